@@ -26,7 +26,7 @@ for n in 1 2 3 7; do
         expect 0 "$op by" bench comm --print-steps $op -n $n --root $((n - 1))
     done
 done
-expect 2 "send is one message" bench comm --print-steps send -n 4
+expect 2 "send is a single message and has no steps" bench comm --print-steps send -n 4
 expect 2 "unknown algorithm 'tree' for all_gather; choose one of: ring, doubling" bench comm --print-steps all_gather -n 4 \
     --algorithm tree
 expect 2 "there are 4 ranks" bench comm --print-steps all_reduce -n 4 --rank 4
@@ -63,11 +63,11 @@ for words in "" "$sizes" "-b 8 -e 1K"; do expect 2 "nothing to measure; start mo
 for words in "-g 1" "-n 2 -b 4K -e 4K -g 1"; do
     expect 2 "nothing to measure; start more, as in: lockstep bench comm -g 2 (with -g, -n counts iterations)" bench comm $words
 done
-expect 0 "# 3 calls in front, 4 timed" bench comm -g 2 -b 8 -e 8K -f 32 -n 4 -w 3 -c 1 -o sum -d half
+expect 0 "# 3 untimed calls, then 4 timed calls" bench comm -g 2 -b 8 -e 8K -f 32 -n 4 -w 3 -c 1 -o sum -d half
 [ "$(awk '/^ / { printf "%s/%s/%s ", $1, $3, $4 }' out.txt)" = "8/half/sum 256/half/sum 8192/half/sum " ] ||
     bad "not 8 to 8K by 32 in half: $(cat out.txt)"
 expect 0 " of 2 ranks " bench comm --ngpus 1 --nthreads 2 --minbytes 64 --maxbytes 64 --iters 2 --warmup_iters 0 --datatype float
-expect 0 "# 0 calls in front, 2 timed" bench comm -n 2 -b 64 -e 64 --iters 2 -w0
+expect 0 "# 0 untimed calls, then 2 timed calls" bench comm -n 2 -b 64 -e 64 --iters 2 -w0
 expect 0 "max" bench comm -n 3 -o max -b 12 -e 12 -d int32 --iters 2
 grep -q "# Out of bounds values : 0 OK" out.txt || bad "the largest is wrong: $(cat out.txt)"
 expect 0 "# Out of bounds values : 0 OK" bench comm -n 2 -o avg -b 12 -e 12 --iters 2
@@ -80,19 +80,19 @@ expect 0 "sendrecv of 3 ranks" bench comm -n 3 --op sendrecv -b 1K -e 3K -i 1K -
 grep -q "# Out of bounds values : 0 OK" out.txt || bad "sendrecv is wrong: $(cat out.txt)"
 awk '/^ / && ($7 != $8 || $9 != 0) { exit 1 }' out.txt || bad "sendrecv: busbw is algbw: $(cat out.txt)"
 expect 0 '"op":"sendrecv","ranks":2' bench comm -n 2 --op sendrecv --json -b 64 -e 64 --iters 2
-expect 2 "-n 100 would start so many ranks; for iterations write --iters 100" bench comm -b 8 -e 128M -n 100
+expect 2 "-n 100 would start that many ranks; for iterations write --iters 100" bench comm -b 8 -e 128M -n 100
 expect 2 "-t 2 needs -g" bench comm -t 2
 expect 2 "--nthreads 2 needs -g" bench comm --nthreads=2
 expect 2 "'prod' is not measured here" bench comm -n 2 -o prod
-expect 2 "-d: there is no type 'int8'; write float" bench comm -n 2 -d int8
-expect 2 "--datatype: there is no type 'int8'; write float" bench comm -n 2 --datatype=int8
+expect 2 "-d: there is no type 'int8'; use float" bench comm -n 2 -d int8
+expect 2 "--datatype: there is no type 'int8'; use float" bench comm -n 2 --datatype=int8
 expect 2 "-b: '4x' is not a number of bytes" bench comm -n 2 -b 4x
 expect 2 "--maxbytes: '4x' is not a number of bytes" bench comm -n 2 --maxbytes 4x
 expect 2 "-b 4K is more than --max 1K" bench comm -n 2 -b 4K --max 1K
 expect 2 "-o: there is no operation 'sun'" bench comm -n 2 -o sun
 expect 2 "-w: 'x' is not a whole number" bench comm -n 2 -w x
 expect 2 "--iters: 0 is out of range" bench comm -n 2 --iters 0
-expect 2 "-n 2 and -n 100 are both given: -n sets the ranks, and --iterations the calls that are timed; write -n 2 --iterations 100" \
+expect 2 "-n 2 and -n 100 are both given: -n counts ranks, and --iterations timed calls; write -n 2 --iterations 100" \
     bench comm -n 2 \
     -b 8 -n 100
 expect 0 "4 timed" bench comm -n 2 -n 2 -b 8 -e 8 --iters 4
@@ -111,7 +111,7 @@ expect 2 "--op reduce_scatter and -o all_gather are two operations; leave one ou
 expect 2 "--op sendrecv and --op all_reduce are two operations; leave one out" bench comm -n 2 --op sendrecv --op all_reduce
 expect 2 "-o sum and -o max are two reductions; leave one out" bench comm -n 2 -o sum -o max
 expect 2 "-o: there is no operation 'sun'" bench comm -n 2 --op all_gather -o sun
-expect 2 "-o max: --op is given more than 4 times" bench comm -n 2 -o max -o max -o max -o max -o max
+expect 2 "-o max: --op can be given at most 4 times" bench comm -n 2 -o max -o max -o max -o max -o max
 for op in all_gather broadcast all_to_all sendrecv; do
     expect 2 "-o sum applies only to all_reduce and reduce_scatter: $op reduces nothing; leave it out" bench comm -n 2 -o sum --op $op
 done
@@ -125,7 +125,7 @@ for words in "bench comm -b 8 -e 64K -f 8 -n 20" "bench comm --iterrs 2"; do
     started 1 "$words"
     [ $? -eq 2 ] && [ ! -s out.txt ] || bad "rank 1 of 2: $words: $(cat out.txt)"
 done
-expect 2 "use -c 0, or 2, 4, 8 ranks" bench comm -n 3 -o avg
+expect 2 "use -c 0, or 2, 4 or 8 ranks" bench comm -n 3 -o avg
 expect 2 "-r 1 needs --op broadcast" bench comm -n 2 -r 1
 expect 2 "--root 1 needs --op broadcast" bench comm -n 2 --root 1
 expect 2 "there are 2 ranks" bench comm -n 2 --op broadcast -r 2

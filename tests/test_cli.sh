@@ -108,22 +108,23 @@ for word in --model.heads --model.heads=4 model.heads; do
     grep -q "read by train, plan, bench train, parity" out.txt || bad "help $word: $(cat out.txt)"
 done
 expect 0 "  --parallel.zero=N " help --zero
+expect 0 "--parallel.keep_gathered=true means --parallel.reshard_after_forward=false" help parallel.keep_gathered
 expect 0 "lockstep generate --prompt TEXT" help --prompt
 expect 0 "Options come from three places" help --config
 expect 2 "unknown option '--train.stps'; did you mean '--train.steps'?" help --train.stps
 expect 2 "unknown option '--xyzzyq'; see 'lockstep help options'" help --xyzzyq
 
-# ---- the options used most come first: in help, and in the words of a completion ----
+# ---- the most used options come first, in help and in completion scripts ----
 before() { [ "$(grep -n -m1 -e "$1" out.txt | cut -d: -f1)" -lt "$(grep -n -m1 -e "$2" out.txt | cut -d: -f1)" ] ||
     bad "$3: $1 is not before $2"; }
 for page in "help options" "train --help"; do
-    expect 0 "options used most" $page
+    expect 0 "most used options" $page
     before "^  --run.dir=" "^other options" "$page"
     before "^other options" "^  --model.heads=" "$page"
     [ "$(grep -c -e '^  --run.dir=' out.txt)" -eq 1 ] || bad "$page: an option twice"
     [ "$(grep -c '^  --[a-z]*\.' out.txt)" -gt 60 ] || bad "$page: not all options"
 done
-expect 0 "options used most" train -h
+expect 0 "most used options" train -h
 grep -q -e "--model.heads=" out.txt && bad "the short help has all options"
 "$lockstep" completion zsh | sed -n "/^    'train')/p" | tr ' ' '\n' >out.txt
 before "'--run.dir=" "'--model.heads=" "completion zsh"
@@ -175,13 +176,14 @@ kill -TERM $pid
 wait $pid
 [ $? -eq 0 ] || bad "SIGTERM: exit code: $(cat err.txt)"
 grep -q "stopped by SIGTERM" out.txt || bad "SIGTERM is not told"
-expect 0 "all as written" ckpt verify term
+expect 0 "all bytes match their hashes" ckpt verify term
 
 # ---- another run's checkpoint ----
 expect 0 "from straight/checkpoints/step_00000100" train $tiny --run.dir=other --train.steps=102 \
     --checkpoint.resume=straight
 grep -q 'resume: "auto"' other/config.yaml || bad "config.yaml does not resume its own run"
-expect 1 "holds step 102, which is after step 100" train $tiny --run.dir=other --train.steps=103 --checkpoint.resume=straight
+expect 1 "holds a checkpoint of step 102, which is after step 100" \
+    train $tiny --run.dir=other --train.steps=103 --checkpoint.resume=straight
 
 # ---- what can be done with a run ----
 expect 0 "Line" generate straight --prompt "Line" --tokens 20 --launch.threads=1
@@ -191,12 +193,12 @@ cmp -s one.txt two.txt || bad "the same seed gives another text"
 expect 0 "" generate straight --ids 1,2,3 --logits logits.safetensors --precision.compute=fp32
 [ -s logits.safetensors ] || bad "no logits"
 expect 2 "300" generate straight --ids 300
-expect 2 "a prompt of 4 tokens and 999 more do not fit the model's 128 positions; at most 124 more fit" generate straight \
+expect 2 "the prompt's 4 tokens and 999 more do not fit into the model's 128 positions; generate at most 124" generate straight \
     --prompt "Line" --tokens 999
 [ -s out.txt ] && bad "generate prints before it refuses: $(cat out.txt)"
 expect 2 "is not a list of token ids" generate straight --ids a,b
 expect 0 "Llama" ckpt inspect straight --tensors
-expect 0 "hf: written" ckpt export straight --to hf
+expect 0 "hf: exported" ckpt export straight --to hf
 [ -s hf/config.json ] && [ -s hf/model.safetensors ] || bad "the export is not a Hugging Face folder"
 expect 0 "Line" generate hf --prompt "Line" --tokens 5
 expect 0 "step_00000000" ckpt import --from hf --to back/checkpoints
@@ -222,7 +224,7 @@ expect 0 '"overhead":' bench train --model.preset=llama-tiny --data.seq_len=16 -
 expect 0 '"stages":[1,1],"bubble":' bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
     --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8 --json
-expect 0 "11.1% of equal stages" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
+expect 0 "11.1% for equal stages" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
     --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8
 expect 0 '"gflops"' bench gemm --m 64 --n 64 --k 64 --json
@@ -257,11 +259,12 @@ printf '{' >hf/config.json
 expect 1 "config.json" generate hf --prompt x
 expect 1 "nowhere" generate nowhere --prompt x
 
-# A full disk: the save fails in one line, training goes on, the checkpoint before it is whole.
+# A full disk: the save fails with a one-line warning, training continues, and the checkpoint before it is intact.
 "$lockstep" train $tiny --run.dir=full --train.steps=30 --checkpoint.every=10 --checkpoint.keep=9 --debug.fail_write=2 >out.txt 2>err.txt \
     || bad "a full disk ends the run"
-[ "$(grep -c '^training goes on: step 10 is not saved' err.txt)" -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] || bad "full disk: $(cat err.txt)"
-expect 0 "all as written" ckpt verify full
+[ "$(grep -c '^training continues: step 10 is not saved' err.txt)" -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] ||
+    bad "full disk: $(cat err.txt)"
+expect 0 "all bytes match their hashes" ckpt verify full
 
 if [ $failures -ne 0 ]; then
     say "$failures failed"

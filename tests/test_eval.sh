@@ -40,10 +40,10 @@ expect 0 '"loss":' eval run --data.text=part.txt --json
 whole=$(field loss)
 expect 0 '"loss":' eval run part.txt --json
 [ "$(field loss)" = "$whole" ] || bad "a plain argument is another text: $(field loss), not $whole"
-expect 0 "hf: written" ckpt export run --to hf
+expect 0 "hf: exported" ckpt export run --to hf
 expect 0 '"loss":' eval hf --data.text=part.txt --data.seq_len=16 --precision.compute=fp32 --json
 near "$(field loss)" "$whole" 1e-6 || bad "exported: $(field loss), not $whole"
-expect 2 "does not say what it was trained on; give --data.text=FILE" eval hf
+expect 2 "does not say what data to evaluate on; give --data.text=FILE" eval hf
 
 # ---- images ----
 expect 0 "step 2 of 2" train --model.preset=resnet-tiny --run.dir=pictures --train.steps=2 --train.micro_batch=4 --train.eval_batches=2 \
@@ -69,6 +69,8 @@ expect 2 "parallel.zero=1 does nothing here" eval run -n 2 --parallel.zero=1
 expect 2 "model.heads=4 cannot be sharded over parallel.tp=8" eval run -n 8 --parallel.tp=8
 expect 2 "does nothing in 'eval'" eval run --optim.lr=1
 expect 1 "no checkpoint here" eval tmp
+expect 1 "text.txt is a file, not a model; the model's folder comes first: lockstep eval MODEL text.txt" eval text.txt
+expect 1 "text.txt: is a file; expected the folder of a run or of a checkpoint" generate text.txt
 expect 2 "run is a run's folder, not a text; name a file" eval run run
 expect 1 "absent.txt: cannot open" eval run absent.txt
 expect 1 "absent.txt: cannot open" eval run --data.text=absent.txt

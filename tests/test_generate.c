@@ -44,7 +44,7 @@ static void test_sampling(void **state)
 
 struct heard { int32_t ids[64]; int n; };
 
-static ls_status hear(void *ctx, int32_t id)
+static ls_status collect_token(void *ctx, int32_t id)
 {
     struct heard *h = ctx;
 
@@ -69,14 +69,14 @@ static void test_generate(void **state)
     options_close(&s.options);
     OK(trained_open(path, "cpu", LS_F32, NULL, &t));
     memcpy(h.ids, prompt, sizeof prompt);
-    OK(generate(&t, prompt, 4, 20, &greedy, hear, &h));
+    OK(generate(&t, prompt, 4, 20, &greedy, collect_token, &h));
     logits = mem_array(MEM_OTHER, (size_t)h.n * t.model.vocab, sizeof *logits);
     assert_non_null(logits);
     OK(generate_logits(&t, h.ids, (size_t)h.n, logits));
     for (int i = 4; i < h.n; i++)
         assert_int_equal(sample_next(logits + (size_t)(i - 1) * t.model.vocab, t.model.vocab, &greedy, 0, NULL),
                          h.ids[i]);
-    REFUSED(LS_EINVAL, "do not fit the model's 128 positions", generate(&t, prompt, 4, 1000, &greedy, hear, &h));
+    REFUSED(LS_EINVAL, "do not fit into the model's 128 positions", generate(&t, prompt, 4, 1000, &greedy, collect_token, &h));
     mem_free(logits);
     trained_close(&t);
     mem_free(path);

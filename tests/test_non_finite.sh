@@ -47,7 +47,7 @@ layout() {
         bad "$name: no step is made after the lost one"
     [ "$(json step grad_norm skipped <skip/metrics.jsonl | grep -v ' none$')" = "4 null true" ] ||
         bad "$name: metrics: $(sed -n 4p skip/metrics.jsonl)"
-    grep -q '^skipped     1 update, which was not finite; the last: element ' out.txt ||
+    grep -q '^skipped     1 update because of values that are not finite; in the last one: element ' out.txt ||
         bad "$name: the report does not say what was skipped: $(cat out.txt)"
     "$lockstep" doctor skip >doctor.txt 2>&1
     grep -q "step 6 of 6, 1 update skipped" doctor.txt || bad "$name: doctor: $(cat doctor.txt)"

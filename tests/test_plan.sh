@@ -69,7 +69,7 @@ plan() {
 plan 0 "largest: rank 2 (pp 1, dp 0)" --model.preset=llama-tiny --data.seq_len=32 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 \
     --model.vocab=4099
 plan 0 "this is rank 2 (pp 1, dp 0)" --model.preset=llama-tiny --data.seq_len=32 --parallel.pp=2 --parallel.dp=2 --rank 2
-plan 0 "precision.compute=auto is on this processor" --model.preset=llama-tiny --data.seq_len=32 --parallel.dp=2
+plan 0 "precision.compute=auto on this processor" --model.preset=llama-tiny --data.seq_len=32 --parallel.dp=2
 plan 0 "8 ranks on each machine, all like this one" --model.preset=llama-tiny --data.seq_len=32 --parallel.dp=64 --machine 8
 "$lockstep" plan --model.preset=llama-tiny --data.seq_len=32 --parallel.dp=2 --precision.compute=fp32 | grep -q "auto" &&
     bad "a chosen dtype is no assumption"
@@ -89,7 +89,7 @@ fi
 plan 0 "what fits .*--recompute.mode=full" --model.preset=llama-tiny --model.layers=8 --data.seq_len=64 --train.micro_batch=1 \
     --run.memory_limit=11MiB --precision.compute=fp32
 plan 0 "more machines" --model.preset=llama3-8b --data.seq_len=64 --train.micro_batch=1 --run.memory_limit=30GiB --precision.compute=bf16
-plan 0 "nothing that was tried" --model.preset=llama-tiny --data.seq_len=32 --run.memory_limit=1KiB
+plan 0 "no change that was tried is enough" --model.preset=llama-tiny --data.seq_len=32 --run.memory_limit=1KiB
 
 # A plan that is given what fits, fits.
 "$lockstep" plan --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 --json \
@@ -106,7 +106,7 @@ for n in 1 2 3; do
     code=$?
     [ $code -eq 1 ] || bad "-n $n: out of memory: exit $code: $(cat err.txt)"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "-n $n: more than one line: $(cat err.txt)"
-    grep -q "out of memory: .*limit 6.00 MiB (run.memory_limit).*what fits: --" err.txt ||
+    grep -q "out of memory: .*limit is 6.00 MiB (run.memory_limit).*what fits: --" err.txt ||
         bad "-n $n: does not say what fits: $(cat err.txt)"
 done
 fix=$(sed -n 's/.*what fits: \(--[^(]*\) (.*/\1/p' err.txt)

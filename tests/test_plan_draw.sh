@@ -23,7 +23,7 @@ grep -q "^  pp .*across machines" out.txt || bad "the pipeline stays within a ma
 grep -q "^  tp .*within a machine" out.txt || bad "tensor parallelism leaves the machine"
 grep -q "^  tp  *0,1  2,3  4,5  6,7$" out.txt || bad "groups of tp: $(cat out.txt)"
 plan 0 "pp 1 * dp 4 * cp 1 * tp 2 = 8 ranks" --print-mesh --parallel.tp=2 -n 8
-plan 2 "prints nothing else; leave out --json" --print-mesh --json
+plan 2 "--print-mesh cannot be combined with --json" --print-mesh --json
 plan 2 "does not hold: 8 = 2 * 3 * 1 * 2" --print-mesh --parallel.pp=2 --parallel.dp=3 --parallel.tp=2 -n 8
 plan 2 "--machine 4: --print-schedule shows no machines" --machine 4 --print-schedule --parallel.pp=2
 
@@ -41,7 +41,7 @@ plan 0 "interleaved: 4 ranks, 3 chunks each, 8 micro-batches" --print-schedule -
 plan 2 "parallel.vpp=2: this schedule has 1 chunk per rank" --print-schedule --parallel.pp=4 --parallel.vpp=2 --parallel.schedule=1f1b
 plan 2 'parallel.schedule=zbv does not exist' --print-schedule --parallel.pp=4 --parallel.schedule=zbv
 plan 2 "--svg x.svg needs --print-schedule" --svg x.svg
-plan 2 "prints nothing else; leave out --print-program" --print-schedule --print-program
+plan 2 "--print-schedule cannot be combined with --print-program" --print-schedule --print-program
 
 cat >mine <<'END'
 stages 2 chunks 1 micro 2 order loop

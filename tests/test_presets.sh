@@ -32,7 +32,7 @@ done
 generate() { "$lockstep" generate gpt2-tiny "$@" >out.txt 2>err.txt; }
 full=$(printf '%064d' 0)
 generate --prompt "In the" --tokens 100 && bad "100 tokens fit 64 positions"
-grep -q "at most 58 more fit" err.txt || bad "what fits: $(cat err.txt)"
+grep -q "generate at most 58" err.txt || bad "what fits: $(cat err.txt)"
 generate --prompt "$full" && bad "a prompt of 64 tokens leaves room"
 grep -q "leaves no position" err.txt || bad "a full prompt: $(cat err.txt)"
 generate --prompt "${full%0}" || bad "a prompt of 63 tokens: $(cat err.txt)"

@@ -107,8 +107,8 @@ static void too_little_space_is_reported(void **state)
     (void)state;
     OK(probe_space("checkpoint.dir", path, 0, "nothing"));
     OK(probe_space("checkpoint.dir", path, 1, "a byte"));
-    REFUSED(LS_EIO, "not enough space: a checkpoint needs ", probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"));
-    REFUSED(LS_EIO, "are free", probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"));
+    REFUSED(LS_EIO, "not enough space for a checkpoint: ", probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"));
+    REFUSED(LS_EIO, " free", probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"));
     assert_false(file_exists(path));
     mem_free(path);
 }

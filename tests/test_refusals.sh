@@ -58,13 +58,13 @@ train --train.micro_batch=0|train.micro_batch|1 or more
 train --data.vocab_size=300|data.vocab_size|data.tokenizer=bpe
 train --data.tokens=x|data.text and data.tokens
 train --parallel.dp=4|does not hold: 1 = 1 * 4 * 1 * 1|-n 4|use --parallel.dp=1
-train -n 6 --parallel.tp=2 --parallel.dp=2|does not hold: 6 = 1 * 2 * 1 * 2|use --parallel.dp=3, or start that many ranks with -n 4
+train -n 6 --parallel.tp=2 --parallel.dp=2|does not hold: 6 = 1 * 2 * 1 * 2|use --parallel.dp=3, or match the product with -n 4
 train -n 2 --parallel.tp=3|does not hold|3
 train -n|-n needs a value|the number of ranks
 train -n --parallel.zero=1|-n needs a value|the number of ranks
 train -n text.txt|-n: 'text.txt' is not a number|the number of ranks
 train -n -1|-n: launch.ranks: -1 is out of range
-train --parallel.zero=1|parallel.zero|one rank
+train --parallel.zero=1|parallel.zero|a single rank|start more with -n
 train -n 2 --parallel.replicate=3 --parallel.zero=1|parallel.dp=2|parallel.replicate=3
 train -n 2 --parallel.ep=2|parallel.ep=2|no experts
 train -n 2 --parallel.pp=2 --model.layers=1|model.layers=1|parallel.pp=2|at least one layer
@@ -149,17 +149,17 @@ echo short >short.txt
 refused 1 "--run.dir=bad" <<'END'
 train --data.text=absent.txt|absent.txt|cannot open
 train absent.txt|absent.txt|cannot open
-train --data.text=text.txt --model.hf=absent|absent
+train --data.text=text.txt --model.hf=absent|model.hf: absent
 train --data.text=text.txt --model.hf=broken.json|broken.json
 train --data.text=text.txt --data.tokenizer=absent.json|absent.json
 train --data.tokens=absent.bin|absent.bin
 train --data.text=empty.txt|empty.txt: the text is empty
-train --data.text=text.txt --checkpoint.resume=absent|absent
+train --data.text=text.txt --checkpoint.resume=absent|checkpoint.resume: absent
 END
 
 # ---- what only the data show, on ranks that were started: their logs are in the run's folder ----
 refused 2 "--data.text=text.txt --run.dir=started" <<'END'
-train -n 2 --data.tokenizer=bpe --data.vocab_size=300 --model.vocab=270|rank 0: the tokenizer has|vocabulary only 270|use --model.vocab=
+train -n 2 --data.tokenizer=bpe --data.vocab_size=300 --model.vocab=270|rank 0: model.vocab: |vocabulary only 270|--model.vocab=300
 END
 refused 1 "--run.dir=started" <<'END'
 train -n 2 --data.text=short.txt|rank 0: short.txt|tokens are fewer than one sample

@@ -38,7 +38,7 @@ cp -r run damaged
 file=$(ls damaged/checkpoints/step_00000006/parameters*)
 head -c 100 "$file" >cut && cp cut "$file"
 expect 1 "DAMAGED" ckpt list damaged
-grep -q "1 of 2 checkpoints damaged; the newest intact one: damaged/checkpoints/step_00000003" out.txt err.txt ||
+grep -q "1 of 2 checkpoints damaged; the newest intact one is damaged/checkpoints/step_00000003" out.txt err.txt ||
     bad "the whole one is not named: $(cat out.txt)"
 grep -q "parameters.*100 bytes" out.txt || bad "the damage is not named: $(cat out.txt)"
 grep -q "^ *3 .* complete " out.txt || bad "the whole one is not called whole: $(cat out.txt)"

@@ -7,7 +7,7 @@ lockstep=$1
 
 tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.micro_batch=2 --train.global_batch=4
       --optim.warmup=5 --train.eval_every=0 --train.eval_batches=2 --launch.threads=1"
-answer="finishing the step and saving it, then leaving; a second SIGINT or SIGTERM leaves at once, without saving"
+answer="finishing this step and saving a checkpoint, then exiting; a second SIGINT or SIGTERM exits at once, without saving"
 
 # ended NAME: $launcher ended with 0 after signal NAME, which was answered once, and $run is saved at its last step.
 ended() {

@@ -76,7 +76,7 @@ find . -name 'probe.*' | grep -q . && bad "the probe leaves files: $(find . -nam
 # Too little space: a file system of 64 KiB, where one may be mounted.
 mkdir small
 if mount -t tmpfs -o size=64k tmpfs small 2>/dev/null; then
-    refused "checkpoint.dir: .*not enough space: a checkpoint needs .*, 64.0 KiB are free" --run.dir=probed \
+    refused "checkpoint.dir: .*not enough space for a checkpoint: .* needed, 64.0 KiB free" --run.dir=probed \
         --checkpoint.dir=small/new/checkpoints
     [ -z "$(ls -A small)" ] || bad "the probe leaves folders: $(ls -AR small)"
     umount small

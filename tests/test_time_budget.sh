@@ -21,8 +21,8 @@ expect 2 "train.time_budget does nothing here: train.steps=0" train $tiny --trai
 expect 2 "train.time_budget: -1 is out of range" train $tiny --train.time_budget=-1
 expect 2 "optim.warmup=20 is longer than the schedule of 10 steps" train $tiny --train.steps=10 --optim.warmup=20 --train.time_budget=60
 expect 2 "train.time_budget" parity --a "" --b "parallel.dp=2" --train.time_budget=60
-expect 1 "train.time_budget=1e-06 s: no step fits: starting took" train $tiny --train.time_budget=1e-6 --run.dir=short
-expect 1 "train.time_budget=1e-06 s: no step fits: starting took" train -n 2 $tiny --train.time_budget=1e-6 --run.dir=short2
+expect 1 "train.time_budget=1e-06 s: too short for one step: start-up took" train $tiny --train.time_budget=1e-6 --run.dir=short
+expect 1 "train.time_budget=1e-06 s: too short for one step: start-up took" train -n 2 $tiny --train.time_budget=1e-6 --run.dir=short2
 [ ! -e short/checkpoints/step_00000000 ] || bad "the trial's checkpoint stays"
 
 # ---- time decides: seconds enough for four steps on this machine, whatever it is ----
@@ -37,7 +37,7 @@ until [ $steps -ge 4 ] || [ $budget -gt 60 ]; do
 done
 [ $steps -ge 4 ] || { bad "no four steps in $budget s: $(cat out.txt err.txt)"; exit 1; }
 cp out.txt timed.txt
-said=$(sed -n "s/^train.time_budget=$budget s: \([0-9,]*\) steps at .*/\1/p" timed.txt | tr -d ,)
+said=$(sed -n "s/^train.time_budget=$budget s: \([0-9,]*\) steps of .*/\1/p" timed.txt | tr -d ,)
 [ "$said" = "$steps" ] || bad "says '$said' steps, made $steps: $(head -n 9 timed.txt)"
 grep -q "info: train.time_budget=$budget s: " timed/log/rank_0000.log || bad "the log does not say the number of steps"
 grep -q "^  steps: $steps\$" timed/config.yaml || bad "config.yaml does not have steps: $steps"
@@ -67,9 +67,9 @@ same_bits timed config
 same_course timed config
 
 # ---- the run ended, and another budget ----
-expect 1 "has a budget of $budget, which fixed its $steps steps" train $tiny --train.time_budget=5000 --run.dir=timed
+expect 1 "has a budget of $budget, which fixed its number of steps at $steps" train $tiny --train.time_budget=5000 --run.dir=timed
 expect 1 "train.steps=2: the time budget of" train $tiny --train.time_budget=$budget --train.steps=2 --run.dir=timed
-expect 1 "was trained without a time budget up to step $steps" train $tiny --train.time_budget=60 --run.dir=plain
+expect 1 "was trained without a time budget, up to step $steps" train $tiny --train.time_budget=60 --run.dir=plain
 resume=$(sed -n 's/^resume *//p' timed.txt)
 cp -r timed longer
 (eval "$resume --run.dir=longer") >out.txt 2>err.txt || bad "'$resume': $(cat err.txt)"
@@ -83,7 +83,7 @@ while IFS='|' read -r options; do
     cells=$((cells + 1))
     train $options --train.steps=5 --run.dir=a$cells
     train $options --train.steps=5 --train.time_budget=$ample --run.dir=b$cells
-    grep -q "^train.time_budget=$ample s: all of train.steps: 5 steps at " out.txt ||
+    grep -q "^train.time_budget=$ample s: all of train.steps: 5 steps of " out.txt ||
         bad "$options: does not say the number: $(cat out.txt)"
     same_bits a$cells b$cells
     same_course a$cells b$cells
@@ -114,7 +114,7 @@ for n in 1 2; do
     wait $launcher || bad "stopped by a signal: exit $?: $(cat err.txt)"
     launcher=
     if [ "$(newest stop$n)" = "" ]; then  # step_00000000 without its zeros
-        grep -q "SIGTERM: saving at step 0, then leaving" err.txt || bad "stopped in the trial: $(cat err.txt)"
+        grep -q "SIGTERM: saving a checkpoint at step 0, then exiting" err.txt || bad "stopped in the trial: $(cat err.txt)"
         train -n $n $slow --train.time_budget=$ample --train.steps=3 --run.dir=stop$n
         train -n $n $slow --train.steps=3 --run.dir=straight$n
         same_bits straight$n stop$n
@@ -125,8 +125,8 @@ for n in 1 2; do
 done
 
 # ---- plan ----
-expect 0 "as many steps as train.time_budget=90 s has time for: 'train' measures that" plan --model.preset=llama-tiny --train.time_budget=90
-expect 0 "has time for, at most 70:" plan --model.preset=llama-tiny --train.time_budget=90 --train.steps=70
+expect 0 "as many steps as fit into train.time_budget=90 s: 'train' measures that" plan --model.preset=llama-tiny --train.time_budget=90
+expect 0 "fit into train.time_budget=90 s, at most 70:" plan --model.preset=llama-tiny --train.time_budget=90 --train.steps=70
 
 say "$steps steps in $budget s, $cells layouts"
 [ $failures -eq 0 ] || { say "$failures failed"; exit 1; }

@@ -18,7 +18,7 @@
 #include "helper_train.h"
 #include "train/run/trainer.h"
 
-/* A full disk while one of three checkpoints is written: training goes on, and the other two are whole. */
+/* The disk is full while one of three checkpoints is written: training continues, and the other two are intact. */
 static void test_full_disk(void **state)
 {
     (void)state;

@@ -52,11 +52,11 @@ same picture pictures
 
 # ---- a checkpoint of some ranks is resumed by others ----
 resume() {
-    from=$1 n=$2 name=$3 whole=${whole:-alone}
+    from=$1 n=$2 name=$3 reference=${reference:-alone}
     shift 3
     train -n "$n" $short "$@" --checkpoint.resume=$from/checkpoints/step_00000006 --run.dir=$name
     [ "$(wc -l <$name/metrics.jsonl)" -eq 6 ] || bad "$name does not begin at step 7"
-    same $whole $name 7
+    same $reference $name 7
 }
 resume run3-2 2 three_two --parallel.zero=3
 resume run3-1 1 three_one
@@ -78,12 +78,23 @@ done
 train $wide --train.steps=6 --run.dir=still --train.schedule_steps=6
 train --config still/config.yaml --train.steps=18
 same still moved
+# An option of the file that has no effect on a single rank is ignored there, with a warning; on the command line it is refused.
+train -n 2 $short --parallel.zero=3 --parallel.reshard_after_forward=false --log.per_rank=true --run.dir=two
+cp two/config.yaml two.yaml
+train --config two.yaml -n 1 --checkpoint.resume=two/checkpoints/step_00000006 --run.dir=two_one
+for option in parallel.zero parallel.reshard_after_forward log.per_rank; do
+    grep -q "^two.yaml:[0-9]*: $option does nothing here and is ignored: " err.txt || bad "$option is not ignored: $(cat err.txt)"
+done
+[ "$(wc -l <err.txt)" -eq 3 ] || bad "more than three warnings: $(cat err.txt)"
+same alone two_one 7
+grep -q '^  zero: 0$' two_one/config.yaml || bad "zero in config.yaml: $(grep zero: two_one/config.yaml)"
+refused 2 "parallel.zero does nothing here" "$lockstep" train --config two.yaml -n 1 --parallel.zero=1 --run.dir=none
 # A launcher's number of ranks counts, not the one that the file was written with; a file that fixes dp is refused with what to change.
 mkdir torchrun
 sed 's/^  accumulate: -1/  accumulate: 6/' first.yaml >fixed.yaml
 refused 2 "use --train.accumulate=-1" "$lockstep" train --config fixed.yaml --run.dir=torchrun -n 2
 sed 's/^  dp: -1/  dp: 1/' first.yaml >fixed.yaml
-refused 2 "does not hold: 2 = 1 * 1 * 1 * 1 (-1: the rest): use --parallel.dp=2, or start that many ranks with -n 1" env RANK=0 \
+refused 2 "does not hold: 2 = 1 * 1 * 1 * 1; use --parallel.dp=2, or match the product with -n 1" env RANK=0 \
     WORLD_SIZE=2 \
     LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 "$lockstep" train --config fixed.yaml --run.dir=torchrun
 
@@ -222,7 +233,7 @@ train -n 8 $deep --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero
 same deep mesh
 train -n 4 $deep --parallel.cp=2 --parallel.tp=2 --run.dir=context
 same deep context
-short=$deep whole=deep
+short=$deep reference=deep
 resume mesh 1 mesh_alone
 resume mesh 4 mesh_context --parallel.cp=2 --parallel.zero=3
 resume deep 6 deep_mesh --parallel.pp=2 --parallel.dp=3 --parallel.zero=2
@@ -244,22 +255,22 @@ fi
 small="--data.text=text.txt --model.preset=mixtral-tiny --data.seq_len=16 --train.global_batch=4 --train.steps=3 --launch.threads=1 \
     --precision.compute=fp32"
 train $small --run.dir=experts
-train -n 4 $small --parallel.ep=2 --parallel.tp=2 --run.dir=spread
-same experts spread
-[ "$(json expert_load <experts/metrics.jsonl)" = "$(json expert_load <spread/metrics.jsonl)" ] ||
-    bad "expert_load: $(tail -n 1 experts/metrics.jsonl) $(tail -n 1 spread/metrics.jsonl)"
+train -n 4 $small --parallel.ep=2 --parallel.tp=2 --run.dir=distributed
+same experts distributed
+[ "$(json expert_load <experts/metrics.jsonl)" = "$(json expert_load <distributed/metrics.jsonl)" ] ||
+    bad "expert_load: $(tail -n 1 experts/metrics.jsonl) $(tail -n 1 distributed/metrics.jsonl)"
 
 # ---- what is refused before anything starts ----
 refused 2 "does not hold: 4 = 1 * 1 * 1 * 3" "$lockstep" train -n 4 $tiny --parallel.tp=3
 refused 2 "parallel.ep=3 does not divide" "$lockstep" train -n 4 $tiny --parallel.ep=3
-refused 2 "parallel.schedule does nothing here: parallel.pp=1" "$lockstep" train -n 2 $tiny --parallel.schedule=gpipe
+refused 2 "parallel.schedule does nothing here: with parallel.pp=1" "$lockstep" train -n 2 $tiny --parallel.schedule=gpipe
 refused 2 "parallel.sp does nothing here" "$lockstep" train -n 2 $tiny --parallel.sp
 refused 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 2 = 1 * 3 * 1 * 1" "$lockstep" train -n 2 \
     $tiny --parallel.dp=3
-refused 2 "each rank needs a sample" "$lockstep" train -n 12 $tiny
-refused 2 "parallel.zero does nothing here: one rank has no others to shard over" "$lockstep" train $tiny --parallel.zero=1
+refused 2 "each data-parallel rank needs a sample" "$lockstep" train -n 12 $tiny
+refused 2 "parallel.zero does nothing here: a single rank has no others to shard over" "$lockstep" train $tiny --parallel.zero=1
 refused 2 "is not a multiple of parallel.replicate=2" "$lockstep" train -n 3 $tiny --parallel.zero=1 --parallel.replicate=2
-refused 2 "launch.ranks=3 (-n), but torchrun has started 2" env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
+refused 2 "launch.ranks=3 (-n), but torchrun started 2" env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
     MASTER_PORT=$port \
     "$lockstep" train -n 3 $tiny
 refused 2 "WORLD_SIZE=2" env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \

@@ -131,8 +131,10 @@ void options_put_row(const struct option_table *t, const struct option *row, str
     text_put(out, "%*sread by", HELP_COLUMN, "");
     put_verbs(t, row, out);
     text_put(out, "\n");
-    if (row->alias)
-        text_put(out, "%*salso accepted as --%s%s\n", HELP_COLUMN, "", row->alias, row->alias_inverts ? ", which means the opposite" : "");
+    if (!row->alias) return;
+    text_put(out, "%*salso accepted as --%s", HELP_COLUMN, "", row->alias);
+    if (row->alias_inverts) text_put(out, " with the inverted value: --%s=true means --%s=false", row->alias, row->name);
+    text_put(out, "\n");
 }
 
 /* Code points that a YAML file may hold as they are. */

@@ -288,10 +288,17 @@ static ls_status highest(const char *root, char **path)
     return st;
 }
 
+/* Rejects a file: a run and a checkpoint are folders. */
+static ls_status check_folder(const char *where)
+{
+    if (!file_exists(where) || file_is_folder(where)) return LS_OK;
+    return ls_fail(LS_EIO, "%s: is a file; expected the folder of a run or of a checkpoint", where);
+}
+
 ls_status folder_newest(const char *where, char **path)
 {
     char *manifest = file_path("%s/" MANIFEST_NAME, where), *root = file_path("%s/checkpoints", where), *found = NULL;
-    ls_status st = manifest && root ? LS_OK : LS_ENOMEM;
+    ls_status st = manifest && root ? check_folder(where) : LS_ENOMEM;
 
     if (st == LS_OK && file_exists(manifest))
         st = (found = mem_strdup(where)) ? LS_OK : LS_ENOMEM;
@@ -307,7 +314,7 @@ ls_status folder_newest(const char *where, char **path)
 ls_status ls_checkpoint_resolve(const char *where, char **path)
 {
     char *manifest = file_path("%s/" MANIFEST_NAME, where), *root = file_path("%s/checkpoints", where), *found = NULL;
-    ls_status st = manifest && root ? LS_OK : LS_ENOMEM;
+    ls_status st = manifest && root ? check_folder(where) : LS_ENOMEM;
 
     if (st == LS_OK && file_exists(manifest))
         st = (found = mem_strdup(where)) ? LS_OK : LS_ENOMEM;

@@ -1,4 +1,4 @@
-/* args.c - reading a command's arguments. */
+/* args.c - reads a command's arguments. */
 #include "cli/args.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ static const char *nearest_flag(const struct flag *flags, const char *name, size
     return best;
 }
 
-/* --checkpoint runs/book, where the model is a plain argument. */
+/* True if the user gives the model as a flag, such as --checkpoint runs/book, to a command that takes it as an argument. */
 static bool names_model(const struct command *c, const char *name)
 {
     static const char *const words[] = {
@@ -75,8 +75,8 @@ static bool names_model(const struct command *c, const char *name)
     return false;
 }
 
-/* Without a dot it may still be an option without its section (--steps), or another program's name (--batch_size). value: the given value,
- * or NULL. */
+/* Reports an unknown flag. It may be an option without its section (--steps) or another program's name for one (--batch_size). value: the
+ * given value, or NULL. */
 static ls_status fail_unknown(const struct command *c, const char *name, const char *value)
 {
     const char *near = nearest_flag(c->flags, name, 1);
@@ -92,65 +92,65 @@ static ls_status fail_unknown(const struct command *c, const char *name, const c
     return ls_fail(LS_EINVAL, "unknown flag '--%s'; see 'lockstep %s --help'", name, c->name);
 }
 
-/* typed: the flag as it was written, "-b" or "--minbytes". */
-static ls_status fail_range(const struct flag *f, const char *typed, const char *text)
+/* written: the flag as the user wrote it, "-b" or "--minbytes". */
+static ls_status fail_range(const struct flag *f, const char *written, const char *text)
 {
-    return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %.15g, at most %.15g", typed, text, f->least, f->most);
+    return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %.15g, at most %.15g", written, text, f->least, f->most);
 }
 
-static ls_status set_int(const struct flag *f, const char *typed, const char *text)
+static ls_status set_int(const struct flag *f, const char *written, const char *text)
 {
     int64_t value;
 
-    if (!text_read_int(text, &value)) return ls_fail(LS_EINVAL, "%s: '%s' is not a whole number", typed, text);
-    if ((double)value < f->least || (double)value > f->most) return fail_range(f, typed, text);
+    if (!text_read_int(text, &value)) return ls_fail(LS_EINVAL, "%s: '%s' is not a whole number", written, text);
+    if ((double)value < f->least || (double)value > f->most) return fail_range(f, written, text);
     *(int64_t *)f->value = value;
     return LS_OK;
 }
 
-static ls_status set_real(const struct flag *f, const char *typed, const char *text)
+static ls_status set_real(const struct flag *f, const char *written, const char *text)
 {
     double value;
 
-    if (!text_read_real(text, &value)) return ls_fail(LS_EINVAL, "%s: '%s' is not a number", typed, text);
-    if (value < f->least || value > f->most) return fail_range(f, typed, text);
+    if (!text_read_real(text, &value)) return ls_fail(LS_EINVAL, "%s: '%s' is not a number", written, text);
+    if (value < f->least || value > f->most) return fail_range(f, written, text);
     *(double *)f->value = value;
     return LS_OK;
 }
 
-static ls_status add_string(const struct flag *f, const char *typed, const char *text)
+static ls_status add_string(const struct flag *f, const char *written, const char *text)
 {
     struct flag_strings *s = f->value;
 
     if (s->count == STRINGS_MOST)
-        return ls_fail(LS_EINVAL, "%s %s: --%s is given more than %d times; leave some out", typed, text, f->name, STRINGS_MOST);
-    snprintf(s->typed[s->count], TYPED_ROOM, "%s", typed);
+        return ls_fail(LS_EINVAL, "%s %s: --%s can be given at most %d times; leave some out", written, text, f->name, STRINGS_MOST);
+    snprintf(s->written[s->count], FLAG_ROOM, "%s", written);
     s->text[s->count++] = text;
     return LS_OK;
 }
 
-static ls_status set_flag(struct invocation *in, const struct flag *f, const char *typed, const char *text)
+static ls_status set_flag(struct invocation *in, const struct flag *f, const char *written, const char *text)
 {
-    snprintf(in->typed[f - in->command->flags], TYPED_ROOM, "%s", typed);
+    snprintf(in->written[f - in->command->flags], FLAG_ROOM, "%s", written);
     switch (f->kind) {
     case FLAG_SWITCH: *(bool *)f->value = true; return LS_OK;
-    case FLAG_INT: return set_int(f, typed, text);
-    case FLAG_REAL: return set_real(f, typed, text);
+    case FLAG_INT: return set_int(f, written, text);
+    case FLAG_REAL: return set_real(f, written, text);
     case FLAG_STRING: *(const char **)f->value = text; return LS_OK;
-    case FLAG_STRINGS: return add_string(f, typed, text);
+    case FLAG_STRINGS: return add_string(f, written, text);
     }
     return LS_EINVAL;
 }
 
-const char *args_typed(const struct invocation *in, const char *flag)
+const char *args_as_written(const struct invocation *in, const char *flag)
 {
     const struct flag *f = find_flag(in->command->flags, flag, strlen(flag));
 
     ASSERT(f);
-    return in->typed[f - in->command->flags];
+    return in->written[f - in->command->flags];
 }
 
-/* ---- one argument after the other ---- */
+/* ---- reading arguments in order ---- */
 
 struct reader {
     const struct command *command;
@@ -159,7 +159,7 @@ struct reader {
     int at;
 };
 
-/* Text after '=' or the next argument; NULL with the message set when there is neither. */
+/* The value of a flag: the text after '=', or the next argument. NULL, with a message, if there is neither. */
 static const char *value_of(struct reader *r, const char *name, size_t length)
 {
     if (name[length] == '=') return name + length + 1;
@@ -168,8 +168,8 @@ static const char *value_of(struct reader *r, const char *name, size_t length)
     return NULL;
 }
 
-/* The same, where there may be none and nothing is taken. */
-static const char *value_there(const struct reader *r, const char *name, size_t length)
+/* The same without consuming the next argument; NULL if there is no value. */
+static const char *peek_value(const struct reader *r, const char *name, size_t length)
 {
     if (name[length] == '=') return name + length + 1;
     return r->at + 1 < r->argc && r->argv[r->at + 1][0] != '-' ? r->argv[r->at + 1] : NULL;
@@ -179,16 +179,16 @@ static ls_status take_flag(struct reader *r, struct invocation *in, const char *
 {
     size_t length = strcspn(name, "=");
     const struct flag *f = find_name(r->command, name, length);
-    char typed[64];
+    char written[64];
 
-    snprintf(typed, sizeof typed, "--%.*s", (int)MIN(length, (size_t)60), name);
-    if (!f) return fail_unknown(r->command, typed + 2, value_there(r, name, length));
-    if (f->kind == FLAG_SWITCH && name[length] == '=') return ls_fail(LS_EINVAL, "%s takes no value", typed);
+    snprintf(written, sizeof written, "--%.*s", (int)MIN(length, (size_t)60), name);
+    if (!f) return fail_unknown(r->command, written + 2, peek_value(r, name, length));
+    if (f->kind == FLAG_SWITCH && name[length] == '=') return ls_fail(LS_EINVAL, "%s takes no value", written);
     const char *value = f->kind == FLAG_SWITCH ? "" : value_of(r, name, length);
-    return value ? set_flag(in, f, typed, value) : LS_EINVAL;
+    return value ? set_flag(in, f, written, value) : LS_EINVAL;
 }
 
-/* -lr 0.1, -json: one dash instead of two. */
+/* Reports a flag with one dash instead of two: -lr 0.1, -json. */
 static ls_status fail_dash(const struct reader *r, const char *a)
 {
     size_t length = strcspn(a + 1, "=");
@@ -197,18 +197,18 @@ static ls_status fail_dash(const struct reader *r, const char *a)
     if (find_flag(r->command->flags, a + 1, length)) return ls_fail(LS_EINVAL, "unknown flag '%s'; did you mean '-%s'?", a, a);
     if (r->command->verb && memchr(a, '.', length)) return ls_fail(LS_EINVAL, "unknown flag '%s'; options have two dashes: '-%s'", a, a);
     snprintf(copy, sizeof copy, "%.*s", (int)MIN(length, (size_t)60), a + 1);
-    return fail_unknown(r->command, copy, value_there(r, a + 1, length));
+    return fail_unknown(r->command, copy, peek_value(r, a + 1, length));
 }
 
-/* -b 8, -b8 */
+/* Takes a one-letter flag and its value: -b 8 or -b8. */
 static ls_status take_letter(struct reader *r, struct invocation *in, const struct flag *f, const char *a)
 {
-    const char *value = a[2] ? a + 2 : r->at + 1 < r->argc ? r->argv[++r->at] : NULL, typed[] = { '-', a[1], '\0' };
+    const char *value = a[2] ? a + 2 : r->at + 1 < r->argc ? r->argv[++r->at] : NULL, written[] = { '-', a[1], '\0' };
 
-    return value ? set_flag(in, f, typed, value) : ls_fail(LS_EINVAL, "%s needs a value: --%s %s", typed, f->name, f->metavar);
+    return value ? set_flag(in, f, written, value) : ls_fail(LS_EINVAL, "%s needs a value: --%s %s", written, f->name, f->metavar);
 }
 
-/* True if the argument is one that all commands accept. */
+/* Takes a flag that all commands accept; false if it is another argument. */
 static bool take_general(const char *a, struct invocation *in)
 {
     if (strcmp(a, "-h") == 0)
@@ -237,7 +237,7 @@ static bool starts_number(const char *text)
     return *text >= '0' && *text <= '9';
 }
 
-/* -n 4, -n4 */
+/* Takes -n 4 or -n4, which set launch.ranks. */
 static ls_status take_ranks(struct reader *r, struct invocation *in)
 {
     const char *a = r->argv[r->at] + 2, *value = *a ? a : r->at + 1 < r->argc ? r->argv[r->at + 1] : NULL;
@@ -262,7 +262,7 @@ static bool has_ranks(const struct command *c)
     return false;
 }
 
-/* Reports an extra argument: a second text, or something that this command takes in another form. */
+/* Reports an extra argument: a second text, or something that this command takes as a flag. */
 static ls_status fail_plain(const char *a, const struct invocation *in)
 {
     const struct command *c = in->command;
@@ -287,7 +287,7 @@ static ls_status args_take(struct reader *r, struct invocation *in)
     const char *a = r->argv[r->at];
 
     if (take_general(a, in)) return LS_OK;
-    if (is_config(r->command, a)) return value_of(r, a + 2, 6) ? LS_OK : LS_EINVAL; /* read before: see load_files() */
+    if (is_config(r->command, a)) return value_of(r, a + 2, 6) ? LS_OK : LS_EINVAL; /* load_files() has read it */
     if (r->command->verb && options_is_argument(a)) {
         LS_TRY(options_take_argument(&in->options, r->argc, r->argv, &r->at));
         r->at--;
@@ -305,7 +305,7 @@ static ls_status args_take(struct reader *r, struct invocation *in)
     return take_plain(a, in);
 }
 
-/* The last plain argument sets an option; it overrides files, and must not contradict the option itself. */
+/* The plain argument that sets an option, or NULL. It overrides files; giving the option as well is an error. */
 static const char *plain_text(const struct invocation *in)
 {
     return in->command->plain && in->count > in->command->least ? in->arguments[in->command->least] : NULL;
@@ -321,6 +321,7 @@ static ls_status take_option(struct invocation *in)
     return options_set(&in->options, name, text, "command line");
 }
 
+/* Files are read before all other arguments, so that these override them. */
 static ls_status load_files(struct reader r, struct invocation *in)
 {
     for (r.at = 0; r.at < r.argc && strcmp(r.argv[r.at], "--") != 0; r.at++) {
@@ -346,8 +347,8 @@ ls_status args_parse(const struct command *c, int words, int argc, char *const a
 {
     *out = (struct invocation){ .command = c, .argc = argc, .argv = argv, .words = words };
     for (size_t i = 0; c->flags && c->flags[i].name; i++) {
-        ASSERT(i < FLAGS_MOST && strlen(c->flags[i].name) + 3 <= TYPED_ROOM);
-        snprintf(out->typed[i], TYPED_ROOM, "--%s", c->flags[i].name);
+        ASSERT(i < FLAGS_MOST && strlen(c->flags[i].name) + 3 <= FLAG_ROOM);
+        snprintf(out->written[i], FLAG_ROOM, "--%s", c->flags[i].name);
     }
     if (c->verb) LS_TRY(options_open(config_table(), &out->config, c->verb, &out->options));
     ls_status st = read_all((struct reader){ c, argc - words, argv + words, 0 }, out);
@@ -362,7 +363,7 @@ static bool args_ends_in(const char *text, const char *end)
     return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
 }
 
-/* Checks a plain argument that would set data.text: `train runs/book`, `plan book.yaml` and `plan gpt2-124m` do not name a text. */
+/* Rejects a data.text that names something else: `train runs/book`, `plan book.yaml`, `plan gpt2-124m`. */
 static ls_status check_text(const struct invocation *in)
 {
     const char *text = in->config.data.text, *plain = plain_text(in);
@@ -388,13 +389,14 @@ static ls_status check_text(const struct invocation *in)
 ls_status args_check(struct invocation *in)
 {
     if (in->command->plain) LS_TRY(check_text(in));
-    /* A file may come from a run on another number of ranks; the launcher's number takes precedence. */
+    /* A file may be from a run on another number of ranks; the launcher's number takes precedence. */
     if (in->world.launcher != LAUNCHER_NONE && strcmp(options_origin(&in->options, "launch.ranks"), "command line") != 0)
         in->config.launch.ranks = 0;
     LS_TRY(config_ranks(&in->config, in->command->verb, &in->world));
     LS_TRY(config_choose_device(&in->config, in->command->verb, &in->world));
     LS_TRY(config_apply(&in->config, in->command->verb, &in->world));
-    return config_check(&in->config, in->command->verb);
+    bool warns = in->world.launcher == LAUNCHER_NONE || (in->world.launcher != LAUNCHER_OWN && in->world.rank == 0);
+    return config_check_given(&in->config, in->command->verb, &in->options, warns);
 }
 
 ls_status args_refuse(struct invocation *in, ls_status st)

@@ -1,4 +1,4 @@
-/* bench_time.c - sums over instructions, comms and pipelines, as differences between the end of the timed steps and their beginning. */
+/* bench_time.c - adds up the time of instructions, comms and pipelines: counters after the timed steps minus counters before them. */
 #include "cli/bench_time.h"
 
 #include "base/mem.h"

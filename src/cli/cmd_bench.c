@@ -30,8 +30,8 @@ struct result {
     double loss, seconds, peak_flops;
     struct peak peak;
     ls_machine machine;
-    double exposed;         /* seconds that this rank waited for others, per step; */
-    struct bench_time time; /* of the timed steps */
+    double exposed;         /* seconds per step that this rank waited for others */
+    struct bench_time time; /* how the timed steps were spent */
     struct mem_stats memory;
 };
 
@@ -42,7 +42,7 @@ static int by_length(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The figures are those of the median step, of this rank; all ranks take each step together. */
+/* Runs the steps; seconds are those of the median step on this rank. */
 static ls_status take_steps(const struct config *c, struct step *s, double *took, struct result *out)
 {
     uint64_t warmup = (uint64_t)c->bench.warmup, steps = (uint64_t)c->bench.steps;
@@ -77,7 +77,7 @@ static ls_status time_steps(const struct config *c, struct step *s, struct resul
     return st;
 }
 
-/* Layers of each virtual stage. */
+/* Number of layers of each virtual stage. */
 static void put_stages_json(const struct step *s, struct json_out *j)
 {
     const int *begin = ls_pipeline_begin(s->pipeline);
@@ -95,7 +95,7 @@ static void put_pipeline_json(const struct step *s, const struct bench_time *t, 
     if (!isnan(t->equal)) json_put_real(j, "bubble_equal", t->equal);
 }
 
-/* This rank's machine; peak_flops: of the types that have been measured on it. */
+/* This rank's machine, with the peak FLOP/s of each type that has been measured on it. */
 static void put_machine_json(const ls_machine *m, struct json_out *j)
 {
     json_begin_object(j, "machine");
@@ -144,8 +144,8 @@ static void put_pipeline(const struct step *s, const struct bench_time *t)
 
     printf("pipeline    %s, %d micro-batches, layers", s->schedule.name, s->schedule.micro);
     for (int k = 0; k < s->schedule.stages * s->schedule.chunks; k++) printf("%s%d", k ? "," : " ", begin[k + 1] - begin[k]);
-    printf("; idle %.1f%% of ranks x time, %.1f%% played with the stages' times", 100 * t->bubble, 100 * t->played);
-    if (!isnan(t->equal)) printf(", %.1f%% of equal stages", 100 * t->equal);
+    printf("; idle %.1f%% of ranks x time, %.1f%% in a simulation with the stages' times", 100 * t->bubble, 100 * t->played);
+    if (!isnan(t->equal)) printf(", %.1f%% for equal stages", 100 * t->equal);
     printf("\n");
 }
 
@@ -158,7 +158,7 @@ static void cmd_bench_put_table(const struct step *s, const struct result *r)
            ls_dtype_name(ls_store_settings(s->store).type), s->ranks.size, threads_count(), isa_name(isa_best()));
     printf("machine     %s, %d processors, %s free\n", r->machine.name, r->machine.processors, text_bytes(size, r->machine.memory));
     printf("step        %zu %s in %.3f s", s->global * s->seq_len, s->model.task->units, r->seconds);
-    if (s->ranks.size > 1) printf(", of which %.3f s of waiting for other ranks", r->exposed);
+    if (s->ranks.size > 1) printf(", of which %.3f s were spent waiting for other ranks", r->exposed);
     printf("\n");
     printf("overhead    %.2f%% of a step is neither kernels nor communication\n", 100 * bench_time_overhead(&r->time));
     if (s->pipeline) put_pipeline(s, &r->time);
@@ -167,7 +167,7 @@ static void cmd_bench_put_table(const struct step *s, const struct result *r)
         printf("mfu         %.1f%% of %.0f GFLOP/s (%s); hfu %.1f%%\n", 100 * step_model_flops(s) / r->seconds / r->peak_flops,
                r->peak_flops / 1e9, r->peak.measured ? "measured now" : "cached",
                100 * step_executed_flops(s) / r->seconds / r->peak_flops);
-    printf("memory      %s by the ledger", text_bytes(size, r->memory.total_peak));
+    printf("memory      %s allocated", text_bytes(size, r->memory.total_peak));
     printf(", %s resident\n", text_bytes(size, machine_peak_rss()));
     for (int i = 0; i < MEM_CATEGORIES; i++)
         printf("  %-14s%12s\n", mem_category_name((enum mem_category)i), text_bytes(size, r->memory.peak[i]));

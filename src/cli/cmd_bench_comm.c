@@ -1,7 +1,8 @@
-/* cmd_bench_comm.c - `lockstep bench comm`: collectives timed on real ranks, or a step list printed without any.
+/* cmd_bench_comm.c - `lockstep bench comm`: times collectives on real ranks, or prints a list of steps without starting ranks.
  *
- * The table has the columns of nccl-tests: size of the whole buffer, elements of a rank's block, time of one call, algbw = size
- * over time, busbw = algbw times what each rank's link has to carry of it, wrong elements; apart | in place. GB are 10^9 bytes.
+ * The table has the columns of nccl-tests: size of the complete buffer, elements of a rank's block, time of one call, algbw = size / time,
+ * busbw = algbw x the share of the buffer that each rank's link carries, and wrong elements; all for separate buffers, then in place. GB
+ * are 10^9 bytes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,14 +24,14 @@ static int64_t factor, iterations, warmup = 5, checks = 1, gpus, threads, count 
 static bool json, tune;
 static struct flag_strings op_words;
 
-/* What the words above stand for; set by check_comm(). */
+/* The values of the flags above; set by check_comm(). */
 static struct {
     ls_collective op;
     ls_redop redop;
     ls_dtype type;
     size_t min, max, step;
     const struct algorithm *algorithm;
-} asked;
+} request;
 
 static const struct flag flags[] = {
     { "op", FLAG_STRINGS, &op_words, 0, 0, "OP",
@@ -43,16 +44,17 @@ static const struct flag flags[] = {
     { "type", FLAG_STRING, &type_name, 0, 0, "TYPE",
       "type of the elements: float, double, half, bfloat16, int32, int64, uint8, or f32 and so on [f32]" },
     { "root", FLAG_INT, &root, 0, 65535, "R", "root of a broadcast [0]" },
-    { "check", FLAG_INT, &checks, 0, 1e6, "0|1", "compare every element with its expected value; 0: do not [1]" },
-    { "iterations", FLAG_INT, &iterations, 1, 1e6, "N", "timed calls [20]; with -g also -n N, as in nccl-tests" },
-    { "warmup", FLAG_INT, &warmup, 0, 1e6, "N", "untimed calls before them [5]" },
+    { "check", FLAG_INT, &checks, 0, 1e6, "0|1", "1: compare every element with its expected value; 0: do not [1]" },
+    { "iterations", FLAG_INT, &iterations, 1, 1e6, "N", "number of timed calls [20]; with -g also -n N, as in nccl-tests" },
+    { "warmup", FLAG_INT, &warmup, 0, 1e6, "N", "number of untimed calls before the timed ones [5]" },
     { "ngpus", FLAG_INT, &gpus, 1, LS_MESH_RANKS_MOST, "N",
-      "ranks to start, as nccl-tests' GPUs; -n then counts iterations, as there. Without -g, -n counts ranks" },
-    { "nthreads", FLAG_INT, &threads, 1, LS_MESH_RANKS_MOST, "N", "with -g: ranks are N x G, as in nccl-tests [1]" },
-    { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME", "use this algorithm, or \"whole\", the transport's own [chosen by size]" },
-    { "comm-table", FLAG_STRING, &table_path, 0, 0, "FILE", "choose algorithms by this comm table, which --tune --write wrote" },
+      "number of ranks to start, like nccl-tests' GPUs; -n then counts iterations, as it does there. Without -g, -n counts ranks" },
+    { "nthreads", FLAG_INT, &threads, 1, LS_MESH_RANKS_MOST, "N", "with -g: start N x G ranks, as in nccl-tests [1]" },
+    { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME",
+      "use this algorithm; \"whole\" is the transport's native collective [chosen by size]" },
+    { "comm-table", FLAG_STRING, &table_path, 0, 0, "FILE", "choose algorithms by this comm table, which --tune --write has written" },
     { "memory", FLAG_STRING, &memory, 0, 0, "KIND",
-      "where buffers are: comm: in the transport's memory; plain: in the process's own [comm]" },
+      "where buffers are allocated; comm: in the transport's memory, plain: in the process's own memory [comm]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { "tune", FLAG_SWITCH, &tune, 0, 0, NULL, "time every algorithm of every operation and print a comm table" },
     { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "write the comm table to this file" },
@@ -82,46 +84,46 @@ static const struct flag_alias aliases[] = {
 
 /* ---- usage ---- */
 
-/* With -g the line is one of nccl-tests, where -n counts iterations; without, -n counts ranks as in every command. */
+/* With -g the arguments are those of nccl-tests, where -n counts iterations; otherwise -n counts ranks, as in every command. */
 static ls_status complete(struct invocation *in)
 {
-    int64_t said = in->config.launch.ranks;
+    int64_t n = in->config.launch.ranks;
     bool started = in->world.launcher != LAUNCHER_NONE;
     bool short_sizes = step_text || strcmp(min_text, "1KiB") != 0 || strcmp(max_text, "256MiB") != 0;
 
     if (in->earlier_ranks)
         return ls_fail(LS_EINVAL,
-                       "-n %" PRId64 " and -n %" PRId64
-                       " are both given: -n sets the ranks, and --iterations the calls that are timed; write -n %" PRId64
+                       "-n %" PRId64 " and -n %" PRId64 " are both given: -n counts ranks, and --iterations timed calls; write -n %" PRId64
                        " --iterations %" PRId64,
-                       in->earlier_ranks, said, MIN(in->earlier_ranks, said), MAX(in->earlier_ranks, said));
-    if (threads && !gpus) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs -g, which sets the ranks", args_typed(in, "nthreads"), threads);
-    if (gpus && said && !in->short_ranks)
-        return ls_fail(LS_EINVAL, "--launch.ranks=%" PRId64 " and %s %" PRId64 " both set the ranks; leave one out", said,
-                       args_typed(in, "ngpus"), gpus);
-    if (gpus && said && iterations)
-        return ls_fail(LS_EINVAL, "-n %" PRId64 " and %s %" PRId64 " are both given, and with %s both count iterations; leave one out",
-                       said, args_typed(in, "iterations"), iterations, args_typed(in, "ngpus"));
+                       in->earlier_ranks, n, MIN(in->earlier_ranks, n), MAX(in->earlier_ranks, n));
+    if (threads && !gpus)
+        return ls_fail(LS_EINVAL, "%s %" PRId64 " needs -g, which sets the ranks", args_as_written(in, "nthreads"), threads);
+    if (gpus && n && !in->short_ranks)
+        return ls_fail(LS_EINVAL, "--launch.ranks=%" PRId64 " and %s %" PRId64 " both set the ranks; leave one out", n,
+                       args_as_written(in, "ngpus"), gpus);
+    if (gpus && n && iterations)
+        return ls_fail(LS_EINVAL, "-n %" PRId64 " and %s %" PRId64 " are both given, and with %s both count iterations; leave one out", n,
+                       args_as_written(in, "iterations"), iterations, args_as_written(in, "ngpus"));
     if (gpus * MAX(threads, (int64_t)1) > LS_MESH_RANKS_MOST)
         return ls_fail(LS_EINVAL, "-g %" PRId64 " with -t %" PRId64 " are too many ranks; at most %d are possible", gpus, threads,
                        LS_MESH_RANKS_MOST);
-    if (gpus && said) iterations = said;
+    if (gpus && n) iterations = n;
     if (!iterations) iterations = USUAL_ITERATIONS;
-    if (gpus && (said || !started)) in->config.launch.ranks = started ? 0 : gpus * MAX(threads, (int64_t)1);
-    if (!gpus && started && said > 0 && said != in->world.size)
+    if (gpus && (n || !started)) in->config.launch.ranks = started ? 0 : gpus * MAX(threads, (int64_t)1);
+    if (!gpus && started && n > 0 && n != in->world.size)
         return ls_fail(LS_EINVAL,
-                       "-n %" PRId64 ": %d ranks were started, and -n sets the ranks; write --iters %" PRId64
+                       "-n %" PRId64 ": %d ranks were started, and -n counts ranks; write --iters %" PRId64
                        ", or add -g 1, with which -n counts iterations as in nccl-tests",
-                       said, in->world.size, said);
-    if (!gpus && short_sizes && said > NCCL_RANKS_MOST && !started)
+                       n, in->world.size, n);
+    if (!gpus && short_sizes && n > NCCL_RANKS_MOST && !started)
         return ls_fail(LS_EINVAL,
-                       "-n %" PRId64 " would start so many ranks; for iterations write --iters %" PRId64
+                       "-n %" PRId64 " would start that many ranks; for iterations write --iters %" PRId64
                        ", or -g RANKS, with which -n counts iterations as in nccl-tests",
-                       said, said);
+                       n, n);
     return LS_OK;
 }
 
-/* Words without a flag: an operation, a number of ranks. */
+/* Writes the flag for an argument that is an operation or a number of ranks. */
 static bool meant(const char *argument, char *out, size_t room)
 {
     ls_collective op;
@@ -142,54 +144,54 @@ static ls_status check_algorithm(void)
     ls_status st;
 
     if (!algorithm_name) return LS_OK;
-    st = algorithm_force(asked.op, algorithm_name);
+    st = algorithm_force(request.op, algorithm_name);
     if (st != LS_OK) return ls_fail_at(st, "--algorithm");
-    asked.algorithm = algorithm_named(asked.op, algorithm_name);
+    request.algorithm = algorithm_named(request.op, algorithm_name);
     return LS_OK;
 }
 
 static ls_status check_steps(const struct invocation *in, int ranks)
 {
-    LS_TRY(comm_read_op("--print-steps", print_steps, &asked.op, NULL));
+    LS_TRY(comm_read_op("--print-steps", print_steps, &request.op, NULL));
     LS_TRY(check_algorithm());
     if (ranks > STEPS_RANKS_MOST) return ls_fail(LS_EINVAL, "-n %d: steps can be printed for at most %d ranks", ranks, STEPS_RANKS_MOST);
     if (count == 0) count = 2 * ranks;
-    if (!asked.algorithm) asked.algorithm = algorithm_choose(asked.op, (size_t)count * 4, ranks, false);
-    if (!asked.algorithm) return ls_fail(LS_EINVAL, "--print-steps: %s is one message", print_steps);
+    if (!request.algorithm) request.algorithm = algorithm_choose(request.op, (size_t)count * 4, ranks, false);
+    if (!request.algorithm) return ls_fail(LS_EINVAL, "--print-steps: %s is a single message and has no steps", print_steps);
     if (rank_shown >= ranks) return ls_fail(LS_EINVAL, "--rank %" PRId64 ": there are %d ranks, numbered from 0", rank_shown, ranks);
     if (root >= ranks)
-        return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %d ranks, numbered from 0", args_typed(in, "root"), root, ranks);
+        return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %d ranks, numbered from 0", args_as_written(in, "root"), root, ranks);
     return LS_OK;
 }
 
 static ls_status cmd_bench_comm_check_sizes(const struct invocation *in)
 {
-    const char *min = args_typed(in, "min"), *max = args_typed(in, "max"), *step = args_typed(in, "stepbytes");
+    const char *min = args_as_written(in, "min"), *max = args_as_written(in, "max"), *step = args_as_written(in, "stepbytes");
 
-    LS_TRY(comm_read_bytes(min, min_text, &asked.min));
-    LS_TRY(comm_read_bytes(max, max_text, &asked.max));
-    if (asked.min > asked.max) return ls_fail(LS_EINVAL, "%s %s is more than %s %s", min, min_text, max, max_text);
+    LS_TRY(comm_read_bytes(min, min_text, &request.min));
+    LS_TRY(comm_read_bytes(max, max_text, &request.max));
+    if (request.min > request.max) return ls_fail(LS_EINVAL, "%s %s is more than %s %s", min, min_text, max, max_text);
     if (step_text && (factor || tune))
-        return ls_fail(LS_EINVAL, "%s cannot be combined with %s", step, factor ? args_typed(in, "factor") : "--tune");
-    if (step_text) LS_TRY(comm_read_bytes(step, step_text, &asked.step));
+        return ls_fail(LS_EINVAL, "%s cannot be combined with %s", step, factor ? args_as_written(in, "factor") : "--tune");
+    if (step_text) LS_TRY(comm_read_bytes(step, step_text, &request.step));
     if (!factor) factor = USUAL_FACTOR;
     return LS_OK;
 }
 
-static bool sums(void) { return asked.op == LS_COLLECTIVE_ALL_REDUCE || asked.op == LS_COLLECTIVE_REDUCE_SCATTER; }
+static bool sums(void) { return request.op == LS_COLLECTIVE_ALL_REDUCE || request.op == LS_COLLECTIVE_REDUCE_SCATTER; }
 
 static ls_status check_reduction(const struct invocation *in, int64_t ranks, const struct comm_words *given)
 {
-    const char *of = args_typed(in, "root");
+    const char *of = args_as_written(in, "root");
 
     if (given->redop && !sums())
         return ls_fail(LS_EINVAL, "%s %s applies only to all_reduce and reduce_scatter: %s reduces nothing; leave it out",
                        given->redop_flag, given->redop, operation);
-    if (asked.redop == LS_AVG && checks && (ranks & (ranks - 1)))
+    if (request.redop == LS_AVG && checks && (ranks & (ranks - 1)))
         return ls_fail(LS_EINVAL,
-                       "%s avg with -n %" PRId64 ": the quotient is not exact, so bits cannot be compared; use -c 0, or 2, 4, 8 ranks",
+                       "%s avg with -n %" PRId64 ": the mean is not exact, so results cannot be compared; use -c 0, or 2, 4 or 8 ranks",
                        given->redop_flag, ranks);
-    if (root && asked.op != LS_COLLECTIVE_BROADCAST) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs --op broadcast", of, root);
+    if (root && request.op != LS_COLLECTIVE_BROADCAST) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs --op broadcast", of, root);
     if (root >= ranks && ranks > 1)
         return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %" PRId64 " ranks (-n), numbered from 0", of, root, ranks);
     return LS_OK;
@@ -197,31 +199,31 @@ static ls_status check_reduction(const struct invocation *in, int64_t ranks, con
 
 static ls_status check_times(const struct invocation *in, int64_t ranks)
 {
-    const char *type = args_typed(in, "type");
+    const char *type = args_as_written(in, "type");
     struct comm_words given;
 
     LS_TRY(comm_sort_words(&op_words, &given));
     operation = given.op ? given.op : "all_reduce";
     if (strcmp(operation, "sendrecv") == 0)
-        asked.op = LS_COLLECTIVE_SEND;
+        request.op = LS_COLLECTIVE_SEND;
     else
-        LS_TRY(comm_read_op(given.op_flag, operation, &asked.op, &asked.redop));
-    if (given.redop) LS_TRY(comm_read_op(given.redop_flag, given.redop, &asked.op, &asked.redop));
-    if (strcmp(operation, "sendrecv") != 0 && (!comm_times_has(asked.op) || asked.op == LS_COLLECTIVE_SEND))
+        LS_TRY(comm_read_op(given.op_flag, operation, &request.op, &request.redop));
+    if (given.redop) LS_TRY(comm_read_op(given.redop_flag, given.redop, &request.op, &request.redop));
+    if (strcmp(operation, "sendrecv") != 0 && (!comm_times_has(request.op) || request.op == LS_COLLECTIVE_SEND))
         return ls_fail(LS_EINVAL, "%s: %s has no bytes to time%s", given.op_flag, operation,
-                       asked.op == LS_COLLECTIVE_BARRIER ? "" : "; sendrecv does both");
+                       request.op == LS_COLLECTIVE_BARRIER ? "" : "; sendrecv does both");
     LS_TRY(check_algorithm());
     LS_TRY(cmd_bench_comm_check_sizes(in));
-    LS_TRY(comm_read_type(type, type_name, &asked.type));
+    LS_TRY(comm_read_type(type, type_name, &request.type));
     LS_TRY(check_reduction(in, ranks, &given));
     if (strcmp(memory, "comm") != 0 && strcmp(memory, "plain") != 0)
         return ls_fail(LS_EINVAL, "--memory: '%s' is neither comm nor plain", memory);
-    bool half = asked.type == LS_BF16 || asked.type == LS_F16;
-    if (half && sums() && asked.algorithm && !asked.algorithm->half)
+    bool half = request.type == LS_BF16 || request.type == LS_F16;
+    if (half && sums() && request.algorithm && !request.algorithm->half)
         return ls_fail(LS_EINVAL, "--algorithm %s rounds %s between its steps; use direct, which sums in f32, or %s f32", algorithm_name,
                        type_name, type);
     if (ranks < 2)
-        return ls_fail(LS_EINVAL, "one rank sends nothing, so there is nothing to measure; start more, as in: lockstep bench comm %s",
+        return ls_fail(LS_EINVAL, "a single rank sends nothing, so there is nothing to measure; start more, as in: lockstep bench comm %s",
                        gpus ? "-g 2 (with -g, -n counts iterations)" : "-n 2");
     return LS_OK;
 }
@@ -246,13 +248,13 @@ struct row {
     size_t bytes, count;
     double algbw[2], busbw[2];
     struct comm_time time[2];
-}; /* [in place]; GB/s */
+}; /* index 0: separate buffers, 1: in place; bandwidths in GB/s */
 
 static void put_head(const struct comm_times *t)
 {
     printf("# lockstep bench comm: %s of %d ranks over %s, algorithm %s, %s memory\n", timed_name(t), t->n, ls_comm_transport(t->comm),
            algorithm_name ? algorithm_name : "by the comm table", memory);
-    printf("# %d calls in front, %d timed, one after the other; time: the slowest rank's mean\n", t->warmup, t->iterations);
+    printf("# %d untimed calls, then %d timed calls, one after another; time: the slowest rank's mean\n", t->warmup, t->iterations);
     if (t->op == LS_COLLECTIVE_BROADCAST) puts("# a broadcast has one buffer: both halves are in place");
     if (t->op == LS_COLLECTIVE_SEND) puts("# sendrecv needs two buffers: neither half is in place");
     if (t->unchecked) puts("# values are not checked (-c 0)");
@@ -321,7 +323,7 @@ static ls_status cmd_bench_comm_measure(const struct comm_times *t, struct json_
     int64_t wrong = 0;
     int rows = 0;
 
-    for (size_t bytes = asked.min; bytes <= asked.max; bytes = asked.step ? bytes + asked.step : bytes * (size_t)factor) {
+    for (size_t bytes = request.min; bytes <= request.max; bytes = request.step ? bytes + request.step : bytes * (size_t)factor) {
         struct row r;
 
         LS_TRY(take_row(t, bytes, &r));
@@ -332,7 +334,7 @@ static ls_status cmd_bench_comm_measure(const struct comm_times *t, struct json_
             put_json_row(t, &r, j);
         else if (t->rank == 0)
             put_row(t, &r);
-        if (bytes > SIZE_MAX / (size_t)factor || bytes > SIZE_MAX - asked.step) break;
+        if (bytes > SIZE_MAX / (size_t)factor || bytes > SIZE_MAX - request.step) break;
     }
     if (t->rank == 0 && !json && !t->unchecked) printf("# Out of bounds values : %" PRId64 " %s\n", wrong, wrong ? "FAILED" : "OK");
     if (t->rank == 0 && !json) printf("# Avg bus bandwidth    : %g\n", bus / rows);
@@ -358,7 +360,7 @@ static ls_status measure_and_print(const struct comm_times *t)
 static ls_status tune_and_write(struct comm_times *t)
 {
     struct text table = { 0 };
-    ls_status st = comm_tune(t, asked.min, asked.max, (size_t)factor, &table);
+    ls_status st = comm_tune(t, request.min, request.max, (size_t)factor, &table);
 
     if (st == LS_OK && t->rank == 0 && write_path)
         st = file_write(write_path, table.data, table.bytes);
@@ -376,9 +378,9 @@ static ls_status run_times(const struct invocation *in)
     struct comm_times t = {
         .rank = w->rank,
         .n = w->size,
-        .op = asked.op,
-        .type = asked.type,
-        .redop = asked.redop,
+        .op = request.op,
+        .type = request.type,
+        .redop = request.redop,
         .root = (int)root,
         .unchecked = checks == 0,
         .plain = strcmp(memory, "plain") == 0,
@@ -388,7 +390,7 @@ static ls_status run_times(const struct invocation *in)
 
     LS_TRY(ls_comm_open(w->size > 1 ? w->where : "shm:alone", w->rank, w->size, &t.comm));
     ls_comm_set_timeout(t.comm, in->config.launch.timeout);
-    ls_status st = comm_times_open(&t, asked.max);
+    ls_status st = comm_times_open(&t, request.max);
     if (st == LS_OK) st = tune ? tune_and_write(&t) : measure_and_print(&t);
     comm_times_close(&t);
     ls_comm_close(&t.comm);
@@ -399,7 +401,7 @@ static ls_status run_comm(struct invocation *in)
 {
     if (!print_steps) return run_times(in);
     if (in->world.rank > 0) return LS_OK;
-    return comm_steps_print(asked.algorithm, (int)in->config.launch.ranks, (size_t)count, (int)root, (int)rank_shown);
+    return comm_steps_print(request.algorithm, (int)in->config.launch.ranks, (size_t)count, (int)root, (int)rank_shown);
 }
 
 static ls_status launch_comm(struct invocation *in) { return print_steps ? run_comm(in) : launching_run(in, NULL, NULL, NULL); }

@@ -10,9 +10,9 @@ static bool json;
 static int64_t rows = 0, columns = 0, inner = 0;
 
 static const struct flag gemm_flags[] = {
-    { "m", FLAG_INT, &rows, 1, 1e6, "M", "rows of x [a list of usual sizes]" },
-    { "n", FLAG_INT, &columns, 1, 1e6, "N", "rows of w: output channels" },
-    { "k", FLAG_INT, &inner, 1, 1e6, "K", "columns of both: input channels" },
+    { "m", FLAG_INT, &rows, 1, 1e6, "M", "rows of x; --m, --n and --k are given together [several usual sizes]" },
+    { "n", FLAG_INT, &columns, 1, 1e6, "N", "rows of w, which are output channels" },
+    { "k", FLAG_INT, &inner, 1, 1e6, "K", "columns of x and w, which are input channels" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };

@@ -12,7 +12,7 @@
 #include "cli/terminal.h"
 #include "lockstep/checkpoint.h"
 
-/* The checkpoint at a path that a user names; free with ls_free. */
+/* Finds the checkpoint at a path that the user gives and reads its description; free *path with ls_free. */
 static ls_status open_info(const char *where, char **path, ls_checkpoint_info **info)
 {
     LS_TRY(ls_checkpoint_resolve(where, path));
@@ -114,7 +114,7 @@ static void put_entry(const ls_checkpoint_info *info, const ls_checkpoint_entry 
     printf("  %-10s %-5s [", e->kind, ls_dtype_name(e->type));
     for (int d = 0; d < e->ndim; d++) printf("%s%zu", d ? "," : "", e->size[d]);
     printf("] %s", e->name);
-    for (int d = 0; d < e->ndim && memcmp(e->extent, e->size, sizeof e->size) != 0; d++) /* a slice of it */
+    for (int d = 0; d < e->ndim && memcmp(e->extent, e->size, sizeof e->size) != 0; d++) /* the file holds a slice of the tensor */
         printf("%s%zu:%zu%s", d ? "," : "[", e->offset[d], e->offset[d] + e->extent[d], d + 1 < e->ndim ? "" : "]");
     printf(" (%s)\n", info->files[e->file].name);
 }
@@ -133,7 +133,7 @@ static void cmd_ckpt_put_table(const char *path, const ls_checkpoint_info *info)
     printf("parameters  %s of type %s\n", text_count(a, (int64_t)info->parameters), ls_dtype_name(info->type));
     if (s->data[0]) printf("data        %s\n", s->data);
     if (s->library[0]) printf("made by     %s, %s on %s, %d threads\n", s->library, s->compute, s->isa, s->threads);
-    printf("files       %s in all\n", text_bytes(size, info->bytes));
+    printf("files       %s in total\n", text_bytes(size, info->bytes));
     for (size_t i = 0; i < info->nfiles; i++)
         printf("  %-32s %10s  %s\n", info->files[i].name, text_bytes(size, info->files[i].bytes), info->files[i].hash);
     if (!tensors) return;
@@ -165,7 +165,7 @@ const struct command command_ckpt_inspect = {
     .summary = "show what a checkpoint holds",
     .flags = inspect_flags,
     .run = run_inspect,
-    .examples = "  lockstep ckpt inspect runs/book                                   the newest of the run\n"
+    .examples = "  lockstep ckpt inspect runs/book                                   the run's newest checkpoint\n"
                 "  lockstep ckpt inspect runs/book/checkpoints/step_00000500 --tensors\n",
 };
 
@@ -180,7 +180,7 @@ static ls_status run_verify(struct invocation *in)
     ls_status st = verify_advise(ls_checkpoint_verify(path), path, "");
     if (st == LS_OK) st = ls_checkpoint_inspect(path, &info);
     if (st == LS_OK) {
-        printf("%s: %zu files, %s: all as written\n", path, info->nfiles, text_bytes(size, info->bytes));
+        printf("%s: %zu files, %s: all bytes match their hashes\n", path, info->nfiles, text_bytes(size, info->bytes));
         ls_checkpoint_info_release(&info);
     }
     mem_free(path);
@@ -194,8 +194,8 @@ const struct command command_ckpt_verify = {
     .most = 1,
     .summary = "read every byte of a checkpoint and compare it with the hashes",
     .run = run_verify,
-    .about =
-        "Of a run, the newest checkpoint is read. The exit code is 1 if it is damaged; the newest older one that is intact is named.\n",
+    .about = "If PATH is a run, its newest checkpoint is read. If it is damaged, the exit code is 1 and the newest intact one before it is "
+             "named.\n",
     .examples = "  lockstep ckpt verify runs/book\n",
 };
 
@@ -210,7 +210,7 @@ static ls_status cmd_ckpt_type_of(ls_dtype fallback, ls_dtype *out)
     if (!type_name) return LS_OK;
     const char *name = strcmp(type_name, "fp32") == 0 ? "f32" : strcmp(type_name, "fp16") == 0 ? "f16" : type_name;
     if (ls_dtype_parse(name, out) == 0 && (*out == LS_F32 || *out == LS_BF16 || *out == LS_F16)) return LS_OK;
-    return ls_fail(LS_EINVAL, "--type: '%s' must be fp32, bf16 or fp16", type_name);
+    return ls_fail(LS_EINVAL, "--type: there is no type '%s'; use fp32, bf16 or fp16", type_name);
 }
 
 static ls_status check_export(const struct invocation *in)
@@ -219,7 +219,7 @@ static ls_status check_export(const struct invocation *in)
 
     (void)in;
     LS_TRY(cmd_ckpt_type_of(LS_F32, &type));
-    return to ? LS_OK : ls_fail(LS_EINVAL, "the target is missing; give --to FOLDER");
+    return to ? LS_OK : ls_fail(LS_EINVAL, "no folder to write to: give --to FOLDER");
 }
 
 static const struct flag export_flags[] = {
@@ -238,7 +238,7 @@ static ls_status run_export(struct invocation *in)
     o.shard_bytes = (uint64_t)(shard_gigabytes * 1e9);
     LS_TRY(ls_checkpoint_resolve(in->arguments[0], &path));
     ls_status st = verify_advise(ls_checkpoint_export(path, to, &o), path, "lockstep ckpt export ");
-    if (st == LS_OK) printf("%s: written from %s, %s\n", to, path, ls_dtype_name(o.type));
+    if (st == LS_OK) printf("%s: exported from %s as %s\n", to, path, ls_dtype_name(o.type));
     ls_free(path);
     return st;
 }
@@ -262,7 +262,7 @@ static ls_status check_import(const struct invocation *in)
 
     (void)in;
     LS_TRY(cmd_ckpt_type_of(LS_F32, &type));
-    return from && to ? LS_OK : ls_fail(LS_EINVAL, "give --from FOLDER and --to FOLDER");
+    return from && to ? LS_OK : ls_fail(LS_EINVAL, "no folder to read from or write to: give --from FOLDER and --to FOLDER");
 }
 
 static const struct flag import_flags[] = {
@@ -279,7 +279,7 @@ static ls_status run_import(struct invocation *in)
     (void)in;
     LS_TRY(cmd_ckpt_type_of(LS_F32, &type));
     LS_TRY(ls_checkpoint_import(from, to, type));
-    printf("%s/step_00000000: written from %s, %s\n", to, from, ls_dtype_name(type));
+    printf("%s/step_00000000: imported from %s as %s\n", to, from, ls_dtype_name(type));
     return LS_OK;
 }
 

@@ -1,6 +1,7 @@
-/* cmd_ckpt_list.c - `lockstep ckpt list`: the checkpoints of a run, a line each: step, time, size, layout, losses, whether it is intact.
+/* cmd_ckpt_list.c - `lockstep ckpt list`: prints a line for each checkpoint of a run: step, time, size, losses, layout, and whether it is
+ * intact.
  *
- * The layout is read from the checkpoint's config.yaml; losses come from the run's metrics.jsonl.
+ * The layout is read from the checkpoint's config.yaml, the losses from the run's metrics.jsonl.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -30,12 +31,12 @@ struct entry {
     char *path;
     uint64_t step, bytes;
     time_t when;
-    double loss, val_loss; /* NaN: not known */
-    int64_t ranks;         /* 0: not known */
+    double loss, val_loss; /* NaN: unknown */
+    int64_t ranks;         /* 0: unknown */
     char layout[160], damage[512];
 };
 
-/* RUN/checkpoints, or the folder itself where it holds step_NNNNNNNN folders. */
+/* *out: RUN/checkpoints, or the folder itself if it has no such subfolder. */
 static ls_status root_of(const char *where, char **out)
 {
     char *inside = file_path("%s/checkpoints", where);
@@ -53,7 +54,7 @@ static ls_status root_of(const char *where, char **out)
     return *out ? LS_OK : LS_ENOMEM;
 }
 
-/* ---- what one checkpoint says ---- */
+/* ---- one checkpoint ---- */
 
 static ls_status read_layout(struct entry *e)
 {
@@ -103,7 +104,7 @@ static void take_line(const char *line, size_t bytes, struct entry *list, size_t
 {
     json_node *root;
 
-    if (json_parse(line, bytes, "metrics.jsonl", &root) != LS_OK) return; /* the last line of a run that was killed */
+    if (json_parse(line, bytes, "metrics.jsonl", &root) != LS_OK) return; /* the last line of a run that was killed may be incomplete */
     int64_t step = json_int(json_get(root, "step"), -1);
     for (size_t i = 0; i < n; i++)
         if ((int64_t)list[i].step == step) {
@@ -197,19 +198,19 @@ static ls_status cmd_ckpt_list_put_json(const struct entry *list, size_t n)
 
 /* ---- the command ---- */
 
-/* The list is printed; one that is damaged is a failure all the same. */
+/* Fails, after the list is printed, if a checkpoint is damaged. */
 static ls_status check_damage(const char *root, const struct entry *list, size_t n)
 {
-    const char *whole = NULL;
+    const char *intact = NULL;
     size_t damaged = 0;
 
     for (size_t i = 0; i < n; i++) { /* ascending */
         damaged += list[i].damage[0] != 0;
-        if (!list[i].damage[0]) whole = list[i].path;
+        if (!list[i].damage[0]) intact = list[i].path;
     }
     if (damaged == 0) return LS_OK;
-    if (!whole) return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged: none is intact", root, damaged, n);
-    return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged; the newest intact one: %s", root, damaged, n, whole);
+    if (!intact) return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged: none is intact", root, damaged, n);
+    return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged; the newest intact one is %s", root, damaged, n, intact);
 }
 
 static ls_status list_steps(const char *root, const uint64_t *steps, size_t n)
@@ -250,11 +251,12 @@ const struct command command_ckpt_list = {
     .arguments = "RUN",
     .least = 1,
     .most = 1,
-    .summary = "list the checkpoints of a run: step, time, size, layout, loss, whether its files are complete (--verify: and undamaged)",
+    .summary =
+        "list the checkpoints of a run: step, time, size, losses, layout, and whether their files are complete (with --verify: intact)",
     .flags = flags,
     .run = cmd_ckpt_list_run,
-    .about = "The exit code is 1 if any of them is damaged.\n",
+    .about = "The exit code is 1 if a checkpoint is damaged.\n",
     .examples = "  lockstep ckpt list runs/book\n"
-                "  lockstep ckpt list runs/book --verify                             every byte against the hashes\n"
+                "  lockstep ckpt list runs/book --verify                             compares every byte with the hashes\n"
                 "  lockstep ckpt list runs/book --json\n",
 };

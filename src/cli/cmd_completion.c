@@ -1,12 +1,12 @@
-/* cmd_completion.c - `lockstep completion bash|zsh|fish`: scripts made of the tables of commands, flags, options. */
+/* cmd_completion.c - `lockstep completion bash|zsh|fish`: prints scripts made from the tables of commands, flags and options. */
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/text.h"
 #include "cli/args.h"
 
-/* Calls fn for each flag and option of a command: "--name" of a flag, "--section.key=" of an option; options that are
- * used most come first, and the scripts keep that order (fish sorts long options itself). */
+/* Calls fn for each flag ("--name") and option ("--section.key=") of a command. The options used most come first; the scripts keep that
+ * order, except that fish sorts long options itself. */
 typedef void word_fn(const char *word, const char *help);
 
 static void each_word(const struct command *c, word_fn *fn)
@@ -14,14 +14,14 @@ static void each_word(const struct command *c, word_fn *fn)
     const struct option_table *t = config_table();
     char word[80];
 
-    fn("--help", "all of the help");
+    fn("--help", "print the complete help");
     for (const struct flag *f = c->flags; f && f->name; f++) {
         snprintf(word, sizeof word, "--%s", f->name);
         fn(word, f->help);
     }
     if (!c->verb) return;
     fn("--config", "read options from a YAML file");
-    fn("--print-config", "print each option's value and origin");
+    fn("--print-config", "print each option's value and where it comes from");
     for (int common = 1; common >= 0; common--)
         for (size_t i = 0; i < t->count; i++) {
             if (!(t->rows[i].verbs & c->verb) || options_are_common(&t->rows[i], c->verb) != common) continue;
@@ -30,7 +30,7 @@ static void each_word(const struct command *c, word_fn *fn)
         }
 }
 
-/* First words of the commands, each once: of those with two, the first one's row tells. */
+/* True if command i is the first one with its first word, so that each first word is printed once. */
 static bool is_first(int i)
 {
     size_t length = strcspn(commands[i]->name, " ");
@@ -92,7 +92,7 @@ static void put_bash(void)
 
 /* ---- zsh ---- */
 
-/* Inside '...' and after a colon, which both have a meaning. */
+/* Escapes quotes and colons, which have a meaning inside zsh's '...'. */
 static void put_escaped(const char *text)
 {
     for (; *text; text++) {

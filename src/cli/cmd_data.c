@@ -16,7 +16,7 @@
 static bool append_end;
 
 static const struct flag prepare_flags[] = {
-    { "end", FLAG_SWITCH, &append_end, 0, 0, NULL, "append the end-of-text token (each document of JSON lines has one)" },
+    { "end", FLAG_SWITCH, &append_end, 0, 0, NULL, "append the end-of-text token to the text (JSON lines have one after each document)" },
     { 0 },
 };
 
@@ -26,7 +26,7 @@ static ls_status check_prepare(const struct invocation *in)
     return LS_OK;
 }
 
-/* Folder that a path is in; free with mem_free. NULL when out of memory. */
+/* The folder that contains a path; free it with mem_free. NULL: out of memory. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -45,7 +45,7 @@ static ls_status write_files(const struct config *c, const char *out, const stru
     if (st == LS_OK) st = ls_tokens_save(d->tokens, out, format, ls_tokenizer_vocab(d->tokenizer));
     if (st == LS_OK) st = ls_tokenizer_save(d->tokenizer, folder);
     if (st == LS_OK)
-        printf("%s: %s tokens in %s documents (%zu in the file), of a vocabulary of %d, format %s; the tokenizer is in %s\n", out,
+        printf("%s: %s tokens in %s documents (%zu in the text), vocabulary of %d, format %s; the tokenizer is in %s\n", out,
                text_count(count, (int64_t)ls_tokens_count(d->tokens)), text_count(documents, (int64_t)ls_tokens_documents(d->tokens)),
                found->count, (int)ls_tokenizer_vocab(d->tokenizer), format, folder);
     mem_free(folder);
@@ -86,7 +86,7 @@ static int64_t show = 16, vocab = 0;
 
 static const struct flag inspect_flags[] = {
     { "tokens", FLAG_INT, &show, 0, 100000, "N", "show the first N tokens [16]" },
-    { "vocab", FLAG_INT, &vocab, 1, 2147483647, "N", "check that every id is below N" },
+    { "vocab", FLAG_INT, &vocab, 1, 2147483647, "N", "check that every token id is below N" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
     { 0 },
 };
@@ -94,7 +94,8 @@ static const struct flag inspect_flags[] = {
 static ls_status check_inspect(const struct invocation *in)
 {
     if (in->config.data.text[0]) return ls_fail(LS_EINVAL, "data.text does nothing here: the file is an argument");
-    if (strcmp(in->config.data.tokenizer, "bpe") == 0) return ls_fail(LS_EINVAL, "data.tokenizer=bpe does nothing here: there is no text");
+    if (strcmp(in->config.data.tokenizer, "bpe") == 0)
+        return ls_fail(LS_EINVAL, "data.tokenizer=bpe does nothing here: there is no text to learn it from");
     return LS_OK;
 }
 
@@ -102,12 +103,12 @@ struct view_of_tokens {
     ls_tokens *tokens;
     int32_t *first;
     size_t count, bytes;
-    char *text;              /* of the first */
-    ls_tokenizer *tokenizer; /* NULL: none was named or found */
-    int64_t *times;          /* [vocabulary] how often each id comes */
+    char *text;              /* text of the first tokens */
+    ls_tokenizer *tokenizer; /* NULL: none was given or found */
+    int64_t *times;          /* [vocabulary] how often each id occurs */
 };
 
-/* How often each token comes; and the documents, which end after end-of-text tokens. */
+/* Counts how often each token occurs, and marks the documents, which end with end-of-text tokens. */
 static ls_status count_tokens(struct view_of_tokens *v)
 {
     enum { STEP = 4096 };
@@ -124,7 +125,7 @@ static ls_status count_tokens(struct view_of_tokens *v)
     return strcmp(ls_tokens_format(v->tokens), "megatron") == 0 ? LS_OK : ls_tokens_mark(v->tokens, ls_tokenizer_end(v->tokenizer));
 }
 
-/* Special token k of the named tokenizer; NULL: no more. */
+/* Special token k of the tokenizer; NULL after the last one. */
 static const struct added_token *special_at(const struct view_of_tokens *v, size_t k)
 {
     const struct added *lists[] = { &v->tokenizer->raw, &v->tokenizer->normalized };
@@ -135,7 +136,7 @@ static const struct added_token *special_at(const struct view_of_tokens *v, size
     return NULL;
 }
 
-/* The tokenizer that was named, or the one beside the token file; *out stays NULL where there is neither. */
+/* Opens the given tokenizer, or the one beside the token file; *out stays NULL if there is neither. */
 static ls_status find_tokenizer(const struct config *c, const char *file, ls_tokenizer **out)
 {
     if (strcmp(c->data.tokenizer, "bytes") != 0) return ls_tokenizer_open(c->data.tokenizer, out);
@@ -149,7 +150,7 @@ static ls_status find_tokenizer(const struct config *c, const char *file, ls_tok
     return st;
 }
 
-/* The first tokens, and their text when there is a tokenizer. */
+/* Reads the first tokens, and decodes them if there is a tokenizer. */
 static ls_status read_first(const struct config *c, const char *file, struct view_of_tokens *v)
 {
     v->count = MIN((size_t)show, ls_tokens_count(v->tokens));

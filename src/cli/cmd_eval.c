@@ -1,4 +1,4 @@
-/* cmd_eval.c - `lockstep eval`: loss, perplexity and bits per byte of a trained model, over its run's validation data or a given text. */
+/* cmd_eval.c - `lockstep eval`: loss, perplexity and bits per byte of a trained model, on its run's validation data or on a given text. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,36 +14,35 @@
 #include "lockstep/checkpoint.h"
 #include "train/run/evaluate_saved.h"
 
-enum { USUAL_SEQ_LEN = 256 }; /* where neither run nor command line says one */
+enum { USUAL_SEQ_LEN = 256 }; /* if neither the run nor the command line sets one */
 
 static bool json;
-static int64_t step_wanted = -1;
+static int64_t given_step = -1;
 
 static const struct flag flags[] = {
-    { "checkpoint", FLAG_INT, &step_wanted, 0, 1e15, "STEP", "evaluate the run's checkpoint of this step [the newest]" },
+    { "checkpoint", FLAG_INT, &given_step, 0, 1e15, "STEP", "evaluate the run's checkpoint of this step [the newest]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
 
-/* The options taken from the run's config.yaml unless the command line sets them. Layout options are not: any layout works. */
+/* Options that are taken from the run's config.yaml unless the command line sets them. Layout options are not, because any layout works. */
 static const char *const inherited[] = {
     "data.text",         "data.field", "data.special_tokens", "data.tokens",        "data.format",        "data.seq_len",
     "data.val_fraction", "train.seed", "train.micro_batch",   "train.eval_batches", "train.global_batch", "precision.compute",
     "model.preset",      NULL,
 };
 
-/* ---- what is evaluated ---- */
+/* ---- the model and the data ---- */
 
-static char *found_path; /* of the weights; kept until the process ends */
+static char *found_path; /* path of the weights; kept until the process ends */
 
 static ls_status find_step(const char *run, char **out)
 {
-    char *inside = file_path("%s/checkpoints/step_%08" PRId64, run, step_wanted),
-         *beside = file_path("%s/step_%08" PRId64, run, step_wanted);
+    char *inside = file_path("%s/checkpoints/step_%08" PRId64, run, given_step), *beside = file_path("%s/step_%08" PRId64, run, given_step);
     ls_status st = inside && beside ? LS_OK : LS_ENOMEM;
 
     if (st == LS_OK && !file_is_folder(inside) && !file_is_folder(beside))
-        st = ls_fail(LS_EINVAL, "%s has no checkpoint of step %" PRId64 "; lockstep ckpt list %s lists them", run, step_wanted, run);
+        st = ls_fail(LS_EINVAL, "%s has no checkpoint of step %" PRId64 "; lockstep ckpt list %s lists them", run, given_step, run);
     bool first = st == LS_OK && file_is_folder(inside);
     if (st == LS_OK) *out = first ? inside : beside;
     if (st != LS_OK || !first) mem_free(inside);
@@ -51,14 +50,16 @@ static ls_status find_step(const char *run, char **out)
     return st;
 }
 
-static ls_status find(const char *where, char **out)
+static ls_status find_weights(const char *where, char **out)
 {
     char *path = NULL;
 
-    if (step_wanted >= 0) return find_step(where, out);
+    if (file_exists(where) && !file_is_folder(where))
+        return ls_fail(LS_EIO, "%s is a file, not a model; the model's folder comes first: lockstep eval MODEL %s", where, where);
+    if (given_step >= 0) return find_step(where, out);
     if (!evaluate_is_hf(where)) {
         ls_status st = ls_checkpoint_resolve(where, &path);
-        if (st != LS_OK) return st == LS_EINVAL ? LS_EIO : st; /* nothing there is no wrong usage */
+        if (st != LS_OK) return st == LS_EINVAL ? LS_EIO : st; /* a missing model is not a usage error */
     }
     *out = mem_strdup(path ? path : where);
     ls_free(path);
@@ -67,7 +68,7 @@ static ls_status find(const char *where, char **out)
 
 static bool given(const struct invocation *in, const char *name) { return strcmp(options_origin(&in->options, name), "default") != 0; }
 
-/* Data other than the run's is evaluated completely, unless a part is requested. */
+/* Takes options from the run's config. Data other than the run's are evaluated completely, unless a part is requested. */
 static ls_status inherit(struct invocation *in, const struct options *run)
 {
     static const char *const of_data[] = { "data.text",   "data.field",        "data.tokens",
@@ -77,7 +78,7 @@ static ls_status inherit(struct invocation *in, const struct options *run)
     for (int i = 0; inherited[i]; i++) {
         bool skip = tokens && strcmp(inherited[i], "data.special_tokens") == 0;
 
-        /* the size of the evaluated part, where eval_batches says how many of them; otherwise a layout's */
+        /* with eval_batches, global_batch decides how much is evaluated; otherwise it belongs to the run's layout */
         skip = skip || (in->config.train.eval_batches <= 0 && strcmp(inherited[i], "train.global_batch") == 0);
         for (size_t k = 0; k < COUNT_OF(of_data); k++) skip = skip || (other && strcmp(inherited[i], of_data[k]) == 0);
         if (!skip) LS_TRY(options_inherit(&in->options, run, inherited[i]));
@@ -97,13 +98,13 @@ static ls_status inherit_file(struct invocation *in, const char *path)
     return st;
 }
 
-/* Before the checks: takes the run's settings and the model's sizes, and evaluates all of other data. */
+/* Sets options by the run's config.yaml and the model, before they are checked. */
 static ls_status complete(struct invocation *in)
 {
     struct config *c = &in->config;
     struct task_model model;
 
-    LS_TRY(find(in->arguments[0], &found_path));
+    LS_TRY(find_weights(in->arguments[0], &found_path));
     char *path = file_path("%s/config.yaml", found_path);
     if (!path) return LS_ENOMEM;
     bool other = given(in, "data.text") || given(in, "data.tokens"), part = given(in, "data.val_fraction"), has = file_exists(path);
@@ -128,17 +129,17 @@ static ls_status cmd_eval_check(const struct invocation *in)
     if (c->parallel.zero == 1 || c->parallel.zero == 2)
         return ls_fail(LS_EINVAL,
                        "parallel.zero=%" PRId64 " does nothing here: an evaluation has no gradients and no optimizer state; use 3, which "
-                       "shards the parameters, or 0",
+                       "shards parameters, or 0",
                        c->parallel.zero);
     if (c->data.tokens[0] && c->data.text[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
     if (task->drawn && (c->data.tokens[0] || c->data.text[0]))
         return ls_fail(LS_EINVAL, "model.preset=%s is evaluated on drawn %s, not on data.text or data.tokens", c->model.preset,
                        task->units);
     if (task->drawn || c->data.tokens[0] || c->data.text[0]) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s does not say what it was trained on; give --data.text=FILE or --data.tokens=FILE", in->arguments[0]);
+    return ls_fail(LS_EINVAL, "%s does not say what data to evaluate on; give --data.text=FILE or --data.tokens=FILE", in->arguments[0]);
 }
 
-/* ---- what is said ---- */
+/* ---- the result ---- */
 
 static double bits_per_byte(const struct evaluated *e) { return e->bytes ? e->loss * (double)e->tokens / (double)e->bytes / log(2) : NAN; }
 
@@ -177,7 +178,7 @@ static void cmd_eval_put_table(const struct config *c, const struct evaluated *e
     if (c->launch.ranks > 1 && config_layout(c, &layout) == LS_OK)
         printf(", %" PRId64 " ranks: %s", c->launch.ranks, ls_layout_text(&layout, text, sizeof text));
     printf("\n");
-    if (e->left_over) printf("            the last %zu tokens do not fill a sample and are left out\n", e->left_over);
+    if (e->left_over) printf("            (the last %zu tokens do not fill a sample and are left out)\n", e->left_over);
     printf("loss        %.4f nats per %s\n", e->loss, e->task->unit);
     if (e->task->perplexity) printf("perplexity  %.4g\n", exp(e->loss));
     if (e->bytes) printf("bits/byte   %.4f\n", bits_per_byte(e));
@@ -208,17 +209,16 @@ const struct command command_eval = {
     .least = 1,
     .most = 2,
     .plain = "data.text",
-    .summary = "loss and perplexity of a trained model: a run, a checkpoint, or a Hugging Face folder",
+    .summary = "print the loss and perplexity of a trained model: a run, a checkpoint, or a Hugging Face folder",
     .verb = VERB_EVAL,
     .flags = flags,
     .complete = complete,
     .check = cmd_eval_check,
     .run = cmd_eval_run,
     .launch = launch,
-    .examples =
-        "  lockstep eval runs/book                                          its validation data, newest checkpoint\n"
-        "  lockstep eval runs/book other.txt                                all of another text, the same as --data.text=other.txt\n"
-        "  lockstep eval runs/book --checkpoint 500 --json\n"
-        "  lockstep eval runs/book -n 4 --parallel.tp=2\n"
-        "  lockstep eval hf/gpt2 --data.text=book.txt --data.seq_len=1024\n",
+    .examples = "  lockstep eval runs/book                                          newest checkpoint, the run's validation data\n"
+                "  lockstep eval runs/book other.txt                                another text, the same as --data.text=other.txt\n"
+                "  lockstep eval runs/book --checkpoint 500 --json\n"
+                "  lockstep eval runs/book -n 4 --parallel.tp=2\n"
+                "  lockstep eval hf/gpt2 --data.text=book.txt --data.seq_len=1024\n",
 };

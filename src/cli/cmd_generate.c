@@ -15,15 +15,15 @@ static double temperature = 0.8, top_p = 0.95;
 
 static const struct flag flags[] = {
     { "prompt", FLAG_STRING, &prompt, 0, 0, "TEXT", "text to continue" },
-    { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "the same, as token ids" },
+    { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "token ids to continue, instead of a text" },
     { "tokens", FLAG_INT, &count, -1, 1e9, "N",
-      "number of tokens to generate at most; -1: 200, or as many as the model has positions for [-1]" },
+      "largest number of tokens to generate; -1: 200, or as many as the model has positions for [-1]" },
     { "temperature", FLAG_REAL, &temperature, 0, 100, "X",
       "sampling temperature; 0: always the likeliest token; 1: the model's own probabilities [0.8]" },
     { "top-k", FLAG_INT, &top_k, 0, 1e9, "K", "sample from the K likeliest tokens; 0: from all [0]" },
     { "top-p", FLAG_REAL, &top_p, 1e-9, 1, "P", "sample from the likeliest tokens whose probabilities add up to P [0.95]" },
     { "seed", FLAG_INT, &seed, 0, 9e18, "N", "seed of the sampling; another seed gives another text [1]" },
-    { "tokenizer", FLAG_STRING, &tokenizer, 0, 0, "FILE", "tokenizer, instead of the one beside the weights" },
+    { "tokenizer", FLAG_STRING, &tokenizer, 0, 0, "FILE", "tokenizer to use instead of the one beside the weights" },
     { "logits", FLAG_STRING, &logits_file, 0, 0, "FILE", "write the prompt's logits as safetensors and generate no text" },
     { 0 },
 };
@@ -38,7 +38,7 @@ static ls_status cmd_generate_check(const struct invocation *in)
     return LS_OK;
 }
 
-/* "1,2,3" -> ids below vocab. */
+/* Reads --ids, "1,2,3", and checks that each id is below the model's vocabulary. */
 static ls_status parse_ids(const struct trained *t, int32_t **out, size_t *n)
 {
     size_t most = strlen(id_list) / 2 + 1, found = 0;
@@ -71,7 +71,7 @@ static ls_status parse_ids(const struct trained *t, int32_t **out, size_t *n)
     return LS_OK;
 }
 
-/* A safetensors file with input_ids i32 [1,T] and logits f32 [1,T,V]. */
+/* Writes a safetensors file with input_ids i32 [1,T] and logits f32 [1,T,V]. */
 static ls_status write_logits(const struct trained *t, const int32_t *ids, size_t n)
 {
     size_t vocab = t->model.vocab;

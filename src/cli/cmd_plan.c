@@ -1,4 +1,4 @@
-/* cmd_plan.c - `lockstep plan`: the memory and work of a training step, without running it. */
+/* cmd_plan.c - `lockstep plan`: computes the memory and work of a training step without running it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,19 +19,18 @@ static int64_t rank = -1, machine;
 static const char *svg;
 
 static const struct flag flags[] = {
-    { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step as it will be run, one instruction per line" },
-    { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print the grid of ranks and its groups, and nothing else" },
+    { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step's program, one instruction per line" },
+    { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print only the mesh: the grid of ranks and its groups" },
     { "machine", FLAG_INT, &machine, 0, LS_MESH_RANKS_MOST, "RANKS",
       "ranks on each machine; they share its cores and memory [0: all on this one]" },
-    { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw the pipeline's schedule for equal stages, and nothing else" },
-    { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: also draw it into this file" },
-    { "rank", FLAG_INT, &rank, -1, LS_MESH_RANKS_MOST - 1, "R",
-      "rank of the layout whose plan is printed [-1: the rank with the most bytes]" },
+    { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw only the pipeline's schedule, for equal stages" },
+    { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: also write the drawing into this SVG file" },
+    { "rank", FLAG_INT, &rank, -1, LS_MESH_RANKS_MOST - 1, "R", "rank whose plan is printed [-1: the rank with the most bytes]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
 
-/* Opens the data as train does. *vocab: size of the data's vocabulary; 0: the preset's. */
+/* Opens the data as `train` does. *vocab: size of the data's vocabulary; 0: the preset's. */
 static ls_status open_data(const struct config *c, struct dataset *d, size_t *vocab)
 {
     bool given = c->data.text[0] || c->data.tokens[0], learnt = strcmp(c->data.tokenizer, "bpe") == 0;
@@ -61,16 +60,16 @@ static void cmd_plan_rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROW
     out[5] = (struct bytes_row){ "offload", cost->offload };
 }
 
-/* The printed plan of a rank, and its assumptions. */
+/* The plan of a rank that is printed, and its assumptions. */
 struct picture {
     const struct config *config;
     struct plan_job job;
     ls_layout layout;
-    const struct step *step; /* of that rank */
+    const struct step *step; /* the rank's step */
     struct plan_bytes bytes;
     const struct dataset *data;
-    int local;    /* ranks on a machine */
-    size_t limit; /* of the rank; 0: not known */
+    int local;    /* number of ranks on each machine */
+    size_t limit; /* memory limit of the rank; 0: unknown */
     struct remedy remedy[REMEDIES];
     int remedies;
 };
@@ -160,16 +159,16 @@ static void put_place(const struct picture *p)
 
 static void put_layout(const struct picture *p)
 {
-    static const char *const sharded[] = { "nothing", "the optimizer's state", "optimizer's state and gradients",
-                                           "optimizer's state, gradients and parameters" };
+    static const char *const sharded[] = { "nothing", "optimizer state", "optimizer state and gradients",
+                                           "optimizer state, gradients and parameters" };
     const struct step *s = p->step;
-    int over = ls_mesh_size(s->ranks.mesh, LS_GROUP_SHARD);
+    int shards = ls_mesh_size(s->ranks.mesh, LS_GROUP_SHARD);
     char text[160];
 
     printf("layout      %d ranks: %s; ", s->ranks.size, ls_layout_text(&s->layout, text, sizeof text));
     put_place(p);
     printf("\n");
-    if (s->layout.zero) printf("shards      %s, over %d ranks\n", sharded[s->layout.zero], over);
+    if (s->layout.zero) printf("shards      %s, over %d ranks\n", sharded[s->layout.zero], shards);
     for (int k = 0; s->pipeline && k < ls_pipeline_chunks(s->pipeline); k++) {
         ls_stage stage = ls_pipeline_stage_of(s->pipeline, k);
 
@@ -187,13 +186,13 @@ static void put_assumed(const struct picture *p)
     size_t vocab = p->step->model.transformer.vocab;
 
     if (vocab && !c->data.text[0] && !c->data.tokens[0] && c->model.vocab == 0 && !c->model.hf[0])
-        printf("assumes     a vocabulary of %zu tokens, the preset's; with --data.text=FILE or --data.tokens=FILE it is the data's\n",
+        printf("assumes     the preset's vocabulary of %zu tokens; with --data.text=FILE or --data.tokens=FILE it is the tokenizer's\n",
                vocab);
     if (ranks == 1) return;
-    printf("assumes     %d ranks on each machine%s, %d thread%s a rank (--machine, --launch.threads)\n", p->local,
+    printf("assumes     %d ranks on each machine%s, %d thread%s per rank (--machine, --launch.threads)\n", p->local,
            p->local == ranks ? ", this one" : ", all like this one", threads_count(), threads_count() > 1 ? "s" : "");
     if (c->precision.automatic)
-        printf("            %s, which precision.compute=auto is on this processor (%s); for others give --precision.compute=bf16 or fp32\n",
+        printf("            %s: precision.compute=auto on this processor (%s); for another one give --precision.compute=bf16 or fp32\n",
                config_type(c) == LS_BF16 ? "bf16" : "fp32", isa_name(isa_best()));
 }
 
@@ -201,7 +200,7 @@ static void put_wire(const struct step *s)
 {
     char size[16];
 
-    printf("wire        bytes that this rank sends in a step\n");
+    printf("wire        bytes that this rank sends per step\n");
     for (int op = 0; op < LS_COLLECTIVES; op++) {
         size_t calls, bytes = step_comm_bytes(s, (ls_collective)op, &calls);
 
@@ -230,13 +229,13 @@ static void put_work(const struct config *c, const struct step *s)
 {
     char most[48] = "";
 
-    printf("work        %.4g GFLOP a step for the model, %.4g executed; ", step_model_flops(s) / 1e9, step_executed_flops(s) / 1e9);
+    printf("work        %.4g GFLOP per step for the model, %.4g executed; ", step_model_flops(s) / 1e9, step_executed_flops(s) / 1e9);
     if (c->train.time_budget == 0) {
         printf("%.4g PFLOP for %" PRId64 " steps\n", (double)c->train.steps * step_model_flops(s) / 1e15, c->train.steps);
         return;
     }
     if (c->train.steps >= 0) snprintf(most, sizeof most, ", at most %" PRId64, c->train.steps);
-    printf("as many steps as train.time_budget=%g s has time for%s: 'train' measures that\n", c->train.time_budget, most);
+    printf("as many steps as fit into train.time_budget=%g s%s: 'train' measures that\n", c->train.time_budget, most);
 }
 
 static void cmd_plan_put_table(const struct picture *p)
@@ -262,9 +261,9 @@ static void cmd_plan_put_table(const struct picture *p)
     for (int i = 0; i < BYTES_ROWS; i++)
         if (rows[i].bytes) printf("  %-14s%12s  %14zu\n", rows[i].name, text_bytes(size, rows[i].bytes), rows[i].bytes);
     printf("  %-14s%12s  %14zu\n", "total", text_bytes(size, p->bytes.total), p->bytes.total);
-    printf("  %-14s%12s  at most: samples, tables, the program itself, saving\n", "other", text_bytes(size, p->bytes.other));
+    printf("  %-14s%12s  at most: samples, tables, the program itself, saving checkpoints\n", "other", text_bytes(size, p->bytes.other));
     if (p->data->held)
-        printf("  %-14s%12s  %14zu  at most %s while it is read\n", "data", text_bytes(size, p->data->held), p->data->held,
+        printf("  %-14s%12s  %14zu  at most %s while they are read\n", "data", text_bytes(size, p->data->held), p->data->held,
                text_bytes(peak, p->data->peak));
     put_limit(p);
     if (s->ranks.size > 1) put_wire(s);
@@ -353,14 +352,14 @@ static ls_status cmd_plan_check(const struct invocation *in)
     bool draws = print_mesh || print_schedule;
 
     if (draws && (print_program || json))
-        return ls_fail(LS_EINVAL, "%s prints nothing else; leave out %s", print_mesh ? "--print-mesh" : "--print-schedule",
+        return ls_fail(LS_EINVAL, "%s cannot be combined with %s", print_mesh ? "--print-mesh" : "--print-schedule",
                        json ? "--json" : "--print-program");
     if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s needs --print-schedule, which it draws", svg);
     if (machine && print_schedule && !print_mesh)
         return ls_fail(LS_EINVAL, "--machine %" PRId64 ": --print-schedule shows no machines; leave it out", machine);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
-    if (draws) return LS_OK; /* drawings need no model that fits, and no data */
+    if (draws) return LS_OK; /* a drawing needs neither data nor a model that fits the layout */
     LS_TRY(config_check_data(&in->config, false));
     return config_check_fit(&in->config);
 }
@@ -375,7 +374,7 @@ const struct command command_plan = {
     .flags = flags,
     .check = cmd_plan_check,
     .run = cmd_plan_run,
-    .about = "A text is read and encoded as train does it, so that its tokens count; without one, or with a token file, nothing is read.\n",
+    .about = "A text is read and encoded as `train` does, because its tokens take memory; without a text nothing is read.\n",
     .examples = "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
                 "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"
                 "  lockstep plan --parallel.dp=64 --parallel.zero=3 --model.preset=llama3-8b --machine 8 --run.memory_limit=80GiB\n"

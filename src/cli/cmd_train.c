@@ -16,12 +16,12 @@ static const struct sampling sampling = { .temperature = 0.7, .top_k = 0, .top_p
 static const char *prompt;
 
 static const struct flag flags[] = {
-    { "sample", FLAG_STRING, &prompt, 0, 0, "TEXT", "when done, print a text that the model generates after TEXT" },
+    { "sample", FLAG_STRING, &prompt, 0, 0, "TEXT", "after training, print a text that begins with TEXT and that the model continues" },
     { 0 },
 };
 
-/* Reads the checkpoint back, as any user would. */
-static ls_status sample(const struct trainer *t)
+/* Prints a sample from the checkpoint on disk, as `lockstep generate` would. */
+static ls_status put_sample(const struct trainer *t)
 {
     char *path = trainer_checkpoint(t);
     struct trained trained = { 0 };
@@ -60,7 +60,7 @@ static ls_status train(struct trainer *t, bool quiet)
     progress_begin(&progress, quiet);
     ls_status st = trainer_run(t, &watch);
     progress_clear(&progress);
-    if (st == LS_OK && first && prompt && !t->stopped_by) st = sample(t);
+    if (st == LS_OK && first && prompt && !t->stopped_by) st = put_sample(t);
     if (st == LS_OK && !quiet) report_end(t);
     return st;
 }
@@ -83,7 +83,7 @@ static double unix_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Records how the ranks ended for the doctor; the message is kept. */
+/* Launches the ranks and records for `lockstep doctor` how they ended; keeps the message. */
 static ls_status launch_noted(struct invocation *in, const struct run_folder *folder, const char *log, const char *const *more)
 {
     int ranks = (int)in->config.launch.ranks;
@@ -100,7 +100,7 @@ static ls_status launch_noted(struct invocation *in, const struct run_folder *fo
     return st == LS_OK ? LS_OK : ls_fail(st, "%s", line);
 }
 
-/* All ranks must use the same folder, and their logs go into it. */
+/* Chooses the folder before the launch: all ranks use it, and their logs are written into it. */
 static ls_status launch(struct invocation *in)
 {
     struct run_folder folder = RUN_FOLDER_NONE;
@@ -136,7 +136,7 @@ const struct command command_train = {
     .launch = launch,
     .examples = "  lockstep train book.txt                                          the same as --data.text=book.txt\n"
                 "  lockstep train --data.text=book.txt --data.tokenizer=bpe --run.dir=runs/book --sample \"It was\"\n"
-                "  lockstep train --config runs/book/config.yaml            resume it\n"
+                "  lockstep train --config runs/book/config.yaml            resumes the run\n"
                 "  lockstep train --data.tokens=train.bin --model.preset=gpt2-124m --data.seq_len=1024 \\\n"
                 "                 --train.global_batch=32 --train.micro_batch=4 --recompute.mode=selective\n"
                 "  lockstep train -n 4 --parallel.zero=3 --data.text=book.txt       on four ranks of this machine\n"

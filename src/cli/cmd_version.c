@@ -1,4 +1,4 @@
-/* cmd_version.c - `lockstep version`: the build and what it found on this machine, for bug reports. */
+/* cmd_version.c - `lockstep version`: describes the build and what it found on this machine, for bug reports. */
 #include <stdio.h>
 #include "base/json.h"
 #include "cli/args.h"
@@ -47,7 +47,7 @@ static ls_status cmd_version_run(struct invocation *in)
     if (json) return cmd_version_put_json();
     printf("lockstep %s\n", LOCKSTEP_VERSION);
     printf("compiler    %s\n", COMPILER);
-    printf("kernels     %s (the most that both this processor and this build support)\n", isa_name(isa_best()));
+    printf("kernels     %s (the largest instruction set that both this processor and this build support)\n", isa_name(isa_best()));
     for (size_t i = 0; mpi_module_name(i); i++)
         printf("mpi         %s: %s\n", mpi_module_name(i), mpi_module_find(i, path, sizeof path) ? path : "no module found");
     return LS_OK;

@@ -1,4 +1,4 @@
-/* comm_flags.c - the words of `bench comm`: ours and those of nccl-tests. */
+/* comm_flags.c - values of the flags of `bench comm`: ours and those of nccl-tests. */
 #include "cli/comm_flags.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ ls_status comm_read_type(const char *flag, const char *name, ls_dtype *out)
             *out = (ls_dtype)t;
             return LS_OK;
         }
-    return ls_fail(LS_EINVAL, "%s: there is no type '%s'; write float, double, half, bfloat16, int32, int64 or uint8", flag, name);
+    return ls_fail(LS_EINVAL, "%s: there is no type '%s'; use float, double, half, bfloat16, int32, int64 or uint8", flag, name);
 }
 
 static const char *const redops[LS_REDOPS] = { [LS_SUM] = "sum", [LS_AVG] = "avg", [LS_MAX] = "max" };
@@ -45,7 +45,7 @@ ls_status comm_read_op(const char *flag, const char *name, ls_collective *op, ls
     for (size_t i = 0; i < COUNT_OF(absent) && redop; i++)
         if (strcmp(name, absent[i]) == 0)
             return ls_fail(LS_EINVAL, "%s: '%s' is not measured here; use sum, avg or max, one at a time", flag, name);
-    return ls_fail(LS_EINVAL, "%s: there is no operation '%s'; write all_reduce, all_gather, reduce_scatter, broadcast, all_to_all%s", flag,
+    return ls_fail(LS_EINVAL, "%s: there is no operation '%s'; use all_reduce, all_gather, reduce_scatter, broadcast, all_to_all%s", flag,
                    name, redop ? " or sendrecv, or a reduction: sum, avg, max" : " or barrier");
 }
 
@@ -60,7 +60,7 @@ ls_status comm_sort_words(const struct flag_strings *given, struct comm_words *o
 {
     *out = (struct comm_words){ 0 };
     for (int i = 0; i < given->count; i++) {
-        const char *name = given->text[i], *flag = given->typed[i];
+        const char *name = given->text[i], *flag = given->written[i];
         bool reduction = is_redop(name);
         const char **word = reduction ? &out->redop : &out->op, **word_flag = reduction ? &out->redop_flag : &out->op_flag;
         ls_collective op;
@@ -76,7 +76,7 @@ ls_status comm_sort_words(const struct flag_strings *given, struct comm_words *o
     return LS_OK;
 }
 
-/* 128M as nccl-tests takes it, in powers of 1024; 64KiB and 64KB as everywhere here. */
+/* Reads 128M as nccl-tests does, in powers of 1024, and 64KiB or 64KB as all other options do. */
 ls_status comm_read_bytes(const char *flag, const char *text, size_t *out)
 {
     static const char units[] = "KMG";

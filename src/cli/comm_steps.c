@@ -1,7 +1,7 @@
 /* comm_steps.c - simulates a list of steps: each element holds the set of ranks whose contributions it contains.
  *
- * In a round every rank does what it can at once: a send happens when its receiver is ready for it. Copies within a rank take
- * no round of their own.
+ * In each round every rank does all that it can at once: a send happens if its receiver is ready for it. Copies within a rank are part of
+ * the round before them.
  */
 #include "cli/comm_steps.h"
 
@@ -14,11 +14,11 @@
 struct player {
     struct step_list list;
     size_t *at, *recv_at; /* [n + 1] */
-    uint64_t *held[3];    /* by enum place: bit r: rank r's part is in the element */
+    uint64_t *held[3];    /* by enum place; bit r of an element: it contains rank r's contribution */
     size_t room[3];
     int step;
     bool sent, received;
-    struct text told, then; /* of this round: the message; the local work after it */
+    struct text messages, locals; /* text of this round: messages; local steps after them */
 };
 
 struct play {
@@ -28,7 +28,7 @@ struct play {
     struct player *player; /* [n] */
 };
 
-/* ---- words ---- */
+/* ---- text ---- */
 
 /* True if the buffer is a single block: send of all_gather, recv of reduce_scatter. */
 static bool is_small(const struct play *p, enum place in)
@@ -37,7 +37,7 @@ static bool is_small(const struct play *p, enum place in)
            (p->algorithm->op == LS_COLLECTIVE_ALL_GATHER || p->algorithm->op == LS_COLLECTIVE_REDUCE_SCATTER);
 }
 
-/* The blocks of the large buffer that s consists of, if it does. */
+/* Describes a span as blocks of the large buffer if it consists of complete blocks. */
 static void put_span(const struct play *p, int r, struct span s, struct text *out)
 {
     const struct player *me = &p->player[r];
@@ -60,7 +60,7 @@ static void put_span(const struct play *p, int r, struct span s, struct text *ou
         text_put(out, "blocks %d-%d", first, end - 1);
 }
 
-/* "0+2", "all", "." for nothing, "~" where the elements of the block differ. */
+/* Describes the contributions in a block: "0+2", "all", "." for nothing, "~" if its elements differ. */
 static void put_set(const struct play *p, const uint64_t *held, size_t len, struct text *out)
 {
     uint64_t all = p->n == 64 ? UINT64_MAX : ((uint64_t)1 << p->n) - 1;
@@ -84,7 +84,7 @@ static void put_set(const struct play *p, const uint64_t *held, size_t len, stru
             }
 }
 
-/* The current recv, block by block. */
+/* Describes the current recv buffer, block by block. */
 static void put_picture(const struct play *p, int r, struct text *out)
 {
     const struct player *me = &p->player[r];
@@ -103,7 +103,7 @@ static void put_picture(const struct play *p, int r, struct text *out)
     text_put(out, "]");
 }
 
-/* ---- playing ---- */
+/* ---- simulation ---- */
 
 static uint64_t *place(const struct player *me, struct span s)
 {
@@ -123,11 +123,11 @@ static void comm_steps_store(const struct player *me, const struct step *s, cons
 
 static const char *place_name(enum place in) { return in == IN_SEND ? " of send" : in == IN_RECV ? " of recv" : ""; }
 
-/* Runs the local steps that come next. Consecutive sums are reported as one. */
+/* Runs the local steps up to the next message. Consecutive sums are reported as one. */
 static void do_locals(struct play *p, int r)
 {
     struct player *me = &p->player[r];
-    struct text *out = &me->then;
+    struct text *out = &me->locals;
     int sums = 0;
 
     for (const struct step *s; (s = current(me)) && s->to < 0 && s->from < 0; me->step++) {
@@ -136,7 +136,7 @@ static void do_locals(struct play *p, int r)
             sums++;
             continue;
         }
-        if (sums) text_put(out, ", adds %d of scratch to it", sums);
+        if (sums) text_put(out, ", adds %d parts of scratch to it", sums);
         sums = 0;
         text_put(out, "%scopies ", out->bytes ? ", " : "");
         put_span(p, r, s->out, out);
@@ -146,17 +146,17 @@ static void do_locals(struct play *p, int r)
     }
 }
 
-static void tell_send(struct play *p, int r, const struct step *s)
+static void put_send(struct play *p, int r, const struct step *s)
 {
-    struct text *out = &p->player[r].told;
+    struct text *out = &p->player[r].messages;
 
     text_put(out, "%s-> %d: ", out->bytes ? "; " : "", s->to);
     put_span(p, r, s->out, out);
 }
 
-static void tell_receive(struct play *p, int r, const struct step *s)
+static void put_receive(struct play *p, int r, const struct step *s)
 {
-    struct text *out = &p->player[r].told;
+    struct text *out = &p->player[r].messages;
 
     text_put(out, "%s<- %d: ", out->bytes ? "; " : "", s->from);
     put_span(p, r, s->in, out);
@@ -174,7 +174,7 @@ static int receiver(const struct play *p, int r)
     return other && other->from == r && !p->player[s->to].received ? s->to : -1;
 }
 
-/* Sent data is read before anything is stored: a round happens at once. */
+/* Reads all data that are sent in this round before it stores any, because all messages of a round happen at the same time. */
 static ls_status do_round(struct play *p, bool *any)
 {
     uint64_t *came[STEPS_RANKS_MOST] = { 0 };
@@ -193,7 +193,7 @@ static ls_status do_round(struct play *p, bool *any)
     for (int r = 0; r < p->n && st == LS_OK; r++) {
         if (to[r] < 0) continue;
         struct player *other = &p->player[to[r]];
-        tell_send(p, r, current(&p->player[r]));
+        put_send(p, r, current(&p->player[r]));
         comm_steps_store(other, current(other), came[r]);
         p->player[r].sent = other->received = *any = true;
     }
@@ -208,7 +208,7 @@ static void end_round(struct play *p)
         const struct step *s = current(me);
 
         if (!s) continue;
-        if (s->from >= 0 && me->received) tell_receive(p, r, s);
+        if (s->from >= 0 && me->received) put_receive(p, r, s);
         if ((s->to >= 0 && !me->sent) || (s->from >= 0 && !me->received)) continue;
         me->sent = me->received = false;
         me->step++;
@@ -226,13 +226,13 @@ static ls_status comm_steps_put_rank(const struct play *p, int r, int width)
 
     put_picture(p, r, &picture);
     st = text_status(&picture);
-    if (st == LS_OK) st = text_status(&me->told);
-    if (st == LS_OK) st = text_status(&me->then);
+    if (st == LS_OK) st = text_status(&me->messages);
+    if (st == LS_OK) st = text_status(&me->locals);
     if (st == LS_OK) {
-        const struct text *first = me->told.bytes ? &me->told : &me->then;
+        const struct text *first = me->messages.bytes ? &me->messages : &me->locals;
 
         printf("  rank %-3d %-*s  %s\n", r, width, first->bytes ? first->data : "", picture.data ? picture.data : "");
-        if (first == &me->told && me->then.bytes) printf("           then %s\n", me->then.data);
+        if (first == &me->messages && me->locals.bytes) printf("           then %s\n", me->locals.data);
     }
     text_free(&picture);
     return st;
@@ -247,12 +247,12 @@ static ls_status put_round(struct play *p, const char *title)
     for (int r = 0; r < p->n; r++) {
         const struct player *me = &p->player[r];
 
-        width = MAX(width, (int)(me->told.bytes ? me->told.bytes : me->then.bytes));
+        width = MAX(width, (int)(me->messages.bytes ? me->messages.bytes : me->locals.bytes));
     }
     for (int r = 0; r < p->n; r++) {
         if (st == LS_OK && (p->shown < 0 || p->shown == r)) st = comm_steps_put_rank(p, r, width);
-        text_free(&p->player[r].told);
-        text_free(&p->player[r].then);
+        text_free(&p->player[r].messages);
+        text_free(&p->player[r].locals);
     }
     return st;
 }
@@ -263,7 +263,7 @@ static ls_status comm_steps_play(struct play *p)
     bool any = true;
 
     for (int r = 0; r < p->n; r++) do_locals(p, r);
-    LS_TRY(put_round(p, "at first"));
+    LS_TRY(put_round(p, "start"));
     for (int round = 1;; round++) {
         LS_TRY(do_round(p, &any));
         if (!any) break;
@@ -290,8 +290,8 @@ static void put_head(const struct play *p)
     if (most != least) printf(" to %zu", most);
     printf(" elements\n");
     if (p->algorithm->op != LS_COLLECTIVE_BARRIER)
-        puts("after each rank its recv after the round, block by block; 1+2: the sum of what ranks 1 and 2 sent,\n"
-             "all: of all ranks, '.': not written yet, '~': different inside the block");
+        puts("each line ends with the rank's recv buffer after the round, block by block; 1+2: the sum of the data of ranks 1 and 2,\n"
+             "all: of all ranks, '.': not written yet, '~': the elements of the block differ");
     puts("");
 }
 
@@ -335,8 +335,8 @@ static void free_player(struct player *me)
     for (int i = 0; i < 3; i++) mem_free(me->held[i]);
     mem_free(me->at);
     mem_free(me->recv_at);
-    text_free(&me->told);
-    text_free(&me->then);
+    text_free(&me->messages);
+    text_free(&me->locals);
     steps_free(&me->list);
 }
 

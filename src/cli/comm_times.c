@@ -1,5 +1,5 @@
-/* comm_times.c - the input of a rank is 0, 1, 2, 0, 1, 2, .. from a start of its own, so that every sum is a small integer, exact in every
- * type (up to 127 ranks), and a function of the position.
+/* comm_times.c - checks and times collectives. The input of a rank is 0, 1, 2, 0, 1, 2, ..., beginning with a value that depends on the
+ * rank, so that every sum is a small integer, which all types represent exactly (up to 127 ranks), and depends only on the position.
  */
 #include "cli/comm_times.h"
 
@@ -100,7 +100,7 @@ static int64_t count_wrong(const struct comm_times *t, const void *p, size_t cou
     return wrong;
 }
 
-/* Element i of rank r's part is (start(r) + i) mod 3. */
+/* Element i of rank r's input is (start(r) + i) mod 3. */
 static size_t comm_times_start(const struct comm_times *t, int r) { return t->op == LS_COLLECTIVE_BROADCAST ? r != t->root : (size_t)r; }
 
 static void fill_send(const struct comm_times *t, struct ends e, size_t count)
@@ -181,7 +181,7 @@ static ls_status call(const struct comm_times *t, struct ends e, size_t count)
     }
 }
 
-/* The buffers are then 0: repeated in-place sums must not reach infinity. */
+/* Compares one call with the expected values. Afterwards the buffers are 0, so that repeated in-place sums do not reach infinity. */
 static ls_status comm_times_check(const struct comm_times *t, struct ends e, size_t count, int64_t *wrong)
 {
     size_t bytes = comm_times_bytes(t, count);
@@ -221,5 +221,6 @@ ls_status comm_times_take(const struct comm_times *t, size_t count, bool in_plac
 ls_status comm_times_verdict(const struct comm_times *t, int64_t wrong)
 {
     if (wrong == 0) return LS_OK;
-    return ls_fail(LS_EIO, "%s over %s: %" PRId64 " elements came out wrong", ls_collective_name(t->op), ls_comm_transport(t->comm), wrong);
+    return ls_fail(LS_EIO, "%s over %s: %" PRId64 " elements of the result are wrong", ls_collective_name(t->op),
+                   ls_comm_transport(t->comm), wrong);
 }

@@ -1,4 +1,4 @@
-/* comm_tune.c - times every algorithm at every size. All ranks see the slowest rank's times, so all choose the same. */
+/* comm_tune.c - times every algorithm at every size. All ranks know the slowest rank's times, so all choose the same algorithm. */
 #include "cli/comm_tune.h"
 
 #include <math.h>
@@ -8,9 +8,10 @@
 #include "comm/algorithms/steps.h"
 #include "comm/transports/transport.h"
 
-#define WHOLE_MARGIN 0.95 /* factor by which a list must beat the transport's native collective */
+#define NATIVE_MARGIN \
+    0.95 /* a list of steps replaces the transport's native collective only if its time is below this share of the native one's */
 
-static bool has_whole(const struct comm_times *t)
+static bool has_native(const struct comm_times *t)
 {
     char where[32];
     const struct transport *transport;
@@ -20,7 +21,7 @@ static bool has_whole(const struct comm_times *t)
     return transport && transport->begin;
 }
 
-/* Times `name` on all ranks and keeps the best so far, the same on all. */
+/* Times algorithm `name` and replaces *best by it if it is faster; all ranks decide the same. */
 static ls_status try_one(const struct comm_times *t, size_t bytes, const char *name, const char **best, double *least)
 {
     struct comm_time time;
@@ -31,7 +32,7 @@ static ls_status try_one(const struct comm_times *t, size_t bytes, const char *n
     if (st != LS_OK) return st;
     LS_TRY(comm_times_verdict(t, time.wrong));
     if (t->rank == 0) printf("  %s %.2f", name, time.seconds * 1e6);
-    if (*best && time.seconds >= *least * (strcmp(*best, ALGORITHM_WHOLE) == 0 ? WHOLE_MARGIN : 1)) return LS_OK;
+    if (*best && time.seconds >= *least * (strcmp(*best, ALGORITHM_WHOLE) == 0 ? NATIVE_MARGIN : 1)) return LS_OK;
     *best = name;
     *least = time.seconds;
     return LS_OK;
@@ -45,7 +46,7 @@ static ls_status tune_size(const struct comm_times *t, size_t bytes, const char 
 
     *best = NULL;
     if (t->rank == 0) printf("%-14s %12zu ", ls_collective_name(t->op), bytes);
-    if (has_whole(t)) LS_TRY(try_one(t, bytes, ALGORITHM_WHOLE, best, &least));
+    if (has_native(t)) LS_TRY(try_one(t, bytes, ALGORITHM_WHOLE, best, &least));
     for (int i = 0; algorithm_at(i); i++) {
         const struct algorithm *a = algorithm_at(i);
 
@@ -65,7 +66,8 @@ static void put_choice(const struct comm_times *t, size_t bytes, const char *nam
         text_put(out, "%s - %d %s\n", ls_collective_name(t->op), t->n, name);
 }
 
-/* A row ends at the geometric mean with the next timed size; the last row has no end. */
+/* Writes the rows of an operation. A row ends at the geometric mean of the last size that it is best for and the next timed size; the last
+ * row has no end. */
 static ls_status tune_op(const struct comm_times *t, size_t min, size_t max, size_t factor, struct text *out)
 {
     const char *best, *before = NULL;
@@ -86,7 +88,7 @@ ls_status comm_tune(struct comm_times *t, size_t min, size_t max, size_t factor,
 {
     text_put(out, COMM_TABLE_HEADER "\n# %d ranks over %s, %s, in place\n# operation, bytes up to, ranks up to, algorithm\n", t->n,
              ls_comm_transport(t->comm), ls_dtype_name(t->type));
-    if (t->rank == 0) puts("# microseconds a call, in place, the slowest rank's mean");
+    if (t->rank == 0) puts("# microseconds per call, in place, the slowest rank's mean");
     for (int op = 0; op < LS_COLLECTIVES; op++) {
         t->op = (ls_collective)op;
         if (comm_times_has(t->op) && t->op != LS_COLLECTIVE_SEND) LS_TRY(tune_op(t, min, max, factor, out));

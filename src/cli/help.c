@@ -1,4 +1,4 @@
-/* help.c - pages of help, made from the tables of commands, flags and options. */
+/* help.c - prints pages of help, made from the tables of commands, flags and options. */
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
@@ -12,14 +12,14 @@ static void heading(const char *title) { printf("\n%s%s%s\n", terminal_style(STY
 
 ls_status help_overview(void)
 {
-    printf("lockstep trains neural networks on any number of ranks: every layout computes the same step as a single rank.\n");
+    printf("lockstep trains neural networks on any number of ranks; every layout computes the same step as a single rank.\n");
     printf("\nusage: lockstep COMMAND [FLAGS] [--config FILE] [--section.key=value]...\n");
     heading("commands");
     for (int i = 0; commands[i]; i++) printf("  %-16s %s\n", commands[i]->name, commands[i]->summary);
     heading("help");
-    printf("  lockstep COMMAND -h       the flags and options used most, with examples\n"
-           "  lockstep COMMAND --help   all of them\n"
-           "  lockstep help TOPIC       options, models, data, run, exit, ...\n");
+    printf("  lockstep COMMAND -h       the most used flags and options, with examples\n"
+           "  lockstep COMMAND --help   all flags and options\n"
+           "  lockstep help TOPIC       a page on a topic: options, models, data, run, exit, ...\n");
     heading("examples");
     printf("  lockstep train --data.text=book.txt --run.dir=runs/book\n"
            "  lockstep generate runs/book --prompt \"It was\"\n");
@@ -37,7 +37,7 @@ bool help_group(const char *name)
         printf("  %-16s %s\n", commands[i]->name + length + 1, commands[i]->summary);
         any = true;
     }
-    if (any) printf("\n'lockstep %s COMMAND --help' says more about each.\n", name);
+    if (any) printf("\n'lockstep %s COMMAND --help' describes a command.\n", name);
     return any;
 }
 
@@ -59,14 +59,15 @@ static void put_flags(const struct command *c, bool all)
     heading("flags");
     for (const struct flag *f = c->flags; f && f->name; f++) put_flag(c, f);
     if (c->verb) {
-        printf("  %-*s  %s\n", COLUMN - 4, "--config FILE", "read options from a YAML file; may be repeated, later wins");
+        printf("  %-*s  %s\n", COLUMN - 4, "--config FILE",
+               "read options from a YAML file; may be given more than once, the last value wins");
         printf("  %-*s  %s\n", COLUMN - 4, "--print-config", "print each option's value and where it comes from, and exit");
     }
     if (all || !c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-q, -v", "print less, print more");
     if (c->verb)
-        printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this help, or all of it");
+        printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "print the short help, the complete help");
     else
-        printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this help");
+        printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "print this help");
 }
 
 static ls_status put_part(const char *title, unsigned verb, enum options_part part)
@@ -87,7 +88,7 @@ ls_status help_options(unsigned verb, bool all)
 
     for (size_t i = 0; i < config_table()->count; i++) common = common || options_are_common(&config_table()->rows[i], verb);
     if (!common) return put_part("options", verb, OPTIONS_ALL);
-    LS_TRY(put_part("options used most", verb, OPTIONS_COMMON));
+    LS_TRY(put_part("most used options", verb, OPTIONS_COMMON));
     return all ? put_part("other options", verb, OPTIONS_OTHERS) : LS_OK;
 }
 

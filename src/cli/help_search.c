@@ -1,11 +1,11 @@
-/* help_search.c - `lockstep help WORD`: every page, command, flag and option that mentions a word. */
+/* help_search.c - `lockstep help WORD`: lists every page, command, flag and option that mentions a word. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "cli/args.h"
 
-/* Synonyms of the words that the pages use. */
+/* Words of other programs, and the word of our pages that is searched for as well. */
 static const struct {
     const char *word, *ours;
 } synonyms[] = {
@@ -55,7 +55,7 @@ static const char *meaning(const char *word)
 
 static char lower(char c) { return (char)tolower((unsigned char)c); }
 
-/* The first place where a word of `text` starts with `word`, ignoring case; NULL: none. */
+/* The first place where a word of `text` begins with `word`, ignoring case; NULL: none. */
 static const char *find_word(const char *text, const char *word)
 {
     size_t length = strlen(word);
@@ -88,7 +88,7 @@ static void help_search_put(struct search *s, const char *left, const char *righ
     printf("  %-34s %s\n", left, right);
 }
 
-/* The line of a page in which the word stands, below its name. */
+/* Prints the line of a page that mentions the word. */
 static void put_line(const char *text, const char *at)
 {
     const char *begin = at, *end = at + strcspn(at, "\n");
@@ -154,10 +154,11 @@ bool help_search(const char *word, const struct help_page *pages, size_t count)
     search_commands(&s);
     search_options(&s);
     if (options_suggest(config_table(), 0, word, NULL, true, meant, sizeof meant)) {
-        char left[176];
+        char left[176], right[176];
 
         snprintf(left, sizeof left, "--%s", meant);
-        help_search_put(&s, left, "the option that does it");
+        snprintf(right, sizeof right, "lockstep's option for '%.100s'", word);
+        help_search_put(&s, left, right);
     }
     return s.found > 0;
 }

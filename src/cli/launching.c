@@ -1,4 +1,4 @@
-/* launching.c - a command that starts ranks of itself. */
+/* launching.c - starts several ranks of a command. */
 #include "cli/launching.h"
 
 #include <stdio.h>

@@ -27,7 +27,7 @@ const struct command *const commands[] = {
     &command_ckpt_import,  &command_help,        &command_completion,   &command_version,     NULL,
 };
 
-/* Ranks that another launcher started on one machine have the same arguments: the first of them prints a usage error for all. */
+/* Ranks that another launcher started have the same arguments: on each machine the first of them prints a usage error for all. */
 static bool prints_usage = true;
 
 static void find_place(void)
@@ -41,7 +41,7 @@ static void find_place(void)
 static int main_fail(const char *name, enum exit_code code)
 {
     if (code == EXIT_USAGE && !prints_usage) {
-        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL); /* mpirun kills the others when one exits: leaves time for the first to print */
+        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL); /* mpirun kills all ranks when one exits: wait until the first has printed */
         return code;
     }
     fflush(stdout);
@@ -49,7 +49,7 @@ static int main_fail(const char *name, enum exit_code code)
     return code;
 }
 
-/* One rank of several adds its number. If the ranks were started here, the message already names it. */
+/* Adds the rank to the message if there are several; our launcher's message already names it. */
 static int fail_rank(const struct invocation *in, enum exit_code code)
 {
     if (in->code) return main_fail(in->command->name, (enum exit_code)in->code);
@@ -58,7 +58,7 @@ static int fail_rank(const struct invocation *in, enum exit_code code)
     return main_fail(in->command->name, code);
 }
 
-/* usage: true if LS_EINVAL and LS_EUNSUPPORTED are usage errors, as they are before anything runs. A file that cannot be read is not
+/* usage: true if LS_EINVAL and LS_EUNSUPPORTED mean usage errors, as they do before anything runs. A file that cannot be read is not
  * a usage error. */
 static enum exit_code exit_code_of(ls_status st, bool usage)
 {
@@ -67,8 +67,8 @@ static enum exit_code exit_code_of(ls_status st, bool usage)
     return st == LS_EPEER || st == LS_ETIMEOUT ? EXIT_PEER : EXIT_FAILED;
 }
 
-/* Words of the command's name that argv starts with: 1, 2, or 0 when it is another. */
-static int matches(const struct command *c, int argc, char *const argv[])
+/* Number of words of the command's name if argv begins with it, 1 or 2; 0 if it does not. */
+static int match_words(const struct command *c, int argc, char *const argv[])
 {
     const char *space = strchr(c->name, ' ');
 
@@ -127,7 +127,7 @@ static const char *command_hint(const char *word)
     return NULL;
 }
 
-/* Names that start with the first word: "ckpt" is a group of several commands. */
+/* Reports an unknown command, or a group without one of its commands: "ckpt" needs a second word. */
 static int fail_command(int argc, char *const argv[])
 {
     struct text group = { 0 };
@@ -140,7 +140,7 @@ static int fail_command(int argc, char *const argv[])
     if (group.bytes && argc > 1)
         ls_fail(LS_EINVAL, "'%s' is not a command of '%s'; use one of: %s", argv[1], argv[0], group.data);
     else if (group.bytes)
-        ls_fail(LS_EINVAL, "'%s' needs one more word, one of: %s", argv[0], group.data);
+        ls_fail(LS_EINVAL, "'%s' needs a second word: use one of: %s", argv[0], group.data);
     else if (hint)
         ls_fail(LS_EINVAL, "unknown command '%s'; did you mean %s?", argv[0], hint);
     else if (near)
@@ -162,7 +162,7 @@ static ls_status print_config(const struct invocation *in)
     return st;
 }
 
-/* Reports every error in the call itself. */
+/* Checks everything that can be checked before the command runs. */
 static ls_status main_check(struct invocation *in)
 {
     if (in->command->verb) LS_TRY(world_find(&in->world));
@@ -209,7 +209,7 @@ int main(int argc, char *argv[])
     if (strcmp(argv[1], "--version") == 0) return main_run(&command_version, 2, argc, argv);
     if (is_help(argv[1])) return exit_code_of(help_overview(), false);
     for (int i = 0; commands[i]; i++) {
-        int words = matches(commands[i], argc - 1, argv + 1);
+        int words = match_words(commands[i], argc - 1, argv + 1);
 
         if (words) return main_run(commands[i], 1 + words, argc, argv);
     }

@@ -1,4 +1,4 @@
-/* plan_draw.c - pictures that `lockstep plan` draws of a layout. */
+/* plan_draw.c - draws a layout for `lockstep plan`. */
 #include "cli/plan_draw.h"
 
 #include <stdio.h>

@@ -1,12 +1,12 @@
-/* plan_draw.h - pictures that `lockstep plan` draws of a layout: its mesh, its pipeline's schedule. */
+/* plan_draw.h - draws a layout for `lockstep plan`: its mesh and its pipeline's schedule. */
 #ifndef LS_CLI_PLAN_DRAW_H
 #define LS_CLI_PLAN_DRAW_H
 
 #include "train/config/config.h"
 
-/* machine: ranks on each; 0: not told. */
+/* machine: number of ranks on each machine; 0: machines are not shown. */
 ls_status plan_draw_mesh(const struct config *c, int machine);
-/* svg: a file to draw it into as well; NULL: none. */
+/* svg: file that the drawing is also written to; NULL: none. */
 ls_status plan_draw_schedule(const struct config *c, const char *svg);
 
 #endif

@@ -1,4 +1,4 @@
-/* print_sample.c - text from a model onto standard output. Without a tokenizer, ids are printed as numbers. */
+/* print_sample.c - prints text that a model generates on standard output. Without a tokenizer, ids are printed as numbers. */
 #include "cli/print_sample.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-/* ids[*count] = begin? + the tokens of the prompt. */
+/* ids[*count]: the token `begin` if it is not negative, then the tokens of the prompt. */
 static ls_status print_sample_join(const struct trained *t, const ls_tokens *tokens, int32_t begin, int32_t **ids, size_t *count)
 {
     size_t first = begin >= 0, n = ls_tokens_count(tokens);
@@ -29,10 +29,10 @@ ls_status print_encode(const struct trained *t, const char *prompt, int32_t **id
     ls_encode_options o = { .specials = 1 };
     ls_tokens *tokens;
 
-    if (!t->tokenizer) return ls_fail(LS_EINVAL, "%s has no tokenizer: name one with --tokenizer, or give the prompt as --ids", t->path);
+    if (!t->tokenizer) return ls_fail(LS_EINVAL, "%s has no tokenizer: give one with --tokenizer, or the prompt as --ids", t->path);
     int32_t begin = ls_tokenizer_begin(t->tokenizer);
     if (begin < 0 && prompt[0] == '\0') begin = ls_tokenizer_end(t->tokenizer);
-    if (begin < 0 && prompt[0] == '\0') return ls_fail(LS_EINVAL, "the tokenizer has no token that begins a text: give a --prompt");
+    if (begin < 0 && prompt[0] == '\0') return ls_fail(LS_EINVAL, "the tokenizer has no token that begins a text: give --prompt TEXT");
     LS_TRY(ls_tokenizer_encode(t->tokenizer, prompt, strlen(prompt), &o, &tokens));
     ls_status st = print_sample_join(t, tokens, begin, ids, count);
     ls_tokens_close(&tokens);

@@ -19,12 +19,12 @@ void progress_begin(struct progress *p, bool quiet)
 
 char *progress_duration(char out[24], double seconds)
 {
-    long long whole = seconds > 0 && seconds < 1e9 ? (long long)(seconds + 0.5) : 0;
+    long long s = seconds > 0 && seconds < 1e9 ? (long long)(seconds + 0.5) : 0;
 
-    if (whole >= 3600)
-        snprintf(out, 24, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+    if (s >= 3600)
+        snprintf(out, 24, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
     else
-        snprintf(out, 24, "%lld:%02lld", whole / 60, whole % 60);
+        snprintf(out, 24, "%lld:%02lld", s / 60, s % 60);
     return out;
 }
 
@@ -44,13 +44,13 @@ bool progress_time(char out[PROGRESS_TIME], const struct trainer *t, const doubl
     return true;
 }
 
-/* The first step is slower than the others and is ignored as soon as there is a second. */
+/* Updates the smoothed figures. The first step, which is slower, is ignored as soon as there is a second one. */
 static void smooth(struct progress *p, const struct trainer *t, const struct metrics *m)
 {
     uint64_t made = m->step - t->first_step;
 
     p->seconds = made <= 2 ? m->step_seconds : SMOOTH * p->seconds + (1 - SMOOTH) * m->step_seconds;
-    if (!isfinite(m->loss)) return; /* a step that is skipped */
+    if (!isfinite(m->loss)) return; /* the step was skipped */
     p->loss = made <= 1 || p->loss == 0 ? m->loss : SMOOTH * p->loss + (1 - SMOOTH) * m->loss;
 }
 
@@ -87,7 +87,7 @@ static void put_bar(double share, int width)
     fputs(terminal_style(STYLE_PLAIN), stdout);
 }
 
-/* Shortens `words`, fields of two spaces and a text each, to the fields that fit into `room` columns. */
+/* Shortens `words`, which consists of fields that begin with two spaces, to the fields that fit into `room` columns. */
 static void fit_fields(char *words, int room)
 {
     int length = (int)strlen(words);
@@ -98,8 +98,8 @@ static void fit_fields(char *words, int room)
     }
 }
 
-/* The terminal's width is read each time. On a narrow one the bar goes first, then the last fields, then the end of the head: a line that
- * wraps could not be redrawn. The last column stays free, because some terminals wrap when it is written. */
+/* Draws the line for the terminal's current width, because a line that wraps could not be redrawn: on a narrow terminal the bar is left out
+ * first, then the last fields, then the end of the head. The last column stays empty, because some terminals wrap when it is written. */
 static void draw(struct progress *p, char *head, double share, char *words)
 {
     int columns = terminal_width() - 1;

@@ -1,7 +1,7 @@
 /* progress.h - shows the progress of a training run or an evaluation.
  *
- * On a terminal: one line that is redrawn, with a bar. Elsewhere: a line with a timestamp every log.every steps, at
- * evaluations and at the end. Quiet: nothing.
+ * On a terminal it redraws one line with a bar. Otherwise it prints a line with a timestamp every log.every steps, at evaluations and at
+ * the end. If quiet, it prints nothing.
  */
 #ifndef LS_CLI_PROGRESS_H
 #define LS_CLI_PROGRESS_H
@@ -9,10 +9,10 @@
 #include "train/run/trainer.h"
 
 struct progress {
-    bool quiet, terminal, drawn; /* drawn: there is a bar on the cursor's line */
-    double seconds;              /* of a step, smoothed; 0: none yet */
-    double loss;                 /* smoothed */
-    double began, drawn_at;      /* base_now() */
+    bool quiet, terminal, drawn; /* drawn: the cursor's line shows a bar */
+    double seconds;              /* smoothed seconds of a step; 0: none yet */
+    double loss;                 /* smoothed loss */
+    double began, drawn_at;      /* base_now() at these events */
 };
 
 void progress_begin(struct progress *p, bool quiet);
@@ -20,15 +20,15 @@ void progress_begin(struct progress *p, bool quiet);
 void progress_fixed(void *ctx, const struct trainer *t, const char *line);
 void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *m);
 void progress_saved(void *ctx, const struct trainer *t, const char *path);
-/* Of struct evaluate_watch: on a terminal a line with a bar, elsewhere nothing. */
+/* Callback of struct evaluate_watch: draws a line with a bar on a terminal, and nothing elsewhere. */
 void progress_evaluating(void *ctx, size_t done, size_t all);
-void progress_clear(void *ctx); /* erases the bar; also called before anything else is printed */
+void progress_clear(void *ctx); /* erases the bar; called before anything else is printed */
 
-/* "compute 71%  exposed comm 12%  bubble 9%  optimizer 6%  data 0%  other 2%" of these seconds, without what this run cannot have. False,
- * with nothing in out: one rank that computes. */
+/* Writes the shares of these seconds, "compute 71%  exposed comm 12%  bubble 9%  optimizer 6%  data 0%  other 2%", into out, without the
+ * parts that this run cannot have. False, with an empty out, for a single rank that does not wait for data. */
 enum { PROGRESS_TIME = 128 };
 bool progress_time(char out[PROGRESS_TIME], const struct trainer *t, const double time[METRICS_TIMES]);
-/* "1:02:03", "2:05" into out; returns out. */
+/* Writes "1:02:03" or "2:05" into out and returns it. */
 char *progress_duration(char out[24], double seconds);
 
 #endif

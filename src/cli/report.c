@@ -1,4 +1,4 @@
-/* report.c - tables for people. */
+/* report.c - prints the settings of a run before it starts and its results after it ends. */
 #include "cli/report.h"
 
 #include <errno.h>
@@ -108,14 +108,14 @@ void report_start(const struct trainer *t)
     put_data(t);
     put_batch(t);
     label("machine");
-    printf("%d thread%s%s, %s, %s", threads_count(), threads_count() > 1 ? "s" : "", t->ranks.size > 1 ? " a rank" : "",
+    printf("%d thread%s%s, %s, %s", threads_count(), threads_count() > 1 ? "s" : "", t->ranks.size > 1 ? " per rank" : "",
            isa_name(isa_best()), compute_name(t));
     if (!isnan(t->peak_flops)) printf(" at %.0f GFLOP/s (%s)", t->peak_flops / 1e9, t->peak.measured ? "measured now" : "cached");
     printf("\n");
     put_device(t);
     label("run");
     printf("%s", t->folder.path);
-    if (t->resumed) printf(", from %s", t->resumed);
+    if (t->resumed) printf(", resumed from %s", t->resumed);
     printf("\n\n");
     fflush(stdout);
 }
@@ -139,16 +139,16 @@ static void put_steps(const struct trainer *t)
     printf("\n");
 }
 
-/* Steps whose loss or gradient norm was not finite, with train.non_finite=skip. */
+/* With train.non_finite=skip: the number of steps whose loss or gradient norm was not finite. */
 static void put_skipped(const struct trainer *t)
 {
     if (t->all_skipped == 0) return;
     label("skipped");
-    printf("%" PRIu64 " update%s not finite; the last: %s\n", t->all_skipped, t->all_skipped == 1 ? ", which was" : "s, which were",
-           t->non_finite);
+    printf("%" PRIu64 " update%s because of values that are not finite; in the last one: %s\n", t->all_skipped,
+           t->all_skipped == 1 ? "" : "s", t->non_finite);
 }
 
-/* The peak that MFU refers to: on which processors and when it was measured, and whether the machine was idle. */
+/* Prints how the peak that MFU refers to was measured: on which processors, when, and whether the machine was busy. */
 static void put_peak(const struct trainer *t, double hfu)
 {
     static const double NOTABLE = 0.1;
@@ -163,10 +163,10 @@ static void put_peak(const struct trainer *t, double hfu)
     printf("%s matmuls on %d of %d processors%s, measured %s UTC, %s%s\n", compute_name(t), p->threads, p->machine.processors,
            p->machines ? " of each machine" : "", stamp, p->path[0] ? "cached in " : "not cached: ", p->path[0] ? p->path : p->note);
     if (p->busy > NOTABLE)
-        printf("%*sother processes used %.0f%% of the processors meanwhile; --run.measure_peak=again measures anew\n", LABEL, "",
+        printf("%*sother processes used %.0f%% of the processors during the measurement; --run.measure_peak=again repeats it\n", LABEL, "",
                100 * p->busy);
     else if (hfu > 1)
-        printf("%*smore than the peak was reached: it is out of date; --run.measure_peak=again measures anew\n", LABEL, "");
+        printf("%*sthis run was faster than the peak, which is out of date; --run.measure_peak=again measures it again\n", LABEL, "");
 }
 
 static void put_speed(const struct trainer *t)
@@ -219,7 +219,8 @@ static void put_memory(const struct trainer *t)
     put_bytes("peak", NULL, t->most.total_peak);
 }
 
-/* A finished run can only be resumed with more steps and a matching schedule. */
+/* Prints the commands that resume the run and sample from it. A finished run can only be resumed with more steps and a longer lr schedule.
+ */
 static void put_commands(const struct trainer *t)
 {
     char program[WORD_ROOM], config[WORD_ROOM], folder[WORD_ROOM];

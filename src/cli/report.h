@@ -1,4 +1,4 @@
-/* report.h - tables of a training run's settings and results. */
+/* report.h - prints a training run's settings and results. */
 #ifndef LS_CLI_REPORT_H
 #define LS_CLI_REPORT_H
 
@@ -7,7 +7,7 @@
 void report_start(const struct trainer *t);
 void report_end(const struct trainer *t);
 
-/* Quotes a word for a shell if necessary. Writes into out; returns out. */
+/* Quotes a word for a shell if necessary; writes it into out and returns out. */
 char *report_quote(char *out, size_t room, const char *word);
 
 #endif

@@ -20,7 +20,7 @@ static void close_all_but(int keep)
         if (fd != keep) close(fd);
 }
 
-/* End of file means that every other process with the pipe has ended. */
+/* Waits for the end of file, which means that every other process with the pipe has ended, and removes the folder. */
 _Noreturn static void guard(const char *path, int pipe)
 {
     static const int ignored[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE };
@@ -38,7 +38,7 @@ _Noreturn static void guard(const char *path, int pipe)
     _exit(0);
 }
 
-/* The intermediate child exits at once, so that the guard is not a child of this process. */
+/* Starts the guard through an intermediate child that exits at once, so that the guard is not a child of this process. */
 static ls_status start_guard(const char *path, int ends[2])
 {
     pid_t between = fork();
@@ -55,7 +55,7 @@ static ls_status start_guard(const char *path, int ends[2])
     return ended == 0 ? LS_OK : ls_fail(LS_EIO, "%s: cannot start the process that removes it", path);
 }
 
-/* The writing end survives exec, so ranks have it, too. */
+/* The writing end survives exec, so the ranks have it too. */
 static ls_status open_guard(struct temporary *t)
 {
     int ends[2];
@@ -78,7 +78,7 @@ ls_status temporary_open(const char *name, struct temporary *out)
     sigfillset(&all); /* no signal between the folder and its guard */
     sigprocmask(SIG_BLOCK, &all, &before);
     bool made = mkdtemp(t.path) != NULL;
-    ls_status st = made ? open_guard(&t) : ls_fail(LS_EIO, "%s: cannot make a folder: %s", t.path, strerror(errno));
+    ls_status st = made ? open_guard(&t) : ls_fail(LS_EIO, "%s: cannot create a folder: %s", t.path, strerror(errno));
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (st == LS_OK) {
         *out = t;

@@ -1,4 +1,4 @@
-/* terminal.c - properties of standard output. */
+/* terminal.c - the properties and colours of standard output. */
 #include "cli/terminal.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Open MPI gives its ranks a pseudo-terminal, whatever its own output is. */
+/* Open MPI gives its ranks a pseudo-terminal even if its own output is not a terminal. */
 bool terminal_is(void)
 {
     const char *term = getenv("TERM");
@@ -23,7 +23,7 @@ int terminal_width(void)
     return size.ws_col;
 }
 
-/* no-color.org: any non-empty value. */
+/* NO_COLOR turns colours off if it has any value (no-color.org). */
 static bool has_color(void)
 {
     const char *no = getenv("NO_COLOR");

@@ -7,11 +7,11 @@
 
 enum style { STYLE_PLAIN, STYLE_BOLD, STYLE_DIM, STYLE_GREEN, STYLE_CYAN };
 
-bool terminal_is(void);                   /* standard output is one that moves its cursor */
+bool terminal_is(void);                   /* true if standard output is a terminal that can move its cursor */
 int terminal_width(void);                 /* columns; 80 if unknown */
 const char *terminal_style(enum style s); /* an escape sequence, or "" */
 
-/* Puts what j holds on standard output, if all of it had room, as one line; frees j in any case. */
+/* Prints the JSON text of j on standard output, as one line, unless memory ran out; frees j in any case. */
 ls_status terminal_put_json(struct json_out *j);
 
 #endif

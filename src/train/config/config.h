@@ -1,8 +1,8 @@
-/* config.h - everything that a user can set, in plain structs filled from one table of options.
+/* config.h - everything that a user can set, in plain structs that are filled from one table of options.
  *
- * config_table() is the table; base/options.h reads arguments and files by it. What a value means together with
- * others (batch sizes that must multiply, an option that the chosen optimizer does not read) is checked by
- * config_check(), which also puts numbers in the place of "the rest".
+ * config_table() is the table; base/options.h reads arguments and files by it. config_check() checks combinations of options (batch sizes
+ * whose product must match, an option that the chosen optimizer does not read) and replaces -1 by the numbers that follow from the other
+ * options.
  */
 #ifndef LS_TRAIN_CONFIG_CONFIG_H
 #define LS_TRAIN_CONFIG_CONFIG_H
@@ -22,7 +22,7 @@
 
 struct task_model; /* task.h */
 
-/* Commands that read an option: the masks of the table's rows. */
+/* Commands that read an option, as masks for the rows of the table. */
 enum {
     VERB_TRAIN = 1,
     VERB_PLAN = 2,
@@ -35,7 +35,7 @@ enum {
     VERB_BENCH_GEMM = 256
 };
 
-enum { ARCHITECTURE_PRESET, ARCHITECTURE_FIRST }; /* and the others, in the order of enum ls_architecture */
+enum { ARCHITECTURE_PRESET, ARCHITECTURE_FIRST }; /* followed by the other families, in the order of enum ls_architecture */
 enum config_activation { ACTIVATION_PRESET, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU_SQUARED };
 enum config_router { ROUTER_PRESET, ROUTER_SOFTMAX, ROUTER_SIGMOID };
 enum config_scope { SCOPE_PRESET, SCOPE_SEQUENCE, SCOPE_MICRO_BATCH };
@@ -65,17 +65,17 @@ struct config {
     struct {
         char *text, *field, *tokens, *tokenizer;
         int special_tokens; /* enum config_special */
-        int format;         /* place in "auto|llmc|llmc-llama3|nanogpt|megatron" */
+        int format;         /* index in "auto|llmc|llmc-llama3|nanogpt|megatron" */
         int64_t vocab_size, seq_len;
         double val_fraction;
         bool shuffle;
     } data;
     struct {
-        int64_t steps, schedule_steps, global_batch, micro_batch, accumulate; /* -1: the rest */
+        int64_t steps, schedule_steps, global_batch, micro_batch, accumulate; /* -1: derived by config_check() */
         int64_t seed, eval_every, eval_batches;
-        bool accumulate_is_rest; /* accumulate was -1; set by config_check() */
-        double time_budget;      /* seconds; 0: none */
-        int non_finite;          /* enum config_non_finite */
+        bool accumulate_is_derived; /* accumulate was -1; set by config_check() */
+        double time_budget;         /* seconds; 0: none */
+        int non_finite;             /* enum config_non_finite */
     } train;
     struct {
         int name;     /* ls_optimizer_kind */
@@ -86,8 +86,8 @@ struct config {
         int offload; /* enum config_offload */
     } optim;
     struct {
-        int64_t dp, replicate, zero; /* dp -1: the rest */
-        bool dp_is_rest;             /* dp was -1; set by config_check() */
+        int64_t dp, replicate, zero; /* dp -1: derived by config_check() */
+        bool dp_is_derived;          /* dp was -1; set by config_check() */
         int64_t tp, tp_chunks, cp, pp, vpp, ep;
         bool sp;
         int cp_method; /* enum config_cp_method */
@@ -109,7 +109,7 @@ struct config {
         char *resume, *dir;
     } checkpoint;
     struct {
-        int64_t ranks; /* 0: as many as there are; set to a number by config_ranks() */
+        int64_t ranks; /* 0: one, or as many as a launcher started; config_ranks() sets the number */
         int64_t threads;
         double timeout;
         bool bind;
@@ -141,30 +141,34 @@ struct config {
 };
 
 const struct option_table *config_table(void);
-const struct option_hint *config_hints(size_t *count); /* its part for words of other programs */
+const struct option_hint *config_hints(size_t *count); /* option names of other programs and what they correspond to */
 
-/* Sets launch.ranks from what started this process, or refuses where flags and launcher disagree. Before
- * config_check(). `started`: this process is one of them already. */
+/* Sets launch.ranks to the number of ranks that a launcher started, or to the number to start; rejects a launch.ranks that contradicts the
+ * launcher. Call it before config_check(). */
 struct world;
 ls_status config_ranks(struct config *c, unsigned verb, const struct world *world);
 
-/* Refuses what does not fit together, and what would do nothing; sets global_batch, micro_batch, accumulate,
- * steps, schedule_steps, precision.compute, optim.warmup and optim.decay to numbers; what depends on the number of steps stays -1 where
- * train.time_budget leaves that open. `verb`: whose options count. */
+/* Rejects options that contradict each other and options without effect. Replaces -1 in global_batch, micro_batch, accumulate, steps,
+ * schedule_steps, optim.warmup and optim.decay, and "auto" in precision.compute, by what follows from the other options; what depends on
+ * the number of steps stays -1 if train.time_budget leaves that open. verb: the command, whose options are checked. */
 ls_status config_check(struct config *c, unsigned verb);
-/* With train.time_budget, once the number of steps is known: sets it, and what config_check() left open. */
+/* As config_check(), for a config that was filled from `given`: an option of a file that has no effect only because of the ranks of this
+ * start (parallel.zero of a run's config.yaml on one rank) is reset to its default, so that a run can be resumed under another layout. With
+ * `warns`, a line on standard error says so. The same option on the command line is rejected. */
+ls_status config_check_given(struct config *c, unsigned verb, struct options *given, bool warns);
+/* With train.time_budget, when the number of steps is known: sets it, and what config_check() left open. */
 ls_status config_fix_steps(struct config *c, int64_t steps);
 
-/* The parts of it that are about ranks and batches (config_layout.c). */
+/* The parts of config_check() that check ranks and batches (config_layout.c). */
 ls_status config_check_ranks(struct config *c);
 ls_status config_check_batch(struct config *c);
-/* config_fit.c: the model can be trained under the layout. After the others. */
+/* Checks that the model can be trained under the layout (config_fit.c). Call it after the other checks. */
 ls_status config_check_fit(const struct config *c);
-/* The same of a given model. */
+/* The same for a given model. */
 ls_status config_check_layout(const struct config *c, const struct task_model *m);
-/* config_fault.c: debug.fault changes something in this run, and debug.non_finite names a place in it. */
+/* Checks that debug.fault changes something in this run, and that debug.non_finite is well formed (config_fault.c). */
 ls_status config_check_faults(const struct config *c);
-/* The parameter of debug.non_finite is one of its rank's; plans that rank's step. After all other checks. */
+/* Checks that the rank of debug.non_finite has the parameter, by planning that rank's step. Call it after all other checks. */
 ls_status config_check_poison(const struct config *c);
 /* debug.non_finite: update step (1, 2, ...), rank, micro-batch; name NULL: no fault. Checked by config_check_faults(). */
 struct config_poison {
@@ -173,36 +177,36 @@ struct config_poison {
 };
 struct config_poison config_poison(const struct config *c);
 
-/* data.text and data.tokens are not both given, one of them is where data are needed, and the tokenizer and the model fit them. */
+/* Checks that at most one of data.text and data.tokens is given (exactly one if `needed`), and that tokenizer and model match them. */
 ls_status config_check_data(const struct config *c, bool needed);
 
-/* Bytes that one of `local` ranks on a machine may hold: run.memory_limit, or its share of what the machine has free, or the memory of its
- * GPU. 0: not known. */
+/* Bytes that one of `local` ranks on a machine may hold: run.memory_limit, or the memory of its GPU, or its share of the machine's
+ * free memory. 0: unknown. */
 size_t config_memory_limit(const struct config *c, const ls_machine *m, int local);
 const struct option *config_check_row_of(const char *name); /* the row of an option that exists */
 /* Finds what run.device means in this process, checks that it is there, and takes this rank's processor of it. */
 struct world;
 ls_status config_choose_device(struct config *c, unsigned verb, const struct world *w);
-/* Threads, instruction set, memory limit, injected faults and device seed of this process, rank w->rank. A plan holds nothing:
- * run.memory_limit is its ranks'. */
+/* Applies threads, instruction set, memory limit, injected faults and device seed to this process, which is rank w->rank. `plan` itself may
+ * use all memory: run.memory_limit applies to the ranks that it plans. */
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w);
 
-/* The parts of a config as the library's structs. */
-/* The layout, whose texts the config keeps. Fails only where recompute.mode names no mode, and where a size fits no int; everything else is
- * for ls_layout_check(). */
+/* Parts of a config as the library's structs. */
+/* The layout; its strings belong to the config. Fails only if recompute.mode is not a mode or a size does not fit into an int:
+ * ls_layout_check() checks everything else. */
 ls_status config_layout(const struct config *c, ls_layout *out);
-const char *config_recompute_name(ls_recompute mode); /* "full"; NULL: a mode with a number */
-const char *config_device(const struct config *c);    /* its name: device.h; config_choose_device() says what auto means */
-ls_dtype config_type(const struct config *c);         /* of parameters and arithmetic */
+const char *config_recompute_name(ls_recompute mode); /* "full"; NULL: the mode has a number */
+const char *config_device(const struct config *c);    /* the device's name in device.h, which config_choose_device() decides for auto */
+ls_dtype config_type(const struct config *c);         /* the type of parameters and activations */
 ls_optimizer config_optimizer(const struct config *c);
 ls_schedule config_schedule(const struct config *c);
-const char *config_format(const struct config *c); /* for ls_tokens_open: NULL is auto */
-/* The transformer from preset or Hugging Face folder, with what model.* says on top; vocab 0: the preset's. Checked. */
+const char *config_format(const struct config *c); /* for ls_tokens_open(); NULL: auto */
+/* The checked transformer of the preset or Hugging Face folder, modified by model.*. vocab 0: the preset's vocabulary. */
 ls_status config_model(const struct config *c, size_t vocab, ls_model *out);
-bool config_is_preset(const char *name); /* of any task (task.h) */
-/* Writes the model's sizes into model.*, so that the config says what it came to. */
+bool config_is_preset(const char *name); /* true for the presets of all tasks (task.h) */
+/* Writes the model's sizes into model.*, so that config.yaml holds the actual sizes. */
 void config_put_model(struct config *c, const ls_model *m);
-/* True when model.hf is a folder with weights, not a config.json alone. */
+/* True if model.hf is a folder with weights, not a config.json. */
 bool config_has_weights(const struct config *c);
 
 #endif

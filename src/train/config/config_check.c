@@ -1,4 +1,4 @@
-/* config_check.c - checks options against each other, and makes the library's structs from them. */
+/* config_check.c - checks combinations of options, and fills the library's structs from them. */
 #include "train/config/config.h"
 
 #include <inttypes.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "comm/comm.h"
@@ -13,7 +14,7 @@
 #include "device/check.h"
 #include "train/task/task.h"
 
-/* ---- options that would do nothing ---- */
+/* ---- options without effect ---- */
 
 const struct option *config_check_row_of(const char *name)
 {
@@ -25,20 +26,22 @@ const struct option *config_check_row_of(const char *name)
     return NULL;
 }
 
-/* True at its default, or at the value that turns it off: then it is not expected to have an effect. */
-static bool asks_nothing(const struct config *c, const char *name)
+/* True if the option has its default, or the value that turns it off: then it is not expected to have an effect. */
+static bool is_default_or_off(const struct config *c, const char *name)
 {
     const struct option *row = config_check_row_of(name);
 
     return options_is(row, c, row->text) || (row->off && options_is(row, c, row->off));
 }
 
+/* An option that has no effect, and why. by_ranks: it would have an effect with other ranks. */
 struct idle {
     bool idle;
     const char *name, *because;
+    bool by_ranks;
 };
 
-/* idle->name is the row's, or "SECTION.*" of its section; model.preset is always read, to choose the task. */
+/* True if idle->name is this option, or "SECTION.*" of its section; model.preset is always read, to choose the task. */
 static bool is_named(const struct task_idle *idle, const char *option)
 {
     size_t length = strlen(idle->name) - 1;
@@ -53,12 +56,12 @@ static ls_status check_idle_task(const struct config *c, unsigned verb)
 
     for (const struct task_idle *idle = task_of(c)->idle; idle->name; idle++)
         for (size_t i = 0; i < t->count; i++)
-            if ((t->rows[i].verbs & verb) && is_named(idle, t->rows[i].name) && !asks_nothing(c, t->rows[i].name))
+            if ((t->rows[i].verbs & verb) && is_named(idle, t->rows[i].name) && !is_default_or_off(c, t->rows[i].name))
                 return ls_fail(LS_EINVAL, "%s does nothing here: %s", t->rows[i].name, idle->because);
     return LS_OK;
 }
 
-/* "it applies only to optim.name=adam, adamw and lamb": those whose fact at this offset holds; in text. */
+/* Writes "it applies only to optim.name=adam, adamw and lamb" into text: the optimizers whose fact at this offset holds. Returns text. */
 static const char *optimizers_with(size_t fact, char text[96])
 {
     const char *name[LS_OPTIMIZERS];
@@ -73,60 +76,103 @@ static const char *optimizers_with(size_t fact, char text[96])
         at += snprintf(text + at, (size_t)(96 - at), "%s%s", k == 0 ? "" : k == n - 1 ? " and " : ", ", name[k]);
     return text;
 }
-#define OPTIMIZERS_WITH(fact) optimizers_with(offsetof(ls_optimizer_facts, fact), (char[96]){ 0 })
+#define OPTIMIZERS_WITH(fact, i) optimizers_with(offsetof(ls_optimizer_facts, fact), out->text[i])
 
-/* Rejects a setting without effect, because a user would expect it to work. */
-static ls_status check_idle(const struct config *c, unsigned verb)
+/* The options that may have no effect. */
+enum { IDLE_MOST = 48, IDLE_TEXTS = 4 };
+struct idle_list {
+    struct idle rule[IDLE_MOST];
+    size_t n;
+    char text[IDLE_TEXTS][96]; /* made by OPTIMIZERS_WITH() */
+};
+
+static void list_idle(const struct config *c, unsigned verb, struct idle_list *out)
 {
     const ls_optimizer_facts *optimizer = ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name);
     bool alone = c->launch.ranks <= 1;
-    bool shared = c->parallel.dp * c->parallel.cp > 1, pipeline = c->parallel.pp > 1;
+    bool shared = c->parallel.dp * c->parallel.cp > 1, pipeline = c->parallel.pp > 1, tp = c->parallel.tp > 1;
     int64_t zero = c->parallel.zero;
     const struct idle rules[] = {
-        { !optimizer->moments, "optim.beta1", OPTIMIZERS_WITH(moments) },
-        { !optimizer->moments, "optim.beta2", OPTIMIZERS_WITH(moments) },
-        { !optimizer->moments, "optim.eps", OPTIMIZERS_WITH(moments) },
-        { !optimizer->momentum, "optim.momentum", OPTIMIZERS_WITH(momentum) },
-        { !optimizer->nesterov, "optim.nesterov", OPTIMIZERS_WITH(nesterov) },
-        { !optimizer->trust, "optim.trust_coefficient", OPTIMIZERS_WITH(trust) },
-        { strcmp(config_device(c), "check") != 0, "debug.device_seed", "it applies only to run.device=check" },
-        { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd" },
-        { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays" },
-        { c->precision.compute == COMPUTE_FP32, "precision.master", "with precision.compute=fp32 the weights are fp32 already" },
-        { strcmp(c->data.tokenizer, "bpe") != 0, "data.vocab_size", "it applies only to data.tokenizer=bpe" },
-        { c->data.text[0] == '\0', "data.special_tokens", "it applies only to data.text" },
-        { !documents_are_lines(c->data.text), "data.field", "it applies only to JSON lines (.jsonl, .ndjson) in data.text" },
-        { verb != VERB_DATA && c->data.tokens[0] == '\0', "data.format", "it applies only to data.tokens" },
-        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every", "data.val_fraction=0 leaves nothing to evaluate" },
-        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches", "data.val_fraction=0 leaves nothing to evaluate" },
-        { c->train.steps == 0, "train.time_budget", "train.steps=0 makes no step" },
-        { c->model.hf[0] != '\0', "model.preset", "model.hf selects the model" },
+        { !optimizer->moments, "optim.beta1", OPTIMIZERS_WITH(moments, 0), false },
+        { !optimizer->moments, "optim.beta2", out->text[0], false },
+        { !optimizer->moments, "optim.eps", out->text[0], false },
+        { !optimizer->momentum, "optim.momentum", OPTIMIZERS_WITH(momentum, 1), false },
+        { !optimizer->nesterov, "optim.nesterov", OPTIMIZERS_WITH(nesterov, 2), false },
+        { !optimizer->trust, "optim.trust_coefficient", OPTIMIZERS_WITH(trust, 3), false },
+        { strcmp(config_device(c), "check") != 0, "debug.device_seed", "it applies only to run.device=check", false },
+        { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd", false },
+        { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays", false },
+        { c->precision.compute == COMPUTE_FP32, "precision.master", "with precision.compute=fp32 the weights are fp32 already", false },
+        { strcmp(c->data.tokenizer, "bpe") != 0, "data.vocab_size", "it applies only to data.tokenizer=bpe", false },
+        { c->data.text[0] == '\0', "data.special_tokens", "it applies only to data.text", false },
+        { !documents_are_lines(c->data.text), "data.field", "it applies only to JSON lines (.jsonl, .ndjson) in data.text", false },
+        { verb != VERB_DATA && c->data.tokens[0] == '\0', "data.format", "it applies only to data.tokens", false },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every", "data.val_fraction=0 leaves nothing to evaluate", false },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches", "data.val_fraction=0 leaves nothing to evaluate", false },
+        { c->train.steps == 0, "train.time_budget", "train.steps=0 makes no step", false },
+        { c->model.hf[0] != '\0', "model.preset", "model.hf selects the model", false },
         { !shared, "parallel.zero",
-          alone ? "one rank has no others to shard over" : "parallel.dp and parallel.cp are 1, so there are no ranks to shard over" },
-        { !shared, "parallel.bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
-        { !shared, "parallel.first_bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
-        { !pipeline, "parallel.vpp", "parallel.pp=1 has one stage" },
-        { !pipeline, "parallel.schedule", "parallel.pp=1 has one stage" },
-        { !pipeline, "parallel.stages", "parallel.pp=1 has one stage" },
-        { c->parallel.cp <= 1, "parallel.cp_method", "with parallel.cp=1 every rank has the whole sequence" },
-        { c->parallel.tp <= 1 || c->parallel.sp || !c->parallel.overlap, "parallel.tp_chunks",
-          "it needs parallel.tp without parallel.sp, and parallel.overlap=true" },
-        { c->parallel.tp <= 1, "parallel.sp", "with parallel.tp=1 there are no ranks to shard the sequence over" },
-        { alone, "parallel.overlap", "one rank sends nothing" },
-        { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
-        { alone, "parallel.sync_batch_norm", "one rank has all samples" },
-        { alone, "launch.comm_table", "one rank sends nothing" },
-        { alone, "log.per_rank", "there is one rank" },
-        { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block" },
-        { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block" },
-        { zero != 3, "parallel.reshard_after_forward", "it applies only to parallel.zero=3" },
-        { zero < 2, "parallel.unsharded_accumulation", "it applies only to parallel.zero=2 and 3" },
-        { c->launch.ranks <= 1, "launch.bind", "one rank uses the cores that it is given" },
+          alone ? "a single rank has no others to shard over; start more with -n"
+                : "parallel.dp and parallel.cp are 1, so there are no ranks to shard over",
+          true },
+        { !shared, "parallel.bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1", true },
+        { !shared, "parallel.first_bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1", true },
+        { !pipeline, "parallel.vpp", "with parallel.pp=1 there is one stage", true },
+        { !pipeline, "parallel.schedule", "with parallel.pp=1 there is one stage", true },
+        { !pipeline, "parallel.stages", "with parallel.pp=1 there is one stage", true },
+        { c->parallel.cp <= 1, "parallel.cp_method", "with parallel.cp=1 every rank has complete sequences", true },
+        { !tp || c->parallel.sp || !c->parallel.overlap, "parallel.tp_chunks",
+          "it needs parallel.tp without parallel.sp, and parallel.overlap=true", !tp },
+        { !tp, "parallel.sp", "with parallel.tp=1 there are no ranks to shard the sequence over", true },
+        { alone, "parallel.overlap", "a single rank does not communicate", true },
+        { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1", true },
+        { alone, "parallel.sync_batch_norm", "a single rank has all samples", true },
+        { alone, "launch.comm_table", "a single rank does not communicate", true },
+        { alone, "log.per_rank", "there is one rank", true },
+        { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block", false },
+        { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block", false },
+        { zero != 3, "parallel.reshard_after_forward", "it applies only to parallel.zero=3", !shared },
+        { zero < 2, "parallel.unsharded_accumulation", "it applies only to parallel.zero=2 and 3", !shared },
+        { alone, "launch.bind", "a single rank uses the cores that the process is given", true },
     };
 
-    for (size_t i = 0; i < COUNT_OF(rules); i++)
-        if (rules[i].idle && (config_check_row_of(rules[i].name)->verbs & verb) && !asks_nothing(c, rules[i].name))
-            return ls_fail(LS_EINVAL, "%s does nothing here: %s", rules[i].name, rules[i].because);
+    _Static_assert(COUNT_OF(rules) <= IDLE_MOST, "list_idle() writes at most IDLE_MOST rows");
+    memcpy(out->rule, rules, sizeof rules);
+    out->n = COUNT_OF(rules);
+}
+
+/* True if the option's value comes from a file. */
+static bool is_of_file(const struct options *given, const char *name)
+{
+    const char *origin = given ? options_origin(given, name) : "default";
+
+    return strcmp(origin, "default") != 0 && strcmp(origin, "command line") != 0;
+}
+
+/* Resets an option of a file to its default. */
+static ls_status reset_idle(struct options *given, const struct idle *rule, bool warns)
+{
+    if (warns)
+        log_line(LOG_WARN, "%s: %s does nothing here and is ignored: %s", options_origin(given, rule->name), rule->name, rule->because);
+    return options_set(given, rule->name, config_check_row_of(rule->name)->text, "default");
+}
+
+/* Rejects an option without effect, because a user would expect it to work; one of a file that is idle because of the ranks is reset,
+ * which may make others idle. */
+static ls_status check_idle(const struct config *c, unsigned verb, struct options *given, bool warns)
+{
+    struct idle_list list;
+
+    list_idle(c, verb, &list);
+    for (size_t i = 0; i < list.n; i++) {
+        const struct idle *rule = &list.rule[i];
+
+        if (!rule->idle || !(config_check_row_of(rule->name)->verbs & verb) || is_default_or_off(c, rule->name)) continue;
+        if (!rule->by_ranks || !is_of_file(given, rule->name))
+            return ls_fail(LS_EINVAL, "%s does nothing here: %s", rule->name, rule->because);
+        LS_TRY(reset_idle(given, rule, warns));
+        return check_idle(c, verb, given, warns);
+    }
     return check_idle_task(c, verb);
 }
 
@@ -139,8 +185,8 @@ static ls_status check_tokenizer(const struct config *c)
 
     if (strcmp(name, "bytes") == 0 || strcmp(name, "bpe") == 0 || strpbrk(name, "./:") || file_exists(name)) return LS_OK;
     return ls_fail(LS_EINVAL,
-                   "data.tokenizer: '%s' is not a tokenizer; write bytes, bpe (learnt from the text), a .json or .tiktoken file, or a "
-                   "folder that exists",
+                   "data.tokenizer: '%s' is not a tokenizer; use bytes, bpe (learnt from the text), a .json or .tiktoken file, or a folder "
+                   "that exists",
                    name);
 }
 
@@ -155,11 +201,11 @@ ls_status config_check_data(const struct config *c, bool needed)
     if (needed && !c->data.text[0] && !c->data.tokens[0])
         return ls_fail(LS_EINVAL, "nothing to train on: give --data.text=FILE or --data.tokens=FILE");
     if (c->data.tokens[0] && strcmp(c->data.tokenizer, "bpe") == 0)
-        return ls_fail(LS_EINVAL, "data.tokenizer=bpe learns from data.text; for data.tokens name the tokenizer that made them");
+        return ls_fail(LS_EINVAL, "data.tokenizer=bpe learns from data.text; for data.tokens, name the tokenizer that they were made with");
     return check_tokenizer(c);
 }
 
-/* steps: the most that the schedule can have; -1: not known. */
+/* steps: length of the lr schedule, or its largest possible length; -1: unknown. */
 static ls_status check_lengths(const struct config *c, int64_t steps)
 {
     if (steps < 0) return LS_OK;
@@ -190,7 +236,7 @@ static ls_status check_schedule(struct config *c)
     return check_lengths(c, c->train.schedule_steps < 0 ? c->train.steps : c->train.schedule_steps);
 }
 
-/* A schedule as long as the requested steps, as in every config.yaml, stays as long as the steps that are run. */
+/* An lr schedule that is as long as the requested number of steps, as in every config.yaml, becomes as long as the actual number. */
 ls_status config_fix_steps(struct config *c, int64_t steps)
 {
     if (c->train.schedule_steps == c->train.steps) c->train.schedule_steps = -1;
@@ -205,7 +251,8 @@ static ls_status choose_seq_len(struct config *c)
     ls_model m;
 
     if (c->data.seq_len == 0)
-        return ls_fail(LS_EINVAL, "data.seq_len=0 is out of range: 1 or more tokens, or -1 for %d or the model's positions", USUAL_SEQ_LEN);
+        return ls_fail(LS_EINVAL, "data.seq_len=0 is out of range: use 1 or more, or -1 for %d or the model's number of positions",
+                       USUAL_SEQ_LEN);
     if (c->data.seq_len > 0 || !task_of(c)->sequences) return LS_OK;
     LS_TRY(config_model(c, 0, &m));
     c->data.seq_len = (int64_t)MIN(m.max_positions, (size_t)USUAL_SEQ_LEN);
@@ -218,10 +265,11 @@ static ls_status check_optimizer(const struct config *c)
     const ls_optimizer_facts *optimizer = ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name);
 
     if (c->optim.nesterov && c->optim.momentum == 0)
-        return ls_fail(LS_EINVAL, "optim.nesterov=true with optim.momentum=0: there is no momentum to look ahead by; give "
-                                  "--optim.momentum, 0.9 is usual, or leave optim.nesterov out");
+        return ls_fail(LS_EINVAL, "optim.nesterov=true with optim.momentum=0: Nesterov's method needs momentum; set optim.momentum, 0.9 is "
+                                  "usual, or leave optim.nesterov out");
     if (optimizer->moments && c->optim.eps < 1e-38)
-        return ls_fail(LS_EINVAL, "optim.eps=%g divides by zero where a gradient is 0; use more than 1e-38, 1e-8 is usual", c->optim.eps);
+        return ls_fail(LS_EINVAL, "optim.eps=%g: the update would divide by zero where a gradient is 0; use more than 1e-38, 1e-8 is usual",
+                       c->optim.eps);
     if (optimizer->moments && c->optim.eps >= 1) return ls_fail(LS_EINVAL, "optim.eps=%g must be below 1; 1e-8 is usual", c->optim.eps);
     if (optimizer->trust && c->optim.trust_coefficient <= 0)
         return ls_fail(LS_EINVAL, "optim.trust_coefficient=%g with optim.name=%s: no weight would change; use more than 0, 0.001 is usual",
@@ -229,31 +277,34 @@ static ls_status check_optimizer(const struct config *c)
     return LS_OK;
 }
 
-/* The forward pass has updated the running statistics before it is known whether the step is skipped. */
+/* Rejects skipping steps in a model with batch norms: the forward pass updates their running statistics before it is known whether the step
+ * is skipped. */
 static ls_status check_non_finite(const struct config *c)
 {
     if (c->train.non_finite != NON_FINITE_SKIP || !task_of(c)->batch_norm) return LS_OK;
     return ls_fail(LS_EINVAL,
-                   "train.non_finite=skip with model.preset=%s: the batch norms' running statistics would keep what a skipped step added; "
-                   "use train.non_finite=stop",
+                   "train.non_finite=skip with model.preset=%s: the batch norms' running statistics would include the skipped step; use "
+                   "train.non_finite=stop",
                    c->model.preset);
 }
 
 enum { USUAL_STEPS = 1000 };
 
-ls_status config_check(struct config *c, unsigned verb)
+ls_status config_check(struct config *c, unsigned verb) { return config_check_given(c, verb, NULL, false); }
+
+ls_status config_check_given(struct config *c, unsigned verb, struct options *given, bool warns)
 {
     ls_layout layout;
 
-    c->parallel.dp_is_rest = c->parallel.dp_is_rest || c->parallel.dp < 0;
-    c->train.accumulate_is_rest = c->train.accumulate_is_rest || c->train.accumulate < 0;
+    c->parallel.dp_is_derived = c->parallel.dp_is_derived || c->parallel.dp < 0;
+    c->train.accumulate_is_derived = c->train.accumulate_is_derived || c->train.accumulate < 0;
     if (c->train.steps < 0 && c->train.time_budget == 0) c->train.steps = USUAL_STEPS;
     c->precision.automatic = c->precision.automatic || c->precision.compute == COMPUTE_AUTO;
     if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_ranks(c));
-    LS_TRY(check_idle(c, verb));
+    LS_TRY(check_idle(c, verb, given, warns));
     LS_TRY(check_optimizer(c));
-    LS_TRY(config_layout(c, &layout)); /* recompute.mode is a mode, whatever else the verb checks */
+    LS_TRY(config_layout(c, &layout)); /* checks recompute.mode, for every verb */
     if (config_check_row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_batch(c));
     if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_faults(c));
@@ -282,7 +333,7 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
     isa_cap(caps[c->run.isa]);
     LS_TRY(ls_machine_this(&m));
     mem_set_limit(verb & VERB_PLAN ? m.memory : config_memory_limit(c, &m, w->local_size));
-    check_set_seed((uint64_t)c->debug.device_seed << 16 | (uint64_t)w->rank); /* each rank has an order of its own */
+    check_set_seed((uint64_t)c->debug.device_seed << 16 | (uint64_t)w->rank); /* each rank has its own order */
     mem_fail_at(c->debug.fail_alloc);
     return LS_OK;
 }

@@ -1,4 +1,4 @@
-/* config_fault.c - debug.fault and debug.non_finite: checks that the injected fault applies to this run. */
+/* config_fault.c - checks that the fault of debug.fault or debug.non_finite applies to this run. */
 #include "train/config/config.h"
 
 #include <inttypes.h>

@@ -1,11 +1,11 @@
-/* config_fit.c - checks that model and layout fit, before any rank is started. */
+/* config_fit.c - checks before any rank is started that the model can be trained under the layout. */
 #include "train/config/config.h"
 
 #include <string.h>
 #include "lockstep/data.h"
 #include "train/task/task.h"
 
-/* The tokenizer's vocabulary, if it is known without reading a file; 0: not known yet. */
+/* *out: size of the tokenizer's vocabulary if it is known without reading a file; 0: unknown. */
 static ls_status known_vocab(const struct config *c, size_t *out)
 {
     ls_tokenizer *bytes;

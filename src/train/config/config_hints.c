@@ -1,9 +1,9 @@
-/* config_hints.c - option names of other programs, and the corresponding options. */
+/* config_hints.c - option names of other programs and the options that they correspond to. */
 #include "train/config/config.h"
 
 #include "base/base.h"
 
-/* Names are in lower case with '_'; a value NULL means the user's value. */
+/* Names are in lower case with '_'. The third column is the option's value; NULL: the value that the user gave. */
 static const struct option_hint hints[] = {
     { "fsdp", "parallel.zero", "3" },
     { "ddp", "parallel.zero", "0" },

@@ -17,7 +17,7 @@ ls_status config_ranks(struct config *c, unsigned verb, const struct world *worl
     int64_t *ranks = &c->launch.ranks;
 
     if (world->launcher != LAUNCHER_NONE && *ranks > 0 && *ranks != world->size)
-        return ls_fail(LS_EINVAL, "launch.ranks=%" PRId64 " (-n), but %s has started %d", *ranks, launcher_name(world->launcher),
+        return ls_fail(LS_EINVAL, "launch.ranks=%" PRId64 " (-n), but %s started %d; leave -n out", *ranks, launcher_name(world->launcher),
                        world->size);
     if (world->launcher != LAUNCHER_NONE) *ranks = world->size;
     if (*ranks == 0 && (verb & (VERB_PLAN | VERB_PARITY)) && __builtin_mul_overflow(MAX(c->parallel.dp, 1), others(c), ranks))
@@ -26,16 +26,17 @@ ls_status config_ranks(struct config *c, unsigned verb, const struct world *worl
     return LS_OK;
 }
 
-/* If the other axes divide the ranks, dp is probably wrong: a config file of a run on another number of ranks may have set it. */
+/* If the product of the other axes divides the number of ranks, dp is probably wrong: the config file of a run on another number of ranks
+ * may have set it. Otherwise the other axes are too large. */
 static ls_status fail_ranks(const struct config *c)
 {
     int64_t ranks = c->launch.ranks, product = c->parallel.dp * others(c);
-    char instead[64] = "";
+    char instead[64] = "change parallel.pp, parallel.cp or parallel.tp";
 
-    if (ranks % others(c) == 0) snprintf(instead, sizeof instead, "use --parallel.dp=%" PRId64 ", or ", ranks / others(c));
+    if (ranks % others(c) == 0) snprintf(instead, sizeof instead, "use --parallel.dp=%" PRId64, ranks / others(c));
     return ls_fail(LS_EINVAL,
                    "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: %" PRId64 " = %" PRId64
-                   " * %" PRId64 " * %" PRId64 " * %" PRId64 " (-1: the rest): %sstart that many ranks with -n %" PRId64,
+                   " * %" PRId64 " * %" PRId64 " * %" PRId64 "; %s, or match the product with -n %" PRId64,
                    ranks, c->parallel.pp, c->parallel.dp, c->parallel.cp, c->parallel.tp, instead, product);
 }
 
@@ -61,7 +62,7 @@ static const char *const recompute_names[] = { "none", "selective", "full" };
 
 const char *config_recompute_name(ls_recompute mode) { return mode <= LS_RECOMPUTE_FULL ? recompute_names[mode] : NULL; }
 
-/* none | selective | full | every:K | budget:SIZE */
+/* Reads recompute.mode: none | selective | full | every:K | budget:SIZE. */
 static ls_status take_recompute(const char *mode, ls_layout *l)
 {
     int64_t every;
@@ -82,7 +83,7 @@ static ls_status take_recompute(const char *mode, ls_layout *l)
     }
     return ls_fail(
         LS_EINVAL,
-        "recompute.mode: '%s' is not a mode; write none, selective, full, every:K (such as every:2) or budget:SIZE (such as budget:2GiB)",
+        "recompute.mode: '%s' is not a mode; use none, selective, full, every:K (such as every:2) or budget:SIZE (such as budget:2GiB)",
         mode);
 }
 
@@ -148,7 +149,7 @@ static ls_status fail_batch(const struct config *c, const char *why)
 {
     return ls_fail(LS_EINVAL,
                    "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: %" PRId64 " = %" PRId64
-                   " * %" PRId64 " * %" PRId64 " (-1: the rest): %s",
+                   " * %" PRId64 " * %" PRId64 " (-1: derived from the others): %s",
                    c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, why);
 }
 
@@ -162,15 +163,15 @@ static void choose_micro(struct config *c)
     *micro = *global > 0 ? MIN(USUAL_MICRO_BATCH, layout_micro_batches(*global, dp, least)) : USUAL_MICRO_BATCH;
 }
 
-/* A step that does not fill its last micro-batches leaves rows without weight, so any global batch from dp up will do; the
- * equation holds when none fewer would. */
+/* A global batch that does not fill the last micro-batches leaves rows that do not count, so every global batch of at least dp samples is
+ * possible. accumulate must be the smallest number of micro-batches that holds it. */
 ls_status config_check_batch(struct config *c)
 {
     int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, *accumulate = &c->train.accumulate, dp = c->parallel.dp,
             per_rank, product;
 
-    if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each is 1 or more");
-    if (*global > 0 && *global < dp) return fail_batch(c, "each rank needs a sample");
+    if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each must be 1 or more");
+    if (*global > 0 && *global < dp) return fail_batch(c, "each data-parallel rank needs a sample");
     if (*micro < 0 && (*accumulate < 0 || *global < 0)) choose_micro(c);
     if (*accumulate < 0 && *global < 0) *accumulate = layout_usual_micro_batches(c->parallel.pp);
     if (*accumulate < 0) *accumulate = layout_micro_batches(*global, dp, *micro);
@@ -179,6 +180,7 @@ ls_status config_check_batch(struct config *c)
         return fail_batch(c, "the product is too large");
     if (*global < 0) *global = product;
     if (layout_micro_batches(*global, dp, *micro) != *accumulate)
-        return fail_batch(c, "they must be equal, or the global batch less by at most one micro-batch per rank; use --train.accumulate=-1");
+        return fail_batch(c, "the sides must be equal, or the global batch smaller by less than a micro-batch per rank; use "
+                             "--train.accumulate=-1");
     return LS_OK;
 }

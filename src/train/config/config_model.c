@@ -1,4 +1,4 @@
-/* config_model.c - the model from the options: a preset or a folder, modified by model.*. */
+/* config_model.c - builds the model from the options: a preset or a Hugging Face folder, modified by model.*. */
 #include "train/config/config.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "train/task/task.h"
 
-/* Applies a size that was given; true if it changes the model's. */
+/* Applies a given size (0: not given); true if it differs from the model's. */
 static bool config_model_take(int64_t given, size_t *size)
 {
     bool changes = given && (size_t)given != *size;
@@ -17,7 +17,7 @@ static bool config_model_take(int64_t given, size_t *size)
     return changes;
 }
 
-/* Family, width and heads; sizes that depend on them are recomputed unless given. */
+/* Applies family, width and heads, and recomputes sizes that depend on them unless they are given. */
 static void take_shape(const struct config *c, ls_model *m)
 {
     ls_architecture family =
@@ -43,7 +43,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     const struct {
         bool given;
         const char *name;
-    } said[] = {
+    } options[] = {
         { c->model.experts > 0, "experts" },
         { c->model.experts_per_token > 0, "experts_per_token" },
         { c->model.expert_ffn > 0, "expert_ffn" },
@@ -58,8 +58,8 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     };
     bool has = ls_architecture_family(m->architecture)->experts;
 
-    for (size_t i = 0; i < COUNT_OF(said) && !has; i++)
-        if (said[i].given) return ls_fail(LS_EINVAL, "model.%s does nothing here: the model has no experts", said[i].name);
+    for (size_t i = 0; i < COUNT_OF(options) && !has; i++)
+        if (options[i].given) return ls_fail(LS_EINVAL, "model.%s does nothing here: the model has no experts", options[i].name);
     if (has && c->model.ffn > 0 && (size_t)c->model.ffn != m->ffn)
         return ls_fail(LS_EINVAL, "model.ffn does nothing here: every feed-forward layer consists of experts; use model.expert_ffn or "
                                   "model.shared_ffn");
@@ -83,7 +83,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     return LS_OK;
 }
 
-/* ---- checks, by the options' names ---- */
+/* ---- checks ---- */
 
 bool config_is_preset(const char *name)
 {
@@ -114,14 +114,14 @@ static ls_status fail_preset(const char *given)
     return st;
 }
 
-/* Writes the divisors of `whole` on both sides of n, "2 or 4", into out and returns it. */
-static const char *divisors_near(char *out, size_t room, size_t whole, size_t n)
+/* Writes the nearest divisors of `size` below and above n, "2 or 4", into out and returns it. */
+static const char *divisors_near(char *out, size_t room, size_t size, size_t n)
 {
-    size_t below = MIN(n, whole), above = n;
+    size_t below = MIN(n, size), above = n;
 
-    while (below > 1 && whole % below) below--;
-    while (above <= whole && above <= 4 * n && whole % above) above++;
-    if (above <= whole && whole % above == 0)
+    while (below > 1 && size % below) below--;
+    while (above <= size && above <= 4 * n && size % above) above++;
+    if (above <= size && size % above == 0)
         snprintf(out, room, "%zu or %zu", MAX(below, (size_t)1), above);
     else
         snprintf(out, room, "%zu", MAX(below, (size_t)1));
@@ -146,8 +146,8 @@ static ls_status check_heads(const ls_model *m)
     if (family->rotary && size % 2)
         return ls_fail(
             LS_EINVAL,
-            "model.width=%zu over model.heads=%zu: heads of %zu channels, and rotary embeddings need an even number of channels; use sizes "
-            "whose ratio is even",
+            "model.width=%zu / model.heads=%zu gives heads of %zu channels, but rotary embeddings need an even number; use sizes whose "
+            "ratio is even",
             m->width, m->heads, size);
     return LS_OK;
 }
@@ -178,7 +178,11 @@ static ls_status take_activation(const struct config *c, ls_model *m)
 
 static ls_status read_base(const struct config *c, ls_model *out)
 {
-    if (c->model.hf[0]) return ls_model_read_hf(c->model.hf, out);
+    if (c->model.hf[0]) {
+        ls_status st = ls_model_read_hf(c->model.hf, out);
+
+        return st == LS_OK ? LS_OK : ls_fail_at(st, "model.hf");
+    }
     for (int i = 0; ls_model_preset_name(i); i++)
         if (strcmp(ls_model_preset_name(i), c->model.preset) == 0) return ls_model_preset(c->model.preset, out);
     return fail_preset(c->model.preset);
@@ -197,15 +201,17 @@ ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
     LS_TRY(take_experts(c, &m));
     config_model_take(c->model.ffn, &m.ffn);
     if (c->model.rope_theta > 0 && !ls_architecture_family(m.architecture)->rotary)
-        return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: %s learns its positions", ls_architecture_title(m.architecture));
+        return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: %s has learned position embeddings",
+                       ls_architecture_title(m.architecture));
     if (c->model.rope_theta > 0) m.rope.theta = c->model.rope_theta;
     LS_TRY(take_activation(c, &m));
     if (c->model.tied != SWITCH_PRESET) m.tied = c->model.tied == SWITCH_TRUE;
     if (c->model.dropout > 0) m.dropout = c->model.dropout;
     if (!c->model.vocab && vocab && !config_has_weights(c)) m.vocab = vocab;
     if (vocab > m.vocab)
-        return ls_fail(LS_EINVAL, "the tokenizer has %zu tokens, but the model's vocabulary only %zu; use --model.vocab=%zu or more", vocab,
-                       m.vocab, vocab);
+        return ls_fail(LS_EINVAL,
+                       "model.vocab: the tokenizer has %zu tokens, but the model's vocabulary only %zu; use --model.vocab=%zu or more",
+                       vocab, m.vocab, vocab);
     LS_TRY(check_options(c, &m));
     m.seed = (uint64_t)c->train.seed;
     LS_TRY(ls_model_check(&m));

@@ -1,4 +1,4 @@
-/* plan.c - memory of ranks that need not exist. */
+/* plan.c - computes the memory of ranks, which do not need to exist. */
 #include "train/plan/plan.h"
 
 #include <string.h>
@@ -25,8 +25,8 @@ static size_t total_of(const ls_cost *c)
     return c->parameters + c->gradients + c->optimizer + c->activations + c->communication + c->offload;
 }
 
-/* A run holds the evaluation's activations beside the step's. */
-static ls_status price(const struct plan_job *j, const struct step *s, struct plan_bytes *out)
+/* A run holds the evaluation's activations in addition to the step's. */
+static ls_status price_step(const struct plan_job *j, const struct step *s, struct plan_bytes *out)
 {
     ls_cost evaluation = { 0 };
 
@@ -38,7 +38,7 @@ static ls_status price(const struct plan_job *j, const struct step *s, struct pl
     return LS_OK;
 }
 
-/* Elements of this rank's sharded buffers that `rank` would hold, which has the same parameters. */
+/* Elements of the step's sharded buffers that `rank`, which has the same parameters as the step's rank, would hold. */
 static size_t share_of(const struct step *s, const ls_mesh_shape *shape, int rank)
 {
     const ls_comm *experts = ls_mesh_comm(s->ranks.mesh, LS_GROUP_EXPERT_SHARD);
@@ -53,7 +53,7 @@ static size_t share_of(const struct step *s, const ls_mesh_shape *shape, int ran
     return sum;
 }
 
-/* Of the ranks that differ from `rank` in their samples alone, the one with the largest shares. */
+/* Of the ranks that differ from `rank` only in their samples, the one that holds the most elements of sharded buffers. */
 static int largest_share(const struct step *s, int rank)
 {
     ls_mesh_shape m = ls_layout_mesh(&s->layout);
@@ -72,7 +72,8 @@ static int largest_share(const struct step *s, int rank)
     return best;
 }
 
-/* What saving or loading a checkpoint takes for a moment: a chunk of a parameter (two if its state is in a file), and the file's buffer. */
+/* Bytes that saving or loading a checkpoint needs temporarily: a part of a parameter (two if its state is in a file), and the file's
+ * buffer. */
 static size_t checkpoint_scratch(const struct step *s)
 {
     enum { SAVED = 4 << 20, LOADED = 2 << 20, BUFFER = 256 << 10 };
@@ -83,7 +84,7 @@ static size_t checkpoint_scratch(const struct step *s)
     return (s->layout.offload == LS_OFFLOAD_FILE ? saved : 0) + MAX(BUFFER + saved, loaded);
 }
 
-/* Samples on their way: those of the step, of the evaluation, and what the loader has ready. */
+/* Bytes of samples: those of the step, of the evaluation, and those that the loader has prepared. */
 static size_t sample_bytes(const struct plan_job *j, const struct step *s)
 {
     size_t micro = step_micro_bytes(s), evaluation = j->evaluates ? micro + feed_bytes(&s->feed) : 0;
@@ -91,8 +92,8 @@ static size_t sample_bytes(const struct plan_job *j, const struct step *s)
     return s->accumulate * micro + evaluation + (s->model.task->drawn ? 0 : loader_bytes(s->batch * s->seq_len));
 }
 
-/* What a run holds beyond the programs: tensors by name, a checkpoint's lists and manifest with the pieces of all ranks, and what was
- * started. */
+/* Bytes that a run holds in addition to the programs: PLAN_START, lists of parameters, a checkpoint's manifest with the pieces of all
+ * ranks, samples, a trace. */
 static size_t run_bytes(const struct plan_job *j, const struct step *s)
 {
     enum { PARAMETER = 3 << 10, PIECE = 256 };
@@ -101,7 +102,7 @@ static size_t run_bytes(const struct plan_job *j, const struct step *s)
     return PLAN_START + lists + checkpoint_scratch(s) + sample_bytes(j, s) + (j->traces ? trace_bytes() : 0);
 }
 
-/* better: NULL, or the rank that it is to be compared with. */
+/* *better: a rank that may hold more and should be planned too; better may be NULL. */
 static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out, int *better)
 {
     size_t more = 0;
@@ -116,7 +117,7 @@ static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, in
     LS_TRY(ranks_plan(layout, rank, &ranks));
     ls_status st = step_open(j->model, layout, &j->step, &ranks, true, &s);
     if (st == LS_OK) {
-        st = price(j, &s, &found);
+        st = price_step(j, &s, &found);
         if (better) *better = largest_share(&s, rank);
         more = run_bytes(j, &s);
         step_close(&s);
@@ -133,11 +134,11 @@ ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int ra
     return plan_rank(j, layout, rank, out, NULL);
 }
 
-/* ---- the largest ---- */
+/* ---- the rank with the most bytes ---- */
 
 enum { PLACES = 10, PLACES_CP = 8 };
 
-/* Places along an axis of n ranks that may hold the most, in ascending order; returns how many. */
+/* Lists, in ascending order, the places along an axis of n ranks that may hold the most: the first and the last; returns how many. */
 static int places_of(int n, int out[PLACES])
 {
     out[0] = 0;
@@ -145,7 +146,7 @@ static int places_of(int n, int out[PLACES])
     return n > 1 ? 2 : 1;
 }
 
-/* Of cp the first ones, each of which sends and receives in another order, and the one with the longest part of the sequence. */
+/* The same for cp: the first ones, each of which sends and receives in another order, the one with the most tokens, and the last. */
 static int places_of_cp(const ls_layout *l, int out[PLACES])
 {
     int n = l->cp, best = 0, count = 0;
@@ -159,21 +160,21 @@ static int places_of_cp(const ls_layout *l, int out[PLACES])
     return count;
 }
 
-/* The largest so far, and the most that total + other came to. */
+/* The rank with the largest total so far, and the largest total + other of any rank. */
 struct largest {
     struct plan_bytes best;
     size_t most;
-    int looked;
+    int compiled;
 };
 
-static ls_status look_at(const struct plan_job *j, const ls_layout *layout, int rank, struct largest *l, int *better)
+static ls_status try_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct largest *l, int *better)
 {
     struct plan_bytes one;
 
     LS_TRY(plan_rank(j, layout, rank, &one, better));
     if (l->best.rank < 0 || one.total > l->best.total) l->best = one;
     l->most = MAX(l->most, one.total + one.other);
-    l->looked++;
+    l->compiled++;
     return LS_OK;
 }
 
@@ -181,7 +182,7 @@ static void take_largest(const struct largest *l, struct plan_bytes *out, int *c
 {
     *out = l->best;
     out->other = l->most - l->best.total;
-    if (compiled) *compiled = l->looked;
+    if (compiled) *compiled = l->compiled;
 }
 
 ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct plan_bytes *out, int *compiled)
@@ -194,8 +195,8 @@ ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct pl
         int t = k % ntp, s = k / ntp % ncp, d = k / ntp / ncp % ndp, p = k / ntp / ncp / ndp, better;
         int rank = ((p * m->dp + dp[d]) * m->cp + cp[s]) * m->tp + tp[t];
 
-        LS_TRY(look_at(j, m, rank, &l, &better));
-        if (better != rank) LS_TRY(look_at(j, m, better, &l, NULL));
+        LS_TRY(try_rank(j, m, rank, &l, &better));
+        if (better != rank) LS_TRY(try_rank(j, m, better, &l, NULL));
     }
     take_largest(&l, out, compiled);
     return LS_OK;
@@ -203,12 +204,12 @@ ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct pl
 
 ls_status plan_of_largest(const struct plan_job *j, const ls_layout *layout, struct plan_bytes *out, int *compiled)
 {
-    enum { EVERY_RANK = 32 }; /* of so few ranks all are looked at */
+    enum { EVERY_RANK = 32 }; /* up to this many ranks are all planned */
     struct largest l = { .best = { .rank = -1 } };
 
     LS_TRY(ls_layout_check(task_transformer(j->model), layout));
     if (ls_layout_ranks(layout) > EVERY_RANK) return plan_of_places(j, layout, out, compiled);
-    for (int r = 0; r < ls_layout_ranks(layout); r++) LS_TRY(look_at(j, layout, r, &l, NULL));
+    for (int r = 0; r < ls_layout_ranks(layout); r++) LS_TRY(try_rank(j, layout, r, &l, NULL));
     take_largest(&l, out, compiled);
     return LS_OK;
 }
@@ -224,7 +225,7 @@ const char *plan_nothing_fits(size_t limit, const struct dataset *data)
 {
     return data->held > 0 && (data->held > limit / 2 || plan_room(limit, data) == 0)
                ? PLAN_SMALLER_DATA
-               : "nothing that was tried fits: give it more machines, or a smaller model";
+               : "no change that was tried is enough: use more machines, or a smaller model";
 }
 
 static const char *largest_part(const ls_cost *c, size_t *bytes)
@@ -244,7 +245,7 @@ static const char *largest_part(const ls_cost *c, size_t *bytes)
     return part[most].name;
 }
 
-/* What a rank would hold, and where: beside the step's own bytes those of the data, and of tables and the program itself. */
+/* What a rank needs and what it may hold. held: bytes of the data and of what is not the step's own (plan_bytes.other). */
 struct need {
     struct plan_job job;
     ls_layout layout;
@@ -277,7 +278,7 @@ static ls_status fail_memory(const struct need *n)
 
     put_remedies(n, &remedies);
     if (n->held > most) name = "other", most = n->held;
-    ls_fail(LS_ENOMEM, "out of memory: the step needs %s beside %s held, limit %s (%s); most is in %s: %s%s",
+    ls_fail(LS_ENOMEM, "out of memory: the step needs %s in addition to %s, the limit is %s (%s); most is in %s: %s%s",
             text_bytes(need, n->own.total), text_bytes(have, n->held), text_bytes(room, n->limit), n->limited_by, name,
             text_bytes(part, most), remedies.data ? remedies.data : "");
     text_free(&remedies);
@@ -288,16 +289,16 @@ static ls_status check_memory(const struct ranks *ranks, struct need *n)
 {
     LS_TRY(ranks_settle(ranks, plan_of_rank(&n->job, &n->layout, ranks->rank, &n->own)));
     n->held = n->data->held + n->own.other;
-    double over = n->limit ? (double)n->own.total + (double)n->held - (double)n->limit : 0, most = over, first;
+    double excess = n->limit ? (double)n->own.total + (double)n->held - (double)n->limit : 0, most = excess, first;
     LS_TRY(ranks_most(ranks, &most, 1));
     if (most <= 0) return LS_OK;
-    first = over == most ? ranks->size - ranks->rank : 0;
+    first = excess == most ? ranks->size - ranks->rank : 0;
     LS_TRY(ranks_most(ranks, &first, 1));
     return ranks_settle(ranks, ranks->size - (int)first == ranks->rank ? fail_memory(n) : LS_OK);
 }
 
-/* The rank with the largest excess tells it, the lowest of several; the others wait until it has. What planning itself holds for a moment
- * is not the run's: the suggestions are those of `lockstep plan`. */
+/* The rank with the largest excess, the lowest of several, reports it; the others wait for it. The limit is lifted meanwhile, because what
+ * planning holds temporarily is not part of the run: the suggestions are those of `lockstep plan`. */
 ls_status plan_check_memory(const struct config *c, const struct task_model *model, const struct dataset *data, const struct ranks *ranks)
 {
     struct need n = { .limited_by = c->run.memory_limit          ? "run.memory_limit"

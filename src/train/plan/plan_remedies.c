@@ -1,8 +1,9 @@
 /* plan_remedies.c - finds layouts under which a step fits into memory.
  *
- * Changes are tried in the order of `changes`: the cheapest in time first. First each alone, as often as it applies. If none is enough, one
- * after another on top of each other; then those that turn out not to be needed are taken back, the most expensive first. If that is not
- * enough either, the same on twice as many ranks, and so on, each with as much memory as now.
+ * Changes are tried in the order of `changes`: those that cost the least time come first. Each change is tried alone first, as often as it
+ * applies. If none is enough, changes are added up one after another until the step fits; then those that are not needed are removed again,
+ * the most expensive first. If that is not enough either, the same is tried with twice as many ranks, and so on, each rank with as much
+ * memory as now.
  */
 #include "train/plan/plan.h"
 
@@ -53,8 +54,8 @@ static bool sequence_parallel(ls_layout *l)
     return true;
 }
 
-/* Moves half of the ranks from dp to another axis. */
-static bool trade(ls_layout *l, int *axis)
+/* Halves dp and doubles another axis. */
+static bool halve_dp(ls_layout *l, int *axis)
 {
     if (l->dp % 2 || l->dp / 2 % l->replicate) return false;
     l->dp /= 2;
@@ -63,8 +64,8 @@ static bool trade(ls_layout *l, int *axis)
     return true;
 }
 
-static bool more_tp(ls_layout *l) { return trade(l, &l->tp); }
-static bool more_pp(ls_layout *l) { return trade(l, &l->pp); }
+static bool more_tp(ls_layout *l) { return halve_dp(l, &l->tp); }
+static bool more_pp(ls_layout *l) { return halve_dp(l, &l->pp); }
 
 static bool offload_file(ls_layout *l)
 {
@@ -76,9 +77,9 @@ static bool offload_file(ls_layout *l)
 static bool (*const changes[])(ls_layout *l) = {
     zero_1, zero_2, recompute_selective, halve_micro_batch, recompute_full, zero_3, sequence_parallel, more_tp, more_pp, offload_file,
 };
-enum { CHANGES = COUNT_OF(changes), TIMES_MOST = 16, DOUBLINGS = 10 }; /* the last change is for the ranks that there are */
+enum { CHANGES = COUNT_OF(changes), TIMES_MOST = 16, DOUBLINGS = 10 }; /* the last change is not combined with more ranks */
 
-/* ---- trying ---- */
+/* ---- trials ---- */
 
 struct trial {
     const struct plan_job *job;
@@ -88,10 +89,11 @@ struct trial {
 };
 struct counts {
     int times[CHANGES];
-}; /* how often each change is made */
+}; /* how often each change is applied */
 
-/* The rest of the batch becomes micro-batches; a batch with fewer samples than dp ranks grows. False if the layout is impossible. */
-static bool settle(const struct trial *t, struct remedy *r)
+/* Recomputes the number of micro-batches if the micro-batch or dp changed. A global batch with fewer samples than dp grows. False: the
+ * layout is impossible, so the trial is skipped. */
+static bool settle_layout(const struct trial *t, struct remedy *r)
 {
     ls_layout *l = &r->layout;
     bool same = l->micro_batch == t->base->micro_batch && l->dp == t->base->dp, grows = r->global < (size_t)l->dp;
@@ -103,7 +105,7 @@ static bool settle(const struct trial *t, struct remedy *r)
     return ls_layout_check(task_transformer(t->job->model), l) == LS_OK;
 }
 
-/* The base with these changes; false if it is not possible, or a change does not apply. */
+/* *out: the base with these changes. False: the layout is impossible, or a change does not apply. */
 static bool plan_remedies_make(const struct trial *t, const struct counts *n, struct remedy *out)
 {
     struct remedy r = { .layout = *t->base, .global = t->job->step.global };
@@ -113,10 +115,10 @@ static bool plan_remedies_make(const struct trial *t, const struct counts *n, st
         for (int k = 0; k < n->times[i]; k++)
             if (!changes[i](&r.layout)) return false;
     *out = r;
-    return settle(t, out);
+    return settle_layout(t, out);
 }
 
-/* One rank is looked at first: most trials fail by it. */
+/* Plans rank 0 first, because it does not fit in most trials that fail. */
 static bool plan_remedies_fits(const struct trial *t, const struct counts *n, struct remedy *r)
 {
     struct plan_job job = *t->job;
@@ -130,7 +132,7 @@ static bool plan_remedies_fits(const struct trial *t, const struct counts *n, st
     return true;
 }
 
-/* ---- what it is called ---- */
+/* ---- the suggestion as options ---- */
 
 static void put_int(char *out, const char *name, int64_t was, int64_t is)
 {
@@ -165,7 +167,7 @@ static void put_options(const struct trial *t, struct remedy *r)
 
 /* ---- the search ---- */
 
-static void try_alone(const struct trial *t, struct remedy out[REMEDIES], int *count)
+static void try_changes_alone(const struct trial *t, struct remedy out[REMEDIES], int *count)
 {
     for (int i = 0; i < CHANGES && *count < REMEDIES; i++) {
         struct counts n = { { 0 } };
@@ -180,8 +182,8 @@ static void try_alone(const struct trial *t, struct remedy out[REMEDIES], int *c
     }
 }
 
-/* A change that is impossible on top of the others is left out. */
-static bool pile_up(const struct trial *t, struct counts *n)
+/* Adds up changes until the step fits. A change that is impossible in addition to the others is left out. */
+static bool add_changes(const struct trial *t, struct counts *n)
 {
     struct remedy r;
 
@@ -198,7 +200,7 @@ static bool pile_up(const struct trial *t, struct counts *n)
     return false;
 }
 
-static void take_back(const struct trial *t, struct counts *n)
+static void remove_unneeded(const struct trial *t, struct counts *n)
 {
     struct remedy r;
 
@@ -217,13 +219,13 @@ ls_status plan_remedies(const struct plan_job *j, const ls_layout *layout, size_
     int64_t ranks = ls_layout_ranks(layout);
 
     *count = 0;
-    try_alone(&t, out, count);
+    try_changes_alone(&t, out, count);
     for (t.doublings = 0; *count == 0 && t.doublings <= DOUBLINGS && ranks << t.doublings <= LS_MESH_RANKS_MOST; t.doublings++) {
         struct counts n = { { 0 } };
         struct remedy r;
 
-        if (!pile_up(&t, &n)) continue;
-        take_back(&t, &n);
+        if (!add_changes(&t, &n)) continue;
+        remove_unneeded(&t, &n);
         if (!plan_remedies_fits(&t, &n, &r)) continue;
         put_options(&t, &r);
         out[(*count)++] = r;

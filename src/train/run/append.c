@@ -1,4 +1,4 @@
-/* append.c - files that grow by whole lines or records. */
+/* append.c - files to which complete lines or records are appended. */
 #include "train/run/append.h"
 
 #include <errno.h>
@@ -38,10 +38,10 @@ void append_put(struct append *a, const void *data, size_t bytes)
     }
     if (left == 0) return;
     int why = errno;
-    int cut = left < bytes && start >= 0 && ftruncate(a->fd, start) != 0;
+    int incomplete = left < bytes && start >= 0 && ftruncate(a->fd, start) != 0;
     if (!a->warned)
         log_line(LOG_WARN, "%s: cannot write: %s; training continues without it%s", a->path, strerror(why),
-                 cut ? "; its last line is incomplete" : "");
+                 incomplete ? "; its last line is incomplete" : "");
     a->warned = 1;
 }
 

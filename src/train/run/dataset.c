@@ -73,8 +73,8 @@ static ls_status collect_part(struct collected *all, const char *text, size_t by
     return LS_OK;
 }
 
-/* Documents one after another, with a line feed after each: what BPE is learnt from. Where the end-of-text token is parsed it ends one:
- * no pieces of it are learnt. */
+/* Collects the text that BPE is learnt from: all documents, each followed by a line feed. If special tokens are parsed, an end-of-text
+ * token ends a document and is left out, so that BPE learns no pieces of it. */
 static ls_status dataset_collect(void *ctx, const char *text, size_t bytes)
 {
     struct collected *all = ctx;
@@ -171,7 +171,7 @@ static ls_status open_tokens(const struct config *c, struct dataset *d)
     return LS_OK;
 }
 
-/* The order of samples depends on these, too. */
+/* Appends the options that the order of samples depends on. */
 static void describe_order(const struct config *c, char *what, size_t room)
 {
     size_t used = strlen(what);
@@ -193,7 +193,7 @@ ls_status dataset_open(const struct config *c, const char *saved_tokenizer, stru
         if (d.tokenizer) d.vocab = (size_t)ls_tokenizer_vocab(d.tokenizer);
         describe_order(c, d.what, sizeof d.what);
         st = ls_tokens_split(d.tokens, c->data.val_fraction, (size_t)c->data.seq_len, &d.train, &d.validation);
-        if (st == LS_EINVAL) st = LS_EFORMAT; /* the options were checked: it is the data that are too short */
+        if (st == LS_EINVAL) st = LS_EFORMAT; /* the options were checked before, so the data are too short */
         if (st != LS_OK && c->data.text[0]) st = ls_fail_at(st, "%s", c->data.text);
     }
     mem_read(&after);

@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-enum { PART = 4 }; /* turns that are timed for all */
+enum { TIMED_ROUNDS = 4 }; /* rounds that evaluation_run_part() runs at most */
 
 struct making {
     struct evaluation *e;
@@ -23,8 +23,8 @@ static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
     return step_distribute(&how, p, stage);
 }
 
-/* Micro-batches that each of the dp ranks runs. */
-static size_t turns(const struct evaluation *e)
+/* Number of micro-batches that each of the dp ranks runs. */
+static size_t evaluation_rounds(const struct evaluation *e)
 {
     size_t n = (size_t)ls_mesh_size(e->ranks.mesh, LS_GROUP_DP);
 
@@ -40,7 +40,7 @@ static ls_status build_pipeline(struct making *m, const ls_compile_options *comp
     };
 
     LS_TRY(ls_pipeline_schedule_make(s->schedule.order == LS_STAGES_V ? "forward-v" : "forward", s->schedule.stages, s->schedule.chunks,
-                                     (int)turns(e), &e->schedule));
+                                     (int)evaluation_rounds(e), &e->schedule));
     return ls_pipeline_open(s->store, s->ranks.mesh, &o, &e->pipeline);
 }
 
@@ -124,7 +124,7 @@ void evaluation_close(struct evaluation *e)
     *e = (struct evaluation){ 0 };
 }
 
-/* Rows past the last sample repeat the one before, with targets that do not count. */
+/* Rows beyond the last sample repeat it, with targets that do not count. */
 static ls_status evaluate_fill(struct evaluation *e, size_t first)
 {
     size_t t = e->seq_len, bytes = e->feed.values * TASK_VALUE_BYTES;
@@ -139,7 +139,7 @@ static ls_status evaluate_fill(struct evaluation *e, size_t first)
     return LS_OK;
 }
 
-/* A rank whose turn comes after the last micro-batch runs one without weight: programs may communicate. */
+/* A rank that has no micro-batch left in the last round runs one whose targets do not count, because programs may communicate. */
 static ls_status evaluate_before(void *ctx, ls_program *p, int chunk, int micro)
 {
     struct evaluation *e = ctx;
@@ -154,7 +154,7 @@ static ls_status evaluate_before(void *ctx, ls_program *p, int chunk, int micro)
     return feed_write(&e->feed, e->task, p, &m);
 }
 
-static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
+static ls_status evaluate_after(void *ctx, ls_program *p, int chunk, int micro)
 {
     struct evaluation *e = ctx;
 
@@ -163,23 +163,23 @@ static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
     return ls_program_has(p, "loss") ? readback_add(&e->readback, p, "loss", &e->loss, 1) : LS_OK;
 }
 
-/* A pipeline's turns are in its schedule. */
-static ls_status enqueue_turns(struct evaluation *e, size_t n)
+/* Enqueues the first n rounds; a pipeline always runs all rounds of its schedule. */
+static ls_status enqueue_rounds(struct evaluation *e, size_t n)
 {
-    if (e->pipeline) return ls_pipeline_run(e->pipeline, evaluate_before, after, e);
-    for (size_t turn = 0; turn < n; turn++) {
-        LS_TRY(evaluate_before(e, e->program, 0, (int)turn));
+    if (e->pipeline) return ls_pipeline_run(e->pipeline, evaluate_before, evaluate_after, e);
+    for (size_t round = 0; round < n; round++) {
+        LS_TRY(evaluate_before(e, e->program, 0, (int)round));
         LS_TRY(ls_program_run(e->program, LS_FORWARD));
-        LS_TRY(after(e, e->program, 0, (int)turn));
+        LS_TRY(evaluate_after(e, e->program, 0, (int)round));
     }
     return LS_OK;
 }
 
-/* The first n turns, and the sum of their losses. */
-static ls_status run_turns(struct evaluation *e, size_t n)
+/* Runs the first n rounds and adds up their losses. */
+static ls_status run_rounds(struct evaluation *e, size_t n)
 {
     e->loss = 0;
-    ls_status st = enqueue_turns(e, n);
+    ls_status st = enqueue_rounds(e, n);
 
     if (st == LS_OK) return readback_finish(&e->readback);
     readback_drop(&e->readback);
@@ -188,16 +188,16 @@ static ls_status run_turns(struct evaluation *e, size_t n)
 
 ls_status evaluation_run_part(struct evaluation *e, double *times)
 {
-    size_t n = turns(e), part = e->pipeline ? n : MIN(n, (size_t)PART);
+    size_t n = evaluation_rounds(e), part = e->pipeline ? n : MIN(n, (size_t)TIMED_ROUNDS);
 
     *times = (double)n / (double)part;
-    return run_turns(e, part);
+    return run_rounds(e, part);
 }
 
 ls_status evaluation_run(struct evaluation *e, double *loss)
 {
-    LS_TRY(run_turns(e, turns(e)));
-    if (ls_mesh_index(e->ranks.mesh, LS_GROUP_TP) > 0) e->loss = 0; /* all of tp have the same */
+    LS_TRY(run_rounds(e, evaluation_rounds(e)));
+    if (ls_mesh_index(e->ranks.mesh, LS_GROUP_TP) > 0) e->loss = 0; /* all tp ranks have the same loss; the first one counts it */
     LS_TRY(ranks_sum(&e->ranks, &e->loss, 1));
     *loss = e->loss;
     return LS_OK;

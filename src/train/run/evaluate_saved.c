@@ -1,5 +1,5 @@
-/* evaluate_saved.c - the loss of a model that is on disk. The training step is planned only, for the layout's sake: no gradient and no
- * optimizer state takes memory. */
+/* evaluate_saved.c - the loss of a model that is on disk. The training step is only planned, because it defines the layout: gradients and
+ * optimizer state are not allocated. */
 #include "train/run/evaluate_saved.h"
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ ls_status evaluate_model(const struct config *c, const char *path, struct task_m
 struct evaluating {
     const struct config *c;
     const char *path;
-    char chosen[4096]; /* path, on several ranks: rank 0's */
+    char chosen[4096]; /* rank 0's path; on all ranks, `path` points to it */
     struct ranks ranks;
     struct task_saved data;
     struct step step;
@@ -55,7 +55,7 @@ static ls_status evaluate_saved_load(const struct evaluating *e)
     return verify_advise(ls_checkpoint_load(e->path, e->step.store, 0, NULL), e->path, "lockstep eval ");
 }
 
-/* Ranks that start while a run saves would find different newest checkpoints: all take rank 0's. */
+/* All ranks use rank 0's path: if a run saves while the ranks start, they might find different newest checkpoints. */
 static ls_status agree_on_path(struct evaluating *e)
 {
     bool fits = strlen(e->path) < sizeof e->chosen;

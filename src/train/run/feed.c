@@ -1,14 +1,14 @@
-/* feed.c - one micro-batch on its way into a program's inputs. */
+/* feed.c - writes a micro-batch into a program's inputs. */
 #include "train/run/feed.h"
 
 #include <string.h>
 #include "base/mem.h"
 
-ls_status feed_open(const struct ranks *ranks, ls_cp_method context, size_t batch, size_t seq_len, size_t values, struct feed *out)
+ls_status feed_open(const struct ranks *ranks, ls_cp_method cp_method, size_t batch, size_t seq_len, size_t values, struct feed *out)
 {
     struct feed f = { .batch = batch, .seq_len = seq_len, .values = values };
 
-    f.slices = ls_cp_slices(ranks->mesh, context, seq_len, f.begin, f.end);
+    f.slices = ls_cp_slices(ranks->mesh, cp_method, seq_len, f.begin, f.end);
     for (int k = 0; k < f.slices; k++) f.local += f.end[k] - f.begin[k];
     if (f.local < seq_len) {
         f.part = mem_array(MEM_OTHER, batch * f.local, sizeof *f.part);
@@ -26,14 +26,14 @@ void feed_close(struct feed *f)
     *f = (struct feed){ 0 };
 }
 
-const int32_t *feed_slices(const struct feed *f, const int32_t *whole)
+const int32_t *feed_slices(const struct feed *f, const int32_t *sequences)
 {
     int32_t *at = f->part;
 
-    if (!f->part) return whole;
+    if (!f->part) return sequences;
     for (size_t row = 0; row < f->batch; row++)
         for (int k = 0; k < f->slices; k++) {
-            memcpy(at, whole + row * f->seq_len + f->begin[k], (f->end[k] - f->begin[k]) * sizeof *at);
+            memcpy(at, sequences + row * f->seq_len + f->begin[k], (f->end[k] - f->begin[k]) * sizeof *at);
             at += f->end[k] - f->begin[k];
         }
     return f->part;

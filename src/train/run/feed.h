@@ -1,7 +1,7 @@
-/* feed.h - one micro-batch on its way into a program's inputs.
+/* feed.h - writes a micro-batch into a program's inputs.
  *
- * A program of a layout has some of the inputs only (a pipeline's middle stage sees no tokens), and over cp this rank's slices of the
- * sequence. What a program doesn't have isn't written.
+ * A rank's program may have only some of the inputs (a middle stage of a pipeline reads no tokens), and with context parallelism only this
+ * rank's slices of the sequences. Inputs that a program does not have are skipped.
  */
 #ifndef LS_TRAIN_RUN_FEED_H
 #define LS_TRAIN_RUN_FEED_H
@@ -10,30 +10,30 @@
 #include "train/task/task.h"
 
 struct feed {
-    size_t batch, seq_len; /* B, T: of the whole sequences */
-    int slices;            /* of T that this rank has: 1, 2 */
+    size_t batch, seq_len; /* B, T: of complete sequences */
+    int slices;            /* slices of T that this rank has: 1 or 2 */
     size_t begin[2], end[2];
     size_t local;  /* tokens of a sample that this rank has */
-    int32_t *part; /* [B,local]; NULL: the whole */
-    size_t values; /* of a sample's input */
+    int32_t *part; /* [B,local] buffer for this rank's slices; NULL: this rank has the complete sequences */
+    size_t values; /* values of a sample's input */
 };
 
 struct micro_batch {
     const void *input;      /* [B,values] */
     const int32_t *targets; /* [B,T] */
     float denominator;
-    int64_t site[2];        /* the update, and samples of the step before this micro-batch */
-    size_t samples, global; /* that count here; in the whole step */
+    int64_t site[2];        /* index of the step; number of the step's samples before this micro-batch: together they key dropout */
+    size_t samples, global; /* samples that count in this micro-batch; in the step, over all ranks */
 };
 
-ls_status feed_open(const struct ranks *ranks, ls_cp_method context, size_t batch, size_t seq_len, size_t values, struct feed *out);
-size_t feed_bytes(const struct feed *f); /* that it holds */
+ls_status feed_open(const struct ranks *ranks, ls_cp_method cp_method, size_t batch, size_t seq_len, size_t values, struct feed *out);
+size_t feed_bytes(const struct feed *f); /* bytes that the feed holds */
 void feed_close(struct feed *f);
 ls_status feed_write(const struct feed *f, const struct task *task, ls_program *p, const struct micro_batch *m);
 
-/* For tasks. This rank's slices of each sample, one after another; lasts until the next call. */
-const int32_t *feed_slices(const struct feed *f, const int32_t *whole);
-/* Writes the input, where the program has it. */
+/* For tasks: this rank's slices of each of the sequences [B,T], valid until the next call. */
+const int32_t *feed_slices(const struct feed *f, const int32_t *sequences);
+/* Writes an input if the program has it. */
 ls_status feed_put(ls_program *p, const char *name, const void *data, ls_dtype type, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* generate.c - text from a trained model. */
+/* generate.c - generates text with a trained model. */
 #include "train/run/generate.h"
 
 #include <string.h>
@@ -20,8 +20,8 @@ static bool has_file(const char *folder, const char *name)
     return found;
 }
 
-/* Building the model once, without running it, is what declares its parameters. */
-static ls_status declare(struct trained *t)
+/* Declares the model's parameters in the store by appending its forward pass to a program that is never run. */
+static ls_status declare_parameters(struct trained *t)
 {
     ls_program *p;
 
@@ -42,7 +42,7 @@ static ls_status new_store(const char *device, ls_dtype type, struct trained *t)
     o.master = 0;
     t->model.dropout = 0;
     LS_TRY(ls_store_new(&o, &t->store));
-    return declare(t);
+    return declare_parameters(t);
 }
 
 static ls_status read_hf(const char *folder, const char *device, ls_dtype type, struct trained *t)
@@ -62,7 +62,7 @@ static ls_status read_model(const char *path, ls_model *out)
     if (info->has_model)
         *out = info->model;
     else
-        st = ls_fail(LS_EFORMAT, "%s: holds parameters of no known model", path);
+        st = ls_fail(LS_EFORMAT, "%s: the checkpoint does not say what model its parameters belong to", path);
     ls_checkpoint_info_release(&info);
     return st;
 }
@@ -91,7 +91,7 @@ static ls_status read_tokenizer(const char *given, struct trained *t)
     LS_TRY(ls_tokenizer_open(given ? given : t->path, &t->tokenizer));
     size_t vocab = (size_t)ls_tokenizer_vocab(t->tokenizer);
     if (vocab > t->model.vocab)
-        return ls_fail(LS_EINVAL, "%s: the tokenizer has %zu tokens, the model only %zu", t->path, vocab, t->model.vocab);
+        return ls_fail(LS_EINVAL, "%s: the tokenizer has %zu tokens, but the model only %zu", t->path, vocab, t->model.vocab);
     return LS_OK;
 }
 
@@ -122,7 +122,7 @@ void trained_close(struct trained *t)
 struct generation {
     const struct trained *trained;
     ls_cache *cache;
-    ls_program *prompt, *next; /* of all prompt tokens at once; of one token */
+    ls_program *prompt, *next; /* for all prompt tokens at once; for one token */
     float *logits;             /* [V] */
     struct candidate *scratch; /* [V] */
     int32_t *positions;        /* [prompt tokens] */
@@ -171,7 +171,7 @@ static void close_generation(struct generation *g)
     mem_free(g->positions);
 }
 
-/* Logits after tokens[t], which stand at positions first .. first + t - 1. */
+/* Computes the logits after tokens[t], whose positions are first .. first + t - 1. */
 static ls_status generate_forward(struct generation *g, ls_program *p, const int32_t *tokens, size_t t, size_t first)
 {
     int32_t position = (int32_t)first, length = (int32_t)(first + t), last = (int32_t)t - 1;
@@ -186,8 +186,8 @@ static ls_status generate_forward(struct generation *g, ls_program *p, const int
     return ls_program_read(p, "logits", g->logits, LS_F32, g->trained->model.vocab);
 }
 
-/* Ids that the tokenizer does not have are never drawn, though the model may have rows for them. */
-static size_t drawable(const struct trained *t) { return t->tokenizer ? (size_t)ls_tokenizer_vocab(t->tokenizer) : t->model.vocab; }
+/* Ids that the tokenizer does not have are never sampled, even if the model has rows for them. */
+static size_t sampled_vocab(const struct trained *t) { return t->tokenizer ? (size_t)ls_tokenizer_vocab(t->tokenizer) : t->model.vocab; }
 
 static ls_status generate_run(struct generation *g, const int32_t *prompt, size_t n, size_t count, const struct sampling *s,
                               generate_token_fn *fn, void *ctx)
@@ -197,7 +197,7 @@ static ls_status generate_run(struct generation *g, const int32_t *prompt, size_
     if (count == 0) return LS_OK;
     LS_TRY(generate_forward(g, g->prompt, prompt, n, 0));
     for (size_t i = 0;; i++) {
-        int32_t id = sample_next(g->logits, drawable(g->trained), s, i, g->scratch);
+        int32_t id = sample_next(g->logits, sampled_vocab(g->trained), s, i, g->scratch);
 
         if (id == end) return LS_OK;
         LS_TRY(fn(ctx, id));
@@ -211,7 +211,7 @@ ls_status generate_room(const struct trained *t, size_t n, size_t *room)
     size_t positions = t->model.max_positions;
 
     if (n >= positions)
-        return ls_fail(LS_EINVAL, "a prompt of %zu tokens leaves no position for another: the model has %zu; shorten the prompt", n,
+        return ls_fail(LS_EINVAL, "the prompt has %zu tokens and leaves no position for another: the model has %zu; shorten the prompt", n,
                        positions);
     *room = positions - n;
     return LS_OK;
@@ -223,7 +223,7 @@ ls_status generate_check(const struct trained *t, size_t n, size_t count)
 
     if (count > 0 || n > t->model.max_positions) LS_TRY(generate_room(t, n, &room));
     if (count > room)
-        return ls_fail(LS_EINVAL, "a prompt of %zu tokens and %zu more do not fit the model's %zu positions; at most %zu more fit", n,
+        return ls_fail(LS_EINVAL, "the prompt's %zu tokens and %zu more do not fit into the model's %zu positions; generate at most %zu", n,
                        count, t->model.max_positions, room);
     return LS_OK;
 }

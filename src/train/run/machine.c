@@ -1,4 +1,4 @@
-/* machine.c - what this machine is: its processors by /proc/cpuinfo, its memory, its peaks by the cache. */
+/* machine.c - describes this machine: its processors as in /proc/cpuinfo, its memory, and its peak FLOP/s as in the cache. */
 #include "train/run/machine.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 /* ---- processors ---- */
 
-/* What follows "name<blanks>: " in a line of /proc/cpuinfo; NULL: another line. */
+/* The text after "name<blanks>: " in a line of /proc/cpuinfo; NULL: the line has another name. */
 static const char *value_of(const char *line, const char *name)
 {
     size_t length = strlen(name);
@@ -75,7 +75,7 @@ void machine_find(bool bound, ls_machine *out, cpu_set_t *processors)
 
 /* ---- peaks ---- */
 
-/* A cache that is missing or damaged knows none. */
+/* Without a cache, or with a damaged one, no peak is known. */
 static void read_peaks(ls_machine *m)
 {
     char *folder = peak_cache_folder(), *path = folder ? peak_cache_path(folder, m) : NULL;

@@ -1,4 +1,4 @@
-/* machine_memory.c - memory as Linux tells it: /proc/meminfo, and the control group of version 2 or 1. */
+/* machine_memory.c - free memory as Linux reports it: in /proc/meminfo, and in control groups of version 2 or 1. */
 #include "train/run/machine.h"
 
 #include <limits.h>
@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include "base/base.h"
 
-/* The number in a file of one number; SIZE_MAX for "max" and for what cannot be read. */
+/* The number that a file consists of; SIZE_MAX if it says "max" or cannot be read. */
 static size_t number_in(const char *path)
 {
     FILE *f = fopen(path, "re");

@@ -1,4 +1,4 @@
-/* machine_speed.c - how fast this machine multiplies, by the kernels that programs run. */
+/* machine_speed.c - how fast this machine computes matmuls, measured with the kernels that programs run. */
 #include <math.h>
 #include "base/base.h"
 #include "base/mem.h"
@@ -21,7 +21,7 @@ static void close_call(struct gemm_call *p)
     mem_free(p->call.scratch);
 }
 
-/* Zeros: the time of a product does not hang on its values, unless they are denormal. */
+/* Fills the matrix with zeros: the time of a matmul does not depend on the values, unless they are denormal. */
 static ls_status open_operand(struct view *v, void **memory, ls_dtype type, size_t rows, size_t columns)
 {
     size_t count, bytes;
@@ -45,7 +45,7 @@ static ls_status time_runs(const struct kernel *kernel, struct call *c, double *
         pulse();
         kernel->run(c);
         double took = base_now() - began;
-        if (i == 0) continue; /* pages and caches come first */
+        if (i == 0) continue; /* the first run maps pages and warms caches */
         spent += took;
         best = best == 0 ? took : MIN(best, took);
     }
@@ -54,7 +54,7 @@ static ls_status time_runs(const struct kernel *kernel, struct call *c, double *
     return LS_OK;
 }
 
-/* The entry of that name if it takes the call on this processor; the best one for NULL. */
+/* The entry of that name, or the best one for NULL; the result is NULL if it does not accept the call or the processor cannot run it. */
 static const struct kernel *find_kernel(const struct call *c, const char *name)
 {
     const struct kernel *kernel = name ? kernel_named(c->op, name) : kernel_choose(c, &device_cpu);
@@ -90,7 +90,7 @@ struct shape {
     const char *kernel;
     size_t side;
     double flops;
-}; /* y[2 side, side]; kernel NULL: a program's choice */
+}; /* y[2 side, side]; kernel NULL: the one that a program would choose */
 
 static bool has_room(ls_dtype type, size_t side)
 {
@@ -108,7 +108,7 @@ static ls_status time_shape(ls_dtype type, const struct shape *s, double *second
     return LS_OK;
 }
 
-/* The fastest of growing shapes by one entry; stops at one that takes long. */
+/* Times growing shapes with one entry and keeps the fastest in *best; stops after one that takes SLOW_SECONDS. */
 static ls_status scan_shapes(ls_dtype type, const char *kernel, struct shape *best)
 {
     static const size_t sides[] = { 256, 768, 1536, 2048 };

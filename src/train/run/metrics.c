@@ -103,7 +103,7 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
     json_end_object(out);
 }
 
-/* The step of a line, or 0 when the line is none of ours. */
+/* The step of a line; 0 if it is not a line of metrics. */
 static uint64_t step_of(const char *line, size_t bytes)
 {
     json_node *root;

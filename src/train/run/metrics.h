@@ -1,29 +1,30 @@
-/* metrics.h - what is known about a step, and the line of metrics.jsonl that says so.
+/* metrics.h - the figures of a step, and their line in metrics.jsonl.
  *
- * One JSON object a line. Keys, in this order:
+ * Each line is a JSON object with these keys, in this order:
  *     step               updates done, 1, 2, ...
  *     loss               mean over the step's valid tokens, nats
- *     grad_norm          of the whole gradient, before clipping
- *     lr                 of this update
+ *     grad_norm          norm of the gradient of all parameters, before clipping
+ *     lr                 learning rate of this update
  *     tokens             valid tokens of this step
  *     tokens_per_second  tokens / step_seconds
  *     step_seconds       from fetching the batch to the end of the update
- *     mfu hfu            FLOPs that the model needs, FLOPs executed (recomputation included) per second, as a share of
- *                        what this machine's matmuls reach in the compute type
- *     memory             bytes by category, most held at once during the step: parameters gradients optimizer
- *                        activations communication offload other; and peak, the most of their sum
- *     comm               {op: {calls bytes seconds exposed}} of the step, for the ops that were called: bytes that one rank
- *                        put on the wire, seconds from start to end, and the part of them that it waited
- *     time               {compute exposed bubble optimizer data other}: where step_seconds went, in seconds; their sum is step_seconds.
- *                        exposed: communication waited for; bubble: a pipeline's wait for other stages; other: the rest
- *     axis               {dp cp tp pp ep: seconds}: exposed communication by the axis of the mesh that it was over; those with ranks
- *     bubble             of a pipeline: share of ranks x seconds, from the first forward to the last backward of any, in which a rank has
- * nothing to do expert_load        of a model with experts: a list a layer of the tokens of this step that chose each skipped true, of a
- * step whose loss or grad_norm is not finite (null then) and train.non_finite=skip tokens_seen        valid tokens of all steps so far
- *     val_loss           of the evaluation after this step, where there was one
- *     run                of the first line of every start alone: {"hosts": [...]}, the machine of each rank
- * On several ranks loss, tokens and their rate are of all of them, memory, comm and axis each the largest rank's, step_seconds and time the
- * mean of the ranks.
+ *     mfu hfu            FLOPs per second that the model needs, and that are executed (recomputation included), as a share of
+ *                        what matmuls reach on this machine in the compute type
+ *     memory             bytes by category, the most held at once during the step: parameters gradients optimizer
+ *                        activations communication offload other; and peak, the largest sum
+ *     comm               {op: {calls bytes seconds exposed}} of the step, for the operations that were called: bytes that one rank
+ *                        sent, seconds from start to end, and the seconds that the rank waited
+ *     time               {compute exposed bubble optimizer data other}: how step_seconds was spent, in seconds that add up to it.
+ *                        exposed: waiting for communication; bubble: waiting for other pipeline stages; other: everything else
+ *     axis               {dp cp tp pp ep: seconds}: exposed communication by axis of the mesh, for axes with more than one rank
+ *     bubble             with a pipeline: idle share of ranks x seconds, between the step's first forward and last backward
+ *     expert_load        with experts: tokens of this step routed to each expert, a list per layer
+ *     skipped            true if the update was skipped because loss or grad_norm is not finite (then null): train.non_finite=skip
+ *     tokens_seen        valid tokens of all steps so far
+ *     val_loss           loss of the evaluation after this step, if there was one
+ *     run                only in the first line of every start: {"hosts": [...]}, the machine of each rank
+ * On several ranks, loss, tokens and tokens_per_second are those of all ranks; memory, comm and axis are the largest rank's;
+ * step_seconds and time are means over the ranks.
  */
 #ifndef LS_TRAIN_RUN_METRICS_H
 #define LS_TRAIN_RUN_METRICS_H
@@ -42,27 +43,27 @@ struct metrics {
     struct mem_stats memory;
     ls_comm_count comm[LS_COLLECTIVES];
     double time[METRICS_TIMES]; /* seconds */
-    double axis[METRICS_AXES];  /* seconds; below 0: no ranks along it */
+    double axis[METRICS_AXES];  /* seconds; below 0: the axis has one rank */
     const double *load;         /* [layers,experts], borrowed; NULL: no experts */
     size_t layers, experts;
     double bubble; /* below 0: no pipeline */
-    bool skipped;  /* no update: loss or grad_norm is not finite */
+    bool skipped;  /* the update was skipped: loss or grad_norm is not finite */
     bool evaluated;
     double val_loss;
-    const char *hosts; /* [ranks][host_bytes], borrowed: of the first line of a start; NULL: another line */
+    const char *hosts; /* [ranks][host_bytes], borrowed; NULL unless this is the first line of a start */
     size_t host_bytes;
     int ranks;
 };
 
 const char *metrics_time_name(enum metrics_time i);
 
-/* One object without a line feed, into out (zeroed or emptied). */
+/* Puts one object, without a line feed, into out, which is zeroed or emptied. */
 void metrics_put_json(const struct metrics *m, struct json_out *out);
-/* Members "memory": {...} of an open object. */
+/* Adds the member "memory": {...} to an open object. */
 void metrics_put_memory(const struct mem_stats *m, struct json_out *out);
 
-/* Drops the lines of steps after `last`, and what is no such line, from a file that a stopped run left behind: steps
- * that will be made again must not stand there twice. A missing file is LS_OK. */
+/* Removes the lines of steps after `last`, and everything that is not a line of metrics, from the file of an earlier start: those steps
+ * will run again and must not appear twice. A missing file is LS_OK. */
 ls_status metrics_rewind(const char *path, uint64_t last);
 
 #endif

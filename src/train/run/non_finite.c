@@ -1,8 +1,8 @@
-/* non_finite.c - which value of a step was NaN or infinite first.
+/* non_finite.c - finds the first value of a step that is NaN or infinite.
  *
- * The step's micro-batches run once more, on all ranks, in a run that looks (runtime/non_finite.h). Each rank keeps the first source it
- * met, and the ranks agree on the earliest: a source before something received; then by micro-batch, segment, pipeline stage (backward from
- * the last), instruction and rank. Nothing is updated.
+ * The step's micro-batches run once more on all ranks, and each instruction's outputs are checked (runtime/non_finite.h). Each rank keeps
+ * the first such value that it computes or receives, and the ranks agree on the earliest: a computed value before a received one; then by
+ * micro-batch, segment, pipeline stage (in backward from the last one), instruction and rank. Nothing is updated.
  */
 #include "train/run/step.h"
 

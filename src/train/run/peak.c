@@ -1,7 +1,7 @@
-/* peak.c - see peak.h.
+/* peak.c - measures the peak FLOP/s, or reads it from the cache.
  *
- * The cache's folder is locked from reading to writing. A run that finds it locked does not wait: it measures too, if it must, and
- * writes nothing.
+ * The cache's folder is locked from before it is read until after it is written. A run that finds it locked does not wait: it measures the
+ * peak itself if it is not in the cache, and writes nothing.
  */
 #include "train/run/peak.h"
 
@@ -36,7 +36,7 @@ struct measuring {
     char message[512];
 };
 
-/* Seconds that the processors have worked for anybody, or were taken from this machine; below 0: not known. */
+/* Seconds that the processors have been busy, for any process or for another guest of the host (steal); below 0: unknown. */
 static double busy_seconds(const cpu_set_t *processors)
 {
     FILE *f = fopen("/proc/stat", "re");
@@ -67,7 +67,7 @@ static double own_seconds(void)
     return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
 }
 
-/* A thread has a team of its own, whose threads may run where it may. */
+/* Runs in a thread of its own: its team of threads inherits its processors. */
 static void *measure_here(void *ctx)
 {
     struct measuring *m = ctx;
@@ -86,7 +86,7 @@ static void *measure_here(void *ctx)
     return NULL;
 }
 
-/* The team of the calling thread is as it was afterwards. */
+/* Measures in another thread, and restores the calling thread's number of threads. */
 static ls_status peak_measure(struct measuring *m)
 {
     int before = threads_count();
@@ -114,12 +114,12 @@ struct search {
 
 static void peak_note(struct peak *p, const char *text) { snprintf(p->note, sizeof p->note, "%s", text); }
 
-static const double BUSY_MOST = 0.1; /* share of the processors that others may have while a peak is measured */
-enum { BUSY_SECONDS = 60 };          /* a peak of a busy machine is measured again in a run that starts so much later */
+static const double BUSY_MOST = 0.1; /* largest share of the processors that other processes may use while a peak is measured */
+enum { BUSY_SECONDS = 60 };          /* a peak measured on a busy machine is measured again by a run that starts this much later */
 
 static bool is_good(const struct peak_entry *e) { return e->busy <= BUSY_MOST || (int64_t)time(NULL) - e->when < BUSY_SECONDS; }
 
-/* A peak is the most that was ever reached: of an older, busy measurement and this one the larger stays. */
+/* A peak is the most that was ever reached: the larger of this measurement and an earlier one on a busy machine is kept. */
 static void keep_best(struct peak_entries *known, struct peak_entry e)
 {
     const struct peak_entry *old = peak_entry_of(known, e.type, e.threads);
@@ -131,16 +131,16 @@ static void keep_best(struct peak_entries *known, struct peak_entry e)
     peak_entry_put(known, &e);
 }
 
-/* The peak of all processors first: they reach their speed under load, and it is what a share of them is held against. */
+/* Measures with all processors first, because their clocks rise under load, and then with the ranks' threads. */
 static ls_status measure_missing(struct search *s)
 {
-    int wanted[2] = { s->out->machine.processors, s->m.threads }, threads = s->m.threads;
+    int counts[2] = { s->out->machine.processors, s->m.threads }, threads = s->m.threads;
 
-    for (int i = wanted[0] == wanted[1]; i < 2; i++) {
-        const struct peak_entry *e = peak_entry_of(&s->known, s->m.type, wanted[i]);
+    for (int i = counts[0] == counts[1]; i < 2; i++) {
+        const struct peak_entry *e = peak_entry_of(&s->known, s->m.type, counts[i]);
 
         if (s->mode != PEAK_AGAIN && e && is_good(e)) continue;
-        s->m.threads = wanted[i];
+        s->m.threads = counts[i];
         LS_TRY(peak_measure(&s->m));
         if (s->mode == PEAK_AGAIN)
             peak_entry_put(&s->known, &s->m.entry);
@@ -152,7 +152,7 @@ static ls_status measure_missing(struct search *s)
     return LS_OK;
 }
 
-/* More threads have at least the peak of fewer. */
+/* A number of threads has at least the peak that fewer threads reach. */
 static void peak_take(const struct search *s)
 {
     const struct peak_entry *e = peak_entry_of(&s->known, s->m.type, s->m.threads);
@@ -164,7 +164,7 @@ static void peak_take(const struct search *s)
     s->out->when = e->when;
 }
 
-/* The lock goes with the descriptor. */
+/* Returns a descriptor; closing it releases the lock. -1: the folder is locked by another process, or cannot be opened. */
 static int lock_folder(const char *folder)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

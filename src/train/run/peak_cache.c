@@ -1,4 +1,4 @@
-/* peak_cache.c - see peak_cache.h. */
+/* peak_cache.c - reads and writes the file of measured peaks. */
 #include "train/run/peak_cache.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "kernels/kernel.h"
 
-enum { VERSION = 1 }; /* of the measurement: a change of what or how it measures makes it another number */
+enum { VERSION = 1 }; /* of the measurement; increase it when a change makes new results incomparable with old ones */
 
 /* ---- where ---- */
 

@@ -12,22 +12,22 @@ struct peak_entry {
     double flops, busy;
     int64_t when;
 };
-enum { PEAK_ENTRIES = 64 }; /* most entries of a file; beyond them the oldest is replaced */
+enum { PEAK_ENTRIES = 64 }; /* most entries of a file; one more replaces the oldest */
 struct peak_entries {
     struct peak_entry entry[PEAK_ENTRIES];
     size_t n;
 };
 
-/* The cache's folder by the environment; NULL: there is none, and the message says why. Free with mem_free. */
+/* The cache's folder according to the environment; NULL: there is none, and the message says why. Free with mem_free. */
 char *peak_cache_folder(void);
 /* FOLDER/peak-HASH.json; NULL: out of memory. Free with mem_free. */
 char *peak_cache_path(const char *folder, const ls_machine *m);
-/* No file is LS_OK and no entries. LS_EFORMAT: damaged, or of another machine. out is empty on failure. */
+/* A missing file is LS_OK and gives no entries. LS_EFORMAT: the file is damaged, or describes another machine. *out is empty on failure. */
 ls_status peak_cache_read(const char *path, const ls_machine *m, struct peak_entries *out);
-/* Creates the folder where needed. */
+/* Creates the folder if necessary. */
 ls_status peak_cache_write(const char *folder, const char *path, const ls_machine *m, const struct peak_entries *e);
-const struct peak_entry *peak_entry_of(const struct peak_entries *e, ls_dtype type, int threads); /* NULL: none */
-double peak_known(const struct peak_entries *e, ls_dtype type, int threads); /* the most of so many threads or fewer; 0: none */
-void peak_entry_put(struct peak_entries *e, const struct peak_entry *entry);
+const struct peak_entry *peak_entry_of(const struct peak_entries *e, ls_dtype type, int threads); /* NULL: not there */
+double peak_known(const struct peak_entries *e, ls_dtype type, int threads); /* the largest with at most `threads` threads; 0: none */
+void peak_entry_put(struct peak_entries *e, const struct peak_entry *entry); /* replaces the entry of the same type and threads */
 
 #endif

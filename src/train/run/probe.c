@@ -1,4 +1,4 @@
-/* probe.c - see probe.h. */
+/* probe.c - checks that folders can be written and have enough space. */
 #include "train/run/probe.h"
 
 #include <errno.h>
@@ -45,8 +45,8 @@ static ls_status try_file(const char *name, const char *folder)
     return st;
 }
 
-/* *kept = length of the part of `path` that exists: 0 for a relative path of which nothing does. */
-static ls_status existing(const char *path, size_t *kept)
+/* *kept: length of the leading part of `path` that exists; 0 if no part of a relative path does. */
+static ls_status find_existing(const char *path, size_t *kept)
 {
     char *part = mem_strdup(path);
     size_t length = strlen(path);
@@ -60,7 +60,7 @@ static ls_status existing(const char *path, size_t *kept)
     return part ? LS_OK : LS_ENOMEM;
 }
 
-/* Removes the folders of `path` beyond its first `kept` bytes, the innermost first, as long as they are empty. */
+/* Removes the empty folders of `path` beyond its first `kept` bytes, the innermost first. */
 static ls_status remove_made(const char *path, size_t kept)
 {
     char *part = mem_strdup(path);
@@ -80,8 +80,8 @@ ls_status probe_folder(const char *name, const char *path)
     size_t kept;
     ls_status st = LS_EIO;
 
-    LS_TRY(existing(path, &kept));
-    for (int tries = 0; tries < 5 && st == LS_EIO; tries++) { /* a probe of another machine may remove the folder in between */
+    LS_TRY(find_existing(path, &kept));
+    for (int tries = 0; tries < 5 && st == LS_EIO; tries++) { /* a probe on another machine may remove the folder in between */
         st = file_make_folders(path);
         st = st == LS_OK ? try_file(name, path) : ls_fail_at(st, "%s", name);
     }
@@ -96,14 +96,14 @@ ls_status probe_space(const char *name, const char *path, size_t bytes, const ch
     char *folder, need[16], have[16];
     struct statvfs fs;
 
-    LS_TRY(existing(path, &kept));
+    LS_TRY(find_existing(path, &kept));
     folder = kept ? file_path("%.*s", (int)kept, path) : mem_strdup(".");
     if (!folder) return LS_ENOMEM;
     int failed = statvfs(folder, &fs);
     mem_free(folder);
-    if (failed) return probe_fail(name, path, "ask for free space");
+    if (failed) return probe_fail(name, path, "read the free space");
     double free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
-    if (fs.f_blocks == 0 || free_bytes >= (double)bytes) return LS_OK; /* no blocks: a file system that does not count */
-    return ls_fail(LS_EIO, "%s: %s: not enough space: %s needs %s, %s are free", name, path, what, text_bytes(need, bytes),
+    if (fs.f_blocks == 0 || free_bytes >= (double)bytes) return LS_OK; /* no blocks: the file system does not report free space */
+    return ls_fail(LS_EIO, "%s: %s: not enough space for %s: %s needed, %s free", name, path, what, text_bytes(need, bytes),
                    text_bytes(have, (size_t)free_bytes));
 }

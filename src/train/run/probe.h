@@ -5,11 +5,12 @@
 #include <stddef.h>
 #include "lockstep/status.h"
 
-/* Creates the folder where it is missing, writes a file in it, and removes both again: nothing stays. name: the option that it
- * comes from, for the message. LS_EIO. */
+/* Creates the folder if it does not exist, writes a file in it, and removes what it created. name: the option that names the folder, for
+ * the message. LS_EIO if the folder cannot be written. */
 ls_status probe_folder(const char *name, const char *path);
 
-/* LS_EIO when the file system of `path`, or of the nearest folder above it that exists, has less than `bytes` free; what: what they are. */
+/* LS_EIO if the file system of `path`, or of its nearest existing parent, has less than `bytes` free. what: what needs them ("a
+ * checkpoint"), for the message. */
 ls_status probe_space(const char *name, const char *path, size_t bytes, const char *what);
 
 #endif

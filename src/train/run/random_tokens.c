@@ -1,4 +1,4 @@
-/* random_tokens.c - a step's samples without data. */
+/* random_tokens.c - random samples, for benchmarks and comparisons without data. */
 #include "train/run/random_tokens.h"
 
 #include "base/rng.h"

@@ -132,7 +132,7 @@ void ranks_share(const struct ranks *r, size_t count, size_t *begin, size_t *end
     *end = block_at(count, index + 1, n);
 }
 
-bool ranks_cut_model(const struct ranks *r) { return ls_mesh_size(r->mesh, LS_GROUP_DP) < r->size; }
+bool ranks_shard_model(const struct ranks *r) { return ls_mesh_size(r->mesh, LS_GROUP_DP) < r->size; }
 
 bool ranks_counts(const struct ranks *r)
 {
@@ -156,27 +156,27 @@ ls_status ranks_most(const struct ranks *r, double *x, size_t count)
 
 ls_status ranks_agree(const struct ranks *r, ls_status st)
 {
-    int64_t said = st;
+    int64_t status = st;
 
     if (!r->comm) return st;
-    LS_TRY(ls_broadcast(r->comm, &said, 1, LS_I64, 0, NULL));
-    if (r->rank == 0 || said >= 0) return st;
-    return ls_fail((ls_status)said, "stopped by rank 0, which reports the cause");
+    LS_TRY(ls_broadcast(r->comm, &status, 1, LS_I64, 0, NULL));
+    if (r->rank == 0 || status >= 0) return st;
+    return ls_fail((ls_status)status, "stopped by rank 0, which reports the cause");
 }
 
 ls_status ranks_settle(const struct ranks *r, ls_status st)
 {
     double first = st < 0 ? r->size - r->rank : 0;
-    int64_t said = st;
+    int64_t status = st;
 
     if (!r->comm) return st;
     char why[1024];
     snprintf(why, sizeof why, "%s", st < 0 ? ls_errmsg() : "");
-    ls_status told = ranks_most(r, &first, 1);
-    if (told < 0) return st < 0 ? ls_fail(st, "%s", why) : told;
+    ls_status sent = ranks_most(r, &first, 1);
+    if (sent < 0) return st < 0 ? ls_fail(st, "%s", why) : sent;
     if (first <= 0) return LS_OK;
-    int speaker = r->size - (int)first;
-    told = ls_broadcast(r->comm, &said, 1, LS_I64, speaker, NULL);
-    if (r->rank == speaker) return ls_fail(st, "%s", why);
-    return told < 0 ? told : ls_fail((ls_status)said, "stopped by rank %d, which reports the cause", speaker);
+    int failed = r->size - (int)first;
+    sent = ls_broadcast(r->comm, &status, 1, LS_I64, failed, NULL);
+    if (r->rank == failed) return ls_fail(st, "%s", why);
+    return sent < 0 ? sent : ls_fail((ls_status)status, "stopped by rank %d, which reports the cause", failed);
 }

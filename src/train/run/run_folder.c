@@ -26,7 +26,7 @@ static double wall_time(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* runs/20260131-123456, or with -2, -3, ... after it when that is taken. */
+/* runs/20260131-123456, followed by -2, -3, ... if that exists. */
 static char *name_by_time(void)
 {
     time_t now = time(NULL);
@@ -86,7 +86,7 @@ void run_folder_close(struct run_folder *r)
     log_close();
 }
 
-/* The holder writes its number after taking the lock, so it may be missing for a moment. */
+/* The process that holds the lock writes its id after taking it, so the id may be missing for a moment. */
 static ls_status fail_locked(const char *path, int fd)
 {
     char number[24] = "";
@@ -107,7 +107,7 @@ static ls_status take_lock(const char *path, int fd)
         return ls_fail(LS_EIO, "%s: cannot lock: %s", path, strerror(errno));
     }
     if (ftruncate(fd, 0) != 0 || pwrite(fd, number, (size_t)length, 0) != length)
-        log_line(LOG_WARN, "%s: cannot write this process's number: %s", path, strerror(errno));
+        log_line(LOG_WARN, "%s: cannot write this process's id: %s", path, strerror(errno));
     return LS_OK;
 }
 
@@ -139,7 +139,7 @@ void run_host(char out[RUN_HOST])
     if (gethostname(out, RUN_HOST - 1) != 0) strcpy(out, "localhost");
 }
 
-/* "0-3,8" of the processors that this process may run on, as taskset prints them; what does not fit is left out. */
+/* Lists the processors that this process may run on as taskset does: "0-3,8". What does not fit is left out. */
 static void list_cores(char *out, size_t room)
 {
     cpu_set_t set;
@@ -176,7 +176,7 @@ static ls_status run_folder_make(struct run_folder *r)
     ls_status st = log && calls ? file_make_folders(log) : LS_ENOMEM;
 
     if (st == LS_OK) st = run_folder_lock(r);
-    if (st == LS_OK) st = file_remove_tree(calls); /* of the ranks of an earlier start */
+    if (st == LS_OK) st = file_remove_tree(calls); /* remove the files of an earlier start */
     if (st == LS_OK) st = open_log(r, 0);
     mem_free(log);
     mem_free(calls);
@@ -200,8 +200,8 @@ ls_status run_folder_follow(struct run_folder *r, const struct config *c, int ra
     return open_own(r, c, rank, step);
 }
 
-/* A flight recorder that was opened by this launch's ranks shows that the folder is theirs. */
-static bool is_ours(const struct run_folder *r, double began)
+/* True if rank 0's flight recorder was opened by this launch, so calls/ is not from an earlier one. */
+static bool is_of_this_launch(const struct run_folder *r, double began)
 {
     char *path = file_path("%s/calls/rank_0000", r->path);
     struct recorder_read *c = mem_alloc(MEM_OTHER, sizeof *c);
@@ -214,7 +214,7 @@ static bool is_ours(const struct run_folder *r, double began)
 
 void run_folder_note_end(const struct run_folder *r, double began, int code, const char *line, int ranks, char (*ends)[LAUNCH_END])
 {
-    char *path = is_ours(r, began) ? file_path("%s/calls/ended", r->path) : NULL;
+    char *path = is_of_this_launch(r, began) ? file_path("%s/calls/ended", r->path) : NULL;
     struct json_out j = { 0 };
 
     if (!path) return;
@@ -238,14 +238,14 @@ bool run_folder_launcher(const char *run, int64_t *pid)
     char *path = file_path("%s/launcher", run), *text = NULL;
     struct process p;
     uint64_t start;
-    bool lives = false;
+    bool running = false;
 
     *pid = 0;
     if (path && file_exists(path) && file_read(path, &text, NULL) == LS_OK && sscanf(text, "%" SCNd64 " %" SCNu64, pid, &start) == 2)
-        lives = process_find(*pid, &p) && process_lives(&p) && p.start == start;
+        running = process_find(*pid, &p) && process_lives(&p) && p.start == start;
     mem_free(path);
     mem_free(text);
-    return lives;
+    return running;
 }
 
 void run_folder_note_launcher(const struct run_folder *r)
@@ -283,7 +283,7 @@ ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, bool
     return st;
 }
 
-/* Remembers the file that ls_tokenizer_save wrote. */
+/* Writes the tokenizer and sets r->tokenizer to the path of its file. */
 static ls_status save_tokenizer(struct run_folder *r, const ls_tokenizer *tokenizer)
 {
     if (!tokenizer) return LS_OK;
@@ -338,15 +338,15 @@ static void put_events(struct run_folder *r, const struct metrics *m)
     }, scalars[COUNT_OF(all)];
     int count = 0;
 
-    for (size_t i = 0; i < COUNT_OF(all); i++) /* NaN: there is none */
+    for (size_t i = 0; i < COUNT_OF(all); i++) /* NaN: this step has no such figure */
         if (!isnan(all[i].value)) scalars[count++] = all[i];
 
     append_put(&r->events, record, tb_scalars_record(wall_time(), (int64_t)m->step, count, scalars, record));
 }
 
-enum { LINE_ROOM = 4096 }; /* more than any line of metrics: no step finds the buffer too small */
+enum { LINE_ROOM = 4096 }; /* longer than any line of metrics, so that the buffer is never enlarged in a step */
 
-static ls_status make_room(struct json_out *line)
+static ls_status make_line_room(struct json_out *line)
 {
     char blank[LINE_ROOM];
 
@@ -358,7 +358,7 @@ static ls_status make_room(struct json_out *line)
 
 static ls_status put_line(struct run_folder *r, struct append *to, bool *announced, const struct metrics *m)
 {
-    if (!r->line.text) LS_TRY(make_room(&r->line));
+    if (!r->line.text) LS_TRY(make_line_room(&r->line));
     struct metrics line = *m;
 
     if (!*announced) {
@@ -371,7 +371,7 @@ static ls_status put_line(struct run_folder *r, struct append *to, bool *announc
     r->line.need_comma = 0;
     metrics_put_json(&line, &r->line);
     LS_TRY(json_out_status(&r->line));
-    /* The text's NUL gives its place to the line feed. */
+    /* The line feed replaces the text's final NUL. */
     r->line.text[r->line.bytes] = '\n';
     append_put(to, r->line.text, r->line.bytes + 1);
     return LS_OK;

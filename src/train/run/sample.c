@@ -28,7 +28,7 @@ static double weight(const struct candidate *c, const struct candidate *first, d
     return exp(((double)c->logit - first->logit) / temperature);
 }
 
-/* How many of the sorted candidates hold the share top_p of the first n. */
+/* Number of candidates, sorted by probability, that together have at least the share top_p of the first n. */
 static size_t nucleus(const struct candidate *c, size_t n, const struct sampling *s)
 {
     double sum = 0, held = 0;

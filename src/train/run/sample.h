@@ -1,7 +1,7 @@
 /* sample.h - choosing the next token from logits.
  *
- *     p = softmax(logits / temperature), over the top_k largest, then over the fewest that hold top_p of the mass
- * A draw is a pure function of the logits, the settings and `index`. Ties go to the smaller id.
+ *     p = softmax(logits / temperature) over the top_k largest logits, of which the fewest with a total of top_p are kept
+ * The chosen token is a pure function of the logits, the settings and `index`. Of equal logits, the smaller id comes first.
  */
 #ifndef LS_TRAIN_RUN_SAMPLE_H
 #define LS_TRAIN_RUN_SAMPLE_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct sampling {
-    double temperature; /* 0: the likeliest token, always */
+    double temperature; /* 0: always the likeliest token */
     size_t top_k;       /* 0: all */
     double top_p;       /* 1: all */
     uint64_t seed;
@@ -21,7 +21,7 @@ struct candidate {
     int32_t id;
 };
 
-/* logits[vocab]; scratch[vocab] is overwritten. index: how many were drawn before. */
+/* logits[vocab]; scratch[vocab] is overwritten. index: number of tokens sampled before this one. */
 int32_t sample_next(const float *logits, size_t vocab, const struct sampling *s, uint64_t index, struct candidate *scratch);
 
 #endif

@@ -13,13 +13,13 @@ size_t step_parameters(const struct step *s) { return s->model.task->parameters(
 
 /* ---- gradients ---- */
 
-/* Sums over the micro-batches. */
+/* What a pass over the step's micro-batches reads, and sums. */
 struct sums {
     struct step *s;
     uint64_t index;
     float denominator;
     double loss;
-    bool again; /* routers are counted already */
+    bool again; /* the pass is repeated: the routers' loads are already counted */
 };
 
 static struct micro_batch micro_batch(const struct sums *a, size_t k)
@@ -37,7 +37,7 @@ static struct micro_batch micro_batch(const struct sums *a, size_t k)
     };
 }
 
-static void inject(const struct sums *a, ls_program *p, int micro)
+static void inject_non_finite(const struct sums *a, ls_program *p, int micro)
 {
     const struct step_fault *f = &a->s->fault;
 
@@ -52,7 +52,7 @@ static ls_status step_before(void *ctx, ls_program *p, int chunk, int micro)
 
     (void)chunk;
     program_tag(p, micro);
-    inject(a, p, micro);
+    inject_non_finite(a, p, micro);
     return feed_write(&a->s->feed, a->s->model.task, p, &m);
 }
 
@@ -61,7 +61,7 @@ static ls_status add_output(struct step *s, ls_program *p, const char *name, dou
     return ls_program_has(p, name) ? readback_add(&s->readback, p, name, sum, count) : LS_OK;
 }
 
-/* Reads the routers of this program's layers: their losses, and how many tokens chose each expert. */
+/* Adds up, for the layers in this program, the routers' losses and the number of tokens routed to each expert. */
 static ls_status add_routers(struct sums *a, ls_program *p)
 {
     const ls_model *m = &a->s->model.transformer;
@@ -77,7 +77,7 @@ static ls_status add_routers(struct sums *a, ls_program *p)
     return LS_OK;
 }
 
-static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
+static ls_status step_after(void *ctx, ls_program *p, int chunk, int micro)
 {
     struct sums *a = ctx;
 
@@ -91,16 +91,16 @@ static ls_status run_micro_batches(struct sums *a)
 {
     struct step *s = a->s;
 
-    if (s->pipeline) return ls_pipeline_run(s->pipeline, step_before, after, a);
+    if (s->pipeline) return ls_pipeline_run(s->pipeline, step_before, step_after, a);
     for (size_t k = 0; k < s->accumulate; k++) {
         LS_TRY(step_before(a, s->program, 0, (int)k));
         LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | (k + 1 == s->accumulate ? LS_LAST : 0)));
-        LS_TRY(after(a, s->program, 0, (int)k));
+        LS_TRY(step_after(a, s->program, 0, (int)k));
     }
     return LS_OK;
 }
 
-/* All micro-batches, and the sums of what they put out. */
+/* Runs all micro-batches and adds up their losses and router counts. */
 static ls_status run_all(struct sums *a)
 {
     ls_status st = run_micro_batches(a);
@@ -110,7 +110,8 @@ static ls_status run_all(struct sums *a)
     return st;
 }
 
-/* Targets that count, of the whole step; *own: as many as there would be if all ranks had this one's. */
+/* *all: number of targets of the step that count, over all ranks. *own: what it would be if every rank had as many as this one (a fault
+ * divides by it). */
 static ls_status count_targets(const struct step *s, int64_t *all, int64_t *own)
 {
     size_t count = s->accumulate * s->batch * s->seq_len;
@@ -134,7 +135,7 @@ ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *v
     a.denominator = (float)fault_count(&s->injection, counted, own);
     if (s->load) memset(s->load, 0, loads * sizeof *s->load);
     LS_TRY(run_all(&a));
-    if (ls_mesh_index(s->ranks.mesh, LS_GROUP_TP) > 0) { /* all of tp have the same */
+    if (ls_mesh_index(s->ranks.mesh, LS_GROUP_TP) > 0) { /* all tp ranks have the same sums; the first one counts them */
         a.loss = 0;
         if (s->load) memset(s->load, 0, loads * sizeof *s->load);
     }

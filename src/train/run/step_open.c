@@ -1,4 +1,4 @@
-/* step_open.c - making a training step: appends the model, distributes it over the ranks and compiles it; a pipeline has one program per
+/* step_open.c - builds a training step: appends the model, distributes it over the ranks and compiles it; a pipeline has a program per
  * stage. */
 #include "train/run/step.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- the model ---- */
 
-/* Appends forward and backward; failures stay in the program until it is compiled. */
+/* Appends forward and backward. The program keeps a failure until it is compiled. */
 static void step_open_build(struct step *s, ls_program *p)
 {
     ls_backward(p, ls_output(p, "loss", task_loss(p, &s->model, s->batch, s->seq_len, true)));
@@ -19,14 +19,14 @@ static void step_open_build(struct step *s, ls_program *p)
 ls_status step_distribute(const struct distributing *s, ls_program *p, const ls_stage *stage)
 {
     ls_data_parallel_options o = ls_layout_data(s->layout);
-    ls_partition_options cut = ls_layout_partition(s->layout);
+    ls_partition_options partition = ls_layout_partition(s->layout);
 
-    if (!ranks_cut_model(s->ranks) && s->layout->ep == 1) {
+    if (!ranks_shard_model(s->ranks) && s->layout->ep == 1) {
         if (!s->ranks->comm && o.offload == LS_OFFLOAD_NONE) return LS_OK;
         return ls_data_parallel(p, s->ranks->comm, &o);
     }
-    if (stage) cut.stage = *stage;
-    LS_TRY(ls_partition(p, s->ranks->mesh, &s->model->transformer, &cut));
+    if (stage) partition.stage = *stage;
+    LS_TRY(ls_partition(p, s->ranks->mesh, &s->model->transformer, &partition));
     return ls_data_parallel_mesh(p, s->ranks->mesh, &o);
 }
 
@@ -70,8 +70,8 @@ static ls_status open_pipeline(struct making *m)
     return st;
 }
 
-/* One program with everything, or the stages' and then one with the update. */
-static ls_status compile(struct making *m)
+/* Compiles one program with everything, or a program per stage and one with the update. */
+static ls_status step_compile(struct making *m)
 {
     struct step *s = m->s;
     struct distributing how = distributing_of(m);
@@ -96,7 +96,7 @@ static ls_status compile(struct making *m)
     return ls_program_compile(s->program, &m->compile);
 }
 
-/* What the model needs, in rows without weight too, and what all ranks compute again. */
+/* Counts the executed FLOPs: what the model needs, also for rows that do not count, and what all ranks compute in addition. */
 static ls_status count_work(struct step *s, bool plan_only)
 {
     double again = 0, rows = (double)(s->accumulate * s->batch) * ls_mesh_size(s->ranks.mesh, LS_GROUP_DP) / (double)s->global;
@@ -135,7 +135,8 @@ size_t step_micro_bytes(const struct step *s) { return s->batch * (s->feed.value
 
 enum { NEAREST = 3 };
 
-/* Places of the store's parameters whose names are nearest to `name`, the nearest first; returns how many. A name that holds it is near. */
+/* Finds the indices of the store's parameters whose names are most similar to `name`, the most similar first; returns how many. A name that
+ * contains it has distance 0. */
 static size_t find_nearest(const ls_store *store, const char *name, size_t out[NEAREST])
 {
     size_t distances[NEAREST], n = 0;
@@ -201,7 +202,7 @@ static ls_status open_step(const struct step_options *o, bool plan_only, struct 
     options.device = o->device;
     options.seed = fault_seed(&s->injection, s->ranks.rank, s->seed);
     LS_TRY(ls_store_new(&options, &s->store));
-    LS_TRY(compile(&m));
+    LS_TRY(step_compile(&m));
     LS_TRY(count_work(s, plan_only));
     LS_TRY(check_fault(s));
     LS_TRY(feed_open(&s->ranks, s->layout.cp_method, s->batch, s->seq_len, values, &s->feed));

@@ -1,4 +1,4 @@
-/* stop.c - signals as requests. Handlers do no more than POSIX allows: set a flag, write a line, or leave. */
+/* stop.c - turns signals into requests. Handlers do only what POSIX allows: set a flag, write a line, or exit. */
 #include "train/run/stop.h"
 
 #include <errno.h>
@@ -8,12 +8,12 @@
 #include <unistd.h>
 #include "base/base.h"
 
-#define ANSWER ": finishing the step and saving it, then leaving; a second SIGINT or SIGTERM leaves at once, without saving\n"
+#define ANSWER ": finishing this step and saving a checkpoint, then exiting; a second SIGINT or SIGTERM exits at once, without saving\n"
 
 static const struct {
     int number;
     const char *name, *line;
-} asking[] = {
+} leave_signals[] = {
     { SIGINT, "SIGINT", "SIGINT" ANSWER },
     { SIGTERM, "SIGTERM", "SIGTERM" ANSWER },
     { SIGHUP, "SIGHUP", "SIGHUP" ANSWER },
@@ -28,19 +28,19 @@ static volatile sig_atomic_t save, announce, terminal;
 
 const char *stop_name(int signal_number)
 {
-    for (size_t i = 0; i < COUNT_OF(asking); i++)
-        if (asking[i].number == signal_number) return asking[i].name;
+    for (size_t i = 0; i < COUNT_OF(leave_signals); i++)
+        if (leave_signals[i].number == signal_number) return leave_signals[i].name;
     return "a signal";
 }
 
 const char *stop_line(int signal_number)
 {
-    for (size_t i = 0; i < COUNT_OF(asking); i++)
-        if (asking[i].number == signal_number) return asking[i].line;
+    for (size_t i = 0; i < COUNT_OF(leave_signals); i++)
+        if (leave_signals[i].number == signal_number) return leave_signals[i].line;
     return "";
 }
 
-/* A line that cannot be written (a closed terminal) is lost. */
+/* A line that cannot be written, because the terminal is closed, is lost. */
 static void stop_put(const char *text)
 {
     if (write(STDERR_FILENO, text, strlen(text)) < 0) return;
@@ -49,11 +49,11 @@ static void stop_put(const char *text)
 static void on_leave(int signal_number)
 {
     int error = errno, none = 0;
-    bool first = atomic_compare_exchange_strong(&leave, &none, signal_number); /* two threads may each take one of two signals */
+    bool first = atomic_compare_exchange_strong(&leave, &none, signal_number); /* two threads may handle two signals at once */
 
     if (!first && signal_number != SIGHUP) _exit(128 + signal_number); /* a closing terminal may send SIGHUP twice */
     if (first && announce) {
-        if (terminal) stop_put("\r\033[K"); /* takes the progress line away */
+        if (terminal) stop_put("\r\033[K"); /* erases the progress line */
         stop_put(stop_line(signal_number));
     }
     errno = error;
@@ -96,8 +96,8 @@ int stop_requested(void) { return leave; }
 
 bool stop_take_save(void)
 {
-    bool asked = save;
+    bool requested = save;
 
     save = 0;
-    return asked;
+    return requested;
 }

@@ -1,4 +1,4 @@
-/* tb_events.c - encoding of TensorBoard's records: a little protobuf. */
+/* tb_events.c - encodes TensorBoard's records: protobuf messages of a few fields. */
 #include "train/run/tb_events.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ enum { RECORD_HEAD = 12, RECORD_TAIL = 4 };
 
 struct writer {
     unsigned char *at;
-}; /* room is the caller's business: see TB_RECORD */
+}; /* the caller ensures that there is room: see TB_RECORD */
 
 static void put_little(struct writer *w, uint64_t value, int bytes)
 {
@@ -70,7 +70,7 @@ static void put_step(struct writer *w, int64_t step)
     put_varint(w, (uint64_t)step);
 }
 
-/* Puts head and tail around the data that ends at w. */
+/* Writes head and tail of the record whose data end at w; returns its bytes. */
 static size_t record_end(struct writer *w, unsigned char *out)
 {
     size_t bytes = (size_t)(w->at - out) - RECORD_HEAD;

@@ -17,7 +17,8 @@ static double seconds_of(const struct time_budget *b, uint64_t steps)
            (double)time_budget_times(b->save_every, steps) * b->save;
 }
 
-/* seconds_of() never falls as steps grow: the answer is found by halving [has time for, has none for). */
+/* seconds_of() does not decrease with the number of steps, so a binary search finds the largest number that fits: `low` steps fit,
+ * `high` steps do not. */
 uint64_t time_budget_steps(const struct time_budget *b)
 {
     double left = (b->seconds - b->spent) * (1 - TIME_BUDGET_RESERVE);

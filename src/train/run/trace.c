@@ -1,8 +1,8 @@
 /* trace.c - a timeline of every rank.
  *
- * The file is the trace event format of Chrome ("JSON object format"): traceEvents of phase X (complete) with ts and dur in
- * microseconds, pid the rank, tid the row; phase M names processes and rows. A message is an arrow: phase s at its send and
- * phase f at its receive, of one id.
+ * The file has Chrome's trace event format ("JSON object format"): traceEvents of phase X (complete) have ts and dur in microseconds, the
+ * rank as pid and the row as tid; phase M names processes and rows. A message is drawn as an arrow: an event of phase s at its send and one
+ * of phase f with the same id at its receive.
  */
 #include "train/run/trace.h"
 
@@ -21,19 +21,19 @@ enum row { ROW_COMPUTE, ROW_WIRE };
 
 struct event {
     const ls_program *program;
-    const struct instruction *instruction; /* NULL: of a comm */
+    const struct instruction *instruction; /* NULL: an operation of a comm */
     ls_collective op;
     uint64_t bytes, arrow; /* arrow: id of a message; 0: none */
-    char group[16];        /* the comm's name */
+    char group[16];        /* name of the comm */
     double began, ended;
 };
 
 struct trace {
     struct step *step;    /* borrowed */
-    pthread_mutex_t lock; /* the progress thread tells of comms */
+    pthread_mutex_t lock; /* the progress thread adds events of comms */
     struct event *event;  /* [TRACE_MOST] */
     size_t count, missed;
-    double zero, shift; /* subtracted from times; added to this machine's clock */
+    double zero, shift; /* time 0 of the trace; what is added to this machine's clock to match rank 0's */
 };
 
 static void trace_add(struct trace *t, struct event e)
@@ -51,7 +51,7 @@ static void on_instruction(void *ctx, const ls_program *p, const struct instruct
     trace_add(ctx, (struct event){ .program = p, .instruction = i, .began = began, .ended = ended });
 }
 
-/* The same on both ends of a message, and of no other. */
+/* The id of a message's arrow: the same at its send and its receive, and different from that of any other message. */
 static uint64_t arrow_of(const struct comm_seen *e)
 {
     bool send = e->op == LS_COLLECTIVE_SEND;
@@ -72,7 +72,7 @@ static void on_comm(void *ctx, const struct comm_seen *e)
     trace_add(ctx, event);
 }
 
-/* Ranks of one machine read one clock; the clock of another is set by rank 0's, to a message's delay. */
+/* Ranks of one machine share a clock. The clock of another machine is set to rank 0's, with an error of a message's delay. */
 static ls_status set_clock(struct trace *t, const struct ranks *r)
 {
     double now, zero;
@@ -169,7 +169,7 @@ static void put_event(const struct trace *t, const struct event *e, int rank, st
     json_end_object(j);
 }
 
-/* An arrow from the end of the send's bar into the end of the receive's. */
+/* Puts one end of an arrow, which leads from the beginning of the send to the end of the receive. */
 static void put_arrow(const struct trace *t, const struct event *e, int rank, struct json_out *j)
 {
     bool send = e->op == LS_COLLECTIVE_SEND;
@@ -226,10 +226,10 @@ static ls_status put_all(struct trace *t, int rank, struct json_out *j)
 static ls_status trace_put_rank(file_writer *w, int rank, const char *array, size_t bytes)
 {
     if (rank > 0) LS_TRY(file_writer_put(w, ",\n", 2));
-    return file_writer_put(w, array + 1, bytes - 2); /* without its brackets */
+    return file_writer_put(w, array + 1, bytes - 2); /* without the brackets */
 }
 
-/* Rank 0 receives the arrays one by one. A disk error is reported after the last of them, so that no rank is left waiting. */
+/* Rank 0 receives the arrays one after another. It reports a disk error after the last one, so that no rank is left waiting. */
 static ls_status take_rank(const struct ranks *r, file_writer *w, int from)
 {
     int64_t bytes;
@@ -256,7 +256,7 @@ static char *trace_path(const char *folder, uint64_t first)
     return first ? file_path("%s/trace_step_%08" PRIu64 ".json", folder, first) : file_path("%s/trace.json", folder);
 }
 
-/* Owns path, which may be NULL: no memory. */
+/* Frees path; NULL means that there was no memory for it. */
 static ls_status trace_gather(const struct ranks *r, const struct json_out *j, char *path)
 {
     static const char head[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", tail[] = "\n]}\n";

@@ -11,11 +11,11 @@
 #include "base/mem.h"
 #include "train/run/stop.h"
 
-enum { SKIPPED_MOST = 10 }; /* most consecutive steps without an update; more indicates a persistent problem */
+enum { SKIPPED_MOST = 10 }; /* largest number of consecutive steps without an update; more indicate a persistent problem */
 
 /* ---- one step ---- */
 
-static ls_status fetch(struct trainer *t)
+static ls_status fetch_samples(struct trainer *t)
 {
     struct step *s = &t->step;
     size_t count = s->batch * s->seq_len;
@@ -56,7 +56,7 @@ static void note_totals(struct trainer *t, const struct metrics *m)
     for (int i = 0; i < METRICS_TIMES; i++) t->time[i] += m->time[i];
 }
 
-/* Waiting for other stages is part of exposed communication; the parts add up to the step. */
+/* Moves the seconds spent waiting for other stages from "exposed" to "bubble", and sets "other" so that the parts add up to the step. */
 static void split_time(const struct trainer *t, struct metrics *m, double bubble)
 {
     double *time = m->time, rest = m->step_seconds;
@@ -90,7 +90,7 @@ static void note_comm(struct metrics *m, const ls_comm_count *before)
     }
 }
 
-/* Exposed seconds so far by axis; below 0: no ranks along it. A comm may serve several groups. */
+/* Exposed seconds so far by axis; below 0: the axis has one rank. A comm that serves several groups is counted once. */
 static void read_axes(const ls_mesh *mesh, double *out)
 {
     static const struct {
@@ -122,8 +122,8 @@ static void note_axes(const struct trainer *t, struct metrics *m, const double *
         if (m->axis[a] >= 0) m->axis[a] -= before[a];
 }
 
-/* Ends the job with this thread's message, which all ranks and the launcher get before any of them exits, so it survives this rank. Then
- * logs it. */
+/* Ends the job with this thread's message and logs it. All ranks and the launcher receive the message before any of them exits, so that it
+ * is not lost with this rank. */
 static ls_status name_cause(const struct trainer *t, ls_status st)
 {
     char line[1024];
@@ -134,7 +134,8 @@ static ls_status name_cause(const struct trainer *t, ls_status st)
     return ls_fail(st, "%s", line);
 }
 
-/* Rank `rank` reports the cause: its line, which ends the job, arrives instead of a message that it never sends. */
+/* Takes over the message of `rank`, which ends the job: this rank waits for data that `rank` never sends, and receives its message
+ * instead. */
 static ls_status take_cause(const struct trainer *t, int rank)
 {
     char line[1024], own[24], none;
@@ -147,7 +148,7 @@ static ls_status take_cause(const struct trainer *t, int rank)
     return ls_fail(st, "stopped by %s%s", strncmp(line, own, front) == 0 ? "" : own, line);
 }
 
-/* Handles a step whose loss or norm is not finite; parameters and state are unchanged. st and its message say which of the two. */
+/* Handles a step whose loss or gradient norm is not finite; st and its message say which. Parameters and optimizer state are unchanged. */
 static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
 {
     bool skip = t->config->train.non_finite == NON_FINITE_SKIP && ++t->skipped <= SKIPPED_MOST;
@@ -175,13 +176,13 @@ static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
     return name_cause(t, st);
 }
 
-/* Fetch, gradients, update, with the times of each; exposed communication is taken out of the part that it was in. */
-static ls_status compute(struct trainer *t, struct metrics *m, size_t *valid)
+/* Fetches the samples, computes the gradients and updates, and measures each part without the communication that was exposed in it. */
+static ls_status compute_step(struct trainer *t, struct metrics *m, size_t *valid)
 {
     ls_comm_count comm[LS_COLLECTIVES];
     double began = base_now(), fetched, updated, before = read_comm(comm);
 
-    LS_TRY(fetch(t));
+    LS_TRY(fetch_samples(t));
     fetched = base_now();
     ls_status st = step_gradients(&t->step, t->state.step, &m->loss, valid);
     updated = base_now();
@@ -212,7 +213,7 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
                            .experts = model->experts,
                            .step = t->state.step + 1,
                            .lr = ls_schedule_lr(&t->schedule, t->state.step) };
-    LS_TRY(compute(t, m, &valid));
+    LS_TRY(compute_step(t, m, &valid));
     t->state.step = m->step;
     t->state.samples += t->step.global;
     t->state.tokens += valid;
@@ -228,7 +229,7 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
 
 /* ---- exchange between ranks after a step ---- */
 
-/* Seconds become the mean of the ranks. A stage that is done waits for the one that takes longest: `longest` of any rank. */
+/* Replaces seconds by their mean over the ranks. longest: seconds of the slowest rank's pipeline, for which the other stages wait. */
 static ls_status share_time(struct trainer *t, struct metrics *m, double longest)
 {
     ls_pipeline_spent spent = t->step.pipeline ? ls_pipeline_last_times(t->step.pipeline) : (ls_pipeline_spent){ 0 };
@@ -249,7 +250,7 @@ static ls_status share_time(struct trainer *t, struct metrics *m, double longest
     return LS_OK;
 }
 
-/* Figures become the maximum over ranks; a request to one rank applies to all. */
+/* Replaces figures by their maximum over the ranks; a request that one rank received applies to all. */
 static ls_status sync_metrics(struct trainer *t, struct metrics *m)
 {
     enum {
@@ -310,7 +311,7 @@ static ls_status evaluate(struct trainer *t, struct metrics *m)
 
 static bool is_first(const struct trainer *t) { return t->ranks.rank == 0; }
 
-/* All ranks know; one logs it. */
+/* Every rank logs the message; only rank 0 does so as a warning, which is printed. */
 static void warn(const struct trainer *t, const struct trainer_watch *w, const char *what)
 {
     if (w->warned) w->warned(w->ctx);
@@ -323,8 +324,9 @@ static ls_status fail_save(const struct trainer *t, ls_status st)
     return ls_fail_at(st, "step %" PRIu64 " is not saved, the checkpoint of step %" PRIu64 " is intact", t->state.step, t->saved_step);
 }
 
-/* Keeps the newest; steps above this run's, which another run may have put there, come on top of those it keeps. */
-static ls_status prune(const struct trainer *t)
+/* Removes all but the newest checkpoint.keep checkpoints. Checkpoints of later steps, which another run may have written, are kept in
+ * addition. */
+static ls_status prune_checkpoints(const struct trainer *t)
 {
     size_t keep = (size_t)t->config->checkpoint.keep, count = 0;
     uint64_t *steps = NULL;
@@ -351,7 +353,7 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
     if (!is_first(t)) return LS_OK;
-    if (prune(t) != LS_OK) warn(t, w, "old checkpoints stay: ");
+    if (prune_checkpoints(t) != LS_OK) warn(t, w, "old checkpoints are not removed: ");
     char *path = trainer_checkpoint(t);
     if (!path) return LS_ENOMEM;
     log_line(LOG_INFO, "saved %s", path);
@@ -360,13 +362,13 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
     return LS_OK;
 }
 
-/* Saves a checkpoint during the run: its failure is a warning, not an error; but a lost rank ends the run as usual. */
+/* Saves a checkpoint during the run. A failure is only a warning, unless a rank was lost. */
 static ls_status try_save(struct trainer *t, const struct trainer_watch *w)
 {
     ls_status st = t->saved_step == t->state.step ? LS_OK : save(t, w);
 
     if (st == LS_EPEER || st == LS_ETIMEOUT) return st;
-    if (st != LS_OK) warn(t, w, "training goes on: ");
+    if (st != LS_OK) warn(t, w, "training continues: ");
     return LS_OK;
 }
 
@@ -381,34 +383,34 @@ static ls_status after_step(struct trainer *t, const struct trainer_watch *w, st
     log_line(LOG_DEBUG, "step %" PRIu64 " loss %.6f grad_norm %.4f lr %.3e step_seconds %.3f", m->step, m->loss, m->grad_norm, m->lr,
              m->step_seconds);
     if (w->stepped) w->stepped(w->ctx, t, m);
-    bool wanted = due(t->config->checkpoint.every, m->step) || t->save || (!t->ranks.comm && stop_take_save());
-    return wanted && !last ? try_save(t, w) : LS_OK;
+    bool saves = due(t->config->checkpoint.every, m->step) || t->save || (!t->ranks.comm && stop_take_save());
+    return saves && !last ? try_save(t, w) : LS_OK;
 }
 
-/* A signal that came during start-up: all ranks leave before the first step. */
+/* If any rank received a signal during start-up, all ranks stop before the first step. */
 static ls_status agree_to_stop(struct trainer *t)
 {
-    double asked = stop_requested();
+    double requested = stop_requested();
 
-    LS_TRY(ranks_most(&t->ranks, &asked, 1));
-    t->stop = (int)asked;
+    LS_TRY(ranks_most(&t->ranks, &requested, 1));
+    t->stop = (int)requested;
     return LS_OK;
 }
 
-/* A single rank need not wait for the next exchange. */
+/* A single rank reads the request at once; several ranks exchange requests in sync_metrics(). */
 bool trainer_must_leave(struct trainer *t)
 {
     if (!t->ranks.comm) t->stop = stop_requested();
     return t->stop != 0;
 }
 
-/* "SIGINT: saving at step 3 of 10, then leaving" */
+/* "SIGINT: saving a checkpoint at step 3 of 10, then exiting" */
 static void say_stopped(const struct trainer *t)
 {
     char of[32] = "";
 
     if (t->config->train.steps >= 0) snprintf(of, sizeof of, " of %" PRId64, t->config->train.steps);
-    log_line(LOG_WARN, "%s: saving at step %" PRIu64 "%s, then leaving", stop_name(t->stopped_by), t->state.step, of);
+    log_line(LOG_WARN, "%s: saving a checkpoint at step %" PRIu64 "%s, then exiting", stop_name(t->stopped_by), t->state.step, of);
 }
 
 static ls_status trainer_loop(struct trainer *t, const struct trainer_watch *w)
@@ -418,7 +420,7 @@ static ls_status trainer_loop(struct trainer *t, const struct trainer_watch *w)
     recorder_doing("training");
     LS_TRY(agree_to_stop(t));
     if (!trainer_must_leave(t)) LS_TRY(trainer_fix_steps(t, w));
-    uint64_t steps = (uint64_t)t->config->train.steps; /* -1, still open: more than any; a signal ends the run here */
+    uint64_t steps = (uint64_t)t->config->train.steps; /* still -1 if a signal came before it was fixed: the loop then does nothing */
     while (t->state.step < steps && !trainer_must_leave(t)) {
         LS_TRY(take_step(t, &m));
         if (m.skipped) warn(t, w, "");
@@ -434,7 +436,7 @@ static ls_status trainer_loop(struct trainer *t, const struct trainer_watch *w)
     return t->saved_step == t->state.step ? LS_OK : save(t, w);
 }
 
-/* For the doctor, in the end as the process will: EPEER and ETIMEOUT are exit code 3. */
+/* Records for the doctor how this rank ends, with its exit code: 3 for LS_EPEER and LS_ETIMEOUT. */
 void trainer_note_end(const struct trainer *t, ls_status st)
 {
     char why[64] = "";

@@ -1,12 +1,11 @@
 /* trainer.h - a training run: open, run, close.
  *
- *   LS_TRY(trainer_open(&config, &options, &refused, &t));    // data, model, checkpoint; the run's folder exists from here on
- *   st = trainer_run(t, &watch);                    // until the last step, a failure, or a signal (see stop.h)
+ *   LS_TRY(trainer_open(&config, &options, &refused, &t));    // opens data, model and checkpoint; creates the run's folder
+ *   st = trainer_run(t, &watch);                              // returns after the last step, a failure, or a signal (see stop.h)
  *   trainer_close(&t);
  *
- * Between steps a run evaluates, saves, and looks for signals. A checkpoint that cannot be saved is a warning, and
- * training goes on; only the last one of a run is a failure. On several ranks all of this is collective; rank 0 writes the
- * run's folder.
+ * Between steps, a run evaluates, saves checkpoints and checks for signals. If a checkpoint cannot be saved, the run warns and continues;
+ * only if the last one cannot be saved does the run fail. On several ranks all of this is collective, and rank 0 writes the run's folder.
  */
 #ifndef LS_TRAIN_RUN_TRAINER_H
 #define LS_TRAIN_RUN_TRAINER_H
@@ -22,69 +21,69 @@
 
 struct trainer {
     struct config *config;
-    const struct options *options; /* that config was made from */
-    double opened;                 /* base_now() */
+    const struct options *options; /* the options that config was filled from */
+    double opened;                 /* base_now() at trainer_open() */
     struct ranks ranks;
     struct recorder *calls; /* this rank's flight recorder */
-    struct trace *trace;    /* NULL: without log.trace */
+    struct trace *trace;    /* NULL without log.trace */
     struct dataset data;
     struct run_folder folder;
     struct step step;
-    struct evaluation evaluation; /* program NULL: there is none */
+    struct evaluation evaluation; /* not open if there are no validation data */
     ls_schedule schedule;
     ls_loader *loader;
-    ls_train_state state;             /* as of now: what a checkpoint would say */
-    uint64_t first_step;              /* updates that were done when this process started */
-    uint64_t saved_step;              /* of the newest checkpoint of this run; UINT64_MAX: none */
-    char *resumed;                    /* checkpoint that it started from; NULL: from scratch or from model.hf */
-    double peak_flops;                /* per second, of matmuls in the compute type, all ranks together; NaN: run.measure_peak=off */
-    struct peak peak;                 /* where it comes from */
-    ls_cost planned;                  /* bytes that the compiled programs hold, of each category the most of any rank */
-    struct metrics last;              /* of the last step */
-    struct mem_stats most;            /* highest peaks of any step */
-    double seconds;                   /* of all steps made here */
-    double time[METRICS_TIMES];       /* the same by what they went into */
-    uint64_t tokens;                  /* of all steps made here */
-    double val_loss;                  /* of the last evaluation; NaN: none */
-    int skipped;                      /* steps in a row without an update, up to now */
-    uint64_t all_skipped;             /* steps without an update, of those made here */
-    char non_finite[NON_FINITE_ROOM]; /* why the last of them has none */
-    int stopped_by;                   /* signal; 0: ran to its end */
-    int stop, save;                   /* what any rank was asked to: the signal to leave by, a checkpoint */
-    bool refused;                     /* data, model or devices could not be opened because of what the options ask for */
+    ls_train_state state;             /* the state that a checkpoint saved now would contain */
+    uint64_t first_step;              /* number of updates done before this start */
+    uint64_t saved_step;              /* step of this run's newest checkpoint; UINT64_MAX: none */
+    char *resumed;                    /* checkpoint that this start loaded; NULL: none, or model.hf */
+    double peak_flops;                /* FLOP/s of matmuls in the compute type, all ranks together; NaN: run.measure_peak=off */
+    struct peak peak;                 /* how peak_flops was measured */
+    ls_cost planned;                  /* planned bytes by category, each of the rank with the most */
+    struct metrics last;              /* figures of the last step */
+    struct mem_stats most;            /* the highest peaks of any step */
+    double seconds;                   /* seconds of all steps of this start */
+    double time[METRICS_TIMES];       /* the same seconds by enum metrics_time */
+    uint64_t tokens;                  /* tokens of all steps of this start */
+    double val_loss;                  /* loss of the last evaluation; NaN: none */
+    int skipped;                      /* number of steps without an update since the last update */
+    uint64_t all_skipped;             /* number of steps without an update in this start */
+    char non_finite[NON_FINITE_ROOM]; /* why the last of these steps had no update */
+    int stopped_by;                   /* the signal that stopped the run; 0: none */
+    int stop, save;                   /* requests that any rank received: the signal to exit by; to save a checkpoint */
+    bool refused;                     /* data, model or device could not be opened because the options are impossible */
     size_t device_taken;              /* bytes of the GPU's memory in use before the run; 0: no GPU */
-    bool trial;                       /* trainer_budget.c measures: a checkpoint that is asked for waits until the run begins */
+    bool trial;                       /* the trial of trainer_budget.c is running: a requested checkpoint is saved after it */
 };
 
 /* Callbacks that show progress, on rank 0 only. Members may be NULL. */
 struct trainer_watch {
     void *ctx;
-    void (*fixed)(void *ctx, const struct trainer *t, const char *line); /* train.time_budget fixed train.steps: a line that says so */
+    void (*fixed)(void *ctx, const struct trainer *t, const char *line); /* train.time_budget has fixed train.steps, as the line says */
     void (*stepped)(void *ctx, const struct trainer *t, const struct metrics *m);
     void (*saved)(void *ctx, const struct trainer *t, const char *path);
     void (*warned)(void *ctx); /* a warning follows on stderr */
 };
 
-/* config and options are borrowed until trainer_close(). */
-/* *refused: LS_EINVAL is the options' fault: data and model, once opened, show that they are impossible. */
+/* config and options are borrowed until trainer_close(). *refused: true if LS_EINVAL means that the options are impossible, which only the
+ * opened data or model show. */
 ls_status trainer_open(struct config *config, const struct options *options, bool *refused, struct trainer **out);
 ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch);
 void trainer_close(struct trainer **t);
-void trainer_note_end(const struct trainer *t, ls_status st); /* how it ended, with this thread's message, for the doctor */
+void trainer_note_end(const struct trainer *t, ls_status st); /* records st and this thread's message for `lockstep doctor` */
 
-/* Path of the newest checkpoint; free with mem_free. NULL when there is none, or no memory. */
+/* Path of the newest checkpoint; free it with mem_free. NULL: there is none, or out of memory. */
 char *trainer_checkpoint(const struct trainer *t);
 
-/* ---- parts of a run that several files share; collective where nothing else is said ---- */
+/* ---- parts of a run that several files share; collective unless noted ---- */
 
-/* Sets train.steps where train.time_budget leaves it open: measured at the start of a run, taken from the checkpoint of a resumed one.
- * A signal meanwhile leaves it open, with a checkpoint of step 0. */
+/* With train.time_budget, sets train.steps: a new run measures how many steps it has time for, a resumed run reads the number from its
+ * checkpoint. If a signal arrives meanwhile, train.steps stays unset and a checkpoint of step 0 exists. */
 ls_status trainer_fix_steps(struct trainer *t, const struct trainer_watch *watch);
-ls_status trainer_step(struct trainer *t, struct metrics *m);             /* the next step, and what ranks tell each other after it */
-ls_status trainer_write_checkpoint(struct trainer *t);                    /* of t->state */
-ls_status trainer_start_loader(struct trainer *t);                        /* from the next sample of t->state on; closes the one before */
-ls_status trainer_config_text(const struct trainer *t, struct text *out); /* what config.yaml says; not collective */
-ls_status trainer_write_config(const struct trainer *t);                  /* config.yaml again; rank 0 alone calls it */
-bool trainer_must_leave(struct trainer *t);                               /* a signal asked for it; not collective */
+ls_status trainer_step(struct trainer *t, struct metrics *m);             /* runs the next step and combines the figures of all ranks */
+ls_status trainer_write_checkpoint(struct trainer *t);                    /* saves t->state and the store */
+ls_status trainer_start_loader(struct trainer *t);                        /* (re)starts the loader at the next sample of t->state */
+ls_status trainer_config_text(const struct trainer *t, struct text *out); /* the text of config.yaml; not collective */
+ls_status trainer_write_config(const struct trainer *t);                  /* writes config.yaml; only rank 0 calls it */
+bool trainer_must_leave(struct trainer *t);                               /* true if a signal requested an exit; not collective */
 
 #endif

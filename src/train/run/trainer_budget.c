@@ -1,16 +1,16 @@
-/* trainer_budget.c - train.time_budget: a trial before the first step measures what the run costs, and fixes how many steps it makes.
+/* trainer_budget.c - train.time_budget: a trial before the first step measures the run's costs and fixes the number of steps, N.
  *
- *     save a checkpoint of step 0       the seconds of a save
- *     2 steps                           warm caches; not counted
- *     3 to 9 steps                      the seconds of a step: their median; after 3 it ends once 2% of the budget are spent on steps
- *     evaluate the first samples        the seconds of an evaluation
- *     load the checkpoint of step 0     everything is as before the trial
+ *     save a checkpoint of step 0       gives the seconds of a save
+ *     run 2 steps                       warms caches; not counted
+ *     run 3 to 9 steps                  gives the seconds of a step, their median; stops after 3 if steps have taken 2% of the budget
+ *     evaluate the first samples        gives the seconds of an evaluation
+ *     load the checkpoint of step 0     restores the state before the trial
  *
- * So the run that follows has, bit for bit, the results of one with train.steps=N from the start, whatever warm-up and decay the lr
- * schedule has: the learning rate of no step depends on a number that is not known yet. What the trial takes counts as spent. N goes into
- * config.yaml and into every checkpoint; a resumed run takes it from there and measures nothing.
+ * N is known before the first step, so no learning rate depends on an unknown length: the run has, bit for bit, the results of a run with
+ * train.steps=N, whatever warm-up and decay the lr schedule has. The time of the trial counts as spent. N is written into config.yaml and
+ * into every checkpoint; a resumed run reads it and measures nothing.
  *
- * All ranks measure, the slowest counts, rank 0 decides.
+ * All ranks measure; the slowest rank's times count; rank 0 computes N.
  */
 #include "train/run/trainer.h"
 
@@ -30,14 +30,14 @@ enum { WARM = 2, LEAST = 3, WINDOW = 9 };
 static const double SHARE = 0.02;
 static const uint64_t STEPS_MOST = 1000000000000000; /* as train.steps */
 
-/* *seconds: since `began`, on the slowest rank. */
-static ls_status took(const struct trainer *t, double began, double *seconds)
+/* *seconds: the seconds since `began`, on the slowest rank. */
+static ls_status measure_since(const struct trainer *t, double began, double *seconds)
 {
     *seconds = base_now() - began;
     return ranks_most(&t->ranks, seconds, 1);
 }
 
-/* Steps with learning rate 0: their seconds, but no weight changes. *step: NaN if the run was asked to stop before one was counted. */
+/* Times steps with learning rate 0, which leave the weights unchanged. *step: their median; NaN if a signal came before one was counted. */
 static ls_status try_steps(struct trainer *t, double *step)
 {
     double seconds[WINDOW], sum = 0;
@@ -50,7 +50,7 @@ static ls_status try_steps(struct trainer *t, double *step)
 
         if (counted >= LEAST && sum > SHARE * t->config->train.time_budget) break;
         LS_TRY(trainer_step(t, &m));
-        LS_TRY(took(t, began, &one));
+        LS_TRY(measure_since(t, began, &one));
         sum += one;
         if (i >= WARM) seconds[counted++] = one;
     }
@@ -65,12 +65,12 @@ static ls_status try_evaluation(struct trainer *t, double *seconds)
     *seconds = 0;
     if (!evaluation_is_open(&t->evaluation)) return LS_OK;
     LS_TRY(evaluation_run_part(&t->evaluation, &times));
-    LS_TRY(took(t, began, seconds));
+    LS_TRY(measure_since(t, began, seconds));
     *seconds *= times;
     return LS_OK;
 }
 
-/* The trial between saving and loading. *leave: a signal ends the run here. */
+/* The part of the trial between saving and loading. *leave: true if a signal ends the run here. */
 static ls_status try_run(struct trainer *t, struct time_budget *b, bool *leave)
 {
     LS_TRY(try_steps(t, &b->step));
@@ -78,8 +78,8 @@ static ls_status try_run(struct trainer *t, struct time_budget *b, bool *leave)
     return *leave ? LS_OK : try_evaluation(t, &b->evaluation);
 }
 
-/* Everything that the trial changed. The checkpoint of step 0 stays if the run ends here. */
-static ls_status undo(struct trainer *t, const struct trainer *before, bool leave)
+/* Restores everything that the trial changed. The checkpoint of step 0 is kept if the run ends here. */
+static ls_status undo_trial(struct trainer *t, const struct trainer *before, bool leave)
 {
     char *path = file_path("%s/step_%08d", t->folder.checkpoints, 0);
     ls_status st = path ? ls_checkpoint_load(path, t->step.store, LS_LOAD_OPTIMIZER, NULL) : LS_ENOMEM;
@@ -109,13 +109,13 @@ static ls_status try_all(struct trainer *t, struct time_budget *b, bool *leave)
 
     recorder_doing("measuring");
     LS_TRY(trainer_write_checkpoint(t));
-    LS_TRY(took(t, began, &b->save));
+    LS_TRY(measure_since(t, began, &b->save));
     t->trial = true;
-    t->step.fault.name = NULL; /* an injected fault is of the run, not of the trial */
+    t->step.fault.name = NULL; /* debug.non_finite counts the steps of the run, not of the trial */
     LS_TRY(try_run(t, b, leave));
-    LS_TRY(undo(t, &before, *leave));
+    LS_TRY(undo_trial(t, &before, *leave));
     recorder_doing("training");
-    return took(t, t->opened, &b->spent);
+    return measure_since(t, t->opened, &b->spent);
 }
 
 static ls_status fail_small(const struct time_budget *b)
@@ -124,19 +124,20 @@ static ls_status fail_small(const struct time_budget *b)
 
     return ls_fail(
         LS_EINVAL,
-        "train.time_budget=%g s: no step fits: starting took %s, a step takes %s, an evaluation %s, a checkpoint %s; use at least %.0f",
+        "train.time_budget=%g s: too short for one step: start-up took %s, a step takes %s, an evaluation %s, a checkpoint %s; use %.0f or "
+        "more",
         b->seconds, time_budget_text(spent, b->spent), time_budget_text(step, b->step), time_budget_text(evaluation, b->evaluation),
         time_budget_text(save, b->save), ceil(time_budget_least(b)));
 }
 
-static ls_status decide(const struct trainer *t, const struct time_budget *b, uint64_t *steps)
+static ls_status decide_steps(const struct trainer *t, const struct time_budget *b, uint64_t *steps)
 {
     *steps = time_budget_steps(b);
     if (t->ranks.comm) LS_TRY(ls_broadcast(t->ranks.comm, steps, 1, LS_I64, 0, NULL));
     return *steps ? LS_OK : ranks_agree(&t->ranks, fail_small(b));
 }
 
-static void say(const struct trainer *t, const struct trainer_watch *w, const char *line)
+static void say_line(const struct trainer *t, const struct trainer_watch *w, const char *line)
 {
     if (t->ranks.rank > 0) return;
     log_line(LOG_INFO, "%s", line);
@@ -152,11 +153,11 @@ static void say_measured(const struct trainer *t, const struct trainer_watch *w,
     char line[320], count[32], step[24], spent[24], evaluation[24], save[24];
 
     snprintf(line, sizeof line,
-             "train.time_budget=%g s: %s%s step%s at %s (starting took %s; %" PRIu64 " evaluation%s at %s, %" PRIu64 " checkpoint%s at %s)",
+             "train.time_budget=%g s: %s%s step%s of %s (start-up took %s; %" PRIu64 " evaluation%s of %s, %" PRIu64 " checkpoint%s of %s)",
              b->seconds, steps == b->most ? "all of train.steps: " : "", text_count(count, (int64_t)steps), plural(steps),
              time_budget_text(step, b->step), time_budget_text(spent, b->spent), evaluations, plural(evaluations),
              time_budget_text(evaluation, b->evaluation), saves, plural(saves), time_budget_text(save, b->save));
-    say(t, w, line);
+    say_line(t, w, line);
 }
 
 static void say_recorded(const struct trainer *t, const struct trainer_watch *w)
@@ -165,7 +166,7 @@ static void say_recorded(const struct trainer *t, const struct trainer_watch *w)
 
     snprintf(line, sizeof line, "train.time_budget=%g s: %s step%s, fixed when the run began", t->state.budget_seconds,
              text_count(count, (int64_t)t->state.budget_steps), plural(t->state.budget_steps));
-    say(t, w, line);
+    say_line(t, w, line);
 }
 
 ls_status trainer_fix_steps(struct trainer *t, const struct trainer_watch *w)
@@ -187,9 +188,9 @@ ls_status trainer_fix_steps(struct trainer *t, const struct trainer_watch *w)
     }
     LS_TRY(try_all(t, &b, &leave));
     if (leave) return LS_OK;
-    LS_TRY(decide(t, &b, &steps));
+    LS_TRY(decide_steps(t, &b, &steps));
     ls_status st = config_fix_steps(c, (int64_t)steps);
-    if (st != LS_OK) ls_fail_at(st, "train.time_budget=%g s has time for %" PRIu64 " steps", b.seconds, steps);
+    if (st != LS_OK) ls_fail_at(st, "train.time_budget=%g s is enough for %" PRIu64 " steps", b.seconds, steps);
     LS_TRY(ranks_agree(&t->ranks, st));
     t->schedule = config_schedule(c);
     t->state.schedule_steps = (uint64_t)c->train.schedule_steps;

@@ -1,4 +1,4 @@
-/* trainer_config.c - config.yaml of a run's folder. */
+/* trainer_config.c - writes the config.yaml of a run's folder. */
 #include "train/run/trainer.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/text.h"
 
-/* Ends the text before its last section, debug: faults that were injected once are no part of a run. */
+/* Cuts off the last section, debug: injected faults are not part of a run's configuration. */
 static void leave_out_debug(char *yaml)
 {
     char *section = strstr(yaml, "\ndebug:\n");
@@ -15,20 +15,20 @@ static void leave_out_debug(char *yaml)
     if (section) section[1] = '\0';
 }
 
-/* The config as the run's folder keeps it. Training with it resumes this run, also where it started from another checkpoint, and on any
- * number of ranks: what was derived from that number is derived again. The global batch stays. */
+/* The config as it is kept in the run's folder. Training with it resumes this run even if it had started from another run's checkpoint,
+ * and on any number of ranks: options that were derived from that number are written as -1. The global batch does not change. */
 static void put_config(struct config *c, const struct options *options, struct text *yaml)
 {
     struct config was = *c;
     struct option_note notes[2];
     size_t n = 0;
 
-    if (c->parallel.dp_is_rest) {
+    if (c->parallel.dp_is_derived) {
         notes[n].name = "parallel.dp";
         snprintf(notes[n++].text, sizeof notes->text, "%" PRId64 " with launch.ranks=%" PRId64, c->parallel.dp, c->launch.ranks);
         c->parallel.dp = -1;
     }
-    if (c->train.accumulate_is_rest) {
+    if (c->train.accumulate_is_derived) {
         notes[n].name = "train.accumulate";
         snprintf(notes[n++].text, sizeof notes->text, "%" PRId64 " with parallel.dp=%" PRId64, c->train.accumulate, was.parallel.dp);
         c->train.accumulate = -1;

@@ -1,4 +1,4 @@
-/* trainer_open.c - bringing a run to its first step: folder, data, model, checkpoint. */
+/* trainer_open.c - opens everything that a run needs for its first step: folder, data, model, checkpoint. */
 #include "train/run/trainer.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 #include "train/run/trainer_probe.h"
 #include "train/run/version.h"
 
-/* ---- where to start from ---- */
+/* ---- the checkpoint to start from ---- */
 
 static ls_status refuse_used_folder(const struct trainer *t)
 {
@@ -31,11 +31,12 @@ static ls_status refuse_used_folder(const struct trainer *t)
     uint64_t last = count ? steps[count - 1] : 0;
     ls_free(steps);
     if (count == 0) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s holds checkpoints up to step %" PRIu64 ": resume --checkpoint.resume=auto, or choose another --run.dir",
+    return ls_fail(LS_EINVAL,
+                   "%s holds checkpoints up to step %" PRIu64 ": resume with --checkpoint.resume=auto, or choose another --run.dir",
                    t->folder.checkpoints, last);
 }
 
-/* Copies a string of the library's into one of ours. */
+/* Copies a path that ls_free() frees into one that mem_free() frees. */
 static ls_status take_path(char *path, char **out)
 {
     *out = path ? mem_strdup(path) : NULL;
@@ -50,14 +51,13 @@ static ls_status choose_checkpoint(struct trainer *t)
     char *path = NULL;
 
     if (strcmp(resume, "none") == 0) return refuse_used_folder(t);
-    if (strcmp(resume, "auto") == 0)
-        LS_TRY(ls_checkpoint_latest(t->folder.checkpoints, &path));
-    else
-        LS_TRY(ls_checkpoint_resolve(resume, &path));
+    bool automatic = strcmp(resume, "auto") == 0;
+    ls_status st = automatic ? ls_checkpoint_latest(t->folder.checkpoints, &path) : ls_checkpoint_resolve(resume, &path);
+    if (st != LS_OK) return automatic ? st : ls_fail_at(st, "checkpoint.resume");
     return take_path(path, &t->resumed);
 }
 
-/* Rank 0 chooses, and logs what it skips; "": there is none. */
+/* Rank 0 chooses the checkpoint and sends its path to the others; "" means that there is none. */
 static ls_status find_checkpoint(struct trainer *t)
 {
     char path[4096] = "";
@@ -92,7 +92,7 @@ static void trainer_open_describe(const struct trainer *t, ls_train_state *s)
     put_name(s->isa, sizeof s->isa, isa_name(isa_best()));
 }
 
-/* Newer checkpoints of the same folder would be taken for the run's own the next time. */
+/* Rejects a folder with checkpoints after `step`: the next start would take them for this run's newest. */
 static ls_status refuse_newer(const struct trainer *t, uint64_t step)
 {
     uint64_t *steps = NULL;
@@ -103,11 +103,13 @@ static ls_status refuse_newer(const struct trainer *t, uint64_t step)
     uint64_t last = count ? steps[count - 1] : 0;
     ls_free(steps);
     if (count == 0 || last <= step) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s holds step %" PRIu64 ", which is after step %" PRIu64 " of %s: choose another --run.dir, or remove it",
+    return ls_fail(LS_EINVAL,
+                   "%s holds a checkpoint of step %" PRIu64 ", which is after step %" PRIu64
+                   " of %s: choose another --run.dir, or remove it",
                    t->folder.checkpoints, last, step, t->resumed);
 }
 
-/* The samples of a resumed run must be those it would have seen; other bits on another machine are worth a warning. */
+/* A resumed run must see the samples that it would have seen; if its results cannot be bit for bit the same, it warns. */
 static ls_status check_resumed(const struct trainer *t, const ls_train_state *saved)
 {
     if (saved->seed != t->state.seed)
@@ -125,20 +127,20 @@ static ls_status fail_budget(const struct trainer *t, const ls_train_state *save
 
     if (saved->budget_steps == 0)
         return ls_fail(LS_EINVAL,
-                       "train.time_budget=%g: %s was trained without a time budget up to step %" PRIu64 "; give train.steps instead",
+                       "train.time_budget=%g: %s was trained without a time budget, up to step %" PRIu64 "; give train.steps instead",
                        seconds, t->resumed, saved->step);
     if (saved->budget_seconds != seconds)
         return ls_fail(LS_EINVAL,
-                       "train.time_budget=%g: %s has a budget of %g, which fixed its %" PRIu64
-                       " steps; to train longer give --train.time_budget=0, and --train.steps and --train.schedule_steps above that",
+                       "train.time_budget=%g: %s has a budget of %g, which fixed its number of steps at %" PRIu64
+                       "; to train longer give --train.time_budget=0 with larger --train.steps and --train.schedule_steps",
                        seconds, t->resumed, saved->budget_seconds, saved->budget_steps);
     return ls_fail(LS_EINVAL,
-                   "train.steps=%" PRId64 ": the time budget of %s fixed %" PRIu64
-                   " steps; leave train.steps out, or give --train.time_budget=0 too",
+                   "train.steps=%" PRId64 ": the time budget of %s fixed the number of steps at %" PRIu64
+                   "; leave train.steps out, or also give --train.time_budget=0",
                    t->config->train.steps, t->resumed, saved->budget_steps);
 }
 
-/* A number of steps that was fixed by a time budget stays. At step 0 there may be none yet. */
+/* Keeps the number of steps that a time budget has fixed; a checkpoint of step 0 may not have it yet. */
 static ls_status keep_budget(struct trainer *t, const ls_train_state *saved)
 {
     struct config *c = t->config;
@@ -158,12 +160,12 @@ static ls_status keep_budget(struct trainer *t, const ls_train_state *saved)
     return LS_OK;
 }
 
-/* resume=auto resumes the newest intact checkpoint: if one turns out to be damaged, the one before it. */
+/* With checkpoint.resume=auto, a damaged checkpoint is skipped and the one before it is tried. */
 static ls_status step_back(struct trainer *t)
 {
     char *older, why[2048];
 
-    snprintf(why, sizeof why, "%s", ls_errmsg()); /* the search for an older one has messages of its own */
+    snprintf(why, sizeof why, "%s", ls_errmsg()); /* the search for an older one overwrites the message */
     LS_TRY(folder_before(t->resumed, &older));
     if (!older) return ls_fail(LS_EFORMAT, "%s; no older checkpoint beside it is intact; choose another --run.dir to start anew", why);
     if (t->ranks.rank == 0) log_line(LOG_WARN, "checkpoint skipped: %s", why);
@@ -172,8 +174,8 @@ static ls_status step_back(struct trainer *t)
     return LS_OK;
 }
 
-/* Damage may be found by one rank alone: all have one outcome. */
-static ls_status load_whole(struct trainer *t, ls_train_state *saved)
+/* Loads the checkpoint, or an older one if it is damaged. A single rank may find the damage; all ranks have the same outcome. */
+static ls_status load_checkpoint(struct trainer *t, ls_train_state *saved)
 {
     bool automatic = strcmp(t->config->checkpoint.resume, "auto") == 0;
 
@@ -195,7 +197,7 @@ static ls_status trainer_open_load(struct trainer *t)
         if (!config_has_weights(t->config)) return LS_OK;
         return ls_hf_import(t->config->model.hf, &t->step.model.transformer, t->step.store);
     }
-    LS_TRY(load_whole(t, &saved));
+    LS_TRY(load_checkpoint(t, &saved));
     LS_TRY(fault_restored(&t->step.injection, t->step.store));
     LS_TRY(refuse_newer(t, saved.step));
     LS_TRY(keep_budget(t, &saved));
@@ -219,21 +221,21 @@ static ls_status check_tokenizer(const struct config *c)
     return LS_OK;
 }
 
-/* A tokenizer that was learnt from the text is taken from the checkpoint that goes on. */
+/* A resumed run takes the tokenizer that was learnt from its text from the checkpoint. */
 static const char *learnt_tokenizer(const struct trainer *t)
 {
     return t->resumed && strcmp(t->config->data.tokenizer, "bpe") == 0 ? t->resumed : NULL;
 }
 
-/* Memory ended while the data were opened, or in spite of the plan: because the system has less than it said. The data are in "other",
- * which no layout makes smaller. */
+/* Adds what to do if memory runs out while the data are opened or although the plan fits, because the system has less than it reported.
+ * The data are in the category "other", which no layout makes smaller. */
 static ls_status advise(ls_status st)
 {
     if (st != LS_ENOMEM) return st;
     return ls_fail(st, "%s; %s", ls_errmsg(),
                    mem_failed_largest() == MEM_OTHER ? PLAN_SMALLER_DATA
-                                                     : "recompute.mode=selective or full, a smaller train.micro_batch or a higher "
-                                                       "parallel.zero needs less: see 'lockstep plan'");
+                                                     : "use recompute.mode=selective or full, a smaller train.micro_batch or a higher "
+                                                       "parallel.zero: see 'lockstep plan'");
 }
 
 static ls_status open_data_and_model(struct trainer *t)
@@ -299,7 +301,7 @@ static ls_status start_folder(struct trainer *t)
     return st;
 }
 
-/* Rank 0 chooses the name, where it was left open. */
+/* Rank 0 chooses the folder's name if run.dir is empty. */
 static ls_status name_folder(struct trainer *t)
 {
     char name[512] = "";
@@ -346,7 +348,7 @@ static ls_status open_folder(struct trainer *t)
     return gather_hosts(t);
 }
 
-/* As ranks tell what they hold: of each category the most of any. */
+/* t->planned: planned bytes by category, each of the rank with the most. */
 static ls_status note_planned(struct trainer *t)
 {
     ls_cost own = step_cost(&t->step), evaluation = evaluation_cost(&t->evaluation), *p = &t->planned;
@@ -368,7 +370,7 @@ static ls_status find_peak(struct trainer *t)
     return LS_OK;
 }
 
-/* Once the run's log is open. */
+/* Called when the run's log is open. */
 static void log_peak(const struct trainer *t)
 {
     const struct peak *p = &t->peak;
@@ -379,7 +381,7 @@ static void log_peak(const struct trainer *t)
     if (p->note[0]) log_line(LOG_INFO, "peak: the cache was not used: %s", p->note);
 }
 
-/* Where our launcher started the ranks, it answers the signals that ask to leave. */
+/* If our launcher started the ranks, it writes the answer to a signal; otherwise rank 0 does. */
 static ls_status take_signals(void)
 {
     struct world world;
@@ -413,7 +415,7 @@ static ls_status open_all(struct trainer *t)
     trainer_open_describe(t, &t->state);
     LS_TRY(advise(trainer_open_load(t)));
     LS_TRY(trainer_probe_space(t));
-    LS_TRY(find_peak(t)); /* ahead of the loader, whose thread would compete with it */
+    LS_TRY(find_peak(t)); /* before the loader starts, whose thread would disturb the measurement */
     LS_TRY(advise(open_samples(t)));
     LS_TRY(note_planned(t));
     LS_TRY(open_folder(t));

@@ -1,4 +1,4 @@
-/* trainer_probe.c - what a run tries before anything that takes long. */
+/* trainer_probe.c - checks at the start of a run that its folders can be written and have enough space. */
 #include "train/run/trainer_probe.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "runtime/store.h"
 #include "train/run/probe.h"
 
-/* What a checkpoint holds of all ranks: parameters and optimizer state, each element once. */
+/* Bytes of a checkpoint: the parameters and optimizer state of all ranks, each element once. */
 static size_t checkpoint_bytes(const struct step *s)
 {
     size_t bytes = 0;
@@ -22,11 +22,12 @@ static size_t checkpoint_bytes(const struct step *s)
     return bytes;
 }
 
-/* Checkpoints that the folder will hold at once beyond those that it has. Room is made for an old one after writing a new one. */
+/* Number of checkpoints that the folder will hold at most in addition to those that exist: old ones are removed after a new one is
+ * written. */
 static ls_status new_checkpoints(const struct trainer *t, size_t *out)
 {
     const struct config *c = t->config;
-    bool open = c->train.time_budget > 0 && t->state.budget_steps == 0; /* tried again once the number of steps is known */
+    bool open = c->train.time_budget > 0 && t->state.budget_steps == 0; /* checked again when the number of steps is known */
     uint64_t *steps = NULL, all = open ? 1 : (uint64_t)c->train.steps, left = all > t->state.step ? all - t->state.step : 0;
     size_t have = 0, keep = (size_t)c->checkpoint.keep, every = (size_t)c->checkpoint.every;
     size_t saves = every ? (size_t)((left + every - 1) / every) : left > 0;
@@ -53,17 +54,17 @@ static ls_status try_folders(const struct trainer *t)
     return probe_folder("checkpoint.dir", t->folder.checkpoints);
 }
 
-/* Before anything that takes long; on each machine by its first rank. */
-static ls_status probe(const struct trainer *t, ls_status (*by)(const struct trainer *t))
+/* The first rank of each machine runs the check; all ranks get the same status. */
+static ls_status probe_machines(const struct trainer *t, ls_status (*check)(const struct trainer *t))
 {
     struct world world;
     ls_status st = world_find(&world);
 
-    if (st == LS_OK && world.local_rank == 0) st = by(t);
+    if (st == LS_OK && world.local_rank == 0) st = check(t);
     st = agree(t->ranks.comm, st);
     return st;
 }
 
-ls_status trainer_probe_folders(const struct trainer *t) { return probe(t, try_folders); }
+ls_status trainer_probe_folders(const struct trainer *t) { return probe_machines(t, try_folders); }
 
-ls_status trainer_probe_space(const struct trainer *t) { return probe(t, try_space); }
+ls_status trainer_probe_space(const struct trainer *t) { return probe_machines(t, try_space); }

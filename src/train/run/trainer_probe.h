@@ -1,4 +1,5 @@
-/* trainer_probe.h - what a run tries before anything that takes long: its folders can be written, its checkpoints have room. */
+/* trainer_probe.h - checks at the start of a run, before anything that takes long: can its folders be written, is there space for its
+ * checkpoints? */
 #ifndef LS_TRAIN_RUN_TRAINER_PROBE_H
 #define LS_TRAIN_RUN_TRAINER_PROBE_H
 
