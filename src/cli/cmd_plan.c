@@ -193,7 +193,7 @@ static void put_assumed(const struct picture *p)
            p->local == ranks ? ", this one" : ", all like this one", threads_count(), threads_count() > 1 ? "s" : "");
     if (c->precision.automatic)
         printf("            %s: precision.compute=auto on this processor (%s); for another one give --precision.compute=bf16 or fp32\n",
-               config_type(c) == LS_BF16 ? "bf16" : "fp32", isa_name(isa_best()));
+               config_type(c) == LS_BF16 ? "bf16" : "fp32", c->run.device_facts.memory ? c->run.device_facts.name : isa_name(isa_best()));
 }
 
 static void put_wire(const struct step *s)
@@ -215,7 +215,9 @@ static void put_limit(const struct picture *p)
 
     if (p->limit == 0) return;
     printf("  %-14s%12s  %s", "limit", text_bytes(room, p->limit), cmd_plan_fits(p) ? "it fits" : "it does not fit");
-    if (!p->config->run.memory_limit && p->local > 1)
+    if (p->config->run.device_facts.memory && !p->config->run.memory_limit)
+        printf(" into the memory of a %s", p->config->run.device_facts.name);
+    else if (!p->config->run.memory_limit && p->local > 1)
         printf(" into a rank's share of the %s that this machine has free", text_bytes(size, p->limit * (size_t)p->local));
     printf("\n");
     if (cmd_plan_fits(p)) return;

@@ -199,10 +199,10 @@ static bool run_any(void)
     return false;
 }
 
-/* The stream whose next operation s waits for, or s. */
+/* The stream whose next operation s waits for, or s. Not found if an event that is waited for was recorded again, on another stream. */
 static struct device_stream *needed(struct device_stream *s)
 {
-    while (s->head && !can_run(s->head)) s = s->head->event->stream;
+    for (int k = 0; k < CHECK_STREAMS && s->head && !can_run(s->head); k++) s = s->head->event->stream;
     return s;
 }
 
@@ -224,7 +224,7 @@ static bool run_for(struct device_stream *s)
 {
     struct device_stream *first = check.order == CHECK_DEMAND ? needed(s) : NULL;
 
-    return (first && first->head && run_head(first)) || run_any();
+    return (first && can_run(first->head) && run_head(first)) || run_any();
 }
 
 static ls_status drain(struct device_stream *s, const struct device_event *e)

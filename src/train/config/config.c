@@ -192,7 +192,8 @@ static const struct option rows[] = {
          .off = "false"),
 
     ENUM(precision.compute, "auto", "auto|fp32|bf16", STEP | G | E,
-         "type of weights and activations; auto: bf16 if the processor supports it natively, else fp32", .common = STEP | G | E),
+         "type of weights and activations; auto: bf16 on a GPU or if the processor supports it natively, else fp32",
+         .common = STEP | G | E),
     ENUM(precision.reduce, "fp32", "fp32|bf16", STEP, "type in which gradients are communicated", .common = Q),
     BOOL(precision.master, "true", STEP, "keep fp32 master weights, which the optimizer updates, in addition to bf16 weights", .common = P),
     STRING(recompute.mode, "none", STEP, "activations to recompute in backward: none, selective, full, every:K, budget:SIZE", .off = "none",

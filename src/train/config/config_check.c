@@ -300,7 +300,8 @@ ls_status config_check_given(struct config *c, unsigned verb, struct options *gi
     c->train.accumulate_is_derived = c->train.accumulate_is_derived || c->train.accumulate < 0;
     if (c->train.steps < 0 && c->train.time_budget == 0) c->train.steps = USUAL_STEPS;
     c->precision.automatic = c->precision.automatic || c->precision.compute == COMPUTE_AUTO;
-    if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
+    if (c->precision.compute == COMPUTE_AUTO)
+        c->precision.compute = c->run.device_facts.memory || isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_ranks(c));
     LS_TRY(check_idle(c, verb, given, warns));
     LS_TRY(check_optimizer(c));

@@ -225,6 +225,12 @@ ls_status peak_find(ls_dtype type, int threads, bool bound, enum peak_mode mode,
     return st;
 }
 
+/* What is measured is the processor's peak, not a GPU's. */
+static enum peak_mode peak_mode_of(const struct config *c)
+{
+    return c->run.device_facts.memory ? PEAK_OFF : (enum peak_mode)c->run.measure_peak;
+}
+
 ls_status peak_of_ranks(const struct config *c, const struct ranks *r, struct peak *out)
 {
     struct world world = { .local_size = 1 };
@@ -233,7 +239,7 @@ ls_status peak_of_ranks(const struct config *c, const struct ranks *r, struct pe
     int local = MAX(world.local_size, 1);
 
     if (st == LS_OK && world.local_rank == 0)
-        st = peak_find(config_type(c), threads_count() * local, local > 1, (enum peak_mode)c->run.measure_peak, machine_peak_flops, &p);
+        st = peak_find(config_type(c), threads_count() * local, local > 1, peak_mode_of(c), machine_peak_flops, &p);
     LS_TRY(agree(r->comm, st));
     double flops = world.local_rank == 0 ? p.flops : 0;
     LS_TRY(ranks_sum(r, &flops, 1));
