@@ -6,6 +6,7 @@
 #   make nightly    the whole matrices, the suite again under sanitizers and with clang, a build without faults,
 #                   a minute of each fuzz target
 #   make labs       run every lab, write the verdicts to docs/labs.md
+#   make gpu_bundle pack a folder that proves the CUDA module on a machine with a GPU
 #   make format     lay out src/ and include/ by .clang-format
 #   make install    PREFIX=/usr/local by default
 #   make SANITIZE=address,undefined check     (or SANITIZE=thread; CC=clang works as well; TESTS=regex picks some)
@@ -21,7 +22,7 @@ JOBS     ?= $(shell nproc)
 BUILD    ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter-out gcc cc,$(CC)),-$(notdir $(CC)))
 comma    := ,
 
-.PHONY: all deps configure demo check nightly install fuzz docs format labs clean
+.PHONY: all deps configure demo check nightly install fuzz docs format labs gpu_bundle clean
 
 # Each stage prints one line, warnings in full, and its whole output if it fails: see tools/stage.sh.
 export V
@@ -65,6 +66,9 @@ fuzz: deps
 	@$(STAGE) configure build-fuzz/configure.log cmake -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DFUZZ=ON
 	@$(STAGE) build build-fuzz/build.log cmake --build build-fuzz -j$(JOBS) --target fuzzers
 	tools/fuzz.sh build-fuzz 60
+
+gpu_bundle:
+	@tools/gpu_bundle.sh
 
 docs: all
 	$(BUILD)/lockstep help options --markdown >docs/options.md

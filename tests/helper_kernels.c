@@ -108,7 +108,10 @@ void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, cons
         fail_msg("%s: %s: prepare: %s", name, k->name, ls_errmsg());
     if (k->device && kernel_observer.before)
         kernel_observer.before(c, need);
-    k->run(c);
+    if (k->device && kernel_observer.run)
+        kernel_observer.run(k, c, need, name);
+    else
+        k->run(c);
     if (k->device && kernel_observer.after)
         kernel_observer.after(name);
     if (k->release)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that a target needs and that are missing: tools/deps.sh build|demo|clang|format|fuzz.
+# Installs the Debian packages that a target needs and that are missing: tools/deps.sh build|demo|clang|format|gpu_bundle|fuzz.
 set -eu
 
 case "${1:-build}" in
@@ -7,8 +7,9 @@ build) want="gcc cmake make pkg-config libdnnl-dev libgomp1 libjansson-dev libya
     libhwloc-dev zlib1g-dev libzstd-dev libcmocka-dev openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2" ;;
 demo)  want="bible-kjv" ;;
 format) want="clang-format" ;;
+gpu_bundle) want="patchelf" ;;
 clang|fuzz) want="clang libclang-rt-14-dev" ;;
-*) echo "deps: unknown set of packages '$1'; use build, demo, clang, format or fuzz" >&2; exit 2 ;;
+*) echo "deps: unknown set of packages '$1'; use build, demo, clang, format, gpu_bundle or fuzz" >&2; exit 2 ;;
 esac
 
 missing=""

@@ -2,12 +2,58 @@
 # The layer check: a file includes its own floor or a lower one, a vendor's header is included in one named file, and no line of code, of
 # a script or of a test is longer than 140 columns. Outside of src/models no file names a family of models: what a family has is a fact
 # of its row. Outside of src/train/task no file of src/train and src/cli names a task (TASK_MAP of task.h), in the parts of names between
-# underscores: what a task has is a fact of its row, too. No static function's name is in more than three files.
+# underscores: what a task has is a fact of its row, too. No static function's name is in more than three files. A file that a
+# comment names exists.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
     { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character, whatever awk takes for one
     length(line) > 140 { print FILENAME ":" FNR ": " length(line) " columns; 140 are the limit"; bad = 1 }
     END { exit bad }' || exit 1
+# File names in comments and in ARCHITECTURE.md are those of files that exist; a * stands for any characters, NAME for any name.
+names=$(mktemp) && find src include labs tests bench tools docs -type f >"$names" || exit 1
+{ grep -E '\.([ch]|cu|cc|sh|py)$' "$names"; echo ARCHITECTURE.md; } |
+    grep -v '^docs/' | xargs awk -v names="$names" '
+function exists(name,    pattern, path) {
+    sub(/^(\.\.?\/)+/, "", name)
+    if (name ~ /NAME|PROGRAM/ || name in known) return 1
+    if (name !~ /\*/) return 0
+    pattern = name; gsub(/\./, "[.]", pattern); gsub(/\*/, "[^/]*", pattern)
+    for (path in file) if (path ~ "(^|/)" pattern "$") return known[name] = 1
+    return 0
+}
+function check_names(text,    name) {
+    gsub(/\$[A-Za-z0-9_]+\//, "", text)
+    while (match(text, /[A-Za-z0-9_*\/.-]*[A-Za-z0-9_*]\.(cu|cc|c|h|sh|py)($|[^A-Za-z0-9_])/)) {
+        name = substr(text, RSTART, RLENGTH); text = substr(text, RSTART + RLENGTH); sub(/[^A-Za-z0-9_]$/, "", name)
+        if (!exists(name)) { print FILENAME ":" FNR ": there is no file " name; bad = 1 }
+    }
+}
+BEGIN {
+    while ((getline path < names) > 0) { file[path] = 1; do known[path] = 1; while (sub(/^[^\/]*\//, "", path)) }
+    n = split("llm.c mpi.h nccl.h cuda_runtime.h cuda_runtime_api.h cublasLt.h cudnn.h " \
+              "tensorboard/backend/event_processing/event_accumulator.py run.sh FOLDER/run.sh", w, " ")
+    for (i = 1; i <= n; i++) known[w[i]] = 1  # of other projects; of the GPU bundle
+}
+FNR == 1 { inside = 0 }
+FILENAME ~ /\.md$/ { check_names($0); next }
+FILENAME ~ /\.(sh|py)$/ { line = $0; if (sub(/^([^#]*[ \t])?#/, "", line)) check_names(line); next }
+{
+    for (line = $0; line != "";) {
+        if (inside) {
+            end = index(line, "*/")
+            if (!end) { check_names(line); break }
+            check_names(substr(line, 1, end - 1)); line = substr(line, end + 2); inside = 0
+        } else {
+            gsub(/"([^"\\]|\\.)*"/, "", line)
+            start = index(line, "/*"); slash = index(line, "//")
+            if (slash && (!start || slash < start)) { check_names(substr(line, slash + 2)); break }
+            if (!start) break
+            line = substr(line, start + 2); inside = 1
+        }
+    }
+}
+END { exit bad }' || { rm -f "$names"; exit 1; }
+rm -f "$names"
 find src include labs tests -name '*.[ch]' | sort | xargs awk '
 function names_task(name,    word, n) {
     for (n = split(name, word, "_"); n > 0; n--) if (word[n] in task) return 1

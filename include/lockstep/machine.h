@@ -15,7 +15,7 @@ typedef struct ls_machine {
     char isa[32];            /* the widest instruction set that kernels use: "avx512" */
     int processors;          /* hardware threads that the job may use; 1 or more */
     size_t memory;           /* bytes that the job can still take; 0: not known */
-    double flops[LS_DTYPES]; /* per second: large matmuls in that type on all processors, as measured; 0: not known */
+    double flops[LS_DTYPES]; /* FLOP/s of large matmuls in that type on all processors together, as measured; 0: unknown */
 } ls_machine;
 
 /* This machine, of which a job may be granted a part. Measures nothing: flops are those that earlier runs have measured here (train, bench)

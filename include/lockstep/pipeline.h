@@ -66,9 +66,9 @@ int ls_pipeline_rank(const ls_pipeline_schedule *s, int stage, int *chunk); /* t
 
 /* Input of a simulation: seconds of each action by virtual stage, and of a message between neighbours. */
 typedef struct ls_pipeline_times {
-    const double *forward, *backward, *weights;
+    const double *forward, *backward, *weights; /* [stages * chunks] each */
     double message;
-} ls_pipeline_times; /* [stages*chunks] */
+} ls_pipeline_times;
 typedef struct ls_pipeline_timeline {
     double seconds;
     double bubble;  /* idle share of ranks x seconds */

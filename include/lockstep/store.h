@@ -25,7 +25,7 @@ extern "C" {
 typedef struct ls_store ls_store;
 
 typedef struct ls_store_options {
-    const char *device; /* "cpu" */
+    const char *device; /* where parameters and values are: "cpu"; option run.device lists the names */
     ls_dtype type;      /* of parameters that are declared without a type of their own: f32, bf16, f16, f64 */
     int master;         /* keep f32 master weights of parameters of type bf16 or f16; with type f32 and f64: none */
     uint64_t seed;      /* of the initialization */

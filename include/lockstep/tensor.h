@@ -25,7 +25,7 @@ typedef struct ls_tensor ls_tensor;
 /* Categories of the memory ledger. */
 typedef enum ls_memory { LS_PARAMETERS, LS_GRADIENTS, LS_OPTIMIZER, LS_ACTIVATIONS, LS_COMMUNICATION, LS_OTHER } ls_memory;
 
-/* A new contiguous tensor of zeros on device ("cpu"). ndim 0 is a scalar of one element. */
+/* A new contiguous tensor of zeros on the device of that name ("cpu"; option run.device lists them). ndim 0: a scalar. */
 ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_t *size, ls_memory category, ls_tensor **out);
 /* A view of t's storage: element (i0, i1, ...) is t's element offset + sum of i * stride, counted from t's first. LS_EINVAL if it would
  * reach outside the storage. */

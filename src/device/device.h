@@ -93,10 +93,11 @@ struct device {
 };
 
 /* The rows: name, and what the help of run.device says of it. The row of NAME is device_NAME, in src/device/NAME.c. */
-#define DEVICE_MAP(DEVICE)                                                                                  \
-    DEVICE(cpu, "the processor")                                                                            \
-    DEVICE(cuda, "an NVIDIA GPU for each rank; needs lockstep_cuda.so, which is built where nvcc is found") \
-    DEVICE(check, "for tests, the cpu after queues that run in a random order and memory that the host cannot touch (slow)")
+#define DEVICE_MAP(DEVICE)                                                                                                            \
+    DEVICE(cpu, "the processor")                                                                                                      \
+    DEVICE(cuda, "an NVIDIA GPU for each rank; needs lockstep_cuda.so, which is built where nvcc is found")                           \
+    DEVICE(check, "for tests: runs on the processor, but with streams drained in random order and memory that the host cannot touch " \
+                  "(slow)")
 
 #define DEVICE_DECLARE(name, help) extern const struct device device_##name;
 DEVICE_MAP(DEVICE_DECLARE)

@@ -1,0 +1,43 @@
+#!/bin/sh
+# gpu_bundle.sh [FOLDER] - packs what proves lockstep on a machine with an NVIDIA GPU on which nothing can be installed.
+#
+# FOLDER (build-gpu/gpu_bundle) is relocatable: the command and its CUDA module, tests, a text to train on, and private copies of the Debian
+# libraries that they use, found through $ORIGIN. glibc, the driver and the toolkit's libraries are the machine's own.
+# There, FOLDER/run.sh does everything in one call: tools/gpu_bundle_run.sh says what.
+set -eu
+cd "$(dirname "$0")/.."
+build=build-gpu
+out=${1:-$build/gpu_bundle}
+most=$((60 << 20))  # bytes
+fail() { echo "gpu_bundle: $*" >&2; exit 1; }
+
+[ -x /usr/local/cuda/bin/nvcc ] || command -v nvcc >/dev/null || fail "nvcc was not found; install the CUDA toolkit"
+tools/deps.sh gpu_bundle
+mkdir -p $build
+tools/stage.sh configure $build/configure.log cmake -S . -B $build -DONEDNN=OFF ${CMAKE_FLAGS:-}
+tools/stage.sh build $build/build.log cmake --build $build -j"${JOBS:-$(nproc)}" --target lockstep lockstep_cuda test_gpu_kernels
+case $out in /*) ;; *) out=$PWD/$out ;; esac
+rm -rf "$out"
+mkdir -p "$out/bin" "$out/lib" "$out/tests"
+for program in lockstep lockstep_cuda.so test_gpu_kernels; do
+    cp $build/$program "$out/bin/"
+    strip --strip-debug "$out/bin/$program"
+done
+
+# Libraries of the C library and the driver come from the machine.
+for program in "$out"/bin/*; do ldd "$program"; done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+    grep -v -E '/(libc|libm|libdl|librt|libpthread|libcuda|ld-linux-x86-64)\.so' |
+    while read -r library; do cp -L "$library" "$out/lib/"; done
+for program in "$out"/bin/*; do patchelf --set-rpath '$ORIGIN/../lib' "$program"; done
+for library in "$out"/lib/*; do patchelf --set-rpath '$ORIGIN' "$library"; done
+
+cp tools/gpu_bundle_run.sh "$out/run.sh"
+cp tests/script.sh "$out/tests/"
+cat README.md ARCHITECTURE.md docs/*.md >"$out/text.txt"
+{ git describe --always --dirty 2>/dev/null || echo unknown; } >"$out/version.txt"
+bytes=$(du -sb "$out" | cut -f1)
+[ "$bytes" -le $most ] || fail "$out has $bytes bytes; at most $most are wanted"
+for program in "$out"/bin/lockstep "$out"/bin/test_gpu_kernels; do
+    ldd "$program" | grep -q 'not found' && fail "$program: $(ldd "$program" | grep 'not found')"
+done
+echo "$out: $((bytes >> 20)) MiB; on the machine with the GPU: run.sh [RESULTS]"
