@@ -23,6 +23,7 @@ static const struct cuda_host host = {
     .give = mem_give,
     .category_name = mem_category_name,
     .pulse = pulse,
+    .log = log_line,
     .assert_failed = base_assert_failed,
 };
 

@@ -15,6 +15,7 @@
  *   fail_run=0   the operation with this number fails when it runs
  *   calls=       the file to which the number of calls and of operations is written at the end
  *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory, so that all ops are there
+ *   cublaslt=1   0: there is no libcublasLt
  */
 #ifndef LS_TESTS_CUDA_STUB_H
 #define LS_TESTS_CUDA_STUB_H
@@ -31,7 +32,7 @@ struct stub_settings {
     size_t memory;
     uint64_t seed, fail, fail_run;
     char calls[512];
-    bool cpu_kernels;
+    bool cpu_kernels, cublaslt;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
 };
 const struct stub_settings *stub_settings(void);

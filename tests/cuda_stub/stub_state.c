@@ -59,6 +59,8 @@ static void read_setting(struct stub_settings *s, const char *word)
         snprintf(s->calls, sizeof s->calls, "%s", value);
     else if (setting_is(word, "kernels", &value))
         s->cpu_kernels = strcmp(value, "cpu") == 0;
+    else if (setting_is(word, "cublaslt", &value))
+        s->cublaslt = atoi(value) != 0;
     else
         stub_die("LOCKSTEP_CUDA_STUB: there is no setting '%s'", word);
 }
@@ -92,7 +94,7 @@ static void write_calls(void)
 
 const struct stub_settings *stub_settings(void)
 {
-    static struct stub_settings s = { .gpus = 8, .driver = CUDART_VERSION, .memory = (size_t)1 << 30 };
+    static struct stub_settings s = { .gpus = 8, .driver = CUDART_VERSION, .memory = (size_t)1 << 30, .cublaslt = true };
     static bool ready;
     const char *text = getenv("LOCKSTEP_CUDA_STUB");
     char words[1024], *next;

@@ -22,6 +22,17 @@ ls_status ls_fail(ls_status st, const char *fmt, ...)
     return host->fail(st, "%s", line);
 }
 
+void log_line(enum log_level level, const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    host->log(level, "%s", line);
+}
+
 const char *ls_errmsg(void) { return host->message(); }
 void *mem_alloc(enum mem_category c, size_t bytes) { return host->alloc(c, bytes); }
 void *mem_resize(void *p, size_t bytes) { return host->resize(p, bytes); }

@@ -7,6 +7,7 @@
 #ifndef LS_DEVICE_CUDA_MODULE_H
 #define LS_DEVICE_CUDA_MODULE_H
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "device/device.h"
 
@@ -21,6 +22,7 @@ struct cuda_host {
     void (*give)(enum mem_category c, size_t bytes);
     const char *(*category_name)(enum mem_category c);
     void (*pulse)(void);
+    void (*log)(enum log_level level, const char *fmt, ...) LS_PRINTF(2, 3);
     void (*assert_failed)(const char *cond, const char *file, int line);
 };
 

@@ -17,8 +17,12 @@ extern "C" {
 #define CUDA_PARTS(X) X(pointwise) X(shape) X(columns) X(norm)
 /* clang-format on */
 
+/* Parts on libraries, in C: kernels that the emulator does not run. */
+#define CUDA_LIBRARY_PARTS(X) X(cublaslt)
+
 #define CUDA_PART_DECLARE(name) extern const struct kernel kernels_cuda_##name[];
 CUDA_PARTS(CUDA_PART_DECLARE)
+CUDA_LIBRARY_PARTS(CUDA_PART_DECLARE)
 #undef CUDA_PART_DECLARE
 
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
 #include "kernels/cuda/parts.h"
 
 #define CUDA_PART_ROW(name) kernels_cuda_##name,
-static const struct kernel *const parts[] = { CUDA_PARTS(CUDA_PART_ROW) NULL };
+static const struct kernel *const parts[] = { CUDA_PARTS(CUDA_PART_ROW) CUDA_LIBRARY_PARTS(CUDA_PART_ROW) NULL };
 #undef CUDA_PART_ROW
 
 extern const struct kernel_rows cuda_kernel_rows;

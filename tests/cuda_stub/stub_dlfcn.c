@@ -1,0 +1,37 @@
+/* stub_dlfcn.c - what the module calls dlopen() and dlsym(): the libraries that it loads are those of the stub. */
+#include <cublasLt.h>
+#include <stdbool.h>
+#include <string.h>
+#include "stub.h"
+
+void *stub_dlopen(const char *file, int mode);
+__attribute__((visibility("default"))) void *stub_dlsym(void *library, const char *name);
+
+#define SYMBOL(name) { #name, (void (*)(void))name }
+static const struct {
+    const char *name;
+    void (*at)(void);
+} symbols[] = {
+    SYMBOL(cublasLtCreate), SYMBOL(cublasLtGetVersion), SYMBOL(cublasLtGetStatusString), SYMBOL(cublasLtMatmul),
+    SYMBOL(cublasLtMatmulAlgoGetHeuristic), SYMBOL(cublasLtMatrixLayoutCreate), SYMBOL(cublasLtMatrixLayoutDestroy),
+    SYMBOL(cublasLtMatrixLayoutSetAttribute), SYMBOL(cublasLtMatmulDescCreate), SYMBOL(cublasLtMatmulDescDestroy),
+    SYMBOL(cublasLtMatmulDescSetAttribute), SYMBOL(cublasLtMatmulPreferenceCreate), SYMBOL(cublasLtMatmulPreferenceDestroy),
+    SYMBOL(cublasLtMatmulPreferenceSetAttribute),
+    SYMBOL(cudaMalloc), SYMBOL(cudaStreamCreateWithFlags), /* for tests that call the stub itself */
+};
+
+void *stub_dlopen(const char *file, int mode)
+{
+    (void)mode;
+    return stub_settings()->cublaslt && strcmp(file, "libcublasLt.so.13") == 0 ? (void *)symbols : NULL;
+}
+
+void *stub_dlsym(void *library, const char *name)
+{
+    void *at = NULL;
+
+    (void)library;
+    for (size_t k = 0; k < sizeof symbols / sizeof symbols[0]; k++)
+        if (strcmp(symbols[k].name, name) == 0) memcpy(&at, &symbols[k].at, sizeof at);
+    return at;
+}
