@@ -11,11 +11,12 @@
 #include <stdbool.h>
 #include "lockstep/status.h"
 
-#define CUBLASLT_FUNCTIONS(F)                                                                                                    \
-    F(Create)                                                                                                                    \
-    F(GetVersion) F(GetStatusString) F(Matmul) F(MatmulAlgoGetHeuristic) F(MatrixLayoutCreate) F(MatrixLayoutDestroy)            \
-        F(MatrixLayoutSetAttribute) F(MatmulDescCreate) F(MatmulDescDestroy) F(MatmulDescSetAttribute) F(MatmulPreferenceCreate) \
-            F(MatmulPreferenceDestroy) F(MatmulPreferenceSetAttribute)
+/* clang-format off */
+#define CUBLASLT_FUNCTIONS(F) \
+    F(Create) F(GetVersion) F(GetStatusString) F(Matmul) F(MatmulAlgoGetHeuristic) F(MatrixLayoutCreate) F(MatrixLayoutDestroy) \
+    F(MatrixLayoutSetAttribute) F(MatmulDescCreate) F(MatmulDescDestroy) F(MatmulDescSetAttribute) F(MatmulPreferenceCreate) \
+    F(MatmulPreferenceDestroy) F(MatmulPreferenceSetAttribute)
+/* clang-format on */
 
 /* cublaslt.Create is cublasLtCreate, and so on. */
 struct cublaslt_functions {

@@ -1,0 +1,357 @@
+/* test_cublaslt.c - matmuls by cuBLASLt, on the stub of the CUDA runtime and of cuBLASLt: every case of their ops against the reference, in
+ * a program, without the library, and when calls fail. test_cublaslt_stub.c tests the stub itself.
+ */
+#include "helper_kernel_gen.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "device/device.h"
+#include "helper_check.h"
+#include "helper_stub_child.h"
+#include "lockstep/ops.h"
+#include "lockstep/program.h"
+#include "lockstep/store.h"
+
+static const struct device *gpu;
+
+/* ---- calls on host memory, made on the device ---- */
+
+enum { LINE = 64 };
+static struct kernel proxy;              /* looks like a kernel of the cpu */
+static const struct kernel *proxy_runs;  /* the device's kernel that it stands for */
+
+static ls_status proxy_prepare(struct call *c) { return (void)c, LS_OK; }
+static void proxy_release(struct call *c) { (void)c; }
+
+/* The bytes that v reaches: where they are on the host, and as many on the device with the same place in a cache line. */
+struct copied { char *host, *block, *device; size_t bytes; };
+
+static void copied_make(struct copied *x, struct view *v)
+{
+    ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
+
+    memset(x, 0, sizeof *x);
+    if (!view_given(v) || !view_reach(v, &low, &high))
+        return;
+    x->host = (char *)v->data + low * esize;
+    x->bytes = (size_t)((high - low + 1) * esize);
+    x->block = gpu->alloc(MEM_OTHER, x->bytes + LINE);
+    if (!x->block)
+        fail_msg("%s", ls_errmsg());
+    x->device = x->block + (uintptr_t)x->host % LINE;
+    OK(device_write(gpu, x->device, x->host, x->bytes));
+    v->data = x->device - low * esize;
+}
+
+static void copied_end(struct copied *x, bool back)
+{
+    if (x->block && back)
+        OK(device_read(gpu, x->host, x->device, x->bytes));
+    gpu->free(x->block);
+}
+
+static void proxy_run(const struct call *host)
+{
+    struct copied in[CALL_OPERANDS], out[CALL_OPERANDS];
+    struct call c = *host;
+    size_t scratch = proxy_runs->scratch(&c);
+
+    c.scratch = scratch ? gpu->alloc(MEM_OTHER, scratch) : NULL;
+    if (scratch)
+        OK(device_write(gpu, c.scratch, host->scratch, scratch));
+    for (int i = 0; i < c.nin; i++)
+        copied_make(&in[i], &c.in[i]);
+    for (int i = 0; i < c.nout; i++)
+        copied_make(&out[i], &c.out[i]);
+    OK(proxy_runs->prepare(&c));
+    OK(kernel_launch(gpu, proxy_runs, &c));
+    OK(gpu->sync());
+    for (int i = 0; i < c.nin; i++)
+        copied_end(&in[i], false);
+    for (int i = 0; i < c.nout; i++)
+        copied_end(&out[i], true);
+    proxy_runs->release(&c);
+    gpu->free(c.scratch);
+}
+
+/* ---- cases ---- */
+
+static const enum op ops[] = { OP_LINEAR, OP_LINEAR_DX, OP_LINEAR_DW, OP_MATMUL };
+
+struct walk { unsigned accepted, refused; };
+
+static bool is_contiguous(const struct call *c)
+{
+    for (int i = 0; i < c->nin; i++)
+        if (view_given(&c->in[i]) && !view_is_contiguous(&c->in[i]))
+            return false;
+    return view_is_contiguous(&c->out[0]);
+}
+
+static size_t terms_of(const struct call *c) { return c->op == OP_LINEAR_DW ? view_rows(&c->in[0]) : view_last(&c->in[0]); }
+
+static void device_check_case(void *ctx, struct kernel_case *c)
+{
+    const struct kernel *k = kernel_named(c->call.op, "cublaslt");
+    struct walk *w = ctx;
+    struct kernel_check *check;
+
+    if (!k->accepts(&c->call)) {
+        w->refused++;
+        if (is_contiguous(&c->call) && terms_of(&c->call))
+            fail_msg("%s: cuBLASLt does not take it", c->name);
+        return;
+    }
+    w->accepted++;
+    proxy_runs = k;
+    proxy = *k;
+    proxy.device = NULL;
+    proxy.prepare = proxy_prepare;
+    proxy.release = proxy_release;
+    proxy.run = proxy_run;
+    check = kernel_check_new(c);
+    kernel_check_entry(check, &proxy, c->name);
+    kernel_check_free(check);
+}
+
+/* Heads beside each other in memory: no one stride goes over batch and heads. */
+static void heads_case(struct gen *g, int a, int b, int d)
+{
+    gen_begin(g);
+    g->layout = a;
+    gen_in(g, g->type, -1, 1, DIMS(2, 3, 5, 8));
+    g->layout = b;
+    gen_in(g, g->type, -1, 1, DIMS(2, 3, 8, 4));
+    g->layout = d;
+    gen_out(g, g->type, DIMS(2, 3, 5, 4));
+    gen_emit(g, "heads, layouts %d %d %d", a, b, d);
+}
+
+/* A matrix that is transposed in memory. */
+static void transposed_case(struct gen *g, bool a, bool b)
+{
+    gen_begin(g);
+    for (int i = 0; i < 2; i++) {
+        struct view *v = i ? gen_in(g, g->type, -1, 1, DIMS(2, b ? 6 : 9, b ? 9 : 6))
+                           : gen_in(g, g->type, -1, 1, DIMS(2, a ? 9 : 7, a ? 7 : 9));
+
+        if (i ? b : a) {
+            v->size[1] = v->size[2];
+            v->size[2] = (size_t)v->stride[2] * (i ? 6 : 9);
+            v->stride[2] = v->stride[1];
+            v->stride[1] = 1;
+        }
+    }
+    gen_out(g, g->type, DIMS(2, 7, 6));
+    gen_emit(g, "transposed %d %d", a, b);
+}
+
+static void test_cases(void **state)
+{
+    struct walk w = { 0, 0 };
+    struct gen g = { .fn = device_check_case, .ctx = &w, .op = OP_MATMUL };
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(ops); k++)
+        assert_true(kernel_cases(ops[k], device_check_case, &w) > 0);
+    assert_true(w.accepted > 150);
+    w.refused = 0;
+    for (size_t t = 0; t < GEN_TYPES; t++) {
+        g.type = gen_types[t];
+        for (int k = 0; k < 8; k++)
+            heads_case(&g, k & 1, k >> 1 & 1, k >> 2);
+        for (int k = 0; k < 4; k++)
+            transposed_case(&g, k & 1, k >> 1);
+    }
+    assert_int_equal(w.refused, 0);
+    printf("%u cases\n", w.accepted);
+}
+
+/* ---- in a program ---- */
+
+enum { ROWS = 6, WIDTH = 8, HIDDEN = 12 };
+
+static ls_value layer(ls_program *p, ls_value x, const char *w, const char *b, size_t out, size_t in)
+{
+    return ls_linear(p, x, ls_param(p, w, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ out, in }),
+                     ls_param(p, b, (ls_init){ LS_INIT_UNIFORM, 0.1 }, 1, &out));
+}
+
+/* Loss and gradients of a small network in res[]; how many kernels of the name it has. */
+static int network_run(const char *device, ls_dtype type, const char *kernel, double res[1 + WIDTH * HIDDEN])
+{
+    float x[ROWS * WIDTH];
+    ls_store *store;
+    ls_program *p;
+    ls_value h;
+    int n = 0;
+
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        x[i] = (float)(i % 7) / 4 - 0.7f;
+    OK(ls_store_new(&(ls_store_options){ device, type, 1, 7 }, &store));
+    OK(ls_program_new(store, &p));
+    h = ls_input(p, "x", type, 2, (size_t[]){ ROWS, WIDTH });
+    h = layer(p, ls_relu(p, layer(p, h, "w1", "b1", HIDDEN, WIDTH)), "w2", "b2", WIDTH, HIDDEN);
+    h = ls_matmul(p, h, ls_transpose(p, h, 0, 1));
+    h = ls_sum(p, ls_mul(p, h, h), -1);
+    ls_output(p, "loss", h);
+    ls_backward(p, h);
+    OK(ls_program_compile(p, NULL));
+    for (int i = 0; i < ls_program_instructions(p); i++) {
+        ls_instruction instruction;
+
+        ls_program_instruction(p, i, &instruction);
+        n += strcmp(instruction.kernel, kernel) == 0;
+    }
+    OK(ls_program_write(p, "x", x, LS_F32, ROWS * WIDTH));
+    for (int run = 0; run < 2; run++)  /* gradients are added to */
+        OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    OK(ls_program_read(p, "loss", res, LS_F64, 1));
+    OK(ls_store_read(store, (size_t)ls_store_find(store, "w1"), "gradient", res + 1, LS_F64, WIDTH * HIDDEN));
+    ls_program_release(&p);
+    ls_store_release(&store);
+    return n;
+}
+
+static void test_program(void **state)
+{
+    enum { MATMULS = 2 + 1 + 2 + 2 + 1 };  /* linear, matmul, its two gradients, linear_dw, linear_dx (x has none) */
+    double want[1 + WIDTH * HIDDEN], got[1 + WIDTH * HIDDEN], most = 0;
+
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        ls_dtype type = bf16 ? LS_BF16 : LS_F32;
+
+        network_run("cpu", type, "reference", want);
+        assert_int_equal(network_run("cuda", type, "cublaslt", got), MATMULS);
+        for (int i = 1; i <= WIDTH * HIDDEN; i++)
+            most = MAX(most, fabs(want[i]));
+        for (int i = 0; i <= WIDTH * HIDDEN; i++)
+            if (!(fabs(got[i] - want[i]) <= (bf16 ? 0.05 : 1e-5) * MAX(most, fabs(want[i]))))
+                fail_msg("%s: number %d is %g, on the cpu %g", ls_dtype_name(type), i, got[i], want[i]);
+    }
+}
+
+/* ---- without the library, and with calls that fail ---- */
+
+static struct call call_of(struct view *x, struct view *y)
+{
+    struct call c = { .op = OP_LINEAR, .nin = 2, .nout = 1 };
+
+    c.in[0] = c.in[1] = *x;
+    c.out[0] = *y;
+    return c;
+}
+
+static struct call small_call(void *data)
+{
+    struct view v = view_of(data, LS_F32, 2, (size_t[]){ 16, 16 });
+
+    return call_of(&v, &v);
+}
+
+/* Exit code 0: another kernel, or none, is chosen, twice. */
+static int choose_without(void)
+{
+    const struct device *d = device_find("cuda");
+    struct call c = small_call(NULL);
+
+    if (!d || kernel_table_add(d) < 0)
+        return 2;
+    for (int i = 0; i < 2; i++) {
+        const struct kernel *k = kernel_choose(&c, d);
+
+        if (k && strcmp(k->name, "cublaslt") == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static void test_library_is_absent(void **state)
+{
+    struct child c = child_run("cublaslt=0", choose_without);
+    const char *said = strstr(c.err, "libcublasLt.so.13 was not found");
+
+    (void)state;
+    if (c.code != 0 || !said || strstr(said + 1, "libcublasLt.so.13 was not found"))
+        fail_msg("exit code %d, %s", c.code, c.err);
+}
+
+/* Exit code 1, with the message: a call has failed. */
+static int multiply_once(void)
+{
+    const struct device *d = device_find("cuda");
+    const struct kernel *k;
+    struct call c = small_call(NULL);
+    ls_status st;
+    char *data;
+
+    if (!d || kernel_table_add(d) < 0)
+        return 2;
+    k = kernel_named(OP_LINEAR, "cublaslt");
+    if (!k->accepts(&c))
+        return 2;
+    data = d->alloc(MEM_OTHER, 3072 + k->scratch(&c));
+    st = data ? LS_OK : LS_ENOMEM;
+    if (data) {
+        c.in[0].data = data;
+        c.in[1].data = data + 1024;
+        c.out[0].data = data + 2048;
+        c.scratch = data + 3072;
+        st = k->prepare(&c);
+        if (st == LS_OK)
+            st = kernel_launch(d, k, &c);
+        if (st == LS_OK)
+            st = d->sync();
+        k->release(&c);
+    }
+    if (st < 0)
+        fprintf(stderr, "%s\n", ls_errmsg());
+    return st < 0;
+}
+
+static void test_calls_that_fail(void **state)
+{
+    struct child c = { .code = 1 };
+    int of_library = 0, n = 0;
+
+    (void)state;
+    for (n = 1; n < 500; n++) {
+        char setting[32];
+
+        snprintf(setting, sizeof setting, "fail=%d", n);
+        c = child_run(setting, multiply_once);
+        if (c.code == 0)
+            break;
+        of_library += strstr(c.err, "cublasLt") != NULL;
+        if (c.code != 1 || !strstr(c.err, "GPU"))
+            fail_msg("call %d: exit code %d, %s", n, c.code, c.err);
+    }
+    assert_int_equal(c.code, 0);
+    assert_true(of_library >= 10 && n > of_library);
+}
+
+static int group_open(void **state)
+{
+    (void)state;
+    gpu = device_find("cuda");
+    if (!gpu || kernel_table_add(gpu) < 0) {
+        fprintf(stderr, "%s\n", ls_errmsg());
+        return -1;
+    }
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest in_children[] = { cmocka_unit_test(test_library_is_absent), cmocka_unit_test(test_calls_that_fail) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_program) };
+    int failed;
+
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    failed = cmocka_run_group_tests(in_children, NULL, NULL);
+    setenv("LOCKSTEP_CUDA_STUB", "seed=3", 1);
+    return failed + cmocka_run_group_tests(tests, group_open, NULL);
+}
