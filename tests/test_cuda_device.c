@@ -409,6 +409,8 @@ static void run_case(const struct kernel *k, struct kernel_case *c, const char *
     for (int i = 0; i < call.nout; i++)
         out[i] = operand_in(&call.out[i]);
     call.scratch = scratch ? new_bytes(scratch) : NULL;
+    if (k->prepare)
+        OK(k->prepare(&call));
     OK(kernel_launch(d, k, &call));
     for (int i = 0; i < call.nout; i++)
         if (out[i].bytes) {
@@ -431,6 +433,8 @@ static void run_case(const struct kernel *k, struct kernel_case *c, const char *
         free(got[i]);
     }
     d->free(call.scratch);
+    if (k->release)
+        k->release(&call);
 }
 
 struct row_walk { const struct kernel *row; int runs; };
