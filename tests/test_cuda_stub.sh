@@ -142,7 +142,7 @@ stub memory=8000000
 expect 1 "out of memory: the step needs" train $tiny $gpt2 --model.width=256 --run.device=cuda
 expect 1 "the GPU's memory" train $tiny $gpt2 --model.width=256 --run.device=cuda
 expect 1 "out of memory on GPU 0 (stub GPU 0)" train $tiny $gpt2 --model.width=256 --run.memory_limit=1GiB --run.device=cuda
-LOCKSTEP_CUDA_STUB=
+LOCKSTEP_CUDA_STUB=kernels=none
 expect 2 "device 'cuda' has no kernel for these types and shapes; use run.device=cpu" train $tiny $gpt2 --run.device=cuda
 built=$LOCKSTEP_CUDA_MODULE LOCKSTEP_CUDA_MODULE=$PWD/text.txt
 expect 2 "run.device=cuda: $PWD/text.txt: " train $tiny $gpt2 --run.device=cuda

@@ -14,7 +14,7 @@
  *   fail=0       the call with this number fails: allocations for lack of memory, others as a GPU that has failed, as does all after them
  *   fail_run=0   the operation with this number fails when it runs
  *   calls=       the file to which the number of calls and of operations is written at the end
- *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory, so that all ops are there
+ *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory; none: there are none
  *   cublaslt=1   0: there is no libcublasLt
  */
 #ifndef LS_TESTS_CUDA_STUB_H
@@ -32,7 +32,7 @@ struct stub_settings {
     size_t memory;
     uint64_t seed, fail, fail_run;
     char calls[512];
-    bool cpu_kernels, cublaslt;
+    bool cpu_kernels, no_kernels, cublaslt;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
 };
 const struct stub_settings *stub_settings(void);

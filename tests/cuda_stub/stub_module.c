@@ -145,9 +145,10 @@ const struct device *lockstep_cuda_row(const struct cuda_host *host)
     kernel_begin = row.kernel_begin;
     row.kernel_begin = note_kernel;
     emulator_enqueue(enqueue_launch);
-    if (!stub_settings()->cpu_kernels) return &row;
-    row.kernels = "cpu";
-    row.rows = NULL;
-    row.kernel_begin = NULL;
+    if (stub_settings()->cpu_kernels) {
+        row.kernels = "cpu";
+        row.kernel_begin = NULL;
+    }
+    if (stub_settings()->cpu_kernels || stub_settings()->no_kernels) row.rows = NULL;
     return &row;
 }

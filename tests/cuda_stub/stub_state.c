@@ -58,7 +58,7 @@ static void read_setting(struct stub_settings *s, const char *word)
     else if (setting_is(word, "calls", &value))
         snprintf(s->calls, sizeof s->calls, "%s", value);
     else if (setting_is(word, "kernels", &value))
-        s->cpu_kernels = strcmp(value, "cpu") == 0;
+        s->cpu_kernels = strcmp(value, "cpu") == 0, s->no_kernels = strcmp(value, "none") == 0;
     else if (setting_is(word, "cublaslt", &value))
         s->cublaslt = atoi(value) != 0;
     else
