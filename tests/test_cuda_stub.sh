@@ -100,6 +100,19 @@ cmp -s text_cpu.txt text_cuda.txt || bad "generated there: $(cat text_cuda.txt);
 "$lockstep" parity --a run.device=cpu --b run.device=cuda --launch.threads=1 --data.seq_len=16 ${llama#$text} >out.txt 2>&1 ||
     bad "parity: $(cat out.txt)"
 
+# ---- with the kernels of the device itself, which the emulator runs, as far as all that a step needs are there ----
+own() {
+    seed=$((seed + 1))
+    LOCKSTEP_CUDA_STUB=seed=$seed timeout 300 "$lockstep" parity --a run.device=cpu --b "run.device=cuda $1" --model.layers=2 \
+        --model.width=16 --model.heads=2 --data.seq_len=16 --train.micro_batch=1 --launch.threads=1 $2 >out.txt 2>&1 && return
+    grep "has no kernel for these types and shapes" out.txt || bad "parity with $1: $(cat out.txt)"
+}
+own "" "--model.preset=gpt2-tiny --precision.compute=fp32"
+own "parallel.tp=2 parallel.sp=true" "--model.preset=llama-tiny --model.kv_heads=2 --precision.compute=fp32"
+own "parallel.dp=2 parallel.zero=2" "--model.preset=gpt2-tiny --precision.compute=bf16 --model.dropout=0.1"
+[ -z "$full" ] || own "parallel.pp=2 parallel.dp=2 parallel.ep=2 parallel.zero=1" \
+    "--model.preset=mixtral-tiny --model.kv_heads=2 --precision.compute=fp32"
+
 # ---- the ledger counts there what it counts here, and says what was there before ----
 for category in parameters gradients optimizer activations communication; do
     [ "$(json memory.$category <cpu_zero3/metrics.jsonl)" = "$(json memory.$category <cuda_zero3/metrics.jsonl)" ] ||
@@ -166,6 +179,18 @@ mixed() { # device and GPU of rank 0, of rank 1, what is said
 stub gpus=2
 mixed "cpu 0" "cuda 1" "rank 1 is on device cuda, but rank 0 on cpu"
 mixed "cuda 0" "cuda 0" "ranks 0 and 1 are on the same GPU"
+
+# ---- a rank that is killed: the others end as on the cpu ----
+rm -rf lost
+"$lockstep" train -n 2 $tiny $gpt2 --train.steps=100000 --checkpoint.every=0 --train.eval_every=0 --run.dir=lost --run.device=cuda \
+    >out.txt 2>err.txt &
+launcher=$!
+wait_lines lost/metrics.jsonl 2
+kill -KILL "$(rank 1)"
+wait $launcher
+code=$?
+launcher=
+[ $code -eq 3 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -q 'rank 1' err.txt || bad "a killed rank: exit code $code, $(cat err.txt)"
 
 # ---- calls that fail ----
 least="--train.steps=1 $text --data.seq_len=4 --model.preset=gpt2-tiny --model.layers=1 --model.width=8 --model.heads=1 --model.ffn=8
