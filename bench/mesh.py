@@ -6,7 +6,7 @@ sequences, overhead.
                   [-- --section.key=value ...]
 
 Two cores, ranks of one thread each. All four parts take 6 minutes on an idle machine. References run in turn with what is compared to
-them, so that a slow spell meets both; a ratio is tokens/s over the mean of the references before and after it, the table has medians over
+them, so that a slow spell affects both; a ratio is tokens/s over the mean of the references before and after it, the table has medians over
 the rounds.
 
 tp        GPT-2 124M, T=1024, B=2: two ranks against one rank of two threads. "split n": a product whose sum travels is made in n parts.

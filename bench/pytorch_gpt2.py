@@ -13,7 +13,7 @@ tied to the embedding.
 
 --tune sets, before PyTorch starts, what its own manuals and users' reports say helps on CPUs:
     none    nothing
-    malloc  freed blocks stay with the process and lie on huge pages, instead of being unmapped and
+    malloc  freed blocks stay with the process and are on huge pages, instead of being unmapped and
             faulted in again at every step (glibc's tunables; the same as using jemalloc)
     all     malloc, and MKL is told to use AVX-512 on processors that are not Intel's, where it
             falls back to AVX2 otherwise: a one-line library is compiled and preloaded (needs cc)
@@ -54,7 +54,7 @@ def options():
     p.add_argument("--clip", type=float, default=0.0, help="clip the gradient norm (0: don't)")
     p.add_argument("--tune", choices=("none", "malloc", "all"), default="all")
     p.add_argument("--head", choices=("plain", "chunked"), default="plain",
-                   help="chunked: F.linear_cross_entropy in pieces, the logits never stand whole")
+                   help="chunked: F.linear_cross_entropy in pieces, the logits are never materialized")
     p.add_argument("--compile", action="store_true", help="torch.compile the model and the loss")
     return p.parse_args()
 
@@ -126,7 +126,7 @@ def flops_per_token(opt):
 
 
 def matrix_peak(torch, dtype):
-    """FLOP/s of the best of some square products: the ceiling that PyTorch itself reaches. Measured
+    """FLOP/s of the best of some square matmuls: the ceiling that PyTorch itself reaches. Measured
     before and after the steps, since the machine may be busy at either time."""
     n = 2048
     a, b = (torch.randn(n, n).to(dtype) for _ in range(2))

@@ -47,7 +47,7 @@ static void gather_gradients(ls_comm *comm, struct training *t, int rank, int n,
     central_move(t, "gradient", sum, 1);
 }
 
-/* The net of one rank, which is told what part of the batch to take. */
+/* The net of one rank; its arguments say which part of the batch it takes. */
 static void central(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;

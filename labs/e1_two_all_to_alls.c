@@ -18,7 +18,7 @@ static struct net two_all_to_alls_net_of(int n)
 
     net.samples = 12;
     net.shape.dp = net.shape.ep = n;
-    net.cut = n > 1;
+    net.sharded = n > 1;
     return net;
 }
 

@@ -126,7 +126,7 @@ static void capacity_train(struct run *r)
     struct distributed s;
 
     n.samples = SAMPLES;
-    n.cut = 0;
+    n.sharded = 0;
     n.model.aux_coef = r->aux;
     n.model.router_bias_rate = r->bias_rate;
     distributed_open(&n, NULL, 0, &s);

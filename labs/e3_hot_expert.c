@@ -41,7 +41,7 @@ static void hot_expert_run(ls_comm *comm, int rank, int n, void *shared)
     distributed_close(&t);
 }
 
-/* Seconds of the three products of a rank's experts, whose rows are these. */
+/* Seconds of the three matmuls of a rank's experts, whose rows are these. */
 static double experts(const double *rows)
 {
     struct net n = hot_expert_net_of();

@@ -1,4 +1,4 @@
-/* lab_mesh.h - for the labs of tensor, context and expert parallelism: a small model cut over a mesh, run or only priced.
+/* lab_mesh.h - for the labs of tensor, context and expert parallelism: a small model sharded over a mesh, run or only priced.
  *
  * Sample i of step s is a function of (s, i), whatever the mesh: ranks of dp take an equal part of a step's samples each, ranks of cp
  * their slices of every sample. What a mesh trains is compared with what one rank trains.
@@ -17,7 +17,7 @@ struct net {
     ls_dtype             type;
     size_t               time;     /* tokens of a sample */
     int                  samples;  /* of a step, over all ranks */
-    int                  cut;      /* over a mesh; 0: the model as it is, on one rank */
+    int                  sharded;  /* over a mesh; 0: the model as it is, on one rank */
     ls_recompute         recompute;
 };
 
@@ -70,7 +70,7 @@ static inline void distributed_open(const struct net *n, ls_comm *world, int pla
     tokens = ls_input(s.program, "tokens", LS_F32, 1, (size_t[]){ 1 });
     ls_backward(s.program, ls_output(s.program, "loss", ls_model_loss(s.program, &n->model, x, y, tokens, LS_NONE)));
     TRY(ls_optimizer_append(s.program, &n->optimizer));
-    if (n->cut) {
+    if (n->sharded) {
         TRY(ls_partition(s.program, s.mesh, &n->model, &n->options));
         TRY(ls_data_parallel_mesh(s.program, s.mesh, &n->data));
     }

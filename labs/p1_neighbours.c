@@ -41,7 +41,7 @@ static void neighbours_run(ls_comm *comm, int rank, int n, void *shared)
     f->said = (double)ls_pipeline_bytes(l.pipeline, &messages);
     f->said_messages = (double)messages;
     pipeline_close(&l);
-    net.cut = 0;
+    net.sharded = 0;
     net.shape.dp = 1;
     distributed_open(&net, NULL, 0, &one);
     f->one = distributed_step(&one, 0);

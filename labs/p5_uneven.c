@@ -3,8 +3,8 @@
  * from the last stage.
  *
  * A model of 32 blocks, width 4096, vocabulary 128256, T = 4096, P = 4; the work of a block and of the output layer is what the programs of
- * one block and of two cost. Played with 1F1B, M = 64: the step takes what the dearest stage takes, and the cut that counts the
- * output layer is as fast as any cut there is. */
+ * one block and of two cost. Played with 1F1B, M = 64: the step takes what the dearest stage takes, and the partition that counts the
+ * output layer is as fast as any. */
 #include "lab.h"
 #include "lockstep/nn.h"
 #include "lockstep/pipeline.h"
@@ -101,7 +101,7 @@ int main(void)
     TRY(ls_pipeline_balance(BLOCKS, cost, 0, head, P, counted));
     slow = uneven_step(even, &dear_even);
     fast = uneven_step(counted, &dear_counted);
-    printf("output layer: %.1f blocks' work\n%-24s %-15s %14s %14s\n", head / cost[0], "cut", "blocks", "dearest stage", "step");
+    printf("output layer: %.1f blocks' work\n%-24s %-15s %14s %14s\n", head / cost[0], "partition", "blocks", "dearest stage", "step");
     uneven_row("even", even, dear_even, slow);
     uneven_row("output layer counted", counted, dear_counted, fast);
     printf("\n");

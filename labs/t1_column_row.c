@@ -2,7 +2,7 @@
  * the ranks, one all-reduce backward. Row-parallel: each rank has the rows that read its columns, one all-reduce forward and none
  * backward. Column -> GeLU -> row: nothing in between, so one all-reduce for two linears, either way.
  *
- * A block of GPT-2 over tp 4: what its program exchanges between one product and the next. Three column-parallel products with one
+ * A block of GPT-2 over tp 4: what its program exchanges between one matmul and the next. Three column-parallel matmuls with one
  * input (q, k, v) share their all-reduce: their gradients are added up before it. */
 #include "lab_program.h"
 #include "lab_mesh.h"
@@ -12,7 +12,7 @@ enum { TP = 4 };
 static int is_exchange(const ls_instruction *l) { return l->exchange == LS_EXCHANGE_START; }
 static int is_gemm(const ls_instruction *l) { return strncmp(l->op, "linear", 6) == 0 || strncmp(l->op, "attention", 9) == 0; }
 
-/* All of a block in a segment: products by their weights' names, what is between them, exchanges with their elements. */
+/* All of a block in a segment: matmuls by their weights' names, what is between them, exchanges with their elements. */
 static void print(const struct instructions *l, int segment, const char *title)
 {
     printf("%s:\n", title);

@@ -2,7 +2,7 @@
  * layer forward and two backward.
  *
  * Counted on the ranks' communicator of tp while a step runs, for 1 to 3 layers; outside of the layers the embedding's forward and the
- * output projection's backward have one each (the vocabulary is cut as well; the loss exchanges statistics of the logits by
+ * output projection's backward have one each (the vocabulary is sharded as well; the loss exchanges statistics of the logits by
  * all-gather). The step is one rank's: loss, gradients, weights. */
 #include "lab_mesh.h"
 
@@ -22,7 +22,7 @@ static void two_all_reduces_run(ls_comm *comm, int rank, int n, void *shared)
         ls_comm *tp;
         double loss;
 
-        alone.cut = 0;
+        alone.sharded = 0;
         net.shape.tp = n;
         distributed_open(&net, comm, 0, &s);
         distributed_open(&alone, NULL, 0, &one);

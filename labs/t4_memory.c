@@ -47,10 +47,10 @@ static void memory_row(const char *what, const ls_cost *c)
 }
 
 /* Parameters that tp replicates: norms, biases added after a sum, positions. */
-static double whole(void) { return 8 * (4 + 2) * 512.0 + 2 * 512.0 + 1024 * 512.0; }
+static double replicated(void) { return 8 * (4 + 2) * 512.0 + 2 * 512.0 + 1024 * 512.0; }
 
 /* A product of WIDTH/t columns: operations a byte by the program's text, and seconds. */
-static double product(size_t t, double *per_byte)
+static double matmul_rate(size_t t, double *per_byte)
 {
     double best = 1e9;
     struct instructions l;
@@ -84,7 +84,7 @@ int main(void)
     size_t n, again;
     ls_cost one = memory_price(8, 1, 1, 0, &n), tensor = memory_price(8, T, 1, 0, &again), sequence = memory_price(8, T, 1, 1, &again);
     ls_cost fsdp = memory_price(8, 1, T, 0, &again);
-    double cut = (double)n - whole(), per_byte[9], previous = INFINITY, left = (cut / T + whole()) / (double)n;
+    double sharded = (double)n - replicated(), per_byte[9], previous = INFINITY, left = (sharded / T + replicated()) / (double)n;
     int fewer = 0, i = 0;
 
     printf("MB of a rank, %.1f million parameters\n%-24s %12s %12s %12s %14s\n", (double)n / 1e6, "", "parameters", "gradients",
@@ -93,9 +93,9 @@ int main(void)
     memory_row("tp 8", &tensor);
     memory_row("tp 8, sp", &sequence);
     memory_row("FSDP 8", &fsdp);
-    printf("\na product [%d,%d] x [%d,%d/T]\n%6s %20s %12s\n", ROWS, WIDTH, WIDTH, WIDTH, "T", "operations a byte", "GFLOP/s");
+    printf("\na matmul [%d,%d] x [%d,%d/T]\n%6s %20s %12s\n", ROWS, WIDTH, WIDTH, WIDTH, "T", "operations a byte", "GFLOP/s");
     for (size_t t = 1; t <= 256; t *= 2, i++) {
-        double rate = product(t, &per_byte[i]);
+        double rate = matmul_rate(t, &per_byte[i]);
 
         printf("%6zu %20.1f %12.1f\n", t, per_byte[i], rate / 1e9);
         fewer += per_byte[i] < previous;
@@ -110,13 +110,13 @@ int main(void)
                   "why: residual stream and norms' outputs are replicated: 4 of the 16 tensors that a layer keeps");
     lab_corrected("        activations of a layer, with sequence parallelism", '=', 1.0 / T, (16.0 / T + 2.0 * (T - 1) / T) / 16,
                   memory_layer(T, 1) / memory_layer(1, 0), 0.02,
-                  "why: the two gathered inputs of column-parallel products are kept; where they are gathered again it is 1/8 (T5)");
+                  "why: the two gathered inputs of column-parallel matmuls are kept; where they are gathered again it is 1/8 (T5)");
     lab_corrected("        all activations", '=', 1.0 / T, 11.0 / 32, (double)tensor.activations / (double)one.activations, 0.02,
                   "why: the same; the ends of the model keep little");
     lab_equal("FSDP 8: weights / one rank's", 1.0 / T, (double)fsdp.parameters / (double)one.parameters, 1e-6);
     lab_equal("        optimizer state", 1.0 / T, (double)fsdp.optimizer / (double)one.optimizer, 1e-6);
     lab_equal("        activations / one rank's", 1, (double)fsdp.activations / (double)one.activations, 1e-3);
-    lab_equal("starves: products with fewer operations a byte than the one before, of 8", 8, fewer - 1, 0);
+    lab_equal("starves: matmuls with fewer operations a byte than the one before, of 8", 8, fewer - 1, 0);
     lab_not_measurable("the T at which matrix units starve",
                        "why: this processor has other units than a GPU, and shares its cores; needs the GPU in question, alone");
     return lab_close();

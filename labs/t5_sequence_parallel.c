@@ -6,7 +6,7 @@
  * is what the claim leaves out.
  *
  * The ledger: what a layer more holds for its backward, priced. With sp it is 1/T of one rank's, but for what was gathered: the two inputs
- * of column-parallel products stay whole, for their weight gradients. Selective recomputation lets go of them, and
+ * of column-parallel matmuls are kept gathered, for their weight gradients. Selective recomputation frees them, and
  * gathers them again. */
 #include "lab_mesh.h"
 
@@ -24,7 +24,7 @@ static void sequence_parallel_run(ls_comm *comm, int rank, int n, void *shared)
         double loss;
         ls_comm *tp;
 
-        alone.cut = 0;
+        alone.sharded = 0;
         net.shape.tp = n;
         net.options.sp = sp;
         distributed_open(&net, comm, 0, &s);

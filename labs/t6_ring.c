@@ -17,7 +17,7 @@ static void ring_run(ls_comm *comm, int rank, int n, void *shared)
     struct net net = net_gpt2(2, 4, 26), alone = net;
     struct distributed s, one;
 
-    alone.cut = 0;
+    alone.sharded = 0;
     net.shape.cp = n;
     distributed_open(&net, comm, 0, &s);
     distributed_open(&alone, NULL, 0, &one);

@@ -30,7 +30,7 @@ static void all_to_all_run(ls_comm *comm, int rank, int n, void *shared)
     struct net net = all_to_all_net_of(4, 4, 25, n, LS_CP_ALL_TO_ALL), alone = all_to_all_net_of(4, 4, 25, 1, LS_CP_RING);
     struct distributed s, one;
 
-    alone.cut = 0;
+    alone.sharded = 0;
     distributed_open(&net, comm, 0, &s);
     distributed_open(&alone, NULL, 0, &one);
     f->planned = (double)ls_program_comm_bytes(s.program, WHOLE_STEP, LS_COLLECTIVE_ALL_TO_ALL, NULL);

@@ -74,14 +74,14 @@ struct building { const struct layout *l; struct training *s; };
 static ls_status distributed_build_stage(void *ctx, ls_program *p, const ls_stage *stage)
 {
     const struct building *b = ctx;
-    ls_partition_options cut = b->l->cut;
+    ls_partition_options partition = b->l->partition;
     ls_model m = model_of(b->l);
 
-    cut.stage = *stage;
+    partition.stage = *stage;
     distributed_build(p, b->l, b->s->batch);
     LS_TRY(ls_program_status(p));
     faults_give(p, b->s->mesh);
-    LS_TRY(ls_partition(p, b->s->mesh, &m, &cut));
+    LS_TRY(ls_partition(p, b->s->mesh, &m, &partition));
     return ls_data_parallel_mesh(p, b->s->mesh, &b->l->data);
 }
 
@@ -112,7 +112,7 @@ static ls_status compile(const struct layout *l, ls_comm *comm, struct training 
     LS_TRY(ls_program_status(s->program));
     LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
     if (l->meshed) {
-        LS_TRY(ls_partition(s->program, s->mesh, &m, &l->cut));
+        LS_TRY(ls_partition(s->program, s->mesh, &m, &l->partition));
         LS_TRY(ls_data_parallel_mesh(s->program, s->mesh, &l->data));
     } else if (comm) {
         LS_TRY(ls_data_parallel(s->program, comm, &l->data));
@@ -200,7 +200,7 @@ static ls_status write_tokens(const struct training *s, const struct layout *l, 
     int32_t tokens[DIST_SAMPLES * DIST_TIME], targets[DIST_SAMPLES * DIST_TIME];
     float samples[2] = { (float)s->batch, DIST_SAMPLES };
     size_t begin[2] = { 0 }, end[2] = { DIST_TIME }, n = 0;
-    int slices = l->meshed ? ls_cp_slices(s->mesh, l->cut.cp_method, DIST_TIME, begin, end) : 1;
+    int slices = l->meshed ? ls_cp_slices(s->mesh, l->partition.cp_method, DIST_TIME, begin, end) : 1;
     float valid = 0;
 
     for (size_t i = 0; i < DIST_SAMPLES * DIST_TIME; i++)
@@ -369,7 +369,7 @@ const char *distributed_name(const struct layout *l, int n, char text[DIST_NAME]
     if (l->meshed)
         snprintf(text + at, (size_t)(DIST_NAME - at), ", pp %d%s%s, chunks %d, dp %d, replicate %d, cp %d %d, tp %d%s, ep %d", l->mesh.pp,
                  l->schedule ? " " : "", l->schedule ? l->schedule : "", l->chunks, l->mesh.dp, l->mesh.replicate, l->mesh.cp,
-                 (int)l->cut.cp_method, l->mesh.tp, l->cut.sp ? " sp" : "", l->mesh.ep);
+                 (int)l->partition.cp_method, l->mesh.tp, l->partition.sp ? " sp" : "", l->mesh.ep);
     return text;
 }
 

@@ -1,6 +1,6 @@
 /* helper_distributed.h - the same small training under any layout: a few steps, and what came of them.
  *
- * Every layout sees the same global batches of DIST_SAMPLES samples, cut into ranks and micro-batches, with targets that are
+ * Every layout sees the same global batches of DIST_SAMPLES samples, divided over ranks and micro-batches, with targets that are
  * missing unevenly. Batch norm looks at a whole micro-batch: the image net is the same for one micro-batch alone.
  */
 #ifndef HELPER_DIST_H
@@ -28,7 +28,7 @@ struct layout {
     /* on a mesh */
     bool              meshed;
     ls_mesh_shape     mesh;
-    ls_partition_options cut;
+    ls_partition_options partition;
     const char       *schedule;   /* a name, or a file /..; NULL: no pipeline */
     int               chunks;     /* of the pipeline on each rank; 0 counts as 1 */
     const char       *device;     /* NULL: cpu */

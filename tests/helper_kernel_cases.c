@@ -300,7 +300,7 @@ void pad_cases(struct gen *g)
 }
 
 /* CUT and JOIN: three dims, even and uneven blocks, more blocks than there are rows. */
-void cut_cases(struct gen *g)
+void pack_cases(struct gen *g)
 {
     static const size_t shapes[][3] = { { 4, 6, 8 }, { 5, 7, 3 }, { 1, 17, 1 }, { 0, 3, 4 }, { 51, 40, 50 } };
 
@@ -314,10 +314,10 @@ void cut_cases(struct gen *g)
             gen_in(g, g->type, -2, 2, g->op == OP_PACK_BLOCKS ? 3 : 1, g->op == OP_PACK_BLOCKS ? shapes[i] : &count);
             g->layout = g->op == OP_UNPACK_BLOCKS ? layout : 0;
             gen_out(g, g->type, g->op == OP_UNPACK_BLOCKS ? 3 : 1, g->op == OP_UNPACK_BLOCKS ? shapes[i] : &count);
-            g->c.call.attr.cut.dim = dim;
-            g->c.call.attr.cut.n = many ? 9 : 3;
-            g->c.call.attr.cut.grain = shapes[i][dim] % 4 ? 0 : 2;
-            gen_emit(g, "shape %zu dim %d into %d layout %d", i, dim, g->c.call.attr.cut.n, layout);
+            g->c.call.attr.blocks.dim = dim;
+            g->c.call.attr.blocks.n = many ? 9 : 3;
+            g->c.call.attr.blocks.grain = shapes[i][dim] % 4 ? 0 : 2;
+            gen_emit(g, "shape %zu dim %d into %d layout %d", i, dim, g->c.call.attr.blocks.n, layout);
         }
 }
 

@@ -87,7 +87,7 @@ static void (*const generators[OPS])(struct gen *g) = {
     [OP_LINEAR_XENT_GRAD] = linear_xent_grad_cases, [OP_COPY] = copy_cases, [OP_CONCAT] = concat_cases,
     [OP_PAD] = pad_cases, [OP_REDUCE_SUM] = reduce_cases, [OP_REDUCE_MAX] = reduce_cases,
     [OP_MSE] = total_cases, [OP_MSE_GRAD] = mse_grad_cases,
-    [OP_PACK_BLOCKS] = cut_cases, [OP_UNPACK_BLOCKS] = cut_cases, [OP_ATTENTION_MERGE] = attention_merge_cases,
+    [OP_PACK_BLOCKS] = pack_cases, [OP_UNPACK_BLOCKS] = pack_cases, [OP_ATTENTION_MERGE] = attention_merge_cases,
     [OP_XENT_COUNT] = xent_count_cases, [OP_XENT_PART] = xent_part_cases, [OP_XENT_COMBINE] = xent_whole_cases,
     [OP_XENT_DLOGITS] = xent_dlogits_cases,
     [OP_CONV2D] = conv_cases, [OP_CONV2D_DX] = conv_cases, [OP_CONV2D_DW] = conv_cases, [OP_MAX_POOL2D] = pool_cases,

@@ -44,7 +44,7 @@ void clip_cases(struct gen *g);
 void concat_cases(struct gen *g);
 void conv_cases(struct gen *g);
 void copy_cases(struct gen *g);
-void cut_cases(struct gen *g);
+void pack_cases(struct gen *g);
 void dropout_cases(struct gen *g);
 void embedding_cases(struct gen *g);
 void fill_cases(struct gen *g);

@@ -97,7 +97,8 @@ static void wait_for_line(const char *name, const char *words)
     }
 }
 
-/* Rank `who` tells all ranks why the job ends, and is killed before it can say so itself, or stays until it is. Another rank fails too. */
+/* Rank `who` announces to all ranks why the job ends, and is killed before it can say so itself, or stays until it is.
+ * Another rank fails, too. */
 static int name_cause(const char *who, bool stays)
 {
     ls_comm *c = NULL;

@@ -22,19 +22,19 @@ const struct layout layouts[LAYOUTS] = {
 };
 
 enum { EXPERTS = 5, FROZEN = 6 };
-/* cut: the dim that tensor parallel ranks share out; -1: all have it. */
-static const struct { const char *name; int ndim; size_t size[3]; int cut; } shapes[LAYOUT_PARAMETERS] = {
+/* sharded: the dim that is sharded over tp; -1: replicated. */
+static const struct { const char *name; int ndim; size_t size[3]; int sharded; } shapes[LAYOUT_PARAMETERS] = {
     { "a", 2, { 7, 5 }, 0 },  { "b", 1, { 3 }, -1 },        { "c", 3, { 4, 3, 7 }, 1 }, { "d", 1, { 1 }, -1 },
     { "e", 2, { 5, 11 }, 1 }, { "experts", 3, { 5, 12, 7 }, 1 }, { "frozen", 1, { 11 }, 0 },
 };
 
 int layout_ranks(const struct layout *l) { return l->pp * l->dp * l->tp; }
 
-static void cut(ls_store *s, size_t i, int dim, int rank, int n)
+static void layouts_shard(ls_store *s, size_t i, int dim, int rank, int n)
 {
     size_t begin = block_at(shapes[i].size[dim], rank, n);
 
-    store_cut(s, i, dim, begin, block_at(shapes[i].size[dim], rank + 1, n) - begin);
+    store_set_shard(s, i, dim, begin, block_at(shapes[i].size[dim], rank + 1, n) - begin);
 }
 
 static void parameter_place(const struct layout *l, int rank, ls_store *s, size_t i)
@@ -45,11 +45,11 @@ static void parameter_place(const struct layout *l, int rank, ls_store *s, size_
         store_leave_out(s, i);
         return;
     }
-    if (shapes[i].cut >= 0)
-        cut(s, i, shapes[i].cut, tp, l->tp);
+    if (shapes[i].sharded >= 0)
+        layouts_shard(s, i, shapes[i].sharded, tp, l->tp);
     if (i == EXPERTS)
-        cut(s, i, 0, dp % l->ep, l->ep);
-    store_set_owner(s, i, (shapes[i].cut >= 0 || tp == 0) && (i != FROZEN || pp == 0));
+        layouts_shard(s, i, 0, dp % l->ep, l->ep);
+    store_set_owner(s, i, (shapes[i].sharded >= 0 || tp == 0) && (i != FROZEN || pp == 0));
 }
 
 void layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct laid *out)

@@ -1,6 +1,6 @@
 /* helper_ranks.h - a test on several ranks: n forked processes, what each said, and how each ended.
  *
- * The ranks meet in a segment that they inherit: `where` is for ls_comm_open(). A rank that returns from its body has passed;
+ * The ranks communicate through a segment that they inherit: `where` is for ls_comm_open(). A rank that returns from its body has passed;
  * it fails by ranks_fail() and by any other end. Processes that are still there after the time limit are killed, and none is
  * left when ranks_run() returns. The parent must not have opened a comm or run threads before.
  */
@@ -21,7 +21,7 @@ struct rank_end {
     char said[RANKS_LINE];    /* the last ranks_say() or ranks_fail() */
 };
 
-/* Runs body on n ranks; ends[n]. `gone` tells the segment of ranks that end badly, as a launcher does. */
+/* Runs body on n ranks; ends[n]. `gone` marks ranks that end badly in the segment, as a launcher does. */
 struct ranks_options { double seconds; bool gone; };
 void ranks_run(int n, const struct ranks_options *o, ranks_body *body, void *ctx, struct rank_end *ends);
 /* All must pass: else the running test fails with the first bad rank's line. */

@@ -295,7 +295,7 @@ static ls_value moves(ls_program *p)
     if (!alone)
         OK(ls_comm_open("plan:", 0, 1, &alone));
     for (enum move_kind k = MOVE_IDENTITY; k <= MOVE_ALL_TO_ALL; k++) {
-        struct move m = { .kind = k, .axis = LS_AXIS_TP, .comm = alone, .dim = 1, .whole = 3, .dim2 = 2, .whole2 = 5 };
+        struct move m = { .kind = k, .axis = LS_AXIS_TP, .comm = alone, .dim = 1, .full = 3, .dim2 = 2, .full2 = 5 };
 
         x = program_move(p, &m, ls_silu(p, x));
     }

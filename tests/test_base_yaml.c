@@ -17,7 +17,7 @@ static ls_status note(void *ctx, const char *key, const char *value, int line)
 
     text_put(seen, "%s=%s@%d\n", key, value, line);
     LS_TRY(text_status(seen));
-    return strcmp(value, "stop") == 0 ? ls_fail(LS_EINVAL, "told to stop") : LS_OK;
+    return strcmp(value, "stop") == 0 ? ls_fail(LS_EINVAL, "stop requested") : LS_OK;
 }
 
 static void check_taken(const char *yaml, const char *wanted)
@@ -96,7 +96,7 @@ static void callback_failure_gets_file_and_line(void **state)
 
     (void)state;
     assert_int_equal(yaml_parse(yaml, strlen(yaml), "f.yaml", note, &seen), LS_EINVAL);
-    assert_string_equal(ls_errmsg(), "f.yaml:3: told to stop");
+    assert_string_equal(ls_errmsg(), "f.yaml:3: stop requested");
     assert_string_equal(seen.data, "a.b=1@2\na.c=stop@3\n");
     text_free(&seen);
 }

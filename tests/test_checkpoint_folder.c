@@ -34,7 +34,7 @@ static void damage(const char *path, const char *how)
         return;
     }
     OK(file_read(path, &text, &bytes));
-    if (strcmp(how, "cut") == 0)
+    if (strcmp(how, "truncate") == 0)
         bytes--;
     else
         text[bytes / 2] ^= 1;
@@ -84,11 +84,11 @@ static void latest_complete_checkpoint_is_found(void **state)
     check_latest(scratch("ck/step_100000000"));
     damage(scratch("ck/step_100000000/manifest.json"), "flip");
     check_latest(scratch("ck/step_00000102"));
-    damage(scratch("ck/step_00000102/parameters_0000_of_0001.safetensors"), "cut");
+    damage(scratch("ck/step_00000102/parameters_0000_of_0001.safetensors"), "truncate");
     check_latest(scratch("ck/step_00000101"));
     damage(scratch("ck/step_00000101/optimizer_0000_of_0001.safetensors"), "missing");
     check_latest(scratch("ck/step_00000100"));
-    damage(scratch("ck/step_00000100/manifest.json"), "cut");
+    damage(scratch("ck/step_00000100/manifest.json"), "truncate");
     check_latest(scratch("ck/step_00000099"));
     OK(ls_checkpoint_resolve(scratch("ck/step_00000098"), &path));
     assert_string_equal(path, scratch("ck/step_00000098"));

@@ -158,7 +158,7 @@ static void damaged_slices_are_refused(void **state)
     }
 }
 
-/* A rank that speaks for nothing leaves a hole, which all are told of. */
+/* A rank that owns nothing leaves a hole, which is an error on all ranks. */
 static void leave_a_hole(ls_comm *world, void *ctx)
 {
     const struct job *j = ctx;
@@ -189,7 +189,7 @@ static void tensor_without_owner_is_named(void **state)
 
 /* ---- Hugging Face ---- */
 
-/* A known model with weights of its own; over the ranks of world its matrices are cut, by turns, along rows and columns. */
+/* A known model with weights of its own; over the ranks of world its matrices are sharded, by turns, along rows and columns. */
 static ls_store *model_store(const ls_model *m, ls_comm *world)
 {
     int n = world ? ls_comm_size(world) : 1, rank = world ? ls_comm_rank(world) : 0;
@@ -201,7 +201,7 @@ static ls_store *model_store(const ls_model *m, ls_comm *world)
         int dim = (int)(i % 2), last = ls_store_ndim(s, i) - 1;
         size_t size = ls_store_size(s, i, dim > last ? last : dim), begin = size * (size_t)rank / (size_t)n;
 
-        store_cut(s, i, dim > last ? last : dim, begin, size * ((size_t)rank + 1) / (size_t)n - begin);
+        store_set_shard(s, i, dim > last ? last : dim, begin, size * ((size_t)rank + 1) / (size_t)n - begin);
     }
     store_set_world(s, world);
     RANKS_TRY(ls_store_allocate(s));

@@ -175,7 +175,7 @@ kill -0 $pid 2>/dev/null || bad "SIGUSR1 ends the run"
 kill -TERM $pid
 wait $pid
 [ $? -eq 0 ] || bad "SIGTERM: exit code: $(cat err.txt)"
-grep -q "stopped by SIGTERM" out.txt || bad "SIGTERM is not told"
+grep -q "stopped by SIGTERM" out.txt || bad "SIGTERM is not reported"
 expect 0 "all bytes match their hashes" ckpt verify term
 
 # ---- another run's checkpoint ----

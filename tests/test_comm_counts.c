@@ -37,7 +37,7 @@ static void count_one(ls_comm *c, const struct comm_case *k, const char *how)
     RANKS_CHECK(after.seconds >= before.seconds && after.exposed > before.exposed);
 }
 
-/* Operations told, and how often their times were in no order. */
+/* Operations reported, and how often their times were in no order. */
 struct watched { uint64_t calls[LS_COLLECTIVES], bytes[LS_COLLECTIVES]; int wrong; };
 
 static void call_watch(void *ctx, const struct comm_seen *e)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A checkpoint with a flipped bit, as a user meets it: every command that reads it refuses, names the tensor, and says which older one
+# A checkpoint with a flipped bit, as a user finds it: every command that reads it refuses, names the tensor, and says which older one
 # is whole and how to use it; a run that is started again goes on from that one by itself, as `help run` promises.
 lockstep=$1
 . "$2/script.sh"

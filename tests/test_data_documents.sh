@@ -30,7 +30,7 @@ refused() {
     [ ! -e out/r.bin ] || bad "$file $*: a token file was written"
 }
 
-# Plain text: special tokens are parsed, unless told otherwise.
+# Plain text: special tokens are parsed, unless an option says otherwise.
 printf 'one<|endoftext|>two' >plain.txt
 prepared 7 2 plain.txt
 ids 111,110,101,256,116,119,111

@@ -23,18 +23,18 @@ static const double STALL = 0.5;      /* seconds: the deadline of a comm whose p
 enum fault { KILL, LEAVE, STOP, FAULTS };
 static const char *const fault_names[FAULTS] = { "kill", "leave", "stop" };
 
-/* What a rank is told on its command line. point < SYNC_POINTS: before that piece of work; else a time in microseconds. */
+/* What a rank's command line says. point < SYNC_POINTS: before that piece of work; else a time in microseconds. */
 struct trial { int ranks, victim; enum fault fault; int point; };
 
 /* ---- a rank ---- */
 
-static struct trial told;
+static struct trial trial;
 
 static void suffer(int signal_number)
 {
     (void)signal_number;
-    if (told.fault == KILL) raise(SIGKILL);
-    if (told.fault == STOP) raise(SIGSTOP);
+    if (trial.fault == KILL) raise(SIGKILL);
+    if (trial.fault == STOP) raise(SIGSTOP);
     _exit(0);
 }
 
@@ -78,22 +78,22 @@ static ls_status talk(void)
 {
     static float a[COUNT], b[5 * COUNT], d[2 * COUNT];
     int rank = atoi(getenv("RANK"));
-    bool victim = rank == told.victim;
+    bool victim = rank == trial.victim;
     ls_comm *c;
 
-    if (victim && told.fault != STOP && told.point >= SYNC_POINTS) arm(told.point - SYNC_POINTS);  /* maybe before it joins */
-    LS_TRY(ls_comm_open(getenv("LOCKSTEP_COMM"), rank, told.ranks, &c));
-    if (told.fault == STOP) ls_comm_set_timeout(c, STALL);
-    if (victim && told.fault == STOP && told.point >= SYNC_POINTS) arm(told.point - SYNC_POINTS);
+    if (victim && trial.fault != STOP && trial.point >= SYNC_POINTS) arm(trial.point - SYNC_POINTS);  /* maybe before it joins */
+    LS_TRY(ls_comm_open(getenv("LOCKSTEP_COMM"), rank, trial.ranks, &c));
+    if (trial.fault == STOP) ls_comm_set_timeout(c, STALL);
+    if (victim && trial.fault == STOP && trial.point >= SYNC_POINTS) arm(trial.point - SYNC_POINTS);
     for (int k = 0; ; k++) {
-        if (victim && told.point == k) suffer(0);
+        if (victim && trial.point == k) suffer(0);
         LS_TRY(work_piece(c, k, a, b, d));
     }
 }
 
 static int rank_main(char *argv[])
 {
-    told = (struct trial){ atoi(argv[2]), atoi(argv[3]), (enum fault)atoi(argv[4]), atoi(argv[5]) };
+    trial = (struct trial){ atoi(argv[2]), atoi(argv[3]), (enum fault)atoi(argv[4]), atoi(argv[5]) };
     ls_status st = talk();
     fprintf(stderr, "lockstep probe: %s\n", ls_errmsg());
     return st == LS_EPEER || st == LS_ETIMEOUT ? 3 : 1;

@@ -166,24 +166,24 @@ static struct call_record ask(struct link *l, int rank, uint64_t sequence)
     return its;
 }
 
-/* Everybody tells its latest call; the last rank does while it computes, until rank 0 has had its answer. */
+/* Every rank reports its latest call; the last one does so while it computes, until rank 0 has its answer. */
 static void questions(struct link *l, int turn)
 {
     struct signature s = sum_of((struct link_base *)(void *)l, 7 + (uint64_t)turn, (uint64_t)world.rank),
         same = sum_of((struct link_base *)(void *)l, 1000, 1);
     struct call_record mine = { .signature = s, .queued = base_now(), .state = CALL_RUNNING };
     double since = base_now();
-    char token = 0, told[64];
+    char token = 0, answered[64];
 
     if (turn == 0) NEED(ask(l, (world.rank + 1) % world.size, 0).state == CALL_NONE);
     for (int i = 0; i < world.size; i++) NEED(ring(l, 0, &same, &token, &token, 1) == LS_OK);  /* all have that answer */
     mpi->note(l, &mine);
     for (int i = 0; i < world.size; i++) NEED(ring(l, 0, &same, &token, &token, 1) == LS_OK);
-    snprintf(told, sizeof told, "answered.%d.%d", (int)getppid(), turn);
+    snprintf(answered, sizeof answered, "answered.%d.%d", (int)getppid(), turn);
     if (world.rank == world.size - 1) {
         engine_leave();
-        while (access(told, F_OK) != 0 && base_now() - since < PATIENCE) usleep(1000);
-        NEED(unlink(told) == 0);
+        while (access(answered, F_OK) != 0 && base_now() - since < PATIENCE) usleep(1000);
+        NEED(unlink(answered) == 0);
         engine_enter();
     }
     for (int r = world.size - 1; r >= 0; r--) {
@@ -191,7 +191,7 @@ static void questions(struct link *l, int turn)
 
         NEED(its.signature.count == (uint64_t)r && its.state == CALL_RUNNING);
         NEED(its.queued > since - PATIENCE && its.queued < base_now() + PATIENCE);
-        if (world.rank == 0 && r == world.size - 1) fclose(fopen(told, "w"));
+        if (world.rank == 0 && r == world.size - 1) fclose(fopen(answered, "w"));
     }
     for (int i = 0; i < world.size; i++) NEED(ring(l, 0, &same, &token, &token, 1) == LS_OK);  /* all have been answered */
 }

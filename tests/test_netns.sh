@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_netns.sh LOCKSTEP TESTS - one run of two ranks over MPI across two network namespaces: every value right, a failure told
+# test_netns.sh LOCKSTEP TESTS - one run of two ranks over MPI across two network namespaces: all values are right, a failure is reported
 # across, nothing left behind. Skipped, with the reason, where namespaces are not allowed.
 set -u
 folder=$(cd "$(dirname "$1")" && pwd)

@@ -140,7 +140,7 @@ static void test_linear(void **state)
                 }
 }
 
-/* Rows just under and at the bounds from which weights are packed; scratch tells which it is. */
+/* Rows just under and at the bounds from which weights are packed; the scratch size shows which it is. */
 static void test_packed(void **state)
 {
     static const struct { enum op op; size_t rows; } many[] = { { OP_LINEAR, 4096 }, { OP_LINEAR_DX, 2048 } };

@@ -33,7 +33,7 @@ unknown=$(sort -u names.txt others.txt | comm -13 - used.txt)
 [ -z "$unknown" ] || bad "no such options: $unknown"
 [ "$(wc -l <used.txt)" -gt 60 ] || bad "hardly any option is named: $(wc -l <used.txt)"
 
-# ---- --flag: what a message tells to type ----
+# ---- --flag: what a message says to type ----
 for command in train plan parity doctor generate eval "bench train" "bench gemm" "bench comm" "data prepare" "data inspect" "ckpt list" \
     "ckpt inspect" \
                "ckpt verify" "ckpt export" "ckpt import" help completion version; do

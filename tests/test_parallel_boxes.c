@@ -1,4 +1,5 @@
-/* test_parallel_boxes.c - the data pass on a mesh without a model: parameters cut, left out, shared by hand, gradients given.
+/* test_parallel_boxes.c - the data-parallel pass on a mesh without a model: parameters are sharded, left
+ * out and shared by hand, gradients are given.
  *
  * The loss is the sum of all elements times inputs, so an input is what its rank adds to a gradient. Of every gradient each rank of
  * those over which it is a sum gets a share; after some steps norms and weights must be those of one rank.
@@ -21,19 +22,19 @@
 
 enum { STEPS = 3, PARAMS = 9, LARGEST = 96, OPTIMIZERS = 5 };
 
-/* How a parameter lies: cut along dim 0 over tp or ep; whole with partial sums over tp; on one stage (-1: all); shared by both ends. */
-struct spec { const char *name; int ndim; size_t size[3]; bool cut_tp, cut_ep, sum_tp; int stage; bool ends; };
+/* A parameter is sharded on dim 0 over tp or ep; replicated with partial sums over tp; on one stage (-1: all), or both ends. */
+struct spec { const char *name; int ndim; size_t size[3]; bool shard_tp, shard_ep, sum_tp; int stage; bool ends; };
 
 static const struct spec specs[PARAMS] = {
-    { "embed", 2, { 11, 4 }, .cut_tp = true, .ends = true },
+    { "embed", 2, { 11, 4 }, .shard_tp = true, .ends = true },
     { "front", 2, { 5, 3 }, .stage = 0 },
     { "norm.0", 1, { 7 }, .sum_tp = true, .stage = 0 },
-    { "experts.0", 3, { 8, 3, 4 }, .cut_ep = true, .stage = 0 },
-    { "wide", 2, { 9, 5 }, .cut_tp = true, .stage = 0 },
+    { "experts.0", 3, { 8, 3, 4 }, .shard_ep = true, .stage = 0 },
+    { "wide", 2, { 9, 5 }, .shard_tp = true, .stage = 0 },
     { "shared", 1, { 6 }, .sum_tp = true, .ends = true },
-    { "experts.1", 2, { 6, 5 }, .cut_ep = true, .stage = 1 },
+    { "experts.1", 2, { 6, 5 }, .shard_ep = true, .stage = 1 },
     { "norm.1", 1, { 5 }, .sum_tp = true, .stage = 1 },
-    { "back", 2, { 13, 2 }, .cut_tp = true, .stage = 1 },
+    { "back", 2, { 13, 2 }, .shard_tp = true, .stage = 1 },
 };
 
 struct outcome { double norm[STEPS]; float weight[PARAMS][LARGEST]; };
@@ -55,12 +56,12 @@ static bool is_here(const struct spec *s, const ls_mesh *m)
     return s->ends ? pp == 0 || pp == n - 1 : n == 1 || pp == s->stage;
 }
 
-static void cut_over(ls_store *s, size_t i, const struct spec *x, const ls_mesh *m, ls_axis axis, ls_group group)
+static void shard_over(ls_store *s, size_t i, const struct spec *x, const ls_mesh *m, ls_axis axis, ls_group group)
 {
     int n = ls_mesh_size(m, group), r = ls_mesh_index(m, group);
-    size_t begin = cut_at(x->size[0], 1, r, n);
+    size_t begin = shard_begin(x->size[0], 1, r, n);
 
-    store_cut(s, i, 0, begin, cut_at(x->size[0], 1, r + 1, n) - begin);
+    store_set_shard(s, i, 0, begin, shard_begin(x->size[0], 1, r + 1, n) - begin);
     store_placement(s, i)[axis].kind = n > 1 ? LS_SHARD : LS_REPLICATE;
 }
 
@@ -77,13 +78,13 @@ static ls_status declare(ls_store *s, const ls_mesh *m)
             store_leave_out(s, i);
             continue;
         }
-        if (x->cut_tp)
-            cut_over(s, i, x, m, LS_AXIS_TP, LS_GROUP_TP);
-        if (x->cut_ep)
-            cut_over(s, i, x, m, LS_AXIS_EP, LS_GROUP_EP);
+        if (x->shard_tp)
+            shard_over(s, i, x, m, LS_AXIS_TP, LS_GROUP_TP);
+        if (x->shard_ep)
+            shard_over(s, i, x, m, LS_AXIS_EP, LS_GROUP_EP);
         store_placement(s, i)[LS_AXIS_TP].partial_gradient = x->sum_tp;
         store_placement(s, i)[LS_AXIS_PP].partial_gradient = x->ends && ls_mesh_size(m, LS_GROUP_PP) > 1;
-        store_set_owner(s, i, (x->cut_tp || ls_mesh_index(m, LS_GROUP_TP) == 0) && !(x->ends && ls_mesh_index(m, LS_GROUP_PP) > 0));
+        store_set_owner(s, i, (x->shard_tp || ls_mesh_index(m, LS_GROUP_TP) == 0) && !(x->ends && ls_mesh_index(m, LS_GROUP_PP) > 0));
     }
     return LS_OK;
 }
@@ -114,7 +115,7 @@ static void box_build(ls_program *p, const ls_mesh *m)
 
 /* ---- gradients ---- */
 
-static double whole_gradient(int k, size_t e, int step) { return sin((double)(17 * k + 3) * (double)(e + 1) + step) * (1 + k % 4); }
+static double full_gradient(int k, size_t e, int step) { return sin((double)(17 * k + 3) * (double)(e + 1) + step) * (1 + k % 4); }
 
 /* This rank's share of what is a sum over a group: r + 1 of 1 + .. + n. */
 static double parallel_boxes_test_share(const ls_mesh *m, ls_group g)
@@ -126,7 +127,7 @@ static double parallel_boxes_test_share(const ls_mesh *m, ls_group g)
 
 static double share_of(const struct spec *x, const ls_mesh *m)
 {
-    double s = parallel_boxes_test_share(m, x->cut_ep ? LS_GROUP_EXPERT_DATA : LS_GROUP_DATA);
+    double s = parallel_boxes_test_share(m, x->shard_ep ? LS_GROUP_EXPERT_DATA : LS_GROUP_DATA);
 
     if (x->sum_tp)
         s *= parallel_boxes_test_share(m, LS_GROUP_TP);
@@ -146,7 +147,7 @@ static ls_status write_gradients(ls_program *p, const ls_mesh *m, int step, int 
         first = store_local_begin(ls_program_store(p), i, 0) * rest;
         n = store_local_count(ls_program_store(p), i);
         for (size_t e = 0; e < n; e++)
-            d[e] = (float)(whole_gradient(k, first + e, step) * share_of(x, m) * 2 * (micro + 1) / (micros * (micros + 1)));
+            d[e] = (float)(full_gradient(k, first + e, step) * share_of(x, m) * 2 * (micro + 1) / (micros * (micros + 1)));
         snprintf(input, sizeof input, "d.%s", x->name);
         LS_TRY(ls_program_write(p, input, d, LS_F32, n));
     }
@@ -346,8 +347,8 @@ static void check_bytes(const ls_mesh_shape *m, int zero)
     for (int k = 0; k < PARAMS; k++) {
         const struct spec *p = &specs[k];
         size_t stages = p->ends && m->pp > 1 ? 2 : 1, whole = 4 * parallel_boxes_test_count_of(p) * stages,
-               bytes = whole * (p->cut_tp ? 1 : tp);
-        size_t ranks = p->cut_ep ? D / (size_t)m->ep : D;  /* with the same elements, but for zero */
+               bytes = whole * (p->shard_tp ? 1 : tp);
+        size_t ranks = p->shard_ep ? D / (size_t)m->ep : D;  /* with the same elements, but for zero */
         size_t times = zero ? 1 : ranks;                   /* how often an element is summed over tp, ends, and updated */
 
         want.parameters += bytes * (zero == 3 ? 1 : ranks);

@@ -51,7 +51,7 @@ static int mesh_set_up(void **state)
 static struct layout parallel_mesh_test_layout(enum net net, ls_optimizer_kind optimizer, int zero, ls_mesh_shape mesh)
 {
     struct layout l = { .net = net, .optimizer = optimizer, .data = LS_DATA_PARALLEL_DEFAULTS, .meshed = true, .mesh = mesh,
-                        .cut = LS_PARTITION_DEFAULTS };
+                        .partition = LS_PARTITION_DEFAULTS };
 
     l.data.zero = zero;
     l.data.bucket_bytes = 9000;
@@ -107,7 +107,7 @@ static void test_tp_alone(void **state)
         for (int sp = 0; sp < 2; sp++) {
             struct layout l = parallel_mesh_test_layout((enum net)net, sp ? LS_LAMB : LS_ADAMW, 0, (ls_mesh_shape){ 1, 1, 1, 1, 2, 1 });
 
-            l.cut.sp = sp;
+            l.partition.sp = sp;
             parallel_mesh_test_cases_add(&c, l);
         }
     run_cases(&c, 2);
@@ -124,7 +124,7 @@ static void test_tp_and_dp(void **state)
                 struct layout l = parallel_mesh_test_layout((enum net)net, (ls_optimizer_kind)((zero + sp + net) % OPTIMIZERS), zero,
                                          (ls_mesh_shape){ 1, 2, 1, 1, 2, 1 });
 
-                l.cut.sp = sp;
+                l.partition.sp = sp;
                 l.accumulate = 1 + (zero & 1);
                 parallel_mesh_test_cases_add(&c, l);
             }
@@ -215,7 +215,7 @@ static void test_context(void **state)
                     parallel_mesh_test_layout(zero & 1 ? NET_GPT2 : NET_LLAMA_TIED, (ls_optimizer_kind)((zero + context) % OPTIMIZERS),
                                               zero, (ls_mesh_shape){ 1, 2, replicate, 2, 1, 1 });
 
-                l.cut.cp_method = (ls_cp_method)context;
+                l.partition.cp_method = (ls_cp_method)context;
                 parallel_mesh_test_cases_add(&c, l);
             }
     run_cases(&c, 4);
@@ -233,7 +233,7 @@ static void test_bf16_reduction(void **state)
 
             l.schedule = pp > 1 ? "zb-h1" : NULL;
             l.accumulate = 2;
-            l.cut.sp = pp == 1;
+            l.partition.sp = pp == 1;
             l.data.reduce = LS_BF16;
             l.data.unsharded_accumulation = pp > 1;
             parallel_mesh_test_cases_add(&c, l);
@@ -297,7 +297,7 @@ static void test_experts(void **state)
 
                 l.schedule = l.mesh.pp > 1 ? "1f1b" : NULL;
                 l.accumulate = net == NET_EVEN ? 1 : 2;
-                l.cut.sp = l.mesh.tp > 1 && zero & 1;
+                l.partition.sp = l.mesh.tp > 1 && zero & 1;
                 parallel_mesh_test_cases_add(&c, l);
             }
         run_cases(&c, meshes[k].n);
@@ -322,7 +322,7 @@ static void test_all_axes(void **state)
 
             if (zero == 0 && l.mesh.replicate > 1)
                 continue;
-            l.cut.sp = zero & 1;
+            l.partition.sp = zero & 1;
             l.accumulate = 2;
             l.schedule = l.mesh.pp > 1 ? "1f1b" : NULL;
             parallel_mesh_test_cases_add(&c, l);

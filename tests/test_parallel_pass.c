@@ -74,7 +74,7 @@ static void impossible_layouts_are_refused(void **state)
     l.data.reshard_after_forward = 0;
     l.meshed = true;
     l.mesh = (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 };
-    l.cut = (ls_partition_options)LS_PARTITION_DEFAULTS;
+    l.partition = (ls_partition_options)LS_PARTITION_DEFAULTS;
     l.schedule = "1f1b";
     l.accumulate = 2;
     layout_refused(4, l, "parallel.reshard_after_forward=false with parallel.pp=2: several micro-batches are in flight");

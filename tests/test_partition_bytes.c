@@ -109,8 +109,8 @@ static void test_sequence(void **state)
     c.options.sp = 1;
     partition_plan_open(&c, 0, &m, &s);
     assert_string_equal(ops_of(s.program, SEG_FORWARD, "h.0"),
-                        "layer_norm all_gather join linear linear linear attention linear cut reduce_scatter add add "
-                        "layer_norm all_gather join linear unary linear cut reduce_scatter add add");
+                        "layer_norm all_gather unpack_blocks linear linear linear attention linear pack_blocks reduce_scatter add add "
+                        "layer_norm all_gather unpack_blocks linear unary linear pack_blocks reduce_scatter add add");
     for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++) {
         assert_int_equal(partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_REDUCE, LS_AXIS_TP, NULL), 0);
         partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_REDUCE_SCATTER, LS_AXIS_TP, &bytes);
@@ -124,7 +124,7 @@ static void test_sequence(void **state)
     partition_plan_close(&m);
 }
 
-/* ---- T4: weights cut, activations in part ---- */
+/* ---- T4: weights are sharded, activations only in part ---- */
 
 static void test_memory(void **state)
 {

@@ -210,7 +210,7 @@ static void test_slices(void **state)
                 for (size_t t = begin[k]; t < end[k]; t++, seen++)
                     assert_int_equal(taken[t]++, 0);
             if (n == 2)
-                assert_true(begin[0] == cut_at(13, 1, r, 6) && begin[1] == cut_at(13, 1, 5 - r, 6));
+                assert_true(begin[0] == shard_begin(13, 1, r, 6) && begin[1] == shard_begin(13, 1, 5 - r, 6));
             partition_plan_close(&m);
         }
         assert_int_equal(seen, 13);

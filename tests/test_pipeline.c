@@ -52,7 +52,7 @@ static void check_gradient(const struct trial *t, const struct setting *s, const
 
 static bool is_tied(const struct setting *s, size_t i) { return i == 0 && s->model.tied; }
 
-/* Every parameter is on one rank, a tied one on both ends; one rank speaks for it. */
+/* Every parameter is on one rank, a tied one on both ends; one rank owns it. */
 static void check_places(const struct setting *s)
 {
     bool ends_apart = ls_comm_size(s->world) > 1 && s->schedule.order == LS_STAGES_LOOP;
@@ -223,7 +223,7 @@ static void evaluate(ls_comm *world, void *ctx)
     for (size_t i = 0; i < ls_store_count(s.store); i++)
         if (store_is_here(s.store, i))
             check_gradient(&train, &s, alone, i);
-    RANKS_CHECK(trial_open_beside(&s, &turned, &v) == LS_EINVAL);  /* its stages lie elsewhere */
+    RANKS_CHECK(trial_open_beside(&s, &turned, &v) == LS_EINVAL);  /* its stages are on other ranks */
     trial_close_beside(&v);
     trial_close_beside(&e);
     trial_close(&s);

@@ -31,7 +31,7 @@ struct gate {
     struct board        *board;
     struct setting      *setting;
     ls_pipeline_timeline played;
-    double               end[ACTIONS_MOST], patience;
+    double               end[ACTIONS_MOST], timeout;
     int                  next, norms;
 };
 
@@ -55,7 +55,7 @@ static void gate_pass(struct gate *g, const ls_program *p, ls_action_kind kind)
 {
     const ls_pipeline_schedule *s = &g->setting->schedule;
     int me = ls_comm_rank(g->setting->world), k = g->next++;
-    double deadline = base_now() + g->patience;
+    double deadline = base_now() + g->timeout;
 
     RANKS_CHECK(k < s->count[me]);
     const ls_action *a = &s->list[me][k];
@@ -134,7 +134,7 @@ static void run_held(ls_comm *world, void *ctx)
 {
     const struct held *h = ctx;
     struct setting s = { .world = world, .model = *distributed_model(NET_LLAMA) };
-    struct gate g = { .board = h->board, .setting = &s, .patience = h->early ? 0.5 : 60 };
+    struct gate g = { .board = h->board, .setting = &s, .timeout = h->early ? 0.5 : 60 };
     ls_pipeline_options o = { .schedule = &s.schedule, .build = stages_build, .ctx = &s, .compile = LS_COMPILE_DEFAULTS };
     ls_mesh_shape shape = LS_MESH_DEFAULTS;
     int me = ls_comm_rank(world);

@@ -23,7 +23,7 @@ struct line { struct buffer *send[LINE], *recv[LINE]; int sends, recvs, met; };
 
 struct world { const ls_pipeline_schedule *s; struct rank rank[RANKS]; struct line line[2][RANKS][RANKS]; };
 
-static void meet(struct line *l)
+static void exchange_all(struct line *l)
 {
     while (l->met < MIN(l->sends, l->recvs)) {
         struct buffer *from = l->send[l->met], *to = l->recv[l->met++];
@@ -42,7 +42,7 @@ static void post(struct world *w, int r, const struct plan_step *s)
     assert_false(b->under_way);
     b->under_way = true;
     l->recv[l->recvs++] = b;
-    meet(l);
+    exchange_all(l);
 }
 
 static void deliver(struct world *w, int r, const struct plan_step *s, struct buffer *b)
@@ -54,7 +54,7 @@ static void deliver(struct world *w, int r, const struct plan_step *s, struct bu
     l = &w->line[s->action.kind][r][s->to];
     b->under_way = true;
     l->send[l->sends++] = b;
-    meet(l);
+    exchange_all(l);
 }
 
 /* False: it waits. */

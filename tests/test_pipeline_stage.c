@@ -1,4 +1,4 @@
-/* test_pipeline_stage.c - a forward cut to stages: nothing lost, nothing twice, one value at each boundary, sums shared out. */
+/* test_pipeline_stage.c - a forward divided into stages: nothing is lost or done twice, one value crosses each boundary, sums are split. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static int count_op(const ls_program *p, int op)
 
 static bool has(const ls_program *p, const char *name) { return program_find(p, name).id != 0; }
 
-/* Stage k of n of a net with equal cuts. */
+/* Stage k of n equal stages of a net. */
 static ls_stage stage_of(const ls_program *p, int k, int n)
 {
     int blocks = p->nblocks - 1;

@@ -18,7 +18,7 @@ enum { MOST = 4096 };
 struct shape { size_t size[3]; };
 struct one {
     struct move m;
-    struct shape whole;   /* neither side cut */
+    struct shape full;   /* not sharded */
     ls_dtype type;
     bool again;           /* x is read after the move too */
 };
@@ -27,12 +27,12 @@ static size_t program_move_test_count_of(const struct shape *s) { return s->size
 
 static size_t from(const struct move *m, bool second, int r, int n)
 {
-    return cut_at(second ? m->whole2 : m->whole, second ? m->grain2 : m->grain, r, n);
+    return shard_begin(second ? m->full2 : m->full, second ? m->grain2 : m->grain, r, n);
 }
 
 static struct shape part_of(const struct one *t, bool second, int r, int n)
 {
-    struct shape s = t->whole;
+    struct shape s = t->full;
     const struct move *m = &t->m;
 
     if (m->zigzag)
@@ -43,32 +43,32 @@ static struct shape part_of(const struct one *t, bool second, int r, int n)
     return s;
 }
 
-static bool cuts_in(enum move_kind k) { return k == MOVE_ALL_GATHER || k == MOVE_UNSHARD || k == MOVE_ALL_TO_ALL; }
-static bool cuts_out(enum move_kind k)
+static bool is_sharded_in(enum move_kind k) { return k == MOVE_ALL_GATHER || k == MOVE_UNSHARD || k == MOVE_ALL_TO_ALL; }
+static bool is_sharded_out(enum move_kind k)
 {
     return k == MOVE_REDUCE_SCATTER || k == MOVE_SHARD || k == MOVE_SHARD_PARTIAL || k == MOVE_ALL_TO_ALL;
 }
 
-static struct shape in_shape(const struct one *t, int r, int n) { return cuts_in(t->m.kind) ? part_of(t, false, r, n) : t->whole; }
+static struct shape in_shape(const struct one *t, int r, int n) { return is_sharded_in(t->m.kind) ? part_of(t, false, r, n) : t->full; }
 static struct shape out_shape(const struct one *t, int r, int n)
 {
-    return cuts_out(t->m.kind) ? part_of(t, t->m.kind == MOVE_ALL_TO_ALL, r, n) : t->whole;
+    return is_sharded_out(t->m.kind) ? part_of(t, t->m.kind == MOVE_ALL_TO_ALL, r, n) : t->full;
 }
 
-/* Where in the whole an index of rank r's part lies. */
-static size_t whole_index(const struct one *t, const struct shape *s, bool cut, bool second, int r, int n, size_t i)
+/* The unsharded index of an index of rank r's part. */
+static size_t full_index(const struct one *t, const struct shape *s, bool sharded, bool second, int r, int n, size_t i)
 {
     size_t at[3] = { i / (s->size[1] * s->size[2]), i / s->size[2] % s->size[1], i % s->size[2] };
     const struct move *m = &t->m;
 
-    if (cut && m->zigzag) {
+    if (sharded && m->zigzag) {
         size_t first = from(m, false, r + 1, 2 * n) - from(m, false, r, 2 * n);
 
         at[m->dim] += at[m->dim] < first ? from(m, false, r, 2 * n) : from(m, false, 2 * n - 1 - r, 2 * n) - first;
-    } else if (cut) {
+    } else if (sharded) {
         at[second ? m->dim2 : m->dim] += from(m, second, r, n);
     }
-    return (at[0] * t->whole.size[1] + at[1]) * t->whole.size[2] + at[2];
+    return (at[0] * t->full.size[1] + at[1]) * t->full.size[2] + at[2];
 }
 
 static double number(size_t i, int rank) { return (double)((i * 7 + (size_t)rank * 5) % 11) - 5; }
@@ -100,9 +100,9 @@ static double needs_dx(const struct one *t, size_t w, int r, int n)
     double sum = 0;
 
     if (t->m.kind == MOVE_SHARD_PARTIAL) {  /* this rank's partial sum */
-        size_t k = t->m.dim == 0   ? w / (t->whole.size[1] * t->whole.size[2])
-                   : t->m.dim == 1 ? w / t->whole.size[2] % t->whole.size[1]
-                                   : w % t->whole.size[2];
+        size_t k = t->m.dim == 0   ? w / (t->full.size[1] * t->full.size[2])
+                   : t->m.dim == 1 ? w / t->full.size[2] % t->full.size[1]
+                                   : w % t->full.size[2];
 
         return k >= from(&t->m, false, r, n) && k < from(&t->m, false, r + 1, n) ? dy_at(t, w, r) : 0;
     }
@@ -135,12 +135,12 @@ static ls_program *program_of(ls_store *s, const struct one *t, int r, int n)
     return p;
 }
 
-static void check(const struct one *t, const char *what, const struct shape *s, bool cut, bool second, int r, int n, const double *got,
+static void check(const struct one *t, const char *what, const struct shape *s, bool sharded, bool second, int r, int n, const double *got,
                   double scale, double more,
                   double (*want)(const struct one *, size_t, int, int))
 {
     for (size_t i = 0; i < program_move_test_count_of(s); i++) {
-        double w = scale * want(t, whole_index(t, s, cut, second, r, n, i), r, n) + more;
+        double w = scale * want(t, full_index(t, s, sharded, second, r, n, i), r, n) + more;
 
         if (got[i] != w)
             ranks_fail("%s of %s on rank %d of %d, dim %d: element %zu is %g, not %g", what, move_name(t->m.kind), r, n, t->m.dim, i,
@@ -164,7 +164,7 @@ static void run_one(ls_comm *c, const struct one *given)
     RANKS_TRY(ls_program_compile(p, NULL));
     for (int twice = 0; twice < 2; twice++) {
         for (size_t i = 0; i < program_move_test_count_of(&in); i++)
-            data[i] = x_at(&t, whole_index(&t, &in, cuts_in(t.m.kind), false, r, n, i), r);
+            data[i] = x_at(&t, full_index(&t, &in, is_sharded_in(t.m.kind), false, r, n, i), r);
         if (t.m.zigzag) {
             RANKS_TRY(ls_program_write(p, "x", data, LS_F64, program_move_test_count_of(&in)));
         } else {
@@ -172,15 +172,15 @@ static void run_one(ls_comm *c, const struct one *given)
             ls_store_zero_grad(s);
         }
         for (size_t i = 0; i < program_move_test_count_of(&out); i++)
-            data[i] = dy_at(&t, whole_index(&t, &out, cuts_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, i), r);
+            data[i] = dy_at(&t, full_index(&t, &out, is_sharded_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, i), r);
         RANKS_TRY(ls_program_write(p, "dy", data, LS_F64, program_move_test_count_of(&out)));
         RANKS_TRY(ls_program_run(p, t.m.zigzag ? LS_FORWARD : LS_FORWARD | LS_BACKWARD));
         RANKS_TRY(ls_program_read(p, "y", data, LS_F64, program_move_test_count_of(&out)));
-        check(&t, "result", &out, cuts_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, data, 2, 0, want_y);
+        check(&t, "result", &out, is_sharded_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, data, 2, 0, want_y);
         if (t.m.zigzag)
             continue;
         RANKS_TRY(ls_store_read(s, 0, "gradient", data, LS_F64, program_move_test_count_of(&in)));
-        check(&t, "gradient", &in, cuts_in(t.m.kind), false, r, n, data, 2, t.again ? 2 : 0, needs_dx);
+        check(&t, "gradient", &in, is_sharded_in(t.m.kind), false, r, n, data, 2, t.again ? 2 : 0, needs_dx);
     }
     ls_program_release(&p);
     ls_store_release(&s);
@@ -191,7 +191,7 @@ static void run_moves(ls_comm *c, void *ctx)
     static const enum move_kind kinds[] = { MOVE_IDENTITY, MOVE_ALL_REDUCE, MOVE_ALL_GATHER, MOVE_REDUCE_SCATTER, MOVE_SHARD, MOVE_UNSHARD,
                                             MOVE_SHARD_PARTIAL,
                                             MOVE_ALL_TO_ALL };
-    static const struct { struct shape whole; int dim, dim2; size_t grain, grain2; } cases[] = {
+    static const struct { struct shape full; int dim, dim2; size_t grain, grain2; } cases[] = {
         { { { 2, 7, 6 } }, 1, 2, 1, 2 }, { { { 2, 6, 7 } }, 2, 1, 1, 3 }, { { { 1, 9, 4 } }, 1, 2, 3, 2 },
         { { { 5, 3, 2 } }, 0, 1, 1, 1 }, { { { 2, 2, 16 } }, 1, 2, 1, 8 },  /* fewer than ranks: some have nothing */
     };
@@ -200,12 +200,12 @@ static void run_moves(ls_comm *c, void *ctx)
     for (size_t k = 0; k < COUNT_OF(kinds); k++)
         for (size_t j = 0; j < COUNT_OF(cases); j++)
             for (int again = 0; again < 2; again++) {
-                struct one t = { .whole = cases[j].whole, .type = again ? LS_F64 : LS_F32, .again = again };
+                struct one t = { .full = cases[j].full, .type = again ? LS_F64 : LS_F32, .again = again };
 
-                t.m = (struct move){ .kind = kinds[k], .dim = cases[j].dim, .whole = t.whole.size[cases[j].dim], .grain = cases[j].grain,
-                                     .dim2 = cases[j].dim2, .whole2 = t.whole.size[cases[j].dim2], .grain2 = cases[j].grain2,
+                t.m = (struct move){ .kind = kinds[k], .dim = cases[j].dim, .full = t.full.size[cases[j].dim], .grain = cases[j].grain,
+                                     .dim2 = cases[j].dim2, .full2 = t.full.size[cases[j].dim2], .grain2 = cases[j].grain2,
                                          .floating = again };
-                if (kinds[k] == MOVE_ALL_TO_ALL && !(t.m.whole / t.m.grain && t.m.whole2 / t.m.grain2))
+                if (kinds[k] == MOVE_ALL_TO_ALL && !(t.m.full / t.m.grain && t.m.full2 / t.m.grain2))
                     continue;
                 run_one(c, &t);
             }
@@ -222,9 +222,9 @@ static void run_zigzag(ls_comm *c, void *ctx)
 {
     (void)ctx;
     for (int k = 0; k < 8; k++) {
-        size_t whole = k & 4 ? 13 : 4;  /* not all pieces have elements */
-        struct one t = { .whole = { { k & 1 ? 2 : 1, whole, 3 } }, .type = LS_F32,
-                         .m = { .kind = k & 2 ? MOVE_UNSHARD : MOVE_SHARD, .dim = 1, .whole = whole, .zigzag = 1 } };
+        size_t full = k & 4 ? 13 : 4;  /* not all pieces have elements */
+        struct one t = { .full = { { k & 1 ? 2 : 1, full, 3 } }, .type = LS_F32,
+                         .m = { .kind = k & 2 ? MOVE_UNSHARD : MOVE_SHARD, .dim = 1, .full = full, .zigzag = 1 } };
 
         run_one(c, &t);
     }

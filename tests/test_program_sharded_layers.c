@@ -20,12 +20,12 @@ struct learned { double loss; float norm[LAYERS][C], up[LAYERS][F * C], down[LAY
 
 static ls_value moved(ls_program *p, ls_comm *c, const struct layers *o, enum move_kind kind, ls_value x)
 {
-    struct move m = { .kind = kind, .axis = LS_AXIS_TP, .comm = c, .dim = 1, .whole = T, .floating = o->floating };
+    struct move m = { .kind = kind, .axis = LS_AXIS_TP, .comm = c, .dim = 1, .full = T, .floating = o->floating };
 
     return c ? program_move(p, &m, x) : x;
 }
 
-/* h + down(gelu(up(norm(h)))): up cut by rows, down by columns; with sp what is outside of them is cut along T. */
+/* h + down(gelu(up(norm(h)))): up is sharded by rows, down by columns; with sp the rest is sharded along T. */
 static ls_value one_layer(ls_program *p, ls_comm *c, const struct layers *o, int k, ls_value h, size_t f)
 {
     static const char *const names[LAYERS] = { "a", "b", "c" };
@@ -48,8 +48,8 @@ static ls_value one_layer(ls_program *p, ls_comm *c, const struct layers *o, int
 
 static double program_sharded_layers_test_weight(int which, int k, size_t i) { return 0.2 * sin(1.3 * (double)i + 10 * which + k); }
 
-static size_t first_of(ls_comm *c) { return c ? cut_at(F, 1, ls_comm_rank(c), ls_comm_size(c)) : 0; }
-static size_t rows_held(ls_comm *c) { return c ? cut_at(F, 1, ls_comm_rank(c) + 1, ls_comm_size(c)) - first_of(c) : F; }
+static size_t first_of(ls_comm *c) { return c ? shard_begin(F, 1, ls_comm_rank(c), ls_comm_size(c)) : 0; }
+static size_t rows_held(ls_comm *c) { return c ? shard_begin(F, 1, ls_comm_rank(c) + 1, ls_comm_size(c)) - first_of(c) : F; }
 
 /* Index in the whole of element i of what this rank has of up [F,C] (which 1) or down [C,F] (2). */
 static size_t element_place(ls_comm *c, int which, size_t i)

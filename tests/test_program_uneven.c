@@ -157,7 +157,7 @@ static void mismatched_counts_are_refused(void **state)
     ls_comm_close(&c);
 }
 
-/* A chain of every kind of move, whole -> whole. */
+/* A chain of every kind of move, full -> full. */
 static ls_value all_moves(ls_program *p, ls_comm *c, ls_value x, int floating)
 {
     static const enum move_kind kinds[] = { MOVE_SHARD, MOVE_ALL_GATHER, MOVE_IDENTITY, MOVE_ALL_REDUCE, MOVE_REDUCE_SCATTER,
@@ -165,12 +165,12 @@ static ls_value all_moves(ls_program *p, ls_comm *c, ls_value x, int floating)
                                             MOVE_UNSHARD, MOVE_SHARD_PARTIAL, MOVE_UNSHARD };
 
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-        struct move m = { .kind = kinds[k], .axis = LS_AXIS_TP, .comm = c, .dim = 1, .whole = 5, .dim2 = 2, .whole2 = 6,
+        struct move m = { .kind = kinds[k], .axis = LS_AXIS_TP, .comm = c, .dim = 1, .full = 5, .dim2 = 2, .full2 = 6,
                           .floating = floating };
 
         if (k == 6) {  /* back */
-            m.dim = 2, m.whole = 6;
-            m.dim2 = 1, m.whole2 = 5;
+            m.dim = 2, m.full = 6;
+            m.dim2 = 1, m.full2 = 5;
         }
         x = ls_scale(p, program_move(p, &m, x), 2);
     }

@@ -152,7 +152,7 @@ static void progress_line_fits_every_width(void **state)
             assert_null(strchr(frame, '\n'));
             if (widths[i] == 120 && !(strstr(frame, "loss ") && strstr(frame, " left")))
                 fail_msg("120 columns do not show all: '%s'", frame);
-            if (widths[i] == 40 && strstr(frame, "  tok")) fail_msg("a field is cut: '%s'", frame);
+            if (widths[i] == 40 && strstr(frame, "  tok")) fail_msg("a field is truncated: '%s'", frame);
         }
     }
     kill(t.child, SIGKILL);

@@ -51,13 +51,13 @@ static void passing_ranks_pass(void **state)
     ranks_pass(4, 30, behave, how);
 }
 
-static void meet(int rank, int n, const char *where, void *ctx)
+static void pass_barriers(int rank, int n, const char *where, void *ctx)
 {
     ls_comm *c;
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
-    /* The death may reach a rank that has not yet left the first barrier: it hears of it there. */
+    /* The death may reach a rank that has not yet left the first barrier: it learns of it there. */
     bool heard = ls_barrier(c) < 0;
     if (rank == 1) raise(SIGKILL);
     ranks_say("%s", heard || ls_barrier(c) < 0 ? ls_errmsg() : "no failure");
@@ -70,7 +70,7 @@ static void death_is_reported_to_other_ranks(void **state)
     struct rank_end e[3];
 
     (void)state;
-    ranks_run(3, &(struct ranks_options){ .seconds = 30, .gone = true }, meet, NULL, e);
+    ranks_run(3, &(struct ranks_options){ .seconds = 30, .gone = true }, pass_barriers, NULL, e);
     assert_int_equal(e[1].signal, SIGKILL);
     for (int i = 0; i < 3; i += 2) {
         if (e[i].code) fail_msg("%s", rank_trouble(i, &e[i]));

@@ -1,5 +1,5 @@
-/* test_ring.c - attention over a sequence that is cut over ranks, against ATTENTION of all of it on one: o, lse, dq, dk, dv; who computes
- * how much; what goes over the wire and what it takes of memory. */
+/* test_ring.c - attention over a sequence that is sharded over ranks, against ATTENTION of all of it on one: o, lse, dq, dk, dv;
+ * which rank computes how much; what goes over the wire and what it takes of memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,9 +46,9 @@ static struct slice slice_of(const struct variant *m, int r, int n)
     size_t T = m->T;
 
     if (m->zigzag)
-        return (struct slice){ { cut_at(T, 1, r, 2 * n), cut_at(T, 1, 2 * n - 1 - r, 2 * n) },
-                               { cut_at(T, 1, r + 1, 2 * n), cut_at(T, 1, 2 * n - r, 2 * n) } };
-    return (struct slice){ { cut_at(T, 1, r, n), T }, { cut_at(T, 1, r + 1, n), T } };
+        return (struct slice){ { shard_begin(T, 1, r, 2 * n), shard_begin(T, 1, 2 * n - 1 - r, 2 * n) },
+                               { shard_begin(T, 1, r + 1, 2 * n), shard_begin(T, 1, 2 * n - r, 2 * n) } };
+    return (struct slice){ { shard_begin(T, 1, r, n), T }, { shard_begin(T, 1, r + 1, n), T } };
 }
 
 static size_t length_of(const struct slice *s) { return s->end[0] - s->begin[0] + s->end[1] - s->begin[1]; }

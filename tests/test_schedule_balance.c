@@ -75,7 +75,7 @@ static double dearest(int blocks, const double *cost, double before, double afte
     return most;
 }
 
-/* The best of every cut. */
+/* The best of all possible stages. */
 static double brute(int blocks, const double *cost, double before, double after, int stages, int *begin, int k)
 {
     double best = INFINITY;

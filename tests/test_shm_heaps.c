@@ -13,7 +13,7 @@
 #include "comm/transports/shm/shm_link.h"
 #include "helper_shm.h"
 
-/* ---- meeting ---- */
+/* ---- rendezvous ---- */
 
 /* Under limits there is less heap, or a clear refusal; never a crash. */
 static void open_limited(int rank, int n, const char *where)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_signals.sh LOCKSTEP TESTS - signals as a person meets them: Ctrl-C, a closed terminal, a signal before the first step, and a
+# test_signals.sh LOCKSTEP TESTS - signals as a user sends them: Ctrl-C, a closed terminal, a signal before the first step, and a
 # file size limit. Every wait is for an event.
 set -u
 lockstep=$1

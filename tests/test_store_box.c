@@ -1,5 +1,5 @@
-/* test_store_box.c - a store of which a rank has a box of each parameter, or nothing: the bits of one rank under every cut, groups cut
- * from boxes, the ledger, and whole values over grids of stages, data and tensor parallel ranks.
+/* test_store_box.c - a store of which a rank has a box of each parameter, or nothing: the bits of one rank however
+ * parameters are sharded, groups made of boxes, the ledger, and full values over grids of stages, data- and tensor-parallel ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,8 +17,8 @@
 #include "runtime/store.h"
 
 enum { PARAMETERS = 6, MOST = 84, FROZEN = 5 };
-/* cut: the dim that tensor parallel ranks share out; -1: all have it. */
-static const struct { const char *name; int ndim; size_t size[3], count; ls_init_kind init; int cut; } shapes[PARAMETERS] = {
+/* sharded: the dim that is sharded over tp; -1: replicated. */
+static const struct { const char *name; int ndim; size_t size[3], count; ls_init_kind init; int sharded; } shapes[PARAMETERS] = {
     { "a", 2, { 7, 5 }, 35, LS_INIT_NORMAL, 0 },    { "b", 1, { 3 }, 3, LS_INIT_UNIFORM, -1 },
     { "c", 3, { 4, 3, 7 }, 84, LS_INIT_NORMAL, 1 }, { "d", 1, { 1 }, 1, LS_INIT_ONES, -1 },
     { "e", 2, { 5, 11 }, 55, LS_INIT_UNIFORM, 1 },  { "f", 1, { 11 }, 11, LS_INIT_NORMAL, 0 },
@@ -90,7 +90,7 @@ static void boxes_equal_the_full_parameter(void **state)
                     size_t size = shapes[i].size[d], begin = (round * 7 + (unsigned)d * 3 + i) % (size + 1);
 
                     if ((round >> d & 1) == 0)
-                        store_cut(s, i, d, begin, (round * 5 + i) % (size - begin + 1));
+                        store_set_shard(s, i, d, begin, (round * 5 + i) % (size - begin + 1));
                 }
             OK(ls_store_allocate(s));
             for (size_t i = 0; i < PARAMETERS; i++) {
@@ -144,9 +144,9 @@ static void shard_is_not_read_as_full_parameter(void **state)
     float x[35];
 
     (void)state;
-    store_cut(s, 0, 1, 2, 3);
+    store_set_shard(s, 0, 1, 2, 3);
     OK(ls_store_allocate(s));
-    store_cut(s, 0, 1, 2, 3);
+    store_set_shard(s, 0, 1, 2, 3);
     REFUSED(LS_EINVAL, "21 of its 35 elements", ls_store_read(s, 0, "parameter", x, LS_F32, 35));
     OK(ls_store_read(s, 1, "parameter", x, LS_F32, 3));
     assert_int_equal(store_placement(s, 0)[LS_AXIS_TP].kind, LS_REPLICATE);
@@ -165,7 +165,7 @@ static void shards_are_read_and_written(void **state)
 
     (void)state;
     OK(ls_comm_open("plan:", 1, 2, &comm));
-    store_cut(s, 2, 1, 1, 2);  /* 4 x 2 x 7 */
+    store_set_shard(s, 2, 1, 1, 2);  /* 4 x 2 x 7 */
     OK(store_group(s, 2, pair, comm, &(struct store_group_options){ .sharded = 1u << STORE_STATE }, &group));
     OK(ls_store_allocate(s));
     store_held(s, 2, STORE_STATE, &begin, &end);
@@ -199,10 +199,10 @@ static ls_store *store_on(const struct grid *g, ls_comm *world, ls_comm *data, l
     for (int i = 0; i < PARAMETERS; i++) {
         if (i != FROZEN && i % g->pp != pp)
             store_leave_out(s, (size_t)i);
-        else if (shapes[i].cut >= 0) {
-            size_t size = shapes[i].size[shapes[i].cut], begin = block_at(size, tp, g->tp);
+        else if (shapes[i].sharded >= 0) {
+            size_t size = shapes[i].size[shapes[i].sharded], begin = block_at(size, tp, g->tp);
 
-            store_cut(s, (size_t)i, shapes[i].cut, begin, block_at(size, tp + 1, g->tp) - begin);
+            store_set_shard(s, (size_t)i, shapes[i].sharded, begin, block_at(size, tp + 1, g->tp) - begin);
         } else {
             store_set_owner(s, (size_t)i, tp == 0);
         }
@@ -298,7 +298,7 @@ static void ranks_read_and_write_full_parameters(void **state)
         forked_run(grids[i].pp * grids[i].dp * grids[i].tp, whole_over_the_grid, &grids[i]);
 }
 
-/* Nobody speaks, some part has no speaker, boxes that overlap: all ranks are told so. */
+/* No rank owns a parameter, a part has no owner, boxes overlap: an error on all ranks. */
 static void unspoken(ls_comm *world, void *ctx)
 {
     ls_store *s = declared(LS_F32);
@@ -308,9 +308,9 @@ static void unspoken(ls_comm *world, void *ctx)
     (void)ctx;
     RANKS_CHECK(s);
     store_set_owner(s, 1, false);
-    store_cut(s, 0, 0, rank ? 3 : 0, rank ? 4 : 3);
+    store_set_shard(s, 0, 0, rank ? 3 : 0, rank ? 4 : 3);
     store_set_owner(s, 0, rank == 0);
-    store_cut(s, 2, 1, (size_t)rank, 2);
+    store_set_shard(s, 2, 1, (size_t)rank, 2);
     if (rank)
         store_leave_out(s, 3);
     store_set_world(s, world);

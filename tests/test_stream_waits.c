@@ -263,7 +263,7 @@ static void test_offload(void **state)
 static void test_experts(void **state)
 {
     struct layout l = { .net = NET_EVEN, .optimizer = LS_ADAM, .type = LS_F32, .accumulate = 1, .data = sharded(1), .meshed = true,
-                        .mesh = LS_MESH_DEFAULTS, .cut = LS_PARTITION_DEFAULTS };
+                        .mesh = LS_MESH_DEFAULTS, .partition = LS_PARTITION_DEFAULTS };
 
     (void)state;
     l.mesh.dp = l.mesh.ep = 2;
@@ -273,11 +273,11 @@ static void test_experts(void **state)
 static void test_tensor_parallel(void **state)
 {
     struct layout l = { .net = NET_LLAMA_TIED, .optimizer = LS_LAMB, .type = LS_F32, .accumulate = 2, .data = sharded(0), .meshed = true,
-                        .mesh = LS_MESH_DEFAULTS, .cut = LS_PARTITION_DEFAULTS };
+                        .mesh = LS_MESH_DEFAULTS, .partition = LS_PARTITION_DEFAULTS };
 
     (void)state;
     l.mesh.tp = 2;
-    l.cut.sp = true;
+    l.partition.sp = true;
     assert_true(run_layout(l, 2, true).changed > 3);
 }
 

@@ -124,7 +124,7 @@ static void test_variants(void **state)
     add_access(&l, false, 0, 0, 64);
     add_step(&l, 1, BOTH);  /* in the others nobody has waited yet */
     add_access(&l, false, 0, 0, 64);
-    add_step(&l, 0, 1);     /* never meets 1 */
+    add_step(&l, 0, 1);     /* never synchronizes with 1 */
     add_access(&l, true, 0, 0, 64);
     find_waits(&l);
     expect_waits(&l, 1, 0, -1);

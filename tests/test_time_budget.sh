@@ -50,8 +50,8 @@ recorded=$(json state.budget_steps state.budget_seconds <"timed/checkpoints/$(ls
 train $tiny --train.steps="$steps" --run.dir=plain
 same_bits timed plain
 same_course timed plain
-train --config timed/config.yaml --train.time_budget=0 --run.dir=told
-same_bits timed told
+train --config timed/config.yaml --train.time_budget=0 --run.dir=given
+same_bits timed given
 
 # Half of it again, by the same command and by the config that is kept.
 cp -r timed again

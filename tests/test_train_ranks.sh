@@ -164,7 +164,7 @@ wait $launcher || bad "SIGTERM: exit code: $(cat err.txt)"
 launcher=
 step=$(ls stopped/checkpoints | sed 's/step_0*//')
 [ "${step:-0}" -ge 5 ] || bad "SIGTERM: what is saved: $(ls stopped/checkpoints)"
-grep -q "stopped by SIGTERM" out.txt || bad "SIGTERM is not told: $(cat out.txt)"
+grep -q "stopped by SIGTERM" out.txt || bad "SIGTERM is not reported: $(cat out.txt)"
 more=$((step + 7))
 train -n 2 $endless --train.steps=$more --run.dir=stopped
 train -n 2 $endless --train.steps=$more --run.dir=straight
@@ -224,7 +224,7 @@ same alone torch
 [ -s out.0 ] && [ ! -s out.1 ] || bad "torchrun's variables: not rank 0 alone reports: $(cat out.1)"
 ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /dev/shm)"
 
-# ---- the model cut too: stages, slices, experts; resumed by others; what a line and a trace tell of it ----
+# ---- the model sharded, too: stages, slices, experts; resumed under other layouts; its metrics and trace ----
 deep="$short --model.layers=3"
 train $deep --run.dir=deep
 train -n 8 $deep --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp=true --train.accumulate=3 \

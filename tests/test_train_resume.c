@@ -75,7 +75,7 @@ static void test_resume(void **state)
     resumes("dropout", "model.dropout", "0.1", "model.architecture", "gpt2");
 }
 
-/* Lines that a stopped run wrote after its checkpoint are taken back; so is a line that was cut. */
+/* Lines that a stopped run wrote after its checkpoint are taken back; so is an incomplete line. */
 static void test_metrics_rewind(void **state)
 {
     static const char before[] = "{\"step\":1}\n{\"step\":2}\nnoise\n{\"step\":3}\n{\"step\":4,\"lo";

@@ -1,4 +1,4 @@
-/* test_vocab_xent.c - cross-entropy over a vocabulary that is cut over ranks, against LINEAR_XENT of all of it on one. */
+/* test_vocab_xent.c - cross-entropy over a vocabulary that is sharded over ranks, against LINEAR_XENT of all of it on one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -141,7 +141,7 @@ static void in_parts(ls_comm *comm, void *ctx)
     int n = ls_comm_size(comm), r = ls_comm_rank(comm);
     struct across a = { LS_AXIS_TP, comm, V, 0 };
     double most;
-    size_t first = cut_at(V, 1, r, n), rows = cut_at(V, 1, r + 1, n) - first, calls, bytes;
+    size_t first = shard_begin(V, 1, r, n), rows = shard_begin(V, 1, r + 1, n) - first, calls, bytes;
 
     run_side(&whole, m, NULL, 0, V);
     run_side(&part, m, &a, first, rows);

@@ -14,7 +14,7 @@ enum { MOST = 8 };
 static const double TIMEOUT = 5;
 
 /* state: one character per rank: w waits, b busy (quiet for 1 s), s stuck (quiet for 9 s), T stopped, t stopped for 1 s only,
- * ? silent, y waits for 1 s only. edges: "0>1 1>2". */
+ * ? no report, y waits for 1 s only. edges: "0>1 1>2". */
 struct graph { const char *name, *state, *edges; struct { int from; enum cause_kind kind; int rank; const char *path; } want[4]; };
 
 static const struct graph graphs[] = {

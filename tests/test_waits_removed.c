@@ -202,7 +202,7 @@ static struct tally remove_all(struct layout l, int n)
 static struct layout meshed(enum net net, int accumulate)
 {
     struct layout l = { .net = net, .optimizer = LS_ADAMW, .type = LS_F32, .accumulate = accumulate,
-                        .data = LS_DATA_PARALLEL_DEFAULTS, .meshed = true, .mesh = LS_MESH_DEFAULTS, .cut = LS_PARTITION_DEFAULTS };
+                        .data = LS_DATA_PARALLEL_DEFAULTS, .meshed = true, .mesh = LS_MESH_DEFAULTS, .partition = LS_PARTITION_DEFAULTS };
 
     l.data.bucket_bytes = 9000;
     l.data.first_bucket_bytes = 3000;

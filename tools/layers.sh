@@ -1,9 +1,9 @@
 #!/bin/sh
-# The layer check: a file includes its own floor or a lower one, a vendor's header is included in one named file, and no line of code, of
-# a script or of a test is longer than 140 columns. Outside of src/models no file names a family of models: what a family has is a fact
-# of its row. Outside of src/train/task no file of src/train and src/cli names a task (TASK_MAP of task.h), in the parts of names between
-# underscores: what a task has is a fact of its row, too. No static function's name is in more than three files. A file that a
-# comment names exists.
+# The layer check: a file includes its own floor or a lower one; a header of src is private to its folder unless `offered` below names
+# it; a vendor's header is included in one named file; and no line of code, of a script or of a test is longer than 140 columns. Outside of
+# src/models no file names a family of models: what a family has is a fact of its row. Outside of src/train/task no file of src/train and
+# src/cli names a task (TASK_MAP of task.h), in the parts of names between underscores: what a task has is a fact of its row, too. No
+# static function's name is in more than three files. A file that a comment names exists.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
     { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character, whatever awk takes for one
@@ -70,6 +70,20 @@ BEGIN {
     n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 pipeline 5 layout 5 " \
               "machine 5 checkpoint 5", w, " ")
     for (i = 1; i < n; i += 2) public[w[i]] = w[i + 1]
+    n = split("base/base.h base/cores.h base/crc.h base/file.h base/hash.h base/json.h base/log.h base/mem.h base/module.h " \
+              "base/options.h base/pulse.h base/rng.h base/text.h base/threads.h base/worker.h device/device.h device/check.h " \
+              "tensor/tensor_over.h kernels/kernel.h kernels/op_shapes.h kernels/cpu/route.h comm/comm.h comm/algorithms/steps.h " \
+              "comm/failure/flight_recorder.h comm/transports/transport.h comm/transports/shm/segment.h " \
+              "ir/ir.h ir/builder.h ir/program.h ir/op_info.h ir/distributed_ops.h passes/passes.h passes/gradient.h passes/streams.h " \
+              "runtime/runtime.h runtime/store.h runtime/exchange.h runtime/readback.h runtime/stream_set.h runtime/non_finite.h " \
+              "models/model.h models/hf.h data/array.h data/documents.h data/loader.h data/tokenizer.h data/tokens.h " \
+              "parallel/layout.h parallel/mesh/mesh.h parallel/sharding/partition.h checkpoint/collective_status.h " \
+              "checkpoint/folder.h checkpoint/manifest.h checkpoint/safetensors.h checkpoint/verify.h " \
+              "train/config/config.h train/doctor/doctor.h train/faults/faults.h train/launch/launch.h train/parity/parity.h " \
+              "train/parity/parity_routes.h train/plan/plan.h train/run/dataset.h train/run/evaluate_saved.h train/run/generate.h " \
+              "train/run/machine.h train/run/metrics.h train/run/peak.h train/run/random_tokens.h train/run/step.h train/run/stop.h " \
+              "train/run/trainer.h train/run/version.h train/task/task.h", w, " ")
+    for (i = 1; i <= n; i++) offered[w[i]] = 1
     n = split("dnnl.h src/kernels/cpu/onednn/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c " \
               "zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c " \
               " hwloc.h src/base/cores.c mpi.h src/comm/transports/mpi/world.h " \
@@ -115,8 +129,14 @@ FNR == 1 && FILENAME ~ /^include\/lockstep\// {
         split(FILENAME, p, "/"); mine = floor[p[2]]; its = floor_of(line)
         if (mine == "") { print FILENAME ": folder " p[2] " has no floor"; bad = 1 }
         else if (its != "" && its + 0 > mine + 0) { print FILENAME ":" FNR ": floor " mine " includes " line " of floor " its; bad = 1 }
+        split(line, h, "/")
+        if (line in offered) used[line] += h[1] != p[2]
+        else if (floor[h[1]] != "" && h[1] != p[2]) {
+            print FILENAME ":" FNR ": " line " is private to src/" h[1] "; `offered` in tools/layers.sh lists what is not"; bad = 1
+        }
     }
 }
 END { if (!tasks) { print "no tasks in src/train/task/task.h"; bad = 1 }
+    for (line in offered) if (!used[line]) { print line " is in `offered`, but no other folder includes it"; bad = 1 }
     if (!families) { print "no families in include/lockstep/nn.h"; bad = 1 }
     if (!bad) print "layers: every include points down"; exit bad }'

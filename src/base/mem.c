@@ -107,7 +107,7 @@ static void *fail_limit(enum mem_category c, size_t bytes)
     return mem_fail(c, bytes, why);
 }
 
-static bool told_to_fail(void) { return atomic_load(&ledger.fail_at) > 0 && atomic_fetch_sub(&ledger.fail_at, 1) == 1; }
+static bool must_fail(void) { return atomic_load(&ledger.fail_at) > 0 && atomic_fetch_sub(&ledger.fail_at, 1) == 1; }
 
 /* bytes including the header; NULL if the system is out of memory. */
 static void *system_alloc(size_t bytes)
@@ -130,7 +130,7 @@ ls_status mem_take(enum mem_category c, size_t bytes)
 {
     ASSERT((unsigned)c < MEM_CATEGORIES);
     atomic_fetch_add(&ledger.calls, 1);
-    if (told_to_fail())
+    if (must_fail())
         mem_fail(c, bytes, "made to fail by a test");
     else if (bytes > PTRDIFF_MAX - HEADER)
         mem_fail(c, bytes, "no address space is that large");

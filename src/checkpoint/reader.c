@@ -151,7 +151,7 @@ static ls_status copy_shared(const struct saved *s, size_t entry, const struct s
     struct slice both;
     size_t run = 1, all;
 
-    if (!slices_meet(ndim, from, to, &both)) return LS_OK;
+    if (!slices_overlap(ndim, from, to, &both)) return LS_OK;
     all = slice_count(ndim, &both);
     for (int d = ndim - 1; d >= 0; d--) { /* as many as are contiguous in both */
         run *= both.extent[d];

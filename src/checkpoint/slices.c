@@ -12,7 +12,7 @@ size_t slice_count(int ndim, const struct slice *s)
 }
 
 /* of: the box, restricted to one row in the dims before d; [from, to): the range in the rest. */
-static int cut_range(int ndim, int d, struct slice of, size_t from, size_t to, struct slice *out)
+static int split_range(int ndim, int d, struct slice of, size_t from, size_t to, struct slice *out)
 {
     size_t inner = 1, base = of.offset[d], first, last;
     int n = 0;
@@ -22,7 +22,7 @@ static int cut_range(int ndim, int d, struct slice of, size_t from, size_t to, s
     if (from % inner) { /* the end of a row, or a piece of one */
         first = from / inner;
         of.offset[d] = base + first;
-        n += cut_range(ndim, d + 1, of, from - first * inner, MIN(to - first * inner, inner), out);
+        n += split_range(ndim, d + 1, of, from - first * inner, MIN(to - first * inner, inner), out);
     }
     first = (from + inner - 1) / inner;
     last = to / inner;
@@ -33,7 +33,7 @@ static int cut_range(int ndim, int d, struct slice of, size_t from, size_t to, s
     }
     if (to % inner && first <= last) {
         of.offset[d] = base + last;
-        n += cut_range(ndim, d + 1, of, 0, to - last * inner, out + n);
+        n += split_range(ndim, d + 1, of, 0, to - last * inner, out + n);
     }
     return n;
 }
@@ -45,10 +45,10 @@ int slices_of_range(int ndim, const struct slice *box, size_t from, size_t to, s
         out[0] = *box;
         return 1;
     }
-    return cut_range(ndim, 0, *box, from, to, out);
+    return split_range(ndim, 0, *box, from, to, out);
 }
 
-bool slices_meet(int ndim, const struct slice *a, const struct slice *b, struct slice *out)
+bool slices_overlap(int ndim, const struct slice *a, const struct slice *b, struct slice *out)
 {
     struct slice both = { 0 };
 

@@ -13,6 +13,6 @@ enum { SLICES_OF_RANGE = 2 * LS_DIMS };
 size_t slice_count(int ndim, const struct slice *s); /* elements */
 /* Divides elements [from, to) of a box, row-major, into slices in that order. Returns how many: 0 if from == to. */
 int slices_of_range(int ndim, const struct slice *box, size_t from, size_t to, struct slice out[SLICES_OF_RANGE]);
-bool slices_meet(int ndim, const struct slice *a, const struct slice *b, struct slice *out);
+bool slices_overlap(int ndim, const struct slice *a, const struct slice *b, struct slice *out);
 
 #endif

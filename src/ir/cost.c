@@ -33,7 +33,7 @@ static double attention_gemm(const ls_program *p, const struct instruction *i)
 static double ring_gemm(const ls_program *p, const struct instruction *i)
 {
     double b = size(p, i->in[0], 0), t = size(p, i->in[0], 1), h = size(p, i->in[0], 2), d = size(p, i->in[0], 3);
-    double whole = (double)instruction_across(i)->whole, keys = i->attr.attention.causal ? (whole + 1) / 2 : whole;
+    double length = (double)instruction_across(i)->full, keys = i->attr.attention.causal ? (length + 1) / 2 : length;
 
     return 2.0 * b * h * t * keys * d;
 }

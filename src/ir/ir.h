@@ -50,7 +50,7 @@ enum {
 };
 
 /* What a MOVE (a redistribution) does over the ranks of comm, and the redistribution of its gradient (R replicated, S sharded, P partial;
- * ~P: replicated with a partial gradient). whole, grain, zigzag describe the sharded dim, as in ls_placement; ALL_TO_ALL shards dim2
+ * ~P: replicated with a partial gradient). full, grain, zigzag describe the sharded dim, as in ls_placement; ALL_TO_ALL shards dim2
  * instead of dim.
  *     IDENTITY        R  -> ~P   no communication   gradient  P -> R  all-reduce        (ALL_REDUCE)
  *     ALL_REDUCE      P  -> R    all-reduce         gradient  no communication          (IDENTITY)
@@ -75,7 +75,7 @@ struct move {
     ls_axis axis;  /* for messages, prints and counts */
     ls_comm *comm; /* borrowed */
     int dim, dim2;
-    size_t whole, whole2, grain, grain2;
+    size_t full, full2, grain, grain2;
     int zigzag;     /* only for SHARD and UNSHARD */
     ls_redop redop; /* for reductions: how partial results are combined */
     bool floating;  /* its exchange may overlap with neighbouring instructions */
@@ -96,7 +96,7 @@ struct group_state {
 struct across {
     ls_axis axis;
     ls_comm *comm;
-    size_t whole; /* T, or V */
+    size_t full; /* T, or V */
     int zigzag;
 };
 

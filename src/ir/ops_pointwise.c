@@ -1,4 +1,4 @@
-/* ops_pointwise.c - elementwise ops (sums, products, activations, dropout) and row ops (softmax, norms). */
+/* ops_pointwise.c - elementwise ops (add, mul, activations, dropout) and row ops (softmax, norms). */
 #include "ir/program.h"
 
 #include <stdio.h>

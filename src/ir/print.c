@@ -143,8 +143,8 @@ static void put_exchange(struct sink *s, const ls_program *p, const struct instr
 static void put_move(struct sink *s, const struct move *m)
 {
     print_put(s, "   %s", axis_name(m->axis));
-    if (m->kind != MOVE_IDENTITY && m->kind != MOVE_ALL_REDUCE) print_put(s, " dim %d of %zu", m->dim, m->whole);
-    if (m->kind == MOVE_ALL_TO_ALL) print_put(s, " for dim %d of %zu", m->dim2, m->whole2);
+    if (m->kind != MOVE_IDENTITY && m->kind != MOVE_ALL_REDUCE) print_put(s, " dim %d of %zu", m->dim, m->full);
+    if (m->kind == MOVE_ALL_TO_ALL) print_put(s, " for dim %d of %zu", m->dim2, m->full2);
     print_put(s, " over %d ranks%s", ls_comm_size(m->comm), m->zigzag ? ", zigzag" : "");
 }
 

@@ -24,20 +24,20 @@ const char *axis_name(ls_axis axis)
 
 /* ---- sizes ---- */
 
-struct cut {
+struct move_dim {
     int dim;
-    size_t whole, grain;
+    size_t full, grain;
 };
 
 /* This rank's size of a sharded dim. */
-static size_t own(const struct move *m, const struct cut *c)
+static size_t own(const struct move *m, const struct move_dim *c)
 {
     int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
 
     if (m->zigzag)
-        return cut_at(c->whole, c->grain, r + 1, 2 * n) - cut_at(c->whole, c->grain, r, 2 * n) +
-               cut_at(c->whole, c->grain, 2 * n - r, 2 * n) - cut_at(c->whole, c->grain, 2 * n - 1 - r, 2 * n);
-    return cut_at(c->whole, c->grain, r + 1, n) - cut_at(c->whole, c->grain, r, n);
+        return shard_begin(c->full, c->grain, r + 1, 2 * n) - shard_begin(c->full, c->grain, r, 2 * n) +
+               shard_begin(c->full, c->grain, 2 * n - r, 2 * n) - shard_begin(c->full, c->grain, 2 * n - 1 - r, 2 * n);
+    return shard_begin(c->full, c->grain, r + 1, n) - shard_begin(c->full, c->grain, r, n);
 }
 
 static bool has_size(ls_program *p, const struct move *m, ls_value x, int dim, size_t want)
@@ -50,19 +50,19 @@ static bool has_size(ls_program *p, const struct move *m, ls_value x, int dim, s
     return false;
 }
 
-static bool resize(ls_program *p, const struct move *m, ls_value x, const struct cut *c, bool grows, size_t *size)
+static bool resize(ls_program *p, const struct move *m, ls_value x, const struct move_dim *c, bool grows, size_t *size)
 {
     size_t part = own(m, c);
 
-    if (!has_size(p, m, x, c->dim, grows ? part : c->whole)) return false;
-    size[c->dim] = grows ? c->whole : part;
+    if (!has_size(p, m, x, c->dim, grows ? part : c->full)) return false;
+    size[c->dim] = grows ? c->full : part;
     return true;
 }
 
 /* Changes x's sizes to those of the output. */
 static bool moved_size(ls_program *p, const struct move *m, ls_value x, size_t *size)
 {
-    struct cut first = { m->dim, m->whole, m->grain }, second = { m->dim2, m->whole2, m->grain2 };
+    struct move_dim first = { m->dim, m->full, m->grain }, second = { m->dim2, m->full2, m->grain2 };
 
     switch (m->kind) {
     case MOVE_ALL_GATHER:
@@ -116,7 +116,7 @@ ls_value program_move(ls_program *p, const struct move *m, ls_value x)
 static void part_gradient(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     const struct move *m = instruction_move(i);
-    struct op_attr attr = { .pad = { m->dim, cut_at(m->whole, m->grain, ls_comm_rank(m->comm), ls_comm_size(m->comm)) } };
+    struct op_attr attr = { .pad = { m->dim, shard_begin(m->full, m->grain, ls_comm_rank(m->comm), ls_comm_size(m->comm)) } };
 
     gradient_give(g, i->in[0], gradient_emit(g, OP_PAD, &attr, 1, &dy, "pad", i->in[0]));
 }
@@ -142,8 +142,8 @@ void gradient_move(struct gradient *g, const struct instruction *i, ls_value dy)
         return;
     }
     if (m.kind == MOVE_ALL_TO_ALL) {
-        m.dim = there->dim2, m.whole = there->whole2, m.grain = there->grain2;
-        m.dim2 = there->dim, m.whole2 = there->whole, m.grain2 = there->grain;
+        m.dim = there->dim2, m.full = there->full2, m.grain = there->grain2;
+        m.dim2 = there->dim, m.full2 = there->full, m.grain2 = there->grain;
     }
     m.kind = back[m.kind];
     gradient_give(g, i->in[0], program_move(g->p, &m, dy));

@@ -85,7 +85,7 @@ struct op_attr {
         struct {
             int dim, n;
             size_t grain;
-        } cut; /* into n blocks, [cut_at(size, grain, i, n), cut_at(.., i + 1, ..)) */
+        } blocks; /* into n blocks, [shard_begin(size, grain, i, n), shard_begin(.., i + 1, ..)) */
         struct {
             int dim;
         } concat;
@@ -189,11 +189,11 @@ struct kernel_rows {
 const char *op_name(enum op op);
 const char *op_shapes(enum op op); /* "x[R,K] w[N,K] b[N]? -> y[R,N]": the notation is that of op_list.h */
 /* Start of part r of a dim that is divided into n parts at multiples of grain (0 means 1); r = n: the end. */
-static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
+static inline size_t shard_begin(size_t full, size_t grain, int r, int n)
 {
     size_t g = grain ? grain : 1;
 
-    return (size_t)((unsigned __int128)(whole / g) * (unsigned)r / (unsigned)n) * g;
+    return (size_t)((unsigned __int128)(full / g) * (unsigned)r / (unsigned)n) * g;
 }
 
 /* Global index of x's element i: attr.first, plus step[1] (if given) rows of the unsharded x's first dim that come before it, plus its

@@ -21,7 +21,7 @@
     X(route_##isa) X(rope_##isa) X(dropout_##isa) X(copy_##isa) X(reduce_##isa) X(optim_sgd_##isa) X(optim_adam_##isa) \
     X(batch_norm_##isa) X(merge_##isa) X(xent_parts_##isa)
 
-#define BLOCKED_PARTS(X) X(gemm) X(grouped) X(attention) X(xent) X(conv) X(pool) X(cut) X(onednn)
+#define BLOCKED_PARTS(X) X(gemm) X(grouped) X(attention) X(xent) X(conv) X(pool) X(blocks) X(onednn)
 /* clang-format on */
 
 #define PARTS(X) BLOCKED_PARTS(X) VECTOR_PARTS(X, avx512) VECTOR_PARTS(X, avx2) REFERENCE_PARTS(X)

@@ -112,47 +112,47 @@ enum { TRAIT_LINEAR = 1, TRAIT_STRIDED_DY = 2, TRAIT_OWN_LOSS = 4, TRAIT_LOSS_BY
 /* Ops that only passes append: gradients, and the ops that other instructions are lowered to. They come after partition and gradient, so
  * they have no rules there, and a recomputed segment never holds one.
  *   id, name, shapes, in place, FLOPs, bytes */
-#define OP_PASS_MAP(X)                                                                                                                     \
-    X(LINEAR_DX, "linear_dx", "dy[R,N] w[N,K] -> dx[R,K]", 0, linear_dx, operands)   /* input gradient: dy w */                            \
-    X(LINEAR_DW, "linear_dw", "dy[R,N] x[R,K] -> dw[N,K]+=", 0, linear_dw, operands) /* weight gradient: dy^T x */                         \
-    X(BIAS_GRAD, "bias_grad", "dy -> db+=", 0, none, operands)                       /* dy[R,N], db[N]: sum over R */                      \
-    X(UNARY_GRAD, "unary_grad", "x[*] dy[*] -> dx[*]", 3, none, operands)                                                                  \
-    X(RELU_SQUARED_GRAD, "relu_squared_grad", "x[*] dy[*] -> dx[*]", 3, none, operands)                                                    \
-    X(SWIGLU_GRAD, "swiglu_grad", "g[*] u[*] dy[*] -> dg[*] du[*]", 5, none, operands) /* dg may be g or dy, du may be u */                \
-    X(SOFTMAX_GRAD, "softmax_grad", "y[*] dy[*] -> dx[*]", 2, none, operands)                                                              \
-    X(LAYER_NORM_DX, "layer_norm_dx", "dy[R,C] x[R,C] w[C] mean[R] rstd[R] -> dx[R,C]", 1, none, operands)                                 \
-    X(LAYER_NORM_DW, "layer_norm_dw", "dy[R,C] x[R,C] mean[R] rstd[R] -> dw[C]+= db[C]+=", 0, none, operands)                              \
-    X(RMS_NORM_DX, "rms_norm_dx", "dy[R,C] x[R,C] w[C] rstd[R] -> dx[R,C]", 1, none, operands)                                             \
-    X(RMS_NORM_DW, "rms_norm_dw", "dy[R,C] x[R,C] rstd[R] -> dw[C]+=", 0, none, operands)                                                  \
-    X(EMBEDDING_DW, "embedding_dw", "dy[R,C] ids[R]i32 -> dw[V,C]+=", 0, none, embedding_dw) /* rows added in order of R; embedding */     \
-    X(ATTENTION_GRAD, "attention_grad",                                                                                                    \
-      "q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] o[B,T,H,D] lse[B,H,T] do[B,T,H,D] -> "                                                             \
-      "dq[B,T,H,D] dk[B,S,G,D] dv[B,S,G,D]",                                                                                               \
-      0, attention_grad, operands)                                                                                   /* strided q k v */   \
-    X(ATTENTION_MERGE, "attention_merge", "o2[B,T,H,D] lse2[B,H,T] -> o[B,T,H,D]+= lse[B,H,T]+=", 0, none, operands) /* over both keys */  \
-    X(LINEAR_XENT_GRAD, "linear_xent_grad", "x[R,C] w[V,C] y[R]i32 denom[1]? lse[R]? dloss[1] -> dx[R,C]? dw[V,C]?+= loss[1]?", 0,         \
-      linear_xent_grad, operands)                                                                                                          \
-    X(XENT_COUNT, "xent_count", "y[R]i32 -> denom[1]", 0, none, operands)        /* rows with y >= 0, at least 1 */                        \
-    X(XENT_PART, "xent_part", "l[R,v] y[R]i32 -> stats[R,3]", 0, none, operands) /* loss.c; embedding */                                   \
-    X(XENT_COMBINE, "xent_combine", "stats[n,R,3] y[R]i32 denom[1] -> loss[1]+= lse[R]", 0, none, operands)                                \
-    X(XENT_DLOGITS, "xent_dlogits", "l[R,v] y[R]i32 lse[R] denom[1] dloss[1] -> dl[R,v]", 1, none, operands) /* embedding */               \
-    X(PACK_BLOCKS, "cut", "x -> flat", 0, none, operands)                     /* strided; block 0 of dim cut.dim, then block 1, ..; cut */ \
-    X(UNPACK_BLOCKS, "join", "flat -> y", 0, none, operands)                  /* the way back; cut */                                      \
-    X(PAD, "pad", "dy -> dx", 0, none, operands)                              /* zeros, and dy at [pad.start ..) along pad.dim */          \
-    X(MSE_GRAD, "mse_grad", "a[*] b[*] dloss[1] -> da[*]", 0, none, operands) /* dloss * 2 (a-b) / count */                                \
-    X(CONV2D_DX, "conv2d_dx", "dy[B,O,OH,OW] w[O,C,KH,KW] -> dx[B,C,H,W]", 0, conv2d_dx, operands)                                         \
-    X(CONV2D_DW, "conv2d_dw", "dy[B,O,OH,OW] x[B,C,H,W] -> dw[O,C,KH,KW]+=", 0, conv2d_dw, operands)                                       \
-    X(MAX_POOL2D_GRAD, "max_pool2d_grad", "x[B,C,H,W] dy[B,C,OH,OW] -> dx[B,C,H,W]", 0, none, operands) /* to the first largest */         \
-    X(AVG_POOL2D_GRAD, "avg_pool2d_grad", "dy[B,C,OH,OW] -> dx[B,C,H,W]", 0, none, operands)                                               \
-    X(BATCH_GRAD_STATS, "batch_grad_stats", "dy[*] x[*] stats[2C+1]f64 -> sums[2C]f64 own[2C]f64", 0, none, operands)                      \
-    X(BATCH_NORM_DX, "batch_norm_dx", "dy[*] x[*] w[C] stats[2C+1]f64 sums[2C]f64? y[B]i32? -> dx[*]", 3, none, operands)                  \
-    X(BATCH_NORM_DW, "batch_norm_dw", "own[2C]f64 -> dw[C]+= db[C]+=", 0, none, operands)                                                  \
-    X(ROUTE_GRAD, "route_grad", "dweight[..,K] logits[..,E] index[..,K]i32 -> dlogits[..,E]", 0, none, operands) /* route */               \
-    X(ROUTER_LOSS_GRAD, "router_loss_grad", "logits[B,T,E] load[B|1,E] samples[2]? dloss[1] -> dlogits[B,T,E]", 0, none, operands)         \
-    X(ROUTE_EXCESS, "route_excess", "index[B,T,K]i32 -> excess[E]+=", 0, none, operands)        /* E * load - its sum; route_excess */     \
-    X(ROWS_DOT, "rows_dot", "x[..,C] y[M,C] rows[..,K]i32 -> dweight[..,K]", 0, none, operands) /* x[n] . y[rows[n,k]] */                  \
-    X(GROUPED_LINEAR_DX, "grouped_linear_dx", "dy[M,N] w[E,N,K] counts[S,E]i32 -> dx[M,K]", 0, grouped_linear_dx, operands)                \
-    X(GROUPED_LINEAR_DW, "grouped_linear_dw", "dy[M,N] x[M,K] counts[S,E]i32 -> dw[E,N,K]+=", 0, grouped_linear_dw, operands)              \
+#define OP_PASS_MAP(X)                                                                                                                    \
+    X(LINEAR_DX, "linear_dx", "dy[R,N] w[N,K] -> dx[R,K]", 0, linear_dx, operands)   /* input gradient: dy w */                           \
+    X(LINEAR_DW, "linear_dw", "dy[R,N] x[R,K] -> dw[N,K]+=", 0, linear_dw, operands) /* weight gradient: dy^T x */                        \
+    X(BIAS_GRAD, "bias_grad", "dy -> db+=", 0, none, operands)                       /* dy[R,N], db[N]: sum over R */                     \
+    X(UNARY_GRAD, "unary_grad", "x[*] dy[*] -> dx[*]", 3, none, operands)                                                                 \
+    X(RELU_SQUARED_GRAD, "relu_squared_grad", "x[*] dy[*] -> dx[*]", 3, none, operands)                                                   \
+    X(SWIGLU_GRAD, "swiglu_grad", "g[*] u[*] dy[*] -> dg[*] du[*]", 5, none, operands) /* dg may be g or dy, du may be u */               \
+    X(SOFTMAX_GRAD, "softmax_grad", "y[*] dy[*] -> dx[*]", 2, none, operands)                                                             \
+    X(LAYER_NORM_DX, "layer_norm_dx", "dy[R,C] x[R,C] w[C] mean[R] rstd[R] -> dx[R,C]", 1, none, operands)                                \
+    X(LAYER_NORM_DW, "layer_norm_dw", "dy[R,C] x[R,C] mean[R] rstd[R] -> dw[C]+= db[C]+=", 0, none, operands)                             \
+    X(RMS_NORM_DX, "rms_norm_dx", "dy[R,C] x[R,C] w[C] rstd[R] -> dx[R,C]", 1, none, operands)                                            \
+    X(RMS_NORM_DW, "rms_norm_dw", "dy[R,C] x[R,C] rstd[R] -> dw[C]+=", 0, none, operands)                                                 \
+    X(EMBEDDING_DW, "embedding_dw", "dy[R,C] ids[R]i32 -> dw[V,C]+=", 0, none, embedding_dw) /* rows added in order of R; embedding */    \
+    X(ATTENTION_GRAD, "attention_grad",                                                                                                   \
+      "q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] o[B,T,H,D] lse[B,H,T] do[B,T,H,D] -> "                                                            \
+      "dq[B,T,H,D] dk[B,S,G,D] dv[B,S,G,D]",                                                                                              \
+      0, attention_grad, operands)                                                                                   /* strided q k v */  \
+    X(ATTENTION_MERGE, "attention_merge", "o2[B,T,H,D] lse2[B,H,T] -> o[B,T,H,D]+= lse[B,H,T]+=", 0, none, operands) /* over both keys */ \
+    X(LINEAR_XENT_GRAD, "linear_xent_grad", "x[R,C] w[V,C] y[R]i32 denom[1]? lse[R]? dloss[1] -> dx[R,C]? dw[V,C]?+= loss[1]?", 0,        \
+      linear_xent_grad, operands)                                                                                                         \
+    X(XENT_COUNT, "xent_count", "y[R]i32 -> denom[1]", 0, none, operands)        /* rows with y >= 0, at least 1 */                       \
+    X(XENT_PART, "xent_part", "l[R,v] y[R]i32 -> stats[R,3]", 0, none, operands) /* loss.c; embedding */                                  \
+    X(XENT_COMBINE, "xent_combine", "stats[n,R,3] y[R]i32 denom[1] -> loss[1]+= lse[R]", 0, none, operands)                               \
+    X(XENT_DLOGITS, "xent_dlogits", "l[R,v] y[R]i32 lse[R] denom[1] dloss[1] -> dl[R,v]", 1, none, operands) /* embedding */              \
+    X(PACK_BLOCKS, "pack_blocks", "x -> flat", 0, none, operands)             /* strided; block 0 of blocks.dim, then 1, ..; blocks */    \
+    X(UNPACK_BLOCKS, "unpack_blocks", "flat -> y", 0, none, operands)         /* the way back; blocks */                                  \
+    X(PAD, "pad", "dy -> dx", 0, none, operands)                              /* zeros, and dy at [pad.start ..) along pad.dim */         \
+    X(MSE_GRAD, "mse_grad", "a[*] b[*] dloss[1] -> da[*]", 0, none, operands) /* dloss * 2 (a-b) / count */                               \
+    X(CONV2D_DX, "conv2d_dx", "dy[B,O,OH,OW] w[O,C,KH,KW] -> dx[B,C,H,W]", 0, conv2d_dx, operands)                                        \
+    X(CONV2D_DW, "conv2d_dw", "dy[B,O,OH,OW] x[B,C,H,W] -> dw[O,C,KH,KW]+=", 0, conv2d_dw, operands)                                      \
+    X(MAX_POOL2D_GRAD, "max_pool2d_grad", "x[B,C,H,W] dy[B,C,OH,OW] -> dx[B,C,H,W]", 0, none, operands) /* to the first largest */        \
+    X(AVG_POOL2D_GRAD, "avg_pool2d_grad", "dy[B,C,OH,OW] -> dx[B,C,H,W]", 0, none, operands)                                              \
+    X(BATCH_GRAD_STATS, "batch_grad_stats", "dy[*] x[*] stats[2C+1]f64 -> sums[2C]f64 own[2C]f64", 0, none, operands)                     \
+    X(BATCH_NORM_DX, "batch_norm_dx", "dy[*] x[*] w[C] stats[2C+1]f64 sums[2C]f64? y[B]i32? -> dx[*]", 3, none, operands)                 \
+    X(BATCH_NORM_DW, "batch_norm_dw", "own[2C]f64 -> dw[C]+= db[C]+=", 0, none, operands)                                                 \
+    X(ROUTE_GRAD, "route_grad", "dweight[..,K] logits[..,E] index[..,K]i32 -> dlogits[..,E]", 0, none, operands) /* route */              \
+    X(ROUTER_LOSS_GRAD, "router_loss_grad", "logits[B,T,E] load[B|1,E] samples[2]? dloss[1] -> dlogits[B,T,E]", 0, none, operands)        \
+    X(ROUTE_EXCESS, "route_excess", "index[B,T,K]i32 -> excess[E]+=", 0, none, operands)        /* E * load - its sum; route_excess */    \
+    X(ROWS_DOT, "rows_dot", "x[..,C] y[M,C] rows[..,K]i32 -> dweight[..,K]", 0, none, operands) /* x[n] . y[rows[n,k]] */                 \
+    X(GROUPED_LINEAR_DX, "grouped_linear_dx", "dy[M,N] w[E,N,K] counts[S,E]i32 -> dx[M,K]", 0, grouped_linear_dx, operands)               \
+    X(GROUPED_LINEAR_DW, "grouped_linear_dw", "dy[M,N] x[M,K] counts[S,E]i32 -> dw[E,N,K]+=", 0, grouped_linear_dw, operands)             \
     X(ACCUMULATE, "accumulate", "x[*] -> y[*]+=", 0, none, operands) /* converted */
 
 /* Ops of the optimizer. stage: when a step runs them: SQUARES of all gradients, then NORM and clip factor; NORMS of one parameter, then

@@ -164,7 +164,7 @@ ls_status layout_check_sequence(const ls_layout *l)
     if (T < pieces)
         return ls_fail(LS_EINVAL, "data.seq_len=%zu is too short for parallel.cp=%d%s; use at least %zu tokens", T, l->cp,
                        ring ? " with two slices per rank" : "", pieces);
-    for (int r = 0; r < l->cp; r++) least = MIN(least, part_size(T, 1, ring, r, l->cp));
+    for (int r = 0; r < l->cp; r++) least = MIN(least, shard_size(T, 1, ring, r, l->cp));
     if (l->sp && least < (size_t)l->tp)
         return ls_fail(LS_EINVAL,
                        "data.seq_len=%zu over parallel.cp=%d gives slices of %zu tokens, too few for parallel.sp over parallel.tp=%d: "

@@ -125,9 +125,9 @@ static bool can_become_view(const struct lower *l, ls_value y, ls_value x)
 
 /* ---- copies ---- */
 
-struct cut {
+struct move_dim {
     int dim;
-    size_t whole, grain;
+    size_t full, grain;
     int zigzag;
 };
 
@@ -148,13 +148,13 @@ static ls_value on_the_wire(ls_program *p, const char *what, ls_value like)
     return program_comm_value(p, what, v->dtype, value_count(v));
 }
 
-static struct op_attr blocks_of(const struct move *m, const struct cut *c)
+static struct op_attr blocks_of(const struct move *m, const struct move_dim *c)
 {
-    return (struct op_attr){ .cut = { c->dim, ls_comm_size(m->comm), c->grain } };
+    return (struct op_attr){ .blocks = { c->dim, ls_comm_size(m->comm), c->grain } };
 }
 
 /* x packed by destination: rank 0's block, rank 1's block, .. */
-static ls_value lower_cut(struct lower *l, const struct move *m, const struct cut *c, ls_value x)
+static ls_value lower_pack(struct lower *l, const struct move *m, const struct move_dim *c, ls_value x)
 {
     struct op_attr attr = blocks_of(m, c);
     ls_value y;
@@ -163,12 +163,12 @@ static ls_value lower_cut(struct lower *l, const struct move *m, const struct cu
         wire(l, x);
         return x;
     }
-    y = on_the_wire(l->p, "cut", x);
+    y = on_the_wire(l->p, "blocks", x);
     return y.id ? program_emit(l->p, OP_PACK_BLOCKS, &attr, 1, &x, 1, &y) : LS_NONE;
 }
 
 /* The buffer that receives y's blocks from rank 0, rank 1, ..; join() then copies them to their places. */
-static ls_value received(ls_program *p, const struct cut *c, ls_value y)
+static ls_value received(ls_program *p, const struct move_dim *c, ls_value y)
 {
     const struct value *v = program_value(p, y);
     size_t count = value_count(v);
@@ -176,7 +176,7 @@ static ls_value received(ls_program *p, const struct cut *c, ls_value y)
     return leads(p, y, c->dim) && !c->zigzag ? y : program_new_value(p, "received", v->dtype, 1, &count);
 }
 
-static void lower_join(struct lower *l, const struct move *m, const struct cut *c, ls_value flat, ls_value y)
+static void lower_unpack(struct lower *l, const struct move *m, const struct move_dim *c, ls_value flat, ls_value y)
 {
     struct op_attr attr = blocks_of(m, c);
 
@@ -195,23 +195,23 @@ static void exchange(ls_program *p, const struct move *m, ls_collective op, size
     program_exchange_wait(p, &e, in, out);
 }
 
-static size_t piece_size(const struct cut *c, int k, int n)
+static size_t piece_size(const struct move_dim *c, int k, int n)
 {
-    return cut_at(c->whole, c->grain, k + 1, n) - cut_at(c->whole, c->grain, k, n);
+    return shard_begin(c->full, c->grain, k + 1, n) - shard_begin(c->full, c->grain, k, n);
 }
 
-static size_t part(const struct cut *c, int r, int n)
+static size_t part(const struct move_dim *c, int r, int n)
 {
     return c->zigzag ? piece_size(c, r, 2 * n) + piece_size(c, 2 * n - 1 - r, 2 * n) : piece_size(c, r, n);
 }
 
-/* The number of elements of each rank's shard of `whole`, sharded as c says. */
-static size_t *parts(ls_program *p, const struct move *m, const struct cut *c, ls_value whole)
+/* The number of elements of each rank's shard of `full`, sharded as c says. */
+static size_t *parts(ls_program *p, const struct move *m, const struct move_dim *c, ls_value full)
 {
     size_t *counts = program_counts(p, ls_comm_size(m->comm));
 
     for (int r = 0; counts && r < ls_comm_size(m->comm); r++)
-        counts[r] = c->whole ? value_count(program_value(p, whole)) / c->whole * part(c, r, ls_comm_size(m->comm)) : 0;
+        counts[r] = c->full ? value_count(program_value(p, full)) / c->full * part(c, r, ls_comm_size(m->comm)) : 0;
     return counts;
 }
 
@@ -285,10 +285,10 @@ static void reduce(struct lower *l, const struct instruction *i)
 }
 
 /* Copies the two pieces of each rank's shard from a buffer of all shards to their places in y. */
-static void place_zigzag(ls_program *p, const struct cut *c, int n, ls_value flat, ls_value y)
+static void place_zigzag(ls_program *p, const struct move_dim *c, int n, ls_value flat, ls_value y)
 {
     struct value v = *program_value(p, y);
-    size_t rest = c->whole ? value_count(&v) / c->whole : 0, at = 0;
+    size_t rest = c->full ? value_count(&v) / c->full : 0, at = 0;
 
     for (int r = 0; r < n && program_ok(p); r++) {
         int piece[2] = { r, 2 * n - 1 - r };
@@ -301,7 +301,7 @@ static void place_zigzag(ls_program *p, const struct cut *c, int n, ls_value fla
         for (int d = v.ndim - 1; d > 0; d--) stride[d - 1] = stride[d] * (ptrdiff_t)v.size[d];
         own = program_view(p, flat, (struct view_rule){ VIEW_SLICE, 0, 0, at }, v.ndim, v.size, stride, (ptrdiff_t)at);
         for (int k = 0; k < 2; k++) {
-            size_t first = cut_at(c->whole, c->grain, piece[k], 2 * n), size = piece_size(c, piece[k], 2 * n);
+            size_t first = shard_begin(c->full, c->grain, piece[k], 2 * n), size = piece_size(c, piece[k], 2 * n);
 
             if (size) lower_copy(p, ls_slice(p, own, c->dim, begin, begin + size), ls_slice(p, y, c->dim, first, first + size));
             begin += size;
@@ -313,7 +313,7 @@ static void place_zigzag(ls_program *p, const struct cut *c, int n, ls_value fla
 static void lower_gather(struct lower *l, const struct instruction *i)
 {
     const struct move *m = instruction_move(i);
-    struct cut c = { m->dim, m->whole, m->grain, m->zigzag };
+    struct move_dim c = { m->dim, m->full, m->grain, m->zigzag };
     ls_value x = ls_contiguous(l->p, i->in[0]), y = i->out[0], flat = received(l->p, &c, y);
     if (!x.id || !flat.id) return;
     wire(l, x);
@@ -321,21 +321,21 @@ static void lower_gather(struct lower *l, const struct instruction *i)
     if (c.zigzag)
         place_zigzag(l->p, &c, ls_comm_size(m->comm), flat, y);
     else
-        lower_join(l, m, &c, flat, y);
+        lower_unpack(l, m, &c, flat, y);
 }
 
 static void scatter(struct lower *l, const struct instruction *i)
 {
     const struct move *m = instruction_move(i);
-    struct cut c = { m->dim, m->whole, m->grain, 0 };
-    ls_value x = i->in[0], flat = lower_cut(l, m, &c, x);
+    struct move_dim c = { m->dim, m->full, m->grain, 0 };
+    ls_value x = i->in[0], flat = lower_pack(l, m, &c, x);
 
     if (flat.id) exchange(l->p, m, LS_COLLECTIVE_REDUCE_SCATTER, parts(l->p, m, &c, x), flat, i->out[0]);
 }
 
 static ls_value piece(ls_program *p, const struct move *m, ls_value x, int k, int pieces)
 {
-    return ls_slice(p, x, m->dim, cut_at(m->whole, m->grain, k, pieces), cut_at(m->whole, m->grain, k + 1, pieces));
+    return ls_slice(p, x, m->dim, shard_begin(m->full, m->grain, k, pieces), shard_begin(m->full, m->grain, k + 1, pieces));
 }
 
 static void slice(struct lower *l, const struct instruction *i)
@@ -357,22 +357,22 @@ static void slice(struct lower *l, const struct instruction *i)
 static void swap(struct lower *l, const struct instruction *i)
 {
     const struct move *m = instruction_move(i);
-    struct cut first = { m->dim, m->whole, m->grain, 0 }, second = { m->dim2, m->whole2, m->grain2, 0 };
+    struct move_dim first = { m->dim, m->full, m->grain, 0 }, second = { m->dim2, m->full2, m->grain2, 0 };
     int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
     size_t *counts = program_counts(l->p, 2 * n), rest;
     ls_value to, from;
 
     if (!counts) return;
-    to = lower_cut(l, m, &second, i->in[0]);
+    to = lower_pack(l, m, &second, i->in[0]);
     from = received(l->p, &first, i->out[0]);
-    rest = m->whole && part(&second, r, n) ? value_count(program_value(l->p, i->out[0])) / m->whole / part(&second, r, n) : 0;
-    if (!rest && part(&first, r, n) && m->whole2) rest = value_count(program_value(l->p, i->in[0])) / m->whole2 / part(&first, r, n);
+    rest = m->full && part(&second, r, n) ? value_count(program_value(l->p, i->out[0])) / m->full / part(&second, r, n) : 0;
+    if (!rest && part(&first, r, n) && m->full2) rest = value_count(program_value(l->p, i->in[0])) / m->full2 / part(&first, r, n);
     for (int s = 0; s < n; s++) {
         counts[s] = rest * part(&first, r, n) * part(&second, s, n);
         counts[n + s] = rest * part(&first, s, n) * part(&second, r, n);
     }
     exchange(l->p, m, LS_COLLECTIVE_ALL_TO_ALL, counts, to, from);
-    lower_join(l, m, &first, from, i->out[0]);
+    lower_unpack(l, m, &first, from, i->out[0]);
 }
 
 static void move(struct lower *l, const struct instruction *i)

@@ -24,7 +24,7 @@ struct ring {
     ls_comm *comm; /* NULL: one rank */
     int n, rank;
     bool causal, zigzag;
-    size_t whole;
+    size_t full;
     size_t B, H, G, D, t;
     ls_dtype type, exact; /* type of q k v; type of sums and statistics */
     ls_value q, k, v;
@@ -41,11 +41,11 @@ struct block {
 
 /* ---- sizes ---- */
 
-static size_t piece(const struct ring *z, int k) { return cut_at(z->whole, 1, k + 1, 2 * z->n) - cut_at(z->whole, 1, k, 2 * z->n); }
+static size_t piece(const struct ring *z, int k) { return shard_begin(z->full, 1, k + 1, 2 * z->n) - shard_begin(z->full, 1, k, 2 * z->n); }
 
 static size_t tokens(const struct ring *z, int j)
 {
-    return z->zigzag ? piece(z, j) + piece(z, 2 * z->n - 1 - j) : cut_at(z->whole, 1, j + 1, z->n) - cut_at(z->whole, 1, j, z->n);
+    return z->zigzag ? piece(z, j) + piece(z, 2 * z->n - 1 - j) : shard_begin(z->full, 1, j + 1, z->n) - shard_begin(z->full, 1, j, z->n);
 }
 
 static size_t kv_count(const struct ring *z, int j) { return 2 * z->B * tokens(z, j) * z->G * z->D; }
@@ -85,7 +85,7 @@ static bool open_ring(struct ring *z, ls_program *p, const struct instruction *i
                         .n = 1,
                         .causal = i->attr.attention.causal,
                         .zigzag = a->zigzag,
-                        .whole = a->whole,
+                        .full = a->full,
                         .q = i->in[0],
                         .k = i->in[1],
                         .v = i->in[2],
@@ -102,7 +102,7 @@ static bool open_ring(struct ring *z, ls_program *p, const struct instruction *i
     }
     if (tokens(z, z->rank) != z->t || program_value(p, z->k)->size[1] != z->t)
         program_fail(p, "ring attention: rank %d of %d has %zu queries and %zu keys of %zu tokens; its slice is %zu", z->rank, z->n, z->t,
-                     program_value(p, z->k)->size[1], z->whole, tokens(z, z->rank));
+                     program_value(p, z->k)->size[1], z->full, tokens(z, z->rank));
     return program_ok(p);
 }
 

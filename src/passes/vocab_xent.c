@@ -42,7 +42,7 @@ static ls_value rows(struct xent *z, ls_value x, const struct chunk *c) { return
 /* The number of rows per chunk: the same on all ranks, although their shards of the vocabulary differ. */
 static size_t chunk_rows(const struct xent *z)
 {
-    size_t most = instruction_across(z->i)->whole / (size_t)z->n + 1, fit = LOGIT_BYTES / (most * sizeof(float));
+    size_t most = instruction_across(z->i)->full / (size_t)z->n + 1, fit = LOGIT_BYTES / (most * sizeof(float));
     size_t chunks = z->R / MAX(fit, (size_t)1) + 1;
 
     chunks = MAX(chunks, MIN(z->R / LEAST_ROWS, (size_t)MOST_CHUNKS));
@@ -187,12 +187,12 @@ ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targ
     v = program_value(p, x);
     count = value_count(v) / MAX(v->size[v->ndim - 1], (size_t)1);
     if (program_value(p, w)->ndim != 2 || program_value(p, w)->size[1] != v->size[v->ndim - 1] ||
-        first + program_value(p, w)->size[0] > a->whole || !targets.id || value_count(program_value(p, targets)) != count)
+        first + program_value(p, w)->size[0] > a->full || !targets.id || value_count(program_value(p, targets)) != count)
         return program_fail(p,
                             "vocab_xent: rows [%zu, +%zu) of a vocabulary of %zu, %zu rows of x: the shapes of w and targets do not match",
-                            first, program_value(p, w)->size[0], a->whole, count);
+                            first, program_value(p, w)->size[0], a->full, count);
     exact = v->dtype == LS_F64 ? LS_F64 : LS_F32;
-    program_bound(p, targets, INT32_MIN, (int64_t)a->whole - 1);
+    program_bound(p, targets, INT32_MIN, (int64_t)a->full - 1);
     loss = program_new_value(p, "loss", exact, 1, (size_t[]){ 1 });
     lse = program_new_value(p, "lse", exact, 1, &count);
     i = program_append(p, OP_VOCAB_XENT, &attr, 4, (ls_value[]){ x, w, targets, denominator }, 2, (ls_value[]){ loss, lse });

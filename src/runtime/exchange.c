@@ -86,7 +86,7 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
     static const ls_role role[STORE_KINDS] = { LS_ROLE_PARAMETER, LS_ROLE_GRADIENT, LS_ROLE_OPTIMIZER };
     const struct store_group *g = store_group_at(p->store, group);
     bool part = g->sharded >> kind & 1;
-    char name[200], whole[256];
+    char name[200], full_name[256];
     ls_value v = find_group_value(p, group, role[kind], kind == STORE_STATE ? state : NULL);
 
     if (v.id) return v;
@@ -94,11 +94,11 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
         return program_fail(p, "state '%s' of group %d is offloaded; load it instead", state, group);
     if (!program_ok(p) || !declare_kind(p, g, kind, state)) return LS_NONE;
     group_name(p->store, g, name, sizeof name);
-    snprintf(whole, sizeof whole, "%s%s%s", name, kind == STORE_VALUE ? "" : ".",
+    snprintf(full_name, sizeof full_name, "%s%s%s", name, kind == STORE_VALUE ? "" : ".",
              kind == STORE_VALUE  ? ""
              : kind == STORE_GRAD ? "grad"
                                   : state);
-    v = flat_value(p, whole, role[kind], store_group_type(p->store, group, (enum store_kind)kind), part ? g->end - g->begin : g->total);
+    v = flat_value(p, full_name, role[kind], store_group_type(p->store, group, (enum store_kind)kind), part ? g->end - g->begin : g->total);
     if (!v.id) return LS_NONE;
     program_value(p, v)->group = group;
     program_value(p, v)->state = kind == STORE_STATE ? state : NULL;

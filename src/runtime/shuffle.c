@@ -19,7 +19,7 @@ static size_t experts_of(const struct shuffle *s, size_t experts)
 {
     int r = s->comm ? ls_comm_rank(s->comm) : 0, n = ranks_of(s);
 
-    return cut_at(experts, 1, r + 1, n) - cut_at(experts, 1, r, n);
+    return shard_begin(experts, 1, r + 1, n) - shard_begin(experts, 1, r, n);
 }
 
 /* ---- building ---- */
@@ -180,7 +180,7 @@ static ls_status run_counts(const ls_program *p, const struct instruction *i)
     int n = ranks_of(instruction_shuffle(i));
 
     for (int r = 0; r < n; r++) {
-        send[r] = cut_at(E, 1, r + 1, n) - cut_at(E, 1, r, n);
+        send[r] = shard_begin(E, 1, r + 1, n) - shard_begin(E, 1, r, n);
         send[n + r] = own;
     }
     LS_TRY(exchange(p, i, send, send + n));
@@ -210,7 +210,7 @@ static ls_status run_rows(const ls_program *p, const struct instruction *i)
 
     LS_TRY(find_host_counts(p, i, &counts, &there));
     for (int r = 0; r < n; r++) {
-        here[r] = sum(counts, cut_at(E, 1, r, n), cut_at(E, 1, r + 1, n)) * C;
+        here[r] = sum(counts, shard_begin(E, 1, r, n), shard_begin(E, 1, r + 1, n)) * C;
         arrives[r] = sum(there, (size_t)r * own, (size_t)(r + 1) * own) * C;
         used += s->back ? here[r] : arrives[r];
     }

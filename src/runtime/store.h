@@ -63,8 +63,8 @@ ls_comm *store_sharded(const ls_store *s, size_t i, enum store_kind kind);
  * pipeline stage). Names, shapes and order are those of the complete model on every rank: ls_store_size() is the full size. Values,
  * gradients and states cover the box, with elements counted row-major in it (in store_held too). Groups, and the data-parallel shards
  * of them, are made of boxes. Boxes are set before allocation and groups; setting the same box again has no effect. */
-void store_cut(ls_store *s, size_t i, int dim, size_t begin, size_t size); /* this rank has only [begin, begin + size) of the dim */
-void store_leave_out(ls_store *s, size_t i);                               /* no value, gradient or state; later declarations are ignored */
+void store_set_shard(ls_store *s, size_t i, int dim, size_t begin, size_t size); /* this rank has only [begin, begin + size) of the dim */
+void store_leave_out(ls_store *s, size_t i); /* no value, gradient or state; later declarations are ignored */
 bool store_is_here(const ls_store *s, size_t i);
 size_t store_local_size(const ls_store *s, size_t i, int dim);
 size_t store_local_begin(const ls_store *s, size_t i, int dim);
@@ -80,7 +80,8 @@ void store_set_owner(ls_store *s, size_t i, bool owner);
 bool store_is_owner(const ls_store *s, size_t i);
 /* The number of elements at the start of [from, end) of a box [begin, begin + local), from < end, that are contiguous in the full tensor
  * too; *global: the position of the first one there. */
-size_t store_box_run(int ndim, const size_t *whole, const size_t *begin, const size_t *local, size_t from, size_t end, size_t *global);
+size_t store_box_run(int ndim, const size_t *global_size, const size_t *begin, const size_t *local, size_t from, size_t end,
+                     size_t *global);
 /* Elements [from, from + n) of the box, all of them held by this rank. */
 ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, void *host,
                           ls_dtype type);

@@ -17,7 +17,7 @@ void box_whole(struct slot *p)
 
 bool box_is_whole(const struct slot *p) { return !p->away && p->held == p->count; }
 
-void store_cut(ls_store *s, size_t i, int dim, size_t begin, size_t size)
+void store_set_shard(ls_store *s, size_t i, int dim, size_t begin, size_t size)
 {
     struct slot *p = &s->slot[i];
     size_t held = 1;
@@ -56,17 +56,17 @@ void store_set_world(ls_store *s, ls_comm *world) { s->world = world; }
 void store_set_owner(ls_store *s, size_t i, bool owner) { s->slot[i].not_owner = !owner; }
 bool store_is_owner(const ls_store *s, size_t i) { return !s->slot[i].not_owner && !s->slot[i].away; }
 
-size_t store_box_run(int ndim, const size_t *whole, const size_t *begin, const size_t *local, size_t from, size_t end, size_t *global)
+size_t store_box_run(int ndim, const size_t *global_size, const size_t *begin, const size_t *local, size_t from, size_t end, size_t *global)
 {
     size_t unit = 1, at = 0, stride = 1, rest = from;
     bool joined = true; /* all later dims are complete */
 
     for (int d = ndim - 1; d >= 0; d--) {
         if (joined) unit *= local[d];
-        joined = joined && local[d] == whole[d];
+        joined = joined && local[d] == global_size[d];
         at += (begin[d] + rest % local[d]) * stride;
         rest /= local[d];
-        stride *= whole[d];
+        stride *= global_size[d];
     }
     *global = at;
     return MIN(end, (from / unit + 1) * unit) - from;

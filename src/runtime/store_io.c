@@ -87,7 +87,7 @@ static ls_status read_together(const ls_store *s, size_t i, const char *kind, vo
     const struct slot *slot = &s->slot[i];
     ls_dtype own = strcmp(kind, "parameter") == 0 ? store_value_type(s, i) : store_type(s, STORE_STATE);
     size_t esize = ls_dtype_bytes(own);
-    char *box = mem_alloc(MEM_OTHER, (slot->held + slot->count) * esize + 1), *whole = box ? box + slot->held * esize : NULL;
+    char *box = mem_alloc(MEM_OTHER, (slot->held + slot->count) * esize + 1), *full = box ? box + slot->held * esize : NULL;
     struct part p;
     bool has = !slot->away && part_of(s, i, kind, &p) == LS_OK, owner;
     ls_status st = world_choose(s, i, kind, has, box != NULL, &owner);
@@ -95,9 +95,9 @@ static ls_status read_together(const ls_store *s, size_t i, const char *kind, vo
     if (st == LS_OK) {
         ls_status got = has ? read_box(s, i, &p, box) : LS_OK;
 
-        st = world_sum(s, i, kind, owner ? box : NULL, got, esize, whole);
+        st = world_sum(s, i, kind, owner ? box : NULL, got, esize, full);
     }
-    if (st == LS_OK) ls_convert(host, type, whole, own, slot->count);
+    if (st == LS_OK) ls_convert(host, type, full, own, slot->count);
     mem_free(box);
     return st;
 }

@@ -95,9 +95,9 @@ size_t slot_run(const struct slot *p, size_t from, size_t end, size_t *global); 
 /* store_world.c: the two steps of ls_store_read() over the world; both are collective. */
 /* has: this rank has something of that kind; ready: and has allocated memory. *owner: this rank contributes its box. */
 ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, bool ready, bool *owner);
-/* Fills whole[count * esize + 1] bytes from the boxes of the contributing ranks; box NULL: this rank contributes none. got: the status of
+/* Fills full[count * esize + 1] bytes from the boxes of the contributing ranks; box NULL: this rank contributes none. got: the status of
  * reading its box. */
-ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *whole);
+ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *full);
 
 /* store_part.c */
 /* LS_EINVAL if parameter i has none of that kind, or it is not allocated. state: for STORE_STATE. */

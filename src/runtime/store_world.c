@@ -60,27 +60,27 @@ ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, 
     return st;
 }
 
-static void put_box(const struct slot *p, const char *box, size_t esize, char *whole)
+static void put_box(const struct slot *p, const char *box, size_t esize, char *full)
 {
     for (size_t from = 0, n, global; from < p->held; from += n) {
         n = slot_run(p, from, p->held, &global);
-        memcpy(whole + global * esize, box + from * esize, n * esize);
+        memcpy(full + global * esize, box + from * esize, n * esize);
     }
 }
 
-ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *whole)
+ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *full)
 {
     const struct slot *p = &s->slot[i];
     size_t bytes = p->count * esize;
     char message[512];
 
     snprintf(message, sizeof message, "%s", got < 0 ? ls_errmsg() : "");
-    memset(whole, 0, bytes + 1);
+    memset(full, 0, bytes + 1);
     if (got < 0)
-        whole[bytes] = 1;
+        full[bytes] = 1;
     else if (box)
-        put_box(p, box, esize, whole);
-    LS_TRY(ls_all_reduce(s->world, whole, whole, bytes + 1, LS_U8, LS_SUM, NULL));
+        put_box(p, box, esize, full);
+    LS_TRY(ls_all_reduce(s->world, full, full, bytes + 1, LS_U8, LS_SUM, NULL));
     if (got < 0) return ls_fail(got, "%s", message);
-    return whole[bytes] ? ls_fail(LS_EPEER, "parameter '%s': another rank could not read its %s", p->name, kind) : LS_OK;
+    return full[bytes] ? ls_fail(LS_EPEER, "parameter '%s': another rank could not read its %s", p->name, kind) : LS_OK;
 }

@@ -1,4 +1,4 @@
-/* Any bytes as a safetensors file: refused in one line, or tensors that lie inside the file and cover its data. */
+/* Any bytes as a safetensors file: refused in one line, or tensors that are inside the file and cover its data. */
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* Any tokenizer.json, or, after a 'P', any pattern: refused in one line, or something that cuts and encodes a text. */
+/* Any tokenizer.json, or, after a 'P', any pattern: refused in one line, or a tokenizer that splits and encodes a text. */
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"

@@ -106,7 +106,7 @@ static ls_status run_begin(ls_comm *c, ls_work *w)
     return run_is_message(w) ? begin_message(c, w) : begin_collective(c, w);
 }
 
-/* ---- going on ---- */
+/* ---- progress ---- */
 
 static ls_status advance_whole(ls_comm *c, ls_work *w, bool *moved)
 {

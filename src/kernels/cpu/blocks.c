@@ -89,11 +89,12 @@ static void copy_elements(void *ctx, size_t begin, size_t end, int thread)
 
 static void copy_blocks(const struct call *c, const struct view *x, const struct view *flat, bool join)
 {
-    int dim = c->attr.cut.dim, n = c->attr.cut.n;
+    int dim = c->attr.blocks.dim, n = c->attr.blocks.n;
     struct block b = { .flat = flat->data, .bytes = ls_dtype_bytes(x->dtype), .join = join };
 
     for (int k = 0; k < n; k++) {
-        size_t begin = cut_at(x->size[dim], c->attr.cut.grain, k, n), end = cut_at(x->size[dim], c->attr.cut.grain, k + 1, n);
+        size_t grain = c->attr.blocks.grain;
+        size_t begin = shard_begin(x->size[dim], grain, k, n), end = shard_begin(x->size[dim], grain, k + 1, n);
         size_t count;
 
         b.x = view_narrow(x, dim, begin, end - begin);
@@ -111,7 +112,7 @@ static bool blocks_unpack_accepts(const struct call *c) { return blocks_accepts(
 static void blocks_pack(const struct call *c) { copy_blocks(c, &c->in[0], &c->out[0], false); }
 static void blocks_unpack(const struct call *c) { copy_blocks(c, &c->out[0], &c->in[0], true); }
 
-const struct kernel kernels_cut[] = {
+const struct kernel kernels_blocks[] = {
     { .op = OP_PACK_BLOCKS, .name = "runs", .priority = PRIORITY_BLOCKED, .accepts = blocks_pack_accepts, .run = blocks_pack },
     { .op = OP_UNPACK_BLOCKS, .name = "runs", .priority = PRIORITY_BLOCKED, .accepts = blocks_unpack_accepts, .run = blocks_unpack },
     KERNELS_END

@@ -44,7 +44,7 @@ size_t block_scratch(bool pairs, size_t m, size_t k)
 }
 
 /* How a matmul is divided. */
-struct cut {
+struct blocking {
     bool pairs;
     size_t k, n, m; /* sizes of a slice, a chunk, a block */
     size_t packed;  /* bytes of a packed chunk */
@@ -69,20 +69,20 @@ static size_t block_rows(size_t m, size_t most, size_t threads)
     return best;
 }
 
-static struct cut cut_of(const struct gemm *p, int threads)
+static struct blocking blocking_of(const struct gemm *p, int threads)
 {
     size_t panel = tiles_best()->panel, unit, rows;
-    struct cut cut = { .pairs = tiles_pairs(p->a.type, p->b.type), .k = p->k };
+    struct blocking blocking = { .pairs = tiles_pairs(p->a.type, p->b.type), .k = p->k };
 
-    unit = cut.pairs ? sizeof(uint16_t) : sizeof(float);
-    if (p->c.type == LS_F32 && !p->bias && p->k > SLICE_K) cut.k = gemm_round_up((p->k + p->k / SLICE_K) / (p->k / SLICE_K + 1), 2);
-    cut.n = MAX(CHUNK_BYTES / MAX(panel_bytes(cut.pairs, cut.k), (size_t)1), (size_t)1) * panel;
-    cut.n = MIN(cut.n, gemm_round_up(p->n, panel));
-    rows = MIN(BLOCK_BYTES / (unit * MAX(cut.k, (size_t)1)), (size_t)BLOCK_ROWS);
-    cut.m = block_rows(p->m, MAX(rows, (size_t)LEAST_ROWS), (size_t)threads);
-    cut.packed = cut.n / panel * panel_bytes(cut.pairs, cut.k);
-    cut.block = block_scratch(cut.pairs, cut.m, cut.k);
-    return cut;
+    unit = blocking.pairs ? sizeof(uint16_t) : sizeof(float);
+    if (p->c.type == LS_F32 && !p->bias && p->k > SLICE_K) blocking.k = gemm_round_up((p->k + p->k / SLICE_K) / (p->k / SLICE_K + 1), 2);
+    blocking.n = MAX(CHUNK_BYTES / MAX(panel_bytes(blocking.pairs, blocking.k), (size_t)1), (size_t)1) * panel;
+    blocking.n = MIN(blocking.n, gemm_round_up(p->n, panel));
+    rows = MIN(BLOCK_BYTES / (unit * MAX(blocking.k, (size_t)1)), (size_t)BLOCK_ROWS);
+    blocking.m = block_rows(p->m, MAX(rows, (size_t)LEAST_ROWS), (size_t)threads);
+    blocking.packed = blocking.n / panel * panel_bytes(blocking.pairs, blocking.k);
+    blocking.block = block_scratch(blocking.pairs, blocking.m, blocking.k);
+    return blocking;
 }
 
 int gemm_threads(const struct gemm *p) { return (double)p->m * (double)p->n * (double)p->k < TEAM_MACS ? 1 : threads_count(); }
@@ -91,11 +91,11 @@ static bool few_rows(const struct gemm *p) { return p->m <= FEW_ROWS && p->b.row
 
 size_t gemm_scratch(const struct gemm *p, int threads)
 {
-    struct cut cut;
+    struct blocking blocking;
 
     if (few_rows(p)) return 0;
-    cut = cut_of(p, threads);
-    return cut.packed + (size_t)threads * cut.block;
+    blocking = blocking_of(p, threads);
+    return blocking.packed + (size_t)threads * blocking.block;
 }
 
 size_t gemm_scratch_most(const struct gemm *p, int threads)
@@ -115,9 +115,9 @@ size_t gemm_scratch_most(const struct gemm *p, int threads)
 struct chunk {
     const struct gemm *p;
     const struct tiles *tiles;
-    struct cut cut;
+    struct blocking blocking;
     int threads;
-    size_t k0, k, n0, n;   /* where it lies */
+    size_t k0, k, n0, n;   /* its position */
     size_t blocks, groups; /* tasks: blocks of rows x groups of panels */
     char *packed, *scratch;
 };
@@ -131,33 +131,33 @@ static struct matrix at(struct matrix m, size_t i, size_t j)
 static void pack_panels(void *ctx, size_t begin, size_t end, int thread)
 {
     struct chunk *c = ctx;
-    size_t panel = c->tiles->panel, bytes = panel_bytes(c->cut.pairs, c->k);
+    size_t panel = c->tiles->panel, bytes = panel_bytes(c->blocking.pairs, c->k);
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
         struct matrix b = at(c->p->b, c->k0, c->n0 + i * panel);
 
-        c->tiles->pack(c->packed + i * bytes, c->cut.pairs, c->k, MIN(c->n - i * panel, panel), &b);
+        c->tiles->pack(c->packed + i * bytes, c->blocking.pairs, c->k, MIN(c->n - i * panel, panel), &b);
     }
 }
 
 static void run_task(const struct chunk *c, size_t task, int thread)
 {
     size_t panel = c->tiles->panel, panels = (c->n + panel - 1) / panel;
-    size_t group = task % c->groups, i = task / c->groups * c->cut.m;
+    size_t group = task % c->groups, i = task / c->groups * c->blocking.m;
     size_t first = panels * group / c->groups, end = panels * (group + 1) / c->groups, j = first * panel;
     const struct gemm *p = c->p;
     struct gemm_block b = {
-        .m = MIN(p->m - i, c->cut.m),
+        .m = MIN(p->m - i, c->blocking.m),
         .n = MIN(c->n, end * panel) - j,
         .k = c->k,
         .a = at(p->a, i, c->k0),
         .c = at(p->c, i, c->n0 + j),
-        .b = c->packed + first * panel_bytes(c->cut.pairs, c->k),
-        .pairs = c->cut.pairs,
+        .b = c->packed + first * panel_bytes(c->blocking.pairs, c->k),
+        .pairs = c->blocking.pairs,
         .bias_type = p->bias_type,
         .add = p->add || c->k0 > 0,
-        .scratch = c->scratch + (size_t)thread * c->cut.block,
+        .scratch = c->scratch + (size_t)thread * c->blocking.block,
     };
 
     if (p->bias) b.bias = (const char *)p->bias + (c->n0 + j) * ls_dtype_bytes(p->bias_type);
@@ -184,7 +184,7 @@ static void run_chunk(struct chunk *c)
 {
     size_t panels = (c->n + c->tiles->panel - 1) / c->tiles->panel, wanted = 4 * (size_t)c->threads;
 
-    c->blocks = (c->p->m + c->cut.m - 1) / c->cut.m;
+    c->blocks = (c->p->m + c->blocking.m - 1) / c->blocking.m;
     c->groups = c->threads == 1 || c->blocks >= wanted ? 1 : MIN(panels, (wanted + c->blocks - 1) / c->blocks);
     each(c->threads, panels, pack_panels, c);
     each(c->threads, c->blocks * c->groups, run_tasks, c);
@@ -218,13 +218,13 @@ void gemm_run(const struct gemm *p, int threads, void *scratch)
         run_few_rows(p, threads);
         return;
     }
-    c.cut = cut_of(p, threads);
+    c.blocking = blocking_of(p, threads);
     c.packed = scratch;
-    c.scratch = c.packed + c.cut.packed;
-    for (; c.k0 < MAX(p->k, (size_t)1); c.k0 += c.cut.k) {
-        c.k = MIN(p->k - c.k0, c.cut.k);
-        for (c.n0 = 0; c.n0 < p->n; c.n0 += c.cut.n) {
-            c.n = MIN(p->n - c.n0, c.cut.n);
+    c.scratch = c.packed + c.blocking.packed;
+    for (; c.k0 < MAX(p->k, (size_t)1); c.k0 += c.blocking.k) {
+        c.k = MIN(p->k - c.k0, c.blocking.k);
+        for (c.n0 = 0; c.n0 < p->n; c.n0 += c.blocking.n) {
+            c.n = MIN(p->n - c.n0, c.blocking.n);
             run_chunk(&c);
         }
         if (p->k == 0) break;

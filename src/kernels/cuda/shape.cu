@@ -226,11 +226,11 @@ static void run_cache_write(const struct call *c)
     copy_moved(c, x, &first, m);
 }
 
-/* Block b of x along cut.dim, and the part of the flat buffer from *at on that holds it, in the same shape. */
+/* Block b of x along blocks.dim, and the part of the flat buffer from *at on that holds it, in the same shape. */
 static struct view block_of(const struct call *c, const struct view *x, const struct view *flat, int b, size_t *at, struct view *part)
 {
-    int dim = c->attr.cut.dim, n = c->attr.cut.n;
-    size_t begin = cut_at(x->size[dim], c->attr.cut.grain, b, n), end = cut_at(x->size[dim], c->attr.cut.grain, b + 1, n);
+    int dim = c->attr.blocks.dim, n = c->attr.blocks.n;
+    size_t begin = shard_begin(x->size[dim], c->attr.blocks.grain, b, n), end = shard_begin(x->size[dim], c->attr.blocks.grain, b + 1, n);
     struct view block = view_narrow(x, dim, begin, end - begin);
 
     *part = view_of((char *)flat->data + *at * bytes_of_type(flat->dtype), flat->dtype, block.ndim, block.size);
@@ -243,7 +243,7 @@ static void run_blocks(const struct call *c)
     bool pack = c->op == OP_PACK_BLOCKS;
     size_t at = 0;
 
-    for (int b = 0; b < c->attr.cut.n; b++) {
+    for (int b = 0; b < c->attr.blocks.n; b++) {
         struct view part, block = block_of(c, pack ? &c->in[0] : &c->out[0], pack ? &c->out[0] : &c->in[0], b, &at, &part);
 
         if (pack)

@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-struct cut {
+struct split {
     int blocks, stages;
     double before, after;
     double *sum;            /* [blocks + 1] of cost */
@@ -18,14 +18,14 @@ struct cut {
 };
 
 /* The cost of blocks [i, j) as stage k (1 .. stages). */
-static double stage_cost(const struct cut *c, int k, int i, int j)
+static double stage_cost(const struct split *c, int k, int i, int j)
 {
     return c->sum[j] - c->sum[i] + (k == 1 ? c->before : 0) + (k == c->stages ? c->after : 0);
 }
 
-static size_t cell(const struct cut *c, int k, int j) { return (size_t)k * (size_t)(c->blocks + 1) + (size_t)j; }
+static size_t cell(const struct split *c, int k, int j) { return (size_t)k * (size_t)(c->blocks + 1) + (size_t)j; }
 
-static double pace(struct cut *c)
+static double pace(struct split *c)
 {
     for (int k = 1; k <= c->stages; k++)
         for (int j = k; j <= c->blocks; j++) {
@@ -41,7 +41,7 @@ static double pace(struct cut *c)
 }
 
 /* The least sum of squares among divisions with no stage above `most`. */
-static void even(struct cut *c, double most)
+static void even(struct split *c, double most)
 {
     for (int j = 0; j <= c->blocks; j++) c->squares[cell(c, 0, j)] = j ? INFINITY : 0;
     for (int k = 1; k <= c->stages; k++)
@@ -78,7 +78,7 @@ static ls_status costs_check(int blocks, const double *cost, double before, doub
 ls_status ls_pipeline_balance(int blocks, const double *cost, double before, double after, int stages, int *begin)
 {
     LS_TRY(costs_check(blocks, cost, before, after, stages));
-    struct cut c = { .blocks = blocks, .stages = stages, .before = before, .after = after };
+    struct split c = { .blocks = blocks, .stages = stages, .before = before, .after = after };
     size_t cells = cell(&c, stages + 1, 0);
     ls_status st = LS_ENOMEM;
 
@@ -86,13 +86,13 @@ ls_status ls_pipeline_balance(int blocks, const double *cost, double before, dou
     c.most = mem_array(MEM_OTHER, cells, sizeof *c.most);
     c.squares = mem_array(MEM_OTHER, cells, sizeof *c.squares);
     c.from = mem_array(MEM_OTHER, cells, sizeof *c.from);
-    if (!c.sum || !c.most || !c.squares || !c.from) goto free_cut;
+    if (!c.sum || !c.most || !c.squares || !c.from) goto free_split;
     for (int i = 0; i < blocks; i++) c.sum[i + 1] = c.sum[i] + cost[i];
     even(&c, pace(&c));
     begin[stages] = blocks;
     for (int k = stages; k > 0; k--) begin[k - 1] = c.from[cell(&c, k, begin[k])];
     st = LS_OK;
-free_cut:
+free_split:
     mem_free(c.from);
     mem_free(c.squares);
     mem_free(c.most);

@@ -30,9 +30,9 @@ static ls_status take_begin(ls_pipeline *l, const int *given, int blocks)
     return LS_OK;
 }
 
-static ls_status choose_begin(ls_pipeline *l, const ls_program *whole, const int *given)
+static ls_status choose_begin(ls_pipeline *l, const ls_program *model, const int *given)
 {
-    int blocks = whole->nblocks - 1;
+    int blocks = model->nblocks - 1;
     ls_layout layout = ls_layout_default();
     double *cost, before, after;
     ls_status st;
@@ -43,7 +43,7 @@ static ls_status choose_begin(ls_pipeline *l, const ls_program *whole, const int
     LS_TRY(layout_check_stages((size_t)blocks, &layout));
     cost = mem_array(MEM_OTHER, (size_t)blocks, sizeof *cost);
     if (!cost) return LS_ENOMEM;
-    stage_costs(whole, cost, &before, &after);
+    stage_costs(model, cost, &before, &after);
     st = ls_pipeline_balance(blocks, cost, before, after, stages_of(l), l->begin);
     mem_free(cost);
     return st;
@@ -86,9 +86,9 @@ static ls_status settle_parameters(ls_pipeline *l, ls_store *store, const int *f
     return LS_OK;
 }
 
-static ls_status look_at_stages(ls_pipeline *l, ls_program *whole, bool *reads, bool *here, int *first, int *last)
+static ls_status look_at_stages(ls_pipeline *l, ls_program *model, bool *reads, bool *here, int *first, int *last)
 {
-    size_t n = ls_store_count(whole->store);
+    size_t n = ls_store_count(model->store);
 
     for (size_t i = 0; i < n; i++) first[i] = last[i] = -1;
     for (int s = 0; s < stages_of(l); s++) {
@@ -97,7 +97,7 @@ static ls_status look_at_stages(ls_pipeline *l, ls_program *whole, bool *reads, 
         bool mine = ls_pipeline_rank(&l->schedule, s, &chunk) == l->rank;
 
         memset(reads, 0, n * sizeof *reads);
-        LS_TRY(stage_reads(whole, &stage, reads));
+        LS_TRY(stage_reads(model, &stage, reads));
         for (size_t i = 0; i < n; i++)
             if (reads[i]) {
                 first[i] = first[i] < 0 ? s : first[i];
@@ -105,15 +105,15 @@ static ls_status look_at_stages(ls_pipeline *l, ls_program *whole, bool *reads, 
                 here[i] = here[i] || mine;
             }
     }
-    return settle_parameters(l, whole->store, first, last, here);
+    return settle_parameters(l, model->store, first, last, here);
 }
 
-static ls_status divide_parameters(ls_pipeline *l, ls_program *whole)
+static ls_status divide_parameters(ls_pipeline *l, ls_program *model)
 {
-    size_t n = ls_store_count(whole->store) + 1;
+    size_t n = ls_store_count(model->store) + 1;
     bool *reads = mem_array(MEM_OTHER, n, sizeof *reads), *here = mem_array(MEM_OTHER, n, sizeof *here);
     int *first = mem_array(MEM_OTHER, n, sizeof *first), *last = mem_array(MEM_OTHER, n, sizeof *last);
-    ls_status st = reads && here && first && last ? look_at_stages(l, whole, reads, here, first, last) : LS_ENOMEM;
+    ls_status st = reads && here && first && last ? look_at_stages(l, model, reads, here, first, last) : LS_ENOMEM;
 
     mem_free(reads);
     mem_free(here);
@@ -142,13 +142,13 @@ static ls_status pipeline_build(ls_store *store, const ls_pipeline_options *o, c
 /* Builds the complete model, never compiled, to find what its parts cost and read. */
 static ls_status divide(ls_pipeline *l, ls_store *store, const ls_pipeline_options *o)
 {
-    ls_program *whole;
+    ls_program *model;
     ls_status st;
 
-    LS_TRY(pipeline_build(store, o, &(ls_stage){ 0, 1, 0, 0 }, &whole));
-    st = choose_begin(l, whole, o->begin);
-    if (st == LS_OK && stages_of(l) > 1) st = divide_parameters(l, whole);
-    ls_program_release(&whole);
+    LS_TRY(pipeline_build(store, o, &(ls_stage){ 0, 1, 0, 0 }, &model));
+    st = choose_begin(l, model, o->begin);
+    if (st == LS_OK && stages_of(l) > 1) st = divide_parameters(l, model);
+    ls_program_release(&model);
     return st;
 }
 

@@ -294,8 +294,8 @@ static ls_status name_value(ls_program *p, int v, const char *name, ls_role role
     return LS_OK;
 }
 
-/* The sum of this stage's terms of v; LS_NONE: it has none. whole: the complete list of instructions. */
-static ls_value shares(struct extraction *c, const struct instruction *whole, ls_value v)
+/* The sum of this stage's terms of v; LS_NONE: it has none. complete: the list of all instructions. */
+static ls_value shares(struct extraction *c, const struct instruction *complete, ls_value v)
 {
     enum side s = side_of_value(c, v);
     const struct instruction *i;
@@ -304,8 +304,8 @@ static ls_value shares(struct extraction *c, const struct instruction *whole, ls
 
     if (s == ANYWHERE) return c->stage.index == c->stage.stages - 1 ? v : LS_NONE;
     if (s != SPLIT) return s == MINE ? v : LS_NONE;
-    i = &whole[c->maker[v.id] - 1];
-    for (int k = 0; k < i->nin; k++) in[k] = shares(c, whole, i->in[k]);
+    i = &complete[c->maker[v.id] - 1];
+    for (int k = 0; k < i->nin; k++) in[k] = shares(c, complete, i->in[k]);
     if (i->op == OP_ADD && (!in[0].id || !in[1].id)) return in[0].id ? in[0] : in[1];
     if (!in[0].id) return LS_NONE;
     if (i->op == OP_VIEW) return ls_reshape(c->p, in[0], x.ndim, x.size);
@@ -313,17 +313,17 @@ static ls_value shares(struct extraction *c, const struct instruction *whole, ls
 }
 
 /* Replaces sums over several stages (outputs and the loss) by this stage's terms. */
-static ls_status split_sums(struct extraction *c, const struct instruction *whole)
+static ls_status split_sums(struct extraction *c, const struct instruction *complete)
 {
     ls_value loss = c->p->loss;
 
-    if (loss.id) c->p->loss = shares(c, whole, loss);
+    if (loss.id) c->p->loss = shares(c, complete, loss);
     for (int v = 1; v < c->nvalues && program_ok(c->p); v++) {
         ls_value share = { v };
         char name[256];
 
         if (c->p->values[v].role != LS_ROLE_OUTPUT || side_of_value(c, share) != SPLIT) continue;
-        share = v == loss.id ? c->p->loss : shares(c, whole, share);
+        share = v == loss.id ? c->p->loss : shares(c, complete, share);
         snprintf(name, sizeof name, "%s", c->p->values[v].name);
         LS_TRY(forget(c->p, v));
         if (share.id && program_value(c->p, share)->role == LS_ROLE_OUTPUT)
@@ -333,8 +333,8 @@ static ls_status split_sums(struct extraction *c, const struct instruction *whol
     return ls_program_status(c->p);
 }
 
-/* Reduces the list to the kept instructions; the complete list moves to *whole. */
-static ls_status rebuild(struct extraction *c, struct list *whole)
+/* Reduces the list to the kept instructions; the complete list moves to *complete. */
+static ls_status rebuild(struct extraction *c, struct list *complete)
 {
     struct list *l = &c->p->list[SEG_FORWARD], kept = { 0 };
 
@@ -343,7 +343,7 @@ static ls_status rebuild(struct extraction *c, struct list *whole)
             list_free(&kept);
             return LS_ENOMEM;
         }
-    *whole = *l;
+    *complete = *l;
     *l = kept;
     return LS_OK;
 }
@@ -378,17 +378,17 @@ static ls_status make_ends(struct extraction *c, int in, int out)
 
 static ls_status apply(struct extraction *c)
 {
-    struct list whole = { 0 };
+    struct list complete = { 0 };
     int in, out;
     ls_status st;
 
     LS_TRY(find_crossing(c, &in, &out));
     if (in) c->used[in] = true;
-    LS_TRY(rebuild(c, &whole));
+    LS_TRY(rebuild(c, &complete));
     st = forget_unused(c);
-    if (st == LS_OK) st = split_sums(c, whole.at);
+    if (st == LS_OK) st = split_sums(c, complete.at);
     if (st == LS_OK) st = make_ends(c, in, out);
-    list_free(&whole);
+    list_free(&complete);
     return st;
 }
 

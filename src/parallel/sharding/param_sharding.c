@@ -63,11 +63,11 @@ static struct piece dim_piece(const struct partitioner *c, enum model_dim counts
 
 static ls_status check_dim(const struct partitioner *c, size_t i, const struct sharded_dim *row, struct piece piece)
 {
-    if (row->dim >= ls_store_ndim(c->p->store, i) || ls_store_size(c->p->store, i, row->dim) != piece.whole)
+    if (row->dim >= ls_store_ndim(c->p->store, i) || ls_store_size(c->p->store, i, row->dim) != piece.full)
         return ls_fail(LS_EINVAL, "partition: '%s' has %zu elements in dim %d, but the model has %zu (%s)", ls_store_name(c->p->store, i),
-                       row->dim < ls_store_ndim(c->p->store, i) ? ls_store_size(c->p->store, i, row->dim) : 0, row->dim, piece.whole,
+                       row->dim < ls_store_ndim(c->p->store, i) ? ls_store_size(c->p->store, i, row->dim) : 0, row->dim, piece.full,
                        count_name(row->counts));
-    ASSERT(piece.whole / MAX(piece.grain, 1) >= (size_t)c->n[row->axis]); /* layout_check_model(), which ls_partition() has called */
+    ASSERT(piece.full / MAX(piece.grain, 1) >= (size_t)c->n[row->axis]); /* layout_check_model(), which ls_partition() has called */
     return LS_OK;
 }
 
@@ -76,7 +76,7 @@ static ls_status shard_dim(struct partitioner *c, size_t i, const struct sharded
     struct piece piece = dim_piece(c, row->counts);
     int n = c->n[row->axis], r = c->rank[row->axis];
     ls_placement *at = &store_placement(c->p->store, i)[row->axis];
-    size_t begin = cut_at(piece.whole, piece.grain, r, n);
+    size_t begin = shard_begin(piece.full, piece.grain, r, n);
 
     if (n == 1) return LS_OK;
     if (is_shared(c, row->counts)) {
@@ -86,7 +86,7 @@ static ls_status shard_dim(struct partitioner *c, size_t i, const struct sharded
     LS_TRY(check_dim(c, i, row, piece));
     if (at->kind == LS_SHARD) return LS_OK; /* another program of this store has sharded it */
     *at = (ls_placement){ .kind = LS_SHARD, .dim = row->dim, .grain = piece.grain };
-    store_cut(c->p->store, i, row->dim, begin, cut_at(piece.whole, piece.grain, r + 1, n) - begin);
+    store_set_shard(c->p->store, i, row->dim, begin, shard_begin(piece.full, piece.grain, r + 1, n) - begin);
     return LS_OK;
 }
 
@@ -124,7 +124,7 @@ static void value_take_box(struct partitioner *c, ls_value v)
     l->needs_grad = x->role == LS_ROLE_PARAMETER && !ls_store_is_frozen(c->p->store, i);
     memcpy(program_value(c->p, v)->place, store_placement(c->p->store, i), sizeof x->place);
     for (int a = 0; a < LS_AXES; a++)
-        if (x->place[a].kind == LS_SHARD) l->whole[a] = l->size[x->place[a].dim];
+        if (x->place[a].kind == LS_SHARD) l->full[a] = l->size[x->place[a].dim];
     l->partial_gradient = l->needs_grad && is_gradient_partial(c, ls_store_name(c->p->store, i));
 }
 

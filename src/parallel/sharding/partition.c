@@ -61,9 +61,9 @@ static void shard_leaf(struct partitioner *c, ls_value v, ls_axis a, int dim)
     struct piece piece = time_piece(c, a);
 
     if (c->n[a] == 1) return;
-    sharding_of(c, v)->whole[a] = program_value(c->p, v)->size[dim];
+    sharding_of(c, v)->full[a] = program_value(c->p, v)->size[dim];
     *place_of(c, v, a) = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = piece.grain, .zigzag = piece.zigzag };
-    value_resize(c, v, dim, part_size(program_value(c->p, v)->size[dim], piece.grain, piece.zigzag, c->rank[a], c->n[a]));
+    value_resize(c, v, dim, shard_size(program_value(c->p, v)->size[dim], piece.grain, piece.zigzag, c->rank[a], c->n[a]));
 }
 
 /* Restricts positions 0 .. T-1 to this rank's, and keeps the value's id. */
@@ -253,8 +253,8 @@ int ls_cp_slices(const ls_mesh *mesh, ls_cp_method method, size_t t, size_t begi
     bool zigzag = n > 1 && method == LS_CP_RING;
     int pieces = zigzag ? 2 * n : n;
 
-    begin[0] = cut_at(t, 1, r, pieces), end[0] = cut_at(t, 1, r + 1, pieces);
+    begin[0] = shard_begin(t, 1, r, pieces), end[0] = shard_begin(t, 1, r + 1, pieces);
     begin[1] = end[1] = 0;
-    if (zigzag) begin[1] = cut_at(t, 1, pieces - 1 - r, pieces), end[1] = cut_at(t, 1, pieces - r, pieces);
+    if (zigzag) begin[1] = shard_begin(t, 1, pieces - 1 - r, pieces), end[1] = shard_begin(t, 1, pieces - r, pieces);
     return zigzag ? 2 : 1;
 }

@@ -30,8 +30,8 @@ struct partition_spec {
 /* The sharding of a value, in addition to its placements (struct value: place, and this rank's sizes). */
 struct sharding {
     size_t size[LS_DIMS];  /* of the unsharded value */
-    size_t whole[LS_AXES]; /* the size of the dim that this axis shards, before this axis shards it */
-    size_t outer[LS_AXES]; /* the dim is that many repetitions of `whole`, each sharded alike ([B,T] flattened); 0 means 1 */
+    size_t full[LS_AXES];  /* the size of the dim that this axis shards, before this axis shards it */
+    size_t outer[LS_AXES]; /* the dim is that many repetitions of `full`, each sharded alike ([B,T] flattened); 0 means 1 */
     bool needs_grad;       /* a parameter's gradient flows through it */
     bool used;             /* a parameter that has been read as R over tp */
     bool partial_gradient; /* a weight replicated over tp whose matmul needs ~R: keys and values with fewer heads than ranks */
@@ -91,7 +91,7 @@ int time_dim(struct partitioner *c, ls_value v); /* the dim that counts the toke
 bool has_time(struct partitioner *c, ls_value v);
 /* Begin and size of this rank's shard of x, which is S over a, in elements of its dim (zigzag: of the first piece). */
 size_t part_begin(struct partitioner *c, ls_value x, ls_axis a);
-size_t part_size(size_t whole, size_t grain, int zigzag, int r, int n);
+size_t shard_size(size_t full, size_t grain, int zigzag, int r, int n);
 /* A new value with v's local size, placement and sharding. */
 ls_value value_like(struct partitioner *c, const char *what, ls_value v);
 void shardings_grow(struct partitioner *c); /* call after ops have created values */
@@ -103,9 +103,9 @@ void value_resize(struct partitioner *c, ls_value v, int dim, size_t size); /* x
 
 /* ---- redistribute.c ---- */
 
-/* How a dim is sharded, as in ls_placement; whole 0: the dim's local size. */
+/* How a dim is sharded, as in ls_placement; full 0: the dim's local size. */
 struct piece {
-    size_t whole, grain;
+    size_t full, grain;
     int zigzag;
 };
 /* y (LS_NONE: a new value) = x redistributed; dim: the sharded dim. */

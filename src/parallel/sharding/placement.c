@@ -59,18 +59,18 @@ int time_dim(struct partitioner *c, ls_value v) { return program_value(c->p, v)-
 
 bool has_time(struct partitioner *c, ls_value v) { return time_dim(c, v) >= 0; }
 
-size_t part_size(size_t whole, size_t grain, int zigzag, int r, int n)
+size_t shard_size(size_t full, size_t grain, int zigzag, int r, int n)
 {
-    if (!zigzag) return cut_at(whole, grain, r + 1, n) - cut_at(whole, grain, r, n);
-    return cut_at(whole, grain, r + 1, 2 * n) - cut_at(whole, grain, r, 2 * n) + cut_at(whole, grain, 2 * n - r, 2 * n) -
-           cut_at(whole, grain, 2 * n - 1 - r, 2 * n);
+    if (!zigzag) return shard_begin(full, grain, r + 1, n) - shard_begin(full, grain, r, n);
+    return shard_begin(full, grain, r + 1, 2 * n) - shard_begin(full, grain, r, 2 * n) + shard_begin(full, grain, 2 * n - r, 2 * n) -
+           shard_begin(full, grain, 2 * n - 1 - r, 2 * n);
 }
 
 size_t part_begin(struct partitioner *c, ls_value x, ls_axis a)
 {
     const ls_placement *at = place_of(c, x, a);
 
-    return cut_at(sharding_of(c, x)->whole[a], at->grain, c->rank[a], at->zigzag ? 2 * c->n[a] : c->n[a]);
+    return shard_begin(sharding_of(c, x)->full[a], at->grain, c->rank[a], at->zigzag ? 2 * c->n[a] : c->n[a]);
 }
 
 void value_resize(struct partitioner *c, ls_value x, int dim, size_t size)
@@ -88,7 +88,7 @@ void place_as(struct partitioner *c, ls_value out, ls_value x, ls_axis a, int di
     *place_of(c, out, a) = *place_of(c, x, a);
     if (value_is_sharded(c, x, a)) {
         place_of(c, out, a)->dim = dim;
-        sharding_of(c, out)->whole[a] = sharding_of(c, x)->whole[a];
+        sharding_of(c, out)->full[a] = sharding_of(c, x)->full[a];
         sharding_of(c, out)->outer[a] = sharding_of(c, x)->outer[a];
     }
 }

@@ -55,11 +55,11 @@ static void move_sharding(struct partitioner *c, enum move_kind kind, ls_axis a,
     *at = (ls_placement){ .kind = LS_REPLICATE, .partial_gradient = kind == MOVE_IDENTITY || kind == MOVE_ALL_GATHER };
     if (cuts) {
         *at = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = piece.grain, .zigzag = piece.zigzag };
-        sharding_of(c, y)->whole[a] = piece.whole;
+        sharding_of(c, y)->full[a] = piece.full;
         sharding_of(c, y)->outer[a] = 1;
-        value_resize(c, y, dim, part_size(piece.whole, piece.grain, piece.zigzag, c->rank[a], c->n[a]));
+        value_resize(c, y, dim, shard_size(piece.full, piece.grain, piece.zigzag, c->rank[a], c->n[a]));
     } else if (kind == MOVE_ALL_GATHER || kind == MOVE_UNSHARD) {
-        value_resize(c, y, dim, piece.whole);
+        value_resize(c, y, dim, piece.full);
     }
 }
 
@@ -74,12 +74,12 @@ ls_value move_value(struct partitioner *c, enum move_kind kind, ls_axis a, ls_va
             return LS_NONE;
         }
     }
-    if (!piece.whole) piece.whole = program_value(c->p, x)->size[dim];
+    if (!piece.full) piece.full = program_value(c->p, x)->size[dim];
     if (!y.id) y = value_like(c, move_name(kind), x);
     if (!y.id) return LS_NONE;
     emit_move(
         c, kind, a, x, y,
-        (struct move){ .dim = dim, .whole = piece.whole, .grain = piece.grain, .zigzag = piece.zigzag, .redop = place_of(c, x, a)->redop });
+        (struct move){ .dim = dim, .full = piece.full, .grain = piece.grain, .zigzag = piece.zigzag, .redop = place_of(c, x, a)->redop });
     move_sharding(c, kind, a, x, y, dim, piece);
     return y;
 }
@@ -94,16 +94,16 @@ ls_value all_to_all_value(struct partitioner *c, ls_axis a, ls_value x, int dim,
     dim1 = place_of(c, x, a)->dim;
     if (!y.id) y = value_like(c, "swap", x);
     if (!y.id) return LS_NONE;
-    if (!piece.whole) piece.whole = program_value(c->p, x)->size[dim];
+    if (!piece.full) piece.full = program_value(c->p, x)->size[dim];
     emit_move(
         c, MOVE_ALL_TO_ALL, a, x, y,
-        (struct move){ .dim = dim1, .whole = from.whole, .grain = from.grain, .dim2 = dim, .whole2 = piece.whole, .grain2 = piece.grain });
+        (struct move){ .dim = dim1, .full = from.full, .grain = from.grain, .dim2 = dim, .full2 = piece.full, .grain2 = piece.grain });
     place_like(c, y, x);
     *place_of(c, y, a) = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = piece.grain };
-    sharding_of(c, y)->whole[a] = piece.whole;
+    sharding_of(c, y)->full[a] = piece.full;
     sharding_of(c, y)->outer[a] = 1;
-    value_resize(c, y, dim1, from.whole);
-    value_resize(c, y, dim, part_size(piece.whole, piece.grain, 0, c->rank[a], c->n[a]));
+    value_resize(c, y, dim1, from.full);
+    value_resize(c, y, dim, shard_size(piece.full, piece.grain, 0, c->rank[a], c->n[a]));
     return y;
 }
 
@@ -111,7 +111,7 @@ struct piece piece_of(struct partitioner *c, ls_value x, ls_axis a)
 {
     const ls_placement *at = place_of(c, x, a);
 
-    return (struct piece){ sharding_of(c, x)->whole[a], at->grain, at->zigzag };
+    return (struct piece){ sharding_of(c, x)->full[a], at->grain, at->zigzag };
 }
 
 struct piece time_piece(struct partitioner *c, ls_axis a)
@@ -161,16 +161,16 @@ ls_value require_sharded(struct partitioner *c, ls_value x, ls_axis a, int dim, 
     struct piece has;
 
     if (!x.id || c->n[a] == 1 || !program_ok(c->p)) return x;
-    if (!piece.whole) piece.whole = program_value(c->p, x)->size[dim];
+    if (!piece.full) piece.full = program_value(c->p, x)->size[dim];
     if (value_is_sharded(c, x, a)) {
         has = piece_of(c, x, a);
-        if (value_is_sharded_along(c, x, a, dim) && has.whole == piece.whole && MAX(has.grain, 1) == MAX(piece.grain, 1) &&
+        if (value_is_sharded_along(c, x, a, dim) && has.full == piece.full && MAX(has.grain, 1) == MAX(piece.grain, 1) &&
             has.zigzag == piece.zigzag)
             return x;
         partition_error(c, a, x, "expected a different sharding (dim, grain or order)");
         return LS_NONE;
     }
-    if (piece.whole != program_value(c->p, x)->size[dim]) {
+    if (piece.full != program_value(c->p, x)->size[dim]) {
         partition_error(c, a, x, "it has another size than its sharded partner");
         return LS_NONE;
     }
@@ -200,7 +200,7 @@ static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim
 {
     const struct value *v = program_value(c->p, x);
     int n = piece.zigzag ? 2 * c->n[a] : c->n[a], r = c->rank[a];
-    size_t begin[2] = { cut_at(piece.whole, piece.grain, r, n), cut_at(piece.whole, piece.grain, n - 1 - r, n) }, size[2] = { 0 };
+    size_t begin[2] = { shard_begin(piece.full, piece.grain, r, n), shard_begin(piece.full, piece.grain, n - 1 - r, n) }, size[2] = { 0 };
     ls_tensor *t = NULL;
     char name[96];
     ls_value y;
@@ -210,8 +210,8 @@ static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim
     snprintf(name, sizeof name, "%.80s.%s", v->name, axis_name(a));
     y = program_find(c->p, name);
     if (y.id) return y;
-    size[0] = cut_at(piece.whole, piece.grain, r + 1, n) - begin[0];
-    size[1] = piece.zigzag ? cut_at(piece.whole, piece.grain, n - r, n) - begin[1] : 0;
+    size[0] = shard_begin(piece.full, piece.grain, r + 1, n) - begin[0];
+    size[1] = piece.zigzag ? shard_begin(piece.full, piece.grain, n - r, n) - begin[1] : 0;
     st = bound_copy(c, v, begin, size, &t);
     y = st < 0 ? program_fail_by(c->p, st) : ls_bind(c->p, name, t);
     ls_tensor_release(&t);
@@ -220,7 +220,7 @@ static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim
     *sharding_of(c, y) = *sharding_of(c, x);
     memcpy(program_value(c->p, y)->place, program_value(c->p, x)->place, sizeof program_value(c->p, x)->place);
     *place_of(c, y, a) = (ls_placement){ .kind = LS_SHARD, .dim = 0, .grain = piece.grain, .zigzag = piece.zigzag };
-    sharding_of(c, y)->whole[a] = piece.whole;
+    sharding_of(c, y)->full[a] = piece.full;
     program_value(c->p, y)->least = program_value(c->p, x)->least;
     program_value(c->p, y)->most = program_value(c->p, x)->most;
     return y;

@@ -82,8 +82,8 @@ static void rules_rows_of(struct partitioner *c, ls_value x, size_t begin[2], si
         bool zigzag = place_of(c, x, LS_AXIS_CP)->zigzag;
         int pieces = zigzag ? 2 * n : n;
 
-        b[0] = cut_at(c->time, 1, r, pieces), e[0] = cut_at(c->time, 1, r + 1, pieces);
-        if (zigzag) b[1] = cut_at(c->time, 1, pieces - 1 - r, pieces), e[1] = cut_at(c->time, 1, pieces - r, pieces);
+        b[0] = shard_begin(c->time, 1, r, pieces), e[0] = shard_begin(c->time, 1, r + 1, pieces);
+        if (zigzag) b[1] = shard_begin(c->time, 1, pieces - 1 - r, pieces), e[1] = shard_begin(c->time, 1, pieces - r, pieces);
     }
     end = e[0] - b[0] + e[1] - b[1];
     if (value_is_sharded(c, x, LS_AXIS_TP)) {

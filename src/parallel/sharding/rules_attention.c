@@ -13,7 +13,7 @@ static void own_heads(struct partitioner *c, ls_value k, ls_axis a)
     if (!k.id || !program_ok(c->p)) return;
     sharding_of(c, k)->needs_grad = true;
     *place_of(c, k, a) = (ls_placement){ .kind = LS_SHARD, .dim = 2 };
-    sharding_of(c, k)->whole[a] = program_value(c->p, k)->size[2] * (size_t)c->n[a];
+    sharding_of(c, k)->full[a] = program_value(c->p, k)->size[2] * (size_t)c->n[a];
 }
 
 static ls_value slice_heads(struct partitioner *c, ls_value k, size_t begin, size_t end, ls_axis a)
@@ -100,7 +100,7 @@ static void ring(struct partitioner *c, struct instruction *i)
 
     i->op = OP_RING_ATTENTION;
     i->nin = 3;
-    instruction_set_across(i, &(struct across){ a, c->comm[a], sharding_of(c, i->in[0])->whole[a], place_of(c, i->in[0], a)->zigzag });
+    instruction_set_across(i, &(struct across){ a, c->comm[a], sharding_of(c, i->in[0])->full[a], place_of(c, i->in[0], a)->zigzag });
     place_like(c, i->out[0], i->in[0]);
     place_lse(c, i->out[1], i->out[0]);
     emit_local(c, i);

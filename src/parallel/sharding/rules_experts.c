@@ -147,7 +147,7 @@ static size_t most_tokens(struct partitioner *c, ls_value rows)
 
     if (!value_is_sharded(c, rows, LS_AXIS_CP)) return b * t;
     piece = piece_of(c, rows, LS_AXIS_CP);
-    for (int r = 0; r < c->n[LS_AXIS_CP]; r++) most = MAX(most, part_size(piece.whole, piece.grain, piece.zigzag, r, c->n[LS_AXIS_CP]));
+    for (int r = 0; r < c->n[LS_AXIS_CP]; r++) most = MAX(most, shard_size(piece.full, piece.grain, piece.zigzag, r, c->n[LS_AXIS_CP]));
     return b * most;
 }
 
@@ -155,7 +155,7 @@ static size_t most_tokens(struct partitioner *c, ls_value rows)
 static size_t most_rows(struct partitioner *c, const struct routing *r, ls_value rows)
 {
     int n = c->n[LS_AXIS_EP], rank = c->rank[LS_AXIS_EP];
-    size_t own = cut_at(r->experts, 1, rank + 1, n) - cut_at(r->experts, 1, rank, n);
+    size_t own = shard_begin(r->experts, 1, rank + 1, n) - shard_begin(r->experts, 1, rank, n);
     size_t tokens = most_tokens(c, rows), most = tokens * MIN(r->chosen, own);
 
     if (r->capacity) most = MIN(most, own * MIN(program_value(c->p, rows)->size[0] * r->capacity, tokens));
@@ -243,7 +243,7 @@ void rule_grouped_linear(struct partitioner *c, struct instruction *i)
     value_resize(c, y, 1, program_value(c->p, w)->size[1]);
     if (value_is_sharded_along(c, w, a, 1)) {
         *place_of(c, y, a) = (ls_placement){ .kind = LS_SHARD, .dim = 1, .grain = place_of(c, w, a)->grain };
-        sharding_of(c, y)->whole[a] = sharding_of(c, w)->whole[a];
+        sharding_of(c, y)->full[a] = sharding_of(c, w)->full[a];
     } else if (value_is_sharded_along(c, w, a, 2)) {
         *place_of(c, y, a) = (ls_placement){ .kind = LS_PARTIAL };
     }

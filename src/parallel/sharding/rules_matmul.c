@@ -14,7 +14,7 @@ static void shard_last_dim(struct partitioner *c, ls_value y, ls_value w, ls_axi
 
     *place_of(c, y, a) = *place_of(c, w, a);
     place_of(c, y, a)->dim = last;
-    sharding_of(c, y)->whole[a] = sharding_of(c, w)->whole[a];
+    sharding_of(c, y)->full[a] = sharding_of(c, w)->full[a];
     sharding_of(c, y)->outer[a] = 1;
 }
 
@@ -158,7 +158,7 @@ void rule_linear_xent(struct partitioner *c, struct instruction *i)
         i->in[0] = require_partial_gradient(c, i->in[0], a);
         i->in[2] = require_replicated(c, i->in[2], a);
         i->op = OP_VOCAB_XENT;
-        instruction_set_across(i, &(struct across){ a, c->comm[a], sharding_of(c, i->in[1])->whole[a], 0 });
+        instruction_set_across(i, &(struct across){ a, c->comm[a], sharding_of(c, i->in[1])->full[a], 0 });
         i->attr.embedding.first = part_begin(c, i->in[1], a);
     } else if (c->n[a] > 1) {
         i->in[0] = require_replicated(c, i->in[0], a);

@@ -45,7 +45,7 @@ static bool map_sharded_dim(struct partitioner *c, ls_value x, ls_value y, const
 {
     const size_t *in = sharding_of(c, x)->size, *out = sharding_of(c, y)->size;
     ls_placement at = *place_of(c, x, a);
-    size_t outer = MAX(sharding_of(c, x)->outer[a], 1), whole = sharding_of(c, x)->whole[a], grain = MAX(at.grain, 1), before, after, r;
+    size_t outer = MAX(sharding_of(c, x)->outer[a], 1), full = sharding_of(c, x)->full[a], grain = MAX(at.grain, 1), before, after, r;
     size_t coarse = product(in, g->i0, at.dim) * outer, fine = product(in, at.dim + 1, g->i1);
     int e = g->o0;
 
@@ -54,11 +54,11 @@ static bool map_sharded_dim(struct partitioner *c, ls_value x, ls_value y, const
     after = product(out, e + 1, g->o1);
     if (coarse % before) return false;
     r = after >= fine ? after / fine : fine / after;
-    if (after >= fine ? after % fine || grain % r || whole % r : fine % after != 0) return false;
+    if (after >= fine ? after % fine || grain % r || full % r : fine % after != 0) return false;
     at.dim = e;
     at.grain = after >= fine ? grain / r : grain * r;
     *place_of(c, y, a) = at;
-    sharding_of(c, y)->whole[a] = after >= fine ? whole / r : whole * r;
+    sharding_of(c, y)->full[a] = after >= fine ? full / r : full * r;
     sharding_of(c, y)->outer[a] = coarse / before;
     return true;
 }

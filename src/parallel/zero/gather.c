@@ -32,7 +32,7 @@ static int order_of_use(const struct pass *a, const struct list *l, int *order)
             int i = 0;
 
             while (u && i < n && order[i] != u->group) i++;
-            if (u && i == n && !u->whole.id) order[n++] = u->group;
+            if (u && i == n && !u->gathered.id) order[n++] = u->group;
         }
     return n;
 }
@@ -46,8 +46,8 @@ static void start_gather(struct pass *a, struct unit *u)
 
     if (!shard.id) return;
     value_set_place(p, shard, LS_SHARD);
-    u->whole = unit_value(a, u, "parameters", program_value(p, shard)->dtype, g->total);
-    if (u->whole.id) emit_start(p, &u->gather, &e, LS_WHEN_ALWAYS, shard, u->whole);
+    u->gathered = unit_value(a, u, "parameters", program_value(p, shard)->dtype, g->total);
+    if (u->gathered.id) emit_start(p, &u->gather, &e, LS_WHEN_ALWAYS, shard, u->gathered);
 }
 
 /* The view of the gathered buffer that corresponds to v: the same strides at the parameter's offset. */
@@ -59,9 +59,9 @@ static ls_value gathered_view(struct pass *a, struct unit *u, ls_value v)
     int k = 0;
 
     ASSERT(v.id < a->nviews);
-    if (a->view[v.id].id || !u->whole.id) return a->view[v.id];
+    if (a->view[v.id].id || !u->gathered.id) return a->view[v.id];
     while (g->params[k] != p->values[x.root].param) k++;
-    return a->view[v.id] = program_view(p, u->whole, (struct view_rule){ VIEW_SLICE, 0, 0, g->at[k] }, x.ndim, x.size, x.stride,
+    return a->view[v.id] = program_view(p, u->gathered, (struct view_rule){ VIEW_SLICE, 0, 0, g->at[k] }, x.ndim, x.size, x.stride,
                                         (ptrdiff_t)g->at[k] + x.offset);
 }
 
@@ -71,8 +71,8 @@ static void gather_operands(struct pass *a, const struct instruction *i, const i
     for (int o = 0; o < i->nin && program_ok(a->p); o++) {
         struct unit *u = sharded_unit(a, i->in[o]);
 
-        if (!u || (u->whole.id && !u->gather.open)) continue;
-        if (!u->whole.id) {
+        if (!u || (u->gathered.id && !u->gather.open)) continue;
+        if (!u->gathered.id) {
             ASSERT(*next < n && order[*next] == u->group);
             start_gather(a, &a->unit[order[(*next)++]]);
         }
@@ -116,7 +116,7 @@ ls_status gather_parameters(struct pass *a)
     for (int s = SEG_FORWARD; s <= SEG_WEIGHTS && order && a->view; s++) {
         if (s > SEG_FORWARD && a->d->o.reshard_after_forward) {
             memset(a->view, 0, (size_t)a->nviews * sizeof *a->view);
-            for (int g = 0; g < a->nunits; g++) a->unit[g].whole = LS_NONE;
+            for (int g = 0; g < a->nunits; g++) a->unit[g].gathered = LS_NONE;
         }
         gather_segment(a, (enum segment)s, order);
     }

@@ -171,10 +171,10 @@ static void start_gather(struct pass *a, struct unit *u)
     struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total };
     ls_value flat = program_group_value(a->p, u->group, STORE_VALUE, NULL);
     ls_value own = emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD);
-    ls_value whole = emit_part(a->p, flat, 0, g->total, LS_REPLICATE);
+    ls_value gathered = emit_part(a->p, flat, 0, g->total, LS_REPLICATE);
 
-    if (!whole.id) return;
-    emit_start(a->p, &u->gather, &e, LS_WHEN_ALWAYS, own, whole);
+    if (!gathered.id) return;
+    emit_start(a->p, &u->gather, &e, LS_WHEN_ALWAYS, own, gathered);
     if (!a->d->o.overlap) emit_wait(a->p, &u->gather);
 }
 

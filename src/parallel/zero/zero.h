@@ -62,11 +62,11 @@ struct unit {
     int group; /* index in the store */
     unsigned class;
     const struct zero_groups *groups;
-    int block;        /* block of the program that first uses its parameters; 0: none */
-    ls_value whole;   /* zero 3: the parameters as last gathered [total] */
-    ls_value full;    /* the gradient of one micro-batch [total], if the store holds a shard */
-    ls_value reduced; /* the gradient that the optimizer reads: elements [begin, end) of the group, or all of them */
-    int first, last;  /* first and last instruction that writes its gradients, counted over SEG_BACKWARD and SEG_WEIGHTS; -1: none */
+    int block;         /* block of the program that first uses its parameters; 0: none */
+    ls_value gathered; /* zero 3: the parameters as last gathered [total] */
+    ls_value full;     /* the gradient of one micro-batch [total], if the store holds a shard */
+    ls_value reduced;  /* the gradient that the optimizer reads: elements [begin, end) of the group, or all of them */
+    int first, last;   /* first and last instruction that writes its gradients, counted over SEG_BACKWARD and SEG_WEIGHTS; -1: none */
     struct pending reduction, gather;
     ls_value state[4]; /* as loaded from offload */
 };

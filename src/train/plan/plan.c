@@ -48,7 +48,7 @@ static size_t share_of(const struct step *s, const ls_mesh_shape *shape, int ran
         const struct store_group *group = store_group_at(s->store, g);
         struct mesh_position seat = mesh_position_of(shape, group->comm == experts ? LS_GROUP_EXPERT_SHARD : LS_GROUP_SHARD, rank);
 
-        if (group->sharded) sum += part_size(group->total, 1, 0, seat.index, seat.size);
+        if (group->sharded) sum += shard_size(group->total, 1, 0, seat.index, seat.size);
     }
     return sum;
 }
@@ -154,7 +154,7 @@ static int places_of_cp(const ls_layout *l, int out[PLACES])
     size_t T = (size_t)l->seq_len;
 
     for (int r = 1; r < n; r++)
-        if (part_size(T, 1, ring, r, n) > part_size(T, 1, ring, best, n)) best = r;
+        if (shard_size(T, 1, ring, r, n) > shard_size(T, 1, ring, best, n)) best = r;
     for (int r = 0; r < n; r++)
         if (r < PLACES_CP || r == best || r == n - 1) out[count++] = r;
     return count;

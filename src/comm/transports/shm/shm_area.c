@@ -77,7 +77,7 @@ static ls_status publish_to_members(struct link *l, double deadline)
         atomic_store(&c->box_group, l->base.group);
         wait_ring(s, l->member[i]);
     }
-    atomic_store(&l->area->told, 1);
+    atomic_store(&l->area->announced, 1);
     for (int i = 1; i < l->base.n; i++) wait_ring(s, l->member[i]);
     return LS_OK;
 }
@@ -118,7 +118,7 @@ static ls_status find_area(struct link *l, double deadline)
     l->area = segment_at(s, atomic_load(&c->box_at));
     atomic_store(&c->box_group, 0);
     wait_ring(s, l->member[0]);
-    return wait_word(s, &l->area->told, 1, l->member[0], deadline);
+    return wait_word(s, &l->area->announced, 1, l->member[0], deadline);
 }
 
 ls_status area_open(struct link *l, double deadline)

@@ -20,9 +20,9 @@ enum {
     STAGES = 4, /* pieces of one member in flight at once */
 };
 
-/* told: every member's cell has had the offset; until then no member opens another link. left: members that closed it. */
+/* announced: every member's cell has had the offset; until then no member opens another link. left: members that closed it. */
 struct area {
-    _Atomic uint64_t told;
+    _Atomic uint64_t announced;
     _Atomic uint32_t left;
 };
 

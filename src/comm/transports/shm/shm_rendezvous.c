@@ -43,7 +43,7 @@ static ls_status address_of(const char *name, struct sockaddr_un *a, socklen_t *
     return LS_OK;
 }
 
-/* Transfers everything or fails; limits how long a silent peer can block us. */
+/* Transfers everything or fails; limits how long a peer that does not respond can block us. */
 static void set_timeouts(int fd)
 {
     struct timeval t = { 2, 0 };

@@ -119,8 +119,8 @@ static void embedding_dw(const struct call *c)
 /* Block b of the split dim, which begins at element *at of the flat buffer; *at moves past it. */
 static struct view block_of(const struct call *c, const struct view *x, const struct view *flat, int b, size_t *at, struct view *part)
 {
-    int dim = c->attr.cut.dim, n = c->attr.cut.n;
-    size_t begin = cut_at(x->size[dim], c->attr.cut.grain, b, n), end = cut_at(x->size[dim], c->attr.cut.grain, b + 1, n);
+    int dim = c->attr.blocks.dim, n = c->attr.blocks.n;
+    size_t begin = shard_begin(x->size[dim], c->attr.blocks.grain, b, n), end = shard_begin(x->size[dim], c->attr.blocks.grain, b + 1, n);
     struct view block = view_narrow(x, dim, begin, end - begin);
 
     *part = view_narrow(flat, 0, *at, view_count(&block));
@@ -133,11 +133,11 @@ static void copy_block(const struct view *from, const struct view *to)
     for (size_t i = 0; i < view_count(from); i++) ref_put(to, i, ref_get(from, i));
 }
 
-static void ref_shape_cut(const struct call *c)
+static void ref_shape_pack(const struct call *c)
 {
     size_t at = 0;
 
-    for (int b = 0; b < c->attr.cut.n; b++) {
+    for (int b = 0; b < c->attr.blocks.n; b++) {
         struct view part, block = block_of(c, &c->in[0], &c->out[0], b, &at, &part);
 
         copy_block(&block, &part);
@@ -148,7 +148,7 @@ static void ref_shape_join(const struct call *c)
 {
     size_t at = 0;
 
-    for (int b = 0; b < c->attr.cut.n; b++) {
+    for (int b = 0; b < c->attr.blocks.n; b++) {
         struct view part, block = block_of(c, &c->out[0], &c->in[0], b, &at, &part);
 
         copy_block(&part, &block);
@@ -164,7 +164,7 @@ const struct kernel kernels_ref_shape[] = {
     REF_ROW(REDUCE_MAX, reduce_max, NULL),
     REF_ROW(EMBEDDING, embedding, NULL),
     REF_ROW(EMBEDDING_DW, embedding_dw, NULL),
-    REF_ROW(PACK_BLOCKS, ref_shape_cut, NULL),
+    REF_ROW(PACK_BLOCKS, ref_shape_pack, NULL),
     REF_ROW(UNPACK_BLOCKS, ref_shape_join, NULL),
     KERNELS_END,
 };
