@@ -7,7 +7,7 @@
 #define LAB_CLAIMS_H
 
 #define LAB_CLAIM_MAP(X)                                                                                                            \
-    X("B1", "b1_two_questions", "a layer's backward computes dW, which needs the saved activation, and dX, which needs the weight") \
+    X("B1", "b1_two_gradients", "a layer's backward computes dW, which needs the saved activation, and dX, which needs the weight") \
     X("B2", "b2_three_layers", "three linear layers: dL/dW1 = W2^T W3^T (h3 - y) x^T")                                              \
     X("B3", "b3_gradients", "gradients live on parameters; backward adds; zero_grad clears; the optimizer never sees the loss")     \
     X("B4", "b4_micro_batches", "K micro-batches with loss/K give the full batch's gradient; undivided, K times that")              \
@@ -16,7 +16,7 @@
     X("C1", "c1_ring", "no server: ranks in a ring; all-reduce = reduce-scatter + all-gather")                                      \
     X("C2", "c2_c3_bytes", "a ring all-reduce moves 2D(N-1)/N bytes a rank; reduce-scatter and all-gather half of it each")         \
     X("C3", "c2_c3_bytes", "through one central node it is O(N D) at that node")                                                    \
-    X("C4", "c4_c5_states", "all-reduce full->same sum; reduce-scatter full->own shard of the sum; all-gather shard->whole")        \
+    X("C4", "c4_c5_states", "all-reduce full->same sum; reduce-scatter full->own shard of the sum; all-gather shard->full")         \
     X("C5", "c4_c5_states", "broadcast, all-to-all, send/receive complete the set")                                                 \
     X("C6", "c6_cost", "440 MB of weights: about 0.7 ms on NVLink (600 GB/s), about 10 ms on InfiniBand (50 GB/s)")                 \
     X("D1", "d1_exact", "the average of the shards' gradients is the full-batch gradient: exact, no approximation")                 \
@@ -42,12 +42,12 @@
     X("R3", "r1_r3_half_types", "bf16 has fp32's range: no scaling")                                                                \
     X("R4", "r4_master_weights", "without fp32 master weights small updates round to zero and training stalls")                     \
     X("R6", "r6_recompute", "recompute every sqrt(L)-th: O(sqrt L), 33% more compute; selective: most of the saving for little")    \
-    X("R7", "r7_never_whole", "logits and attention scores, b s V and O(s^2), are never held whole")                                \
-    X("S3", "s3_mfu_hfu", "MFU counts useful work, HFU all work; with recompute MFU < HFU (3/4 where all is made again), else equal")  \
+    X("R7", "r7_never_stored", "logits and attention scores, b s V and O(s^2), are never materialized")                             \
+    X("S3", "s3_mfu_hfu", "MFU counts useful work, HFU all work; with recompute MFU < HFU (3/4 where all is made again), else equal")\
     X("T1", "t1_column_row", "column-parallel: no communication forward; row: one all-reduce; column -> GeLU -> row: one for two")  \
     X("T2", "t2_two_all_reduces", "heads are independent: two all-reduces a layer forward, two backward")                           \
     X("T3", "t3_bytes", "each moves b s d, 134 MB; 2 x 40 layers: 10.7 GB forward, 17 ms on NVLink, 200 ms on InfiniBand")          \
-    X("T4", "t4_memory", "TP cuts weights, optimizer and activations by T; FSDP leaves activations whole; too high a T starves")    \
+    X("T4", "t4_memory", "TP shards weights, optimizer and activations by T; FSDP does not shard activations; too high a T starves")\
     X("T5", "t5_sequence_parallel", "sequence parallel: same bytes (all-gather + reduce-scatter), less memory")                     \
     X("T6", "t6_ring", "context parallel splits the sequence everywhere; ring attention; causal needs zig-zag slices")              \
     X("T7", "t7_all_to_all", "all-to-all over heads (Ulysses) is the other way")                                                    \

@@ -164,3 +164,37 @@ void ranks_pass(int n, double seconds, ranks_body *body, void *ctx)
     int bad = first_bad(n, ends);
     if (bad >= 0) fail_msg("of %d ranks: %s", n, rank_trouble(bad, &ends[bad]));
 }
+
+void ranks_event_open(struct ranks_event *e) { assert_int_equal(pipe(e->end), 0); }
+
+void ranks_event_close(struct ranks_event *e)
+{
+    close(e->end[0]);
+    close(e->end[1]);
+}
+
+void ranks_event_wait(const struct ranks_event *e)
+{
+    char byte;
+
+    RANKS_CHECK(read(e->end[0], &byte, 1) == 1);
+}
+
+void ranks_event_report(const struct ranks_event *e) { RANKS_CHECK(write(e->end[1], "", 1) == 1); }
+
+void ranks_poll_pause(void) { nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); }
+
+void ranks_wait_state(pid_t pid, char state)
+{
+    char path[64], line[512] = "", *end;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    do {
+        RANKS_CHECK((f = fopen(path, "re")));
+        RANKS_CHECK(fgets(line, sizeof line, f));
+        fclose(f);
+        RANKS_CHECK((end = strrchr(line, ')')) && end[1]);
+        if (end[2] != state) ranks_poll_pause();
+    } while (end[2] != state);
+}

@@ -8,6 +8,7 @@
 #define LS_TESTS_HELPER_RANKS_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 #include "lockstep/status.h"
 
 enum { RANKS_MOST = 16, RANKS_LINE = 1024 };
@@ -32,6 +33,16 @@ const char *rank_trouble(int rank, const struct rank_end *e);
 /* In a rank. Outside of ranks_run (a test under mpirun) they go to standard error. */
 void ranks_say(const char *fmt, ...) LS_PRINTF(1, 2);
 _Noreturn void ranks_fail(const char *fmt, ...) LS_PRINTF(1, 2);
+
+/* An event that one process reports once for each process that waits for it. Open and close it in the parent. */
+struct ranks_event { int end[2]; };
+void ranks_event_open(struct ranks_event *e);
+void ranks_event_close(struct ranks_event *e);
+void ranks_event_wait(const struct ranks_event *e);
+void ranks_event_report(const struct ranks_event *e);
+
+void ranks_poll_pause(void);                       /* between two polls of an event that nothing signals */
+void ranks_wait_state(pid_t pid, char state);      /* until /proc says that the process sleeps (S), is stopped (T) .. */
 
 #define RANKS_CHECK(cond)                                                                            \
     do {                                                                                             \

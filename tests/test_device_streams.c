@@ -1,6 +1,4 @@
-/* test_device_streams.c - streams, events and copies of the checking device: which orders it may take, that it takes them, and what it does
- * not let pass.
- */
+/* test_device_streams.c - streams, events and copies of the checking device: the orders it takes, and the errors it reports. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* R7 - the logits [B*T,V] and the attention scores [B,H,T,T] are never held whole: a step's arena is smaller than
+/* R7 - the logits [B*T,V] and the attention scores [B,H,T,T] are never materialized: a step's arena is smaller than
  * either, and grows with T, not with its square. */
 #include "lab.h"
 #include "lockstep/nn.h"

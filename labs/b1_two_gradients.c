@@ -1,6 +1,6 @@
-/* B1 - the backward of a layer answers two questions. A: dW = dy^T x, which needs the saved activation x. B: dx = dy W,
- * which needs the weight. Each is run here in a program where the other's operand doesn't exist, and held against
- * what the gradient of the whole layer gives; then each is asked without its operand. */
+/* B1 - the backward pass of a layer computes two gradients: the weight gradient dW = dy^T x, which needs the saved activation x, and the
+ * input gradient dX = dy W, which needs the weight. Each is computed here in a program in which the other's operand does not exist, and is
+ * compared with the gradient of the complete layer; then each is requested without its operand. */
 #include "lab.h"
 #include "lockstep/ops.h"
 
@@ -8,8 +8,10 @@ enum { R = 5, K = 4, N = 3 };
 
 static double data(int stream, int i) { return sin(1.7 * stream + 0.9 * i); }
 
-/* A program of one question: output "answer"[count] from inputs "dy" and `other`. */
-static void ask(int question, const char *other, size_t rows, size_t columns, int count, double *answer)
+enum gradient { WEIGHT, INPUT };
+
+/* A program that computes one of the gradients: output "gradient"[count] from inputs "dy" and `other`. */
+static void compute(enum gradient which, const char *other, size_t rows, size_t columns, int count, double *out)
 {
     ls_store *s;
     ls_program *p;
@@ -20,20 +22,20 @@ static void ask(int question, const char *other, size_t rows, size_t columns, in
     TRY(ls_program_new(s, &p));
     dy = ls_input(p, "dy", LS_F64, SIZES(R, N));
     x = ls_input(p, other, LS_F64, SIZES(rows, columns));
-    ls_output(p, "answer", question == 'A' ? ls_linear_backward_weight(p, dy, x) : ls_linear_backward_input(p, dy, x));
+    ls_output(p, "gradient", which == WEIGHT ? ls_linear_backward_weight(p, dy, x) : ls_linear_backward_input(p, dy, x));
     TRY(ls_program_compile(p, NULL));
     for (int i = 0; i < R * N; i++) in[i] = data(0, i);
-    for (size_t i = 0; i < rows * columns; i++) operand[i] = data(question == 'A' ? 1 : 2, (int)i);
+    for (size_t i = 0; i < rows * columns; i++) operand[i] = data(which == WEIGHT ? 1 : 2, (int)i);
     TRY(ls_program_write(p, "dy", in, LS_F64, R * N));
     TRY(ls_program_write(p, other, operand, LS_F64, rows * columns));
     TRY(ls_program_run(p, LS_FORWARD));
-    TRY(ls_program_read(p, "answer", answer, LS_F64, (size_t)count));
+    TRY(ls_program_read(p, "gradient", out, LS_F64, (size_t)count));
     ls_program_release(&p);
     ls_store_release(&s);
 }
 
 /* The same two from the gradient of sum(dy * (x W^T)), with x and W both parameters. */
-static void whole_layer(double *dx, double *dw)
+static void complete_layer(double *dx, double *dw)
 {
     ls_store_options f64 = { "cpu", LS_F64, 0, 0 };
     ls_init zeros = { LS_INIT_ZEROS, 0 };
@@ -69,7 +71,7 @@ static double furthest(const double *a, const double *b, int n)
     return most;
 }
 
-static void without_operand(const char *what, int question)
+static void without_operand(const char *what, enum gradient which)
 {
     ls_store *s;
     ls_program *p;
@@ -78,7 +80,7 @@ static void without_operand(const char *what, int question)
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
     dy = ls_input(p, "dy", LS_F32, SIZES(R, N));
-    question == 'A' ? ls_linear_backward_weight(p, dy, LS_NONE) : ls_linear_backward_input(p, dy, LS_NONE);
+    which == WEIGHT ? ls_linear_backward_weight(p, dy, LS_NONE) : ls_linear_backward_input(p, dy, LS_NONE);
     lab_equal(what, 1, ls_program_status(p) == LS_EINVAL, 0);
     printf("    \"%s\"\n", ls_errmsg());
     ls_program_release(&p);
@@ -87,15 +89,15 @@ static void without_operand(const char *what, int question)
 
 int main(void)
 {
-    double dx[R * K], dw[N * K], a[N * K], b[R * K];
+    double dx[R * K], dw[N * K], weight[N * K], input[R * K];
 
     lab_open("B1");
-    whole_layer(dx, dw);
-    ask('A', "x", R, K, N * K, a);
-    ask('B', "w", N, K, R * K, b);
-    lab_equal("A without W: largest distance to the layer's dW", 0, furthest(a, dw, N * K), 1e-12);
-    lab_equal("B without x: largest distance to the layer's dx", 0, furthest(b, dx, R * K), 1e-12);
-    without_operand("A without the activation is refused", 'A');
-    without_operand("B without the weight is refused", 'B');
+    complete_layer(dx, dw);
+    compute(WEIGHT, "x", R, K, N * K, weight);
+    compute(INPUT, "w", N, K, R * K, input);
+    lab_equal("weight gradient without W: largest distance to the layer's dW", 0, furthest(weight, dw, N * K), 1e-12);
+    lab_equal("input gradient without x: largest distance to the layer's dX", 0, furthest(input, dx, R * K), 1e-12);
+    without_operand("weight gradient without the activation is refused", WEIGHT);
+    without_operand("input gradient without the weight is refused", INPUT);
     return lab_close();
 }
