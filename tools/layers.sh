@@ -71,7 +71,8 @@ BEGIN {
               "machine 5 checkpoint 5", w, " ")
     for (i = 1; i < n; i += 2) public[w[i]] = w[i + 1]
     n = split("base/base.h base/cores.h base/crc.h base/file.h base/hash.h base/json.h base/log.h base/mem.h base/module.h " \
-              "base/options.h base/pulse.h base/rng.h base/text.h base/threads.h base/worker.h device/device.h device/check.h " \
+              "base/options.h base/pulse.h base/rng.h base/text.h base/threads.h base/worker.h device/device.h " \
+              "device/cuda/cuda.h device/check.h " \
               "tensor/tensor_over.h kernels/kernel.h kernels/op_shapes.h kernels/cpu/route.h comm/comm.h comm/algorithms/steps.h " \
               "comm/failure/flight_recorder.h comm/transports/transport.h comm/transports/shm/segment.h " \
               "ir/ir.h ir/builder.h ir/program.h ir/op_info.h ir/distributed_ops.h passes/passes.h passes/gradient.h passes/streams.h " \
