@@ -57,6 +57,14 @@ struct device_facts {
     size_t memory;     /* bytes that it has */
 };
 
+/* How the kernels of a device compute where there is a choice. */
+struct device_settings {
+    bool tf32; /* matmuls of f32 may round their operands to TF32, 10 bits of mantissa */
+    /* The folder that keeps which algorithm of a library is the fastest, where that is measured. NULL: the library's own choice is taken,
+     * and the folder is not read. */
+    const char *tuned;
+};
+
 struct device {
     const char *name;               /* "cpu" */
     const char *kernels;            /* the device whose rows of the kernel table it runs */
@@ -68,6 +76,8 @@ struct device {
     ls_status (*count)(int *processors); /* how many this process may use; fails if it can use none */
     /* Before anything that follows: takes one of them, by this rank's number on its machine. It is not used yet. */
     ls_status (*choose)(int local_rank, struct device_facts *out);
+    /* Before programs are compiled for it; *s may end then. NULL: of devices without such choices. */
+    void (*configure)(const struct device_settings *s);
     /* Bytes of its memory that were in use before the first allocation: its runtime's for this process, and other processes'. */
     ls_status (*taken)(size_t *bytes);
     bool host_visible; /* the processor may read and write its pointers */

@@ -16,6 +16,7 @@
  *   calls=       the file to which the number of calls and of operations is written at the end
  *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory; none: there are none
  *   cublaslt=1   0: there is no libcublasLt
+ *   fastest=1    the algorithm of cuBLASLt (stub_cublaslt.h) that is the fastest
  */
 #ifndef LS_TESTS_CUDA_STUB_H
 #define LS_TESTS_CUDA_STUB_H
@@ -33,6 +34,7 @@ struct stub_settings {
     uint64_t seed, fail, fail_run;
     char calls[512];
     bool cpu_kernels, no_kernels, cublaslt;
+    int fastest;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
 };
 const struct stub_settings *stub_settings(void);
@@ -46,6 +48,9 @@ void stub_set_last(cudaError_t e);                    /* of cudaGetLastError() *
 struct device_stream *stub_stream(cudaStream_t s, const char *call); /* of the checking device; s must be alive */
 /* o on s, unless an operation before it has failed. Dies if the emulator reports something. */
 void stub_enqueue(struct device_stream *s, const struct device_operation *o);
+
+/* The time that events measure, after so many microseconds more. */
+uint64_t stub_time_passes(unsigned microseconds);
 
 /* The memory of one GPU; false: there is not so much left. */
 bool stub_memory_take(size_t bytes);

@@ -22,7 +22,8 @@ struct CUstream_st {
 struct CUevent_st {
     struct CUevent_st *next;
     struct device_event *event;
-    bool alive, recorded;
+    bool alive, recorded, timed;
+    uint64_t at; /* stub_time_passes(), when it was recorded */
 };
 
 static struct CUstream_st *streams;
@@ -417,9 +418,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 
     need_context("cudaEventCreateWithFlags");
     if (e != cudaSuccess) return e;
-    if (flags != cudaEventDisableTiming) stub_die("cudaEventCreateWithFlags: flags %u", flags);
+    if (flags != cudaEventDisableTiming && flags != cudaEventDefault) stub_die("cudaEventCreateWithFlags: flags %u", flags);
     if (!(x = calloc(1, sizeof *x)) || queue->event_new(&x->event) < 0) return free(x), ended(cudaErrorMemoryAllocation);
     x->alive = true;
+    x->timed = flags == cudaEventDefault;
     x->next = events;
     events = *out = x;
     return cudaSuccess;
@@ -443,6 +445,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
     if (e != cudaSuccess) return e;
     x->recorded = true;
+    x->at = stub_time_passes(0);
     return given(queue->event_record(x->event, s));
 }
 
@@ -453,4 +456,23 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
     if (e == cudaSuccess && !check_poll(NULL, x->event)) e = cudaErrorNotReady;
     return stub_fails() != cudaSuccess ? stub_fails() : e;
+}
+
+uint64_t stub_time_passes(unsigned microseconds)
+{
+    static uint64_t now;
+
+    return now += microseconds;
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end)
+{
+    struct CUevent_st *from = event_of(begin, "cudaEventElapsedTime"), *to = event_of(end, "cudaEventElapsedTime");
+    cudaError_t e = stub_call("cudaEventElapsedTime", false);
+
+    if (!from->timed || !to->timed) stub_die("cudaEventElapsedTime: an event was made with cudaEventDisableTiming");
+    if (!from->recorded || !to->recorded) stub_die("cudaEventElapsedTime: an event was not recorded");
+    if (e == cudaSuccess && !(check_poll(NULL, from->event) && check_poll(NULL, to->event))) return cudaErrorNotReady;
+    *milliseconds = (float)(to->at - from->at) / 1000;
+    return e;
 }

@@ -326,6 +326,22 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulHeuristicResult_t *result)
+{
+    static const char call[] = "cublasLtMatmulAlgoCheck";
+    struct problem p = problem_of(call, handle, matmul, (const void *const[]){ a, b, c, d });
+
+    if (!algorithm || !result) stub_die("%s: algorithm or result is NULL", call);
+    if (stub_call(call, false) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (algorithm->data[0] < STUB_IN_PLACE || algorithm->data[0] >= STUB_ALGORITHMS || algorithm->data[1] != hash_of_problem(&p))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    result->workspaceSize = algorithm->data[0] == STUB_SPLIT ? split_bytes(&p) : 0;
+    result->state = CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 static void need_memory(const char *call, const char *name, const void *p, size_t bytes, size_t alignment)
 {
     if ((uintptr_t)p % alignment) stub_die("%s: %s at %p is not aligned to %zu bytes", call, name, p, alignment);

@@ -16,7 +16,7 @@ static const struct {
     SYMBOL(cublasLtMatmulAlgoGetHeuristic), SYMBOL(cublasLtMatrixLayoutCreate), SYMBOL(cublasLtMatrixLayoutDestroy),
     SYMBOL(cublasLtMatrixLayoutSetAttribute), SYMBOL(cublasLtMatmulDescCreate), SYMBOL(cublasLtMatmulDescDestroy),
     SYMBOL(cublasLtMatmulDescSetAttribute), SYMBOL(cublasLtMatmulPreferenceCreate), SYMBOL(cublasLtMatmulPreferenceDestroy),
-    SYMBOL(cublasLtMatmulPreferenceSetAttribute),
+    SYMBOL(cublasLtMatmulPreferenceSetAttribute), SYMBOL(cublasLtMatmulAlgoCheck),
     SYMBOL(cudaStreamCreateWithFlags), SYMBOL(cudaStreamQuery), /* for tests that call the stub itself */
 };
 

@@ -61,6 +61,8 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->cpu_kernels = strcmp(value, "cpu") == 0, s->no_kernels = strcmp(value, "none") == 0;
     else if (setting_is(word, "cublaslt", &value))
         s->cublaslt = atoi(value) != 0;
+    else if (setting_is(word, "fastest", &value))
+        s->fastest = atoi(value);
     else
         stub_die("LOCKSTEP_CUDA_STUB: there is no setting '%s'", word);
 }
@@ -94,7 +96,7 @@ static void write_calls(void)
 
 const struct stub_settings *stub_settings(void)
 {
-    static struct stub_settings s = { .gpus = 8, .driver = CUDART_VERSION, .memory = (size_t)1 << 30, .cublaslt = true };
+    static struct stub_settings s = { .gpus = 8, .driver = CUDART_VERSION, .memory = (size_t)1 << 30, .cublaslt = true, .fastest = 1 };
     static bool ready;
     const char *text = getenv("LOCKSTEP_CUDA_STUB");
     char words[1024], *next;

@@ -7,6 +7,6 @@ _Static_assert(cudaErrorInsufficientDriver == 35 && cudaErrorNoDevice == 100 && 
 _Static_assert(cudaErrorInvalidResourceHandle == 400 && cudaErrorNotReady == 600 && cudaErrorLaunchFailure == 719, "errors");
 _Static_assert(cudaMemcpyHostToDevice == 1 && cudaMemcpyDeviceToHost == 2 && cudaMemcpyDeviceToDevice == 3, "directions");
 _Static_assert(cudaDriverEntryPointSuccess == 0 && cudaDriverEntryPointSymbolNotFound == 1, "entry points");
-_Static_assert(cudaHostAllocDefault == 0 && cudaEventDisableTiming == 2 && cudaEventWaitDefault == 0, "flags");
+_Static_assert(cudaHostAllocDefault == 0 && cudaEventDefault == 0 && cudaEventDisableTiming == 2 && cudaEventWaitDefault == 0, "flags");
 _Static_assert(cudaStreamNonBlocking == 1 && cudaEnableDefault == 0, "flags");
 _Static_assert(sizeof(cudaUUID_t) == 16 && sizeof(((struct cudaDeviceProp *)0)->name) == 256, "structs");

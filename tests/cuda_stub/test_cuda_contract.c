@@ -118,6 +118,25 @@ static void right(void)
 
 typedef void breaking_fn(void);
 
+static void untimed_event(void)
+{
+    cudaEvent_t events[2];
+    float milliseconds;
+
+    check(cudaEventCreateWithFlags(&events[0], cudaEventDefault));
+    check(cudaEventCreateWithFlags(&events[1], cudaEventDisableTiming));
+    cudaEventElapsedTime(&milliseconds, events[0], events[1]);
+}
+
+static void event_before_its_record(void)
+{
+    cudaEvent_t timed;
+    float milliseconds;
+
+    check(cudaEventCreateWithFlags(&timed, cudaEventDefault));
+    cudaEventElapsedTime(&milliseconds, timed, timed);
+}
+
 static void expect(breaking_fn *fn, int code, const char *text)
 {
     int ends[2], status;
@@ -163,6 +182,8 @@ static void test_contract(void **state)
     expect(destroyed_stream, BROKEN, "the stream was destroyed");
     expect(destroyed_event, BROKEN, "the event was destroyed");
     expect(foreign_event, BROKEN, "is not an event");
+    expect(untimed_event, BROKEN, "an event was made with cudaEventDisableTiming");
+    expect(event_before_its_record, BROKEN, "an event was not recorded");
     expect(free_while_waiting, BROKEN, "cudaFree would wait for ever: a stream waits for the host");
     expect(second_gpu, BROKEN, "a rank uses one");
 }

@@ -83,6 +83,13 @@ static ls_status cuda_choose(int local_rank, struct device_facts *out)
     return LS_OK;
 }
 
+static void cuda_configure(const struct device_settings *s)
+{
+    cuda.settings = *s;
+    snprintf(cuda.tuned, sizeof cuda.tuned, "%s", s->tuned ? s->tuned : "");
+    cuda.settings.tuned = cuda.tuned[0] ? cuda.tuned : NULL;
+}
+
 static ls_status find_wait_value(void)
 {
     enum cudaDriverEntryPointQueryResult found;
@@ -353,6 +360,7 @@ const struct device cuda_row = {
     .rows = &cuda_kernel_rows,
     .count = cuda_count,
     .choose = cuda_choose,
+    .configure = cuda_configure,
     .taken = cuda_taken,
     .alloc = cuda_alloc,
     .free = cuda_free,

@@ -49,6 +49,8 @@ struct cuda_state {
     int gpu;
     bool open;
     struct cudaDeviceProp properties;
+    struct device_settings settings;
+    char tuned[4096];              /* that folder; "": none */
     size_t taken;                  /* of the GPU's memory, before anything was allocated: contexts, other processes */
     struct device_stream *streams; /* all but the default one */
     struct device_stream fallback; /* the default one */

@@ -2,24 +2,28 @@
  *
  * prepare() makes the descriptors and takes the first algorithm that the library's heuristics propose: a function of the GPU, of the
  * library's version and of the call's types, shapes and alignments, so a run repeats bit for bit and all ranks on equal GPUs compute the
- * same. Sums over parts of k that are computed beside each other may only be added in a step of their own, from the workspace, in f32
- * (reduction scheme COMPUTE_TYPE): the schemes that add into the output round to its type between parts, and their order is not documented
- * as fixed. Each call has a workspace of its own, its scratch, so what runs on other streams changes nothing.
+ * same. With run.tune_matmuls it takes the fastest of CANDIDATES instead. Measured times differ from run to run, so the choice is kept in
+ * the cache folder, which all ranks of the machine and later runs read; without the option the cache is not read. Sums over parts of k
+ * that are computed beside each other may only be added in a step of their own, from the workspace, in f32 (reduction scheme
+ * COMPUTE_TYPE): the schemes that add into the output round to its type between parts, and their order is not documented as fixed. Each
+ * call has a workspace of its own, its scratch, so what runs on other streams changes nothing.
  *
- * f32 is multiplied in f32, bf16 and f16 with sums in f32. A bias is added by the epilogue. Weight gradients are added to (beta 1), in f32
- * also where the operands are bf16.
+ * f32 is multiplied in f32, or in TF32 where precision.tf32 allows it; bf16 and f16 with sums in f32. A bias is added by the epilogue.
+ * Weight gradients are added to (beta 1), in f32 also where the operands are bf16.
  *
- * Reference: cuBLAS 13.0 documentation, "Using the cuBLASLt API".
+ * Reference: cuBLAS 13 documentation, "Using the cuBLASLt API".
  */
 #include "kernels/cuda/cublaslt.h"
 
+#include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cublaslt_problem.h"
+#include "kernels/cuda/cublaslt_tune.h"
 #include "kernels/cuda/parts.h"
 
-enum { WORKSPACE_ALIGNMENT = 256, SCRATCH_ALIGNMENT = 64 };
+enum { CANDIDATES = 8, WORKSPACE_ALIGNMENT = 256, SCRATCH_ALIGNMENT = 64 };
 
 /* One prepared call. */
 struct cublaslt_state {
@@ -27,8 +31,7 @@ struct cublaslt_state {
     cublasLtHandle_t handle;
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t layout[CUBLASLT_MATRICES];
-    cublasLtMatmulAlgo_t algorithm;
-    size_t workspace;
+    cublasLtMatmulHeuristicResult_t algorithm;
     const void *bias; /* what matmul has */
 };
 
@@ -58,7 +61,7 @@ static ls_status matmul_set(cublasLtMatmulDesc_t m, cublasLtMatmulDescAttributes
     return cublaslt_check(cublaslt.MatmulDescSetAttribute(m, what, value, bytes), "MatmulDescSetAttribute");
 }
 
-static ls_status matmul_set_bias(struct cublaslt_state *s, const void *bias)
+ls_status cublaslt_set_bias(struct cublaslt_state *s, const void *bias)
 {
     s->bias = bias;
     return matmul_set(s->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
@@ -70,13 +73,14 @@ static ls_status matmul_make(struct cublaslt_state *s, const void *bias)
     int32_t a = p->matrix[CUBLASLT_A].transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     int32_t b = p->matrix[CUBLASLT_B].transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cublasComputeType_t compute = p->in == LS_F32 && cuda.settings.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 
-    LS_TRY(cublaslt_check(cublaslt.MatmulDescCreate(&s->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F), "MatmulDescCreate"));
+    LS_TRY(cublaslt_check(cublaslt.MatmulDescCreate(&s->matmul, compute, CUDA_R_32F), "MatmulDescCreate"));
     LS_TRY(matmul_set(s->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
     LS_TRY(matmul_set(s->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
     if (!p->bias) return LS_OK;
     LS_TRY(matmul_set(s->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    return matmul_set_bias(s, bias);
+    return cublaslt_set_bias(s, bias);
 }
 
 /* ---- the algorithm ---- */
@@ -86,50 +90,74 @@ static ls_status preference_set(cublasLtMatmulPreference_t p, cublasLtMatmulPref
     return cublaslt_check(cublaslt.MatmulPreferenceSetAttribute(p, what, value, bytes), "MatmulPreferenceSetAttribute");
 }
 
-static ls_status preference_fill(cublasLtMatmulPreference_t preference, const struct cublaslt_problem *p, const struct call *c)
+static ls_status preference_fill(cublasLtMatmulPreference_t preference, const struct cublaslt_problem *p,
+                                 const uint32_t alignment[CUBLASLT_MATRICES])
 {
     uint64_t workspace = cublaslt_problem_workspace(p);
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    uint32_t a = cublaslt_problem_alignment(p, CUBLASLT_A, c->in[1].data), b = cublaslt_problem_alignment(p, CUBLASLT_B, c->in[0].data);
-    uint32_t d = cublaslt_problem_alignment(p, CUBLASLT_D, c->out[0].data);
+    const uint32_t *a = &alignment[CUBLASLT_A], *b = &alignment[CUBLASLT_B], *d = &alignment[CUBLASLT_D];
 
     LS_TRY(preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
     LS_TRY(preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions));
-    LS_TRY(preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a));
-    LS_TRY(preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b));
-    LS_TRY(preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &d, sizeof d));
-    return preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d);
+    LS_TRY(preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a, sizeof *a));
+    LS_TRY(preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b, sizeof *b));
+    LS_TRY(preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, d, sizeof *d));
+    return preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d, sizeof *d);
 }
 
-static ls_status algorithm_ask(struct cublaslt_state *s, cublasLtMatmulPreference_t preference)
+/* Up to `most` algorithms, at least one; the fastest first, as the library estimates. */
+static ls_status algorithms_ask(struct cublaslt_state *s, cublasLtMatmulPreference_t preference, int most,
+                                cublasLtMatmulHeuristicResult_t *out, int *n)
 {
     const struct cublaslt_problem *p = &s->problem;
     cublasLtMatrixLayout_t *l = s->layout, d = l[CUBLASLT_D];
-    cublasLtMatmulHeuristicResult_t first;
-    int n = 0;
-    cublasStatus_t st =
-        cublaslt.MatmulAlgoGetHeuristic(s->handle, s->matmul, l[CUBLASLT_A], l[CUBLASLT_B], d, d, preference, 1, &first, &n);
+    cublasStatus_t st;
+    int found = 0;
 
-    if (st == CUBLAS_STATUS_SUCCESS && n) st = first.state;
-    if (st == CUBLAS_STATUS_NOT_SUPPORTED || (st == CUBLAS_STATUS_SUCCESS && !n))
+    st = cublaslt.MatmulAlgoGetHeuristic(s->handle, s->matmul, l[CUBLASLT_A], l[CUBLASLT_B], d, d, preference, most, out, &found);
+    for (int k = found; k-- > 0;)
+        if (out[k].state != CUBLAS_STATUS_SUCCESS) memmove(&out[k], &out[k + 1], (size_t)(found-- - k - 1) * sizeof *out);
+    *n = found;
+    if (st == CUBLAS_STATUS_NOT_SUPPORTED || (st == CUBLAS_STATUS_SUCCESS && !*n))
         return ls_fail(LS_EUNSUPPORTED, "cuda: cuBLASLt %zu has no algorithm for a %s matmul of m=%lld, n=%lld, k=%lld, batch %lld",
                        cublaslt.GetVersion(), ls_dtype_name(p->in), (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->batch);
-    LS_TRY(cublaslt_check(st, "MatmulAlgoGetHeuristic"));
-    s->algorithm = first.algo;
-    s->workspace = first.workspaceSize;
-    return LS_OK;
+    return cublaslt_check(st, "MatmulAlgoGetHeuristic");
+}
+
+bool cublaslt_can_run(const struct cublaslt_state *s, cublasLtMatmulHeuristicResult_t *algorithm)
+{
+    const cublasLtMatrixLayout_t *l = s->layout, d = l[CUBLASLT_D];
+    cublasLtMatmulHeuristicResult_t more = *algorithm;
+
+    if (cublaslt.MatmulAlgoCheck(s->handle, s->matmul, l[CUBLASLT_A], l[CUBLASLT_B], d, d, &algorithm->algo, &more) !=
+        CUBLAS_STATUS_SUCCESS)
+        return false;
+    algorithm->workspaceSize = more.workspaceSize;
+    return true;
 }
 
 static ls_status algorithm_choose(struct cublaslt_state *s, const struct call *c)
 {
+    const struct cublaslt_problem *p = &s->problem;
+    const uint32_t alignment[CUBLASLT_MATRICES] = {
+        [CUBLASLT_A] = cublaslt_problem_alignment(p, CUBLASLT_A, c->in[1].data),
+        [CUBLASLT_B] = cublaslt_problem_alignment(p, CUBLASLT_B, c->in[0].data),
+        [CUBLASLT_D] = cublaslt_problem_alignment(p, CUBLASLT_D, c->out[0].data),
+    };
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     cublasLtMatmulPreference_t preference;
+    const char *folder = cuda.settings.tuned;
+    int n = 0;
     ls_status st;
 
     LS_TRY(cublaslt_check(cublaslt.MatmulPreferenceCreate(&preference), "MatmulPreferenceCreate"));
-    st = preference_fill(preference, &s->problem, c);
-    if (st == LS_OK) st = algorithm_ask(s, preference);
+    st = preference_fill(preference, p, alignment);
+    if (st == LS_OK) st = algorithms_ask(s, preference, folder ? CANDIDATES : 1, found, &n);
     cublaslt.MatmulPreferenceDestroy(preference);
-    return st;
+    if (st < 0) return st;
+    if (folder) return cublaslt_tune(folder, s, p, alignment, found, n, &s->algorithm);
+    s->algorithm = found[0];
+    return LS_OK;
 }
 
 /* ---- kernels ---- */
@@ -198,17 +226,16 @@ static void *workspace_of(const struct call *c)
     return (void *)(((uintptr_t)c->scratch + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT);
 }
 
-static ls_status matmul_enqueue(const struct cublaslt_state *s, const struct call *c, char *const at[CUBLASLT_MATRICES])
+ls_status cublaslt_call(struct cublaslt_state *s, const cublasLtMatmulHeuristicResult_t *algorithm, char *const at[CUBLASLT_MATRICES],
+                        void *workspace, cudaStream_t stream)
 {
-    const struct cublaslt_problem *p = &s->problem;
     const cublasLtMatrixLayout_t *l = s->layout;
-    const float one = 1, beta = p->add ? 1 : 0;
+    const float one = 1, beta = s->problem.add ? 1 : 0;
+    size_t bytes = algorithm->workspaceSize;
     char *d = at[CUBLASLT_D];
-    struct device_stream *stream;
 
-    LS_TRY(cuda_stream(c->stream, &stream));
     return cublaslt_check(cublaslt.Matmul(s->handle, s->matmul, &one, at[CUBLASLT_A], l[CUBLASLT_A], at[CUBLASLT_B], l[CUBLASLT_B], &beta,
-                                          d, l[CUBLASLT_D], d, l[CUBLASLT_D], &s->algorithm, workspace_of(c), s->workspace, stream->handle),
+                                          d, l[CUBLASLT_D], d, l[CUBLASLT_D], &algorithm->algo, workspace, bytes, stream),
                           "Matmul");
 }
 
@@ -229,15 +256,16 @@ static void matmul_at(const struct cublaslt_problem *p, const struct call *c, in
 static void cublaslt_run(const struct call *c)
 {
     struct cublaslt_state *s = c->state;
+    struct device_stream *stream;
     char *at[CUBLASLT_MATRICES];
     int64_t calls = 1;
 
-    if (!s) return;
-    if (s->problem.bias && s->bias != c->in[2].data && matmul_set_bias(s, c->in[2].data) < 0) return;
+    if (!s || cuda_stream(c->stream, &stream) < 0) return;
+    if (s->problem.bias && s->bias != c->in[2].data && cublaslt_set_bias(s, c->in[2].data) < 0) return;
     for (int l = 0; l < s->problem.loops; l++) calls *= s->problem.loop[l].size;
     for (int64_t i = 0; i < calls; i++) {
         matmul_at(&s->problem, c, i, at);
-        if (matmul_enqueue(s, c, at) < 0) return;
+        if (cublaslt_call(s, &s->algorithm, at, workspace_of(c), stream->handle) < 0) return;
     }
 }
 

@@ -2,6 +2,8 @@
  *
  *   cublaslt_problem.c   calls of the op list as cuBLASLt's matrices: types, sizes and strides alone
  *   cublaslt_library.c   finds the library and its functions, makes the handle
+ *   cublaslt_tune.c      measures algorithms
+ *   cublaslt_cache.c     the file of what was measured
  *   cublaslt.c           descriptors, the choice of an algorithm, the rows of the kernel table
  */
 #ifndef LS_KERNELS_CUDA_CUBLASLT_H
@@ -15,7 +17,7 @@
 #define CUBLASLT_FUNCTIONS(F) \
     F(Create) F(GetVersion) F(GetStatusString) F(Matmul) F(MatmulAlgoGetHeuristic) F(MatrixLayoutCreate) F(MatrixLayoutDestroy) \
     F(MatrixLayoutSetAttribute) F(MatmulDescCreate) F(MatmulDescDestroy) F(MatmulDescSetAttribute) F(MatmulPreferenceCreate) \
-    F(MatmulPreferenceDestroy) F(MatmulPreferenceSetAttribute)
+    F(MatmulPreferenceDestroy) F(MatmulPreferenceSetAttribute) F(MatmulAlgoCheck)
 /* clang-format on */
 
 /* cublaslt.Create is cublasLtCreate, and so on. */

@@ -196,6 +196,9 @@ static const struct option rows[] = {
          .common = STEP | G | E),
     ENUM(precision.reduce, "fp32", "fp32|bf16", STEP, "type in which gradients are communicated", .common = Q),
     BOOL(precision.master, "true", STEP, "keep fp32 master weights, which the optimizer updates, in addition to bf16 weights", .common = P),
+    BOOL(precision.tf32, "false", STEP | G | E,
+         "allow matmuls of fp32 on a GPU to round their operands to TF32 (10 bits of mantissa), which tensor cores multiply",
+         .off = "false"),
     STRING(recompute.mode, "none", STEP, "activations to recompute in backward: none, selective, full, every:K, budget:SIZE", .off = "none",
            .common = STEP),
 
@@ -221,6 +224,10 @@ static const struct option rows[] = {
          "device that holds the tensors and computes; auto: cuda if there is a GPU for each rank, else cpu" DEVICE_MAP(DEVICE_HELP)),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
          "largest instruction set that kernels may use; best: everything that the processor supports", .common = B | M),
+    BOOL(run.tune_matmuls, "false", RUNS,
+         "measure which of cuBLASLt's algorithms is the fastest for each matmul (run.device=cuda) and keep the choice in "
+         "~/.cache/lockstep, from where later runs take it; false: the algorithm that the library proposes first",
+         .off = "false"),
     ENUM(run.measure_peak, "auto", "auto|again|off", T | B,
          "peak FLOP/s that MFU is relative to; auto: measured once per machine and cached, again: measured anew and cached, off: not "
          "measured, no MFU is shown",

@@ -98,7 +98,7 @@ struct config {
     struct {
         int compute; /* enum config_compute */
         int reduce;  /* enum config_reduce */
-        bool master;
+        bool master, tf32;
         bool automatic; /* compute was auto; set by config_check() */
     } precision;
     struct {
@@ -123,6 +123,7 @@ struct config {
         char device_why[256];             /* why auto means cpu; "": there is no other device in this build, or it was not auto */
         struct device_facts device_facts; /* memory 0: of a device without processors of its own */
         int measure_peak;                 /* enum peak_mode (peak.h) */
+        bool tune_matmuls;
         size_t memory_limit;
     } run;
     struct {

@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
+#include "base/mem.h"
 #include "comm/comm.h"
 #include "device/device.h"
+#include "train/run/peak_cache.h"
 
 /* Impossible here, as a usage error. */
 static ls_status fail_device(const struct config *c)
@@ -38,6 +40,23 @@ static void choose_automatic(struct config *c, int local_ranks)
     snprintf(c->run.device_why, sizeof c->run.device_why, "%s", why ? why : "");
 }
 
+/* Ranks that choose different algorithms would compute different bits of what is replicated, so they must share the folder. */
+static ls_status configure_device(const struct device *d, const struct config *c, const struct world *w)
+{
+    struct device_settings s = { .tf32 = c->precision.tf32 };
+    char *folder = NULL;
+
+    if (c->run.tune_matmuls && w->local_size < w->size)
+        return ls_fail(LS_EINVAL,
+                       "run.tune_matmuls: the %d ranks are on several machines, and each machine would choose by itself; it is "
+                       "possible on one machine only",
+                       w->size);
+    if (c->run.tune_matmuls && !(s.tuned = folder = peak_cache_folder())) return LS_EIO;
+    d->configure(&s);
+    mem_free(folder);
+    return LS_OK;
+}
+
 ls_status config_choose_device(struct config *c, unsigned verb, const struct world *w)
 {
     bool starts = w->launcher == LAUNCHER_NONE && c->launch.ranks > 1, own = starts || w->launcher == LAUNCHER_OWN;
@@ -53,7 +72,8 @@ ls_status config_choose_device(struct config *c, unsigned verb, const struct wor
     if (!d->count) return LS_OK;
     st = own && !(verb & VERB_PLAN) ? check_count(d, local_ranks) : LS_OK;
     if (st == LS_OK) st = d->choose(w->local_rank, &c->run.device_facts);
-    return st < 0 ? fail_device(c) : LS_OK;
+    if (st < 0) return fail_device(c);
+    return d->configure ? configure_device(d, c, w) : LS_OK;
 }
 
 const char *config_device(const struct config *c) { return device_row(MAX(c->run.device_chosen, 1) - 1)->name; }

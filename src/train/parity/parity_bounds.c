@@ -5,9 +5,9 @@
 #include <string.h>
 #include "base/base.h"
 
-static const double SINGLE = 0x1p-24, HALF = 0x1p-8; /* unit roundoffs of f32 and bf16 */
-static const double H = 0.180;                       /* mean square of one rounding, in units of u^2 */
-static const double MEAN = 2, MOST = 4;              /* factors of E: parity_bounds.h */
+static const double SINGLE = 0x1p-24, HALF = 0x1p-8, TF32 = 0x1p-11; /* unit roundoffs of f32, bf16 and TF32 */
+static const double H = 0.180;                                       /* mean square of one rounding, in units of u^2 */
+static const double MEAN = 2, MOST = 4;                              /* factors of E: parity_bounds.h */
 
 /* The loss over a sharded vocabulary adds up at most MOST_CHUNKS chunks of at least CHUNK_ROWS rows in f32. */
 enum { CHUNK_ROWS = 128, MOST_CHUNKS = 8 };
@@ -32,7 +32,8 @@ static ls_status chain_of(const struct config *c, struct parity_chain *out)
 /* The share of one side in E^2. */
 static double error_of(const struct config *c, double sums, double rounded, double added)
 {
-    double w = config_type(c) != LS_F32 ? HALF : 0, r = c->precision.reduce ? HALF : w;
+    double half = config_type(c) != LS_F32 ? HALF : 0, r = c->precision.reduce ? HALF : half;
+    double w = c->precision.tf32 ? TF32 : half; /* matmuls round their operands */
 
     return H * (SINGLE * SINGLE * sums / 2 + w * w * rounded + r * r * added);
 }

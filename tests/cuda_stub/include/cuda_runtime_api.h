@@ -28,6 +28,7 @@ enum cudaDriverEntryPointQueryResult {
 };
 
 #define cudaHostAllocDefault   0x00
+#define cudaEventDefault       0x00
 #define cudaEventDisableTiming 0x02
 #define cudaEventWaitDefault   0x00
 #define cudaStreamNonBlocking  0x01
@@ -66,6 +67,7 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event
 cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
 cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event);
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t CUDARTAPI cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event);
 cudaError_t CUDARTAPI cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t CUDARTAPI cudaMemsetAsync(void *devPtr, int value, size_t count, cudaStream_t stream);
