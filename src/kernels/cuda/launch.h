@@ -62,7 +62,7 @@ template <typename T> __host__ __device__ inline const T *global_of(const void *
     extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
     T *name = (T *)dynamic_shared
 
-template <typename U, typename T> __device__ inline U *global_as(T *p) { return (U *)p; }
+template <typename U, typename T> __host__ __device__ inline U *global_as(T *p) { return (U *)p; }
 template <typename U, typename T> __device__ inline U *shared_as(T *p) { return (U *)p; }
 
 /* N elements that are read or written at once. */

@@ -66,4 +66,23 @@ static inline void total_finish(const struct call *c, struct total t, void *part
     launch(c, KERNEL(total_add), 1, TOTAL_THREADS, 0, t, global_of<const double>(parts), blocks);
 }
 
+/* Of the elements of x. */
+static __global__ void __launch_bounds__(TOTAL_THREADS) double_parts(global<const double> x, size_t count, global<double> parts)
+{
+    double sum = 0;
+
+    EACH_TOTAL(i, count)
+    for (int k = 0; k < 4; k++)
+        if (i + k < count) sum += x[i + k];
+    total_leave(parts, 1, 0, sum);
+}
+
+static inline void total_doubles(const struct call *c, struct total t, global<const double> x, size_t count, void *parts)
+{
+    unsigned blocks = total_blocks(count);
+
+    launch(c, KERNEL(double_parts), blocks, TOTAL_THREADS, 0, x, count, global_of<double>(parts));
+    total_finish(c, t, parts, blocks);
+}
+
 #endif

@@ -125,25 +125,6 @@ static __global__ void __launch_bounds__(THREADS)
                                (expf(array_get(logits, i) - array_get(lse, row)) - (column == (size_t)target)));
 }
 
-static __global__ void __launch_bounds__(TOTAL_THREADS) double_parts(global<const double> x, size_t count, global<double> parts)
-{
-    double sum = 0;
-
-    EACH_TOTAL(i, count)
-    for (int k = 0; k < 4; k++)
-        if (i + k < count) sum += x[i + k];
-    total_leave(parts, 1, 0, sum);
-}
-
-/* y = the sum of the losses times factor's element, or divided by denom's, or added to `add`. */
-static void sum_losses(const struct call *c, struct total t, global<double> loss, size_t R, char *parts)
-{
-    unsigned blocks = total_blocks(R);
-
-    launch(c, KERNEL(double_parts), blocks, TOTAL_THREADS, 0, loss, R, global_of<double>(parts));
-    total_finish(c, t, parts, blocks);
-}
-
 static struct array array_from(struct array a, size_t element)
 {
     if (!a.given) return a;
@@ -189,7 +170,7 @@ static void xent_loss(const struct call *c, const struct xent *z, struct array y
 
     t.y = y;
     t.times = z->inverse;
-    sum_losses(c, t, z->loss, z->R, z->parts);
+    total_doubles(c, t, z->loss, z->R, z->parts);
 }
 
 static void run_linear_xent(const struct call *c)
@@ -309,7 +290,7 @@ static void run_xent_combine(const struct call *c)
            array_out(c, 1), loss);
     t.add = array_out(c, 0);
     t.denom = array_in(c, 2);
-    sum_losses(c, t, loss, R, (char *)c->scratch + padded(R * sizeof(double)));
+    total_doubles(c, t, loss, R, (char *)c->scratch + padded(R * sizeof(double)));
 }
 
 static __global__ void __launch_bounds__(THREADS)

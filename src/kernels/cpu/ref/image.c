@@ -133,20 +133,20 @@ static void max_pool2d(const struct call *c)
                 for (size_t j = 0; j < y->size[3]; j++) ref_put(y, at4(y, b, ch, i, j), ref_get(&c->in[0], largest(c, b, ch, i, j)));
 }
 
-static void zero(const struct view *v)
-{
-    for (size_t n = 0; n < view_count(v); n++) ref_put(v, n, 0);
-}
+static size_t max_grad_scratch(const struct call *c) { return view_count(&c->out[0]) * sizeof(double); }
 
+/* The sums are formed in scratch, so that gradients of half types are rounded once. */
 static void max_pool2d_grad(const struct call *c)
 {
     const struct view *dy = &c->in[1], *dx = &c->out[0];
+    double *sum = c->scratch;
 
-    zero(dx);
+    for (size_t n = 0; n < view_count(dx); n++) sum[n] = 0;
     for (size_t b = 0; b < dy->size[0]; b++)
         for (size_t ch = 0; ch < dy->size[1]; ch++)
             for (size_t i = 0; i < dy->size[2]; i++)
-                for (size_t j = 0; j < dy->size[3]; j++) ref_add(dx, largest(c, b, ch, i, j), ref_get(dy, at4(dy, b, ch, i, j)));
+                for (size_t j = 0; j < dy->size[3]; j++) sum[largest(c, b, ch, i, j)] += ref_get(dy, at4(dy, b, ch, i, j));
+    for (size_t n = 0; n < view_count(dx); n++) ref_put(dx, n, sum[n]);
 }
 
 static void avg_pool2d(const struct call *c)
@@ -193,7 +193,7 @@ const struct kernel kernels_ref_image[] = {
     REF_ROW(CONV2D_DX, conv2d_dx, NULL),
     REF_ROW(CONV2D_DW, conv2d_dw, NULL),
     REF_ROW(MAX_POOL2D, max_pool2d, NULL),
-    REF_ROW(MAX_POOL2D_GRAD, max_pool2d_grad, NULL),
+    REF_ROW(MAX_POOL2D_GRAD, max_pool2d_grad, max_grad_scratch),
     REF_ROW(AVG_POOL2D, avg_pool2d, NULL),
     REF_ROW(AVG_POOL2D_GRAD, avg_pool2d_grad, NULL),
     KERNELS_END,
