@@ -69,6 +69,10 @@ void accumulate_cases(struct gen *g)
             gen_out_add(g, g->type, -2, 2, DIMS(counts[i]));
             gen_emit(g, "[%zu] += %s", counts[i], ls_dtype_name(gen_types[t]));
         }
+    gen_begin(g);
+    gen_in(g, LS_F64, -2, 2, DIMS(33));
+    gen_out_add(g, LS_F64, -2, 2, DIMS(33));
+    gen_emit(g, "[33] of f64");
     for (int layout = 0; layout < LAYOUTS * LAYOUTS; layout++) {
         gen_begin(g);
         g->layout = layout % LAYOUTS;
@@ -446,4 +450,12 @@ void relu_squared_grad_cases(struct gen *g) { pointwise(g, 2, 1, 1); }
 void swiglu_cases(struct gen *g) { pointwise(g, 2, 1, 1); }
 void swiglu_grad_cases(struct gen *g) { pointwise(g, 3, 2, 1); }
 void mse_grad_cases(struct gen *g) { pointwise(g, 2, 1, 1); }
-void fill_cases(struct gen *g) { pointwise(g, 0, 1, 2); }
+
+void fill_cases(struct gen *g)
+{
+    pointwise(g, 0, 1, 2);
+    gen_begin(g);
+    gen_out(g, LS_F64, DIMS(33));
+    g->c.call.attr.scale.value = 1.7;
+    gen_emit(g, "[33] of f64");
+}

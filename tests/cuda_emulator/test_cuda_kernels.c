@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "kernels/cuda/parts.h"
 
-enum { MOST_ROWS = 256, SMALL = 50000 };
+enum { MOST_ROWS = 256, SMALL = 12000 };
 
 #define PART_ROW(name) kernels_cuda_##name,
 static const struct kernel *const parts[] = { CUDA_PARTS(PART_ROW) };

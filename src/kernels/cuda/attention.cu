@@ -84,7 +84,7 @@ static __device__ inline size_t index4(long long b, long long t, long long h, lo
 
 /* ---- forward ---- */
 
-template <int OWN> static __global__ void __launch_bounds__(THREADS) attend(const __grid_constant__ struct heads z)
+template <int OWN> static __global__ void __launch_bounds__(THREADS, OWN <= 8 ? 8 : 1) attend(const __grid_constant__ struct heads z)
 {
     DYNAMIC_SHARED(float, all);
     int D = (int)z.D, row = threadIdx.x / LANES, lane = threadIdx.x % LANES;

@@ -130,6 +130,23 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* FILL and ACCUMULATE of f64: y = value, or y += x. */
+static __global__ void __launch_bounds__(THREADS) pointwise_doubles(global<const double> x, global<double> y, double value, size_t count)
+{
+    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i >= count) return;
+    if (x)
+        y[i] += x[i];
+    else
+        y[i] = value;
+}
+
+static bool is_doubles(const struct call *c)
+{
+    return (c->op == OP_FILL || (c->op == OP_ACCUMULATE && is_array_of(&c->in[0], LS_F64))) && is_array_of(&c->out[0], LS_F64);
+}
+
 static int expr_of(const struct call *c)
 {
     switch (c->op) {
@@ -150,6 +167,7 @@ static int expr_of(const struct call *c)
 
 static bool pointwise_accepts(const struct call *c)
 {
+    if (is_doubles(c)) return true;
     for (int i = 0; i < c->nin; i++)
         if (!is_half_or_float(&c->in[i])) return false;
     for (int i = 0; i < c->nout; i++)
@@ -172,6 +190,12 @@ static void run_pointwise(const struct call *c)
     size_t repeat = inputs > 1 ? view_count(in[1]) : 0;
 
     if (c->op == OP_MSE_GRAD) k = (float)(2 / (double)count);
+    if (is_doubles(c)) {
+        launch(c, KERNEL(pointwise_doubles), blocks_of(count, THREADS), THREADS, 0,
+               c->nin ? global_of<const double>(c->in[0].data) : global<const double>(nullptr), global_of<double>(c->out[0].data),
+               c->attr.scale.value, count);
+        return;
+    }
     if (all_arrays(c)) {
         struct pointwise p = { expr,
                                inputs,

@@ -121,16 +121,17 @@ static __global__ void __launch_bounds__(THREADS) route_drop(const __grid_consta
 static __global__ void __launch_bounds__(THREADS) route_weigh(const __grid_constant__ struct route z)
 {
     size_t row = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    float sum = 0;
+    float sum = 0, factor;
 
     if (row >= real_rows(z.samples, z.rows, z.T)) return;
     for (size_t i = row * z.K; i < (row + 1) * z.K; i++) sum += array_get(z.weight, i);
+    factor = 1 / sum;
     for (size_t i = row * z.K; i < (row + 1) * z.K; i++) {
         if (z.capacity && z.dropped[i]) {
             z.index[i] = ~z.index[i];
             array_put(z.weight, i, 0);
         } else if (z.normalize) {
-            array_put(z.weight, i, array_get(z.weight, i) / sum);
+            array_put(z.weight, i, array_get(z.weight, i) * factor);
         }
     }
 }

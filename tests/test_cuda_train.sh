@@ -1,0 +1,61 @@
+#!/bin/sh
+# test_cuda_train.sh LOCKSTEP TESTS - runs whose kernels are the CUDA kernels on the emulator (run.device=cuda on the stub of the CUDA
+# runtime): every model and layout has a kernel for each of its instructions, and the losses of the cpu but for rounding.
+#
+# By default some rows; LOCKSTEP_MATRIX=full: all.
+set -u
+lockstep=$1
+. "$2/script.sh"
+full=
+[ "${LOCKSTEP_MATRIX:-}" = full ] && full=1
+LOCKSTEP_CUDA_MODULE=$(dirname "$lockstep")/lockstep_cuda_stub.so
+export LOCKSTEP_CUDA_MODULE
+[ -f "$LOCKSTEP_CUDA_MODULE" ] || { echo "skipped: no C++ compiler was found, so the stub was not built"; exit 77; }
+unset CUDA_VISIBLE_DEVICES
+
+base="--train.steps=2 --train.global_batch=2 --train.micro_batch=1 --optim.warmup=0 --launch.threads=1 --run.measure_peak=off
+      --log.tensorboard=false"
+text="--data.text=text.txt --data.seq_len=16"
+small="--model.layers=1 --model.width=16 --model.heads=2 --model.ffn=32"
+gpt2="$text $small --model.preset=gpt2-tiny"
+llama="$text $small --model.preset=llama-tiny"
+mixtral="$text --model.preset=mixtral-tiny --model.layers=1"
+
+# name | ranks | options; those from "more" on in the full matrix alone
+cat >rows.txt <<'END_ROWS'
+dropout | 1 | @gpt2 --model.dropout=0.1 --precision.compute=bf16 --recompute.mode=full
+experts | 1 | @mixtral --precision.compute=fp32 --model.width=16 --model.heads=2 --model.kv_heads=2
+ring | 2 | @llama --precision.compute=fp32 --parallel.cp=2
+zero3 | 2 | @llama --parallel.dp=2 --parallel.zero=3 --precision.compute=bf16
+more
+images | 1 | --precision.compute=fp32 --model.preset=resnet-tiny
+gpt2 | 1 | @gpt2 --precision.compute=fp32
+heads | 1 | @llama --precision.compute=fp32 --model.kv_heads=1 --optim.clip=0.5
+qwen | 1 | @text --precision.compute=fp32 --model.preset=qwen3-moe-tiny --model.layers=1
+lamb | 1 | @gpt2 --precision.compute=fp32 --optim.name=lamb
+lars | 1 | @gpt2 --precision.compute=fp32 --optim.name=lars
+tensor | 2 | @llama --precision.compute=fp32 --parallel.tp=2 --parallel.sp
+expert_ranks | 2 | @mixtral --precision.compute=fp32 --parallel.dp=2 --parallel.ep=2
+END_ROWS
+
+expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
+
+while IFS='|' read -r name ranks row; do
+    name=$(echo $name)
+    if [ "$name" = more ]; then
+        [ -n "$full" ] && continue
+        break
+    fi
+    for device in cpu cuda; do
+        timeout 300 "$lockstep" train -n $ranks $base $(expand "$row") --run.dir=${device}_$name --run.device=$device >out.txt 2>err.txt ||
+            bad "$name on $device: $(cat err.txt)"
+        json loss grad_norm <${device}_$name/metrics.jsonl >$device.txt
+    done
+    [ "$(wc -l <cpu.txt)" -ge 2 ] || bad "$name: no metrics"
+    paste cpu.txt cuda.txt | awk '
+        { for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d < 0) d = -d; if (!(d <= 1e-4 * $i)) exit 1 } }' ||
+        bad "$name: loss and gradient norm of the cpu: $(cat cpu.txt); of the CUDA kernels: $(cat cuda.txt)"
+    say "$name: $(tail -1 cuda.txt)"
+done <rows.txt
+
+[ $failures -eq 0 ]
