@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/base.h"
+#include "device/device.h"
 
 static const double SINGLE = 0x1p-24, HALF = 0x1p-8, TF32 = 0x1p-11; /* unit roundoffs of f32, bf16 and TF32 */
 static const double H = 0.180;                                       /* mean square of one rounding, in units of u^2 */
@@ -67,11 +68,23 @@ static bool has_full_micro_batches(const struct config *c)
     return c->parallel.dp * c->train.accumulate * c->train.micro_batch == c->train.global_batch;
 }
 
+/* True if both sides' devices run the same rows of the kernel table. */
+static bool has_same_kernels(const struct config *a, const struct config *b)
+{
+    const struct device *of_a, *of_b;
+
+    if (a->run.isa != b->run.isa) return false;
+    if (strcmp(config_device(a), config_device(b)) == 0) return true;
+    of_a = device_find(config_device(a));
+    of_b = device_find(config_device(b));
+    return of_a && of_b && strcmp(of_a->kernels, of_b->kernels) == 0;
+}
+
 /* True if both sides compute the gradients of the same micro-batches by the same kernels on the same shapes. */
 static bool has_same_micro_batches(const struct config *a, const struct config *b)
 {
     return has_full_samples(a) && has_full_samples(b) && has_full_micro_batches(a) && has_full_micro_batches(b) &&
-           a->train.micro_batch == b->train.micro_batch && a->data.seq_len == b->data.seq_len && a->run.isa == b->run.isa &&
+           a->train.micro_batch == b->train.micro_batch && a->data.seq_len == b->data.seq_len && has_same_kernels(a, b) &&
            has_same_threads(a, b) && strcmp(a->recompute.mode, b->recompute.mode) == 0;
 }
 

@@ -21,10 +21,10 @@
  * parameters' gradients, that quarter is used instead (gradients of queries and keys are commonly that small; with a twentieth, such
  * gradients become the ones nearest to their bounds).
  *
- * Sums have a fixed order for given shapes and threads. So layouts that differ only in how they distribute micro-batches of equal size (dp,
- * zero, accumulation, pipelines; f32, no experts) compute bitwise equal gradients of each micro-batch. Then N contains only the lengths of
- * the sums over tokens and over micro-batches. The sizes must be equal because kernels choose the order of a sum by shapes: gradients from
- * micro-batches of 8 tokens and from one of 24 differed by 3 times what the sums over tokens explain.
+ * Sums have a fixed order for given shapes and threads. So layouts that differ only in how they distribute micro-batches of equal size
+ * (dp, zero, accumulation, pipelines; f32, no experts, the same kernels) compute bitwise equal gradients of each micro-batch. Then N
+ * contains only the lengths of the sums over tokens and over micro-batches. The sizes must be equal because kernels choose the order of a
+ * sum by shapes: gradients from micro-batches of 8 tokens and from one of 24 differed by 3 times what the sums over tokens explain.
  *
  * Errors between correct layouts (f32, 135,300 gradients of 1,000 random pairs, E from 0.6e-6 to 1.4e-6): root mean squares up to 0.72 E,
  * largest elements up to 1.27 E, which was 1.0e-6 of the tensor's largest element: a bound of 1e-6 on single elements would report rounding
