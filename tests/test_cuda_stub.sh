@@ -220,7 +220,7 @@ failing() { # setting, ranks
     [ $code -ne 0 ] || [ -f failed/checkpoints/step_00000001/manifest.json ] || bad "$1 with $2 ranks: exit code 0, and nothing was saved"
 }
 failing "calls=$PWD/calls.txt" 1
-read -r calls operations <calls.txt
+read -r calls operations nccl <calls.txt
 [ "$calls" -gt 500 ] && [ "$operations" -gt 100 ] || bad "a run of $calls calls and $operations operations"
 step=$((calls / 60)) run_step=$((operations / 12)) first=40
 [ -n "$full" ] && step=1 run_step=1

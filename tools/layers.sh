@@ -71,7 +71,7 @@ BEGIN {
               "machine 5 checkpoint 5", w, " ")
     for (i = 1; i < n; i += 2) public[w[i]] = w[i + 1]
     n = split("base/base.h base/cores.h base/crc.h base/file.h base/hash.h base/json.h base/log.h base/mem.h base/module.h " \
-              "base/options.h base/pulse.h base/rng.h base/text.h base/threads.h base/worker.h device/device.h " \
+              "base/options.h base/pulse.h base/rng.h base/text.h base/threads.h base/worker.h device/collectives.h device/device.h " \
               "device/cuda/cuda.h device/check.h " \
               "tensor/tensor_over.h kernels/kernel.h kernels/op_shapes.h kernels/cpu/route.h comm/comm.h comm/algorithms/steps.h " \
               "comm/failure/flight_recorder.h comm/transports/transport.h comm/transports/shm/segment.h " \
@@ -88,7 +88,7 @@ BEGIN {
     n = split("dnnl.h src/kernels/cpu/onednn/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c " \
               "zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c " \
               " hwloc.h src/base/cores.c mpi.h src/comm/transports/mpi/world.h " \
-              "cuda_runtime_api.h src/device/cuda/cuda.h cublasLt.h src/kernels/cuda/cublaslt.h", w, " ")
+              "cuda_runtime_api.h src/device/cuda/cuda.h cublasLt.h src/kernels/cuda/cublaslt.h nccl.h src/device/cuda/nccl.c", w, " ")
     for (i = 1; i < n; i += 2) vendor[w[i]] = w[i + 1]
     while ((getline line < "src/train/task/task.h") > 0)
         if (line ~ /^ *TASK\(/) { sub(/^ *TASK\(/, "", line); sub(/\).*/, "", line); task[line] = task[line "s"] = 1; tasks++ }

@@ -100,6 +100,9 @@ static void put_device(const struct trainer *t)
     label("device");
     printf("%s: %s, %s, of which %s were taken before the run (CUDA context, other processes)\n", config_device(c),
            c->run.device_facts.name, text_bytes(memory, c->run.device_facts.memory), text_bytes(taken, t->device_taken));
+    if (!t->ranks.collectives[0]) return;
+    label("collectives");
+    printf("%s\n", t->ranks.collectives);
 }
 
 void report_start(const struct trainer *t)

@@ -113,6 +113,7 @@ void ls_comm_close(ls_comm **comm)
     ls_comm *c = comm ? *comm : NULL;
 
     if (!c) return;
+    native_close(c);
     engine_drain(c);
     while (c->blocks_n) ls_comm_free(c, c->blocks[c->blocks_n - 1].at);
     engine_enter();

@@ -306,6 +306,35 @@ drop_work:
     return st;
 }
 
+ls_status operation_native(ls_comm *c, const struct call_args *a, ls_work **out)
+{
+    ls_status st = (ls_status)atomic_load(&c->job->status);
+    ls_work *w;
+
+    if (st < 0) return ls_fail(st, "%s", c->job->line);
+    LS_TRY(operation_work(c, a, &w));
+    if ((st = check_buffers(w, a)) < 0) {
+        work_drop(w);
+        return st;
+    }
+    w->native = true;
+    *out = NULL;
+    if (c->injected[0] && !a->hidden && inject(w)) {
+        work_drop(w);
+        return LS_OK;
+    }
+    *out = w;
+    return LS_OK;
+}
+
+ls_status operation_post_native(ls_work *w)
+{
+    number(w);
+    w->queued = base_now();
+    w->call = recorder_begin(&w->request.signature, w->comm->name);
+    return engine_post(w);
+}
+
 ls_status ls_work_test(ls_work **work)
 {
     ls_work *w = *work;

@@ -40,6 +40,8 @@ enum { DEVICE_POINTERS = 24 };
 struct device_operation {
     const char *name;             /* for messages; lasts as long as the process */
     ls_status (*run)(void *args); /* LS_BUSY: it has begun; call it again */
+    /* The host begins or stops to wait for something that may be after it, once it has begun. NULL: not needed. */
+    void (*waits)(void *args, bool on);
     const void *args;
     size_t bytes;
     size_t pointer[DEVICE_POINTERS];
@@ -49,6 +51,7 @@ struct device_operation {
 };
 
 struct kernel_rows;
+struct device_collectives;
 
 /* The processor that this process uses. */
 struct device_facts {
@@ -66,9 +69,10 @@ struct device_settings {
 };
 
 struct device {
-    const char *name;               /* "cpu" */
-    const char *kernels;            /* the device whose rows of the kernel table it runs */
-    const struct kernel_rows *rows; /* rows that come with it: kernel.h; NULL: none */
+    const char *name;                             /* "cpu" */
+    const char *kernels;                          /* the device whose rows of the kernel table it runs */
+    const struct kernel_rows *rows;               /* rows that come with it: kernel.h; NULL: none */
+    const struct device_collectives *collectives; /* collectives.h; NULL: they are staged through the host */
     /* Of a row that stands for a module: loads it and returns its row. NULL with the message set. */
     const struct device *(*load)(void);
     bool (*built)(void); /* there is such a module */

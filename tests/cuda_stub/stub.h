@@ -13,7 +13,12 @@
  *   seed=0       of the order in which streams are drained
  *   fail=0       the call with this number fails: allocations for lack of memory, others as a GPU that has failed, as does all after them
  *   fail_run=0   the operation with this number fails when it runs
- *   calls=       the file to which the number of calls and of operations is written at the end
+ *   calls=       the file to which each process adds a line at its end: the numbers of calls, of operations, and of calls of NCCL
+ *   nccl=        the folder of the files by which ranks communicate in NCCL; none: there is no libnccl
+ *   nccl_fail=0  NCCL's call with this number fails
+ *   nccl_async=0 the error that ncclCommGetAsyncError reports when it is asked for the time with this number
+ *   nccl_end=    GPU:HOW:N: the process of that GPU does not make its collective call number N, but ends (kill), is stopped (stop), or
+ *                loops for ever (loop)
  *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory; none: there are none
  *   cublaslt=1   0: there is no libcublasLt
  *   fastest=1    the algorithm of cuBLASLt (stub_cublaslt.h) that is the fastest
@@ -31,8 +36,9 @@ enum { STUB_VISIBLE = 64 };
 struct stub_settings {
     int gpus, driver;
     size_t memory;
-    uint64_t seed, fail, fail_run;
-    char calls[512];
+    uint64_t seed, fail, fail_run, nccl_fail, nccl_async, nccl_end;
+    int nccl_end_gpu;
+    char calls[512], nccl[512], nccl_end_how[8];
     bool cpu_kernels, no_kernels, cublaslt;
     int fastest;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
@@ -51,6 +57,9 @@ void stub_enqueue(struct device_stream *s, const struct device_operation *o);
 
 /* The time that events measure, after so many microseconds more. */
 uint64_t stub_time_passes(unsigned microseconds);
+
+int stub_gpu(void); /* the GPU of this process, in the machine's numbers */
+uint64_t *stub_nccl_calls(void); /* so many calls of NCCL */
 
 /* The memory of one GPU; false: there is not so much left. */
 bool stub_memory_take(size_t bytes);

@@ -31,6 +31,8 @@ static struct CUevent_st *events;
 static bool context;
 static int current;
 
+int stub_gpu(void) { return stub_settings()->visible[current]; }
+
 struct device_stream *stub_stream(cudaStream_t s, const char *call)
 {
     const struct CUstream_st *x = streams;

@@ -1,5 +1,6 @@
 /* stub_dlfcn.c - what the module calls dlopen() and dlsym(): the libraries that it loads are those of the stub. */
 #include <cublasLt.h>
+#include <nccl.h>
 #include <stdbool.h>
 #include <string.h>
 #include "stub.h"
@@ -17,12 +18,17 @@ static const struct {
     SYMBOL(cublasLtMatrixLayoutSetAttribute), SYMBOL(cublasLtMatmulDescCreate), SYMBOL(cublasLtMatmulDescDestroy),
     SYMBOL(cublasLtMatmulDescSetAttribute), SYMBOL(cublasLtMatmulPreferenceCreate), SYMBOL(cublasLtMatmulPreferenceDestroy),
     SYMBOL(cublasLtMatmulPreferenceSetAttribute), SYMBOL(cublasLtMatmulAlgoCheck),
+    SYMBOL(ncclGetVersion), SYMBOL(ncclGetErrorString), SYMBOL(ncclGetLastError), SYMBOL(ncclGetUniqueId), SYMBOL(ncclCommInitRankConfig),
+    SYMBOL(ncclCommFinalize), SYMBOL(ncclCommDestroy), SYMBOL(ncclCommAbort), SYMBOL(ncclCommGetAsyncError), SYMBOL(ncclAllReduce),
+    SYMBOL(ncclAllGather), SYMBOL(ncclReduceScatter), SYMBOL(ncclReduce), SYMBOL(ncclBroadcast), SYMBOL(ncclSend), SYMBOL(ncclRecv),
+    SYMBOL(ncclGroupStart), SYMBOL(ncclGroupEnd),
     SYMBOL(cudaStreamCreateWithFlags), SYMBOL(cudaStreamQuery), /* for tests that call the stub itself */
 };
 
 void *stub_dlopen(const char *file, int mode)
 {
     (void)mode;
+    if (stub_settings()->nccl[0] && strcmp(file, "libnccl.so.2") == 0) return (void *)symbols;
     return stub_settings()->cublaslt && strcmp(file, "libcublasLt.so.13") == 0 ? (void *)symbols : NULL;
 }
 

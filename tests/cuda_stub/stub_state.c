@@ -39,6 +39,14 @@ static bool setting_is(const char *word, const char *name, const char **value)
     return strncmp(word, name, length) == 0 && word[length] == '=';
 }
 
+static uint64_t read_end(struct stub_settings *s, const char *value)
+{
+    unsigned long long number = 0;
+
+    if (sscanf(value, "%d:%7[a-z]:%llu", &s->nccl_end_gpu, s->nccl_end_how, &number) != 3) stub_die("nccl_end=%s: not GPU:HOW:N", value);
+    return number;
+}
+
 static void read_setting(struct stub_settings *s, const char *word)
 {
     const char *value;
@@ -55,6 +63,14 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->fail = strtoull(value, NULL, 10);
     else if (setting_is(word, "fail_run", &value))
         s->fail_run = strtoull(value, NULL, 10);
+    else if (setting_is(word, "nccl", &value))
+        snprintf(s->nccl, sizeof s->nccl, "%s", value);
+    else if (setting_is(word, "nccl_fail", &value))
+        s->nccl_fail = strtoull(value, NULL, 10);
+    else if (setting_is(word, "nccl_async", &value))
+        s->nccl_async = strtoull(value, NULL, 10);
+    else if (setting_is(word, "nccl_end", &value))
+        s->nccl_end = read_end(s, value);
     else if (setting_is(word, "calls", &value))
         snprintf(s->calls, sizeof s->calls, "%s", value);
     else if (setting_is(word, "kernels", &value))
@@ -87,10 +103,11 @@ static void read_visible(struct stub_settings *s)
 static void write_calls(void)
 {
     const char *path = stub_settings()->calls;
-    FILE *f = *path ? fopen(path, "w") : NULL;
+    FILE *f = *path ? fopen(path, "a") : NULL;
 
     if (!f) return;
-    fprintf(f, "%llu %llu\n", (unsigned long long)state.calls, (unsigned long long)state.runs);
+    fprintf(f, "%llu %llu %llu\n", (unsigned long long)state.calls, (unsigned long long)state.runs,
+            (unsigned long long)*stub_nccl_calls());
     fclose(f);
 }
 
@@ -113,6 +130,13 @@ const struct stub_settings *stub_settings(void)
 /* ---- calls that fail ---- */
 
 cudaError_t stub_fails(void) { return state.failed; }
+uint64_t *stub_nccl_calls(void)
+{
+    static uint64_t calls;
+
+    return &calls;
+}
+
 void stub_set_last(cudaError_t e) { state.last = e; }
 
 cudaError_t stub_call(const char *name, bool allocates)

@@ -204,10 +204,15 @@ static void pause_driver(struct pace *p, bool progress)
 
 /* ---- drivers ---- */
 
-/* Shows the others that the calling thread waits in w, until board_wait(NULL). */
-static void show_wait(const ls_work *w)
+void engine_show_wait(const ls_work *w, bool on)
 {
     const ls_comm *c = w->comm;
+
+    if (!c->job->board) return;
+    if (!on) {
+        board_wait(c->job->board, NULL, -1);
+        return;
+    }
     bool message = w->op == LS_COLLECTIVE_SEND || w->op == LS_COLLECTIVE_RECV;
     struct call_record r = { .signature = w->request.signature, .queued = base_now(), .started = w->started, .state = CALL_RUNNING };
 
@@ -226,12 +231,12 @@ static void drive(const ls_work *w)
             p.still = false;
         else
             pause_driver(&p, false);
-        if (p.slept && !shown && w->comm->job->board) {
-            show_wait(w);
+        if (p.slept && !shown) {
+            engine_show_wait(w, true);
             shown = true;
         }
     }
-    if (shown) board_wait(w->comm->job->board, NULL, -1);
+    if (shown) engine_show_wait(w, false);
 }
 
 /* The progress thread runs for microseconds at a time on a core that computes. Because it requests short slices, the kernel runs it as soon
@@ -355,6 +360,40 @@ ls_status engine_post(ls_work *w)
     pulse();
     engine_test(w); /* a first step at once, if no other thread drives */
     return LS_OK;
+}
+
+void engine_passed(ls_work *w, bool done)
+{
+    atomic_store(&w->passed, done ? 1 : -1);
+    pthread_mutex_lock(&engine.lock);
+    struct link *l = engine.asleep;
+    if (l && link_base(l)->transport->wake) link_base(l)->transport->wake(l);
+    pthread_mutex_unlock(&engine.lock);
+}
+
+ls_status engine_ask(ls_work **w)
+{
+    if (*w) atomic_store(&(*w)->asked, base_now());
+    return ls_work_test(w);
+}
+
+ls_status engine_broken(ls_comm *c, ls_status st)
+{
+    char line[LINE_ROOM];
+    ls_status peer;
+
+    memcpy(line, ls_errmsg(), strnlen(ls_errmsg(), sizeof line - 1) + 1);
+    line[sizeof line - 1] = 0;
+    engine_enter();
+    peer = c->transport->failed(c->link);
+    if (peer == LS_OK) peer = c->transport->idle(c->link, 0);
+    if (peer < 0)
+        st = peer;
+    else
+        ls_fail(st, "rank %d: %s", link_base(c->link)->member[c->rank], line);
+    run_fail(c, st);
+    engine_leave();
+    return ls_fail((ls_status)atomic_load(&c->job->status), "%s", c->job->line);
 }
 
 void engine_run(ls_work *w)

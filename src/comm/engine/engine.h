@@ -5,6 +5,8 @@
  *   engine.c    who drives: the caller that waits, or the progress thread; in which order, how it sleeps
  *   run.c       one operation from queued to ended: a whole collective, a list of steps, a message
  *   step_cache.c     step lists of calls seen before
+ *   enqueue.c   calls in a device's queue: staged through the host, or native: made by the device's own library
+ *   native.c    the groups of that library that belong to a comm
  *   lanes.c     one step under way: what leaves and what comes, in chunks, and the sums
  *   verdict.c   what ends a job: timeouts, mismatches seen from afar
  *   cause.c     the ranks as this one sees them; waits.c follows who waits for whom; board.c is what each rank shows
@@ -76,7 +78,10 @@ struct ls_work {
     size_t *borders; /* [2 * (n + 1)]: request.at, request.recv_at */
     atomic_bool ended;
     ls_status status;
-    bool hidden; /* internal, not counted */
+    bool hidden;          /* internal, not counted */
+    bool native;          /* the device makes the call: the engine follows it */
+    atomic_int passed;    /* of a native one: see engine_passed() */
+    _Atomic double asked; /* of a native one: when its caller last looked after it */
     bool begun, whole;
     uint64_t call, bytes;                      /* number in the ring of calls; payload that left this rank */
     double queued, started, finished, exposed; /* base_now(); exposed: a sum */
@@ -85,6 +90,14 @@ struct ls_work {
     int step;
     bool step_begun;
     struct lane out, in;
+};
+
+/* The groups of a device's library that belong to a comm. */
+struct native {
+    const struct device_collectives *table; /* NULL: there are none */
+    struct device_group *all;               /* collectives */
+    struct device_group *out, *in;          /* messages to rank + step and from rank - step, modulo n; NULL: none */
+    int step;
 };
 
 struct ls_comm {
@@ -115,6 +128,7 @@ struct ls_comm {
     struct comm_block *blocks; /* of ls_comm_alloc */
     size_t blocks_n, blocks_room;
     ls_comm_count count[LS_COLLECTIVES];
+    struct native native;
 };
 
 /* engine.c */
@@ -129,6 +143,15 @@ void engine_wait(ls_work *w);
 bool engine_test(ls_work *w);  /* true when it has ended */
 void engine_ended(ls_work *w); /* called by the driver: only the result of w is used after this */
 void engine_drain(ls_comm *c); /* waits until nothing is in flight */
+/* A native call is over; done is false: it will not be, because the device has failed. Its caller only. */
+void engine_passed(ls_work *w, bool done);
+/* As ls_work_test(): its caller looks after a native call. */
+ls_status engine_ask(ls_work **w);
+/* Shows the others that the calling thread waits in w, and that it no longer does. */
+void engine_show_wait(const ls_work *w, bool on);
+/* The device's library reports with this thread's message that a native call cannot end. Ends the job with it, or with what the transport
+ * knows of a peer that died, and returns the status and message with which the job has ended. */
+ls_status engine_broken(ls_comm *c, ls_status st);
 
 /* run.c: the driver's */
 void run_take(ls_comm *c, struct queue *posted);
@@ -146,6 +169,9 @@ size_t request_bytes(const ls_work *w);                   /* bytes of the whole 
 bool whole_wanted(const ls_work *w);                      /* the transport's native collective is preferred */
 void lists_free(ls_comm *c);
 
+/* native.c */
+void native_close(ls_comm *c);
+
 /* verdict.c */
 ls_status verdict_look(ls_comm *c, ls_work *w, double now); /* LS_OK, or the failure that ends the job; asks peers now and then */
 
@@ -159,6 +185,9 @@ struct buffers {
 }; /* bytes; own: where the small buffer may be within the large one */
 struct buffers operation_buffers(const ls_work *w);
 ls_status operation_work(ls_comm *c, const struct call_args *a, ls_work **out); /* checked, with block borders; not numbered, not begun */
+/* A native call, checked; *out is NULL if an injected fault skips it. */
+ls_status operation_native(ls_comm *c, const struct call_args *a, ls_work **out);
+ls_status operation_post_native(ls_work *w); /* its stream has come to it */
 void work_drop(ls_work *w);
 void works_free(ls_comm *c);
 

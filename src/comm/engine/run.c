@@ -103,10 +103,21 @@ static ls_status run_begin(ls_comm *c, ls_work *w)
     w->started = w->moved = base_now();
     record_state(c, w, CALL_RUNNING);
     LS_TRY(c->transport->failed(c->link));
+    if (w->native) return LS_OK;
     return run_is_message(w) ? begin_message(c, w) : begin_collective(c, w);
 }
 
 /* ---- progress ---- */
+
+static void count_bytes(ls_comm *c, ls_work *w)
+{
+    for (int peer = 0; peer < c->n; peer++) {
+        uint64_t bytes = peer == c->rank ? 0 : count_whole(w, peer);
+
+        c->to[peer] += bytes;
+        w->bytes += bytes;
+    }
+}
 
 static ls_status advance_whole(ls_comm *c, ls_work *w, bool *moved)
 {
@@ -114,13 +125,18 @@ static ls_status advance_whole(ls_comm *c, ls_work *w, bool *moved)
     ls_status st = c->transport->advance(c->link, &w->request);
 
     if (st != LS_BUSY || w->request.phase != phase) *moved = true;
-    if (st != LS_OK) return st;
-    for (int peer = 0; peer < c->n; peer++) {
-        uint64_t bytes = peer == c->rank ? 0 : count_whole(w, peer);
+    if (st == LS_OK) count_bytes(c, w);
+    return st;
+}
 
-        c->to[peer] += bytes;
-        w->bytes += bytes;
-    }
+/* Its caller says when it has ended. */
+static ls_status advance_native(ls_comm *c, ls_work *w)
+{
+    if (!atomic_load(&w->passed)) return LS_BUSY;
+    if (w->op != LS_COLLECTIVE_SEND)
+        count_bytes(c, w);
+    else
+        c->to[w->request.root] += w->bytes = w->request.count * ls_dtype_bytes(w->request.type);
     return LS_OK;
 }
 
@@ -166,7 +182,9 @@ static bool run_head(ls_comm *c, struct queue *q)
 
     if (!w->begun) st = run_begin(c, w);
     if (st >= 0) {
-        if (run_is_message(w))
+        if (w->native)
+            st = advance_native(c, w);
+        else if (run_is_message(w))
             st = advance_message(c, w, &moved);
         else
             st = w->whole ? advance_whole(c, w, &moved) : advance_list(w, &moved);
@@ -174,7 +192,8 @@ static bool run_head(ls_comm *c, struct queue *q)
     if (st == LS_OK) {
         queue_pop(q);
         c->messages -= run_is_message(w);
-        run_finish(c, w, LS_OK);
+        moved = true;
+        run_finish(c, w, atomic_load(&w->passed) < 0 ? LS_EPEER : LS_OK);
     } else if (st == LS_BUSY) {
         if (moved) w->moved = base_now();
     } else {

@@ -231,6 +231,10 @@ ls_status verdict_look(ls_comm *c, ls_work *w, double now)
     double still = now - w->moved;
 
     if (!w->begun || still < LOOK_FIRST) return LS_OK;
+    if (w->native && now - atomic_load(&w->asked) > c->timeout * LOOK_SHARE) {
+        w->moved = now; /* its caller is busy elsewhere: whether the call is over is not known */
+        return LS_OK;
+    }
     if (now - w->looked > MIN(still / 2, 1.0)) {
         w->looked = now;
         recorder_seen(w->call);

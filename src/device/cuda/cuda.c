@@ -18,7 +18,9 @@ ls_status cuda_fail(ls_status st)
     /* no stream waits for the host any more */
     if (cuda.fallback.ended) *(volatile uint32_t *)cuda.fallback.ended = cuda.fallback.given;
     for (struct device_stream *s = cuda.streams; s; s = s->next) *(volatile uint32_t *)s->ended = s->given;
-    return st;
+    nccl_abort();
+    flights_fail();
+    return cuda_failed();
 }
 
 ls_status cuda_failed(void) { return cuda.failed < 0 ? ls_fail(cuda.failed, "%s", cuda.message) : LS_OK; }
@@ -358,6 +360,7 @@ const struct device cuda_row = {
     .name = "cuda",
     .kernels = "cuda",
     .rows = &cuda_kernel_rows,
+    .collectives = &cuda_nccl,
     .count = cuda_count,
     .choose = cuda_choose,
     .configure = cuda_configure,

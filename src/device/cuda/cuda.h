@@ -4,6 +4,7 @@
  *   copy.c    fills and copies; between host and device through pinned blocks
  *   pinned.c  pinned blocks, taken and given back
  *   flight.c  what the host does when a stream has come to a point, and the host's waits
+ *   nccl.c    collectives among GPUs by NCCL; nccl_absent.c where its header was not found
  *   import.c  the functions of the library that the module uses, and its entry
  *
  * A copy from the device ends in a pinned block. Once its stream is past it the host copies the bytes on to where they were asked for. A
@@ -15,6 +16,9 @@
  * queue is full. The host only stops for a stream that is full or waited for. So a program that ends on a device whose collectives block
  * the host ends here.
  *
+ * A call of NCCL runs on the stream itself. Its flight tells the comm when the stream has come to it and when it is past it, and asks NCCL
+ * in between whether it can still end.
+ *
  * The first failure ends everything: later calls do nothing, and all waits return its status and message.
  */
 #ifndef LS_DEVICE_CUDA_CUDA_H
@@ -23,6 +27,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 #include "base/base.h"
+#include "device/collectives.h"
 #include "device/device.h"
 
 enum { STREAM_NAME = 40, STREAM_MARKS = 8, MARK_EVERY = 32, STREAM_DEPTH = STREAM_MARKS * MARK_EVERY, STREAMS_MOST = 512 };
@@ -78,6 +83,16 @@ ls_status flight_room(struct device_stream *s);
 /* Gives the block back once s has come to here; if host is given, after its bytes were copied there. */
 ls_status flight_add(struct device_stream *s, struct pinned *block, void *host, size_t bytes);
 ls_status cuda_enqueue(struct device_stream *s, const struct device_operation *o);
+/* A call of NCCL: flight_call_begin() before it, flight_call_end() after it. Between the two flights may move: asked whether the call is
+ * broken. A flight that was begun is over when the device fails. */
+struct flight;
+typedef ls_status flight_broken_fn(void *group); /* LS_OK: no; else with the message */
+ls_status flight_call_begin(struct device_stream *s, const struct device_watch *w, flight_broken_fn *broken, void *group,
+                            struct flight **out);
+ls_status flight_call_end(struct flight *f);
+void flights_fail(void);           /* the device has failed: calls of NCCL are over */
+void flights_rest(unsigned turns); /* in a loop that waits: a moment's rest */
+void flights_rested(void);         /* after that loop */
 void flights_move(void);
 ls_status flights_wait(cudaEvent_t e);
 ls_status flights_wait_stream(const struct device_stream *s);
@@ -95,6 +110,11 @@ struct pinned {
 enum { PINNED_COPY = 8 << 20, PINNED_COPIES = 4 };
 ls_status pinned_take(size_t bytes, struct pinned **out);
 void pinned_give(struct pinned *p);
+
+/* ---- nccl.c ---- */
+
+extern const struct device_collectives cuda_nccl;
+void nccl_abort(void); /* all that is open: the device has failed */
 
 /* ---- copy.c ---- */
 

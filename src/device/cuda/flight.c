@@ -8,11 +8,11 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 
-/* A copy that ends in a block, or an operation of the host between the copies out of and into one. */
+/* A copy that ends in a block; an operation of the host between the copies out of and into one; or a call of NCCL, which is watched. */
 struct flight {
     struct flight *next;
     struct device_stream *stream;
-    cudaEvent_t reached, ended; /* ended: what an operation wrote was copied in */
+    cudaEvent_t reached, ended; /* ended: what an operation wrote was copied in, or the call is over */
     struct pinned *block;
     void *host; /* of a copy from the device */
     size_t bytes;
@@ -20,24 +20,55 @@ struct flight {
     bool begun, over;
     uint32_t number;
     char *args;
+    struct device_watch watch; /* of a call of NCCL; its data is args */
+    flight_broken_fn *broken;
+    void *group;
+    bool enqueued, passed; /* all of the call is on the stream, which is past it */
 };
 
 static struct {
     struct flight *first, *last, *spare;
     uint64_t pass;
     bool moving;
+    struct flight *waited; /* the host waits, and this one has begun and is not over */
 } flights;
 
 enum { QUERIES_BEFORE_SLEEP = 256 };
 
-static void rest(unsigned queries)
+static void flight_waits(struct flight *f, bool on)
+{
+    if (f->watch.waits) f->watch.waits(f->args, on);
+    if (f->operation.waits) f->operation.waits(f->args, on);
+}
+
+void flights_rested(void)
+{
+    if (flights.waited) flight_waits(flights.waited, false);
+    flights.waited = NULL;
+}
+
+/* Shows what the host waits for: the oldest operation that has begun. */
+static void show_wait(void)
+{
+    struct flight *f = flights.first;
+
+    while (f && (!f->begun || f->over)) f = f->next;
+    if (f == flights.waited) return;
+    flights_rested();
+    flights.waited = f;
+    if (f) flight_waits(f, true);
+}
+
+void flights_rest(unsigned turns)
 {
     static const struct timespec moment = { .tv_nsec = 20000 };
 
-    if (queries < QUERIES_BEFORE_SLEEP)
+    if (turns < QUERIES_BEFORE_SLEEP) {
         sched_yield();
-    else
-        nanosleep(&moment, NULL);
+        return;
+    }
+    show_wait();
+    nanosleep(&moment, NULL);
 }
 
 /* ---- moving ---- */
@@ -64,9 +95,48 @@ static bool operation_move(struct flight *f)
     return true;
 }
 
+/* The call of f is over, or will not be. */
+static void call_over(struct flight *f, bool ended)
+{
+    if (f->passed) return;
+    f->passed = true;
+    f->watch.over(f->args, ended);
+}
+
+void flights_fail(void)
+{
+    flights_rested();
+    for (struct flight *f = flights.first; f; f = f->next)
+        if (f->watch.run) call_over(f, false);
+}
+
+/* True: the call of NCCL is over. */
+static bool call_move(struct flight *f)
+{
+    ls_status st, broken;
+
+    if (cuda.failed < 0) return true;
+    if (!f->begun && !event_is_over(f->reached)) return cuda.failed < 0;
+    if (!f->begun) pulse();
+    f->begun = true;
+    st = f->watch.run(f->args);
+    if (st < 0) cuda_fail(st);
+    if (cuda.failed == LS_OK && f->enqueued && !f->passed && event_is_over(f->ended)) {
+        call_over(f, true);
+        st = f->watch.run(f->args);
+        if (st < 0) cuda_fail(st);
+    }
+    if (cuda.failed == LS_OK && !f->passed && (broken = f->broken(f->group)) < 0) cuda_fail(f->watch.broken(f->args, broken));
+    if (cuda.failed < 0) return true;
+    f->over = st != LS_BUSY;
+    if (f->over) pulse();
+    return f->over;
+}
+
 /* True: the flight is over. */
 static bool flight_move(struct flight *f)
 {
+    if (f->watch.run) return call_move(f);
     if (f->operation.run && !f->over) {
         if (!f->begun && cuda.failed == LS_OK && !event_is_over(f->reached)) return false;
         if (!operation_move(f)) return false;
@@ -84,12 +154,14 @@ static bool flight_move(struct flight *f)
 static void flight_release(struct flight *f)
 {
     if (f->block && cuda.failed == LS_OK) pinned_give(f->block); /* after a failure the GPU may still write to it */
+    if (flights.waited == f) flights_rested();
     mem_free(f->args);
     f->next = flights.spare;
     flights.spare = f;
 }
 
-/* A stream's later flights are not asked about before its first one is over. */
+/* A stream's later flights are not asked about before its first one is over, a call of NCCL aside that the stream is past: its flight lasts
+ * until the comm has noticed. */
 void flights_move(void)
 {
     struct flight **at = &flights.first, *last = NULL;
@@ -100,8 +172,8 @@ void flights_move(void)
     while (*at) {
         struct flight *f = *at;
 
-        if (f->stream->stuck == flights.pass || !flight_move(f)) {
-            f->stream->stuck = flights.pass;
+        if ((f->stream->stuck == flights.pass && !f->passed) || !flight_move(f)) {
+            if (!f->passed) f->stream->stuck = flights.pass;
             last = f;
             at = &f->next;
             continue;
@@ -127,8 +199,9 @@ static ls_status wait_until(const struct device_stream *s, cudaEvent_t e)
         LS_TRY(cuda_failed());
         answer = e ? cudaEventQuery(e) : cudaStreamQuery(s->handle);
         if (answer != cudaErrorNotReady) break;
-        rest(queries);
+        flights_rest(queries);
     }
+    flights_rested();
     LS_TRY(cuda_check(answer, e ? "cudaEventQuery" : "cudaStreamQuery"));
     flights_move();
     return cuda_failed();
@@ -142,8 +215,9 @@ ls_status flights_finish(void)
     for (unsigned queries = 0; flights.first; queries++) {
         flights_move();
         LS_TRY(cuda_failed());
-        if (flights.first) rest(queries);
+        if (flights.first) flights_rest(queries);
     }
+    flights_rested();
     return cuda_failed();
 }
 
@@ -161,8 +235,9 @@ ls_status flights_wait_host(const void *p, size_t bytes)
     for (unsigned queries = 0; on_its_way(p, bytes); queries++) {
         flights_move();
         LS_TRY(cuda_failed());
-        rest(queries);
+        flights_rest(queries);
     }
+    flights_rested();
     return LS_OK;
 }
 
@@ -179,8 +254,9 @@ ls_status flights_wait_copies(void)
     for (unsigned queries = 0; large_copies() >= PINNED_COPIES; queries++) {
         flights_move();
         LS_TRY(cuda_failed());
-        rest(queries);
+        flights_rest(queries);
     }
+    flights_rested();
     return LS_OK;
 }
 
@@ -368,4 +444,52 @@ ls_status cuda_enqueue(struct device_stream *stream, const struct device_operati
     st = cuda_fail(st);
     flight_release(f);
     return st;
+}
+
+/* ---- calls of NCCL ---- */
+
+static ls_status call_flight(struct device_stream *s, const struct device_watch *w, struct flight **out)
+{
+    struct flight *f = flight_new(s, NULL);
+
+    if (!f) return LS_ENOMEM;
+    f->args = mem_alloc(MEM_OTHER, w->bytes);
+    if (f->args && event_make(&f->reached) == LS_OK && event_make(&f->ended) == LS_OK &&
+        cuda_check(cudaEventRecord(f->reached, s->handle), "cudaEventRecord") == LS_OK) {
+        memcpy(f->args, w->data, w->bytes);
+        *out = f;
+        return LS_OK;
+    }
+    flight_release(f);
+    return cuda.failed < 0 ? cuda.failed : LS_ENOMEM;
+}
+
+ls_status flight_call_begin(struct device_stream *s, const struct device_watch *w, flight_broken_fn *broken, void *group,
+                            struct flight **out)
+{
+    struct flight *f = NULL;
+    ls_status st = flight_room(s);
+
+    if (st == LS_OK) st = cuda_failed(); /* flights may have moved */
+    if (st == LS_OK) st = call_flight(s, w, &f);
+    if (st < 0) {
+        st = cuda_fail(st);
+        w->over(w->data, false);
+        return st;
+    }
+    f->watch = *w;
+    f->broken = broken;
+    f->group = group;
+    flights_append(f);
+    *out = f;
+    return LS_OK;
+}
+
+/* f is among the flights: after a failure it is not, or not for long. */
+ls_status flight_call_end(struct flight *f)
+{
+    LS_TRY(cuda_failed());
+    LS_TRY(cuda_check(cudaEventRecord(f->ended, f->stream->handle), "cudaEventRecord"));
+    f->enqueued = true;
+    return LS_OK;
 }

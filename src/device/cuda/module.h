@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "device/collectives.h"
 #include "device/device.h"
 
 struct cuda_host {
@@ -29,7 +30,7 @@ struct cuda_host {
 /* Equal if both sides were compiled from the same headers. The kernels have a check of their own: kernel_table_open(). */
 #define CUDA_MODULE_SHAPE                                                                                                       \
     ((uint64_t)sizeof(struct device) << 40 ^ (uint64_t)sizeof(struct device_operation) << 24 ^ (uint64_t)MEM_CATEGORIES << 16 ^ \
-     sizeof(struct cuda_host))
+     (uint64_t)(sizeof(struct device_collectives) + sizeof(struct device_watch)) << 32 ^ sizeof(struct cuda_host))
 
 /* Returns the row of the device; NULL: host and module were built from different headers. */
 #define CUDA_MODULE_ENTRY "lockstep_cuda_row"

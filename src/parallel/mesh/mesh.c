@@ -162,12 +162,13 @@ static ls_status group_open(ls_mesh *m, ls_group g)
     return LS_OK;
 }
 
+/* The widest sums first: groups that equal one of them share it. */
+static const ls_group order[] = { LS_GROUP_DATA,        LS_GROUP_SHARD,        LS_GROUP_REPLICAS, LS_GROUP_DP,
+                                  LS_GROUP_EXPERT_DATA, LS_GROUP_EXPERT_SHARD, LS_GROUP_EP,       LS_GROUP_CP,
+                                  LS_GROUP_TP,          LS_GROUP_PP,           LS_GROUP_PP_BACK,  LS_GROUP_ENDS };
+
 ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out)
 {
-    /* the widest sums first: groups that equal one of them share it */
-    static const ls_group order[] = { LS_GROUP_DATA,        LS_GROUP_SHARD,        LS_GROUP_REPLICAS, LS_GROUP_DP,
-                                      LS_GROUP_EXPERT_DATA, LS_GROUP_EXPERT_SHARD, LS_GROUP_EP,       LS_GROUP_CP,
-                                      LS_GROUP_TP,          LS_GROUP_PP,           LS_GROUP_PP_BACK,  LS_GROUP_ENDS };
     ls_mesh_shape whole = *shape;
     ls_status st = LS_OK;
     ls_mesh *m;
@@ -187,6 +188,16 @@ ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out
     else
         *out = m;
     return st;
+}
+
+/* Where a group's messages go: activations to the next stage, their gradients to the one before, keys and values to the next of a ring. */
+static int message_step(ls_group g) { return g == LS_GROUP_PP || g == LS_GROUP_CP ? 1 : g == LS_GROUP_PP_BACK ? -1 : 0; }
+
+ls_status mesh_open_native(ls_mesh *m, const struct device *d)
+{
+    for (size_t i = 0; i < COUNT_OF(order); i++)
+        if (m->comm[order[i]]) LS_TRY(comm_open_native(m->comm[order[i]], d, message_step(order[i])));
+    return LS_OK;
 }
 
 void ls_mesh_close(ls_mesh **m)

@@ -4,10 +4,15 @@
 
 #include "lockstep/mesh.h"
 
+struct device;
+
 /* The group of a rank: the ranks first + k * stride for k < size; the rank itself is at k = index. The caller has checked shape. */
 struct mesh_position {
     int first, stride, size, index;
 };
 struct mesh_position mesh_position_of(const ls_mesh_shape *shape, ls_group g, int rank);
+
+/* Opens the groups of the device's own library for all comms of the mesh: comm_open_native(). Every rank calls it. */
+ls_status mesh_open_native(ls_mesh *m, const struct device *d);
 
 #endif

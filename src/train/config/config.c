@@ -216,6 +216,8 @@ static const struct option rows[] = {
          "time without progress after which a rank counts as lost: the run ends and names it", .common = C),
     STRING(launch.comm_table, "", T | B | Q, "comm table that 'bench comm --tune' wrote: the algorithm of each collective by size",
            .alias = "launch.choices"),
+    ENUM(launch.comm, "auto", "auto|nccl|host", T | B | Q | E,
+         "collectives of ranks on GPUs: by NCCL or staged through the host; auto: by NCCL where every rank can load it"),
     BOOL(launch.bind, "true", T | B | C | Q | E, "bind each rank that is started on this machine to its share of the cores", .off = "false",
          .common = C),
 

@@ -49,6 +49,8 @@ enum config_offload { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_FILE };
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16, CONFIG_ISA_AMX };
 enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 
+enum comm_choice { COMM_AUTO, COMM_NCCL, COMM_HOST };
+
 struct config {
     struct {
         char *preset, *hf;
@@ -114,6 +116,7 @@ struct config {
         double timeout;
         bool bind;
         char *comm_table;
+        int comm; /* enum comm_choice */
     } launch;
     struct {
         char *dir;

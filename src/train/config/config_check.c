@@ -131,6 +131,7 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1", true },
         { alone, "parallel.sync_batch_norm", "a single rank has all samples", true },
         { alone, "launch.comm_table", "a single rank does not communicate", true },
+        { alone, "launch.comm", "a single rank does not communicate", true },
         { alone, "log.per_rank", "there is one rank", true },
         { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block", false },
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block", false },

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "device/collectives.h"
 #include "device/device.h"
 #include "train/run/peak_cache.h"
 
@@ -57,6 +58,12 @@ static ls_status configure_device(const struct device *d, const struct config *c
     return LS_OK;
 }
 
+static ls_status check_comm(const struct config *c, const struct device *d)
+{
+    if (c->launch.comm == COMM_AUTO || d->collectives) return LS_OK;
+    return ls_fail(LS_EINVAL, "launch.comm does nothing here: it is for ranks on GPUs, and this run is on run.device=%s", d->name);
+}
+
 ls_status config_choose_device(struct config *c, unsigned verb, const struct world *w)
 {
     bool starts = w->launcher == LAUNCHER_NONE && c->launch.ranks > 1, own = starts || w->launcher == LAUNCHER_OWN;
@@ -69,6 +76,7 @@ ls_status config_choose_device(struct config *c, unsigned verb, const struct wor
     if (!c->run.device) choose_automatic(c, own ? local_ranks : 1);
     d = device_find(config_device(c));
     if (!d) return fail_device(c);
+    LS_TRY(check_comm(c, d));
     if (!d->count) return LS_OK;
     st = own && !(verb & VERB_PLAN) ? check_count(d, local_ranks) : LS_OK;
     if (st == LS_OK) st = d->choose(w->local_rank, &c->run.device_facts);

@@ -6,7 +6,9 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "comm/algorithms/steps.h"
+#include "device/collectives.h"
 #include "device/device.h"
+#include "parallel/mesh/mesh.h"
 
 static ls_status open_mesh(const ls_layout *l, struct ranks *r)
 {
@@ -19,11 +21,29 @@ static ls_status open_mesh(const ls_layout *l, struct ranks *r)
 
 struct rank_device {
     int64_t row, identity; /* of DEVICE_MAP; 0: a processor that ranks may share */
+    int64_t native;        /* it has collectives of its own */
 };
 
-static struct rank_device rank_device_of(const struct config *c)
+/* What runs the collectives of this rank's device, or why they go through the host; true: a library of the device. */
+static bool find_native(const struct config *c, char *text, size_t room)
 {
-    struct rank_device d = { c->run.device_chosen, 0 };
+    const struct device *d = device_find(config_device(c));
+    char version[64];
+
+    if (!d || !d->collectives) return false;
+    snprintf(text, room, "through the host, as launch.comm says");
+    if (c->launch.comm == COMM_HOST) return false;
+    if (d->collectives->load(version, sizeof version) == LS_OK) {
+        snprintf(text, room, "%s", version);
+        return true;
+    }
+    snprintf(text, room, "through the host: %s", ls_errmsg());
+    return false;
+}
+
+static struct rank_device rank_device_of(const struct config *c, struct ranks *r)
+{
+    struct rank_device d = { .row = c->run.device_chosen, .native = find_native(c, r->collectives, sizeof r->collectives) };
     uint64_t h = 0xcbf29ce484222325u;
 
     for (const char *at = c->run.device_facts.identity; *at; at++) h = (h ^ (unsigned char)*at) * 0x100000001b3u;
@@ -49,15 +69,29 @@ static ls_status compare_devices(const struct rank_device *all, int n)
     return LS_OK;
 }
 
-/* All ranks compute on the same kind of device, and none on the processor of another. Collective. */
-static ls_status check_devices(const struct config *c, ls_comm *comm)
+/* *native: all ranks' devices have collectives of their own. */
+static ls_status compare_native(const struct config *c, const struct rank_device *all, struct ranks *r, bool *native)
 {
+    int without = 0;
+
+    while (without < r->size && all[without].native) without++;
+    *native = without == r->size;
+    if (*native) return LS_OK;
+    if (all[r->rank].native) snprintf(r->collectives, sizeof r->collectives, "through the host: rank %d cannot load NCCL", without);
+    if (c->launch.comm != COMM_NCCL) return LS_OK;
+    return ls_fail(LS_EINVAL, "launch.comm=nccl cannot be used: collectives would go %s; use launch.comm=auto", r->collectives);
+}
+
+/* All ranks compute on the same kind of device, and none on the processor of another. Collective. */
+static ls_status check_devices(const struct config *c, struct ranks *r, bool *native)
+{
+    ls_comm *comm = r->comm;
     size_t n = (size_t)ls_comm_size(comm);
     struct rank_device *all = mem_array(MEM_OTHER, n, sizeof *all);
     ls_status st;
 
     if (!all) return LS_ENOMEM;
-    all[ls_comm_rank(comm)] = rank_device_of(c);
+    all[ls_comm_rank(comm)] = rank_device_of(c, r);
     st = operation_run(comm,
                        &(struct call_args){ .op = LS_COLLECTIVE_ALL_GATHER,
                                             .send = &all[ls_comm_rank(comm)],
@@ -67,11 +101,21 @@ static ls_status check_devices(const struct config *c, ls_comm *comm)
                                             .hidden = true },
                        NULL);
     if (st == LS_OK) st = compare_devices(all, (int)n);
+    if (st == LS_OK) st = compare_native(c, all, r, native);
     mem_free(all);
     return st;
 }
 
 /* ---- opening ---- */
+
+static ls_status open_on_device(const struct config *c, const ls_layout *l, struct ranks *r)
+{
+    bool native;
+
+    LS_TRY(check_devices(c, r, &native));
+    LS_TRY(open_mesh(l, r));
+    return native ? mesh_open_native(r->mesh, device_find(config_device(c))) : LS_OK;
+}
 
 ls_status ranks_open(const struct config *c, struct ranks *out)
 {
@@ -87,8 +131,7 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
         ls_comm_set_timeout(r.comm, c->launch.timeout);
         r.rank = world.rank;
         r.size = world.size;
-        ls_status st = check_devices(c, r.comm);
-        if (st == LS_OK) st = open_mesh(&layout, &r);
+        ls_status st = open_on_device(c, &layout, &r);
         if (st < 0) {
             ranks_close(&r);
             return st;

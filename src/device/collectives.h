@@ -1,0 +1,73 @@
+/* collectives.h - collectives and messages among the processors of several ranks, on their streams: a part of a device's row.
+ *
+ * A group is one communicator of the device's library, of which each rank holds its end. A device without this table has its collectives
+ * staged through the host: device_operation of device.h. Here too one thread at a time.
+ *   1. All ranks of a group enqueue the same calls in the same order. A call on a stream starts when the stream has come to it.
+ *   2. Messages: a group of two ranks that was opened for messages takes those from its rank 0 to its rank 1, and nothing else. So no
+ *      message waits for one of another pair, or of the other direction.
+ *   3. After a failure of the device all groups are aborted: what was enqueued ends, and nothing more is enqueued.
+ */
+#ifndef LS_DEVICE_COLLECTIVES_H
+#define LS_DEVICE_COLLECTIVES_H
+
+#include "device/device.h"
+#include "lockstep/dtype.h"
+
+struct device_group;
+
+enum device_collective {
+    DEVICE_ALL_REDUCE,
+    DEVICE_ALL_GATHER,
+    DEVICE_REDUCE_SCATTER,
+    DEVICE_BROADCAST,
+    DEVICE_ALL_TO_ALL,
+    DEVICE_SEND,
+    DEVICE_RECV
+};
+enum device_redop { DEVICE_SUM, DEVICE_AVG, DEVICE_MAX };
+
+/* A call as include/lockstep/comm.h defines it; its arguments are valid. */
+struct device_call {
+    enum device_collective op;
+    const void *send;
+    void *recv;
+    size_t count;               /* elements, of calls without blocks */
+    const size_t *at, *recv_at; /* [n + 1] block borders in elements; recv_at: of all_to_all */
+    ls_dtype type;
+    enum device_redop redop;
+    int root;
+};
+
+/* Who follows a call. data[bytes] is copied. */
+struct device_watch {
+    void *data;
+    size_t bytes;
+    /* Called once the stream has come to the call, and then again and again until it returns something else than LS_BUSY; a failure
+     * becomes the device's. */
+    ls_status (*run)(void *data);
+    /* The stream is past the call (run will end), or ended is false: the device has failed, and run is not called any more. Once. */
+    void (*over)(void *data, bool ended);
+    /* The library reports that the call cannot end, with this thread's message: returns the status and message of the failure. */
+    ls_status (*broken)(void *data, ls_status st);
+    /* The host begins or stops to wait for something that may be after this call. */
+    void (*waits)(void *data, bool on);
+};
+
+enum { DEVICE_GROUP_ID = 128 };
+
+struct device_collectives {
+    const char *name; /* "NCCL" */
+    /* Makes the library ready and says which it is, "NCCL 2.28.9"; fails with the message why there is none. */
+    ls_status (*load)(char *version, size_t room);
+    bool (*takes)(const struct device_call *c); /* of the call's op, type and redop: the same on all ranks */
+    ls_status (*id)(char id[DEVICE_GROUP_ID]);  /* made by one rank, for all of the group */
+    /* Begins to open it; all its ranks do. messages: see rule 2. */
+    ls_status (*open)(const char id[DEVICE_GROUP_ID], int rank, int n, bool messages, struct device_group **out);
+    ls_status (*opened)(struct device_group *g); /* LS_BUSY: not yet */
+    ls_status (*finish)(struct device_group *g); /* before close(), of all ranks: what was enqueued is over. LS_BUSY: not yet */
+    void (*close)(struct device_group *g);       /* aborts what is not finished; NULL is a no-op */
+    /* From here on the watch is the device's, whatever is returned. */
+    ls_status (*enqueue)(struct device_group *g, struct device_stream *s, const struct device_call *c, const struct device_watch *w);
+};
+
+#endif

@@ -1,0 +1,13 @@
+/* nccl_absent.c - in place of nccl.c where NCCL's header was not found when the module was built. */
+#include "device/cuda/cuda.h"
+
+void nccl_abort(void) {}
+
+static ls_status absent_load(char *version, size_t room)
+{
+    if (room) version[0] = 0;
+    return ls_fail(LS_EUNSUPPORTED, "the CUDA module was built without NCCL's header (nccl.h)");
+}
+
+/* Nothing else of it is called. */
+const struct device_collectives cuda_nccl = { .name = "NCCL", .load = absent_load };

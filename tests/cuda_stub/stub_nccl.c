@@ -1,0 +1,349 @@
+/* stub_nccl.c - the functions of NCCL: their contract, and what they give to streams. See stub_nccl.h. */
+#include "stub_nccl.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/base.h"
+#include "device/check.h"
+
+static ncclComm_t comms; /* kept when they are destroyed, to be known as such */
+static uint64_t launches, asked;
+static struct {
+    int depth, n;
+    ncclComm_t comm; /* of the calls so far; NULL: none */
+    cudaStream_t stream;
+    struct nccl_part part[NCCL_PARTS];
+} group;
+
+static ncclResult_t nccl_call(void) { return ++*stub_nccl_calls() == stub_settings()->nccl_fail ? ncclSystemError : ncclSuccess; }
+
+/* c may be given calls. */
+static void need_comm(const char *call, ncclComm_t c, bool idle)
+{
+    const struct ncclComm *x = comms;
+
+    while (x && x != c) x = x->next;
+    if (!x) stub_die("%s: %p is not a communicator", call, (void *)c);
+    if (x->aborted) stub_die("%s: the communicator was aborted", call);
+    if (x->state == NCCL_ENDED) stub_die("%s: the communicator was destroyed", call);
+    if (idle && (x->state != NCCL_READY || x->waiting.n))
+        stub_die("%s: ncclCommGetAsyncError has not said that the call before is done", call);
+}
+
+static uint64_t draw(void)
+{
+    static uint64_t x;
+
+    x = (x ? x : stub_settings()->seed + 7) * 6364136223846793005u + 1442695040888963407u;
+    return x >> 33;
+}
+
+/* ---- questions ---- */
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return nccl_call();
+}
+
+const char *ncclGetErrorString(ncclResult_t r)
+{
+    switch (r) {
+    case ncclSuccess: return "no error";
+    case ncclSystemError: return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case ncclInvalidUsage: return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case ncclRemoteError: return "remote process exited or there was a network error";
+    case ncclInProgress: return "NCCL operation in progress";
+    default: return "an error of the stub";
+    }
+}
+
+const char *ncclGetLastError(ncclComm_t comm) { return (void)comm, ""; }
+
+/* ---- communicators ---- */
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    uint64_t drawn[2];
+
+    memset(id, 0, sizeof *id);
+    if (getrandom(drawn, sizeof drawn, 0) != sizeof drawn) stub_die("ncclGetUniqueId: no random bytes");
+    snprintf(id->internal, sizeof id->internal, "nccl_stub_%016llx%016llx", (unsigned long long)drawn[0], (unsigned long long)drawn[1]);
+    return nccl_call();
+}
+
+static struct nccl_shared *map_file(const char *path, int n)
+{
+    size_t bytes = NCCL_HEAD + (size_t)(n + n * n) * NCCL_BLOCK;
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    void *p;
+
+    if (file < 0 || ftruncate(file, (off_t)bytes) < 0) stub_die("nccl: %s: the file is not made", path);
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (p == MAP_FAILED) stub_die("nccl: %s: the file is not mapped", path);
+    close(file);
+    return p;
+}
+
+_Static_assert(sizeof(struct nccl_shared) <= NCCL_HEAD, "there is room for it");
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+    static const char call[] = "ncclCommInitRankConfig";
+    ncclComm_t c = calloc(1, sizeof *c);
+    ncclResult_t r = nccl_call();
+
+    if (!c) stub_die("no memory");
+    if (config->size != sizeof *config || config->magic != 0xcafebeef) stub_die("%s: the config was not initialized", call);
+    if (config->blocking != 0) stub_die("%s: blocking=%d: the host could not see that a peer has died", call, config->blocking);
+    if (n < 2 || n > NCCL_RANKS || rank < 0 || rank >= n) stub_die("%s: rank %d of %d", call, rank, n);
+    if (strncmp(id.internal, "nccl_stub_", 10) != 0) stub_die("%s: the id is not one of ncclGetUniqueId", call);
+    if (group.depth) stub_die("%s: in a group", call);
+    *out = NULL;
+    if (r != ncclSuccess) return free(c), r;
+    c->n = n;
+    c->rank = rank;
+    snprintf(c->path, sizeof c->path, "%s/%.60s", stub_settings()->nccl, id.internal);
+    c->shared = map_file(c->path, n);
+    if (atomic_exchange(&c->shared->joined[rank], 1 + stub_gpu())) stub_die("%s: there are two ranks %d", call, rank);
+    c->next = comms;
+    comms = *out = c;
+    return ncclInProgress;
+}
+
+/* All ranks are there, each on a GPU of its own. */
+static ncclResult_t join(ncclComm_t c)
+{
+    int gpu[NCCL_RANKS];
+
+    for (int r = 0; r < c->n; r++)
+        if (!(gpu[r] = atomic_load(&c->shared->joined[r]))) return ncclInProgress;
+    for (int r = 0; r < c->n; r++)
+        for (int q = 0; q < r; q++)
+            if (gpu[q] == gpu[r]) return ncclInvalidUsage;
+    c->state = NCCL_READY;
+    unlink(c->path);
+    return ncclSuccess;
+}
+
+static void launch(ncclComm_t c);
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
+{
+    ncclResult_t r = nccl_call();
+
+    need_comm("ncclCommGetAsyncError", c, false);
+    if (++asked == stub_settings()->nccl_async) c->broken = ncclRemoteError;
+    *state = c->broken;
+    if (r != ncclSuccess || c->broken != ncclSuccess) return r;
+    if (c->state == NCCL_JOINING) {
+        *state = join(c);
+    } else if (c->state == NCCL_FINALIZING) {
+        *state = atomic_load(&c->shared->finalized) == c->n ? ncclSuccess : ncclInProgress;
+    } else if (c->waiting.n) {
+        if (c->polls-- > 0)
+            *state = ncclInProgress;
+        else
+            launch(c);
+    }
+    return r;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t c)
+{
+    need_comm("ncclCommFinalize", c, true);
+    if (c->run != c->given) stub_die("ncclCommFinalize: %llu calls have not ended", (unsigned long long)(c->given - c->run));
+    c->state = NCCL_FINALIZING;
+    atomic_fetch_add(&c->shared->finalized, 1);
+    return nccl_call() == ncclSuccess ? ncclInProgress : ncclSystemError;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t c)
+{
+    need_comm("ncclCommDestroy", c, false);
+    if (c->state != NCCL_FINALIZING || atomic_load(&c->shared->finalized) != c->n)
+        stub_die("ncclCommDestroy: would wait for the other ranks; finalize first");
+    c->state = NCCL_ENDED;
+    return nccl_call();
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t c)
+{
+    need_comm("ncclCommAbort", c, false);
+    unlink(c->path);
+    c->aborted = true;
+    c->waiting.n = 0;
+    return nccl_call();
+}
+
+/* ---- launches ---- */
+
+static void add_access(struct device_operation *o, size_t at, const void *p, size_t bytes, bool write)
+{
+    if (!bytes) return;
+    if (!check_block_of(p, bytes)) stub_die("nccl: %p of %zu bytes is not, or not all, memory of cudaMalloc", p, bytes);
+    if (o->pointers == DEVICE_POINTERS) stub_die("nccl: a group of more than %d buffers", DEVICE_POINTERS);
+    o->pointer[o->pointers++] = at;
+    o->access[o->accesses++] = (struct device_access){ .data = p, .bytes = bytes, .write = write };
+}
+
+static void launch(ncclComm_t c)
+{
+    struct nccl_launch *l = &c->waiting;
+    struct device_operation o = { .name = "NCCL", .run = nccl_launch_run, .args = l, .bytes = sizeof *l };
+
+    for (int k = 0; k < l->n; k++) {
+        const struct nccl_part *p = &l->part[k];
+
+        add_access(&o, offsetof(struct nccl_launch, part[0].send) + (size_t)k * sizeof *p, p->send, nccl_part_reads(c, p), false);
+        add_access(&o, offsetof(struct nccl_launch, part[0].recv) + (size_t)k * sizeof *p, p->recv, nccl_part_writes(c, p), true);
+    }
+    stub_enqueue(c->stream, &o);
+    l->n = 0;
+}
+
+static void end_as_set(void)
+{
+    const struct stub_settings *s = stub_settings();
+
+    if (++launches != s->nccl_end || stub_gpu() != s->nccl_end_gpu) return;
+    if (strcmp(s->nccl_end_how, "kill") == 0) raise(SIGKILL);
+    if (strcmp(s->nccl_end_how, "stop") == 0) raise(SIGSTOP);
+    if (strcmp(s->nccl_end_how, "loop") == 0)
+        for (;;) pause();
+}
+
+/* What was collected is a call: begun now, or after some questions. */
+static ncclResult_t close_group(const char *call)
+{
+    ncclComm_t c = group.comm;
+    ncclResult_t r = nccl_call();
+
+    group.comm = NULL;
+    if (r != ncclSuccess || !c) return r;
+    need_comm(call, c, true);
+    end_as_set();
+    c->stream = stub_stream(group.stream, call);
+    c->waiting = (struct nccl_launch){ .comm = c, .number = c->given++, .n = group.n };
+    memcpy(c->waiting.part, group.part, (size_t)group.n * sizeof *group.part);
+    for (int k = 0; k < group.n; k++)
+        if (group.part[k].words.op < NCCL_SEND) c->waiting.part[k].number = ++c->collectives;
+    c->polls = (int)(draw() % 3);
+    if (c->polls > 0) return ncclInProgress;
+    launch(c);
+    return ncclSuccess;
+}
+
+static bool ranges_overlap(const void *a, size_t m, const void *b, size_t n)
+{
+    return m && n && (const char *)a < (const char *)b + n && (const char *)b < (const char *)a + m;
+}
+
+/* What a part sends and receives may overlap as the documentation says: in place. */
+static void check_overlap(const char *call, ncclComm_t c, const struct nccl_part *p)
+{
+    size_t reads = nccl_part_reads(c, p), writes = nccl_part_writes(c, p),
+           block = p->words.count * nccl_bytes((ncclDataType_t)p->words.type);
+    const char *send = p->send, *recv = p->recv;
+    size_t own = (size_t)c->rank * block;
+
+    if (!ranges_overlap(send, reads, recv, writes)) return;
+    if (p->words.op == NCCL_ALL_GATHER ? send == recv + own : p->words.op == NCCL_REDUCE_SCATTER ? recv == send + own : send == recv)
+        return;
+    stub_die("%s: the buffers overlap, but not in place", call);
+}
+
+static void check_group_overlap(const char *call, ncclComm_t c, const struct nccl_part *p)
+{
+    for (int k = 0; k < group.n; k++) {
+        const struct nccl_part *q = &group.part[k];
+
+        if (ranges_overlap(p->recv, nccl_part_writes(c, p), q->recv, nccl_part_writes(c, q)) ||
+            ranges_overlap(p->send, nccl_part_reads(c, p), q->recv, nccl_part_writes(c, q)) ||
+            ranges_overlap(p->recv, nccl_part_writes(c, p), q->send, nccl_part_reads(c, q)))
+            stub_die("%s: the buffers of two calls of a group overlap", call);
+    }
+}
+
+static ncclResult_t add_part(const char *call, ncclComm_t c, cudaStream_t s, struct nccl_part p)
+{
+    bool message = p.words.op >= NCCL_SEND;
+    ncclResult_t r;
+
+    if (!group.depth) group.n = 0;
+    need_comm(call, c, !group.depth || !group.comm);
+    stub_stream(s, call);
+    nccl_bytes((ncclDataType_t)p.words.type);
+    if (p.words.root < -1 || p.words.root >= c->n) stub_die("%s: rank %d of %d", call, p.words.root, c->n);
+    if (message && p.words.root == c->rank && !group.depth) stub_die("%s: to itself, not in a group", call);
+    if (group.depth && group.comm && (group.comm != c || group.stream != s))
+        stub_die("%s: another communicator or stream in a group", call);
+    if (group.n == NCCL_PARTS) stub_die("%s: more than %d calls in a group", call, NCCL_PARTS);
+    check_overlap(call, c, &p);
+    check_group_overlap(call, c, &p);
+    group.comm = c;
+    group.stream = s;
+    group.part[group.n++] = p;
+    if (!group.depth) return close_group(call);
+    r = nccl_call();
+    return r;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    if (!group.depth++) group.n = 0, group.comm = NULL;
+    return nccl_call();
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (!group.depth) stub_die("ncclGroupEnd: without ncclGroupStart");
+    return --group.depth ? nccl_call() : close_group("ncclGroupEnd");
+}
+
+#define PART(op_, count_, type_, redop_, root_, send_, recv_) \
+    (struct nccl_part) { .words = { op_, (int)(type_), redop_, root_, count_ }, .send = send_, .recv = recv_ }
+
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t c,
+                        cudaStream_t s)
+{
+    return add_part("ncclReduce", c, s, PART(NCCL_REDUCE, count, type, (int)op, root, send, recv));
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t c, cudaStream_t s)
+{
+    return add_part("ncclBroadcast", c, s, PART(NCCL_BROADCAST, count, type, -1, root, send, recv));
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
+{
+    return add_part("ncclAllReduce", c, s, PART(NCCL_ALL_REDUCE, count, type, (int)op, -1, send, recv));
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c,
+                               cudaStream_t s)
+{
+    return add_part("ncclReduceScatter", c, s, PART(NCCL_REDUCE_SCATTER, count, type, (int)op, -1, send, recv));
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t c, cudaStream_t s)
+{
+    return add_part("ncclAllGather", c, s, PART(NCCL_ALL_GATHER, count, type, -1, -1, send, recv));
+}
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s)
+{
+    return add_part("ncclSend", c, s, PART(NCCL_SEND, count, type, -1, peer, send, NULL));
+}
+
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s)
+{
+    return add_part("ncclRecv", c, s, PART(NCCL_RECV, count, type, -1, peer, NULL, recv));
+}

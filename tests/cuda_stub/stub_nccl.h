@@ -1,0 +1,75 @@
+/* stub_nccl.h - shared by the files of the stub of NCCL: stub_nccl.c has the API and its contract, stub_nccl_moves.c moves the data.
+ *
+ * A communicator is a file that its ranks map: which ranks are there, and for each rank and each pair of ranks a block of data with
+ * counters.
+ * Collectives of a communicator are numbered; a rank publishes its data with the number and what it calls, and reads the others' once all
+ * have published. A message waits until its receiver has it. Calls of a communicator run one after another, in the order in which this rank
+ * made them, whatever streams they are on; a group is one call. That is the least that NCCL promises: code that needs more ends here.
+ */
+#ifndef LS_TESTS_NCCL_STUB_H
+#define LS_TESTS_NCCL_STUB_H
+
+#include <nccl.h>
+#include <stdatomic.h>
+#include "stub.h"
+
+enum { NCCL_RANKS = 8, NCCL_PARTS = 20, NCCL_BLOCK = 16 << 20, NCCL_HEAD = 64 << 10 };
+
+enum nccl_op { NCCL_ALL_REDUCE, NCCL_ALL_GATHER, NCCL_REDUCE_SCATTER, NCCL_REDUCE, NCCL_BROADCAST, NCCL_SEND, NCCL_RECV };
+
+/* What all ranks must call alike. */
+struct nccl_words {
+    int op, type, redop, root; /* root: of messages the peer */
+    uint64_t count;
+};
+
+struct nccl_shared {
+    atomic_int joined[NCCL_RANKS]; /* 1 + its GPU */
+    atomic_int finalized;
+    struct {
+        _Atomic uint64_t posted, done; /* numbers of collectives */
+        struct nccl_words words;
+    } rank[NCCL_RANKS];
+    struct {
+        _Atomic uint64_t sent, received;
+        struct nccl_words words;
+    } pair[NCCL_RANKS][NCCL_RANKS]; /* from, to */
+};
+
+struct nccl_part {
+    struct nccl_words words;
+    uint64_t number; /* of a collective */
+    const void *send;
+    void *recv;
+    bool posted, over;
+};
+
+struct nccl_launch {
+    ncclComm_t comm;
+    uint64_t number;
+    int n;
+    struct nccl_part part[NCCL_PARTS];
+};
+
+struct ncclComm {
+    ncclComm_t next;
+    struct nccl_shared *shared;
+    int n, rank;
+    enum { NCCL_JOINING, NCCL_READY, NCCL_FINALIZING, NCCL_ENDED } state;
+    bool aborted;
+    ncclResult_t broken;             /* the asynchronous error; ncclSuccess: none */
+    int polls;                       /* ncclCommGetAsyncError so often before the launch below */
+    uint64_t given, run, collectives; /* launches made and ended by this rank; collectives of both */
+    struct nccl_launch waiting;      /* n 0: none */
+    struct device_stream *stream;    /* of it */
+    char path[600];
+};
+
+size_t nccl_bytes(ncclDataType_t t);
+/* The next move of a launch, when its stream has come to it: LS_OK: it has ended. */
+ls_status nccl_launch_run(void *launch);
+/* Bytes that a part reads and writes on this rank; 0: none. */
+size_t nccl_part_reads(const struct ncclComm *c, const struct nccl_part *p);
+size_t nccl_part_writes(const struct ncclComm *c, const struct nccl_part *p);
+
+#endif

@@ -1,0 +1,150 @@
+#!/bin/sh
+# test_nccl_stub.sh LOCKSTEP TESTS - run.device=cuda with collectives by NCCL, on the stubs of the CUDA runtime and of NCCL
+# (tests/cuda_stub/stub_nccl.h): layouts have the bits of the cpu; a rank that is killed, stopped or stuck is named in one line; calls of
+# NCCL that fail end the run with one line and the right exit code; what launch.comm and the report say.
+#
+# By default one seed a row and some of the calls; LOCKSTEP_MATRIX=full: 20 seeds, more rows, each call.
+set -u
+lockstep=$1
+. "$2/script.sh"
+seeds=1 full=
+[ "${LOCKSTEP_MATRIX:-}" = full ] && seeds=20 full=1
+seeds=${LOCKSTEP_SEEDS:-$seeds}
+LOCKSTEP_CUDA_MODULE=$(dirname "$lockstep")/lockstep_cuda_stub.so
+export LOCKSTEP_CUDA_MODULE
+unset LOCKSTEP_NCCL
+[ -f "$LOCKSTEP_CUDA_MODULE" ] || { echo "skipped: no C++ compiler was found, so the stub was not built"; exit 77; }
+unset CUDA_VISIBLE_DEVICES
+
+text="--data.text=text.txt --data.seq_len=16"
+tiny="--train.steps=3 --train.global_batch=8 --train.micro_batch=1 --optim.warmup=0
+      --train.eval_every=3 --train.eval_batches=1 --checkpoint.every=2 --checkpoint.keep=9 --launch.threads=1 --run.measure_peak=off
+      --log.tensorboard=false"
+small="--model.layers=2 --model.width=16 --model.heads=2 --model.ffn=32"
+llama="$text --model.preset=llama-tiny $small --model.kv_heads=2 --precision.compute=fp32"
+mixtral="$text --model.preset=mixtral-tiny --model.layers=2 --model.width=16 --model.heads=2 --model.kv_heads=2 --precision.compute=fp32"
+qwen="$text --model.preset=qwen3-moe-tiny --model.layers=2 --precision.compute=fp32"
+for name in tiny small llama mixtral qwen; do eval "$name=\$(echo \$$name)"; done
+
+# name | ranks | options; those from "more" on in the full matrix alone
+cat >rows.txt <<'END_ROWS'
+tensor | 2 | @llama --parallel.tp=2 --parallel.sp
+ring | 3 | @llama --parallel.cp=3
+zero2 | 2 | @llama --parallel.dp=2 --parallel.zero=2 --optim.offload=cpu
+zero3 | 3 | @llama --parallel.dp=3 --parallel.zero=3 --precision.compute=bf16 --train.global_batch=6
+interleaved | 2 | @llama --model.layers=4 --parallel.pp=2 --parallel.vpp=2
+stages | 4 | @llama --model.layers=4 --parallel.pp=4
+all | 4 | @mixtral --parallel.pp=2 --parallel.dp=2 --parallel.ep=2 --parallel.zero=1
+more
+data | 2 | @llama --parallel.dp=2
+expert_ranks | 2 | @qwen --parallel.dp=2 --parallel.ep=2
+zero_bubble | 2 | @llama --parallel.pp=2 --parallel.schedule=zb-h1
+heads | 2 | @llama --parallel.cp=2 --parallel.cp_method=all_to_all
+hybrid | 4 | @llama --parallel.dp=4 --parallel.replicate=2 --parallel.zero=3
+mesh | 4 | @llama --parallel.pp=2 --parallel.tp=2 --parallel.sp
+context | 4 | @qwen --parallel.dp=2 --parallel.cp=2 --parallel.ep=4 --parallel.zero=3
+END_ROWS
+
+course() { json step loss grad_norm lr tokens_seen val_loss <"$1/metrics.jsonl"; }
+train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
+same_course() { [ -n "$(course "$1")" ] && [ "$(course "$1")" = "$(course "$2")" ] || bad "$2 does not have the metrics of $1"; }
+expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
+stub() { LOCKSTEP_CUDA_STUB="kernels=cpu nccl=$PWD $*" && export LOCKSTEP_CUDA_STUB; }
+says() { grep -q "^collectives $1" out.txt || bad "the report does not say 'collectives $1': $(cat out.txt)"; }
+no_files() { [ -z "$(ls nccl_stub_* 2>/dev/null)" ] || bad "$1 left files of communicators"; rm -f nccl_stub_*; }
+
+seed=0
+while IFS='|' read -r name ranks row; do
+    name=$(echo $name) ranks=$(echo $ranks)
+    if [ "$name" = more ]; then
+        [ -n "$full" ] && continue
+        break
+    fi
+    row="$tiny $(expand "$row")"
+    train -n $ranks $row --run.dir=cpu_$name --run.device=cpu
+    for n in $(seq $seeds); do
+        seed=$((seed + 1))
+        stub seed=$seed
+        train -n $ranks $row --run.dir=cuda_$name --run.device=cuda
+        says "NCCL 2.28.9$"
+        same_course cpu_$name cuda_$name
+        same_bits cpu_$name/checkpoints/step_00000003 cuda_$name/checkpoints/step_00000003
+        no_files $name
+        [ $n -eq $seeds ] || rm -rf cuda_$name
+    done
+    say "$name: $seeds seeds"
+done <rows.txt
+
+# ---- which way ----
+two=$(echo $tiny $(expand "@llama --parallel.dp=2"))
+stub seed=1
+train -n 2 $two --run.dir=host --run.device=cuda --launch.comm=host
+says "through the host, as launch.comm says$"
+LOCKSTEP_NCCL=$PWD/none train -n 2 $two --run.dir=none --run.device=cuda
+says "through the host: NCCL is not loaded: LOCKSTEP_NCCL=$PWD/none is not a library that can be loaded$"
+same_bits host/checkpoints/step_00000003 none/checkpoints/step_00000003
+LOCKSTEP_NCCL=$PWD/none expect 2 "launch.comm=nccl cannot be used: collectives would go through the host: NCCL is not loaded" \
+    train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=nccl
+expect 2 "launch.comm does nothing here: it is for ranks on GPUs, and this run is on run.device=cpu" \
+    train -n 2 $two --run.device=cpu --launch.comm=nccl
+expect 2 "launch.comm does nothing here: a single rank does not communicate" train $tiny $llama --run.device=cuda --launch.comm=nccl
+
+LOCKSTEP_CUDA_STUB=kernels=cpu
+train -n 2 $two --run.dir=absent --run.device=cuda
+says "through the host: NCCL is not installed (libnccl.so.2 is not found; LOCKSTEP_NCCL=FILE names it)$"
+
+# ---- a rank that ends, is stopped, or comes no more: after some calls of a step ----
+lost() { # how, which call, options, ranks, the line
+    stub "nccl_end=1:$1:$2"
+    began=$(date +%s)
+    timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.timeout=2 >out.txt 2>err.txt
+    code=$?
+    [ $code -eq 3 ] && grep -q "$5" err.txt && [ "$(grep -c . err.txt)" -eq 1 ] ||
+        bad "$1 at call $2 of $3: exit code $code, $(cat err.txt)"
+    [ $(($(date +%s) - began)) -lt 60 ] || bad "$1 at call $2 of $3 took $(($(date +%s) - began)) s"
+    rm -rf lost nccl_stub_*
+}
+for at in 7 12; do
+    lost kill $at "@llama --parallel.dp=2 --parallel.zero=3" 2 "rank 1 was killed by signal 9"
+    lost stop $at "@llama --parallel.dp=2 --parallel.zero=3" 2 "rank 1 was stopped"
+    lost loop $at "@llama --parallel.dp=2 --parallel.zero=3" 2 "rank 1 did not call it within 2 s"
+    lost loop $at "@llama --model.layers=4 --parallel.pp=4" 4 "rank 1 did not call"
+    lost loop $at "@llama --parallel.tp=2 --parallel.dp=2" 4 "rank 1 did not call it within 2 s"
+done
+
+# ---- calls that fail ----
+least="--train.steps=1 $text --data.seq_len=4 --model.preset=llama-tiny --model.layers=2 --model.width=8 --model.heads=1
+       --model.ffn=8 --train.global_batch=2 --train.micro_batch=1 --run.measure_peak=off --launch.threads=1 --train.eval_every=0
+       --data.val_fraction=0 --log.tensorboard=false --run.device=cuda --run.dir=failed"
+least=$(echo $least)
+# What fails when communicators are closed changes nothing, and NCCL that cannot say its version is not used.
+failing() { # setting, options
+    rm -rf failed
+    stub "$1"
+    timeout 120 "$lockstep" train -n 2 $least $2 >out.txt 2>err.txt
+    code=$?
+    line=$(cat err.txt)
+    case $line in
+    *"device check:"* | *"cuda stub:"*) bad "$1: $line" ;;
+    *"cuda: GPU "*) want=3 ;;
+    "") want=0 ;;
+    *) want=unknown ;;
+    esac
+    [ $code = $want ] && [ "$(wc -l <err.txt)" -le 1 ] || bad "$1 $2: exit code $code, '$line'"
+    [ $code -ne 0 ] || [ -f failed/checkpoints/step_00000001/manifest.json ] || bad "$1 $2: exit code 0, and nothing was saved"
+    [ $code -ne 0 ] || grep -q "^collectives" out.txt || bad "$1 $2: $(cat out.txt)"
+    rm -f nccl_stub_*
+}
+for options in "--parallel.dp=2 --parallel.zero=3" "--parallel.pp=2"; do
+    rm -f calls.txt
+    failing "calls=$PWD/calls.txt" "$options"
+    calls=$(sort -n -k 3 calls.txt | tail -n 1 | cut -d ' ' -f 3)
+    [ "$calls" -gt 30 ] || bad "a run of $calls calls of NCCL"
+    step=$((calls / 12 + 1))
+    [ -n "$full" ] && step=1
+    for n in $(seq 12) $(seq 13 $step $calls); do failing nccl_fail=$n "$options"; done
+    for n in 1 2 5 $(seq 9 $((3 * step)) $calls); do failing nccl_async=$n "$options"; done
+    say "$calls calls of NCCL: $options"
+done
+
+[ $failures -eq 0 ] || exit 1
