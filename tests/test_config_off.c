@@ -82,15 +82,14 @@ static void off_value_is_accepted_where_unset_is(void **state)
     assert_true(checked > 500);
 }
 
-/* Every switch has an off value, except one: without master weights bf16 trains otherwise, and fp32 has no way to. Off is false, except
- * for resharding: keeping parameters is what needs something to keep. */
+/* Off is false, except for resharding: keeping parameters is what needs something to keep. */
 static void every_switch_declares_its_off_value(void **state)
 {
     const struct option_table *t = config_table();
 
     (void)state;
     for (size_t i = 0; i < t->count; i++)
-        if (t->rows[i].kind == OPTION_KIND_BOOL && strcmp(t->rows[i].name, "precision.master") != 0) {
+        if (t->rows[i].kind == OPTION_KIND_BOOL) {
             assert_non_null(t->rows[i].off);
             assert_string_equal(t->rows[i].off, strcmp(t->rows[i].name, "parallel.reshard_after_forward") == 0 ? "true" : "false");
         }
@@ -103,7 +102,6 @@ static void other_values_are_refused(void **state)
         { "data.val_fraction=0", "train.eval_every", "5" }, { "", "optim.momentum", "0.5" },
         { "", "parallel.reshard_after_forward", "false" },
         { "model.preset=resnet-tiny", "data.val_fraction", "0.1" }, { "", "model.aux_loss", "0.1" },
-        { "precision.compute=fp32", "precision.master", "false" },
     };
 
     (void)state;

@@ -80,7 +80,6 @@ train -n 16 --parallel.tp=16|model.heads=8|parallel.tp=16
 train -n 2 --model.heads=5|model.heads=5|use 4 or 8
 train -n 2 --model.preset=resnet-tiny --parallel.tp=2 --data.text=|parallel.tp=2|image models support only parallel.dp
 train --launch.ranks=x|launch.ranks|'x'
-train --precision.master=false --precision.compute=fp32|precision.master|fp32
 train --data.tokenizer=bpe --data.vocab_size=300 --model.vocab=270|tokens, but the model's vocabulary only 270|use --model.vocab=
 train --run.memory_limit=1.5|run.memory_limit|'1.5'|1.5GiB
 END

@@ -102,7 +102,6 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { strcmp(config_device(c), "check") != 0, "debug.device_seed", "it applies only to run.device=check", false },
         { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd", false },
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays", false },
-        { c->precision.compute == COMPUTE_FP32, "precision.master", "with precision.compute=fp32 the weights are fp32 already", false },
         { strcmp(config_device(c), "cuda") != 0, "precision.tf32", "it applies only to run.device=cuda", false },
         { strcmp(config_device(c), "cuda") != 0, "run.tune_matmuls", "it applies only to run.device=cuda", false },
         { c->precision.compute != COMPUTE_FP32, "precision.tf32", "it applies only to precision.compute=fp32", false },
