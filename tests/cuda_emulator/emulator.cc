@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <vector>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 enum { STACK = 128 << 10, PAGE = 4096, TEXT = 600 };
 enum { MOST_SHARED = 227 << 10, MOST_STATIC = 48 << 10, MOST_GRID_YZ = 65535, MOST_BLOCK_Z = 64 };
@@ -25,6 +29,8 @@ static struct {
     emulator_enqueue_fn *enqueue;
     char *stacks;
     void *scheduler; /* its stack pointer */
+    const void *scheduler_bottom;
+    size_t scheduler_bytes;
     int ready[MOST_THREADS], readies;
     void (*entry)(const void *closure);
     const void *closure;
@@ -77,10 +83,38 @@ asm(".text\n"
     "    ret\n"
     ".size emulator_switch, . - emulator_switch\n");
 
-static void fiber_leave(void) { emulator_switch(&emulator_now->stack_pointer, run.scheduler); }
+/* AddressSanitizer is told of every change of stacks; other builds do nothing here. *fake is its own record of the stack that is left. */
+static void stack_leave(void **fake, const void *bottom, size_t bytes)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(fake, bottom, bytes);
+#else
+    (void)fake, (void)bottom, (void)bytes;
+#endif
+}
+
+/* On the stack whose record is fake; from: the stack that was left. */
+static void stack_arrive(void *fake, const void **from, size_t *bytes)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(fake, from, bytes);
+#else
+    (void)fake, (void)from, (void)bytes;
+#endif
+}
+
+static void fiber_leave(void)
+{
+    void *fake;
+
+    stack_leave(&fake, run.scheduler_bottom, run.scheduler_bytes);
+    emulator_switch(&emulator_now->stack_pointer, run.scheduler);
+    stack_arrive(fake, NULL, NULL);
+}
 
 static void fiber_main(void)
 {
+    stack_arrive(NULL, &run.scheduler_bottom, &run.scheduler_bytes);
     run.entry(run.closure);
     emulator_now->state = FIBER_DONE;
     emulator_block.done++;
@@ -163,6 +197,9 @@ static void fiber_begin(fiber *f, int i, dim3 block)
     f->warp = i / WARP;
     memset(f->clock, 0, sizeof f->clock);
     f->clock[f->lane] = 1;
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(stack_top(i) - STACK + PAGE, STACK - PAGE); /* of the fiber that had it before */
+#endif
     *--sp = NULL;
     *--sp = (void *)fiber_main;
     for (int k = 0; k < 6; k++) *--sp = NULL;
@@ -184,11 +221,14 @@ static void run_ready(void)
 {
     while (run.readies && !run.report[0]) {
         int k = (int)run_random((uint64_t)run.readies), i = run.ready[k];
+        void *fake;
 
         run.ready[k] = run.ready[--run.readies];
         emulator_now = &emulator_fibers[i];
         emulator_here = &emulator_now->where;
+        stack_leave(&fake, stack_top(i) - STACK + PAGE, STACK - PAGE);
         emulator_switch(&run.scheduler, emulator_now->stack_pointer);
+        stack_arrive(fake, NULL, NULL);
         emulator_now = NULL;
     }
 }

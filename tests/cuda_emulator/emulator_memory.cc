@@ -34,8 +34,23 @@ struct emulator_region {
 static std::map<uintptr_t, emulator_region *> regions; /* by end */
 static std::vector<emulator_region *> gone;            /* removed: pointers into them may be left */
 static std::vector<std::vector<cell>> spare;           /* stamps of earlier launches, which order nothing */
-static std::vector<emulator_region *> arrays;          /* shared memory, by key */
-static emulator_region *dynamic;
+
+/* Shared memory. What is left when the process ends is freed, so that a checker of leaks finds nothing. */
+struct shared_memory {
+    std::vector<emulator_region *> arrays; /* by key */
+    emulator_region *dynamic;
+
+    ~shared_memory()
+    {
+        emulator_memory_clear();
+        if (dynamic) arrays.push_back(dynamic);
+        for (emulator_region *r : arrays) {
+            free(r->real);
+            delete r;
+        }
+    }
+};
+static shared_memory block_memory;
 
 /* ---- regions ---- */
 
@@ -118,25 +133,25 @@ emulator_region *emulator_region_at(const void *p)
 
 void memory_block_begin(void)
 {
-    if (!dynamic) {
-        dynamic = new emulator_region();
-        dynamic->name = "dynamic shared memory";
-        dynamic->base = dynamic->real = (char *)aligned_alloc(128, 256 << 10);
-        dynamic->shift = 1;
-        dynamic->shared = dynamic->writable = true;
+    if (!block_memory.dynamic) {
+        block_memory.dynamic = new emulator_region();
+        block_memory.dynamic->name = "dynamic shared memory";
+        block_memory.dynamic->base = block_memory.dynamic->real = (char *)aligned_alloc(128, 256 << 10);
+        block_memory.dynamic->shift = 1;
+        block_memory.dynamic->shared = block_memory.dynamic->writable = true;
     }
-    dynamic->bytes = emulator_block.dynamic_bytes;
+    block_memory.dynamic->bytes = emulator_block.dynamic_bytes;
 }
 
 emulator_region *emulator_dynamic_region(void **base)
 {
-    *base = dynamic->base;
-    return dynamic;
+    *base = block_memory.dynamic->base;
+    return block_memory.dynamic;
 }
 
 static emulator_region *array_of(const char *key, const char *name, size_t bytes)
 {
-    for (emulator_region *r : arrays)
+    for (emulator_region *r : block_memory.arrays)
         if (r->key == key) return r;
     emulator_region *r = new emulator_region();
     r->key = key;
@@ -145,7 +160,7 @@ static emulator_region *array_of(const char *key, const char *name, size_t bytes
     r->base = r->real = (char *)aligned_alloc(16, (bytes + 15) / 16 * 16);
     r->shift = 1;
     r->shared = r->writable = true;
-    arrays.push_back(r);
+    block_memory.arrays.push_back(r);
     return r;
 }
 
