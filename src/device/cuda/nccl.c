@@ -16,13 +16,12 @@
 #include <string.h>
 #include "base/mem.h"
 
-#define NCCL_FUNCTIONS(X)                                                                                                             \
-    X(GetVersion)                                                                                                                     \
-    X(GetErrorString)                                                                                                                 \
-    X(GetLastError)                                                                                                                   \
-    X(GetUniqueId)                                                                                                                    \
-    X(CommInitRankConfig) X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommGetAsyncError) X(AllReduce) X(AllGather) X(ReduceScatter) \
-        X(Reduce) X(Broadcast) X(Send) X(Recv) X(GroupStart) X(GroupEnd)
+/* clang-format off */
+#define NCCL_FUNCTIONS(X) \
+    X(GetVersion) X(GetErrorString) X(GetLastError) X(GetUniqueId) \
+    X(CommInitRankConfig) X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommGetAsyncError) \
+    X(AllReduce) X(AllGather) X(ReduceScatter) X(Reduce) X(Broadcast) X(Send) X(Recv) X(GroupStart) X(GroupEnd)
+/* clang-format on */
 
 static struct {
 #define NCCL_POINTER(name) __typeof__(nccl##name) *name;
