@@ -106,10 +106,6 @@ static void test_options_without_effect(void **state)
     option_refused("optim.momentum", "0.5", "optim.name", "adamw", "optim.momentum does nothing here");
     option_refused("optim.beta2", "0.5", "optim.name", "sgd", "optim.beta2 does nothing here");
     option_refused("optim.decay", "2", "optim.schedule", "cosine", "optim.decay does nothing here");
-    option_refused("precision.master", "false", "precision.compute", "fp32", "precision.master does nothing here");
-    isa_cap(ISA_ANY);
-    option_refused("precision.master", "false", "precision.compute", "auto", "precision.master does nothing here");
-    isa_cap(ISA_AVX512_BF16);
     option_refused("optim.warmup", "7", "train.schedule_steps", "6", "optim.warmup=7 is longer than the schedule of 6 steps");
     option_refused("data.vocab_size", "500", "data.tokenizer", "bytes", "data.vocab_size does nothing here");
     option_refused("train.eval_every", "2", "data.val_fraction", "0", "train.eval_every does nothing here");
