@@ -3,7 +3,7 @@
 set -eu
 
 case "${1:-build}" in
-build) want="gcc cmake make pkg-config libdnnl-dev libgomp1 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev
+build) want="gcc g++ cmake make pkg-config libdnnl-dev libgomp1 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev
     libhwloc-dev zlib1g-dev libzstd-dev libcmocka-dev openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2" ;;
 demo)  want="bible-kjv" ;;
 format) want="clang-format" ;;
