@@ -1,5 +1,5 @@
 /* test_cuda_device.c - the functions of the CUDA device on the stub of the CUDA runtime: memory, copies through pinned blocks, orders of
- * streams, operations of the host, full queues, failures, and the kernels of its table as launches.
+ * streams, operations of the host, full queues, failures. test_gpu_kernels.c runs the kernels.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "device/device.h"
-#include "helper_kernels.h"
 
 #define OK(call) assert_int_equal((call), LS_OK)
 
@@ -376,105 +375,6 @@ static void test_gpus(void **state)
     assert_int_equal(in_child(second_gpu, "gpus=3 memory=1600000"), 0);
 }
 
-/* ---- kernels ---- */
-
-enum { CASES_PER_ROW = 4, SMALL = 5000, MOST_ROWS = 512 };
-
-struct staged_operand { char *device, *host; size_t bytes; };
-
-static struct staged_operand operand_in(struct view *v)
-{
-    ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
-    struct staged_operand o = { 0 };
-
-    if (!view_given(v) || !view_reach(v, &low, &high)) return o;
-    o.bytes = (size_t)((high - low + 1) * esize);
-    o.host = (char *)v->data + low * esize;
-    o.device = new_bytes(o.bytes);
-    OK(d->copy_in(NULL, o.device, o.host, o.bytes));
-    v->data = o.device - low * esize;
-    return o;
-}
-
-/* The entry's outputs, of operands on the device, compared with the reference's. */
-static void run_case(const struct kernel *k, struct kernel_case *c, const char *name)
-{
-    struct call call = c->call;
-    struct staged_operand in[CALL_OPERANDS], out[CALL_OPERANDS];
-    char *got[CALL_OPERANDS] = { 0 };
-    size_t scratch = k->scratch ? k->scratch(&call) : 0;
-
-    for (int i = 0; i < call.nin; i++)
-        in[i] = operand_in(&call.in[i]);
-    for (int i = 0; i < call.nout; i++)
-        out[i] = operand_in(&call.out[i]);
-    call.scratch = scratch ? new_bytes(scratch) : NULL;
-    if (k->prepare)
-        OK(k->prepare(&call));
-    OK(kernel_launch(d, k, &call));
-    for (int i = 0; i < call.nout; i++)
-        if (out[i].bytes) {
-            got[i] = malloc(out[i].bytes);
-            OK(d->copy_out(NULL, got[i], out[i].device, out[i].bytes));
-        }
-    OK(d->stream_sync(NULL));
-    kernel_run(kernel_reference(k->op), &c->call, 0x5a, name);
-    for (int i = 0; i < call.nout; i++)
-        if (got[i]) {
-            struct view v = c->call.out[i];
-
-            v.data = got[i] + ((char *)v.data - out[i].host);
-            kernel_compare(&c->call, i, &v, &c->call.out[i], name);
-        }
-    for (int i = 0; i < call.nin; i++)
-        d->free(in[i].device);
-    for (int i = 0; i < call.nout; i++) {
-        d->free(out[i].device);
-        free(got[i]);
-    }
-    d->free(call.scratch);
-    if (k->release)
-        k->release(&call);
-}
-
-struct row_walk { const struct kernel *row; int runs; };
-
-static void row_case(void *ctx, struct kernel_case *c)
-{
-    struct row_walk *w = ctx;
-    size_t n = 0;
-
-    for (int i = 0; i < c->call.nin; i++)
-        n += view_count(&c->call.in[i]);
-    for (int i = 0; i < c->call.nout; i++)
-        n += view_count(&c->call.out[i]);
-    if (w->runs >= CASES_PER_ROW || n == 0 || n > SMALL || !w->row->accepts(&c->call))
-        return;
-    w->runs++;
-    run_case(w->row, c, c->name);
-}
-
-static void test_kernels(void **state)
-{
-    const struct kernel *k;
-    int rows = 0;
-
-    (void)state;
-    OK(kernel_table_add(d));
-    for (int i = 0; (k = kernel_at(i)); i++) {
-        struct row_walk w = { k, 0 };
-
-        if (!k->device || strcmp(k->device, "cuda"))
-            continue;
-        kernel_cases(k->op, row_case, &w);
-        if (!w.runs)
-            fail_msg("%s: no small case for its row '%s'", op_name(k->op), k->name);
-        rows++;
-    }
-    assert_true(rows > 10);
-    printf("%d rows\n", rows);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -487,7 +387,6 @@ int main(void)
         cmocka_unit_test(test_many_streams),
         cmocka_unit_test(test_operations),
         cmocka_unit_test(test_full_queues),
-        cmocka_unit_test(test_kernels),
     };
 
     if (access("lockstep_cuda_stub.so", R_OK) != 0) {

@@ -6,16 +6,11 @@
 set -u
 lockstep=$1
 . "$2/script.sh"
-full=
-[ "${LOCKSTEP_MATRIX:-}" = full ] && full=1
-LOCKSTEP_CUDA_MODULE=$(dirname "$lockstep")/lockstep_cuda_stub.so
-export LOCKSTEP_CUDA_MODULE
-[ -f "$LOCKSTEP_CUDA_MODULE" ] || { echo "skipped: no C++ compiler was found, so the stub was not built"; exit 77; }
-unset CUDA_VISIBLE_DEVICES
+. "$2/device_rows.sh"
+use_cuda_stub
 
 base="--train.steps=2 --train.global_batch=2 --train.micro_batch=1 --optim.warmup=0 --launch.threads=1 --run.measure_peak=off
       --log.tensorboard=false"
-text="--data.text=text.txt --data.seq_len=16"
 small="--model.layers=1 --model.width=16 --model.heads=2 --model.ffn=32"
 gpt2="$text $small --model.preset=gpt2-tiny"
 llama="$text $small --model.preset=llama-tiny"
@@ -38,17 +33,11 @@ tensor | 2 | @llama --precision.compute=fp32 --parallel.tp=2 --parallel.sp
 expert_ranks | 2 | @mixtral --precision.compute=fp32 --parallel.dp=2 --parallel.ep=2
 END_ROWS
 
-expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
-
-while IFS='|' read -r name ranks row; do
-    name=$(echo $name)
-    if [ "$name" = more ]; then
-        [ -n "$full" ] && continue
-        break
-    fi
+same_but_for_rounding() {
+    name=$1 count=$2
+    shift 2
     for device in cpu cuda; do
-        timeout 300 "$lockstep" train -n $ranks $base $(expand "$row") --run.dir=${device}_$name --run.device=$device >out.txt 2>err.txt ||
-            bad "$name on $device: $(cat err.txt)"
+        train -n $count $base "$@" --run.dir=${device}_$name --run.device=$device
         json loss grad_norm <${device}_$name/metrics.jsonl >$device.txt
     done
     [ "$(wc -l <cpu.txt)" -ge 2 ] || bad "$name: no metrics"
@@ -56,6 +45,7 @@ while IFS='|' read -r name ranks row; do
         { for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d < 0) d = -d; if (!(d <= 1e-4 * $i)) exit 1 } }' ||
         bad "$name: loss and gradient norm of the cpu: $(cat cpu.txt); of the CUDA kernels: $(cat cuda.txt)"
     say "$name: $(tail -1 cuda.txt)"
-done <rows.txt
+}
+each_row same_but_for_rounding <rows.txt
 
 [ $failures -eq 0 ]

@@ -7,24 +7,10 @@
 set -u
 lockstep=$1
 . "$2/script.sh"
-seeds=1 full=
-[ "${LOCKSTEP_MATRIX:-}" = full ] && seeds=20 full=1
-seeds=${LOCKSTEP_SEEDS:-$seeds}
-
-text="--data.text=text.txt --data.seq_len=16"
-tiny="--train.steps=3 --train.global_batch=8 --train.micro_batch=1 --optim.warmup=0
-      --train.eval_every=3 --train.eval_batches=1 --checkpoint.every=2 --checkpoint.keep=9 --launch.threads=1 --run.measure_peak=off
-      --log.tensorboard=false"
-small="--model.layers=2 --model.width=16 --model.heads=2 --model.ffn=32"
-gpt2="$text --model.preset=gpt2-tiny $small"
-llama="$text --model.preset=llama-tiny $small --model.kv_heads=2 --precision.compute=fp32"
-mixtral="$text --model.preset=mixtral-tiny --model.layers=2 --model.width=16 --model.heads=2 --model.kv_heads=2 --precision.compute=fp32"
-qwen="$text --model.preset=qwen3-moe-tiny --model.layers=2 --precision.compute=fp32"
-image="--model.preset=resnet-tiny --precision.compute=fp32"
-for name in tiny small gpt2 llama mixtral qwen image; do eval "$name=\$(echo \$$name)"; done
+. "$2/device_rows.sh"
 
 # name | ranks | options; those from "more" on in the full matrix alone
-cat >rows.txt <<'END'
+cat >rows.txt <<'END_ROWS'
 dropout | 1 | @gpt2 --model.dropout=0.1 --precision.compute=bf16
 recompute | 1 | @llama --recompute.mode=full --optim.name=lamb
 experts | 1 | @mixtral --optim.clip=0.5
@@ -51,38 +37,17 @@ chunks | 2 | @llama --parallel.tp=2 --parallel.tp_chunks=2
 hybrid | 4 | @llama --parallel.dp=4 --parallel.replicate=2 --parallel.zero=3
 mesh | 4 | @llama --parallel.pp=2 --parallel.tp=2 --parallel.sp
 context | 4 | @qwen --parallel.dp=2 --parallel.cp=2 --parallel.ep=4 --parallel.zero=3
-END
+END_ROWS
 
-course() { json step loss grad_norm lr tokens_seen val_loss <"$1/metrics.jsonl"; }
-train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
-same_course() { [ -n "$(course "$1")" ] && [ "$(course "$1")" = "$(course "$2")" ] || bad "$2 does not have the metrics of $1"; }
-expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
-
-seed=0
-while IFS='|' read -r name ranks row; do
-    name=$(echo $name) ranks=$(echo $ranks)
-    if [ "$name" = more ]; then
-        [ -n "$full" ] && continue
-        break
-    fi
-    row="$tiny $(expand "$row")"
-    train -n $ranks $row --run.dir=cpu_$name
-    for n in $(seq $seeds); do
-        seed=$((seed + 1))
-        train -n $ranks $row --run.dir=check_$name --run.device=check --debug.device_seed=$seed
-        same_course cpu_$name check_$name
-        same_bits cpu_$name/checkpoints/step_00000003 check_$name/checkpoints/step_00000003
-        [ $n -eq $seeds ] || rm -rf check_$name
-    done
-    say "$name: $seeds seeds"
-done <rows.txt
+on_device() { train "$@" --run.device=check --debug.device_seed=$seed; }
+each_row same_on_device <rows.txt
 
 # ---- resumed there from a checkpoint of the cpu, and here from one of it ----
 for name in zero3 pipeline; do
-    row=$(expand "$(sed -n "s/^$name | 2 | //p" rows.txt)")
+    row=$(row_options $name)
     mkdir -p back_$name/checkpoints again_$name/checkpoints
     cp -r cpu_$name/checkpoints/step_00000002 again_$name/checkpoints
-    cp -r check_$name/checkpoints/step_00000002 back_$name/checkpoints
+    cp -r device_$name/checkpoints/step_00000002 back_$name/checkpoints
     train -n 2 $tiny $row --run.dir=again_$name --run.device=check --debug.device_seed=$seed
     train -n 2 $tiny $row --run.dir=back_$name
     same_bits cpu_$name/checkpoints/step_00000003 again_$name/checkpoints/step_00000003

@@ -7,24 +7,8 @@
 set -u
 lockstep=$1
 . "$2/script.sh"
-seeds=1 full=
-[ "${LOCKSTEP_MATRIX:-}" = full ] && seeds=20 full=1
-seeds=${LOCKSTEP_SEEDS:-$seeds}
-LOCKSTEP_CUDA_MODULE=$(dirname "$lockstep")/lockstep_cuda_stub.so
-export LOCKSTEP_CUDA_MODULE
-unset LOCKSTEP_NCCL
-[ -f "$LOCKSTEP_CUDA_MODULE" ] || { echo "skipped: no C++ compiler was found, so the stub was not built"; exit 77; }
-unset CUDA_VISIBLE_DEVICES
-
-text="--data.text=text.txt --data.seq_len=16"
-tiny="--train.steps=3 --train.global_batch=8 --train.micro_batch=1 --optim.warmup=0
-      --train.eval_every=3 --train.eval_batches=1 --checkpoint.every=2 --checkpoint.keep=9 --launch.threads=1 --run.measure_peak=off
-      --log.tensorboard=false"
-small="--model.layers=2 --model.width=16 --model.heads=2 --model.ffn=32"
-llama="$text --model.preset=llama-tiny $small --model.kv_heads=2 --precision.compute=fp32"
-mixtral="$text --model.preset=mixtral-tiny --model.layers=2 --model.width=16 --model.heads=2 --model.kv_heads=2 --precision.compute=fp32"
-qwen="$text --model.preset=qwen3-moe-tiny --model.layers=2 --precision.compute=fp32"
-for name in tiny small llama mixtral qwen; do eval "$name=\$(echo \$$name)"; done
+. "$2/device_rows.sh"
+use_cuda_stub
 
 # name | ranks | options; those from "more" on in the full matrix alone
 cat >rows.txt <<'END_ROWS'
@@ -45,35 +29,16 @@ mesh | 4 | @llama --parallel.pp=2 --parallel.tp=2 --parallel.sp
 context | 4 | @qwen --parallel.dp=2 --parallel.cp=2 --parallel.ep=4 --parallel.zero=3
 END_ROWS
 
-course() { json step loss grad_norm lr tokens_seen val_loss <"$1/metrics.jsonl"; }
-train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
-same_course() { [ -n "$(course "$1")" ] && [ "$(course "$1")" = "$(course "$2")" ] || bad "$2 does not have the metrics of $1"; }
-expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
 stub() { LOCKSTEP_CUDA_STUB="kernels=cpu nccl=$PWD $*" && export LOCKSTEP_CUDA_STUB; }
 says() { grep -q "^collectives $1" out.txt || bad "the report does not say 'collectives $1': $(cat out.txt)"; }
 no_files() { [ -z "$(ls nccl_stub_* 2>/dev/null)" ] || bad "$1 left files of communicators"; rm -f nccl_stub_*; }
-
-seed=0
-while IFS='|' read -r name ranks row; do
-    name=$(echo $name) ranks=$(echo $ranks)
-    if [ "$name" = more ]; then
-        [ -n "$full" ] && continue
-        break
-    fi
-    row="$tiny $(expand "$row")"
-    train -n $ranks $row --run.dir=cpu_$name --run.device=cpu
-    for n in $(seq $seeds); do
-        seed=$((seed + 1))
-        stub seed=$seed
-        train -n $ranks $row --run.dir=cuda_$name --run.device=cuda
-        says "NCCL 2.28.9$"
-        same_course cpu_$name cuda_$name
-        same_bits cpu_$name/checkpoints/step_00000003 cuda_$name/checkpoints/step_00000003
-        no_files $name
-        [ $n -eq $seeds ] || rm -rf cuda_$name
-    done
-    say "$name: $seeds seeds"
-done <rows.txt
+on_device() {
+    stub seed=$seed
+    train "$@" --run.device=cuda
+    says "NCCL 2.28.9$"
+    no_files $row
+}
+each_row same_on_device <rows.txt
 
 # ---- which way ----
 two=$(echo $tiny $(expand "@llama --parallel.dp=2"))

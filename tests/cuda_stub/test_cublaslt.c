@@ -1,6 +1,7 @@
 /* test_cublaslt.c - matmuls by cuBLASLt, on the stub of the CUDA runtime and of cuBLASLt: every case of their ops against the reference, in
  * a program, in TF32, without the library, and when calls fail. test_cublaslt_stub.c tests the stub itself.
  */
+#include "helper_device_calls.h"
 #include "helper_kernel_gen.h"
 
 #include <math.h>
@@ -15,66 +16,6 @@
 #include "lockstep/store.h"
 
 static const struct device *gpu;
-
-/* ---- calls on host memory, made on the device ---- */
-
-enum { LINE = 64 };
-static struct kernel proxy;              /* looks like a kernel of the cpu */
-static const struct kernel *proxy_runs;  /* the device's kernel that it stands for */
-
-static ls_status proxy_prepare(struct call *c) { return (void)c, LS_OK; }
-static void proxy_release(struct call *c) { (void)c; }
-
-/* The bytes that v reaches: where they are on the host, and as many on the device with the same place in a cache line. */
-struct copied { char *host, *block, *device; size_t bytes; };
-
-static void copied_make(struct copied *x, struct view *v)
-{
-    ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
-
-    memset(x, 0, sizeof *x);
-    if (!view_given(v) || !view_reach(v, &low, &high))
-        return;
-    x->host = (char *)v->data + low * esize;
-    x->bytes = (size_t)((high - low + 1) * esize);
-    x->block = gpu->alloc(MEM_OTHER, x->bytes + LINE);
-    if (!x->block)
-        fail_msg("%s", ls_errmsg());
-    x->device = x->block + (uintptr_t)x->host % LINE;
-    OK(device_write(gpu, x->device, x->host, x->bytes));
-    v->data = x->device - low * esize;
-}
-
-static void copied_end(struct copied *x, bool back)
-{
-    if (x->block && back)
-        OK(device_read(gpu, x->host, x->device, x->bytes));
-    gpu->free(x->block);
-}
-
-static void proxy_run(const struct call *host)
-{
-    struct copied in[CALL_OPERANDS], out[CALL_OPERANDS];
-    struct call c = *host;
-    size_t scratch = proxy_runs->scratch(&c);
-
-    c.scratch = scratch ? gpu->alloc(MEM_OTHER, scratch) : NULL;
-    if (scratch)
-        OK(device_write(gpu, c.scratch, host->scratch, scratch));
-    for (int i = 0; i < c.nin; i++)
-        copied_make(&in[i], &c.in[i]);
-    for (int i = 0; i < c.nout; i++)
-        copied_make(&out[i], &c.out[i]);
-    OK(proxy_runs->prepare(&c));
-    OK(kernel_launch(gpu, proxy_runs, &c));
-    OK(gpu->sync());
-    for (int i = 0; i < c.nin; i++)
-        copied_end(&in[i], false);
-    for (int i = 0; i < c.nout; i++)
-        copied_end(&out[i], true);
-    proxy_runs->release(&c);
-    gpu->free(c.scratch);
-}
 
 /* ---- cases ---- */
 
@@ -105,14 +46,8 @@ static void device_check_case(void *ctx, struct kernel_case *c)
         return;
     }
     w->accepted++;
-    proxy_runs = k;
-    proxy = *k;
-    proxy.device = NULL;
-    proxy.prepare = proxy_prepare;
-    proxy.release = proxy_release;
-    proxy.run = proxy_run;
     check = kernel_check_new(c);
-    kernel_check_entry(check, &proxy, c->name);
+    kernel_check_entry(check, k, c->name);
     kernel_check_free(check);
 }
 
@@ -154,6 +89,8 @@ static void test_cases(void **state)
     struct gen g = { .fn = device_check_case, .ctx = &w, .op = OP_MATMUL };
 
     (void)state;
+    device_calls_on = gpu;
+    kernel_observer.run = device_calls_run;
     for (size_t k = 0; k < COUNT_OF(ops); k++)
         assert_true(kernel_cases(ops[k], device_check_case, &w) > 0);
     assert_true(w.accepted > 150);

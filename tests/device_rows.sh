@@ -1,0 +1,63 @@
+# device_rows.sh - what the tests of devices begin with, after script.sh: small models and runs, and rows of a table that are trained on
+# the cpu and on a device.
+#
+# seeds: orders in which the device drains its streams, for each row (LOCKSTEP_SEEDS). full: set with LOCKSTEP_MATRIX=full.
+seeds=1 full=
+[ "${LOCKSTEP_MATRIX:-}" = full ] && seeds=20 full=1
+seeds=${LOCKSTEP_SEEDS:-$seeds}
+
+# The CUDA module whose runtime is a stub (tests/cuda_stub/stub.h); the test is skipped if it was not built.
+use_cuda_stub() {
+    LOCKSTEP_CUDA_MODULE=${lockstep%/*}/lockstep_cuda_stub.so
+    export LOCKSTEP_CUDA_MODULE
+    [ -f "$LOCKSTEP_CUDA_MODULE" ] || { echo "skipped: no C++ compiler was found, so the stub was not built"; exit 77; }
+    unset CUDA_VISIBLE_DEVICES LOCKSTEP_NCCL
+}
+
+text="--data.text=text.txt --data.seq_len=16"
+tiny="--train.steps=3 --train.global_batch=8 --train.micro_batch=1 --optim.warmup=0 --train.eval_every=3 --train.eval_batches=1 \
+--checkpoint.every=2 --checkpoint.keep=9 --launch.threads=1 --run.measure_peak=off --log.tensorboard=false"
+small="--model.layers=2 --model.width=16 --model.heads=2 --model.ffn=32"
+gpt2="$text --model.preset=gpt2-tiny $small"
+llama="$text --model.preset=llama-tiny $small --model.kv_heads=2 --precision.compute=fp32"
+mixtral="$text --model.preset=mixtral-tiny --model.layers=2 --model.width=16 --model.heads=2 --model.kv_heads=2 --precision.compute=fp32"
+qwen="$text --model.preset=qwen3-moe-tiny --model.layers=2 --precision.compute=fp32"
+image="--model.preset=resnet-tiny --precision.compute=fp32"
+
+train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
+
+# expand OPTIONS: with the value of the variable NAME for each word @NAME.
+expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
+
+# each_row COMMAND <TABLE: COMMAND NAME RANKS OPTIONS for each line "NAME | RANKS | OPTIONS" of the table; those below a line "more" only in
+# the full matrix.
+each_row() {
+    while IFS='|' read -r name ranks row <&3; do
+        name=$(echo $name)
+        [ "$name" != more ] || { [ -n "$full" ] && continue || break; }
+        "$1" $name $ranks $(expand "$row") </dev/null
+    done 3<&0
+}
+
+# The options of row NAME of rows.txt.
+row_options() { expand "$(sed -n "s/^$1 | [0-9]* | //p" rows.txt)"; }
+
+course() { json step loss grad_norm lr tokens_seen val_loss <"$1/metrics.jsonl"; }
+same_course() { [ -n "$(course "$1")" ] && [ "$(course "$1")" = "$(course "$2")" ] || bad "$2 does not have the metrics of $1"; }
+
+# A command for each_row: the row's run on the cpu, in cpu_NAME, and `on_device ARGUMENTS` under each seed, in device_NAME, have the same
+# metrics and the bits of the same checkpoint. seed: another one for each run.
+seed=0
+same_on_device() {
+    row=$1 count=$2
+    shift 2
+    train -n $count $tiny "$@" --run.dir=cpu_$row --run.device=cpu
+    for n in $(seq $seeds); do
+        seed=$((seed + 1))
+        [ $n -eq 1 ] || rm -rf device_$row
+        on_device -n $count $tiny "$@" --run.dir=device_$row
+        same_course cpu_$row device_$row
+        same_bits cpu_$row/checkpoints/step_00000003 device_$row/checkpoints/step_00000003
+    done
+    say "$row: seeds $((seed - seeds + 1)) to $seed"
+}
