@@ -4,10 +4,9 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <cmocka.h>
 #include "base/base.h"
+#include "helper_child.h"
 
 static void every_status_has_a_text(void **state)
 {
@@ -89,27 +88,19 @@ static void ls_try_returns_only_on_failure(void **state)
     assert_int_equal(passed, 1);
 }
 
+static int fail_assertion(void)
+{
+    ASSERT(1 + 1 == 3);
+    return 0;
+}
+
 static void failed_assertion_names_the_line_and_aborts(void **state)
 {
-    int out[2], status;
-    char said[512] = "";
+    struct child c = child_run(NULL, fail_assertion);
 
     (void)state;
-    assert_int_equal(pipe(out), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(out[1], STDERR_FILENO);
-        signal(SIGABRT, SIG_DFL);
-        ASSERT(1 + 1 == 3);
-        _exit(0);
-    }
-    close(out[1]);
-    assert_true(read(out[0], said, sizeof said - 1) > 0);
-    close(out[0]);
-    waitpid(child, &status, 0);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    assert_non_null(strstr(said, "test_base_status.c:"));
-    assert_non_null(strstr(said, "1 + 1 == 3"));
+    child_expect(&c, -SIGABRT, "test_base_status.c:");
+    child_expect(&c, -SIGABRT, "1 + 1 == 3");
 }
 
 static void clock_is_monotonic(void **state)

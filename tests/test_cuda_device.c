@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "device/device.h"
+#include "helper_child.h"
 
 #define OK(call) assert_int_equal((call), LS_OK)
 
@@ -47,25 +47,24 @@ static struct device_event *new_event(void)
     return e;
 }
 
-/* fn runs in a child, on a device of its own with these settings; fn's result is its exit code. */
+/* fn runs in a child, on a device of its own with these settings; its result is the exit code. */
 typedef int child_fn(void);
 
-static int in_child(child_fn *fn, const char *settings)
-{
-    int status;
-    pid_t child;
+static child_fn *work;
 
-    fflush(stdout);
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        setenv("LOCKSTEP_CUDA_STUB", settings, 1);
-        d = device_find("cuda");
-        _exit(d ? fn() : 99);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+static int work_on_device(void)
+{
+    d = device_find("cuda");
+    return d ? work() : 99;
+}
+
+static void expect_child(child_fn *fn, const char *settings, int code, const char *text)
+{
+    struct child c;
+
+    work = fn;
+    c = child_run(settings, work_on_device);
+    child_expect(&c, code, text);
 }
 
 /* True with the location in a line; for children, which have no assertions. */
@@ -189,10 +188,10 @@ static void test_orders(void **state)
     (void)state;
     for (int k = 0; k < SEEDS; k++) {
         snprintf(settings, sizeof settings, "seed=%d", k);
-        assert_int_equal(in_child(orders, settings), 0);
+        expect_child(orders, settings, 0, "");
     }
-    assert_int_equal(in_child(race, ""), 1);
-    assert_int_equal(in_child(touch, ""), 1);
+    expect_child(race, "", 1, "writes [0, 1) in no order: a wait is missing");
+    expect_child(touch, "", 1, "the host touched device memory");
 }
 
 static void test_many_streams(void **state)
@@ -349,9 +348,9 @@ static int out_of_memory(void)
 static void test_failures(void **state)
 {
     (void)state;
-    assert_int_equal(in_child(failing_operation, ""), 0);
-    assert_int_equal(in_child(failing_gpu, "fail_run=1"), 0);
-    assert_int_equal(in_child(out_of_memory, "memory=1000000"), 0);
+    expect_child(failing_operation, "", 0, "");
+    expect_child(failing_gpu, "fail_run=1", 0, "");
+    expect_child(out_of_memory, "memory=1000000", 0, "");
 }
 
 /* ---- which GPU ---- */
@@ -372,7 +371,7 @@ static int second_gpu(void)
 static void test_gpus(void **state)
 {
     (void)state;
-    assert_int_equal(in_child(second_gpu, "gpus=3 memory=1600000"), 0);
+    expect_child(second_gpu, "gpus=3 memory=1600000", 0, "");
 }
 
 int main(void)

@@ -7,11 +7,11 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "device/check.h"
+#include "helper_child.h"
 
 #define OK(call) assert_int_equal((call), LS_OK)
 
@@ -56,32 +56,22 @@ static struct device_event *new_event(void)
 
 typedef void child_fn(void);
 
+static child_fn *ends;
+
+static int run_to_the_end(void)
+{
+    ends();
+    return 42;
+}
+
 /* fn runs in a child, which must end with exit code 1 and a line that has this text. */
 static void expect_end(child_fn *fn, const char *text)
 {
-    int ends[2], status;
-    char line[600];
-    ssize_t n, got = 0;
-    pid_t child;
+    struct child c;
 
-    assert_int_equal(pipe(ends), 0);
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        fn();
-        _exit(42);
-    }
-    close(ends[1]);
-    while ((n = read(ends[0], line + got, sizeof line - 1 - (size_t)got)) > 0)
-        got += n;
-    close(ends[0]);
-    line[got] = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) != 1 || !strstr(line, text))
-        fail_msg("exit code %d, '%s'; expected 1 and '%s'", WEXITSTATUS(status), line, text);
+    ends = fn;
+    c = child_run(NULL, run_to_the_end);
+    child_expect(&c, 1, text);
 }
 
 static void read_on_host(void)

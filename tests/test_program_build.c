@@ -7,10 +7,9 @@
 #include <cmocka.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "helper_check.h"
+#include "helper_child.h"
 #include "ir/program.h"
 
 static ls_program *new_program(ls_store **s)
@@ -28,30 +27,24 @@ static void release(ls_program *p, ls_store *s)
     ls_store_release(&s);
 }
 
+static void (*stopping)(ls_program *p);
+
+static int run_stopping(void)
+{
+    ls_store *s;
+
+    stopping(new_program(&s));
+    return 0;
+}
+
 /* fn stops with an assertion that says this. */
 static void stops(void (*fn)(ls_program *p), const char *assertion)
 {
-    int out[2], status;
-    char said[512] = "";
-    pid_t child;
+    struct child c;
 
-    assert_int_equal(pipe(out), 0);
-    child = fork();
-    if (child == 0) {
-        ls_store *s;
-
-        dup2(out[1], STDERR_FILENO);
-        signal(SIGABRT, SIG_DFL);
-        fn(new_program(&s));
-        _exit(0);
-    }
-    close(out[1]);
-    assert_true(read(out[0], said, sizeof said - 1) > 0);
-    close(out[0]);
-    waitpid(child, &status, 0);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    if (!strstr(said, assertion))
-        fail_msg("%s is not in: %s", assertion, said);
+    stopping = fn;
+    c = child_run(NULL, run_stopping);
+    child_expect(&c, -SIGABRT, assertion);
 }
 
 /* ---- the cursor ---- */

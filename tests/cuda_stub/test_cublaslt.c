@@ -10,7 +10,7 @@
 #include <string.h>
 #include "device/device.h"
 #include "helper_check.h"
-#include "helper_stub_child.h"
+#include "helper_child.h"
 #include "lockstep/ops.h"
 #include "lockstep/program.h"
 #include "lockstep/store.h"

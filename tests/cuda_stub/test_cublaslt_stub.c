@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "device/device.h"
-#include "helper_stub_child.h"
+#include "helper_child.h"
 
 enum { M = 16, N = 8, K = 32, BATCH = 2, BLOCK = 1 << 20, BROKEN_CONTRACT = 97 };
 

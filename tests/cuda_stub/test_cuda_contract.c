@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include "base/base.h"
+#include "helper_child.h"
 #include "stub.h"
 
 enum { BYTES = 1000, BROKEN = 97 };
@@ -137,31 +137,22 @@ static void event_before_its_record(void)
     cudaEventElapsedTime(&milliseconds, timed, timed);
 }
 
+static breaking_fn *breaks;
+
+static int run_with_gpu(void)
+{
+    open_gpu();
+    breaks();
+    return 0;
+}
+
 static void expect(breaking_fn *fn, int code, const char *text)
 {
-    int ends[2], status;
-    char line[600] = "";
-    ssize_t n, got = 0;
-    pid_t child;
+    struct child c;
 
-    assert_int_equal(pipe(ends), 0);
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        open_gpu();
-        fn();
-        _exit(0);
-    }
-    close(ends[1]);
-    while ((n = read(ends[0], line + got, sizeof line - 1 - (size_t)got)) > 0)
-        got += n;
-    close(ends[0]);
-    line[got] = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != code || !strstr(line, text))
-        fail_msg("status %x, '%s'; expected exit code %d and '%s'", status, line, code, text);
+    breaks = fn;
+    c = child_run(NULL, run_with_gpu);
+    child_expect(&c, code, text);
 }
 
 static void test_contract(void **state)

@@ -1,5 +1,5 @@
-/* helper_stub_child.c - see helper_stub_child.h. */
-#include "helper_stub_child.h"
+/* helper_child.c - see helper_child.h. */
+#include "helper_child.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +29,8 @@ struct child child_run(const char *settings, int (*fn)(void))
         dup2(fd[1], STDERR_FILENO);
         close(fd[0]);
         close(fd[1]);
-        setenv("LOCKSTEP_CUDA_STUB", settings, 1);
+        if (settings)
+            setenv("LOCKSTEP_CUDA_STUB", settings, 1);
         signal(SIGSEGV, SIG_DFL);  /* not cmocka's, which would go on with the next test */
         signal(SIGABRT, SIG_DFL);
         status = fn();
@@ -42,5 +44,13 @@ struct child child_run(const char *settings, int (*fn)(void))
     assert_int_equal(waitpid(pid, &status, 0), pid);
     if (WIFEXITED(status))
         c.code = WEXITSTATUS(status);
+    else
+        c.signal = WTERMSIG(status);
     return c;
+}
+
+void child_expect(const struct child *c, int code, const char *text)
+{
+    if ((code >= 0 ? c->code != code : c->signal != -code) || !strstr(c->err, text))
+        fail_msg("exit code %d, signal %d, '%s'; expected %d and '%s'", c->code, c->signal, c->err, code, text);
 }
