@@ -120,7 +120,7 @@ static void check_pending(const ls_program *p)
             const struct instruction *i = &p->list[s].at[n];
 
             for (int q = n + 1; i->op == OP_COMM_START && !waits_for(&p->list[s].at[q], i); q++)
-                for (int k = 0; p->list[s].at[q].op < OP_VIEW && k < p->list[s].at[q].nin; k++)
+                for (int k = 0; op_run_kind(p->list[s].at[q].op) == RUN_KERNEL && k < p->list[s].at[q].nin; k++)
                     RANKS_CHECK(p->values[p->list[s].at[q].in[k].id].root != p->values[i->out[0].id].root);
         }
 }

@@ -2,8 +2,9 @@
 # The layer check: a file includes its own floor or a lower one; a header of src is private to its folder unless `offered` below names
 # it; a vendor's header is included in one named file; and no line of code, of a script or of a test is longer than 140 columns. Outside of
 # src/models no file names a family of models: what a family has is a fact of its row. Outside of src/train/task no file of src/train and
-# src/cli names a task (TASK_MAP of task.h), in the parts of names between underscores: what a task has is a fact of its row, too. No
-# static function's name is in more than three files. A file that a comment names exists.
+# src/cli names a task (TASK_MAP of task.h), in the parts of names between underscores: what a task has is a fact of its row, too. Outside
+# of kernels and injected faults no code compares an op with a name, or has a table of some ops: a fact about an op is a column of its row.
+# No static function's name is in more than three files. A file that a comment names exists.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
     { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character, whatever awk takes for one
@@ -108,6 +109,9 @@ FILENAME ~ /^src\/(train|cli)\// && FILENAME !~ /^src\/train\/task\// && !/^ *\*
         if (names_task(substr(line, RSTART, RLENGTH))) {
             print FILENAME ":" FNR ": " substr(line, RSTART, RLENGTH) " names a task; ask the row that task_of() finds"; bad = 1
         }
+}
+FILENAME ~ /^src\// && FILENAME !~ /^src\/(kernels|train\/faults)\// && /op\)? *([!=<>]=|[<>]) *OP_[A-Z]|case OP_[A-Z]|\[OP_[A-Z]/ {
+    print FILENAME ":" FNR ": names an op; what is special about it is a column of its row in op_list.h or ir.h"; bad = 1
 }
 FNR == 1 && FILENAME ~ /^include\/lockstep\// {
     name = FILENAME; sub(/.*\//, "", name); sub(/\.h$/, "", name)

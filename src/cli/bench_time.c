@@ -4,14 +4,12 @@
 #include "base/mem.h"
 #include "ir/program.h"
 
-static bool exchanges(int op) { return op == OP_COMM_START || op == OP_COMM_WAIT || op == OP_SHUFFLE_COUNTS || op == OP_SHUFFLE; }
-
 static double seconds_of(const struct list *l, bool exchanges_too)
 {
     double sum = 0;
 
     for (int n = 0; n < l->n; n++)
-        if (exchanges_too || !exchanges(l->at[n].op)) sum += l->at[n].seconds;
+        if (exchanges_too || !instruction_communicates(&l->at[n])) sum += l->at[n].seconds;
     return sum;
 }
 

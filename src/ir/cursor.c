@@ -82,7 +82,7 @@ struct instruction *program_append(ls_program *p, int op, const struct op_attr *
     if (attr) i.attr = *attr;
     for (int k = 0; k < nin; k++) i.in[k] = in[k];
     for (int k = 0; k < nout; k++) i.out[k] = out[k];
-    if (op != OP_VIEW) /* whose rule reads what the caller sets afterwards */
+    if (!instruction_is_view(&i)) /* the time rule of a view reads what the caller sets afterwards */
         program_carry_time(p, &i);
     return append(p, &i);
 }

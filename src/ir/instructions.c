@@ -33,7 +33,7 @@ static void put_exchange(ls_instruction *out, const struct instruction *i)
 {
     const struct exchange *e = instruction_exchange(i);
 
-    out->exchange = i->op == OP_COMM_START ? LS_EXCHANGE_START : LS_EXCHANGE_WAIT;
+    out->exchange = instruction_is_start(i) ? LS_EXCHANGE_START : LS_EXCHANGE_WAIT;
     out->kernel = ls_comm_transport(e->comm);
     out->collective = (int)e->op;
     out->axis = e->axis;
@@ -70,5 +70,5 @@ void ls_program_instruction(const ls_program *p, int number, ls_instruction *out
                              .waits = i->waits ? p->wait + i->first_wait : NULL };
     for (int k = 0; k < i->nin; k++) out->in[k] = operand_of(p, i->in[k]);
     for (int k = 0; k < i->nout; k++) out->out[k] = operand_of(p, i->out[k]);
-    if (i->op == OP_COMM_START || i->op == OP_COMM_WAIT) put_exchange(out, i);
+    if (instruction_is_exchange(i)) put_exchange(out, i);
 }

@@ -25,26 +25,44 @@
  *   RING_ATTENTION_GRAD   q k v o lse do -> dq dk dv
  *   VOCAB_XENT            LINEAR_XENT for this rank's rows of w, x replicated: x[R,C] w[v,C] y[R] denom? -> loss lse[R]
  *   VOCAB_XENT_GRAD       LINEAR_XENT_GRAD likewise; dx is a partial sum */
-/* The columns are those of op_list.h; these ops have no kernels, so they have no shapes. */
-#define OP_PROGRAM_MODEL_MAP(X)                                                                                              \
-    X(VIEW, "view", "", 0, view, 0xff, none, none, SAME, view, view, TRAIT_LINEAR | TRAIT_STRIDED_DY | TRAIT_MONOTONE, view) \
-    X(SHUFFLE_COUNTS, "shuffle_counts", "", 0, none, 0xff, none, operands, ONCE, none, general, 0, none)                     \
-    X(SHUFFLE, "shuffle", "", 0, shuffle, 0x01, none, operands, COSTLY, none, general, TRAIT_LINEAR, none)                   \
-    X(MOVE, "move", "", 0, move, 0xff, none, operands, MOVE, none, move, 0, first)                                           \
-    X(RING_ATTENTION, "ring_attention", "", 0, attention, 0x07, ring_attention, operands, COSTLY, none, ring, 0, attention)  \
-    X(VOCAB_XENT, "vocab_xent", "", 0, linear_xent, 0x03, linear_xent, operands, COSTLY, none, loss, TRAIT_LOSS_BY_GRADIENT, none)
-#define OP_PROGRAM_PASS_MAP(X)                                                          \
-    X(COMM_START, "start", "", 0, none, operands)                                       \
-    X(COMM_WAIT, "wait", "", 0, none, operands)                                         \
-    X(LOAD, "load", "", 0, none, operands)                                              \
-    X(SAVE, "save", "", 0, none, operands)                                              \
-    X(RING_ATTENTION_GRAD, "ring_attention_grad", "", 0, ring_attention_grad, operands) \
-    X(VOCAB_XENT_GRAD, "vocab_xent_grad", "", 0, linear_xent_grad, operands)
+/* Rows as in op_list.h, complete but for three columns: these ops have no kernels, so they have no shapes, write to no input's bytes, and
+ * none is a stage of an optimizer. Those that passes append after partition and gradient are a kind of their own, as PASS_OP is. */
+#define PROGRAM_OP(X, id, name, gradient, to, flops, bytes, recompute, sharding, check, traits, time, payload, run, lowering) \
+    X(id, name, "", 0, gradient, to, flops, bytes, recompute, sharding, check, traits, time, NONE, payload, run, lowering)
+#define PROGRAM_PASS_OP(X, id, name, flops, bytes, payload, run, lowering) \
+    X(id, name, "", 0, none, 0xff, flops, bytes, COSTLY, none, general, 0, none, NONE, payload, run, lowering)
+
+/* id, name, gradient, to, FLOPs, bytes, recompute, sharding, check, traits, time, payload, run, lowering */
+#define OP_PROGRAM_MODEL_MAP(X)                                                                                                         \
+    PROGRAM_OP(X, VIEW, "view", view, 0xff, none, none, SAME, view, view, TRAIT_LINEAR | TRAIT_STRIDED_DY | TRAIT_MONOTONE, view, view, \
+               NOTHING, none)                                                                                                           \
+    PROGRAM_OP(X, SHUFFLE_COUNTS, "shuffle_counts", none, 0xff, none, operands, ONCE, none, general, 0, none, shuffle, SHUFFLE_COUNTS,  \
+               none)                                                                                                                    \
+    PROGRAM_OP(X, SHUFFLE, "shuffle", shuffle, 0x01, none, operands, COSTLY, none, general, TRAIT_LINEAR, none, shuffle, SHUFFLE, none) \
+    PROGRAM_OP(X, MOVE, "move", move, 0xff, none, operands, MOVE, none, move, 0, first, move, LOWERED, move)                            \
+    PROGRAM_OP(X, RING_ATTENTION, "ring_attention", ring_attention, 0x07, ring_attention, operands, COSTLY, none, ring, 0, attention,   \
+               across, LOWERED, ring)                                                                                                   \
+    PROGRAM_OP(X, VOCAB_XENT, "vocab_xent", vocab_xent, 0x03, linear_xent, operands, COSTLY, none, vocab_loss, TRAIT_LOSS_BY_GRADIENT,  \
+               none, across, LOWERED, vocab_xent)
+
+/* id, name, FLOPs, bytes, payload, run, lowering */
+#define OP_PROGRAM_PASS_MAP(X)                                                                                                \
+    PROGRAM_PASS_OP(X, COMM_START, "start", none, operands, exchange, START, none)                                            \
+    PROGRAM_PASS_OP(X, COMM_WAIT, "wait", none, operands, exchange, WAIT, none)                                               \
+    PROGRAM_PASS_OP(X, LOAD, "load", none, operands, state, LOAD, none)                                                       \
+    PROGRAM_PASS_OP(X, SAVE, "save", none, operands, state, SAVE, none)                                                       \
+    PROGRAM_PASS_OP(X, RING_ATTENTION_GRAD, "ring_attention_grad", ring_attention_grad, operands, across, LOWERED, ring_grad) \
+    PROGRAM_PASS_OP(X, VOCAB_XENT_GRAD, "vocab_xent_grad", linear_xent_grad, operands, across, LOWERED, vocab_xent_grad)
+
+#define OP_PROGRAM_MAP(X) OP_PROGRAM_MODEL_MAP(X) OP_PROGRAM_PASS_MAP(X)
+
+/* All ops: X(a complete row). Every table about ops is made of it, so that none can lack an op. */
+#define OP_MAP(X) OP_KERNEL_MAP(X) OP_PROGRAM_MAP(X)
 
 enum {
     PROGRAM_OPS_BEFORE = OPS - 1,
 #define OP_ENUM(id, ...) OP_##id,
-    OP_PROGRAM_MODEL_MAP(OP_ENUM) OP_PROGRAM_PASS_MAP(OP_ENUM)
+    OP_PROGRAM_MAP(OP_ENUM)
 #undef OP_ENUM
         PROGRAM_OPS
 };
@@ -185,7 +203,7 @@ struct instruction {
     int block;
     ls_phase phase;
     double flops;                /* FLOPs of the operation, including recomputation inside the kernel */
-    const struct kernel *kernel; /* kernels pass; NULL for OP_VIEW */
+    const struct kernel *kernel; /* kernels pass; NULL for ops without kernels */
     struct call *call;           /* bound operands; NULL until compiled */
     int stream;                  /* streams pass: index in p->stream[]; -1: it runs on none */
     int first_wait, waits;       /* streams pass: p->wait[first_wait ..]: numbers of the instructions for whose end it waits */
@@ -197,26 +215,51 @@ struct instruction {
     uint64_t runs;
 };
 
-/* What instructions of an op have besides operands and attributes: the member of the union, its type, and its ops. */
+/* What instructions of an op have besides operands and attributes: a member of the union. */
 enum payload { PAYLOAD_none, PAYLOAD_view, PAYLOAD_exchange, PAYLOAD_move, PAYLOAD_across, PAYLOAD_shuffle, PAYLOAD_state };
 
 static inline enum payload op_payload(int op)
 {
-    switch (op) {
-    case OP_VIEW: return PAYLOAD_view;
-    case OP_COMM_START:
-    case OP_COMM_WAIT: return PAYLOAD_exchange;
-    case OP_MOVE: return PAYLOAD_move;
-    case OP_RING_ATTENTION:
-    case OP_RING_ATTENTION_GRAD:
-    case OP_VOCAB_XENT:
-    case OP_VOCAB_XENT_GRAD: return PAYLOAD_across;
-    case OP_SHUFFLE_COUNTS:
-    case OP_SHUFFLE: return PAYLOAD_shuffle;
-    case OP_LOAD:
-    case OP_SAVE: return PAYLOAD_state;
-    default: return PAYLOAD_none;
-    }
+#define PAYLOAD_ROW(id, name, shapes, inplace, gradient, to, flops, bytes, recompute, sharding, check, traits, time, stage, payload, ...) \
+    [OP_##id] = PAYLOAD_##payload,
+    static const unsigned char payloads[PROGRAM_OPS] = { OP_MAP(PAYLOAD_ROW) };
+#undef PAYLOAD_ROW
+
+    return (enum payload)payloads[op];
+}
+
+/* How the executor runs an op. A switch over these has no default, so that the compiler names those that it lacks. */
+enum run_kind {
+    RUN_KERNEL,
+    RUN_NOTHING, /* its output is a view of its input */
+    RUN_START,   /* begins a collective */
+    RUN_WAIT,    /* ends it */
+    RUN_LOAD,
+    RUN_SAVE,
+    RUN_SHUFFLE_COUNTS, /* a collective, all at once */
+    RUN_SHUFFLE,        /* likewise, with counts that are known when it runs */
+    RUN_LOWERED         /* never: the lower pass has replaced it */
+};
+
+static inline enum run_kind op_run_kind(int op)
+{
+#define RUN_ROW(id, name, shapes, inplace, gradient, to, flops, bytes, recompute, sharding, check, traits, time, stage, payload, run, ...) \
+    [OP_##id] = RUN_##run,
+    static const unsigned char kinds[PROGRAM_OPS] = { OP_MAP(RUN_ROW) };
+#undef RUN_ROW
+
+    return (enum run_kind)kinds[op];
+}
+
+static inline bool instruction_is_view(const struct instruction *i) { return op_run_kind(i->op) == RUN_NOTHING; }
+static inline bool instruction_is_start(const struct instruction *i) { return op_run_kind(i->op) == RUN_START; }
+static inline bool instruction_is_wait(const struct instruction *i) { return op_run_kind(i->op) == RUN_WAIT; }
+static inline bool instruction_is_exchange(const struct instruction *i) { return op_payload(i->op) == PAYLOAD_exchange; }
+
+/* True for a start, a wait, or a collective that runs all at once. */
+static inline bool instruction_communicates(const struct instruction *i)
+{
+    return instruction_is_exchange(i) || op_payload(i->op) == PAYLOAD_shuffle;
 }
 
 /* instruction_move(i) returns the move of instruction i; instruction_set_move(i, m) sets it to *m. Both assert that the op has a move. */
@@ -238,6 +281,11 @@ PAYLOAD_ACCESS(across, struct across)
 PAYLOAD_ACCESS(shuffle, struct shuffle)
 PAYLOAD_ACCESS(state, struct group_state)
 #undef PAYLOAD_ACCESS
+
+static inline bool instruction_is_move(const struct instruction *i, enum move_kind kind)
+{
+    return op_payload(i->op) == PAYLOAD_move && instruction_move(i)->kind == kind;
+}
 
 struct list {
     struct instruction *at;

@@ -6,16 +6,11 @@
 #define bytes_none    NULL
 #define time_none     NULL
 
-#define MODEL_ROW(id, name, shapes, inplace, rule, to, flops, bytes, recompute, sharding, check, traits, time)      \
-    [OP_##id] = { name,   inplace,        gradient_##rule, to, flops_##flops, bytes_##bytes, RECOMPUTE_##recompute, \
-                  traits, OPTIMIZER_NONE, time_##time },
-#define PASS_ROW(id, name, shapes, inplace, flops, bytes) \
-    [OP_##id] = { name, inplace, NULL, 0xff, flops_##flops, bytes_##bytes, RECOMPUTE_COSTLY, 0, OPTIMIZER_NONE, NULL },
-#define OPTIMIZER_ROW(id, name, shapes, inplace, stage) \
-    [OP_##id] = { name, inplace, NULL, 0, NULL, bytes_operands, RECOMPUTE_COSTLY, 0, OPTIMIZER_##stage, NULL },
+#define ROW(id, name, shapes, inplace, rule, to, flops, bytes, recompute, sharding, check, traits, time, stage, ...)   \
+    [OP_##id] = { name,   inplace,           gradient_##rule, to, flops_##flops, bytes_##bytes, RECOMPUTE_##recompute, \
+                  traits, OPTIMIZER_##stage, time_##time },
 
-static const struct op_info rows[PROGRAM_OPS] = { OP_MODEL_MAP(MODEL_ROW) OP_PASS_MAP(PASS_ROW) OP_OPTIMIZER_MAP(OPTIMIZER_ROW)
-                                                      OP_PROGRAM_MODEL_MAP(MODEL_ROW) OP_PROGRAM_PASS_MAP(PASS_ROW) };
+static const struct op_info rows[PROGRAM_OPS] = { OP_MAP(ROW) };
 
 const struct op_info *op_info(int op)
 {

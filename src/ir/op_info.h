@@ -5,7 +5,7 @@
 #include "passes/gradient.h"
 
 enum recompute_class { RECOMPUTE_CHEAP, RECOMPUTE_COSTLY, RECOMPUTE_SAME, RECOMPUTE_ONCE, RECOMPUTE_MOVE };
-enum optimizer_stage { OPTIMIZER_SQUARES, OPTIMIZER_NORMS, OPTIMIZER_UPDATE, OPTIMIZER_STAGES, OPTIMIZER_NONE };
+enum optimizer_stage { OPTIMIZER_SQUARES, OPTIMIZER_CLIP, OPTIMIZER_NORMS, OPTIMIZER_UPDATE, OPTIMIZER_NONE };
 
 /* FLOPs of i. inside: include what the kernel recomputes internally. */
 typedef double op_flops_fn(const ls_program *p, const struct instruction *i, bool inside);

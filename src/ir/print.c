@@ -98,7 +98,7 @@ static void put_freed(struct sink *s, const ls_program *p, const struct instruct
 {
     const char *lead = "   frees";
 
-    for (int k = 0; i->op != OP_VIEW && k < i->nin + i->nout; k++) {
+    for (int k = 0; !instruction_is_view(i) && k < i->nin + i->nout; k++) {
         ls_value x = k < i->nin ? i->in[k] : i->out[k - i->nin];
         const struct value *root = &p->values[p->values[x.id].root];
 
@@ -118,11 +118,9 @@ static const char *when_text(const struct instruction *i)
     return i->when == LS_WHEN_LAST ? "   last micro-batch only" : i->when == LS_WHEN_NOT_LAST ? "   not in the last micro-batch" : "";
 }
 
-static bool print_is_exchange(const struct instruction *i) { return i->op == OP_COMM_START || i->op == OP_COMM_WAIT; }
-
 static const char *kernel_name(const struct instruction *i)
 {
-    if (print_is_exchange(i)) return ls_comm_transport(instruction_exchange(i)->comm);
+    if (instruction_is_exchange(i)) return ls_comm_transport(instruction_exchange(i)->comm);
     return i->kernel ? i->kernel->name : "-";
 }
 
@@ -165,8 +163,8 @@ static void put_instruction(struct sink *s, const ls_program *p, const struct in
     for (int k = 0; k < i->nout; k++) put_operand(s, p, i->out[k]);
     print_put(s, "  <-");
     for (int k = 0; k < i->nin; k++) put_operand(s, p, i->in[k]);
-    if (print_is_exchange(i)) put_exchange(s, p, i);
-    if (i->op == OP_MOVE) put_move(s, instruction_move(i));
+    if (instruction_is_exchange(i)) put_exchange(s, p, i);
+    if (op_payload(i->op) == PAYLOAD_move) put_move(s, instruction_move(i));
     print_put(s, "%s", when_text(i));
     put_stream(s, p, i);
     put_freed(s, p, i, number);

@@ -240,9 +240,9 @@ const char *instruction_name(const struct instruction *i)
 #undef WAIT_NAME
     };
 
-    if (i->op == OP_COMM_START) return ls_collective_name(instruction_exchange(i)->op);
-    if (i->op == OP_MOVE) return move_name(instruction_move(i)->kind);
-    return i->op == OP_COMM_WAIT ? waits[instruction_exchange(i)->op] : program_op_name(i->op);
+    if (instruction_is_start(i)) return ls_collective_name(instruction_exchange(i)->op);
+    if (op_payload(i->op) == PAYLOAD_move) return move_name(instruction_move(i)->kind);
+    return instruction_is_wait(i) ? waits[instruction_exchange(i)->op] : program_op_name(i->op);
 }
 
 const char *phase_name(ls_phase phase)

@@ -33,7 +33,7 @@ struct device_stream;
 /* op_list.h describes every op. */
 enum op {
 #define OP_ENUM(id, ...) OP_##id,
-    OP_MODEL_MAP(OP_ENUM) OP_PASS_MAP(OP_ENUM) OP_OPTIMIZER_MAP(OP_ENUM)
+    OP_KERNEL_MAP(OP_ENUM)
 #undef OP_ENUM
         OPS
 };

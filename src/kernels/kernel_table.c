@@ -43,7 +43,7 @@ static const struct {
     unsigned inplace;
 } ops[OPS] = {
 #define OP_ROW(id, name, shapes, inplace, ...) [OP_##id] = { name, shapes, inplace },
-    OP_MODEL_MAP(OP_ROW) OP_PASS_MAP(OP_ROW) OP_OPTIMIZER_MAP(OP_ROW)
+    OP_KERNEL_MAP(OP_ROW)
 #undef OP_ROW
 };
 

@@ -22,22 +22,27 @@ static const char HYPER[] = "optimizer.hyper", NORM[] = "optimizer.norm";
 #define OPTIMIZER_FACTS(upper, name, ...) { #name, __VA_ARGS__ },
 static const ls_optimizer_facts facts[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(OPTIMIZER_FACTS) };
 
+const ls_optimizer_facts *ls_optimizer_facts_of(ls_optimizer_kind kind) { return (unsigned)kind < LS_OPTIMIZERS ? &facts[kind] : NULL; }
+
+struct append;
+typedef void append_fn(const struct append *a, int param);
+static append_fn append_lamb_moments, append_lars_norms, append_update, append_lamb_update;
+
 /* How each is made of ops: a missing row does not compile. first, second: moments that are always kept (momentum keeps the first where it
- * is not 0). */
+ * is not 0). norms: appends what a layer-wise optimizer needs before all updates; NULL: it is not layer-wise. update: appends op. */
 struct kind {
-    int op, first, second, decoupled, layerwise;
+    int op, first, second, decoupled;
+    append_fn *norms, *update;
 };
 /* clang-format off */
-#define KIND_sgd   { OP_SGD, 0, 0, 0, 0 }
-#define KIND_adam  { OP_ADAM, 1, 1, 0, 0 }
-#define KIND_adamw { OP_ADAM, 1, 1, 1, 0 }
-#define KIND_lamb  { OP_LAMB, 1, 1, 1, 1 }
-#define KIND_lars  { OP_LARS, 0, 0, 0, 1 }
+#define KIND_sgd   { OP_SGD, 0, 0, 0, NULL, append_update }
+#define KIND_adam  { OP_ADAM, 1, 1, 0, NULL, append_update }
+#define KIND_adamw { OP_ADAM, 1, 1, 1, NULL, append_update }
+#define KIND_lamb  { OP_LAMB, 1, 1, 1, append_lamb_moments, append_lamb_update }
+#define KIND_lars  { OP_LARS, 0, 0, 0, append_lars_norms, append_update }
 /* clang-format on */
 #define OPTIMIZER_KIND(upper, name, ...) KIND_##name,
 static const struct kind kinds[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(OPTIMIZER_KIND) };
-
-const ls_optimizer_facts *ls_optimizer_facts_of(ls_optimizer_kind kind) { return (unsigned)kind < LS_OPTIMIZERS ? &facts[kind] : NULL; }
 
 /* State of one append, shared by all parameters. */
 struct append {
@@ -116,20 +121,27 @@ static ls_value exact(const struct append *a, int param)
     return store_has_master(a->p->store, (size_t)param) ? program_state_value(a->p, param, "master") : program_param_value(a->p, param);
 }
 
-/* Appends what an update needs first: LAMB's moments, and the squared norms. */
-static void append_squares(const struct append *a, int param)
+static void append_lamb_moments(const struct append *a, int param)
+{
+    struct op_attr attr = attributes(a, param);
+    ls_value g = program_grad_value(a->p, param), norms = norms_of(a, param);
+    ls_value in[] = { g, a->hyper, a->factor, exact(a, param) };
+    ls_value out[] = { program_state_value(a->p, param, "m"), program_state_value(a->p, param, "v"), norms };
+
+    program_emit(a->p, OP_LAMB_MOMENTS, &attr, 4, in, 3, out);
+}
+
+static void append_lars_norms(const struct append *a, int param)
 {
     struct op_attr attr = attributes(a, param);
     ls_value g = program_grad_value(a->p, param), norms = norms_of(a, param);
 
-    if (a->kind->op == OP_LAMB) {
-        ls_value in[] = { g, a->hyper, a->factor, exact(a, param) };
-        ls_value out[] = { program_state_value(a->p, param, "m"), program_state_value(a->p, param, "v"), norms };
+    if (norms.id) program_emit(a->p, OP_LARS_NORMS, &attr, 3, (ls_value[]){ g, a->factor, exact(a, param) }, 1, &norms);
+}
 
-        program_emit(a->p, OP_LAMB_MOMENTS, &attr, 4, in, 3, out);
-    } else if (a->kind->op == OP_LARS && norms.id) {
-        program_emit(a->p, OP_LARS_NORMS, &attr, 3, (ls_value[]){ g, a->factor, exact(a, param) }, 1, &norms);
-    }
+static ls_value master_of(const struct append *a, int param)
+{
+    return store_has_master(a->p->store, (size_t)param) ? program_state_value(a->p, param, "master") : LS_NONE;
 }
 
 /* See store_set_sign_rate(). */
@@ -138,30 +150,32 @@ static void append_sign_step(const struct append *a, int param)
     struct op_attr attr = { .scale = { store_sign_rate(a->p->store, (size_t)param) } };
     ls_value g = program_grad_value(a->p, param), out[2] = { program_param_value(a->p, param) };
 
-    out[1] = store_has_master(a->p->store, (size_t)param) ? program_state_value(a->p, param, "master") : LS_NONE;
+    out[1] = master_of(a, param);
     program_emit(a->p, OP_SIGN_STEP, &attr, 1, &g, 2, out);
 }
 
+/* From the gradient. */
 static void append_update(const struct append *a, int param)
 {
     struct op_attr attr = attributes(a, param);
-    ls_value master = store_has_master(a->p->store, (size_t)param) ? program_state_value(a->p, param, "master") : LS_NONE;
-    ls_value norms = norms_of(a, param), out[4] = { program_param_value(a->p, param) };
+    ls_value master = master_of(a, param), norms = norms_of(a, param), out[4] = { program_param_value(a->p, param) };
+    ls_value in[] = { program_grad_value(a->p, param), a->hyper, a->factor, norms };
     int n = 1;
 
-    if (a->kind->op == OP_LAMB) {
-        ls_value in[] = { program_state_value(a->p, param, "m"), program_state_value(a->p, param, "v"), a->hyper, norms };
+    out[n++] = a->kind->first || a->o->momentum > 0 ? program_state_value(a->p, param, "m") : LS_NONE;
+    if (a->kind->second) out[n++] = program_state_value(a->p, param, "v");
+    out[n++] = master;
+    program_emit(a->p, a->kind->op, &attr, a->kind->norms ? 4 : 3, in, n, out);
+}
 
-        out[n++] = master;
-        program_emit(a->p, OP_LAMB, &attr, 4, in, n, out);
-    } else {
-        ls_value in[] = { program_grad_value(a->p, param), a->hyper, a->factor, norms };
+/* From the moments, which append_lamb_moments() has updated. */
+static void append_lamb_update(const struct append *a, int param)
+{
+    struct op_attr attr = attributes(a, param);
+    ls_value master = master_of(a, param), norms = norms_of(a, param), out[] = { program_param_value(a->p, param), master };
+    ls_value in[] = { program_state_value(a->p, param, "m"), program_state_value(a->p, param, "v"), a->hyper, norms };
 
-        out[n++] = a->kind->first || a->o->momentum > 0 ? program_state_value(a->p, param, "m") : LS_NONE;
-        if (a->kind->second) out[n++] = program_state_value(a->p, param, "v");
-        out[n++] = master;
-        program_emit(a->p, a->kind->op, &attr, a->kind->layerwise ? 4 : 3, in, n, out);
-    }
+    program_emit(a->p, a->kind->op, &attr, 4, in, 2, out);
 }
 
 static void append_all(struct append *a)
@@ -170,13 +184,13 @@ static void append_all(struct append *a)
 
     a->hyper = ls_input(a->p, HYPER, LS_F32, 1, (size_t[]){ 4 });
     a->factor = append_norm(a->p, a->o->clip);
-    if (a->kind->layerwise) {
+    if (a->kind->norms) {
         a->norms = ls_constant(a->p, LS_F64, 2, (size_t[]){ n, 2 }, 0.0);
         for (size_t i = 0; i < n; i++)
-            if (!ls_store_is_frozen(a->p->store, i) && store_sign_rate(a->p->store, i) == 0) append_squares(a, (int)i);
+            if (!ls_store_is_frozen(a->p->store, i) && store_sign_rate(a->p->store, i) == 0) a->kind->norms(a, (int)i);
     }
     for (size_t i = 0; i < n; i++)
-        if (!ls_store_is_frozen(a->p->store, i)) (store_sign_rate(a->p->store, i) != 0 ? append_sign_step : append_update)(a, (int)i);
+        if (!ls_store_is_frozen(a->p->store, i)) (store_sign_rate(a->p->store, i) != 0 ? append_sign_step : a->kind->update)(a, (int)i);
 }
 
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)

@@ -56,7 +56,7 @@ static ls_status choose_kernel(ls_program *p, struct instruction *i)
         if (k < i->nin && i->in[k].id) c->in[k] = value_view(&p->values[i->in[k].id], NULL);
         if (k < i->nout && i->out[k].id) c->out[k] = value_view(&p->values[i->out[k].id], NULL);
     }
-    if (i->op > OP_VIEW) return LS_OK; /* the executor's own */
+    if (op_run_kind(i->op) != RUN_KERNEL) return LS_OK;
     c->op = (enum op)i->op;
     if (!op_shapes_fit(c, why, sizeof why)) return ls_fail(LS_EINVAL, "%s: %s", op_name(c->op), why);
     i->kernel = kernel_choose(c, store_device(p->store));
@@ -74,7 +74,7 @@ ls_status kernels_pass(ls_program *p)
     LS_TRY(kernel_table_add(store_device(p->store)));
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
-            if (p->list[s].at[n].op != OP_VIEW) LS_TRY(choose_kernel(p, &p->list[s].at[n]));
+            if (!instruction_is_view(&p->list[s].at[n])) LS_TRY(choose_kernel(p, &p->list[s].at[n]));
     return LS_OK;
 }
 

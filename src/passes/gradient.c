@@ -115,11 +115,10 @@ static void go_over(struct instruction *gradient, const struct instruction *i)
     if (gradient && op_payload(i->op) == PAYLOAD_across) instruction_set_across(gradient, instruction_across(i));
 }
 
-void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
+static void xent_gradient(struct gradient *g, const struct instruction *i, ls_value dloss, int op)
 {
     ls_value x = i->in[0], w = i->in[1], dw, dx = LS_NONE;
     ls_value in[] = { x, w, i->in[2], i->in[3], i->out[1], dloss };
-    int op = i->op == OP_VOCAB_XENT ? OP_VOCAB_XENT_GRAD : OP_LINEAR_XENT_GRAD;
     bool fuse = g->p->options.fuse_loss;
     struct value v = *program_value(g->p, x);
     struct instruction *made;
@@ -131,6 +130,16 @@ void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_va
     go_over(made, i);
     gradient_give(g, x, dx);
     land(g, w, dw);
+}
+
+void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
+{
+    xent_gradient(g, i, dloss, OP_LINEAR_XENT_GRAD);
+}
+
+void gradient_vocab_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
+{
+    xent_gradient(g, i, dloss, OP_VOCAB_XENT_GRAD);
 }
 
 void gradient_mse(struct gradient *g, const struct instruction *i, ls_value dloss)
@@ -237,11 +246,10 @@ void gradient_rope(struct gradient *g, const struct instruction *i, ls_value dy)
     gradient_give(g, i->in[0], gradient_emit(g, OP_ROPE, &attr, 2, (ls_value[]){ dy, i->in[1] }, "rope_grad", i->in[0]));
 }
 
-void gradient_attention(struct gradient *g, const struct instruction *i, ls_value dy)
+static void attention_gradient(struct gradient *g, const struct instruction *i, ls_value dy, int op)
 {
     ls_value in[] = { i->in[0], i->in[1], i->in[2], i->out[0], i->out[1], dy }, out[3];
     static const char *const names[] = { "attention_dq", "attention_dk", "attention_dv" };
-    int op = i->op == OP_RING_ATTENTION ? OP_RING_ATTENTION_GRAD : OP_ATTENTION_GRAD;
     struct instruction *made;
 
     if (i->in[3].id) {
@@ -256,6 +264,13 @@ void gradient_attention(struct gradient *g, const struct instruction *i, ls_valu
     made = program_append(g->p, op, &i->attr, 6, in, 3, out);
     go_over(made, i);
     for (int k = 0; k < 3; k++) gradient_give(g, in[k], out[k]);
+}
+
+void gradient_attention(struct gradient *g, const struct instruction *i, ls_value dy) { attention_gradient(g, i, dy, OP_ATTENTION_GRAD); }
+
+void gradient_ring_attention(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    attention_gradient(g, i, dy, OP_RING_ATTENTION_GRAD);
 }
 
 /* ---- shapes ---- */

@@ -26,9 +26,10 @@ void gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *a
                          const ls_value *x);
 
 /* The rules; the table of ops refers to them. */
-gradient_rule_fn gradient_linear, gradient_matmul, gradient_linear_xent, gradient_mse, gradient_add, gradient_mul, gradient_scale,
-    gradient_unary, gradient_relu_squared, gradient_swiglu, gradient_dropout, gradient_softmax, gradient_layer_norm, gradient_rms_norm,
-    gradient_embedding, gradient_rope, gradient_attention, gradient_copy, gradient_concat, gradient_reduce_sum, gradient_view;
+gradient_rule_fn gradient_linear, gradient_matmul, gradient_linear_xent, gradient_vocab_xent, gradient_mse, gradient_add, gradient_mul,
+    gradient_scale, gradient_unary, gradient_relu_squared, gradient_swiglu, gradient_dropout, gradient_softmax, gradient_layer_norm,
+    gradient_rms_norm, gradient_embedding, gradient_rope, gradient_attention, gradient_ring_attention, gradient_copy, gradient_concat,
+    gradient_reduce_sum, gradient_view;
 gradient_rule_fn gradient_conv2d, gradient_max_pool2d, gradient_avg_pool2d, gradient_batch_norm; /* gradient_image.c */
 gradient_rule_fn gradient_route, gradient_router_loss, gradient_rows_permute, gradient_rows_unpermute,
     gradient_grouped_linear;       /* ops_experts.c */

@@ -13,7 +13,7 @@ static bool has_rule(const struct instruction *i) { return op_info(i->op)->gradi
 /* True if in[k] has a derivative. */
 static bool leads_to(const struct instruction *i, int k)
 {
-    return (op_info(i->op)->to >> k & 1) && !(i->op == OP_VIEW && instruction_view(i)->kind == VIEW_STOP);
+    return (op_info(i->op)->to >> k & 1) && !(instruction_is_view(i) && instruction_view(i)->kind == VIEW_STOP);
 }
 
 static void mark_needed(struct gradient *g)

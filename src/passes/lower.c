@@ -19,16 +19,7 @@
 
 #include <string.h>
 #include "base/mem.h"
-
-typedef void lower_fn(ls_program *p, const struct instruction *i);
-
-/* MOVE is missing: it depends on which other instructions touch its operands */
-static lower_fn *const expansions[PROGRAM_OPS] = {
-    [OP_VOCAB_XENT] = vocab_xent_lower,
-    [OP_VOCAB_XENT_GRAD] = vocab_xent_grad_lower,
-    [OP_RING_ATTENTION] = ring_lower,
-    [OP_RING_ATTENTION_GRAD] = ring_grad_lower,
-};
+#include "ir/op_info.h"
 
 struct lower {
     ls_program *p;
@@ -60,8 +51,8 @@ static ls_status find_touched(struct lower *l)
         for (int n = 0; n < l->p->list[s].n; n++, at++) {
             const struct instruction *i = &l->p->list[s].at[n];
 
-            for (int k = 0; i->op != OP_VIEW && k < i->nin; k++) touch(l, i->in[k], at);
-            for (int k = 0; i->op != OP_VIEW && k < i->nout; k++) touch(l, i->out[k], at);
+            for (int k = 0; !instruction_is_view(i) && k < i->nin; k++) touch(l, i->in[k], at);
+            for (int k = 0; !instruction_is_view(i) && k < i->nout; k++) touch(l, i->out[k], at);
         }
     return LS_OK;
 }
@@ -239,7 +230,7 @@ static ls_value some_rows(ls_program *p, ls_value x, size_t begin, size_t end)
                         (ptrdiff_t)(begin * size[1]));
 }
 
-/* Splits x = linear(a, w), just emitted, into row chunks, each with its own reduction; false: not possible. */
+/* Splits the matmul that makes x, just emitted, into row chunks, each with its own reduction; false: not possible. */
 static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_value x)
 {
     const struct move *m = instruction_move(i);
@@ -250,7 +241,7 @@ static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_valu
     if (!program_ok(l->p) || n < 2 || !list->n) return false;
     product = list->at[list->n - 1];
     rows /= MAX(program_value(l->p, x)->size[program_value(l->p, x)->ndim - 1], (size_t)1);
-    if (product.op != OP_LINEAR || product.out[0].id != x.id || product.in[2].id || rows < n ||
+    if (!(op_info(product.op)->traits & TRAIT_ROW_CHUNKS) || product.out[0].id != x.id || product.in[2].id || rows < n ||
         !value_is_contiguous(program_value(l->p, product.in[0])))
         return false;
     list->n--;
@@ -259,7 +250,7 @@ static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_valu
         ls_value y = some_rows(l->p, x, rows * k / n, rows * (k + 1) / n);
         struct cursor before = program_cursor_phase(l->p, product.phase);
 
-        program_emit(l->p, OP_LINEAR, &product.attr, 3, in, 1, &y);
+        program_emit(l->p, product.op, &product.attr, 3, in, 1, &y);
         program_cursor_end(l->p, before);
         exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, y, y);
     }
@@ -375,7 +366,7 @@ static void swap(struct lower *l, const struct instruction *i)
     lower_unpack(l, m, &first, from, i->out[0]);
 }
 
-static void move(struct lower *l, const struct instruction *i)
+static void emit_move(struct lower *l, const struct instruction *i)
 {
     switch (instruction_move(i)->kind) {
     case MOVE_IDENTITY: enter(l, i); break;
@@ -389,21 +380,44 @@ static void move(struct lower *l, const struct instruction *i)
     }
 }
 
-/* ---- the pass ---- */
+/* ---- the table ---- */
 
-static bool stands_for_several(int op) { return op == OP_MOVE || expansions[op]; }
+static void lower_move(struct lower *l, const struct instruction *i)
+{
+    struct cursor before = program_cursor_phase(l->p, LS_PHASE_COMMUNICATE);
+
+    emit_move(l, i);
+    program_cursor_end(l->p, before);
+}
+
+static void lower_ring(struct lower *l, const struct instruction *i) { ring_lower(l->p, i); }
+static void lower_ring_grad(struct lower *l, const struct instruction *i) { ring_grad_lower(l->p, i); }
+static void lower_vocab_xent(struct lower *l, const struct instruction *i) { vocab_xent_lower(l->p, i); }
+static void lower_vocab_xent_grad(struct lower *l, const struct instruction *i) { vocab_xent_grad_lower(l->p, i); }
+
+typedef void lower_fn(struct lower *l, const struct instruction *i);
+
+/* NULL for an op that is not lowered. */
+static lower_fn *lowering_of(int op)
+{
+#define lower_none NULL
+#define LOWER_ROW(id, name, shapes, inplace, gradient, to, flops, bytes, recompute, sharding, check, traits, time, stage, payload, run, \
+                  lowering)                                                                                                             \
+    [OP_##id] = lower_##lowering,
+    static lower_fn *const lowerings[PROGRAM_OPS] = { OP_MAP(LOWER_ROW) };
+#undef LOWER_ROW
+#undef lower_none
+
+    return lowerings[op];
+}
+
+/* ---- the pass ---- */
 
 static void expand(struct lower *l, const struct instruction *i)
 {
-    struct cursor before = program_cursor_like(l->p, i), own;
+    struct cursor before = program_cursor_like(l->p, i);
 
-    if (i->op == OP_MOVE) {
-        own = program_cursor_phase(l->p, LS_PHASE_COMMUNICATE);
-        move(l, i);
-        program_cursor_end(l->p, own);
-    } else {
-        expansions[i->op](l->p, i);
-    }
+    lowering_of(i->op)(l, i);
     program_cursor_end(l->p, before);
 }
 
@@ -415,7 +429,7 @@ static void lower_segment(struct lower *l, enum segment s)
     l->begin = l->at;
     l->end = l->at + old.n;
     for (int n = 0; n < old.n && program_ok(l->p); n++, l->at++)
-        if (stands_for_several(old.at[n].op))
+        if (lowering_of(old.at[n].op))
             expand(l, &old.at[n]);
         else
             program_push(l->p, &old.at[n]);
@@ -427,7 +441,7 @@ static bool is_low(const ls_program *p)
 {
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
-            if (stands_for_several(p->list[s].at[n].op)) return false;
+            if (lowering_of(p->list[s].at[n].op)) return false;
     return true;
 }
 

@@ -99,8 +99,8 @@ static int lifetimes(ls_program *p)
         for (int n = 0; n < p->list[s].n; n++, at++) {
             const struct instruction *i = &p->list[s].at[n];
 
-            for (int k = 0; i->op != OP_VIEW && k < i->nin; k++) touch(p, i->in[k], at);
-            for (int k = 0; i->op != OP_VIEW && k < i->nout; k++) touch(p, i->out[k], at);
+            for (int k = 0; !instruction_is_view(i) && k < i->nin; k++) touch(p, i->in[k], at);
+            for (int k = 0; !instruction_is_view(i) && k < i->nout; k++) touch(p, i->out[k], at);
         }
     for (int v = 1; v < p->nvalues; v++) {
         struct value *x = &p->values[v];

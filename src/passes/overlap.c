@@ -58,7 +58,7 @@ static bool writes(const ls_program *p, const struct instruction *a, const struc
 
 static bool depend(const ls_program *p, const struct instruction *a, const struct instruction *b)
 {
-    if (a->op == OP_VIEW || b->op == OP_VIEW) return false;
+    if (instruction_is_view(a) || instruction_is_view(b)) return false;
     return writes(p, a, b) || writes(p, b, a);
 }
 
@@ -93,7 +93,7 @@ static int start_early(struct order *o, int k)
     while (to > 0) {
         const struct instruction *before = nth(o, to - 1);
 
-        if (before->op == OP_COMM_START || before->block != nth(o, k)->block || depend(o->p, before, nth(o, k))) break;
+        if (instruction_is_start(before) || before->block != nth(o, k)->block || depend(o->p, before, nth(o, k))) break;
         to--;
     }
     shift(o, k, to);
@@ -108,16 +108,19 @@ static bool can_follow(const struct order *o, int k, int start)
     return true;
 }
 
-static bool floats(const struct instruction *i, int op) { return i->op == op && instruction_exchange(i)->floating; }
+static bool floats(const struct instruction *i, enum run_kind kind)
+{
+    return op_run_kind(i->op) == kind && instruction_exchange(i)->floating;
+}
 
 static void put_off_weights(struct order *o, int start)
 {
     for (int k = start - 1; k >= 0; k--) {
         const struct instruction *i = nth(o, k);
 
-        if (i->op == OP_COMM_START || floats(i, OP_COMM_WAIT) || i->block != nth(o, start)->block)
+        if (instruction_is_start(i) || floats(i, RUN_WAIT) || i->block != nth(o, start)->block)
             break; /* instructions between a start and its wait already overlap with it */
-        if (i->op != OP_VIEW && i->phase == LS_PHASE_WEIGHT_GRADIENT && can_follow(o, k, start)) {
+        if (!instruction_is_view(i) && i->phase == LS_PHASE_WEIGHT_GRADIENT && can_follow(o, k, start)) {
             shift(o, k, start); /* the start moves up by one */
             start--;
         }
@@ -131,15 +134,16 @@ static void wait_late(struct order *o, int k)
     while (to + 1 < o->n && !depend(o->p, nth(o, to + 1), nth(o, k))) to++;
     shift(o, k, to);
     for (int j = to - 1; j >= first; j--) /* views of its output follow it */
-        if (nth(o, j)->op == OP_VIEW && nth(o, to)->nout && share_bytes(o->p, nth(o, j)->in[0], nth(o, to)->out[0])) shift(o, j, to--);
+        if (instruction_is_view(nth(o, j)) && nth(o, to)->nout && share_bytes(o->p, nth(o, j)->in[0], nth(o, to)->out[0]))
+            shift(o, j, to--);
 }
 
 static void reorder(struct order *o)
 {
     for (int k = 0; k < o->n; k++)
-        if (floats(nth(o, k), OP_COMM_START)) put_off_weights(o, start_early(o, k));
+        if (floats(nth(o, k), RUN_START)) put_off_weights(o, start_early(o, k));
     for (int k = o->n - 1; k >= 0; k--)
-        if (floats(nth(o, k), OP_COMM_WAIT)) wait_late(o, k);
+        if (floats(nth(o, k), RUN_WAIT)) wait_late(o, k);
 }
 
 /* ---- the pass ---- */
@@ -170,7 +174,7 @@ ls_status overlap_pass(ls_program *p)
     for (int s = 0; s < SEGMENTS; s++) {
         bool any = false;
 
-        for (int n = 0; n < p->list[s].n && !any; n++) any = floats(&p->list[s].at[n], OP_COMM_START);
+        for (int n = 0; n < p->list[s].n && !any; n++) any = floats(&p->list[s].at[n], RUN_START);
         if (any) LS_TRY(overlap_segment(p, &p->list[s]));
     }
     return LS_OK;

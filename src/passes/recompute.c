@@ -26,22 +26,20 @@ struct again {
     bool *made;      /* by value id: must be recomputed, possibly although it also leaves the unit */
 };
 
-static bool is_move(const struct instruction *i, enum move_kind kind) { return i->op == OP_MOVE && instruction_move(i)->kind == kind; }
-
 /* Shards over tp are gathered again, as in sequence parallelism: only the shard is kept. Over cp a rank may need the gathered value, or a
  * concatenation of it, for its gradients, and all ranks must gather alike. */
 static bool is_cheap(const struct instruction *i)
 {
     enum recompute_class class = op_info(i->op)->recompute;
 
-    return class == RECOMPUTE_CHEAP || (is_move(i, MOVE_ALL_GATHER) && instruction_move(i)->axis == LS_AXIS_TP);
+    return class == RECOMPUTE_CHEAP || (instruction_is_move(i, MOVE_ALL_GATHER) && instruction_move(i)->axis == LS_AXIS_TP);
 }
 
 /* True for ops whose output is the input's bytes or a part of them. */
 static bool moves_nothing(const struct instruction *i)
 {
-    return op_info(i->op)->recompute == RECOMPUTE_SAME || is_move(i, MOVE_IDENTITY) || is_move(i, MOVE_SHARD) ||
-           is_move(i, MOVE_SHARD_PARTIAL);
+    return op_info(i->op)->recompute == RECOMPUTE_SAME || instruction_is_move(i, MOVE_IDENTITY) || instruction_is_move(i, MOVE_SHARD) ||
+           instruction_is_move(i, MOVE_SHARD_PARTIAL);
 }
 
 static bool is_once(int op) { return op_info(op)->recompute == RECOMPUTE_ONCE; }
@@ -49,7 +47,7 @@ static bool is_once(int op) { return op_info(op)->recompute == RECOMPUTE_ONCE; }
 /* A value that must be computed only once is also reduced only once. */
 static bool never_again(const struct again *a, const struct instruction *i)
 {
-    int maker = is_move(i, MOVE_ALL_REDUCE) && i->in[0].id < a->n ? a->maker[i->in[0].id] : 0;
+    int maker = instruction_is_move(i, MOVE_ALL_REDUCE) && i->in[0].id < a->n ? a->maker[i->in[0].id] : 0;
 
     return is_once(i->op) || (maker && is_once(a->p->list[SEG_FORWARD].at[maker - 1].op));
 }

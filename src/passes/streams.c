@@ -256,20 +256,25 @@ static ls_status choose_stream(ls_program *p, const struct instruction *i, int *
     const struct exchange *e;
     struct stream_key key;
 
-    *out = STREAM_COMPUTE;
-    switch (i->op) {
-    case OP_VIEW:
-    case OP_COMM_WAIT: *out = -1; return LS_OK;
-    case OP_LOAD:
-    case OP_SAVE: *out = STREAM_COPY; return LS_OK;
-    case OP_COMM_START:
+    switch (op_run_kind(i->op)) {
+    case RUN_NOTHING:
+    case RUN_WAIT: *out = -1; return LS_OK;
+    case RUN_LOAD:
+    case RUN_SAVE: *out = STREAM_COPY; return LS_OK;
+    case RUN_START:
         e = instruction_exchange(i);
         key = stream_key_of(e->comm, e->op, e->root);
         return stream_find(p, key.comm, key.lane, out);
-    case OP_SHUFFLE:
-    case OP_SHUFFLE_COUNTS: return instruction_shuffle(i)->comm ? stream_find(p, instruction_shuffle(i)->comm, 0, out) : LS_OK;
-    default: return LS_OK;
+    case RUN_SHUFFLE_COUNTS:
+    case RUN_SHUFFLE:
+        if (instruction_shuffle(i)->comm) return stream_find(p, instruction_shuffle(i)->comm, 0, out);
+        *out = STREAM_COMPUTE;
+        return LS_OK;
+    case RUN_KERNEL: *out = STREAM_COMPUTE; return LS_OK;
+    case RUN_LOWERED: break;
     }
+    ASSERT(!"a composite instruction after the lower pass");
+    return LS_EINVAL;
 }
 
 static ls_status touch_instruction(struct touched *t, struct instruction *i)

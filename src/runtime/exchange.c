@@ -207,10 +207,11 @@ void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in,
 }
 
 /* LOAD and SAVE transfer everything that this rank holds of the state. */
-static void state_instruction(ls_program *p, int op, int group, const char *state, ls_value x)
+static void state_instruction(ls_program *p, int op, int group, const char *state, ls_value in, ls_value out)
 {
     const struct store_group *g = store_group_at(p->store, group);
     size_t held = g->sharded >> STORE_STATE & 1 ? g->end - g->begin : g->total;
+    ls_value x = in.id ? in : out;
     struct instruction *i;
 
     if (!program_ok(p) || !x.id || !declare_kind(p, g, STORE_STATE, state)) return;
@@ -220,13 +221,13 @@ static void state_instruction(ls_program *p, int op, int group, const char *stat
                      value_count(&p->values[x.id]), held);
         return;
     }
-    i = append(p, op, op == OP_SAVE ? x : LS_NONE, op == OP_LOAD ? x : LS_NONE);
+    i = append(p, op, in, out);
     if (!i) return;
     instruction_set_state(i, &(struct group_state){ group, state });
 }
 
-void program_load(ls_program *p, int group, const char *state, ls_value out) { state_instruction(p, OP_LOAD, group, state, out); }
-void program_save(ls_program *p, int group, const char *state, ls_value in) { state_instruction(p, OP_SAVE, group, state, in); }
+void program_load(ls_program *p, int group, const char *state, ls_value out) { state_instruction(p, OP_LOAD, group, state, LS_NONE, out); }
+void program_save(ls_program *p, int group, const char *state, ls_value in) { state_instruction(p, OP_SAVE, group, state, in, LS_NONE); }
 
 /* ---- running ---- */
 
@@ -290,11 +291,11 @@ size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, 
             const struct instruction *i = &p->list[s].at[k];
             const struct exchange *e;
 
-            if (i->op == OP_SHUFFLE && collective == LS_COLLECTIVE_ALL_TO_ALL && instruction_shuffle(i)->comm) {
+            if (op_run_kind(i->op) == RUN_SHUFFLE && collective == LS_COLLECTIVE_ALL_TO_ALL && instruction_shuffle(i)->comm) {
                 bytes += shuffle_bytes(p, i);
                 n++;
             }
-            if (i->op != OP_COMM_START || (int)instruction_exchange(i)->op != collective || !instruction_runs(i, segments)) continue;
+            if (!instruction_is_start(i) || (int)instruction_exchange(i)->op != collective || !instruction_runs(i, segments)) continue;
             e = instruction_exchange(i);
             bytes += ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->nout ? i->out[0].id : i->in[0].id].dtype);
             n++;

@@ -2,7 +2,7 @@
  *
  * bind_pass() allocates the arenas and resolves every pointer once. A run allocates nothing and computes no shapes.
  */
-#include "ir/program.h"
+#include "ir/op_info.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -143,8 +143,8 @@ static size_t count_slot_operands(const ls_program *p)
         for (int n = 0; n < p->list[s].n; n++) {
             const struct instruction *i = &p->list[s].at[n];
 
-            for (int k = 0; i->op != OP_VIEW && k < i->nin; k++) count += in_slot(p, i->in[k]);
-            for (int k = 0; i->op != OP_VIEW && k < i->nout; k++) count += in_slot(p, i->out[k]);
+            for (int k = 0; !instruction_is_view(i) && k < i->nin; k++) count += in_slot(p, i->in[k]);
+            for (int k = 0; !instruction_is_view(i) && k < i->nout; k++) count += in_slot(p, i->out[k]);
         }
     return count;
 }
@@ -174,7 +174,7 @@ ls_status bind_pass(ls_program *p)
         for (int n = 0; n < p->list[s].n; n++) {
             struct instruction *i = &p->list[s].at[n];
 
-            if (i->op == OP_VIEW) continue;
+            if (instruction_is_view(i)) continue;
             p->wants_last = p->wants_last || ((s == SEG_BACKWARD || s == SEG_WEIGHTS) && i->when == LS_WHEN_LAST);
             for (int k = 0; k < i->nin; k++) LS_TRY(check_held(p, i->in[k]));
             for (int k = 0; k < i->nout; k++) LS_TRY(check_held(p, i->out[k]));
@@ -234,17 +234,21 @@ static ls_status check_order(ls_program *p, int segments)
 static ls_status run_one(ls_program *p, struct instruction *i)
 {
     pulse();
-    switch (i->op) {
-    case OP_COMM_START: return exchange_start(p, i);
-    case OP_COMM_WAIT: return exchange_wait(p, i);
-    case OP_LOAD:
+    switch (op_run_kind(i->op)) {
+    case RUN_KERNEL: return kernel_launch(device_of(p), i->kernel, i->call);
+    case RUN_START: return exchange_start(p, i);
+    case RUN_WAIT: return exchange_wait(p, i);
+    case RUN_LOAD:
         return store_load(p->store, i->call->stream, instruction_state(i)->group, instruction_state(i)->name, i->call->out[0].data);
-    case OP_SHUFFLE_COUNTS:
-    case OP_SHUFFLE: return shuffle_run(p, i);
-    case OP_SAVE:
+    case RUN_SAVE:
         return store_save(p->store, i->call->stream, instruction_state(i)->group, instruction_state(i)->name, i->call->in[0].data);
-    default: return kernel_launch(device_of(p), i->kernel, i->call);
+    case RUN_SHUFFLE_COUNTS: return shuffle_run_counts(p, i);
+    case RUN_SHUFFLE: return shuffle_run_rows(p, i);
+    case RUN_NOTHING:
+    case RUN_LOWERED: break;
     }
+    ASSERT(!"an instruction that does not run");
+    return LS_EINVAL;
 }
 
 static ls_status run_queued(ls_program *p, struct instruction *i)
@@ -257,6 +261,7 @@ static ls_status run_queued(ls_program *p, struct instruction *i)
 /* Runs one instruction with its watchers and checks; *over: the run ends after it. */
 static ls_status run_instruction(ls_program *p, struct instruction *i, int number, bool *over)
 {
+    bool clips = op_info(i->op)->stage == OPTIMIZER_CLIP;
     double began, ended;
 
     if (p->run.finding) LS_TRY(non_finite_before(p, i, number));
@@ -272,10 +277,10 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     if (p->run.poison.name) LS_TRY(poison_after(p, i));
     if (p->run.finding)
         LS_TRY(non_finite_after(p, i, number));
-    else if (p->options.check_finite && i->op != OP_COMM_START)
+    else if (p->options.check_finite && !instruction_is_start(i))
         LS_TRY(check_outputs(p, i, number));
-    *over = p->run.finding && i->op == OP_CLIP_FACTOR;
-    return i->op == OP_CLIP_FACTOR && !*over ? check_norm(p, i) : LS_OK;
+    *over = p->run.finding && clips;
+    return clips && !*over ? check_norm(p, i) : LS_OK;
 }
 
 static ls_status execute_walk(ls_program *p, int segments)
@@ -293,7 +298,7 @@ static ls_status execute_walk(ls_program *p, int segments)
             if (!(segments >> s & 1)) continue;
             p->run.last_run[p->run.slot] = 1 << s;
             if (s == (int)final_segment(p)) p->run.ran_last = segments & LS_LAST;
-            if (i->op != OP_VIEW && instruction_runs(i, segments)) LS_TRY(run_instruction(p, i, number, &over));
+            if (!instruction_is_view(i) && instruction_runs(i, segments)) LS_TRY(run_instruction(p, i, number, &over));
         }
     }
     return LS_OK;

@@ -96,11 +96,6 @@ static void non_finite_note(struct found *to, struct found f, const ls_program *
     *to = f;
 }
 
-static bool non_finite_is_exchange(const struct instruction *i)
-{
-    return i->op == OP_COMM_WAIT || i->op == OP_SHUFFLE || i->op == OP_SHUFFLE_COUNTS;
-}
-
 ls_status non_finite_before(const ls_program *p, const struct instruction *i, int number)
 {
     struct finding *to = p->run.finding;
@@ -108,7 +103,7 @@ ls_status non_finite_before(const ls_program *p, const struct instruction *i, in
     bool found;
 
     to->clean = true;
-    if (to->source.program || i->op == OP_COMM_WAIT) return LS_OK;
+    if (to->source.program || instruction_is_wait(i)) return LS_OK;
     LS_TRY(find_operand(p, i->in, i->call->in, i->nin, &f, &found));
     if (!found) return LS_OK;
     to->clean = false;
@@ -122,9 +117,9 @@ ls_status non_finite_after(const ls_program *p, const struct instruction *i, int
     struct found f = { 0 };
     bool found;
 
-    if (to->source.program || !to->clean || i->op == OP_COMM_START) return LS_OK;
+    if (to->source.program || !to->clean || instruction_is_start(i)) return LS_OK;
     LS_TRY(find_operand(p, i->out, i->call->out, i->nout, &f, &found));
-    if (found) non_finite_note(non_finite_is_exchange(i) ? &to->received : &to->source, f, p, i, number);
+    if (found) non_finite_note(instruction_communicates(i) ? &to->received : &to->source, f, p, i, number);
     return LS_OK;
 }
 
@@ -169,7 +164,7 @@ static const char *weight_of(const ls_program *p, const struct instruction *i)
     for (int k = 0; k < i->nin; k++) {
         int param = i->in[k].id && is_weight(p, i->in[k]) ? parameter_at(p, i->in[k], 0, &within) : -1;
 
-        if (param >= 0 && i->op != OP_COMM_START) return ls_store_name(p->store, (size_t)param);
+        if (param >= 0 && !instruction_is_start(i)) return ls_store_name(p->store, (size_t)param);
     }
     return NULL;
 }
@@ -224,7 +219,8 @@ static int poison_output(const ls_program *p, const struct instruction *i, const
     size_t length = strlen(name);
     bool gradient = length > 5 && strcmp(name + length - 5, ".grad") == 0;
 
-    if (i->op >= OP_VIEW || i->nin == 0 || !i->nout || i->phase == LS_PHASE_OPTIMIZER || i->phase == LS_PHASE_COMMUNICATE) return -1;
+    if (op_run_kind(i->op) != RUN_KERNEL || i->nin == 0 || !i->nout || i->phase == LS_PHASE_OPTIMIZER || i->phase == LS_PHASE_COMMUNICATE)
+        return -1;
     for (int k = 0; gradient && k < i->nout; k++)
         if (is_named(p, i->out[k], name, true)) return k;
     for (int k = 0; !gradient && i->phase == LS_PHASE_FORWARD && k < i->nin; k++)

@@ -56,7 +56,8 @@ ls_status transfer_find(const ls_program *p, const char *name, size_t count, int
 ls_status transfer_out(const ls_program *p, int value, void *host, size_t count, struct device_stream **stream);
 ls_status shuffle_bind(ls_program *p, struct instruction *i);
 void shuffle_unbind(const ls_program *p, struct instruction *i);
-ls_status shuffle_run(const ls_program *p, const struct instruction *i);
+ls_status shuffle_run_counts(const ls_program *p, const struct instruction *i);
+ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i);
 ls_status program_profile_text(const ls_program *p, char **text); /* seconds by op, largest first */
 
 #endif

@@ -89,7 +89,8 @@ static const struct instruction *find_counts(const ls_program *p, const struct i
 {
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
-            if (p->list[s].at[n].op == OP_SHUFFLE_COUNTS && p->list[s].at[n].out[0].id == i->in[2].id) return &p->list[s].at[n];
+            if (op_run_kind(p->list[s].at[n].op) == RUN_SHUFFLE_COUNTS && p->list[s].at[n].out[0].id == i->in[2].id)
+                return &p->list[s].at[n];
     return NULL;
 }
 
@@ -112,13 +113,13 @@ ls_status shuffle_bind(ls_program *p, struct instruction *i)
 {
     struct shuffle_host *h;
 
-    if (i->op != OP_SHUFFLE && i->op != OP_SHUFFLE_COUNTS) return LS_OK;
+    if (op_payload(i->op) != PAYLOAD_shuffle) return LS_OK;
     h = i->host = mem_zalloc(MEM_OTHER, sizeof *h);
     if (!h) return LS_ENOMEM;
     h->sizes = mem_array(MEM_OTHER, 2 * (size_t)ranks_of(instruction_shuffle(i)), sizeof *h->sizes);
     if (!h->sizes) return LS_ENOMEM;
     if (store_device(p->store)->host_visible) return LS_OK;
-    if (i->op == OP_SHUFFLE_COUNTS) return bind_counts(p, i, h);
+    if (op_run_kind(i->op) == RUN_SHUFFLE_COUNTS) return bind_counts(p, i, h);
     h->source = find_counts(p, i);
     return h->source ? LS_OK : ls_fail(LS_EINVAL, "shuffle: no instruction of this program makes its counts, %%%d", i->in[2].id);
 }
@@ -174,7 +175,7 @@ static ls_status copy_counts(const ls_program *p, const struct instruction *i)
     return d->event_record(h->copied[slot], i->call->stream);
 }
 
-static ls_status run_counts(const ls_program *p, const struct instruction *i)
+ls_status shuffle_run_counts(const ls_program *p, const struct instruction *i)
 {
     size_t E = i->call->in[0].size[1], own = i->call->out[0].size[1], *send = i->host->sizes;
     int n = ranks_of(instruction_shuffle(i));
@@ -198,7 +199,7 @@ static ls_status find_host_counts(const ls_program *p, const struct instruction 
     return h ? store_device(p->store)->event_sync(h->copied[slot]) : LS_OK;
 }
 
-static ls_status run_rows(const ls_program *p, const struct instruction *i)
+ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i)
 {
     const struct shuffle *s = instruction_shuffle(i);
     const struct view *out = &i->call->out[0];
@@ -217,9 +218,4 @@ static ls_status run_rows(const ls_program *p, const struct instruction *i)
     ASSERT(used <= view_count(out));
     LS_TRY(exchange(p, i, s->back ? arrives : here, s->back ? here : arrives));
     return store_device(p->store)->fill(i->call->stream, (char *)out->data + used * bytes, 0, (view_count(out) - used) * bytes);
-}
-
-ls_status shuffle_run(const ls_program *p, const struct instruction *i)
-{
-    return (i->op == OP_SHUFFLE_COUNTS ? run_counts : run_rows)(p, i);
 }

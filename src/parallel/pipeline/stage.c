@@ -119,7 +119,7 @@ static void settle_sides(struct extraction *c)
     for (int n = 0; n < c->n; n++)
         if (is_free(c, at(c, n)))
             c->side[n] = ANYWHERE;
-        else if (at(c, n)->op == OP_VIEW)
+        else if (instruction_is_view(at(c, n)))
             c->side[n] = side_of_value(c, at(c, n)->in[0]) == SPLIT ? SPLIT : ANYWHERE;
         else if (is_sum(c, at(c, n)))
             c->side[n] = side_of_sum(c, n);
@@ -306,9 +306,9 @@ static ls_value shares(struct extraction *c, const struct instruction *complete,
     if (s != SPLIT) return s == MINE ? v : LS_NONE;
     i = &complete[c->maker[v.id] - 1];
     for (int k = 0; k < i->nin; k++) in[k] = shares(c, complete, i->in[k]);
-    if (i->op == OP_ADD && (!in[0].id || !in[1].id)) return in[0].id ? in[0] : in[1];
+    if ((op_info(i->op)->traits & TRAIT_SUM) && (!in[0].id || !in[1].id)) return in[0].id ? in[0] : in[1];
     if (!in[0].id) return LS_NONE;
-    if (i->op == OP_VIEW) return ls_reshape(c->p, in[0], x.ndim, x.size);
+    if (instruction_is_view(i)) return ls_reshape(c->p, in[0], x.ndim, x.size);
     return program_emit(c->p, i->op, &i->attr, i->nin, in, 1, (ls_value[]){ program_new_value(c->p, "share", x.dtype, x.ndim, x.size) });
 }
 

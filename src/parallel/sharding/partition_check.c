@@ -168,15 +168,18 @@ static ls_status check_loss(const struct partitioner *c, const struct instructio
 {
     enum type t;
 
-    if (i->op == OP_VOCAB_XENT && a == instruction_across(i)->axis) {
-        if (!partition_check_fits(partition_check_type_of(c, i->in[0], a), PARTIAL_GRADIENT))
-            return wrong(c, i, a, i->in[0], "the head's rows are sharded, so its gradient here is a partial sum");
-        if (!is_sharded_along(c, i->in[1], a, 0) || instruction_across(i)->comm != c->comm[a])
-            return wrong(c, i, a, i->in[1], "its rows are sharded over other ranks");
-        return check_result(c, i, a, REPLICATED);
-    }
     LS_TRY(combine_operands(c, i, a, 2, &t));
     return check_result(c, i, a, t == SHARDED ? PARTIAL : t);
+}
+
+static ls_status check_vocab_loss(const struct partitioner *c, const struct instruction *i, ls_axis a)
+{
+    if (a != instruction_across(i)->axis) return check_loss(c, i, a);
+    if (!partition_check_fits(partition_check_type_of(c, i->in[0], a), PARTIAL_GRADIENT))
+        return wrong(c, i, a, i->in[0], "the head's rows are sharded, so its gradient here is a partial sum");
+    if (!is_sharded_along(c, i->in[1], a, 0) || instruction_across(i)->comm != c->comm[a])
+        return wrong(c, i, a, i->in[1], "its rows are sharded over other ranks");
+    return check_result(c, i, a, REPLICATED);
 }
 
 static ls_status check_view(const struct partitioner *c, const struct instruction *i, ls_axis a)
@@ -269,10 +272,10 @@ static ls_status check_instruction(const struct partitioner *c, const struct ins
 {
     typedef ls_status check_fn(const struct partitioner *c, const struct instruction *i, ls_axis a);
 #define CHECK_ROW(id, name, shapes, inplace, gradient, to, flops, bytes, recompute, sharding, check, ...) [OP_##id] = check_##check,
-    static check_fn *const checks[PROGRAM_OPS] = { OP_MODEL_MAP(CHECK_ROW) OP_PROGRAM_MODEL_MAP(CHECK_ROW) };
+    static check_fn *const checks[PROGRAM_OPS] = { OP_MAP(CHECK_ROW) };
 #undef CHECK_ROW
 
-    return checks[i->op] ? checks[i->op](c, i, a) : check_general(c, i, a);
+    return checks[i->op](c, i, a);
 }
 
 /* ---- parameters and the loss ---- */

@@ -246,7 +246,7 @@ rule_fn *rule_of(int op)
 {
 #define rule_none                                                                                     NULL
 #define SHARDING_ROW(id, name, shapes, inplace, gradient, to, flops, bytes, recompute, sharding, ...) [OP_##id] = rule_##sharding,
-    static rule_fn *const rules[PROGRAM_OPS] = { OP_MODEL_MAP(SHARDING_ROW) OP_PROGRAM_MODEL_MAP(SHARDING_ROW) };
+    static rule_fn *const rules[PROGRAM_OPS] = { OP_MAP(SHARDING_ROW) };
 #undef SHARDING_ROW
 #undef rule_none
 

@@ -7,6 +7,7 @@
 #include "parallel/zero/zero.h"
 
 #include "base/mem.h"
+#include "ir/op_info.h"
 
 static bool is_marked(const ls_program *p, ls_value v)
 {
@@ -21,7 +22,7 @@ static ls_comm *samples(const struct pass *a) { return a->d->groups[GROUPS_DENSE
 /* True if the result that i marks must be summed. */
 static bool is_summed(const struct pass *a, const struct instruction *i)
 {
-    return samples(a) && (a->d->o.sync_batch_norm || (i->op != OP_BATCH_STATS && i->op != OP_BATCH_GRAD_STATS));
+    return samples(a) && (a->d->o.sync_batch_norm || !(op_info(i->op)->traits & TRAIT_SAMPLE_STATS));
 }
 
 static bool has_other_samples(const struct pass *a)
@@ -30,9 +31,9 @@ static bool has_other_samples(const struct pass *a)
 }
 
 /* A mean over the sequences of a step needs their number (evaluation reads no such loss). */
-static void check_router_loss(struct pass *a, const struct instruction *i)
+static void check_sample_count(struct pass *a, const struct instruction *i)
 {
-    if (i->op == OP_ROUTER_LOSS_GRAD && !i->in[2].id && has_other_samples(a))
+    if ((op_info(i->op)->traits & TRAIT_SAMPLE_COUNT) && !i->in[2].id && has_other_samples(a))
         program_fail(a->p, "router_loss over several data-parallel ranks: the program has no input \"samples\"; declare it and write the "
                            "number of samples of the step on all ranks");
 }
@@ -56,7 +57,7 @@ static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
         struct instruction i = w.old.at[k];
         struct cursor before = program_cursor_block(p, i.block);
 
-        check_router_loss(a, &i);
+        check_sample_count(a, &i);
         for (int o = 0; o < i.nin; o++)
             if (i.in[o].id && i.in[o].id < n && sum[i.in[o].id].id) i.in[o] = sum[i.in[o].id];
         program_push(p, &i);

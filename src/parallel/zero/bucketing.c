@@ -62,7 +62,7 @@ static void find_used(const struct pass *a, bool *used)
         for (int k = 0; k < p->list[s].n; k++) {
             const struct instruction *i = &p->list[s].at[k];
 
-            for (int o = 0; i->op != OP_VIEW && o < i->nin + i->nout; o++) {
+            for (int o = 0; !instruction_is_view(i) && o < i->nin + i->nout; o++) {
                 ls_value v = o < i->nin ? i->in[o] : i->out[o - i->nin];
                 const struct value *root = &p->values[p->values[v.id].root];
 
@@ -155,7 +155,7 @@ static void walk_uses(struct walk *w)
         for (int k = 0; k < p->list[s].n; k++) {
             const struct instruction *i = &p->list[s].at[k];
 
-            for (int o = 0; i->op != OP_VIEW && o < i->nin; o++) {
+            for (int o = 0; !instruction_is_view(i) && o < i->nin; o++) {
                 const struct value *root = &p->values[p->values[i->in[o].id].root];
 
                 if (i->in[o].id && root->role == LS_ROLE_PARAMETER) visit(w, root->param, i->block);

@@ -27,7 +27,7 @@ static int order_of_use(const struct pass *a, const struct list *l, int *order)
     int n = 0;
 
     for (int k = 0; k < l->n; k++)
-        for (int o = 0; l->at[k].op != OP_VIEW && o < l->at[k].nin; o++) {
+        for (int o = 0; !instruction_is_view(&l->at[k]) && o < l->at[k].nin; o++) {
             const struct unit *u = sharded_unit(a, l->at[k].in[o]);
             int i = 0;
 
@@ -91,7 +91,7 @@ static void gather_segment(struct pass *a, enum segment s, int *order)
         struct instruction i = w.old.at[k];
         struct cursor before;
 
-        if (i.op == OP_VIEW && sharded_unit(a, i.in[0])) continue; /* readers get a view of the gathered buffer */
+        if (instruction_is_view(&i) && sharded_unit(a, i.in[0])) continue; /* readers get a view of the gathered buffer */
         before = program_cursor_block(p, i.block);
         gather_operands(a, &i, order, n, &next);
         for (int o = 0; o < i.nin && program_ok(p); o++) {

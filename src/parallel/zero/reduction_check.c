@@ -7,6 +7,7 @@
 #include "parallel/zero/zero.h"
 
 #include <stdio.h>
+#include "ir/op_info.h"
 
 static const char *tensor_name(const ls_program *p, ls_value v, char *text)
 {
@@ -22,7 +23,7 @@ static bool is_partial(const ls_program *p, ls_value v, ls_axis axis) { return p
 /* True for a reduction that the pass inserted: any over dp; over other axes, one of a gradient in the store. */
 static bool is_sum(const ls_program *p, const struct instruction *i)
 {
-    const struct exchange *e = i->op == OP_COMM_START ? instruction_exchange(i) : NULL;
+    const struct exchange *e = instruction_is_start(i) ? instruction_exchange(i) : NULL;
 
     if (!e || (e->op != LS_COLLECTIVE_ALL_REDUCE && e->op != LS_COLLECTIVE_REDUCE_SCATTER)) return false;
     return e->axis == LS_AXIS_DP || p->values[p->values[i->in[0].id].root].role == LS_ROLE_GRADIENT;
@@ -45,10 +46,10 @@ static ls_status check_sum(const struct pass *a, const struct instruction *i)
     return LS_OK;
 }
 
-/* A copy of a partial sum (rounded, to be communicated) is a partial sum too; its readers are checked in turn. */
+/* A linear function of one partial sum (a copy, rounded to be communicated) is a partial sum too; its readers are checked in turn. */
 static bool stays_partial(const ls_program *p, const struct instruction *i, ls_axis axis)
 {
-    return i->op == OP_COPY && is_partial(p, i->out[0], axis);
+    return i->nin == 1 && (op_info(i->op)->traits & TRAIT_LINEAR) && is_partial(p, i->out[0], axis);
 }
 
 static ls_status check_read(const ls_program *p, const struct instruction *i)
@@ -64,8 +65,6 @@ static ls_status check_read(const ls_program *p, const struct instruction *i)
     return LS_OK;
 }
 
-static bool reduction_check_is_exchange(int op) { return op == OP_COMM_START || op == OP_COMM_WAIT; }
-
 ls_status check_placements(const struct pass *a)
 {
     for (int s = 0; s < SEGMENTS; s++)
@@ -73,7 +72,7 @@ ls_status check_placements(const struct pass *a)
             const struct instruction *i = &a->p->list[s].at[n];
 
             if (is_sum(a->p, i)) LS_TRY(check_sum(a, i));
-            if (s == SEG_OPTIMIZER && i->op != OP_VIEW && !reduction_check_is_exchange(i->op)) LS_TRY(check_read(a->p, i));
+            if (s == SEG_OPTIMIZER && !instruction_is_view(i) && !instruction_is_exchange(i)) LS_TRY(check_read(a->p, i));
         }
     return LS_OK;
 }

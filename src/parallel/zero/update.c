@@ -60,7 +60,7 @@ static ls_comm *norm_ranks(const struct pass *a)
     return a->d->mixed ? a->d->world : a->d->o.zero ? a->d->groups[GROUPS_DENSE].shard : NULL;
 }
 
-/* CLIP_FACTOR reads the sum of squares over all shards. */
+/* The clip factor is made of the sum of squares over all shards. */
 static void emit_clip(struct update *w, struct instruction i)
 {
     struct pass *a = w->a;
@@ -72,7 +72,7 @@ static void emit_clip(struct update *w, struct instruction i)
     program_push(a->p, &i);
 }
 
-/* Sums over the shards the norms that lamb_moments and lars_norms write to their last operand. */
+/* Sums over the shards the norms of stage NORMS. */
 static void sum_norms(struct update *w)
 {
     ls_program *p = w->a->p;
@@ -133,6 +133,13 @@ static ls_value summed(struct update *w, ls_value v)
     return emit_part(p, w->summed, at, value_count(&p->values[v.id]), LS_REPLICATE);
 }
 
+static bool has_output(const struct instruction *i)
+{
+    for (int o = 0; o < i->nout; o++)
+        if (i->out[o].id) return true;
+    return false;
+}
+
 static void emit_slice(struct update *w, struct unit *u, struct instruction i)
 {
     struct pass *a = w->a;
@@ -146,8 +153,8 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
     hi = MIN(g->at[k + 1], unit_end(a, u));
     if (lo >= hi) return;
     if (stage_of(&i) == OPTIMIZER_NORMS && !unit_counts(a, u)) {
-        if (i.op == OP_LARS_NORMS) return;
         i.out[i.nout - 1] = LS_NONE; /* LAMB's moments are updated all the same */
+        if (!has_output(&i)) return;
     }
     for (int o = 0; o < i.nin && program_ok(p); o++)
         if (i.in[o].id) i.in[o] = is_of_store(root_of(p, i.in[o])) ? slice(a, u, i.in[o], lo, hi) : summed(w, i.in[o]);
@@ -238,16 +245,16 @@ static void rewrite(struct update *w)
     unsigned done = 0;
 
     for (int n = 0; n < w->rewrite.old.n; n++)
-        if (w->rewrite.old.at[n].op == OP_VIEW) program_push(p, &w->rewrite.old.at[n]);
+        if (instruction_is_view(&w->rewrite.old.at[n])) program_push(p, &w->rewrite.old.at[n]);
     for (int n = 0; n < w->rewrite.old.n && program_ok(p); n++) {
         const struct instruction *i = &w->rewrite.old.at[n];
         enum optimizer_stage stage = stage_of(i);
 
-        if (i->op == OP_CLIP_FACTOR)
+        if (stage == OPTIMIZER_CLIP)
             emit_clip(w, *i);
-        else if (stage == OPTIMIZER_NONE && i->op != OP_VIEW)
+        else if (stage == OPTIMIZER_NONE && !instruction_is_view(i))
             program_push(p, i);
-        else if (i->op != OP_VIEW && !(done >> stage & 1)) {
+        else if (!instruction_is_view(i) && !(done >> stage & 1)) {
             done |= 1u << stage;
             emit_stage(w, stage, stage == OPTIMIZER_SQUARES ? i->out[0] : LS_NONE);
         }

@@ -42,7 +42,7 @@ struct cursor cursor_in(ls_program *p, enum segment s, const struct instruction 
     return program_cursor_begin(p, (struct cursor){ s, i->phase, i->when, i->block, 0 });
 }
 
-static bool is_wait_of(const struct instruction *i, int slot) { return i->op == OP_COMM_WAIT && instruction_exchange(i)->slot == slot; }
+static bool is_wait_of(const struct instruction *i, int slot) { return instruction_is_wait(i) && instruction_exchange(i)->slot == slot; }
 
 void exchange_remove(ls_program *p, enum segment s, int at)
 {

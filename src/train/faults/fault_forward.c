@@ -8,11 +8,9 @@
 
 static struct list *forward_list(ls_program *p) { return &p->list[SEG_FORWARD]; }
 
-static bool is_move(const struct instruction *i, enum move_kind kind) { return i->op == OP_MOVE && instruction_move(i)->kind == kind; }
-
 static bool is_move_on_axis(const struct instruction *i, enum move_kind kind, ls_axis axis)
 {
-    return is_move(i, kind) && instruction_move(i)->axis == axis;
+    return instruction_is_move(i, kind) && instruction_move(i)->axis == axis;
 }
 
 static void set_kind(struct instruction *i, enum move_kind kind)
@@ -50,7 +48,7 @@ ls_status edit_no_dgrad_reduce(ls_program *p, const struct injection *i)
     for (int n = forward_list(p)->n - 1; n >= 0; n--) {
         struct instruction identity = forward_list(p)->at[n];
 
-        if (!is_move(&identity, MOVE_IDENTITY) || program_value(p, identity.out[0])->role != LS_ROLE_ACTIVATION) continue;
+        if (!instruction_is_move(&identity, MOVE_IDENTITY) || program_value(p, identity.out[0])->role != LS_ROLE_ACTIVATION) continue;
         list_remove(forward_list(p), n);
         LS_TRY(replace_reads(p, identity.out[0], identity.in[0]));
     }

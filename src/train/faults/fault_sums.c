@@ -25,7 +25,7 @@ static bool is_sum(const struct instruction *i)
 
 static bool is_gradient_sum(const ls_program *p, const struct instruction *i, ls_axis axis)
 {
-    return i->op == OP_COMM_START && is_sum(i) && instruction_exchange(i)->axis == axis && gradient_group(p, i->in[0]) >= 0;
+    return instruction_is_start(i) && is_sum(i) && instruction_exchange(i)->axis == axis && gradient_group(p, i->in[0]) >= 0;
 }
 
 static bool has_experts(const ls_program *p, int group)
@@ -71,8 +71,7 @@ static int repeat_sum(ls_program *p, enum segment s, int at)
         for (int n = 0; n < p->list[k].n; n++) {
             struct instruction *i = &p->list[k].at[n];
 
-            if ((i->op == OP_COMM_START || i->op == OP_COMM_WAIT) && instruction_exchange(i)->slot == instruction_exchange(&first)->slot)
-                i->in[0] = first.out[0];
+            if (instruction_is_exchange(i) && instruction_exchange(i)->slot == instruction_exchange(&first)->slot) i->in[0] = first.out[0];
         }
     return p->list[s].n - before;
 }
@@ -198,7 +197,7 @@ ls_status edit_local_norm(ls_program *p, const struct injection *i)
     (void)i;
     for (int clip = 0; clip < l->n; clip++)
         for (int n = clip; n >= 0 && l->at[clip].op == OP_CLIP_FACTOR; n--)
-            if (l->at[n].op == OP_COMM_START && is_sum(&l->at[n]) && reads(&l->at[clip], l->at[n].out[0])) {
+            if (instruction_is_start(&l->at[n]) && is_sum(&l->at[n]) && reads(&l->at[clip], l->at[n].out[0])) {
                 remove_sum(p, SEG_OPTIMIZER, n);
                 return LS_OK;
             }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "ir/program.h"
+#include "ir/op_info.h"
 
 struct layer {
     const struct instruction *writer;
@@ -41,11 +41,14 @@ static int compare_gates(const void *x, const void *y)
 
 /* ---- finding the writers ---- */
 
-static bool is_relu_gradient(const struct instruction *i) { return i->op == OP_UNARY_GRAD && i->attr.unary.kind == UNARY_RELU; }
+static bool is_relu_gradient(const struct instruction *i)
+{
+    return (op_info(i->op)->traits & TRAIT_GATES) && i->attr.unary.kind == UNARY_RELU;
+}
 
 static bool writes(const ls_program *p, const struct instruction *i, int root)
 {
-    for (int k = 0; i->op != OP_VIEW && k < i->nout; k++)
+    for (int k = 0; !instruction_is_view(i) && k < i->nout; k++)
         if (i->out[k].id && p->values[i->out[k].id].root == root) return true;
     return false;
 }

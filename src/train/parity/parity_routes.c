@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "ir/program.h"
+#include "ir/op_info.h"
 #include "kernels/cpu/route.h"
 
 enum { CHOSEN_MOST = 256 };
@@ -247,6 +247,8 @@ static size_t layer_of(const ls_program *p, const struct instruction *i)
     return (size_t)strtoul(dot + 1, NULL, 10);
 }
 
+static bool is_router(const struct instruction *i) { return (op_info(i->op)->traits & TRAIT_CHOICES) && i->phase == LS_PHASE_FORWARD; }
+
 /* Routers that recomputation repeats are ignored: they must repeat the choices of forward. */
 static void watch_routes(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
 {
@@ -254,7 +256,7 @@ static void watch_routes(void *ctx, const ls_program *p, const struct instructio
 
     (void)began;
     (void)ended;
-    for (size_t n = 0; i->op == OP_ROUTE && i->phase == LS_PHASE_FORWARD && n < r->routers && r->status == LS_OK; n++)
+    for (size_t n = 0; is_router(i) && n < r->routers && r->status == LS_OK; n++)
         if (r->seen[n].at == i) {
             struct routed m = {
                 .layer = layer_of(p, i), .micro = r->seen[n].times++, .T = i->call->in[0].size[1], .full_sequence = i->attr.route.shares > 1
@@ -265,8 +267,6 @@ static void watch_routes(void *ctx, const ls_program *p, const struct instructio
 }
 
 /* ---- open and close ---- */
-
-static bool is_router(const struct instruction *i) { return i->op == OP_ROUTE && i->phase == LS_PHASE_FORWARD; }
 
 static void watch_programs(const struct parity_routes *r, program_watch_fn *fn, void *ctx)
 {
