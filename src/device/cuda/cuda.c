@@ -44,8 +44,11 @@ ls_status cuda_check_driver(int result, const char *call)
 static ls_status check_driver(void)
 {
     int driver = 0;
-    cudaError_t e = cudaDriverGetVersion(&driver);
+    cudaError_t e;
 
+    /* As many hardware queues as there can be: streams that share one wait for each other. The driver reads it in its first call. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    e = cudaDriverGetVersion(&driver);
     if (e != cudaSuccess) return ls_fail(LS_EUNSUPPORTED, "the version of the NVIDIA driver is not known: %s", cudaGetErrorString(e));
     if (!driver) return ls_fail(LS_EUNSUPPORTED, "there is no NVIDIA driver on this machine (libcuda.so.1 is not found)");
     if (driver / 1000 < CUDART_VERSION / 1000)
@@ -135,8 +138,6 @@ static ls_status open_gpu(void)
 {
     size_t available = 0, all = 0;
 
-    /* As many hardware queues as there can be: streams that share one wait for each other. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (!cuda.properties.name[0]) LS_TRY(cuda_check(cudaGetDeviceProperties(&cuda.properties, cuda.gpu), "cudaGetDeviceProperties"));
     LS_TRY(cuda_check(cudaSetDevice(cuda.gpu), "cudaSetDevice"));
     LS_TRY(cuda_check(cudaMemGetInfo(&available, &all), "cudaMemGetInfo"));
