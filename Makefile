@@ -53,9 +53,9 @@ check: configure
 
 nightly: export LOCKSTEP_KILLS = 100
 nightly:
-	LOCKSTEP_MATRIX=full $(MAKE) check
+	LOCKSTEP_MATRIX=full $(MAKE) BUILD=build-matrix CMAKE_FLAGS='$(CMAKE_FLAGS) -DTEST_TIMEOUT=14400' check
 	$(MAKE) SANITIZE=address,undefined check
-	$(MAKE) CC=clang CMAKE_FLAGS=-DWERROR=ON check
+	$(MAKE) CC=clang CMAKE_FLAGS='$(CMAKE_FLAGS) -DWERROR=ON' check
 	$(MAKE) SANITIZE=thread TESTS='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps|readback|backing|waits_removed' check
 	tools/faults_off.sh build-faults-off
 	$(MAKE) fuzz
