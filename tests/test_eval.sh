@@ -50,7 +50,7 @@ expect 0 "step 2 of 2" train --model.preset=resnet-tiny --run.dir=pictures --tra
     --launch.threads=1
 expect 0 "nats per picture" eval pictures --launch.threads=1
 grep -q perplexity out.txt && bad "a perplexity of pictures: $(cat out.txt)"
-expect 2 "image models support only parallel.dp" eval pictures -n 2 --parallel.tp=2
+expect 2 "a model that is not a transformer supports only parallel.dp" eval pictures -n 2 --parallel.tp=2
 expect 2 "is evaluated on drawn pictures, not on data.text" eval pictures part.txt
 expect 2 "--sample does nothing here" train --model.preset=resnet-tiny --run.dir=sampled --sample "In the"
 expect 2 "train.eval_batches does nothing here" train --model.preset=resnet-tiny --run.dir=none --data.val_fraction=0 --train.eval_batches=2

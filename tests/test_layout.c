@@ -45,8 +45,8 @@ struct row { const ls_model *model; ls_layout layout; const char *says; };
 static const struct row rows[] = {
     { &gpt2, LAYOUT(.dp = 1), NULL },
     { NULL, LAYOUT(.dp = 3, .zero = 2), NULL },
-    { NULL, LAYOUT(.dp = 4, .tp = 2), "parallel.tp=2: image models support only parallel.dp" },
-    { NULL, LAYOUT(.pp = 2), "parallel.pp=2: image models" },
+    { NULL, LAYOUT(.dp = 4, .tp = 2), "parallel.tp=2: a model that is not a transformer supports only parallel.dp" },
+    { NULL, LAYOUT(.pp = 2), "parallel.pp=2: a model that is not" },
     /* ranges */
     { &gpt2, LAYOUT(.dp = 0), "parallel.dp=0 is out of range: 1 to 65536" },
     { &gpt2, LAYOUT(.tp = -1), "parallel.tp=-1 is out of range" },

@@ -219,7 +219,7 @@ refused 'parallel.schedule=zbv does not exist; use gpipe' "parallel.pp=2 paralle
 [ $? -eq 1 ] && grep -qF -e "--b: parallel.schedule=file:none: none: cannot open" err.txt || bad "file:none: $(cat out.txt err.txt)"
 refused "parallel.schedule=file:mine: mine is for 2 stages of 1 chunks and 4 micro-batches" "parallel.pp=2 parallel.schedule=file:mine" \
     $gpt2 $batch
-refused "parallel.tp=2: image models support only parallel.dp" "parallel.tp=2" --model.preset=resnet-tiny
+refused "parallel.tp=2: a model that is not a transformer supports only parallel.dp" "parallel.tp=2" --model.preset=resnet-tiny
 "$lockstep" train -n 6 --data.text=text.txt --model.preset=llama-tiny --parallel.tp=4 >out.txt 2>err.txt
 got=$?
 [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF "does not hold: 6 = 1 * 1 * 1 * 4" err.txt ||

@@ -78,7 +78,7 @@ train -n 2 --parallel.dp=512 --parallel.tp=256|parallel.dp=512 * parallel.cp=1 *
 train -n 2 --parallel.cp=2 --data.seq_len=3|data.seq_len=3|parallel.cp=2|4 tokens
 train -n 16 --parallel.tp=16|model.heads=8|parallel.tp=16
 train -n 2 --model.heads=5|model.heads=5|use 4 or 8
-train -n 2 --model.preset=resnet-tiny --parallel.tp=2 --data.text=|parallel.tp=2|image models support only parallel.dp
+train -n 2 --model.preset=resnet-tiny --parallel.tp=2 --data.text=|parallel.tp=2|a model that is not a transformer supports only parallel.dp
 train --launch.ranks=x|launch.ranks|'x'
 train --data.tokenizer=bpe --data.vocab_size=300 --model.vocab=270|tokens, but the model's vocabulary only 270|use --model.vocab=
 train --run.memory_limit=1.5|run.memory_limit|'1.5'|1.5GiB

@@ -50,7 +50,7 @@ typedef struct ls_layout {
     /* sizes of a step */
     int micro_batch;   /* train.micro_batch: samples per rank and micro-batch */
     int micro_batches; /* train.accumulate: micro-batches per rank and step */
-    int seq_len;       /* data.seq_len: tokens per sample of a language model */
+    int seq_len;       /* data.seq_len: tokens per sample, of a transformer */
     /* memory and types */
     ls_recompute recompute;   /* recompute.mode */
     int every;                /* K of every:K */
@@ -69,7 +69,7 @@ int64_t ls_layout_ranks(const ls_layout *l); /* INT64_MAX if the product is larg
 /* LS_OK if every rank's programs of this model compile under this layout, except that it computes no sizes in bytes, which only compiling
  * can. So it does not say whether recompute mode budget:SIZE can be met (if not, compiling fails with LS_EINVAL and the bytes that the
  * program needs), nor whether the step fits into memory. Otherwise LS_EINVAL, and the message says which fields do not fit and what
- * would. m NULL: any other kind of program (an image model), for which only dp may be more than 1. Reads no file except that of schedule
+ * would. m NULL: a model that is not a transformer, for which only dp may be more than 1. Reads no file except that of schedule
  * "file:PATH". */
 ls_status ls_layout_check(const ls_model *m, const ls_layout *l);
 

@@ -62,7 +62,7 @@ ls_status layout_check_groups(const ls_layout *l)
     return LS_OK;
 }
 
-/* Image models have no heads, sequence or blocks that the passes could shard. */
+/* A model that is not a transformer has no heads, sequence or blocks that the passes could shard. */
 static ls_status check_dp_alone(const ls_layout *l)
 {
     const struct {
@@ -72,8 +72,8 @@ static ls_status check_dp_alone(const ls_layout *l)
 
     for (size_t i = 0; i < COUNT_OF(axes); i++)
         if (axes[i].n > 1)
-            return ls_fail(LS_EINVAL, "parallel.%s=%d: image models support only parallel.dp; use parallel.%s=1", axes[i].name, axes[i].n,
-                           axes[i].name);
+            return ls_fail(LS_EINVAL, "parallel.%s=%d: a model that is not a transformer supports only parallel.dp; use parallel.%s=1",
+                           axes[i].name, axes[i].n, axes[i].name);
     return LS_OK;
 }
 
