@@ -85,12 +85,19 @@ ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *ids, size_t 
 
 /* ---- tokens ---- */
 
-/* Formats, all little-endian (each is specified in the file that reads it):
+/* The formats of token files: FORMAT(name in the code, name in options and messages). All are little-endian; each is specified in the file
+ * that reads it:
  *   llmc          llm.c's GPT-2 tokens: 1024-byte header, u16
  *   llmc-llama3   llm.c's Llama 3 tokens: 1024-byte header, u32
  *   nanogpt       u16, no header
- *   megatron      PREFIX.idx and PREFIX.bin: u8, i8, i16, u16, i32 or i64, with documents
- * format NULL: llmc by the header, megatron if there is an .idx beside it, nanogpt for any other .bin. */
+ *   megatron      PREFIX.idx and PREFIX.bin: u8, i8, i16, u16, i32 or i64, with documents */
+#define LS_TOKEN_FORMAT_MAP(FORMAT)    \
+    FORMAT(llmc, "llmc")               \
+    FORMAT(llmc_llama3, "llmc-llama3") \
+    FORMAT(nanogpt, "nanogpt")         \
+    FORMAT(megatron, "megatron")
+
+/* format NULL: llmc by the header, megatron if there is an .idx beside it, nanogpt for any other .bin. */
 ls_status ls_tokens_open(const char *path, const char *format, ls_tokens **out);
 /* Writes the file(s), which appear complete or not at all. LS_EINVAL when vocab does not fit the format's type. Megatron takes u16 below a
  * vocabulary of 65,500, else i32; documents are those of ls_tokens_document. */

@@ -9,6 +9,7 @@
 #include "cli/args.h"
 #include "cli/terminal.h"
 #include "data/tokenizer.h"
+#include "data/tokens.h"
 #include "train/run/dataset.h"
 
 /* ---- prepare ---- */
@@ -121,8 +122,8 @@ static ls_status count_tokens(struct view_of_tokens *v)
         LS_TRY(ls_tokens_read(v->tokens, at, n, size, ids));
         for (size_t i = 0; i < n; i++) v->times[ids[i]]++;
     }
-    if (ls_tokens_documents(v->tokens) > 1 || ls_tokenizer_end(v->tokenizer) < 0) return LS_OK;
-    return strcmp(ls_tokens_format(v->tokens), "megatron") == 0 ? LS_OK : ls_tokens_mark(v->tokens, ls_tokenizer_end(v->tokenizer));
+    if (v->tokens->document || ls_tokenizer_end(v->tokenizer) < 0) return LS_OK; /* known from the file, or nothing ends them */
+    return ls_tokens_mark(v->tokens, ls_tokenizer_end(v->tokenizer));
 }
 
 /* Special token k of the tokenizer; NULL after the last one. */

@@ -39,13 +39,15 @@ struct ls_tokens {
 
 /* The functions that read and write a file format. */
 struct token_format {
-    const char *name;
     /* t->map is the file, t->index Megatron's .idx; fills in data, type, count, documents. */
     ls_status (*read)(ls_tokens *t);
     ls_status (*write)(const ls_tokens *t, const char *path, int32_t vocab);
 };
 
-extern const struct token_format token_format_llmc, token_format_llmc_llama3, token_format_nanogpt, token_format_megatron;
+#define TOKEN_FORMAT_DECLARE(id, name) extern const struct token_format token_format_##id;
+LS_TOKEN_FORMAT_MAP(TOKEN_FORMAT_DECLARE)
+#undef TOKEN_FORMAT_DECLARE
+const char *token_format_name(const struct token_format *format);
 bool token_format_has_llmc_magic(const unsigned char *data, size_t bytes); /* any of llm.c's files */
 
 const char *token_type_name(enum token_type type);
@@ -71,7 +73,7 @@ ls_status tokens_from_memory(const struct token_format *format, struct file_map 
 /* Writes all tokens as u16, u32 or i32, checked against vocab. */
 ls_status tokens_put(const ls_tokens *t, enum token_type type, int32_t vocab, file_writer *w);
 /* LS_EINVAL unless every id below vocab fits the type. */
-ls_status tokens_fit(const char *path, const char *format, enum token_type type, int32_t vocab);
+ls_status tokens_fit(const char *path, const struct token_format *format, enum token_type type, int32_t vocab);
 
 /* "DIR/x.bin", "DIR/x.idx" and "DIR/x" all name the prefix "DIR/x". Returns a new string, or NULL when out of memory. */
 char *megatron_path(const char *path, const char *extension);

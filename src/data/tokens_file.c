@@ -3,18 +3,31 @@
 
 #include <stdio.h>
 
-static const struct token_format *const formats[] = {
-    &token_format_llmc,
-    &token_format_llmc_llama3,
-    &token_format_nanogpt,
-    &token_format_megatron,
+static const struct {
+    const char *name;
+    const struct token_format *format;
+} formats[] = {
+#define FORMAT_ROW(id, name) { name, &token_format_##id },
+    LS_TOKEN_FORMAT_MAP(FORMAT_ROW)
+#undef FORMAT_ROW
 };
+
+#define FORMAT_IN_LIST(id, name) ", " name
+static const char format_names[] = LS_TOKEN_FORMAT_MAP(FORMAT_IN_LIST); /* each after ", " */
+
+const char *token_format_name(const struct token_format *format)
+{
+    size_t i = 0;
+
+    while (formats[i].format != format) i++;
+    return formats[i].name;
+}
 
 static const struct token_format *find_format(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(formats); i++)
-        if (strcmp(formats[i]->name, name) == 0) return formats[i];
-    ls_fail(LS_EINVAL, "unknown token format '%.40s'; use llmc, llmc-llama3, nanogpt or megatron", name);
+        if (strcmp(formats[i].name, name) == 0) return formats[i].format;
+    ls_fail(LS_EINVAL, "unknown token format '%.40s'; use one of %s", name, format_names + 2);
     return NULL;
 }
 
@@ -75,7 +88,7 @@ static ls_status tokens_new(const char *name, ls_tokens **out)
 
 static ls_status read_mapped(ls_tokens *t, const struct token_format *format)
 {
-    t->format = format->name;
+    t->format = token_format_name(format);
     ls_status st = format->read(t);
     return st == LS_OK ? st : ls_fail_at(st, "%s", t->name);
 }
@@ -132,13 +145,13 @@ ls_status tokens_from_memory(const struct token_format *format, struct file_map 
     return st;
 }
 
-ls_status tokens_fit(const char *path, const char *format, enum token_type type, int32_t vocab)
+ls_status tokens_fit(const char *path, const struct token_format *format, enum token_type type, int32_t vocab)
 {
     int64_t most = (int64_t)1 << (token_type_bytes(type) == 2 ? 16 : 31);
 
     if (vocab >= 1 && vocab <= most) return LS_OK;
     return ls_fail(LS_EINVAL, "%s: a vocabulary of %d does not fit the %s of format %s (at most %lld)", path, vocab, token_type_name(type),
-                   format, (long long)most);
+                   token_format_name(format), (long long)most);
 }
 
 ls_status tokens_put(const ls_tokens *t, enum token_type type, int32_t vocab, file_writer *w)

@@ -88,7 +88,7 @@ static ls_status write_flat(const ls_tokens *t, const char *path, const void *he
     return st;
 }
 
-static ls_status write_llmc(const ls_tokens *t, const char *path, const char *format, const struct llmc *f, int32_t vocab)
+static ls_status write_llmc(const ls_tokens *t, const char *path, const struct token_format *format, const struct llmc *f, int32_t vocab)
 {
     int32_t header[HEADER_INTS] = { f->magic, f->version, (int32_t)t->count };
 
@@ -99,20 +99,20 @@ static ls_status write_llmc(const ls_tokens *t, const char *path, const char *fo
 
 static ls_status write_gpt2(const ls_tokens *t, const char *path, int32_t vocab)
 {
-    return write_llmc(t, path, token_format_llmc.name, &gpt2, vocab);
+    return write_llmc(t, path, &token_format_llmc, &gpt2, vocab);
 }
 
 static ls_status write_llama3(const ls_tokens *t, const char *path, int32_t vocab)
 {
-    return write_llmc(t, path, token_format_llmc_llama3.name, &llama3, vocab);
+    return write_llmc(t, path, &token_format_llmc_llama3, &llama3, vocab);
 }
 
 static ls_status write_nanogpt(const ls_tokens *t, const char *path, int32_t vocab)
 {
-    LS_TRY(tokens_fit(path, token_format_nanogpt.name, TOKEN_U16, vocab));
+    LS_TRY(tokens_fit(path, &token_format_nanogpt, TOKEN_U16, vocab));
     return write_flat(t, path, NULL, 0, TOKEN_U16, vocab);
 }
 
-const struct token_format token_format_llmc = { "llmc", read_gpt2, write_gpt2 };
-const struct token_format token_format_llmc_llama3 = { "llmc-llama3", read_llama3, write_llama3 };
-const struct token_format token_format_nanogpt = { "nanogpt", read_nanogpt, write_nanogpt };
+const struct token_format token_format_llmc = { read_gpt2, write_gpt2 };
+const struct token_format token_format_llmc_llama3 = { read_llama3, write_llama3 };
+const struct token_format token_format_nanogpt = { read_nanogpt, write_nanogpt };

@@ -152,7 +152,7 @@ static ls_status write_megatron(const ls_tokens *t, const char *path, int32_t vo
 {
     enum token_type type = vocab < U16_VOCAB ? TOKEN_U16 : TOKEN_I32;
     char *bin = megatron_path(path, ".bin"), *idx = megatron_path(path, ".idx");
-    ls_status st = bin && idx ? tokens_fit(bin, token_format_megatron.name, type, vocab) : LS_ENOMEM;
+    ls_status st = bin && idx ? tokens_fit(bin, &token_format_megatron, type, vocab) : LS_ENOMEM;
 
     if (st == LS_OK) st = write_both(t, bin, idx, type, vocab);
     mem_free(bin);
@@ -160,4 +160,4 @@ static ls_status write_megatron(const ls_tokens *t, const char *path, int32_t vo
     return st;
 }
 
-const struct token_format token_format_megatron = { "megatron", read_megatron, write_megatron };
+const struct token_format token_format_megatron = { read_megatron, write_megatron };

@@ -21,6 +21,7 @@ enum {
 #define COUNT_MOST                         1e15
 #define FAMILY_CHOICE(upper, name)         "|" #name
 #define OPTIMIZER_CHOICE(upper, name, ...) "|" #name
+#define FORMAT_CHOICE(id, name)            "|" name
 #define DEVICE_CHOICE(name, help)          "|" #name
 #define DEVICE_HELP(name, help)            "; " #name ": " help
 
@@ -88,7 +89,7 @@ static const struct option rows[] = {
          "how to read special tokens that are spelled out in the text, such as <|endoftext|>: as their ids (parse) or as ordinary text "
          "(text); auto: parse in plain text, text in JSON lines"),
     STRING(data.tokens, "", T | P | E, "token file to read instead of a text", .common = E),
-    ENUM(data.format, "auto", "auto|llmc|llmc-llama3|nanogpt|megatron", T | P | D | E,
+    ENUM(data.format, "auto", "auto" LS_TOKEN_FORMAT_MAP(FORMAT_CHOICE), T | P | D | E,
          "format of the token file; auto: detected when reading, llmc when writing", .common = D),
     STRING(data.tokenizer, "bytes", T | P | D,
            "tokenizer: bytes, bpe (learnt from the text), a tokenizer.json, a FILE.tiktoken, or a folder with one of these; not needed for "

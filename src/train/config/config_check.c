@@ -377,7 +377,9 @@ ls_schedule config_schedule(const struct config *c)
 
 const char *config_format(const struct config *c)
 {
-    static const char *const formats[] = { NULL, "llmc", "llmc-llama3", "nanogpt", "megatron" };
+#define FORMAT_NAME(id, name) name,
+    static const char *const formats[] = { NULL, LS_TOKEN_FORMAT_MAP(FORMAT_NAME) };
+#undef FORMAT_NAME
 
     return formats[c->data.format];
 }
