@@ -51,7 +51,10 @@ static ls_status make_group(struct pass *a, const struct candidate *c, int n)
     return st;
 }
 
-static size_t bytes_of(const ls_store *s, int param) { return store_local_count(s, (size_t)param) * 4; }
+static size_t gradient_bytes(const ls_store *s, int param)
+{
+    return store_local_count(s, (size_t)param) * ls_dtype_bytes(store_type(s, STORE_GRAD));
+}
 
 /* Marks the parameters that instructions read, or whose gradients they write. */
 static void find_used(const struct pass *a, bool *used)
@@ -104,7 +107,7 @@ static ls_status form_buckets(struct pass *a, struct candidate *c, int n)
     find_final(a, c, n);
     qsort(c, (size_t)n, sizeof *c, by_key);
     for (int i = 0; i < n; i++) {
-        size_t more = bytes_of(a->p->store, c[i].param);
+        size_t more = gradient_bytes(a->p->store, c[i].param);
         bool other = c[i].class != c[first].class;
 
         if (other || (i > first && bytes + more > most)) {
