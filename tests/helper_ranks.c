@@ -16,6 +16,7 @@
 #include <cmocka.h>
 #include "base/base.h"
 #include "comm/transports/shm/segment.h"
+#include "comm/transports/transport.h"
 
 enum { LEAKED = 23 };
 
@@ -77,7 +78,7 @@ static void note_gone(struct segment *s, int rank, const struct rank_end *e)
     char how[64];
 
     if (e->signal) snprintf(how, sizeof how, "was killed by signal %d", e->signal);
-    else snprintf(how, sizeof how, "left with exit code %d", e->code);
+    else snprintf(how, sizeof how, EXITED_WITH, e->code);
     segment_note_gone(s, rank, how);
 }
 
@@ -141,7 +142,7 @@ const char *rank_trouble(int rank, const struct rank_end *e)
     if (!e->late && e->code == 0) return NULL;
     if (e->late) snprintf(how, sizeof how, "was still there at the time limit");
     else if (e->signal) snprintf(how, sizeof how, "was killed by signal %d", e->signal);
-    else snprintf(how, sizeof how, "ended with code %d", e->code);
+    else snprintf(how, sizeof how, EXITED_WITH, e->code);
     snprintf(text, sizeof text, "rank %d %s%s%s", rank, how, e->said[0] ? ": " : "", e->said);
     return text;
 }

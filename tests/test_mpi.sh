@@ -66,7 +66,7 @@ for kind in openmpi mpich; do
     says "rank 1 has had enough" 0 1 2
     ranks 3 "$folder/test_mpi" leave  # whose code mpirun returns is whose it sees first
     case $got in 1 | 3) ;; *) bad "$kind: exit $got after a rank left: $(cat out.txt err.txt)" ;; esac
-    says "rank 1 left with exit code 1" 0 2
+    says "rank 1 exited with code 1" 0 2
     # One is killed: mpirun's code is its signal's. Open MPI names it, or one of the others does; MPICH may kill them before they can.
     ranks 3 "$folder/test_mpi" die
     case $kind in openmpi) [ $got -eq 137 ] ;; mpich) [ $got -eq 9 ] ;; esac || bad "$kind: exit $got after a kill: $(cat err.txt)"

@@ -37,10 +37,10 @@ static void every_end_is_reported(void **state)
     ranks_run(5, &(struct ranks_options){ .seconds = 3 }, behave, how, e);
     assert_null(rank_trouble(0, &e[0]));
     assert_string_equal(e[0].said, "0 of 5");
-    assert_string_equal(rank_trouble(1, &e[1]), "rank 1 ended with code 1: rank 1 does not like it");
+    assert_string_equal(rank_trouble(1, &e[1]), "rank 1 exited with code 1: rank 1 does not like it");
     assert_string_equal(rank_trouble(2, &e[2]), "rank 2 was still there at the time limit: 2 of 5");
     assert_string_equal(rank_trouble(3, &e[3]), "rank 3 was killed by signal 9: 3 of 5");
-    assert_string_equal(rank_trouble(4, &e[4]), "rank 4 ended with code 7: 4 of 5");
+    assert_string_equal(rank_trouble(4, &e[4]), "rank 4 exited with code 7: 4 of 5");
 }
 
 static void passing_ranks_pass(void **state)

@@ -87,7 +87,7 @@ static void launcher_verdict_wins(void **state)
     assert_int_equal(shm_job_wait_rank(&j, 2), 128 + SIGKILL);
     assert_null(segment_verdict(j.segment));
     segment_note_gone(j.segment, 2, "was killed by signal 9 (Killed)");
-    segment_note_gone(j.segment, 1, "left with exit code 1");
+    segment_note_gone(j.segment, 1, "exited with code 1");
     assert_string_equal(segment_verdict(j.segment), "rank 2 was killed by signal 9 (Killed)");
     assert_int_equal(shm_job_wait_rank(&j, 0), 0);
     assert_int_equal(shm_job_wait_rank(&j, 1), 0);

@@ -52,6 +52,9 @@ struct request {
     int phase;
 };
 
+/* How a rank ended by itself, after its name: of every message that says so, whoever started the rank. */
+#define EXITED_WITH "exited with code %d"
+
 struct transport {
     const char *name; /* "shm"; where is "NAME:rest" */
     ls_status (*open)(const char *rest, int rank, int n, double timeout, struct link **out);

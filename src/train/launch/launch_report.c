@@ -8,13 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
+#include "comm/transports/transport.h"
 
 char *child_ended(const struct child *c, char out[96])
 {
     if (c->signal)
         snprintf(out, 96, "was killed by signal %d (%s)", c->signal, strsignal(c->signal));
     else
-        snprintf(out, 96, "exited with code %d", c->code);
+        snprintf(out, 96, EXITED_WITH, c->code);
     return out;
 }
 

@@ -113,7 +113,7 @@ static void leave(int code, void *unused)
     (void)unused;
     if (mpi.pid != getpid()) return;
     host->enter(); /* and never leaves: no other thread calls MPI any more */
-    if (code != 0) end_job(LS_EPEER, "rank %d left with exit code %d", mpi.rank, code);
+    if (code != 0) end_job(LS_EPEER, "rank %d " EXITED_WITH, mpi.rank, code);
     mpi.leaving = true;
     for (int i = 0; i < mpi.n; i++)
         if (i != mpi.rank) MPI_Isend(NULL, 0, MPI_BYTE, i, BYE, mpi.control, &mpi.peers[i].bye);
