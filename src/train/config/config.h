@@ -21,6 +21,7 @@
 #include "train/faults/fault_list.h"
 
 struct task_model; /* task.h */
+struct text;
 
 /* Commands that read an option, as masks for the rows of the table. */
 enum {
@@ -67,7 +68,7 @@ struct config {
     struct {
         char *text, *field, *tokens, *tokenizer;
         int special_tokens; /* enum config_special */
-        int format;         /* index in "auto|llmc|llmc-llama3|nanogpt|megatron" */
+        int format;         /* 0: auto, k: row k - 1 of LS_TOKEN_FORMAT_MAP */
         int64_t vocab_size, seq_len;
         double val_fraction;
         bool shuffle;
@@ -199,9 +200,11 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
 /* The layout; its strings belong to the config. Fails only if recompute.mode is not a mode or a size does not fit into an int:
  * ls_layout_check() checks everything else. */
 ls_status config_layout(const struct config *c, ls_layout *out);
-const char *config_recompute_name(ls_recompute mode); /* "full"; NULL: the mode has a number */
-const char *config_device(const struct config *c);    /* the device's name in device.h, which config_choose_device() decides for auto */
-ls_dtype config_type(const struct config *c);         /* the type of parameters and activations */
+/* Appends the options that turn layout `from` into `to`, for each field that differs: "--launch.ranks=4 --parallel.dp=4". */
+ls_status config_layout_options(const ls_layout *from, const ls_layout *to, struct text *out);
+const char *config_layout_option(int i);           /* the options that set a field of the layout; NULL past the last */
+const char *config_device(const struct config *c); /* the device's name in device.h, which config_choose_device() decides for auto */
+ls_dtype config_type(const struct config *c);      /* the type of parameters and activations */
 ls_optimizer config_optimizer(const struct config *c);
 ls_schedule config_schedule(const struct config *c);
 const char *config_format(const struct config *c); /* for ls_tokens_open(); NULL: auto */

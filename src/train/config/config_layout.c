@@ -1,10 +1,12 @@
-/* config_layout.c - the layout from the options: ranks, batch sizes, and the library's struct. */
+/* config_layout.c - the layout from the options: ranks, batch sizes, the library's struct, and that struct as options again. */
 #include "train/config/config.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
+#include "base/text.h"
 #include "comm/comm.h"
 #include "parallel/layout.h"
 
@@ -57,10 +59,55 @@ ls_status config_check_ranks(struct config *c)
 
 /* ---- as the library's struct ---- */
 
+/* A field of the layout, and the option that sets it. */
+struct layout_field {
+    const char *option;
+    enum { FIELD_AXIS, FIELD_SIZE, FIELD_SWITCH, FIELD_BYTES, FIELD_TEXT, FIELD_CHOICE, FIELD_RECOMPUTE, FIELD_FOLDER } kind;
+    size_t at;         /* offset in ls_layout */
+    const int *choice; /* of FIELD_CHOICE: the field's value for each of the option's choices */
+};
+
+static const int cp_methods[] = { [CP_METHOD_RING] = LS_CP_RING, [CP_METHOD_ALL_TO_ALL] = LS_CP_ALL_TO_ALL };
+static const int compute_types[] = { [COMPUTE_AUTO] = LS_F32, [COMPUTE_FP32] = LS_F32, [COMPUTE_BF16] = LS_BF16 };
+static const int reduce_types[] = { [REDUCE_FP32] = LS_F32, [REDUCE_BF16] = LS_BF16 };
+static const int offloads[] = { [OFFLOAD_NONE] = LS_OFFLOAD_NONE, [OFFLOAD_CPU] = LS_OFFLOAD_CPU, [OFFLOAD_FILE] = LS_OFFLOAD_FILE };
+
+/* In the order in which options are printed. */
+static const struct layout_field fields[] = {
+    { "parallel.dp", FIELD_AXIS, offsetof(ls_layout, dp), NULL },
+    { "parallel.tp", FIELD_AXIS, offsetof(ls_layout, tp), NULL },
+    { "parallel.cp", FIELD_AXIS, offsetof(ls_layout, cp), NULL },
+    { "parallel.pp", FIELD_AXIS, offsetof(ls_layout, pp), NULL },
+    { "parallel.vpp", FIELD_AXIS, offsetof(ls_layout, vpp), NULL },
+    { "parallel.ep", FIELD_AXIS, offsetof(ls_layout, ep), NULL },
+    { "parallel.zero", FIELD_AXIS, offsetof(ls_layout, zero), NULL },
+    { "parallel.replicate", FIELD_AXIS, offsetof(ls_layout, replicate), NULL },
+    { "parallel.sp", FIELD_SWITCH, offsetof(ls_layout, sp), NULL },
+    { "parallel.cp_method", FIELD_CHOICE, offsetof(ls_layout, cp_method), cp_methods },
+    { "parallel.tp_chunks", FIELD_AXIS, offsetof(ls_layout, tp_chunks), NULL },
+    { "parallel.overlap", FIELD_SWITCH, offsetof(ls_layout, overlap), NULL },
+    { "parallel.reshard_after_forward", FIELD_SWITCH, offsetof(ls_layout, reshard_after_forward), NULL },
+    { "parallel.unsharded_accumulation", FIELD_SWITCH, offsetof(ls_layout, unsharded_accumulation), NULL },
+    { "parallel.sync_batch_norm", FIELD_SWITCH, offsetof(ls_layout, sync_batch_norm), NULL },
+    { "parallel.bucket", FIELD_BYTES, offsetof(ls_layout, bucket_bytes), NULL },
+    { "parallel.first_bucket", FIELD_BYTES, offsetof(ls_layout, first_bucket_bytes), NULL },
+    { "parallel.schedule", FIELD_TEXT, offsetof(ls_layout, schedule), NULL },
+    { "parallel.stages", FIELD_TEXT, offsetof(ls_layout, stages), NULL },
+    { "recompute.mode", FIELD_RECOMPUTE, 0, NULL }, /* recompute, every, budget */
+    { "train.micro_batch", FIELD_SIZE, offsetof(ls_layout, micro_batch), NULL },
+    { "train.accumulate", FIELD_SIZE, offsetof(ls_layout, micro_batches), NULL },
+    { "data.seq_len", FIELD_SIZE, offsetof(ls_layout, seq_len), NULL },
+    { "precision.compute", FIELD_CHOICE, offsetof(ls_layout, compute), compute_types },
+    { "precision.master", FIELD_SWITCH, offsetof(ls_layout, master), NULL },
+    { "precision.reduce", FIELD_CHOICE, offsetof(ls_layout, reduce), reduce_types },
+    { "optim.offload", FIELD_CHOICE, offsetof(ls_layout, offload), offloads },
+    { "run.dir", FIELD_FOLDER, offsetof(ls_layout, offload_path), NULL },
+};
+
+const char *config_layout_option(int i) { return i < (int)COUNT_OF(fields) ? fields[i].option : NULL; }
+
 /* The modes without a number, in the order of ls_recompute. */
 static const char *const recompute_names[] = { "none", "selective", "full" };
-
-const char *config_recompute_name(ls_recompute mode) { return mode <= LS_RECOMPUTE_FULL ? recompute_names[mode] : NULL; }
 
 /* Reads recompute.mode: none | selective | full | every:K | budget:SIZE. */
 static ls_status take_recompute(const char *mode, ls_layout *l)
@@ -87,8 +134,6 @@ static ls_status take_recompute(const char *mode, ls_layout *l)
         mode);
 }
 
-static int as_int(int64_t n) { return (int)MIN(n, (int64_t)INT32_MAX); }
-
 static ls_status take_size(const char *name, int64_t n, int *out)
 {
     if (n > INT32_MAX) return ls_fail(LS_EINVAL, "%s=%" PRId64 " is out of range: at most %d", name, n, INT32_MAX);
@@ -96,51 +141,104 @@ static ls_status take_size(const char *name, int64_t n, int *out)
     return LS_OK;
 }
 
-static void take_parallel(const struct config *c, ls_layout *l)
+static ls_status take_field(const struct config *c, const struct layout_field *f, ls_layout *l)
 {
-    static const ls_cp_method methods[] = { [CP_METHOD_RING] = LS_CP_RING, [CP_METHOD_ALL_TO_ALL] = LS_CP_ALL_TO_ALL };
+    const void *from = (const char *)c + config_check_row_of(f->option)->offset;
+    void *to = (char *)l + f->at;
+    const char *text;
 
-    l->pp = as_int(c->parallel.pp);
-    l->vpp = as_int(c->parallel.vpp);
-    l->dp = as_int(c->parallel.dp);
-    l->cp = as_int(c->parallel.cp);
-    l->tp = as_int(c->parallel.tp);
-    l->ep = as_int(c->parallel.ep);
-    l->zero = as_int(c->parallel.zero);
-    l->replicate = as_int(c->parallel.replicate);
-    l->sp = c->parallel.sp;
-    l->cp_method = methods[c->parallel.cp_method];
-    l->tp_chunks = as_int(c->parallel.tp_chunks);
-    l->overlap = c->parallel.overlap;
-    l->reshard_after_forward = c->parallel.reshard_after_forward;
-    l->unsharded_accumulation = c->parallel.unsharded_accumulation;
-    l->sync_batch_norm = c->parallel.sync_batch_norm;
-    l->bucket_bytes = c->parallel.bucket;
-    l->first_bucket_bytes = c->parallel.first_bucket;
-    l->schedule = c->parallel.schedule;
-    l->stages = c->parallel.stages;
+    switch (f->kind) {
+    case FIELD_AXIS: *(int *)to = (int)MIN(*(const int64_t *)from, (int64_t)INT32_MAX); break; /* ls_layout_check() has the range */
+    case FIELD_SIZE: return take_size(f->option, *(const int64_t *)from, to);
+    case FIELD_SWITCH: *(int *)to = *(const bool *)from; break;
+    case FIELD_BYTES: *(size_t *)to = *(const size_t *)from; break;
+    case FIELD_TEXT: *(const char **)to = *(char *const *)from; break;
+    case FIELD_CHOICE: memcpy(to, &f->choice[*(const int *)from], sizeof(int)); break;
+    case FIELD_RECOMPUTE: return take_recompute(*(char *const *)from, l);
+    case FIELD_FOLDER:
+        text = *(char *const *)from;
+        *(const char **)to = text[0] ? text : ".";
+        break;
+    }
+    return LS_OK;
 }
 
 ls_status config_layout(const struct config *c, ls_layout *out)
 {
-    static const ls_dtype reduced[] = { [REDUCE_FP32] = LS_F32, [REDUCE_BF16] = LS_BF16 };
-    static const ls_offload places[] = {
-        [OFFLOAD_NONE] = LS_OFFLOAD_NONE, [OFFLOAD_CPU] = LS_OFFLOAD_CPU, [OFFLOAD_FILE] = LS_OFFLOAD_FILE
-    };
     ls_layout l = ls_layout_default();
 
-    take_parallel(c, &l);
-    LS_TRY(take_size("train.micro_batch", c->train.micro_batch, &l.micro_batch));
-    LS_TRY(take_size("train.accumulate", c->train.accumulate, &l.micro_batches));
-    LS_TRY(take_size("data.seq_len", c->data.seq_len, &l.seq_len));
-    l.compute = config_type(c);
-    l.master = c->precision.master;
-    l.reduce = reduced[c->precision.reduce];
-    l.offload = places[c->optim.offload];
-    l.offload_path = c->run.dir[0] ? c->run.dir : ".";
-    LS_TRY(take_recompute(c->recompute.mode, &l));
+    for (size_t i = 0; i < COUNT_OF(fields); i++) LS_TRY(take_field(c, &fields[i], &l));
     *out = l;
     return LS_OK;
+}
+
+/* ---- a layout as options ---- */
+
+/* Of several choices with the value the last one, which is not "auto". */
+static void put_choice(const struct option *row, const int *values, int value, struct text *out)
+{
+    const char *found = NULL, *choice = row->choices;
+
+    for (int k = 0; choice; k++) {
+        if (values[k] == value) found = choice;
+        choice = strchr(choice, '|');
+        choice += choice ? 1 : 0;
+    }
+    ASSERT(found); /* a search varies what options can set */
+    text_put(out, "%.*s", (int)strcspn(found, "|"), found);
+}
+
+static void put_recompute(const ls_layout *l, struct text *out)
+{
+    char size[32];
+
+    if (l->recompute == LS_RECOMPUTE_EVERY)
+        text_put(out, "every:%d", l->every);
+    else if (l->recompute == LS_RECOMPUTE_BUDGET)
+        text_put(out, "budget:%s", text_size(size, l->budget));
+    else
+        text_put(out, "%s", recompute_names[l->recompute]);
+}
+
+/* Writes "--parallel.dp=2". */
+static void put_field(const struct layout_field *f, const ls_layout *l, struct text *out)
+{
+    const struct option *row = config_check_row_of(f->option);
+    const void *from = (const char *)l + f->at;
+    char size[32];
+    int value;
+
+    text_put(out, "--%s=", f->option);
+    switch (f->kind) {
+    case FIELD_AXIS:
+    case FIELD_SIZE: text_put(out, "%d", *(const int *)from); break;
+    case FIELD_SWITCH: text_put(out, "%s", *(const int *)from ? "true" : "false"); break;
+    case FIELD_BYTES: text_put(out, "%s", text_size(size, *(const size_t *)from)); break;
+    case FIELD_TEXT:
+    case FIELD_FOLDER: text_put(out, "%s", *(const char *const *)from ? *(const char *const *)from : row->text); break;
+    case FIELD_CHOICE:
+        memcpy(&value, from, sizeof value);
+        put_choice(row, f->choice, value, out);
+        break;
+    case FIELD_RECOMPUTE: put_recompute(l, out); break;
+    }
+}
+
+ls_status config_layout_options(const ls_layout *from, const ls_layout *to, struct text *out)
+{
+    if (ls_layout_ranks(from) != ls_layout_ranks(to)) text_put(out, "--launch.ranks=%" PRId64, ls_layout_ranks(to));
+    for (size_t i = 0; i < COUNT_OF(fields); i++) {
+        struct text was = { 0 }, is = { 0 };
+
+        put_field(&fields[i], from, &was);
+        put_field(&fields[i], to, &is);
+        ls_status st = text_status(&was) < 0 ? text_status(&was) : text_status(&is);
+        if (st == LS_OK && strcmp(was.data, is.data) != 0) text_put(out, "%s%s", out->bytes ? " " : "", is.data);
+        text_free(&was);
+        text_free(&is);
+        if (st < 0) return st;
+    }
+    return text_status(out);
 }
 
 /* ---- batch sizes ---- */

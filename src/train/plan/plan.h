@@ -55,7 +55,7 @@ const char *plan_nothing_fits(size_t limit, const struct dataset *data);
 
 /* Finds similar layouts whose largest rank fits into `limit` bytes (plan_room()). Each has been compiled; those that cost the least time
  * come first. */
-enum { REMEDIES = 4, REMEDY_ROOM = 200 };
+enum { REMEDIES = 4, REMEDY_ROOM = 1024 };
 struct remedy {
     char options[REMEDY_ROOM]; /* the changes as options of the command: "--parallel.zero=1" */
     ls_layout layout;          /* more ranks than now mean more machines */

@@ -7,10 +7,9 @@
  */
 #include "train/plan/plan.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
+#include "base/text.h"
 #include "parallel/layout.h"
 
 /* ---- the changes: false if one does not apply ---- */
@@ -132,42 +131,23 @@ static bool plan_remedies_fits(const struct trial *t, const struct counts *n, st
     return true;
 }
 
-/* ---- the suggestion as options ---- */
-
-static void put_int(char *out, const char *name, int64_t was, int64_t is)
+/* Writes the suggestion as options. */
+static ls_status put_options(const struct trial *t, struct remedy *r)
 {
-    size_t at = strlen(out);
+    struct text out = { 0 };
+    ls_status st = config_layout_options(t->base, &r->layout, &out);
 
-    if (was != is) snprintf(out + at, REMEDY_ROOM - at, "%s--%s=%" PRId64, at ? " " : "", name, is);
-}
-
-static void put_word(char *out, const char *name, const char *word)
-{
-    size_t at = strlen(out);
-
-    snprintf(out + at, REMEDY_ROOM - at, "%s--%s=%s", at ? " " : "", name, word);
-}
-
-static void put_options(const struct trial *t, struct remedy *r)
-{
-    const ls_layout *a = t->base, *b = &r->layout;
-
-    put_int(r->options, "launch.ranks", ls_layout_ranks(a), ls_layout_ranks(b));
-    put_int(r->options, "parallel.dp", a->dp, b->dp);
-    put_int(r->options, "parallel.tp", a->tp, b->tp);
-    put_int(r->options, "parallel.pp", a->pp, b->pp);
-    put_int(r->options, "parallel.zero", a->zero, b->zero);
-    if (a->sp != b->sp) put_word(r->options, "parallel.sp", "true");
-    if (a->recompute != b->recompute) put_word(r->options, "recompute.mode", config_recompute_name(b->recompute));
-    put_int(r->options, "train.micro_batch", a->micro_batch, b->micro_batch);
-    put_int(r->options, "train.accumulate", a->micro_batches, b->micro_batches);
-    put_int(r->options, "train.global_batch", (int64_t)t->job->step.global, (int64_t)r->global);
-    if (a->offload != b->offload) put_word(r->options, "optim.offload", "file");
+    if (r->global != t->job->step.global) text_put(&out, "%s--train.global_batch=%zu", out.bytes ? " " : "", r->global);
+    if (st == LS_OK) st = text_status(&out);
+    ASSERT(st < 0 || out.bytes < sizeof r->options);
+    if (st == LS_OK && out.data) memcpy(r->options, out.data, out.bytes + 1);
+    text_free(&out);
+    return st;
 }
 
 /* ---- the search ---- */
 
-static void try_changes_alone(const struct trial *t, struct remedy out[REMEDIES], int *count)
+static ls_status try_changes_alone(const struct trial *t, struct remedy out[REMEDIES], int *count)
 {
     for (int i = 0; i < CHANGES && *count < REMEDIES; i++) {
         struct counts n = { { 0 } };
@@ -175,11 +155,12 @@ static void try_changes_alone(const struct trial *t, struct remedy out[REMEDIES]
 
         for (n.times[i] = 1; n.times[i] <= TIMES_MOST && plan_remedies_make(t, &n, &r); n.times[i]++)
             if (plan_remedies_fits(t, &n, &r)) {
-                put_options(t, &r);
+                LS_TRY(put_options(t, &r));
                 out[(*count)++] = r;
                 break;
             }
     }
+    return LS_OK;
 }
 
 /* Adds up changes until the step fits. A change that is impossible in addition to the others is left out. */
@@ -219,7 +200,7 @@ ls_status plan_remedies(const struct plan_job *j, const ls_layout *layout, size_
     int64_t ranks = ls_layout_ranks(layout);
 
     *count = 0;
-    try_changes_alone(&t, out, count);
+    LS_TRY(try_changes_alone(&t, out, count));
     for (t.doublings = 0; *count == 0 && t.doublings <= DOUBLINGS && ranks << t.doublings <= LS_MESH_RANKS_MOST; t.doublings++) {
         struct counts n = { { 0 } };
         struct remedy r;
@@ -227,7 +208,7 @@ ls_status plan_remedies(const struct plan_job *j, const ls_layout *layout, size_
         if (!add_changes(&t, &n)) continue;
         remove_unneeded(&t, &n);
         if (!plan_remedies_fits(&t, &n, &r)) continue;
-        put_options(&t, &r);
+        LS_TRY(put_options(&t, &r));
         out[(*count)++] = r;
     }
     return LS_OK;
