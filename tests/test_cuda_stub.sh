@@ -117,7 +117,7 @@ expect 2 "run.device=cuda: there is no GPU in CUDA_VISIBLE_DEVICES='7'" train $t
 unset CUDA_VISIBLE_DEVICES
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1  # as mpirun would
 export OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE
-expect 2 "run.tune_matmuls: the 2 ranks are on several machines" train $tiny $gpt2 --run.device=cuda --run.tune_matmuls
+expect 2 "run.tune_matmuls=true: the 2 ranks are on several machines" train $tiny $gpt2 --run.device=cuda --run.tune_matmuls
 unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE
 stub memory=8000000
 expect 1 "out of memory: the step needs" train $tiny $gpt2 --model.width=256 --run.device=cuda

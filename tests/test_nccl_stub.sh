@@ -50,7 +50,7 @@ says "through the host: NCCL is not loaded: LOCKSTEP_NCCL=$PWD/none is not a lib
 same_bits host/checkpoints/step_00000003 none/checkpoints/step_00000003
 LOCKSTEP_NCCL=$PWD/none expect 2 "launch.comm=nccl cannot be used: collectives would go through the host: NCCL is not loaded" \
     train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=nccl
-expect 2 "launch.comm does nothing here: it is for ranks on GPUs, and this run is on run.device=cpu" \
+expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
     train -n 2 $two --run.device=cpu --launch.comm=nccl
 expect 2 "launch.comm does nothing here: a single rank does not communicate" train $tiny $llama --run.device=cuda --launch.comm=nccl
 

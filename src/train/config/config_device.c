@@ -1,4 +1,4 @@
-/* config_device.c - run.device: that it can be used here, what auto means, and which processor of it this rank takes. */
+/* config_device.c - resolves run.device: checks that it can be used here, decides what auto means, and takes this rank's processor. */
 #include "train/config/config.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "train/run/peak_cache.h"
 
-/* Impossible here, as a usage error. */
+/* Makes the last error a usage error of run.device. */
 static ls_status fail_device(const struct config *c)
 {
     char why[700];
@@ -19,7 +19,8 @@ static ls_status fail_device(const struct config *c)
     return ls_fail(LS_EINVAL, "run.device=%s: %s; run.device=cpu uses the processor", config_device(c), why);
 }
 
-/* Ranks that share a processor are found when they meet (ranks.c); those that this command starts, before. */
+/* Checks that each rank that this command starts gets a GPU of its own. Ranks that another launcher started compare their GPUs after the
+ * rendezvous (ranks.c). */
 static ls_status check_count(const struct device *d, int local_ranks)
 {
     int processors;
@@ -49,8 +50,8 @@ static ls_status configure_device(const struct device *d, const struct config *c
 
     if (c->run.tune_matmuls && w->local_size < w->size)
         return ls_fail(LS_EINVAL,
-                       "run.tune_matmuls: the %d ranks are on several machines, and each machine would choose by itself; it is "
-                       "possible on one machine only",
+                       "run.tune_matmuls=true: the %d ranks are on several machines, each of which would choose its own algorithms; "
+                       "leave it out",
                        w->size);
     if (c->run.tune_matmuls && !(s.tuned = folder = peak_cache_folder())) return LS_EIO;
     d->configure(&s);
@@ -61,7 +62,7 @@ static ls_status configure_device(const struct device *d, const struct config *c
 static ls_status check_comm(const struct config *c, const struct device *d)
 {
     if (c->launch.comm == COMM_AUTO || d->collectives) return LS_OK;
-    return ls_fail(LS_EINVAL, "launch.comm does nothing here: it is for ranks on GPUs, and this run is on run.device=%s", d->name);
+    return ls_fail(LS_EINVAL, "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is %s", d->name);
 }
 
 ls_status config_choose_device(struct config *c, unsigned verb, const struct world *w)
