@@ -105,7 +105,7 @@ void dropout_cases(struct gen *g)
         gen_in(g, LS_I64, 1, 9, DIMS(2));
         gen_out(g, g->type, DIMS(3, count[0] + count[1], C));
         g->c.call.attr.dropout.p = 0.3;
-        g->c.call.attr.dropout.whole = 19;
+        g->c.call.attr.dropout.full = 19;
         memcpy(g->c.call.attr.dropout.begin, (size_t[]){ 2, 12 }, sizeof count);
         memcpy(g->c.call.attr.dropout.count, count, sizeof count);
         gen_emit(g, "slices of %zu and %zu rows of %zu", count[0], count[1], C);

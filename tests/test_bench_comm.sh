@@ -6,11 +6,11 @@ lockstep=$1
 
 algorithms() {
     case $1 in
-    all_reduce) echo ring halving_doubling tree direct central whole ;;
-    reduce_scatter) echo ring halving direct whole ;;
-    all_gather) echo ring doubling direct whole ;;
-    broadcast) echo tree scatter_ring chain direct whole ;;
-    all_to_all) echo pairwise whole ;;
+    all_reduce) echo ring halving_doubling tree direct central native ;;
+    reduce_scatter) echo ring halving direct native ;;
+    all_gather) echo ring doubling direct native ;;
+    broadcast) echo tree scatter_ring chain direct native ;;
+    all_to_all) echo pairwise native ;;
     esac
 }
 

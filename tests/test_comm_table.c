@@ -48,11 +48,11 @@ static void forced_algorithm_is_used(void **state)
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, true), "direct");  /* a ring can't */
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 8, 4, true));
     assert_true(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false));
-    assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, ALGORITHM_WHOLE), LS_OK);
+    assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, ALGORITHM_NATIVE), LS_OK);
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false));
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, "rings"), LS_EINVAL);
     assert_string_equal(ls_errmsg(),
-                        "unknown algorithm 'rings' for all_reduce; choose one of: ring, halving_doubling, tree, direct, central, whole");
+                        "unknown algorithm 'rings' for all_reduce; choose one of: ring, halving_doubling, tree, direct, central, native");
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, NULL), LS_OK);
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "halving_doubling");
 }
@@ -71,15 +71,15 @@ static void tuned_comm_table_is_used(void **state)
                                "all_reduce 4KiB 8 halving_doubling  # small\n"
                                "all_reduce 65536\t- whole\r\n"
                                "all_reduce - 4 direct\n"
-                               "broadcast - - whole";
+                               "broadcast - - native";
 
     (void)state;
     assert_int_equal(load(text, sizeof text - 1), LS_OK);
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 8, false), "halving_doubling");
     assert_true(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 8, false));
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 9, false), "halving_doubling");  /* whole, else as shipped */
+    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 9, false), "halving_doubling");  /* native, else as shipped */
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 9, false));
-    assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 4, true));    /* whole fits, halving does not */
+    assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 4, true));    /* native fits, halving does not */
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, false), "direct");
     assert_true(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, true));
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 5, false), "ring");

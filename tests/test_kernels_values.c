@@ -216,7 +216,7 @@ static void check_slices(const struct kernel *k, struct call *c)
     p.in[0] = view_of(x, LS_F32, 3, (size_t[]){ 2, 6, SC });
     p.in[1] = view_of(step, LS_I64, 1, (size_t[]){ 2 });  /* one sample stands before */
     p.out[0] = view_of(y, LS_F32, 3, (size_t[]){ 2, 6, SC });
-    p.attr.dropout.whole = ST;
+    p.attr.dropout.full = ST;
     p.attr.dropout.begin[0] = 1;
     p.attr.dropout.begin[1] = 7;
     p.attr.dropout.count[0] = 2;

@@ -33,16 +33,16 @@ tail -n 1 out.txt | grep -q "^ *6  20..-..-..T..:..:..Z .*  $(printf %.4f "$loss
 expect 0 "verified" ckpt list run/checkpoints --verify
 expect 0 "tp 2" ckpt list run2
 expect 0 '"step":3,"path":"run/checkpoints/step_00000003","saved":"20' ckpt list run --json
-expect 0 '"whole":true,"verified":false,"bytes":' ckpt list run --json
+expect 0 '"complete":true,"verified":false,"bytes":' ckpt list run --json
 cp -r run damaged
 file=$(ls damaged/checkpoints/step_00000006/parameters*)
 head -c 100 "$file" >cut && cp cut "$file"
 expect 1 "DAMAGED" ckpt list damaged
 grep -q "1 of 2 checkpoints damaged; the newest intact one is damaged/checkpoints/step_00000003" out.txt err.txt ||
-    bad "the whole one is not named: $(cat out.txt)"
+    bad "the intact one is not named: $(cat out.txt)"
 grep -q "parameters.*100 bytes" out.txt || bad "the damage is not named: $(cat out.txt)"
-grep -q "^ *3 .* complete " out.txt || bad "the whole one is not called whole: $(cat out.txt)"
-expect 1 '"whole":false,"verified":false,"damage":' ckpt list damaged --json
+grep -q "^ *3 .* complete " out.txt || bad "the complete one is not called complete: $(cat out.txt)"
+expect 1 '"complete":false,"verified":false,"damage":' ckpt list damaged --json
 expect 1 "absent: no such folder" ckpt list absent
 expect 1 "no checkpoint here" ckpt list tmp
 

@@ -34,8 +34,8 @@ ls_status ls_checkpoint_verify(const char *path)
     return st;
 }
 
-/* *whole = the newest checkpoint before path's that verifies; NULL: none does. Each candidate is freed or returned. */
-static ls_status find_whole(const char *path, char **whole)
+/* *intact = the newest checkpoint before path's that verifies; NULL: none does. Each candidate is freed or returned. */
+static ls_status find_intact(const char *path, char **intact)
 {
     char *at = NULL, *older;
     ls_status st = folder_before(path, &at);
@@ -45,18 +45,18 @@ static ls_status find_whole(const char *path, char **whole)
         mem_free(at);
         at = st == LS_OK ? older : NULL;
     }
-    *whole = at;
+    *intact = at;
     return st;
 }
 
 ls_status verify_advise(ls_status st, const char *path, const char *use)
 {
-    char message[2048], *whole;
+    char message[2048], *intact;
 
     if (st != LS_EFORMAT) return st;
     snprintf(message, sizeof message, "%s", ls_errmsg());
-    if (find_whole(path, &whole) != LS_OK || !whole) return ls_fail(st, "%s; no older checkpoint beside it is intact", message);
-    ls_fail(st, "%s; the newest intact one before it: %s%s", message, use, whole);
-    mem_free(whole);
+    if (find_intact(path, &intact) != LS_OK || !intact) return ls_fail(st, "%s; no older checkpoint beside it is intact", message);
+    ls_fail(st, "%s; the newest intact one before it: %s%s", message, use, intact);
+    mem_free(intact);
     return st;
 }

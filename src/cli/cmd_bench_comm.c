@@ -51,7 +51,7 @@ static const struct flag flags[] = {
       "number of ranks to start, like nccl-tests' GPUs; -n then counts iterations, as it does there. Without -g, -n counts ranks" },
     { "nthreads", FLAG_INT, &threads, 1, LS_MESH_RANKS_MOST, "N", "with -g: start N x G ranks, as in nccl-tests [1]" },
     { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME",
-      "use this algorithm; \"whole\" is the transport's native collective [chosen by size]" },
+      "use this algorithm; \"native\" is the transport's native collective [chosen by size]" },
     { "comm-table", FLAG_STRING, &table_path, 0, 0, "FILE", "choose algorithms by this comm table, which --tune --write has written" },
     { "memory", FLAG_STRING, &memory, 0, 0, "KIND",
       "where buffers are allocated; comm: in the transport's memory, plain: in the process's own memory [comm]" },

@@ -180,7 +180,7 @@ static ls_status cmd_ckpt_list_put_json(const struct entry *list, size_t n)
         json_put_int(&j, "step", (int64_t)e->step);
         json_put_string(&j, "path", e->path);
         json_put_string(&j, "saved", stamp_of(e, stamp));
-        json_put_bool(&j, "whole", !e->damage[0]);
+        json_put_bool(&j, "complete", !e->damage[0]);
         json_put_bool(&j, "verified", verify && !e->damage[0]);
         if (e->damage[0])
             json_put_string(&j, "damage", e->damage);

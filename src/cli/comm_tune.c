@@ -32,7 +32,7 @@ static ls_status try_one(const struct comm_times *t, size_t bytes, const char *n
     if (st != LS_OK) return st;
     LS_TRY(comm_times_verdict(t, time.wrong));
     if (t->rank == 0) printf("  %s %.2f", name, time.seconds * 1e6);
-    if (*best && time.seconds >= *least * (strcmp(*best, ALGORITHM_WHOLE) == 0 ? NATIVE_MARGIN : 1)) return LS_OK;
+    if (*best && time.seconds >= *least * (strcmp(*best, ALGORITHM_NATIVE) == 0 ? NATIVE_MARGIN : 1)) return LS_OK;
     *best = name;
     *least = time.seconds;
     return LS_OK;
@@ -46,7 +46,7 @@ static ls_status tune_size(const struct comm_times *t, size_t bytes, const char 
 
     *best = NULL;
     if (t->rank == 0) printf("%-14s %12zu ", ls_collective_name(t->op), bytes);
-    if (has_native(t)) LS_TRY(try_one(t, bytes, ALGORITHM_WHOLE, best, &least));
+    if (has_native(t)) LS_TRY(try_one(t, bytes, ALGORITHM_NATIVE, best, &least));
     for (int i = 0; algorithm_at(i); i++) {
         const struct algorithm *a = algorithm_at(i);
 

@@ -71,7 +71,7 @@ void count_reaped(ls_work *w)
     pthread_mutex_unlock(&lock);
 }
 
-uint64_t count_whole(const ls_work *w, int peer)
+uint64_t count_transport(const ls_work *w, int peer)
 {
     const ls_comm *c = w->comm;
     const struct request *r = &w->request;
@@ -126,8 +126,8 @@ uint64_t ls_comm_bytes_of(const ls_comm *comm, ls_collective c, size_t count, co
     if (c == LS_COLLECTIVE_SEND) return (uint64_t)count * ls_dtype_bytes(type);
     if (operation_work((ls_comm *)(uintptr_t)comm, &ask, &w) < 0) return 0; /* not const: its lists are a cache */
     engine_enter();
-    if (whole_wanted(w))
-        for (int peer = 0; peer < comm->n; peer++) bytes += peer == comm->rank ? 0 : count_whole(w, peer);
+    if (transport_preferred(w))
+        for (int peer = 0; peer < comm->n; peer++) bytes += peer == comm->rank ? 0 : count_transport(w, peer);
     else
         bytes = list_bytes(w);
     engine_leave();

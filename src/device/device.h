@@ -28,7 +28,7 @@ struct device_access {
     const void *data;
     size_t bytes;
     bool write;
-    bool whole;      /* it writes all of them and reads none before */
+    bool overwrites; /* it writes all of them and reads none before */
     uint8_t element; /* bytes of an element; 0: not known */
 };
 

@@ -75,12 +75,12 @@ struct op_attr {
         struct {
             size_t first;
         } embedding; /* the first row or column of the vocabulary in this part */
-        /* Element i is kept if rng_uniform(seed, stream ^ step[0], dropout_index(i)) >= p. whole: x is [B,t,..], of [B,whole,..] the rows
+        /* Element i is kept if rng_uniform(seed, stream ^ step[0], dropout_index(i)) >= p. full: x is [B,t,..], of [B,full,..] the rows
          * [begin[0], +count[0]) and after them [begin[1], +count[1]) of dim 1; 0: all of them. */
         struct {
             double p;
             uint64_t seed, stream, first;
-            size_t whole, begin[2], count[2];
+            size_t full, begin[2], count[2];
         } dropout;
         struct {
             int dim, n;
@@ -117,7 +117,7 @@ struct op_attr {
             int sigmoid;
             double aux, z;
             size_t chosen, tokens;
-        } router_loss; /* chosen: K; tokens: of a whole sample, T */
+        } router_loss; /* chosen: K; tokens: of a complete sample, T */
         struct {
             double filled;
         } grouped; /* share of the M rows that is expected to be used */

@@ -56,7 +56,7 @@ ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const
                                       .bytes = sizeof x,
                                       .pointer = { offsetof(struct file_piece, data) },
                                       .pointers = 1,
-                                      .access = { { .data = x.data, .bytes = x.bytes, .write = !save, .whole = true } },
+                                      .access = { { .data = x.data, .bytes = x.bytes, .write = !save, .overwrites = true } },
                                       .accesses = 1 };
 
         LS_TRY(s->where->enqueue(stream, &o));

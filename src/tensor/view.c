@@ -105,13 +105,13 @@ static size_t inner_count(const struct view *x)
 uint64_t dropout_index(const struct call *c, size_t i, size_t *run)
 {
     const struct view *x = &c->in[0], *step = &c->in[1];
-    size_t whole = c->attr.dropout.whole, count = view_count(x), inner = whole ? inner_count(x) : 1;
-    size_t first = whole ? c->attr.dropout.count[0] * inner : 0, mine = whole ? x->size[1] * inner : count;
-    size_t row = whole ? whole * inner : x->ndim > 0 && x->size[0] > 0 ? count / x->size[0] : 0, at = whole ? i % mine : i;
+    size_t full = c->attr.dropout.full, count = view_count(x), inner = full ? inner_count(x) : 1;
+    size_t first = full ? c->attr.dropout.count[0] * inner : 0, mine = full ? x->size[1] * inner : count;
+    size_t row = full ? full * inner : x->ndim > 0 && x->size[0] > 0 ? count / x->size[0] : 0, at = full ? i % mine : i;
     uint64_t index = c->attr.dropout.first;
 
     if (view_count(step) > 1) index += (uint64_t)((const int64_t *)step->data)[step->stride[0]] * row;
-    if (!whole) {
+    if (!full) {
         *run = count - i;
         return index + i;
     }

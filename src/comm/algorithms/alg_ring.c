@@ -10,7 +10,7 @@
  */
 #include "comm/algorithms/alg.h"
 
-/* work holds this rank's whole buffer; afterwards its block `rank` is the sum. */
+/* work holds this rank's complete buffer; afterwards its block `rank` is the sum. */
 static ls_status reduce_hops(const struct shape_of_call *c, enum place work, struct step_list *l)
 {
     int next = rank_at(c->rank + 1, c->n), prev = rank_at(c->rank - 1, c->n);

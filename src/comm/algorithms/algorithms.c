@@ -1,15 +1,16 @@
 /* algorithms.c - the table of algorithms, and the choice among them by operation, bytes and ranks.
  *
  * A choice is a row (operation, bytes up to, ranks up to, name). Rows are read from the top; the first whose limits hold and whose
- * algorithm supports the call is used: rows of a file first, then the shipped ones. Bytes are those of the whole buffer (n blocks), the
- * same on all ranks; all ranks load the same file before they open a comm.
+ * algorithm supports the call is used: rows of a file first, then the shipped ones. Bytes are those of the complete buffer (n blocks),
+ * the same on all ranks; all ranks load the same file before they open a comm.
  *
  * The file is text, at most 1 MiB. Its first line is "lockstep comm table 1" ("lockstep choices 1" in files of earlier versions). Each
  * other line is empty, or a comment after '#', or a row of four words separated by blanks and tabs:
  *     OPERATION   as ls_collective_name() has it
  *     BYTES       as in "4096" or "64KiB", or "-": without limit
  *     RANKS       at least 1, or "-": without limit
- *     NAME        an algorithm of that operation, or "whole": the transport's own where it has one
+ *     NAME        an algorithm of that operation, or "native": the transport's own collective, if it has one ("whole" in files of
+ *                 earlier versions)
  * A later row applies beyond the limits of earlier ones. At most TABLE_ROWS_MOST rows.
  */
 #include <stdlib.h>
@@ -23,6 +24,7 @@
 enum { TABLE_ROWS_MOST = 1024, FILE_MOST = 1 << 20 };
 
 #define OLD_HEADER "lockstep choices 1"
+#define OLD_NATIVE "whole"
 
 static const struct algorithm algorithms[] = {
     { LS_COLLECTIVE_ALL_REDUCE, "ring", false, ring_all_reduce, "sums go around the ring, then results: 2(n-1) messages, 2D(n-1)/n bytes" },
@@ -92,16 +94,18 @@ const struct algorithm *algorithm_named(ls_collective op, const char *name)
 
 /* ---- the choice ---- */
 
+static bool is_native(const char *name) { return strcmp(name, ALGORITHM_NATIVE) == 0 || strcmp(name, OLD_NATIVE) == 0; }
+
 static bool algorithms_fits(const struct algorithm *a, bool half_sum) { return a && (a->half || !half_sum); }
 
 /* The first row that applies and supports the call, or is the native collective; NULL: none. */
-static const struct choice *tuned_row(ls_collective op, size_t bytes, int n, bool half_sum, bool whole_too)
+static const struct choice *tuned_row(ls_collective op, size_t bytes, int n, bool half_sum, bool native_too)
 {
     for (int i = 0; i < tuned_rows; i++) {
         const struct choice *t = &tuned[i];
 
         if (t->op != op || bytes > t->bytes || n > t->ranks) continue;
-        if (t->algorithm ? algorithms_fits(t->algorithm, half_sum) : whole_too) return t;
+        if (t->algorithm ? algorithms_fits(t->algorithm, half_sum) : native_too) return t;
     }
     return NULL;
 }
@@ -133,7 +137,7 @@ ls_status algorithm_force(ls_collective op, const char *name)
     const struct algorithm *a = name ? algorithm_named(op, name) : NULL;
     struct text known = { 0 };
 
-    if (!name || a || strcmp(name, ALGORITHM_WHOLE) == 0) {
+    if (!name || a || is_native(name)) {
         forced[op].on = name != NULL;
         forced[op].algorithm = a;
         return LS_OK;
@@ -142,7 +146,7 @@ ls_status algorithm_force(ls_collective op, const char *name)
         if (algorithms[i].op == op) text_put(&known, "%s, ", algorithms[i].name);
     ls_status st = text_status(&known);
     if (st == LS_OK)
-        st = ls_fail(LS_EINVAL, "unknown algorithm '%s' for %s; choose one of: %s" ALGORITHM_WHOLE, name, ls_collective_name(op),
+        st = ls_fail(LS_EINVAL, "unknown algorithm '%s' for %s; choose one of: %s" ALGORITHM_NATIVE, name, ls_collective_name(op),
                      known.data ? known.data : "");
     text_free(&known);
     return st;
@@ -182,7 +186,7 @@ static ls_status read_row(char *const *word, struct choice *out)
     if (!read_size(word[1], &out->bytes)) return ls_fail(LS_EFORMAT, "'%s' is neither a number of bytes nor '-'", word[1]);
     if (!read_ranks(word[2], &out->ranks)) return ls_fail(LS_EFORMAT, "'%s' is neither a number of ranks nor '-'", word[2]);
     out->algorithm = algorithm_named(out->op, word[3]);
-    if (out->algorithm || strcmp(word[3], ALGORITHM_WHOLE) == 0) return LS_OK;
+    if (out->algorithm || is_native(word[3])) return LS_OK;
     return ls_fail(LS_EFORMAT, "%s has no algorithm '%s'", word[0], word[3]);
 }
 

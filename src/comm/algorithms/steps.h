@@ -54,7 +54,7 @@ struct step_list {
 /* The parameters of a call. Block i of the large buffer is [at[i], at[i + 1]), at[n + 1] ascending from 0. all_reduce: the blocks that it
  * is split into, as evenly as possible. For all_to_all, at is for send and recv_at for recv; else recv_at is NULL.
  * broadcast: one block, at[n] elements. barrier: at is NULL. chunk: elements that one step should move where the sums of a
- * step can overlap the next one's transfer; 0: whole blocks; the same on all ranks. in_place: all_to_all with send == recv. */
+ * step can overlap the next one's transfer; 0: complete blocks; the same on all ranks. in_place: all_to_all with send == recv. */
 struct shape_of_call {
     int rank, n, root;
     const size_t *at, *recv_at;
@@ -72,14 +72,14 @@ struct algorithm {
 };
 const struct algorithm *algorithm_at(int i);                                 /* the table; NULL past the end */
 const struct algorithm *algorithm_named(ls_collective op, const char *name); /* NULL: none */
-/* Chooses by op, bytes of the whole buffer and ranks, from the tuned table or the shipped one, an algorithm that supports the call. Never
- * NULL for an op that has algorithms (send and recv have none). */
+/* Chooses by op, bytes of the complete buffer and ranks, from the tuned table or the shipped one, an algorithm that supports the call.
+ * Never NULL for an op that has algorithms (send and recv have none). */
 const struct algorithm *algorithm_choose(ls_collective op, size_t bytes, int n, bool half_sum);
 /* True if a list is used even where the transport has a native collective: by the tuned table, or forced. */
 bool algorithm_list_first(ls_collective op, size_t bytes, int n, bool half_sum);
-/* Forces this algorithm wherever it supports the call, until the next call of this function. name: of the table, ALGORITHM_WHOLE, or NULL:
+/* Forces this algorithm wherever it supports the call, until the next call of this function. name: of the table, ALGORITHM_NATIVE, or NULL:
  * use the table. */
-#define ALGORITHM_WHOLE "whole"
+#define ALGORITHM_NATIVE "native" /* the transport's own collective */
 ls_status algorithm_force(ls_collective op, const char *name);
 #define COMM_TABLE_HEADER "lockstep comm table 1" /* the first line of a comm table */
 /* Replaces the shipped table by a file that `bench comm --tune` wrote (format: algorithms.c); NULL: back to the shipped one. */

@@ -3,7 +3,7 @@
  *   comm.c      opening, splitting, closing; names and questions
  *   operations.c the public calls: arguments checked, a request made, handed on
  *   engine.c    who drives: the caller that waits, or the progress thread; in which order, how it sleeps
- *   run.c       one operation from queued to ended: a whole collective, a list of steps, a message
+ *   run.c       one operation from queued to ended: a native collective of the transport, a list of steps, a message
  *   step_cache.c     step lists of calls seen before
  *   enqueue.c   calls in a device's queue: staged through the host, or native: made by the device's own library
  *   native.c    the groups of that library that belong to a comm
@@ -64,7 +64,7 @@ struct cached_list {
 /* One direction of a step: its bytes go in messages of CHUNK_BYTES, one in flight. */
 struct lane {
     struct transfer t;   /* the message in flight */
-    char *data;          /* of the whole span */
+    char *data;          /* of the complete span */
     size_t total, begun; /* bytes */
     unsigned messages;   /* begun */
     bool on, flying;
@@ -78,11 +78,11 @@ struct ls_work {
     size_t *borders; /* [2 * (n + 1)]: request.at, request.recv_at */
     atomic_bool ended;
     ls_status status;
-    bool hidden;          /* internal, not counted */
-    bool native;          /* the device makes the call: the engine follows it */
-    atomic_int passed;    /* of a native one: see engine_passed() */
-    _Atomic double asked; /* of a native one: when its caller last looked after it */
-    bool begun, whole;
+    bool hidden;                               /* internal, not counted */
+    bool native;                               /* the device makes the call: the engine follows it */
+    atomic_int passed;                         /* of a native one: see engine_passed() */
+    _Atomic double asked;                      /* of a native one: when its caller last looked after it */
+    bool begun, by_transport;                  /* by_transport: its native collective runs, not a list of steps */
     uint64_t call, bytes;                      /* number in the ring of calls; payload that left this rank */
     double queued, started, finished, exposed; /* base_now(); exposed: a sum */
     double moved, looked, judged;              /* last sign of progress; last checks of the peers and of the wait graph */
@@ -165,8 +165,8 @@ ls_status step_advance(ls_work *w, bool *moved);
 
 /* step_cache.c */
 ls_status list_for(ls_work *w, struct cached_list **out); /* and the comm's scratch is large enough for it */
-size_t request_bytes(const ls_work *w);                   /* bytes of the whole buffer, by which algorithms are chosen */
-bool whole_wanted(const ls_work *w);                      /* the transport's native collective is preferred */
+size_t request_bytes(const ls_work *w);                   /* bytes of the complete buffer, by which algorithms are chosen */
+bool transport_preferred(const ls_work *w);               /* the transport's native collective is preferred */
 void lists_free(ls_comm *c);
 
 /* native.c */
@@ -177,7 +177,7 @@ ls_status verdict_look(ls_comm *c, ls_work *w, double now); /* LS_OK, or the fai
 
 /* counts.c */
 void count_reaped(ls_work *w);
-uint64_t count_whole(const ls_work *w, int peer); /* bytes that the peer reads in a native collective */
+uint64_t count_transport(const ls_work *w, int peer); /* bytes that the peer reads in a native collective */
 
 /* operations.c */
 struct buffers {

@@ -83,7 +83,7 @@ static ls_status enqueue_staged(ls_comm *c, const struct device *d, struct devic
                (struct device_access){ .data = a->recv,
                                        .bytes = b.recv,
                                        .write = true,
-                                       .whole = a->op != LS_COLLECTIVE_BROADCAST }); /* the root of a broadcast sends from there */
+                                       .overwrites = a->op != LS_COLLECTIVE_BROADCAST }); /* the root of a broadcast sends from there */
     st = d->enqueue(s, &o);
     mem_free(q);
     return st;

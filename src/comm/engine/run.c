@@ -86,11 +86,11 @@ static ls_status begin_collective(ls_comm *c, ls_work *w)
 {
     struct request *r = &w->request;
 
-    if (whole_wanted(w)) {
+    if (transport_preferred(w)) {
         ls_status st = c->transport->begin(c->link, r);
 
         if (st != LS_EUNSUPPORTED) {
-            w->whole = true;
+            w->by_transport = true;
             return st;
         }
     }
@@ -112,14 +112,14 @@ static ls_status run_begin(ls_comm *c, ls_work *w)
 static void count_bytes(ls_comm *c, ls_work *w)
 {
     for (int peer = 0; peer < c->n; peer++) {
-        uint64_t bytes = peer == c->rank ? 0 : count_whole(w, peer);
+        uint64_t bytes = peer == c->rank ? 0 : count_transport(w, peer);
 
         c->to[peer] += bytes;
         w->bytes += bytes;
     }
 }
 
-static ls_status advance_whole(ls_comm *c, ls_work *w, bool *moved)
+static ls_status advance_transport(ls_comm *c, ls_work *w, bool *moved)
 {
     int phase = w->request.phase;
     ls_status st = c->transport->advance(c->link, &w->request);
@@ -187,7 +187,7 @@ static bool run_head(ls_comm *c, struct queue *q)
         else if (run_is_message(w))
             st = advance_message(c, w, &moved);
         else
-            st = w->whole ? advance_whole(c, w, &moved) : advance_list(w, &moved);
+            st = w->by_transport ? advance_transport(c, w, &moved) : advance_list(w, &moved);
     }
     if (st == LS_OK) {
         queue_pop(q);

@@ -29,7 +29,7 @@ static bool sums_halves(const ls_work *w)
     return reduces && r->redop != LS_MAX && (r->type == LS_BF16 || r->type == LS_F16);
 }
 
-bool whole_wanted(const ls_work *w)
+bool transport_preferred(const ls_work *w)
 {
     if (!w->comm->transport->begin) return false;
     return w->op == LS_COLLECTIVE_BARRIER || !algorithm_list_first(w->op, request_bytes(w), w->comm->n, sums_halves(w));

@@ -378,7 +378,7 @@ static ls_status stage(const struct flight *f, const struct span *all, int n, bo
         const struct device_access *a = &o->access[k];
         char *there = (char *)(uintptr_t)a->data, *here = staged(all, n, f->block, there);
 
-        if (out ? a->write && a->whole : !a->write) continue;
+        if (out ? a->write && a->overwrites : !a->write) continue;
         LS_TRY(cuda_check(cudaMemcpyAsync(out ? here : there, out ? there : here, a->bytes,
                                           out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, f->stream->handle),
                           "cudaMemcpyAsync"));

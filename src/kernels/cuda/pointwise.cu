@@ -224,7 +224,7 @@ struct dropout {
     unsigned long long seed, stream, first, threshold; /* an element is kept if its 53 random bits are at least the threshold */
     float scale;
     size_t count, row;            /* row: elements of the unsharded x in one row of its first dim */
-    size_t mine, split, begin[2]; /* mine 0: x is whole; else elements of a row here: [0, split) are at begin[0], the others at begin[1] */
+    size_t mine, split, begin[2]; /* elements of a row here, [0, split) of them at begin[0], the others at begin[1]; mine 0: not sharded */
     int steps;
 };
 
@@ -291,7 +291,7 @@ static bool dropout_accepts(const struct call *c)
 static void run_dropout(const struct call *c)
 {
     const struct view *x = &c->in[0];
-    size_t inner = 1, whole = c->attr.dropout.whole, count = view_count(x);
+    size_t inner = 1, full = c->attr.dropout.full, count = view_count(x);
     struct dropout z = {};
 
     for (int d = 2; d < x->ndim; d++) inner *= x->size[d];
@@ -301,9 +301,9 @@ static void run_dropout(const struct call *c)
     z.threshold = (unsigned long long)ceil(c->attr.dropout.p * 0x1p53);
     z.scale = (float)(1 / (1 - c->attr.dropout.p));
     z.count = count;
-    z.row = whole ? whole * inner : x->ndim > 0 && x->size[0] > 0 ? count / x->size[0] : 0;
+    z.row = full ? full * inner : x->ndim > 0 && x->size[0] > 0 ? count / x->size[0] : 0;
     z.steps = (int)view_count(&c->in[1]);
-    if (whole) {
+    if (full) {
         z.mine = x->size[1] * inner;
         z.split = c->attr.dropout.count[0] * inner;
         for (int k = 0; k < 2; k++) z.begin[k] = c->attr.dropout.begin[k] * inner;

@@ -109,7 +109,7 @@ static void rule_dropout(struct partitioner *c, struct instruction *i)
             return;
         }
     if (sharded) {
-        i->attr.dropout.whole = c->time;
+        i->attr.dropout.full = c->time;
         rules_rows_of(c, i->in[0], i->attr.dropout.begin, i->attr.dropout.count);
     }
     for (int a = 0; a < LS_AXES; a++)

@@ -126,7 +126,7 @@ ls_status edit_mask(ls_program *p, const struct injection *i)
         struct op_attr *a = &forward_list(p)->at[n].attr;
 
         if (forward_list(p)->at[n].op != OP_DROPOUT) continue;
-        a->dropout.whole = 0;
+        a->dropout.full = 0;
         memset(a->dropout.begin, 0, sizeof a->dropout.begin);
         memset(a->dropout.count, 0, sizeof a->dropout.count);
     }

@@ -40,7 +40,7 @@ static bool segment_fits(int fd, size_t bytes)
 }
 
 /* Maps all of fd at an address that allows huge pages. */
-static ls_status map_whole(struct segment *s, size_t bytes)
+static ls_status map_bytes(struct segment *s, size_t bytes)
 {
     unsigned char *p = mmap(NULL, bytes + SHM_HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -93,7 +93,7 @@ ls_status segment_make(int n, bool launcher, struct segment **out)
                      at + (size_t)n * heap);
         goto close_segment;
     }
-    if ((st = map_whole(s, at + (size_t)n * heap)) < 0) goto close_segment;
+    if ((st = map_bytes(s, at + (size_t)n * heap)) < 0) goto close_segment;
     *s->control = (struct control){ .version = SEGMENT_VERSION,
                                     .n = n,
                                     .bytes = at + (size_t)n * heap,
@@ -151,7 +151,7 @@ ls_status segment_attach(int fd, struct segment **out)
         close(fd);
         return LS_ENOMEM;
     }
-    ls_status st = map_whole(s, seen.bytes);
+    ls_status st = map_bytes(s, seen.bytes);
     if (st < 0) {
         segment_close(&s);
         return st;

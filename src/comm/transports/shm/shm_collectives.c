@@ -10,7 +10,7 @@
  *
  * A stage's piece p is filled when seat.in >= p; it may be filled again (by piece p + STAGES) when all have seat.out >= p. In
  * a staged all-reduce a rank first sums its part of the piece from all stages into its own (seat.sums), then copies all parts. In a direct
- * all-reduce a rank sums its block of the whole buffer and writes it to all; no other rank reads that block, so it works in place.
+ * all-reduce a rank sums its block of the complete buffer and writes it to all; no other rank reads that block, so it works in place.
  */
 #include "comm/transports/shm/shm_link.h"
 
@@ -28,7 +28,7 @@ enum { PHASE_WAITS, PHASE_MEETS, PHASE_ENDS, PHASE_MOVES };
 
 static uint64_t number_of(const struct request *r) { return (uint64_t)(uintptr_t)r->state; }
 
-ls_status whole_begin(struct link *l, struct request *r)
+ls_status shm_collective_begin(struct link *l, struct request *r)
 {
     r->state = (void *)(uintptr_t)++l->begun;
     r->phase = PHASE_WAITS;
@@ -101,7 +101,7 @@ static ls_status end_all(struct link *l, ls_status st)
 /* Checks the posts as they arrive. LS_OK when all are there and agree. */
 static ls_status match_posts(struct link *l, struct request *r)
 {
-    struct whole *w = &l->now;
+    struct shm_collective *w = &l->now;
 
     for (; w->met < l->base.n; w->met++) {
         const struct post *p = area_post(l, number_of(r), w->met);
@@ -156,7 +156,7 @@ static size_t blocks_at_once(const struct link *l, const struct request *r, enum
 /* All posts are there: chooses the method and the pieces. */
 static void shm_collectives_choose(struct link *l, struct request *r)
 {
-    struct whole *w = &l->now;
+    struct shm_collective *w = &l->now;
     size_t e = ls_dtype_bytes(r->type), most = longest(l, r);
 
     w->way = w->offers & OFFER_INLINE ? WAY_INLINE : (w->offers & OFFER_SEND) && (w->offers & OFFER_RECV) ? WAY_DIRECT : WAY_STAGED;
@@ -202,7 +202,7 @@ static void shm_collectives_reach(struct link *l, _Atomic uint64_t *word, uint64
 /* Advances each of the three phases by one piece if possible. *moved: bytes. */
 static ls_status fill_next(struct link *l, struct request *r, size_t *moved)
 {
-    struct whole *w = &l->now;
+    struct shm_collective *w = &l->now;
     uint64_t p = l->pieces + w->in + 1;
 
     if (w->in == w->pieces) return LS_OK;
@@ -218,7 +218,7 @@ static ls_status fill_next(struct link *l, struct request *r, size_t *moved)
 
 static ls_status sum_next(struct link *l, struct request *r, size_t *moved)
 {
-    struct whole *w = &l->now;
+    struct shm_collective *w = &l->now;
     uint64_t p = l->pieces + w->sums + 1;
 
     if (w->sums == w->in) return LS_OK;
@@ -232,7 +232,7 @@ static ls_status sum_next(struct link *l, struct request *r, size_t *moved)
 
 static ls_status take_next(struct link *l, struct request *r, size_t *moved)
 {
-    struct whole *w = &l->now;
+    struct shm_collective *w = &l->now;
     uint64_t p = l->pieces + w->out + 1;
     bool sums = r->signature.op == LS_COLLECTIVE_ALL_REDUCE;
 
@@ -247,7 +247,7 @@ static ls_status take_next(struct link *l, struct request *r, size_t *moved)
 
 static ls_status move_staged(struct link *l, struct request *r)
 {
-    struct whole *w = &l->now;
+    struct shm_collective *w = &l->now;
     size_t moved = 0, before;
 
     do {
@@ -261,7 +261,7 @@ static ls_status move_staged(struct link *l, struct request *r)
 
 static ls_status move_direct(struct link *l, struct request *r)
 {
-    struct whole *w = &l->now;
+    struct shm_collective *w = &l->now;
     size_t moved = 0;
 
     while (w->out < w->pieces) {
@@ -277,7 +277,7 @@ static ls_status move_direct(struct link *l, struct request *r)
 
 static ls_status move_some(struct link *l, struct request *r)
 {
-    struct whole *w = &l->now;
+    struct shm_collective *w = &l->now;
 
     if (w->way == WAY_STAGED) return move_staged(l, r);
     if (w->way == WAY_DIRECT) return move_direct(l, r);
@@ -301,14 +301,14 @@ static void shm_collectives_finish(struct link *l)
     shm_collectives_reach(l, &seat->out, l->pieces);
 }
 
-ls_status whole_advance(struct link *l, struct request *r)
+ls_status shm_collective_advance(struct link *l, struct request *r)
 {
     ls_status st;
 
     LS_TRY(segment_ended(l->segment));
     if (r->phase == PHASE_WAITS) {
         if (number_of(r) != l->ended + 1) return LS_BUSY;
-        l->now = (struct whole){ .offers = ~0u };
+        l->now = (struct shm_collective){ .offers = ~0u };
         post(l, r);
         r->phase = PHASE_MEETS;
     }

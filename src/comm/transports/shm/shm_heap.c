@@ -92,17 +92,17 @@ void *heap_alloc(struct segment *s, size_t bytes)
 {
     struct heap *h = &s->heap;
     bool large = bytes >= LARGE_FROM;
-    size_t align = large ? SHM_HUGE : SHM_PAGE, whole = shm_heap_round_up(MAX(bytes, 1), SHM_PAGE), largest = 0;
+    size_t align = large ? SHM_HUGE : SHM_PAGE, rounded = shm_heap_round_up(MAX(bytes, 1), SHM_PAGE), largest = 0;
 
-    if (bytes > s->control->heap_bytes || make_room(h) < 0) whole = SIZE_MAX;
+    if (bytes > s->control->heap_bytes || make_room(h) < 0) rounded = SIZE_MAX;
     for (int i = 0; i < h->n; i++) {
         struct extent *e = &h->extent[i];
         size_t skip = shm_heap_round_up(e->at, align) - e->at;
         if (e->used) continue;
         largest = MAX(largest, e->bytes);
-        if (skip > e->bytes || e->bytes - skip < whole) continue;
+        if (skip > e->bytes || e->bytes - skip < rounded) continue;
         if (skip) shm_heap_cut(h, i++, skip);
-        shm_heap_cut(h, i, whole);
+        shm_heap_cut(h, i, rounded);
         h->extent[i].used = true;
         void *p = segment_at(s, start_of(s) + h->extent[i].at);
         if (large) make_huge(p, bytes);

@@ -51,7 +51,7 @@ struct lane {
 
 /* The native collective in progress. */
 enum way { WAY_INLINE, WAY_DIRECT, WAY_STAGED };
-struct whole {
+struct shm_collective {
     enum way way;
     int met;                        /* members whose post was checked */
     uint32_t offers;                /* what all offer */
@@ -67,9 +67,9 @@ struct link {
     struct seat *seat; /* [n] */
     unsigned char *stage;
     struct lane *out, *in; /* [n][CHANNELS] */
-    uint64_t begun, ended; /* whole collectives */
+    uint64_t begun, ended; /* native collectives */
     uint64_t pieces;       /* of ended calls */
-    struct whole now;
+    struct shm_collective now;
     const unsigned char **from; /* [n] each member's send buffer, here */
     unsigned char **into;       /* [n] and recv buffer, where it is in a heap */
     const void **term;          /* [n] of one sum */
@@ -91,7 +91,7 @@ ls_status ring_start(struct link *l, struct transfer *t);
 ls_status ring_poll(struct link *l, struct transfer *t);
 
 /* shm_collectives.c */
-ls_status whole_begin(struct link *l, struct request *r);
-ls_status whole_advance(struct link *l, struct request *r);
+ls_status shm_collective_begin(struct link *l, struct request *r);
+ls_status shm_collective_advance(struct link *l, struct request *r);
 
 #endif

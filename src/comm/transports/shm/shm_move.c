@@ -69,7 +69,7 @@ static void shm_move_copy(unsigned char *to, const unsigned char *from, size_t b
 }
 
 /* Elements of a block of `count` that piece k has. */
-static size_t piece_of(const struct whole *w, size_t count, uint64_t k)
+static size_t piece_of(const struct shm_collective *w, size_t count, uint64_t k)
 {
     size_t before = (size_t)k * w->piece;
 
@@ -79,7 +79,7 @@ static size_t piece_of(const struct whole *w, size_t count, uint64_t k)
 /* Piece k of block i of what rank j sends. Gathers and broadcasts have one block (0). */
 static const unsigned char *sent(const struct link *l, const struct request *r, int j, int i, uint64_t k, uint64_t p)
 {
-    const struct whole *w = &l->now;
+    const struct shm_collective *w = &l->now;
     size_t e = ls_dtype_bytes(r->type), at = 0;
 
     if (w->way == WAY_STAGED) return area_stage(l, p, j) + (size_t)i * w->piece * e;
@@ -100,7 +100,7 @@ static const unsigned char *own(const struct link *l, const struct request *r, i
 
 size_t move_fill(struct link *l, const struct request *r, uint64_t k, uint64_t p)
 {
-    const struct whole *w = &l->now;
+    const struct shm_collective *w = &l->now;
     unsigned char *stage = area_stage(l, p, l->base.rank);
     size_t e = ls_dtype_bytes(r->type), bytes = 0;
     int blocks = r->signature.op == LS_COLLECTIVE_ALL_TO_ALL || r->signature.op == LS_COLLECTIVE_REDUCE_SCATTER ? l->base.n : 1;
