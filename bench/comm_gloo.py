@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""comm_gloo.py - collectives of PyTorch's gloo backend, timed as `lockstep bench comm` times its own: for comm_peer.py.
+"""comm_gloo.py - collectives of PyTorch's gloo backend, timed in the same way as `lockstep bench comm`; for comm_peer.py.
 
     torchrun --nproc-per-node 2 bench/comm_gloo.py all_reduce 1024 1048576 268435456
-prints per size (bytes): op, bytes of the whole buffer, seconds of one call (mean over the timed calls, the slowest rank's), twice:
-gloo's all_reduce works in place alone, and its all_gather has no other form.
+prints for each size (bytes): op, bytes of the complete buffer, and twice the seconds of one call (mean over the timed calls, of the slowest
+rank): gloo's all_reduce works only in place, and its all_gather has only one form.
 """
 import os
 import sys

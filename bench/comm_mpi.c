@@ -1,8 +1,8 @@
-/* comm_mpi.c - collectives of an MPI, timed as `lockstep bench comm` times its own: for comm_peer.py.
+/* comm_mpi.c - collectives of an MPI, timed in the same way as `lockstep bench comm`; for comm_peer.py.
  *
  *     mpicc -O2 bench/comm_mpi.c -o comm_mpi; mpirun -np 2 ./comm_mpi all_reduce 1024 1048576 268435456
- * prints per size (bytes): op, bytes of the whole buffer, seconds of one call out of place and in place (mean over the timed calls,
- * the slowest rank's).
+ * prints for each size (bytes): op, bytes of the complete buffer, seconds of one call out of place and in place (mean over the timed calls,
+ * of the slowest rank).
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""comm_peer.py - lockstep's shared-memory collectives beside Open MPI's and gloo's, in turn, as ratios.
+"""comm_peer.py - lockstep's shared-memory collectives compared with those of Open MPI, MPICH and gloo, in alternating runs.
 
     bench/comm_peer.py [--lockstep build/lockstep] [--python V/bin/python] [--ranks 2 4] [--rounds 2]
                        [--contenders lockstep plain openmpi mpich gloo] [--sizes 1024 16384 262144 1048576 ...]
 
 V is an environment with torch, for gloo; mpicc.openmpi and mpicc.mpich compile bench/comm_mpi.c. Each round runs every
-contender once per operation and number of ranks, one after the other, so that a slow spell of the machine meets all. A
-number is the median over the rounds of the bus bandwidth (nccl-tests' definition, GB/s), out of place where the peer has
-it. "lockstep" uses memory of ls_comm_alloc, as training does; "plain" ordinary memory. The last column is the share of
-what the same bytes cost as plain copies: the bandwidth of memcpy in huge pages by as many processes at once, counted as the bus
-bandwidth that an all-reduce would have whose only cost were reading and writing its buffers once.
+contender once per operation and number of ranks, one after the other, so that a slow phase of the machine affects all. A
+number is the median over the rounds of the bus bandwidth (nccl-tests' definition, GB/s), out of place if the peer supports
+it. "lockstep" uses memory of ls_comm_alloc, as training does; "plain" uses ordinary memory. The last column is the ratio to a
+memory-copy bound: the bandwidth of memcpy in huge pages by as many processes at once, as the bus bandwidth of an all-reduce that
+only reads and writes its buffers once.
 """
 import argparse
 import json

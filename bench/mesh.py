@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""mesh.py - what a mesh of ranks reaches: tensor parallelism beside threads, pipelines beside their bound, memory of long
-sequences, overhead.
+"""mesh.py - performance of a mesh of ranks: tensor parallelism compared with threads, pipelines compared with their bound, memory
+of long sequences, overhead.
 
     bench/mesh.py [--lockstep build/lockstep] [--parts tp pp cp overhead] [--compute fp32 bf16] [--rounds 1] [--steps 2]
                   [-- --section.key=value ...]
 
-Two cores, ranks of one thread each. All four parts take 6 minutes on an idle machine. References run in turn with what is compared to
-them, so that a slow spell affects both; a ratio is tokens/s over the mean of the references before and after it, the table has medians over
-the rounds.
+Two cores, ranks of one thread each. All four parts take 6 minutes on an idle machine. Reference runs alternate with the runs that are
+compared with them, so that a slow phase affects both. A ratio is tokens/s over the mean of the references before and after it; the table
+has medians over the rounds.
 
-tp        GPT-2 124M, T=1024, B=2: two ranks against one rank of two threads. "split n": a product whose sum travels is made in n parts.
-pp        2 stages, 8 micro-batches, GPT-2 of 7 layers whose head costs what a layer does. The bound of a schedule is twice what one
-          rank of one thread reaches with the same micro-batches, less the idle share of equal stages: 1f1b and gpipe M/(M+P-1) = 8/9 of it,
-          interleaved vM/(vM+P-1), zb-h1 as if weights, errors and forward took the same time. "idle": share of ranks x time without work,
-          as measured; "played": of the same schedule with the measured mean time of each stage's actions and messages that take none.
-cp        memory of one rank by the ledger for one sequence of 8192 tokens over 1, 2, 4 ranks; "x ranks": its product with
-          the ranks, as a share of one rank's: 1 is a fall as 1/cp. Four ranks share the two cores.
-overhead  share of a step that is neither kernels nor exchanges: the walk of the program, lists, losses, gradients set to zero.
+tp        GPT-2 124M, T=1024, B=2: two ranks compared with one rank of two threads. "split n": parallel.tp_chunks=n.
+pp        2 stages, 8 micro-batches, GPT-2 of 7 layers whose output projection costs as much as a layer. The bound of a schedule is twice
+          the speed of one rank of one thread with the same micro-batches, less the idle share of equal stages: M/(M+P-1) = 8/9 of it for
+          1f1b and gpipe, vM/(vM+P-1) for interleaved; for zb-h1, forward, input gradients and weight gradients count as equally long.
+          "idle": measured share of ranks x time without work; "played": the same of the simulated schedule, with the measured mean time
+          of each stage's actions and messages that take no time.
+cp        memory per rank by the ledger for one sequence of 8192 tokens over 1, 2, 4 ranks. "x ranks": memory x ranks over the memory
+          of one rank; 1 means that memory falls as 1/cp. Four ranks share the two cores.
+overhead  share of a step that is neither kernels nor communication: walking the program, bookkeeping, losses, zeroing gradients.
 """
 import argparse
 import json

@@ -1,20 +1,20 @@
 #!/bin/sh
-# netns.sh - two "machines" on one: two network namespaces joined by a veth pair, with a rate and a delay if you like, and a
-# command run by mpirun of Open MPI across them, over TCP. Everything is taken down at the end, whatever ends it.
+# netns.sh - two "machines" on one: two network namespaces connected by a veth pair, with an optional rate and delay; Open MPI's mpirun
+# runs a command across them, over TCP. Everything is removed at the end, however it ends.
 #
 # usage: bench/netns.sh [--rate RATE] [--delay TIME] [-n RANKS] [--pin] -- COMMAND...
-#     --rate RATE    of each direction, as tc writes it: 1gbit, 200mbit (token bucket, tbf)
-#     --delay TIME   of each direction, as tc writes it: 500us, 2ms (netem)
-#     -n RANKS       split evenly over the two; default 2
+#     --rate RATE    of each direction, in tc's syntax: 1gbit, 200mbit (token bucket, tbf)
+#     --delay TIME   of each direction, in tc's syntax: 500us, 2ms (netem)
+#     -n RANKS       divided evenly between the two; default 2
 #     --pin          the first namespace has the first half of the cores, the second the rest
 #     COMMAND        what every rank runs; its standard output and error are this script's
-# exit codes: mpirun's; 77 when namespaces, tc or Open MPI are not to be had here (with the reason)
+# exit codes: mpirun's; 77, with the reason, if namespaces, tc or Open MPI are not available
 # examples:
 #     bench/netns.sh --rate 1gbit -- build/lockstep bench comm
 #     bench/netns.sh --rate 200mbit --delay 1ms -n 4 -- build/lockstep train --data.text=text.txt --model.preset=gpt2-tiny
 #
-# Needs root: namespaces of the network, nothing else. All traffic stays on the veth pair, whose ends are 10.77.0.1 and 10.77.0.2
-# and exist in these two namespaces alone. mpirun runs in the first; the second is reached by an rsh agent that enters it.
+# Needs root for the network namespaces. All traffic stays on the veth pair, whose ends, 10.77.0.1 and 10.77.0.2, exist only in these two
+# namespaces. mpirun runs in the first; an rsh agent enters the second.
 set -u
 
 usage() { sed -n 's/^# \{0,1\}//; 5,15p' "$0" >&2; exit 2; }

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""overlap.py - what overlap hides on a slow link, and what the size of the buckets does to it.
+"""overlap.py - how much communication overlaps with compute on a slow link, and how that depends on the bucket size.
 
     bench/overlap.py [--lockstep build/lockstep] [--rate 1gbit] [--delay 2ms] [--zero 0 2 3]
                      [--buckets 512KiB 2MiB 6MiB 25MiB 200MiB] [--rounds 2] [-- --section.key=value ...]
 
 Two ranks of one thread on two "machines" of one core each (netns.sh: network namespaces, a veth pair limited to RATE, Open MPI over
-TCP; needs root). First table: each zero without overlap and with it, in turn; hidden = 1 - exposed(with) / exposed(without),
-medians over the rounds. Second: zero 0 by bucket, with overlap. The shape has a backward that is about twice as long as its gradients
-take at 1gbit; a slower link wants a larger --train.global_batch. With zero 1 and 2 the gathers of updated parameters have
-nothing but the update to hide behind, whatever the batch: about half of their traffic stays exposed.
+TCP; needs root). First table: each ZeRO stage without and with overlap, alternating; hidden = 1 - exposed(with) / exposed(without),
+medians over the rounds. Second table: zero 0 by bucket size, with overlap. Backward takes about twice as long as sending the gradients at
+1gbit; a slower link needs a larger --train.global_batch. With zero 1 and 2 the gathers of updated parameters can only overlap the
+update, whatever the batch: about half of the traffic stays exposed.
 """
 import argparse
 import json
@@ -25,16 +25,16 @@ SKIPPED = 77
 
 
 def options():
-    p = argparse.ArgumentParser(description="what overlap hides on a slow link")
+    p = argparse.ArgumentParser(description="overlap of communication and compute on a slow link")
     p.add_argument("--lockstep", default="build/lockstep")
-    p.add_argument("--rate", default="1gbit", help="of each direction, as tc writes it")
-    p.add_argument("--delay", help="of each direction, as tc writes it: 2ms")
+    p.add_argument("--rate", default="1gbit", help="of each direction, in tc's syntax")
+    p.add_argument("--delay", help="of each direction, in tc's syntax: 2ms")
     p.add_argument("--zero", type=int, nargs="*", default=[0, 2, 3])
     p.add_argument("--buckets", nargs="*", default=["512KiB", "2MiB", "6MiB", "25MiB", "200MiB"])
     p.add_argument("--bucket", default="6MiB", help="of the first table, zero 0 to 2")
     p.add_argument("--steps", type=int, default=3, help="timed steps of a run")
     p.add_argument("--rounds", type=int, default=2)
-    p.add_argument("more", nargs="*", help="options of lockstep, behind --")
+    p.add_argument("more", nargs="*", help="options of lockstep, after --")
     return p.parse_args()
 
 

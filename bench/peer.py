@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""peer.py - lockstep and PyTorch training GPT-2 on this CPU, in turn, as ratios.
+"""peer.py - GPT-2 training steps of lockstep and PyTorch on this CPU, in alternating runs.
 
     bench/peer.py --python V/bin/python [--lockstep build/lockstep] [--dtype fp32 bf16] [--rounds 2]
                   [--contenders lockstep selective full none malloc all compile]
 
 V is an environment with torch (see pytorch_gpt2.py); this script itself needs only Python. Each round
-runs every contender once, one after the other (A B A B), so that a slow spell of the machine meets
+runs every contender once, one after the other (A B A B), so that a slow phase of the machine affects
 both; a round's number is the median step of its process, the table shows the median over the rounds
 and the range. Model, batch, length, dtype and threads are equal. Peak memory is the process's largest
 resident size as the kernel counted it (ru_maxrss from wait4, children included), for both alike.
 
-Contenders: lockstep, lockstep that recomputes (selective, full), and PyTorch as installed (none), with memory kept by the process
-(malloc), also with MKL made to use AVX-512 where it would not by itself (all), and that with torch.compile (compile).
-pytorch_gpt2.py says what the settings are; the last two preload a library, which no manual suggests.
-MFU is against the best matrix product that each side measured of itself in the same process.
+Contenders: lockstep; lockstep with recomputation (selective, full); PyTorch as installed (none), with freed memory kept in the process
+(malloc), in addition with MKL forced to use AVX-512 (all), and in addition with torch.compile (compile). pytorch_gpt2.py describes the
+settings; the last two preload a library, which no manual suggests.
+MFU is relative to the fastest matmul that each side measured of itself in the same process.
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ OURS = {"lockstep": "none", "selective": "selective", "full": "full"}  # recompu
 
 
 def options():
-    p = argparse.ArgumentParser(description="lockstep beside PyTorch, in turn")
+    p = argparse.ArgumentParser(description="lockstep compared with PyTorch, in alternating runs")
     p.add_argument("--lockstep", default="build/lockstep", help="the command")
     p.add_argument("--python", default=sys.executable, help="a Python that has torch")
     p.add_argument("--contenders", nargs="+", choices=NAMES, default=list(NAMES))

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """pytorch_gpt2.py - speed and peak memory of GPT-2 training steps in PyTorch, on the CPU.
 
-The other side of `lockstep bench train`: the same model, batch, dtype and thread count, run as well
-as PyTorch runs it. bench/peer.py runs both in turn. One JSON line on stdout.
+The counterpart of `lockstep bench train`: the same model, batch, dtype and thread count, with the best
+settings for PyTorch. bench/peer.py runs both in turn. One JSON line on stdout.
 
 Packages: python3 -m venv V && V/bin/pip install torch numpy
 
 A step is forward, backward and AdamW on random tokens. fp32: weights and arithmetic in fp32
 (matrix precision "highest"). bf16: torch.autocast over fp32 weights. No dropout, no activation
-checkpointing, no clipping unless --clip; heads by F.scaled_dot_product_attention (causal), the head
-tied to the embedding.
+checkpointing, no clipping unless --clip; attention by F.scaled_dot_product_attention (causal), the output
+projection tied to the embedding.
 
---tune sets, before PyTorch starts, what its own manuals and users' reports say helps on CPUs:
+--tune sets, before PyTorch starts, what its manuals and users' reports recommend on CPUs:
     none    nothing
     malloc  freed blocks stay with the process and are on huge pages, instead of being unmapped and
             faulted in again at every step (glibc's tunables; the same as using jemalloc)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""train_ranks.py - ranks against threads: one rank of N threads beside N ranks of one thread, in turn, as ratios.
+"""train_ranks.py - N ranks of one thread compared with one rank of N threads, in alternating runs.
 
     bench/train_ranks.py [--lockstep build/lockstep] [--ranks 2] [--zero 0 1 2 3] [--compute fp32 bf16] [--rounds 3]
                          [-- --section.key=value ...]
 
-The same model and the same global batch. Each round runs the one rank first and behind each layout again, so that a slow spell of
-the machine meets both; a ratio is tokens/s of the layout over the mean of the one rank before it and behind it, and the
-table has the median over the rounds. "exposed" is what a rank waits for others in a step, "wire" the bytes that leave a rank in a
+The same model and the same global batch. Each round runs the single rank first and again after each layout, so that a slow phase of
+the machine affects both. A ratio is tokens/s of the layout over the mean of the single rank before and after it; the table has
+the median over the rounds. "exposed" is the time per step that a rank waits for communication, "wire" the bytes that a rank sends per
 step by the formula: N parameters of 4 bytes (gathers of bf16 weights: 2), all-reduce 2(n-1)/n, others (n-1)/n of them.
-Threads wait as the environment says (OMP_WAIT_POLICY; its value is printed): leave it unset to measure what a user has.
+OMP_WAIT_POLICY sets how threads wait, and its value is printed; leave it unset to measure what users get.
 """
 import argparse
 import json
@@ -22,14 +22,14 @@ WANTED = {0: 0.95, 1: 0.95, 2: 0.95, 3: 0.90}
 
 
 def options():
-    p = argparse.ArgumentParser(description="one rank of N threads beside N ranks of one")
+    p = argparse.ArgumentParser(description="N ranks of one thread compared with one rank of N threads")
     p.add_argument("--lockstep", default="build/lockstep")
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--zero", type=int, nargs="+", choices=WANTED, default=list(WANTED))
     p.add_argument("--compute", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"])
     p.add_argument("--steps", type=int, default=4, help="timed steps of a run")
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("more", nargs="*", help="options of lockstep, behind --")
+    p.add_argument("more", nargs="*", help="options of lockstep, after --")
     return p.parse_args()
 
 

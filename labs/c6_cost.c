@@ -30,12 +30,12 @@ int main(void)
     lab_corrected("InfiniBand, 50 GB/s: one send [ms]", '=', 10, 8.8, once / infiniband * 1e3, 1e-3,
                   "why: 440 MB / 50 GB/s; \"about 10\" rounds it up by an eighth");
     lab_corrected("NVLink in one direction, 300 GB/s: one send [ms]", '=', 0.7, 1.467, once / one_way * 1e3, 1e-3,
-                  "why: NVLink is quoted for both directions together, networks for one: 6 times faster here, not 12");
-    lab_corrected("an all-reduce of 8 ranks sends from each [bytes]", '=', 440e6, 770e6, sum, 0,
-                  "why: 2 (n-1)/n = 1.75 times the tensor; the claim counts its bytes once");
+                  "why: NVLink is quoted for both directions together, networks for one: NVLink is 6 times faster, not 12");
+    lab_corrected("sent by each of 8 ranks in an all-reduce [bytes]", '=', 440e6, 770e6, sum, 0,
+                  "why: 2 (n-1)/n = 1.75 times the tensor; the claim counts the tensor once");
     lab_corrected("InfiniBand: an all-reduce of 8 ranks [ms]", '=', 10, 15.4, sum / infiniband * 1e3, 1e-3,
                   "why: 1.75 times 8.8; a reduce-scatter or an all-gather is half of it");
-    lab_not_measurable("a transfer that is timed on such links",
-                       "why: no NVLink and no InfiniBand in this machine; two GPUs and two nodes would be needed");
+    lab_not_measurable("measured time of a transfer on such links",
+                       "why: this machine has no NVLink and no InfiniBand; needs two GPUs and two nodes");
     return lab_close();
 }

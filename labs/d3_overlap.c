@@ -113,12 +113,12 @@ int main(void)
     lab_equal("untied: buckets that start before the end of backward, but one", untied.buckets - 1, untied.early, 0);
     lab_equal("tied: buckets that start before the end, but one", tied.buckets - 1, tied.early, 0);
     lab_equal("tied: the largest bucket but the last [MB]", 25, tied.most_but_last / 1e6, 0.1);
-    lab_corrected("tied: the last bucket, which nothing hides [MB]", '=', 25, tied.embedding / 1e6, tied.last / 1e6, 0.01,
-                  "why: an embedding that is also the output projection is final after its last use, at backward's end");
-    lab_not_measurable("seconds that overlap saves",
-                       "why: in shared memory the cores that compute carry the bytes, so that overlap may cost time (the seconds printed); "
-                       "needs a link that moves bytes by itself: bench/overlap.py makes one");
-    lab_check("weights are the same, overlapped or not: hashes that differ", 0, f[0].hash[0] != f[0].hash[1], 0);
-    lab_check("all-reduces, overlapped and not: difference", 0, (double)(f[0].calls[0] - f[0].calls[1]), 0);
+    lab_corrected("tied: the last bucket, which overlaps nothing [MB]", '=', 25, tied.embedding / 1e6, tied.last / 1e6, 0.01,
+                  "why: the gradient of a tied embedding is complete only at the end of backward");
+    lab_not_measurable("seconds saved by overlap",
+                       "why: in shared memory the cores that compute also copy the bytes, so overlap may cost time (the seconds printed); "
+                       "needs a link that transfers by itself, as in bench/overlap.py");
+    lab_check("weights are the same with and without overlap: hashes that differ", 0, f[0].hash[0] != f[0].hash[1], 0);
+    lab_check("all-reduces with and without overlap: difference", 0, (double)(f[0].calls[0] - f[0].calls[1]), 0);
     return lab_close();
 }

@@ -113,8 +113,9 @@ int main(void)
     lab_above("        exposed with one bucket / with the best", 1, p[SIZES_TRIED - 1].exposed / p[best].exposed);
     lab_above("run: calls with the smallest / with the largest", 1, (double)f->calls[0] / (double)f->calls[SIZES_RUN - 1]);
     lab_check("run: bytes with the smallest / with the largest", 1, (double)f->bytes[0] / (double)f->bytes[SIZES_RUN - 1], 0);
-    lab_not_measurable("seconds of a step by the size of buckets",
-                       "why: ranks share cores and memory, no link is slow; needs one with latency and bandwidth: bench/overlap.py");
+    lab_not_measurable("seconds per step by bucket size",
+                       "why: ranks share cores and memory, and no link is slow; needs one with latency and limited bandwidth: "
+                       "bench/overlap.py");
     lab_check("run: weights that differ", 0, f->hash[0] != f->hash[1] || f->hash[1] != f->hash[2], 0);
     return lab_close();
 }

@@ -84,11 +84,11 @@ int main(void)
     lab_check("5 samples on 2 ranks, 2 rows, 2 micro-batches: samples", 5, (double)c.samples / STEPS, 0);
     lab_check("       rows without weight", 3, (double)c.padding / STEPS, 0);
     c = batch_count(&s, 4, 1, 1, 4);
-    lab_equal("the least on 4 ranks, all data parallel", 4, (double)c.samples / STEPS, 0);
+    lab_equal("smallest batch on 4 data-parallel ranks", 4, (double)c.samples / STEPS, 0);
     TRY(ls_mesh_check(&mesh, 32));
     c = batch_count(&s, mesh.dp, 1, 1, mesh.dp);
-    lab_corrected("the least on 32 ranks, tp 4", '=', 32, 8, (double)c.samples / STEPS, 0,
-                  "why: the minimum is the number of data-parallel ranks, 32 / 4: the ranks of tp work on the same samples");
+    lab_corrected("smallest batch on 32 ranks, tp 4", '=', 32, 8, (double)c.samples / STEPS, 0,
+                  "why: the minimum is the number of data-parallel ranks, 32 / 4: the ranks of a tp group share their samples");
     ls_tokens_close(&tokens);
     ls_tokenizer_close(&t);
     return lab_close();

@@ -115,13 +115,13 @@ int main(void)
     lab_equal("       another rank sends", 1, (double)c[1].out / model, 0);
     lab_check("all-reduce: ranks' bytes off from 2 (K-1)/K models by", 0, most, 1e-3);
     lab_equal("unbalanced: rank 0's bytes / another rank's, central", RANKS - 1, (double)c[0].out / (double)c[1].out, 0);
-    lab_equal("where bytes decide: the busiest rank's, central / all-reduce, K/2", RANKS / 2.0,
+    lab_equal("bandwidth-bound: bytes of the busiest rank, central / all-reduce, K/2", RANKS / 2.0,
               ((double)c[0].out + into) / (2.0 * (double)d[0].out), 1e-3);
-    lab_corrected("where messages decide: one after another a step, central / ring", '>', 1, 1,
+    lab_corrected("latency-bound: sequential messages per step, central / ring", '>', 1, 1,
                   (double)(c[0].messages + c[1].messages * (RANKS - 1)) / (double)(d[0].messages * 2 * (RANKS - 1)), 0,
-                  "why: rank 0 sends K-1 times and receives K-1 times, a ring takes 2 (K-1) steps: small models are not slower");
+                  "why: rank 0 sends K-1 and receives K-1 messages, a ring takes 2 (K-1) steps: small models are not slower");
     lab_not_measurable("seconds, central / all-reduce",
-                       "why: ranks share cores and one memory, so no link is loaded, and either comes out faster (the seconds printed); "
+                       "why: ranks share cores and memory, so no link is loaded and either may be faster (the seconds printed); "
                        "needs a link and a processor for each rank");
     lab_check("the same training: loss of the last step", loss[1], loss[0], 1e-4);
     return lab_close();

@@ -96,11 +96,11 @@ static void two_all_to_alls_check(int n)
     printf("\n");
     calls = f[0].calls / STEPS / LAYERS;
     even = LAYERS * 4 * (n - 1.0) / n * CHOSEN * row * net.samples * (double)net.time;
-    snprintf(what, sizeof what, "ep %d: all-to-alls of rows a layer, forward", n);
+    snprintf(what, sizeof what, "ep %d: all-to-alls per layer, forward", n);
     lab_equal(what, 2, f[0].forward / LAYERS, 0);
     lab_equal("        backward", 2, f[0].backward / LAYERS, 0);
     lab_corrected("        forward and backward, counted in a run", '=', 4, 5, calls, 0,
-                  "why: ranks first tell each other how many rows come: one exchange of a few counts a layer");
+                  "why: ranks first exchange how many rows to expect: one more all-to-all, of a few counts, per layer");
     lab_check("        planned for an even routing: 4 (n-1)/n K b s d a layer [bytes]", even, said, 1e-12);
     lab_check("        counted, off from the rows of the routers' loads, ranks' sum [bytes]", 0, off, 0);
     lab_check_below("        loss and gradients apart from one rank's, relative", 1e-5, apart);

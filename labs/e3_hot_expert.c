@@ -122,8 +122,8 @@ int main(void)
     lab_above("hot: its rank's rows, every token once and more", tokens, h.rows[HOT / OWN]);
     lab_equal("        it is the busiest rank: its rows / the most", 1, h.rows[HOT / OWN] / h.most, 0);
     lab_above("the busiest rank's rows, which all wait for: hot / as the router chooses", 1, h.most / e.most);
-    lab_not_measurable("seconds that the others wait",
-                       "why: ranks share cores, so that who computes less gets no more of them; needs a core for each rank");
+    lab_not_measurable("seconds that the other ranks wait",
+                       "why: ranks share cores; needs a core for each rank");
     munmap(even, sizeof *even);
     munmap(hot, sizeof *hot);
     return lab_close();

@@ -9,14 +9,14 @@
 #define LAB_CLAIM_MAP(X)                                                                                                            \
     X("B1", "b1_two_gradients", "a layer's backward computes dW, which needs the saved activation, and dX, which needs the weight") \
     X("B2", "b2_three_layers", "three linear layers: dL/dW1 = W2^T W3^T (h3 - y) x^T")                                              \
-    X("B3", "b3_gradients", "gradients live on parameters; backward adds; zero_grad clears; the optimizer never sees the loss")     \
+    X("B3", "b3_gradients", "gradients belong to parameters; backward accumulates; zero_grad clears; the optimizer never sees the loss")\
     X("B4", "b4_micro_batches", "K micro-batches with loss/K give the full batch's gradient; undivided, K times that")              \
     X("B5", "b5_depth", "long products of W^T vanish or explode")                                                                   \
     X("B6", "b6_activations", "a saved activation is a tensor kept for backward; activations are the variable part of memory")      \
-    X("C1", "c1_ring", "no server: ranks in a ring; all-reduce = reduce-scatter + all-gather")                                      \
-    X("C2", "c2_c3_bytes", "a ring all-reduce moves 2D(N-1)/N bytes a rank; reduce-scatter and all-gather half of it each")         \
-    X("C3", "c2_c3_bytes", "through one central node it is O(N D) at that node")                                                    \
-    X("C4", "c4_c5_states", "all-reduce full->same sum; reduce-scatter full->own shard of the sum; all-gather shard->full")         \
+    X("C1", "c1_ring", "no server is needed: ranks form a ring; all-reduce = reduce-scatter + all-gather")                          \
+    X("C2", "c2_c3_bytes", "a ring all-reduce moves 2D(N-1)/N bytes per rank; reduce-scatter and all-gather half of that each")     \
+    X("C3", "c2_c3_bytes", "with a central node, that node moves O(N D) bytes")                                                     \
+    X("C4", "c4_c5_states", "all-reduce: full -> same sum; reduce-scatter: full -> own shard of the sum; all-gather: shard -> full")\
     X("C5", "c4_c5_states", "broadcast, all-to-all, send/receive complete the set")                                                 \
     X("C6", "c6_cost", "440 MB of weights: about 0.7 ms on NVLink (600 GB/s), about 10 ms on InfiniBand (50 GB/s)")                 \
     X("D1", "d1_exact", "the average of the shards' gradients is the full-batch gradient: exact, no approximation")                 \
@@ -28,36 +28,36 @@
     X("D7", "d7_batch_norm", "buffers are broadcast from rank 0; SyncBatchNorm makes the statistics global")                        \
     X("D8", "d8_central", "single-process DataParallel with a central gatherer is unbalanced and slower")                           \
     X("D9", "d9_stale", "asynchronous updates use stale gradients: noisier")                                                        \
-    X("E1", "e1_two_all_to_alls", "two all-to-alls a MoE layer forward: dispatch, combine")                                         \
-    X("E2", "e2_capacity", "a capacity factor caps tokens per expert and drops the rest; a loss or a bias evens the load")          \
+    X("E1", "e1_two_all_to_alls", "two all-to-alls per MoE layer in forward: dispatch and combine")                                 \
+    X("E2", "e2_capacity", "a capacity factor caps tokens per expert and drops the rest; a loss or a bias balances the load")       \
     X("E3", "e3_hot_expert", "a hot expert is a straggler")                                                                         \
-    X("M1", "m1_mesh", "dp x tp x pp (x cp, ep inside) = ranks; tensor inside the node, pipeline across, data everywhere")          \
-    X("P1", "p1_neighbours", "only neighbours talk: activations forward, their gradients backward")                                 \
-    X("P2", "p2_bubble", "bubble (P-1)/(M+P-1) for GPipe and 1F1B: P=4 M=16 16%, M=32 9%; naive M=1 leaves 1/P")                    \
-    X("P3", "p2_bubble", "GPipe holds M micro-batches of activations, 1F1B at most P: M=32 P=4 is 8 times less")                    \
-    X("P4", "p4_interleaving", "interleaving divides the bubble by v, costs more messages; zero-bubble fills it with dW")           \
-    X("P5", "p5_uneven", "uneven stages make the slowest the pace: embedding and output layer count")                               \
-    X("P6", "p6_few_messages", "few messages: P-1 sends a forward pass against 2L all-reduces of TP")                               \
+    X("M1", "m1_mesh", "dp x tp x pp (x cp, ep inside) = ranks; tp inside a node, pp across nodes, dp everywhere")                  \
+    X("P1", "p1_neighbours", "only neighbouring stages communicate: activations forward, their gradients backward")                 \
+    X("P2", "p2_bubble", "bubble (P-1)/(M+P-1) for GPipe and 1F1B: P=4 M=16 16%, M=32 9%; with M=1 a rank works 1/P of the time")   \
+    X("P3", "p2_bubble", "GPipe holds M micro-batches of activations, 1F1B at most P: 8 times less for M=32 P=4")                   \
+    X("P4", "p4_interleaving", "interleaving divides the bubble by v and costs more messages; zero-bubble fills it with dW")        \
+    X("P5", "p5_uneven", "the slowest stage sets the pace: embedding and output layer count too")                                   \
+    X("P6", "p6_few_messages", "few messages: P-1 sends per forward pass, against 2L all-reduces with TP")                          \
     X("R1", "r1_r3_half_types", "fp16 overflows above 65504: inf, then NaN; underflow stalls instead")                              \
-    X("R3", "r1_r3_half_types", "bf16 has fp32's range: no scaling")                                                                \
-    X("R4", "r4_master_weights", "without fp32 master weights small updates round to zero and training stalls")                     \
-    X("R6", "r6_recompute", "recompute every sqrt(L)-th: O(sqrt L), 33% more compute; selective: most of the saving for little")    \
+    X("R3", "r1_r3_half_types", "bf16 has fp32's range: no loss scaling")                                                           \
+    X("R4", "r4_master_weights", "without fp32 master weights, small updates round to zero and training stalls")                    \
+    X("R6", "r6_recompute", "keep every sqrt(L)-th layer's input: O(sqrt L), 33% more compute; selective: most of the saving for little")\
     X("R7", "r7_never_stored", "logits and attention scores, b s V and O(s^2), are never materialized")                             \
-    X("S3", "s3_mfu_hfu", "MFU counts useful work, HFU all work; with recompute MFU < HFU (3/4 where all is made again), else equal")\
-    X("T1", "t1_column_row", "column-parallel: no communication forward; row: one all-reduce; column -> GeLU -> row: one for two")  \
-    X("T2", "t2_two_all_reduces", "heads are independent: two all-reduces a layer forward, two backward")                           \
-    X("T3", "t3_bytes", "each moves b s d, 134 MB; 2 x 40 layers: 10.7 GB forward, 17 ms on NVLink, 200 ms on InfiniBand")          \
-    X("T4", "t4_memory", "TP shards weights, optimizer and activations by T; FSDP does not shard activations; too high a T starves")\
-    X("T5", "t5_sequence_parallel", "sequence parallel: same bytes (all-gather + reduce-scatter), less memory")                     \
-    X("T6", "t6_ring", "context parallel splits the sequence everywhere; ring attention; causal needs zig-zag slices")              \
-    X("T7", "t7_all_to_all", "all-to-all over heads (Ulysses) is the other way")                                                    \
+    X("S3", "s3_mfu_hfu", "MFU counts useful work, HFU all work; MFU / HFU is 1 without recomputation, 3/4 with full recomputation")\
+    X("T1", "t1_column_row", "column-parallel: no communication forward; row: one all-reduce; column -> GeLU -> row: one for both") \
+    X("T2", "t2_two_all_reduces", "heads are independent: two all-reduces per layer forward, two backward")                         \
+    X("T3", "t3_bytes", "each all-reduce moves b s d, 134 MB; 2 x 40: 10.7 GB forward, 17 ms on NVLink, 200 ms on InfiniBand")      \
+    X("T4", "t4_memory", "TP shards weights, optimizer state, activations; FSDP does not shard activations; a high T starves matmuls")\
+    X("T5", "t5_sequence_parallel", "sequence parallelism: the same bytes (all-gather + reduce-scatter), less memory")              \
+    X("T6", "t6_ring", "context parallelism shards the sequence everywhere; ring attention; causal masks need zigzag slices")       \
+    X("T7", "t7_all_to_all", "all-to-all over heads (Ulysses) is the alternative to ring attention")                                \
     X("Z1", "z1_sixteen", "Adam in mixed precision: 2 weights + 2 gradients + 4 master + 4 momentum + 4 variance = 16N bytes")      \
     X("Z2", "z2_shards", "ZeRO-1, 2, 3 per rank: 4N+12N/K, 2N+14N/K, 16N/K (7.5B, K=64: 120 -> 31.4 -> 16.6 -> 1.9 GB)")            \
     X("Z3", "z3_traffic", "a step moves 2N under DDP and ZeRO-1, half of that under ZeRO-2, 3N under ZeRO-3")                       \
-    X("Z4", "z4_fsdp", "FSDP's peak is N/K + the gathered unit(s); gathered twice; keeping them saves a third of the traffic")      \
+    X("Z4", "z4_fsdp", "FSDP's peak is N/K + the gathered units, gathered twice; keeping them saves a third of the traffic")        \
     X("Z5", "z5_prefetch", "the gather of the next unit overlaps the compute of this one")                                          \
-    X("Z6", "z6_offload", "offload of optimizer state to CPU or disk: fits more, slower")                                           \
-    X("Z7", "z7_hybrid", "hybrid shard: shard inside a node, replicate across")                                                     \
+    X("Z6", "z6_offload", "offloading the optimizer state to CPU or disk: more fits, steps are slower")                             \
+    X("Z7", "z7_hybrid", "hybrid sharding (HSDP): shard inside a node, replicate across nodes")                                     \
     X("Z8", "z8_seven_billion", "7B, 32 layers, K=8: 14 GB of weights under DDP; 1.75 GB + about 0.44 GB under FSDP")
 
 #endif

@@ -99,7 +99,8 @@ static void traffic(const ls_mesh_shape *shape)
     printf("\nGB that a rank sends in a step: tp %.2f, dp %.2f, pp %.2f\n\n", tensor / 1e9, data / 1e9, pipeline / 1e9);
     lab_above("tp's bytes / dp's", 1, tensor / data);
     lab_above("dp's bytes / pp's", 1, data / pipeline);
-    lab_not_measurable("what a mesh costs that breaks the rule", "why: one machine, no slow link between ranks; needs two machines");
+    lab_not_measurable("cost of a mesh that breaks the rule",
+                       "why: this is one machine, without a slow link between ranks; needs two machines");
 }
 
 int main(void)

@@ -93,7 +93,7 @@ static void neighbours_check(const struct shared *s, double message)
     snprintf(what, sizeof what, "%s: bytes between ranks that are no neighbours", s->schedule);
     lab_equal(what, 0, astray(s, s->chunks > 1), 0);
     lab_equal("        all messages, b s d each: 2 M (stages - 1)", 2 * MICRO * (stages - 1), off / message, 0);
-    lab_check("        bytes and messages that the plan had not said", 0, unsaid, 0);
+    lab_check("        bytes and messages counted but not planned", 0, unsaid, 0);
     lab_check("        loss, one rank's", s->rank[0].one, s->rank[0].loss + s->rank[P - 1].loss, 1e-6);
 }
 

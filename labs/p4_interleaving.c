@@ -1,8 +1,8 @@
 /* P4 - interleaving: v chunks of the model a rank divide the idle time by v and send v times as many messages (of the same size, and
- * those between the last rank and the first besides). A zero-bubble schedule instead fills the time with weight gradients that
- * were put off (the backward's two questions taken apart): with F = B = W 1F1B's idle time 3 (P-1) becomes P-1 (ZB-H1, no more
- * in flight than 1F1B's first rank), and (P-1)/2 with two chunks in a V (ZB-V: P in flight at once as well; since each chunk has
- * room of its own, half a micro-batch more).
+ * those between the last rank and the first in addition). A zero-bubble schedule instead fills the time with deferred weight gradients
+ * (backward is split into B and W): with F = B = W, 1F1B's idle time of 3 (P-1) becomes P-1 (ZB-H1, with no more micro-batches in
+ * flight than 1F1B's first rank), and (P-1)/2 with two chunks in a V (ZB-V: also P in flight, and half a micro-batch more, since
+ * each chunk has its own slots).
  *
  * Played from the lists with equal stages; a rank's whole work is F = 1, B = 2 (B = W = 1 where split), a chunk's 1/v of it. */
 #include "lab.h"
@@ -67,11 +67,11 @@ int main(void)
         struct seen x = look("interleaved", P, v, M);
         char what[80];
 
-        snprintf(what, sizeof what, "interleaved, v = %d: 1f1b's idle time / its", v);
+        snprintf(what, sizeof what, "interleaved, v = %d: idle time of 1f1b / interleaved", v);
         lab_equal(what, v, one.idle / x.idle, 1e-12);
-        snprintf(what, sizeof what, "interleaved, v = %d: 1f1b's bubble, a share of the time, / its", v);
+        snprintf(what, sizeof what, "interleaved, v = %d: bubble (share of the step) of 1f1b / interleaved", v);
         lab_corrected(what, '=', v, (double)(v * M + P - 1) / (M + P - 1), one.bubble / x.bubble, 1e-12,
-                      "why: idle time is divided by v; the step is shorter too, so its share falls by (vM+P-1)/(M+P-1)");
+                      "why: idle time is divided by v, but the step gets shorter too, so its share falls by (vM+P-1)/(M+P-1)");
         snprintf(what, sizeof what, "interleaved, v = %d: messages, 2 M (v P - 1)", v);
         lab_equal(what, 2.0 * M * (v * P - 1), x.messages, 0);
     }

@@ -108,12 +108,12 @@ int main(void)
     lab_open("P5");
     lab_equal("output layer: parameters, V/(12 d) [blocks]", 2.6, V * C / block, 0.01);
     lab_corrected("embedding and output layer: work [blocks]", '=', 5.2, 2 * C * V / (24 * C * C + 2 * C * T), head / cost[0], 0.01,
-                  "why: both have the parameters of 2.6 blocks, but an embedding is looked up; a block has attention besides");
+                  "why: each has the parameters of 2.6 blocks, but an embedding is only looked up, and a block also has attention");
     lab_equal("even: blocks of the last stage", 8, even[P] - even[P - 1], 0);
     lab_below("counted: blocks of the last stage", 8, counted[P] - counted[P - 1]);
     lab_equal("even: the step lasts M times the slowest stage, and at most P - 1 more", 1, slow / (3 * M * dear_even), (P - 1.0) / M);
     lab_equal("counted: the same", 1, fast / (3 * M * dear_counted), (P - 1.0) / M);
     lab_above("even / counted: time of a step, as played", 1, slow / fast);
-    lab_check("counted / the fastest of all cuts", 1, fast / fastest(), 0.005);
+    lab_check("counted / the fastest of all divisions into stages", 1, fast / fastest(), 0.005);
     return lab_close();
 }

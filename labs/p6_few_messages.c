@@ -86,7 +86,7 @@ int main(void)
         lab_equal("        all ranks: P-1 [b s d]", n - 1, pp[i].bytes / bsd, 0);
         snprintf(what, sizeof what, "tp %d, L %zu: all-reduces", n, cases[i].layers);
         lab_corrected(what, '=', 2.0 * (double)cases[i].layers, 2.0 * (double)cases[i].layers + 1, tp[i].calls, 0,
-                      "why: 2L are the layers'; the embedding, whose vocabulary is sharded, has one more");
+                      "why: the layers have 2L; the vocabulary-parallel embedding adds one");
         lab_check("        all ranks: 2 (T-1) each [b s d]", 2.0 * (n - 1) * tp[i].calls, tp[i].bytes / bsd, 0);
     }
     return lab_close();

@@ -52,14 +52,14 @@ int main(void)
     lab_check("none: activations from 16 to 144 layers grow by", 9,
               (double)none[4].live_peak / (double)none[0].live_peak, 0.1);
     lab_equal("every sqrt(L): they grow by", 3, (double)every[4].live_peak / (double)every[0].live_peak, 0.1);
-    lab_equal("every sqrt(L): more compute", 0.33, every[4].recompute_flops / every[4].model_flops, 0.05);
-    lab_corrected("every layer: more compute", '=', 0.33, 0.276, full.recompute_flops / full.model_flops, 0.03,
-                  "why: a layer's last product makes the next layer's input, which is kept: it is not made again");
-    lab_corrected("every layer: activations / every sqrt(L)'s", '>', 1, 0.85, (double)full.live_peak / (double)every[4].live_peak, 0.1,
-                  "why: a layer's input is an eighth or less of what it keeps inside: one segment's inside outweighs all the inputs");
+    lab_equal("every sqrt(L): extra compute", 0.33, every[4].recompute_flops / every[4].model_flops, 0.05);
+    lab_corrected("every layer: extra compute", '=', 0.33, 0.276, full.recompute_flops / full.model_flops, 0.03,
+                  "why: a layer's last matmul computes the next layer's input, which is kept, so it is not recomputed");
+    lab_corrected("activations: every layer / every sqrt(L)", '>', 1, 0.85, (double)full.live_peak / (double)every[4].live_peak, 0.1,
+                  "why: inner activations of a layer are at least 8 times its input: those of one segment outweigh all inputs");
     lab_corrected("selective: share of the activations saved", '>', 0.5, 0.31,
                   1 - (double)selective.live_peak / (double)none[4].live_peak, 0.1,
-                  "why: most of it (80 of 114 bytes in the paper) is stored attention scores, which are never stored here");
-    lab_below("selective: more compute, little", 0.027, selective.recompute_flops / selective.model_flops);
+                  "why: most of the saving (80 of 114 bytes in the paper) is attention scores, which are never stored here");
+    lab_below("selective: extra compute, little", 0.027, selective.recompute_flops / selective.model_flops);
     return lab_close();
 }

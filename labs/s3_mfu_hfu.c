@@ -58,8 +58,8 @@ int main(void)
     lab_check("useful work of a step, full / none", 1, full.model_flops / none.model_flops, 0);
     lab_below("full recomputation: MFU / HFU, below 1", 1, useful[1] / all[1]);
     lab_corrected("none: MFU / HFU", '=', 1, 0.942, useful[0] / all[0], 0.01,
-                  "why: attention makes its scores again in its backward, rather than keep them: work that is not useful");
+                  "why: attention recomputes its scores in backward instead of storing them, which only HFU counts");
     lab_corrected("full recomputation: MFU / HFU", '=', 0.75, 0.779, useful[1] / all[1], 0.01,
-                  "why: each layer's last product is not made again: its result is kept as the next layer's input");
+                  "why: each layer's last matmul is not recomputed: its result is kept as the next layer's input");
     return lab_close();
 }

@@ -91,20 +91,21 @@ int main(void)
     for (int n = 2; n <= MOST; n++) bytes_small(n);
     sent = forward(&calls);
     lab_corrected("40 layers, tp 8: all-reduces of a forward pass", '=', 2 * LAYERS, 2 * LAYERS + 1, (double)calls, 0,
-                  "why: 80 are the layers'; the embedding, whose vocabulary is sharded, has one more");
+                  "why: the layers have 80; the vocabulary-parallel embedding adds one");
     lab_equal("        each of them, b s d in bf16 [MB]", 134, sent / (double)calls / (2.0 * (T - 1) / T) / 1e6, 2e-3);
     moved = sent / (2.0 * (T - 1) / T) * 2 * LAYERS / (double)calls;
     lab_equal("        the 80 of the layers [GB]", 10.7, moved / 1e9, 5e-3);
-    lab_corrected("NVLink, 600 GB/s: these bytes once over a link [ms]", '=', 17, 17.9, moved / 600e9 * 1e3, 2e-3,
-                  "why: 17 divides 10 GB, rounded, by the link's rate");
-    lab_corrected("InfiniBand, 50 GB/s: the same [ms]", '=', 200, 214.7, moved / 50e9 * 1e3, 2e-3, "why: 200 divides 10 GB, rounded");
+    lab_corrected("NVLink, 600 GB/s: these bytes sent once over a link [ms]", '=', 17, 17.9, moved / 600e9 * 1e3, 2e-3,
+                  "why: the claim rounds the bytes to 10 GB");
+    lab_corrected("InfiniBand, 50 GB/s: the same [ms]", '=', 200, 214.7, moved / 50e9 * 1e3, 2e-3,
+                  "why: the claim rounds the bytes to 10 GB");
     sent *= 2.0 * LAYERS / (double)calls;
-    lab_corrected("a rank of 8 sends, layers' all-reduces [GB]", '=', 10.7, 1.75 * 2 * bsd * 2 * LAYERS / 1e9, sent / 1e9, 1e-9,
-                  "why: an all-reduce sends 2 (T-1)/T of its tensor from each rank, 1.75 times on 8");
+    lab_corrected("sent by each of 8 ranks in the layers' all-reduces [GB]", '=', 10.7, 1.75 * 2 * bsd * 2 * LAYERS / 1e9, sent / 1e9, 1e-9,
+                  "why: each rank sends 2 (T-1)/T times the tensor, 1.75 times for 8 ranks");
     lab_corrected("NVLink: these all-reduces [ms]", '=', 17, 31.3, sent / 600e9 * 1e3, 2e-3,
-                  "why: 1.75 times the bytes; at NVLink's 300 GB/s in one direction it is 63 ms, and nothing hides it");
+                  "why: 1.75 times the bytes; at NVLink's 300 GB/s in one direction it is 63 ms, with nothing to overlap it");
     lab_corrected("InfiniBand: these all-reduces [ms]", '=', 200, 376, sent / 50e9 * 1e3, 2e-3, "why: 1.75 times the bytes");
-    lab_not_measurable("all-reduces that are timed on such links",
-                       "why: no NVLink and no InfiniBand in this machine; eight GPUs in one node and in two would be needed");
+    lab_not_measurable("measured time of the all-reduces on such links",
+                       "why: this machine has no NVLink and no InfiniBand; needs eight GPUs, in one node and in two");
     return lab_close();
 }

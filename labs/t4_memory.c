@@ -1,13 +1,13 @@
-/* T4 - tensor parallelism cuts weights, optimizer state and activations by T; FSDP leaves the activations of a rank whole; too high a T
- * starves the matrix units.
+/* T4 - tensor parallelism shards weights, optimizer state and activations over T ranks; FSDP does not shard a rank's activations; too
+ * high a T starves the matmuls.
  *
  * The ledger of plans, a GPT-2 of 8 layers, width 512, 1024 tokens. Corrected: norms, biases added after a sum and positions are replicated
  * under tp, and so are the residual stream and the norms' outputs without sequence parallelism: of 16 tensors of b s d that a layer keeps
  * (34 b s d bytes in 16 bits without dropout's masks, Korthikanti et al. 2022) 4 stay, so 11/32 is left at T = 8, not 1/8. FSDP over as
  * many ranks, each with as many samples as the one rank had.
  *
- * Starving: a product's operations are 1/T of the whole's, but its input or output is as wide as ever, so there are fewer operations a
- * byte. That number is the program's own; the speed of this machine is printed beside it and not judged. */
+ * Starving: a sharded matmul has 1/T of the FLOPs, but its input or its output keeps its width, so it has fewer FLOPs per byte. That
+ * number comes from the program; the speed of this machine is printed beside it and not compared. */
 #include "lab_program.h"
 #include "lab_mesh.h"
 
@@ -104,20 +104,20 @@ int main(void)
     printf("\n");
     lab_open("T4");
     lab_corrected("tp 8: weights / one rank's", '=', 1.0 / T, left, (double)tensor.parameters / (double)one.parameters, 1e-12,
-                  "why: norms, biases added after a sum and positions are replicated: 2% of this model, next to nothing of a large one");
+                  "why: norms, biases added after an all-reduce and positions are replicated: 2% of this model, far less of a large one");
     lab_corrected("        optimizer state", '=', 1.0 / T, left, (double)tensor.optimizer / (double)one.optimizer, 1e-12, "why: the same");
     lab_corrected("        activations of a layer", '=', 1.0 / T, 11.0 / 32, memory_layer(T, 0) / memory_layer(1, 0), 0.02,
-                  "why: residual stream and norms' outputs are replicated: 4 of the 16 tensors that a layer keeps");
+                  "why: the residual stream and the norms' outputs are replicated: 4 of the 16 tensors that a layer keeps");
     lab_corrected("        activations of a layer, with sequence parallelism", '=', 1.0 / T, (16.0 / T + 2.0 * (T - 1) / T) / 16,
                   memory_layer(T, 1) / memory_layer(1, 0), 0.02,
-                  "why: the two gathered inputs of column-parallel matmuls are kept; where they are gathered again it is 1/8 (T5)");
+                  "why: the two gathered inputs of column-parallel matmuls are kept; with selective recomputation it is 1/8 (T5)");
     lab_corrected("        all activations", '=', 1.0 / T, 11.0 / 32, (double)tensor.activations / (double)one.activations, 0.02,
-                  "why: the same; the ends of the model keep little");
+                  "why: the same; embedding and output layer keep little");
     lab_equal("FSDP 8: weights / one rank's", 1.0 / T, (double)fsdp.parameters / (double)one.parameters, 1e-6);
     lab_equal("        optimizer state", 1.0 / T, (double)fsdp.optimizer / (double)one.optimizer, 1e-6);
     lab_equal("        activations / one rank's", 1, (double)fsdp.activations / (double)one.activations, 1e-3);
     lab_equal("starves: matmuls with fewer operations a byte than the one before, of 8", 8, fewer - 1, 0);
-    lab_not_measurable("the T at which matrix units starve",
-                       "why: this processor has other units than a GPU, and shares its cores; needs the GPU in question, alone");
+    lab_not_measurable("the T at which matmuls starve",
+                       "why: this processor is no GPU, and its cores are shared; needs the GPU in question");
     return lab_close();
 }

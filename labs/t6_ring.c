@@ -91,11 +91,11 @@ static void balance(void)
         }
     }
     printf("\n");
-    lab_not_measurable("time of each rank with and without balance", 
-                       "why: ranks share cores (the milliseconds printed are one rank at a time); needs a core for each");
+    lab_not_measurable("time of each rank with and without balance",
+                       "why: ranks share cores (the milliseconds printed are of one rank at a time); needs a core for each rank");
     lab_equal("in order: operations of the last rank / the first's, 2n-1", 2 * RANKS - 1, most[0] / first, 0.01);
     lab_equal("        the last rank / the mean: 2 - 1/n", 2 - 1.0 / RANKS, most[0] / (sum[0] / RANKS), 0.01);
-    lab_equal("zigzag: the dearest rank / the mean", 1, most[1] / (sum[1] / RANKS), 1e-12);
+    lab_equal("zigzag: the rank with most work / the mean", 1, most[1] / (sum[1] / RANKS), 1e-12);
 }
 
 /* ---- priced ---- */

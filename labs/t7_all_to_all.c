@@ -114,7 +114,7 @@ int main(void)
     for (int n = 2; n <= MOST; n += 2) {
         snprintf(what, sizeof what, "cp %d, 25 tokens, 3 steps: apart from one rank, relative", n);
         lab_check_below(what, 1e-5, apart[n]);
-        lab_check("        bytes sent that the program had not said", 0, off[n], 0);
+        lab_check("        bytes sent but not planned by the program", 0, off[n], 0);
     }
     lab_equal("ring and exchange: bytes off from the formulas, at most", 0, f[0].sent, 1e-6);
     lab_equal("H = G: the exchange's bytes / the ring's, 2/n: cp 8", 2.0 / 8,

@@ -27,13 +27,13 @@ int main(void)
     double n = (double)elements;
 
     lab_open("Z1");
-    lab_equal("bf16: weights [bytes a parameter]", 2, (double)half.parameters / n, 0);
-    lab_corrected("      gradients [bytes a parameter]", '=', 2, 4, (double)half.gradients / n, 0,
-                  "why: they are added up in f32, over micro-batches and ranks (Megatron does so too)");
-    lab_equal("      master, momentum, variance [bytes a parameter]", 12, (double)half.optimizer / n, 0);
-    lab_corrected("      all [bytes a parameter]", '=', 16, 18, (double)(half.parameters + half.gradients + half.optimizer) / n, 0,
-                  "why: 2 more for f32 gradients");
-    lab_check("f32:  all, without a master copy [bytes a parameter]", 16,
+    lab_equal("bf16: weights [bytes per parameter]", 2, (double)half.parameters / n, 0);
+    lab_corrected("      gradients [bytes per parameter]", '=', 2, 4, (double)half.gradients / n, 0,
+                  "why: they are accumulated in f32 over micro-batches and ranks, as in Megatron");
+    lab_equal("      master, momentum, variance [bytes per parameter]", 12, (double)half.optimizer / n, 0);
+    lab_corrected("      all [bytes per parameter]", '=', 16, 18, (double)(half.parameters + half.gradients + half.optimizer) / n, 0,
+                  "why: 2 more per parameter, for f32 gradients");
+    lab_check("f32:  all, without a master copy [bytes per parameter]", 16,
               (double)(full.parameters + full.gradients + full.optimizer) / n, 0);
     return lab_close();
 }

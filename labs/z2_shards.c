@@ -1,10 +1,10 @@
-/* Z2 - bytes per rank of K with 16 N in all: ZeRO-1 4N + 12N/K, ZeRO-2 2N + 14N/K, ZeRO-3 16N/K. Some texts leave the master
- * weights whole: 8N + 8N/K and 6N + 10N/K. Corrected: master weights are optimizer state, only the update reads them, and they
+/* Z2 - bytes per rank of K with 16 N in all: ZeRO-1 4N + 12N/K, ZeRO-2 2N + 14N/K, ZeRO-3 16N/K. Some texts replicate the
+ * master weights: 8N + 8N/K and 6N + 10N/K. Corrected: master weights are optimizer state, only the update reads them, and they
  * are sharded with the rest of it (Rajbhandari et al. 2020, and here).
  *
- * Gradients are f32 here: 2 N more wherever they are whole, 2 N / K where they are sharded: 18N, 6N + 12N/K, 2N + 16N/K, 18N/K.
- * A model of 7.5 billion is priced for each K, without its memory; sizes that K divides come out to the byte, and for those that
- * it doesn't, the shards of all ranks add up to the whole. */
+ * Gradients are f32 here: 2 N more where they are replicated, 2 N / K where they are sharded: 18N, 6N + 12N/K, 2N + 16N/K, 18N/K.
+ * A model of 7.5 billion parameters is planned for each K, without allocating it. Sizes divisible by K match to the byte; for others
+ * the shards of all ranks add up to the complete model. */
 #include "lab_train.h"
 
 static ls_cost cost_of(const struct job *j, int zero, int rank, int n, size_t *elements)
@@ -41,19 +41,20 @@ static double formula(int which, int zero, double n, int k)
     return n * (all[which] - sharded[which][zero] + sharded[which][zero] / k);
 }
 
-/* The parts of ZeRO-1 and of ZeRO-2, K = 64, in bytes a parameter. */
+/* The parts of ZeRO-1 and of ZeRO-2, K = 64, in bytes per parameter. */
 static void categories(const struct job *j)
 {
     size_t n;
     ls_cost one = cost_of(j, 1, 0, 64, &n), two = cost_of(j, 2, 0, 64, &n);
 
-    lab_equal("ZeRO-1: weights, on every rank [bytes a parameter]", 2, (double)one.parameters / (double)n, 0);
-    lab_equal("        optimizer state with the master weights, 12/K [bytes a parameter]", 12.0 / 64, (double)one.optimizer / (double)n, 0);
-    lab_corrected("        the same, in texts that keep master weights everywhere", '=', 4 + 8.0 / 64, 12.0 / 64,
+    lab_equal("ZeRO-1: weights, on every rank [bytes per parameter]", 2, (double)one.parameters / (double)n, 0);
+    lab_equal("        optimizer state with the master weights, 12/K [bytes per parameter]", 12.0 / 64,
+              (double)one.optimizer / (double)n, 0);
+    lab_corrected("        the same, in texts that replicate master weights", '=', 4 + 8.0 / 64, 12.0 / 64,
                   (double)one.optimizer / (double)n, 0,
-                  "why: 8N + 8N/K and 6N + 10N/K circulate; only the update reads master weights, and it is sharded");
-    lab_corrected("ZeRO-2: gradients, sharded, 2/K [bytes a parameter]", '=', 2.0 / 64, 4.0 / 64, (double)two.gradients / (double)n, 0,
-                  "why: f32");
+                  "why: 8N + 8N/K and 6N + 10N/K replicate master weights, but only the sharded update reads them");
+    lab_corrected("ZeRO-2: gradients, sharded, 2/K [bytes per parameter]", '=', 2.0 / 64, 4.0 / 64, (double)two.gradients / (double)n, 0,
+                  "why: gradients are f32");
 }
 
 static void large(void)
@@ -86,7 +87,7 @@ static void large(void)
     lab_open("Z2");
     per = 7.5 / (double)n;  /* bytes of a plan to GB of 7.5 billion parameters */
     lab_corrected("7.5B, DDP [GB]", '=', 120, 135, held(&j, 0, 63, 64, &n) * per, 1e-9,
-                  "why: 18 bytes a parameter: gradients are added up in f32 (Z1)");
+                  "why: 18 bytes per parameter: gradients are accumulated in f32 (Z1)");
     lab_corrected("7.5B, K = 64, ZeRO-1 [GB]", '=', 31.4, 46.4, held(&j, 1, 63, 64, &n) * per, 1e-3, "why: 6N + 12N/K with f32 gradients");
     lab_corrected("7.5B, K = 64, ZeRO-2 [GB]", '=', 16.6, 16.9, held(&j, 2, 63, 64, &n) * per, 2e-3,
                   "why: 2N + 16N/K: the f32 gradients are sharded");

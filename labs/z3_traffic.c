@@ -76,16 +76,16 @@ int main(void)
         }
     printf("\n");
     lab_open("Z3");
-    lab_equal("a rank of 4 sends in a step, DDP [N (K-1)/K]", 2, sent_of[0], 1e-3);
-    lab_equal("a rank of 4 sends in a step, ZeRO-1 [N (K-1)/K]", 2, sent_of[1], 1e-3);
-    lab_corrected("a rank of 4 sends in a step, ZeRO-2 [N (K-1)/K]", '=', 1, 2, sent_of[2], 1e-3,
-                  "why: half of DDP counts the reduce-scatter of gradients and forgets the all-gather of the updated weights");
-    lab_corrected("a rank of 4 sends in a step, ZeRO-3 [N (K-1)/K]", '=', 3, 3 - embedding, sent_of[3], 1e-3,
-                  "why: backward does not read the embedding's table, so that is gathered once: 9% of so small a model");
+    lab_equal("sent per step by each of 4 ranks, DDP [N (K-1)/K]", 2, sent_of[0], 1e-3);
+    lab_equal("sent per step by each of 4 ranks, ZeRO-1 [N (K-1)/K]", 2, sent_of[1], 1e-3);
+    lab_corrected("sent per step by each of 4 ranks, ZeRO-2 [N (K-1)/K]", '=', 1, 2, sent_of[2], 1e-3,
+                  "why: the claim counts the reduce-scatter of gradients but not the all-gather of the updated weights");
+    lab_corrected("sent per step by each of 4 ranks, ZeRO-3 [N (K-1)/K]", '=', 3, 3 - embedding, sent_of[3], 1e-3,
+                  "why: backward does not read the embedding, so it is gathered once: 9% of this small model");
     lab_check("2 to 4 ranks, DDP: off from 2 (K-1) models by", 0, off[0], 1e-12);
     lab_check("         ZeRO-1: off from 2 (K-1) models, but for the norm's 8 bytes, by", 0, off[1], 1e-12);
     lab_check("         ZeRO-2: off from 2 (K-1) models, but for the norm's 8 bytes, by", 0, off[2], 1e-12);
     lab_check("         ZeRO-3: off from 3 (K-1), but for norm and embedding, by", 0, off[3], 1e-12);
-    lab_check("bytes counted that the program had not said", 0, unplanned, 0);
+    lab_check("bytes counted but not planned by the program", 0, unplanned, 0);
     return lab_close();
 }

@@ -1,8 +1,8 @@
 /* Z4 - FSDP's peak is N/K and the largest gathered units, not the model. Weights are gathered twice, in forward and in
- * backward; keeping them in between (reshard_after_forward=0) saves a third of the traffic and holds the whole model.
+ * backward; keeping them after forward (reshard_after_forward=false) saves a third of the traffic and holds the complete model.
  *
- * Llama with 16 layers on 8 ranks, f32, priced. The units are the layers, the embedding, and the output projection. While
- * one unit computes the next is gathered; without overlap one is whole at a time. */
+ * Llama with 16 layers on 8 ranks, f32, planned. The units are the layers, the embedding, and the output projection. While
+ * one unit computes, the next is gathered; without overlap only one is gathered at a time. */
 #include "lab_program.h"
 #include "lab_train.h"
 
@@ -57,18 +57,18 @@ int main(void)
     printf("\n");
     lab_open("Z4");
     lab_equal("FSDP: weights held between steps, N/K [bytes]", two.whole / K, (double)two.cost.parameters, 0);
-    lab_corrected("one unit at a time: room for what is gathered [units]", '=', 1, 2, (double)one.cost.communication / one.largest, 0.01,
-                  "why: in backward the unit's whole gradient is there beside its weights");
-    lab_corrected("next unit gathered meanwhile: room for what is gathered [units]", '=', 1, 4,
-                  (double)two.cost.communication / two.largest, 0.01, "why: weights and gradients of two units at a time");
-    lab_below("       not the model: of the model", 1, (double)two.cost.communication / two.whole);
-    lab_corrected("gathers of a step, units twice", '=', 2 * (LAYERS + 2), 2 * (LAYERS + 2) - 1, (double)two.gathers, 0,
-                  "why: backward does not read the embedding's table: that unit is gathered once");
+    lab_corrected("without prefetch: communication buffers [units]", '=', 1, 2, (double)one.cost.communication / one.largest, 0.01,
+                  "why: backward also holds the unit's unsharded gradient");
+    lab_corrected("with prefetch of the next unit: communication buffers [units]", '=', 1, 4,
+                  (double)two.cost.communication / two.largest, 0.01, "why: weights and gradients of two units");
+    lab_below("       communication buffers / model", 1, (double)two.cost.communication / two.whole);
+    lab_corrected("gathers per step, each unit twice", '=', 2 * (LAYERS + 2), 2 * (LAYERS + 2) - 1, (double)two.gathers, 0,
+                  "why: backward does not read the embedding, so it is gathered once");
     lab_check("gathered, and the embedding once more: 2 N (K-1)/K [bytes]", 2 * two.whole * share, two.gathered + embedding, 1e-9);
-    lab_equal("kept in between: gathered, N (K-1)/K [bytes]", two.whole * share, keep.gathered, 1e-9);
-    lab_corrected("       share of the traffic that is saved", '=', 1.0 / 3,
+    lab_equal("kept after forward: gathered, N (K-1)/K [bytes]", two.whole * share, keep.gathered, 1e-9);
+    lab_corrected("       share of the traffic saved", '=', 1.0 / 3,
                   (two.whole * share - embedding) / (3 * two.whole * share - embedding),
-                  1 - (keep.gathered + keep.reduced) / (two.gathered + two.reduced), 1e-9, "why: the embedding again; a third but for it");
-    lab_above("       room for what is gathered and reduced, of the model", 1, (double)keep.cost.communication / keep.whole);
+                  1 - (keep.gathered + keep.reduced) / (two.gathered + two.reduced), 1e-9, "why: the embedding again; otherwise a third");
+    lab_above("       communication buffers / model", 1, (double)keep.cost.communication / keep.whole);
     return lab_close();
 }

@@ -1,7 +1,7 @@
-/* Z6 - optimizer state in the processor's memory or in a file fits more and is slower: each step brings it in and takes it
- * back. (Beside an accelerator the processor's memory is another memory; here it is the same one, counted apart, and it is
- * the file that makes room.) The weights come out the same to the bit. What makes it slower is counted: the bytes that this process reads
- * and writes in a step (/proc/self/io). Seconds are printed and not judged: so small a state stays in the page cache. */
+/* Z6 - with the optimizer state in CPU memory or in a file, more fits and a step is slower: each step loads the state and stores it
+ * again. (An accelerator has a memory of its own; here CPU memory is the device's memory, counted separately, and only the file
+ * makes room.) The weights have the same bits. The lab counts what makes it slower: the bytes that this process reads and writes in a
+ * step (/proc/self/io). Seconds are printed but not compared: so small a state stays in the page cache. */
 #include "lab_train.h"
 
 enum { RANKS = 2, STEPS = 5 };
@@ -75,7 +75,7 @@ int main(void)
         snprintf(what, sizeof what, "%s: optimizer state on the device [bytes]", name[k]);
         lab_equal(what, 0, (double)f[k].cost.optimizer, 0);
         lab_check("       in other memory [bytes]", k == 1 ? state : 0, (double)f[k].cost.offload, 0);
-        lab_below("       fits more: on the device, of what it was", 1, (double)within(&f[k].cost) / (double)within(&f[0].cost));
+        lab_below("       more fits: bytes on the device / in place", 1, (double)within(&f[k].cost) / (double)within(&f[0].cost));
         lab_check("       weights that differ from in place", 0, f[k].hash != f[0].hash, 0);
     }
     if (isfinite(f[2].read)) {
@@ -85,8 +85,8 @@ int main(void)
     } else {
         lab_not_measurable("bytes that a step reads and writes", "why: /proc/self/io cannot be read here");
     }
-    lab_not_measurable("slower: seconds of a step",
-                       "why: the file stays in the page cache, the processor's memory is the same memory; needs an accelerator on a bus, "
-                       "or a state larger than memory. These bytes are fixed a step: a large batch hides them");
+    lab_not_measurable("slower: seconds per step",
+                       "why: the file stays in the page cache, and the CPU's memory is the device's here; needs an accelerator on a bus, "
+                       "or a state larger than memory. The bytes per step are fixed, so they matter less in a large batch");
     return lab_close();
 }

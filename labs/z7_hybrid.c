@@ -1,9 +1,9 @@
-/* Z7 - hybrid shard: shards inside a node, replicas across. Gathers and reduce-scatters stay inside; between nodes only the own
- * shard's gradient travels, once. The price: K / replicas ranks share a copy, so each holds more of it.
+/* Z7 - hybrid sharding (HSDP): shards inside a node, replicas across nodes. Gathers and reduce-scatters stay inside a node; between
+ * nodes each rank sends only its own shard's gradient, once. The cost: K / replicas ranks share a copy, so each holds more of it.
  *
- * Two nodes of four ranks, priced: every collective in the program's text says over how many ranks it goes. Then two nodes of
- * two, for real, both ways: the same training; and what goes to which peer, in the flat form counted in the run, in the hybrid
- * form by its collectives on groups of the lab's own. */
+ * Two nodes of four ranks are planned: the program's text says over how many ranks each collective runs. Then two nodes of two ranks
+ * train, flat and hybrid, with the same result; bytes to each peer are counted in the flat run, and in the hybrid one by repeating
+ * its collectives on the lab's own groups. */
 #include "lab_program.h"
 #include "lab_train.h"
 

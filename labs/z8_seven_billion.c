@@ -57,6 +57,6 @@ int main(void)
     lab_equal("FSDP, no overlap: gathered at a time, about (a layer; N/32) [GB]", 0.44, (double)once.communication / 1e9, 0.03);
     lab_check("       one layer and the last norm [GB]", 2 * (layer + 4096) / 1e9, (double)once.communication / 1e9, 1e-12);
     lab_corrected("FSDP, overlap: gathered at a time [GB]", '=', 0.44, 2 * 2 * layer / 1e9, (double)fsdp.communication / 1e9, 1e-3,
-                  "why: the next layer is gathered while this one computes: two at a time");
+                  "why: the next layer is gathered while this one computes, so two are gathered at a time");
     return lab_close();
 }

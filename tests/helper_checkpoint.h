@@ -1,4 +1,4 @@
-/* helper_checkpoint.h - small stores with known content, folders that go away, and comparisons to the bit. */
+/* helper_checkpoint.h - small stores with known content, temporary folders, and bitwise comparisons. */
 #ifndef HELPER_CHECKPOINT_H
 #define HELPER_CHECKPOINT_H
 

@@ -1,4 +1,4 @@
-/* helper_comm.h - one call of a collective as a case: its buffers between guards, the call, its result against plain loops. */
+/* helper_comm.h - one call of a collective as a test case: buffers with guards, the call, its result compared with plain loops. */
 #ifndef LS_TESTS_HELPER_COMM_H
 #define LS_TESTS_HELPER_COMM_H
 

@@ -1,4 +1,4 @@
-/* helper_device_calls.h - calls whose operands are on the host, run on copies on a device: for kernel_observer.run. */
+/* helper_device_calls.h - runs calls with host operands on copies of them on a device; for kernel_observer.run. */
 #ifndef LS_TESTS_HELPER_DEVICE_CALLS_H
 #define LS_TESTS_HELPER_DEVICE_CALLS_H
 

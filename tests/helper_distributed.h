@@ -1,7 +1,7 @@
-/* helper_distributed.h - the same small training under any layout: a few steps, and what came of them.
+/* helper_distributed.h - the same small training under any layout: a few steps, and their results.
  *
- * Every layout sees the same global batches of DIST_SAMPLES samples, divided over ranks and micro-batches, with targets that are
- * missing unevenly. Batch norm looks at a whole micro-batch: the image net is the same for one micro-batch alone.
+ * Every layout sees the same global batches of DIST_SAMPLES samples, divided over ranks and micro-batches, with an uneven number
+ * of missing targets. Batch norm covers a micro-batch, so the image net gives the same result only with one micro-batch.
  */
 #ifndef HELPER_DIST_H
 #define HELPER_DIST_H

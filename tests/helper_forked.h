@@ -1,4 +1,4 @@
-/* helper_forked.h - ranks of helper_ranks.h that have one comm opened for them. */
+/* helper_forked.h - ranks of helper_ranks.h for which one comm is opened. */
 #ifndef LS_TESTS_HELPER_FORKED_H
 #define LS_TESTS_HELPER_FORKED_H
 

@@ -1,5 +1,5 @@
-/* helper_happens_before.h - which operations on the checking device's streams come before which, worked out from a record of what the host
- * enqueued and waited for: by its own clocks, over all pairs that touch the same bytes, so that it can be compared with the device's.
+/* helper_happens_before.h - the order of operations on the checking device's streams, computed from a record of what the host enqueued
+ * and waited for, with clocks of its own, over all pairs that touch the same bytes, for comparison with the device's verdict.
  */
 #ifndef HELPER_HAPPENS_BEFORE_H
 #define HELPER_HAPPENS_BEFORE_H

@@ -1,4 +1,4 @@
-/* helper_kernel_cases.c - cases of the ops that work element by element, along rows, on shapes; of the optimizers. */
+/* helper_kernel_cases.c - cases of elementwise ops, ops along rows, shape ops and optimizers. */
 #include "helper_kernel_gen.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* helper_kernel_check.c - an entry of the kernel table against the reference, for one case. */
+/* helper_kernel_check.c - compares an entry of the kernel table with the reference, for one case. */
 #include "helper_kernels.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* helper_kernel_experts.c - cases of mixtures of experts: routings, rows by expert, matmuls of each expert's rows. */
+/* helper_kernel_experts.c - cases of mixture-of-experts ops: routing, permuting rows by expert, matmuls per expert. */
 #include "helper_kernel_gen.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* helper_kernel_gen.c - operands of cases, and which op has which cases.
  *
- * Shape classes: nothing (R = 0), one element, 3 x 5 x 7, primes, one under and over a vector, enough for several
- * threads; strided layouts where they are small; f32, bf16, f16; optional operands there and not.
+ * Shape classes: empty (R = 0), one element, 3 x 5 x 7, primes, one element less and more than a vector, enough for
+ * several threads; strided layouts of small ones; f32, bf16, f16; with and without optional operands.
  */
 #include "helper_kernel_gen.h"
 

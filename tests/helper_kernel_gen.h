@@ -1,4 +1,4 @@
-/* helper_kernel_gen.h - building the cases of the kernel table: begin, operands in their order, attributes, emit. */
+/* helper_kernel_gen.h - functions that build the cases of the kernel table: begin, operands in order, attributes, emit. */
 #ifndef LS_TESTS_HELPER_KERNEL_GEN_H
 #define LS_TESTS_HELPER_KERNEL_GEN_H
 

@@ -1,5 +1,4 @@
-/* helper_kernel_matmuls.c - cases of the ops that multiply or look up: matmuls, embedding, rotary positions,
- * attention, cross-entropy.
+/* helper_kernel_matmuls.c - cases of matmuls, embedding, rotary positions, attention and cross-entropy.
  */
 #include "helper_kernel_gen.h"
 

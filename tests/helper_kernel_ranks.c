@@ -1,4 +1,4 @@
-/* helper_kernel_ranks.c - cases of the ops that a program distributed over ranks adds: attention and cross-entropy in parts. */
+/* helper_kernel_ranks.c - cases of the ops that exist only in distributed programs: attention and cross-entropy over shards. */
 #include "helper_kernel_gen.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* helper_kernels.c - blocks with guards, runs, comparisons. */
+/* helper_kernels.c - operand buffers with guards, kernel runs, comparisons. */
 #include "helper_kernels.h"
 
 #include <math.h>

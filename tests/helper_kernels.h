@@ -1,7 +1,7 @@
-/* helper_kernels.h - calls for the kernel table: operands of every shape class for every op, runs between guards.
+/* helper_kernels.h - calls of the kernel table: operands of every shape class for every op, runs with guarded buffers.
  *
- * Operands are in blocks of their own with guard bytes on both sides; guards and the gaps of strided views are 0xff,
- * which is NaN in every floating type. Outputs that are written in full start as NaN too, "+=" outputs as numbers.
+ * Each operand has its own buffer with guard bytes on both sides; guards and the gaps of strided views are 0xff,
+ * which is NaN in every floating-point type. Outputs that are written in full start as NaN too, "+=" outputs as numbers.
  */
 #ifndef LS_TESTS_HELPER_KERNELS_H
 #define LS_TESTS_HELPER_KERNELS_H

@@ -1,8 +1,8 @@
-/* helper_launch.h - a launch as a case of a test: in a process of its own, watched from outside.
+/* helper_launch.h - a launch as a test case: in its own process, observed from outside.
  *
  * The launcher behaves like the command: it prints its line on standard error after "lockstep probe: " and exits with its code. The ranks
  * run the test program. Every case has a folder (out, err: output of the launcher; log: output of its ranks) and a mark in the environment
- * of its ranks, by which the test finds processes that are left.
+ * of its ranks, by which the test finds processes that are left behind.
  */
 #ifndef HELPER_LAUNCH_H
 #define HELPER_LAUNCH_H

@@ -1,4 +1,4 @@
-/* helper_launch_rank.h - what a rank of a launch does, by the name of its behaviour: the test program runs itself as its ranks. */
+/* helper_launch_rank.h - behaviours of a launched rank, by name: the test program runs itself as its ranks. */
 #ifndef LS_TESTS_HELPER_LAUNCH_RANK_H
 #define LS_TESTS_HELPER_LAUNCH_RANK_H
 

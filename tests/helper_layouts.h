@@ -1,4 +1,5 @@
-/* helper_layouts.h - a made-up model distributed over ranks in every way that a store knows: stages, boxes, experts, shards, replicas. */
+/* helper_layouts.h - a synthetic model distributed over ranks in every way that a store supports: stages, boxes, experts, shards and
+ * replicas. */
 #ifndef HELPER_LAYOUTS_H
 #define HELPER_LAYOUTS_H
 

@@ -1,4 +1,4 @@
-/* helper_mixed.h - the generated text of tools/tokenizer_fixtures.py, made again in C, and the hash of ids. */
+/* helper_mixed.h - the generated text of tools/tokenizer_fixtures.py, repeated in C, and the hash of ids. */
 #ifndef HELPER_MIXED_H
 #define HELPER_MIXED_H
 

@@ -1,4 +1,4 @@
-/* helper_pipeline.h - a small language model as a pipeline over the ranks of a comm, on micro-batches that every rank knows. */
+/* helper_pipeline.h - a small language model as a pipeline over the ranks of a comm, on micro-batches that every rank can compute. */
 #ifndef HELPER_PIPELINE_H
 #define HELPER_PIPELINE_H
 

@@ -1,4 +1,4 @@
-/* helper_program.h - stores, programs, comms of a plan, and the instructions that tests append by hand. */
+/* helper_program.h - stores, programs, comms for planning, and instructions that tests append by hand. */
 #ifndef LS_TESTS_HELPER_PROGRAM_H
 #define LS_TESTS_HELPER_PROGRAM_H
 

@@ -1,7 +1,7 @@
-/* helper_ranks.h - a test on several ranks: n forked processes, what each said, and how each ended.
+/* helper_ranks.h - a test on several ranks: n forked processes, the output of each, and how each ended.
  *
- * The ranks communicate through a segment that they inherit: `where` is for ls_comm_open(). A rank that returns from its body has passed;
- * it fails by ranks_fail() and by any other end. Processes that are still there after the time limit are killed, and none is
+ * The ranks communicate through a shared-memory region that they inherit: `where` is for ls_comm_open(). A rank passes if it returns from
+ * its body; it fails by ranks_fail() and by any other end. Processes that are still there after the time limit are killed, and none is
  * left when ranks_run() returns. The parent must not have opened a comm or run threads before.
  */
 #ifndef LS_TESTS_HELPER_RANKS_H

@@ -1,4 +1,4 @@
-/* helper_schedule.h - pipeline schedules as text: written, and refused with a message. */
+/* helper_schedule.h - pipeline schedules as text: writing them, and checking that one is refused with a message. */
 #ifndef LS_TESTS_HELPER_SCHEDULE_H
 #define LS_TESTS_HELPER_SCHEDULE_H
 

@@ -1,4 +1,4 @@
-/* helper_shm.h - forked ranks that use the shared-memory transport directly: jobs, links, whole collectives. */
+/* helper_shm.h - forked ranks that use the shared-memory transport directly: jobs, links, complete collectives. */
 #ifndef LS_TESTS_HELPER_SHM_H
 #define LS_TESTS_HELPER_SHM_H
 

@@ -1,4 +1,4 @@
-/* helper_train.h - a tiny training run in a folder of its own: its text, its options, the run. */
+/* helper_train.h - a tiny training run in its own folder: its text, its options, the run. */
 #ifndef LS_TESTS_HELPER_TRAIN_H
 #define LS_TESTS_HELPER_TRAIN_H
 

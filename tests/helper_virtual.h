@@ -1,7 +1,7 @@
 /* helper_virtual.h - step lists on virtual ranks: no processes, no transport, any order of events.
  *
- * Elements are doubles; each store rounds as the buffer's type would. Every rule of steps.h that can be broken is checked
- * while a list runs: spans inside their buffers, messages of the size that is expected, none left over, nobody stuck.
+ * Elements are doubles; each store rounds to the buffer's type. While a list runs, every rule of steps.h is checked: spans
+ * are inside their buffers, messages have the expected size, none is left over, no rank is stuck.
  */
 #ifndef LS_HELPER_VIRTUAL_H
 #define LS_HELPER_VIRTUAL_H

@@ -1,4 +1,4 @@
-/* helper_vjp_cases.h - small programs, at least one for each gradient rule, whose gradients test_vjp.c compares with differences. */
+/* helper_vjp_cases.h - small programs, at least one per gradient rule, whose gradients test_vjp.c compares with finite differences. */
 #ifndef LS_TESTS_HELPER_VJP_CASES_H
 #define LS_TESTS_HELPER_VJP_CASES_H
 

@@ -1,9 +1,9 @@
-/* json_get.c - json_get PATH...: values of JSON on standard input, for the test scripts, which must not take JSON apart with patterns.
+/* json_get.c - json_get PATH...: prints values of JSON on standard input, for the test scripts, which must not parse JSON with patterns.
  *
- * Every line of the input is a document. For each it prints a line with the values at the paths, separated by blanks: numbers, strings
- * without quotes, true, false, null, objects and arrays whole, and "none" for what is absent. A path is keys separated by points
+ * Every line of the input is a document. For each it prints a line with the values at the paths, separated by spaces: numbers, strings
+ * without quotes, true, false, null, complete objects and arrays, and "none" for absent values. A path is keys separated by dots
  * (memory.peak), with [2] for an item of an array, and [] for every item: then a document gives a line per item of the first such array.
- * Keys with a point or a bracket cannot be named. Exit code 1, with a line on standard error, if a line is not JSON or if there is none.
+ * Keys with a dot or a bracket cannot be named. Exit code 1, with a line on standard error, if a line is not JSON or if there is none.
  *
  *   json_get step val_loss <run/metrics.jsonl
  *   json_get 'files[].name' 'files[].hash' <manifest.json

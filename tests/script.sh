@@ -1,7 +1,7 @@
-# script.sh - what the test scripts on ranks begin with: . "$2/script.sh", where $lockstep is the command and $2 this folder.
+# script.sh - the beginning of the test scripts on ranks: . "$2/script.sh", where $lockstep is the command and $2 this folder.
 #
-# Leaves the script in an empty folder that goes with it, with TMPDIR inside, a text.txt, and bad() to count failures. What
-# $launcher names is killed at the end.
+# It changes to an empty folder that is removed at the end, with TMPDIR inside and a text.txt, and defines bad() to count failures. The
+# process in $launcher is killed at the end.
 lockstep=$(cd "$(dirname "$lockstep")" && pwd)/${lockstep##*/}  # it may be named from where we were
 work=$(mktemp -d)
 mkdir "$work/tmp"

@@ -1,5 +1,5 @@
-/* test_backing_queue.c - optimizer state in a file on a device with streams: the bits that were saved are loaded, nobody waits for the file
- * but what needs it, and an error of the file reaches the host.
+/* test_backing_queue.c - optimizer state in a file on a device with streams: the saved bits are loaded, only what needs the file waits
+ * for it, and an error of the file reaches the host.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Processors and their shares: each processor of the mask in one share, sizes near one another, limits of a cgroup read. */
+/* test_base_cores.c - dividing processors among ranks: each processor of the mask is in one share, shares have nearly equal sizes, and the
+ * limits of a cgroup are read. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>

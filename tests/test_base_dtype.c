@@ -1,4 +1,4 @@
-/* Element types: the table, every half value, rounding against a slow reference, every pair of conversions. */
+/* test_base_dtype.c - element types: the table, every 16-bit value, rounding against a slow reference, conversions between every pair. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>

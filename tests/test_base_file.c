@@ -1,4 +1,4 @@
-/* Files: reading, mapping, publishing; a full disk at every write; death at every system call. */
+/* test_base_file.c - files: reading, mapping, publishing; a full disk at every write; a process killed at every system call. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

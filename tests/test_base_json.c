@@ -1,4 +1,4 @@
-/* JSON: values of every kind, refusals, big objects, faults, and texts that read back. */
+/* test_base_json.c - JSON: values of every kind, refused input, large objects, failing allocations, and texts that read back. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

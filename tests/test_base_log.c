@@ -1,4 +1,4 @@
-/* Log lines: what reaches stderr, what reaches the file, and their form. */
+/* test_base_log.c - log lines: which reach stderr, which reach the file, and their format. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>

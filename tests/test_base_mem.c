@@ -1,4 +1,4 @@
-/* The ledger: alignment, counting, peaks, the limit, injected failures, many threads at once. */
+/* test_base_mem.c - the memory ledger: alignment, counts, peaks, the limit, injected failures, many threads at once. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Options: every kind from every source, every refusal, origins, and the documents that come from the table. */
+/* test_base_options.c - options: every kind from every source, every refusal, origins, and the documents written from the table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

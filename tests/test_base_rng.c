@@ -1,4 +1,4 @@
-/* Random numbers: published vectors, the documented layout, distributions, permutations. */
+/* test_base_rng.c - random numbers: published vectors, the documented layout, distributions, permutations. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

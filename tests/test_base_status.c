@@ -1,4 +1,4 @@
-/* Statuses, messages, assertions, the clock. */
+/* test_base_status.c - statuses, messages, assertions, the clock. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>

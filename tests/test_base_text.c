@@ -1,4 +1,4 @@
-/* Text buffers, numbers for people and for readers, UTF-8, distances; content hashes and CRC-32C. */
+/* test_base_text.c - text buffers, numbers for people and for parsers, UTF-8, edit distances; content hashes and CRC-32C. */
 #include <locale.h>
 #include <math.h>
 #include <setjmp.h>

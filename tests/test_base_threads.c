@@ -1,4 +1,4 @@
-/* Loops: exact cover, grain, thread numbers, nesting, order, forks. */
+/* test_base_threads.c - parallel loops: each index once, grain, thread numbers, nesting, order, forks. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Config files: what is taken, and one line with file and line for everything else. */
+/* test_base_yaml.c - config files: what is accepted, and a one-line error with file and line for everything else. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_bench_comm.sh LOCKSTEP TESTS - bench comm as a person uses it: steps printed, every collective on real ranks, choices.
+# test_bench_comm.sh LOCKSTEP TESTS - `bench comm` as a user runs it: printed steps, every collective on real ranks, choices.
 set -u
 lockstep=$1
 . "$2/script.sh"

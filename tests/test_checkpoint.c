@@ -1,4 +1,4 @@
-/* Checkpoints: the bits come back; what does not fit is refused by name before anything changes. */
+/* test_checkpoint.c - checkpoints: a load restores the saved bits; what does not match is refused by name before anything changes. */
 #include "helper_checkpoint.h"
 
 #include <stdio.h>

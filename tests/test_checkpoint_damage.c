@@ -1,4 +1,4 @@
-/* Damage: every byte of a checkpoint and every field of its manifest, changed alone, is found and named. */
+/* test_checkpoint_damage.c - damage: a change of any single byte of a checkpoint or field of its manifest is found and named. */
 #include "helper_checkpoint.h"
 
 #include <stdio.h>

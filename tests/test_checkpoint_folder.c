@@ -1,4 +1,4 @@
-/* Many checkpoints under one root: listing, finding, pruning; what is left when a save fails or is killed anywhere. */
+/* test_checkpoint_folder.c - a folder of checkpoints: listing, finding, pruning; what is left if a save fails or is killed at any point. */
 #include "helper_checkpoint.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* test_checkpoint_hashes.c - no reader believes a byte that it has not compared with its hash: damage in every region of a checkpoint,
- * of today's format and of the first, is refused by readers of every layout; a reader of a part hashes the part that it reads. */
+/* test_checkpoint_hashes.c - readers compare every byte with its hash: damage in any region of a checkpoint, in the current format and
+ * in the first one, is refused by readers of every layout; a reader of a part hashes the part that it reads. */
 #include "helper_checkpoint.h"
 
 #include <stdio.h>

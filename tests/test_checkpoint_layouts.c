@@ -1,5 +1,5 @@
-/* test_checkpoint_layouts.c - saved under each of 12 layouts, loaded under each: every parameter and moment to the bit. What a
- * manifest of slices must not say; the memory that it takes. */
+/* test_checkpoint_layouts.c - a checkpoint saved under each of 12 layouts is loaded under each: every parameter and moment has its
+ * bits. Invalid manifests of slices; the memory that loading takes. */
 #include "helper_checkpoint.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* test_checkpoint_ranks.c - a checkpoint that several ranks save together loads on any number of ranks, is, where every rank has
- * everything, byte for byte that of one rank, and fails on all of them or on none. */
+/* test_checkpoint_ranks.c - a checkpoint that several ranks save together loads on any number of ranks; if the ranks are replicas,
+ * it is byte for byte that of one rank; and it fails on all ranks or on none. */
 #include "helper_checkpoint.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
-/* test_claims.c - claims about memory and work, measured on runs by the ledger; labs/ shows the same ones from outside.
+/* test_claims.c - claims about memory and work, measured by the ledger in runs; labs/ measures the same through the public API.
  *
- *   B6  activations vary with batch, sequence, depth; the other categories don't
- *   R6  activations under recomputation, and the work that it adds
- *   R7  logits and scores are never held whole
- *   S3  useful and total work
- * What a program says it costs (ls_program_cost) is what the ledger measures, in every category.
+ *   B6  activations depend on batch, sequence and depth; the other categories don't
+ *   R6  activations with recomputation, and the FLOPs that it adds
+ *   R7  logits and scores are never materialized
+ *   S3  useful and total FLOPs
+ * The cost that a program predicts (ls_program_cost) is what the ledger measures, in every category.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli.sh LOCKSTEP - the command as people and scripts use it: help, exit codes, folders, kills, bad input.
+# test_cli.sh LOCKSTEP - the command as users and scripts run it: help, exit codes, run folders, killed runs, bad input.
 set -u
 lockstep=$1
 source=$(cd "$2/.." && pwd)

@@ -1,4 +1,4 @@
-/* test_comm.c - every collective over a transport, against plain loops: types, counts, in place, in flight, splits, refusals. */
+/* test_comm.c - every collective over a transport, compared with plain loops: types, counts, in place, in flight, splits, refused calls. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

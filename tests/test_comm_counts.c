@@ -1,4 +1,4 @@
-/* test_comm_counts.c - what collectives count: bytes against formulas, allocations, a comm without peers. */
+/* test_comm_counts.c - counters of collectives: bytes compared with formulas, allocations, a comm without peers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

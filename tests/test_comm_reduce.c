@@ -1,4 +1,5 @@
-/* The loops of reductions against one element at a time, for every type, operator and instruction set; every half number. */
+/* test_comm_reduce.c - reduction loops compared with one element at a time, for every type, operator and instruction set; every 16-bit
+ * value. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

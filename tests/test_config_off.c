@@ -1,4 +1,4 @@
-/* test_config_off.c - an option that is set to the value that turns off what it sets is accepted wherever it would be accepted unset. */
+/* test_config_off.c - an option that is set to its `off` value is accepted wherever it may be left unset. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_cuda_device.c - the functions of the CUDA device on the stub of the CUDA runtime: memory, copies through pinned blocks, orders of
- * streams, operations of the host, full queues, failures. test_gpu_kernels.c runs the kernels.
+/* test_cuda_device.c - the functions of the CUDA device on the stub of the CUDA runtime: memory, copies through pinned blocks, the
+ * order of streams, host operations, full queues, failures. test_gpu_kernels.c runs the kernels.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cuda_module.sh LOCKSTEP TESTS - the CUDA module as nvcc and the toolkit built it, on a machine without a GPU: it loads, says in one
-# line why it can't be used, and run.device=auto takes the cpu.
+# test_cuda_module.sh LOCKSTEP TESTS - the CUDA module that nvcc built, on a machine without a GPU: it loads, one line says why it cannot be
+# used, and run.device=auto chooses the cpu.
 set -u
 lockstep=$1
 . "$2/script.sh"

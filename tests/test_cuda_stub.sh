@@ -1,9 +1,9 @@
 #!/bin/sh
 # test_cuda_stub.sh LOCKSTEP TESTS - run.device=cuda on a stub of the CUDA runtime (tests/cuda_stub/stub.h): layouts, checkpoints, texts and
-# evaluations have the bits of the cpu when the cpu's kernels run there, whatever order the streams are drained in; impossible settings are
+# evaluations have the bits of the cpu if the cpu's kernels run there, in whatever order the streams are drained; impossible settings are
 # refused in one line; a run in which a call fails ends with one line and the right exit code.
 #
-# By default one seed a row and some of the calls; LOCKSTEP_MATRIX=full: 20 seeds, more rows, each call.
+# By default one seed per row and some of the calls; LOCKSTEP_MATRIX=full: 20 seeds, more rows, every call.
 set -u
 lockstep=$1
 . "$2/script.sh"

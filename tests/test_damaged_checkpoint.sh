@@ -1,6 +1,6 @@
 #!/bin/sh
-# A checkpoint with a flipped bit, as a user finds it: every command that reads it refuses, names the tensor, and says which older one
-# is whole and how to use it; a run that is started again goes on from that one by itself, as `help run` promises.
+# A checkpoint with a flipped bit: every command that reads it refuses it, names the tensor, and says which older checkpoint is intact and
+# how to use it; a run that is started again resumes from that one by itself, as `help run` says.
 lockstep=$1
 . "$2/script.sh"
 cp -r "$2/data/runs/ids.bin" .

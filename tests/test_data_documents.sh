@@ -1,6 +1,6 @@
 #!/bin/sh
-# Texts as users have them: special tokens spelled out, JSON lines, .gz and .zst; what each becomes as tokens, and what is said of those
-# that are damaged. With data.tokenizer=bytes a token is a byte, and <|endoftext|> is 256.
+# Texts as users have them: spelled-out special tokens, JSON lines, .gz and .zst; the tokens that each becomes, and the messages about
+# damaged ones. With data.tokenizer=bytes a token is a byte, and <|endoftext|> is 256.
 lockstep=$1
 . "$2/script.sh"
 

@@ -1,4 +1,4 @@
-/* Samples as a function of their index, and the loader as nothing but a faster way to the same samples. */
+/* test_data_loader.c - samples are a function of their index, and the loader returns the same samples faster. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

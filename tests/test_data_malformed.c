@@ -1,5 +1,5 @@
-/* Malformed and unsupported tokenizer files: each is refused in one line that names the part; and the Nth allocation
- * that fails, for every N, leaves nothing behind. */
+/* test_data_malformed.c - malformed and unsupported tokenizer files: each is refused in one line that names the wrong part; and if the Nth
+ * allocation fails, for any N, nothing is left behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Tokenizers against the ids of `tokenizers` and `tiktoken` (tests/data/tokenizers), and against themselves. */
+/* test_data_tokenizer.c - tokenizers compared with the ids of `tokenizers` and `tiktoken` (tests/data/tokenizers), and round trips. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Token files: bytes as specified, written and read again, and every kind of damage refused by name. */
+/* test_data_tokens.c - token files: bytes as specified, written and read again; every kind of damage is refused by name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* UTF-8 against the table of RFC 3629, the byte alphabet against GPT-2's, and form C's quick way out. */
+/* test_data_utf8.c - UTF-8 compared with the table of RFC 3629, the byte alphabet with GPT-2's, and NFC's quick check. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 #!/bin/sh
-# test_device_check.sh LOCKSTEP TESTS - a run on the checking device has the bits of the run on the cpu, in every kind of layout and
-# whatever order its queues are drained in: losses, norms, learning rates, parameters and optimizer state; so have a run that is resumed
-# there, an evaluation and a generated text. A host access, or two operations in no order, would end the run.
+# test_device_check.sh LOCKSTEP TESTS - a run on the checking device has the bits of a run on the cpu, in every kind of layout and in
+# whatever order its queues are drained: losses, norms, learning rates, parameters and optimizer state. So do a resumed run, an evaluation
+# and a generated text. An access by the host, or two unordered operations on the same bytes, would end the run.
 #
-# By default one seed a row, another for each; LOCKSTEP_MATRIX=full: 20 seeds for each row, and more rows.
+# By default one seed per row, a different one for each; LOCKSTEP_MATRIX=full: 20 seeds for each row, and more rows.
 set -u
 lockstep=$1
 . "$2/script.sh"

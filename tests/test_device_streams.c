@@ -1,4 +1,4 @@
-/* test_device_streams.c - streams, events and copies of the checking device: the orders it takes, and the errors it reports. */
+/* test_device_streams.c - streams, events and copies of the checking device: the orders that it chooses, and the errors that it reports. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

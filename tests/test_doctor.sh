@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_doctor.sh LOCKSTEP TESTS - `doctor` on runs of one rank that is running, finished, stopped by a signal, failed or killed; and the
-# host of each rank in logs and metrics.
+# test_doctor.sh LOCKSTEP TESTS - `doctor` on single-rank runs that are running, finished, stopped by a signal, failed or killed; and
+# the host of each rank in logs and metrics.
 set -u
 lockstep=$1
 . "$2/script.sh"

@@ -1,4 +1,4 @@
-/* test_environment.c - where a process stands, for each launcher's variables: one table of environments and answers. */
+/* test_environment.c - rank and size of a process from each launcher's variables: a table of environments and expected answers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_eval.sh LOCKSTEP TESTS - eval gives the validation loss that training gave, under every layout, and perplexity and bits per byte of
-# it.
+# test_eval.sh LOCKSTEP TESTS - `eval` gives the validation loss that training gave, under every layout, and its perplexity and bits per
+# byte.
 set -u
 lockstep=$1
 . "$2/script.sh"

@@ -1,5 +1,5 @@
-/* test_experts.c - models with experts on one rank: losses over micro-batches, loads that are evened, routings that are kept; and what is
- * refused. */
+/* test_experts.c - models with experts on one rank: losses over micro-batches, load balancing, routings kept for recomputation; and
+ * refused settings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

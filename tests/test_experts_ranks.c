@@ -1,4 +1,5 @@
-/* test_experts_ranks.c - mixtures of experts on several ranks against one: loss and every gradient, however experts divide. */
+/* test_experts_ranks.c - mixtures of experts on several ranks compared with one: loss and every gradient, for divisible and other
+ * numbers of experts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_generate.c - sampling from logits, and text generated from the cache. */
+/* test_generate.c - sampling from logits, and text generated with the key-value cache. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
-/* test_golden.c - ten steps of small models, and the optimizers alone, against numbers that PyTorch wrote.
+/* test_golden.c - ten steps of small models, and the optimizers alone, compared with numbers that PyTorch wrote.
  *
- * tests/golden is written by tools/pytorch_ref.py, which says what is in it. Distances are relative to the norm of the
- * tensor of PyTorch: fp32 1e-5, bf16 2e-2.
+ * tools/pytorch_ref.py writes tests/golden and describes its content. Distances are relative to the norm of PyTorch's
+ * tensor: fp32 1e-5, bf16 2e-2.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
-/* test_gpu_kernels.c - every kernel of the CUDA module on the device itself, against the reference, for every case of its op.
+/* test_gpu_kernels.c - every kernel of the CUDA module on the device itself, compared with the reference, for every case of its op.
  *
  * test_cuda_kernels does the same on the emulator, which also finds races and accesses out of bounds. Here the compiled kernels run, and
  * bytes beside the operands must not change. Skipped with a reason where the device cannot be used. LOCKSTEP_CUDA_MODULE may name the
- * module on the stub of the CUDA runtime, to test this test. Small cases by default, all of them under LOCKSTEP_MATRIX=full;
- * LOCKSTEP_OP=NAME: of one op; LOCKSTEP_CASES=N: N of each kernel.
+ * module on the stub of the CUDA runtime, to test this test. By default small cases, with LOCKSTEP_MATRIX=full all of them;
+ * LOCKSTEP_OP=NAME: only those of that op; LOCKSTEP_CASES=N: N of each kernel.
  */
 #include "helper_device_calls.h"
 

@@ -1,4 +1,4 @@
-/* test_hf.c - Hugging Face folders in and out: logits, types, shards, by way of a checkpoint.
+/* test_hf.c - Hugging Face folders, imported and exported through a checkpoint: logits, types, shards.
  *
  * With arguments it is the other half of tools/hf_roundtrip.py: `test_hf FOLDER OUT` imports FOLDER, exports it to OUT,
  * and writes the logits of both. */

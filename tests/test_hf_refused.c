@@ -1,4 +1,4 @@
-/* test_hf_refused.c - Hugging Face folders that differ from ours: read or refused; failures leave nothing behind. */
+/* test_hf_refused.c - Hugging Face folders unlike those that we write: read or refused; failures leave nothing behind. */
 #include <string.h>
 
 #include "base/file.h"

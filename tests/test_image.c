@@ -1,4 +1,4 @@
-/* test_image.c - the residual network: against PyTorch, running statistics, padding, recomputation. */
+/* test_image.c - the residual network: comparison with PyTorch, running statistics, padding, recomputation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

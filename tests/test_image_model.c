@@ -1,4 +1,4 @@
-/* test_image_model.c - image models: what is refused, and the number of parameters. */
+/* test_image_model.c - image models: refused sizes, and the number of parameters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_json_get.sh LOCKSTEP TESTS - the JSON reader of the test scripts: paths, items of arrays, what is absent, what is not JSON.
+# test_json_get.sh LOCKSTEP TESTS - the JSON reader of the test scripts: paths, items of arrays, absent values, input that is not JSON.
 lockstep=$1
 . "$2/script.sh"
 

@@ -1,8 +1,8 @@
-/* test_kernels.c - every entry of the kernel table against the reference, for every case of its op.
+/* test_kernels.c - every entry of the kernel table compared with the reference, for every case of its op.
  *
- * For each entry that this machine can run, under each cap of the instruction set: the result within the op's
- * tolerance, the same bits a second time with other scratch contents, no byte touched that isn't the output's, and
- * the in-place forms that the op allows.
+ * Checked for each entry that this machine can run, under each limit of the instruction set: the result is within the
+ * op's tolerance, a second run with other scratch contents gives the same bits, only the output is written, and
+ * the in-place forms that the op allows give the same result.
  */
 #include "device/device.h"
 #include "helper_kernels.h"

@@ -1,5 +1,5 @@
-/* test_kernels_ref.c - the reference itself against numbers from elsewhere: PyTorch 2.15's optimizers (three steps
- * in double), transformers 5.23's Llama 3 frequencies, and LAMB and LARS worked by hand.
+/* test_kernels_ref.c - the reference itself compared with other sources: PyTorch 2.15's optimizers (three steps
+ * in double), transformers 5.23's Llama 3 frequencies, and LAMB and LARS computed by hand.
  */
 #include "helper_kernels.h"
 

@@ -1,5 +1,5 @@
-/* test_kernels_values.c - what random cases do not reach: accuracy over the whole range, infinities and NaN, exact
- * rounding, results that must not depend on the number of threads. Every vector entry that the machine can run.
+/* test_kernels_values.c - values that random cases do not reach: accuracy over the complete range, infinities and NaN, exact
+ * rounding, results that must not depend on the number of threads; for every vector entry that the machine can run.
  */
 #include "helper_kernels.h"
 

@@ -1,7 +1,7 @@
-/* Kills: ranks that die, stop or leave at random points of a loop of collectives, over shared memory and under the launcher.
+/* test_kills.c - ranks that die, stop or leave at random points of a loop of collectives, over shared memory and under the launcher.
  *
- * Each trial must end with exit code 3 and a last line that names the right rank, well inside the deadline, with no process
- * and no file left behind. `test_kills TRIALS SEED` or LOCKSTEP_KILLS=TRIALS for more of them than the suite's.
+ * Each trial must end with exit code 3 and a last line that names the right rank, well before the deadline, with no process
+ * and no file left behind. `test_kills TRIALS SEED` or LOCKSTEP_KILLS=TRIALS runs more trials than the suite.
  */
 #include <setjmp.h>
 #include <signal.h>

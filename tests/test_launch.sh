@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_launch.sh LOCKSTEP TESTS - a training run under the launcher: ranks that are killed or stopped, signals, output, and no leftovers.
+# test_launch.sh LOCKSTEP TESTS - a training run under the launcher: ranks that are killed or stopped, signals, output, nothing left
+# behind.
 set -u
 lockstep=$1
 . "$2/script.sh"

@@ -1,5 +1,5 @@
-/* test_layout.c - ls_layout_check(): what it says of layouts that are possible or not, and that it says of every layout what the compiler
- * says: all ranks' programs compile if and only if it is LS_OK. */
+/* test_layout.c - ls_layout_check(): its messages for possible and impossible layouts, and its agreement with the compiler: all ranks'
+ * programs compile if and only if it returns LS_OK. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_matmuls.c - matmuls, attention and cross-entropy at sizes that need several slices, chunks, blocks of each,
- * against loops in double; on every instruction set of this processor, and twice for the same bits.
+/* test_matmuls.c - matmuls, attention and cross-entropy at sizes that need several slices, chunks and blocks, compared
+ * with loops in double; on every instruction set of this processor, and twice to compare bits.
  */
 #include <stdarg.h>
 #include <stddef.h>

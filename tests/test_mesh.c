@@ -1,5 +1,5 @@
-/* The mesh: coordinates, groups and sizes of every shape up to 16 ranks on comms without peers, against the definitions written
- * as loops; real comms on 8 ranks that talk over each group; what is refused, with which words. */
+/* test_mesh.c - the mesh: coordinates, groups and sizes of every shape of up to 16 ranks on comms without peers, compared with the
+ * definitions written as loops; real comms of 8 ranks that communicate in each group; refused meshes and their messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

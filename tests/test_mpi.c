@@ -1,6 +1,6 @@
-/* test_mpi.c - the MPI row by itself. As a test: the module is found, chosen, refused. Under mpirun (test_mpi.sh):
+/* test_mpi.c - the MPI transport alone. As a test: the module is found, chosen, refused. Under mpirun (test_mpi.sh):
  *
- *     test_mpi row         messages of many sizes both ways, splits, questions about the latest call; ends with exit code 0
+ *     test_mpi row         messages of many sizes in both directions, splits, queries of the latest call; ends with exit code 0
  *     test_mpi mismatch    rank 0 sums 5 where the others sum 4: one line on every rank, exit code 3
  *     test_mpi fail        rank 1 ends the job: its line on every rank, exit code 3
  *     test_mpi leave       rank 1 closes and leaves with exit code 1: the others name it, exit code 3

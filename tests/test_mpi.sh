@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_mpi.sh LOCKSTEP TESTS - ranks over MPI, with each implementation that is installed and built: messages, the table of collectives,
-# what every rank says when one calls something else, leaves or dies, and variables that contradict one another.
+# the line of every rank if one makes a mismatched call, leaves or dies, and environment variables that contradict one another.
 set -u
 lockstep=$1
 folder=$(cd "$(dirname "$lockstep")" && pwd)

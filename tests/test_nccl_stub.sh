@@ -1,9 +1,9 @@
 #!/bin/sh
 # test_nccl_stub.sh LOCKSTEP TESTS - run.device=cuda with collectives by NCCL, on the stubs of the CUDA runtime and of NCCL
 # (tests/cuda_stub/stub_nccl.h): layouts have the bits of the cpu; a rank that is killed, stopped or stuck is named in one line; calls of
-# NCCL that fail end the run with one line and the right exit code; what launch.comm and the report say.
+# NCCL that fail end the run with one line and the right exit code; launch.comm does what it says, and the report names its choice.
 #
-# By default one seed a row and some of the calls; LOCKSTEP_MATRIX=full: 20 seeds, more rows, each call.
+# By default one seed per row and some of the calls; LOCKSTEP_MATRIX=full: 20 seeds, more rows, every call.
 set -u
 lockstep=$1
 . "$2/script.sh"

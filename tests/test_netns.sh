@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_netns.sh LOCKSTEP TESTS - one run of two ranks over MPI across two network namespaces: all values are right, a failure is reported
-# across, nothing left behind. Skipped, with the reason, where namespaces are not allowed.
+# test_netns.sh LOCKSTEP TESTS - a run of two ranks over MPI across two network namespaces: all values are right, a failure is reported in
+# both, and nothing is left behind. Skipped, with the reason, where namespaces are not allowed.
 set -u
 folder=$(cd "$(dirname "$1")" && pwd)
 netns=$(cd "$2/.." && pwd)/bench/netns.sh

@@ -1,4 +1,4 @@
-/* test_nn_config.c - config.json in and out, names of weights, their dims. */
+/* test_nn_config.c - config.json read and written, names of weights and their dims. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_nn_model.c - models as data: parameter counts against published ones, FLOPs, what is refused. */
+/* test_nn_model.c - model descriptions: parameter counts compared with published ones, FLOPs, refused sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_non_finite.sh LOCKSTEP - a loss or a gradient that is not finite: the step, the value and the rank are named in one line, nothing is
-# updated, the checkpoint stays. LOCKSTEP_MATRIX=full: more layouts.
+# test_non_finite.sh LOCKSTEP - a loss or a gradient that is not finite: one line names the step, the value and the rank, nothing is
+# updated, and the checkpoint stays. LOCKSTEP_MATRIX=full: more layouts.
 set -u
 lockstep=$1
 . "$2/script.sh"

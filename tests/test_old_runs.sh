@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run folders written by earlier versions (tests/data/runs): they verify, resume under their own layout and under others to the
-# losses that were recorded when they were made, export, and generate.
+# Run folders written by earlier versions (tests/data/runs): each can be verified, exported, used by `generate`, and resumed under its own
+# and other layouts with the losses that were recorded when it was made.
 lockstep=$1
 . "$2/script.sh"
 data=$2/data/runs

@@ -1,5 +1,5 @@
-/* test_onednn.c - oneDNN's rows against the reference: sizes on both sides of the packing of weights, aligned and odd;
- * sums, biases, types, strides, teams; what they refuse; how primitives are shared and given back.
+/* test_onednn.c - oneDNN's kernels compared with the reference: sizes with and without packed weights, aligned and odd;
+ * accumulation, biases, types, strides, thread teams; calls that they refuse; how primitives are shared and freed.
  *
  * test_kernels.c runs them on the small cases of every op as well.
  */

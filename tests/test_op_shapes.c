@@ -1,4 +1,4 @@
-/* test_op_shapes.c - the shape rules of the ops' rows: what fits, what does not, and what the message says. */
+/* test_op_shapes.c - the shape rules of the ops: shapes that match, shapes that do not, and the messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

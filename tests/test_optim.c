@@ -1,4 +1,4 @@
-/* test_optim.c - schedules, and what the optimizer pass does beside the formulas (which test_golden.c holds). */
+/* test_optim.c - lr schedules, and what the optimizer pass does besides the formulas, which test_golden.c tests. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 #!/bin/sh
-# test_options_flip.sh LOCKSTEP TESTS - every option does something: each row of options_flip.txt runs a base and the same with one option
-# set otherwise, and says what must differ. An option without effect fails, and so does an option without a row.
+# test_options_flip.sh LOCKSTEP TESTS - every option has an effect: each row of options_flip.txt runs a base and the base with one option
+# changed, and says what must differ. The test fails for an option without effect and for an option without a row.
 #
-# What a row holds is in options_flip.txt. Bases run twice, and what a row looks at must be the same both times: else any two runs differ.
+# options_flip.txt describes its columns. Each base runs twice, and what its rows compare must be the same in both runs.
 set -u
 lockstep=$1
 table=$(cd "${2:-$(dirname "$0")}" && pwd)/options_flip.txt

@@ -1,4 +1,4 @@
-/* test_parallel.c - data parallelism in all its layouts against one rank alone: losses, norms, every gradient, every weight. */
+/* test_parallel.c - data parallelism in all layouts compared with one rank: losses, norms, every gradient, every weight. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
-/* test_parallel_boxes.c - the data-parallel pass on a mesh without a model: parameters are sharded, left
- * out and shared by hand, gradients are given.
+/* test_parallel_boxes.c - the data-parallel pass on a mesh without a model: the test shards, omits and ties parameters by
+ * hand, and chooses the gradients.
  *
- * The loss is the sum of all elements times inputs, so an input is what its rank adds to a gradient. Of every gradient each rank of
- * those over which it is a sum gets a share; after some steps norms and weights must be those of one rank.
+ * The loss is the sum of all elements times inputs, so an input is what its rank adds to a gradient. Each gradient is split into partial
+ * sums over the ranks that sum it; after some steps norms and weights must be those of one rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>

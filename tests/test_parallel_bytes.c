@@ -1,8 +1,8 @@
-/* test_parallel_bytes.c - what distributing costs: bytes held and bytes sent, by formula, as planned, and as measured.
+/* test_parallel_bytes.c - memory and communication of data parallelism: bytes held and bytes sent, by formula, as planned, and as measured.
  *
- * N: elements of the model, K: ranks. Held, with Adam in f32 (4 bytes of weight, 4 of gradient, 8 of state an element), over all
- * ranks together: zero 0 16 N K; zero 1 8 N K + 8 N; zero 2 4 N K + 12 N; zero 3 16 N. Sent by all ranks together in a step:
- * zero 0 to 2: 2 (K-1) 4 N; zero 3: (K-1) times all that is gathered and reduced.
+ * N: elements of the model, K: ranks. Held by all ranks together, with Adam in f32 (per element 4 bytes of weight, 4 of gradient,
+ * 8 of state): zero 0 16 N K; zero 1 8 N K + 8 N; zero 2 4 N K + 12 N; zero 3 16 N. Sent by all ranks together in a step:
+ * zero 0 to 2: 2 (K-1) 4 N; zero 3: (K-1) times the bytes that are gathered and reduced.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_parallel_mesh.c - data parallelism beside the other axes of a mesh: zero 0 to 3 with tp, sp, cp, pipelines, against one rank
- * alone; injected faults that only a mesh can have. */
+/* test_parallel_mesh.c - data parallelism with the other axes of a mesh: zero 0 to 3 with tp, sp, cp and pipelines, compared with one
+ * rank; injected faults that exist only on a mesh. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_parallel_pass.c - the data-parallel pass: what it refuses, what its types catch, what other programs of a store see, injected
- * faults, and that memory does not grow with depth. */
+/* test_parallel_pass.c - the data-parallel pass: settings that it refuses, errors that placements detect, other programs on the same
+ * store, injected faults, and memory that does not grow with depth. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_parallel_types.c - a store of several types: bf16 weights of matmuls and f32 weights of norms take the steps of one rank under
+/* test_parallel_types.c - a store of several types: bf16 weights of matmuls and f32 weights of norms are updated as on one rank under
  * zero 0 to 3, and a checkpoint keeps every bit of them.
  */
 #include "helper_checkpoint.h"

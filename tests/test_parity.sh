@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_parity.sh LOCKSTEP TESTS - compares layouts by `lockstep parity`: ranks, ZeRO stages, accumulation, models and types, then every
-# switch. LOCKSTEP_MATRIX=full: all cells, and 20 steps of each language model.
+# flag. LOCKSTEP_MATRIX=full: all cells, and 20 steps of each language model.
 #
 # A batch norm covers one micro-batch of all ranks, so an image model with accumulation is compared with other layouts of the same ranks and
 # micro-batches; it is compared with one rank only without accumulation.

@@ -1,4 +1,4 @@
-/* test_partition.c - tensor and sequence parallelism against one rank: loss and every gradient, whatever divides or does not. */
+/* test_partition.c - tensor and sequence parallelism compared with one rank: loss and every gradient, for divisible and other sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_partition_bytes.c - what a partitioned layer sends and holds: collectives in order, bytes, memory, per axis. */
+/* test_partition_bytes.c - communication and memory of a partitioned layer: collectives in order, bytes, memory, per axis. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_partition_faults.c - injected faults of sharded programs: the check names them, and without the check they change results. */
+/* test_partition_faults.c - injected faults of sharded programs: the placement check names them, and without it they change results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_partition_pass.c - the partition pass: what it refuses, other programs, the optimizer, failing allocations. */
+/* test_partition_pass.c - the partition pass: settings that it refuses, other programs, the optimizer, failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

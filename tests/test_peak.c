@@ -1,4 +1,4 @@
-/* test_peak.c - the processor's peak: measured once, cached by machine, whatever the cache's file holds. Nothing is really measured. */
+/* test_peak.c - the processor's peak: measured once and cached per machine, whatever the cache file holds. A stub measures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

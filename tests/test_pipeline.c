@@ -1,4 +1,4 @@
-/* test_pipeline.c - pipelines of every schedule on forked ranks against one rank alone: loss and every gradient. */
+/* test_pipeline.c - pipelines with every schedule on forked ranks compared with one rank: loss and every gradient. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

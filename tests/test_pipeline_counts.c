@@ -1,4 +1,4 @@
-/* test_pipeline_counts.c - what pipelines hold, send and wait for; what is refused; and what becomes of a rank that fails. */
+/* test_pipeline_counts.c - memory, messages and waits of pipelines; refused schedules; and how the others end if a rank fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,9 +1,10 @@
-/* test_pipeline_overlap.c - a pipeline overlaps what its schedule overlaps: the run is held to the played timeline, in logical time.
+/* test_pipeline_overlap.c - a pipeline overlaps what its schedule overlaps: a run is compared with the simulated timeline, in logical
+ * time.
  *
- * Each rank takes note of the actions that it runs. No action may end before every action of any rank has begun that begins earlier in
- * the played timeline. A runtime that adds a dependency to those of the schedule (a send that waits for its receive, a message that
- * is sent late, another order) cannot get through; one that adds none always does, however slow the machine is. Idle time in
- * seconds, beside that of the played timeline, is what bench/mesh.py prints.
+ * Each rank records the actions that it runs. No action may end before all actions have begun that begin earlier in the simulated
+ * timeline. A runtime that adds a dependency to those of the schedule (a send that waits for its receive, a message that is sent
+ * late, another order) does not finish; one that adds none always does, however slow the machine is. bench/mesh.py prints idle
+ * time in seconds beside that of the simulated timeline.
  */
 #include <setjmp.h>
 #include <stdarg.h>

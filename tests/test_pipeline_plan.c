@@ -1,5 +1,5 @@
-/* test_pipeline_plan.c - plans of all ranks played against each other, with messages that need both sides and buffers that are theirs
- * until they have met: every schedule comes to its end, and every action finds its own inputs in its slot.
+/* test_pipeline_plan.c - plans of all ranks simulated together, with messages that complete only when both sides have posted them and
+ * own their buffers until then: every schedule finishes, and every action finds its inputs in its slot.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* test_plan.c - plans of ranks that are not there: the largest rank is found, and what is said to fit does. */
+/* test_plan.c - plans of ranks that do not exist here: the largest rank is found, and the suggestions fit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

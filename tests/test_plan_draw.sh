@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_plan_draw.sh LOCKSTEP TESTS - pictures of a layout: lockstep plan --print-mesh, --print-schedule. No ranks are started.
+# test_plan_draw.sh LOCKSTEP TESTS - drawings of a layout: `plan --print-mesh` and `plan --print-schedule`. No ranks are started.
 set -u
 lockstep=$1
 . "$2/script.sh"

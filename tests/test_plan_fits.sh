@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_plan_fits.sh LOCKSTEP TESTS - `plan` and `train` agree on what fits: train runs within exactly the bytes that plan says, saves and
-# resumes; one byte less both refuse, with the same suggestions; and train runs within the limit with each suggestion.
+# test_plan_fits.sh LOCKSTEP TESTS - `plan` and `train` agree on what fits: `train` runs, saves and resumes within exactly the bytes that
+# `plan` prints; with one byte less both refuse, with the same suggestions; and `train` runs within the limit with each suggestion.
 # LOCKSTEP_MATRIX=full: all layouts.
 lockstep=$1
 . "$2/script.sh"

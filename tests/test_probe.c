@@ -1,4 +1,4 @@
-/* test_probe.c - folders that are tried before a run: what can be written, how much of it, and nothing stays. */
+/* test_probe.c - folders are probed before a run: whether and how much can be written; the probe leaves nothing behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_program_build.c - what passes build programs with: the cursor's scopes, what belongs to the instructions of one op. What is wrong
- * here is a mistake of ours and stops. */
+/* test_program_build.c - functions with which passes build programs: the cursor's scopes, and which instructions belong to an op. Misuse is
+ * an internal error and fails an assertion. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

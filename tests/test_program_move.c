@@ -1,5 +1,5 @@
-/* test_program_move.c - redistribution between placements on forked ranks: results and gradients, of uneven shards. All values are small
- * integers: sums are exact. */
+/* test_program_move.c - redistribution between placements on forked ranks: results and gradients, with uneven shards. All values are small
+ * integers, so sums are exact. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

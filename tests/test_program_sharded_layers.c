@@ -1,4 +1,4 @@
-/* test_program_sharded_layers.c - layers that are sharded in two ways and trained on forked ranks, against the same layers on one rank. */
+/* test_program_sharded_layers.c - layers sharded in two ways and trained on forked ranks, compared with the same layers on one rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

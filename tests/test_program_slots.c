@@ -1,5 +1,6 @@
-/* test_program_slots.c - several micro-batches in flight: whatever order their segments take turns in, gradients and outputs have the
- * bits of one after the other; memory is what the cost says. And programs of a part of a model: a chain of two against the whole. */
+/* test_program_slots.c - several micro-batches in flight: in any order of their segments, gradients and outputs have the bits of running
+ * one after the other, and memory is what the cost predicts. Programs of parts of a model: a chain of two
+ * compared with the complete model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

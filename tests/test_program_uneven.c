@@ -1,4 +1,4 @@
-/* test_program_uneven.c - exchanges whose counts the caller gives, all_to_all, messages; and what is left when memory runs out. */
+/* test_program_uneven.c - exchanges with counts given by the caller, all_to_all, messages; and nothing leaks when memory runs out. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

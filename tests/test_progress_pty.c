@@ -1,5 +1,5 @@
-/* test_progress_pty.c - the progress line on a terminal, of a run (it always fits, however the terminal is resized)
- * and of an evaluation. */
+/* test_progress_pty.c - the progress line on a terminal, during a run (it always fits, however the terminal is resized)
+ * and during an evaluation. */
 #include "base/base.h"
 #include "base/file.h"
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* The helper of tests on several ranks, on ranks that pass, fail, hang, die and leave something after. */
+/* test_ranks.c - the helper of tests on several ranks (helper_ranks.h) with ranks that pass, fail, hang, die and leave processes behind. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

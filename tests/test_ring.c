@@ -1,5 +1,5 @@
-/* test_ring.c - attention over a sequence that is sharded over ranks, against ATTENTION of all of it on one: o, lse, dq, dk, dv;
- * which rank computes how much; what goes over the wire and what it takes of memory. */
+/* test_ring.c - attention over a sequence that is sharded over ranks, compared with ATTENTION over the full sequence on one rank: o, lse,
+ * dq, dk, dv; the work of each rank; bytes on the wire and memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

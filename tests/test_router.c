@@ -1,5 +1,5 @@
-/* test_router.c - a routing alone: which tokens go where, what is dropped, what padding counts; and the losses of a router against their
- * definition. */
+/* test_router.c - routing alone: which tokens go to which experts, which are dropped, how padding counts; and the losses of a router
+ * compared with their definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

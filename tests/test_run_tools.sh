@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_run_tools.sh LOCKSTEP TESTS - a text as a plain argument, and what can be asked about a run: ckpt list, version.
+# test_run_tools.sh LOCKSTEP TESTS - a text as a plain argument (`train TEXT`), `ckpt list` and `version`.
 set -u
 lockstep=$1
 . "$2/script.sh"

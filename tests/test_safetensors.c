@@ -1,4 +1,5 @@
-/* Safetensors files: what is written is read; every rule of the format, broken alone, is refused with its name. */
+/* test_safetensors.c - safetensors files: what is written is read back; a file that breaks any rule of the format is refused, and the
+ * message names the rule. */
 #include "helper_checkpoint.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* test_schedule.c - pipeline schedules: lists against closed forms, and the validator. */
+/* test_schedule.c - pipeline schedules: lists compared with closed forms, and the validator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_schedule_file.c - pipeline schedules as files and drawings, and without memory. */
+/* test_schedule_file.c - pipeline schedules as files and drawings, and failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_shm_collectives.c - native collectives of the shared-memory transport against loops, and split links. */
+/* test_shm_collectives.c - native collectives of the shared-memory transport compared with loops, and split links. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

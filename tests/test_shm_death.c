@@ -1,4 +1,4 @@
-/* test_shm_death.c - ranks that die or leave: verdicts, who is named, what the other ranks can read afterwards. */
+/* test_shm_death.c - ranks that die or leave: verdicts, the rank that they name, what the other ranks can read afterwards. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* test_shm_heaps.c - the shared heaps: sizes under limits, pages given back, frees in any order. */
+/* test_shm_heaps.c - the shared heaps: sizes under limits, pages returned to the system, frees in any order. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

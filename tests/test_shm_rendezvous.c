@@ -1,4 +1,4 @@
-/* test_shm_rendezvous.c - how ranks join a shared-memory region: by descriptor, by name, and what is refused. */
+/* test_shm_rendezvous.c - how ranks join a shared-memory region: by descriptor, by name, and refused attempts. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_signals.sh LOCKSTEP TESTS - signals as a user sends them: Ctrl-C, a closed terminal, a signal before the first step, and a
-# file size limit. Every wait is for an event.
+# test_signals.sh LOCKSTEP TESTS - signals that users send: Ctrl-C, a closed terminal, a signal before the first step; and a file size
+# limit. Every wait is for an event.
 set -u
 lockstep=$1
 . "$2/script.sh"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_stage.sh LOCKSTEP TESTS - a stage of the build prints one line, warnings and failures in full, and everything with V=1.
+# test_stage.sh LOCKSTEP TESTS - a stage of the build prints one line, and warnings and failures in full; with V=1 it prints everything.
 set -u
 lockstep=$1
 . "$2/script.sh"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_stops.sh LOCKSTEP TESTS - a rank that is stopped at some point of a run, in every phase, over all kinds of groups: the launcher
-# must end with exit code 3 and one line that names that rank first, launch.timeout after the stop. One that is continued before is
-# forgiven. LOCKSTEP_MATRIX=full: every phase under every layout, each rank, three points each.
+# test_stops.sh LOCKSTEP TESTS - a rank that is stopped at some point of a run, in every phase, in all kinds of groups: launch.timeout
+# after the stop the launcher must end with exit code 3 and one line that names that rank first. If the rank is continued before that, the
+# run continues. LOCKSTEP_MATRIX=full: every phase under every layout, each rank, three points each.
 set -u
 lockstep=$1
 . "$2/script.sh"

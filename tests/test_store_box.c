@@ -1,5 +1,5 @@
-/* test_store_box.c - a store of which a rank has a box of each parameter, or nothing: the bits of one rank however
- * parameters are sharded, groups made of boxes, the ledger, and full values over grids of stages, data- and tensor-parallel ranks.
+/* test_store_box.c - a store in which a rank has a box of each parameter, or none: the bits of one rank however parameters
+ * are sharded, groups made of boxes, the ledger, and full values over grids of stages, data- and tensor-parallel ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_stream_waits.c - the waits of the streams pass on real programs: without any one of them the checking device reports a race, or the
- * wait follows from what the host has waited for; and without some of them numbers change.
+/* test_stream_waits.c - the waits of the streams pass in real programs: if any one is removed, the checking device reports a race, or the
+ * wait is implied by what the host has waited for; and if some are removed, results change.
  */
 #include <setjmp.h>
 #include <stdarg.h>

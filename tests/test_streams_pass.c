@@ -1,5 +1,5 @@
-/* test_streams_pass.c - the waits between streams: hand-made lists, and random ones against what they promise: every two steps of different
- * streams that touch the same bytes, one of them writing, are ordered; and no wait can be left out.
+/* test_streams_pass.c - the waits between streams: hand-written lists, and random ones whose properties are checked: any two instructions
+ * of different streams that touch the same bytes, one of them writing, are ordered, and no wait is redundant.
  */
 #include <setjmp.h>
 #include <stdarg.h>

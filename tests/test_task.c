@@ -1,4 +1,4 @@
-/* test_task.c - every task's row is complete, presets choose it, and what it draws is a function of the sample's number. */
+/* test_task.c - every task's row is complete, presets choose it, and its samples are a function of their number. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_time_budget.c - from seconds to steps. */
+/* test_time_budget.c - the number of steps that fit into a time budget. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_time_budget.sh LOCKSTEP TESTS - train.time_budget: the number of steps that it fixes is recorded and kept by a resumed run, and a run
-# with a time budget has the bits of one with train.steps=NUMBER, in every kind of layout. No time is compared with another.
+# test_time_budget.sh LOCKSTEP TESTS - train.time_budget: the number of steps that it fixes is recorded, and a resumed run keeps it; a run
+# with a time budget has the bits of one with train.steps=NUMBER, in every kind of layout. No times are compared.
 set -u
 lockstep=$1
 . "$2/script.sh"

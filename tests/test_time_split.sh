@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_time_split.sh LOCKSTEP - where a step's seconds went: the parts add up to the step, in metrics.jsonl of the run and of each rank; the
-# step line and the closing report show them on several ranks.
+# test_time_split.sh LOCKSTEP - how a step's seconds were spent: the parts add up to the step, in metrics.jsonl of the run and of each rank;
+# on several ranks the step line and the final report show them.
 set -u
 lockstep=$1
 . "$2/script.sh"

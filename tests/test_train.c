@@ -1,4 +1,4 @@
-/* test_train.c - a training run: its folder, metrics, memory, learning. */
+/* test_train.c - a training run: its folder, metrics, memory and falling loss. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_train_ranks.sh LOCKSTEP - training on several ranks as a person runs it: the same losses in every layout and under every
-# launcher, checkpoints that other layouts resume, what is written of a run, and what is refused.
+# test_train_ranks.sh LOCKSTEP - training on several ranks as a user runs it: the same losses in every layout and under every launcher,
+# checkpoints that are resumed under other layouts, the files of a run, and refused options.
 # LOCKSTEP_MATRIX=full: all layouts of 1 to 4 ranks.
 set -u
 lockstep=$1

@@ -1,4 +1,4 @@
-/* test_vocab_xent.c - cross-entropy over a vocabulary that is sharded over ranks, against LINEAR_XENT of all of it on one. */
+/* test_vocab_xent.c - cross-entropy over a vocabulary that is sharded over ranks, compared with LINEAR_XENT on one rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

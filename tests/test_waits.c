@@ -1,4 +1,4 @@
-/* test_waits.c - the wait graph: the cause that is found in hand-made graphs, from each rank that waits. */
+/* test_waits.c - the wait graph: the root cause found in hand-written graphs, from each rank that waits. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

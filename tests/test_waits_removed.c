@@ -1,7 +1,7 @@
-/* test_waits_removed.c - every wait of one stream for another that a step makes, taken out one after another on all ranks: those of the
- * streams pass, joins of all streams, transfers, and a pipeline's hand-over of activations and gradients. Either the checking device
- * reports a race, or the wait is redundant: without it all operations that touch the same bytes are still in order. The test works that
- * out by clocks of its own (helper_happens_before.h) and compares.
+/* test_waits_removed.c - every wait of one stream for another in a step is removed in turn, on all ranks: waits of the streams pass, joins
+ * of all streams, transfers, and a pipeline's hand-over of activations and gradients. Either the checking device reports a race, or the
+ * wait is redundant: without it all operations that touch the same bytes are still ordered. The test determines that with its own clocks
+ * (helper_happens_before.h) and compares.
  */
 #include <setjmp.h>
 #include <stdarg.h>

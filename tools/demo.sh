@@ -1,21 +1,21 @@
 #!/bin/sh
-# demo.sh LOCKSTEP - trains a small model on the King James Bible, lets it speak, and reports. Everything goes to runs/.
-# Stopped (Ctrl-C saves first), it goes on where it was; finished, the next one starts anew beside it.
+# demo.sh LOCKSTEP - trains a small model on the King James Bible, samples from it, and prints a report. Everything is written to runs/.
+# A demo that was stopped (Ctrl-C saves first) is resumed; after a finished one, the next demo starts a new run beside it.
 set -eu
 lockstep=$1
-seconds=150  # of training, with start-up and evaluations; as many steps as this machine makes in them
+seconds=150  # train.time_budget: as many steps as fit, including start-up and evaluations
 mkdir -p runs
 
 text=runs/kjv.txt
 if [ ! -s "$text" ]; then
     PATH=$PATH:/usr/games
-    # A verse a line, "Ge1:1 In the beginning ...": the references go, and an empty line stands between chapters.
+    # One verse per line, "Ge1:1 In the beginning ...": remove the references, and put an empty line between chapters.
     bible -f gen1:1-rev22:21 </dev/null | sed -E -e '2,$s/^[^ ]+:1 /\n/' -e 's/^[^ ]+:[0-9]+ //' >"$text.tmp"
     [ "$(wc -c <"$text.tmp")" -gt 4000000 ] || { echo "demo: 'bible' printed only $(wc -c <"$text.tmp") bytes" >&2; exit 1; }
     mv "$text.tmp" "$text"
 fi
 
-# The run has its last step: the number that its config.yaml says.
+# The run has a checkpoint of its last step, the train.steps of its config.yaml.
 finished() {
     last=$(awk '/^[a-z]/ { section = $1 } section == "train:" && $1 == "steps:" { print $2 }' "$1/config.yaml" 2>/dev/null) || return 1
     [ "${last:--1}" -ge 0 ] && [ -e "$1/checkpoints/$(printf 'step_%08d' "$last")" ]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# faults_off.sh FOLDER: builds the command in FOLDER with -DFAULTS=OFF, trains a few steps, and looks that no fault is in it.
+# faults_off.sh FOLDER: builds the command in FOLDER with -DFAULTS=OFF, trains a few steps, and checks that it contains no injected fault.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1

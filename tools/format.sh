@@ -1,6 +1,6 @@
 #!/bin/sh
-# format.sh check|fix - compares src/ and include/ with .clang-format, or lays them out by it. Other versions of clang-format than Debian
-# 12's lay out some lines differently, so the check is skipped with them.
+# format.sh check|fix - checks that src/ and include/ are formatted by .clang-format, or formats them. Versions of clang-format other than
+# Debian 12's format some lines differently, so the check is skipped with them.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 want=14

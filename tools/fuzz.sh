@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzz target of a build for some seconds: tools/fuzz.sh BUILD SECONDS. A crash stops it with its input kept.
+# fuzz.sh BUILD SECONDS - runs every fuzz target of a build for SECONDS each. It stops at a crash and keeps the input.
 set -eu
 build=$1 seconds=$2
 for target in "$build"/fuzz_*; do

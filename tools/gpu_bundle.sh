@@ -1,9 +1,9 @@
 #!/bin/sh
-# gpu_bundle.sh [FOLDER] - packs what proves lockstep on a machine with an NVIDIA GPU on which nothing can be installed.
+# gpu_bundle.sh [FOLDER] - packs a folder that tests lockstep on a machine with an NVIDIA GPU where nothing can be installed.
 #
 # FOLDER (build-gpu/gpu_bundle) is relocatable: the command and its CUDA module, tests, a text to train on, and private copies of the Debian
 # libraries that they use, found through $ORIGIN. glibc, the driver and the toolkit's libraries are the machine's own.
-# There, FOLDER/run.sh does everything in one call: tools/gpu_bundle_run.sh says what.
+# FOLDER/run.sh runs all steps there; tools/gpu_bundle_run.sh lists them.
 set -eu
 cd "$(dirname "$0")/.."
 build=build-gpu
@@ -24,7 +24,7 @@ for program in lockstep lockstep_cuda.so test_gpu_kernels; do
     strip --strip-debug "$out/bin/$program"
 done
 
-# Libraries of the C library and the driver come from the machine.
+# glibc and the driver's library are not copied: they come from the machine.
 for program in "$out"/bin/*; do ldd "$program"; done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     grep -v -E '/(libc|libm|libdl|librt|libpthread|libcuda|ld-linux-x86-64)\.so' |
     while read -r library; do cp -L "$library" "$out/lib/"; done
@@ -36,7 +36,7 @@ cp tests/script.sh "$out/tests/"
 cat README.md ARCHITECTURE.md docs/*.md >"$out/text.txt"
 { git describe --always --dirty 2>/dev/null || echo unknown; } >"$out/version.txt"
 bytes=$(du -sb "$out" | cut -f1)
-[ "$bytes" -le $most ] || fail "$out has $bytes bytes; at most $most are wanted"
+[ "$bytes" -le $most ] || fail "$out has $bytes bytes; it must not have more than $most"
 for program in "$out"/bin/lockstep "$out"/bin/test_gpu_kernels; do
     ldd "$program" | grep -q 'not found' && fail "$program: $(ldd "$program" | grep 'not found')"
 done

@@ -1,13 +1,13 @@
 #!/bin/sh
-# run.sh [RESULTS] - proves lockstep on this machine's GPU; everything it finds goes to the folder RESULTS (results/ beside this script).
+# run.sh [RESULTS] - tests lockstep on this machine's GPU and writes the results to the folder RESULTS (results/ beside this script).
 #
-# The most important step first, each with a limit of its own, in ten minutes at most (LOCKSTEP_SECONDS). RESULTS/summary.txt has a line per
-# step: passed, failed or skipped, its seconds, and what to read. The exit code is 1 if a step failed.
+# The most important steps run first, each with its own time limit; all take at most ten minutes (LOCKSTEP_SECONDS). RESULTS/summary.txt has
+# a line per step: passed, failed or skipped, its seconds, and which file to read. The exit code is 1 if a step failed.
 #
 #   machine     the GPU, the driver, the processor
 #   kernels     every CUDA kernel against its reference, small cases
-#   parity      cpu and cuda compute the same step, by model and type
-#   curve       a run on real text: its losses on cuda beside those on cpu
+#   parity      cpu and cuda compute the same step, for each model and type
+#   curve       a run on real text: losses on cuda compared with those on the cpu
 #   memcheck    the kernel tests under compute-sanitizer's memcheck
 #   racecheck   and under its racecheck
 #   all_cases   every case of the kernel tests

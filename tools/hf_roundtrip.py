@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hf_roundtrip.py - holds lockstep's Hugging Face folders against transformers, both ways.
+"""hf_roundtrip.py - compares lockstep's Hugging Face folders with transformers, in both directions.
 
 Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors numpy
 
@@ -20,9 +20,9 @@ Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors 
         gpt2_relu2     GPT-2 with another activation
 
     hf_roundtrip.py run FOLDER --lockstep build/lockstep
-                                          both ways with the command: make, then for every folder import
-                                          it, hold `lockstep generate --logits` against transformers,
-                                          export it again and check that
+                                          both directions with the command: make, then import every folder,
+                                          compare `lockstep generate --logits` with transformers, export
+                                          it again and check the exported folder
 
 Equal: largest difference <= 1e-4 of the largest logit, or of 1 if that is more; --tolerance changes it.
 """

@@ -13,11 +13,11 @@ failures=0
 
 bad() { echo "FAILED: $*"; failures=$((failures + 1)); }
 
-# id|program|claim of every claim.
+# Prints id|program|claim for every claim.
 claims() { sed -n 's/^    X("\([^"]*\)", "\([^"]*\)", "\(.*\)") *\\*$/\1|\2|\3/p' labs/lab_claims.h; }
 
-# Rows as FIELD<tab>FIELD..: claim, program, what, unit, claimed, expected, measured, why, verdict. A row that begins with spaces goes on
-# with the one above it.
+# Rows as FIELD<tab>FIELD..: claim, program, what, unit, claimed, expected, measured, why, verdict. A row that begins with spaces continues
+# the subject of the row above it.
 fields() {
     awk '
     function field(key,    at, c, out) {
@@ -39,7 +39,7 @@ fields() {
     }' "$@"
 }
 
-# | id | claim | program | verdict | of every claim, by the rows.
+# Prints | id | claim | program | verdict | for every claim, from the rows.
 table() {
     claims | awk -F '[\t]' -v rows="$rows" '
     BEGIN { while ((getline line < rows) > 0) { split(line, f, "\t"); n[f[1], f[9]]++ } }
@@ -74,12 +74,12 @@ write() {
     cat <<END
 # Verdicts of the labs
 
-Written by \`tools/labs.sh\`, which ran all of them: $(date +%Y-%m-%d), $(nproc) cores of ${processor:-an unknown processor}.
-\`make\` builds the labs, \`build/lab_z3_traffic\` runs one. What is asserted are counts, bytes and
-ratios of them; times below come from a cost model (bytes over a link's quoted speed).
+Written by \`tools/labs.sh\`, which ran all labs on $(date +%Y-%m-%d), on $(nproc) cores of ${processor:-an unknown processor}.
+\`make\` builds the labs; \`build/lab_z3_traffic\` runs one. Labs assert counts, bytes and their ratios. The times below come
+from a cost model: bytes divided by a link's quoted speed.
 
-A claim **holds**; is **corrected**: another number than the claimed one is expected and measured; is **not measurable here**: nothing is
-asserted; or **does not hold**: the system is wrong, and the lab fails.
+A claim **holds**; is **corrected** (a different number was derived beforehand, and is measured); is **not measurable here** (nothing is
+asserted); or **does not hold** (lockstep is wrong, and the lab fails).
 
 | id | claim | program | verdict |
 |---|---|---|---|

@@ -1,10 +1,10 @@
 #!/bin/sh
-# The layer check: a file includes its own floor or a lower one; a header of src is private to its folder unless `offered` below names
-# it; a vendor's header is included in one named file; and no line of code, of a script or of a test is longer than 140 columns. Outside of
-# src/models no file names a family of models: what a family has is a fact of its row. Outside of src/train/task no file of src/train and
-# src/cli names a task (TASK_MAP of task.h), in the parts of names between underscores: what a task has is a fact of its row, too. Outside
-# of kernels and injected faults no code compares an op with a name, or has a table of some ops: a fact about an op is a column of its row.
-# No static function's name is in more than three files. A file that a comment names exists.
+# layers.sh - the layer check: a file includes its own floor or a lower one; a header of src is private to its folder unless `offered`
+# below names it; a vendor's header is included in one named file; and no line of code, scripts or tests is longer than 140 columns. No file
+# outside of src/models names a model family; the family's row has its properties. No file of src/train and src/cli outside of
+# src/train/task names a task (TASK_MAP of task.h), as a part of a name between underscores; the task's row has its properties. Outside of
+# kernels and injected faults no code compares an op with a name or has a table of some ops; the columns of the op's row have its properties.
+# No name of a static function is used in more than three files. Every file that a comment names exists.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
     { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character, whatever awk takes for one

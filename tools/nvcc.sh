@@ -1,5 +1,5 @@
 #!/bin/sh
-# nvcc.sh FILE COMMAND... - runs nvcc; what ptxas says about each kernel goes to FILE, which tools/cuda_resources.sh reads; the rest goes to
+# nvcc.sh FILE COMMAND... - runs nvcc. ptxas's lines about each kernel go to FILE, which tools/cuda_resources.sh reads; other output goes to
 # stderr.
 file=$1
 shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""pytorch_ref.py - writes tests/golden: numbers of PyTorch that the tests hold lockstep against.
+"""pytorch_ref.py - writes tests/golden: numbers from PyTorch with which the tests compare lockstep.
 
 Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors numpy
 Use:      V/bin/python tools/pytorch_ref.py [--out tests/golden]
@@ -27,7 +27,7 @@ bf16: weights are kept in fp32; each step rounds them to a bf16 model, which doe
 backward; its gradients are widened to fp32, and clipping and AdamW work on the fp32 weights. Logits
 are widened to fp32 for the loss.
 
-qwen3: fp32 alone, since PyTorch's bf16 gradients of its norms of heads differ from its fp32 ones by about 2e-2, the bound of the others.
+qwen3: only fp32, since PyTorch's bf16 gradients of its QK-norm differ from the fp32 ones by about 2e-2, the bound of the others.
 
 Models with experts: fp32 alone, since in bf16 another rounding chooses other experts. What is trained is loss + the routers' losses,
 f32 [10,layers], a layer's being

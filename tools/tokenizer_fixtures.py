@@ -8,7 +8,7 @@ usage: tokenizer_fixtures.py write FOLDER             writes tests/data/tokenize
 The text is made line by line by a counter-based generator that tests/test_data_tokenizer.c repeats: words,
 contractions, digits, every kind of white space, code points of all planes, emoji, combining marks, Hangul, code,
 long runs. Fixtures hold small tokenizers that the packages trained on it, and hashes of the ids they give for it.
-compare also takes every code point (in a word, behind a space, a digit, an apostrophe, a newline) and files.
+compare also covers every code point (in a word; after a space, a digit, an apostrophe, a newline) and files.
 """
 import ctypes
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds lockstep's reader of tokenizer.json against the `tokenizers` package on files that are wrong in one place.
+"""Compares lockstep's reader of tokenizer.json with the `tokenizers` package on files that are wrong in one place.
 
 Usage: tokenizer_mutations.py LOCKSTEP [FOLDER] [--show] [--all]. A node of each *.json tokenizer in FOLDER (default: tests/data/tokenizers)
 is deleted or replaced by a value of another type, one at a time (of vocabularies and merges the first, one in the middle and the

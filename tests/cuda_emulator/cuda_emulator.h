@@ -1,4 +1,4 @@
-/* cuda_emulator.h - CUDA C++ as a .cu file of kernels sees it under the emulator. src/kernels/cuda/launch.h has the subset and includes
+/* cuda_emulator.h - CUDA C++ as a .cu file of kernels sees it under the emulator. src/kernels/cuda/launch.h defines the subset and includes
  * this instead of the toolkit's headers; emulator.h has what is found.
  */
 #ifndef LS_TESTS_CUDA_EMULATOR_LANGUAGE_H

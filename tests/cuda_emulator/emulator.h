@@ -1,4 +1,4 @@
-/* emulator.h - what a test says to the CUDA emulator: which memory a kernel may touch, when a launch runs, what was found.
+/* emulator.h - a test's interface to the CUDA emulator: which memory a kernel may access, when a launch runs, what was found.
  *
  * The emulator runs the kernels of src/kernels/cuda, compiled by the C++ compiler, on the processor: each thread of a block is a fiber, and
  * the fibers of a block run in a random order between barriers and warp operations. It finds, and names with kernel, block and thread:

@@ -1,4 +1,4 @@
-/* emulator_memory.cc - which bytes a kernel may touch, and races on them.
+/* emulator_memory.cc - which bytes a kernel may access, and races on them.
  *
  * For each grain of memory the last write is kept, and up to three reads: the last one, the last of another warp than that one's, and the
  * last of another block. Two accesses by different threads are in order if a barrier of their block was between; in a warp also if

@@ -1,4 +1,4 @@
-/* test_cuda_kernels.c - every CUDA kernel, run by the emulator, against the reference, for every case of its op.
+/* test_cuda_kernels.c - every CUDA kernel, run by the emulator, compared with the reference, for every case of its op.
  *
  * As test_kernels does; and a kernel touches no byte but those that its operands and its scratch reach, no two threads race, and the order
  * of threads and blocks changes no bit. Only small cases by default, all of them under LOCKSTEP_MATRIX=full.

@@ -1,4 +1,4 @@
-/* stub_cublaslt.c - the functions of cuBLASLt: what they are given is checked. See stub_cublaslt.h. */
+/* stub_cublaslt.c - the functions of cuBLASLt, which check their arguments. See stub_cublaslt.h. */
 #include "stub_cublaslt.h"
 
 #include <stdlib.h>

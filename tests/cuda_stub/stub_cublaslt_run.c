@@ -1,4 +1,4 @@
-/* stub_cublaslt_run.c - computes a matmul when its stream has come to it. See stub_cublaslt.h. */
+/* stub_cublaslt_run.c - computes a matmul when its stream reaches it. See stub_cublaslt.h. */
 #include "stub_cublaslt.h"
 
 #include <stdlib.h>

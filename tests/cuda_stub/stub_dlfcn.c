@@ -1,4 +1,4 @@
-/* stub_dlfcn.c - what the module calls dlopen() and dlsym(): the libraries that it loads are those of the stub. */
+/* stub_dlfcn.c - replaces the module's dlopen() and dlsym(), so that it loads the stub's libraries. */
 #include <cublasLt.h>
 #include <nccl.h>
 #include <stdbool.h>

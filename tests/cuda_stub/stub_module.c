@@ -1,4 +1,4 @@
-/* stub_module.c - the entry of lockstep_cuda_stub.so, and launches: given to the emulator when their stream has come to them. */
+/* stub_module.c - the entry of lockstep_cuda_stub.so, and launches, which the emulator runs when their stream reaches them. */
 #include "stub.h"
 
 #include <stdlib.h>

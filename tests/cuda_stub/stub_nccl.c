@@ -1,4 +1,4 @@
-/* stub_nccl.c - the functions of NCCL: their contract, and what they give to streams. See stub_nccl.h. */
+/* stub_nccl.c - the functions of NCCL: they check their contract and enqueue operations on streams. See stub_nccl.h. */
 #include "stub_nccl.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* stub_nccl_moves.c - what a call of NCCL does when its stream has come to it. See stub_nccl.h. */
+/* stub_nccl_moves.c - what a call of NCCL does when its stream reaches it. See stub_nccl.h. */
 #include "stub_nccl.h"
 
 #include <string.h>

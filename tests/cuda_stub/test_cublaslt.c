@@ -1,5 +1,5 @@
-/* test_cublaslt.c - matmuls by cuBLASLt, on the stub of the CUDA runtime and of cuBLASLt: every case of their ops against the reference, in
- * a program, in TF32, without the library, and when calls fail. test_cublaslt_stub.c tests the stub itself.
+/* test_cublaslt.c - matmuls by cuBLASLt, on the stubs of the CUDA runtime and cuBLASLt: every case of their ops compared with the
+ * reference, in a program, in TF32, without the library, and when calls fail. test_cublaslt_stub.c tests the stub itself.
  */
 #include "helper_device_calls.h"
 #include "helper_kernel_gen.h"

@@ -1,4 +1,4 @@
-/* test_cublaslt_stub.c - the stub of cuBLASLt itself: a right matmul is computed, and each way of breaking the contract ends the process
+/* test_cublaslt_stub.c - the stub of cuBLASLt itself: a correct matmul is computed, and each way of breaking the contract ends the process
  * with a line that says what is wrong.
  */
 #include "helper_kernels.h"

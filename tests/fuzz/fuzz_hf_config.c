@@ -1,4 +1,4 @@
-/* Any text as config.json: refused in one line, or a model that, written again, is read again as the same. */
+/* Any text as config.json: refused in one line, or a model that is the same after it is written and read again. */
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"

@@ -1,4 +1,5 @@
-/* Any bytes as a file with a pipeline's schedule: refused in one line, or a schedule that passes the check, plays, draws and writes. */
+/* Any bytes as a file with a pipeline's schedule: refused in one line, or a schedule that passes the check and is simulated,
+ * drawn and written. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
