@@ -1,5 +1,5 @@
-/* B2 - three linear layers h3 = W3 W2 W1 x with loss |h3 - y|^2 / 2: by the chain rule dL/dW1 = W2^T W3^T (h3 - y) x^T.
- * The formula in plain loops, beside the gradient pass. */
+/* B2 - three linear layers h3 = W3 W2 W1 x with loss |h3 - y|^2 / 2: by the chain rule dL/dW1 = W2^T W3^T (h3 - y) x^T. The formula in
+ * plain loops is compared with the gradient pass. */
 #include "lab.h"
 #include "lockstep/ops.h"
 

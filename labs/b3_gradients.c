@@ -1,5 +1,5 @@
-/* B3 - gradients live on the parameters and have their shape; backward adds to them; zero_grad clears them; the
- * optimizer sees parameters and gradients and never the loss. */
+/* B3 - gradients belong to the parameters and have their shape; backward accumulates into them; zero_grad clears them; the optimizer
+ * reads parameters and gradients and never the loss. */
 #include "lab.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"

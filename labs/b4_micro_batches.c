@@ -1,5 +1,5 @@
-/* B4 - K micro-batches, each with its mean loss divided by K, add up to the gradient of the full batch; without the
- * division it comes out K times too large. */
+/* B4 - the gradients of K micro-batches, each with its mean loss divided by K, add up to the gradient of the full batch; without the
+ * division the sum is K times too large. */
 #include "lab.h"
 #include "lockstep/nn.h"
 

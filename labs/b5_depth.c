@@ -1,8 +1,8 @@
-/* B5 - the error passed down is a product of as many W^T as there are layers above: with weights of deviation
- * s / sqrt(width) each factor scales it by about s, so it vanishes for s < 1 and explodes for s > 1.
+/* B5 - the gradient that reaches a layer is a product of as many W^T as there are layers above it: with weights of standard deviation s
+ * / sqrt(width) each factor scales it by about s, so it vanishes for s < 1 and explodes for s > 1.
  *
- * The error at a layer is the gradient of that layer's bias. (Not of the weight: there the growth of the activations
- * on the way up and the shrinking of the error on the way down cancel in a linear network.) */
+ * The gradient is measured at each layer's bias. (Not at its weight: in a linear network the growth of the activations in forward and
+ * the shrinking of the gradient in backward cancel there.) */
 #include "lab.h"
 #include "lockstep/ops.h"
 

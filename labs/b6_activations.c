@@ -1,5 +1,5 @@
-/* B6 - a saved activation is a tensor kept for backward, not the output of a nonlinearity; and activations are the
- * part of memory that varies: with batch, sequence and depth, while weights, gradients and optimizer state don't. */
+/* B6 - a saved activation is a tensor kept for backward, not the output of a nonlinearity; and activations are the part of memory that
+ * varies: with batch, sequence and depth, while weights, gradients and optimizer state do not. */
 #include "lab.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"

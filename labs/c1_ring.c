@@ -1,7 +1,7 @@
-/* C1 - no server is needed: ranks in a ring, and an all-reduce is a reduce-scatter and an all-gather.
+/* C1 - no server is needed: ranks form a ring, and an all-reduce is a reduce-scatter followed by an all-gather.
  *
- * The ring is written here with nothing but send and receive, and prints what rank 0 does. Its result, the library's
- * all-reduce, and its reduce-scatter followed by its all-gather are the same numbers. */
+ * The lab writes the ring with send and receive only, and prints what rank 0 does. Its result, the library's all-reduce, and the
+ * library's reduce-scatter followed by its all-gather are the same numbers. */
 #include "lab.h"
 
 enum { RANKS = 4, BLOCK = 2, COUNT = RANKS * BLOCK };

@@ -1,5 +1,6 @@
-/* C2 - an all-reduce moves 2 D (n-1)/n bytes a rank whatever n, reduce-scatter and all-gather half of it each.
- * C3 - through one central node it is O(n D) at that node. Counted, n = 2 .. 16. */
+/* C2 - an all-reduce moves 2 D (n-1)/n bytes per rank for any n, a reduce-scatter or an all-gather half of that.
+ *
+ * C3 - with a central node, that node moves O(n D) bytes. Counted for n = 2 .. 16. */
 #include "lab.h"
 
 enum { LEAST = 2, MOST = 16, BLOCK = 250 };  /* D = n blocks of 250 floats */

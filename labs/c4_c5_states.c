@@ -1,5 +1,6 @@
-/* C4 - all-reduce: full -> the same sum; reduce-scatter: full -> own shard of the sum; all-gather: shard -> the same whole.
- * C5 - broadcast, all-to-all, send and receive complete the set. Start and end of each, on eight numbers. */
+/* C4 - all-reduce: full -> the same sum; reduce-scatter: full -> own shard of the sum; all-gather: shard -> the same full tensor.
+ *
+ * C5 - broadcast, all-to-all, send and receive complete the set. Start and end state of each, on eight numbers. */
 #include "lab.h"
 
 enum { RANKS = 4, BLOCK = 2, COUNT = RANKS * BLOCK, OPS = 6 };

@@ -1,8 +1,8 @@
 /* C6 - 440 MB of weights take about 0.7 ms on NVLink (600 GB/s) and about 10 ms on InfiniBand (50 GB/s).
  *
- * A cost model: bytes of the library's own count of a call, over the speed that a link is sold by. No such link is timed. Corrected:
- * "about 10 ms" is 8.8; NVLink's 600 GB/s are both directions together, InfiniBand's 50 one; and an all-reduce of n ranks sends
- * 2 D (n-1)/n over each rank's link, not D. */
+ * A cost model: the bytes that the library counts for a call, divided by a link's quoted speed. No such link is measured. Corrected:
+ * "about 10 ms" is 8.8; NVLink's 600 GB/s are for both directions together, InfiniBand's 50 for one; and in an all-reduce of n ranks
+ * each rank sends 2 D (n-1)/n bytes, not D. */
 #include "lab.h"
 
 #define PARAMETERS 110e6  /* f32: 440 MB */

@@ -1,6 +1,6 @@
-/* D1 - the average of the gradients of the batch's parts is the gradient of the whole batch: no approximation. In doubles
- * the two agree to the rounding of the sum; in floats too, which is 2^29 times coarser. The same with micro-batches in each
- * rank. (Here every rank's loss is divided by the whole batch's count, so that the average is a sum.) */
+/* D1 - the average of the gradients of the batch's shards is the gradient of the full batch, without approximation. In double the two
+ * agree up to the rounding of the sum; in float too, with an epsilon 2^29 times larger. The same holds with micro-batches in each rank.
+ * (Here every rank's loss is divided by the full batch's count, so the average is a sum.) */
 #include "lab_train.h"
 
 enum { ROOM = 1 << 15 };

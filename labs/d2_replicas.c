@@ -1,5 +1,5 @@
-/* D2 - gradients are synchronised, not parameters: every rank makes the same update from the same sum, and the weights stay
- * the same on all ranks, to the bit, though nobody ever sends them. */
+/* D2 - gradients are synchronized, not parameters: every rank makes the same update from the same sum, so the weights stay bitwise
+ * equal on all ranks although they are never sent. */
 #include "lab_train.h"
 
 enum { STEPS = 5, RANKS = 4 };

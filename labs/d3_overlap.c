@@ -1,10 +1,9 @@
-/* D3 - gradients travel in buckets of about 25 MB. The all-reduce of one starts as soon as the last of its gradients is there,
+/* D3 - gradients are reduced in buckets of about 25 MB. The all-reduce of a bucket starts as soon as its last gradient is computed,
  * while earlier layers still compute, and only the last bucket is waited for.
  *
- * The order is in the program: GPT-2's 124M parameters over 4 ranks. What it saves is time, and only where bytes travel without
- * the processor: in the memory that this machine's ranks share, a sum is made by the cores that would compute. bench/overlap.py
- * measures it between two network namespaces with a slow link in between; here seconds are printed and not judged: in shared memory
- * they may well contradict the claim. */
+ * The program shows the order, for GPT-2's 124M parameters over 4 ranks. Overlap saves time only if bytes move without the processor;
+ * in shared memory the cores that compute also make the sums. bench/overlap.py measures it between two network namespaces with a slow
+ * link; here seconds are printed but not compared with the claim, which they may contradict. */
 #include "lab_program.h"
 #include "lab_train.h"
 

@@ -1,8 +1,8 @@
-/* D5 - the batch that a step learns from is per-rank batch x ranks x accumulation; the least is one sample a rank.
+/* D5 - the batch of a step is per-rank batch x ranks x accumulation; the minimum is one sample per rank.
  *
- * What each rank's loader hands out is counted: every sample of the data says which one it is. (Where a step has fewer samples
- * than rows - 5 on 2 ranks with 2 rows each and 2 micro-batches - the rest of the rows has weight zero, and the batch is 5. With
- * fewer samples than ranks some rank would have none: the command refuses that as an option.) */
+ * The lab counts what each rank's loader returns: every sample of the data says which one it is. (If a step has fewer samples than
+ * rows, such as 5 on 2 ranks with 2 rows each and 2 micro-batches, the remaining rows have weight zero, and the batch is 5. With fewer
+ * samples than ranks some rank would have none: the command refuses such options.) */
 #include <string.h>
 #include "lab.h"
 #include "lockstep/data.h"

@@ -1,5 +1,5 @@
-/* D6 - each rank sees a different part of the batch. Without the sampler - every rank starts at the first sample - all do the
- * same work: K times the cost for the gradient of a batch that is K times smaller. */
+/* D6 - each rank sees a different part of the batch. Without the sampler every rank starts at the first sample and all do the same
+ * work: K times the cost for the gradient of a batch that is K times smaller. */
 #include "lab_train.h"
 
 enum { RANKS = 4, PART = 6, ROOM = 1 << 15 };

@@ -1,6 +1,6 @@
-/* D7 - batch norm's running statistics are buffers: nothing adds them up, so they are broadcast from rank 0 after each step.
- * Each rank then normalises by its own few samples. Synchronised, all ranks use the statistics of the whole batch, and a small
- * batch per rank trains as one rank with all of it does. */
+/* D7 - batch norm's running statistics are buffers: they are not reduced but broadcast from rank 0 after each step, and each rank
+ * normalizes by its own few samples. With synchronized batch norm all ranks use the statistics of the full batch, and a small batch per
+ * rank trains like one rank with the full batch. */
 #include "lab_train.h"
 #include "lockstep/data.h"
 

@@ -1,11 +1,10 @@
-/* D8 - data parallelism by one process that owns the model (DataParallel): in each step rank 0 sends the weights to all,
- * gathers their gradients, adds them up and makes the update. Its link carries (K-1) times the model in each direction and
- * the others' carry it once, while the ring loads every link alike, with less than twice the model; and K-1 ranks wait
- * while one adds up and updates.
+/* D8 - data parallelism with one process that owns the model (DataParallel): in each step rank 0 sends the weights to all ranks,
+ * gathers and adds their gradients, and makes the update. Its link carries (K-1) times the model in each direction, the others' links
+ * carry it once; a ring loads all links equally, with less than twice the model. And K-1 ranks wait while one adds and updates.
  *
- * Unbalanced is certain: bytes at rank 0 are counted. "Slower" is not a property of the scheme. Where the busiest link's bytes decide, it
- * is, K/2 times; where each message costs the same however small, the steps that follow one another decide, and there are no more of
- * them than in the ring. In one machine's memory there are no links: seconds are printed and not judged. */
+ * That it is unbalanced is certain: the bytes at rank 0 are counted. That it is slower depends: if bandwidth limits, it is, by a factor
+ * of K/2; if latency limits, the number of sequential messages decides, and rank 0 has no more of them than the ring has steps. In one
+ * machine's memory there are no links, so seconds are printed but not compared. */
 #include "lab_train.h"
 
 enum { RANKS = 4, STEPS = 5, ROOM = 1 << 17 };

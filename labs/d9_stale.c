@@ -1,11 +1,13 @@
 /* D9 - asynchronous updates use stale gradients: noisier.
  *
- * Rank 0 keeps the weights and four workers compute gradients, in three ways, on the same samples in all:
+ * Rank 0 keeps the weights and four workers compute gradients, in three ways, on the same samples:
+ *
  *     together   every worker gets the same weights; the server waits for all, averages and updates once (synchronous)
- *     stale      the server updates by each gradient as it comes and answers that worker with the new weights; the gradient was
- *                made three updates ago. Served in turn, so that the lab repeats; real servers take them as they come
- *     in turn    one worker, the same small batches one after another, each gradient made with the present weights
- * "stale" differs from "in turn" by staleness alone, from "together" by the size of its batches as well. */
+ *     stale      the server updates with each gradient as it arrives and answers that worker with the new weights; the gradient was
+ *                computed three updates ago. Workers are served in turn, so that the lab repeats; real servers take them as they come
+ *     in turn    one worker, the same small batches one after another, each gradient computed with the current weights
+ *
+ * "stale" differs from "in turn" only by staleness, from "together" also by the size of its batches. */
 #include "lab_train.h"
 
 enum { WORKERS = 4, UPDATES = 240, EVERY = WORKERS, POINTS = UPDATES / EVERY, BATCH = 4, ROOM = 1 << 14 };

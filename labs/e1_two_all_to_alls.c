@@ -1,10 +1,10 @@
-/* E1 - expert parallelism: two all-to-alls a MoE layer forward. Dispatch sends each token's row to the ranks that have its experts, combine
- * brings what they made of it back; backward their gradients take the same way, two more.
+/* E1 - expert parallelism needs two all-to-alls per MoE layer in forward. Dispatch sends each token's row to the ranks that have its
+ * experts, combine returns their outputs; in backward the gradients take the same way, with two more.
  *
- * A Mixtral of 2 layers on real ranks, experts over all of them. Before rows travel the ranks tell each other how many: one exchange of a
- * few counts a layer, whose bytes are in the count too. How many rows go where is known at run time, from the routing: the bytes
- * that were counted are those of the loads that the routers of the ranks report, in both directions; with an even routing
- * they are what the program says, 4 (n-1)/n K b s d a layer. */
+ * A Mixtral of 2 layers on real ranks, with experts sharded over all of them. Before rows are sent, the ranks exchange how many there
+ * are: one more all-to-all of a few counts per layer, whose bytes are counted too. How many rows go to which rank is known at run time,
+ * from the routing: the counted bytes are compared with the loads that the ranks' routers report, in both directions; with an even
+ * routing they are those of the plan, 4 (n-1)/n K b s d per layer. */
 #include "lab_program.h"
 #include "lab_mesh.h"
 

@@ -1,9 +1,9 @@
-/* E2 - a capacity factor caps how many tokens an expert takes and drops the rest (they pass it by in the residual stream); an auxiliary
- * loss (Fedus et al. 2021), or a bias on the scores without one (DeepSeek-V3), evens the load.
+/* E2 - a capacity factor limits how many tokens an expert takes and drops the rest (they pass through the residual stream); an
+ * auxiliary loss (Fedus et al. 2021), or a bias on the scores (DeepSeek-V3), balances the load.
  *
- * First a routing alone, with scores that favour two experts: tokens that chose an expert beside those that it got. Then a Mixtral of
- * one layer, trained on tokens of which a few are frequent, three times from the same weights: the load of each expert by step, and the
- * imbalance, the largest load / the mean. */
+ * First routing alone, with scores that favour two experts: tokens that chose an expert compared with those that it got. Then a Mixtral
+ * of one layer, trained three times from the same weights on tokens of which a few are frequent: the load of each expert by step, and
+ * the imbalance, the largest load / the mean. */
 #include "lab_mesh.h"
 
 enum { EXPERTS = 8, CHOSEN = 2, TOKENS = 64, SAMPLES = 8, STEPS = 100, EVERY = 25 };

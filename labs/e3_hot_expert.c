@@ -1,8 +1,9 @@
-/* E3 - a hot expert is a straggler: the rank that holds it has more rows to multiply, and all the others wait for it at the combine.
+/* E3 - a hot expert is a straggler: the rank that holds it has more rows to multiply, and all others wait for it at the combine.
  *
- * A Mixtral layer with 8 experts over 4 ranks. The bias on the scores makes one expert everyone's choice, or none; rows are what the
- * ranks' routers report, and the work of its experts goes with them: a step lasts as long as the busiest rank takes. What each rank's
- * experts take is also timed by itself, one rank at a time: printed and not judged, as is how long each rank waits in the all-to-alls. */
+ * A Mixtral layer with 8 experts over 4 ranks. A bias on the scores makes one expert everyone's choice, or none. Rows are those that
+ * the ranks' routers report, and a rank's work is proportional to them: a step takes as long as the busiest rank. The time of each
+ * rank's experts is also measured, one rank at a time, and so is the time that each rank waits in the all-to-alls: both are printed but
+ * not compared. */
 #include "lab_mesh.h"
 
 enum { RANKS = 4, EXPERTS = 8, OWN = EXPERTS / RANKS, CHOSEN = 2, HOT = 2, TIMED = 7, STEPS = 3, WIDTH = 128 };

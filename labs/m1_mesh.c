@@ -1,9 +1,9 @@
-/* M1 - dp x tp x pp (x cp, with ep inside) = ranks, all of them used once; tensor parallelism inside a machine, the pipeline across
- * machines, data parallelism everywhere. What does not multiply is refused with the equation.
+/* M1 - dp x tp x pp (x cp, with ep inside) = ranks, each used once; tensor parallelism inside a node, pipelines across nodes, data
+ * parallelism everywhere. Sizes that do not multiply to the number of ranks are refused with the equation.
  *
- * Why in this order: bytes that a rank sends in a step, a model of 32 blocks, width 4096, 8 samples of 4096 tokens in bf16, pp 2 x dp 2 x
- * tp 4 on two machines of 8. Tensor parallelism pays 4 all-reduces a block and micro-batch, the pipeline sends an activation or its
- * gradient over one boundary: what is dear stays on the short way. */
+ * The reason for this order is the number of bytes that a rank sends per step: a model of 32 blocks, width 4096, 8 samples of 4096
+ * tokens in bf16, pp 2 x dp 2 x tp 4 on two machines of 8. Tensor parallelism needs 4 all-reduces per block and micro-batch, a pipeline
+ * sends one activation or its gradient over each boundary, so the expensive axis stays on the fast links. */
 #include <string.h>
 #include "lab.h"
 #include "lockstep/mesh.h"

@@ -1,9 +1,9 @@
-/* P1 - in a pipeline only neighbours talk: activations go forward, their gradients go backward.
+/* P1 - in a pipeline only neighbouring stages communicate: activations go forward, their gradients backward.
  *
- * The message log of a run: bytes and messages from each rank to each other, on the two communicators of a pipeline - forward and back -
- * counted while GPT-2 of 8 blocks trains on 4 ranks. A message is one micro-batch's residual stream, b s d. With two chunks a rank the
- * last rank is the first's neighbour as well. This is forward and backward: the gradient's norm, and an embedding that the first and the
- * last stage share, are summed over stages when the step is made. */
+ * The messages of a run: bytes and messages from each rank to each other, on the two communicators of a pipeline (forward and
+ * backward), counted while GPT-2 of 8 blocks trains on 4 ranks. A message is one micro-batch's residual stream, b s d. With two chunks
+ * per rank the last rank is also a neighbour of the first. This covers forward and backward; the gradient norm, and an embedding shared
+ * by the first and the last stage, are summed over stages in the optimizer step. */
 #include "lab_pipeline.h"
 
 enum { P = 4, MICRO = 6 };

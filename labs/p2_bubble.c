@@ -1,10 +1,10 @@
-/* P2 - the share of the time in which the ranks of a pipeline do nothing: (P-1)/(M+P-1) for GPipe and for 1F1B. P = 4: 16% with 16
- * micro-batches, 9% with 32; one batch that is not divided leaves a rank working 1/P of the time.
+/* P2 - the share of time in which the ranks of a pipeline are idle: (P-1)/(M+P-1) for GPipe and for 1F1B. P = 4: 16% with 16 micro-
+ * batches, 9% with 32; with one undivided batch a rank works 1/P of the time.
  *
- * P3 - 1F1B does not shrink the bubble but the memory: GPipe holds the activations of all M micro-batches, 1F1B on rank r those
- * of P - r, so P at most. M = 32, P = 4: 8 times less on the first rank.
+ * P3 - 1F1B does not reduce the bubble but the memory: GPipe holds the activations of all M micro-batches, 1F1B on rank r those of P -
+ * r, so P at most. M = 32, P = 4: 8 times less on the first rank.
  *
- * Schedules are lists; each is played with equal stages, and the numbers are set beside the formulas. */
+ * Schedules are lists; each is simulated with equal stages and compared with the formulas. */
 #include "lab.h"
 #include "lockstep/pipeline.h"
 

@@ -1,10 +1,10 @@
-/* P5 - the dearest stage is the pace of a pipeline. An even split gives every stage as many blocks; the last one has the
- * output layer (C x V) besides, the first the embedding, which costs next to nothing to compute. Counted, the blocks move away
- * from the last stage.
+/* P5 - the slowest stage sets the pace of a pipeline. An even split gives every stage the same number of blocks; the last one also has
+ * the output layer (C x V), the first the embedding, which costs almost nothing to compute. If the output layer is counted, blocks move
+ * away from the last stage.
  *
- * A model of 32 blocks, width 4096, vocabulary 128256, T = 4096, P = 4; the work of a block and of the output layer is what the programs of
- * one block and of two cost. Played with 1F1B, M = 64: the step takes what the dearest stage takes, and the partition that counts the
- * output layer is as fast as any. */
+ * A model of 32 blocks, width 4096, vocabulary 128256, T = 4096, P = 4; the work of a block and of the output layer comes from the
+ * programs of one block and of two. Simulated with 1F1B, M = 64: the step takes the time of the slowest stage, and the division that
+ * counts the output layer is as fast as any. */
 #include "lab.h"
 #include "lockstep/nn.h"
 #include "lockstep/pipeline.h"

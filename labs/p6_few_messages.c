@@ -1,8 +1,8 @@
-/* P6 - few messages: a forward pass through P stages takes P-1 sends; tensor parallelism 2 L all-reduces, in each of which every rank
- * takes part. Hence the pipeline goes over the slow links between machines, and tp stays inside.
+/* P6 - few messages: a forward pass through P stages takes P-1 sends; tensor parallelism takes 2 L all-reduces, in each of which every
+ * rank takes part. Hence pipelines run over the slow links between machines, and tp stays inside.
  *
- * GPT-2 of L blocks. Sends are counted on real ranks, forward alone, one micro-batch; all-reduces are those of the program of one rank of
- * tp (T2 counts them in a run), and there is one more, of the embedding. */
+ * GPT-2 of L blocks. Sends are counted on real ranks, for a forward of one micro-batch; all-reduces are those of one tp rank's program
+ * (T2 counts them in a run), and the embedding adds one. */
 #include "lab_pipeline.h"
 
 enum { MOST = 4 };

@@ -1,8 +1,9 @@
-/* R1 - fp16 (5 exponent bits, 10 of mantissa, largest 65504) overflows to inf, and inf becomes NaN; at the other end
- * small gradients underflow to 0 and training stalls.
+/* R1 - fp16 (5 exponent bits, 10 of mantissa, largest 65504) overflows to inf, and inf becomes NaN; at the other end small gradients
+ * underflow to 0 and training stalls.
+ *
  * R3 - bf16 (8 exponent bits, 7 of mantissa) has fp32's range: neither happens, no loss scaling is needed.
  *
- * One program for both types: 300 * 300 on the way up, and a loss so small that the error passed down is 1e-8. */
+ * One program for both types: 300 * 300 in forward, and a loss so small that the gradients are about 1e-8. */
 #include "lab.h"
 #include "lockstep/ops.h"
 #include "lockstep/optim.h"

@@ -1,5 +1,5 @@
-/* R4 - without fp32 master weights small updates round to zero and training stalls. A change of less than half the
- * last of bf16's 8 bits, 1/512 of a weight, is lost; Adam's steps are about lr, whatever the gradient. */
+/* R4 - without fp32 master weights, small updates round to zero and training stalls. A change of less than half a unit in the last of
+ * bf16's 8 bits, 1/512 of a weight, is lost; Adam's steps are about lr, whatever the gradient. */
 #include "lab.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"

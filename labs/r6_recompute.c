@@ -1,10 +1,10 @@
-/* R6 - keeping the input of every sqrt(L)-th layer only makes activations grow as sqrt(L) (Chen et al. 2016) for about
- * 33% more compute: one more forward, which is a third of forward and backward. Selective recomputation, which makes
- * the cheap operations again and no product, costs next to nothing. Corrected: it saves the larger part where attention scores are stored;
- * they never are here (R7), and less is left to save. And the best distance for a transformer is not sqrt(L) but one layer: its input
- * is small beside what is inside of a layer.
+/* R6 - keeping only the input of every sqrt(L)-th layer makes activations grow as sqrt(L) (Chen et al. 2016) for about 33% more
+ * compute: one more forward, which is a third of forward and backward. Selective recomputation, which repeats the cheap operations and
+ * no matmul, costs almost nothing. Corrected: it saves most of the memory only where attention scores are stored; here they never are
+ * (R7), so there is less to save. And the best distance for a transformer is not sqrt(L) layers but one: a layer's input is small
+ * compared with its inner activations.
  *
- * Full recomputation costs less than a forward: a layer's last product makes the next layer's input, which is kept. */
+ * Full recomputation costs less than a forward: a layer's last matmul computes the next layer's input, which is kept. */
 #include "lab.h"
 #include "lockstep/nn.h"
 

@@ -1,5 +1,5 @@
-/* S3 - MFU counts the useful work of a step, HFU all the work that was done: with recomputation MFU < HFU. Without it
- * they differ only by what the attention kernel makes again inside (its scores, in backward). */
+/* S3 - MFU counts the useful FLOPs of a step, HFU all executed FLOPs: with recomputation MFU < HFU. Without it they differ only by what
+ * the attention kernel recomputes (its scores, in backward). */
 #include <time.h>
 #include "lab.h"
 #include "lockstep/nn.h"

@@ -1,9 +1,9 @@
-/* T1 - column-parallel linear: each rank has some of the outputs' columns, no communication forward; its input's gradient is a sum over
- * the ranks, one all-reduce backward. Row-parallel: each rank has the rows that read its columns, one all-reduce forward and none
- * backward. Column -> GeLU -> row: nothing in between, so one all-reduce for two linears, either way.
+/* T1 - column-parallel linear: each rank has some of the output columns, with no communication in forward; the gradient of its input is
+ * a sum over the ranks, one all-reduce in backward. Row-parallel: each rank has the rows that read its columns, one all-reduce in
+ * forward and none in backward. Column -> GeLU -> row: nothing in between, so one all-reduce for two linears, in each direction.
  *
- * A block of GPT-2 over tp 4: what its program exchanges between one matmul and the next. Three column-parallel matmuls with one
- * input (q, k, v) share their all-reduce: their gradients are added up before it. */
+ * A block of GPT-2 over tp 4: the collectives between one matmul and the next in its program. Three column-parallel matmuls with one
+ * input (q, k, v) share an all-reduce: their input gradients are added before it. */
 #include "lab_program.h"
 #include "lab_mesh.h"
 

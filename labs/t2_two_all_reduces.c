@@ -1,9 +1,9 @@
-/* T2 - heads are independent: q, k and v column-parallel, the output projection row-parallel, the MLP column then row. Two all-reduces a
- * layer forward and two backward.
+/* T2 - heads are independent: q, k and v are column-parallel, the output projection row-parallel, the MLP column then row. Two all-
+ * reduces per layer in forward and two in backward.
  *
- * Counted on the ranks' communicator of tp while a step runs, for 1 to 3 layers; outside of the layers the embedding's forward and the
- * output projection's backward have one each (the vocabulary is sharded as well; the loss exchanges statistics of the logits by
- * all-gather). The step is one rank's: loss, gradients, weights. */
+ * Counted on the tp communicator while a step runs, for 1 to 3 layers; in addition the embedding's forward and the output projection's
+ * backward have one each (the vocabulary is sharded too; the loss exchanges statistics of the logits by all-gather). The step is that
+ * of one rank: loss, gradients, weights. */
 #include "lab_mesh.h"
 
 enum { LAYERS = 3, MOST = 4 };

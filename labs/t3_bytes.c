@@ -1,9 +1,9 @@
-/* T3 - each all-reduce of tensor parallelism moves b s d: b = 4, s = 2048, d = 8192 in bf16 is 134 MB; two a layer, 40 layers: 10.7 GB a
- * forward pass: 17 ms on NVLink (600 GB/s), 200 ms on InfiniBand (50 GB/s).
+/* T3 - each all-reduce of tensor parallelism moves b s d: b = 4, s = 2048, d = 8192 in bf16 is 134 MB; two per layer and 40 layers make
+ * 10.7 GB per forward pass: 17 ms on NVLink (600 GB/s), 200 ms on InfiniBand (50 GB/s).
  *
- * Corrected as C6: those are the times in which the bytes pass a link once. An all-reduce of T ranks sends 2 (T-1)/T b s d from each: on 8
- * ranks 1.75 times as much. The formula is counted on real ranks with a small model, and in the program of the model of the claim, which
- * is priced; its embedding over the vocabulary adds one all-reduce to the 80. */
+ * Corrected as in C6: those are the times in which the bytes pass a link once. In an all-reduce of T ranks each rank sends 2 (T-1)/T b
+ * s d: 1.75 times as much on 8 ranks. The formula is counted on real ranks with a small model, and planned for the claim's model; its
+ * vocabulary-parallel embedding adds one all-reduce to the 80. */
 #include "lab_program.h"
 #include "lab_mesh.h"
 

@@ -1,12 +1,12 @@
-/* T5 - sequence parallelism splits norm, dropout and residual along the sequence over the ranks of tp. An all-reduce becomes a
- * reduce-scatter where the sum is made and an all-gather where it is read: the same bytes, and what is in between is 1/T of it.
+/* T5 - sequence parallelism shards norms, dropout and residual by sequence over the ranks of tp. An all-reduce becomes a reduce-scatter
+ * where the sum is computed and an all-gather where it is read: the same bytes, and what lies in between takes 1/T of the memory.
  *
- * Counted in a step on real ranks, on tp's communicator, both ways. The loss gathers statistics of the logits in both. What works on
- * slices (norms, biases after a sum) has a gradient that is a partial sum: they are summed over tp once a step, whatever the sequence; that
- * is what the claim leaves out.
+ * Counted in a step on real ranks, on the tp communicator, with and without. The loss gathers statistics of the logits in both.
+ * Parameters used on sequence shards (norms, biases added after a sum) have gradients that are partial sums: they are summed over tp
+ * once per step, whatever the sequence length; the claim leaves that out.
  *
- * The ledger: what a layer more holds for its backward, priced. With sp it is 1/T of one rank's, but for what was gathered: the two inputs
- * of column-parallel matmuls are kept gathered, for their weight gradients. Selective recomputation frees them, and
+ * Memory is that of plans: what one more layer keeps for its backward. With sp it is 1/T of one rank's, except for gathered tensors:
+ * the two inputs of column-parallel matmuls are kept gathered, for their weight gradients. Selective recomputation frees them and
  * gathers them again. */
 #include "lab_mesh.h"
 

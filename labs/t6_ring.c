@@ -1,10 +1,10 @@
-/* T6 - context parallelism splits the sequence everywhere. Ring attention (Liu et al. 2023) passes keys and values around while each rank
- * keeps its queries with the maximum and sum of their softmax so far. Causal attention needs balanced slices: with n slices in order
- * the last rank's queries see 2n-1 times as much as the first's; rank r of n gets the pieces r and 2n-1-r of 2n instead (zigzag).
+/* T6 - context parallelism shards the sequence everywhere. Ring attention (Liu et al. 2023) passes keys and values around while each
+ * rank keeps its queries with the running maximum and sum of their softmax. Causal attention needs balanced slices: with n slices in
+ * order the last rank has 2n-1 times the work of the first; with zigzag, rank r of n gets the pieces r and 2n-1-r of 2n instead.
  *
- * The same training as one rank's, on real ranks. Operations of each rank: of the ring's program, and of the slices in order, which are
- * made by hand: attention of a slice's queries over the keys up to them. Seconds are printed, one rank at a time. Memory: what
- * a layer more holds, and all of a rank, priced for 8192 tokens. */
+ * The training is that of one rank, on real ranks. FLOPs of each rank are those of the ring's program, and for slices in order those of
+ * attention of a slice's queries over all keys up to them. Seconds are printed, one rank at a time. Memory: what one more layer keeps,
+ * and the total of a rank, planned for 8192 tokens. */
 #include "lab_mesh.h"
 
 enum { MOST = 4, RANKS = 4, TOKENS = 1024, HEADS = 4, SIZE = 32 };

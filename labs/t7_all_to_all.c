@@ -1,11 +1,11 @@
-/* T7 - the other way of context parallelism (Ulysses, Jacobs et al. 2023): before attention an all-to-all exchanges tokens for heads,
- * so that each rank has all tokens of some heads, and after it another one exchanges them back. The same training.
+/* T7 - the alternative way of context parallelism (Ulysses, Jacobs et al. 2023): before attention an all-to-all exchanges tokens for
+ * heads, so that each rank has all tokens of some heads, and after it another one exchanges them back. The same training.
  *
- * Bytes beside the ring's, of a layer's forward with b samples of t tokens, H heads and G heads of keys and values of D elements, over n
- * ranks. The exchange sends (n-1)/n of what a rank has of q, k, v and the output: (2H + 2G) D b t/n (n-1)/n. The ring sends
- * keys and values n-1 times on: 2 G D b t/n (n-1). So the exchange's bytes fall with n and the ring's don't; the ring's fall with G, and it
- * has no need of as many heads as ranks: where G < n the other way gathers keys and values whole, which is the ring's bytes. Backward the
- * exchange sends the same again; the ring sends keys and values n-1 times and their gradients n times, until they are home. */
+ * Bytes compared with the ring's, for a layer's forward with b samples of t tokens, H query heads and G key-value heads of size D, over
+ * n ranks. The exchange sends (n-1)/n of a rank's q, k, v and output: (2H + 2G) D b t/n (n-1)/n. The ring sends keys and values n-1
+ * times: 2 G D b t/n (n-1). So the exchange's bytes fall with n and the ring's do not; the ring's fall with G, and it does not need as
+ * many heads as ranks: if G < n the exchange gathers all keys and values, which takes the ring's bytes. In backward the exchange sends
+ * the same again; the ring sends keys and values n-1 times and their gradients n times, until they are back on their own rank. */
 #include "lab_mesh.h"
 
 enum { MOST = 4, SIZE = 8 };

@@ -1,9 +1,9 @@
-/* Z1 - Adam in mixed precision holds 16 N bytes: 2 of weights, 2 of gradients, 4 of master weights, 4 of momentum, 4 of
- * variance (Rajbhandari et al. 2020).
+/* Z1 - Adam in mixed precision holds 16 N bytes: 2 of weights, 2 of gradients, 4 of master weights, 4 of momentum, 4 of variance
+ * (Rajbhandari et al. 2020).
  *
- * Here gradients are added up in f32, over micro-batches and ranks, so they take 4: 18 N. (`reduce` bf16 makes them travel in
- * 2.) Training in f32 alone is 16 N as well: 4 + 4 + 4 + 4, without a master copy. The ledger measures what a plan says to the
- * byte; the tests hold them together. */
+ * Here gradients are accumulated in f32 over micro-batches and ranks, so they take 4: 18 N. (precision.reduce=bf16 communicates them in
+ * 2.) Training in f32 is 16 N as well: 4 + 4 + 4 + 4, without a master copy. The ledger measures what a plan predicts to the byte; the
+ * tests compare them. */
 #include "lab_train.h"
 
 static ls_cost sixteen_price(ls_dtype type, size_t *elements)

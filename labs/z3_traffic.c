@@ -1,10 +1,10 @@
-/* Z3 - what a rank of K sends in a step, in models of N elements: DDP 2 (K-1)/K (all-reduce). ZeRO-1 and ZeRO-2 the same:
- * reduce-scatter of gradients, all-gather of the updated weights. "ZeRO-2 is half of DDP" counts the reduce-scatter and forgets
- * the all-gather: corrected. ZeRO-3 3 (K-1)/K: weights are gathered in forward and again in backward.
+/* Z3 - bytes that each of K ranks sends per step, for a model of N elements: DDP 2 (K-1)/K (all-reduce). ZeRO-1 and ZeRO-2 the same:
+ * reduce-scatter of gradients, all-gather of the updated weights. "ZeRO-2 is half of DDP" counts the reduce-scatter but not the all-
+ * gather: corrected. ZeRO-3 3 (K-1)/K: weights are gathered in forward and again in backward.
  *
- * All in f32, so that elements compare. Two things differ from the formula here: backward doesn't read the embedding's
- * table, so that is gathered once; and shards add the squares of their gradients up, 8 bytes. Counted on real ranks, equal
- * to what the program said before it ran. */
+ * All in f32, so that elements compare. Two things differ from the formula here: backward does not read the embedding, so it is
+ * gathered once; and the ranks sum the squares of their gradient shards, 8 bytes. Counted on real ranks, equal to what the program
+ * predicts. */
 #include "lab_train.h"
 
 enum { MOST = 4, STEPS = 2 };

@@ -1,5 +1,5 @@
-/* Z8 - 7 billion parameters, 32 layers, 8 ranks: 14 GB of bf16 weights on every rank under DDP; under FSDP 1.75 GB, and 0.44 GB
- * more for the layer that is gathered. Priced with Llama's shape and an inner width that makes it 7.0 billion: a forward pass, as in
+/* Z8 - 7 billion parameters, 32 layers, 8 ranks: 14 GB of bf16 weights on every rank under DDP; under FSDP 1.75 GB, and 0.44 GB more
+ * for the gathered layer. Planned with Llama's shape and an inner width that makes it 7.0 billion, for a forward pass, as in
  * evaluation.
  *
  * Corrected: the next layer is gathered while this one computes, so two layers are gathered at a time; without overlap it is one. */

@@ -3,7 +3,7 @@
 # below names it; a vendor's header is included in one named file; and no line of code, scripts or tests is longer than 140 columns. No file
 # outside of src/models names a model family; the family's row has its properties. No file of src/train and src/cli outside of
 # src/train/task names a task (TASK_MAP of task.h), as a part of a name between underscores; the task's row has its properties. Outside of
-# kernels and injected faults no code compares an op with a name or has a table of some ops; the columns of the op's row have its properties.
+# kernels and injected faults no code compares an op with a name or has a table of some ops; its row has its properties.
 # No name of a static function is used in more than three files. Every file that a comment names exists.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
