@@ -45,10 +45,25 @@ static number constant(double x) { return (number){ x, U * fabs(x) }; } /* a con
 
 /* ---- parts of the rules ---- */
 
-static bool has_moments(const struct update_rule *u)
-{
-    return u->optimizer->kind == LS_ADAM || u->optimizer->kind == LS_ADAMW || u->optimizer->kind == LS_LAMB;
-}
+/* What each optimizer adds the decay to, and whose norm the weight's is divided by, to scale the rate: a missing row does not compile. */
+enum decay_kind { DECAY_OF_GRADIENT, DECAY_OF_WEIGHT, DECAY_OF_STEP };
+enum ratio_kind { RATIO_TO_NOTHING, RATIO_TO_GRADIENT, RATIO_TO_STEP };
+/* clang-format off */
+#define RULE_sgd   { DECAY_OF_GRADIENT, RATIO_TO_NOTHING }
+#define RULE_adam  { DECAY_OF_GRADIENT, RATIO_TO_NOTHING }
+#define RULE_adamw { DECAY_OF_WEIGHT, RATIO_TO_NOTHING }
+#define RULE_lamb  { DECAY_OF_STEP, RATIO_TO_STEP }
+#define RULE_lars  { DECAY_OF_GRADIENT, RATIO_TO_GRADIENT }
+/* clang-format on */
+#define RULE_ROW(upper, name, ...) RULE_##name,
+static const struct update_kind {
+    enum decay_kind decay;
+    enum ratio_kind ratio;
+} update_kinds[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(RULE_ROW) };
+
+static const struct update_kind *update_kind_of(const struct update_rule *u) { return &update_kinds[u->optimizer->kind]; }
+
+static bool has_moments(const struct update_rule *u) { return ls_optimizer_facts_of(u->optimizer->kind)->moments; }
 
 static double decay_of(const struct update_rule *u) { return u->matrix ? (float)u->optimizer->weight_decay : 0; }
 
@@ -63,10 +78,9 @@ static number weight(const struct update_rule *u, size_t i) { return exact(parit
 static number effective_gradient(const struct update_rule *u, size_t i)
 {
     number g = scaled_gradient(u, i);
-    bool coupled = u->optimizer->kind == LS_SGD || u->optimizer->kind == LS_ADAM || u->optimizer->kind == LS_LARS;
 
-    if (coupled) g = parity_update_add(g, multiply(exact(decay_of(u)), weight(u, i)));
-    return u->optimizer->kind == LS_LARS ? multiply((number){ u->ratio, u->ratio_error }, g) : g;
+    if (update_kind_of(u)->decay == DECAY_OF_GRADIENT) g = parity_update_add(g, multiply(exact(decay_of(u)), weight(u, i)));
+    return update_kind_of(u)->ratio == RATIO_TO_GRADIENT ? multiply((number){ u->ratio, u->ratio_error }, g) : g;
 }
 
 /* c1 m / (sqrt(c2 v) + eps) of the new moments. */
@@ -91,7 +105,7 @@ static number step_of(const struct update_rule *u, size_t i)
 {
     if (!has_moments(u)) return momentum_step(u, i);
     number d = direction(u, i);
-    return u->optimizer->kind == LS_LAMB ? parity_update_add(d, multiply(exact(decay_of(u)), weight(u, i))) : d;
+    return update_kind_of(u)->decay == DECAY_OF_STEP ? parity_update_add(d, multiply(exact(decay_of(u)), weight(u, i))) : d;
 }
 
 /* ---- the rules ---- */
@@ -114,7 +128,7 @@ void update_rule_step(struct update_rule *u, const ls_optimizer *o, double lr, u
 /* LAMB: |p| / |step|. LARS: trust_coefficient |p| / (|g| + weight_decay |p|). The kernels sum in double. */
 static void set_ratio(struct update_rule *u)
 {
-    bool lamb = u->optimizer->kind == LS_LAMB;
+    bool lamb = update_kind_of(u)->ratio == RATIO_TO_STEP;
     double pp = 0, ss = 0, off = 0;
 
     for (size_t i = 0; i < u->elements; i++) {
@@ -138,7 +152,7 @@ void update_rule_begin(struct update_rule *u)
 {
     u->ratio = 1;
     u->ratio_error = 0;
-    if (u->matrix && u->sign_rate == 0 && (u->optimizer->kind == LS_LAMB || u->optimizer->kind == LS_LARS)) set_ratio(u);
+    if (u->matrix && u->sign_rate == 0 && update_kind_of(u)->ratio != RATIO_TO_NOTHING) set_ratio(u);
 }
 
 static struct update_expected sign_step(const struct update_rule *u, size_t i)
@@ -151,13 +165,13 @@ static struct update_expected sign_step(const struct update_rule *u, size_t i)
 
 struct update_expected update_rule_weight(const struct update_rule *u, size_t i)
 {
-    bool decoupled = u->optimizer->kind == LS_ADAMW;
+    bool decoupled = update_kind_of(u)->decay == DECAY_OF_WEIGHT;
     number p = weight(u, i), rate = exact(u->lr), x;
 
     if (u->sign_rate != 0) {
         x = sign_step(u, i);
     } else {
-        if (u->optimizer->kind == LS_LAMB) rate = multiply(rate, (number){ u->ratio, u->ratio_error });
+        if (update_kind_of(u)->ratio == RATIO_TO_STEP) rate = multiply(rate, (number){ u->ratio, u->ratio_error });
         number s = multiply(rate, step_of(u, i));
         number shrunk = decoupled ? multiply(multiply(exact(u->lr), exact(decay_of(u))), p) : exact(0);
 
