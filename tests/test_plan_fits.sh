@@ -55,12 +55,19 @@ exactly() {
 }
 
 llama="--model.preset=llama-tiny --precision.compute=fp32"
-exactly text.txt $llama
 exactly long.txt $llama -n 2
 exactly text.txt $llama -n 4 --parallel.pp=2 --parallel.zero=1
 exactly text.txt --model.preset=mixtral-tiny -n 2 --parallel.ep=2
 exactly long.txt --data.tokenizer=bpe --data.vocab_size=400 $llama
 exactly --model.preset=resnet-tiny -n 2
+# A sample is printed when the memory of the steps is free again, on one rank and on several.
+for options in "" "-n 2 --parallel.zero=3"; do
+    exactly text.txt $llama $options
+    enough=$((limit + 1)) # refused() left the largest that is not
+    rm -rf sampled
+    trains sampled $enough text.txt $llama $options --train.steps=2 --sample "In the" || bad "--sample, $enough $options: $(cat err.txt)"
+    runs=$((runs + 1))
+done
 if [ "$full" = full ]; then
     for options in "-n 2 --parallel.zero=3" "-n 4 --parallel.pp=2 --parallel.tp=2 --data.seq_len=16" \
         "-n 4 --parallel.cp=2 --parallel.tp=2 --data.seq_len=32" \

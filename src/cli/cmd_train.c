@@ -20,16 +20,15 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-/* Prints a sample from the checkpoint on disk, as `lockstep generate` would. */
-static ls_status put_sample(const struct trainer *t)
+/* Prints a sample from the checkpoint at `path`, as `lockstep generate` would. The trainer is closed by then, so that the memory of a
+ * training step is enough. */
+static ls_status put_sample(const struct config *c, const char *path)
 {
-    char *path = trainer_checkpoint(t);
     struct trained trained = { 0 };
     int32_t *ids = NULL;
     size_t n;
 
-    if (!path) return LS_ENOMEM;
-    ls_status st = trained_open(path, config_device(t->config), config_type(t->config), NULL, &trained);
+    ls_status st = trained_open(path, config_device(c), config_type(c), NULL, &trained);
     if (st == LS_OK) st = print_encode(&trained, prompt, &ids, &n);
     if (st == LS_OK) {
         printf("\n%s", terminal_style(STYLE_CYAN));
@@ -39,11 +38,11 @@ static ls_status put_sample(const struct trainer *t)
     }
     mem_free(ids);
     trained_close(&trained);
-    mem_free(path);
     return st;
 }
 
-static ls_status train(struct trainer *t, bool quiet)
+/* *sampled: the checkpoint to print a sample from; NULL: none is to be printed by this rank. */
+static ls_status train(struct trainer *t, bool quiet, char **sampled)
 {
     bool first = t->ranks.rank == 0;
     struct progress progress;
@@ -60,18 +59,21 @@ static ls_status train(struct trainer *t, bool quiet)
     progress_begin(&progress, quiet);
     ls_status st = trainer_run(t, &watch);
     progress_clear(&progress);
-    if (st == LS_OK && first && prompt && !t->stopped_by) st = put_sample(t);
     if (st == LS_OK && !quiet) report_end(t);
+    if (st == LS_OK && first && prompt && !t->stopped_by && !(*sampled = trainer_checkpoint(t))) st = LS_ENOMEM;
     return st;
 }
 
 static ls_status cmd_train_run(struct invocation *in)
 {
     struct trainer *t;
+    char *sampled = NULL;
 
     LS_TRY(trainer_open(&in->config, &in->options, &in->refused, &t));
-    ls_status st = train(t, in->quiet);
+    ls_status st = train(t, in->quiet, &sampled);
     trainer_close(&t);
+    if (st == LS_OK && sampled) st = put_sample(&in->config, sampled);
+    mem_free(sampled);
     return st;
 }
 
