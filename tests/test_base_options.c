@@ -324,6 +324,31 @@ static void resolved_config_shows_origins(void **state)
     text_free(&out);
 }
 
+/* An option that is set aside has its default here; the file that is written has the value that it had, until it is set again. */
+static void value_set_aside_is_written(void **state)
+{
+    static const struct option_note none[1];
+    struct text out = { 0 };
+
+    (void)state;
+    assert_int_equal(TAKE("--train.seed=5", "--run.note=a b"), LS_OK);
+    assert_int_equal(options_set_aside(&options, "train.seed"), LS_OK);
+    assert_int_equal(options_set_aside(&options, "run.note"), LS_OK);
+    assert_string_equal(options_origin(&options, "train.seed"), "default");
+    assert_string_equal(config.note, "");
+    options_put_yaml(&options, true, &out);
+    assert_non_null(strstr(out.data, "  seed: -3                               # default\n"));
+    text_free(&out);
+    options_put_yaml_notes(&options, none, 0, &out);
+    assert_non_null(strstr(out.data, "  seed: 5                                # without effect in this run\n"));
+    assert_non_null(strstr(out.data, "  note: \"a b\""));
+    text_free(&out);
+    assert_int_equal(TAKE("--train.seed=7"), LS_OK);
+    options_put_yaml_notes(&options, none, 0, &out);
+    assert_non_null(strstr(out.data, "  seed: 7\n"));
+    text_free(&out);
+}
+
 /* What is printed loads back to the same values, to the bit. */
 static void printed_config_loads_back(void **state)
 {
@@ -453,7 +478,7 @@ int main(void)
         TEST(every_boolean_word_is_read),
         TEST(refusals_suggest_a_correct_value), TEST(option_of_another_command_is_refused),
         TEST(files_and_arguments_apply_in_order),  TEST(bad_file_is_refused_with_its_line),
-        TEST(resolved_config_shows_origins), TEST(printed_config_loads_back),
+        TEST(resolved_config_shows_origins), TEST(value_set_aside_is_written), TEST(printed_config_loads_back),
         TEST(help_fits_a_terminal),          TEST(manual_page_has_every_row),
         TEST(option_calls_fail_cleanly_without_memory),
     };

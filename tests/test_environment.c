@@ -10,7 +10,8 @@
 #include "comm/comm.h"
 
 static const char *const known[] = {
-    "LOCKSTEP_COMM", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+    "LOCKSTEP_COMM", "LOCKSTEP_THREADS",
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_RESTART_COUNT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_PROCID",
     "SLURM_STEP_ID", "SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NODEID",
@@ -127,6 +128,29 @@ static void set_environment(const char *text)
     }
 }
 
+/* The launcher's share of the cores counts for its own ranks alone. */
+static void threads_are_those_of_our_launcher(void **state)
+{
+    struct world w;
+    int threads = -1;
+
+    (void)state;
+    set_environment("LOCKSTEP_THREADS=3 LOCKSTEP_COMM=shm:fd:7 " TORCH(2, 4, 2, 4));
+    assert_int_equal(world_find(&w), LS_OK);
+    assert_int_equal(world_threads(&w, &threads), LS_OK);
+    assert_int_equal(threads, 3);
+    set_environment("LOCKSTEP_COMM=shm:fd:7 " TORCH(2, 4, 2, 4));
+    assert_int_equal(world_threads(&w, &threads), LS_OK);
+    assert_int_equal(threads, 0);
+    set_environment("LOCKSTEP_THREADS=0 LOCKSTEP_COMM=shm:fd:7 " TORCH(2, 4, 2, 4));
+    assert_int_equal(world_threads(&w, &threads), LS_EINVAL);
+    assert_non_null(strstr(ls_errmsg(), "LOCKSTEP_THREADS=0"));
+    set_environment("LOCKSTEP_THREADS=3");
+    assert_int_equal(world_find(&w), LS_OK);
+    assert_int_equal(world_threads(&w, &threads), LS_OK);
+    assert_int_equal(threads, 0);
+}
+
 static void ranks_are_found_or_refused(void **state)
 {
     (void)state;
@@ -164,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_are_found_or_refused),
+        cmocka_unit_test(threads_are_those_of_our_launcher),
         cmocka_unit_test(job_names_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,7 +87,28 @@ for option in parallel.zero parallel.reshard_after_forward log.per_rank; do
 done
 [ "$(wc -l <err.txt)" -eq 3 ] || bad "more than three warnings: $(cat err.txt)"
 same alone two_one 7
-grep -q '^  zero: 0$' two_one/config.yaml || bad "zero in config.yaml: $(grep zero: two_one/config.yaml)"
+# Its config.yaml keeps what the file said, so that a later start on more ranks has the layout of the first one.
+grep -q '^  zero: 3  *# without effect in this run$' two_one/config.yaml || bad "zero: $(grep zero: two_one/config.yaml)"
+"$lockstep" train --config two_one/config.yaml -n 2 --print-config >out.txt 2>&1
+grep -q '^  zero: 3 ' out.txt && grep -q '^  reshard_after_forward: false ' out.txt || bad "on two ranks again: $(cat out.txt)"
+"$lockstep" train --config two_one/config.yaml -n 1 --print-config >out.txt 2>&1
+grep -q '^  zero: 0 ' out.txt || bad "on one rank: $(cat out.txt)"
+# Threads that nobody gave are the rank's share of the cores at each start, whatever an earlier one had.
+shared=$(echo "$short" | sed 's/--launch.threads=1//')
+share() {
+    if [ $1 -eq 1 ]; then
+        env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc
+    else
+        "$lockstep" plan -n $1 --model.preset=llama-tiny | sed -n 's/^assumes .*, \([0-9]*\) threads\{0,1\} per rank.*/\1/p'
+    fi
+}
+train -n 2 $shared --train.steps=1 --train.schedule_steps=6 --run.dir=shared
+for n in 2 1; do
+    grep -q '^  threads: 0$' shared/config.yaml || bad "-n $n: threads in config.yaml: $(grep threads: shared/config.yaml)"
+    used=$("$lockstep" ckpt inspect shared --json | json threads)
+    [ "$used" = "$(share $n)" ] || bad "-n $n: $used threads, not $(share $n)"
+    [ $n -eq 1 ] || train --config shared/config.yaml -n 1 --train.steps=2
+done
 refused 2 "parallel.zero does nothing here" "$lockstep" train --config two.yaml -n 1 --parallel.zero=1 --run.dir=none
 # A launcher's number of ranks counts, not the one that the file was written with; a file that fixes dp is refused with what to change.
 mkdir torchrun

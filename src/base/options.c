@@ -202,7 +202,7 @@ static void check_names(const struct option_table *t)
 ls_status options_open(const struct option_table *table, void *config, unsigned verb, struct options *out)
 {
     ls_status st = LS_OK;
-    char **origins = mem_array(MEM_OTHER, table->count, sizeof *origins);
+    char **origins = mem_array(MEM_OTHER, 2 * table->count, sizeof *origins); /* and aside */
 
     check_names(table);
     if (!origins) return LS_ENOMEM;
@@ -216,7 +216,7 @@ ls_status options_open(const struct option_table *table, void *config, unsigned 
         mem_free(origins);
         return st;
     }
-    *out = (struct options){ table, config, verb, origins };
+    *out = (struct options){ table, config, verb, origins, origins + table->count };
     return LS_OK;
 }
 
@@ -224,7 +224,7 @@ void options_close(struct options *o)
 {
     if (!o->table) return;
     free_strings(o->table, o->config);
-    for (size_t i = 0; i < o->table->count; i++) mem_free(o->origins[i]);
+    for (size_t i = 0; i < 2 * o->table->count; i++) mem_free(o->origins[i]);
     mem_free(o->origins);
     *o = (struct options){ 0 };
 }
@@ -239,9 +239,11 @@ static ls_status set_row(struct options *o, const struct option *row, const char
         mem_free(origin);
         return st;
     }
-    char **slot = &o->origins[row - o->table->rows];
+    char **slot = &o->origins[row - o->table->rows], **aside = &o->aside[row - o->table->rows];
     mem_free(*slot);
     *slot = origin;
+    mem_free(*aside);
+    *aside = NULL;
     return LS_OK;
 }
 
@@ -261,6 +263,25 @@ ls_status options_set(struct options *o, const char *name, const char *text, con
     if (!row) return fail_unknown(o->table, o->verb, name, text);
     if (o->verb && !(row->verbs & o->verb)) return fail_verb(o, row);
     return set_row(o, row, value_for(row, name, text), where);
+}
+
+ls_status options_set_aside(struct options *o, const char *name)
+{
+    const struct option *row = options_find(o->table, name);
+    struct text value = { 0 };
+
+    ASSERT(row);
+    options_put_value(row, o->config, &value);
+    ls_status st = text_status(&value);
+    char *was = st == LS_OK ? mem_strdup(value.data) : NULL;
+    text_free(&value);
+    if (!was) return LS_ENOMEM;
+    st = set_row(o, row, row->text, "default");
+    if (st == LS_OK)
+        o->aside[row - o->table->rows] = was;
+    else
+        mem_free(was);
+    return st;
 }
 
 ls_status options_inherit(struct options *o, const struct options *from, const char *name)

@@ -101,6 +101,7 @@ struct options {
     unsigned char *config;
     unsigned verb;  /* one bit of the table's verbs; 0: any verb */
     char **origins; /* [table->count]; NULL: default */
+    char **aside;   /* [table->count] the value, as in YAML, that options_set_aside() replaced; NULL: none */
 };
 
 /* Fills the caller's struct with the defaults. A default that its own row rejects is a bug (ASSERT). */
@@ -109,6 +110,8 @@ void options_close(struct options *o); /* frees origins and the config's strings
 
 /* Sets one value; where is its origin ("command line", "run.yaml:12"). Nothing changes on failure. */
 ls_status options_set(struct options *o, const char *name, const char *text, const char *where);
+/* Sets an option to its default for this process only: options_put_yaml_notes() writes the value that it had. */
+ls_status options_set_aside(struct options *o, const char *name);
 /* True for "--section.key" and "--section.key=value"; the caller handles every other flag. */
 bool options_is_argument(const char *argument);
 /* Takes argv[*at], and argv[*at + 1] if that is the value, and moves *at past them. A bool that is followed by nothing or by another "--"

@@ -232,9 +232,15 @@ static void put_yaml(const struct options *o, bool with_origins, const struct op
         if (opens_section(row, before)) text_put(out, "%.*s:\n", (int)section_length(row->name), row->name);
         size_t start = out->bytes;
         text_put(out, "  %s: ", options_print_key_of(row->name));
-        put_value(out, row, o->config + row->offset);
+        const char *aside = notes ? o->aside[i] : NULL;
+        if (aside)
+            text_put(out, "%s", aside);
+        else
+            put_value(out, row, o->config + row->offset);
         const struct option_note *note = note_of(notes, count, row->name);
-        if (note)
+        if (aside)
+            put_origin(out, start, "without effect in this run");
+        else if (note)
             put_origin(out, start, note->text);
         else if (with_origins)
             put_origin(out, start, options_origin(o, row->name));

@@ -13,7 +13,6 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/cores.h"
 #include "base/text.h"
 #include "cli/args.h"
 #include "cli/parity_report.h"
@@ -248,8 +247,8 @@ static void close_side(struct side *s)
 static ls_status run_side(struct invocation *in, struct side *s, const char *folder, char which, const char *follow)
 {
     const struct config *c = &s->in.config;
-    char threads[48], *saved = file_path("%s/saved", folder);
-    const char **argv = mem_array(MEM_OTHER, (size_t)s->argc + 9, sizeof *argv);
+    char *saved = file_path("%s/saved", folder);
+    const char **argv = mem_array(MEM_OTHER, (size_t)s->argc + 7, sizeof *argv);
     int n = 0, ranks = (int)c->launch.ranks;
 
     s->file = file_path("%s/%c", folder, which);
@@ -258,9 +257,7 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
         mem_free(argv);
         return LS_ENOMEM;
     }
-    snprintf(threads, sizeof threads, "--launch.threads=%d", MAX(1, cores_count() / ranks));
     for (int i = 0; i < in->words; i++) argv[n++] = s->argv[i];
-    if (c->launch.threads == 0) argv[n++] = threads;
     argv[n++] = "--write";
     argv[n++] = s->file;
     if (checkpoint) argv[n++] = which == 'a' ? "--save" : "--load";

@@ -2,9 +2,7 @@
 #include "cli/launching.h"
 
 #include <stdio.h>
-#include <string.h>
 #include "base/mem.h"
-#include "base/cores.h"
 
 static size_t length(const char *const *list)
 {
@@ -33,12 +31,10 @@ static ls_status launching_start(struct invocation *in, char *const *argv, const
 ls_status launching_run(struct invocation *in, const char *log_folder, const char *const *more, char (*ends)[LAUNCH_END])
 {
     size_t extra = length(more), n = 0, argc = (size_t)in->argc;
-    char threads[48], **argv = mem_array(MEM_OTHER, argc + extra + 2, sizeof *argv);
+    char **argv = mem_array(MEM_OTHER, argc + extra + 1, sizeof *argv);
 
     if (!argv) return LS_ENOMEM;
-    snprintf(threads, sizeof threads, "--launch.threads=%d", cores_per_rank((int)in->config.launch.ranks));
     for (int i = 0; i < in->words; i++) argv[n++] = in->argv[i];
-    if (in->config.launch.threads == 0) argv[n++] = threads;
     for (size_t i = 0; i < extra; i++) argv[n++] = (char *)more[i];
     for (size_t i = (size_t)in->words; i < argc; i++) argv[n++] = in->argv[i];
     fflush(stdout);

@@ -66,7 +66,9 @@ struct world {
     int rank, size, local_rank, local_size;
     char where[96]; /* for ls_comm_open */
 };
-ls_status world_find(struct world *out);    /* single process: rank 0 of 1 */
+ls_status world_find(struct world *out); /* single process: rank 0 of 1 */
+/* This rank's share of the cores, if our own launcher started it and says so; else 0. */
+ls_status world_threads(const struct world *w, int *out);
 const char *launcher_name(enum launcher l); /* "mpirun (Open MPI)" */
 
 #endif

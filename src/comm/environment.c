@@ -271,6 +271,13 @@ ls_status world_find(struct world *out)
     return LS_OK;
 }
 
+ls_status world_threads(const struct world *w, int *out)
+{
+    *out = 0;
+    if (w->launcher != LAUNCHER_OWN || !variable("LOCKSTEP_THREADS")) return LS_OK;
+    return read_number("LOCKSTEP_THREADS", 1, INT32_MAX, out);
+}
+
 const char *launcher_name(enum launcher l)
 {
     switch (l) {

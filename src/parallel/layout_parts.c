@@ -211,9 +211,10 @@ static void put_axis(char *out, size_t room, const char *name, int n, const char
 
 char *ls_layout_text(const ls_layout *l, char *out, size_t room)
 {
+    int stage = l->dp / l->replicate * l->cp > 1 ? l->zero : 0; /* without ranks to shard over every stage acts as 0 */
     char zero[64], ep[48] = "";
 
-    snprintf(zero, sizeof zero, "zero %d", l->zero);
+    snprintf(zero, sizeof zero, "zero %d", stage);
     if (l->replicate > 1) snprintf(zero, sizeof zero, "zero %d, %d replicas", l->zero, l->replicate);
     if (l->ep > 1) snprintf(ep, sizeof ep, ", experts over %d", l->ep);
     out[0] = '\0';

@@ -152,12 +152,12 @@ static bool is_of_file(const struct options *given, const char *name)
     return strcmp(origin, "default") != 0 && strcmp(origin, "command line") != 0;
 }
 
-/* Resets an option of a file to its default. */
+/* Resets an option of a file to its default. The run's config.yaml keeps its value, for a later start on other ranks. */
 static ls_status reset_idle(struct options *given, const struct idle *rule, bool warns)
 {
     if (warns)
         log_line(LOG_WARN, "%s: %s does nothing here and is ignored: %s", options_origin(given, rule->name), rule->name, rule->because);
-    return options_set(given, rule->name, config_check_row_of(rule->name)->text, "default");
+    return options_set_aside(given, rule->name);
 }
 
 /* Rejects an option without effect, because a user would expect it to work; one of a file that is idle because of the ranks is reset,
@@ -332,8 +332,10 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
 {
     static const enum isa caps[] = { ISAS - 1, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
     ls_machine m;
+    int threads;
 
-    threads_set((int)c->launch.threads);
+    LS_TRY(world_threads(w, &threads));
+    threads_set(c->launch.threads ? (int)c->launch.threads : threads);
     isa_cap(caps[c->run.isa]);
     LS_TRY(ls_machine_this(&m));
     mem_set_limit(verb & VERB_PLAN ? m.memory : config_memory_limit(c, &m, w->local_size));

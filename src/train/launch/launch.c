@@ -278,6 +278,7 @@ static ls_status start_all(struct job *j, cpu_set_t *shares)
 {
     struct child_args s = {
         .ranks = j->n,
+        .threads = cores_per_rank(j->n),
         .segment_fd = segment_fd(j->segment),
         .argv = j->launch->argv,
         .mask = &j->mask_before,

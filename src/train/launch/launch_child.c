@@ -16,9 +16,9 @@
 
 /* ---- environment ---- */
 
-enum variable { RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, COMM, VARIABLES };
+enum variable { RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, COMM, THREADS, VARIABLES };
 static const char *const names[VARIABLES] = {
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_COMM",
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_COMM", "LOCKSTEP_THREADS",
 };
 
 struct environment {
@@ -38,9 +38,8 @@ static bool is_own(const char *entry)
 
 static void fill_own(const struct child_args *s, struct environment *e)
 {
-    const int number[VARIABLES] = {
-        [RANK] = s->rank, [LOCAL_RANK] = s->rank, [WORLD_SIZE] = s->ranks, [LOCAL_WORLD_SIZE] = s->ranks, [MASTER_PORT] = 29500
-    };
+    const int number[VARIABLES] = { [RANK] = s->rank,      [LOCAL_RANK] = s->rank, [WORLD_SIZE] = s->ranks, [LOCAL_WORLD_SIZE] = s->ranks,
+                                    [MASTER_PORT] = 29500, [THREADS] = s->threads };
 
     for (int i = 0; i < VARIABLES; i++) snprintf(e->own[i], sizeof e->own[i], "%s=%d", names[i], number[i]);
     snprintf(e->own[MASTER_ADDR], sizeof e->own[MASTER_ADDR], "%s=127.0.0.1", names[MASTER_ADDR]);

@@ -2,6 +2,7 @@
  *
  *     RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT    as torchrun sets them
  *     LOCKSTEP_COMM=shm:fd:N    where the ranks open the world comm
+ *     LOCKSTEP_THREADS=N        the rank's share of the cores: its number of threads, unless launch.threads sets it
  * It inherits the rest of the launcher's environment. A rank leads a process group of its own, so that it receives a signal from the
  * terminal only once, through the launcher. It is killed when the launcher dies. Its standard input is /dev/null; rank 0 inherits the
  * launcher's unless that is a terminal, which only its foreground group may read. SIGUSR1 is ignored until the rank installs a handler; the
@@ -16,7 +17,7 @@
 #include "lockstep/status.h"
 
 struct child_args {
-    int rank, ranks, segment_fd;
+    int rank, ranks, threads, segment_fd;
     char *const *argv;     /* terminated by NULL */
     const cpu_set_t *bind; /* NULL: not bound */
     const sigset_t *mask;  /* blocked signals in the child */
