@@ -58,9 +58,9 @@ LOCKSTEP_CUDA_STUB=kernels=cpu
 train -n 2 $two --run.dir=absent --run.device=cuda
 says "through the host: NCCL is not installed (libnccl.so.2 is not found; LOCKSTEP_NCCL=FILE names it)$"
 
-# ---- a rank that ends, is stopped, or comes no more: after some calls of a step ----
-lost() { # how, which call, options, ranks, the line
-    stub "nccl_end=1:$1:$2"
+# ---- a rank that ends, is stopped, or comes no more: while communicators are opened, and after some calls of a step ----
+lost() { # how, which call, options, ranks, the line, the setting
+    stub "${6:-nccl_end}=1:$1:$2"
     began=$(date +%s)
     timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.timeout=2 >out.txt 2>err.txt
     code=$?
@@ -76,6 +76,15 @@ for at in 7 12; do
     lost loop $at "@llama --model.layers=4 --parallel.pp=4" 4 "rank 1 did not call"
     lost loop $at "@llama --parallel.tp=2 --parallel.dp=2" 4 "rank 1 did not call it within 2 s"
 done
+
+pairs="@llama --model.layers=4 --parallel.pp=4" # three of the communicators of rank 1 are opened in turn, two by two ranks
+for at in 1 2 3; do
+    lost kill $at "$pairs" 4 "rank 1 was killed by signal 9" nccl_open
+    lost stop $at "$pairs" 4 "rank 1 was stopped" nccl_open
+    lost loop $at "$pairs" 4 "barrier #[0-9]* of pp: rank 1 did not call it within 2 s" nccl_open
+done
+lost loop 2 "@llama --parallel.tp=2 --parallel.dp=2" 4 "rank 1 did not call it within 2 s" nccl_open
+say "a rank does not open its communicator"
 
 # ---- calls that fail ----
 least="--train.steps=1 $text --data.seq_len=4 --model.preset=llama-tiny --model.layers=2 --model.width=8 --model.heads=1

@@ -19,6 +19,7 @@
  *   nccl_async=0 the error that ncclCommGetAsyncError reports when it is asked for the time with this number
  *   nccl_end=    GPU:HOW:N: the process of that GPU does not make its collective call number N, but ends (kill), is stopped (stop), or
  *                loops for ever (loop)
+ *   nccl_open=   GPU:HOW:N: so it does instead of opening its communicator number N
  *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory; none: there are none
  *   cublaslt=1   0: there is no libcublasLt
  *   fastest=1    the algorithm of cuBLASLt (stub_cublaslt.h) that is the fastest
@@ -33,12 +34,19 @@
 
 enum { STUB_VISIBLE = 64 };
 
+/* The process of a GPU ends instead of making the call with this number; 0: no call. */
+struct stub_end {
+    uint64_t number;
+    int gpu;
+    char how[8];
+};
+
 struct stub_settings {
     int gpus, driver;
     size_t memory;
-    uint64_t seed, fail, fail_run, nccl_fail, nccl_async, nccl_end;
-    int nccl_end_gpu;
-    char calls[512], nccl[512], nccl_end_how[8];
+    uint64_t seed, fail, fail_run, nccl_fail, nccl_async;
+    struct stub_end nccl_end, nccl_open;
+    char calls[512], nccl[512];
     bool cpu_kernels, no_kernels, cublaslt;
     int fastest;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */

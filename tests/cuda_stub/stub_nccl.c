@@ -14,13 +14,22 @@
 #include "device/check.h"
 
 static ncclComm_t comms; /* kept when they are destroyed, to be known as such */
-static uint64_t launches, asked;
+static uint64_t opened, launches, asked;
 static struct {
     int depth, n;
     ncclComm_t comm; /* of the calls so far; NULL: none */
     cudaStream_t stream;
     struct nccl_part part[NCCL_PARTS];
 } group;
+
+/* This process ends as a setting says. */
+static void end_process(const char *how)
+{
+    if (strcmp(how, "kill") == 0) raise(SIGKILL);
+    if (strcmp(how, "stop") == 0) raise(SIGSTOP);
+    if (strcmp(how, "loop") == 0)
+        for (;;) pause();
+}
 
 static ncclResult_t nccl_call(void) { return ++*stub_nccl_calls() == stub_settings()->nccl_fail ? ncclSystemError : ncclSuccess; }
 
@@ -107,6 +116,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     if (strncmp(id.internal, "nccl_stub_", 10) != 0) stub_die("%s: the id is not one of ncclGetUniqueId", call);
     if (group.depth) stub_die("%s: in a group", call);
     *out = NULL;
+    if (++opened == stub_settings()->nccl_open.number && stub_gpu() == stub_settings()->nccl_open.gpu)
+        end_process(stub_settings()->nccl_open.how);
     if (r != ncclSuccess) return free(c), r;
     c->n = n;
     c->rank = rank;
@@ -213,11 +224,7 @@ static void end_as_set(void)
 {
     const struct stub_settings *s = stub_settings();
 
-    if (++launches != s->nccl_end || stub_gpu() != s->nccl_end_gpu) return;
-    if (strcmp(s->nccl_end_how, "kill") == 0) raise(SIGKILL);
-    if (strcmp(s->nccl_end_how, "stop") == 0) raise(SIGSTOP);
-    if (strcmp(s->nccl_end_how, "loop") == 0)
-        for (;;) pause();
+    if (++launches == s->nccl_end.number && stub_gpu() == s->nccl_end.gpu) end_process(s->nccl_end.how);
 }
 
 /* What was collected is a call: begun now, or after some questions. */

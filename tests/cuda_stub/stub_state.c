@@ -39,12 +39,14 @@ static bool setting_is(const char *word, const char *name, const char **value)
     return strncmp(word, name, length) == 0 && word[length] == '=';
 }
 
-static uint64_t read_end(struct stub_settings *s, const char *value)
+static struct stub_end read_end(const char *word, const char *value)
 {
+    struct stub_end end = { 0 };
     unsigned long long number = 0;
 
-    if (sscanf(value, "%d:%7[a-z]:%llu", &s->nccl_end_gpu, s->nccl_end_how, &number) != 3) stub_die("nccl_end=%s: not GPU:HOW:N", value);
-    return number;
+    if (sscanf(value, "%d:%7[a-z]:%llu", &end.gpu, end.how, &number) != 3) stub_die("%s: not GPU:HOW:N", word);
+    end.number = number;
+    return end;
 }
 
 static void read_setting(struct stub_settings *s, const char *word)
@@ -70,7 +72,9 @@ static void read_setting(struct stub_settings *s, const char *word)
     else if (setting_is(word, "nccl_async", &value))
         s->nccl_async = strtoull(value, NULL, 10);
     else if (setting_is(word, "nccl_end", &value))
-        s->nccl_end = read_end(s, value);
+        s->nccl_end = read_end(word, value);
+    else if (setting_is(word, "nccl_open", &value))
+        s->nccl_open = read_end(word, value);
     else if (setting_is(word, "calls", &value))
         snprintf(s->calls, sizeof s->calls, "%s", value);
     else if (setting_is(word, "kernels", &value))

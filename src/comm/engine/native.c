@@ -1,7 +1,8 @@
 /* native.c - the groups of a device's library that belong to a comm: opened by all its ranks together, closed with it.
  *
- * The ids of the groups go over the comm itself. While a group is being opened the ranks are in a barrier of the comm, as the engine sees
- * it, so a rank that has died, is stopped or does not come is named as in any other call.
+ * The ids of the groups go over the comm itself. While a group is being opened its ranks are in a barrier of the comm, as the engine sees
+ * it, so a rank that has died, is stopped or does not come is named as in any other call. Each rank ends its barrier itself: nobody waits
+ * for a rank that is not in the group.
  */
 #include "comm/engine/engine.h"
 
@@ -19,6 +20,14 @@ static void native_nap(void)
 
 /* ---- opening ---- */
 
+/* A group of which this rank holds an end: whether it was opened for messages, and where it is kept. */
+struct native_end {
+    const char *id;
+    int rank, n;
+    bool messages;
+    struct device_group **group;
+};
+
 static ls_status group_wait(ls_comm *c, struct device_group *g, ls_work **barrier)
 {
     ls_status st;
@@ -32,31 +41,41 @@ static ls_status group_wait(ls_comm *c, struct device_group *g, ls_work **barrie
     return st < 0 ? engine_broken(c, st) : LS_OK;
 }
 
-static ls_status group_open(ls_comm *c, const char *id, int rank, int n, bool messages, struct device_group **out, ls_work **barrier)
+/* The next group of the comm; e NULL: this rank is not in it. The barrier is called once this rank has begun to open the group: a rank that
+ * does not come to that is one that did not call it. */
+static ls_status group_open(ls_comm *c, const struct native_end *e)
 {
-    ls_status st = c->native.table->open(id, rank, n, messages, out);
+    ls_status st = e ? c->native.table->open(e->id, e->rank, e->n, e->messages, e->group) : LS_OK;
+    ls_work *barrier, *w;
 
-    return st < 0 ? engine_broken(c, st) : group_wait(c, *out, barrier);
+    if (st < 0) return engine_broken(c, st);
+    LS_TRY(operation_native(c, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, &w));
+    barrier = w;
+    LS_TRY(operation_post_native(w));
+    engine_show_wait(w, true);
+    if (e) st = group_wait(c, *e->group, &barrier);
+    engine_show_wait(w, false);
+    if (!barrier) return st;
+    engine_passed(w, st == LS_OK);
+    return st < 0 ? st : ls_work_wait(&barrier);
 }
 
-typedef ls_status native_open_fn(ls_comm *c, const char *ids, ls_work **barrier);
-
 /* The group for collectives; rank 0 made its id. */
-static ls_status open_all(ls_comm *c, const char *ids, ls_work **barrier)
+static ls_status open_all(ls_comm *c, const char *ids)
 {
-    return group_open(c, ids, c->rank, c->n, false, &c->native.all, barrier);
+    return group_open(c, &(struct native_end){ .id = ids, .rank = c->rank, .n = c->n, .group = &c->native.all });
 }
 
 /* ids: number r is that of the group for messages from rank r to r + step. All ranks open theirs in the order of these numbers. */
-static ls_status open_messages(ls_comm *c, const char *ids, ls_work **barrier)
+static ls_status open_messages(ls_comm *c, const char *ids)
 {
     int step = (c->native.step + c->n) % c->n, from = (c->rank - step + c->n) % c->n;
 
     for (int r = 0; r < c->n; r++) {
-        const char *id = ids + (size_t)r * DEVICE_GROUP_ID;
+        struct native_end e = { .id = ids + (size_t)r * DEVICE_GROUP_ID, .rank = r != c->rank, .n = 2, .messages = true };
 
-        if (r == c->rank) LS_TRY(group_open(c, id, 0, 2, true, &c->native.out, barrier));
-        if (r == from) LS_TRY(group_open(c, id, 1, 2, true, &c->native.in, barrier));
+        e.group = r == c->rank ? &c->native.out : &c->native.in;
+        LS_TRY(group_open(c, r == c->rank || r == from ? &e : NULL));
     }
     return LS_OK;
 }
@@ -75,24 +94,6 @@ static ls_status gather_ids(ls_comm *c, char *ids, bool make)
         NULL);
 }
 
-/* Within a barrier of the comm. */
-static ls_status native_open(ls_comm *c, char *ids, bool make, native_open_fn *open)
-{
-    ls_work *barrier = NULL, *w;
-    ls_status st;
-
-    LS_TRY(gather_ids(c, ids, make));
-    LS_TRY(operation_native(c, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, &w));
-    barrier = w;
-    LS_TRY(operation_post_native(w));
-    engine_show_wait(w, true);
-    st = open(c, ids, &barrier);
-    engine_show_wait(w, false);
-    if (!barrier) return st;
-    engine_passed(w, st == LS_OK);
-    return st < 0 ? st : ls_work_wait(&barrier);
-}
-
 ls_status comm_open_native(ls_comm *c, const struct device *d, int step)
 {
     char *ids;
@@ -103,8 +104,10 @@ ls_status comm_open_native(ls_comm *c, const struct device *d, int step)
     if (!(ids = mem_zalloc(MEM_OTHER, (size_t)c->n * DEVICE_GROUP_ID))) return LS_ENOMEM;
     c->native.table = d->collectives;
     c->native.step = step;
-    st = native_open(c, ids, c->rank == 0, open_all);
-    if (st == LS_OK && step) st = native_open(c, ids, true, open_messages);
+    st = gather_ids(c, ids, c->rank == 0);
+    if (st == LS_OK) st = open_all(c, ids);
+    if (st == LS_OK && step) st = gather_ids(c, ids, true);
+    if (st == LS_OK && step) st = open_messages(c, ids);
     mem_free(ids);
     return st;
 }
