@@ -1,0 +1,279 @@
+/* test_nccl_contract.c - the stub of NCCL itself: two ranks that make an all_reduce as documented, and each way of breaking the contract,
+ * which ends the process with a line that says what is wrong.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/base.h"
+#include "device/device.h"
+#include "helper_child.h"
+
+enum { COUNT = 100, BYTES = COUNT * 4, BROKEN_CONTRACT = 97, TWO_RANKS = 2 };
+
+/* What can be done wrong, and what the stub says then. */
+#define WRONGS(X)                                                                                                        \
+    X(NOTHING, "")                                                                                                       \
+    X(CONFIG, "ncclCommInitRankConfig: the config was not initialized")                                                  \
+    X(BLOCKING, "ncclCommInitRankConfig: blocking=1: the host could not see that a peer has died")                       \
+    X(RANK, "ncclCommInitRankConfig: rank 2 of 2")                                                                       \
+    X(ID, "ncclCommInitRankConfig: the id is not one of ncclGetUniqueId")                                                \
+    X(IN_GROUP, "ncclCommInitRankConfig: in a group")                                                                    \
+    X(TWICE, "ncclCommInitRankConfig: there are two ranks 0")                                                            \
+    X(NOT_A_COMM, "ncclAllReduce: (nil) is not a communicator")                                                          \
+    X(NOT_ASKED, "ncclAllReduce: ncclCommGetAsyncError has not said that the call before is done")                       \
+    X(ABORTED, "ncclAllReduce: the communicator was aborted")                                                            \
+    X(HOST_MEMORY, "is not, or not all, memory of cudaMalloc")                                                           \
+    X(PAST_THE_END, "is not, or not all, memory of cudaMalloc")                                                          \
+    X(STREAM, "ncclAllReduce: (nil) is not a stream")                                                                    \
+    X(TYPE, "nccl: type 6500 is not one that lockstep sends")                                                            \
+    X(OVERLAP, "ncclAllReduce: the buffers overlap, but not in place")                                                   \
+    X(ROOT, "ncclBroadcast: rank 2 of 2")                                                                                \
+    X(SELF, "ncclSend: to itself, not in a group")                                                                       \
+    X(GROUP_OVERLAP, "ncclBroadcast: the buffers of two calls of a group overlap")                                       \
+    X(GROUP_STREAM, "ncclBroadcast: another communicator or stream in a group")                                          \
+    X(GROUP_END, "ncclGroupEnd: without ncclGroupStart")                                                                 \
+    X(GROUP_TOO_LARGE, "more than 20 calls in a group")                                                                  \
+    X(OTHER_COUNT, "nccl: collective 1: rank")                                                                           \
+    X(OTHER_OPERATOR, "nccl: collective 1: rank")                                                                        \
+    X(OTHER_MESSAGE, "nccl: rank 0 sends 100 elements of type 7, rank 1 receives 99 of type 7")                          \
+    X(FINALIZED_EARLY, "ncclCommFinalize: 1 calls have not ended")                                                       \
+    X(DESTROYED_EARLY, "ncclCommDestroy: would wait for the other ranks; finalize first")                                \
+    X(DESTROYED, "ncclCommAbort: the communicator was destroyed")
+
+enum wrong {
+#define WRONG_ID(id, says) WRONG_##id,
+    WRONGS(WRONG_ID)
+#undef WRONG_ID
+    WRONG_COUNT
+};
+
+static const struct {
+    const char *name, *says;
+} wrongs[] = {
+#define WRONG_ROW(id, says) { #id, says },
+    WRONGS(WRONG_ROW)
+#undef WRONG_ROW
+};
+
+static enum wrong now;
+static char folder[] = "/tmp/lockstep_nccl_XXXXXX";
+
+/* value, or other in the ranks that do this wrong. */
+#define OR(id, value, other) (now == WRONG_##id ? (other) : (value))
+
+/* ---- the functions of the stub ---- */
+
+static void *(*stub_symbol)(void *library, const char *name);
+
+#define STUB(name) ((__typeof__(name) *)stub_symbol(NULL, #name))
+
+static const struct device *cuda;
+static char *data; /* [2 * BYTES] on the device */
+static cudaStream_t stream;
+static ncclComm_t comm;
+static pid_t peer; /* of rank 0: the process of rank 1 */
+
+static void need(bool right, const char *what)
+{
+    if (right) return;
+    fprintf(stderr, "%s: %s\n", what, ls_errmsg());
+    _exit(1);
+}
+
+static void open_gpu(int rank)
+{
+    struct device_facts facts;
+    float ones[2 * COUNT];
+
+    need((cuda = device_find("cuda")) != NULL, "the device");
+    need(cuda->choose(rank, &facts) == LS_OK, "choose");
+    need((data = cuda->alloc(MEM_OTHER, sizeof ones)) != NULL, "memory");
+    for (int k = 0; k < 2 * COUNT; k++) ones[k] = 1;
+    need(device_write(cuda, data, ones, sizeof ones) == LS_OK, "write");
+    need(STUB(cudaStreamCreateWithFlags)(&stream, cudaStreamNonBlocking) == cudaSuccess, "the stream");
+}
+
+/* In a loop that waits: what ends rank 1 ends rank 0. */
+static void follow_peer(void)
+{
+    int status;
+
+    if (!peer || waitpid(peer, &status, WNOHANG) != peer) return;
+    if (!WIFEXITED(status) || WEXITSTATUS(status)) _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    peer = 0; /* it has done its part */
+}
+
+/* Until NCCL is done with what it was given last. */
+static void comm_wait(void)
+{
+    ncclResult_t state = ncclInProgress;
+
+    while (state == ncclInProgress) {
+        follow_peer();
+        need(STUB(ncclCommGetAsyncError)(comm, &state) == ncclSuccess, "ncclCommGetAsyncError");
+    }
+    need(state == ncclSuccess, "the state");
+}
+
+static void stream_wait(void)
+{
+    cudaError_t e;
+
+    while ((e = STUB(cudaStreamQuery)(stream)) == cudaErrorNotReady) follow_peer();
+    need(e == cudaSuccess, "cudaStreamQuery");
+}
+
+static void comm_open(int rank, ncclUniqueId id)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    config.blocking = OR(BLOCKING, 0, 1);
+    if (now == WRONG_CONFIG) config.magic = 0;
+    if (now == WRONG_ID) id.internal[0] = 'x';
+    if (now == WRONG_IN_GROUP) STUB(ncclGroupStart)();
+    for (int k = 0; k < OR(TWICE, 1, 2); k++) STUB(ncclCommInitRankConfig)(&comm, TWO_RANKS, id, OR(RANK, rank, 2), &config);
+}
+
+/* ---- what both ranks do ---- */
+
+static void all_reduce(int rank)
+{
+    static float host[COUNT];
+    char *from = OR(HOST_MEMORY, data, (char *)host), *to = OR(OVERLAP, data + BYTES, data + 4);
+    size_t count = now == WRONG_OTHER_COUNT && rank ? COUNT - 1 : COUNT;
+
+    if (now == WRONG_PAST_THE_END) to += 4;
+    STUB(ncclAllReduce)
+    (from, to, count, OR(TYPE, ncclFloat32, (ncclDataType_t)6500), now == WRONG_OTHER_OPERATOR && rank ? ncclMax : ncclSum,
+     OR(NOT_A_COMM, comm, NULL), OR(STREAM, stream, NULL));
+    comm_wait();
+}
+
+static void messages(int rank)
+{
+    if (rank == 0)
+        STUB(ncclSend)(data, COUNT, ncclFloat32, now == WRONG_SELF ? 0 : 1, comm, stream);
+    else
+        STUB(ncclRecv)(data, COUNT - 1, ncclFloat32, 0, comm, stream);
+    comm_wait();
+}
+
+static void groups(void)
+{
+    cudaStream_t other;
+
+    need(STUB(cudaStreamCreateWithFlags)(&other, cudaStreamNonBlocking) == cudaSuccess, "the other stream");
+    if (now == WRONG_GROUP_END) STUB(ncclGroupEnd)();
+    STUB(ncclGroupStart)();
+    STUB(ncclBroadcast)(data, data, 1, ncclFloat32, OR(ROOT, 0, 2), comm, stream);
+    for (int k = 1; k <= OR(GROUP_TOO_LARGE, 1, 20); k++) {
+        char *at = data + (now == WRONG_GROUP_OVERLAP ? 0 : 4 * k);
+
+        STUB(ncclBroadcast)(at, at, 1, ncclFloat32, 1, comm, OR(GROUP_STREAM, stream, other));
+    }
+    STUB(ncclGroupEnd)();
+}
+
+static bool result_is_right(void)
+{
+    float sums[COUNT];
+
+    need(device_read(cuda, sums, data + BYTES, sizeof sums) == LS_OK, "read");
+    for (int k = 0; k < COUNT; k++)
+        if (sums[k] != TWO_RANKS) return false;
+    return true;
+}
+
+static void comm_close(void)
+{
+    if (now != WRONG_DESTROYED_EARLY) {
+        STUB(ncclCommFinalize)(comm);
+        comm_wait();
+    }
+    STUB(ncclCommDestroy)(comm);
+    if (now == WRONG_DESTROYED) STUB(ncclCommAbort)(comm);
+}
+
+static int run_rank(int rank, ncclUniqueId id)
+{
+    open_gpu(rank);
+    comm_open(rank, id);
+    if (now != WRONG_NOT_ASKED) comm_wait();
+    if (now == WRONG_ABORTED) STUB(ncclCommAbort)(comm);
+    if (now == WRONG_SELF || now == WRONG_OTHER_MESSAGE) messages(rank);
+    if (now >= WRONG_ROOT && now <= WRONG_GROUP_TOO_LARGE) groups();
+    if (now == WRONG_FINALIZED_EARLY) {
+        if (rank == 0) all_reduce(rank), STUB(ncclCommFinalize)(comm);
+        for (;;) pause(); /* the other does not make the call */
+    }
+    all_reduce(rank);
+    stream_wait();
+    if (!result_is_right()) return 1;
+    comm_close();
+    return 0;
+}
+
+/* Rank 0 is this process, whose exit code counts, rank 1 a child of it, which ends with it. */
+static int both_ranks(void)
+{
+    void *library = dlopen(getenv("LOCKSTEP_CUDA_MODULE"), RTLD_NOW);
+    pid_t parent = getpid();
+    ncclUniqueId id;
+    int status;
+
+    need(library != NULL, "the module");
+    *(void **)&stub_symbol = dlsym(library, "stub_dlsym");
+    STUB(ncclGetUniqueId)(&id);
+    peer = fork();
+    need(peer >= 0, "fork");
+    if (peer == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(1);
+        _exit(run_rank(1, id));
+    }
+    if (run_rank(0, id)) return 1;
+    if (!peer) return 0;
+    need(waitpid(peer, &status, 0) == peer, "waitpid");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+static void test_contract(void **state)
+{
+    char settings[128];
+
+    (void)state;
+    snprintf(settings, sizeof settings, "kernels=cpu nccl=%s", folder);
+    for (int k = 0; k < WRONG_COUNT; k++) {
+        struct child c;
+
+        now = (enum wrong)k;
+        c = child_run(settings, both_ranks);
+        if (c.code != (now == WRONG_NOTHING ? 0 : BROKEN_CONTRACT) || !strstr(c.err, wrongs[k].says))
+            fail_msg("%s: exit code %d, '%s', expected '%s'", wrongs[k].name, c.code, c.err, wrongs[k].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_contract) };
+    char command[64];
+    int failed;
+
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    if (!mkdtemp(folder)) return 1;
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    snprintf(command, sizeof command, "rm -rf %s", folder); /* ranks that broke the contract left their communicators' files */
+    return system(command) ? 1 : failed;
+}
