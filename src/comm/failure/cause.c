@@ -16,6 +16,14 @@ enum call_position scene_position(const struct scene *s, int rank, const struct 
     return s->seen[rank].at[place].done < call->sequence ? POSITION_INSIDE : POSITION_AFTER;
 }
 
+/* The call is one that the device makes, and rank `to` is in it but shows no sign of life: its device is not given what the call needs. */
+static bool is_dead_inside(const struct scene *s, int from, int to)
+{
+    const struct waits_node *node = &s->node[to];
+
+    return from == s->n && s->work->native && node->state == NODE_WORKS && node->quiet >= s->comm->timeout;
+}
+
 static bool is_member(const struct scene *s, int rank)
 {
     const struct link_base *l = link_base(s->comm->link);
@@ -46,7 +54,7 @@ bool scene_waits_for(const struct scene *s, int from, int to)
     enum call_position position = scene_position(s, to, call);
     if (position == POSITION_UNKNOWN) /* this rank knows the members of its own groups, even those that have not published the group */
         return from == s->n && scene_position(s, s->me, call) != POSITION_UNKNOWN && is_member(s, to);
-    return position == POSITION_BEFORE || (position == POSITION_INSIDE && stopped);
+    return position == POSITION_BEFORE || (position == POSITION_INSIDE && (stopped || is_dead_inside(s, from, to)));
 }
 
 static bool waits_for(void *ctx, int from, int to) { return scene_waits_for(ctx, from, to); }

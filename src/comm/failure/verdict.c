@@ -100,11 +100,13 @@ static void verdict_put_rank(struct line *l, const struct scene *s, int rank, co
 {
     double timeout = s->comm->timeout;
 
-    if (s->node[rank].state == NODE_STOPPED && scene_position(s, rank, call) == POSITION_INSIDE) {
-        verdict_put(l, "rank %d was stopped in it and made no progress for %g s", rank, timeout);
+    bool stopped = s->node[rank].state == NODE_STOPPED;
+
+    if ((stopped || !is_message(call->op)) && scene_position(s, rank, call) == POSITION_INSIDE) {
+        verdict_put(l, "rank %d %s made no progress for %g s", rank, stopped ? "was stopped in it and" : "called it, but", timeout);
         return;
     }
-    if (s->node[rank].state == NODE_STOPPED)
+    if (stopped)
         verdict_put(l, "rank %d was stopped and made no progress for %g s: ", rank, timeout);
     else if (is_message(call->op))
         verdict_put(l, "rank %d did not call the matching %s within %g s: ", rank, call->op == LS_COLLECTIVE_SEND ? "recv" : "send",
@@ -126,16 +128,19 @@ static void put_others(struct line *l, const struct scene *s, int waiting, int n
     }
 }
 
-/* Names the ranks at that position: "; ranks 0, 3 wait in all_reduce #12", "; rank 1 has completed all_reduce #12". */
+/* Stopped, or the cause itself. */
+static bool is_named(const struct scene *s, int rank) { return s->node[rank].state == NODE_STOPPED || rank == s->cause.rank; }
+
+/* Names the other ranks at that position: "; ranks 0, 3 wait in all_reduce #12", "; rank 1 has completed all_reduce #12". */
 static void put_position(struct line *l, const struct scene *s, const struct signature *call, enum call_position position)
 {
     int n = 0, last = -1;
 
-    for (int i = 0; i < s->n; i++) n += s->node[i].state != NODE_STOPPED && scene_position(s, i, call) == position;
+    for (int i = 0; i < s->n; i++) n += !is_named(s, i) && scene_position(s, i, call) == position;
     if (!n) return;
     verdict_put(l, "; rank%s", n > 1 ? "s" : "");
     for (int i = 0; i < s->n; i++) {
-        if (s->node[i].state == NODE_STOPPED || scene_position(s, i, call) != position) continue;
+        if (is_named(s, i) || scene_position(s, i, call) != position) continue;
         verdict_put(l, "%s %d", last < 0 ? "" : ",", i);
         last = i;
     }
