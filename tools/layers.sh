@@ -89,7 +89,8 @@ BEGIN {
     n = split("dnnl.h src/kernels/cpu/onednn/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c " \
               "zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c " \
               " hwloc.h src/base/cores.c mpi.h src/comm/transports/mpi/world.h " \
-              "cuda_runtime_api.h src/device/cuda/cuda.h cublasLt.h src/kernels/cuda/cublaslt.h nccl.h src/device/cuda/nccl.c", w, " ")
+              "cuda_runtime_api.h src/device/cuda/cuda.h cublasLt.h src/kernels/cuda/cublaslt.h " \
+              "nccl.h src/device/cuda/nccl_library.h", w, " ")
     for (i = 1; i < n; i += 2) vendor[w[i]] = w[i + 1]
     while ((getline line < "src/train/task/task.h") > 0)
         if (line ~ /^ *TASK\(/) { sub(/^ *TASK\(/, "", line); sub(/\).*/, "", line); task[line] = task[line "s"] = 1; tasks++ }

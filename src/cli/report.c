@@ -102,7 +102,9 @@ static void put_device(const struct trainer *t)
            c->run.device_facts.name, text_bytes(memory, c->run.device_facts.memory), text_bytes(taken, t->device_taken));
     if (!t->ranks.collectives[0]) return;
     label("collectives");
-    printf("%s\n", t->ranks.collectives);
+    printf("%s", t->ranks.collectives);
+    if (t->collectives_taken) printf(", which took %s of the GPU's memory", text_bytes(taken, t->collectives_taken));
+    printf("\n");
 }
 
 void report_start(const struct trainer *t)

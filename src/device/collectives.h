@@ -64,6 +64,8 @@ struct device_collectives {
     /* Begins to open it; all its ranks do. messages: see rule 2. */
     ls_status (*open)(const char id[DEVICE_GROUP_ID], int rank, int n, bool messages, struct device_group **out);
     ls_status (*opened)(struct device_group *g); /* LS_BUSY: not yet */
+    /* Bytes of the device's memory that the library took for the groups as they were opened; those of a group until it is closed. */
+    size_t (*taken)(void);
     ls_status (*finish)(struct device_group *g); /* before close(), of all ranks: what was enqueued is over. LS_BUSY: not yet */
     void (*close)(struct device_group *g);       /* aborts what is not finished; NULL is a no-op */
     /* From here on the watch is the device's, whatever is returned. */

@@ -13,7 +13,8 @@
  *   seed=0       of the order in which streams are drained
  *   fail=0       the call with this number fails: allocations for lack of memory, others as a GPU that has failed, as does all after them
  *   fail_run=0   the operation with this number fails when it runs
- *   calls=       the file to which each process adds a line at its end: the numbers of calls, of operations, and of calls of NCCL
+ *   calls=       the file to which each process adds a line at its end: the numbers of calls, of operations, of calls of NCCL,
+ *                and of its collectives on registered memory
  *   nccl=        the folder of the files by which ranks communicate in NCCL; none: there is no libnccl
  *   nccl_fail=0  NCCL's call with this number fails
  *   nccl_async=0 the error that ncclCommGetAsyncError reports when it is asked for the time with this number
@@ -68,6 +69,11 @@ uint64_t stub_time_passes(unsigned microseconds);
 
 int stub_gpu(void); /* the GPU of this process, in the machine's numbers */
 uint64_t *stub_nccl_calls(void); /* so many calls of NCCL */
+uint64_t *stub_nccl_in_place(void); /* so many collectives whose operands are all registered */
+
+/* p was allocated by a library, which alone frees it; on is false: no longer. */
+void stub_allocated(void *p, bool on);
+bool stub_is_allocated(const void *p);
 
 /* The memory of one GPU; false: there is not so much left. */
 bool stub_memory_take(size_t bytes);

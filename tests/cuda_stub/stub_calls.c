@@ -177,6 +177,7 @@ cudaError_t cudaFree(void *p)
 
     if (e != cudaSuccess) return e;
     if (!b || b->visible != p) stub_die("cudaFree: %p is not what cudaMalloc returned, or was freed before", p);
+    if (stub_is_allocated(p)) stub_die("cudaFree: %p is a library's own memory", p);
     wait_for_all("cudaFree");
     stub_memory_give(b->bytes);
     queue->free(p);

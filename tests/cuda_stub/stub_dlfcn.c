@@ -5,6 +5,7 @@
 #include <string.h>
 #include "stub.h"
 
+int stub_nccl_registered(void); /* stub_nccl_memory.c */
 void *stub_dlopen(const char *file, int mode);
 __attribute__((visibility("default"))) void *stub_dlsym(void *library, const char *name);
 
@@ -22,9 +23,12 @@ static const struct {
     SYMBOL(ncclCommFinalize), SYMBOL(ncclCommDestroy), SYMBOL(ncclCommAbort), SYMBOL(ncclCommGetAsyncError), SYMBOL(ncclAllReduce),
     SYMBOL(ncclAllGather), SYMBOL(ncclReduceScatter), SYMBOL(ncclReduce), SYMBOL(ncclBroadcast), SYMBOL(ncclSend), SYMBOL(ncclRecv),
     SYMBOL(ncclGroupStart), SYMBOL(ncclGroupEnd),
-    SYMBOL(cudaStreamCreateWithFlags), SYMBOL(cudaStreamQuery), /* for tests that call the stub itself */
+    SYMBOL(ncclMemAlloc), SYMBOL(ncclMemFree), SYMBOL(ncclCommRegister), SYMBOL(ncclCommDeregister),
+    SYMBOL(cudaStreamCreateWithFlags), SYMBOL(cudaStreamQuery),
+    SYMBOL(cudaFree), SYMBOL(stub_nccl_registered), /* for tests that call the stub itself */
 };
 
+int stub_nccl_registered(void); /* stub_nccl_memory.c */
 void *stub_dlopen(const char *file, int mode)
 {
     (void)mode;

@@ -31,10 +31,10 @@ static void end_process(const char *how)
         for (;;) pause();
 }
 
-static ncclResult_t nccl_call(void) { return ++*stub_nccl_calls() == stub_settings()->nccl_fail ? ncclSystemError : ncclSuccess; }
+ncclResult_t nccl_call(void) { return ++*stub_nccl_calls() == stub_settings()->nccl_fail ? ncclSystemError : ncclSuccess; }
 
 /* c may be given calls. */
-static void need_comm(const char *call, ncclComm_t c, bool idle)
+void nccl_need_comm(const char *call, ncclComm_t c, bool idle)
 {
     const struct ncclComm *x = comms;
 
@@ -139,6 +139,7 @@ static ncclResult_t join(ncclComm_t c)
     for (int r = 0; r < c->n; r++)
         for (int q = 0; q < r; q++)
             if (gpu[q] == gpu[r]) return ncclInvalidUsage;
+    if (!stub_memory_take(NCCL_COMM_BYTES)) return ncclUnhandledCudaError;
     c->state = NCCL_READY;
     unlink(c->path);
     return ncclSuccess;
@@ -150,7 +151,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
 {
     ncclResult_t r = nccl_call();
 
-    need_comm("ncclCommGetAsyncError", c, false);
+    nccl_need_comm("ncclCommGetAsyncError", c, false);
     if (++asked == stub_settings()->nccl_async) c->broken = ncclRemoteError;
     *state = c->broken;
     if (r != ncclSuccess || c->broken != ncclSuccess) return r;
@@ -169,8 +170,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
 
 ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
-    need_comm("ncclCommFinalize", c, true);
+    nccl_need_comm("ncclCommFinalize", c, true);
     if (c->run != c->given) stub_die("ncclCommFinalize: %llu calls have not ended", (unsigned long long)(c->given - c->run));
+    nccl_registrations_end("ncclCommFinalize", c, false);
     c->state = NCCL_FINALIZING;
     atomic_fetch_add(&c->shared->finalized, 1);
     return nccl_call() == ncclSuccess ? ncclInProgress : ncclSystemError;
@@ -178,17 +180,20 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
 
 ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
-    need_comm("ncclCommDestroy", c, false);
+    nccl_need_comm("ncclCommDestroy", c, false);
     if (c->state != NCCL_FINALIZING || atomic_load(&c->shared->finalized) != c->n)
         stub_die("ncclCommDestroy: would wait for the other ranks; finalize first");
     c->state = NCCL_ENDED;
+    stub_memory_give(NCCL_COMM_BYTES);
     return nccl_call();
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
-    need_comm("ncclCommAbort", c, false);
+    nccl_need_comm("ncclCommAbort", c, false);
     unlink(c->path);
+    if (c->state != NCCL_JOINING) stub_memory_give(NCCL_COMM_BYTES);
+    nccl_registrations_end("ncclCommAbort", c, true);
     c->aborted = true;
     c->waiting.n = 0;
     return nccl_call();
@@ -220,6 +225,22 @@ static void launch(ncclComm_t c)
     l->n = 0;
 }
 
+/* Which operands are registered: of all calls of a group, since each rank has its own of them. */
+static void note_registered(const struct ncclComm *c, struct nccl_launch *l)
+{
+    unsigned registered = 0;
+
+    for (int k = 0; k < l->n; k++) {
+        const struct nccl_part *p = &l->part[k];
+        size_t reads = nccl_part_reads(c, p), writes = nccl_part_writes(c, p);
+
+        if (reads) registered |= nccl_is_registered(c, p->send, reads) ? NCCL_SENDS_REGISTERED : NCCL_SENDS_OTHER;
+        if (writes) registered |= nccl_is_registered(c, p->recv, writes) ? NCCL_RECEIVES_REGISTERED : NCCL_RECEIVES_OTHER;
+    }
+    *stub_nccl_in_place() += !(registered & (NCCL_SENDS_OTHER | NCCL_RECEIVES_OTHER)) && registered;
+    for (int k = 0; k < l->n; k++) l->part[k].words.registered = registered;
+}
+
 static void end_as_set(void)
 {
     const struct stub_settings *s = stub_settings();
@@ -235,13 +256,14 @@ static ncclResult_t close_group(const char *call)
 
     group.comm = NULL;
     if (r != ncclSuccess || !c) return r;
-    need_comm(call, c, true);
+    nccl_need_comm(call, c, true);
     end_as_set();
     c->stream = stub_stream(group.stream, call);
     c->waiting = (struct nccl_launch){ .comm = c, .number = c->given++, .n = group.n };
     memcpy(c->waiting.part, group.part, (size_t)group.n * sizeof *group.part);
     for (int k = 0; k < group.n; k++)
         if (group.part[k].words.op < NCCL_SEND) c->waiting.part[k].number = ++c->collectives;
+    note_registered(c, &c->waiting);
     c->polls = (int)(draw() % 3);
     if (c->polls > 0) return ncclInProgress;
     launch(c);
@@ -285,7 +307,7 @@ static ncclResult_t add_part(const char *call, ncclComm_t c, cudaStream_t s, str
     ncclResult_t r;
 
     if (!group.depth) group.n = 0;
-    need_comm(call, c, !group.depth || !group.comm);
+    nccl_need_comm(call, c, !group.depth || !group.comm);
     stub_stream(s, call);
     nccl_bytes((ncclDataType_t)p.words.type);
     if (p.words.root < -1 || p.words.root >= c->n) stub_die("%s: rank %d of %d", call, p.words.root, c->n);

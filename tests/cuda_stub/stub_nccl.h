@@ -1,10 +1,12 @@
-/* stub_nccl.h - shared by the files of the stub of NCCL: stub_nccl.c has the API and its contract, stub_nccl_moves.c moves the data.
+/* stub_nccl.h - shared by the files of the stub of NCCL: stub_nccl.c has the API and its contract, stub_nccl_memory.c memory and its
+ * registration, stub_nccl_moves.c moves the data.
  *
  * A communicator is a file that its ranks map: which ranks are there, and for each rank and each pair of ranks a block of data with
  * counters.
  * Collectives of a communicator are numbered; a rank publishes its data with the number and what it calls, and reads the others' once all
  * have published. A message waits until its receiver has it. Calls of a communicator run one after another, in the order in which this rank
  * made them, whatever streams they are on; a group is one call. That is the least that NCCL promises: code that needs more ends here.
+ * What the ranks send in a call is registered memory on all of them or on none, and so is what they receive.
  */
 #ifndef LS_TESTS_NCCL_STUB_H
 #define LS_TESTS_NCCL_STUB_H
@@ -13,14 +15,17 @@
 #include <stdatomic.h>
 #include "stub.h"
 
-enum { NCCL_RANKS = 8, NCCL_PARTS = 20, NCCL_BLOCK = 16 << 20, NCCL_HEAD = 64 << 10 };
+enum { NCCL_RANKS = 8, NCCL_PARTS = 20, NCCL_BLOCK = 16 << 20, NCCL_HEAD = 64 << 10, NCCL_COMM_BYTES = 3 << 20 };
 
 enum nccl_op { NCCL_ALL_REDUCE, NCCL_ALL_GATHER, NCCL_REDUCE_SCATTER, NCCL_REDUCE, NCCL_BROADCAST, NCCL_SEND, NCCL_RECV };
+
+enum { NCCL_SENDS_REGISTERED = 1, NCCL_SENDS_OTHER = 2, NCCL_RECEIVES_REGISTERED = 4, NCCL_RECEIVES_OTHER = 8 };
 
 /* What all ranks must call alike. */
 struct nccl_words {
     int op, type, redop, root; /* root: of messages the peer */
     uint64_t count;
+    unsigned registered; /* of the operands of a rank's call or group */
 };
 
 struct nccl_shared {
@@ -71,5 +76,14 @@ ls_status nccl_launch_run(void *launch);
 /* Bytes that a part reads and writes on this rank; 0: none. */
 size_t nccl_part_reads(const struct ncclComm *c, const struct nccl_part *p);
 size_t nccl_part_writes(const struct ncclComm *c, const struct nccl_part *p);
+
+/* stub_nccl.c */
+ncclResult_t nccl_call(void);                                     /* at the start of each call: its result */
+void nccl_need_comm(const char *call, ncclComm_t c, bool idle);   /* c may be given calls */
+
+/* stub_nccl_memory.c */
+bool nccl_is_registered(const struct ncclComm *c, const void *p, size_t bytes);
+void nccl_registrations_end(const char *call, const struct ncclComm *c, bool aborted); /* none may be left, unless c was aborted */
+__attribute__((visibility("default"))) int stub_nccl_registered(void);                 /* how many there are, for tests */
 
 #endif

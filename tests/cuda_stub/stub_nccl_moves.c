@@ -66,6 +66,14 @@ static bool all_at_least(const struct ncclComm *c, uint64_t number, bool done)
     return true;
 }
 
+static void compare_registered(unsigned a, unsigned b, int from, int to)
+{
+    unsigned both = a | b;
+
+    if ((both & NCCL_SENDS_REGISTERED && both & NCCL_SENDS_OTHER) || (both & NCCL_RECEIVES_REGISTERED && both & NCCL_RECEIVES_OTHER))
+        stub_die("nccl: the operands of a call are registered on some ranks and not on others (rank %d: %x, rank %d: %x)", from, a, to, b);
+}
+
 static void compare_words(const struct ncclComm *c, const struct nccl_part *p)
 {
     const struct nccl_words *a = &p->words;
@@ -73,6 +81,7 @@ static void compare_words(const struct ncclComm *c, const struct nccl_part *p)
     for (int r = 0; r < c->n; r++) {
         const struct nccl_words *b = &c->shared->rank[r].words;
 
+        compare_registered(a->registered, b->registered, c->rank, r);
         if (a->op != b->op || a->type != b->type || a->redop != b->redop || a->root != b->root || a->count != b->count)
             stub_die("nccl: collective %llu: rank %d called %d (type %d, operator %d, root %d, %llu elements), rank %d called %d (type %d, "
                      "operator %d, root %d, %llu elements)",
@@ -144,6 +153,7 @@ static bool message_move(struct ncclComm *c, struct nccl_part *p)
     if (words->type != p->words.type || words->count != p->words.count)
         stub_die("nccl: rank %d sends %llu elements of type %d, rank %d receives %llu of type %d", from, (unsigned long long)words->count,
                  words->type, to, (unsigned long long)p->words.count, p->words.type);
+    compare_registered(words->registered, p->words.registered, from, to);
     memcpy(p->recv, pair_block(c, from, to), bytes_of(&p->words));
     atomic_fetch_add(received, 1);
     return true;

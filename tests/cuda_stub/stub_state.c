@@ -110,8 +110,8 @@ static void write_calls(void)
     FILE *f = *path ? fopen(path, "a") : NULL;
 
     if (!f) return;
-    fprintf(f, "%llu %llu %llu\n", (unsigned long long)state.calls, (unsigned long long)state.runs,
-            (unsigned long long)*stub_nccl_calls());
+    fprintf(f, "%llu %llu %llu %llu\n", (unsigned long long)state.calls, (unsigned long long)state.runs,
+            (unsigned long long)*stub_nccl_calls(), (unsigned long long)*stub_nccl_in_place());
     fclose(f);
 }
 
@@ -135,6 +135,13 @@ const struct stub_settings *stub_settings(void)
 
 cudaError_t stub_fails(void) { return state.failed; }
 uint64_t *stub_nccl_calls(void)
+{
+    static uint64_t calls;
+
+    return &calls;
+}
+
+uint64_t *stub_nccl_in_place(void)
 {
     static uint64_t calls;
 
@@ -182,6 +189,35 @@ bool stub_memory_take(size_t bytes)
     if (bytes > stub_memory_left()) return false;
     state.used += bytes;
     return true;
+}
+
+static struct allocated {
+    struct allocated *next;
+    const void *at;
+} *allocated;
+
+void stub_allocated(void *p, bool on)
+{
+    struct allocated **at = &allocated, *a;
+
+    while (*at && (*at)->at != p) at = &(*at)->next;
+    a = *at ? *at : calloc(1, sizeof *a);
+    if (!a) stub_die("no memory");
+    if (on) {
+        *a = (struct allocated){ allocated, p };
+        allocated = a;
+    } else {
+        *at = a->next;
+        free(a);
+    }
+}
+
+bool stub_is_allocated(const void *p)
+{
+    const struct allocated *a = allocated;
+
+    while (a && a->at != p) a = a->next;
+    return a != NULL;
 }
 
 /* What the files of the checking device call mem_*. */

@@ -20,7 +20,7 @@
 #include "device/device.h"
 #include "helper_child.h"
 
-enum { COUNT = 100, BYTES = COUNT * 4, BROKEN_CONTRACT = 97, TWO_RANKS = 2 };
+enum { COUNT = 100, BYTES = COUNT * 4, BOTH = 2 * BYTES, BROKEN_CONTRACT = 97, TWO_RANKS = 2 };
 
 /* What can be done wrong, and what the stub says then. */
 #define WRONGS(X)                                                                                                        \
@@ -50,7 +50,15 @@ enum { COUNT = 100, BYTES = COUNT * 4, BROKEN_CONTRACT = 97, TWO_RANKS = 2 };
     X(OTHER_MESSAGE, "nccl: rank 0 sends 100 elements of type 7, rank 1 receives 99 of type 7")                          \
     X(FINALIZED_EARLY, "ncclCommFinalize: 1 calls have not ended")                                                       \
     X(DESTROYED_EARLY, "ncclCommDestroy: would wait for the other ranks; finalize first")                                \
-    X(DESTROYED, "ncclCommAbort: the communicator was destroyed")
+    X(DESTROYED, "ncclCommAbort: the communicator was destroyed")                                                       \
+    X(REGISTERED_OTHER, "ncclCommRegister: ")                                                                            \
+    X(REGISTERED_TWICE, "of 800 bytes is registered already")                                                            \
+    X(FREED_REGISTERED, "ncclMemFree: 800 bytes are still registered")                                                   \
+    X(FREED_BY_CUDA, "is a library's own memory")                                                                        \
+    X(FREED_TWICE, "is not what ncclMemAlloc returned, or was freed before")                                             \
+    X(DEREGISTERED_TWICE, "is not registered with the communicator")                                                     \
+    X(FINALIZED_REGISTERED, "ncclCommFinalize: 800 bytes are still registered")                                          \
+    X(REGISTERED_SOME, "nccl: the operands of a call are registered on some ranks and not on others")
 
 enum wrong {
 #define WRONG_ID(id, says) WRONG_##id,
@@ -80,7 +88,7 @@ static void *(*stub_symbol)(void *library, const char *name);
 #define STUB(name) ((__typeof__(name) *)stub_symbol(NULL, #name))
 
 static const struct device *cuda;
-static char *data; /* [2 * BYTES] on the device */
+static char *data; /* [BOTH] on the device */
 static cudaStream_t stream;
 static ncclComm_t comm;
 static pid_t peer; /* of rank 0: the process of rank 1 */
@@ -186,6 +194,24 @@ static void groups(void)
     STUB(ncclGroupEnd)();
 }
 
+static void memory(int rank)
+{
+    void *p, *handle;
+
+    need(STUB(ncclMemAlloc)(&p, BOTH) == ncclSuccess, "ncclMemAlloc");
+    for (int k = 0; k < OR(REGISTERED_TWICE, 1, 2); k++)
+        STUB(ncclCommRegister)(comm, OR(REGISTERED_OTHER, p, (void *)data), BOTH, &handle);
+    if (now == WRONG_FREED_BY_CUDA) STUB(cudaFree)(p);
+    if (now == WRONG_FINALIZED_REGISTERED) STUB(ncclCommFinalize)(comm);
+    if (now == WRONG_REGISTERED_SOME) {
+        if (rank == 0) data = p;
+        return;
+    }
+    if (now != WRONG_FREED_REGISTERED) STUB(ncclCommDeregister)(comm, handle);
+    if (now == WRONG_DEREGISTERED_TWICE) STUB(ncclCommDeregister)(comm, handle);
+    for (int k = 0; k < OR(FREED_TWICE, 1, 2); k++) STUB(ncclMemFree)(p);
+}
+
 static bool result_is_right(void)
 {
     float sums[COUNT];
@@ -218,6 +244,7 @@ static int run_rank(int rank, ncclUniqueId id)
         if (rank == 0) all_reduce(rank), STUB(ncclCommFinalize)(comm);
         for (;;) pause(); /* the other does not make the call */
     }
+    if (now == WRONG_NOTHING || now >= WRONG_REGISTERED_OTHER) memory(rank);
     all_reduce(rank);
     stream_wait();
     if (!result_is_right()) return 1;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "helper_comm.h"
 #include "helper_ranks.h"
 
-enum { ROOM = 64 << 10, GUARD = 64, RANKS = 4 };
+enum { ROOM = 64 << 10, GUARD = 64, RANKS = 4, COMM_BYTES = 3 << 20 }; /* COMM_BYTES: of memory that the stub takes for a communicator */
 
 static char folder[] = "/tmp/lockstep_nccl_XXXXXX";
 
@@ -33,6 +34,20 @@ static ls_status enqueue_counted(struct device_group *g, struct device_stream *s
 {
     calls++;
     return cuda->collectives->enqueue(g, s, c, w);
+}
+
+/* So many buffers are registered with communicators, and so many communicators are open. */
+static void check_nccl(int registered, size_t open)
+{
+    static int (*count)(void);
+    void *module = dlopen(getenv("LOCKSTEP_CUDA_MODULE"), RTLD_NOW);
+    void *(*symbol)(void *library, const char *name);
+
+    RANKS_CHECK(module);
+    *(void **)&symbol = dlsym(module, "stub_dlsym");
+    *(void **)&count = symbol(NULL, "stub_nccl_registered");
+    if (count() != registered) ranks_fail("%d buffers are registered, not %d", count(), registered);
+    if (counted.taken() != open * COMM_BYTES) ranks_fail("NCCL took %zu bytes for %zu communicators", counted.taken(), open);
 }
 
 static void device_open(int rank)
@@ -86,6 +101,7 @@ static void rank_close(struct rank *r)
 {
     RANKS_TRY(cuda->sync());
     ls_comm_close(&r->comm);
+    check_nccl(0, 0);
     cuda->stream_free(r->stream);
     cuda->stream_free(r->other);
     cuda->free(r->device);
@@ -275,6 +291,36 @@ static void body_two_comms(int rank, int n, const char *where, void *ctx)
     rank_close(&r);
 }
 
+/* ---- memory ---- */
+
+/* Memory for communication is registered with the communicators for collectives, of which each comm has one, as long as both are there;
+ * other memory is not. */
+static void body_memory(int rank, int n, const char *where, void *ctx)
+{
+    struct rank r = rank_open(rank, n, where);
+    ls_comm *second;
+    char *x, *y;
+
+    (void)ctx;
+    check_nccl(1, 3); /* with two communicators for messages */
+    RANKS_TRY(ls_comm_split(r.comm, 0, rank, &second));
+    RANKS_TRY(comm_open_native(second, &counted_device, 0));
+    check_nccl(2, 4);
+    x = device_block(ROOM);
+    check_nccl(4, 4);
+    RANKS_CHECK((y = cuda->alloc(MEM_ACTIVATIONS, ROOM)) != NULL);
+    check_nccl(4, 4);
+    cuda->free(x);
+    cuda->free(y);
+    RANKS_CHECK(!cuda->alloc(MEM_COMMUNICATION, (size_t)2 << 30)); /* more than there is, which is no failure of the device */
+    RANKS_CHECK(strstr(ls_errmsg(), "needed for communication") && strstr(ls_errmsg(), "; NCCL took 12582912"));
+    RANKS_TRY(cuda->sync());
+    check_nccl(2, 4);
+    ls_comm_close(&second);
+    check_nccl(1, 3);
+    rank_close(&r);
+}
+
 /* ---- tests ---- */
 
 static void run_ranks(ranks_body *body, int seeds)
@@ -307,10 +353,16 @@ static void test_two_comms(void **state)
     run_ranks(body_two_comms, 5);
 }
 
+static void test_memory(void **state)
+{
+    (void)state;
+    run_ranks(body_memory, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_collectives), cmocka_unit_test(test_messages),
-                                        cmocka_unit_test(test_two_comms) };
+                                        cmocka_unit_test(test_two_comms), cmocka_unit_test(test_memory) };
     int failed;
 
     unsetenv("CUDA_VISIBLE_DEVICES");

@@ -193,28 +193,36 @@ static ls_status blocks_make_room(void)
     return LS_OK;
 }
 
-static ls_status fail_allocation(cudaError_t e, enum mem_category c, size_t bytes)
+ls_status cuda_no_memory(enum mem_category c, size_t bytes)
 {
     size_t available = 0, all = 0;
+    char nccl[64] = "";
 
-    if (e != cudaErrorMemoryAllocation) return cuda_check(e, "cudaMalloc");
-    cudaGetLastError(); /* this one is not kept */
     cudaMemGetInfo(&available, &all);
+    if (cuda.taken_nccl) snprintf(nccl, sizeof nccl, "; NCCL took %zu", cuda.taken_nccl);
     return ls_fail(LS_ENOMEM,
                    "out of memory on GPU %d (%s): %zu bytes needed for %s, %zu of %zu are free; the CUDA context and other processes "
-                   "took %zu before the first allocation",
-                   cuda.gpu, cuda.properties.name, bytes, mem_category_name(c), available, all, cuda.taken);
+                   "took %zu before the first allocation%s",
+                   cuda.gpu, cuda.properties.name, bytes, mem_category_name(c), available, all, cuda.taken, nccl);
+}
+
+static ls_status memory_new(enum mem_category c, size_t bytes, void **out)
+{
+    cudaError_t e;
+
+    if (c == MEM_COMMUNICATION && nccl_memory_wanted()) return nccl_memory_new(bytes, out);
+    e = cudaMalloc(out, MAX(bytes, (size_t)1));
+    if (e != cudaErrorMemoryAllocation) return cuda_check(e, "cudaMalloc");
+    cudaGetLastError(); /* this one is not kept */
+    return cuda_no_memory(c, bytes);
 }
 
 static void *cuda_alloc(enum mem_category c, size_t bytes)
 {
     void *p = NULL;
-    cudaError_t e;
 
     if (cuda_open() < 0 || flights_finish() < 0 || blocks_make_room() < 0 || mem_take(c, bytes) < 0) return NULL;
-    e = cudaMalloc(&p, MAX(bytes, (size_t)1));
-    if (e != cudaSuccess) {
-        fail_allocation(e, c, bytes);
+    if (memory_new(c, bytes, &p) < 0) {
         mem_give(c, bytes);
         return NULL;
     }
@@ -238,7 +246,7 @@ static void cuda_free(void *p)
     if (!p) return;
     while (k >= 0 && blocks.at[k].at != p) k--;
     ASSERT(k >= 0);
-    if (cuda_sync() == LS_OK) cuda_check(cudaFree(p), "cudaFree");
+    if (cuda_sync() == LS_OK && !nccl_memory_free(p)) cuda_check(cudaFree(p), "cudaFree");
     mem_give(blocks.at[k].category, blocks.at[k].bytes);
     blocks.at[k] = blocks.at[--blocks.n];
 }

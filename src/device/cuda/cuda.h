@@ -4,7 +4,7 @@
  *   copy.c    fills and copies; between host and device through pinned blocks
  *   pinned.c  pinned blocks, taken and given back
  *   flight.c  what the host does when a stream has come to a point, and the host's waits
- *   nccl.c    collectives among GPUs by NCCL; nccl_absent.c where its header was not found
+ *   nccl.c    collectives among GPUs by NCCL; nccl_memory.c memory that is registered with it; nccl_absent.c where its header was not found
  *   import.c  the functions of the library that the module uses, and its entry
  *
  * A copy from the device ends in a pinned block. Once its stream is past it the host copies the bytes on to where they were asked for. A
@@ -57,6 +57,7 @@ struct cuda_state {
     struct device_settings settings;
     char tuned[4096];              /* that folder; "": none */
     size_t taken;                  /* of the GPU's memory, before anything was allocated: contexts, other processes */
+    size_t taken_nccl;             /* of it, for the communicators that are open */
     struct device_stream *streams; /* all but the default one */
     struct device_stream fallback; /* the default one */
     uint32_t *words;               /* [STREAMS_MOST], pinned */
@@ -69,10 +70,11 @@ extern struct cuda_state cuda;
 
 /* *out: s or the default stream. Makes the context if there is none yet. */
 ls_status cuda_stream(struct device_stream *s, struct device_stream **out);
-ls_status cuda_fail(ls_status st);                         /* st and the thread's message become the device's failure, if it is the first */
-ls_status cuda_failed(void);                               /* the failure, with its message; LS_OK: none */
-ls_status cuda_check(cudaError_t e, const char *call);     /* LS_OK, or the device has failed */
-ls_status cuda_check_driver(int result, const char *call); /* of a function of the driver */
+ls_status cuda_fail(ls_status st);                     /* st and the thread's message become the device's failure, if it is the first */
+ls_status cuda_failed(void);                           /* the failure, with its message; LS_OK: none */
+ls_status cuda_check(cudaError_t e, const char *call); /* LS_OK, or the device has failed */
+ls_status cuda_no_memory(enum mem_category c, size_t bytes); /* LS_ENOMEM, with the message */
+ls_status cuda_check_driver(int result, const char *call);   /* of a function of the driver */
 
 /* ---- flight.c ---- */
 
@@ -115,6 +117,12 @@ void pinned_give(struct pinned *p);
 
 extern const struct device_collectives cuda_nccl;
 void nccl_abort(void); /* all that is open: the device has failed */
+
+/* ---- nccl_memory.c ---- */
+
+bool nccl_memory_wanted(void); /* memory of MEM_COMMUNICATION is NCCL's */
+ls_status nccl_memory_new(size_t bytes, void **out);
+bool nccl_memory_free(void *p); /* after all that was enqueued; false: it is not NCCL's */
 
 /* ---- copy.c ---- */
 

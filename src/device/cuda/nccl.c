@@ -7,53 +7,28 @@
  *
  * Blocks of different sizes are a group of broadcasts or reductions, one a block; all_to_all is a group of sends and receives.
  */
-#include "device/cuda/cuda.h"
+#include "device/cuda/nccl_library.h"
 
 #include <dlfcn.h>
-#include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
 
-/* clang-format off */
-#define NCCL_FUNCTIONS(X) \
-    X(GetVersion) X(GetErrorString) X(GetLastError) X(GetUniqueId) \
-    X(CommInitRankConfig) X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommGetAsyncError) \
-    X(AllReduce) X(AllGather) X(ReduceScatter) X(Reduce) X(Broadcast) X(Send) X(Recv) X(GroupStart) X(GroupEnd)
-/* clang-format on */
-
-static struct {
-#define NCCL_POINTER(name) __typeof__(nccl##name) *name;
-    NCCL_FUNCTIONS(NCCL_POINTER)
-#undef NCCL_POINTER
-} nccl;
-
-enum group_state { GROUP_OPENING, GROUP_GREETING, GROUP_OPEN, GROUP_FINISHING, GROUP_FINISHED, GROUP_ABORTED };
-
-struct device_group {
-    struct device_group *next;
-    ncclComm_t comm;
-    int rank, n;
-    bool messages;
-    enum group_state state;
-    char *scratch; /* device memory */
-    size_t scratch_bytes;
-};
-
-static struct device_group *groups;
+struct nccl_functions nccl;
+struct device_group *nccl_groups;
 
 _Static_assert(sizeof(ncclUniqueId) <= DEVICE_GROUP_ID, "an id fits");
 
 /* ---- the library ---- */
 
-enum { NCCL_LEAST = NCCL_VERSION(2, 14, 0) }; /* nonblocking communicators */
+enum { NCCL_LEAST = NCCL_VERSION(2, 19, 0) }; /* memory that is registered with communicators */
 
 static ls_status load_functions(void *library, const char *path)
 {
 #define NCCL_FIND(name)                                  \
     *(void **)&nccl.name = dlsym(library, "nccl" #name); \
-    if (!nccl.name) return ls_fail(LS_EUNSUPPORTED, "%s has no nccl" #name "; use NCCL 2.14 or later", path);
+    if (!nccl.name) return ls_fail(LS_EUNSUPPORTED, "%s has no nccl" #name "; use NCCL 2.19 or later", path);
     NCCL_FUNCTIONS(NCCL_FIND)
 #undef NCCL_FIND
     return LS_OK;
@@ -81,7 +56,7 @@ static ls_status check_version(char *version, size_t room)
     ncclResult_t r = nccl.GetVersion(&v);
 
     if (r != ncclSuccess) return ls_fail(LS_EUNSUPPORTED, "NCCL cannot be used: ncclGetVersion: %s", nccl.GetErrorString(r));
-    if (v < NCCL_LEAST) return ls_fail(LS_EUNSUPPORTED, "NCCL cannot be used: version %d is older than 2.14", v);
+    if (v < NCCL_LEAST) return ls_fail(LS_EUNSUPPORTED, "NCCL cannot be used: version %d is older than 2.19", v);
     snprintf(version, room, "NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
     return LS_OK;
 }
@@ -116,7 +91,7 @@ static ls_status nccl_result(const struct device_group *g, ncclResult_t r, const
                    more && *more ? ": " : "", more ? more : "");
 }
 
-static ls_status nccl_check(const struct device_group *g, ncclResult_t r, const char *call)
+ls_status nccl_check(const struct device_group *g, ncclResult_t r, const char *call)
 {
     ls_status st = nccl_result(g, r, call);
 
@@ -155,7 +130,7 @@ static ls_status group_wait(const struct device_group *g)
 
 void nccl_abort(void)
 {
-    for (struct device_group *g = groups; g; g = g->next) {
+    for (struct device_group *g = nccl_groups; g; g = g->next) {
         if (g->comm && g->state != GROUP_FINISHED && g->state != GROUP_ABORTED) nccl.CommAbort(g->comm);
         if (g->state != GROUP_FINISHED) g->state = GROUP_ABORTED;
     }
@@ -170,6 +145,22 @@ static ls_status nccl_id(char id[DEVICE_GROUP_ID])
     LS_TRY(nccl_check(NULL, nccl.GetUniqueId(&made), "ncclGetUniqueId"));
     memcpy(id, &made, sizeof made);
     return LS_OK;
+}
+
+static ls_status scratch_grow(struct device_group *g, size_t bytes)
+{
+    if (g->scratch_bytes >= bytes) return LS_OK;
+    cuda_row.free(g->scratch);
+    g->scratch = cuda_row.alloc(g->messages ? MEM_OTHER : MEM_COMMUNICATION, bytes);
+    g->scratch_bytes = g->scratch ? bytes : 0;
+    return g->scratch ? LS_OK : cuda.failed < 0 ? cuda_failed() : LS_ENOMEM;
+}
+
+static ls_status memory_left(size_t *bytes)
+{
+    size_t all = 0;
+
+    return cuda_check(cudaMemGetInfo(bytes, &all), "cudaMemGetInfo");
 }
 
 static ls_status nccl_open(const char id[DEVICE_GROUP_ID], int rank, int n, bool messages, struct device_group **out)
@@ -187,19 +178,11 @@ static ls_status nccl_open(const char id[DEVICE_GROUP_ID], int rank, int n, bool
     g->rank = rank;
     g->n = n;
     g->messages = messages;
-    g->next = groups;
-    groups = *out = g; /* closed by the caller, whatever happens */
+    g->next = nccl_groups;
+    nccl_groups = *out = g;                   /* closed by the caller, whatever happens */
+    if (messages) LS_TRY(scratch_grow(g, 1)); /* for the first message */
+    LS_TRY(memory_left(&g->left));
     return nccl_check(g, nccl.CommInitRankConfig(&g->comm, n, made, rank, &config), "ncclCommInitRankConfig");
-}
-
-static ls_status scratch_grow(struct device_group *g, size_t bytes)
-{
-    if (g->scratch_bytes >= bytes) return LS_OK;
-    cuda_row.free(g->scratch);
-    g->scratch_bytes = 0;
-    if (!(g->scratch = cuda_row.alloc(MEM_COMMUNICATION, bytes))) return cuda.failed < 0 ? cuda_failed() : LS_ENOMEM;
-    g->scratch_bytes = bytes;
-    return LS_OK;
 }
 
 /* The first message, which makes the connection. */
@@ -207,10 +190,22 @@ static ls_status group_greet(struct device_group *g)
 {
     cudaStream_t s = cuda.fallback.handle;
 
-    LS_TRY(scratch_grow(g, 1));
     g->state = GROUP_GREETING;
     if (g->rank == 0) return nccl_check(g, nccl.Send(g->scratch, 1, ncclUint8, 1, g->comm, s), "ncclSend");
     return nccl_check(g, nccl.Recv(g->scratch, 1, ncclUint8, 0, g->comm, s), "ncclRecv");
+}
+
+/* What NCCL has taken for it is what the GPU has lost meanwhile. */
+static ls_status group_is_open(struct device_group *g)
+{
+    size_t left;
+
+    if (g->state == GROUP_OPEN) return LS_OK;
+    LS_TRY(memory_left(&left));
+    g->taken = g->left > left ? g->left - left : 0;
+    cuda.taken_nccl += g->taken;
+    g->state = GROUP_OPEN;
+    return nccl_memory_opened(g);
 }
 
 static ls_status nccl_opened(struct device_group *g)
@@ -230,8 +225,7 @@ static ls_status nccl_opened(struct device_group *g)
         if (e == cudaErrorNotReady) return LS_BUSY;
         LS_TRY(cuda_check(e, "cudaStreamQuery"));
     }
-    g->state = GROUP_OPEN;
-    return LS_OK;
+    return group_is_open(g);
 }
 
 static ls_status nccl_finish(struct device_group *g)
@@ -241,6 +235,7 @@ static ls_status nccl_finish(struct device_group *g)
     LS_TRY(cuda_failed());
     if (g->state == GROUP_OPEN) {
         LS_TRY(cuda_row.sync());
+        LS_TRY(nccl_memory_finish(g));
         g->state = GROUP_FINISHING;
         LS_TRY(nccl_check(g, nccl.CommFinalize(g->comm), "ncclCommFinalize"));
     }
@@ -250,9 +245,11 @@ static ls_status nccl_finish(struct device_group *g)
     return st < 0 ? cuda_fail(st) : st;
 }
 
+static size_t nccl_taken(void) { return cuda.taken_nccl; }
+
 static void nccl_close(struct device_group *g)
 {
-    struct device_group **at = &groups;
+    struct device_group **at = &nccl_groups;
 
     if (!g) return;
     while (*at != g) at = &(*at)->next;
@@ -261,6 +258,9 @@ static void nccl_close(struct device_group *g)
         nccl.CommDestroy(g->comm);
     else if (g->comm && g->state != GROUP_ABORTED)
         nccl.CommAbort(g->comm);
+    if (g->state != GROUP_FINISHED) g->state = GROUP_ABORTED;
+    nccl_memory_closed(g);
+    cuda.taken_nccl -= g->taken;
     cuda_row.free(g->scratch);
     mem_free(g);
 }
@@ -445,6 +445,7 @@ const struct device_collectives cuda_nccl = {
     .id = nccl_id,
     .open = nccl_open,
     .opened = nccl_opened,
+    .taken = nccl_taken,
     .finish = nccl_finish,
     .close = nccl_close,
     .enqueue = nccl_enqueue,

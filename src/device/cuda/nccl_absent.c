@@ -2,6 +2,17 @@
 #include "device/cuda/cuda.h"
 
 void nccl_abort(void) {}
+bool nccl_memory_wanted(void) { return false; }
+
+ls_status nccl_memory_new(size_t bytes, void **out)
+{
+    (void)bytes;
+    *out = NULL;
+    return LS_EUNSUPPORTED; /* not called */
+}
+
+bool nccl_memory_free(void *p) { return (void)p, false; }
+static size_t absent_taken(void) { return 0; }
 
 static ls_status absent_load(char *version, size_t room)
 {
@@ -10,4 +21,4 @@ static ls_status absent_load(char *version, size_t room)
 }
 
 /* Nothing else of it is called. */
-const struct device_collectives cuda_nccl = { .name = "NCCL", .load = absent_load };
+const struct device_collectives cuda_nccl = { .name = "NCCL", .load = absent_load, .taken = absent_taken };

@@ -52,6 +52,7 @@ struct trainer {
     int stop, save;                   /* requests that any rank received: the signal to exit by; to save a checkpoint */
     bool refused;                     /* data, model or device could not be opened because the options are impossible */
     size_t device_taken;              /* bytes of the GPU's memory in use before the run; 0: no GPU */
+    size_t collectives_taken;         /* bytes of it that NCCL took for its communicators */
     bool trial;                       /* the trial of trainer_budget.c is running: a requested checkpoint is saved after it */
 };
 

@@ -13,6 +13,7 @@
 #include "checkpoint/collective_status.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/verify.h"
+#include "device/collectives.h"
 #include "device/device.h"
 #include "runtime/store.h"
 #include "train/plan/plan.h"
@@ -391,16 +392,25 @@ static ls_status take_signals(void)
     return LS_OK;
 }
 
+/* Memory of the GPU that is not for the run. */
+static ls_status note_taken(struct trainer *t, const struct device *d)
+{
+    size_t taken;
+
+    LS_TRY(d->taken(&t->device_taken));
+    t->collectives_taken = d->collectives ? d->collectives->taken() : 0;
+    taken = t->device_taken + t->collectives_taken;
+    if (!t->config->run.memory_limit) mem_set_limit(mem_limit() - MIN(taken, mem_limit() - 1));
+    return LS_OK;
+}
+
 static ls_status open_ranks(struct trainer *t)
 {
     const struct device *d = device_find(config_device(t->config));
     ls_status st = ranks_open(t->config, &t->ranks);
 
     t->refused = st == LS_EINVAL;
-    if (st < 0 || !d->taken) return st;
-    LS_TRY(d->taken(&t->device_taken));
-    if (!t->config->run.memory_limit) mem_set_limit(mem_limit() - MIN(t->device_taken, mem_limit() - 1));
-    return LS_OK;
+    return st < 0 || !d->taken ? st : note_taken(t, d);
 }
 
 static ls_status open_all(struct trainer *t)

@@ -1,0 +1,133 @@
+/* nccl_memory.c - device memory for the operands of collectives: allocated by NCCL and registered with its communicators, so that NCCL
+ * reads and writes it in place, without copies through its own buffers, where the links between the GPUs allow that.
+ *
+ * NCCL requires memory of ncclMemAlloc() for this, and that a call has registered operands on all ranks of its communicator or on none.
+ * Memory of the category MEM_COMMUNICATION is allocated here as soon as a communicator for collectives is open, and is registered with
+ * all of these until it is freed or they are finished. On all ranks of a comm a program has the operands of a call in the same arena. The
+ * communicators for messages have none: the two ends of a message belong to different programs.
+ */
+#include "device/cuda/nccl_library.h"
+
+#include "base/mem.h"
+
+enum { NCCL_PAGE = 2 << 20 }; /* ncclMemAlloc() rounds up to pages of at least these bytes */
+
+struct nccl_block {
+    struct nccl_block *next;
+    void *at;
+    size_t bytes;
+};
+
+struct registration {
+    struct registration *next;
+    const struct device_group *group;
+    const struct nccl_block *block;
+    void *handle; /* NCCL's */
+};
+
+static struct nccl_block *blocks;
+static struct registration *registrations;
+
+static bool group_registers(const struct device_group *g) { return !g->messages && g->state == GROUP_OPEN; }
+
+bool nccl_memory_wanted(void)
+{
+    const struct device_group *g = nccl_groups;
+
+    while (g && !group_registers(g)) g = g->next;
+    return g != NULL;
+}
+
+/* ---- registrations ---- */
+
+static ls_status block_register(const struct device_group *g, const struct nccl_block *b)
+{
+    struct registration *r = mem_zalloc(MEM_OTHER, sizeof *r);
+    ls_status st;
+
+    if (!r) return LS_ENOMEM;
+    st = nccl_check(g, nccl.CommRegister(g->comm, b->at, b->bytes, &r->handle), "ncclCommRegister");
+    if (st < 0) {
+        mem_free(r);
+        return st;
+    }
+    r->group = g;
+    r->block = b;
+    r->next = registrations;
+    registrations = r;
+    return LS_OK;
+}
+
+/* Ends the registrations of g or, where g is NULL, of b; those with a communicator that was aborted ended with it. */
+static ls_status registrations_end(const struct device_group *g, const struct nccl_block *b)
+{
+    struct registration **at = &registrations;
+    ls_status st = LS_OK;
+
+    while (*at) {
+        struct registration *r = *at;
+
+        if (g ? r->group != g : r->block != b) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        if (st == LS_OK && group_registers(r->group))
+            st = nccl_check(r->group, nccl.CommDeregister(r->group->comm, r->handle), "ncclCommDeregister");
+        mem_free(r);
+    }
+    return st;
+}
+
+ls_status nccl_memory_opened(struct device_group *g)
+{
+    for (const struct nccl_block *b = blocks; b && group_registers(g); b = b->next) LS_TRY(block_register(g, b));
+    return LS_OK;
+}
+
+ls_status nccl_memory_finish(struct device_group *g) { return registrations_end(g, NULL); }
+void nccl_memory_closed(const struct device_group *g) { registrations_end(g, NULL); }
+
+/* ---- blocks ---- */
+
+static ls_status block_failed(ncclResult_t r, size_t bytes)
+{
+    size_t available = 0, all = 0;
+
+    cudaGetLastError(); /* this one is not kept */
+    LS_TRY(cuda_check(cudaMemGetInfo(&available, &all), "cudaMemGetInfo"));
+    return available < bytes + NCCL_PAGE ? cuda_no_memory(MEM_COMMUNICATION, bytes) : nccl_check(NULL, r, "ncclMemAlloc");
+}
+
+ls_status nccl_memory_new(size_t bytes, void **out)
+{
+    struct nccl_block *b = mem_zalloc(MEM_OTHER, sizeof *b);
+    ncclResult_t r;
+
+    if (!b) return LS_ENOMEM;
+    r = nccl.MemAlloc(&b->at, b->bytes = MAX(bytes, (size_t)1));
+    if (r != ncclSuccess) {
+        mem_free(b);
+        return block_failed(r, bytes);
+    }
+    b->next = blocks;
+    blocks = b;
+    *out = b->at;
+    for (const struct device_group *g = nccl_groups; g; g = g->next)
+        if (group_registers(g)) LS_TRY(block_register(g, b));
+    return LS_OK;
+}
+
+bool nccl_memory_free(void *p)
+{
+    struct nccl_block **at = &blocks, *b;
+    ls_status st;
+
+    while (*at && (*at)->at != p) at = &(*at)->next;
+    if (!(b = *at)) return false;
+    *at = b->next;
+    st = registrations_end(NULL, b);
+    if (st == LS_OK) nccl_check(NULL, nccl.MemFree(p), "ncclMemFree");
+    mem_free(b);
+    return true;
+}
