@@ -134,6 +134,11 @@ static const struct heads heads[] = {
     { 2, 7, 5, 3, 1, 20, 0, 2 },    { 1, 9, 4, 2, 2, 16, 1, 0 },      { 1, 17, 33, 4, 4, 64, 1, 1 },
     { 2, 65, 65, 2, 1, 64, 1, 2 },  { 1, 6, 6, 2, 2, 8, 1, 3 },       { 1, 1, 70, 6, 2, 32, 1, 0 },
     { 1, 130, 130, 3, 3, 64, 1, 2 }, { 1, 67, 131, 2, 2, 128, 0, 0 }, { 1, 33, 33, 2, 1, 96, 1, 0 },
+    /* around tiles of 32 and 64 rows, one head size of each padding */
+    { 1, 64, 64, 1, 1, 8, 1, 0 },   { 1, 65, 130, 1, 1, 8, 1, 2 },    { 1, 129, 127, 1, 1, 8, 1, 0 },
+    { 1, 66, 66, 4, 1, 8, 1, 1 },   { 1, 33, 65, 1, 1, 24, 0, 0 },    { 1, 63, 31, 1, 1, 16, 0, 0 },
+    { 1, 7, 33, 1, 1, 72, 1, 0 },   { 1, 7, 15, 1, 1, 128, 1, 0 },    { 1, 3, 35, 1, 1, 136, 1, 1 },
+    { 1, 5, 6, 1, 1, 256, 1, 0 },   { 2, 3, 2, 4, 1, 88, 0, 0 },
 };
 
 static void qkv(struct gen *g, const struct heads *z)
@@ -165,26 +170,36 @@ void attention_cases(struct gen *g)
         }
 }
 
-/* o and lse come from the reference, as they would from the forward pass. */
+/* o and lse come from the reference, as they would from the forward pass. ring: they are of all S keys, and the call gets a part of
+ * them, as a step of ring attention does. */
+static void attention_grad_case(struct gen *g, const struct heads *z, bool ring)
+{
+    struct call forward = { .op = OP_ATTENTION, .nin = 3, .nout = 2 };
+    size_t first = ring ? z->S / 3 : 0, keys = z->S - first;
+
+    gen_begin(g);
+    qkv(g, z);
+    forward.out[0] = *gen_in(g, g->type, 0, 0, DIMS(z->B, z->T, z->H, z->D));
+    forward.out[1] = *gen_in(g, LS_F32, 0, 0, DIMS(z->B, z->H, z->T));
+    memcpy(forward.in, g->c.call.in, sizeof forward.in);
+    forward.attr = g->c.call.attr;
+    kernel_run(kernel_reference(OP_ATTENTION), &forward, 0, "the forward pass");
+    for (int i = 1; i < 3; i++)
+        g->c.call.in[i] = view_narrow(&g->c.call.in[i], 1, first, keys);
+    gen_in(g, g->type, -2, 2, DIMS(z->B, z->T, z->H, z->D));
+    gen_out(g, g->type, DIMS(z->B, z->T, z->H, z->D));
+    gen_out(g, g->type, DIMS(z->B, keys, z->G, z->D));
+    gen_out(g, g->type, DIMS(z->B, keys, z->G, z->D));
+    gen_emit(g, "B %zu T %zu S %zu H %zu G %zu D %zu causal %d layout %d%s", z->B, z->T, z->S, z->H, z->G, z->D, z->causal, z->layout,
+             ring ? " ring" : "");
+}
+
 void attention_grad_cases(struct gen *g)
 {
     for (size_t i = 0; i < COUNT_OF(heads); i++) {
-        const struct heads *z = &heads[i];
-        struct call forward = { .op = OP_ATTENTION, .nin = 3, .nout = 2 };
-
-        gen_begin(g);
-        qkv(g, z);
-        forward.out[0] = *gen_in(g, g->type, 0, 0, DIMS(z->B, z->T, z->H, z->D));
-        forward.out[1] = *gen_in(g, LS_F32, 0, 0, DIMS(z->B, z->H, z->T));
-        memcpy(forward.in, g->c.call.in, sizeof forward.in);
-        forward.attr = g->c.call.attr;
-        kernel_run(kernel_reference(OP_ATTENTION), &forward, 0, "the forward pass");
-        gen_in(g, g->type, -2, 2, DIMS(z->B, z->T, z->H, z->D));
-        gen_out(g, g->type, DIMS(z->B, z->T, z->H, z->D));
-        gen_out(g, g->type, DIMS(z->B, z->S, z->G, z->D));
-        gen_out(g, g->type, DIMS(z->B, z->S, z->G, z->D));
-        gen_emit(g, "B %zu T %zu S %zu H %zu G %zu D %zu causal %d layout %d",
-             z->B, z->T, z->S, z->H, z->G, z->D, z->causal, z->layout);
+        attention_grad_case(g, &heads[i], false);
+        if (heads[i].S > 2 && !heads[i].causal)
+            attention_grad_case(g, &heads[i], true);
     }
 }
 

@@ -30,7 +30,15 @@ struct dim3 {
 
 struct emulator_region; /* memory that a pointer may reach */
 enum emulator_access { EMULATOR_READ, EMULATOR_WRITE, EMULATOR_ATOMIC };
-enum emulator_warp_op { EMULATOR_SHUFFLE, EMULATOR_BALLOT, EMULATOR_SYNC };
+enum emulator_warp_op {
+    EMULATOR_SHUFFLE,
+    EMULATOR_BALLOT,
+    EMULATOR_SYNC,
+    EMULATOR_MMA_BF16, /* from here on: of all lanes, computed by the last one; emulator_mma.h */
+    EMULATOR_MMA_F16,
+    EMULATOR_LDMATRIX,
+    EMULATOR_LDMATRIX_TRANSPOSED
+};
 
 struct emulator_where {
     dim3 thread, block, block_dim, grid_dim;

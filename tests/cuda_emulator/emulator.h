@@ -4,7 +4,7 @@
  * the fibers of a block run in a random order between barriers and warp operations. It finds, and names with kernel, block and thread:
  *
  *   a barrier that some threads of the block do not reach, or reach elsewhere in the code
- *   a warp operation that a lane of its mask does not reach, or whose mask lacks the calling lane
+ *   a warp operation that a lane of its mask does not reach, or whose mask lacks the calling lane; for tensor cores: any lane of the warp
  *   two accesses of the same bytes of shared memory, one of them a write, with no barrier between
  *   the same for global memory, where no two blocks of a launch are in any order
  *   reads of shared memory that no thread of the block has written

@@ -1,5 +1,5 @@
 /* emulator_state.h - the state of the emulator, shared by its files: fibers and blocks (emulator.cc), warp operations (emulator_warp.cc),
- * memory and races (emulator_memory.cc).
+ * tensor cores (emulator_mma.cc), memory and races (emulator_memory.cc).
  */
 #ifndef LS_TESTS_CUDA_EMULATOR_STATE_H
 #define LS_TESTS_CUDA_EMULATOR_STATE_H
@@ -47,6 +47,8 @@ void emulator_note(const fiber *f, const char *fmt, ...) __attribute__((format(p
 bool emulator_failed(void);
 /* Why the waiting thread f was never released: from the scheduler. */
 void warp_explain(const fiber *f);
+/* Writes the results of all lanes of a warp, of whose operands value[lane] is the address: emulator_mma.cc. */
+void emulator_warp_compute(emulator_warp_op op, const uint64_t *value);
 void memory_block_begin(void);
 void warp_block_begin(void);
 

@@ -39,7 +39,15 @@ static void warp_join(const fiber *first)
     }
 }
 
-static const char *const op_names[] = { "a shuffle", "a vote", "__syncwarp" };
+static void warp_compute(const fiber *first)
+{
+    uint64_t value[WARP];
+
+    for (int lane = 0; lane < WARP; lane++) value[lane] = lane_of(first->warp, lane)->value;
+    emulator_warp_compute(first->op, value);
+}
+
+static const char *const op_names[] = { "a shuffle", "a vote", "__syncwarp", "mma", "mma", "ldmatrix", "ldmatrix" };
 
 /* What lanes of a warp wait for: each of its masks is complete after as many arrivals as it has lanes. */
 struct meeting {
@@ -92,6 +100,7 @@ uint64_t emulator_warp(emulator_warp_op op, unsigned mask, uint64_t value, int f
     }
     if (op == EMULATOR_SYNC) warp_join(self);
     if (op == EMULATOR_BALLOT) bits = warp_ballot(self);
+    if (op >= EMULATOR_MMA_BF16) warp_compute(self);
     for (int lane = 0; lane < WARP; lane++) {
         fiber *f = lane_of(self->warp, lane);
 

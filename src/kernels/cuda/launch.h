@@ -9,6 +9,7 @@
  *                    DYNAMIC_SHARED(float, name)
  *   barriers         __syncthreads(), __syncwarp(mask)
  *   warps            __shfl_sync, __shfl_xor_sync, __shfl_up_sync, __shfl_down_sync, __ballot_sync, __any_sync, __all_sync
+ *   tensor cores     mma.h: the products of a warp and their operands in shared memory
  *   atomics          of integers alone: atomic_add(p, i, x), atomic_max, atomic_min; sums of floats have a fixed order instead
  *   types            float, double, integers, __nv_bfloat16, __half and their conversions
  *
@@ -37,13 +38,15 @@ void cuda_launch_failed(const char *kernel, int error, const char *text);
 
 #define KERNEL(...) #__VA_ARGS__, __VA_ARGS__
 
-#define CUDA_ROW_AT(priority_, id, accepts_, scratch_, run_)                                                                              \
-    {                                                                                                                                     \
-        .op = OP_##id, .name = "cuda", .device = "cuda", .priority = priority_, .isa = ISA_ANY, .accepts = accepts_, .scratch = scratch_, \
-        .prepare = NULL, .release = NULL, .run = run_                                                                                     \
+#define CUDA_ROW_AT(name_, priority_, id, accepts_, scratch_, run_)                                                                      \
+    {                                                                                                                                    \
+        .op = OP_##id, .name = name_, .device = "cuda", .priority = priority_, .isa = ISA_ANY, .accepts = accepts_, .scratch = scratch_, \
+        .prepare = NULL, .release = NULL, .run = run_                                                                                    \
     }
 /* A kernel of ours that is correct for every call of models; faster rows have a higher priority and a name of their own. */
-#define CUDA_ROW(id, accepts, scratch, run) CUDA_ROW_AT(PRIORITY_DEVICE, id, accepts, scratch, run)
+#define CUDA_ROW(id, accepts, scratch, run) CUDA_ROW_AT("cuda", PRIORITY_DEVICE, id, accepts, scratch, run)
+/* One on tensor cores. */
+#define CUDA_MMA_ROW(id, accepts, scratch, run) CUDA_ROW_AT("cuda_mma", PRIORITY_BLOCKED, id, accepts, scratch, run)
 #define CUDA_ROWS_END                                                                                                              \
     {                                                                                                                              \
         .op = OPS, .name = NULL, .device = NULL, .priority = PRIORITY_REFERENCE, .isa = ISA_ANY, .accepts = NULL, .scratch = NULL, \
