@@ -1,8 +1,10 @@
-/* test_cuda_mma.cc - tensor cores and ldmatrix under the emulator: each lane's elements are those that the PTX ISA gives it, the functions
- * of mma.h that load operands agree with it, and lanes that do not take part are reported.
+/* test_cuda_mma.cc - tensor cores, ldmatrix and asynchronous copies under the emulator: each lane's elements are those that the PTX ISA
+ * gives it, the functions of mma.h that load operands agree with it, and lanes that do not take part are reported; a copy has not arrived
+ * before it is waited for.
  *
  * The elements are small whole numbers, so every sum is exact and every element's place matters.
  */
+#include "kernels/cuda/copy_async.h"
 #include "kernels/cuda/mma.h"
 
 #include <stdarg.h>
@@ -239,12 +241,58 @@ static void test_lanes_missing(void **)
         }
 }
 
+/* ---- asynchronous copies ---- */
+
+enum copy_fault { COPY_RIGHT, COPY_NO_BARRIER, COPY_NOT_WAITED, COPY_GROUP_LEFT, COPY_MISALIGNED, COPY_OVER_READ };
+
+/* 16 lanes copy four elements each in two groups, the second of which is zeros; each reads what its neighbour has copied. */
+__global__ void copy_neighbours(int fault, global<const float> x, global<float> z)
+{
+    SHARED(float, tile, 128);
+    int i = threadIdx.x * 4, next = (threadIdx.x + 1) % 16 * 4;
+    float over = 0;
+
+    for (int k = 0; k < 4; k++) tile[i + k] = tile[64 + i + k] = 0;
+    __syncthreads();
+    if (fault == COPY_OVER_READ) over = tile[next];
+    copy_async16<float>(tile + i, x + (fault == COPY_MISALIGNED ? i + 1 : i), true);
+    copy_async_commit();
+    copy_async16<float>(tile + (64 + i), x, false);
+    copy_async_commit();
+    if (fault == COPY_GROUP_LEFT)
+        copy_async_wait<2>();
+    else if (fault != COPY_NOT_WAITED)
+        copy_async_wait<1>();
+    if (fault != COPY_NO_BARRIER) __syncthreads();
+    z[threadIdx.x] = tile[next + 3] + over;
+    if (fault == COPY_NOT_WAITED) return;
+    copy_async_wait<0>();
+    __syncthreads();
+    z[16 + threadIdx.x] = tile[64 + next];
+}
+
+static void test_copies(void **)
+{
+    static const char *const reports[] = { "", "race on tile", "has not waited for", "race on tile", "misaligned",
+                                           "race on tile" };
+
+    for (int fault = COPY_RIGHT; fault <= COPY_OVER_READ; fault++)
+        for (int seed = 1; seed <= SEEDS; seed++) {
+            mma_reset(seed);
+            launch(&call, KERNEL(copy_neighbours), 1, 16, 0, fault, global_of<const float>(a), global_of<float>(c));
+            if (fault == COPY_RIGHT ? *emulator_report() : !strstr(emulator_report(), reports[fault]))
+                fail_msg("fault %d, seed %d: the report is \"%s\", not \"%s\"", fault, seed, emulator_report(), reports[fault]);
+            for (int i = 0; i < 16 && fault == COPY_RIGHT; i++) assert_true(c[i] == a[(i + 1) % 16 * 4 + 3] && c[16 + i] == 0);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_registers),
         cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_lanes_missing),
+        cmocka_unit_test(test_copies),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,6 +116,7 @@ static void fiber_main(void)
 {
     stack_arrive(NULL, &run.scheduler_bottom, &run.scheduler_bytes);
     run.entry(run.closure);
+    if (copy_thread_waits(emulator_now->index)) emulator_fail("it ends with asynchronous copies that it has not waited for");
     emulator_now->state = FIBER_DONE;
     emulator_block.done++;
     fiber_leave();
@@ -204,6 +205,7 @@ static void fiber_begin(fiber *f, int i, dim3 block)
     *--sp = (void *)fiber_main;
     for (int k = 0; k < 6; k++) *--sp = NULL;
     f->stack_pointer = sp;
+    copy_thread_begin(i);
     fiber_make_ready(f);
 }
 

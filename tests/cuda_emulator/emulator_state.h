@@ -1,5 +1,5 @@
 /* emulator_state.h - the state of the emulator, shared by its files: fibers and blocks (emulator.cc), warp operations (emulator_warp.cc),
- * tensor cores (emulator_mma.cc), memory and races (emulator_memory.cc).
+ * tensor cores (emulator_mma.cc), asynchronous copies (emulator_copy.cc), memory and races (emulator_memory.cc).
  */
 #ifndef LS_TESTS_CUDA_EMULATOR_STATE_H
 #define LS_TESTS_CUDA_EMULATOR_STATE_H
@@ -49,6 +49,9 @@ bool emulator_failed(void);
 void warp_explain(const fiber *f);
 /* Writes the results of all lanes of a warp, of whose operands value[lane] is the address: emulator_mma.cc. */
 void emulator_warp_compute(emulator_warp_op op, const uint64_t *value);
+/* Asynchronous copies of a thread: it begins; it has some that it did not wait for. */
+void copy_thread_begin(int thread);
+bool copy_thread_waits(int thread);
 void memory_block_begin(void);
 void warp_block_begin(void);
 

@@ -1,7 +1,8 @@
 /* attention_mma.cu - forward attention on tensor cores: bf16 and f16, head sizes to 256 in eights; cpu/ref/attention.c has the formulas.
  *
  * As in FlashAttention-2: a warp keeps the running maximum and sum of its 16 queries and their unscaled output in registers, and goes over
- * the keys in tiles. Exponentials have base 2. Blocks with the most keys start first.
+ * the keys in tiles. The values of a tile arrive while its scores are computed, the next keys while values are summed. Exponentials have
+ * base 2. Blocks with the most keys start first.
  */
 #include "kernels/cuda/attention_mma.h"
 
@@ -47,13 +48,21 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) attend_mma(const __gri
     struct mma_c own[D / 8] = {}, s[COLUMNS / 8];
 
     tile_load<T, ROWS, D>(q, z.q, b, h, first, z.T, z.d);
+    tile_load<T, COLUMNS, D>(k, z.k, b, group, 0, keys, z.d);
+    copy_async_commit();
     for (int s0 = 0; s0 < block_most; s0 += COLUMNS) {
+        bool sees = s0 < warp_most;
+
+        copy_async_wait<0>();
         __syncthreads();
-        tile_load<T, COLUMNS, D>(k, z.k, b, group, s0, keys, z.d);
         tile_load<T, COLUMNS, D>(v, z.v, b, group, s0, keys, z.d);
+        copy_async_commit();
+        if (sees) tile_scores<T, D, COLUMNS>(s, q + warp_row * TILE_STRIDE(D), k);
+        copy_async_wait<0>();
         __syncthreads();
-        if (s0 >= warp_most) continue;
-        tile_scores<T, D, COLUMNS>(s, q + warp_row * TILE_STRIDE(D), k);
+        if (s0 + COLUMNS < block_most) tile_load<T, COLUMNS, D>(k, z.k, b, group, s0 + COLUMNS, keys, z.d);
+        copy_async_commit();
+        if (!sees) continue;
         if (s0 + COLUMNS > warp_least) {
 #pragma unroll
             for (int n = 0; n < COLUMNS / 8; n++)
@@ -63,6 +72,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) attend_mma(const __gri
         softmax_step<D, COLUMNS>(own, s, most, sum, z.factor);
         tile_gather<T, D, COLUMNS>(own, s, v);
     }
+    copy_async_wait<0>();
     for (int i = 0; i < 2; i++) {
         float whole = lanes_reduce<sum_of>(sum[i]);
 

@@ -9,6 +9,7 @@
 #define LS_KERNELS_CUDA_ATTENTION_MMA_H
 
 #include "kernels/cuda/array.h"
+#include "kernels/cuda/copy_async.h"
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/reduce.h"
 
@@ -100,31 +101,26 @@ static __device__ inline int attention_visible(const struct attention &z, int ke
     return z.causal ? max(0, min(t + 1 + keys - z.T, keys)) : keys;
 }
 
-/* Elements [c, c + 8) of a row, zeros if it is not there or shorter. */
-template <typename T> static __device__ inline pack<T, 8> row_load8(const struct operand &x, long long at, bool there)
-{
-    pack<T, 8> e;
-
-    if (there && x.aligned) return pack_load<8>(global_as<const T>(x.data), (size_t)at);
-    for (int i = 0; i < 8; i++) {
-        type_of(0, &e.v[i]);
-        if (there) e.v[i] = global_as<const T>(x.data)[at + i];
-    }
-    return e;
-}
-
-/* Rows [first, first + COUNT) of head h to shared memory, zeros from row `end` on. */
+/* Starts to load rows [first, first + COUNT) of head h into shared memory, zeros from row `end` on; they belong to the group of
+ * copies that is being formed. */
 template <typename T, int COUNT, int D>
 static __device__ inline void tile_load(shared<T> to, const struct operand &x, int b, int h, int first, int end, int d)
 {
     const int eights = D / 8;
-    long long base = b * x.batch + h * x.head + first * x.row;
+    global<const T> from = global_as<const T>(x.data) + (b * x.batch + h * x.head + first * x.row);
 
-#pragma unroll 4
     for (int i = threadIdx.x; i < COUNT * eights; i += THREADS) {
         int r = i / eights, column = i % eights * 8;
+        bool there = first + r < end && column < d;
+        long long at = there ? r * x.row + column : 0;
+        pack<T, 8> e;
 
-        pack_store(to, r * TILE_STRIDE(D) + column, row_load8<T>(x, base + r * x.row + column, first + r < end && column < d));
+        if (x.aligned) {
+            copy_async16<T>(to + (r * TILE_STRIDE(D) + column), from + at, there);
+            continue;
+        }
+        for (int k = 0; k < 8; k++) type_of(there ? float_of(from[at + k]) : 0, &e.v[k]);
+        pack_store(to, r * TILE_STRIDE(D) + column, e);
     }
 }
 

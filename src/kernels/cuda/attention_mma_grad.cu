@@ -2,7 +2,8 @@
  * formulas.
  *
  * p and dscore are computed again from lse, once by the blocks of dq, whose rows are queries, and once by those of dk and dv, whose rows
- * are keys (with the transposed scores, so that p and dscore are left operands in registers in both): no sum goes through atomics.
+ * are keys (with the transposed scores, so that p and dscore are left operands in registers in both): no sum goes through atomics. The next
+ * tile arrives while one is computed with.
  */
 #include "kernels/cuda/attention_mma.h"
 
@@ -35,16 +36,26 @@ static __device__ inline float row_base(const struct attention &z, long long sta
 
 /* ---- dq ---- */
 
+/* A tile of keys and after it their values. */
+template <typename T, int D, int COLUMNS>
+static __device__ inline void keys_load(shared<T> to, const struct attention &z, int b, int group, int s0)
+{
+    tile_load<T, COLUMNS, D>(to, z.k, b, group, s0, z.S, z.d);
+    tile_load<T, COLUMNS, D>(to + COLUMNS * TILE_STRIDE(D), z.v, b, group, s0, z.S, z.d);
+}
+
 template <typename T, int D, int COLUMNS>
 static __global__ void __launch_bounds__(THREADS, 2) attention_dq_mma(const __grid_constant__ struct attention z)
 {
     DYNAMIC_SHARED(T, q);
-    shared<T> dout = q + ROWS * TILE_STRIDE(D), k = dout + ROWS * TILE_STRIDE(D), v = k + COLUMNS * TILE_STRIDE(D);
+    const int PAIR = 2 * COLUMNS * TILE_STRIDE(D);
+    shared<T> dout = q + ROWS * TILE_STRIDE(D), tiles = dout + ROWS * TILE_STRIDE(D);
     int lane = threadIdx.x % 32, b = blockIdx.z, h = blockIdx.y, group = h / (z.H / z.G), warp_row = threadIdx.x / 32 * 16;
     int first = (int)(gridDim.x - 1 - blockIdx.x) * ROWS, warp_first = first + warp_row, row = warp_first + mma_row(lane, 0);
     int block_most = attention_visible(z, z.S, min(first + ROWS, z.T) - 1), warp_least = attention_visible(z, z.S, warp_first);
     int warp_most = warp_first < z.T ? attention_visible(z, z.S, warp_first + 15) : 0;
     float base[2] = {}, delta[2] = {}, factors[2] = { z.scale, z.scale };
+    int turn = 0;
     struct mma_c own[D / 8] = {}, p[COLUMNS / 8], ds[COLUMNS / 8];
 
     for (int i = 0; i < 2; i++)
@@ -56,10 +67,15 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_dq_mma(const __gr
         }
     tile_load<T, ROWS, D>(q, z.q, b, h, first, z.T, z.d);
     tile_load<T, ROWS, D>(dout, z.dout, b, h, first, z.T, z.d);
-    for (int s0 = 0; s0 < block_most; s0 += COLUMNS) {
+    keys_load<T, D, COLUMNS>(tiles, z, b, group, 0);
+    copy_async_commit();
+    for (int s0 = 0; s0 < block_most; s0 += COLUMNS, turn = !turn) {
+        shared<T> k = tiles + turn * PAIR, v = k + PAIR / 2;
+
         __syncthreads();
-        tile_load<T, COLUMNS, D>(k, z.k, b, group, s0, z.S, z.d);
-        tile_load<T, COLUMNS, D>(v, z.v, b, group, s0, z.S, z.d);
+        if (s0 + COLUMNS < block_most) keys_load<T, D, COLUMNS>(tiles + !turn * PAIR, z, b, group, s0 + COLUMNS);
+        copy_async_commit();
+        copy_async_wait<1>();
         __syncthreads();
         if (s0 >= warp_most) continue;
         tile_scores<T, D, COLUMNS>(p, q + warp_row * TILE_STRIDE(D), k);
@@ -77,43 +93,52 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_dq_mma(const __gr
             for (int i = 0; i < 4; i++) ds[n].v[i] = exp2f(p[n].v[i] * z.factor - base[i / 2]) * (ds[n].v[i] - delta[i / 2]);
         tile_gather<T, D, COLUMNS>(own, ds, k);
     }
+    copy_async_wait<0>();
     rows_put<T, D>(z.out, b, h, row, z.T, own, factors, z.d);
 }
 
 /* ---- dk and dv ---- */
 
-/* The first query, a multiple of COLUMNS, that sees a key from `first` on. */
-static __device__ inline int first_query(const struct attention &z, int first, int columns)
+/* The tiles of queries that keys from `first` on meet, of all heads of their group, one head after another. */
+struct queries {
+    int b, first_head, begin, tiles; /* begin: of a head, a multiple of the tile; tiles: of a head */
+};
+
+static __device__ inline struct queries queries_of(const struct attention &z, int first, int columns)
 {
-    return z.causal ? max(0, first - (z.S - z.T)) / columns * columns : 0;
+    int begin = z.causal ? max(0, first - (z.S - z.T)) / columns * columns : 0;
+    struct queries y = { (int)blockIdx.z, (int)blockIdx.y * (z.H / z.G), begin, (max(0, z.T - begin) + columns - 1) / columns };
+
+    return y;
 }
 
-/* base and delta of the queries of a tile, 0 for those beyond the last. */
-template <int COLUMNS>
-static __device__ inline void stats_load(shared<float> base, shared<float> delta, const struct attention &z, int b, int h, int t0)
+/* Tile i: queries, do after them; base and delta of each query, 0 for those beyond the last. */
+template <typename T, int D, int COLUMNS>
+static __device__ inline void queries_load(shared<T> to, shared<float> stats, const struct attention &z, const struct queries &y, int i)
 {
-    int column = threadIdx.x, t = t0 + column;
+    int h = y.first_head + i / y.tiles, t0 = y.begin + i % y.tiles * COLUMNS, t = t0 + (int)threadIdx.x;
+    long long stat = ((long long)y.b * z.H + h) * z.T + t;
 
-    if (column >= COLUMNS) return;
-    base[column] = t < z.T ? row_base(z, ((long long)b * z.H + h) * z.T + t) : 0;
-    delta[column] = t < z.T ? (float)z.delta[((long long)b * z.H + h) * z.T + t] : 0;
+    tile_load<T, COLUMNS, D>(to, z.q, y.b, h, t0, z.T, z.d);
+    tile_load<T, COLUMNS, D>(to + COLUMNS * TILE_STRIDE(D), z.dout, y.b, h, t0, z.T, z.d);
+    if (threadIdx.x >= COLUMNS) return;
+    stats[threadIdx.x] = t < z.T ? row_base(z, stat) : 0;
+    stats[COLUMNS + threadIdx.x] = t < z.T ? (float)z.delta[stat] : 0;
 }
 
 /* A tile's scores and do v become p and dscore; columns are queries. */
-template <int COLUMNS>
-static __device__ inline void pairs_of(struct mma_c *p, struct mma_c *ds, const struct attention &z, shared<const float> base,
-                                       shared<const float> delta)
+template <int COLUMNS> static __device__ inline void pairs_of(struct mma_c *p, struct mma_c *ds, float factor, shared<const float> stats)
 {
     int lane = threadIdx.x % 32;
 
 #pragma unroll
     for (int n = 0; n < COLUMNS / 8; n++)
         for (int k = 0; k < 2; k++) {
-            float from = base[8 * n + mma_column(lane, k)], less = delta[8 * n + mma_column(lane, k)];
+            float base = stats[8 * n + mma_column(lane, k)], delta = stats[COLUMNS + 8 * n + mma_column(lane, k)];
 
             for (int i = k; i < 4; i += 2) {
-                p[n].v[i] = exp2f(p[n].v[i] * z.factor - from);
-                ds[n].v[i] = p[n].v[i] * (ds[n].v[i] - less);
+                p[n].v[i] = exp2f(p[n].v[i] * factor - base);
+                ds[n].v[i] = p[n].v[i] * (ds[n].v[i] - delta);
             }
         }
 }
@@ -123,35 +148,43 @@ template <typename T, int D, int COLUMNS>
 static __global__ void __launch_bounds__(THREADS, 2) attention_dkv_mma(const __grid_constant__ struct attention z)
 {
     DYNAMIC_SHARED(T, k);
-    shared<T> v = k + ROWS * TILE_STRIDE(D), q = v + ROWS * TILE_STRIDE(D), dout = q + COLUMNS * TILE_STRIDE(D);
-    shared<float> base = shared_as<float>(dout + COLUMNS * TILE_STRIDE(D)), delta = base + COLUMNS;
-    int lane = threadIdx.x % 32, b = blockIdx.z, group = blockIdx.y, each = z.H / z.G, warp_row = threadIdx.x / 32 * 16;
-    int first = blockIdx.x * ROWS, row = first + warp_row + mma_row(lane, 0), begin = first_query(z, first, COLUMNS), ahead = z.S - z.T;
+    const int PAIR = 2 * COLUMNS * TILE_STRIDE(D);
+    shared<T> v = k + ROWS * TILE_STRIDE(D), tiles = v + ROWS * TILE_STRIDE(D);
+    shared<float> stats = shared_as<float>(tiles + 2 * PAIR);
+    int lane = threadIdx.x % 32, b = blockIdx.z, group = blockIdx.y, warp_row = threadIdx.x / 32 * 16, first = blockIdx.x * ROWS;
+    int row = first + warp_row + mma_row(lane, 0), turn = 0;
+    struct queries y = queries_of(z, first, COLUMNS);
+    int count = y.tiles * (z.H / z.G);
     float factors[2] = { z.scale, z.scale }, ones[2] = { 1, 1 };
     struct mma_c dk[D / 8] = {}, dv[D / 8] = {}, p[COLUMNS / 8], ds[COLUMNS / 8];
 
     tile_load<T, ROWS, D>(k, z.k, b, group, first, z.S, z.d);
     tile_load<T, ROWS, D>(v, z.v, b, group, first, z.S, z.d);
-    for (int h = group * each; h < (group + 1) * each; h++)
-        for (int t0 = begin; t0 < z.T; t0 += COLUMNS) {
-            __syncthreads();
-            tile_load<T, COLUMNS, D>(q, z.q, b, h, t0, z.T, z.d);
-            tile_load<T, COLUMNS, D>(dout, z.dout, b, h, t0, z.T, z.d);
-            stats_load<COLUMNS>(base, delta, z, b, h, t0);
-            __syncthreads();
-            if (z.causal && first + warp_row > t0 + COLUMNS - 1 + ahead) continue;
-            tile_scores<T, D, COLUMNS>(p, k + warp_row * TILE_STRIDE(D), q);
-            tile_scores<T, D, COLUMNS>(ds, v + warp_row * TILE_STRIDE(D), dout);
-            if (z.causal && first + warp_row + 15 > t0 + ahead) {
+    if (count) queries_load<T, D, COLUMNS>(tiles, stats, z, y, 0);
+    copy_async_commit();
+    for (int i = 0; i < count; i++, turn = !turn) {
+        shared<T> q = tiles + turn * PAIR, dout = q + PAIR / 2;
+        int seen = y.begin + i % y.tiles * COLUMNS + z.S - z.T; /* the last key that the tile's first query sees, if causal */
+
+        __syncthreads();
+        if (i + 1 < count) queries_load<T, D, COLUMNS>(tiles + !turn * PAIR, stats + !turn * 2 * COLUMNS, z, y, i + 1);
+        copy_async_commit();
+        copy_async_wait<1>();
+        __syncthreads();
+        if (z.causal && first + warp_row > seen + COLUMNS - 1) continue;
+        tile_scores<T, D, COLUMNS>(p, k + warp_row * TILE_STRIDE(D), q);
+        tile_scores<T, D, COLUMNS>(ds, v + warp_row * TILE_STRIDE(D), dout);
+        if (z.causal && first + warp_row + 15 > seen) {
 #pragma unroll
-                for (int n = 0; n < COLUMNS / 8; n++)
-                    for (int i = 0; i < 4; i++)
-                        if (row + i / 2 * 8 > t0 + 8 * n + mma_column(lane, i) + ahead) p[n].v[i] = -INFINITY;
-            }
-            pairs_of<COLUMNS>(p, ds, z, base, delta);
-            tile_gather<T, D, COLUMNS>(dv, p, dout);
-            tile_gather<T, D, COLUMNS>(dk, ds, q);
+            for (int n = 0; n < COLUMNS / 8; n++)
+                for (int e = 0; e < 4; e++)
+                    if (row + e / 2 * 8 > seen + 8 * n + mma_column(lane, e)) p[n].v[e] = -INFINITY;
         }
+        pairs_of<COLUMNS>(p, ds, z.factor, stats + turn * 2 * COLUMNS);
+        tile_gather<T, D, COLUMNS>(dv, p, dout);
+        tile_gather<T, D, COLUMNS>(dk, ds, q);
+    }
+    copy_async_wait<0>();
     rows_put<T, D>(z.out, b, group, row, z.S, dk, factors, z.d);
     rows_put<T, D>(z.out2, b, group, row, z.S, dv, ones, z.d);
 }
@@ -162,13 +195,13 @@ template <typename T, int D, int COLUMNS> static void dq_launch(const struct cal
 {
     dim3 grid(blocks_of((size_t)z.T, ROWS), (unsigned)z.H, (unsigned)c->in[0].size[0]);
 
-    launch(c, KERNEL(attention_dq_mma<T, D, COLUMNS>), grid, THREADS, TILE_BYTES(2 * ROWS + 2 * COLUMNS, D), z);
+    launch(c, KERNEL(attention_dq_mma<T, D, COLUMNS>), grid, THREADS, TILE_BYTES(2 * ROWS + 4 * COLUMNS, D), z);
 }
 
 template <typename T, int D, int COLUMNS> static void dkv_launch(const struct call *c, const struct attention &z)
 {
     dim3 grid(blocks_of((size_t)z.S, ROWS), (unsigned)z.G, (unsigned)c->in[0].size[0]);
-    size_t bytes = TILE_BYTES(2 * ROWS + 2 * COLUMNS, D) + 2 * COLUMNS * sizeof(float);
+    size_t bytes = TILE_BYTES(2 * ROWS + 4 * COLUMNS, D) + 4 * COLUMNS * sizeof(float);
 
     launch(c, KERNEL(attention_dkv_mma<T, D, COLUMNS>), grid, THREADS, bytes, z);
 }
@@ -182,13 +215,13 @@ template <typename T> static void attention_grad_of(const struct call *c, struct
     if (z.d <= 64)
         dq_launch<T, 64, 64>(c, z);
     else if (z.d <= 96)
-        dq_launch<T, 96, 64>(c, z);
+        dq_launch<T, 96, 32>(c, z);
     else
-        dq_launch<T, 128, 64>(c, z);
+        dq_launch<T, 128, 32>(c, z);
     z.out = operand_of(&c->out[1]);
     z.out2 = operand_of(&c->out[2]);
     if (z.d <= 64)
-        dkv_launch<T, 64, 64>(c, z);
+        dkv_launch<T, 64, 32>(c, z);
     else if (z.d <= 96)
         dkv_launch<T, 96, 32>(c, z);
     else
