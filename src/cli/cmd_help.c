@@ -175,7 +175,7 @@ static const char precision_page[] =
     "--precision.compute=fp32   everything in fp32\n"
     "--precision.compute=bf16   weights and activations in bf16; sums, statistics, gradients and moments in fp32; and fp32\n"
     "                           master weights, which the optimizer updates\n"
-    "--precision.compute=auto   bf16 if the processor supports it natively (AVX-512 BF16), else fp32 (the default)\n"
+    "--precision.compute=auto   bf16 on a GPU or if the processor supports it natively (AVX-512 BF16), else fp32 (the default)\n"
     "--precision.tf32=true      with fp32 on a GPU: matmuls round their operands to TF32, 10 bits of mantissa, and use tensor cores\n"
     "--precision.master=false   bf16 without master weights, for comparison: small updates are lost to rounding and training stalls\n"
     "\n"

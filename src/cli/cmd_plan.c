@@ -205,7 +205,8 @@ static void put_wire(const struct step *s)
         size_t calls, bytes = step_comm_bytes(s, (ls_collective)op, &calls);
 
         if (calls)
-            printf("  %-14s%12s  %14zu  in %zu calls\n", ls_collective_name((ls_collective)op), text_bytes(size, bytes), bytes, calls);
+            printf("  %-14s%12s  %14zu  in %zu call%s\n", ls_collective_name((ls_collective)op), text_bytes(size, bytes), bytes, calls,
+                   calls == 1 ? "" : "s");
     }
 }
 
@@ -252,8 +253,8 @@ static void cmd_plan_put_table(const struct picture *p)
     task->describe(&s->model, true, what);
     printf("model       %s: %s parameters, %s\n", what, text_count(count, (int64_t)step_parameters(s)),
            config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
-    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64 " x %" PRId64 ")", c->train.global_batch, c->train.micro_batch,
-           c->train.accumulate, c->parallel.dp);
+    printf("step        %" PRId64 " sample%s (%" PRId64 " x %" PRId64 " x %" PRId64 ")", c->train.global_batch,
+           c->train.global_batch == 1 ? "" : "s", c->train.micro_batch, c->train.accumulate, c->parallel.dp);
     if (task->sequences) printf(" of %zu tokens: %s tokens", s->seq_len, text_count(count, (int64_t)(s->global * s->seq_len)));
     printf(", recomputation: %s\n", c->recompute.mode);
     if (s->ranks.size > 1) put_layout(p);

@@ -74,7 +74,8 @@ static void put_batch(const struct trainer *t)
     char tokens[32];
 
     label("step");
-    printf("%zu samples (%zu x %zu x %d)", s->global, s->batch, s->accumulate, ls_mesh_size(s->ranks.mesh, LS_GROUP_DP));
+    printf("%zu sample%s (%zu x %zu x %d)", s->global, s->global == 1 ? "" : "s", s->batch, s->accumulate,
+           ls_mesh_size(s->ranks.mesh, LS_GROUP_DP));
     if (s->model.task->sequences) printf(" of %zu tokens: %s tokens", s->seq_len, text_count(tokens, (int64_t)(s->global * s->seq_len)));
     printf("\n");
     if (s->ranks.size == 1) return;

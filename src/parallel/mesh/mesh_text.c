@@ -48,8 +48,8 @@ struct row {
 };
 
 static const struct row axes[] = {
-    { LS_GROUP_PP, "other blocks of the model" }, { LS_GROUP_DP, "other samples" }, { LS_GROUP_CP, "other tokens of the same samples" },
-    { LS_GROUP_TP, "other parts of each layer" }, { LS_GROUP_EP, "other experts" },
+    { LS_GROUP_PP, "blocks of the model" }, { LS_GROUP_DP, "samples" }, { LS_GROUP_CP, "tokens of the same samples" },
+    { LS_GROUP_TP, "parts of each layer" }, { LS_GROUP_EP, "experts" },
 };
 
 static const struct row groups[] = {
@@ -120,7 +120,7 @@ ls_status ls_mesh_text(const ls_mesh_shape *shape, int local, char **text)
     if (m.replicate > 1) text_put(&t, "; dp = %d replicas * %d", m.replicate, m.dp / m.replicate);
     if (m.ep > 1) text_put(&t, "; ep %d inside dp x cp", m.ep);
     text_put(&t, "\n      rank = ((pp * %d + dp) * %d + cp) * %d + tp\n\n", m.dp, m.cp, m.tp);
-    text_put(&t, "  %-13s%5s%8s   %s%s\n", "axis", "ranks", "stride", local ? "where                 " : "", "its ranks have");
+    text_put(&t, "  %-13s%5s%8s   %s%s\n", "axis", "ranks", "stride", local ? "where                 " : "", "what its ranks divide");
     for (size_t i = 0; i < COUNT_OF(axes); i++) put_axis(&t, &m, &axes[i], local);
     text_put(&t, "\n  ranks of each group%s\n", ranks_of(&m) == 1 ? ": one rank, alone in all of them" : "");
     for (size_t i = 0; i < COUNT_OF(axes); i++) put_groups(&t, &m, &axes[i]);

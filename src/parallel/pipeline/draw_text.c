@@ -94,7 +94,7 @@ static void widths(struct sheet *h, int columns)
 
 static void put_legend(struct text *t, const struct sheet *h)
 {
-    static const char *const says[3] = { "F forward", "B backward", "W weight gradients" };
+    const char *const says[3] = { "F forward", h->s->split ? "B input gradients" : "B backward", "W weight gradients" };
 
     for (int k = 0; k < 1 + h->s->backward + h->s->split; k++) {
         ls_action a = { (ls_action_kind)k, 0, 0 };
