@@ -17,12 +17,15 @@ static ls_work *work_new(ls_comm *c)
     size_t borders = 2 * ((size_t)c->n + 1) * sizeof(size_t);
     size_t *kept;
 
-    if (w)
+    if (w) {
         c->spare = w->next;
-    else if (!(w = mem_alloc(MEM_OTHER, sizeof *w + borders)))
-        return NULL;
+    } else {
+        if (!(w = mem_alloc(MEM_OTHER, sizeof *w + borders))) return NULL;
+        w->made = c->made;
+        c->made = w;
+    }
     kept = (size_t *)(void *)(w + 1);
-    *w = (ls_work){ .comm = c, .borders = kept };
+    *w = (ls_work){ .comm = c, .borders = kept, .made = w->made };
     memset(kept, 0, borders);
     return w;
 }
@@ -35,10 +38,10 @@ void work_drop(ls_work *w)
 
 void works_free(ls_comm *c)
 {
-    while (c->spare) {
-        ls_work *w = c->spare;
+    while (c->made) {
+        ls_work *w = c->made;
 
-        c->spare = w->next;
+        c->made = w->made;
         mem_free(w);
     }
 }

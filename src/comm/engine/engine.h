@@ -73,6 +73,7 @@ struct lane {
 struct ls_work {
     ls_comm *comm;
     ls_work *next;
+    ls_work *made;    /* the comm's one that was allocated before */
     ls_collective op; /* the signature may carry an injected fault */
     struct request request;
     size_t *borders; /* [2 * (n + 1)]: request.at, request.recv_at */
@@ -124,7 +125,7 @@ struct ls_comm {
     uint64_t clock;
     uint64_t *to; /* [n] bytes to each peer */
     /* the user's thread */
-    ls_work *spare;
+    ls_work *spare, *made;     /* made: all, until the comm is closed: after a failure some are not waited for */
     struct comm_block *blocks; /* of ls_comm_alloc */
     size_t blocks_n, blocks_room;
     ls_comm_count count[LS_COLLECTIVES];
