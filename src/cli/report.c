@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
+#include "runtime/runtime.h"
 #include "train/run/stop.h"
 #include "train/run/version.h"
 
@@ -87,6 +88,28 @@ static void put_batch(const struct trainer *t)
 
 static const char *compute_name(const struct trainer *t) { return config_type(t->config) == LS_BF16 ? "bf16" : "fp32"; }
 
+static void put_graphs(const struct trainer *t)
+{
+    const struct config *c = t->config;
+    struct graph_counts sum = { 0 };
+    ls_program *p;
+
+    for (int k = 0; (p = step_program(&t->step, k)); k++) {
+        struct graph_counts of = program_graphs(p);
+
+        sum.graphs += of.graphs;
+        sum.instructions += of.instructions;
+        sum.all += of.all;
+    }
+    label("graphs");
+    if (c->run.cuda_graphs == CUDA_GRAPHS_OFF)
+        printf("none (run.cuda_graphs=off)\n");
+    else if (c->log.trace || c->debug.check_finite)
+        printf("none (%s looks at instructions one by one)\n", c->log.trace ? "log.trace" : "debug.check_finite");
+    else
+        printf("%d CUDA graphs launch %d of %d instructions\n", sum.graphs, sum.instructions, sum.all);
+}
+
 /* Nothing where there is only the processor to choose. */
 static void put_device(const struct trainer *t)
 {
@@ -101,6 +124,7 @@ static void put_device(const struct trainer *t)
     label("device");
     printf("%s: %s, %s, of which %s were taken before the run (CUDA context, other processes)\n", config_device(c),
            c->run.device_facts.name, text_bytes(memory, c->run.device_facts.memory), text_bytes(taken, t->device_taken));
+    put_graphs(t);
     if (!t->ranks.collectives[0]) return;
     label("collectives");
     printf("%s", t->ranks.collectives);

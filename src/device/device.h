@@ -22,6 +22,7 @@
 
 struct device_stream;
 struct device_event;
+struct device_graph;
 
 /* Bytes that an operation reads or writes: of the device, or of the host. */
 struct device_access {
@@ -66,6 +67,7 @@ struct device_settings {
     /* The folder that keeps which algorithm of a library is the fastest, where that is measured. NULL: the library's own choice is taken,
      * and the folder is not read. */
     const char *tuned;
+    bool no_graphs; /* every kernel is launched by itself */
 };
 
 struct device {
@@ -104,6 +106,15 @@ struct device {
     ls_status (*enqueue)(struct device_stream *s, const struct device_operation *o);      /* NULL: of an immediate device */
     /* Before a kernel of the device enqueues its work on s; access[accesses]: what that touches. NULL: not needed. */
     ls_status (*kernel_begin)(struct device_stream *s, const char *name, const struct device_access *access, int accesses);
+    /* Graphs: work that is recorded once and given to a stream as one. NULL: of a device without them. Between begin and end what s is
+     * given is recorded and does not run: kernels, fills, copies on the device, records of events, waits for events that were recorded
+     * before. No other function of the device may be called then. A graph has the addresses and values that were given; its records
+     * of events take place, and its waits are for the last record, each time that it is launched. */
+    bool (*graphs)(void); /* they are to be used: device_settings */
+    ls_status (*graph_begin)(struct device_stream *s);
+    ls_status (*graph_end)(struct device_stream *s, struct device_graph **out); /* after a begin, whatever failed in between */
+    ls_status (*graph_launch)(struct device_graph *g, struct device_stream *s);
+    void (*graph_free)(struct device_graph *g); /* NULL is a no-op; it is not running */
 };
 
 /* The rows: name, and what the help of run.device says of it. The row of NAME is device_NAME, in src/device/NAME.c. */

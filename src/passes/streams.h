@@ -44,5 +44,6 @@ void streams_unbind(ls_program *p);
 ls_status streams_enter(ls_program *p, enum segment s, int segments); /* before the first instruction of a segment */
 ls_status streams_before(ls_program *p, const struct instruction *i);
 ls_status streams_after(ls_program *p, const struct instruction *i);
+void streams_used(ls_program *p, const struct instruction *i); /* its stream was given something */
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/pulse.h"
 #include "runtime/arena_bytes.h"
 #include "runtime/exchange.h"
+#include "runtime/graphs.h"
 #include "runtime/non_finite.h"
 #include "runtime/store.h"
 #include "passes/streams.h"
@@ -31,6 +32,7 @@ void unbind(ls_program *p)
 {
     device_of(p)->sync(); /* the result does not matter here */
     exchange_drop_all(p);
+    graphs_unbind(p);
     streams_unbind(p);
     staged_release(p);
     mem_free(p->run.work);
@@ -181,7 +183,7 @@ ls_status bind_pass(ls_program *p)
             LS_TRY(bind_instruction(p, i));
             LS_TRY(shuffle_bind(p, i));
         }
-    return LS_OK;
+    return graphs_bind(p);
 }
 
 /* ---- running ---- */
@@ -283,23 +285,100 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     return clips && !*over ? check_norm(p, i) : LS_OK;
 }
 
+/* Which instructions a run goes over. */
+struct walk {
+    enum segment s;
+    int segments, number; /* number: of the segment's first instruction, over all segments */
+    bool over;            /* the run ends here */
+};
+
+/* Instructions [begin, end) of the segment that are to run, those of graph g aside. */
+static ls_status walk_between(ls_program *p, struct walk *w, int begin, int end, const struct graph *g)
+{
+    for (int n = begin; n < end && !w->over; n++) {
+        struct instruction *i = &p->list[w->s].at[n];
+
+        if (instruction_is_view(i) || !instruction_runs(i, w->segments) || (g && graph_takes(i, w->segments))) continue;
+        LS_TRY(run_instruction(p, i, w->number + n, &w->over));
+    }
+    return LS_OK;
+}
+
+static ls_status record_graph(ls_program *p, const struct walk *w, const struct graph *g, struct device_graph **out)
+{
+    struct instruction *at = p->list[w->s].at;
+    struct device_stream *stream = at[g->begin].call->stream;
+    ls_status st = LS_OK, ended;
+
+    LS_TRY(device_of(p)->graph_begin(stream));
+    for (int n = g->begin; n < g->end && st == LS_OK; n++)
+        if (graph_takes(&at[n], w->segments)) st = run_queued(p, &at[n]);
+    ended = device_of(p)->graph_end(stream, out);
+    if (st == LS_OK) return ended;
+    device_of(p)->graph_free(*out);
+    *out = NULL;
+    return st;
+}
+
+/* Seconds of the host are divided evenly among its instructions. */
+static void count_graph(ls_program *p, const struct walk *w, const struct graph *g, double seconds)
+{
+    for (int n = g->begin; n < g->end; n++) {
+        struct instruction *i = &p->list[w->s].at[n];
+
+        if (!graph_takes(i, w->segments)) continue;
+        i->seconds += seconds / g->instructions;
+        i->runs++;
+    }
+}
+
+/* Launches g, recorded before unless this is its second run, and then what is between its instructions. */
+static ls_status run_graph(ls_program *p, struct walk *w, struct graph *g)
+{
+    struct instruction *first = &p->list[w->s].at[g->begin];
+    struct graph_recording *r = &g->recording[p->run.slot];
+    double began = base_now();
+
+    if (!r->warm) {
+        LS_TRY(walk_between(p, w, g->begin, g->end, NULL));
+        r->warm = true;
+        return LS_OK;
+    }
+    pulse();
+    if (!r->graph) LS_TRY(record_graph(p, w, g, &r->graph));
+    LS_TRY(device_of(p)->graph_launch(r->graph, first->call->stream));
+    streams_used(p, first);
+    count_graph(p, w, g, base_now() - began);
+    return walk_between(p, w, g->begin, g->end, g);
+}
+
+static ls_status walk_segment(ls_program *p, struct walk *w)
+{
+    LS_TRY(streams_enter(p, w->s, w->segments));
+    p->run.last_run[p->run.slot] = 1 << w->s;
+    if (w->s == final_segment(p)) p->run.ran_last = w->segments & LS_LAST;
+    for (int n = 0; n < p->list[w->s].n && !w->over; n++) {
+        struct graph *g = graph_at(p, w->s, w->segments, n);
+
+        if (g)
+            LS_TRY(run_graph(p, w, g));
+        else
+            LS_TRY(walk_between(p, w, n, n + 1, NULL));
+        if (g) n = g->end - 1;
+    }
+    return LS_OK;
+}
+
 static ls_status execute_walk(ls_program *p, int segments)
 {
-    bool over = false;
-    int number = 0;
+    struct walk w = { .segments = segments };
 
     if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST)) /* exchanges in flight after a backward use its bytes until here */
         LS_TRY(exchange_finish_all(p));
     for (int s = 0; s < SEGMENTS; s++) {
-        if ((segments >> s & 1) && p->list[s].n && !over) LS_TRY(streams_enter(p, (enum segment)s, segments));
-        for (int n = 0; n < p->list[s].n && !over; n++, number++) {
-            struct instruction *i = &p->list[s].at[n];
-
-            if (!(segments >> s & 1)) continue;
-            p->run.last_run[p->run.slot] = 1 << s;
-            if (s == (int)final_segment(p)) p->run.ran_last = segments & LS_LAST;
-            if (!instruction_is_view(i) && instruction_runs(i, segments)) LS_TRY(run_instruction(p, i, number, &over));
-        }
+        w.s = (enum segment)s;
+        if ((segments >> s & 1) && p->list[s].n && !w.over) LS_TRY(walk_segment(p, &w));
+        w.number += p->list[s].n;
     }
     return LS_OK;
 }

@@ -32,6 +32,7 @@ struct run_state {
     ls_work **work; /* [slots of exchanges] exchanges in flight */
     program_watch_fn *watch;
     void *watch_ctx;
+    struct graphs *graphs;   /* graphs.h; NULL: none */
     struct finding *finding; /* non_finite.h; NULL: runs do not record findings */
     struct poison poison;
 };
@@ -58,6 +59,12 @@ ls_status shuffle_bind(ls_program *p, struct instruction *i);
 void shuffle_unbind(const ls_program *p, struct instruction *i);
 ls_status shuffle_run_counts(const ls_program *p, const struct instruction *i);
 ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i);
+/* How many graphs (graphs.h) the last micro-batch of a step has, and the instructions that they take of all. */
+struct graph_counts {
+    int graphs, instructions, all;
+};
+struct graph_counts program_graphs(const ls_program *p);
+void program_launch_singly(ls_program *p);                        /* from now on there are none: each instruction is launched by itself */
 ls_status program_profile_text(const ls_program *p, char **text); /* seconds by op, largest first */
 
 #endif

@@ -69,11 +69,11 @@ ls_status streams_before(ls_program *p, const struct instruction *i)
     return LS_OK;
 }
 
+void streams_used(ls_program *p, const struct instruction *i) { store_streams(p->store)->stream[p->stream[i->stream].index].busy = true; }
+
 ls_status streams_after(ls_program *p, const struct instruction *i)
 {
-    struct stream_set *set = store_streams(p->store);
-
     if (i->stream < 0) return LS_OK;
-    set->stream[p->stream[i->stream].index].busy = true;
-    return i->end ? set->device->event_record(i->end, i->call->stream) : LS_OK;
+    streams_used(p, i);
+    return i->end ? store_device(p->store)->event_record(i->end, i->call->stream) : LS_OK;
 }

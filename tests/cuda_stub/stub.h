@@ -13,8 +13,11 @@
  *   seed=0       of the order in which streams are drained
  *   fail=0       the call with this number fails: allocations for lack of memory, others as a GPU that has failed, as does all after them
  *   fail_run=0   the operation with this number fails when it runs
- *   calls=       the file to which each process adds a line at its end: the numbers of calls, of operations, of calls of NCCL,
- *                and of its collectives on registered memory
+ *   capture_fail=0 the capture with this number is found to be invalid when it ends
+ *   calls=       the file to which each process adds a line at its end: the numbers of calls, of operations, of calls of NCCL, of its
+ *                collectives on registered memory, of graphs captured, of launches of graphs, and of calls that ask whether something
+ *                has ended
+ *   trace=       the file to which a process writes the name of each call, a line each
  *   nccl=        the folder of the files by which ranks communicate in NCCL; none: there is no libnccl
  *   nccl_fail=0  NCCL's call with this number fails
  *   nccl_async=0 the error that ncclCommGetAsyncError reports when it is asked for the time with this number
@@ -45,9 +48,9 @@ struct stub_end {
 struct stub_settings {
     int gpus, driver;
     size_t memory;
-    uint64_t seed, fail, fail_run, nccl_fail, nccl_async;
+    uint64_t seed, fail, fail_run, nccl_fail, nccl_async, capture_fail;
     struct stub_end nccl_end, nccl_open;
-    char calls[512], nccl[512];
+    char calls[512], trace[512], nccl[512];
     bool cpu_kernels, no_kernels, cublaslt;
     int fastest;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
@@ -66,6 +69,9 @@ void stub_enqueue(struct device_stream *s, const struct device_operation *o);
 
 /* The time that events measure, after so many microseconds more. */
 uint64_t stub_time_passes(unsigned microseconds);
+
+void stub_need_context(const char *call);
+void stub_wait_for_all(const char *call); /* a call that may wait for all streams must not be made while one waits for the host */
 
 int stub_gpu(void); /* the GPU of this process, in the machine's numbers */
 uint64_t *stub_nccl_calls(void); /* so many calls of NCCL */

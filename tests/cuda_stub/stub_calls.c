@@ -1,5 +1,5 @@
 /* stub_calls.c - the functions of the CUDA runtime. See stub.h. */
-#include "stub.h"
+#include "stub_graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,55 +13,17 @@ bool stub_run_fails(void); /* stub_state.c */
 
 static const struct device *const queue = &device_check;
 
-/* Handles are kept when they are destroyed, to be known as such. */
-struct CUstream_st {
-    struct CUstream_st *next;
-    struct device_stream *stream;
-    bool alive;
-};
-struct CUevent_st {
-    struct CUevent_st *next;
-    struct device_event *event;
-    bool alive, recorded, timed;
-    uint64_t at; /* stub_time_passes(), when it was recorded */
-};
-
-static struct CUstream_st *streams;
-static struct CUevent_st *events;
 static bool context;
 static int current;
 
 int stub_gpu(void) { return stub_settings()->visible[current]; }
 
-struct device_stream *stub_stream(cudaStream_t s, const char *call)
-{
-    const struct CUstream_st *x = streams;
-
-    while (x && x != s) x = x->next;
-    if (!x) stub_die("%s: %p is not a stream; lockstep uses no default stream", call, (void *)s);
-    if (!x->alive) stub_die("%s: the stream was destroyed", call);
-    return x->stream;
-}
-
-static struct CUevent_st *event_of(cudaEvent_t e, const char *call)
-{
-    struct CUevent_st *x = events;
-
-    while (x && x != e) x = x->next;
-    if (!x) stub_die("%s: %p is not an event", call, (void *)e);
-    if (!x->alive) stub_die("%s: the event was destroyed", call);
-    return x;
-}
-
-static void need_context(const char *call)
+void stub_need_context(const char *call)
 {
     if (!context) stub_die("%s: before cudaSetDevice", call);
 }
 
 static cudaError_t ended(cudaError_t e) { return stub_set_last(e), e; }
-
-/* A call of the checking device can only lack memory. */
-static cudaError_t given(ls_status st) { return st < 0 ? ended(cudaErrorMemoryAllocation) : cudaSuccess; }
 
 /* ---- the machine ---- */
 
@@ -114,7 +76,7 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
     cudaError_t e = stub_call("cudaMemGetInfo", false);
 
-    need_context("cudaMemGetInfo");
+    stub_need_context("cudaMemGetInfo");
     *left = stub_memory_left();
     *all = stub_settings()->memory;
     return e;
@@ -130,6 +92,7 @@ const char *cudaGetErrorString(cudaError_t e)
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
     default: return "an error of the stub";
     }
 }
@@ -144,14 +107,14 @@ const char *cudaGetErrorName(cudaError_t e)
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
     default: return "cudaErrorUnknown";
     }
 }
 
 /* ---- memory ---- */
 
-/* Calls that may wait for all streams must not be made while one waits for the host. */
-static void wait_for_all(const char *call)
+void stub_wait_for_all(const char *call)
 {
     if (stub_fails() == cudaSuccess && !check_run_all()) stub_die("%s would wait for ever: a stream waits for the host", call);
 }
@@ -160,10 +123,10 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     cudaError_t e = stub_call("cudaMalloc", true);
 
-    need_context("cudaMalloc");
+    stub_need_context("cudaMalloc");
     if (e != cudaSuccess) return e;
     if (!bytes) stub_die("cudaMalloc: of 0 bytes");
-    wait_for_all("cudaMalloc");
+    stub_wait_for_all("cudaMalloc");
     if (!stub_memory_take(bytes)) return ended(cudaErrorMemoryAllocation);
     *out = queue->alloc(MEM_OTHER, bytes);
     if (!*out) return ended(cudaErrorMemoryAllocation);
@@ -178,7 +141,7 @@ cudaError_t cudaFree(void *p)
     if (e != cudaSuccess) return e;
     if (!b || b->visible != p) stub_die("cudaFree: %p is not what cudaMalloc returned, or was freed before", p);
     if (stub_is_allocated(p)) stub_die("cudaFree: %p is a library's own memory", p);
-    wait_for_all("cudaFree");
+    stub_wait_for_all("cudaFree");
     stub_memory_give(b->bytes);
     queue->free(p);
     return cudaSuccess;
@@ -202,7 +165,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     cudaError_t e = stub_call("cudaHostAlloc", true);
     struct pinned_range *r;
 
-    need_context("cudaHostAlloc");
+    stub_need_context("cudaHostAlloc");
     if (e != cudaSuccess) return e;
     if (flags != cudaHostAllocDefault || !bytes) stub_die("cudaHostAlloc: flags %u, %zu bytes", flags, bytes);
     r = malloc(sizeof *r);
@@ -236,9 +199,10 @@ static ls_status run_queued(void *args)
 void stub_enqueue(struct device_stream *s, const struct device_operation *o)
 {
     struct device_operation wrapped = *o;
-    struct queued *q = calloc(1, sizeof *q + o->bytes);
+    struct queued *q;
 
-    if (!q) stub_die("no memory");
+    if (stub_capture_operation(s, o)) return;
+    if (!(q = calloc(1, sizeof *q + o->bytes))) stub_die("no memory");
     q->run = o->run;
     if (o->bytes) memcpy(q->args, o->args, o->bytes);
     wrapped.run = run_queued;
@@ -361,121 +325,4 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, uns
     memcpy(out, &at, sizeof at);
     *found = cudaDriverEntryPointSuccess;
     return cudaSuccess;
-}
-
-/* ---- streams and events ---- */
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
-{
-    cudaError_t e = stub_call("cudaStreamCreateWithFlags", false);
-    struct CUstream_st *s;
-    char name[32];
-    static int made;
-
-    need_context("cudaStreamCreateWithFlags");
-    if (e != cudaSuccess) return e;
-    if (flags != cudaStreamNonBlocking) stub_die("cudaStreamCreateWithFlags: flags %u", flags);
-    snprintf(name, sizeof name, "stream %d", made++);
-    if (!(s = calloc(1, sizeof *s)) || queue->stream_new(name, &s->stream) < 0) return free(s), ended(cudaErrorMemoryAllocation);
-    s->alive = true;
-    s->next = streams;
-    streams = *out = s;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
-{
-    struct device_stream *s = stub_stream(stream, "cudaStreamDestroy");
-    cudaError_t e = stub_call("cudaStreamDestroy", false);
-
-    if (e != cudaSuccess) return e;
-    wait_for_all("cudaStreamDestroy");
-    queue->stream_free(s);
-    stream->alive = false;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t stream)
-{
-    struct device_stream *s = stub_stream(stream, "cudaStreamQuery");
-    cudaError_t e = stub_call("cudaStreamQuery", false);
-
-    if (e == cudaSuccess && !check_poll(s, NULL)) e = cudaErrorNotReady;
-    return stub_fails() != cudaSuccess ? stub_fails() : e;
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
-{
-    struct device_stream *s = stub_stream(stream, "cudaStreamWaitEvent");
-    struct CUevent_st *x = event_of(event, "cudaStreamWaitEvent");
-    cudaError_t e = stub_call("cudaStreamWaitEvent", false);
-
-    if (flags != cudaEventWaitDefault) stub_die("cudaStreamWaitEvent: flags %u", flags);
-    return e == cudaSuccess && x->recorded ? given(queue->event_wait(x->event, s)) : e;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
-{
-    cudaError_t e = stub_call("cudaEventCreateWithFlags", false);
-    struct CUevent_st *x;
-
-    need_context("cudaEventCreateWithFlags");
-    if (e != cudaSuccess) return e;
-    if (flags != cudaEventDisableTiming && flags != cudaEventDefault) stub_die("cudaEventCreateWithFlags: flags %u", flags);
-    if (!(x = calloc(1, sizeof *x)) || queue->event_new(&x->event) < 0) return free(x), ended(cudaErrorMemoryAllocation);
-    x->alive = true;
-    x->timed = flags == cudaEventDefault;
-    x->next = events;
-    events = *out = x;
-    return cudaSuccess;
-}
-
-/* Streams may still name it: the checking device's event stays. */
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    struct CUevent_st *x = event_of(event, "cudaEventDestroy");
-    cudaError_t e = stub_call("cudaEventDestroy", false);
-
-    if (e == cudaSuccess) x->alive = false;
-    return e;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    struct device_stream *s = stub_stream(stream, "cudaEventRecord");
-    struct CUevent_st *x = event_of(event, "cudaEventRecord");
-    cudaError_t e = stub_call("cudaEventRecord", false);
-
-    if (e != cudaSuccess) return e;
-    x->recorded = true;
-    x->at = stub_time_passes(0);
-    return given(queue->event_record(x->event, s));
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    struct CUevent_st *x = event_of(event, "cudaEventQuery");
-    cudaError_t e = stub_call("cudaEventQuery", false);
-
-    if (e == cudaSuccess && !check_poll(NULL, x->event)) e = cudaErrorNotReady;
-    return stub_fails() != cudaSuccess ? stub_fails() : e;
-}
-
-uint64_t stub_time_passes(unsigned microseconds)
-{
-    static uint64_t now;
-
-    return now += microseconds;
-}
-
-cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end)
-{
-    struct CUevent_st *from = event_of(begin, "cudaEventElapsedTime"), *to = event_of(end, "cudaEventElapsedTime");
-    cudaError_t e = stub_call("cudaEventElapsedTime", false);
-
-    if (!from->timed || !to->timed) stub_die("cudaEventElapsedTime: an event was made with cudaEventDisableTiming");
-    if (!from->recorded || !to->recorded) stub_die("cudaEventElapsedTime: an event was not recorded");
-    if (e == cudaSuccess && !(check_poll(NULL, from->event) && check_poll(NULL, to->event))) return cudaErrorNotReady;
-    *milliseconds = (float)(to->at - from->at) / 1000;
-    return e;
 }

@@ -1,5 +1,5 @@
 /* stub_module.c - the entry of lockstep_cuda_stub.so, and launches, which the emulator runs when their stream reaches them. */
-#include "stub.h"
+#include "stub_graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +22,14 @@ struct kernel_call {
     void *base[DEVICE_POINTERS], *region[DEVICE_POINTERS];
     int regions, launches; /* launches: still to run */
     bool complete;         /* the next call has begun */
+    bool captured;         /* its launches may run any number of times: it is kept */
 };
 
 static struct kernel_call *last;
 
 static void call_release(struct kernel_call *c)
 {
-    if (!c->complete || c->launches) return;
+    if (!c->complete || c->launches || c->captured) return;
     for (int k = 0; k < c->regions; k++) emulator_memory_drop(c->region[k]);
     free(c);
 }
@@ -125,6 +126,7 @@ static void enqueue_launch(void *stream, const char *kernel, void (*run)(const v
     a->run = run;
     memcpy(a->closure, closure, bytes);
     last->launches++;
+    last->captured = last->captured || stub_captures_stream(s);
     o.run = run_launch;
     o.args = a;
     o.bytes = sizeof *a + bytes;

@@ -1,5 +1,5 @@
 /* stub_state.c - settings, injected failures, and the memory of the stub itself, which the ledger does not count. See stub.h. */
-#include "stub.h"
+#include "stub_graph.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 enum { BROKEN_CONTRACT = 97, CONTEXT_SHARE = 16 };
 
 static struct {
-    uint64_t calls, runs;
+    uint64_t calls, queries, runs;
     cudaError_t failed, last;
     size_t used;
 } state;
@@ -75,8 +75,12 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->nccl_end = read_end(word, value);
     else if (setting_is(word, "nccl_open", &value))
         s->nccl_open = read_end(word, value);
+    else if (setting_is(word, "capture_fail", &value))
+        s->capture_fail = strtoull(value, NULL, 10);
     else if (setting_is(word, "calls", &value))
         snprintf(s->calls, sizeof s->calls, "%s", value);
+    else if (setting_is(word, "trace", &value))
+        snprintf(s->trace, sizeof s->trace, "%s", value);
     else if (setting_is(word, "kernels", &value))
         s->cpu_kernels = strcmp(value, "cpu") == 0, s->no_kernels = strcmp(value, "none") == 0;
     else if (setting_is(word, "cublaslt", &value))
@@ -110,8 +114,9 @@ static void write_calls(void)
     FILE *f = *path ? fopen(path, "a") : NULL;
 
     if (!f) return;
-    fprintf(f, "%llu %llu %llu %llu\n", (unsigned long long)state.calls, (unsigned long long)state.runs,
-            (unsigned long long)*stub_nccl_calls(), (unsigned long long)*stub_nccl_in_place());
+    fprintf(f, "%llu %llu %llu %llu %llu %llu %llu\n", (unsigned long long)state.calls, (unsigned long long)state.runs,
+            (unsigned long long)*stub_nccl_calls(), (unsigned long long)*stub_nccl_in_place(), (unsigned long long)stub_captures(),
+            (unsigned long long)stub_graph_launches(), (unsigned long long)state.queries);
     fclose(f);
 }
 
@@ -150,11 +155,24 @@ uint64_t *stub_nccl_in_place(void)
 
 void stub_set_last(cudaError_t e) { state.last = e; }
 
+/* The line of a call is its number. */
+static void note_call(const char *name)
+{
+    static FILE *trace;
+
+    if (!stub_settings()->trace[0]) return;
+    if (!trace && !(trace = fopen(stub_settings()->trace, "w"))) stub_die("%s: the file is not made", stub_settings()->trace);
+    fprintf(trace, "%s\n", name);
+    fflush(trace);
+}
+
 cudaError_t stub_call(const char *name, bool allocates)
 {
     cudaError_t e = state.failed;
 
-    (void)name;
+    stub_capture_call(name);
+    note_call(name);
+    state.queries += strstr(name, "Query") != NULL;
     if (e == cudaSuccess && ++state.calls == stub_settings()->fail) {
         e = allocates ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure;
         if (!allocates) state.failed = e;

@@ -9,4 +9,8 @@ _Static_assert(cudaMemcpyHostToDevice == 1 && cudaMemcpyDeviceToHost == 2 && cud
 _Static_assert(cudaDriverEntryPointSuccess == 0 && cudaDriverEntryPointSymbolNotFound == 1, "entry points");
 _Static_assert(cudaHostAllocDefault == 0 && cudaEventDefault == 0 && cudaEventDisableTiming == 2 && cudaEventWaitDefault == 0, "flags");
 _Static_assert(cudaStreamNonBlocking == 1 && cudaEnableDefault == 0, "flags");
+_Static_assert(cudaEventWaitExternal == 1 && cudaEventRecordDefault == 0 && cudaEventRecordExternal == 1, "flags");
+_Static_assert(cudaErrorStreamCaptureUnsupported == 900 && cudaErrorStreamCaptureInvalidated == 901, "errors");
+_Static_assert(cudaErrorGraphExecUpdateFailure == 910, "errors");
+_Static_assert(cudaStreamCaptureModeGlobal == 0 && cudaStreamCaptureModeThreadLocal == 1 && cudaStreamCaptureModeRelaxed == 2, "modes");
 _Static_assert(sizeof(cudaUUID_t) == 16 && sizeof(((struct cudaDeviceProp *)0)->name) == 256, "structs");

@@ -137,6 +137,199 @@ static void event_before_its_record(void)
     cudaEventElapsedTime(&milliseconds, timed, timed);
 }
 
+/* ---- captures and graphs ---- */
+
+static void begin(void) { check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)); }
+
+static cudaGraphExec_t graph_of_capture(void)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+
+    check(cudaStreamEndCapture(stream, &graph));
+    check(cudaGraphInstantiate(&exec, graph, 0));
+    check(cudaGraphDestroy(graph));
+    return exec;
+}
+
+static cudaStream_t second_stream(void)
+{
+    cudaStream_t s;
+
+    check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    return s;
+}
+
+static void finish(cudaStream_t s)
+{
+    cudaError_t e;
+
+    while ((e = cudaStreamQuery(s)) == cudaErrorNotReady) {
+    }
+    check(e);
+}
+
+/* A diamond: 1 in all bytes, then 2 and 3 in halves on two streams, then a copy of both. Nothing runs before the launch. */
+static void capture_diamond(cudaStream_t side)
+{
+    cudaEvent_t joined;
+
+    check(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
+    begin();
+    check(cudaMemsetAsync(device, 1, BYTES, stream));
+    check(cudaEventRecord(event, stream));
+    check(cudaStreamWaitEvent(side, event, cudaEventWaitDefault));
+    check(cudaMemsetAsync(device, 2, BYTES / 2, side));
+    check(cudaEventRecord(joined, side));
+    check(cudaMemsetAsync(device + BYTES / 2, 3, BYTES / 2, stream));
+    check(cudaStreamWaitEvent(stream, joined, cudaEventWaitDefault));
+    copy(other, device, BYTES, cudaMemcpyDeviceToDevice);
+}
+
+static void right_graph(void)
+{
+    cudaStream_t side = second_stream();
+    cudaGraphExec_t exec;
+
+    memset(pinned, 9, BYTES);
+    copy(other, pinned, BYTES, cudaMemcpyHostToDevice);
+    capture_diamond(side);
+    exec = graph_of_capture();
+    copy(pinned, other, BYTES, cudaMemcpyDeviceToHost);
+    finish(stream);
+    if (pinned[0] != 9) _exit(2); /* it has not run */
+    for (int k = 0; k < 3; k++) {
+        check(cudaMemsetAsync(device, 5, BYTES, stream));
+        check(cudaGraphLaunch(exec, stream));
+        copy(pinned, other, BYTES, cudaMemcpyDeviceToHost);
+        finish(stream);
+        if (pinned[0] != 2 || pinned[BYTES - 1] != 3) _exit(3);
+        memset(pinned, 9, BYTES);
+    }
+    check(cudaGraphExecDestroy(exec));
+}
+
+/* Another stream waits for a point within the graph, and the graph for another stream, at each launch. */
+static void external_events(void)
+{
+    cudaStream_t side = second_stream();
+    cudaEvent_t filled;
+    cudaGraphExec_t exec;
+
+    check(cudaEventCreateWithFlags(&filled, cudaEventDisableTiming));
+    check(cudaEventRecord(filled, side));
+    begin();
+    check(cudaMemsetAsync(device, 1, BYTES, stream));
+    check(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));
+    check(cudaStreamWaitEvent(stream, filled, cudaEventWaitExternal));
+    check(cudaMemcpyAsync(device, other, BYTES / 2, cudaMemcpyDeviceToDevice, stream));
+    exec = graph_of_capture();
+    for (int k = 4; k < 7; k++) {
+        check(cudaMemsetAsync(other, k, BYTES, side));
+        check(cudaEventRecord(filled, side));
+        check(cudaGraphLaunch(exec, stream));
+        check(cudaStreamWaitEvent(side, event, cudaEventWaitDefault));
+        check(cudaMemcpyAsync(pinned, device + BYTES / 2, BYTES / 2, cudaMemcpyDeviceToHost, side));
+        finish(side);
+        finish(stream);
+        copy(pinned + BYTES / 2, device, BYTES / 2, cudaMemcpyDeviceToHost);
+        finish(stream);
+        if (pinned[0] != 1 || pinned[BYTES - 1] != k) _exit(2);
+    }
+}
+
+/* A race that one stream would hide: the two halves overlap. */
+static void race_in_graph(void)
+{
+    cudaStream_t side = second_stream();
+    cudaGraphExec_t exec;
+
+    begin();
+    check(cudaEventRecord(event, stream));
+    check(cudaStreamWaitEvent(side, event, cudaEventWaitDefault));
+    check(cudaMemsetAsync(device, 2, BYTES, side));
+    check(cudaMemsetAsync(device, 3, BYTES, stream));
+    check(cudaEventRecord(event, side));
+    check(cudaStreamWaitEvent(stream, event, cudaEventWaitDefault));
+    exec = graph_of_capture();
+    for (int k = 0; k < 20; k++) check(cudaGraphLaunch(exec, stream));
+}
+
+static void alloc_in_capture(void) { begin(), cudaMalloc((void **)&other, BYTES); }
+static void free_in_capture(void) { begin(), cudaFree(other); }
+static void pinned_in_capture(void) { begin(), cudaHostAlloc((void **)&pinned, BYTES, cudaHostAllocDefault); }
+static void stream_query_in_capture(void) { begin(), cudaStreamQuery(stream); }
+static void event_query_in_capture(void) { begin(), cudaEventQuery(event); }
+static void begin_twice(void) { begin(), begin(); }
+static void launch_in_capture(void)
+{
+    cudaGraphExec_t exec;
+
+    begin();
+    exec = graph_of_capture();
+    begin();
+    cudaGraphLaunch(exec, stream);
+}
+
+static void global_mode(void) { cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal); }
+
+static void end_without_begin(void)
+{
+    cudaGraph_t graph;
+
+    cudaStreamEndCapture(stream, &graph);
+}
+
+static void wait_outside(void)
+{
+    check(cudaEventRecord(event, stream));
+    begin();
+    cudaStreamWaitEvent(stream, event, cudaEventWaitDefault);
+}
+
+static void captured_event(void)
+{
+    begin();
+    check(cudaMemsetAsync(device, 1, BYTES, stream));
+    check(cudaEventRecord(event, stream));
+    graph_of_capture();
+    cudaStreamWaitEvent(stream, event, cudaEventWaitDefault);
+}
+
+static void unjoined(void)
+{
+    cudaStream_t side = second_stream();
+
+    begin();
+    check(cudaEventRecord(event, stream));
+    check(cudaStreamWaitEvent(side, event, cudaEventWaitDefault));
+    check(cudaMemsetAsync(device, 1, BYTES, side));
+    graph_of_capture();
+}
+
+static void external_outside(void) { cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal); }
+
+static void graph_destroyed(void)
+{
+    cudaGraphExec_t exec;
+
+    begin();
+    exec = graph_of_capture();
+    check(cudaGraphExecDestroy(exec));
+    cudaGraphLaunch(exec, stream);
+}
+
+static void event_of_graph_destroyed(void)
+{
+    cudaGraphExec_t exec;
+
+    begin();
+    check(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));
+    exec = graph_of_capture();
+    check(cudaEventDestroy(event));
+    cudaGraphLaunch(exec, stream);
+}
+
 static breaking_fn *breaks;
 
 static int run_with_gpu(void)
@@ -179,9 +372,39 @@ static void test_contract(void **state)
     expect(second_gpu, BROKEN, "a rank uses one");
 }
 
+static void test_captures(void **state)
+{
+    char settings[32];
+
+    (void)state;
+    for (int seed = 0; seed < 20; seed++) {
+        snprintf(settings, sizeof settings, "seed=%d", seed);
+        setenv("LOCKSTEP_CUDA_STUB", settings, 1);
+        expect(right_graph, 0, "");
+        expect(external_events, 0, "");
+    }
+    unsetenv("LOCKSTEP_CUDA_STUB");
+    expect(alloc_in_capture, BROKEN, "cudaMalloc: while a stream is captured");
+    expect(free_in_capture, BROKEN, "cudaFree: while a stream is captured");
+    expect(pinned_in_capture, BROKEN, "cudaHostAlloc: while a stream is captured");
+    expect(stream_query_in_capture, BROKEN, "cudaStreamQuery: while a stream is captured");
+    expect(event_query_in_capture, BROKEN, "cudaEventQuery: while a stream is captured");
+    expect(launch_in_capture, BROKEN, "cudaGraphLaunch: while a stream is captured");
+    expect(begin_twice, BROKEN, "the stream is captured already");
+    expect(global_mode, BROKEN, "calls of other threads would end the capture");
+    expect(end_without_begin, BROKEN, "(cudaErrorStreamCaptureUnmatched)");
+    expect(wait_outside, BROKEN, "(cudaErrorStreamCaptureIsolation)");
+    expect(captured_event, BROKEN, "(cudaErrorCapturedEvent)");
+    expect(unjoined, BROKEN, "(cudaErrorStreamCaptureUnjoined)");
+    expect(external_outside, BROKEN, "cudaEventRecordExternal is for streams that are captured");
+    expect(graph_destroyed, BROKEN, "is not an executable graph, or was destroyed");
+    expect(event_of_graph_destroyed, BROKEN, "an event of the graph was destroyed");
+    expect(race_in_graph, 1, "in no order: a wait is missing");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_contract) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_contract), cmocka_unit_test(test_captures) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -221,6 +221,7 @@ static void *cuda_alloc(enum mem_category c, size_t bytes)
 {
     void *p = NULL;
 
+    ASSERT(!cuda.capturing);
     if (cuda_open() < 0 || flights_finish() < 0 || blocks_make_room() < 0 || mem_take(c, bytes) < 0) return NULL;
     if (memory_new(c, bytes, &p) < 0) {
         mem_give(c, bytes);
@@ -327,6 +328,8 @@ static ls_status cuda_event_record(struct device_event *e, struct device_stream 
     LS_TRY(cuda_stream(stream, &s));
     LS_TRY(flight_room(s));
     e->recorded = true;
+    if (cuda.capturing)
+        return cuda_check(cudaEventRecordWithFlags(e->handle, s->handle, cudaEventRecordExternal), "cudaEventRecordWithFlags");
     return cuda_check(cudaEventRecord(e->handle, s->handle), "cudaEventRecord");
 }
 
@@ -337,7 +340,8 @@ static ls_status cuda_event_wait(struct device_event *e, struct device_stream *s
     LS_TRY(cuda_stream(stream, &s));
     if (!e->recorded) return LS_OK;
     LS_TRY(flight_room(s));
-    return cuda_check(cudaStreamWaitEvent(s->handle, e->handle, cudaEventWaitDefault), "cudaStreamWaitEvent");
+    return cuda_check(cudaStreamWaitEvent(s->handle, e->handle, cuda.capturing ? cudaEventWaitExternal : cudaEventWaitDefault),
+                      "cudaStreamWaitEvent");
 }
 
 static ls_status cuda_event_sync(struct device_event *e) { return e->recorded ? flights_wait(e->handle) : cuda_failed(); }
@@ -391,4 +395,9 @@ const struct device cuda_row = {
     .copy = cuda_copy,
     .enqueue = cuda_enqueue,
     .kernel_begin = cuda_kernel_begin,
+    .graphs = cuda_graphs,
+    .graph_begin = cuda_graph_begin,
+    .graph_end = cuda_graph_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_free = cuda_graph_free,
 };

@@ -3,6 +3,7 @@
  *   cuda.c    the row: which GPU, memory, streams, events
  *   copy.c    fills and copies; between host and device through pinned blocks
  *   pinned.c  pinned blocks, taken and given back
+ *   graph.c   graphs, by stream capture
  *   flight.c  what the host does when a stream has come to a point, and the host's waits
  *   nccl.c    collectives among GPUs by NCCL; nccl_memory.c memory that is registered with it; nccl_absent.c where its header was not found
  *   import.c  the functions of the library that the module uses, and its entry
@@ -18,6 +19,9 @@
  *
  * A call of NCCL runs on the stream itself. Its flight tells the comm when the stream has come to it and when it is past it, and asks NCCL
  * in between whether it can still end.
+ *
+ * Between cuda_graph_begin() and cuda_graph_end() one stream is captured. Events are captured as external nodes, which order the graph with
+ * other streams whenever it is launched. The host moves no flight and asks for nothing then: a query would end the capture.
  *
  * The first failure ends everything: later calls do nothing, and all waits return its status and message.
  */
@@ -62,6 +66,8 @@ struct cuda_state {
     struct device_stream fallback; /* the default one */
     uint32_t *words;               /* [STREAMS_MOST], pinned */
     bool word_used[STREAMS_MOST];
+    struct device_stream *capturing; /* what this stream is given is recorded; NULL: none */
+    unsigned captured;               /* so many operations, so far */
     int (*wait_value)(cudaStream_t s, unsigned long long at, uint32_t value, unsigned flags); /* cuStreamWaitValue32 */
     ls_status failed;
     char message[512];
@@ -101,6 +107,15 @@ ls_status flights_wait_stream(const struct device_stream *s);
 ls_status flights_wait_host(const void *p, size_t bytes); /* until no copy is on its way to these bytes of the host */
 ls_status flights_wait_copies(void);                      /* until fewer than PINNED_COPIES blocks of PINNED_COPY are in flight */
 ls_status flights_finish(void);                           /* until none is left */
+
+/* ---- graph.c ---- */
+
+ls_status graph_note(const struct device_stream *s); /* in place of flight_room(), where s is captured */
+bool cuda_graphs(void);
+ls_status cuda_graph_begin(struct device_stream *s);
+ls_status cuda_graph_end(struct device_stream *s, struct device_graph **out);
+ls_status cuda_graph_launch(struct device_graph *g, struct device_stream *s);
+void cuda_graph_free(struct device_graph *g);
 
 /* ---- pinned.c ---- */
 

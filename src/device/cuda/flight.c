@@ -166,6 +166,7 @@ void flights_move(void)
 {
     struct flight **at = &flights.first, *last = NULL;
 
+    ASSERT(!cuda.capturing);
     if (flights.moving) return;
     flights.moving = true;
     flights.pass++;
@@ -184,8 +185,6 @@ void flights_move(void)
     flights.last = last;
     flights.moving = false;
 }
-
-bool flights_any(void) { return flights.first != NULL; }
 
 /* ---- waiting ---- */
 
@@ -270,6 +269,7 @@ ls_status flight_room(struct device_stream *s)
     unsigned mark = s->queued / MARK_EVERY % STREAM_MARKS;
 
     LS_TRY(cuda_failed());
+    if (cuda.capturing) return graph_note(s);
     if (flights.first && s->queued % 8 == 0) flights_move();
     if (s->queued++ % MARK_EVERY) return LS_OK;
     if (s->mark[mark]) LS_TRY(flights_wait(s->mark[mark]));

@@ -52,6 +52,7 @@ ls_status pinned_take(size_t bytes, struct pinned **out)
 {
     size_t size = MAX((bytes + PINNED_LEAST - 1) / PINNED_LEAST * PINNED_LEAST, (size_t)PINNED_LEAST);
 
+    ASSERT(!cuda.capturing);
     *out = pinned_find(size);
     if (*out) return LS_OK;
     flights_move();

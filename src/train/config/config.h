@@ -50,6 +50,7 @@ enum config_offload { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_FILE };
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16, CONFIG_ISA_AMX };
 enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 
+enum config_cuda_graphs { CUDA_GRAPHS_AUTO, CUDA_GRAPHS_ON, CUDA_GRAPHS_OFF };
 enum comm_choice { COMM_AUTO, COMM_NCCL, COMM_HOST };
 
 struct config {
@@ -128,6 +129,7 @@ struct config {
         struct device_facts device_facts; /* memory 0: of a device without processors of its own */
         int measure_peak;                 /* enum peak_mode (peak.h) */
         bool tune_matmuls;
+        int cuda_graphs; /* enum config_cuda_graphs */
         size_t memory_limit;
     } run;
     struct {

@@ -45,7 +45,7 @@ static void choose_automatic(struct config *c, int local_ranks)
 /* Ranks that choose different algorithms would compute different bits of what is replicated, so they must share the folder. */
 static ls_status configure_device(const struct device *d, const struct config *c, const struct world *w)
 {
-    struct device_settings s = { .tf32 = c->precision.tf32 };
+    struct device_settings s = { .tf32 = c->precision.tf32, .no_graphs = c->run.cuda_graphs == CUDA_GRAPHS_OFF };
     char *folder = NULL;
 
     if (c->run.tune_matmuls && w->local_size < w->size)

@@ -1,0 +1,103 @@
+/* graph.c - graphs, recorded by capturing a stream. See cuda.h. */
+#include "device/cuda/cuda.h"
+
+#include <stdio.h>
+#include "base/mem.h"
+
+struct device_graph {
+    cudaGraphExec_t exec;
+    unsigned operations;
+};
+
+bool cuda_graphs(void) { return !cuda.settings.no_graphs; }
+
+/* Graphs can be done without. */
+static ls_status graph_check(cudaError_t e, const char *call)
+{
+    char why[400];
+
+    if (e < cudaErrorStreamCaptureUnsupported || e > cudaErrorGraphExecUpdateFailure) return cuda_check(e, call);
+    snprintf(why, sizeof why, "cuda: GPU %d (%s): %s: %s (%s)", cuda.gpu, cuda.properties.name, call, cudaGetErrorString(e),
+             cudaGetErrorName(e));
+    return cuda_fail(ls_fail(LS_EPEER, "%s; run.cuda_graphs=off launches each kernel by itself", why));
+}
+
+ls_status cuda_graph_begin(struct device_stream *stream)
+{
+    struct device_stream *s;
+
+    LS_TRY(cuda_stream(stream, &s));
+    ASSERT(!cuda.capturing);
+    LS_TRY(graph_check(cudaStreamBeginCapture(s->handle, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture"));
+    cuda.capturing = s;
+    cuda.captured = 0;
+    return LS_OK;
+}
+
+ls_status graph_note(const struct device_stream *s)
+{
+    ASSERT(s == cuda.capturing);
+    cuda.captured++;
+    return LS_OK;
+}
+
+static ls_status graph_make(cudaGraph_t captured, struct device_graph **out)
+{
+    struct device_graph *g = mem_zalloc(MEM_OTHER, sizeof *g);
+    ls_status st = g ? graph_check(cudaGraphInstantiate(&g->exec, captured, 0), "cudaGraphInstantiate") : LS_ENOMEM;
+
+    if (st < 0) {
+        mem_free(g);
+        return st;
+    }
+    g->operations = cuda.captured;
+    *out = g;
+    return LS_OK;
+}
+
+ls_status cuda_graph_end(struct device_stream *stream, struct device_graph **out)
+{
+    struct device_stream *s;
+    cudaGraph_t captured = NULL;
+    ls_status st, destroyed;
+
+    *out = NULL;
+    cuda.capturing = NULL;
+    LS_TRY(cuda_stream(stream, &s));
+    LS_TRY(graph_check(cudaStreamEndCapture(s->handle, &captured), "cudaStreamEndCapture"));
+    st = graph_make(captured, out);
+    destroyed = cuda.failed == LS_OK ? cuda_check(cudaGraphDestroy(captured), "cudaGraphDestroy") : LS_OK;
+    return st < 0 ? st : destroyed;
+}
+
+/* A graph counts as its operations, but as no more than a mark stands for: so many large graphs as there are marks may be on their way. */
+static ls_status graph_room(struct device_stream *s, unsigned operations)
+{
+    unsigned n = MIN(MAX(operations, 1u), (unsigned)MARK_EVERY), before_mark = (MARK_EVERY - s->queued % MARK_EVERY) % MARK_EVERY;
+
+    if (n <= before_mark) {
+        s->queued += n - 1;
+        return flight_room(s);
+    }
+    s->queued += before_mark;
+    LS_TRY(flight_room(s));
+    s->queued += n - before_mark - 1;
+    return LS_OK;
+}
+
+ls_status cuda_graph_launch(struct device_graph *g, struct device_stream *stream)
+{
+    struct device_stream *s;
+
+    LS_TRY(cuda_stream(stream, &s));
+    ASSERT(!cuda.capturing);
+    LS_TRY(graph_room(s, g->operations));
+    return cuda_check(cudaGraphLaunch(g->exec, s->handle), "cudaGraphLaunch");
+}
+
+void cuda_graph_free(struct device_graph *g)
+{
+    if (!g) return;
+    if (cuda.failed == LS_OK) cuda_check(cudaGraphExecDestroy(g->exec), "cudaGraphExecDestroy");
+    mem_free(g);
+}
