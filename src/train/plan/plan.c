@@ -92,14 +92,20 @@ static size_t sample_bytes(const struct plan_job *j, const struct step *s)
     return s->accumulate * micro + evaluation + (s->model.task->drawn ? 0 : loader_bytes(s->batch * s->seq_len));
 }
 
-/* Bytes that a run holds in addition to the programs: PLAN_START, lists of parameters, a checkpoint's manifest with the pieces of all
- * ranks, samples, a trace. */
+/* Bytes of the lists of parameters and of a checkpoint's. To save one, each rank learns of each what it holds of a parameter (CLAIM), and
+ * lists what is saved: a PARAMETER, and a PIECE for each rank of another stage, tensor shard or expert shard. */
+static size_t list_bytes_of(const struct step *s)
+{
+    enum { PARAMETER = 3 << 10, CLAIM = 768, PIECE = 1536 };
+    size_t shards = (size_t)s->layout.pp * (size_t)s->layout.tp * (size_t)s->layout.ep;
+
+    return ls_store_count(s->store) * (PARAMETER + (size_t)s->ranks.size * CLAIM + (shards - 1) * PIECE);
+}
+
+/* Bytes that a run holds in addition to the programs: PLAN_START, lists, samples, a trace. */
 static size_t run_bytes(const struct plan_job *j, const struct step *s)
 {
-    enum { PARAMETER = 3 << 10, PIECE = 256 };
-    size_t lists = ls_store_count(s->store) * (PARAMETER + (size_t)s->ranks.size * PIECE);
-
-    return PLAN_START + lists + checkpoint_scratch(s) + sample_bytes(j, s) + (j->traces ? trace_bytes() : 0);
+    return PLAN_START + list_bytes_of(s) + checkpoint_scratch(s) + sample_bytes(j, s) + (j->traces ? trace_bytes() : 0);
 }
 
 /* *better: a rank that may hold more and should be planned too; better may be NULL. */
