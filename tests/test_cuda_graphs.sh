@@ -105,7 +105,7 @@ for option in log.trace debug.check_finite; do
     rm -rf said calls.txt
     LOCKSTEP_CUDA_STUB="calls=$PWD/calls.txt"
     train $base $dense --train.steps=3 --$option=true --run.dir=said
-    grep -q "^graphs *none ($option looks at instructions one by one)" out.txt || bad "$option: $(grep '^graphs' out.txt)"
+    grep -q "^graphs *none ($option needs each instruction launched by itself)" out.txt || bad "$option: $(grep '^graphs' out.txt)"
     [ "$(calls calls.txt 5)" = 0 ] || bad "$option: graphs were captured"
     expect 2 "run.cuda_graphs does nothing here: $option" train $base $dense --$option=true --run.cuda_graphs=on
 done

@@ -67,7 +67,7 @@ LOCKSTEP_CUDA_STUB=kernels=cpu
 train -n 2 $two --run.dir=absent --run.device=cuda
 says "through the host: NCCL is not installed (libnccl.so.2 is not found; LOCKSTEP_NCCL=FILE names it)$"
 
-# ---- a rank that ends, is stopped, or comes no more: while communicators are opened, and after some calls of a step ----
+# ---- a rank that ends, is stopped, or hangs: while communicators are opened, and after some calls of a step ----
 lost() { # how, which call, options, ranks, the line, the setting
     stub "${6:-nccl_end}=1:$1:$2"
     began=$(date +%s)
@@ -88,7 +88,7 @@ for at in 7 12; do
     lost loop $at "@llama --parallel.tp=2 --parallel.dp=2" 4 "$stuck"
 done
 
-pairs="@llama --model.layers=4 --parallel.pp=4" # three of the communicators of rank 1 are opened in turn, two by two ranks
+pairs="@llama --model.layers=4 --parallel.pp=4" # rank 1 opens three communicators in turn, two of them with one other rank each
 for at in 1 2 3; do
     lost kill $at "$pairs" 4 "rank 1 was killed by signal 9" nccl_open
     lost stop $at "$pairs" 4 "rank 1 was stopped" nccl_open

@@ -211,6 +211,8 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
     struct step s;
     struct task_model model;
 
+    if (profile && c->run.cuda_graphs == CUDA_GRAPHS_ON)
+        return ls_fail(LS_EINVAL, "--profile: it needs each instruction launched by itself; use run.cuda_graphs=auto or off");
     LS_TRY(task_model_of(c, 0, &model));
     LS_TRY(plan_check_memory(c, &model, &(struct dataset){ 0 }, ranks));
     LS_TRY(step_open_config(c, &model, ranks, false, &s));

@@ -105,7 +105,7 @@ static void put_graphs(const struct trainer *t)
     if (c->run.cuda_graphs == CUDA_GRAPHS_OFF)
         printf("none (run.cuda_graphs=off)\n");
     else if (c->log.trace || c->debug.check_finite)
-        printf("none (%s looks at instructions one by one)\n", c->log.trace ? "log.trace" : "debug.check_finite");
+        printf("none (%s needs each instruction launched by itself)\n", c->log.trace ? "log.trace" : "debug.check_finite");
     else
         printf("%d CUDA graphs launch %d of %d instructions\n", sum.graphs, sum.instructions, sum.all);
 }

@@ -144,10 +144,15 @@ static const struct segment_graphs *graphs_of(const ls_program *p, enum segment 
     return &of[(segments & LS_LAST) && of[1].graph ? 1 : 0];
 }
 
+/* False where instructions are looked at one by one. */
+static bool graphs_apply(const ls_program *p)
+{
+    return p->run.graphs && !p->run.finding && !p->run.watch && !p->run.poison.name && !p->options.check_finite;
+}
+
 struct graph *graph_at(const ls_program *p, enum segment s, int segments, int n)
 {
-    if (!p->run.graphs || p->run.finding || p->run.watch || p->run.poison.name || p->options.check_finite) return NULL;
-    return graphs_of(p, s, segments)->begins[n];
+    return graphs_apply(p) ? graphs_of(p, s, segments)->begins[n] : NULL;
 }
 
 void program_launch_singly(ls_program *p)
@@ -162,7 +167,7 @@ struct graph_counts program_graphs(const ls_program *p)
 
     for (int s = 0; s < SEGMENTS; s++) {
         for (int n = 0; n < p->list[s].n; n++) sum.all += !instruction_is_view(&p->list[s].at[n]);
-        for (int k = 0; p->run.graphs && k < graphs_of(p, (enum segment)s, LS_LAST)->n; k++) {
+        for (int k = 0; graphs_apply(p) && k < graphs_of(p, (enum segment)s, LS_LAST)->n; k++) {
             sum.graphs++;
             sum.instructions += graphs_of(p, (enum segment)s, LS_LAST)->graph[k].instructions;
         }

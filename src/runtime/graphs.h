@@ -2,12 +2,12 @@
  *
  * A graph takes instructions of the compute stream that are static: the device runs them with the same addresses and values each time, and
  * the host neither gives nor reads anything between them. What changes from step to step is in device memory: the learning rate, the
- * number of the step, the loss scale, the offsets of dropout. Kernels of the cpu, collectives, messages, routed rows, offloaded state and
+ * number of the step, the offsets of dropout. Kernels of the cpu, collectives, messages, routed rows, offloaded state and
  * the check of the gradient norm are launched as usual.
  *
  * A graph is instructions [begin, end) of the list. Those of other streams between them are launched after the graph, so it ends before the
  * first instruction that waits for one of them. They wait for points within the graph (records of events), and it waits at points
- * within itself for what was launched before, so nothing is ordered otherwise than without graphs.
+ * within itself for what was launched before, so the order is the same as without graphs.
  *
  * There is one recording for each slot, whose addresses differ. The first run of a graph launches its instructions one by one, so that
  * libraries have loaded what they need; the second records and launches it; later ones launch it. Runs that look at single instructions

@@ -313,7 +313,7 @@ static void body_memory(int rank, int n, const char *where, void *ctx)
     cuda->free(x);
     cuda->free(y);
     RANKS_CHECK(!cuda->alloc(MEM_COMMUNICATION, (size_t)2 << 30)); /* more than there is, which is no failure of the device */
-    RANKS_CHECK(strstr(ls_errmsg(), "needed for communication") && strstr(ls_errmsg(), "; NCCL took 12582912"));
+    RANKS_CHECK(strstr(ls_errmsg(), "needed for communication") && strstr(ls_errmsg(), "; NCCL's communicators took 12582912"));
     RANKS_TRY(cuda->sync());
     check_nccl(2, 4);
     ls_comm_close(&second);

@@ -41,8 +41,8 @@ static ls_status group_wait(ls_comm *c, struct device_group *g, ls_work **barrie
     return st < 0 ? engine_broken(c, st) : LS_OK;
 }
 
-/* The next group of the comm; e NULL: this rank is not in it. The barrier is called once this rank has begun to open the group: a rank that
- * does not come to that is one that did not call it. */
+/* The next group of the comm; e NULL: this rank is not in it. The barrier is called once this rank has begun to open the group, so
+ * a rank that never begins is reported as one that did not call the barrier. */
 static ls_status group_open(ls_comm *c, const struct native_end *e)
 {
     ls_status st = e ? c->native.table->open(e->id, e->rank, e->n, e->messages, e->group) : LS_OK;

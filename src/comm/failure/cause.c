@@ -16,7 +16,8 @@ enum call_position scene_position(const struct scene *s, int rank, const struct 
     return s->seen[rank].at[place].done < call->sequence ? POSITION_INSIDE : POSITION_AFTER;
 }
 
-/* The call is one that the device makes, and rank `to` is in it but shows no sign of life: its device is not given what the call needs. */
+/* The call is one that the device makes, and rank `to` is in it but shows no sign of life: its host may not have enqueued what the call
+ * needs. */
 static bool is_dead_inside(const struct scene *s, int from, int to)
 {
     const struct waits_node *node = &s->node[to];

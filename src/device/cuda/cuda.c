@@ -199,7 +199,7 @@ ls_status cuda_no_memory(enum mem_category c, size_t bytes)
     char nccl[64] = "";
 
     cudaMemGetInfo(&available, &all);
-    if (cuda.taken_nccl) snprintf(nccl, sizeof nccl, "; NCCL took %zu", cuda.taken_nccl);
+    if (cuda.taken_nccl) snprintf(nccl, sizeof nccl, "; NCCL's communicators took %zu", cuda.taken_nccl);
     return ls_fail(LS_ENOMEM,
                    "out of memory on GPU %d (%s): %zu bytes needed for %s, %zu of %zu are free; the CUDA context and other processes "
                    "took %zu before the first allocation%s",
@@ -210,7 +210,7 @@ static ls_status memory_new(enum mem_category c, size_t bytes, void **out)
 {
     cudaError_t e;
 
-    if (c == MEM_COMMUNICATION && nccl_memory_wanted()) return nccl_memory_new(bytes, out);
+    if (c == MEM_COMMUNICATION && nccl_memory_used()) return nccl_memory_new(bytes, out);
     e = cudaMalloc(out, MAX(bytes, (size_t)1));
     if (e != cudaErrorMemoryAllocation) return cuda_check(e, "cudaMalloc");
     cudaGetLastError(); /* this one is not kept */

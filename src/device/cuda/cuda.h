@@ -135,7 +135,7 @@ void nccl_abort(void); /* all that is open: the device has failed */
 
 /* ---- nccl_memory.c ---- */
 
-bool nccl_memory_wanted(void); /* memory of MEM_COMMUNICATION is NCCL's */
+bool nccl_memory_used(void); /* memory of MEM_COMMUNICATION is NCCL's */
 ls_status nccl_memory_new(size_t bytes, void **out);
 bool nccl_memory_free(void *p); /* after all that was enqueued; false: it is not NCCL's */
 

@@ -11,7 +11,7 @@ struct device_graph {
 
 bool cuda_graphs(void) { return !cuda.settings.no_graphs; }
 
-/* Graphs can be done without. */
+/* The message of a failed capture names the option that turns graphs off. */
 static ls_status graph_check(cudaError_t e, const char *call)
 {
     char why[400];
@@ -70,7 +70,8 @@ ls_status cuda_graph_end(struct device_stream *stream, struct device_graph **out
     return st < 0 ? st : destroyed;
 }
 
-/* A graph counts as its operations, but as no more than a mark stands for: so many large graphs as there are marks may be on their way. */
+/* A graph counts as its operations, but as no more than a mark stands for: at most as many large graphs as there are marks are in flight.
+ */
 static ls_status graph_room(struct device_stream *s, unsigned operations)
 {
     unsigned n = MIN(MAX(operations, 1u), (unsigned)MARK_EVERY), before_mark = (MARK_EVERY - s->queued % MARK_EVERY) % MARK_EVERY;

@@ -3,7 +3,8 @@
  * Communicators are nonblocking: a function that would wait for other ranks returns ncclInProgress, and the host asks until it is done,
  * moving flights meanwhile. So a rank that waits in NCCL still sees that a peer has failed, and aborts. Connections of collectives are made
  * when a communicator is opened (NCCL_RUNTIME_CONNECT=0), those of messages by a first message that opened() exchanges: what is enqueued
- * later waits for no peer, and calls on different communicators may be enqueued in different orders.
+ * later waits for no peer, and calls on different communicators may be enqueued in different orders. NVLink SHARP is off
+ * (NCCL_NVLS_ENABLE=0), because with it NCCL waits for the ranks of the node when a call with registered operands is enqueued.
  *
  * Blocks of different sizes are a group of broadcasts or reductions, one a block; all_to_all is a group of sends and receives.
  */
@@ -41,6 +42,7 @@ static ls_status open_library(void)
     void *library = NULL;
 
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
     if (given && *given)
         library = dlopen(path = given, RTLD_NOW | RTLD_LOCAL);
     else

@@ -2,7 +2,7 @@
 #include "device/cuda/cuda.h"
 
 void nccl_abort(void) {}
-bool nccl_memory_wanted(void) { return false; }
+bool nccl_memory_used(void) { return false; }
 
 ls_status nccl_memory_new(size_t bytes, void **out)
 {

@@ -41,6 +41,6 @@ ls_status nccl_check(const struct device_group *g, ncclResult_t r, const char *c
 
 ls_status nccl_memory_opened(struct device_group *g);  /* g is open */
 ls_status nccl_memory_finish(struct device_group *g);  /* before g is finished: all calls are over */
-void nccl_memory_closed(const struct device_group *g); /* g is no more */
+void nccl_memory_closed(const struct device_group *g); /* after g was closed or aborted */
 
 #endif

@@ -10,8 +10,6 @@
 
 #include "base/mem.h"
 
-enum { NCCL_PAGE = 2 << 20 }; /* ncclMemAlloc() rounds up to pages of at least these bytes */
-
 struct nccl_block {
     struct nccl_block *next;
     void *at;
@@ -30,7 +28,7 @@ static struct registration *registrations;
 
 static bool group_registers(const struct device_group *g) { return !g->messages && g->state == GROUP_OPEN; }
 
-bool nccl_memory_wanted(void)
+bool nccl_memory_used(void)
 {
     const struct device_group *g = nccl_groups;
 
@@ -90,19 +88,25 @@ void nccl_memory_closed(const struct device_group *g) { registrations_end(g, NUL
 
 /* ---- blocks ---- */
 
+/* NCCL reports a lack of memory as a failure of CUDA. It rounds the bytes up to a page of the driver's choice. */
 static ls_status block_failed(ncclResult_t r, size_t bytes)
 {
-    size_t available = 0, all = 0;
-
     cudaGetLastError(); /* this one is not kept */
-    LS_TRY(cuda_check(cudaMemGetInfo(&available, &all), "cudaMemGetInfo"));
-    return available < bytes + NCCL_PAGE ? cuda_no_memory(MEM_COMMUNICATION, bytes) : nccl_check(NULL, r, "ncclMemAlloc");
+    return r == ncclUnhandledCudaError ? cuda_no_memory(MEM_COMMUNICATION, bytes) : nccl_check(NULL, r, "ncclMemAlloc");
+}
+
+static ls_status block_register_all(const struct nccl_block *b)
+{
+    for (const struct device_group *g = nccl_groups; g; g = g->next)
+        if (group_registers(g)) LS_TRY(block_register(g, b));
+    return LS_OK;
 }
 
 ls_status nccl_memory_new(size_t bytes, void **out)
 {
     struct nccl_block *b = mem_zalloc(MEM_OTHER, sizeof *b);
     ncclResult_t r;
+    ls_status st;
 
     if (!b) return LS_ENOMEM;
     r = nccl.MemAlloc(&b->at, b->bytes = MAX(bytes, (size_t)1));
@@ -112,9 +116,11 @@ ls_status nccl_memory_new(size_t bytes, void **out)
     }
     b->next = blocks;
     blocks = b;
+    if ((st = block_register_all(b)) < 0) {
+        nccl_memory_free(b->at);
+        return st;
+    }
     *out = b->at;
-    for (const struct device_group *g = nccl_groups; g; g = g->next)
-        if (group_registers(g)) LS_TRY(block_register(g, b));
     return LS_OK;
 }
 

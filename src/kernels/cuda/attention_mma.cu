@@ -70,15 +70,15 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) attend_mma(const __gri
                     if (s0 + 8 * n + mma_column(lane, i) >= mine[i / 2]) s[n].v[i] = -INFINITY;
         }
         softmax_step<D, COLUMNS>(own, s, most, sum, z.factor);
-        tile_gather<T, D, COLUMNS>(own, s, v);
+        tile_accumulate<T, D, COLUMNS>(own, s, v);
     }
     copy_async_wait<0>();
     for (int i = 0; i < 2; i++) {
-        float whole = lanes_reduce<sum_of>(sum[i]);
+        float total = lanes_reduce<sum_of>(sum[i]);
 
         if (lane % 4 == 0 && row + 8 * i < z.T)
-            z.lse[((long long)b * z.H + h) * z.T + row + 8 * i] = whole == 0 ? -INFINITY : most[i] * z.scale + logf(whole);
-        sum[i] = whole == 0 ? 0 : 1 / whole;
+            z.lse[((long long)b * z.H + h) * z.T + row + 8 * i] = total == 0 ? -INFINITY : most[i] * z.scale + logf(total);
+        sum[i] = total == 0 ? 0 : 1 / total;
     }
     rows_put<T, D>(z.out, b, h, row, z.T, own, sum, z.d);
 }

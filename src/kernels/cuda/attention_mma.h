@@ -76,7 +76,7 @@ static inline struct attention attention_of(const struct call *c)
     return z;
 }
 
-/* A half type, all of one type, in whole eights that are contiguous. */
+/* True for an operand of this half type whose last dim is contiguous and a multiple of 8, at most `most`. */
 static inline bool is_operand(const struct view *v, ls_dtype type, size_t most)
 {
     return view_given(v) && v->dtype == type && v->size[3] % 8 == 0 && v->size[3] <= most && v->stride[3] == 1;
@@ -148,7 +148,7 @@ static __device__ inline void tile_scores(struct mma_c *s, shared<const T> left,
 
 /* own += p right, with p of 16 x COLUMNS rounded to T and COLUMNS rows of `right`. */
 template <typename T, int D, int COLUMNS>
-static __device__ inline void tile_gather(struct mma_c *own, const struct mma_c *p, shared<const T> right)
+static __device__ inline void tile_accumulate(struct mma_c *own, const struct mma_c *p, shared<const T> right)
 {
 #pragma unroll
     for (int k = 0; k < COLUMNS; k += 16) {

@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_dq_mma(const __gr
 #pragma unroll
         for (int n = 0; n < COLUMNS / 8; n++)
             for (int i = 0; i < 4; i++) ds[n].v[i] = exp2f(p[n].v[i] * z.factor - base[i / 2]) * (ds[n].v[i] - delta[i / 2]);
-        tile_gather<T, D, COLUMNS>(own, ds, k);
+        tile_accumulate<T, D, COLUMNS>(own, ds, k);
     }
     copy_async_wait<0>();
     rows_put<T, D>(z.out, b, h, row, z.T, own, factors, z.d);
@@ -99,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_dq_mma(const __gr
 
 /* ---- dk and dv ---- */
 
-/* The tiles of queries that keys from `first` on meet, of all heads of their group, one head after another. */
+/* The tiles of queries that attend to keys from `first` on, of all heads of their group, one head after another. */
 struct queries {
     int b, first_head, begin, tiles; /* begin: of a head, a multiple of the tile; tiles: of a head */
 };
@@ -181,8 +181,8 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_dkv_mma(const __g
                     if (row + e / 2 * 8 > seen + 8 * n + mma_column(lane, e)) p[n].v[e] = -INFINITY;
         }
         pairs_of<COLUMNS>(p, ds, z.factor, stats + turn * 2 * COLUMNS);
-        tile_gather<T, D, COLUMNS>(dv, p, dout);
-        tile_gather<T, D, COLUMNS>(dk, ds, q);
+        tile_accumulate<T, D, COLUMNS>(dv, p, dout);
+        tile_accumulate<T, D, COLUMNS>(dk, ds, q);
     }
     copy_async_wait<0>();
     rows_put<T, D>(z.out, b, group, row, z.S, dk, factors, z.d);

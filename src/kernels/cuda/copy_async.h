@@ -24,7 +24,7 @@ template <typename T> static __device__ inline void copy_async16(T *to, const T 
 /* The copies since the last call are a group. */
 static __device__ inline void copy_async_commit(void) { asm volatile("cp.async.commit_group;" : : : "memory"); }
 
-/* Until at most the last LEFT groups are under way. */
+/* Waits until at most the last LEFT groups are in flight. */
 template <int LEFT> static __device__ inline void copy_async_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(LEFT) : "memory");

@@ -11,6 +11,7 @@
  *   warps            __shfl_sync, __shfl_xor_sync, __shfl_up_sync, __shfl_down_sync, __ballot_sync, __any_sync, __all_sync
  *   tensor cores     mma.h: the products of a warp and their operands in shared memory
  *   atomics          of integers alone: atomic_add(p, i, x), atomic_max, atomic_min; sums of floats have a fixed order instead
+ *   async copies     copy_async.h: from global to shared memory
  *   types            float, double, integers, __nv_bfloat16, __half and their conversions
  *
  * A launch is launch(c, KERNEL(name<T>), grid, block, dynamic shared bytes, arguments). It is enqueued on c->stream, and a grid without

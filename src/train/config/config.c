@@ -232,12 +232,11 @@ static const struct option rows[] = {
          "measure which of cuBLASLt's algorithms is the fastest for each matmul (run.device=cuda) and keep the choice in "
          "~/.cache/lockstep, from where later runs take it; false: the algorithm that the library proposes first",
          .off = "false"),
-    ENUM(
-        run.cuda_graphs, "auto", "auto|on|off", RUNS,
-        "CUDA graphs: kernels between which neither the host nor another rank takes part are recorded once and then launched as one; "
-        "auto: on run.device=cuda, except where instructions are looked at one by one, on: refused where auto means off, off: every kernel "
-        "is launched by itself",
-        .off = "off"),
+    ENUM(run.cuda_graphs, "auto", "auto|on|off", RUNS,
+         "CUDA graphs: kernels of the compute stream that need neither the host nor another rank are recorded once and then launched as "
+         "one; auto: on run.device=cuda, except with log.trace or debug.check_finite, on: rejected there, off: every kernel is launched by "
+         "itself",
+         .off = "off"),
     ENUM(run.measure_peak, "auto", "auto|again|off", T | B,
          "peak FLOP/s that MFU is relative to; auto: measured once per machine and cached, again: measured anew and cached, off: not "
          "measured, no MFU is shown",
