@@ -216,7 +216,12 @@ ls_status ranks_settle(const struct ranks *r, ls_status st)
     char why[1024];
     snprintf(why, sizeof why, "%s", st < 0 ? ls_errmsg() : "");
     ls_status sent = ranks_most(r, &first, 1);
-    if (sent < 0) return st < 0 ? ls_fail(st, "%s", why) : sent;
+    if (sent < 0 && st < 0) { /* its device has failed, so it cannot take part: the others end with its line */
+        ls_fail(st, "%s", why);
+        comm_fail(r->comm, st);
+        return ls_fail(st, "%s", why);
+    }
+    if (sent < 0) return sent;
     if (first <= 0) return LS_OK;
     int failed = r->size - (int)first;
     sent = ls_broadcast(r->comm, &status, 1, LS_I64, failed, NULL);

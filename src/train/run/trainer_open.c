@@ -454,6 +454,7 @@ ls_status trainer_open(struct config *config, const struct options *options, boo
         *out = t;
         return LS_OK;
     }
+    if (st == LS_EPEER && t->ranks.comm) comm_fail(t->ranks.comm, st); /* a device has failed: the other ranks end with its line */
     trainer_note_end(t, st);
     trainer_close(&t);
     return st;
