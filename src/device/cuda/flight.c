@@ -153,7 +153,7 @@ static bool flight_move(struct flight *f)
 
 static void flight_release(struct flight *f)
 {
-    if (f->block && cuda.failed == LS_OK) pinned_give(f->block); /* after a failure the GPU may still write to it */
+    if (f->block) pinned_give(f->block);
     if (flights.waited == f) flights_rested();
     mem_free(f->args);
     f->next = flights.spare;

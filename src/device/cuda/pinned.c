@@ -5,6 +5,7 @@
 
 static struct {
     struct pinned *free;
+    struct pinned *kept; /* given back after a failure: the GPU may still write to them */
 } pool;
 
 enum { PINNED_LEAST = 4 << 10 };
@@ -62,6 +63,8 @@ ls_status pinned_take(size_t bytes, struct pinned **out)
 
 void pinned_give(struct pinned *p)
 {
-    p->next = pool.free;
-    pool.free = p;
+    struct pinned **list = cuda.failed < 0 ? &pool.kept : &pool.free;
+
+    p->next = *list;
+    *list = p;
 }
