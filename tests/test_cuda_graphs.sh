@@ -110,6 +110,8 @@ for option in log.trace debug.check_finite; do
     expect 2 "run.cuda_graphs does nothing here: $option" train $base $dense --$option=true --run.cuda_graphs=on
 done
 LOCKSTEP_CUDA_STUB=
+expect 2 "--profile: it needs each instruction launched by itself; use run.cuda_graphs=auto or off" \
+    bench train --model.preset=llama-tiny --run.device=cuda --profile --run.cuda_graphs=on
 expect 2 "run.cuda_graphs does nothing here: it applies only to run.device=cuda" \
     train $base $dense --run.device=cpu --run.cuda_graphs=on
 

@@ -211,8 +211,6 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
     struct step s;
     struct task_model model;
 
-    if (profile && c->run.cuda_graphs == CUDA_GRAPHS_ON)
-        return ls_fail(LS_EINVAL, "--profile: it needs each instruction launched by itself; use run.cuda_graphs=auto or off");
     LS_TRY(task_model_of(c, 0, &model));
     LS_TRY(plan_check_memory(c, &model, &(struct dataset){ 0 }, ranks));
     LS_TRY(step_open_config(c, &model, ranks, false, &s));
@@ -238,6 +236,13 @@ static ls_status run_train(struct invocation *in)
     return st;
 }
 
+static ls_status check_train(const struct invocation *in)
+{
+    if (profile && in->config.run.cuda_graphs == CUDA_GRAPHS_ON)
+        return ls_fail(LS_EINVAL, "--profile: it needs each instruction launched by itself; use run.cuda_graphs=auto or off");
+    return LS_OK;
+}
+
 static ls_status launch_train(struct invocation *in) { return launching_run(in, NULL, NULL, NULL); }
 
 const struct command command_bench_train = {
@@ -246,6 +251,7 @@ const struct command command_bench_train = {
     .summary = "time training steps on random tokens",
     .verb = VERB_BENCH,
     .flags = train_flags,
+    .check = check_train,
     .run = run_train,
     .launch = launch_train,
     .examples = "  lockstep bench train --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
