@@ -338,7 +338,7 @@ ncclResult_t ncclGroupEnd(void)
 }
 
 #define PART(op_, count_, type_, redop_, root_, send_, recv_) \
-    (struct nccl_part) { .words = { op_, (int)(type_), redop_, root_, count_ }, .send = send_, .recv = recv_ }
+    (struct nccl_part) { .words = { op_, (int)(type_), redop_, root_, count_, 0 }, .send = send_, .recv = recv_ }
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t c,
                         cudaStream_t s)
