@@ -61,3 +61,24 @@ same_on_device() {
     done
     say "$row: seeds $((seed - seeds + 1)) to $seed"
 }
+
+# failing CODES ARGUMENTS...: `train`, in failed, under the settings of the stub in force ends with the exit code that its line calls for,
+# which is one of CODES, or 0 without a line: 2 for bad settings, 1 for a lack of memory, 3 for a GPU that has failed.
+failing() {
+    codes=$1
+    shift
+    rm -rf failed
+    timeout 120 "$lockstep" train "$@" --run.dir=failed >out.txt 2>err.txt
+    code=$?
+    line=$(cat err.txt)
+    case $line in
+    *"device check:"* | *"cuda stub:"*) bad "$LOCKSTEP_CUDA_STUB: $line" ;;
+    *"run.device=cuda: "*) want=2 ;;
+    *"out of memory"*) want=1 ;;
+    *"cuda: GPU "*) want=3 ;;
+    "") want=0 ;;
+    *) want=unknown ;;
+    esac
+    [ $code = $want ] && [ "$(wc -l <err.txt)" -le 1 ] || bad "$LOCKSTEP_CUDA_STUB: train $*: exit code $code, '$line'"
+    case " 0 $codes " in *" $code "*) ;; *) bad "$LOCKSTEP_CUDA_STUB: train $*: exit code $code, '$line'" ;; esac
+}

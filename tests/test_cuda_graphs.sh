@@ -3,16 +3,12 @@
 # with graphs has the bits of one without, over every step that records or launches one; what is dynamic has none; a capture that fails
 # ends the run with one line.
 #
-# By default one seed a row; LOCKSTEP_MATRIX=full: five, and more rows.
+# By default one seed a row; LOCKSTEP_MATRIX=full: twenty, and more rows.
 set -u
 lockstep=$1
 . "$2/script.sh"
-seeds=1 full=
-[ "${LOCKSTEP_MATRIX:-}" = full ] && seeds=5 full=1
-LOCKSTEP_CUDA_MODULE=$(dirname "$lockstep")/lockstep_cuda_stub.so
-export LOCKSTEP_CUDA_MODULE
-[ -f "$LOCKSTEP_CUDA_MODULE" ] || { echo "skipped: no C++ compiler was found, so the stub was not built"; exit 77; }
-unset CUDA_VISIBLE_DEVICES
+. "$2/device_rows.sh"
+use_cuda_stub
 export LOCKSTEP_CUDA_STUB=
 
 text="--data.text=text.txt --data.seq_len=8"
@@ -43,29 +39,23 @@ zero_bubble | 2 | @llama --model.layers=2 --parallel.pp=2 --train.global_batch=4
 END_ROWS
 
 course() { json step loss grad_norm lr tokens_seen <"$1/metrics.jsonl"; }
-expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
-train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
 # Of the rank that has the fewest: 1 all, 5 captures, 6 launches of graphs, 7 questions. The launcher's process gives its stream nothing.
 calls() { grep -v '^[0-9]* 0 ' "$1" | cut -d ' ' -f "$2" | sort -n | head -n 1; }
 
-seed=0
-while IFS='|' read -r name ranks row; do
-    name=$(echo $name) ranks=$(echo $ranks)
-    if [ "$name" = more ]; then
-        [ -n "$full" ] && continue
-        break
-    fi
-    row="$base $(expand "$row")"
+# A command for each_row: the row's runs with and without graphs have the same metrics and the same bits.
+same_with_graphs() {
+    name=$1 ranks=$2
+    shift 2
     for n in $(seq $seeds); do
         seed=$((seed + 1))
         for graphs in off on; do
             rm -rf ${name}_$graphs calls_$graphs.txt
             mkdir nccl_$seed$graphs
             LOCKSTEP_CUDA_STUB="seed=$seed calls=$PWD/calls_$graphs.txt nccl=$PWD/nccl_$seed$graphs"
-            train -n $ranks $row --run.dir=${name}_$graphs --run.cuda_graphs=$graphs
+            train -n $ranks $base "$@" --run.dir=${name}_$graphs --run.cuda_graphs=$graphs
             cp out.txt out_$graphs.txt
         done
-        [ -n "$(course ${name}_off)" ] && [ "$(course ${name}_off)" = "$(course ${name}_on)" ] || bad "$name: metrics with graphs differ"
+        same_course ${name}_off ${name}_on
         same_bits ${name}_off/checkpoints/step_* ${name}_on/checkpoints/step_*
         captures=$(calls calls_on.txt 5) launches=$(calls calls_on.txt 6)
         [ "$captures" -gt 1 ] && [ "$launches" -gt "$captures" ] || bad "$name: $captures captures, $launches launches of graphs"
@@ -73,10 +63,11 @@ while IFS='|' read -r name ranks row; do
     done
     say "$name: $captures captures, $launches launches of graphs; $(calls calls_on.txt 1) calls, $(calls calls_off.txt 1) without"
     sed -n 's/^graphs *//p' out_on.txt
-done <rows.txt
+}
+each_row same_with_graphs <rows.txt
 
 # ---- what a graph takes of a step ----
-dense=$(expand "$(sed -n 's/^dense | 1 | //p' rows.txt)")
+dense=$(row_options dense)
 LOCKSTEP_CUDA_STUB=
 rm -rf said
 train $base $dense --run.dir=said
@@ -121,33 +112,26 @@ LOCKSTEP_CUDA_STUB="capture_fail=2"
 expect 3 "cudaStreamEndCapture: operation failed due to a previous error during capture (cudaErrorStreamCaptureInvalidated); \
 run.cuda_graphs=off launches each kernel by itself" train $base $dense --run.dir=failed
 
-least="$gpt2 --precision.compute=fp32 --train.steps=3 --checkpoint.every=0 --run.dir=failed"
-failing() { # setting
-    rm -rf failed
-    LOCKSTEP_CUDA_STUB="$1" timeout 120 "$lockstep" train $base $least >out.txt 2>err.txt
-    code=$?
-    line=$(cat err.txt)
-    case $line in
-    *"device check:"* | *"cuda stub:"*) bad "$1: $line" ;;
-    *"out of memory"*) want=1 ;;
-    *"cuda: GPU 0 (stub GPU 0): "*) want=3 ;;
-    "") want=0 ;;
-    *) want=unknown ;;
-    esac
-    [ $code = $want ] && [ "$(wc -l <err.txt)" -le 1 ] || bad "$1: exit code $code, '$line'"
+least="$gpt2 --precision.compute=fp32 --train.steps=3 --checkpoint.every=0"
+fails() { # setting
+    LOCKSTEP_CUDA_STUB=$1
+    failing "1 3" $base $least
+    case $line in *"cuda: GPU 0 (stub GPU 0): "* | *"out of memory"* | "") ;; *) bad "$1: $line" ;; esac
     [ -z "$line" ] || seen="$seen $(echo "$line" | sed -n 's/.*: \(cuda[A-Za-z]*\): .*/\1/p')"
 }
 rm -f calls.txt
 seen=
-failing "calls=$PWD/calls.txt"
+fails "calls=$PWD/calls.txt"
 operations=$(calls calls.txt 2)
 # Each call of the first capture that is not a launch of a kernel, and some of those.
-(LOCKSTEP_CUDA_STUB="trace=$PWD/trace.txt" && rm -rf failed && "$lockstep" train $base $least >out.txt 2>err.txt) || bad "$(cat err.txt)"
+LOCKSTEP_CUDA_STUB="trace=$PWD/trace.txt"
+rm -rf failed
+train $base $least --run.dir=failed
 first() { grep -n -m 1 "^$1\$" trace.txt | cut -d : -f 1; }
 captured="cudaStreamBeginCapture cudaStreamEndCapture cudaGraphInstantiate cudaGraphDestroy cudaGraphLaunch"
-for name in $captured; do failing "fail=$(first $name)"; done
-for n in $(seq $(($(first cudaStreamBeginCapture) + 1)) 12 $(first cudaStreamEndCapture)); do failing "fail=$n"; done
-for n in $((operations / 2)) $((operations * 3 / 4)) $((operations * 9 / 10)); do failing fail_run=$n; done
+for name in $captured; do fails "fail=$(first $name)"; done
+for n in $(seq $(($(first cudaStreamBeginCapture) + 1)) 12 $(first cudaStreamEndCapture)); do fails "fail=$n"; done
+for n in $((operations / 2)) $((operations * 3 / 4)) $((operations * 9 / 10)); do fails fail_run=$n; done
 for name in $captured; do
     case "$seen " in *" $name "*) ;; *) bad "$name never failed; what did:$seen" ;; esac
 done

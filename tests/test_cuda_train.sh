@@ -41,10 +41,12 @@ same_but_for_rounding() {
         train -n $count $base "$@" --run.dir=${device}_$name --run.device=$device
         json loss grad_norm <${device}_$name/metrics.jsonl >$device.txt
     done
-    case $* in *compute=bf16*) most=1e-3 ;; *) most=1e-4 ;; esac # elements of bf16 that round the other way differ by 2^-8
+    # The tensor cores' attention rounds probabilities to bf16, which changes each by up to 2^-8, and so its gradients.
+    case $* in *compute=bf16*) norm=1e-3 ;; *) norm=1e-4 ;; esac
     [ "$(wc -l <cpu.txt)" -ge 2 ] || bad "$name: no metrics"
-    paste cpu.txt cuda.txt | awk -v most=$most '
-        { for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d < 0) d = -d; if (!(d <= most * $i)) exit 1 } }' ||
+    paste cpu.txt cuda.txt | awk -v norm=$norm '
+        function far(a, b, most) { return !((a > b ? a - b : b - a) <= most * a) }
+        far($1, $3, 1e-4) || far($2, $4, norm) { exit 1 }' ||
         bad "$name: loss and gradient norm of the cpu: $(cat cpu.txt); of the CUDA kernels: $(cat cuda.txt)"
     say "$name: $(tail -1 cuda.txt)"
 }

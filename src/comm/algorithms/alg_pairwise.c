@@ -2,10 +2,12 @@
  *
  * all_to_all: in exchange i rank r sends its block r + i to that rank and receives from r - i: every link of the machine is used once per
  * round, in both directions. In place, a block would be overwritten before it is sent, so the complete buffer is copied to scratch first.
- * Cost (see alg_ring.c): (n-1) a + D (n-1)/n b, D the bytes that a rank sends. barrier: in the round of distance d = 1, 2, 4, .. rank r
- * notifies r + d that it, and every rank it knows of, has arrived, and gets the same from r - d; after ceil(log2 n) rounds all ranks have
- * arrived. A message is one element of scratch. Sources: the pairwise exchange of every MPI; Hensgen, Finkel and Manber, "Two algorithms
- * for barrier synchronization", 1988.
+ * Cost (see alg_ring.c): (n-1) a + D (n-1)/n b, D the bytes that a rank sends.
+ *
+ * barrier: in the round of distance d = 1, 2, 4, .. rank r notifies r + d that it, and every rank it knows of, has arrived, and gets the
+ * same from r - d; after ceil(log2 n) rounds all ranks have arrived. A message is one element of scratch.
+ *
+ * Sources: the pairwise exchange of every MPI; Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
  */
 #include "comm/algorithms/alg.h"
 

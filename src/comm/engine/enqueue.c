@@ -1,5 +1,4 @@
 /* enqueue.c - a collective or message in a device's queue: it starts when its stream reaches it; the stream continues when it has ended.
- * ended.
  *
  * Native where the comm has a group of the device's library for it (native.c): the call is posted to the engine when its stream has come to
  * it and ended when the stream is past it, so the boards of the ranks and the verdicts are those of any other call. Else it is staged: the
