@@ -4,7 +4,9 @@
  *   cublaslt_library.c   finds the library and its functions, makes the handle
  *   cublaslt_tune.c      measures algorithms
  *   cublaslt_cache.c     the file of what was measured
- *   cublaslt.c           descriptors, the choice of an algorithm, the rows of the kernel table
+ *   cublaslt_matmul.c    descriptors, the choice of an algorithm, the call
+ *   cublaslt.c           linear layers and batched matmuls: rows of the kernel table
+ *   cublaslt_xent.c      the output projection with its cross-entropy: rows of the kernel table
  */
 #ifndef LS_KERNELS_CUDA_CUBLASLT_H
 #define LS_KERNELS_CUDA_CUBLASLT_H

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "base/base.h"
 
-enum { LOOP_CALLS = 256, BATCH_MOST = 65535, SPLITS = 32, ALIGNMENT = 64 };
+enum { LOOP_CALLS = 256, BATCH_MOST = 65535, SPLITS = 32, ALIGNMENT = 64, SCRATCH_ALIGNMENT = 64, WORKSPACE_ALIGNMENT = 256 };
 enum { WORKSPACE_LEAST = 64 << 10, WORKSPACE_MOST = 32 << 20 }; /* what NVIDIA recommends for its newest GPUs */
 
 /* A matrix of a call: rows x columns, strides in elements. */
@@ -143,6 +143,16 @@ size_t cublaslt_problem_workspace(const struct cublaslt_problem *p)
     double sums = (double)SPLITS * (double)p->m * (double)p->n * (double)p->batch * sizeof(float);
 
     return sums >= WORKSPACE_MOST - WORKSPACE_LEAST ? WORKSPACE_MOST : WORKSPACE_LEAST + (size_t)sums;
+}
+
+size_t cublaslt_problem_scratch(const struct cublaslt_problem *p)
+{
+    return cublaslt_problem_workspace(p) + WORKSPACE_ALIGNMENT - SCRATCH_ALIGNMENT;
+}
+
+void *cublaslt_workspace(void *scratch)
+{
+    return (void *)(((uintptr_t)scratch + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT);
 }
 
 uint32_t cublaslt_problem_alignment(const struct cublaslt_problem *p, int matrix, const void *data)

@@ -33,8 +33,10 @@ struct cublaslt_problem {
 
 /* False: cuBLASLt does not take it as it is. */
 bool cublaslt_problem_of(const struct call *c, struct cublaslt_problem *out);
-/* Bytes of workspace that an algorithm may use. */
+/* Bytes of workspace that an algorithm may use; of scratch, which has a workspace somewhere; where in scratch the workspace starts. */
 size_t cublaslt_problem_workspace(const struct cublaslt_problem *p);
+size_t cublaslt_problem_scratch(const struct cublaslt_problem *p);
+void *cublaslt_workspace(void *scratch);
 /* The alignment that A, B or D has in all calls of the problem, if it starts at data: a power of 2, at most 64. */
 uint32_t cublaslt_problem_alignment(const struct cublaslt_problem *p, int matrix, const void *data);
 

@@ -69,14 +69,14 @@ static void clock_free(struct tune_clock *c)
 }
 
 /* Of CALLS calls. */
-static ls_status tune_round(struct cublaslt_state *s, const cublasLtMatmulHeuristicResult_t *a, char *const block[BLOCKS],
+static ls_status tune_round(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, char *const block[BLOCKS],
                             const struct tune_clock *c, float *milliseconds)
 {
     LS_TRY(flight_room(c->stream));
     LS_TRY(cuda_check(cudaEventRecord(c->begin, c->stream->handle), "cudaEventRecord"));
     for (int k = 0; k < CALLS; k++) {
         LS_TRY(flight_room(c->stream));
-        LS_TRY(cublaslt_call(s, a, block, block[WORKSPACE], c->stream->handle));
+        LS_TRY(cublaslt_matmul_try(m, a, block, block[BIAS], block[WORKSPACE], c->stream->handle));
     }
     LS_TRY(flight_room(c->stream));
     LS_TRY(cuda_check(cudaEventRecord(c->end, c->stream->handle), "cudaEventRecord"));
@@ -85,20 +85,20 @@ static ls_status tune_round(struct cublaslt_state *s, const cublasLtMatmulHeuris
 }
 
 /* The first round loads code. */
-static ls_status tune_time(struct cublaslt_state *s, const cublasLtMatmulHeuristicResult_t *a, char *const block[BLOCKS],
+static ls_status tune_time(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, char *const block[BLOCKS],
                            const struct tune_clock *c, double *seconds)
 {
     float milliseconds;
 
     *seconds = 0;
     for (int round = 0; round <= ROUNDS; round++) {
-        LS_TRY(tune_round(s, a, block, c, &milliseconds));
+        LS_TRY(tune_round(m, a, block, c, &milliseconds));
         if (round == 1 || (round && milliseconds / 1e3 / CALLS < *seconds)) *seconds = milliseconds / 1e3 / CALLS;
     }
     return LS_OK;
 }
 
-static ls_status tune_measure(struct cublaslt_state *s, const struct cublaslt_problem *p, const cublasLtMatmulHeuristicResult_t *a, int n,
+static ls_status tune_measure(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, int n,
                               const cublasLtMatmulHeuristicResult_t **best, double *seconds)
 {
     struct tune_clock clock;
@@ -106,15 +106,14 @@ static ls_status tune_measure(struct cublaslt_state *s, const struct cublaslt_pr
     double took;
     ls_status st;
 
-    LS_TRY(tune_alloc(p, block));
+    LS_TRY(tune_alloc(cublaslt_matmul_problem(m), block));
     st = clock_make(&clock);
     if (st < 0) {
         tune_free(block);
         return st;
     }
-    if (p->bias) st = cublaslt_set_bias(s, block[BIAS]);
     for (int k = 0; k < n && st == LS_OK; k++) {
-        st = tune_time(s, &a[k], block, &clock, &took);
+        st = tune_time(m, &a[k], block, &clock, &took);
         if (st == LS_OK && (k == 0 || took < *seconds)) {
             *best = &a[k];
             *seconds = took;
@@ -145,29 +144,28 @@ static void tune_key(const struct cublaslt_problem *p, const uint32_t alignment[
 }
 
 /* What the cache has, if it can be used. */
-static bool tune_known(const struct cublaslt_state *s, const struct cublaslt_problem *p, const struct cublaslt_cache *cache,
-                       struct cublaslt_choice *x, cublasLtMatmulHeuristicResult_t *out)
+static bool tune_known(const struct cublaslt_matmul *m, const struct cublaslt_cache *cache, struct cublaslt_choice *x,
+                       cublasLtMatmulHeuristicResult_t *out)
 {
     _Static_assert(sizeof x->algorithm == sizeof out->algo, "an algorithm's words");
     if (!cublaslt_cache_find(cache, x)) return false;
     memset(out, 0, sizeof *out);
     memcpy(&out->algo, x->algorithm, sizeof out->algo);
-    return cublaslt_can_run(s, out) && out->workspaceSize <= cublaslt_problem_workspace(p);
+    return cublaslt_matmul_can_run(m, out) && out->workspaceSize <= cublaslt_problem_workspace(cublaslt_matmul_problem(m));
 }
 
-ls_status cublaslt_tune(const char *folder, struct cublaslt_state *s, const struct cublaslt_problem *p,
-                        const uint32_t alignment[CUBLASLT_MATRICES], const cublasLtMatmulHeuristicResult_t *algorithm, int n,
-                        cublasLtMatmulHeuristicResult_t *best)
+ls_status cublaslt_tune(const char *folder, struct cublaslt_matmul *m, const uint32_t alignment[CUBLASLT_MATRICES],
+                        const cublasLtMatmulHeuristicResult_t *algorithm, int n, cublasLtMatmulHeuristicResult_t *best)
 {
     const cublasLtMatmulHeuristicResult_t *fastest = algorithm;
     struct cublaslt_choice x = { .seconds = 0 };
     struct cublaslt_cache cache;
     ls_status st = LS_OK;
 
-    tune_key(p, alignment, x.key);
+    tune_key(cublaslt_matmul_problem(m), alignment, x.key);
     LS_TRY(cublaslt_cache_lock(folder, &cache));
-    if (!tune_known(s, p, &cache, &x, best)) {
-        st = tune_measure(s, p, algorithm, n, &fastest, &x.seconds);
+    if (!tune_known(m, &cache, &x, best)) {
+        st = tune_measure(m, algorithm, n, &fastest, &x.seconds);
         if (st == LS_OK) {
             *best = *fastest;
             memcpy(x.algorithm, &best->algo, sizeof x.algorithm);

@@ -1,26 +1,28 @@
 /* xent.cu - cross-entropy: of the output projection, in chunks of rows whose logits are in scratch as f32, and in parts for a vocabulary
- * over several ranks; cpu/ref/loss.c has the formulas.
+ * over several ranks; cpu/ref/loss.c has the formulas. The rows of the table here multiply by the plain matmul.
  */
+#include "kernels/cuda/xent.h"
+
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/total.h"
 
 static const size_t CHUNK_BYTES = 64 << 20, LEAST_ROWS = 64;
 enum { THREADS = 256 };
 
-/* Largest element and sum of exp(l - it) of this row of threads' row. */
-static __device__ inline void row_statistics(struct array l, size_t row, size_t R, size_t V, float *most_, float *sum_)
+/* Largest element and sum of exp(l - it) of this row of threads' row, whose V elements start at row * ld. */
+static __device__ inline void row_statistics(struct array l, size_t row, size_t R, size_t V, size_t ld, float *most_, float *sum_)
 {
     float most = -INFINITY, sum = 0;
 
     for (size_t i = threadIdx.x * 4; row < R && i < V; i += blockDim.x * 4) {
-        float4s x = array_load4(l, row * V + i, V - i, V % 4 == 0);
+        float4s x = array_load4(l, row * ld + i, V - i, ld % 4 == 0);
 
         for (int k = 0; k < 4; k++)
             if (i + k < V) most = fmaxf(most, x.v[k]);
     }
     most = row_max(most);
     for (size_t i = threadIdx.x * 4; row < R && i < V; i += blockDim.x * 4) {
-        float4s x = array_load4(l, row * V + i, V - i, V % 4 == 0);
+        float4s x = array_load4(l, row * ld + i, V - i, ld % 4 == 0);
 
         for (int k = 0; k < 4; k++)
             if (i + k < V) sum += expf(x.v[k] - most);
@@ -45,21 +47,11 @@ static __global__ void __launch_bounds__(THREADS) count_valid(global<const int> 
 
 static __global__ void invert(struct array denom, struct array inverse) { array_put(inverse, 0, 1 / array_get(denom, 0)); }
 
-/* ---- LINEAR_XENT ---- */
-
-/* Scratch: logits of a chunk [rows, V] f32; lse [R] f32; losses [R] f64; the parts of their sum; 1/denom. */
-struct xent {
-    size_t R, C, V, rows;
-    char *logits;
-    struct array lse, inverse;
-    global<double> loss;
-    char *parts;
-    size_t bytes;
-};
+/* ---- LINEAR_XENT: the rows of logits ---- */
 
 static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static struct xent xent_of(const struct call *c)
+struct xent xent_of(const struct call *c, size_t rows, size_t ld)
 {
     struct xent z = {};
     char *at = (char *)c->scratch;
@@ -67,62 +59,61 @@ static struct xent xent_of(const struct call *c)
     z.R = view_rows(&c->in[0]);
     z.C = view_last(&c->in[0]);
     z.V = c->in[1].size[0];
-    z.rows = z.V ? CHUNK_BYTES / (4 * z.V) : LEAST_ROWS;
-    if (z.rows < LEAST_ROWS) z.rows = LEAST_ROWS;
-    if (z.rows > z.R) z.rows = z.R;
+    z.rows = rows;
+    z.ld = ld;
     z.logits = at;
-    at += padded(z.rows * z.V * sizeof(float));
-    z.lse = array_of_floats(at);
+    at += padded(rows * ld * sizeof(float));
+    z.lse = at;
     at += padded(z.R * sizeof(float));
-    z.loss = global_of<double>(at);
+    z.loss = at;
     at += padded(z.R * sizeof(double));
     z.parts = at;
     at += padded(total_bytes(z.R, 1));
-    z.inverse = array_of_floats(at);
+    z.inverse = at;
     at += 64;
     z.bytes = (size_t)(at - (char *)c->scratch);
     return z;
 }
 
-static size_t xent_scratch(const struct call *c)
-{
-    struct call sized = *c;
-
-    sized.scratch = NULL;
-    return xent_of(&sized).bytes;
-}
-
 /* lse and loss of the rows of a chunk; known: lse is in lse_out already, which is read. */
-static __global__ void xent_rows(struct array logits, global<const int> y, size_t R, size_t V, struct array lse, struct array lse_out,
-                                 int known, global<double> loss)
+static __global__ void xent_rows(struct array logits, global<const int> y, size_t R, size_t V, size_t ld, struct array lse,
+                                 struct array lse_out, int known, global<double> loss)
 {
     size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y;
     float most, sum, l;
     int target;
 
-    if (!known) row_statistics(logits, row, R, V, &most, &sum);
+    if (!known) row_statistics(logits, row, R, V, ld, &most, &sum);
     if (row >= R || threadIdx.x) return;
     l = known ? array_get(lse_out, row) : most + logf(sum);
     if (!known && lse_out.given) array_put(lse_out, row, l);
     array_put(lse, row, l);
     target = y[row];
-    loss[row] = target >= 0 && (size_t)target < V ? (double)l - array_get(logits, row * V + target) : 0;
+    loss[row] = target >= 0 && (size_t)target < V ? (double)l - array_get(logits, row * ld + target) : 0;
 }
 
-/* logits become dloss/denom (exp(l - lse) - [target]). */
+/* dl = dloss/denom (exp(l - lse) - [target]) in the place of the logits: rows of dl are dld elements apart and start where those of the
+ * logits do. All threads have read a step's logits before its gradients, which take no more bytes, overwrite them or earlier ones. */
 static __global__ void __launch_bounds__(THREADS)
-    xent_gradient(struct array logits, global<const int> y, size_t R, size_t V, struct array lse, struct array inverse, struct array dloss)
+    xent_gradient(struct array logits, global<const int> y, size_t R, size_t V, size_t ld, struct array lse, struct array inverse,
+                  struct array dloss, struct array dl, size_t dld)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, row, column;
-    int target;
+    size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y, each = blockDim.x * 4;
+    int target = row < R ? y[row] : -1;
+    float factor = target < 0 ? 0 : array_get(dloss, 0) * array_get(inverse, 0), least = target < 0 ? 0 : array_get(lse, row);
 
-    if (i >= R * V) return;
-    row = divide(i, V, &column);
-    target = y[row];
-    array_put(logits, i,
-              target < 0 ? 0
-                         : array_get(dloss, 0) * array_get(inverse, 0) *
-                               (expf(array_get(logits, i) - array_get(lse, row)) - (column == (size_t)target)));
+    for (size_t begin = 0; begin < V; begin += each) {
+        size_t i = begin + threadIdx.x * 4;
+        bool mine = row < R && i < V;
+        float4s x = { { 0, 0, 0, 0 } };
+
+        if (mine && target >= 0) {
+            x = array_load4(logits, row * ld + i, V - i, ld % 4 == 0);
+            for (int k = 0; k < 4; k++) x.v[k] = factor * (expf(x.v[k] - least) - (i + k == (size_t)target));
+        }
+        __syncthreads();
+        if (mine) array_store4(dl, row * dld + i, V - i, dld % 4 == 0, x);
+    }
 }
 
 static struct array array_from(struct array a, size_t element)
@@ -131,6 +122,68 @@ static struct array array_from(struct array a, size_t element)
     a.data = a.data + (ptrdiff_t)(element * bytes_of_type(a.type));
     a.aligned = pack_aligned(a.data, 4 * bytes_of_type(a.type));
     return a;
+}
+
+static global<const int> targets_from(const struct call *c, size_t begin) { return global_of<const int>(c->in[2].data) + (ptrdiff_t)begin; }
+
+void xent_begin(const struct call *c, const struct xent *z)
+{
+    struct array inverse = array_of_floats(z->inverse);
+
+    if (call_has_in(c, 3))
+        launch(c, KERNEL(invert), 1, 1, 0, array_in(c, 3), inverse);
+    else
+        launch(c, KERNEL(count_valid), 1, THREADS, 0, targets_from(c, 0), z->R, array_none(), inverse);
+}
+
+/* The gradient's lse is an input that may be absent, the forward's an output. */
+void xent_losses(const struct call *c, const struct xent *z, size_t begin, size_t n)
+{
+    bool known = c->op == OP_LINEAR_XENT_GRAD && call_has_in(c, 4);
+    struct array lse = c->op == OP_LINEAR_XENT ? array_out(c, 1) : array_in(c, 4);
+    dim3 threads = row_threads(z->V);
+
+    launch(c, KERNEL(xent_rows), blocks_of(n, threads.y), threads, 0, array_of_floats(z->logits), targets_from(c, begin), n, z->V, z->ld,
+           array_from(array_of_floats(z->lse), begin), array_from(lse, begin), (int)known, global_of<double>(z->loss) + (ptrdiff_t)begin);
+}
+
+void xent_gradients(const struct call *c, const struct xent *z, size_t begin, size_t n, ls_dtype type)
+{
+    struct array dl = array_of_floats(z->logits);
+    dim3 threads = row_threads(z->V);
+
+    dl.type = type;
+    launch(c, KERNEL(xent_gradient), blocks_of(n, threads.y), threads, 0, array_of_floats(z->logits), targets_from(c, begin), n, z->V,
+           z->ld, array_from(array_of_floats(z->lse), begin), array_of_floats(z->inverse), array_in(c, 5), dl,
+           z->ld * sizeof(float) / bytes_of_type(type));
+}
+
+/* (loss of all rows) / denom, where it is asked for */
+void xent_end(const struct call *c, const struct xent *z)
+{
+    struct total t = total_none();
+
+    t.y = array_out(c, c->op == OP_LINEAR_XENT ? 0 : 2);
+    t.times = array_of_floats(z->inverse);
+    if (t.y.given) total_doubles(c, t, global_of<double>(z->loss), z->R, z->parts);
+}
+
+/* ---- LINEAR_XENT by the plain matmul ---- */
+
+static struct xent plain_of(const struct call *c)
+{
+    size_t R = view_rows(&c->in[0]), V = c->in[1].size[0], rows = V ? CHUNK_BYTES / (4 * V) : LEAST_ROWS;
+
+    if (rows < LEAST_ROWS) rows = LEAST_ROWS;
+    return xent_of(c, rows < R ? rows : R, V);
+}
+
+static size_t plain_scratch(const struct call *c)
+{
+    struct call sized = *c;
+
+    sized.scratch = NULL;
+    return plain_of(&sized).bytes;
 }
 
 /* Rows [begin, ..) of a contiguous view. */
@@ -142,71 +195,44 @@ static struct view rows_from(const struct view *v, size_t begin)
     return out;
 }
 
-static void xent_inverse(const struct call *c, const struct xent *z)
-{
-    if (call_has_in(c, 3))
-        launch(c, KERNEL(invert), 1, 1, 0, array_in(c, 3), z->inverse);
-    else
-        launch(c, KERNEL(count_valid), 1, THREADS, 0, global_of<const int>(c->in[2].data), z->R, array_none(), z->inverse);
-}
-
-/* Logits, lse and loss of rows [begin, begin + n). lse: where it goes; known: it is there already. */
-static void xent_chunk(const struct call *c, const struct xent *z, size_t begin, size_t n, struct array lse, bool known)
+static void plain_logits(const struct call *c, const struct xent *z, size_t begin, size_t n)
 {
     struct view x = rows_from(&c->in[0], begin);
-    struct array logits = array_of_floats(z->logits);
-    dim3 threads = row_threads(z->V);
 
-    matmul_launch(c, matrix_of_view(&x, false), matrix_of_view(&c->in[1], true), matrix_of(logits.data, LS_F32, (long long)z->V, 1), n,
-                  z->V, z->C, array_none(), false);
-    launch(c, KERNEL(xent_rows), blocks_of(n, threads.y), threads, 0, logits, global_of<const int>(c->in[2].data) + (ptrdiff_t)begin, n,
-           z->V, array_from(z->lse, begin), array_from(lse, begin), (int)known, z->loss + (ptrdiff_t)begin);
+    matmul_launch(c, matrix_of_view(&x, false), matrix_of_view(&c->in[1], true),
+                  matrix_of(global_of<byte>(z->logits), LS_F32, (long long)z->ld, 1), n, z->V, z->C, array_none(), false);
 }
 
-/* (loss of all rows) / denom */
-static void xent_loss(const struct call *c, const struct xent *z, struct array y)
+static void plain_products(const struct call *c, const struct xent *z, size_t begin, size_t n)
 {
-    struct total t = total_none();
+    struct view x = rows_from(&c->in[0], begin);
+    global<byte> dl = global_of<byte>(z->logits);
 
-    t.y = y;
-    t.times = z->inverse;
-    total_doubles(c, t, z->loss, z->R, z->parts);
+    if (call_has_out(c, 0)) {
+        struct view dx = rows_from(&c->out[0], begin);
+
+        matmul_launch(c, matrix_of(dl, LS_F32, (long long)z->ld, 1), matrix_of_view(&c->in[1], false), matrix_of_view(&dx, false), n, z->C,
+                      z->V, array_none(), false);
+    }
+    if (call_has_out(c, 1))
+        matmul_launch(c, matrix_of(dl, LS_F32, 1, (long long)z->ld), matrix_of_view(&x, false), matrix_of_view(&c->out[1], false), z->V,
+                      z->C, n, array_none(), true);
 }
 
 static void run_linear_xent(const struct call *c)
 {
-    struct xent z = xent_of(c);
+    struct xent z = plain_of(c);
 
-    xent_inverse(c, &z);
-    for (size_t begin = 0; begin < z.R; begin += z.rows) xent_chunk(c, &z, begin, min(z.rows, z.R - begin), array_out(c, 1), false);
-    xent_loss(c, &z, array_out(c, 0));
-}
-
-static void run_linear_xent_grad(const struct call *c)
-{
-    struct xent z = xent_of(c);
-    struct array logits = array_of_floats(z.logits);
-    bool known = call_has_in(c, 4);
-
-    xent_inverse(c, &z);
+    xent_begin(c, &z);
     for (size_t begin = 0, n; begin < z.R; begin += n) {
-        struct view x = rows_from(&c->in[0], begin);
-
         n = min(z.rows, z.R - begin);
-        xent_chunk(c, &z, begin, n, array_in(c, 4), known);
-        launch(c, KERNEL(xent_gradient), blocks_of(n * z.V, THREADS), THREADS, 0, logits,
-               global_of<const int>(c->in[2].data) + (ptrdiff_t)begin, n, z.V, array_from(z.lse, begin), z.inverse, array_in(c, 5));
-        if (call_has_out(c, 0)) {
-            struct view dx = rows_from(&c->out[0], begin);
-
-            matmul_launch(c, matrix_of(logits.data, LS_F32, (long long)z.V, 1), matrix_of_view(&c->in[1], false),
-                          matrix_of_view(&dx, false), n, z.C, z.V, array_none(), false);
-        }
-        if (call_has_out(c, 1))
-            matmul_launch(c, matrix_of(logits.data, LS_F32, 1, (long long)z.V), matrix_of_view(&x, false),
-                          matrix_of_view(&c->out[1], false), z.V, z.C, n, array_none(), true);
+        plain_logits(c, &z, begin, n);
+        xent_losses(c, &z, begin, n);
+        if (c->op == OP_LINEAR_XENT) continue;
+        xent_gradients(c, &z, begin, n, LS_F32);
+        plain_products(c, &z, begin, n);
     }
-    if (call_has_out(c, 2)) xent_loss(c, &z, array_out(c, 2));
+    xent_end(c, &z);
 }
 
 /* All operands but the targets at input y are arrays. */
@@ -219,7 +245,7 @@ static bool xent_arrays(const struct call *c, int y)
     return true;
 }
 
-static bool linear_xent_accepts(const struct call *c) { return xent_arrays(c, 2) && c->in[1].size[0] < 4 << 20; }
+bool xent_accepts(const struct call *c) { return xent_arrays(c, 2) && c->in[1].size[0] < 4 << 20; }
 
 /* ---- in parts ---- */
 
@@ -240,7 +266,7 @@ static __global__ void xent_part_rows(struct array l, global<const int> y, size_
     size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y, target;
     float most, sum;
 
-    row_statistics(l, row, R, V, &most, &sum);
+    row_statistics(l, row, R, V, V, &most, &sum);
     if (row >= R || threadIdx.x) return;
     target = target_column(y[row], first);
     array_put(stats, 3 * row, most);
@@ -315,8 +341,8 @@ static void run_xent_dlogits(const struct call *c)
 }
 
 const struct kernel kernels_cuda_xent[] = {
-    CUDA_ROW(LINEAR_XENT, linear_xent_accepts, xent_scratch, run_linear_xent),
-    CUDA_ROW(LINEAR_XENT_GRAD, linear_xent_accepts, xent_scratch, run_linear_xent_grad),
+    CUDA_ROW(LINEAR_XENT, xent_accepts, plain_scratch, run_linear_xent),
+    CUDA_ROW(LINEAR_XENT_GRAD, xent_accepts, plain_scratch, run_linear_xent),
     CUDA_ROW(XENT_COUNT, xent_count_accepts, NULL, run_xent_count),
     CUDA_ROW(XENT_PART, xent_part_accepts, NULL, run_xent_part),
     CUDA_ROW(XENT_COMBINE, xent_part_accepts, combine_scratch, run_xent_combine),
