@@ -11,7 +11,7 @@ use_cuda_stub() {
     LOCKSTEP_CUDA_MODULE=${lockstep%/*}/lockstep_cuda_stub.so
     export LOCKSTEP_CUDA_MODULE
     [ -f "$LOCKSTEP_CUDA_MODULE" ] || { echo "skipped: no C++ compiler was found, so the stub was not built"; exit 77; }
-    unset CUDA_VISIBLE_DEVICES LOCKSTEP_NCCL
+    unset CUDA_VISIBLE_DEVICES
 }
 
 text="--data.text=text.txt --data.seq_len=16"

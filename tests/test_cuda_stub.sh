@@ -110,7 +110,7 @@ expect 2 "the NVIDIA driver is too old: it supports CUDA 12.4; this module needs
 stub gpus=0
 expect 2 "run.device=cuda: there is no GPU on this machine$not_here" train $tiny $gpt2 --run.device=cuda
 stub gpus=2
-expect 2 "3 ranks on this machine, but it has 2 GPUs, and ranks cannot share one; use launch.ranks=2" \
+expect 2 "3 ranks on this machine, but it has 2 GPUs; use launch.ranks=2, or launch.share_gpus=true" \
     train -n 3 $tiny $gpt2 --train.global_batch=6 --run.device=cuda
 CUDA_VISIBLE_DEVICES=7 && export CUDA_VISIBLE_DEVICES
 expect 2 "run.device=cuda: there is no GPU in CUDA_VISIBLE_DEVICES='7'" train $tiny $gpt2 --run.device=cuda

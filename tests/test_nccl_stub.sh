@@ -54,18 +54,63 @@ two=$(echo $tiny $(expand "@llama --parallel.dp=2"))
 stub seed=1
 train -n 2 $two --run.dir=host --run.device=cuda --launch.comm=host
 says "through the host, as launch.comm says$"
-LOCKSTEP_NCCL=$PWD/none train -n 2 $two --run.dir=none --run.device=cuda
-says "through the host: NCCL is not loaded: LOCKSTEP_NCCL=$PWD/none is not a library that can be loaded$"
-same_bits host/checkpoints/step_00000003 none/checkpoints/step_00000003
-LOCKSTEP_NCCL=$PWD/none expect 2 "launch.comm=nccl cannot be used: collectives would go through the host: NCCL is not loaded" \
-    train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=nccl
 expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
     train -n 2 $two --run.device=cpu --launch.comm=nccl
 expect 2 "launch.comm does nothing here: a single rank does not communicate" train $tiny $llama --run.device=cuda --launch.comm=nccl
 
+
+# ---- several ranks on one GPU ----
+stub gpus=1
+train -n 2 $two --run.dir=shared --run.device=cuda --launch.share_gpus
+says "through the host: ranks share a GPU$"
+same_bits host/checkpoints/step_00000003 shared/checkpoints/step_00000003
+expect 2 "launch.comm=nccl cannot be used: collectives would go through the host: ranks share a GPU; use launch.comm=auto" \
+    train -n 2 $two --run.dir=refused --run.device=cuda --launch.share_gpus --launch.comm=nccl
+expect 2 "2 ranks on this machine, but it has 1 GPU; use launch.ranks=1, or launch.share_gpus=true" train -n 2 $two --run.device=cuda
+train -n 2 $two --run.dir=shared_auto --launch.share_gpus
+says "through the host: ranks share a GPU$"
+stub gpus=1 memory=64000000
+expect 1 "the limit is 26.7 MiB (a rank's part of the GPU's memory)" \
+    train -n 2 $two --model.width=1024 --run.device=cuda --launch.share_gpus
+stub gpus=2 # each rank has a GPU of its own
+train -n 2 $two --run.dir=apart --run.device=cuda --launch.share_gpus
+says "NCCL 2.28.9, which"
+expect 2 "launch.share_gpus does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
+    train -n 2 $two --run.device=cpu --launch.share_gpus
+
+# ---- where NCCL is found ----
+found_in() { # folder of the library, setting of the environment, options
+    mkdir -p $1 && : >$1/libnccl.so.2
+    rm -rf found
+    env $2 "$lockstep" train -n 2 $two ${3:-} --run.dir=found --run.device=cuda >out.txt 2>err.txt || bad "NCCL in $1: $(cat err.txt)"
+    says "NCCL 2.28.9 of $1/libnccl.so.2, which"
+}
+mkdir -p base/bin venv/bin links
+: >base/bin/python3.11 && chmod +x base/bin/python3.11
+ln -s python3.11 base/bin/python3
+ln -s $PWD/base/bin/python3 venv/bin/python3
+ln -s $PWD/venv/bin/python3 links/python3
+packages=lib/python3.11/site-packages/nvidia
+stub library=$PWD/active
+found_in $PWD/active/$packages/nccl/lib VIRTUAL_ENV=$PWD/active
+stub library=$PWD/toolkit
+found_in $PWD/toolkit/lib64 CUDA_HOME=$PWD/toolkit
+stub library=$PWD/named
+found_in $PWD/named A=1 --run.library_path=$PWD/elsewhere:$PWD/named
+for folder in venv base; do
+    rm -rf found venv/$packages
+    stub library=$PWD/$folder
+    mkdir -p $folder/$packages/nccl/lib && : >$folder/$packages/nccl/lib/libnccl.so.2
+    PATH=$PWD/links:$PATH "$lockstep" train -n 2 $two --run.dir=found --run.device=cuda >out.txt 2>err.txt || bad "$(cat err.txt)"
+    says "NCCL 2.28.9 of $PWD/$folder/bin/../$packages/nccl/lib/libnccl.so.2, which"
+done
+
 LOCKSTEP_CUDA_STUB=kernels=cpu
 train -n 2 $two --run.dir=absent --run.device=cuda
-says "through the host: NCCL is not installed (libnccl.so.2 is not found; LOCKSTEP_NCCL=FILE names it)$"
+says "through the host: NCCL was not found (libnccl.so.2: not by the loader, in the CUDA toolkit, or in .*; run.library_path=FOLDER names"
+same_bits host/checkpoints/step_00000003 absent/checkpoints/step_00000003
+expect 2 "launch.comm=nccl cannot be used: collectives would go through the host: NCCL was not found" \
+    train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=nccl
 
 # ---- a rank that ends, is stopped, or hangs: while communicators are opened, and after some calls of a step ----
 lost() { # how, which call, options, ranks, the line, the setting

@@ -59,6 +59,7 @@ struct device_facts {
     char name[256];    /* "NVIDIA H200" */
     char identity[48]; /* no two processors have the same */
     size_t memory;     /* bytes that it has */
+    int processors;    /* that this process may choose from; set if memory is */
 };
 
 /* How the kernels of a device compute where there is a choice. */
@@ -67,7 +68,8 @@ struct device_settings {
     /* The folder that keeps which algorithm of a library is the fastest, where that is measured. NULL: the library's own choice is taken,
      * and the folder is not read. */
     const char *tuned;
-    bool no_graphs; /* every kernel is launched by itself */
+    bool no_graphs;        /* every kernel is launched by itself */
+    const char *libraries; /* folders, with colons between them, in which its libraries are looked for first; NULL: none */
 };
 
 struct device {

@@ -28,12 +28,20 @@ static const struct {
     SYMBOL(cudaFree), SYMBOL(stub_nccl_registered), /* for tests that call the stub itself */
 };
 
-int stub_nccl_registered(void); /* stub_nccl_memory.c */
+/* file is found, and its name is this one. */
+static bool is_library(const char *file, const char *name)
+{
+    const char *folder = stub_settings()->library, *slash = strrchr(file, '/');
+
+    if (!folder[0]) return strcmp(file, name) == 0;
+    return slash && strncmp(file, folder, strlen(folder)) == 0 && strcmp(slash + 1, name) == 0;
+}
+
 void *stub_dlopen(const char *file, int mode)
 {
     (void)mode;
-    if (stub_settings()->nccl[0] && strcmp(file, "libnccl.so.2") == 0) return (void *)symbols;
-    return stub_settings()->cublaslt && strcmp(file, "libcublasLt.so.13") == 0 ? (void *)symbols : NULL;
+    if (stub_settings()->nccl[0] && is_library(file, "libnccl.so.2")) return (void *)symbols;
+    return stub_settings()->cublaslt && is_library(file, "libcublasLt.so.13") ? (void *)symbols : NULL;
 }
 
 void *stub_dlsym(void *library, const char *name)

@@ -85,6 +85,8 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->cpu_kernels = strcmp(value, "cpu") == 0, s->no_kernels = strcmp(value, "none") == 0;
     else if (setting_is(word, "cublaslt", &value))
         s->cublaslt = atoi(value) != 0;
+    else if (setting_is(word, "library", &value))
+        snprintf(s->library, sizeof s->library, "%s", value);
     else if (setting_is(word, "fastest", &value))
         s->fastest = atoi(value);
     else

@@ -366,7 +366,6 @@ int main(void)
     int failed;
 
     unsetenv("CUDA_VISIBLE_DEVICES");
-    unsetenv("LOCKSTEP_NCCL");
     if (!mkdtemp(folder)) return 1;
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (rmdir(folder) < 0) failed++, fprintf(stderr, "%s: communicators left files\n", folder);

@@ -80,7 +80,7 @@ static ls_status cuda_choose(int local_rank, struct device_facts *out)
     LS_TRY(cuda_count(&count));
     if (!cuda.open) cuda.gpu = local_rank % count;
     LS_TRY(cuda_check(cudaGetDeviceProperties(&cuda.properties, cuda.gpu), "cudaGetDeviceProperties"));
-    *out = (struct device_facts){ .memory = cuda.properties.totalGlobalMem };
+    *out = (struct device_facts){ .memory = cuda.properties.totalGlobalMem, .processors = count };
     snprintf(out->name, sizeof out->name, "%s", cuda.properties.name);
     at = snprintf(out->identity, sizeof out->identity, "GPU-");
     for (size_t k = 0; k < sizeof cuda.properties.uuid.bytes; k++)
@@ -93,6 +93,8 @@ static void cuda_configure(const struct device_settings *s)
     cuda.settings = *s;
     snprintf(cuda.tuned, sizeof cuda.tuned, "%s", s->tuned ? s->tuned : "");
     cuda.settings.tuned = cuda.tuned[0] ? cuda.tuned : NULL;
+    snprintf(cuda.libraries, sizeof cuda.libraries, "%s", s->libraries ? s->libraries : "");
+    cuda.settings.libraries = cuda.libraries;
 }
 
 static ls_status find_wait_value(void)

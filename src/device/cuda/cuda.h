@@ -6,6 +6,7 @@
  *   graph.c   graphs, by stream capture
  *   flight.c  what the host does when a stream has come to a point, and the host's waits
  *   nccl.c    collectives among GPUs by NCCL; nccl_memory.c memory that is registered with it; nccl_absent.c where its header was not found
+ *   library.c where libraries are found that are loaded when they are needed
  *   import.c  the functions of the library that the module uses, and its entry
  *
  * A copy from the device ends in a pinned block. Once its stream is past it the host copies the bytes on to where they were asked for. A
@@ -60,6 +61,7 @@ struct cuda_state {
     struct cudaDeviceProp properties;
     struct device_settings settings;
     char tuned[4096];              /* that folder; "": none */
+    char libraries[4096];          /* device_settings.libraries; "": none */
     size_t taken;                  /* of the GPU's memory, before anything was allocated: contexts, other processes */
     size_t taken_nccl;             /* of it, for the communicators that are open */
     struct device_stream *streams; /* all but the default one */
@@ -81,6 +83,16 @@ ls_status cuda_failed(void);                           /* the failure, with its 
 ls_status cuda_check(cudaError_t e, const char *call); /* LS_OK, or the device has failed */
 ls_status cuda_no_memory(enum mem_category c, size_t bytes); /* LS_ENOMEM, with the message */
 ls_status cuda_check_driver(int result, const char *call);   /* of a function of the driver */
+
+/* ---- library.c ---- */
+
+/* Loads a library of NVIDIA's by its file name from the first place that has it: the folders of run.library_path, where the loader looks,
+ * the toolkit ($CUDA_HOME/lib64, /usr/local/cuda/lib64), packages of Python's environments ($VIRTUAL_ENV, $CONDA_PREFIX, those of each
+ * python3 on the PATH, ~/.local). path[room]: the file; "": the loader knew it. NULL: it is in none of them. */
+void *cuda_library_open(const char *file, char *path, size_t room);
+#define CUDA_LIBRARY_PLACES                                                                                       \
+    "not by the loader, in the CUDA toolkit, or in the site-packages of the active or first Python environment; " \
+    "run.library_path=FOLDER names its folder"
 
 /* ---- flight.c ---- */
 

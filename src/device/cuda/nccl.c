@@ -23,7 +23,10 @@ _Static_assert(sizeof(ncclUniqueId) <= DEVICE_GROUP_ID, "an id fits");
 
 /* ---- the library ---- */
 
+#define NCCL_FILE "libnccl.so.2"
+
 enum { NCCL_LEAST = NCCL_VERSION(2, 19, 0) }; /* memory that is registered with communicators */
+enum { NCCL_PATH = 400 };
 
 static ls_status load_functions(void *library, const char *path)
 {
@@ -35,44 +38,42 @@ static ls_status load_functions(void *library, const char *path)
     return LS_OK;
 }
 
-static ls_status open_library(void)
+/* where[room]: " of FILE", unless the loader knew it. */
+static ls_status open_library(char *where, size_t room)
 {
-    static const char *const paths[] = { "libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2" };
-    const char *given = getenv("LOCKSTEP_NCCL"), *path = NULL;
-    void *library = NULL;
+    char path[NCCL_PATH];
+    void *library;
 
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     setenv("NCCL_NVLS_ENABLE", "0", 0);
-    if (given && *given)
-        library = dlopen(path = given, RTLD_NOW | RTLD_LOCAL);
-    else
-        for (size_t k = 0; k < COUNT_OF(paths) && !library; k++) library = dlopen(path = paths[k], RTLD_NOW | RTLD_LOCAL);
-    if (library) return load_functions(library, path);
-    if (given && *given) return ls_fail(LS_EUNSUPPORTED, "NCCL is not loaded: LOCKSTEP_NCCL=%s is not a library that can be loaded", given);
-    return ls_fail(LS_EUNSUPPORTED, "NCCL is not installed (libnccl.so.2 is not found; LOCKSTEP_NCCL=FILE names it)");
+    library = cuda_library_open(NCCL_FILE, path, sizeof path);
+    if (!library) return ls_fail(LS_EUNSUPPORTED, "NCCL was not found (" NCCL_FILE ": " CUDA_LIBRARY_PLACES ")");
+    snprintf(where, room, "%s%s", path[0] ? " of " : "", path);
+    return load_functions(library, path[0] ? path : NCCL_FILE);
 }
 
-static ls_status check_version(char *version, size_t room)
+static ls_status check_version(const char *where, char *version, size_t room)
 {
     int v = 0;
     ncclResult_t r = nccl.GetVersion(&v);
 
     if (r != ncclSuccess) return ls_fail(LS_EUNSUPPORTED, "NCCL cannot be used: ncclGetVersion: %s", nccl.GetErrorString(r));
     if (v < NCCL_LEAST) return ls_fail(LS_EUNSUPPORTED, "NCCL cannot be used: version %d is older than 2.19", v);
-    snprintf(version, room, "NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    snprintf(version, room, "NCCL %d.%d.%d%s", v / 10000, v / 100 % 100, v % 100, where);
     return LS_OK;
 }
 
 static ls_status nccl_load(char *version, size_t room)
 {
-    static char found[32], why[600];
+    static char found[NCCL_PATH + 40], why[600];
     static bool asked;
     static ls_status st;
+    char where[NCCL_PATH + 8];
 
     if (!asked) {
         asked = true;
-        st = open_library();
-        if (st == LS_OK) st = check_version(found, sizeof found);
+        st = open_library(where, sizeof where);
+        if (st == LS_OK) st = check_version(where, found, sizeof found);
         if (st < 0) snprintf(why, sizeof why, "%s", ls_errmsg());
     }
     if (st < 0) return ls_fail(st, "%s", why);

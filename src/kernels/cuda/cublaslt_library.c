@@ -2,30 +2,15 @@
 #include "kernels/cuda/cublaslt.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include "base/base.h"
 #include "base/log.h"
 #include "device/cuda/cuda.h"
 
 #define CUBLASLT_FILE "libcublasLt.so.13" /* its number is that of the CUDA version */
 
-enum { PATH_ROOM = 4200 };
+enum { PATH_ROOM = 400 };
 
 struct cublaslt_functions cublaslt;
-
-static void *library_open(void)
-{
-    const char *home = getenv("CUDA_HOME");
-    char path[PATH_ROOM];
-    void *library = dlopen(CUBLASLT_FILE, RTLD_NOW | RTLD_LOCAL);
-
-    if (!library && home) {
-        snprintf(path, sizeof path, "%.4000s/lib64/%s", home, CUBLASLT_FILE);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    return library ? library : dlopen("/usr/local/cuda/lib64/" CUBLASLT_FILE, RTLD_NOW | RTLD_LOCAL);
-}
 
 /* NULL, or the function that the library lacks. */
 static const char *library_resolve(void *library)
@@ -39,12 +24,14 @@ static const char *library_resolve(void *library)
 
 static bool library_load(void)
 {
-    void *library = library_open();
+    char path[PATH_ROOM];
+    void *library = cuda_library_open(CUBLASLT_FILE, path, sizeof path);
     const char *lacks = library ? library_resolve(library) : NULL;
 
     if (library && !lacks) return true;
-    log_line(LOG_WARN, "cuda: %s %s%s; matmuls run on lockstep's own kernels, which are slower", CUBLASLT_FILE,
-             library ? "lacks " : "was not found: not by the loader, in CUDA_HOME/lib64 or in /usr/local/cuda/lib64", library ? lacks : "");
+    log_line(LOG_WARN, "cuda: %s %s; matmuls run on lockstep's own kernels, which are slower (%s)",
+             library && path[0] ? path : CUBLASLT_FILE, library ? "is of another version" : "was not found",
+             library ? lacks : CUDA_LIBRARY_PLACES);
     return false;
 }
 

@@ -220,6 +220,10 @@ static const struct option rows[] = {
            .alias = "launch.choices"),
     ENUM(launch.comm, "auto", "auto|nccl|host", T | B | Q | E,
          "collectives of ranks on GPUs: by NCCL or staged through the host; auto: by NCCL where every rank can load it"),
+    BOOL(launch.share_gpus, "false", T | B | Q | E,
+         "let ranks share a GPU, each with its part of the memory, where a machine has fewer GPUs than ranks; collectives are then staged "
+         "through the host (slow; to try out layouts)",
+         .off = "false"),
     BOOL(launch.bind, "true", T | B | C | Q | E, "bind each rank that is started on this machine to its share of the cores", .off = "false",
          .common = C),
 
@@ -228,6 +232,9 @@ static const struct option rows[] = {
          "device that holds the tensors and computes; auto: cuda if there is a GPU for each rank, else cpu" DEVICE_MAP(DEVICE_HELP)),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
          "largest instruction set that kernels may use; best: everything that the processor supports", .common = B | M),
+    STRING(run.library_path, "", RUNS,
+           "folders, with colons between them, in which NCCL and cuBLASLt are looked for first (run.device=cuda); they are also found by "
+           "the loader, in the CUDA toolkit and in a Python environment's site-packages"),
     BOOL(run.tune_matmuls, "false", RUNS,
          "measure which of cuBLASLt's algorithms is the fastest for each matmul (run.device=cuda) and keep the choice in "
          "~/.cache/lockstep, from where later runs take it; false: the algorithm that the library proposes first",

@@ -116,7 +116,7 @@ struct config {
         int64_t ranks; /* 0: one, or as many as a launcher started; config_ranks() sets the number */
         int64_t threads;
         double timeout;
-        bool bind;
+        bool bind, share_gpus;
         char *comm_table;
         int comm; /* enum comm_choice */
     } launch;
@@ -128,6 +128,7 @@ struct config {
         char device_why[256];             /* why auto means cpu; "": there is no other device in this build, or it was not auto */
         struct device_facts device_facts; /* memory 0: of a device without processors of its own */
         int measure_peak;                 /* enum peak_mode (peak.h) */
+        char *library_path;
         bool tune_matmuls;
         int cuda_graphs; /* enum config_cuda_graphs */
         size_t memory_limit;

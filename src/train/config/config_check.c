@@ -103,6 +103,7 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd", false },
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays", false },
         { strcmp(config_device(c), "cuda") != 0, "precision.tf32", "it applies only to run.device=cuda", false },
+        { strcmp(config_device(c), "cuda") != 0, "run.library_path", "it applies only to run.device=cuda", false },
         { strcmp(config_device(c), "cuda") != 0, "run.tune_matmuls", "it applies only to run.device=cuda", false },
         { strcmp(config_device(c), "cuda") != 0, "run.cuda_graphs", "it applies only to run.device=cuda", false },
         { verb == VERB_TRAIN && c->log.trace, "run.cuda_graphs", "log.trace times instructions one by one, without graphs", false },
@@ -134,6 +135,7 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { alone, "parallel.sync_batch_norm", "a single rank has all samples", true },
         { alone, "launch.comm_table", "a single rank does not communicate", true },
         { alone, "launch.comm", "a single rank does not communicate", true },
+        { alone, "launch.share_gpus", "a single rank shares no GPU", true },
         { alone, "log.per_rank", "there is one rank", true },
         { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block", false },
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block", false },
@@ -324,11 +326,12 @@ ls_status config_check_given(struct config *c, unsigned verb, struct options *gi
 size_t config_memory_limit(const struct config *c, const ls_machine *m, int local)
 {
     const struct device_facts *gpu = &c->run.device_facts;
-    size_t share = m->memory / (size_t)MAX(local, 1);
+    size_t share = m->memory / (size_t)MAX(local, 1), of_gpu = gpu->memory;
 
     if (c->run.memory_limit) return c->run.memory_limit;
     if (!gpu->memory) return share;
-    return gpu->memory + (c->optim.offload == OFFLOAD_CPU ? share : 0); /* what is offloaded is in the machine's memory */
+    if (c->launch.share_gpus) of_gpu /= (size_t)MAX((local + gpu->processors - 1) / gpu->processors, 1);
+    return of_gpu + (c->optim.offload == OFFLOAD_CPU ? share : 0); /* what is offloaded is in the machine's memory */
 }
 
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w)

@@ -19,15 +19,16 @@ static ls_status fail_device(const struct config *c)
     return ls_fail(LS_EINVAL, "run.device=%s: %s; run.device=cpu uses the processor", config_device(c), why);
 }
 
-/* Checks that each rank that this command starts gets a GPU of its own. Ranks that another launcher started compare their GPUs after the
- * rendezvous (ranks.c). */
-static ls_status check_count(const struct device *d, int local_ranks)
+/* Checks that each rank that this command starts gets a GPU of its own, or that they may share one. Ranks that another launcher started
+ * compare their GPUs after the rendezvous (ranks.c). */
+static ls_status check_count(const struct config *c, const struct device *d, int local_ranks)
 {
     int processors;
 
     LS_TRY(d->count(&processors));
-    if (local_ranks <= processors) return LS_OK;
-    return ls_fail(LS_EUNSUPPORTED, "%d ranks on this machine, but it has %d GPU%s, and ranks cannot share one; use launch.ranks=%d",
+    if (local_ranks <= processors || c->launch.share_gpus) return LS_OK;
+    return ls_fail(LS_EUNSUPPORTED,
+                   "%d ranks on this machine, but it has %d GPU%s; use launch.ranks=%d, or launch.share_gpus=true, which is slow",
                    local_ranks, processors, processors == 1 ? "" : "s", processors);
 }
 
@@ -45,7 +46,9 @@ static void choose_automatic(struct config *c, int local_ranks)
 /* Ranks that choose different algorithms would compute different bits of what is replicated, so they must share the folder. */
 static ls_status configure_device(const struct device *d, const struct config *c, const struct world *w)
 {
-    struct device_settings s = { .tf32 = c->precision.tf32, .no_graphs = c->run.cuda_graphs == CUDA_GRAPHS_OFF };
+    struct device_settings s = { .tf32 = c->precision.tf32,
+                                 .no_graphs = c->run.cuda_graphs == CUDA_GRAPHS_OFF,
+                                 .libraries = c->run.library_path };
     char *folder = NULL;
 
     if (c->run.tune_matmuls && w->local_size < w->size)
@@ -61,8 +64,10 @@ static ls_status configure_device(const struct device *d, const struct config *c
 
 static ls_status check_comm(const struct config *c, const struct device *d)
 {
-    if (c->launch.comm == COMM_AUTO || d->collectives) return LS_OK;
-    return ls_fail(LS_EINVAL, "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is %s", d->name);
+    const char *idle = c->launch.comm != COMM_AUTO ? "comm" : c->launch.share_gpus ? "share_gpus" : NULL;
+
+    if (!idle || d->collectives) return LS_OK;
+    return ls_fail(LS_EINVAL, "launch.%s does nothing here: it applies only to ranks on GPUs, and run.device is %s", idle, d->name);
 }
 
 ls_status config_choose_device(struct config *c, unsigned verb, const struct world *w)
@@ -74,12 +79,12 @@ ls_status config_choose_device(struct config *c, unsigned verb, const struct wor
 
     if (!(config_check_row_of("run.device")->verbs & verb)) return LS_OK;
     c->run.device_chosen = c->run.device;
-    if (!c->run.device) choose_automatic(c, own ? local_ranks : 1);
+    if (!c->run.device) choose_automatic(c, own && !c->launch.share_gpus ? local_ranks : 1);
     d = device_find(config_device(c));
     if (!d) return fail_device(c);
     LS_TRY(check_comm(c, d));
     if (!d->count) return LS_OK;
-    st = own && !(verb & VERB_PLAN) ? check_count(d, local_ranks) : LS_OK;
+    st = own && !(verb & VERB_PLAN) ? check_count(c, d, local_ranks) : LS_OK;
     if (st == LS_OK) st = d->choose(w->local_rank, &c->run.device_facts);
     if (st < 0) return fail_device(c);
     return d->configure ? configure_device(d, c, w) : LS_OK;

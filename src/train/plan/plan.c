@@ -308,6 +308,7 @@ static ls_status check_memory(const struct ranks *ranks, struct need *n)
 ls_status plan_check_memory(const struct config *c, const struct task_model *model, const struct dataset *data, const struct ranks *ranks)
 {
     struct need n = { .limited_by = c->run.memory_limit          ? "run.memory_limit"
+                                    : c->launch.share_gpus       ? "a rank's part of the GPU's memory"
                                     : c->run.device_facts.memory ? "the GPU's memory"
                                                                  : "a rank's share of what is free",
                       .data = data,

@@ -28,7 +28,7 @@ struct rank_device {
 static bool find_native(const struct config *c, char *text, size_t room)
 {
     const struct device *d = device_find(config_device(c));
-    char version[64];
+    char version[200];
 
     if (!d || !d->collectives) return false;
     snprintf(text, room, "through the host, as launch.comm says");
@@ -53,31 +53,39 @@ static struct rank_device rank_device_of(const struct config *c, struct ranks *r
 
 static const char *device_name_of(const struct rank_device *d) { return device_row((int)MAX(d->row, 1) - 1)->name; }
 
-static ls_status compare_devices(const struct rank_device *all, int n)
+/* *shared: some ranks are on the same GPU. */
+static ls_status compare_devices(const struct config *c, const struct rank_device *all, int n, bool *shared)
 {
+    *shared = false;
     for (int r = 1; r < n; r++)
         if (all[r].row != all[0].row)
             return ls_fail(LS_EINVAL, "rank %d is on device %s, but rank 0 on %s; set run.device to one that all ranks have", r,
                            device_name_of(&all[r]), device_name_of(&all[0]));
     for (int r = 1; r < n; r++)
-        for (int q = 0; q < r && all[r].identity; q++)
-            if (all[q].identity == all[r].identity)
+        for (int q = 0; q < r && all[r].identity; q++) {
+            if (all[q].identity != all[r].identity) continue;
+            *shared = true;
+            if (!c->launch.share_gpus)
                 return ls_fail(LS_EINVAL,
-                               "ranks %d and %d are on the same GPU, which ranks cannot share; start as many ranks on a machine "
-                               "as it has GPUs, or use run.device=cpu",
+                               "ranks %d and %d are on the same GPU; start as many ranks on a machine as it has GPUs, or use "
+                               "launch.share_gpus=true, which is slow, or run.device=cpu",
                                q, r);
+        }
     return LS_OK;
 }
 
-/* *native: all ranks' devices have collectives of their own. */
-static ls_status compare_native(const struct config *c, const struct rank_device *all, struct ranks *r, bool *native)
+/* *native: all ranks' devices have collectives of their own. NCCL refuses ranks that share a GPU. */
+static ls_status compare_native(const struct config *c, const struct rank_device *all, bool shared, struct ranks *r, bool *native)
 {
     int without = 0;
 
     while (without < r->size && all[without].native) without++;
-    *native = without == r->size;
+    *native = without == r->size && !shared;
     if (*native) return LS_OK;
-    if (all[r->rank].native) snprintf(r->collectives, sizeof r->collectives, "through the host: rank %d cannot load NCCL", without);
+    if (shared && c->launch.comm != COMM_HOST)
+        snprintf(r->collectives, sizeof r->collectives, "through the host: ranks share a GPU");
+    else if (all[r->rank].native)
+        snprintf(r->collectives, sizeof r->collectives, "through the host: rank %d cannot load NCCL", without);
     if (c->launch.comm != COMM_NCCL) return LS_OK;
     return ls_fail(LS_EINVAL, "launch.comm=nccl cannot be used: collectives would go %s; use launch.comm=auto", r->collectives);
 }
@@ -87,6 +95,7 @@ static ls_status check_devices(const struct config *c, struct ranks *r, bool *na
 {
     ls_comm *comm = r->comm;
     size_t n = (size_t)ls_comm_size(comm);
+    bool shared;
     struct rank_device *all = mem_array(MEM_OTHER, n, sizeof *all);
     ls_status st;
 
@@ -100,8 +109,8 @@ static ls_status check_devices(const struct config *c, struct ranks *r, bool *na
                                             .type = LS_I64,
                                             .hidden = true },
                        NULL);
-    if (st == LS_OK) st = compare_devices(all, (int)n);
-    if (st == LS_OK) st = compare_native(c, all, r, native);
+    if (st == LS_OK) st = compare_devices(c, all, (int)n, &shared);
+    if (st == LS_OK) st = compare_native(c, all, shared, r, native);
     mem_free(all);
     return st;
 }
