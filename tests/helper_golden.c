@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "device/device.h"
 
 static void try(ls_status st)
 {
@@ -18,12 +19,50 @@ static void try(ls_status st)
         fail_msg("%s", ls_errmsg());
 }
 
+void golden_path(char *path, size_t room, const char *name, const char *file)
+{
+    const char *folder = getenv("LOCKSTEP_TESTS");
+
+    snprintf(path, room, "%s/golden/%s%s%s", folder ? folder : TEST_DIR, name, *file ? "/" : "", file);
+}
+
+const char *golden_device(void)
+{
+    const char *name = getenv("LOCKSTEP_DEVICE");
+
+    return name ? name : "cpu";
+}
+
+ls_status golden_store_new(ls_dtype type, ls_store **out)
+{
+    ls_store_options o = { golden_device(), type, 1, 0 };
+
+    return ls_store_new(&o, out);
+}
+
+ls_status golden_device_choose(char *name, size_t room)
+{
+    const struct device *d = device_find(golden_device());
+    struct device_facts facts;
+    int processors;
+
+    snprintf(name, room, "%s", golden_device());
+    if (!d)
+        return LS_EUNSUPPORTED;
+    if (!d->count)
+        return LS_OK;
+    LS_TRY(d->count(&processors));
+    LS_TRY(d->choose(0, &facts));
+    snprintf(name, room, "%s", facts.name);
+    return LS_OK;
+}
+
 static struct safetensors *open_file(const char *name, const char *file)
 {
     struct safetensors *f;
     char path[512];
 
-    snprintf(path, sizeof path, "%s/golden/%s/%s", TEST_DIR, name, file);
+    golden_path(path, sizeof path, name, file);
     try(safetensors_open(path, &f));
     return f;
 }
@@ -32,7 +71,7 @@ void golden_open(const char *name, struct golden *out)
 {
     char path[512];
 
-    snprintf(path, sizeof path, "%s/golden/%s", TEST_DIR, name);
+    golden_path(path, sizeof path, name, "");
     try(ls_model_read_hf(path, &out->model));
     out->model.z_coef = out->model.experts ? 0.01 : 0;  /* no setting of Hugging Face's */
     out->model.aux_over_micro_batch = 1;  /* as PyTorch made the numbers, and transformers does: over the whole batch */

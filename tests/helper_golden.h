@@ -1,4 +1,7 @@
-/* helper_golden.h - models and numbers of tests/golden, and distances between tensors. */
+/* helper_golden.h - models and numbers of tests/golden, and distances between tensors.
+ *
+ * LOCKSTEP_TESTS=FOLDER: the folder that has golden/, where it is not that of the sources. LOCKSTEP_DEVICE=cuda: stores are on that device.
+ */
 #ifndef HELPER_GOLDEN_H
 #define HELPER_GOLDEN_H
 
@@ -8,6 +11,13 @@
 
 /* One folder, open: config.json, model.safetensors, golden.safetensors. Failures fail the running test. */
 struct golden { ls_model model; struct safetensors *weights, *numbers; };
+
+/* A file of the folder tests/golden in path[room]. */
+void golden_path(char *path, size_t room, const char *name, const char *file);
+const char *golden_device(void);
+ls_status golden_store_new(ls_dtype type, ls_store **out);  /* on that device */
+/* Takes the device's first processor; fails with a reason where there is none. */
+ls_status golden_device_choose(char *name, size_t room);
 
 void golden_open(const char *name, struct golden *out);
 void golden_close(struct golden *g);

@@ -1,7 +1,8 @@
 /* test_golden.c - ten steps of small models, and the optimizers alone, compared with numbers that PyTorch wrote.
  *
  * tools/pytorch_ref.py writes tests/golden and describes its content. Distances are relative to the norm of PyTorch's
- * tensor: fp32 1e-5, bf16 2e-2.
+ * tensor: fp32 1e-5, bf16 2e-2. helper_golden.h says how to run it on another device than the processor; it is skipped with a reason
+ * where that cannot be used.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 #include "lockstep/optim.h"
 #include "kernels/kernel.h"
 
-enum { STEPS = 10 };
+enum { STEPS = 10, SKIPPED = 77 };
 
 /* A model of tests/golden with its training program. */
 struct run {
@@ -53,7 +54,6 @@ static const ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
 static void open_run(struct run *r, const char *model, const char *kind, ls_dtype type,
                      const ls_compile_options *options)
 {
-    ls_store_options so = { "cpu", type, 1, 0 };
     const struct safetensor *x;
     ls_value tokens, targets, loss;
 
@@ -63,7 +63,7 @@ static void open_run(struct run *r, const char *model, const char *kind, ls_dtyp
     r->kind = kind;
     r->b = x->size[1];
     r->t = x->size[2];
-    OK(ls_store_new(&so, &r->s));
+    OK(golden_store_new(type, &r->s));
     OK(ls_program_new(r->s, &r->p));
     tokens = ls_input(r->p, "tokens", LS_I32, 2, (size_t[]){ r->b, r->t });
     targets = ls_input(r->p, "targets", LS_I32, 2, (size_t[]){ r->b, r->t });
@@ -198,11 +198,15 @@ static void ten_steps(int k)
     close_run(&r);
 }
 
-/* With the kernels of every instruction set that this processor has. */
+/* With the kernels of every instruction set that this processor has, or with those of another device. */
 static void test_steps(void **state)
 {
     enum isa best = isa_best();
 
+    if (strcmp(golden_device(), "cpu") != 0) {
+        ten_steps(*(int *)*state);
+        return;
+    }
     for (int isa = ISA_ANY; isa <= (int)best; isa++) {
         isa_cap((enum isa)isa);
         print_message("    %s\n", isa_name(isa_best()));
@@ -227,7 +231,7 @@ static void test_logits(void **state)
     b = safetensors_find(g.numbers, "batch.x")->size[1];
     t = safetensors_find(g.numbers, "batch.x")->size[2];
     assert_int_equal(n, b * t * g.model.vocab);
-    OK(ls_store_new(NULL, &s));
+    OK(golden_store_new(LS_F32, &s));
     OK(ls_program_new(s, &p));
     tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ b, t });
     ls_output(p, "logits", ls_model_logits(p, &g.model, tokens));
@@ -301,8 +305,8 @@ static void test_decode(void **state)
     t = safetensors_find(g.numbers, "batch.x")->size[2];
     assert_true(t <= 64);
     memcpy(x, safetensors_find(g.numbers, "batch.x")->data, t * sizeof *x);
-    OK(ls_store_new(NULL, &s));
-    OK(ls_cache_new("cpu", &g.model, LS_F32, 1, t, &c));
+    OK(golden_store_new(LS_F32, &s));
+    OK(ls_cache_new(golden_device(), &g.model, LS_F32, 1, t, &c));
     prompt = decoder(s, &g.model, c, PROMPT);
     next = decoder(s, &g.model, c, 1);
     ls_cache_release(&c);
@@ -365,11 +369,12 @@ static void test_optimizer_rule(void **state)
     ls_program *p;
     float *lr;
     size_t n;
-    char name[32];
+    char name[32], path[512];
 
-    OK(safetensors_open(TEST_DIR "/golden/optim/golden.safetensors", &f));
+    golden_path(path, sizeof path, "optim", "golden.safetensors");
+    OK(safetensors_open(path, &f));
     lr = golden_numbers(f, "lr", &n);
-    OK(ls_store_new(NULL, &s));
+    OK(golden_store_new(LS_F32, &s));
     OK(ls_program_new(s, &p));
     ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, 2, (size_t[]){ 6, 5 });
     ls_param(p, "b", (ls_init){ LS_INIT_ZEROS, 0 }, 1, (size_t[]){ 5 });
@@ -401,8 +406,14 @@ int main(void)
     static int index[CASES + RULES];
     static char names[CASES][64], logits[MODELS][64], decodes[MODELS][64];
     struct CMUnitTest tests[CASES + RULES + 2 * MODELS];
+    char device[256];
     int n = 0;
 
+    if (golden_device_choose(device, sizeof device) < 0) {
+        printf("skipped: %s\n", ls_errmsg());
+        return SKIPPED;
+    }
+    printf("on %s\n", device);
     for (int k = 0; k < CASES; k++) {
         index[n] = k;
         snprintf(names[k], sizeof names[k], "%s %s recompute %d fuse %d", cases[k].model, cases[k].kind,
