@@ -1,13 +1,13 @@
 # The way in. Everything is built by CMake in build/; these are the commands that people type.
 #
 #   make            the command build/lockstep and the library
-#   make demo       train a small model on the King James Bible, sample from it, report
+#   make demo       train a small model on the King James Bible, report, sample from it
 #   make check      build and run all tests
 #   make nightly    the whole matrices, the suite again under sanitizers and with clang, a build without faults,
 #                   a minute of each fuzz target
 #   make labs       run every lab, write the verdicts to docs/labs.md
-#   make gpu_bundle pack a folder that proves the CUDA module on a machine with a GPU
-#   make format     lay out src/ and include/ by .clang-format
+#   make gpu_bundle pack a folder that tests the CUDA module on a machine with a GPU
+#   make format     format src/ and include/ by .clang-format
 #   make install    PREFIX=/usr/local by default
 #   make SANITIZE=address,undefined check     (or SANITIZE=thread; CC=clang works as well; TESTS=regex picks some)
 #   make V=1        shows every command and its output instead of one line per stage

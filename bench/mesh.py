@@ -13,7 +13,7 @@ tp        GPT-2 124M, T=1024, B=2: two ranks compared with one rank of two threa
 pp        2 stages, 8 micro-batches, GPT-2 of 7 layers whose output projection costs as much as a layer. The bound of a schedule is twice
           the speed of one rank of one thread with the same micro-batches, less the idle share of equal stages: M/(M+P-1) = 8/9 of it for
           1f1b and gpipe, vM/(vM+P-1) for interleaved; for zb-h1, forward, input gradients and weight gradients count as equally long.
-          "idle": measured share of ranks x time without work; "played": the same of the simulated schedule, with the measured mean time
+          "idle": measured share of ranks x time without work; "simulated": the same of the simulated schedule, with the measured mean time
           of each stage's actions and messages that take no time.
 cp        memory per rank by the ledger for one sequence of 8192 tokens over 1, 2, 4 ranks. "x ranks": memory x ranks over the memory
           of one rank; 1 means that memory falls as 1/cp. Four ranks share the two cores.
@@ -106,7 +106,7 @@ def measure_stages(o, compute):
 
 def show_stages(o):
     print(f"\npp {o.compute[0]:<9} {'layers':>8} {'tokens/s':>8} {'1 thread':>8} {'bound':>18} {'of it':>6} {'wanted':>6} "
-          f"{'2 threads':>9} {'of them':>7} {'idle':>6} {'played':>6} {'equal':>6}")
+          f"{'2 threads':>9} {'of them':>7} {'idle':>6} {'simulated':>6} {'equal':>6}")
     for name, rows in measure_stages(o, o.compute[0]).items():
         first = rows[0][0]
         share = 1 - first["bubble_equal"]
@@ -115,7 +115,7 @@ def show_stages(o):
               f"{f'2 x {share:.3f} = {2 * share * alone:.0f}':>18} {middle(rows, lambda r: rate(r[0]) / (2 * share * r[1])):>6.3f} "
               f"{LEAST_1F1B if name == '1f1b' else '':>6} {middle(rows, lambda r: r[2]):>9.0f} "
               f"{middle(rows, lambda r: rate(r[0]) / r[2]):>7.3f} "
-              f"{middle(rows, lambda r: r[0]['bubble']):>6.1%} {middle(rows, lambda r: r[0]['bubble_played']):>6.1%} "
+              f"{middle(rows, lambda r: r[0]['bubble']):>6.1%} {middle(rows, lambda r: r[0]['bubble_simulated']):>6.1%} "
               f"{first['bubble_equal']:>6.1%}",
               flush=True)
 

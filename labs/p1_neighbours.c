@@ -48,7 +48,7 @@ static void neighbours_run(ls_comm *comm, int rank, int n, void *shared)
     distributed_close(&one);
 }
 
-/* Bytes between ranks that are no neighbours; ring: the last and the first are. */
+/* Bytes between ranks that are not neighbours; ring: the last and the first are. */
 static double astray(const struct shared *s, int ring)
 {
     double bytes = 0;
@@ -90,7 +90,7 @@ static void neighbours_check(const struct shared *s, double message)
         unsaid +=
             fabs(own[0] + own[1] - s->rank[r].said) + fabs(s->rank[r].messages[0] + s->rank[r].messages[1] - s->rank[r].said_messages);
     }
-    snprintf(what, sizeof what, "%s: bytes between ranks that are no neighbours", s->schedule);
+    snprintf(what, sizeof what, "%s: bytes between ranks that are not neighbours", s->schedule);
     lab_equal(what, 0, astray(s, s->chunks > 1), 0);
     lab_equal("        all messages, b s d each: 2 M (stages - 1)", 2 * MICRO * (stages - 1), off / message, 0);
     lab_check("        bytes and messages counted but not planned", 0, unsaid, 0);

@@ -101,7 +101,7 @@ int main(void)
     TRY(ls_pipeline_balance(BLOCKS, cost, 0, head, P, counted));
     slow = uneven_step(even, &dear_even);
     fast = uneven_step(counted, &dear_counted);
-    printf("output layer: %.1f blocks' work\n%-24s %-15s %14s %14s\n", head / cost[0], "partition", "blocks", "dearest stage", "step");
+    printf("output layer: %.1f blocks' work\n%-24s %-15s %14s %14s\n", head / cost[0], "partition", "blocks", "slowest stage", "step");
     uneven_row("even", even, dear_even, slow);
     uneven_row("output layer counted", counted, dear_counted, fast);
     printf("\n");
@@ -113,7 +113,7 @@ int main(void)
     lab_below("counted: blocks of the last stage", 8, counted[P] - counted[P - 1]);
     lab_equal("even: the step lasts M times the slowest stage, and at most P - 1 more", 1, slow / (3 * M * dear_even), (P - 1.0) / M);
     lab_equal("counted: the same", 1, fast / (3 * M * dear_counted), (P - 1.0) / M);
-    lab_above("even / counted: time of a step, as played", 1, slow / fast);
+    lab_above("even / counted: time of a step, as simulated", 1, slow / fast);
     lab_check("counted / the fastest of all divisions into stages", 1, fast / fastest(), 0.005);
     return lab_close();
 }

@@ -118,6 +118,6 @@ int main(void)
     lab_equal("        activations / one rank's", 1, (double)fsdp.activations / (double)one.activations, 1e-3);
     lab_equal("starves: matmuls with fewer operations a byte than the one before, of 8", 8, fewer - 1, 0);
     lab_not_measurable("the T at which matmuls starve",
-                       "why: this processor is no GPU, and its cores are shared; needs the GPU in question");
+                       "why: this processor is not a GPU, and its cores are shared; needs the GPU in question");
     return lab_close();
 }

@@ -1,4 +1,5 @@
-/* test_partition.c - tensor and sequence parallelism compared with one rank: loss and every gradient, for divisible and other sizes. */
+/* test_partition.c - tensor and sequence parallelism compared with one rank: loss and every gradient, for sizes that the ranks divide and
+ * sizes that they do not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -281,6 +281,31 @@ same experts distributed
 [ "$(json expert_load <experts/metrics.jsonl)" = "$(json expert_load <distributed/metrics.jsonl)" ] ||
     bad "expert_load: $(tail -n 1 experts/metrics.jsonl) $(tail -n 1 distributed/metrics.jsonl)"
 
+# ---- memory that runs out on one rank, wherever it is: every rank ends with exit code 1, and no line but that rank's ----
+alone_without() { # allocation of rank 1 that fails
+    rm -rf lack
+    for rank in 0 1; do
+        [ $rank -eq 0 ] && nth=0 || nth=$1
+        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$lockstep" train \
+            $tiny --optim.warmup=0 --train.steps=1 --parallel.tp=2 --run.dir=lack --debug.fail_alloc=$nth >out_$rank.txt 2>err_$rank.txt &
+        eval "pid_$rank=$!"
+    done
+    wait $pid_0
+    codes=$?
+    wait $pid_1
+    codes="$codes $?"
+}
+n=100 lines=0
+while alone_without $n && [ "$codes" != "0 0" ] && [ $n -lt 10000 ]; do
+    [ "$codes" = "1 1" ] || bad "allocation $n of rank 1: exit codes $codes: $(cat err_0.txt err_1.txt)"
+    grep -q "^lockstep train: rank 1: .*out of memory: .*made to fail by a test" err_1.txt || bad "allocation $n: $(cat err_1.txt)"
+    grep -v "^lockstep train: rank 0: .*rank 1: .*out of memory: .*made to fail by a test" err_0.txt >other.txt &&
+        bad "allocation $n: rank 0: $(cat other.txt)"
+    lines=$((lines + $(wc -l <err_0.txt)))
+    n=$((n + 150))
+done
+[ "$codes" = "0 0" ] && [ $lines -gt 2 ] || bad "allocation $n: exit codes $codes, $lines lines of rank 0"
+
 # ---- what is refused before anything starts ----
 refused 2 "does not hold: 4 = 1 * 1 * 1 * 3" "$lockstep" train -n 4 $tiny --parallel.tp=3
 refused 2 "parallel.ep=3 does not divide" "$lockstep" train -n 4 $tiny --parallel.ep=3

@@ -1,5 +1,6 @@
 #!/bin/sh
-# demo.sh LOCKSTEP - trains a small model on the King James Bible, samples from it, and prints a report. Everything is written to runs/.
+# demo.sh LOCKSTEP - trains a small model on the King James Bible, prints a report and samples from the model. Everything is written to
+# runs/.
 # A demo that was stopped (Ctrl-C saves first) is resumed; after a finished one, the next demo starts a new run beside it.
 set -eu
 lockstep=$1

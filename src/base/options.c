@@ -202,7 +202,7 @@ static void check_names(const struct option_table *t)
 ls_status options_open(const struct option_table *table, void *config, unsigned verb, struct options *out)
 {
     ls_status st = LS_OK;
-    char **origins = mem_array(MEM_OTHER, 2 * table->count, sizeof *origins); /* and aside */
+    char **origins = mem_array(MEM_OTHER, 2 * table->count, sizeof *origins); /* origins, then aside */
 
     check_names(table);
     if (!origins) return LS_ENOMEM;

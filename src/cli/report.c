@@ -107,7 +107,8 @@ static void put_graphs(const struct trainer *t)
     else if (c->log.trace || c->debug.check_finite)
         printf("none (%s needs each instruction launched by itself)\n", c->log.trace ? "log.trace" : "debug.check_finite");
     else
-        printf("%d CUDA graphs launch %d of %d instructions\n", sum.graphs, sum.instructions, sum.all);
+        printf("%d CUDA graph%s %d of %d instructions\n", sum.graphs, sum.graphs == 1 ? " launches" : "s launch", sum.instructions,
+               sum.all);
 }
 
 /* Nothing where there is only the processor to choose. */

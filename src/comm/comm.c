@@ -309,3 +309,5 @@ void comm_fail(ls_comm *c, ls_status st)
     run_fail(c, st);
     engine_leave();
 }
+
+bool comm_has_failed(const ls_comm *c) { return c->job && atomic_load(&c->job->status); }

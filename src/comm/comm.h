@@ -26,7 +26,7 @@ struct call_args { /* the arguments of a call */
 ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct call_args *a);
 /* Opens the groups of the device's own library for the comm, which comm_enqueue() uses from then on. step: messages to rank + step and from
  * rank - step, modulo n, go that way as well; 0: none do. Collective; what has been enqueued is waited for. A no-op on a comm of one rank.
- * The comm is closed before the device's memory and streams are. */
+ * After a sync the device's memory and streams may be freed before the comm is closed. */
 ls_status comm_open_native(ls_comm *c, const struct device *d, int step);
 /* Makes the call at once, on an immediate device; work as in comm.h. */
 ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work);
@@ -55,6 +55,8 @@ ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **o
 /* Ends the job's communication with st and this thread's message, which names this rank on all others: what is in flight here ends at once,
  * and every other rank ends when it next looks. No effect on a comm of one rank. */
 void comm_fail(ls_comm *c, ls_status st);
+/* True once the job has ended with a failure, of this rank or of another. */
+bool comm_has_failed(const ls_comm *c);
 /* A fault for tests: this rank's next call goes out with a wrong signature field ("count", "type", "op"), or is
  * skipped ("skip"). */
 void comm_inject(ls_comm *c, const char *what);

@@ -188,7 +188,7 @@ struct kernel_rows {
 
 const char *op_name(enum op op);
 const char *op_shapes(enum op op); /* "x[R,K] w[N,K] b[N]? -> y[R,N]": the notation is that of op_list.h */
-/* Start of part r of a dim that is divided into n parts at multiples of grain (0 means 1); r = n: the end. */
+/* Start of shard r of a dim that is sharded n ways at multiples of grain (0 means 1); r = n: the end. */
 static inline size_t shard_begin(size_t full, size_t grain, int r, int n)
 {
     size_t g = grain ? grain : 1;

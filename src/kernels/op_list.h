@@ -3,15 +3,15 @@
  * Each floor reads the columns that it needs: the kernel table takes name, shapes and in-place mask; the program (op_info.h) derives
  * gradients, costs and recomputation; src/parallel shards the op and checks its reductions. The reader of a column completes its words:
  * gradient `linear` is gradient_linear(), FLOPs `linear` are flops_linear(), and so on. The enum of ops is made of the same rows, so an op
- * cannot be missing from a table. `none` means that there is none on purpose. No other code compares an op with a name: it reads a column.
+ * cannot be missing from a table. `none` means that there is none on purpose. Apart from kernels and injected faults, no code compares an
+ * op with a name: it reads a column.
  *
  * A row names its kind, and writes the columns in which ops of this kind differ; the others are the same for all ops of a kind:
  *   MODEL_OP      models append it: no stage of an optimizer
- *   PASS_OP       passes append it after partition and gradient: no rules of theirs. Where a program has one in its forward, its operands
- *                 are replicated, a gradient through it is refused, and it is COSTLY to recompute
- *   OPTIMIZER_OP  only in the optimizer's segment: like PASS_OP, without derivatives and counted FLOPs
- * They have kernels, so the executor launches them, on the stream for computation, and they have no payload and no lowering. The kinds of
- * the ops without kernels are in ir/ir.h.
+ *   PASS_OP       passes append it after partition and gradient: so it has no sharding or gradient rule. Where a program has one in its
+ * forward, its operands are replicated, a gradient through it is refused, and it is COSTLY to recompute OPTIMIZER_OP  only in the
+ * optimizer's segment: like PASS_OP, without derivatives and counted FLOPs They have kernels, so the executor launches them, on the stream
+ * for computation, and they have no payload and no lowering. The kinds of the ops without kernels are in ir/ir.h.
  *
  * shapes      what the operands are, "x[R,K] w[N,K] b[N]? -> y[R,N]", checked in every compiled program (op_shapes.h):
  *             [A,B]   sizes; the same letter is the same size everywhere in the row; [2C+1] is computed from one, [1|2] is either

@@ -154,7 +154,7 @@ static void append_sign_step(const struct append *a, int param)
     program_emit(a->p, OP_SIGN_STEP, &attr, 1, &g, 2, out);
 }
 
-/* From the gradient. */
+/* Appends an update that reads the gradient. */
 static void append_update(const struct append *a, int param)
 {
     struct op_attr attr = attributes(a, param);
@@ -168,7 +168,7 @@ static void append_update(const struct append *a, int param)
     program_emit(a->p, a->kind->op, &attr, a->kind->norms ? 4 : 3, in, n, out);
 }
 
-/* From the moments, which append_lamb_moments() has updated. */
+/* Appends LAMB's update, which reads the moments that append_lamb_moments() has updated. */
 static void append_lamb_update(const struct append *a, int param)
 {
     struct op_attr attr = attributes(a, param);

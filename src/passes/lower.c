@@ -158,7 +158,7 @@ static ls_value lower_pack(struct lower *l, const struct move *m, const struct m
     return y.id ? program_emit(l->p, OP_PACK_BLOCKS, &attr, 1, &x, 1, &y) : LS_NONE;
 }
 
-/* The buffer that receives y's blocks from rank 0, rank 1, ..; join() then copies them to their places. */
+/* The buffer that receives y's blocks from rank 0, rank 1, ..; lower_unpack() then copies them to their places. */
 static ls_value received(ls_program *p, const struct move_dim *c, ls_value y)
 {
     const struct value *v = program_value(p, y);

@@ -1,6 +1,7 @@
 /* execute.c - the executor: assigns bytes to values, then walks the list and calls kernels.
  *
- * bind_pass() allocates the arenas and resolves every pointer once. A run allocates nothing and computes no shapes.
+ * bind_pass() allocates the arenas and resolves every pointer once. A run allocates nothing, except that the second one
+ * records graphs (graphs.h), and computes no shapes.
  */
 #include "ir/op_info.h"
 
@@ -285,14 +286,14 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     return clips && !*over ? check_norm(p, i) : LS_OK;
 }
 
-/* Which instructions a run goes over. */
+/* Where a run is. */
 struct walk {
     enum segment s;
     int segments, number; /* number: of the segment's first instruction, over all segments */
     bool over;            /* the run ends here */
 };
 
-/* Instructions [begin, end) of the segment that are to run, those of graph g aside. */
+/* Instructions [begin, end) of the segment that are to run, except those that graph g takes. */
 static ls_status walk_between(ls_program *p, struct walk *w, int begin, int end, const struct graph *g)
 {
     for (int n = begin; n < end && !w->over; n++) {
@@ -332,7 +333,8 @@ static void count_graph(ls_program *p, const struct walk *w, const struct graph 
     }
 }
 
-/* Launches g, recorded before unless this is its second run, and then what is between its instructions. */
+/* Launches g, whose second run records it first, then runs the instructions of other streams between its own. Its first run launches
+ * everything one by one. */
 static ls_status run_graph(ls_program *p, struct walk *w, struct graph *g)
 {
     struct instruction *first = &p->list[w->s].at[g->begin];

@@ -389,8 +389,10 @@ ls_status engine_broken(ls_comm *c, ls_status st)
     if (peer == LS_OK) peer = c->transport->idle(c->link, 0);
     if (peer < 0)
         st = peer;
-    else
+    else if (st == LS_EPEER || st == LS_ETIMEOUT) /* else run_fail() names this rank */
         ls_fail(st, "rank %d: %s", link_base(c->link)->member[c->rank], line);
+    else
+        ls_fail(st, "%s", line);
     run_fail(c, st);
     engine_leave();
     return ls_fail((ls_status)atomic_load(&c->job->status), "%s", c->job->line);

@@ -79,14 +79,15 @@ struct ls_work {
     size_t *borders; /* [2 * (n + 1)]: request.at, request.recv_at */
     atomic_bool ended;
     ls_status status;
-    bool hidden;                               /* internal, not counted */
-    bool native;                               /* the device makes the call: the engine follows it */
-    atomic_int passed;                         /* of a native one: see engine_passed() */
-    _Atomic double asked;                      /* of a native one: when its caller last looked after it */
-    bool begun, by_transport;                  /* by_transport: its native collective runs, not a list of steps */
-    uint64_t call, bytes;                      /* number in the ring of calls; payload that left this rank */
-    double queued, started, finished, exposed; /* base_now(); exposed: a sum */
-    double moved, looked, judged;              /* last sign of progress; last checks of the peers and of the wait graph */
+    bool hidden;                      /* internal, not counted */
+    bool native;                      /* the device makes the call: the engine follows it */
+    atomic_int passed;                /* of a native one: see engine_passed() */
+    _Atomic double asked;             /* of a native one: when its caller last asked whether it has ended */
+    bool begun, by_transport;         /* by_transport: its native collective runs, not a list of steps */
+    uint64_t call, bytes;             /* number in the ring of calls; payload that left this rank */
+    double queued, finished, exposed; /* base_now(); exposed: a sum */
+    _Atomic double started;           /* base_now(); written by the driver, shown by any thread */
+    double moved, looked, judged;     /* last sign of progress; last checks of the peers and of the wait graph */
     struct cached_list *list;
     int step;
     bool step_begun;
@@ -144,9 +145,9 @@ void engine_wait(ls_work *w);
 bool engine_test(ls_work *w);  /* true when it has ended */
 void engine_ended(ls_work *w); /* called by the driver: only the result of w is used after this */
 void engine_drain(ls_comm *c); /* waits until nothing is in flight */
-/* A native call is over; done is false: it will not be, because the device has failed. Its caller only. */
+/* Called by a native call's owner when it is over or, with done false, when the device has failed and it never will be. */
 void engine_passed(ls_work *w, bool done);
-/* As ls_work_test(): its caller looks after a native call. */
+/* ls_work_test() for a native call; also records that its owner still asks. */
 ls_status engine_ask(ls_work **w);
 /* Shows the others that the calling thread waits in w, and that it no longer does. */
 void engine_show_wait(const ls_work *w, bool on);

@@ -1,7 +1,8 @@
 /* run.c - one operation from queued to ended.
  *
  * Collectives of a comm run one after another, in the order of their calls; of the sends to one peer, and of the receives from one peer,
- * the oldest runs. A collective is the transport's native one if it has one, else a list of steps. Any failure ends the job: every
+ * the oldest runs. A collective is the transport's native one if it has one, else a list of steps; a call that the device makes is only
+ * followed: its caller says when it has ended. Any failure ends the job: every
  * operation in flight on comms of the same origin ends with the same status and line.
  */
 #include "comm/engine/engine.h"
@@ -235,7 +236,7 @@ void run_fail(ls_comm *c, ls_status st)
     if (st == LS_EPEER || st == LS_ETIMEOUT)
         snprintf(line, sizeof line, "%s", ls_errmsg());
     else
-        snprintf(line, sizeof line, "rank %d: %s", c->rank, ls_errmsg());
+        snprintf(line, sizeof line, "rank %d: %s", link_base(c->link)->member[c->rank], ls_errmsg());
     c->transport->fail(c->link, st, line);
 
     ls_status first = c->transport->failed(c->link); /* another rank's line may have been there before */

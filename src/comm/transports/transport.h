@@ -1,4 +1,5 @@
-/* transport.h - the interface of a transport: one row of the table and one file each (shm_*.c, mpi.c; NCCL would be a row).
+/* transport.h - the interface of a transport: one row of the table and one file each (shm_*.c, mpi.c). A GPU's own
+ * collectives are in device/collectives.h.
  *
  * A link is one transport's side of one comm. All its functions are called by one thread at a time (the engine holds a
  * lock) and only open, split and close block: the others start work and are polled. The engine (engine.c) runs step lists over start() and
@@ -52,7 +53,7 @@ struct request {
     int phase;
 };
 
-/* How a rank ended by itself, after its name: of every message that says so, whoever started the rank. */
+/* What every message says, after the rank's name, of a rank that ended by itself. */
 #define EXITED_WITH "exited with code %d"
 
 struct transport {

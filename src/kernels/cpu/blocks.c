@@ -16,8 +16,8 @@ struct block {
     size_t bytes; /* of an element */
     size_t run;   /* elements that are `stride` apart, in row-major order */
     ptrdiff_t stride;
-    int outer; /* dims before the run */
-    bool join; /* flat -> x */
+    int outer;   /* dims before the run */
+    bool unpack; /* flat -> x */
 };
 
 /* The longest run at the end of x's dims. */
@@ -53,7 +53,7 @@ static ptrdiff_t run_at(const struct block *b, size_t r)
 
 #define COPY_EACH(type)                                                \
     for (size_t i = 0; i < n; i++)                                     \
-        if (b->join)                                                   \
+        if (b->unpack)                                                 \
             ((type *)x)[(ptrdiff_t)i * b->stride] = ((type *)flat)[i]; \
         else                                                           \
             ((type *)flat)[i] = ((type *)x)[(ptrdiff_t)i * b->stride];
@@ -61,7 +61,7 @@ static ptrdiff_t run_at(const struct block *b, size_t r)
 static void copy_run(const struct block *b, char *x, char *flat, size_t n)
 {
     if (b->stride == 1)
-        memcpy(b->join ? x : flat, b->join ? flat : x, n * b->bytes);
+        memcpy(b->unpack ? x : flat, b->unpack ? flat : x, n * b->bytes);
     else if (b->bytes == 8) {
         COPY_EACH(uint64_t)
     } else if (b->bytes == 4) {
@@ -87,10 +87,10 @@ static void copy_elements(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-static void copy_blocks(const struct call *c, const struct view *x, const struct view *flat, bool join)
+static void copy_blocks(const struct call *c, const struct view *x, const struct view *flat, bool unpack)
 {
     int dim = c->attr.blocks.dim, n = c->attr.blocks.n;
-    struct block b = { .flat = flat->data, .bytes = ls_dtype_bytes(x->dtype), .join = join };
+    struct block b = { .flat = flat->data, .bytes = ls_dtype_bytes(x->dtype), .unpack = unpack };
 
     for (int k = 0; k < n; k++) {
         size_t grain = c->attr.blocks.grain;

@@ -90,7 +90,7 @@ bool value_needs_grad(struct partitioner *c, ls_value v);
 int time_dim(struct partitioner *c, ls_value v); /* the dim that counts the tokens of a sequence; -1: none */
 bool has_time(struct partitioner *c, ls_value v);
 /* Begin and size of this rank's shard of x, which is S over a, in elements of its dim (zigzag: of the first piece). */
-size_t part_begin(struct partitioner *c, ls_value x, ls_axis a);
+size_t value_shard_begin(struct partitioner *c, ls_value x, ls_axis a);
 size_t shard_size(size_t full, size_t grain, int zigzag, int r, int n);
 /* A new value with v's local size, placement and sharding. */
 ls_value value_like(struct partitioner *c, const char *what, ls_value v);

@@ -66,7 +66,7 @@ size_t shard_size(size_t full, size_t grain, int zigzag, int r, int n)
            shard_begin(full, grain, 2 * n - 1 - r, 2 * n);
 }
 
-size_t part_begin(struct partitioner *c, ls_value x, ls_axis a)
+size_t value_shard_begin(struct partitioner *c, ls_value x, ls_axis a)
 {
     const ls_placement *at = place_of(c, x, a);
 

@@ -47,13 +47,13 @@ static void emit_move(struct partitioner *c, enum move_kind kind, ls_axis a, ls_
 /* Sets the local sizes and placement of y, which is x redistributed. */
 static void move_sharding(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, int dim, struct piece piece)
 {
-    bool cuts = kind == MOVE_REDUCE_SCATTER || kind == MOVE_SHARD || kind == MOVE_SHARD_PARTIAL;
+    bool shards = kind == MOVE_REDUCE_SCATTER || kind == MOVE_SHARD || kind == MOVE_SHARD_PARTIAL;
     ls_placement *at;
 
     if (x.id != y.id) place_like(c, y, x);
     at = place_of(c, y, a);
     *at = (ls_placement){ .kind = LS_REPLICATE, .partial_gradient = kind == MOVE_IDENTITY || kind == MOVE_ALL_GATHER };
-    if (cuts) {
+    if (shards) {
         *at = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = piece.grain, .zigzag = piece.zigzag };
         sharding_of(c, y)->full[a] = piece.full;
         sharding_of(c, y)->outer[a] = 1;

@@ -87,7 +87,7 @@ static void rules_rows_of(struct partitioner *c, ls_value x, size_t begin[2], si
     }
     end = e[0] - b[0] + e[1] - b[1];
     if (value_is_sharded(c, x, LS_AXIS_TP)) {
-        at = part_begin(c, x, LS_AXIS_TP);
+        at = value_shard_begin(c, x, LS_AXIS_TP);
         end = at + program_value(c->p, x)->size[1];
     }
     for (int k = 0; k < 2; k++) {

@@ -72,13 +72,13 @@ static void align_heads(struct partitioner *c, struct instruction *i)
         partition_error(c, a, i->in[0], "attention can only be sharded by heads");
         return;
     }
-    begin = part_begin(c, i->in[0], a);
+    begin = value_shard_begin(c, i->in[0], a);
     end = begin + program_value(c->p, i->in[0])->size[2];
     group = sharding_of(c, i->in[0])->size[2] / sharding_of(c, i->in[1])->size[2];
     for (int k = 1; k < 3; k++)
         if (!value_is_sharded(c, i->in[k], a))
             i->in[k] = needed_heads(c, require_partial_gradient(c, i->in[k], a), begin, end, group, a);
-        else if (!value_is_sharded_along(c, i->in[k], a, 2) || part_begin(c, i->in[k], a) * group != begin)
+        else if (!value_is_sharded_along(c, i->in[k], a, 2) || value_shard_begin(c, i->in[k], a) * group != begin)
             partition_error(c, a, i->in[k], "it does not have the heads that the queries need");
 }
 
@@ -118,7 +118,7 @@ static void exchange_heads(struct partitioner *c, struct instruction *i)
 
     i->in[0] = all_to_all_value(c, a, i->in[0], 2, piece, LS_NONE);
     if (!program_ok(c->p)) return;
-    begin = part_begin(c, i->in[0], a);
+    begin = value_shard_begin(c, i->in[0], a);
     end = begin + program_value(c->p, i->in[0])->size[2];
     for (int k = 1; k < 3 && program_ok(c->p); k++)
         if (whole_groups)

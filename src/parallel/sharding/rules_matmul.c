@@ -128,7 +128,7 @@ void rule_embedding(struct partitioner *c, struct instruction *i)
     mark_partial_gradient(c, i->out[0], i->in[1]);
     for (int d = 0; d < ndim; d++) value_resize(c, i->out[0], d, program_value(c->p, i->in[0])->size[d]);
     if (sharded) {
-        i->attr.embedding.first = part_begin(c, w, LS_AXIS_TP);
+        i->attr.embedding.first = value_shard_begin(c, w, LS_AXIS_TP);
         *place_of(c, i->out[0], LS_AXIS_TP) = (ls_placement){ .kind = LS_PARTIAL };
     }
     emit_local(c, i);
@@ -159,7 +159,7 @@ void rule_linear_xent(struct partitioner *c, struct instruction *i)
         i->in[2] = require_replicated(c, i->in[2], a);
         i->op = OP_VOCAB_XENT;
         instruction_set_across(i, &(struct across){ a, c->comm[a], sharding_of(c, i->in[1])->full[a], 0 });
-        i->attr.embedding.first = part_begin(c, i->in[1], a);
+        i->attr.embedding.first = value_shard_begin(c, i->in[1], a);
     } else if (c->n[a] > 1) {
         i->in[0] = require_replicated(c, i->in[0], a);
         align_weight(c, i, 1, i->in[0], a);

@@ -60,7 +60,7 @@ static ls_comm *norm_ranks(const struct pass *a)
     return a->d->mixed ? a->d->world : a->d->o.zero ? a->d->groups[GROUPS_DENSE].shard : NULL;
 }
 
-/* The clip factor is made of the sum of squares over all shards. */
+/* The clip factor is computed from the sum of squares over all shards. */
 static void emit_clip(struct update *w, struct instruction i)
 {
     struct pass *a = w->a;
@@ -72,7 +72,7 @@ static void emit_clip(struct update *w, struct instruction i)
     program_push(a->p, &i);
 }
 
-/* Sums over the shards the norms of stage NORMS. */
+/* Sums the norms of stage NORMS over the shards. */
 static void sum_norms(struct update *w)
 {
     ls_program *p = w->a->p;

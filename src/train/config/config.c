@@ -241,8 +241,8 @@ static const struct option rows[] = {
          .off = "false"),
     ENUM(run.cuda_graphs, "auto", "auto|on|off", RUNS,
          "CUDA graphs: kernels of the compute stream that need neither the host nor another rank are recorded once and then launched as "
-         "one; auto: on run.device=cuda, except with log.trace or debug.check_finite, on: rejected there, off: every kernel is launched by "
-         "itself",
+         "one; auto: used on run.device=cuda unless log.trace or debug.check_finite is on; on: as auto, but rejected together with those; "
+         "off: every kernel is launched by itself",
          .off = "off"),
     ENUM(run.measure_peak, "auto", "auto|again|off", T | B,
          "peak FLOP/s that MFU is relative to; auto: measured once per machine and cached, again: measured anew and cached, off: not "

@@ -1,4 +1,4 @@
-/* config_device.c - resolves run.device: checks that it can be used here, decides what auto means, and takes this rank's processor. */
+/* config_device.c - resolves run.device: checks that it can be used here, decides what auto means, and chooses this rank's GPU. */
 #include "train/config/config.h"
 
 #include <stdio.h>
@@ -56,7 +56,7 @@ static ls_status configure_device(const struct device *d, const struct config *c
                        "run.tune_matmuls=true: the %d ranks are on several machines, each of which would choose its own algorithms; "
                        "leave it out",
                        w->size);
-    if (c->run.tune_matmuls && !(s.tuned = folder = peak_cache_folder())) return LS_EIO;
+    if (c->run.tune_matmuls && !(s.tuned = folder = peak_cache_folder())) return ls_fail(LS_EIO, "run.tune_matmuls=true: %s", ls_errmsg());
     d->configure(&s);
     mem_free(folder);
     return LS_OK;

@@ -174,7 +174,7 @@ ls_status config_layout(const struct config *c, ls_layout *out)
 
 /* ---- a layout as options ---- */
 
-/* Of several choices with the value the last one, which is not "auto". */
+/* Writes the last choice that has this value: "fp32", not "auto". */
 static void put_choice(const struct option *row, const int *values, int value, struct text *out)
 {
     const char *found = NULL, *choice = row->choices;

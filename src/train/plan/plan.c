@@ -92,8 +92,8 @@ static size_t sample_bytes(const struct plan_job *j, const struct step *s)
     return s->accumulate * micro + evaluation + (s->model.task->drawn ? 0 : loader_bytes(s->batch * s->seq_len));
 }
 
-/* Bytes of the lists of parameters and of a checkpoint's. To save one, each rank learns of each what it holds of a parameter (CLAIM), and
- * lists what is saved: a PARAMETER, and a PIECE for each rank of another stage, tensor shard or expert shard. */
+/* Bytes of the run's list of parameters and of a checkpoint's lists. To save a checkpoint, each rank learns what every other holds of each
+ * parameter (CLAIM) and lists what is saved: a PARAMETER each, and a PIECE for each rank of another stage, tensor shard or expert shard. */
 static size_t list_bytes_of(const struct step *s)
 {
     enum { PARAMETER = 3 << 10, CLAIM = 768, PIECE = 1536 };

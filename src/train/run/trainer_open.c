@@ -239,6 +239,19 @@ static ls_status advise(ls_status st)
                                                        "parallel.zero: see 'lockstep plan'");
 }
 
+/* The same of what other ranks may still wait for, who end with this rank's line. */
+static ls_status advise_all(const struct trainer *t, ls_status st)
+{
+    char why[1024];
+
+    if (st != LS_ENOMEM || !t->ranks.comm) return advise(st);
+    if (comm_has_failed(t->ranks.comm)) return st; /* another rank's memory, and its line */
+    advise(st);
+    snprintf(why, sizeof why, "%s", ls_errmsg());
+    comm_fail(t->ranks.comm, st);
+    return ls_fail(st, "%s", why);
+}
+
 static ls_status open_data_and_model(struct trainer *t)
 {
     struct config *c = t->config;
@@ -250,7 +263,7 @@ static ls_status open_data_and_model(struct trainer *t)
     LS_TRY(ranks_settle(&t->ranks, task->model(c, t->data.vocab, &model)));
     if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.transformer.vocab));
     LS_TRY(plan_check_memory(c, &model, &t->data, &t->ranks));
-    LS_TRY(advise(step_open_config(c, &model, &t->ranks, false, &t->step)));
+    LS_TRY(advise_all(t, step_open_config(c, &model, &t->ranks, false, &t->step)));
     if (task->transformer) config_put_model(c, &model.transformer);
     return LS_OK;
 }
@@ -426,7 +439,7 @@ static ls_status open_all(struct trainer *t)
     LS_TRY(advise(trainer_open_load(t)));
     LS_TRY(trainer_probe_space(t));
     LS_TRY(find_peak(t)); /* before the loader starts, whose thread would disturb the measurement */
-    LS_TRY(advise(open_samples(t)));
+    LS_TRY(advise_all(t, open_samples(t)));
     LS_TRY(note_planned(t));
     LS_TRY(open_folder(t));
     log_peak(t);

@@ -144,7 +144,7 @@ static void ref_shape_pack(const struct call *c)
     }
 }
 
-static void ref_shape_join(const struct call *c)
+static void ref_shape_unpack(const struct call *c)
 {
     size_t at = 0;
 
@@ -165,6 +165,6 @@ const struct kernel kernels_ref_shape[] = {
     REF_ROW(EMBEDDING, embedding, NULL),
     REF_ROW(EMBEDDING_DW, embedding_dw, NULL),
     REF_ROW(PACK_BLOCKS, ref_shape_pack, NULL),
-    REF_ROW(UNPACK_BLOCKS, ref_shape_join, NULL),
+    REF_ROW(UNPACK_BLOCKS, ref_shape_unpack, NULL),
     KERNELS_END,
 };
