@@ -210,6 +210,7 @@ struct instruction {
     bool waited_for;             /* an instruction of another stream waits for it */
     struct device_event *end;    /* recorded after it, if another instruction waits for it; set when bound */
     size_t scratch_bytes, scratch_at;
+    int multi;      /* instructions of the list, from this one on, that are one launch; 0, 1: only this one; set when bound */
     size_t live;    /* memory pass: bytes of the arena in use while it runs, including its scratch */
     double seconds; /* total over all runs */
     uint64_t runs;

@@ -25,9 +25,11 @@
 #include "kernels/op_list.h"
 
 struct device;
+struct device_access;
 struct device_stream;
 
 #define CALL_OPERANDS 8
+#define CALL_ACCESSES (2 * CALL_OPERANDS + 1) /* operands and scratch */
 #define VIEW_ABSENT   (-1)
 
 /* op_list.h describes every op. */
@@ -172,6 +174,9 @@ struct kernel {
     ls_status (*prepare)(struct call *c);    /* sets c->state; NULL: nothing to do */
     void (*release)(struct call *c);
     void (*run)(const struct call *c); /* on the cpu: computes; on another device: enqueues its work on c->stream */
+    /* Leaves the bits of run(c[0]), .., run(c[n - 1]), which are of one stream, in fewer launches. None of these calls touches what another
+     * one writes, but for a "+=" output that calls next to each other share; no two share scratch. NULL: a call is launched by itself. */
+    void (*run_many)(const struct call *const *c, int n);
 };
 
 /* Rows that come with a device's module: part[] are arrays as in kernel_table.c, ended by NULL. shape: KERNEL_ROWS_SHAPE of the module. */
@@ -210,6 +215,9 @@ const struct kernel *kernel_at(int i);
 const struct kernel *kernel_choose(const struct call *c, const struct device *d);
 /* Runs k, an entry for d, on c->stream. */
 ls_status kernel_launch(const struct device *d, const struct kernel *k, const struct call *c); /* launch.c */
+/* Runs n calls by k->run_many(). access: room for CALL_ACCESSES of each. */
+ls_status kernel_launch_many(const struct device *d, const struct kernel *k, const struct call *const *c, int n,
+                             struct device_access *access);
 const struct kernel *kernel_reference(enum op op);
 /* The entry of op with that name, for any processor; NULL if there is none. */
 const struct kernel *kernel_named(enum op op, const char *name);

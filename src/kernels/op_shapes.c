@@ -236,3 +236,16 @@ bool op_shapes_fit(const struct call *c, char *why, size_t room)
     m.at += *m.at == ' ';
     return side_fits(&m, c->nout, c->out, "output");
 }
+
+bool op_adds(enum op op, int k)
+{
+    const char *at = strstr(op_shapes(op), "->") + strlen("->");
+    size_t length;
+
+    for (at += strspn(at, " "); k && *at; k--) {
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
+    }
+    length = strcspn(at, " ");
+    return length > 2 && strncmp(at + length - 2, "+=", 2) == 0;
+}

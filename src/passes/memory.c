@@ -2,7 +2,8 @@
  *
  * Positions number the instructions of all segments in order. A value lives from its first writer to its last reader, where accesses to
  * views count for their root; inputs and outputs live throughout. A result reuses the bytes of an operand that dies at the same
- * instruction if the kernel allows it. A kernel's scratch lives only at its position. The buffers of a collective live from its start to
+ * instruction if the kernel allows it. A kernel's scratch lives at its position, or while the instructions run that may be one launch with
+ * it (runtime/multi_launch.h). The buffers of a collective live from its start to
  * its wait, which name the same values. Offsets: the largest buffer first, each at the lowest offset that is free for its whole lifetime
  * (greedy by size: Pisarchyk and Lee 2020); ties are tried in order of beginning and in reverse, and the smaller result is used.
  * arena_bytes is what will be allocated; live_peak is its lower bound.
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "runtime/multi_launch.h"
 
 #define ALIGN 64
 
@@ -159,6 +161,19 @@ static int owner(const ls_program *p, int v)
 
 static size_t rounded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
+/* first: the position of the segment's first instruction. */
+static void collect_scratch(ls_program *p, struct layout *l, enum segment s, int first)
+{
+    for (int n = 0, end; n < p->list[s].n; n = end) {
+        end = multi_reach(p, s, n);
+        for (int k = n; k < end; k++) {
+            struct instruction *i = &p->list[s].at[k];
+
+            if (i->scratch_bytes) l->buffer[l->n++] = (struct buffer){ rounded(i->scratch_bytes), 0, first + n, first + end - 1, 0, i };
+        }
+    }
+}
+
 static ls_status memory_collect(ls_program *p, struct layout *l, enum arena a)
 {
     int at = 0, most = p->nvalues;
@@ -180,10 +195,10 @@ static ls_status memory_collect(ls_program *p, struct layout *l, enum arena a)
 
             b->last = MAX(b->last, p->values[v].last);
         }
-    for (int s = 0; s < SEGMENTS && a == ARENA_ACTIVATIONS; s++)
-        for (int n = 0; n < p->list[s].n; n++, at++)
-            if (p->list[s].at[n].scratch_bytes)
-                l->buffer[l->n++] = (struct buffer){ rounded(p->list[s].at[n].scratch_bytes), 0, at, at, 0, &p->list[s].at[n] };
+    for (int s = 0; s < SEGMENTS && a == ARENA_ACTIVATIONS; s++) {
+        collect_scratch(p, l, (enum segment)s, at);
+        at += p->list[s].n;
+    }
     return LS_OK;
 }
 

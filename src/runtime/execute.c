@@ -13,6 +13,7 @@
 #include "runtime/arena_bytes.h"
 #include "runtime/exchange.h"
 #include "runtime/graphs.h"
+#include "runtime/multi_launch.h"
 #include "runtime/non_finite.h"
 #include "runtime/store.h"
 #include "passes/streams.h"
@@ -34,6 +35,7 @@ void unbind(ls_program *p)
     device_of(p)->sync(); /* the result does not matter here */
     exchange_drop_all(p);
     graphs_unbind(p);
+    multi_unbind(p);
     streams_unbind(p);
     staged_release(p);
     mem_free(p->run.work);
@@ -184,6 +186,7 @@ ls_status bind_pass(ls_program *p)
             LS_TRY(bind_instruction(p, i));
             LS_TRY(shuffle_bind(p, i));
         }
+    LS_TRY(multi_bind(p));
     return graphs_bind(p);
 }
 
@@ -254,11 +257,35 @@ static ls_status run_one(ls_program *p, struct instruction *i)
     return LS_EINVAL;
 }
 
-static ls_status run_queued(ls_program *p, struct instruction *i)
+/* Runs `count` instructions of the list from i on, which are one launch, or one instruction. */
+static ls_status run_queued(ls_program *p, struct instruction *i, int count)
 {
     LS_TRY(streams_before(p, i));
-    LS_TRY(run_one(p, i));
-    return streams_after(p, i);
+    LS_TRY(count > 1 ? multi_launch(p, i, count) : run_one(p, i));
+    return streams_after(p, &i[count - 1]);
+}
+
+/* Seconds of the host are divided evenly among the instructions of a launch. */
+static void count_runs(struct instruction *i, int count, double seconds)
+{
+    int n = 0;
+
+    for (int k = 0; k < count; k++) n += !instruction_is_view(&i[k]);
+    for (int k = 0; k < count; k++) {
+        if (instruction_is_view(&i[k])) continue;
+        i[k].seconds += seconds / n;
+        i[k].runs++;
+    }
+}
+
+static ls_status run_multi(ls_program *p, struct instruction *i, int count)
+{
+    double began = base_now();
+
+    pulse();
+    LS_TRY(run_queued(p, i, count));
+    count_runs(i, count, base_now() - began);
+    return LS_OK;
 }
 
 /* Runs one instruction with its watchers and checks; *over: the run ends after it. */
@@ -270,7 +297,7 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     if (p->run.finding) LS_TRY(non_finite_before(p, i, number));
     began = base_now();
     if (!device_of(p)->immediate)
-        LS_TRY(run_queued(p, i));
+        LS_TRY(run_queued(p, i, 1));
     else
         LS_TRY(run_one(p, i));
     ended = base_now();
@@ -296,11 +323,13 @@ struct walk {
 /* Instructions [begin, end) of the segment that are to run, except those that graph g takes. */
 static ls_status walk_between(ls_program *p, struct walk *w, int begin, int end, const struct graph *g)
 {
-    for (int n = begin; n < end && !w->over; n++) {
+    for (int n = begin, count; n < end && !w->over; n += count) {
         struct instruction *i = &p->list[w->s].at[n];
 
+        count = 1;
         if (instruction_is_view(i) || !instruction_runs(i, w->segments) || (g && graph_takes(i, w->segments))) continue;
-        LS_TRY(run_instruction(p, i, w->number + n, &w->over));
+        count = multi_count(p, i);
+        LS_TRY(count > 1 ? run_multi(p, i, count) : run_instruction(p, i, w->number + n, &w->over));
     }
     return LS_OK;
 }
@@ -312,8 +341,10 @@ static ls_status record_graph(ls_program *p, const struct walk *w, const struct 
     ls_status st = LS_OK, ended;
 
     LS_TRY(device_of(p)->graph_begin(stream));
-    for (int n = g->begin; n < g->end && st == LS_OK; n++)
-        if (graph_takes(&at[n], w->segments)) st = run_queued(p, &at[n]);
+    for (int n = g->begin, count; n < g->end && st == LS_OK; n += count) {
+        count = graph_takes(&at[n], w->segments) ? multi_count(p, &at[n]) : 1;
+        if (graph_takes(&at[n], w->segments)) st = run_queued(p, &at[n], count);
+    }
     ended = device_of(p)->graph_end(stream, out);
     if (st == LS_OK) return ended;
     device_of(p)->graph_free(*out);
@@ -359,14 +390,11 @@ static ls_status walk_segment(ls_program *p, struct walk *w)
     LS_TRY(streams_enter(p, w->s, w->segments));
     p->run.last_run[p->run.slot] = 1 << w->s;
     if (w->s == final_segment(p)) p->run.ran_last = w->segments & LS_LAST;
-    for (int n = 0; n < p->list[w->s].n && !w->over; n++) {
+    for (int n = 0, end; n < p->list[w->s].n && !w->over; n = end) {
         struct graph *g = graph_at(p, w->s, w->segments, n);
 
-        if (g)
-            LS_TRY(run_graph(p, w, g));
-        else
-            LS_TRY(walk_between(p, w, n, n + 1, NULL));
-        if (g) n = g->end - 1;
+        for (end = g ? g->end : n + 1; !g && end < p->list[w->s].n && !graph_at(p, w->s, w->segments, end);) end++;
+        LS_TRY(g ? run_graph(p, w, g) : walk_between(p, w, n, end, NULL));
     }
     return LS_OK;
 }

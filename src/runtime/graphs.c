@@ -144,11 +144,12 @@ static const struct segment_graphs *graphs_of(const ls_program *p, enum segment 
     return &of[(segments & LS_LAST) && of[1].graph ? 1 : 0];
 }
 
-/* False where instructions are looked at one by one. */
-static bool graphs_apply(const ls_program *p)
+bool program_launches_singly(const ls_program *p)
 {
-    return p->run.graphs && !p->run.finding && !p->run.watch && !p->run.poison.name && !p->options.check_finite;
+    return p->run.singly || p->run.finding || p->run.watch || p->run.poison.name || p->options.check_finite;
 }
+
+static bool graphs_apply(const ls_program *p) { return p->run.graphs && !program_launches_singly(p); }
 
 struct graph *graph_at(const ls_program *p, enum segment s, int segments, int n)
 {
@@ -159,6 +160,7 @@ void program_launch_singly(ls_program *p)
 {
     store_device(p->store)->sync(); /* they may be running; a failure is that of the next run */
     graphs_unbind(p);
+    p->run.singly = true;
 }
 
 struct graph_counts program_graphs(const ls_program *p)

@@ -33,6 +33,8 @@ struct run_state {
     program_watch_fn *watch;
     void *watch_ctx;
     struct graphs *graphs;   /* graphs.h; NULL: none */
+    struct multi *multi;     /* multi_launch.h; NULL: none */
+    bool singly;             /* program_launch_singly() */
     struct finding *finding; /* non_finite.h; NULL: runs do not record findings */
     struct poison poison;
 };
@@ -64,7 +66,9 @@ struct graph_counts {
     int graphs, instructions, all;
 };
 struct graph_counts program_graphs(const ls_program *p);
-void program_launch_singly(ls_program *p);                        /* from now on there are none: each instruction is launched by itself */
+void program_launch_singly(ls_program *p); /* from now on each instruction is launched by itself */
+/* It is in this run: one looks at single instructions (watchers, check_finite, injected values), or program_launch_singly() was called. */
+bool program_launches_singly(const ls_program *p);
 ls_status program_profile_text(const ls_program *p, char **text); /* seconds by op, largest first */
 
 #endif

@@ -1,7 +1,8 @@
 /* test_cuda_kernels.c - every CUDA kernel, run by the emulator, compared with the reference, for every case of its op.
  *
  * As test_kernels does; and a kernel touches no byte but those that its operands and its scratch reach, no two threads race, and the order
- * of threads and blocks changes no bit. Only small cases by default, all of them under LOCKSTEP_MATRIX=full.
+ * of threads and blocks changes no bit. Only small cases by default, all of them under LOCKSTEP_MATRIX=full. Entries that take many
+ * calls at once leave the bits of single ones.
  */
 #include "emulator.h"
 #include "helper_kernels.h"
@@ -28,6 +29,18 @@ static const struct kernel *row_at(int i)
             if (i-- == 0)
                 return k;
     return NULL;
+}
+
+/* The one that takes many calls. */
+static const struct kernel *kernel_of(enum op op)
+{
+    const struct kernel *k;
+    int i = 0;
+
+    while ((k = row_at(i)) && !(k->op == op && k->run_many))
+        i++;
+    assert_non_null(k);
+    return k;
 }
 
 static bool is_missing(enum op op)
@@ -182,11 +195,122 @@ static void test_rows(void **state)
                      has[op] ? "has a CUDA kernel: take it from the list of those that have none" : "has no CUDA kernel");
 }
 
+/* ---- many calls at once ---- */
+
+/* Calls that are alike but for their parameters, in stretches of LIKE; sums are shared by SHARED neighbours. */
+enum { CALLS = 300, LIKE = 130, SHARED = 90 };
+
+struct many_call { struct call call; size_t scratch; };
+struct many { struct many_call at[CALLS]; int n; };
+
+/* Memory of its own, and those of an earlier call in place of it where they are shared. */
+static void *own_memory(const void *bytes, size_t n, size_t grain, const char *name)
+{
+    char *p = aligned_alloc(64, (n + 64) / 64 * 64);
+
+    assert_non_null(p);
+    memset(p, 0xff, n);
+    if (bytes)
+        memcpy(p, bytes, n);
+    if (n)
+        emulator_memory_add(p, n, p, grain, true, name);
+    return p;
+}
+
+static void own_views(struct view *v, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (view_given(&v[i]))
+            v[i].data = own_memory(v[i].data, view_bytes(&v[i]), ls_dtype_bytes(v[i].dtype), name);
+}
+
+static bool is_adjustment(const struct view *v) { return v->dtype == LS_F32 && (view_count(v) == 4 || view_count(v) == 1); }
+
+/* The learning rate and the clip factor of all calls of a stretch are the same, and so are their attributes but for weight decay. */
+static void make_alike(struct call *c, const struct call *first)
+{
+    float decay = c->attr.optim.weight_decay;
+
+    for (int i = 1; i < c->nin; i++)
+        if (view_given(&c->in[i]) && view_given(&first->in[i]) && is_adjustment(&c->in[i]) && is_adjustment(&first->in[i]) &&
+            view_count(&c->in[i]) == view_count(&first->in[i]) && c->op != OP_SIGN_STEP)
+            c->in[i].data = first->in[i].data;
+    if (c->op == OP_SIGN_STEP)
+        return;
+    c->attr = first->attr;
+    c->attr.optim.weight_decay = decay;
+}
+
+static void many_add(void *ctx, struct kernel_case *c)
+{
+    struct many *m = ctx;
+    struct many_call *x = &m->at[m->n];
+    const struct kernel *k = kernel_of(c->call.op);
+
+    if (m->n == CALLS || case_elements(&c->call) > SMALL || !k->accepts(&c->call))
+        return;
+    x->call = c->call;
+    own_views(x->call.in, x->call.nin, "an input");
+    own_views(x->call.out, x->call.nout, "an output");
+    x->scratch = k->scratch ? k->scratch(&x->call) : 0;
+    x->call.scratch = x->scratch ? own_memory(NULL, x->scratch, 4, "scratch") : NULL;
+    if (x->call.op == OP_SUM_SQUARES && m->n % SHARED)
+        x->call.out[0].data = m->at[m->n / SHARED * SHARED].call.out[0].data;
+    make_alike(&x->call, &m->at[m->n / LIKE * LIKE].call);
+    m->n++;
+}
+
+static void test_many(void **state)
+{
+    static const enum op ops[] = { OP_SUM_SQUARES, OP_SGD, OP_ADAM, OP_LAMB_MOMENTS, OP_LAMB, OP_LARS_NORMS, OP_LARS, OP_SIGN_STEP };
+    static struct many one, all;
+    const char *only = getenv("LOCKSTEP_OP");
+
+    (void)state;
+    for (size_t o = 0; o < COUNT_OF(ops); o++) {
+        const struct kernel *k = kernel_of(ops[o]);
+        const struct call *calls[CALLS];
+        uint64_t launches, single;
+
+        if (only && strcmp(only, op_name(ops[o])))
+            continue;
+        one.n = all.n = 0;
+        for (int again = 0; again < 4; again++) {
+            kernel_cases(ops[o], many_add, &one);
+            kernel_cases(ops[o], many_add, &all);
+        }
+        assert_true(one.n == CALLS || ops[o] == OP_SUM_SQUARES || ops[o] == OP_SIGN_STEP);
+        launches = emulator_launches();
+        for (int i = 0; i < one.n; i++) {
+            k->run(&one.at[i].call);
+            calls[i] = &all.at[i].call;
+        }
+        single = emulator_launches() - launches;
+        emulator_seed(single);
+        k->run_many(calls, all.n);
+        if (*emulator_report())
+            fail_msg("%s: %s", op_name(ops[o]), emulator_report());
+        for (int i = 0; i < one.n; i++)
+            for (int v = 0; v < one.at[i].call.nout; v++) {
+                const struct view *x = &one.at[i].call.out[v], *y = &calls[i]->out[v];
+
+                if (view_given(x) && memcmp(x->data, y->data, view_bytes(x)) != 0)
+                    fail_msg("%s: output %d of call %d of %d differs from a call by itself", op_name(ops[o]), v, i, all.n);
+            }
+        launches = emulator_launches() - launches - single;
+        printf("%s: %d calls in %llu launches, %llu one by one\n", op_name(ops[o]), all.n, (unsigned long long)launches,
+               (unsigned long long)single);
+        assert_true(launches * 10 < single);
+        emulator_memory_clear();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_every_row),
+        cmocka_unit_test(test_many),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

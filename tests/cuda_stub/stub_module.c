@@ -16,13 +16,15 @@ static ls_status (*kernel_begin)(struct device_stream *s, const char *name, cons
 
 /* ---- what a kernel of the table may touch ---- */
 
-/* The launches of one call, and the memory that was given to them. */
+/* The launches of a call, or of many that are launched together, and the memory that was given to them. */
 struct kernel_call {
-    struct device_operation touches; /* its name and accesses alone */
-    void *base[DEVICE_POINTERS], *region[DEVICE_POINTERS];
-    int regions, launches; /* launches: still to run */
-    bool complete;         /* the next call has begun */
-    bool captured;         /* its launches may run any number of times: it is kept */
+    const char *name;
+    struct device_access *access; /* [accesses] */
+    void **base, **region;        /* [regions] */
+    int accesses, regions;
+    int launches;  /* still to run */
+    bool complete; /* the next call has begun */
+    bool captured; /* its launches may run any number of times: it is kept */
 };
 
 static struct kernel_call *last;
@@ -31,6 +33,9 @@ static void call_release(struct kernel_call *c)
 {
     if (!c->complete || c->launches || c->captured) return;
     for (int k = 0; k < c->regions; k++) emulator_memory_drop(c->region[k]);
+    free(c->access);
+    free(c->base);
+    free(c->region);
     free(c);
 }
 
@@ -67,17 +72,26 @@ static int ranges_add(struct range *all, int n, const struct device_access *a)
     return n + 1;
 }
 
+static void *array_new(int n, size_t each)
+{
+    void *all = calloc((size_t)n + 1, each);
+
+    if (!all) stub_die("no memory");
+    return all;
+}
+
 static ls_status note_kernel(struct device_stream *s, const char *name, const struct device_access *access, int accesses)
 {
-    struct range all[DEVICE_POINTERS];
+    struct range *all = array_new(accesses, sizeof *all);
     int n = 0;
 
     call_complete();
-    last = calloc(1, sizeof *last);
-    if (!last) stub_die("no memory");
-    last->touches.name = name;
-    last->touches.accesses = accesses;
-    memcpy(last->touches.access, access, (size_t)accesses * sizeof *access);
+    last = array_new(1, sizeof *last);
+    *last = (struct kernel_call){ .name = name, .accesses = accesses };
+    last->access = array_new(accesses, sizeof *last->access);
+    last->base = array_new(accesses, sizeof *last->base);
+    last->region = array_new(accesses, sizeof *last->region);
+    memcpy(last->access, access, (size_t)accesses * sizeof *access);
     for (int k = 0; k < accesses; k++) n = ranges_add(all, n, &access[k]);
     for (int k = 0; k < n; k++) {
         size_t bytes = (size_t)(all[k].end - all[k].begin);
@@ -87,6 +101,7 @@ static ls_status note_kernel(struct device_stream *s, const char *name, const st
         emulator_memory_add(all[k].begin, bytes, b->shadow + (all[k].begin - b->visible), all[k].element, all[k].write, "an operand");
         last->base[last->regions++] = all[k].begin;
     }
+    free(all);
     return kernel_begin(s, name, access, accesses);
 }
 
@@ -109,10 +124,27 @@ static ls_status run_launch(void *args)
     return LS_OK;
 }
 
+static ls_status run_nothing(void *args) { return (void)args, LS_OK; }
+
+/* An operation has room for some accesses: those before the last ones of a launch are those of operations that do nothing. */
+static void enqueue_accesses(struct device_stream *s, struct device_operation *o)
+{
+    for (int k = 0; k < last->accesses; k++) {
+        if (o->accesses == DEVICE_POINTERS) {
+            struct device_operation before = { .name = o->name, .run = run_nothing, .accesses = o->accesses };
+
+            memcpy(before.access, o->access, sizeof before.access);
+            stub_enqueue(s, &before);
+            o->accesses = 0;
+        }
+        o->access[o->accesses++] = last->access[k];
+    }
+}
+
 static void enqueue_launch(void *stream, const char *kernel, void (*run)(const void *closure), const void *closure, size_t bytes)
 {
     struct device_stream *s = stub_stream(stream, "a launch");
-    struct device_operation o = last->touches;
+    struct device_operation o = { .name = last->name, .run = run_launch };
     struct launch_args *a;
     cudaError_t e = stub_call("a launch", false);
 
@@ -127,9 +159,9 @@ static void enqueue_launch(void *stream, const char *kernel, void (*run)(const v
     memcpy(a->closure, closure, bytes);
     last->launches++;
     last->captured = last->captured || stub_captures_stream(s);
-    o.run = run_launch;
     o.args = a;
     o.bytes = sizeof *a + bytes;
+    enqueue_accesses(s, &o);
     stub_enqueue(s, &o);
     free(a);
 }

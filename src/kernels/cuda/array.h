@@ -48,7 +48,7 @@ static inline struct array array_none(void)
     return a;
 }
 
-static inline size_t bytes_of_type(int type)
+static __host__ __device__ inline size_t bytes_of_type(int type)
 {
     return type == LS_F32 || type == LS_I32 ? 4 : type == LS_F64 || type == LS_I64 ? 8 : type == LS_U8 ? 1 : 2;
 }
@@ -111,6 +111,14 @@ static __device__ inline void type_put(global<byte> data, int type, long long i,
     }
 }
 
+/* The array of that type at data, which is not null. */
+static __device__ inline struct array array_at(global<byte> data, int type)
+{
+    struct array a = { data, type, pack_aligned(data, 4 * bytes_of_type(type)), 1 };
+
+    return a;
+}
+
 static __device__ inline float array_get(struct array a, size_t i) { return type_get(a.data, a.type, (long long)i); }
 static __device__ inline void array_put(struct array a, size_t i, float x) { type_put(a.data, a.type, (long long)i, x); }
 static __device__ inline void array_add(struct array a, size_t i, float x) { array_put(a, i, array_get(a, i) + x); }
@@ -157,6 +165,30 @@ static __device__ inline void array_store4(struct array a, size_t i, size_t left
     }
     for (int k = 0; k < 4; k++)
         if ((size_t)k < left) array_put(a, i + k, x.v[k]);
+}
+
+/* ---- lists: a launch works on many arrays, whose items are in its arguments. of[k].first: the block that begins with item k ---- */
+
+/* The item of this block, of at least one. Items without blocks are passed over. */
+template <typename T> static __device__ inline int list_find(const T *of, int items)
+{
+    int low = 0, high = items;
+
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+
+        if (of[middle].first <= blockIdx.x)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The block that ends item k. */
+template <typename T> static __device__ inline unsigned list_end(const T *of, int items, int k)
+{
+    return k + 1 < items ? of[k + 1].first : gridDim.x;
 }
 
 /* i / n and *rest = i % n; of 64 bits only where it must be, which takes several times as long. */

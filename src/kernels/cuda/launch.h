@@ -39,22 +39,27 @@ void cuda_launch_failed(const char *kernel, int error, const char *text);
 
 #define KERNEL(...) #__VA_ARGS__, __VA_ARGS__
 
-#define CUDA_ROW_AT(name_, priority_, id, accepts_, scratch_, run_)                                                                      \
+#define CUDA_ROW_AT(name_, priority_, id, accepts_, scratch_, run_, run_many_)                                                           \
     {                                                                                                                                    \
         .op = OP_##id, .name = name_, .device = "cuda", .priority = priority_, .isa = ISA_ANY, .accepts = accepts_, .scratch = scratch_, \
-        .prepare = NULL, .release = NULL, .run = run_                                                                                    \
+        .prepare = NULL, .release = NULL, .run = run_, .run_many = run_many_                                                             \
     }
 /* A kernel of ours that is correct for every call of models; faster rows have a higher priority and a name of their own. */
-#define CUDA_ROW(id, accepts, scratch, run) CUDA_ROW_AT("cuda", PRIORITY_DEVICE, id, accepts, scratch, run)
+#define CUDA_ROW(id, accepts, scratch, run) CUDA_ROW_AT("cuda", PRIORITY_DEVICE, id, accepts, scratch, run, NULL)
+/* One that takes many calls at once; its run() is a list of one. */
+#define CUDA_MANY_ROW(id, accepts, scratch, run, run_many) CUDA_ROW_AT("cuda", PRIORITY_DEVICE, id, accepts, scratch, run, run_many)
 /* One on tensor cores. */
-#define CUDA_MMA_ROW(id, accepts, scratch, run) CUDA_ROW_AT("cuda_mma", PRIORITY_BLOCKED, id, accepts, scratch, run)
+#define CUDA_MMA_ROW(id, accepts, scratch, run) CUDA_ROW_AT("cuda_mma", PRIORITY_BLOCKED, id, accepts, scratch, run, NULL)
 #define CUDA_ROWS_END                                                                                                              \
     {                                                                                                                              \
         .op = OPS, .name = NULL, .device = NULL, .priority = PRIORITY_REFERENCE, .isa = ISA_ANY, .accepts = NULL, .scratch = NULL, \
-        .prepare = NULL, .release = NULL, .run = NULL                                                                              \
+        .prepare = NULL, .release = NULL, .run = NULL, .run_many = NULL                                                            \
     }
 
 #ifndef CUDA_EMULATOR
+
+/* The arguments of a launch have at most 4 KB on every GPU. */
+#define LAUNCH_ARGUMENTS_FIT(...) static_assert(sizeof(__VA_ARGS__) <= 4096, "more than the arguments of a launch")
 
 template <typename T> using global = T *;
 template <typename T> using shared = T *;
@@ -102,6 +107,8 @@ inline void launch(const struct call *c, const char *name, void (*kernel)(P...),
 }
 
 #else
+
+#define LAUNCH_ARGUMENTS_FIT(...) static_assert(sizeof(__VA_ARGS__) > 0, "the emulator's pointers are larger")
 
 template <typename... P, typename... A>
 inline void launch(const struct call *c, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)

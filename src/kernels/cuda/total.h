@@ -35,23 +35,32 @@ static inline unsigned total_blocks(size_t count)
 }
 static inline size_t total_bytes(size_t count, int n) { return total_blocks(count) * (size_t)n * sizeof(double); }
 
-/* Groups of four elements of this thread. */
-#define EACH_TOTAL(i, count) \
-    for (size_t i = ((size_t)blockIdx.x * TOTAL_THREADS + threadIdx.x) * 4; i < (count); i += (size_t)gridDim.x * TOTAL_THREADS * 4)
+/* Groups of four elements of this thread, in block `block` of the `blocks` that add `count` elements. */
+#define EACH_TOTAL_OF(i, count, block, blocks) \
+    for (size_t i = ((size_t)(block)*TOTAL_THREADS + threadIdx.x) * 4; i < (count); i += (size_t)(blocks)*TOTAL_THREADS * 4)
+#define EACH_TOTAL(i, count) EACH_TOTAL_OF(i, count, blockIdx.x, gridDim.x)
 
-static __device__ inline void total_leave(global<double> parts, int n, int k, double x)
+static __device__ inline void total_leave_of(unsigned block, global<double> parts, int n, int k, double x)
 {
     x = row_sum(x);
-    if (threadIdx.x == 0) parts[(size_t)blockIdx.x * n + k] = x;
+    if (threadIdx.x == 0) parts[(size_t)block * n + k] = x;
+}
+static __device__ inline void total_leave(global<double> parts, int n, int k, double x) { total_leave_of(blockIdx.x, parts, n, k, x); }
+
+/* The sum of parts[b * n + k] over all blocks b, in every thread of this block. */
+static __device__ inline double total_parts(global<const double> parts, int n, int k, unsigned blocks)
+{
+    double sum = 0;
+
+    for (unsigned b = threadIdx.x; b < blocks; b += TOTAL_THREADS) sum += parts[(size_t)b * n + k];
+    return row_sum(sum);
 }
 
 static __global__ void __launch_bounds__(TOTAL_THREADS) total_add(struct total t, global<const double> parts, unsigned blocks)
 {
     for (int k = 0; k < t.n; k++) {
-        double sum = 0;
+        double sum = total_parts(parts, t.n, k, blocks) * t.factor;
 
-        for (unsigned b = threadIdx.x; b < blocks; b += TOTAL_THREADS) sum += parts[(size_t)b * t.n + k];
-        sum = row_sum(sum) * t.factor;
         if (threadIdx.x) continue;
         if (t.times.given) sum = array_get(t.times, 0) == 0 ? 0 : sum * array_get(t.times, 0);
         if (t.denom.given) sum /= array_get(t.denom, 0);
