@@ -373,6 +373,8 @@ def table(rows, gpu, peak):
         print(f"{start}{r['tokens_per_second']:10.0f} {r['step_seconds'] * 1e3:6.1f} ms {mfu} {gib(r.get('allocated_bytes'))} "
               f"{gib(r.get('gpu_bytes'))} {ratios[0]:>7s} {ratios[1]:>8s}")
     print("speed x, memory x: lockstep / PyTorch, of tokens per second and of the GPU's memory")
+    ratios = [f"{r['case']} {r['speed_ratio']:.2f}" for r in rows if r["contender"] == "lockstep" and "speed_ratio" in r]
+    print(f"tokens per second, lockstep / PyTorch: {', '.join(ratios) or 'nothing to compare'}")
 
 
 def main():

@@ -2,7 +2,7 @@
  *
  * tools/pytorch_ref.py writes tests/golden and describes its content. Distances are relative to the norm of PyTorch's
  * tensor: fp32 1e-5, bf16 2e-2. helper_golden.h says how to run it on another device than the processor; it is skipped with a reason
- * where that cannot be used.
+ * where that cannot be used. An argument is a pattern of the names of tests, and only those run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -398,7 +398,7 @@ static void test_optimizer_rule(void **state)
     safetensors_close(&f);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     enum { CASES = sizeof cases / sizeof cases[0], RULES = sizeof rules / sizeof rules[0] };
     enum { MODELS = 7 };
@@ -414,6 +414,8 @@ int main(void)
         return SKIPPED;
     }
     printf("on %s\n", device);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     for (int k = 0; k < CASES; k++) {
         index[n] = k;
         snprintf(names[k], sizeof names[k], "%s %s recompute %d fuse %d", cases[k].model, cases[k].kind,

@@ -62,13 +62,14 @@ expect 2 "launch.comm does nothing here: a single rank does not communicate" tra
 # ---- several ranks on one GPU ----
 stub gpus=1
 train -n 2 $two --run.dir=shared --run.device=cuda --launch.share_gpus
-says "through the host: ranks share a GPU$"
+says "through the host: ranks share a GPU, which NCCL 2.28.9 refuses$"
 same_bits host/checkpoints/step_00000003 shared/checkpoints/step_00000003
-expect 2 "launch.comm=nccl cannot be used: collectives would go through the host: ranks share a GPU; use launch.comm=auto" \
+refusal="through the host: ranks share a GPU, which NCCL 2.28.9 refuses; use launch.comm=auto"
+expect 2 "launch.comm=nccl cannot be used: collectives would go $refusal" \
     train -n 2 $two --run.dir=refused --run.device=cuda --launch.share_gpus --launch.comm=nccl
 expect 2 "2 ranks on this machine, but it has 1 GPU; use launch.ranks=1, or launch.share_gpus=true" train -n 2 $two --run.device=cuda
 train -n 2 $two --run.dir=shared_auto --launch.share_gpus
-says "through the host: ranks share a GPU$"
+says "through the host: ranks share a GPU, which NCCL 2.28.9 refuses$"
 stub gpus=1 memory=64000000
 expect 1 "the limit is 26.7 MiB (a rank's part of the GPU's memory)" \
     train -n 2 $two --model.width=1024 --run.device=cuda --launch.share_gpus

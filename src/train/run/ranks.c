@@ -78,12 +78,14 @@ static ls_status compare_devices(const struct config *c, const struct rank_devic
 static ls_status compare_native(const struct config *c, const struct rank_device *all, bool shared, struct ranks *r, bool *native)
 {
     int without = 0;
+    char library[184];
 
     while (without < r->size && all[without].native) without++;
     *native = without == r->size && !shared;
     if (*native) return LS_OK;
-    if (shared && c->launch.comm != COMM_HOST)
-        snprintf(r->collectives, sizeof r->collectives, "through the host: ranks share a GPU");
+    snprintf(library, sizeof library, "%.180s", r->collectives);
+    if (shared && all[r->rank].native)
+        snprintf(r->collectives, sizeof r->collectives, "through the host: ranks share a GPU, which %s refuses", library);
     else if (all[r->rank].native)
         snprintf(r->collectives, sizeof r->collectives, "through the host: rank %d cannot load NCCL", without);
     if (c->launch.comm != COMM_NCCL) return LS_OK;
