@@ -10,18 +10,19 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "comm/algorithms/steps.h"
+#include "device/check.h"
 #include "helper_check.h"
 #include "helper_store_groups.h"
 #include "runtime/store.h"
 
 /* comm NULL and sharded < 0: no group. Declared with gradients and a state m; not allocated. */
-static ls_store *group_store_declared(ls_dtype type, ls_comm *comm, int sharded, enum store_backing backing, const char *path)
+static ls_store *group_store_on(const char *device, ls_dtype type, ls_comm *comm, int sharded, enum store_backing backing, const char *path)
 {
     struct store_group_options o = { .sharded = (unsigned)sharded, .backing = backing, .path = path };
     ls_store *s;
     int index, group;
 
-    OK(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &s));
+    OK(ls_store_new(&(ls_store_options){ device, type, 1, 7 }, &s));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
         OK(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size,
                          &index));
@@ -32,6 +33,11 @@ static ls_store *group_store_declared(ls_dtype type, ls_comm *comm, int sharded,
         OK(ls_store_add_state(s, i, "m"));
     }
     return s;
+}
+
+static ls_store *group_store_declared(ls_dtype type, ls_comm *comm, int sharded, enum store_backing backing, const char *path)
+{
+    return group_store_on("cpu", type, comm, sharded, backing, path);
 }
 
 static ls_store *group_store(ls_dtype type, ls_comm *comm, int sharded, enum store_backing backing, const char *path)
@@ -341,6 +347,50 @@ static void writes_reach_the_master(void **state)
     ls_comm_close(&comm);
 }
 
+static bool count_fills(void *ctx, const struct check_action *a)
+{
+    *(int *)ctx += a->kind == CHECK_OPERATION && strcmp(a->operation->name, "fill") == 0;
+    return true;
+}
+
+/* On a device with streams: one fill for all gradients outside of groups that an allocation added, and one for each group. */
+static void gradients_are_cleared_together(void **state)
+{
+    double ones[GROUP_ELEMENTS_MOST], x[GROUP_ELEMENTS_MOST];
+    size_t bytes[4];
+    struct mem_stats m;
+
+    (void)state;
+    for (int i = 0; i < GROUP_ELEMENTS_MOST; i++) ones[i] = 1;
+    for (int grouped = 0; grouped < 2; grouped++) {
+        ls_store *s = group_store_on("check", LS_F32, NULL, grouped ? 0 : -1, BACKING_MEMORY, NULL);
+        int fills = 0, index;
+
+        OK(ls_store_allocate(s));
+        OK(store_declare(s, "late", (ls_init){ LS_INIT_ZEROS, 0 }, 1, (size_t[]){ 5 }, &index));
+        store_request_grad(s, (size_t)index);
+        OK(ls_store_allocate(s));
+        for (size_t i = 0; i < ls_store_count(s); i++)
+            OK(ls_store_write(s, i, "gradient", ones, LS_F64, i < GROUP_PARAMETERS ? group_shapes[i].count : 5));
+        check_on_action(count_fills, &fills);
+        ls_store_zero_grad(s);
+        check_on_action(NULL, NULL);
+        assert_int_equal(fills, grouped ? 3 : 2);
+        for (size_t i = 0; i < ls_store_count(s); i++) {
+            size_t count = i < GROUP_PARAMETERS ? group_shapes[i].count : 5;
+
+            OK(ls_store_read(s, i, "gradient", x, LS_F64, count));
+            for (size_t e = 0; e < count; e++) assert_true(x[e] == 0);
+        }
+        store_bytes(s, &bytes[0], &bytes[1], &bytes[2], &bytes[3]);
+        mem_read(&m);
+        assert_int_equal(m.now[MEM_GRADIENTS], bytes[1]);
+        ls_store_release(&s);
+        mem_read(&m);
+        assert_int_equal(m.now[MEM_GRADIENTS], 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +404,7 @@ int main(void)
         cmocka_unit_test(missing_folder_is_named),
         cmocka_unit_test(partial_reads_are_refused),
         cmocka_unit_test(writes_reach_the_master),
+        cmocka_unit_test(gradients_are_cleared_together),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,6 +57,7 @@ void ls_store_release(ls_store **sp)
         mem_free(p->name);
     }
     for (int g = 0; g < s->groups; g++) group_free(s->group[g]);
+    gradients_free(s);
     if (s->attached) s->detach(s->attached);
     stream_set_free(s->streams);
     mem_free(s->group);
@@ -248,7 +249,7 @@ void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_
         if (p->group >= 0) continue;
         bytes[STORE_VALUE] += p->held * ls_dtype_bytes(store_value_type(s, i));
         if (!p->frozen) {
-            bytes[STORE_GRAD] += p->needs_grad ? p->held * state : 0;
+            bytes[STORE_GRAD] += p->needs_grad ? gradient_bytes(s, i) : 0;
             bytes[STORE_STATE] += p->held * state * (size_t)p->states;
         }
     }

@@ -7,6 +7,7 @@
 #include "base/pulse.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "tensor/tensor_over.h"
 
 struct fill {
     uint64_t seed;
@@ -92,6 +93,59 @@ static ls_status initialise(ls_store *s, size_t i)
     return st;
 }
 
+/* ---- gradients outside of groups ---- */
+
+size_t gradient_bytes(const ls_store *s, size_t i)
+{
+    enum { ALIGN = 64 };
+    size_t bytes = s->slot[i].held * ls_dtype_bytes(store_type(s, STORE_GRAD));
+
+    return s->where->immediate ? bytes : (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static bool needs_gradient(const struct slot *p) { return p->group < 0 && !p->away && p->needs_grad && !p->frozen && !p->grad; }
+
+/* Of all parameters that need one, beside each other, so that they are cleared at once. */
+static ls_status allocate_gradients(ls_store *s)
+{
+    struct gradients *x;
+    size_t at = 0;
+
+    for (size_t i = 0; i < s->count; i++) at += needs_gradient(&s->slot[i]) ? gradient_bytes(s, i) : 0;
+    if (s->where->immediate || !at) return LS_OK;
+    x = mem_zalloc(MEM_OTHER, sizeof *x);
+    if (!x) return LS_ENOMEM;
+    x->home = (struct bytes_home){ s->where, NULL, MEM_GRADIENTS };
+    x->bytes = at;
+    x->next = s->gradients;
+    s->gradients = x;
+    x->data = bytes_alloc(&x->home, x->bytes);
+    if (!x->data) {
+        s->gradients = x->next;
+        mem_free(x);
+        return device_no_memory(s->where);
+    }
+    at = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        struct slot *p = &s->slot[i];
+
+        if (!needs_gradient(p)) continue;
+        LS_TRY(tensor_over(s->where, x->data + at, store_type(s, STORE_GRAD), p->ndim, p->local, &p->grad));
+        at += gradient_bytes(s, i);
+    }
+    return LS_OK;
+}
+
+void gradients_free(ls_store *s)
+{
+    for (struct gradients *x = s->gradients, *next; x; x = next) {
+        next = x->next;
+        bytes_free(&x->home, x->data, x->bytes);
+        mem_free(x);
+    }
+    s->gradients = NULL;
+}
+
 static ls_status allocate_slot(ls_store *s, size_t i)
 {
     struct slot *p = &s->slot[i];
@@ -108,6 +162,7 @@ static ls_status allocate_slot(ls_store *s, size_t i)
 ls_status ls_store_allocate(ls_store *s)
 {
     for (int g = 0; g < s->groups; g++) LS_TRY(group_allocate(s, s->group[g]));
+    LS_TRY(allocate_gradients(s));
     for (size_t i = 0; i < s->count; i++) {
         if (s->slot[i].away) continue;
         if (s->slot[i].group < 0) LS_TRY(allocate_slot(s, i));

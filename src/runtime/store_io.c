@@ -177,15 +177,30 @@ ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const ch
     return part_write(&p, from, n, host, type);
 }
 
+static ls_status zero_slot(const ls_store *s, const struct slot *p, struct device_stream *compute)
+{
+    ls_tensor *g = p->group < 0 ? p->grad : NULL;
+
+    return g ? s->where->fill(compute, ls_tensor_data(g), 0, ls_tensor_count(g) * ls_dtype_bytes(ls_tensor_dtype(g))) : LS_OK;
+}
+
+/* Once for gradients that are beside each other. */
+static ls_status zero_gradients(const ls_store *s, struct device_stream *compute)
+{
+    for (int g = 0; g < s->groups; g++) {
+        const struct flat *f = group_flat(s->group[g], STORE_GRAD, NULL);
+
+        if (f) LS_TRY(s->where->fill(compute, f->data, 0, f->bytes));
+    }
+    for (const struct gradients *x = s->gradients; x; x = x->next) LS_TRY(s->where->fill(compute, x->data, 0, x->bytes));
+    for (size_t i = 0; s->where->immediate && i < s->count; i++) LS_TRY(zero_slot(s, &s->slot[i], compute));
+    return LS_OK;
+}
+
 void ls_store_zero_grad(ls_store *s)
 {
-    struct device_stream *compute = s->streams->stream[STREAM_COMPUTE].stream;
+    struct set_stream *compute = &s->streams->stream[STREAM_COMPUTE];
 
-    if (stream_set_join(s->streams) < 0) return; /* the device reports the failure later */
-    for (size_t i = 0; i < s->count; i++) {
-        ls_tensor *g = s->slot[i].grad;
-
-        if (g && s->where->fill(compute, ls_tensor_data(g), 0, ls_tensor_count(g) * ls_dtype_bytes(ls_tensor_dtype(g))) < 0) return;
-    }
-    s->streams->stream[STREAM_COMPUTE].busy = true;
+    if (stream_set_join(s->streams) < 0 || zero_gradients(s, compute->stream) < 0) return; /* the device reports the failure later */
+    compute->busy = true;
 }

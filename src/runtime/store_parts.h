@@ -61,6 +61,14 @@ struct group {
     int flats;
 };
 
+/* Gradients beside each other: on a device that is not immediate those that one allocation adds outside of groups. */
+struct gradients {
+    struct gradients *next;
+    struct bytes_home home;
+    char *data;
+    size_t bytes;
+};
+
 struct ls_store {
     ls_store_options options;
     char device[32]; /* its name */
@@ -69,6 +77,7 @@ struct ls_store {
     size_t count, room;
     struct group **group;
     int groups;
+    struct gradients *gradients;
     struct stream_set *streams;
     struct worker *worker; /* for files of optimizer state; NULL: none is needed */
     ls_comm *world;        /* NULL: this rank has everything */
@@ -98,6 +107,10 @@ ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, 
 /* Fills full[count * esize + 1] bytes from the boxes of the contributing ranks; box NULL: this rank contributes none. got: the status of
  * reading its box. */
 ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *full);
+
+/* store_fill.c */
+size_t gradient_bytes(const ls_store *s, size_t i); /* of parameter i outside of groups, as the ledger counts them */
+void gradients_free(ls_store *s);
 
 /* store_part.c */
 /* LS_EINVAL if parameter i has none of that kind, or it is not allocated. state: for STORE_STATE. */
