@@ -78,6 +78,23 @@ sed -n 's/^graphs  *4 CUDA graphs launch \([0-9]*\) of \([0-9]*\) .*/\1 \2/p' ou
 done
 [ ! -f taken.txt ] || bad "dense: $(cat taken.txt)"
 
+# Each takes 1 MiB of the stub's memory: a line of its own, and so much less for allocations.
+memory_lines() { sed -n '/^memory/,$s/^  \(CUDA [a-z]*\|NCCL\)  *\([0-9.]* [KMG]*iB\)$/\1 \2/p' out.txt | tr '\n' ' '; }
+[ "$(memory_lines)" = "CUDA context 64.0 MiB CUDA graphs 4.00 MiB " ] || bad "dense: memory '$(memory_lines)': $(cat out.txt)"
+limit=$((956 * 1024 * 1024))
+grep -qF "CUDA graphs: they took 4194304 bytes of the GPU's memory; $limit are left for the run" said/log/rank_0000.log ||
+    bad "dense: $(cat said/log/rank_0000.log)"
+# On ranks they are those of the rank with the most.
+mkdir nccl_memory
+LOCKSTEP_CUDA_STUB="nccl=$PWD/nccl_memory calls=$PWD/calls_memory.txt"
+rm -rf said
+train -n 2 $base $(row_options pipeline) --run.dir=said
+most=$(cut -d ' ' -f 5 calls_memory.txt | sort -n | tail -n 1)
+case $(memory_lines) in
+"CUDA context 64.0 MiB NCCL "[1-9]*" MiB CUDA graphs $most.0"*" MiB ") ;;
+*) bad "pipeline, $most graphs: $(cat out.txt)" ;;
+esac
+
 # ---- how many calls of the runtime a step of four micro-batches makes, questions whether something has ended aside ----
 made() { echo $(($(calls "$1" 1) - $(calls "$1" 7))); }
 for graphs in on off; do

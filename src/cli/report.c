@@ -124,12 +124,12 @@ static void put_device(const struct trainer *t)
     if (!c->run.device_facts.memory) return;
     label("device");
     printf("%s: %s, %s, of which %s were taken before the run (CUDA context, other processes)\n", config_device(c),
-           c->run.device_facts.name, text_bytes(memory, c->run.device_facts.memory), text_bytes(taken, t->device_taken));
+           c->run.device_facts.name, text_bytes(memory, c->run.device_facts.memory), text_bytes(taken, t->taken.device));
     put_graphs(t);
     if (!t->ranks.collectives[0]) return;
     label("collectives");
     printf("%s", t->ranks.collectives);
-    if (t->collectives_taken) printf(", which took %s of the GPU's memory", text_bytes(taken, t->collectives_taken));
+    if (t->taken.collectives) printf(", which took %s of the GPU's memory", text_bytes(taken, t->taken.collectives));
     printf("\n");
 }
 
@@ -248,6 +248,10 @@ static void put_memory(const struct trainer *t)
     if (planned.offload) put_bytes("offload", &planned.offload, peak[MEM_OFFLOAD]);
     put_bytes("other", NULL, peak[MEM_OTHER]);
     put_bytes("peak", NULL, t->most.total_peak);
+    if (!t->config->run.device_facts.memory) return;
+    put_bytes("CUDA context", NULL, t->taken.device); /* beside the peak: of the GPU's memory, not allocated by the run */
+    if (t->taken.collectives) put_bytes("NCCL", NULL, t->taken.collectives);
+    if (t->taken.graphs) put_bytes("CUDA graphs", NULL, t->taken.graphs);
 }
 
 /* Prints the commands that resume the run and sample from it. A finished run can only be resumed with more steps and a longer lr schedule.

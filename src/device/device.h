@@ -117,6 +117,7 @@ struct device {
     ls_status (*graph_end)(struct device_stream *s, struct device_graph **out); /* after a begin, whatever failed in between */
     ls_status (*graph_launch)(struct device_graph *g, struct device_stream *s);
     void (*graph_free)(struct device_graph *g); /* NULL is a no-op; it is not running */
+    size_t (*graphs_taken)(void); /* bytes of its memory that graphs took as they were made; those of a graph until it is freed */
 };
 
 /* The rows: name, and what the help of run.device says of it. The row of NAME is device_NAME, in src/device/NAME.c. */

@@ -33,7 +33,7 @@ struct CUgraphExec_st {
     bool alive;
 };
 
-enum { LANES = 3 };
+enum { LANES = 3, EXEC_BYTES = 1 << 20 }; /* EXEC_BYTES: of the GPU's memory that an executable graph takes */
 
 static const struct device *const queue = &device_check;
 static struct CUgraph_st *graphs;
@@ -235,6 +235,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 
     if (e != cudaSuccess) return e;
     if (flags) stub_die("%s: flags %llu", call, flags);
+    if (!stub_memory_take(EXEC_BYTES)) return stub_set_last(cudaErrorMemoryAllocation), cudaErrorMemoryAllocation;
     if (!(x = calloc(1, sizeof *x))) stub_die("no memory");
     x->graph = g;
     x->alive = true;
@@ -259,7 +260,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     struct CUgraphExec_st *x = exec_of(exec, "cudaGraphExecDestroy");
     cudaError_t e = stub_call("cudaGraphExecDestroy", false);
 
-    if (e == cudaSuccess) x->alive = false;
+    if (e != cudaSuccess) return e;
+    x->alive = false;
+    stub_memory_give(EXEC_BYTES);
     return e;
 }
 

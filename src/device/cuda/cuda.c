@@ -195,17 +195,25 @@ static ls_status blocks_make_room(void)
     return LS_OK;
 }
 
+ls_status cuda_memory_left(size_t *bytes)
+{
+    size_t all = 0;
+
+    return cuda_check(cudaMemGetInfo(bytes, &all), "cudaMemGetInfo");
+}
+
 ls_status cuda_no_memory(enum mem_category c, size_t bytes)
 {
     size_t available = 0, all = 0;
-    char nccl[64] = "";
+    char nccl[64] = "", graphs[64] = "";
 
     cudaMemGetInfo(&available, &all);
     if (cuda.taken_nccl) snprintf(nccl, sizeof nccl, "; NCCL's communicators took %zu", cuda.taken_nccl);
+    if (cuda.taken_graphs) snprintf(graphs, sizeof graphs, "; CUDA graphs took %zu", cuda.taken_graphs);
     return ls_fail(LS_ENOMEM,
                    "out of memory on GPU %d (%s): %zu bytes needed for %s, %zu of %zu are free; the CUDA context and other processes "
-                   "took %zu before the first allocation%s",
-                   cuda.gpu, cuda.properties.name, bytes, mem_category_name(c), available, all, cuda.taken, nccl);
+                   "took %zu before the first allocation%s%s",
+                   cuda.gpu, cuda.properties.name, bytes, mem_category_name(c), available, all, cuda.taken, nccl, graphs);
 }
 
 static ls_status memory_new(enum mem_category c, size_t bytes, void **out)
@@ -402,4 +410,5 @@ const struct device cuda_row = {
     .graph_end = cuda_graph_end,
     .graph_launch = cuda_graph_launch,
     .graph_free = cuda_graph_free,
+    .graphs_taken = cuda_graphs_taken,
 };

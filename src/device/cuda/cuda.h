@@ -63,7 +63,8 @@ struct cuda_state {
     char tuned[4096];              /* that folder; "": none */
     char libraries[4096];          /* device_settings.libraries; "": none */
     size_t taken;                  /* of the GPU's memory, before anything was allocated: contexts, other processes */
-    size_t taken_nccl;             /* of it, for the communicators that are open */
+    size_t taken_nccl;             /* for the communicators that are open */
+    size_t taken_graphs;           /* for the graphs that there are */
     struct device_stream *streams; /* all but the default one */
     struct device_stream fallback; /* the default one */
     uint32_t *words;               /* [STREAMS_MOST], pinned */
@@ -76,6 +77,7 @@ struct cuda_state {
 };
 extern struct cuda_state cuda;
 
+ls_status cuda_memory_left(size_t *bytes); /* of the GPU's memory */
 /* *out: s or the default stream. Makes the context if there is none yet. */
 ls_status cuda_stream(struct device_stream *s, struct device_stream **out);
 ls_status cuda_fail(ls_status st);                     /* st and the thread's message become the device's failure, if it is the first */
@@ -128,6 +130,7 @@ ls_status cuda_graph_begin(struct device_stream *s);
 ls_status cuda_graph_end(struct device_stream *s, struct device_graph **out);
 ls_status cuda_graph_launch(struct device_graph *g, struct device_stream *s);
 void cuda_graph_free(struct device_graph *g);
+size_t cuda_graphs_taken(void);
 
 /* ---- pinned.c ---- */
 

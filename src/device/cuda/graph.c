@@ -7,6 +7,7 @@
 struct device_graph {
     cudaGraphExec_t exec;
     unsigned operations;
+    size_t taken; /* of the GPU's memory */
 };
 
 bool cuda_graphs(void) { return !cuda.settings.no_graphs; }
@@ -41,13 +42,26 @@ ls_status graph_note(const struct device_stream *s)
     return LS_OK;
 }
 
+/* What it takes is what the GPU has lost meanwhile. */
+static ls_status graph_instantiate(struct device_graph *g, cudaGraph_t captured)
+{
+    size_t before, after;
+
+    LS_TRY(cuda_memory_left(&before));
+    LS_TRY(graph_check(cudaGraphInstantiate(&g->exec, captured, 0), "cudaGraphInstantiate"));
+    LS_TRY(cuda_memory_left(&after));
+    g->taken = before > after ? before - after : 0;
+    cuda.taken_graphs += g->taken;
+    return LS_OK;
+}
+
 static ls_status graph_make(cudaGraph_t captured, struct device_graph **out)
 {
     struct device_graph *g = mem_zalloc(MEM_OTHER, sizeof *g);
-    ls_status st = g ? graph_check(cudaGraphInstantiate(&g->exec, captured, 0), "cudaGraphInstantiate") : LS_ENOMEM;
+    ls_status st = g ? graph_instantiate(g, captured) : LS_ENOMEM;
 
     if (st < 0) {
-        mem_free(g);
+        mem_free(g); /* the device has failed: what it has ends with the process */
         return st;
     }
     g->operations = cuda.captured;
@@ -100,5 +114,8 @@ void cuda_graph_free(struct device_graph *g)
 {
     if (!g) return;
     if (cuda.failed == LS_OK) cuda_check(cudaGraphExecDestroy(g->exec), "cudaGraphExecDestroy");
+    cuda.taken_graphs -= g->taken;
     mem_free(g);
 }
+
+size_t cuda_graphs_taken(void) { return cuda.taken_graphs; }

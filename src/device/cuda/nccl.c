@@ -159,13 +159,6 @@ static ls_status scratch_grow(struct device_group *g, size_t bytes)
     return g->scratch ? LS_OK : cuda.failed < 0 ? cuda_failed() : LS_ENOMEM;
 }
 
-static ls_status memory_left(size_t *bytes)
-{
-    size_t all = 0;
-
-    return cuda_check(cudaMemGetInfo(bytes, &all), "cudaMemGetInfo");
-}
-
 static ls_status nccl_open(const char id[DEVICE_GROUP_ID], int rank, int n, bool messages, struct device_group **out)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -184,7 +177,7 @@ static ls_status nccl_open(const char id[DEVICE_GROUP_ID], int rank, int n, bool
     g->next = nccl_groups;
     nccl_groups = *out = g;                   /* closed by the caller, whatever happens */
     if (messages) LS_TRY(scratch_grow(g, 1)); /* for the first message */
-    LS_TRY(memory_left(&g->left));
+    LS_TRY(cuda_memory_left(&g->left));
     return nccl_check(g, nccl.CommInitRankConfig(&g->comm, n, made, rank, &config), "ncclCommInitRankConfig");
 }
 
@@ -204,7 +197,7 @@ static ls_status group_is_open(struct device_group *g)
     size_t left;
 
     if (g->state == GROUP_OPEN) return LS_OK;
-    LS_TRY(memory_left(&left));
+    LS_TRY(cuda_memory_left(&left));
     g->taken = g->left > left ? g->left - left : 0;
     cuda.taken_nccl += g->taken;
     g->state = GROUP_OPEN;

@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "device/device.h"
+#include "runtime/store.h"
 #include "train/run/stop.h"
 
 enum { SKIPPED_MOST = 10 }; /* largest number of consecutive steps without an update; more indicate a persistent problem */
@@ -250,6 +252,18 @@ static ls_status share_time(struct trainer *t, struct metrics *m, double longest
     return LS_OK;
 }
 
+/* What graphs have taken of the GPU's memory is not there for allocations any more. Returns how much. */
+static size_t note_graphs(struct trainer *t)
+{
+    const struct device *d = store_device(t->step.store);
+    size_t taken = d->graphs_taken ? d->graphs_taken() : 0, limit = mem_limit() + t->graphs_taken;
+
+    if (taken == t->graphs_taken) return taken;
+    if (!t->config->run.memory_limit) mem_set_limit(limit - MIN(taken, limit - 1));
+    log_line(LOG_INFO, "CUDA graphs: they took %zu bytes of the GPU's memory; %zu are left for the run", taken, mem_limit());
+    return t->graphs_taken = taken;
+}
+
 /* Replaces figures by their maximum over the ranks; a request that one rank received applies to all. */
 static ls_status sync_metrics(struct trainer *t, struct metrics *m)
 {
@@ -258,12 +272,16 @@ static ls_status sync_metrics(struct trainer *t, struct metrics *m)
         SAVE,
         PEAK,
         PIPELINE,
+        GRAPHS,
         MEMORY,
         AXES = MEMORY + MEM_CATEGORIES,
         COMM = AXES + METRICS_AXES,
         STATS = COMM + 4 * LS_COLLECTIVES
     };
-    double stats[STATS] = { [STOP] = stop_requested(), [SAVE] = !t->trial && stop_take_save(), [PEAK] = (double)m->memory.total_peak };
+    double stats[STATS] = { [STOP] = stop_requested(),
+                            [SAVE] = !t->trial && stop_take_save(),
+                            [PEAK] = (double)m->memory.total_peak,
+                            [GRAPHS] = (double)note_graphs(t) };
 
     if (t->step.pipeline) stats[PIPELINE] = ls_pipeline_last_times(t->step.pipeline).total;
     for (int i = 0; i < MEM_CATEGORIES; i++) stats[MEMORY + i] = (double)m->memory.peak[i];
@@ -279,6 +297,7 @@ static ls_status sync_metrics(struct trainer *t, struct metrics *m)
     t->stop = (int)stats[STOP];
     t->save = stats[SAVE] > 0;
     m->memory.total_peak = (size_t)stats[PEAK];
+    t->taken.graphs = MAX(t->taken.graphs, (size_t)stats[GRAPHS]);
     for (int i = 0; i < MEM_CATEGORIES; i++) m->memory.peak[i] = (size_t)stats[MEMORY + i];
     for (int i = 0; i < LS_COLLECTIVES; i++) {
         const double *c = &stats[COMM + 4 * i];

@@ -53,7 +53,11 @@ struct trainer {
     bool refused;                     /* data, model or device could not be opened because the options are impossible */
     size_t device_taken;              /* bytes of the GPU's memory in use before the run; 0: no GPU */
     size_t collectives_taken;         /* bytes of it that NCCL took for its communicators */
-    bool trial;                       /* the trial of trainer_budget.c is running: a requested checkpoint is saved after it */
+    size_t graphs_taken;              /* and CUDA graphs, so far */
+    struct trainer_taken {
+        size_t device, collectives, graphs; /* the same, each of the rank with the most */
+    } taken;
+    bool trial; /* the trial of trainer_budget.c is running: a requested checkpoint is saved after it */
 };
 
 /* Callbacks that show progress, on rank 0 only. Members may be NULL. */

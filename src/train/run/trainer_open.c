@@ -362,16 +362,17 @@ static ls_status open_folder(struct trainer *t)
     return gather_hosts(t);
 }
 
-/* t->planned: planned bytes by category, each of the rank with the most. */
+/* Bytes of the rank with the most: t->planned by category, and what is taken of the GPU's memory. */
 static ls_status note_planned(struct trainer *t)
 {
     ls_cost own = step_cost(&t->step), evaluation = evaluation_cost(&t->evaluation), *p = &t->planned;
-    size_t *to[] = { &p->parameters, &p->gradients, &p->optimizer, &p->activations, &p->communication, &p->offload };
+    size_t *to[] = { &p->parameters,    &p->gradients, &p->optimizer,    &p->activations,
+                     &p->communication, &p->offload,   &t->taken.device, &t->taken.collectives };
 
     own.activations += evaluation.activations;
     own.communication += evaluation.communication;
-    double bytes[] = { (double)own.parameters,  (double)own.gradients,     (double)own.optimizer,
-                       (double)own.activations, (double)own.communication, (double)own.offload };
+    double bytes[] = { (double)own.parameters,    (double)own.gradients, (double)own.optimizer,   (double)own.activations,
+                       (double)own.communication, (double)own.offload,   (double)t->device_taken, (double)t->collectives_taken };
     LS_TRY(ranks_most(&t->ranks, bytes, COUNT_OF(bytes)));
     for (size_t i = 0; i < COUNT_OF(bytes); i++) *to[i] = (size_t)bytes[i];
     return LS_OK;
