@@ -75,7 +75,8 @@ void gen_emit(struct gen *g, const char *fmt, ...)
 
 static void (*const generators[OPS])(struct gen *g) = {
     [OP_LINEAR] = linear_cases, [OP_LINEAR_DX] = linear_cases, [OP_LINEAR_DW] = linear_cases,
-    [OP_BIAS_GRAD] = bias_grad_cases, [OP_MATMUL] = matmul_cases, [OP_ADD] = add_cases, [OP_MUL] = mul_cases,
+    [OP_LINEAR_UNARY] = linear_unary_cases, [OP_LINEAR_DW_BIAS] = linear_cases, [OP_BIAS_GRAD] = bias_grad_cases,
+     [OP_MATMUL] = matmul_cases, [OP_ADD] = add_cases, [OP_MUL] = mul_cases,
     [OP_SCALE] = scale_cases, [OP_UNARY] = unary_cases, [OP_UNARY_GRAD] = unary_grad_cases,
     [OP_RELU_SQUARED] = relu_squared_cases, [OP_RELU_SQUARED_GRAD] = relu_squared_grad_cases,
     [OP_SWIGLU] = swiglu_cases, [OP_SWIGLU_GRAD] = swiglu_grad_cases, [OP_SOFTMAX] = softmax_cases,

@@ -51,6 +51,7 @@ void fill_cases(struct gen *g);
 void grouped_cases(struct gen *g);
 void lamb_cases(struct gen *g);
 void linear_cases(struct gen *g);
+void linear_unary_cases(struct gen *g);
 void linear_xent_cases(struct gen *g);
 void linear_xent_grad_cases(struct gen *g);
 void matmul_cases(struct gen *g);

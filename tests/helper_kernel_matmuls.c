@@ -34,6 +34,8 @@ static void linear_case(struct gen *g, size_t R, size_t K, size_t N, int variant
         gen_in(g, g->type, -2, 2, DIMS(R, N));
         gen_in(g, g->type, -2, 2, DIMS(R, K));
         gen_out_add(g, variant ? LS_F32 : g->type, -1, 1, DIMS(N, K));
+        if (g->op == OP_LINEAR_DW_BIAS)
+            gen_out_add(g, variant ? LS_F32 : g->type, -1, 1, DIMS(N));
     }
     gen_emit(g, "R %zu K %zu N %zu variant %d", R, K, N, variant);
 }
@@ -43,6 +45,31 @@ void linear_cases(struct gen *g)
     for (size_t i = 0; i < COUNT_OF(matmuls); i++)
         for (int variant = 0; variant < 2; variant++)
             linear_case(g, matmuls[i][0], matmuls[i][1], matmuls[i][2], variant);
+}
+
+/* Bits of variant: 1 bias, 2 y absent. */
+void linear_unary_cases(struct gen *g)
+{
+    for (size_t i = 0; i < COUNT_OF(matmuls); i++)
+        for (int variant = 0; variant < 4; variant++) {
+            size_t R = matmuls[i][0], K = matmuls[i][1], N = matmuls[i][2];
+            double w = 1 / sqrt((double)K);
+
+            gen_begin(g);
+            g->c.call.attr.unary.kind = UNARY_GELU_TANH;
+            gen_in(g, g->type, -2, 2, DIMS(R, K));
+            gen_in(g, g->type, -w, w, DIMS(N, K));
+            if (variant & 1)
+                gen_in(g, g->type, -1, 1, DIMS(N));
+            else
+                gen_in_absent(g);
+            if (variant & 2)
+                gen_out_absent(g);
+            else
+                gen_out(g, g->type, DIMS(R, N));
+            gen_out(g, g->type, DIMS(R, N));
+            gen_emit(g, "R %zu K %zu N %zu variant %d", R, K, N, variant);
+        }
 }
 
 void matmul_cases(struct gen *g)

@@ -133,7 +133,7 @@ void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, cons
 static double tolerance(const struct call *c, int out)
 {
     bool through_half = c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD || c->op == OP_LINEAR_XENT
-                     || c->op == OP_LINEAR_XENT_GRAD;
+                     || c->op == OP_LINEAR_XENT_GRAD || c->op == OP_LINEAR_UNARY;
     ls_dtype in = c->in[0].dtype;
 
     if (through_half && in == LS_BF16)

@@ -162,6 +162,9 @@ enum {
     PASS_OP(X, LINEAR_DX, "linear_dx", "dy[R,N] w[N,K] -> dx[R,K]", 0, linear_dx, operands, 0)   /* input gradient: dy w */                \
     PASS_OP(X, LINEAR_DW, "linear_dw", "dy[R,N] x[R,K] -> dw[N,K]+=", 0, linear_dw, operands, 0) /* weight gradient: dy^T x */             \
     PASS_OP(X, BIAS_GRAD, "bias_grad", "dy -> db+=", 0, none, operands, 0)                       /* dy[R,N], db[N]: sum over R */          \
+    PASS_OP(X, LINEAR_DW_BIAS, "linear_dw_bias", "dy[R,N] x[R,K] -> dw[N,K]+= db[N]+=", 0, linear_dw, operands, 0)                         \
+    PASS_OP(X, LINEAR_UNARY, "linear_unary", "x[R,K] w[N,K] b[N]? -> y[R,N]? a[R,N]", 0, linear, operands,                                 \
+            0) /* y = x w^T + b, a = unary.kind(y) */                                                                                      \
     PASS_OP(X, UNARY_GRAD, "unary_grad", "x[*] dy[*] -> dx[*]", 3, none, operands, TRAIT_GATES)                                            \
     PASS_OP(X, RELU_SQUARED_GRAD, "relu_squared_grad", "x[*] dy[*] -> dx[*]", 3, none, operands, 0)                                        \
     PASS_OP(X, SWIGLU_GRAD, "swiglu_grad", "g[*] u[*] dy[*] -> dg[*] du[*]", 5, none, operands, 0) /* dg may be g or dy, du may be u */    \
@@ -221,6 +224,13 @@ enum {
     OPTIMIZER_OP(X, LARS_NORMS, "lars_norms", "g[*] factor[1] p[*] -> norms[..,2]f64+=", 0, NORMS) /* |p|^2, |g|^2 */ \
     OPTIMIZER_OP(X, LARS, "lars", "g[*] hyper[4] factor[1] norms[..,2]f64? -> p[*] m[*]? master[*]?", 0, UPDATE)      \
     OPTIMIZER_OP(X, SIGN_STEP, "sign_step", "g[*] -> p[*] master[*]?", 0, UPDATE) /* p -= scale.value * sign(g) */
+
+/* Two instructions that one may replace, if the device has a kernel for it: X(that op, the first, the second, what the second reads). The
+ * second's only input is operand [0] of the first: `in` or `out`. The op has the inputs of the first, the outputs of both, in this order,
+ * and the attributes of the second. */
+#define OP_FUSION_MAP(X)                        \
+    X(LINEAR_DW_BIAS, LINEAR_DW, BIAS_GRAD, in) \
+    X(LINEAR_UNARY, LINEAR, UNARY, out)
 
 /* All ops that have kernels: X(a complete row). */
 #define OP_KERNEL_MAP(X) OP_MODEL_MAP(X) OP_PASS_MAP(X) OP_OPTIMIZER_MAP(X)

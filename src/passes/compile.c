@@ -41,13 +41,9 @@ ls_status split_pass(ls_program *p)
     return st;
 }
 
-static ls_status choose_kernel(ls_program *p, struct instruction *i)
+void instruction_call(const ls_program *p, const struct instruction *i, struct call *c)
 {
-    struct call *c = mem_zalloc(MEM_OTHER, sizeof *c);
-    char why[256];
-
-    if (!c) return LS_ENOMEM;
-    i->call = c;
+    memset(c, 0, sizeof *c);
     c->nin = i->nin;
     c->nout = i->nout;
     c->attr = i->attr;
@@ -56,8 +52,18 @@ static ls_status choose_kernel(ls_program *p, struct instruction *i)
         if (k < i->nin && i->in[k].id) c->in[k] = value_view(&p->values[i->in[k].id], NULL);
         if (k < i->nout && i->out[k].id) c->out[k] = value_view(&p->values[i->out[k].id], NULL);
     }
+    if (op_run_kind(i->op) == RUN_KERNEL) c->op = (enum op)i->op;
+}
+
+static ls_status choose_kernel(ls_program *p, struct instruction *i)
+{
+    struct call *c = mem_zalloc(MEM_OTHER, sizeof *c);
+    char why[256];
+
+    if (!c) return LS_ENOMEM;
+    i->call = c;
+    instruction_call(p, i, c);
     if (op_run_kind(i->op) != RUN_KERNEL) return LS_OK;
-    c->op = (enum op)i->op;
     if (!op_shapes_fit(c, why, sizeof why)) return ls_fail(LS_EINVAL, "%s: %s", op_name(c->op), why);
     i->kernel = kernel_choose(c, store_device(p->store));
     if (!i->kernel)
@@ -120,6 +126,7 @@ static ls_status passes(ls_program *p)
     LS_TRY(pass_end(p, lower_pass(p)));
     LS_TRY(edit_after(p, AFTER_LOWER));
     if (p->distribution.pass) LS_TRY(pass_end(p, p->distribution.pass(p, p->distribution.ctx)));
+    LS_TRY(pass_end(p, fuse_pass(p)));
     LS_TRY(pass_end(p, kernels_pass(p)));
     LS_TRY(pass_end(p, overlap_pass(p)));
     LS_TRY(pass_end(p, memory_pass(p)));

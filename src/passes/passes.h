@@ -1,4 +1,4 @@
-/* passes.h - the passes of ls_program_compile(), in order: (partition), gradient, recompute, (split), lower, (distribution), kernels,
+/* passes.h - the passes of ls_program_compile(), in order: (partition), gradient, recompute, (split), lower, (distribution), fuse, kernels,
  * overlap, streams, memory, bind. Each is in one file and works on the lists of ir.h; partition and distribution are in src/parallel.
  */
 #ifndef LS_PASSES_PASSES_H
@@ -42,8 +42,12 @@ ls_status recompute_pass(ls_program *p); /* recompute.c */
 ls_status lower_pass(ls_program *p);     /* lower.c: expands composite instructions */
 ls_status overlap_pass(ls_program *p);   /* overlap.c: starts floating exchanges early, waits for them late */
 ls_status split_pass(ls_program *p);     /* compile.c: moves weight gradients into SEG_WEIGHTS */
+ls_status fuse_pass(ls_program *p);      /* fuse.c: pairs of instructions that one kernel of the device computes */
 ls_status kernels_pass(ls_program *p);   /* compile.c: selects kernels, determines scratch */
 ls_status memory_pass(ls_program *p);    /* memory.c: lifetimes, offsets, peak */
+
+/* compile.c: i's operands and attributes, without data, for the kernel table. */
+void instruction_call(const ls_program *p, const struct instruction *i, struct call *out);
 
 /* compile.c: runs the program's edit, if it has one. Called by the passes of src/parallel, and by compile after the other passes. */
 ls_status program_edit(ls_program *p, enum edit_after after);

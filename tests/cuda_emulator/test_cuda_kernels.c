@@ -19,8 +19,8 @@ enum { MOST_ROWS = 256, SMALL = 12000 };
 static const struct kernel *const parts[] = { CUDA_PARTS(PART_ROW) };
 #undef PART_ROW
 
-/* Ops without a CUDA kernel, ended by OPS. The list shrinks: an op that has one must go from it. */
-static const enum op missing[] = { OPS };
+/* Ops without a CUDA kernel of ours, ended by OPS: pairs of ops that run as two unless a library has a kernel for both. */
+static const enum op missing[] = { OP_LINEAR_DW_BIAS, OP_LINEAR_UNARY, OPS };
 
 static const struct kernel *row_at(int i)
 {

@@ -27,6 +27,7 @@
  *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory; none: there are none
  *   cublaslt=1   0: there is no libcublasLt
  *   library=     the folder that has NCCL and cuBLASLt, in it or below; none: the loader knows them
+ *   epilogues=1  0: cuBLASLt has no algorithm for GELU and bias gradients
  *   fastest=1    the algorithm of cuBLASLt (stub_cublaslt.h) that is the fastest
  */
 #ifndef LS_TESTS_CUDA_STUB_H
@@ -52,7 +53,7 @@ struct stub_settings {
     uint64_t seed, fail, fail_run, nccl_fail, nccl_async, capture_fail;
     struct stub_end nccl_end, nccl_open;
     char calls[512], trace[512], nccl[512], library[512];
-    bool cpu_kernels, no_kernels, cublaslt;
+    bool cpu_kernels, no_kernels, cublaslt, epilogues;
     int fastest;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
 };

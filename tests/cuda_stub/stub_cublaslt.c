@@ -8,6 +8,16 @@
 
 enum { WORKSPACE_ALIGNMENT = 256, PREFERENCES = 16 };
 
+static const struct stub_epilogue epilogues[] = {
+    { .id = CUBLASLT_EPILOGUE_DEFAULT },
+    { .id = CUBLASLT_EPILOGUE_BIAS, .bias = true },
+    { .id = CUBLASLT_EPILOGUE_GELU, .gelu = true },
+    { .id = CUBLASLT_EPILOGUE_GELU_BIAS, .bias = true, .gelu = true },
+    { .id = CUBLASLT_EPILOGUE_GELU_AUX, .gelu = true, .aux = true },
+    { .id = CUBLASLT_EPILOGUE_GELU_AUX_BIAS, .bias = true, .gelu = true, .aux = true },
+    { .id = CUBLASLT_EPILOGUE_BGRADB, .gradient = true },
+};
+
 /* Objects are kept when they are destroyed, to be known as such. */
 enum object_kind { LAYOUT, MATMUL, PREFERENCE };
 static const char *const kinds[] = { "matrix layout", "matmul descriptor", "preference" };
@@ -19,8 +29,9 @@ struct object {
     struct stub_matrix matrix; /* of a layout */
     int compute;               /* of a matmul: compute type, and what follows */
     int32_t transposed[2];
-    uint32_t epilogue;
-    const void *bias;
+    struct stub_epilogue epilogue;
+    void *vector, *aux;
+    int64_t aux_ld;
     uint64_t preference[PREFERENCES]; /* by attribute */
 };
 
@@ -144,17 +155,27 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
     if (stub_call(call, true) != cudaSuccess) return CUBLAS_STATUS_ALLOC_FAILED;
     o = object_new(MATMUL, call);
     o->compute = (int)compute;
-    o->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    o->epilogue = epilogues[0];
     *out = (cublasLtMatmulDesc_t)o;
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t m) { return object_destroy(m, MATMUL, "cublasLtMatmulDescDestroy"); }
 
+static struct stub_epilogue epilogue_of(const char *call, uint32_t id)
+{
+    size_t k = 0, n = sizeof epilogues / sizeof epilogues[0];
+
+    while (k < n && epilogues[k].id != id) k++;
+    if (k == n) stub_die("%s: the stub has no epilogue %u", call, id);
+    return epilogues[k];
+}
+
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t m, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
 {
     static const char call[] = "cublasLtMatmulDescSetAttribute";
     struct object *o = object_of(m, MATMUL, call);
+    uint32_t id;
 
     if (what == CUBLASLT_MATMUL_DESC_TRANSA || what == CUBLASLT_MATMUL_DESC_TRANSB) {
         int32_t *to = &o->transposed[what == CUBLASLT_MATMUL_DESC_TRANSB];
@@ -162,11 +183,16 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t m, cublasLtMa
         take_value(call, (int)what, to, sizeof *to, value, bytes);
         if (*to != CUBLAS_OP_N && *to != CUBLAS_OP_T) stub_die("%s: operation %d", call, *to);
     } else if (what == CUBLASLT_MATMUL_DESC_EPILOGUE) {
-        take_value(call, (int)what, &o->epilogue, sizeof o->epilogue, value, bytes);
-        if (o->epilogue != CUBLASLT_EPILOGUE_DEFAULT && o->epilogue != CUBLASLT_EPILOGUE_BIAS)
-            stub_die("%s: the stub has no epilogue %u", call, o->epilogue);
+        take_value(call, (int)what, &id, sizeof id, value, bytes);
+        o->epilogue = epilogue_of(call, id);
     } else if (what == CUBLASLT_MATMUL_DESC_BIAS_POINTER) {
-        take_value(call, (int)what, &o->bias, sizeof o->bias, value, bytes);
+        take_value(call, (int)what, &o->vector, sizeof o->vector, value, bytes);
+    } else if (what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) {
+        take_value(call, (int)what, &o->aux, sizeof o->aux, value, bytes);
+    } else if (what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD) {
+        take_value(call, (int)what, &o->aux_ld, sizeof o->aux_ld, value, bytes);
+        if (o->aux_ld < 1 || o->aux_ld % 8)
+            stub_die("%s: a leading dimension of %lld for GELU's input is not divisible by 8", call, (long long)o->aux_ld);
     } else {
         stub_die("%s: the stub has no attribute %d", call, (int)what);
     }
@@ -244,6 +270,37 @@ static void check_sizes(const char *call, const struct problem *p)
     if (d->batch > 1 && !d->stride) stub_die("%s: all matrices of D's batch are in the same place", call);
 }
 
+/* What the epilogue needs besides the matrices: its pointers are known when an algorithm is chosen, since it depends on their alignment. */
+static void check_epilogue(const char *call, const struct problem *p)
+{
+    const struct stub_epilogue *e = &p->matmul->epilogue;
+    const struct stub_matrix *d = &p->matrix[STUB_D];
+
+    if (stub_vector_elements(e, d) && !p->matmul->vector)
+        stub_die("%s: without the %s its alignment is not known", call, e->bias ? "bias" : "bias gradient");
+    if (e->aux && !p->matmul->aux) stub_die("%s: without the matrix for GELU's input its alignment is not known", call);
+    if (e->aux && p->matmul->aux_ld < (int64_t)d->rows)
+        stub_die("%s: GELU's input has columns of %llu rows, its leading dimension is %lld", call, (unsigned long long)d->rows,
+                 (long long)p->matmul->aux_ld);
+    if (d->batch > 1 && (e->aux || e->gradient)) stub_die("%s: the stub has no batches with epilogue %u", call, e->id);
+}
+
+/* Those of the epilogue's pointers, up to STUB_ALIGNED_TO. An algorithm runs with these or larger ones. */
+static uint64_t alignment_of(const void *p)
+{
+    uint64_t bits = (uint64_t)(uintptr_t)p | STUB_ALIGNED_TO;
+
+    return bits & -bits;
+}
+
+static uint64_t epilogue_alignment(const struct problem *p)
+{
+    const struct object *m = p->matmul;
+    uint64_t vector = stub_vector_elements(&m->epilogue, &p->matrix[STUB_D]) ? alignment_of(m->vector) : STUB_ALIGNED_TO;
+
+    return m->epilogue.aux && alignment_of(m->aux) < vector ? alignment_of(m->aux) : vector;
+}
+
 static struct problem problem_of(const char *call, cublasLtHandle_t handle, const void *matmul, const void *const layout[STUB_MATRICES])
 {
     struct problem p;
@@ -255,6 +312,7 @@ static struct problem problem_of(const char *call, cublasLtHandle_t handle, cons
     for (int x = STUB_A; x <= STUB_B; x++) p.matrix[x].transposed = p.matmul->transposed[x] == CUBLAS_OP_T;
     check_types(call, &p);
     check_sizes(call, &p);
+    check_epilogue(call, &p);
     return p;
 }
 
@@ -275,7 +333,7 @@ static size_t split_bytes(const struct problem *p)
 
 static uint64_t hash_of_problem(const struct problem *p)
 {
-    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)p->matmul->compute << 8 ^ p->matmul->epilogue;
+    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)p->matmul->compute << 8 ^ p->matmul->epilogue.id ^ (uint64_t)p->matmul->aux_ld << 16;
 
     for (int x = 0; x < STUB_MATRICES; x++) {
         const struct stub_matrix *m = &p->matrix[x];
@@ -312,14 +370,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const struct object *want = object_of(preference, PREFERENCE, call);
 
     if (most < 1) stub_die("%s: %d algorithms", call, most);
-    if (p.matmul->epilogue == CUBLASLT_EPILOGUE_BIAS && !p.matmul->bias)
-        stub_die("%s: without the bias its alignment is not known", call);
     if (stub_call(call, false) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
     *count = 0;
+    if (!stub_settings()->epilogues && (p.matmul->epilogue.gelu || p.matmul->epilogue.gradient)) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int k = STUB_IN_PLACE; k < STUB_ALGORITHMS && *count < most; k++)
         if (algorithm_fits(&p, want, (enum stub_algorithm)k))
             out[(*count)++] = (cublasLtMatmulHeuristicResult_t){
-                .algo.data = { (uint64_t)k, hash_of_problem(&p) },
+                .algo.data = { (uint64_t)k, hash_of_problem(&p), epilogue_alignment(&p) },
                 .workspaceSize = k == STUB_SPLIT ? split_bytes(&p) : 0,
                 .state = CUBLAS_STATUS_SUCCESS,
             };
@@ -335,7 +392,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
 
     if (!algorithm || !result) stub_die("%s: algorithm or result is NULL", call);
     if (stub_call(call, false) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
-    if (algorithm->data[0] < STUB_IN_PLACE || algorithm->data[0] >= STUB_ALGORITHMS || algorithm->data[1] != hash_of_problem(&p))
+    if (algorithm->data[0] < STUB_IN_PLACE || algorithm->data[0] >= STUB_ALGORITHMS || algorithm->data[1] != hash_of_problem(&p) ||
+        algorithm->data[2] > epilogue_alignment(&p))
         return CUBLAS_STATUS_INVALID_VALUE;
     result->workspaceSize = algorithm->data[0] == STUB_SPLIT ? split_bytes(&p) : 0;
     result->state = CUBLAS_STATUS_SUCCESS;
@@ -361,7 +419,9 @@ static void check_memory(const char *call, const struct problem *p, const struct
 
         need_memory(call, names[x], at[x], stub_matrix_elements(l) * element, m->algorithm == STUB_ALIGNED ? STUB_ALIGNED_TO : element);
     }
-    if (p->matmul->epilogue == CUBLASLT_EPILOGUE_BIAS) need_memory(call, "the bias", m->bias, p->matrix[STUB_D].rows * unit, unit);
+    need_memory(call, m->epilogue.bias ? "the bias" : "the bias gradient", m->vector,
+                stub_vector_elements(&m->epilogue, &p->matrix[STUB_D]) * unit, unit);
+    if (m->epilogue.aux) need_memory(call, "GELU's input", m->aux, stub_aux_elements(m) * unit, unit);
     need_memory(call, "the workspace", m->workspace, m->workspace_bytes, WORKSPACE_ALIGNMENT);
     if (m->algorithm == STUB_SPLIT && m->workspace_bytes < split_bytes(p))
         stub_die("%s: the algorithm needs a workspace of %zu bytes, %zu were given", call, split_bytes(p), m->workspace_bytes);
@@ -381,13 +441,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matm
     if (!algorithm || algorithm->data[0] < STUB_IN_PLACE || algorithm->data[0] >= STUB_ALGORITHMS)
         stub_die("%s: no algorithm was given, so that which one runs may change from call to call", call);
     if (algorithm->data[1] != hash_of_problem(&p)) stub_die("%s: the algorithm was chosen for another matmul", call);
+    if (algorithm->data[2] > epilogue_alignment(&p))
+        stub_die("%s: the algorithm was chosen for a bias and GELU's input aligned to %llu bytes", call,
+                 (unsigned long long)algorithm->data[2]);
     if (!alpha || !beta) stub_die("%s: alpha or beta is NULL", call);
     if (c != d || c_layout != d_layout) stub_die("%s: C is not D; lockstep adds in place", call);
     memcpy(m.matrix, p.matrix, sizeof m.matrix);
     memcpy(&m.alpha, alpha, sizeof m.alpha);
     memcpy(&m.beta, beta, sizeof m.beta);
     m.algorithm = (enum stub_algorithm)algorithm->data[0];
-    m.bias = p.matmul->epilogue == CUBLASLT_EPILOGUE_BIAS ? p.matmul->bias : NULL;
+    m.epilogue = p.matmul->epilogue;
+    m.vector = stub_vector_elements(&m.epilogue, &p.matrix[STUB_D]) ? p.matmul->vector : NULL;
+    m.aux = m.epilogue.aux ? p.matmul->aux : NULL;
+    m.aux_ld = p.matmul->aux_ld;
     m.tf32 = p.matmul->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     check_memory(call, &p, &m);
     if (stub_call(call, false) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;

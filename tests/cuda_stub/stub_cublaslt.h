@@ -1,6 +1,9 @@
 /* stub_cublaslt.h - cuBLASLt for tests, on the stub of the CUDA runtime: each call's arguments are compared with the documented contract,
  * matmuls are computed when their stream has come to them. What breaks the contract ends the process as stub.h says.
  *
+ * GELU is the tanh form, of sums that were not rounded. A bias gradient is the sum of op(B) over k. With epilogues=0 (stub.h) the
+ * heuristics have no algorithm for either.
+ *
  * The heuristics propose, in this order, those of these algorithms that the preferences allow:
  *   in place    parts of k are added into the output in a random order, so that it does not repeat
  *   aligned     A, B and D, and the distances within them, must be aligned to 16 bytes
@@ -19,6 +22,12 @@
 enum stub_algorithm { STUB_IN_PLACE = 1, STUB_ALIGNED, STUB_SPLIT, STUB_PLAIN, STUB_ALGORITHMS };
 enum { STUB_A, STUB_B, STUB_C, STUB_D, STUB_MATRICES, STUB_ALIGNED_TO = 16, STUB_SPLIT_PARTS = 2 };
 
+/* What an epilogue does. aux: the input of GELU is written; gradient: of a bias, from B. */
+struct stub_epilogue {
+    unsigned id; /* of cublasLtEpilogue_t */
+    bool bias, gelu, aux, gradient;
+};
+
 struct stub_matrix {
     int type; /* cudaDataType_t */
     uint64_t rows, columns;
@@ -31,8 +40,10 @@ struct stub_matrix {
 struct stub_matmul {
     struct stub_matrix matrix[STUB_MATRICES];
     enum stub_algorithm algorithm;
-    const void *a, *b, *bias;
-    void *d, *workspace;
+    struct stub_epilogue epilogue;
+    const void *a, *b;
+    void *d, *vector, *aux, *workspace; /* vector: the bias is read, its gradient overwritten */
+    int64_t aux_ld;
     size_t workspace_bytes;
     float alpha, beta;
     bool tf32;
@@ -40,6 +51,8 @@ struct stub_matmul {
 };
 
 ls_dtype stub_type(int type);
+size_t stub_vector_elements(const struct stub_epilogue *e, const struct stub_matrix *d); /* 0: there is none */
+size_t stub_aux_elements(const struct stub_matmul *m);
 size_t stub_matrix_elements(const struct stub_matrix *x); /* from the first to the last in memory */
 /* stub_cublaslt_run.c: enqueues it. */
 struct device_stream;

@@ -1,6 +1,7 @@
 /* stub_cublaslt_run.c - computes a matmul when its stream reaches it. See stub_cublaslt.h. */
 #include "stub_cublaslt.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "stub.h"
@@ -10,6 +11,16 @@ ls_dtype stub_type(int type) { return type == CUDA_R_16BF ? LS_BF16 : type == CU
 size_t stub_matrix_elements(const struct stub_matrix *x)
 {
     return (size_t)(x->batch - 1) * (size_t)x->stride + (size_t)(x->columns - 1) * (size_t)x->ld + (size_t)x->rows;
+}
+
+size_t stub_vector_elements(const struct stub_epilogue *e, const struct stub_matrix *d)
+{
+    return e->bias ? d->rows : e->gradient ? d->columns : 0;
+}
+
+size_t stub_aux_elements(const struct stub_matmul *m)
+{
+    return (size_t)(m->matrix[STUB_D].columns - 1) * (size_t)m->aux_ld + (size_t)m->matrix[STUB_D].rows;
 }
 
 /* 10 bits of the mantissa are kept, rounded to the nearest. */
@@ -70,6 +81,36 @@ static float product_of(const struct stub_matmul *m, const float *a, const float
     }
 }
 
+static float gelu_of(float x) { return (float)(0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)))); }
+
+/* What the epilogue makes of y, the product's element (i, j). */
+static float epilogue_apply(const struct stub_matmul *m, uint64_t i, uint64_t j, float y)
+{
+    ls_dtype type = stub_type(m->matrix[STUB_D].type);
+    size_t unit = ls_dtype_bytes(type);
+    float bias;
+
+    if (m->epilogue.bias) {
+        ls_convert(&bias, LS_F32, (const char *)m->vector + i * unit, type, 1);
+        y += bias;
+    }
+    if (m->epilogue.aux) ls_convert((char *)m->aux + (j * (uint64_t)m->aux_ld + i) * unit, type, &y, LS_F32, 1);
+    return m->epilogue.gelu ? gelu_of(y) : y;
+}
+
+/* x: columns of B, n of them, with the k terms of each beside each other. */
+static void epilogue_sum(const struct stub_matmul *m, const float *x, size_t n, size_t k)
+{
+    ls_dtype type = stub_type(m->matrix[STUB_D].type);
+
+    for (size_t i = 0; i < n; i++) {
+        float sum = 0;
+
+        for (size_t t = 0; t < k; t++) sum += x[i * k + t];
+        ls_convert((char *)m->vector + i * ls_dtype_bytes(type), type, &sum, LS_F32, 1);
+    }
+}
+
 static void compute_batch(const struct stub_matmul *m, int batch)
 {
     const struct stub_matrix *d = &m->matrix[STUB_D], *x = &m->matrix[STUB_A];
@@ -84,12 +125,10 @@ static void compute_batch(const struct stub_matmul *m, int batch)
 
             if (m->beta != 0) ls_convert(&c, LS_F32, to, stub_type(d->type), 1);
             y += m->beta * c;
-            if (m->bias) {
-                ls_convert(&c, LS_F32, (const char *)m->bias + i * unit, stub_type(d->type), 1);
-                y += c;
-            }
+            y = epilogue_apply(m, i, j, y);
             ls_convert(to, stub_type(d->type), &y, LS_F32, 1);
         }
+    if (m->epilogue.gradient) epilogue_sum(m, b, d->columns, k);
     free(a);
     free(b);
 }
@@ -117,7 +156,9 @@ void stub_matmul_enqueue(struct device_stream *s, const struct stub_matmul *m)
     touch(&o, offsetof(struct stub_matmul, a), m->a, stub_matrix_elements(&m->matrix[STUB_A]) * in, in, false);
     touch(&o, offsetof(struct stub_matmul, b), m->b, stub_matrix_elements(&m->matrix[STUB_B]) * in, in, false);
     touch(&o, offsetof(struct stub_matmul, d), m->d, stub_matrix_elements(&m->matrix[STUB_D]) * out, out, true);
-    touch(&o, offsetof(struct stub_matmul, bias), m->bias, m->matrix[STUB_D].rows * out, out, false);
+    touch(&o, offsetof(struct stub_matmul, vector), m->vector, stub_vector_elements(&m->epilogue, &m->matrix[STUB_D]) * out, out,
+          !m->epilogue.bias);
+    touch(&o, offsetof(struct stub_matmul, aux), m->aux, m->epilogue.aux ? stub_aux_elements(m) * out : 0, out, true);
     touch(&o, offsetof(struct stub_matmul, workspace), m->workspace, m->workspace_bytes, 4, true);
     stub_time_passes(m->algorithm == (enum stub_algorithm)stub_settings()->fastest ? 5 : 7);
     stub_enqueue(s, &o);

@@ -87,6 +87,8 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->cublaslt = atoi(value) != 0;
     else if (setting_is(word, "library", &value))
         snprintf(s->library, sizeof s->library, "%s", value);
+    else if (setting_is(word, "epilogues", &value))
+        s->epilogues = atoi(value) != 0;
     else if (setting_is(word, "fastest", &value))
         s->fastest = atoi(value);
     else
@@ -124,7 +126,8 @@ static void write_calls(void)
 
 const struct stub_settings *stub_settings(void)
 {
-    static struct stub_settings s = { .gpus = 8, .driver = CUDART_VERSION, .memory = (size_t)1 << 30, .cublaslt = true, .fastest = 1 };
+    static struct stub_settings s = { .gpus = 8, .driver = CUDART_VERSION, .memory = (size_t)1 << 30, .cublaslt = true, .epilogues = true,
+                                       .fastest = 1 };
     static bool ready;
     const char *text = getenv("LOCKSTEP_CUDA_STUB");
     char words[1024], *next;

@@ -31,7 +31,13 @@ enum { M = 16, N = 8, K = 32, BATCH = 2, BLOCK = 1 << 20, BROKEN_CONTRACT = 97 }
     X(ATTRIBUTE_SIZE, "cublasLtMatrixLayoutSetAttribute: attribute 5 has 4 bytes, 8 were given")      \
     X(ATTRIBUTE, "cublasLtMatrixLayoutSetAttribute: the stub has no attribute 7")                     \
     X(OPERATION, "cublasLtMatmulDescSetAttribute: operation 2")                                       \
-    X(EPILOGUE, "cublasLtMatmulDescSetAttribute: the stub has no epilogue 32")                        \
+    X(EPILOGUE, "cublasLtMatmulDescSetAttribute: the stub has no epilogue 2")                         \
+    X(NO_GRADIENT, "cublasLtMatmulAlgoGetHeuristic: without the bias gradient its alignment is not known") \
+    X(NO_AUX, "cublasLtMatmulAlgoGetHeuristic: without the matrix for GELU's input its alignment is not known") \
+    X(AUX_LD, "a leading dimension of 20 for GELU's input is not divisible by 8")                     \
+    X(SHORT_AUX_LD, "GELU's input has columns of 16 rows, its leading dimension is 8")                \
+    X(BATCHED_EPILOGUE, "the stub has no batches with epilogue 512")                                  \
+    X(LESS_ALIGNED_BIAS, "the algorithm was chosen for a bias and GELU's input aligned to 16 bytes")  \
     X(NO_BIAS, "cublasLtMatmulAlgoGetHeuristic: without the bias its alignment is not known")         \
     X(HOST_BIAS, "cublasLtMatmul: the bias, 64 bytes at")                                             \
     X(ALIGNMENT, "cublasLtMatmulPreferenceSetAttribute: an alignment of 48 bytes is not a power of 2") \
@@ -91,14 +97,20 @@ static cublasLtMatrixLayout_t layout_make(cudaDataType type, uint64_t rows, uint
 static cublasLtMatmulDesc_t matmul_make(const void *bias)
 {
     int32_t operation = OR(OPERATION, CUBLAS_OP_T, 2);
-    uint32_t epilogue = OR(EPILOGUE, CUBLASLT_EPILOGUE_BIAS, 32);
+    bool gradient = now == WRONG_NO_GRADIENT || now == WRONG_BATCHED_EPILOGUE, aux = now == WRONG_NO_AUX || now == WRONG_SHORT_AUX_LD;
+    uint32_t plain = OR(EPILOGUE, CUBLASLT_EPILOGUE_BIAS, 2);
+    uint32_t epilogue = gradient ? CUBLASLT_EPILOGUE_BGRADB : aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : plain;
+    int64_t ld = OR(AUX_LD, OR(SHORT_AUX_LD, M, 8), 20);
     cublasLtMatmulDesc_t m;
 
     STUB(cublasLtMatmulDescCreate)
     (&m, OR(TF32, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32), OR(COMPUTE_TYPE, CUDA_R_32F, CUDA_R_16BF));
     STUB(cublasLtMatmulDescSetAttribute)(m, CUBLASLT_MATMUL_DESC_TRANSA, &operation, sizeof operation);
     STUB(cublasLtMatmulDescSetAttribute)(m, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (now != WRONG_NO_BIAS)
+    STUB(cublasLtMatmulDescSetAttribute)(m, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
+    if (now == WRONG_SHORT_AUX_LD)
+        STUB(cublasLtMatmulDescSetAttribute)(m, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &bias, sizeof bias);
+    if (now != WRONG_NO_BIAS && now != WRONG_NO_GRADIENT)
         STUB(cublasLtMatmulDescSetAttribute)(m, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     return m;
 }
@@ -188,6 +200,10 @@ static void setup_spoil(struct setup *x)
         memset(&x->algorithm, 0, sizeof x->algorithm);
     if (now == WRONG_OTHER_ALGORITHM)
         x->lb = layout_make(CUDA_R_32F, K, N, K + 4, BATCH, (K + 4) * N);
+    if (now == WRONG_LESS_ALIGNED_BIAS) {
+        x->bias++;
+        STUB(cublasLtMatmulDescSetAttribute)(x->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias, sizeof x->bias);
+    }
     x->a += OR(MISALIGNED, 0, 4);
     x->d += OR(PAST_THE_END, 0, BLOCK - 1008);
     x->workspace += OR(WORKSPACE_ALIGNMENT, 0, 128);

@@ -27,13 +27,13 @@ static size_t cublaslt_scratch(const struct call *c)
 
 static ls_status cublaslt_prepare(struct call *c)
 {
-    char *const at[CUBLASLT_MATRICES] = { c->in[1].data, c->in[0].data, c->out[0].data };
+    const struct cublaslt_operands at = { { c->in[1].data, c->in[0].data, c->out[0].data }, c->in[2].data, NULL };
     struct cublaslt_matmul *m = NULL;
     struct cublaslt_problem p;
     ls_status st = LS_OK;
 
     ASSERT(cublaslt_problem_of(c, &p));
-    if (!problem_is_empty(&p)) st = cublaslt_matmul_new(&p, at, c->in[2].data, &m);
+    if (!problem_is_empty(&p)) st = cublaslt_matmul_new(&p, &at, &m);
     c->state = m;
     return st;
 }
@@ -45,17 +45,16 @@ static void cublaslt_release(struct call *c)
 }
 
 /* Call number i of the loops: where A, B and D are. */
-static void matmul_at(const struct cublaslt_problem *p, const struct call *c, int64_t i, char *at[CUBLASLT_MATRICES])
+static struct cublaslt_operands matmul_at(const struct cublaslt_problem *p, const struct call *c, int64_t i)
 {
+    struct cublaslt_operands at = { { c->in[1].data, c->in[0].data, c->out[0].data }, c->in[2].data, NULL };
     const size_t in = ls_dtype_bytes(p->in), unit[CUBLASLT_MATRICES] = { in, in, ls_dtype_bytes(p->out) };
 
-    at[CUBLASLT_A] = c->in[1].data;
-    at[CUBLASLT_B] = c->in[0].data;
-    at[CUBLASLT_D] = c->out[0].data;
     for (int l = 0; l < p->loops; l++) {
-        for (int x = 0; x < CUBLASLT_MATRICES; x++) at[x] += i % p->loop[l].size * p->loop[l].stride[x] * (int64_t)unit[x];
+        for (int x = 0; x < CUBLASLT_MATRICES; x++) at.matrix[x] += i % p->loop[l].size * p->loop[l].stride[x] * (int64_t)unit[x];
         i /= p->loop[l].size;
     }
+    return at;
 }
 
 static void cublaslt_run(const struct call *c)
@@ -63,15 +62,15 @@ static void cublaslt_run(const struct call *c)
     struct cublaslt_matmul *m = c->state;
     const struct cublaslt_problem *p;
     struct device_stream *stream;
-    char *at[CUBLASLT_MATRICES];
     int64_t calls = 1;
 
     if (!m || cuda_stream(c->stream, &stream) < 0) return;
     p = cublaslt_matmul_problem(m);
     for (int l = 0; l < p->loops; l++) calls *= p->loop[l].size;
     for (int64_t i = 0; i < calls; i++) {
-        matmul_at(p, c, i, at);
-        if (cublaslt_matmul_run(m, at, c->in[2].data, cublaslt_workspace(c->scratch), stream->handle) < 0) return;
+        struct cublaslt_operands at = matmul_at(p, c, i);
+
+        if (cublaslt_matmul_run(m, &at, cublaslt_workspace(c->scratch), stream->handle) < 0) return;
     }
 }
 

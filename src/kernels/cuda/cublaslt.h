@@ -6,6 +6,7 @@
  *   cublaslt_cache.c     the file of what was measured
  *   cublaslt_matmul.c    descriptors, the choice of an algorithm, the call
  *   cublaslt.c           linear layers and batched matmuls: rows of the kernel table
+ *   cublaslt_fused.c     a linear layer with its GELU, a weight gradient with its bias gradient: rows of the kernel table
  *   cublaslt_xent.c      the output projection with its cross-entropy: rows of the kernel table
  */
 #ifndef LS_KERNELS_CUDA_CUBLASLT_H

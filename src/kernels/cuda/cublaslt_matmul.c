@@ -7,7 +7,9 @@
  * be added in a step of their own, from the workspace, in f32 (reduction scheme COMPUTE_TYPE): the schemes that add into the output round
  * to its type between parts, and their order is not documented as fixed.
  *
- * f32 is multiplied in f32, or in TF32 where precision.tf32 allows it; bf16 and f16 with sums in f32. A bias is added by the epilogue.
+ * f32 is multiplied in f32, or in TF32 where precision.tf32 allows it; bf16 and f16 with sums in f32. Biases, their
+ * gradients and GELU are computed by the epilogue. The bias' gradient is the sum of op(B) over k (BGRADB), has the type of D, and
+ * overwrites. GELU is the tanh form; its input goes to the auxiliary output.
  *
  * Reference: cuBLAS 13 documentation, "Using the cuBLASLt API".
  */
@@ -27,7 +29,7 @@ struct cublaslt_matmul {
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t layout[CUBLASLT_MATRICES];
     cublasLtMatmulHeuristicResult_t algorithm;
-    const void *bias; /* what matmul has */
+    const void *vector, *aux; /* those that matmul has */
 };
 
 /* ---- descriptors ---- */
@@ -56,26 +58,42 @@ static ls_status matmul_set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes
     return cublaslt_check(cublaslt.MatmulDescSetAttribute(d, what, value, bytes), "MatmulDescSetAttribute");
 }
 
-static ls_status matmul_set_bias(struct cublaslt_matmul *m, const void *bias)
+static ls_status matmul_set_vector(struct cublaslt_matmul *m, const void *vector)
 {
-    m->bias = bias;
-    return matmul_set(m->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    m->vector = vector;
+    return matmul_set(m->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector);
 }
 
-static ls_status matmul_make(struct cublaslt_matmul *m, const void *bias)
+static ls_status matmul_set_aux(struct cublaslt_matmul *m, const void *aux)
+{
+    m->aux = aux;
+    return matmul_set(m->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
+}
+
+static uint32_t epilogue_of(const struct cublaslt_problem *p)
+{
+    if (p->bias_gradient) return CUBLASLT_EPILOGUE_BGRADB;
+    if (p->gelu && p->aux) return p->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    if (p->gelu) return p->bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    return p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static ls_status matmul_make(struct cublaslt_matmul *m, const struct cublaslt_operands *at)
 {
     const struct cublaslt_problem *p = &m->problem;
     int32_t a = p->matrix[CUBLASLT_A].transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     int32_t b = p->matrix[CUBLASLT_B].transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    uint32_t epilogue = epilogue_of(p);
     cublasComputeType_t compute = p->in == LS_F32 && cuda.settings.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 
     LS_TRY(cublaslt_check(cublaslt.MatmulDescCreate(&m->matmul, compute, CUDA_R_32F), "MatmulDescCreate"));
     LS_TRY(matmul_set(m->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
     LS_TRY(matmul_set(m->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
-    if (!p->bias) return LS_OK;
     LS_TRY(matmul_set(m->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    return matmul_set_bias(m, bias);
+    if (p->bias || p->bias_gradient) LS_TRY(matmul_set_vector(m, at->vector));
+    if (!p->aux) return LS_OK;
+    LS_TRY(matmul_set(m->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->m, sizeof p->m));
+    return matmul_set_aux(m, at->aux);
 }
 
 /* ---- the algorithm ---- */
@@ -131,7 +149,7 @@ bool cublaslt_matmul_can_run(const struct cublaslt_matmul *m, cublasLtMatmulHeur
     return true;
 }
 
-static ls_status algorithm_choose(struct cublaslt_matmul *m, char *const at[CUBLASLT_MATRICES])
+static ls_status algorithm_choose(struct cublaslt_matmul *m, const struct cublaslt_operands *at)
 {
     const struct cublaslt_problem *p = &m->problem;
     uint32_t alignment[CUBLASLT_MATRICES];
@@ -141,7 +159,7 @@ static ls_status algorithm_choose(struct cublaslt_matmul *m, char *const at[CUBL
     int n = 0;
     ls_status st;
 
-    for (int x = 0; x < CUBLASLT_MATRICES; x++) alignment[x] = cublaslt_problem_alignment(p, x, at[x]);
+    for (int x = 0; x < CUBLASLT_MATRICES; x++) alignment[x] = cublaslt_problem_alignment(p, x, at->matrix[x]);
     LS_TRY(cublaslt_check(cublaslt.MatmulPreferenceCreate(&preference), "MatmulPreferenceCreate"));
     st = preference_fill(preference, p, alignment);
     if (st == LS_OK) st = algorithms_ask(m, preference, folder ? CANDIDATES : 1, found, &n);
@@ -154,23 +172,22 @@ static ls_status algorithm_choose(struct cublaslt_matmul *m, char *const at[CUBL
 
 /* ---- matmuls ---- */
 
-static ls_status cublaslt_matmul_fill(struct cublaslt_matmul *m, char *const at[CUBLASLT_MATRICES], const void *bias)
+static ls_status cublaslt_matmul_fill(struct cublaslt_matmul *m, const struct cublaslt_operands *at)
 {
     LS_TRY(cublaslt_handle(&m->handle));
-    LS_TRY(matmul_make(m, bias));
+    LS_TRY(matmul_make(m, at));
     for (int x = 0; x < CUBLASLT_MATRICES; x++) LS_TRY(layout_make(&m->problem, x, &m->layout[x]));
     return algorithm_choose(m, at);
 }
 
-ls_status cublaslt_matmul_new(const struct cublaslt_problem *p, char *const at[CUBLASLT_MATRICES], const void *bias,
-                              struct cublaslt_matmul **out)
+ls_status cublaslt_matmul_new(const struct cublaslt_problem *p, const struct cublaslt_operands *at, struct cublaslt_matmul **out)
 {
     struct cublaslt_matmul *m = mem_zalloc(MEM_OTHER, sizeof *m);
     ls_status st;
 
     if (!m) return LS_ENOMEM;
     m->problem = *p;
-    st = cublaslt_matmul_fill(m, at, bias);
+    st = cublaslt_matmul_fill(m, at);
     if (st < 0)
         cublaslt_matmul_free(m);
     else
@@ -190,21 +207,23 @@ void cublaslt_matmul_free(struct cublaslt_matmul *m)
 const struct cublaslt_problem *cublaslt_matmul_problem(const struct cublaslt_matmul *m) { return &m->problem; }
 
 ls_status cublaslt_matmul_try(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *algorithm,
-                              char *const at[CUBLASLT_MATRICES], const void *bias, void *workspace, cudaStream_t stream)
+                              const struct cublaslt_operands *at, void *workspace, cudaStream_t stream)
 {
+    const struct cublaslt_problem *p = &m->problem;
     const cublasLtMatrixLayout_t *l = m->layout;
-    const float one = 1, beta = m->problem.add ? 1 : 0;
+    const char *a = at->matrix[CUBLASLT_A], *b = at->matrix[CUBLASLT_B];
+    const float one = 1, beta = p->add ? 1 : 0;
     size_t bytes = algorithm->workspaceSize;
-    char *d = at[CUBLASLT_D];
+    char *d = at->matrix[CUBLASLT_D];
 
-    if (m->problem.bias && m->bias != bias) LS_TRY(matmul_set_bias(m, bias));
-    return cublaslt_check(cublaslt.Matmul(m->handle, m->matmul, &one, at[CUBLASLT_A], l[CUBLASLT_A], at[CUBLASLT_B], l[CUBLASLT_B], &beta,
-                                          d, l[CUBLASLT_D], d, l[CUBLASLT_D], &algorithm->algo, workspace, bytes, stream),
+    if ((p->bias || p->bias_gradient) && m->vector != at->vector) LS_TRY(matmul_set_vector(m, at->vector));
+    if (p->aux && m->aux != at->aux) LS_TRY(matmul_set_aux(m, at->aux));
+    return cublaslt_check(cublaslt.Matmul(m->handle, m->matmul, &one, a, l[CUBLASLT_A], b, l[CUBLASLT_B], &beta, d, l[CUBLASLT_D], d,
+                                          l[CUBLASLT_D], &algorithm->algo, workspace, bytes, stream),
                           "Matmul");
 }
 
-ls_status cublaslt_matmul_run(struct cublaslt_matmul *m, char *const at[CUBLASLT_MATRICES], const void *bias, void *workspace,
-                              cudaStream_t stream)
+ls_status cublaslt_matmul_run(struct cublaslt_matmul *m, const struct cublaslt_operands *at, void *workspace, cudaStream_t stream)
 {
-    return cublaslt_matmul_try(m, &m->algorithm, at, bias, workspace, stream);
+    return cublaslt_matmul_try(m, &m->algorithm, at, workspace, stream);
 }

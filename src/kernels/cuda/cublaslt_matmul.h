@@ -7,17 +7,21 @@
 
 struct cublaslt_matmul;
 
-/* at: where A, B and D, and bias: where the bias will be, or memory of the same alignments. */
-ls_status cublaslt_matmul_new(const struct cublaslt_problem *p, char *const at[CUBLASLT_MATRICES], const void *bias,
-                              struct cublaslt_matmul **out);
+/* Where the operands are. vector: the bias, or its gradient, which is written; aux: the epilogue's second output. */
+struct cublaslt_operands {
+    char *matrix[CUBLASLT_MATRICES];
+    void *vector, *aux;
+};
+
+/* at: where the operands will be, or memory of the same alignments. LS_EUNSUPPORTED: the library has no algorithm for the problem. */
+ls_status cublaslt_matmul_new(const struct cublaslt_problem *p, const struct cublaslt_operands *at, struct cublaslt_matmul **out);
 void cublaslt_matmul_free(struct cublaslt_matmul *m); /* NULL: nothing to free */
 const struct cublaslt_problem *cublaslt_matmul_problem(const struct cublaslt_matmul *m);
-/* Enqueues it. bias: only where the problem has one. */
-ls_status cublaslt_matmul_run(struct cublaslt_matmul *m, char *const at[CUBLASLT_MATRICES], const void *bias, void *workspace,
-                              cudaStream_t stream);
+/* Enqueues it. */
+ls_status cublaslt_matmul_run(struct cublaslt_matmul *m, const struct cublaslt_operands *at, void *workspace, cudaStream_t stream);
 /* With an algorithm of the caller's. */
 ls_status cublaslt_matmul_try(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *algorithm,
-                              char *const at[CUBLASLT_MATRICES], const void *bias, void *workspace, cudaStream_t stream);
+                              const struct cublaslt_operands *at, void *workspace, cudaStream_t stream);
 /* Whether it can run *algorithm, which becomes complete. */
 bool cublaslt_matmul_can_run(const struct cublaslt_matmul *m, cublasLtMatmulHeuristicResult_t *algorithm);
 

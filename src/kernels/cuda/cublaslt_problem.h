@@ -26,7 +26,10 @@ struct cublaslt_problem {
     ls_dtype in, out; /* types of A and B, of D and the bias */
     int64_t m, n, k, batch;
     struct cublaslt_matrix matrix[CUBLASLT_MATRICES];
-    bool add, bias; /* beta 1; a bias for each row of D */
+    bool add;           /* beta 1 */
+    bool bias;          /* a number for each row of D is added to it */
+    bool bias_gradient; /* the sums of B's columns go to a vector: one for each column of D */
+    bool gelu, aux;     /* D is gelu_tanh of the sums; aux: these go to a matrix of D's size, whose columns are contiguous */
     int loops;
     struct cublaslt_loop loop[LS_DIMS];
 };

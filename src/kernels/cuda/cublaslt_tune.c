@@ -8,16 +8,20 @@
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cublaslt_cache.h"
 
-enum { ROUNDS = 3, CALLS = 5, SMALL_NUMBERS = 0x3c, WORKSPACE = CUBLASLT_MATRICES, BIAS, BLOCKS };
+enum { ROUNDS = 3, CALLS = 5, SMALL_NUMBERS = 0x3c, WORKSPACE = CUBLASLT_MATRICES, VECTOR, AUX, BLOCKS };
 
 /* ---- operands ---- */
 
-static size_t tune_bytes(const struct cublaslt_problem *p, int matrix)
+/* 0: the problem has no such block. */
+static size_t tune_bytes(const struct cublaslt_problem *p, int block)
 {
-    const struct cublaslt_matrix *x = &p->matrix[matrix];
+    const struct cublaslt_matrix *x = &p->matrix[block < CUBLASLT_MATRICES ? block : CUBLASLT_D];
     int64_t elements = (p->batch - 1) * x->batch_stride + (x->columns - 1) * x->ld + x->rows;
 
-    return (size_t)elements * ls_dtype_bytes(matrix == CUBLASLT_D ? p->out : p->in);
+    if (block == WORKSPACE) return cublaslt_problem_workspace(p);
+    if (block == VECTOR) return (size_t)MAX(p->m, p->n) * sizeof(float);
+    if (block == AUX && !p->aux) return 0;
+    return (size_t)elements * ls_dtype_bytes(block == CUBLASLT_A || block == CUBLASLT_B ? p->in : p->out);
 }
 
 static void tune_free(char *block[BLOCKS])
@@ -30,9 +34,10 @@ static ls_status tune_alloc(const struct cublaslt_problem *p, char *block[BLOCKS
 {
     for (int b = 0; b < BLOCKS; b++) block[b] = NULL;
     for (int b = 0; b < BLOCKS; b++) {
-        size_t bytes = b == WORKSPACE ? cublaslt_problem_workspace(p) : b == BIAS ? (size_t)p->m * sizeof(float) : tune_bytes(p, b);
+        size_t bytes = tune_bytes(p, b);
         ls_status st = LS_ENOMEM;
 
+        if (!bytes) continue;
         block[b] = cuda_row.alloc(MEM_OTHER, bytes);
         if (block[b]) st = cuda_fill(NULL, block[b], SMALL_NUMBERS, bytes);
         if (st < 0) {
@@ -72,11 +77,13 @@ static void clock_free(struct tune_clock *c)
 static ls_status tune_round(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, char *const block[BLOCKS],
                             const struct tune_clock *c, float *milliseconds)
 {
+    const struct cublaslt_operands at = { { block[CUBLASLT_A], block[CUBLASLT_B], block[CUBLASLT_D] }, block[VECTOR], block[AUX] };
+
     LS_TRY(flight_room(c->stream));
     LS_TRY(cuda_check(cudaEventRecord(c->begin, c->stream->handle), "cudaEventRecord"));
     for (int k = 0; k < CALLS; k++) {
         LS_TRY(flight_room(c->stream));
-        LS_TRY(cublaslt_matmul_try(m, a, block, block[BIAS], block[WORKSPACE], c->stream->handle));
+        LS_TRY(cublaslt_matmul_try(m, a, &at, block[WORKSPACE], c->stream->handle));
     }
     LS_TRY(flight_room(c->stream));
     LS_TRY(cuda_check(cudaEventRecord(c->end, c->stream->handle), "cudaEventRecord"));
@@ -135,9 +142,11 @@ static int tune_key_matrix(char *to, size_t room, const struct cublaslt_matrix *
 /* Everything that the choice depends on. */
 static void tune_key(const struct cublaslt_problem *p, const uint32_t alignment[CUBLASLT_MATRICES], char key[CUBLASLT_KEY])
 {
-    int at = snprintf(key, CUBLASLT_KEY, "%.128s | cuBLASLt %zu | %s%s to %s%s%s | batch %lld", cuda.properties.name, cublaslt.GetVersion(),
-                      ls_dtype_name(p->in), p->in == LS_F32 && cuda.settings.tf32 ? " as TF32" : "", ls_dtype_name(p->out),
-                      p->add ? " added" : "", p->bias ? " with bias" : "", (long long)p->batch);
+    int at =
+        snprintf(key, CUBLASLT_KEY, "%.128s | cuBLASLt %zu | %s%s to %s%s%s%s%s%s | batch %lld", cuda.properties.name,
+                 cublaslt.GetVersion(), ls_dtype_name(p->in), p->in == LS_F32 && cuda.settings.tf32 ? " as TF32" : "",
+                 ls_dtype_name(p->out), p->add ? " added" : "", p->bias ? " with bias" : "", p->bias_gradient ? " with bias gradient" : "",
+                 p->gelu ? " with GELU" : "", p->aux ? " and its input" : "", (long long)p->batch);
 
     for (int x = 0; x < CUBLASLT_MATRICES; x++) at += tune_key_matrix(key + at, CUBLASLT_KEY - (size_t)at, &p->matrix[x], alignment[x]);
     ASSERT(at < CUBLASLT_KEY);

@@ -143,12 +143,12 @@ static ls_status cublaslt_xent_fill(struct cublaslt_xent *s, const struct call *
     for (int size = 0; size < SIZES; size++)
         for (int which = 0; which < MATMULS && chunk_rows(&z, size); which++) {
             struct call m = chunk_call(c, &z, which, 0, chunk_rows(&z, size));
-            char *const at[CUBLASLT_MATRICES] = { m.in[1].data, m.in[0].data, m.out[0].data };
+            struct cublaslt_operands at = { { m.in[1].data, m.in[0].data, m.out[0].data }, NULL, NULL };
             struct cublaslt_problem p;
 
             if (!chunk_needs(c, which)) continue;
             ASSERT(chunk_problem(&m, which, &p));
-            LS_TRY(cublaslt_matmul_new(&p, at, NULL, &s->matmul[size][which]));
+            LS_TRY(cublaslt_matmul_new(&p, &at, &s->matmul[size][which]));
         }
     return LS_OK;
 }
@@ -177,13 +177,16 @@ static void cublaslt_xent_release(struct call *c)
 static ls_status chunk_multiply(const struct call *c, const struct xent *z, int which, size_t begin, size_t n, cudaStream_t stream)
 {
     const struct cublaslt_xent *s = c->state;
+    struct cublaslt_operands at = { .vector = NULL };
     struct call m;
 
     if (!chunk_needs(c, which)) return LS_OK;
     m = chunk_call(c, z, which, begin, n);
-    return cublaslt_matmul_run(s->matmul[n == z->rows ? FULL : LAST][which],
-                               (char *const[CUBLASLT_MATRICES]){ m.in[1].data, m.in[0].data, m.out[0].data }, NULL,
-                               cublaslt_workspace((char *)c->scratch + z->bytes), stream);
+    at.matrix[CUBLASLT_A] = m.in[1].data;
+    at.matrix[CUBLASLT_B] = m.in[0].data;
+    at.matrix[CUBLASLT_D] = m.out[0].data;
+    return cublaslt_matmul_run(s->matmul[n == z->rows ? FULL : LAST][which], &at, cublaslt_workspace((char *)c->scratch + z->bytes),
+                               stream);
 }
 
 static ls_status chunk_run(const struct call *c, const struct xent *z, size_t begin, size_t n, cudaStream_t stream)

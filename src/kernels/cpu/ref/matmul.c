@@ -56,6 +56,29 @@ static void bias_grad(const struct call *c)
     }
 }
 
+/* By the references of the two ops that it replaces. */
+static void linear_dw_bias(const struct call *c)
+{
+    struct call bias = *c;
+
+    linear_dw(c);
+    bias.out[0] = c->out[1];
+    bias_grad(&bias);
+}
+
+/* y is rounded to its type before it is activated; where it is absent it takes the place of a. */
+static void linear_unary(const struct call *c)
+{
+    struct call product = *c, activation = *c;
+
+    product.op = OP_LINEAR;
+    activation.op = OP_UNARY;
+    product.out[0] = activation.in[0] = call_has_out(c, 0) ? c->out[0] : c->out[1];
+    activation.out[0] = c->out[1];
+    linear(&product);
+    kernel_reference(OP_UNARY)->run(&activation);
+}
+
 static void matmul(const struct call *c)
 {
     const struct view *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
@@ -73,6 +96,12 @@ static void matmul(const struct call *c)
 }
 
 const struct kernel kernels_ref_gemm[] = {
-    REF_ROW(LINEAR, linear, NULL),       REF_ROW(LINEAR_DX, linear_dx, NULL), REF_ROW(LINEAR_DW, linear_dw, NULL),
-    REF_ROW(BIAS_GRAD, bias_grad, NULL), REF_ROW(MATMUL, matmul, NULL),       KERNELS_END,
+    REF_ROW(LINEAR, linear, NULL),
+    REF_ROW(LINEAR_DX, linear_dx, NULL),
+    REF_ROW(LINEAR_DW, linear_dw, NULL),
+    REF_ROW(BIAS_GRAD, bias_grad, NULL),
+    REF_ROW(MATMUL, matmul, NULL),
+    REF_ROW(LINEAR_DW_BIAS, linear_dw_bias, NULL),
+    REF_ROW(LINEAR_UNARY, linear_unary, NULL),
+    KERNELS_END,
 };

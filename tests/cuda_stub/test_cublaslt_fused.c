@@ -1,0 +1,202 @@
+/* test_cublaslt_fused.c - pairs of instructions that one matmul computes by its epilogue, on the stubs of the CUDA runtime and cuBLASLt:
+ * which pairs become one, on which device, what is left out, and that numbers are those of the cpu; also where the library has no algorithm
+ * with such an epilogue.
+ */
+#include "helper_device_calls.h"
+#include "helper_kernel_gen.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "device/device.h"
+#include "helper_check.h"
+#include "helper_child.h"
+#include "lockstep/ops.h"
+#include "lockstep/program.h"
+#include "lockstep/store.h"
+
+enum { ROWS = 6, WIDTH = 8, HIDDEN = 16, NUMBERS = 1 + HIDDEN * WIDTH + HIDDEN };
+
+/* ---- a program ---- */
+
+/* How many instructions a program has of each op. */
+struct counts { int linear, unary, linear_unary, linear_dw, bias_grad, linear_dw_bias, kept; };  /* kept: linear_unary with y */
+
+static void count_op(struct counts *n, const ls_instruction *i)
+{
+    const struct { const char *op; int *n; } all[] = {
+        { "linear", &n->linear }, { "unary", &n->unary }, { "linear_unary", &n->linear_unary }, { "linear_dw", &n->linear_dw },
+        { "bias_grad", &n->bias_grad }, { "linear_dw_bias", &n->linear_dw_bias },
+    };
+
+    for (size_t k = 0; k < COUNT_OF(all); k++)
+        *all[k].n += strcmp(i->op, all[k].op) == 0;
+    n->kept += strcmp(i->op, "linear_unary") == 0 && i->out[0].value.id;
+}
+
+static ls_value layer(ls_program *p, ls_value x, const char *w, const char *b, size_t out, size_t in)
+{
+    return ls_linear(p, x, ls_param(p, w, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ out, in }),
+                     ls_param(p, b, (ls_init){ LS_INIT_UNIFORM, 0.1 }, 1, &out));
+}
+
+/* got: loss, gradients of the first layer's weight and bias. */
+static struct counts network_run(const char *device, ls_dtype type, bool backward, double got[NUMBERS])
+{
+    struct counts n = { 0 };
+    float x[ROWS * WIDTH];
+    ls_store *store;
+    ls_program *p;
+    ls_value h;
+
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        x[i] = (float)(i % 7) / 4 - 0.7f;
+    OK(ls_store_new(&(ls_store_options){ device, type, 1, 7 }, &store));
+    OK(ls_program_new(store, &p));
+    h = ls_input(p, "x", type, 2, (size_t[]){ ROWS, WIDTH });
+    h = layer(p, ls_gelu_tanh(p, layer(p, h, "w1", "b1", HIDDEN, WIDTH)), "w2", "b2", WIDTH, HIDDEN);
+    h = ls_sum(p, ls_mul(p, h, h), -1);
+    ls_output(p, "loss", h);
+    if (backward)
+        ls_backward(p, h);
+    OK(ls_program_compile(p, NULL));
+    for (int i = 0; i < ls_program_instructions(p); i++) {
+        ls_instruction instruction;
+
+        ls_program_instruction(p, i, &instruction);
+        count_op(&n, &instruction);
+    }
+    OK(ls_program_write(p, "x", x, LS_F32, ROWS * WIDTH));
+    for (int run = 0; run < 2; run++)  /* gradients are added to */
+        OK(ls_program_run(p, backward ? LS_FORWARD | LS_BACKWARD : LS_FORWARD));
+    OK(ls_program_read(p, "loss", got, LS_F64, 1));
+    if (backward) {
+        OK(ls_store_read(store, (size_t)ls_store_find(store, "w1"), "gradient", got + 1, LS_F64, HIDDEN * WIDTH));
+        OK(ls_store_read(store, (size_t)ls_store_find(store, "b1"), "gradient", got + 1 + HIDDEN * WIDTH, LS_F64, HIDDEN));
+    }
+    ls_program_release(&p);
+    ls_store_release(&store);
+    return n;
+}
+
+static bool numbers_agree(const double *want, const double *got, int n, double tolerance)
+{
+    double most = 0;
+
+    for (int i = 1; i < n; i++)
+        most = fmax(most, fabs(want[i]));
+    for (int i = 0; i < n; i++)
+        if (!(fabs(got[i] - want[i]) <= tolerance * fmax(most, fabs(want[i])))) {
+            fprintf(stderr, "number %d is %g, on the cpu %g\n", i, got[i], want[i]);
+            return false;
+        }
+    return true;
+}
+
+/* Exit code 0: the cpu's program has no pair, the GPU's has all of them, and the numbers agree. */
+static int run_programs(void)
+{
+    for (int variant = 0; variant < 4; variant++) {
+        ls_dtype type = variant & 1 ? LS_BF16 : LS_F32;
+        bool backward = variant & 2;
+        double want[NUMBERS], got[NUMBERS];
+        struct counts cpu = network_run("cpu", type, backward, want), gpu = network_run("cuda", type, backward, got);
+
+        if (cpu.linear != 2 || cpu.unary != 1 || cpu.linear_dw != (backward ? 2 : 0) || cpu.bias_grad != cpu.linear_dw ||
+            cpu.linear_unary || cpu.linear_dw_bias)
+            return 3;
+        if (gpu.linear != 1 || gpu.unary || gpu.linear_unary != 1 || gpu.linear_dw || gpu.bias_grad ||
+            gpu.linear_dw_bias != (backward ? 2 : 0) || gpu.kept != backward)
+            return 4;
+        if (!numbers_agree(want, got, backward ? NUMBERS : 1, variant & 1 ? 0.05 : 1e-5))
+            return 5;
+    }
+    return 0;
+}
+
+static void test_programs(void **state)
+{
+    struct child c = child_run("seed=3", run_programs);
+
+    (void)state;
+    if (c.code != 0 || strstr(c.err, "no algorithm"))
+        fail_msg("exit code %d, %s", c.code, c.err);
+}
+
+/* The same programs, with a warning, once. */
+static void test_without_epilogues(void **state)
+{
+    struct child c = child_run("seed=4 epilogues=0", run_programs);
+    const char *said = strstr(c.err, "has no algorithm for a f32 matmul");
+
+    (void)state;
+    if (c.code != 0 || !said || !strstr(said, "with GELU; computed by a kernel of its own") ||
+        strstr(said + strlen("has no algorithm"), "no algorithm"))
+        fail_msg("exit code %d, %s", c.code, c.err);
+}
+
+/* Without the library there is no pair. */
+static int run_without_library(void)
+{
+    double got[NUMBERS];
+    struct counts n = network_run("cuda", LS_F32, true, got);
+
+    return n.linear == 2 && n.unary == 1 && n.linear_dw == 2 && n.bias_grad == 2 && !n.linear_unary && !n.linear_dw_bias ? 0 : 1;
+}
+
+static void test_without_library(void **state)
+{
+    struct child c = child_run("cublaslt=0", run_without_library);
+
+    (void)state;
+    if (c.code != 0)
+        fail_msg("exit code %d, %s", c.code, c.err);
+}
+
+/* ---- every case ---- */
+
+static void check_case(void *ctx, struct kernel_case *c)
+{
+    const struct kernel *k = kernel_named(c->call.op, "cublaslt");
+    struct kernel_check *check;
+
+    if (!k->accepts(&c->call))
+        return;
+    ++*(int *)ctx;
+    check = kernel_check_new(c);
+    kernel_check_entry(check, k, c->name);
+    kernel_check_free(check);
+}
+
+/* Exit code 0: all cases are right, those with epilogues that the library lacks too. */
+static int run_cases(void)
+{
+    int cases[2] = { 0 };
+
+    device_calls_on = device_find("cuda");
+    if (!device_calls_on || kernel_table_add(device_calls_on) < 0)
+        return 2;
+    kernel_observer.run = device_calls_run;
+    kernel_cases(OP_LINEAR_UNARY, check_case, &cases[0]);
+    kernel_cases(OP_LINEAR_DW_BIAS, check_case, &cases[1]);
+    return cases[0] >= 24 && cases[1] >= 12 ? 0 : 3;
+}
+
+static void test_cases_without_epilogues(void **state)
+{
+    struct child c = child_run("seed=5 epilogues=0", run_cases);
+
+    (void)state;
+    if (c.code != 0 || !strstr(c.err, "no algorithm"))
+        fail_msg("exit code %d, %s", c.code, c.err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_programs), cmocka_unit_test(test_without_epilogues),
+                                        cmocka_unit_test(test_without_library), cmocka_unit_test(test_cases_without_epilogues) };
+
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
