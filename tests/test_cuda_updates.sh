@@ -66,6 +66,9 @@ for singly in true false; do
     eval "step_$singly=$(($(launches trace_2.txt) - $(launches trace_1.txt)))"
 done
 same_bits run_true/checkpoints/step_* run_false/checkpoints/step_*
+# A step clears all gradients at once.
+fills=$(($(grep -c '^cudaMemsetAsync$' trace_2.txt) - $(grep -c '^cudaMemsetAsync$' trace_1.txt)))
+[ $fills -eq 1 ] || bad "a step makes $fills calls of cudaMemsetAsync"
 parameters=$(grep -a -o '"dtype"' run_true/checkpoints/step_*/parameters_0000_of_0001.safetensors | wc -l)
 # One by one: two of each parameter's squares, and its update. Together: an update takes 55 parameters, and sums of squares 120, in three.
 least=$(((parameters + 54) / 55 + 3 * ((parameters + 119) / 120)))

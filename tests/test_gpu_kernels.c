@@ -1,11 +1,13 @@
 /* test_gpu_kernels.c - every kernel of the CUDA module on the device itself, compared with the reference, for every case of its op.
  *
  * test_cuda_kernels does the same on the emulator, which also finds races and accesses out of bounds. Here the compiled kernels run, and
- * bytes beside the operands must not change. Skipped with a reason where the device cannot be used. LOCKSTEP_CUDA_MODULE may name the
- * module on the stub of the CUDA runtime, to test this test. By default small cases, with LOCKSTEP_MATRIX=full all of them;
- * LOCKSTEP_OP=NAME: only those of that op; LOCKSTEP_CASES=N: N of each kernel.
+ * bytes beside the operands must not change. Entries that take many calls at once leave the bits of single ones. Skipped with a reason
+ * where the device cannot be used. LOCKSTEP_CUDA_MODULE may name the module on the stub of the CUDA runtime, to test this test. By default
+ * small cases, with LOCKSTEP_MATRIX=full all of them; LOCKSTEP_OP=NAME: only those of that op; LOCKSTEP_CASES=N: N of each kernel.
  */
 #include "helper_device_calls.h"
+#include "helper_check.h"
+#include "helper_kernel_many.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,9 +83,52 @@ static void every_kernel_agrees_with_its_reference(void **state)
     printf("%u kernels, %u cases\n", rows, w.cases);
 }
 
+/* ---- many calls at once ---- */
+
+static void *gpu_copy(const void *bytes, size_t n, size_t grain)
+{
+    void *p = device_calls_on->alloc(MEM_OTHER, n + 1);
+
+    (void)grain;
+    if (!p)
+        fail_msg("%s", ls_errmsg());
+    OK(device_calls_on->fill(NULL, p, 0xff, n + 1));
+    if (bytes && n)
+        OK(device_calls_on->copy_in(NULL, p, bytes, n));
+    OK(device_calls_on->stream_sync(NULL));
+    return p;
+}
+
+static void gpu_read(void *host, const void *p, size_t n) { OK(device_read(device_calls_on, host, p, n)); }
+static void gpu_drop(void *p) { device_calls_on->free(p); }
+static void gpu_run(const struct kernel *k, const struct call *c) { OK(kernel_launch(device_calls_on, k, c)); }
+
+static void gpu_run_many(const struct kernel *k, const struct call *const *c, int n)
+{
+    struct device_access *access = calloc((size_t)n * CALL_ACCESSES, sizeof *access);
+
+    assert_non_null(access);
+    OK(kernel_launch_many(device_calls_on, k, c, n, access));
+    OK(device_calls_on->stream_sync(NULL));
+    free(access);
+}
+
+static void many_calls_leave_the_bits_of_single_ones(void **state)
+{
+    static const struct many_place place = { gpu_copy, gpu_read, gpu_drop, gpu_run, gpu_run_many };
+    const char *only = getenv("LOCKSTEP_OP"), *most = getenv("LOCKSTEP_CASES");
+    const struct kernel *k;
+
+    (void)state;
+    for (int i = 0; (k = kernel_at(i)); i++)
+        if (k->run_many && is_row(k) && (!only || strcmp(only, op_name(k->op)) == 0))
+            kernel_check_many(k, &place, most ? 10 * atoi(most) : 300);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_kernel_agrees_with_its_reference) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_kernel_agrees_with_its_reference),
+                                        cmocka_unit_test(many_calls_leave_the_bits_of_single_ones) };
     struct device_facts facts;
     int processors = 0;
 

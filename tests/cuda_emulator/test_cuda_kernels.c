@@ -5,7 +5,7 @@
  * calls at once leave the bits of single ones.
  */
 #include "emulator.h"
-#include "helper_kernels.h"
+#include "helper_kernel_many.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,18 +29,6 @@ static const struct kernel *row_at(int i)
             if (i-- == 0)
                 return k;
     return NULL;
-}
-
-/* The one that takes many calls. */
-static const struct kernel *kernel_of(enum op op)
-{
-    const struct kernel *k;
-    int i = 0;
-
-    while ((k = row_at(i)) && !(k->op == op && k->run_many))
-        i++;
-    assert_non_null(k);
-    return k;
 }
 
 static bool is_missing(enum op op)
@@ -197,14 +185,9 @@ static void test_rows(void **state)
 
 /* ---- many calls at once ---- */
 
-/* Calls that are alike but for their parameters, in stretches of LIKE; sums are shared by SHARED neighbours. */
-enum { CALLS = 300, LIKE = 130, SHARED = 90 };
+static uint64_t singly, together; /* launches */
 
-struct many_call { struct call call; size_t scratch; };
-struct many { struct many_call at[CALLS]; int n; };
-
-/* Memory of its own, and those of an earlier call in place of it where they are shared. */
-static void *own_memory(const void *bytes, size_t n, size_t grain, const char *name)
+static void *region_copy(const void *bytes, size_t n, size_t grain)
 {
     char *p = aligned_alloc(64, (n + 64) / 64 * 64);
 
@@ -213,96 +196,52 @@ static void *own_memory(const void *bytes, size_t n, size_t grain, const char *n
     if (bytes)
         memcpy(p, bytes, n);
     if (n)
-        emulator_memory_add(p, n, p, grain, true, name);
+        emulator_memory_add(p, n, p, grain, true, "an operand");
     return p;
 }
 
-static void own_views(struct view *v, int n, const char *name)
+static void region_read(void *host, const void *p, size_t n) { memcpy(host, p, n); }
+static void region_drop(void *p) { free(p); }
+
+static void region_run(const struct kernel *k, const struct call *c)
 {
-    for (int i = 0; i < n; i++)
-        if (view_given(&v[i]))
-            v[i].data = own_memory(v[i].data, view_bytes(&v[i]), ls_dtype_bytes(v[i].dtype), name);
+    uint64_t before = emulator_launches();
+
+    k->run(c);
+    singly += emulator_launches() - before;
 }
 
-static bool is_adjustment(const struct view *v) { return v->dtype == LS_F32 && (view_count(v) == 4 || view_count(v) == 1); }
-
-/* The learning rate and the clip factor of all calls of a stretch are the same, and so are their attributes but for weight decay. */
-static void make_alike(struct call *c, const struct call *first)
+static void region_run_many(const struct kernel *k, const struct call *const *c, int n)
 {
-    float decay = c->attr.optim.weight_decay;
+    uint64_t before = emulator_launches();
 
-    for (int i = 1; i < c->nin; i++)
-        if (view_given(&c->in[i]) && view_given(&first->in[i]) && is_adjustment(&c->in[i]) && is_adjustment(&first->in[i]) &&
-            view_count(&c->in[i]) == view_count(&first->in[i]) && c->op != OP_SIGN_STEP)
-            c->in[i].data = first->in[i].data;
-    if (c->op == OP_SIGN_STEP)
-        return;
-    c->attr = first->attr;
-    c->attr.optim.weight_decay = decay;
-}
-
-static void many_add(void *ctx, struct kernel_case *c)
-{
-    struct many *m = ctx;
-    struct many_call *x = &m->at[m->n];
-    const struct kernel *k = kernel_of(c->call.op);
-
-    if (m->n == CALLS || case_elements(&c->call) > SMALL || !k->accepts(&c->call))
-        return;
-    x->call = c->call;
-    own_views(x->call.in, x->call.nin, "an input");
-    own_views(x->call.out, x->call.nout, "an output");
-    x->scratch = k->scratch ? k->scratch(&x->call) : 0;
-    x->call.scratch = x->scratch ? own_memory(NULL, x->scratch, 4, "scratch") : NULL;
-    if (x->call.op == OP_SUM_SQUARES && m->n % SHARED)
-        x->call.out[0].data = m->at[m->n / SHARED * SHARED].call.out[0].data;
-    make_alike(&x->call, &m->at[m->n / LIKE * LIKE].call);
-    m->n++;
+    emulator_seed(before);
+    k->run_many(c, n);
+    together += emulator_launches() - before;
+    if (*emulator_report())
+        fail_msg("%s: %s", op_name(k->op), emulator_report());
 }
 
 static void test_many(void **state)
 {
-    static const enum op ops[] = { OP_SUM_SQUARES, OP_SGD, OP_ADAM, OP_LAMB_MOMENTS, OP_LAMB, OP_LARS_NORMS, OP_LARS, OP_SIGN_STEP };
-    static struct many one, all;
+    static const struct many_place place = { region_copy, region_read, region_drop, region_run, region_run_many };
     const char *only = getenv("LOCKSTEP_OP");
+    const struct kernel *k;
+    int rows = 0;
 
     (void)state;
-    for (size_t o = 0; o < COUNT_OF(ops); o++) {
-        const struct kernel *k = kernel_of(ops[o]);
-        const struct call *calls[CALLS];
-        uint64_t launches, single;
-
-        if (only && strcmp(only, op_name(ops[o])))
+    for (int i = 0; (k = row_at(i)); i++) {
+        rows += k->run_many != NULL;
+        if (!k->run_many || (only && strcmp(only, op_name(k->op))))
             continue;
-        one.n = all.n = 0;
-        for (int again = 0; again < 4; again++) {
-            kernel_cases(ops[o], many_add, &one);
-            kernel_cases(ops[o], many_add, &all);
-        }
-        assert_true(one.n == CALLS || ops[o] == OP_SUM_SQUARES || ops[o] == OP_SIGN_STEP);
-        launches = emulator_launches();
-        for (int i = 0; i < one.n; i++) {
-            k->run(&one.at[i].call);
-            calls[i] = &all.at[i].call;
-        }
-        single = emulator_launches() - launches;
-        emulator_seed(single);
-        k->run_many(calls, all.n);
-        if (*emulator_report())
-            fail_msg("%s: %s", op_name(ops[o]), emulator_report());
-        for (int i = 0; i < one.n; i++)
-            for (int v = 0; v < one.at[i].call.nout; v++) {
-                const struct view *x = &one.at[i].call.out[v], *y = &calls[i]->out[v];
-
-                if (view_given(x) && memcmp(x->data, y->data, view_bytes(x)) != 0)
-                    fail_msg("%s: output %d of call %d of %d differs from a call by itself", op_name(ops[o]), v, i, all.n);
-            }
-        launches = emulator_launches() - launches - single;
-        printf("%s: %d calls in %llu launches, %llu one by one\n", op_name(ops[o]), all.n, (unsigned long long)launches,
-               (unsigned long long)single);
-        assert_true(launches * 10 < single);
+        singly = together = 0;
+        kernel_check_many(k, &place, 300);
         emulator_memory_clear();
+        printf("%s: 300 calls in %llu launches, %llu one by one\n", op_name(k->op), (unsigned long long)together,
+               (unsigned long long)singly);
+        assert_true(together * 10 < singly);
     }
+    assert_int_equal(rows, 8);
 }
 
 int main(void)
