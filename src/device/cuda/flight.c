@@ -1,12 +1,12 @@
 /* flight.c - what the host does when a stream has come to a point, and the host's waits. See cuda.h. */
 #include "device/cuda/cuda.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/yield.h"
 
 /* A copy that ends in a block; an operation of the host between the copies out of and into one; or a call of NCCL, which is watched. */
 struct flight {
@@ -31,6 +31,7 @@ static struct {
     uint64_t pass;
     bool moving;
     struct flight *waited; /* the host waits, and this one has begun and is not over */
+    struct yields yields;
 } flights;
 
 enum { QUERIES_BEFORE_SLEEP = 256 };
@@ -63,10 +64,8 @@ void flights_rest(unsigned turns)
 {
     static const struct timespec moment = { .tv_nsec = 20000 };
 
-    if (turns < QUERIES_BEFORE_SLEEP) {
-        sched_yield();
-        return;
-    }
+    if (turns == 0) yield_begin(&flights.yields);
+    if (turns < QUERIES_BEFORE_SLEEP && yield_try(&flights.yields)) return;
     show_wait();
     nanosleep(&moment, NULL);
 }

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "base/base.h"
+#include "base/yield.h"
 #include "comm/transports/shm/segment.h"
 #include "comm/transports/transport.h"
 
@@ -81,16 +82,13 @@ struct segment {
     struct gone *gone; /* [gone_n] areas of closed links that others still use; ours to free */
     int gone_n;
     /* how this process waits */
-    bool armed;      /* asleep is set and everything was checked once more since `heard` */
-    uint32_t heard;  /* bell at that time */
-    double quiet;    /* since when nothing moved; 0: something just did */
-    bool yields;     /* this wait may yield */
-    int longs;       /* grows with each long yield, falls with each wait */
-    int sleeps;      /* waits to come that do not yield */
-    int sleeps_next; /* how many after the next long yield */
-    double looked;   /* when peers were last checked */
-    double timeout;  /* of a split: what opening was given */
-    double dead;     /* since when the launcher's report on a dead peer is awaited; else 0 */
+    bool armed;     /* asleep is set and everything was checked once more since `heard` */
+    uint32_t heard; /* bell at that time */
+    double quiet;   /* since when nothing moved; 0: something just did */
+    struct yields yields;
+    double looked;  /* when peers were last checked */
+    double timeout; /* of a split: what opening was given */
+    double dead;    /* since when the launcher's report on a dead peer is awaited; else 0 */
 };
 
 static inline void *segment_at(const struct segment *s, uint64_t at) { return s->base + at; }

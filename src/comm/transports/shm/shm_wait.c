@@ -1,11 +1,8 @@
 /* shm_wait.c - waiting for other processes, and detecting that one has ended.
  *
- * A wait goes through stages, each begun by the caller's next wait_idle() after it has checked everything: yield the processor, then sleep
- * on this rank's bell. To yield costs less than to sleep where other ranks wait on this processor, but beside a busy process it costs a
- * time slice or more. So where long yields are frequent the next waits only sleep: four times as many after each further long yield, fewer
- * after each wait whose yields were short. Before a rank sleeps it sets a flag and has everything checked once more; a rank that stores a
- * word that it may wait for checks the flag after a fence: one of the two sees the other. Sleeps are short anyway, because peers must be
- * checked.
+ * A wait goes through stages, each begun by the caller's next wait_idle() after it has checked everything: yield the processor (yield.h),
+ * then sleep on this rank's bell. Before a rank sleeps it sets a flag and has everything checked once more; a rank that stores a word that
+ * it may wait for checks the flag after a fence: one of the two sees the other. Sleeps are short anyway, because peers must be checked.
  *
  * The end of a process is detected by its pidfd (also as a zombie), or, without pidfds, by /proc/PID/stat. If a launcher created the
  * segment, it knows how the process ended, so its report is awaited for a moment.
@@ -15,7 +12,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,17 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define YIELD_SECONDS 20e-6  /* seconds of yielding before the first sleep */
-#define YIELD_LONG    0.5e-3 /* seconds after which another process must have run */
-#define LOOK_SECONDS  0.02   /* between two checks of the peers: the longest sleep */
-#define LAUNCHER_WORD 0.25   /* time that the launcher has to report how a rank ended */
-
-enum {
-    LONG_WEIGHT = 8, /* long yields are frequent if they are more than one in so many waits, */
-    LONGS_MOST = 64, /* so many more of them having been seen, times the weight */
-    SLEEPS_LEAST = 16,
-    SLEEPS_MOST = 1024,
-};
+#define YIELD_SECONDS 20e-6 /* seconds of yielding before the first sleep */
+#define LOOK_SECONDS  0.02  /* between two checks of the peers: the longest sleep */
+#define LAUNCHER_WORD 0.25  /* time that the launcher has to report how a rank ended */
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen, double seconds)
 {
@@ -150,30 +138,6 @@ static void sleep_for(struct segment *s, double seconds)
     disarm(s);
 }
 
-/* A wait begins: it yields, or is one of those that do not. */
-static void yield_begin(struct segment *s)
-{
-    s->yields = s->sleeps == 0;
-    if (!s->yields) {
-        s->sleeps--;
-        return;
-    }
-    s->longs = MAX(s->longs - 1, 0);
-    s->sleeps_next = MAX(s->sleeps_next - s->sleeps_next / 8, SLEEPS_LEAST);
-}
-
-static void yield_now(struct segment *s, double now)
-{
-    sched_yield();
-    if (base_now() - now < YIELD_LONG) return;
-    s->yields = false;
-    s->longs += LONG_WEIGHT;
-    if (s->longs <= LONGS_MOST) return;
-    s->longs = LONGS_MOST;
-    s->sleeps = s->sleeps_next;
-    s->sleeps_next = MIN(s->sleeps_next * 4, SLEEPS_MOST);
-}
-
 ls_status wait_idle(struct segment *s, double seconds)
 {
     double now = base_now();
@@ -181,12 +145,9 @@ ls_status wait_idle(struct segment *s, double seconds)
     LS_TRY(segment_ended(s));
     if (!s->quiet) {
         s->quiet = now;
-        yield_begin(s);
+        yield_begin(&s->yields);
     }
-    if (s->yields && now - s->quiet < YIELD_SECONDS) {
-        yield_now(s, now);
-        return LS_OK;
-    }
+    if (now - s->quiet < YIELD_SECONDS && yield_try(&s->yields)) return LS_OK;
     if (now - s->looked >= LOOK_SECONDS) LS_TRY(look_at_peers(s, now));
     sleep_for(s, seconds);
     return LS_OK;

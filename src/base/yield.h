@@ -1,0 +1,69 @@
+/* yield.h - waits that yield the processor before they sleep, where that is quick.
+ *
+ * To yield costs less than to sleep where those who are waited for want the same processor. Beside a busy process it costs a time slice or
+ * more, each time. So where long yields are frequent the next waits only sleep: four times as many after each further long yield, fewer
+ * after each wait whose yields were short.
+ */
+#ifndef LS_BASE_YIELD_H
+#define LS_BASE_YIELD_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <time.h>
+
+#define YIELD_LONG 0.5e-3 /* seconds after which another process must have run */
+enum {
+    YIELD_WEIGHT = 8,     /* long yields are frequent if they are more than one in so many waits, */
+    YIELD_LONGS_MOST = 8, /* and have been so for so many of them */
+    YIELD_SLEEPS_LEAST = 16,
+    YIELD_SLEEPS_MOST = 1024,
+};
+
+/* One for each thread that waits; zeros to begin with. */
+struct yields {
+    bool on;    /* this wait may yield */
+    int longs;  /* grows by YIELD_WEIGHT with each long yield, falls by 1 with each wait */
+    int sleeps; /* waits to come that do not yield */
+    int next;   /* how many after the next long yield */
+};
+
+static inline double yield_clock(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* A wait begins: it yields, or is one of those that do not. */
+static inline void yield_begin(struct yields *y)
+{
+    y->on = y->sleeps == 0;
+    if (!y->on) {
+        y->sleeps--;
+        return;
+    }
+    if (y->longs > 0) y->longs--;
+    y->next -= y->next / 8;
+    if (y->next < YIELD_SLEEPS_LEAST) y->next = YIELD_SLEEPS_LEAST;
+}
+
+/* Yields the processor; false: this wait is to sleep instead. */
+static inline bool yield_try(struct yields *y)
+{
+    double began;
+
+    if (!y->on) return false;
+    began = yield_clock();
+    sched_yield();
+    if (yield_clock() - began < YIELD_LONG) return true;
+    y->on = false;
+    y->longs += YIELD_WEIGHT;
+    if (y->longs <= YIELD_WEIGHT * YIELD_LONGS_MOST) return true;
+    y->longs = YIELD_WEIGHT * YIELD_LONGS_MOST;
+    y->sleeps = y->next;
+    y->next = y->next * 4 < YIELD_SLEEPS_MOST ? y->next * 4 : YIELD_SLEEPS_MOST;
+    return true;
+}
+
+#endif
