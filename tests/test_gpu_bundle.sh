@@ -59,7 +59,7 @@ said curve "^fp32: 2 steps, last loss [0-9.]* on cpu, [0-9.]* on cuda"
 said bench "skipped: ModuleNotFoundError: No module named 'torch'"
 [ "$(values results/bench.json 'rows[].status' | tr '\n' ' ')" = "ok skipped ok ok skipped ok " ] ||
     bad "bench.json: $(cat results/bench.json)"
-said profile "^linear_dw .*cublaslt"
+said profile "^linear_dw_bias .*cublaslt"
 tar -tzf results/results.tar.gz | grep -q logs/goldens.txt || bad "results.tar.gz lacks a log"
 [ ! -e results/work ] || bad "run.sh leaves its work"
 
