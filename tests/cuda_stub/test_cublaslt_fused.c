@@ -154,6 +154,47 @@ static void test_without_library(void **state)
         fail_msg("exit code %d, %s", c.code, c.err);
 }
 
+/* ---- measured algorithms ---- */
+
+static char cache_folder[] = "/tmp/lockstep_test_XXXXXX";
+
+static int run_tuned(void)
+{
+    const struct device *d = device_find("cuda");
+
+    if (!d)
+        return 2;
+    d->configure(&(struct device_settings){ .tuned = cache_folder });
+    return run_programs();
+}
+
+/* A matmul with another epilogue is another matmul. */
+static void test_measured_algorithms(void **state)
+{
+    static const char *const keys[] = { "f32 to f32 with bias |", "f32 to f32 with bias with GELU |",
+                                        "f32 to f32 with bias with GELU and its input |", "f32 to f32 added with bias gradient |",
+                                        "bf16 to f32 added with bias gradient |" };
+    char path[64], command[64], all[16384] = "";
+    struct child c;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(cache_folder));
+    c = child_run("fastest=3", run_tuned);
+    if (c.code != 0)
+        fail_msg("exit code %d, %s", c.code, c.err);
+    snprintf(path, sizeof path, "%s/matmuls.txt", cache_folder);
+    f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(all, 1, sizeof all - 1, f) > 0);
+    fclose(f);
+    for (size_t k = 0; k < COUNT_OF(keys); k++)
+        if (!strstr(all, keys[k]))
+            fail_msg("no '%s' in %s", keys[k], all);
+    snprintf(command, sizeof command, "rm -r %s", cache_folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- every case ---- */
 
 static void check_case(void *ctx, struct kernel_case *c)
@@ -195,7 +236,8 @@ static void test_cases_without_epilogues(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_programs), cmocka_unit_test(test_without_epilogues),
-                                        cmocka_unit_test(test_without_library), cmocka_unit_test(test_cases_without_epilogues) };
+                                        cmocka_unit_test(test_without_library), cmocka_unit_test(test_measured_algorithms),
+                                        cmocka_unit_test(test_cases_without_epilogues) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
     return cmocka_run_group_tests(tests, NULL, NULL);

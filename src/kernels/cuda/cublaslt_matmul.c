@@ -7,9 +7,10 @@
  * be added in a step of their own, from the workspace, in f32 (reduction scheme COMPUTE_TYPE): the schemes that add into the output round
  * to its type between parts, and their order is not documented as fixed.
  *
- * f32 is multiplied in f32, or in TF32 where precision.tf32 allows it; bf16 and f16 with sums in f32. Biases, their
- * gradients and GELU are computed by the epilogue. The bias' gradient is the sum of op(B) over k (BGRADB), has the type of D, and
- * overwrites. GELU is the tanh form; its input goes to the auxiliary output.
+ * f32 is multiplied in f32, or in TF32 where precision.tf32 allows it; bf16 and f16 with sums in f32. The epilogue adds a bias, applies
+ * GELU and writes its input to the auxiliary output, or sums op(B) over k, which is a bias gradient (BGRADB): that has the type of D and is
+ * overwritten, whatever beta is. NVIDIA does not document which form GELU has; XLA, too, takes it for the tanh form, and test_gpu_kernels
+ * compares it with the reference on a GPU.
  *
  * Reference: cuBLAS 13 documentation, "Using the cuBLASLt API".
  */
