@@ -8,10 +8,11 @@
  *
  * A row names its kind, and writes the columns in which ops of this kind differ; the others are the same for all ops of a kind:
  *   MODEL_OP      models append it: no stage of an optimizer
- *   PASS_OP       passes append it after partition and gradient: so it has no sharding or gradient rule. Where a program has one in its
- * forward, its operands are replicated, a gradient through it is refused, and it is COSTLY to recompute OPTIMIZER_OP  only in the
- * optimizer's segment: like PASS_OP, without derivatives and counted FLOPs They have kernels, so the executor launches them, on the stream
- * for computation, and they have no payload and no lowering. The kinds of the ops without kernels are in ir/ir.h.
+ *   PASS_OP       passes append it after partition and gradient, so it has no sharding or gradient rule. Where a program has one in its
+ *                 forward, its operands are replicated, a gradient through it is refused, and it is COSTLY to recompute
+ *   OPTIMIZER_OP  only in the optimizer's segment: like PASS_OP, without derivatives and counted FLOPs
+ * They have kernels, so the executor launches them, on the stream for computation, and they have no payload and no lowering. The kinds of
+ * the ops without kernels are in ir/ir.h.
  *
  * shapes      what the operands are, "x[R,K] w[N,K] b[N]? -> y[R,N]", checked in every compiled program (op_shapes.h):
  *             [A,B]   sizes; the same letter is the same size everywhere in the row; [2C+1] is computed from one, [1|2] is either

@@ -2,8 +2,8 @@
  *
  * Collectives of a comm run one after another, in the order of their calls; of the sends to one peer, and of the receives from one peer,
  * the oldest runs. A collective is the transport's native one if it has one, else a list of steps; a call that the device makes is only
- * followed: its caller says when it has ended. Any failure ends the job: every
- * operation in flight on comms of the same origin ends with the same status and line.
+ * followed: its caller says when it has ended. Any failure ends the job: every operation in flight on comms of the same origin ends with
+ * the same status and line.
  */
 #include "comm/engine/engine.h"
 
