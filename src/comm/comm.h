@@ -24,10 +24,18 @@ struct call_args { /* the arguments of a call */
 /* Enqueues the call on a stream of a device that is not immediate: arguments are checked now, the call runs when the stream reaches it, and
  * what follows on the stream waits for its end. counts are copied. */
 ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct call_args *a);
-/* Opens the groups of the device's own library for the comm, which comm_enqueue() uses from then on. step: messages to rank + step and from
- * rank - step, modulo n, go that way as well; 0: none do. Collective; what has been enqueued is waited for. A no-op on a comm of one rank.
- * After a sync the device's memory and streams may be freed before the comm is closed. */
-ls_status comm_open_native(ls_comm *c, const struct device *d, int step);
+/* What of a comm's traffic the device's own library carries; the rest is staged. */
+struct native_spec {
+    bool collectives; /* without all_to_all */
+    bool exchanges;   /* all collectives */
+    int step;         /* messages to rank + step and from rank - step, modulo n; 0: none */
+    int share;        /* of the device's processors for each of the groups, of so many: collectives.h */
+    int shares;
+};
+/* Opens the groups of the device's own library for the comm, which comm_enqueue() uses from then on. Collective; what has been enqueued is
+ * waited for. A no-op on a comm of one rank, and on one that has its groups. After a sync the device's memory and streams may be freed
+ * before the comm is closed. */
+ls_status comm_open_native(ls_comm *c, const struct device *d, const struct native_spec *s);
 /* Makes the call at once, on an immediate device; work as in comm.h. */
 ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work);
 

@@ -3,9 +3,15 @@
  * A group is one communicator of the device's library, of which each rank holds its end. A device without this table has its collectives
  * staged through the host: device_operation of device.h. Here too one thread at a time.
  *   1. All ranks of a group enqueue the same calls in the same order. A call on a stream starts when the stream has come to it.
- *   2. Messages: a group of two ranks that was opened for messages takes those from its rank 0 to its rank 1, and nothing else. So no
+ *   2. A group takes the calls of its kind. A group for messages has two ranks and takes those from its rank 0 to its rank 1, so no
  *      message waits for one of another pair, or of the other direction.
- *   3. After a failure of the device all groups are aborted: what was enqueued ends, and nothing more is enqueued.
+ *   3. Calls of different groups may wait for each other in any order: each group keeps no more of the device's processors busy than its
+ *      share, so there is room for the calls of all groups at once.
+ *   4. After a failure of the device all groups are aborted: what was enqueued ends, and nothing more is enqueued. Nothing here waits for
+ *      that, nor for a rank that does not answer.
+ *   5. Sums are the library's own: it may round bf16 and f16 after each addition, multiply by 1/n before it sums (DEVICE_AVG), and leave
+ *      out NaNs (DEVICE_MAX), where include/lockstep/comm.h promises f32, one rounding, x / n and NaN. Every rank still gets the same
+ *      bits. Sums in f32 differ from the host's in their order alone.
  */
 #ifndef LS_DEVICE_COLLECTIVES_H
 #define LS_DEVICE_COLLECTIVES_H
@@ -26,7 +32,19 @@ enum device_collective {
 };
 enum device_redop { DEVICE_SUM, DEVICE_AVG, DEVICE_MAX };
 
-/* A call as include/lockstep/comm.h defines it; its arguments are valid. */
+enum device_group_kind {
+    DEVICE_GROUP_COLLECTIVES, /* all collectives but all_to_all */
+    DEVICE_GROUP_EXCHANGES,   /* all collectives */
+    DEVICE_GROUP_MESSAGES
+};
+
+struct device_group_spec {
+    enum device_group_kind kind;
+    int rank, n;
+    int share, shares; /* of the device's processors, the same on all ranks; the groups that are open have `shares` at most together */
+};
+
+/* A call as include/lockstep/comm.h defines it, rule 5 above aside; its arguments are valid. */
 struct device_call {
     enum device_collective op;
     const void *send;
@@ -38,7 +56,7 @@ struct device_call {
     int root;
 };
 
-/* Who follows a call. data[bytes] is copied. */
+/* The functions that follow a call. data[bytes] is copied. */
 struct device_watch {
     void *data;
     size_t bytes;
@@ -61,9 +79,8 @@ struct device_collectives {
     ls_status (*load)(char *version, size_t room);
     bool (*takes)(const struct device_call *c); /* of the call's op, type and redop: the same on all ranks */
     ls_status (*id)(char id[DEVICE_GROUP_ID]);  /* made by one rank, for all of the group */
-    /* Begins to open it; all its ranks do. messages: see rule 2. */
-    ls_status (*open)(const char id[DEVICE_GROUP_ID], int rank, int n, bool messages, struct device_group **out);
-    ls_status (*opened)(struct device_group *g); /* LS_BUSY: not yet */
+    ls_status (*open)(const char id[DEVICE_GROUP_ID], const struct device_group_spec *s, struct device_group **out); /* begins to open it */
+    ls_status (*opened)(struct device_group *g);                                                                     /* LS_BUSY: not yet */
     /* Bytes of the device's memory that the library took for the groups as they were opened; those of a group until it is closed. */
     size_t (*taken)(void);
     ls_status (*finish)(struct device_group *g); /* before close(), of all ranks: what was enqueued is over. LS_BUSY: not yet */

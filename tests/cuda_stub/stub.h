@@ -20,10 +20,12 @@
  *   trace=       the file to which a process writes the name of each call, a line each
  *   nccl=        the folder of the files by which ranks communicate in NCCL; none: there is no libnccl
  *   nccl_fail=0  NCCL's call with this number fails
- *   nccl_async=0 the error that ncclCommGetAsyncError reports when it is asked for the time with this number
+ *   nccl_version= the number that ncclGetVersion returns instead of its own
+ *   nccl_async=0 ncclCommGetAsyncError reports an error from its call with this number on
  *   nccl_end=    GPU:HOW:N: the process of that GPU does not make its collective call number N, but ends (kill), is stopped (stop), or
  *                loops for ever (loop)
- *   nccl_open=   GPU:HOW:N: so it does instead of opening its communicator number N
+ *   nccl_open=   GPU:HOW:N: the same, instead of opening its Nth communicator
+ *   nccl_close=  GPU:HOW:N: the same, instead of finalizing its Nth communicator
  *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory; none: there are none
  *   cublaslt=1   0: there is no libcublasLt
  *   library=     the folder that has NCCL and cuBLASLt, in it or below; none: the loader knows them
@@ -51,7 +53,8 @@ struct stub_settings {
     int gpus, driver;
     size_t memory;
     uint64_t seed, fail, fail_run, nccl_fail, nccl_async, capture_fail;
-    struct stub_end nccl_end, nccl_open;
+    int nccl_version;
+    struct stub_end nccl_end, nccl_open, nccl_close;
     char calls[512], trace[512], nccl[512], library[512];
     bool cpu_kernels, no_kernels, cublaslt, epilogues;
     int fastest;
@@ -73,6 +76,7 @@ void stub_enqueue(struct device_stream *s, const struct device_operation *o);
 uint64_t stub_time_passes(unsigned microseconds);
 
 void stub_need_context(const char *call);
+void stub_need_thread(const char *call); /* this thread has called cudaSetDevice */
 void stub_wait_for_all(const char *call); /* a call that may wait for all streams must not be made while one waits for the host */
 
 int stub_gpu(void); /* the GPU of this process, in the machine's numbers */

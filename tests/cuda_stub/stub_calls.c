@@ -1,6 +1,7 @@
 /* stub_calls.c - the functions of the CUDA runtime. See stub.h. */
 #include "stub_graph.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@ static const struct device *const queue = &device_check;
 
 static bool context;
 static int current;
+static pthread_t first_thread; /* the one that made the context */
+static _Thread_local bool thread_chosen;
 
 int stub_gpu(void) { return stub_settings()->visible[current]; }
 
@@ -55,13 +58,27 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     memset(p->uuid.bytes, 0x11 * stub_settings()->visible[device], sizeof p->uuid.bytes);
     p->totalGlobalMem = stub_settings()->memory;
     p->major = 9;
+    p->multiProcessorCount = 132;
     return cudaSuccess;
 }
 
+void stub_need_thread(const char *call)
+{
+    if (!thread_chosen) stub_die("%s: on a thread that has not called cudaSetDevice: it would make a context on GPU 0", call);
+}
+
+/* Each thread has a GPU of its own choice. Threads other than the first one are not counted: they run when they come to run. */
 cudaError_t cudaSetDevice(int device)
 {
-    cudaError_t e = stub_call("cudaSetDevice", false);
+    cudaError_t e = cudaSuccess;
 
+    thread_chosen = true;
+    if (context && !pthread_equal(pthread_self(), first_thread)) {
+        if (device != current) stub_die("cudaSetDevice: %d on a thread of a rank that uses GPU %d", device, current);
+        return cudaSuccess;
+    }
+    first_thread = pthread_self();
+    e = stub_call("cudaSetDevice", false);
     if (e != cudaSuccess) return e;
     if (device < 0 || device >= stub_settings()->nvisible) return ended(cudaErrorInvalidDevice);
     if (context && device != current) stub_die("cudaSetDevice: from GPU %d to %d; a rank uses one", current, device);

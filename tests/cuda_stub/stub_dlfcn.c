@@ -5,7 +5,8 @@
 #include <string.h>
 #include "stub.h"
 
-int stub_nccl_registered(void); /* stub_nccl_memory.c */
+int stub_nccl_registered(void);  /* stub_nccl_memory.c */
+int stub_nccl_connections(void); /* stub_nccl_peers.c */
 void *stub_dlopen(const char *file, int mode);
 __attribute__((visibility("default"))) void *stub_dlsym(void *library, const char *name);
 
@@ -25,7 +26,7 @@ static const struct {
     SYMBOL(ncclGroupStart), SYMBOL(ncclGroupEnd),
     SYMBOL(ncclMemAlloc), SYMBOL(ncclMemFree), SYMBOL(ncclCommRegister), SYMBOL(ncclCommDeregister),
     SYMBOL(cudaStreamCreateWithFlags), SYMBOL(cudaStreamQuery),
-    SYMBOL(cudaFree), SYMBOL(stub_nccl_registered), /* for tests that call the stub itself */
+    SYMBOL(cudaFree), SYMBOL(stub_nccl_registered), SYMBOL(stub_nccl_connections), /* for tests that call the stub itself */
 };
 
 /* file is found, and its name is this one. */

@@ -2,6 +2,7 @@
 #include "stub_nccl.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,13 +10,14 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/base.h"
 #include "device/check.h"
 
 static ncclComm_t comms; /* kept when they are destroyed, to be known as such */
-static uint64_t opened, launches, asked;
-static struct {
+static uint64_t opened, finalized, launches, asked;
+static _Thread_local struct {
     int depth, n;
     ncclComm_t comm; /* of the calls so far; NULL: none */
     cudaStream_t stream;
@@ -31,7 +33,12 @@ static void end_process(const char *how)
         for (;;) pause();
 }
 
-ncclResult_t nccl_call(void) { return ++*stub_nccl_calls() == stub_settings()->nccl_fail ? ncclSystemError : ncclSuccess; }
+ncclResult_t nccl_call(void)
+{
+    uint64_t number = __atomic_add_fetch(stub_nccl_calls(), 1, __ATOMIC_SEQ_CST);
+
+    return number == stub_settings()->nccl_fail ? ncclSystemError : ncclSuccess;
+}
 
 /* c may be given calls. */
 void nccl_need_comm(const char *call, ncclComm_t c, bool idle)
@@ -58,7 +65,7 @@ static uint64_t draw(void)
 
 ncclResult_t ncclGetVersion(int *version)
 {
-    *version = NCCL_VERSION_CODE;
+    *version = stub_settings()->nccl_version ? stub_settings()->nccl_version : NCCL_VERSION_CODE;
     return nccl_call();
 }
 
@@ -88,17 +95,30 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return nccl_call();
 }
 
-static struct nccl_shared *map_file(const char *path, int n)
+static struct nccl_shared *map_file(const char *path, int n, int *file_out)
 {
     size_t bytes = NCCL_HEAD + (size_t)(n + n * n) * NCCL_BLOCK;
     int file = open(path, O_RDWR | O_CREAT, 0600);
     void *p;
 
-    if (file < 0 || ftruncate(file, (off_t)bytes) < 0) stub_die("nccl: %s: the file is not made", path);
+    if (file < 0 || ftruncate(file, (off_t)bytes) < 0) stub_die("nccl: %s: the file cannot be created", path);
     p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (p == MAP_FAILED) stub_die("nccl: %s: the file is not mapped", path);
-    close(file);
+    if (p == MAP_FAILED) stub_die("nccl: %s: the file cannot be mapped", path);
+    *file_out = file;
     return p;
+}
+
+/* The multiprocessors that the kernels of all communicators may occupy at once. */
+static void check_ctas(const char *call, int ctas)
+{
+    struct cudaDeviceProp p;
+    int sum = ctas;
+
+    if (ctas < 1) stub_die("%s: config.maxCTAs is not set: kernels of several communicators could wait for each other", call);
+    for (const struct ncclComm *c = comms; c; c = c->next)
+        if (c->state != NCCL_ENDED && !c->aborted) sum += c->ctas;
+    if (cudaGetDeviceProperties(&p, 0) == cudaSuccess && sum > p.multiProcessorCount)
+        stub_die("%s: the kernels of all communicators may have %d CTAs; the GPU has %d multiprocessors", call, sum, p.multiProcessorCount);
 }
 
 _Static_assert(sizeof(struct nccl_shared) <= NCCL_HEAD, "there is room for it");
@@ -115,6 +135,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     if (n < 2 || n > NCCL_RANKS || rank < 0 || rank >= n) stub_die("%s: rank %d of %d", call, rank, n);
     if (strncmp(id.internal, "nccl_stub_", 10) != 0) stub_die("%s: the id is not one of ncclGetUniqueId", call);
     if (group.depth) stub_die("%s: in a group", call);
+    check_ctas(call, config->maxCTAs);
     *out = NULL;
     if (++opened == stub_settings()->nccl_open.number && stub_gpu() == stub_settings()->nccl_open.gpu)
         end_process(stub_settings()->nccl_open.how);
@@ -122,8 +143,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     c->n = n;
     c->rank = rank;
     snprintf(c->path, sizeof c->path, "%s/%.60s", stub_settings()->nccl, id.internal);
-    c->shared = map_file(c->path, n);
-    if (atomic_exchange(&c->shared->joined[rank], 1 + stub_gpu())) stub_die("%s: there are two ranks %d", call, rank);
+    c->ctas = config->maxCTAs;
+    c->shared = map_file(c->path, n, &c->file);
+    if (!nccl_rank_hold(c) || atomic_exchange(&c->shared->joined[rank], 1 + stub_gpu())) stub_die("%s: there are two ranks %d", call, rank);
     c->next = comms;
     comms = *out = c;
     return ncclInProgress;
@@ -158,9 +180,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
     if (c->state == NCCL_JOINING) {
         *state = join(c);
     } else if (c->state == NCCL_FINALIZING) {
-        *state = atomic_load(&c->shared->finalized) == c->n ? ncclSuccess : ncclInProgress;
+        *state = c->polls-- > 0 ? ncclInProgress : ncclSuccess;
+        if (*state == ncclSuccess) c->state = NCCL_FINALIZED;
     } else if (c->waiting.n) {
-        if (c->polls-- > 0)
+        if (c->polls-- > 0 || !nccl_launch_connected(c))
             *state = ncclInProgress;
         else
             launch(c);
@@ -173,29 +196,63 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     nccl_need_comm("ncclCommFinalize", c, true);
     if (c->run != c->given) stub_die("ncclCommFinalize: %llu calls have not ended", (unsigned long long)(c->given - c->run));
     nccl_registrations_end("ncclCommFinalize", c, false);
+    if (++finalized == stub_settings()->nccl_close.number && stub_gpu() == stub_settings()->nccl_close.gpu)
+        end_process(stub_settings()->nccl_close.how);
     c->state = NCCL_FINALIZING;
-    atomic_fetch_add(&c->shared->finalized, 1);
+    c->polls = (int)(draw() % 3);
+    atomic_store(&c->shared->left[c->rank], 1);
     return nccl_call() == ncclSuccess ? ncclInProgress : ncclSystemError;
+}
+
+/* ---- the end of communicators, which may be on threads of their own ---- */
+
+static pthread_mutex_t ending = PTHREAD_MUTEX_INITIALIZER;
+
+static void comm_give_memory(struct ncclComm *c)
+{
+    if (c->state != NCCL_JOINING) stub_memory_give(NCCL_COMM_BYTES);
+    nccl_connections_end(c);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
     nccl_need_comm("ncclCommDestroy", c, false);
-    if (c->state != NCCL_FINALIZING || atomic_load(&c->shared->finalized) != c->n)
-        stub_die("ncclCommDestroy: would wait for the other ranks; finalize first");
+    stub_need_thread("ncclCommDestroy");
+    if (c->state != NCCL_FINALIZED)
+        stub_die("ncclCommDestroy: finalize first, and ask ncclCommGetAsyncError until it is done");
+    nccl_wait_left(c);
+    pthread_mutex_lock(&ending);
+    comm_give_memory(c);
     c->state = NCCL_ENDED;
-    stub_memory_give(NCCL_COMM_BYTES);
+    pthread_mutex_unlock(&ending);
     return nccl_call();
+}
+
+/* No communicator has calls left that were not told to end: streams may wait for each other. */
+static bool others_end(void)
+{
+    for (const struct ncclComm *x = comms; x; x = x->next)
+        if (!x->aborted && x->state != NCCL_ENDED && x->run != x->given) return false;
+    return true;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
+    static const struct timespec nap = { .tv_nsec = 100000 };
+
     nccl_need_comm("ncclCommAbort", c, false);
+    stub_need_thread("ncclCommAbort");
+    if (group.depth) stub_die("ncclCommAbort: in a group: it would not begin before the group ends");
+    pthread_mutex_lock(&ending);
     unlink(c->path);
-    if (c->state != NCCL_JOINING) stub_memory_give(NCCL_COMM_BYTES);
+    comm_give_memory(c);
     nccl_registrations_end("ncclCommAbort", c, true);
     c->aborted = true;
     c->waiting.n = 0;
+    atomic_store(&c->shared->left[c->rank], 1);
+    pthread_mutex_unlock(&ending);
+    while (!others_end()) nanosleep(&nap, NULL);
+    nccl_wait_left(c);
     return nccl_call();
 }
 
@@ -225,20 +282,25 @@ static void launch(ncclComm_t c)
     l->n = 0;
 }
 
-/* Which operands are registered: of all calls of a group, since each rank has its own of them. */
+static unsigned registered_as(const struct ncclComm *c, const void *p, size_t bytes, unsigned yes, unsigned no)
+{
+    return !p || !bytes ? 0 : nccl_is_registered(c, p, bytes) ? yes : no;
+}
+
+/* Which operands of each call are registered. A broadcast's are on every rank what its root's are. */
 static void note_registered(const struct ncclComm *c, struct nccl_launch *l)
 {
-    unsigned registered = 0;
+    unsigned all = 0;
 
     for (int k = 0; k < l->n; k++) {
-        const struct nccl_part *p = &l->part[k];
-        size_t reads = nccl_part_reads(c, p), writes = nccl_part_writes(c, p);
+        struct nccl_part *p = &l->part[k];
+        size_t writes = nccl_part_writes(c, p), reads = p->words.op == NCCL_BROADCAST ? writes : nccl_part_reads(c, p);
 
-        if (reads) registered |= nccl_is_registered(c, p->send, reads) ? NCCL_SENDS_REGISTERED : NCCL_SENDS_OTHER;
-        if (writes) registered |= nccl_is_registered(c, p->recv, writes) ? NCCL_RECEIVES_REGISTERED : NCCL_RECEIVES_OTHER;
+        p->words.registered = registered_as(c, p->send, reads, NCCL_SENDS_REGISTERED, NCCL_SENDS_OTHER) |
+                              registered_as(c, p->recv, writes, NCCL_RECEIVES_REGISTERED, NCCL_RECEIVES_OTHER);
+        all |= p->words.registered;
     }
-    *stub_nccl_in_place() += !(registered & (NCCL_SENDS_OTHER | NCCL_RECEIVES_OTHER)) && registered;
-    for (int k = 0; k < l->n; k++) l->part[k].words.registered = registered;
+    *stub_nccl_in_place() += !(all & (NCCL_SENDS_OTHER | NCCL_RECEIVES_OTHER)) && all;
 }
 
 static void end_as_set(void)
@@ -264,8 +326,9 @@ static ncclResult_t close_group(const char *call)
     for (int k = 0; k < group.n; k++)
         if (group.part[k].words.op < NCCL_SEND) c->waiting.part[k].number = ++c->collectives;
     note_registered(c, &c->waiting);
+    nccl_launch_connects(c);
     c->polls = (int)(draw() % 3);
-    if (c->polls > 0) return ncclInProgress;
+    if (c->polls > 0 || !nccl_launch_connected(c)) return ncclInProgress;
     launch(c);
     return ncclSuccess;
 }

@@ -2,11 +2,20 @@
  * registration, stub_nccl_moves.c moves the data.
  *
  * A communicator is a file that its ranks map: which ranks are there, and for each rank and each pair of ranks a block of data with
- * counters.
+ * counters. A rank holds a lock of its byte of the file, which its end releases.
+ *
  * Collectives of a communicator are numbered; a rank publishes its data with the number and what it calls, and reads the others' once all
- * have published. A message waits until its receiver has it. Calls of a communicator run one after another, in the order in which this rank
+ * have published. A message waits until its receiver has it. The first message between two ranks makes a connection, which takes memory,
+ * and for which the call waits until the peer calls too. Calls of a communicator run one after another, in the order in which this rank
  * made them, whatever streams they are on; a group is one call. That is the least that NCCL promises: code that needs more ends here.
- * What the ranks send in a call is registered memory on all of them or on none, and so is what they receive.
+ *
+ * NCCL may register the buffers of any collective but a reduction to one rank: they must be registered memory on all ranks or on none; and
+ * a receiver's buffer must be registered if the sender's is. The kernels of all communicators of a rank must fit on its GPU.
+ *
+ * ncclCommDestroy waits until all ranks have finalized. ncclCommAbort waits until all other communicators of the process that have calls
+ * left are aborted too, and until all peers have aborted or finalized theirs. A process that has ended is waited for by neither.
+ *
+ * Half types are rounded after each addition, averages are multiplied by 1/n before the sum, and a maximum leaves out NaNs.
  */
 #ifndef LS_TESTS_NCCL_STUB_H
 #define LS_TESTS_NCCL_STUB_H
@@ -15,7 +24,7 @@
 #include <stdatomic.h>
 #include "stub.h"
 
-enum { NCCL_RANKS = 8, NCCL_PARTS = 20, NCCL_BLOCK = 16 << 20, NCCL_HEAD = 64 << 10, NCCL_COMM_BYTES = 3 << 20 };
+enum { NCCL_RANKS = 8, NCCL_PARTS = 20, NCCL_BLOCK = 16 << 20, NCCL_HEAD = 64 << 10, NCCL_COMM_BYTES = 3 << 20, NCCL_PEER_BYTES = 1 << 20 };
 
 enum nccl_op { NCCL_ALL_REDUCE, NCCL_ALL_GATHER, NCCL_REDUCE_SCATTER, NCCL_REDUCE, NCCL_BROADCAST, NCCL_SEND, NCCL_RECV };
 
@@ -25,17 +34,18 @@ enum { NCCL_SENDS_REGISTERED = 1, NCCL_SENDS_OTHER = 2, NCCL_RECEIVES_REGISTERED
 struct nccl_words {
     int op, type, redop, root; /* root: of messages the peer */
     uint64_t count;
-    unsigned registered; /* of the operands of a rank's call or group */
+    unsigned registered; /* of the operands of a rank's call */
 };
 
 struct nccl_shared {
     atomic_int joined[NCCL_RANKS]; /* 1 + its GPU */
-    atomic_int finalized;
+    atomic_int left[NCCL_RANKS]; /* it has finalized or aborted */
     struct {
         _Atomic uint64_t posted, done; /* numbers of collectives */
         struct nccl_words words;
     } rank[NCCL_RANKS];
     struct {
+        atomic_int sender, receiver; /* has made its first call */
         _Atomic uint64_t sent, received;
         struct nccl_words words;
     } pair[NCCL_RANKS][NCCL_RANKS]; /* from, to */
@@ -59,12 +69,12 @@ struct nccl_launch {
 struct ncclComm {
     ncclComm_t next;
     struct nccl_shared *shared;
-    int n, rank;
-    enum { NCCL_JOINING, NCCL_READY, NCCL_FINALIZING, NCCL_ENDED } state;
-    bool aborted;
+    int n, rank, file, ctas, connections;
+    enum { NCCL_JOINING, NCCL_READY, NCCL_FINALIZING, NCCL_FINALIZED, NCCL_ENDED } state;
+    atomic_bool aborted;
     ncclResult_t broken;             /* the asynchronous error; ncclSuccess: none */
     int polls;                       /* ncclCommGetAsyncError so often before the launch below */
-    uint64_t given, run, collectives; /* launches made and ended by this rank; collectives of both */
+    uint64_t given, run, collectives; /* launches made and ended by this rank; collectives: given so far */
     struct nccl_launch waiting;      /* n 0: none */
     struct device_stream *stream;    /* of it */
     char path[600];
@@ -76,6 +86,14 @@ ls_status nccl_launch_run(void *launch);
 /* Bytes that a part reads and writes on this rank; 0: none. */
 size_t nccl_part_reads(const struct ncclComm *c, const struct nccl_part *p);
 size_t nccl_part_writes(const struct ncclComm *c, const struct nccl_part *p);
+
+/* stub_nccl_peers.c */
+bool nccl_rank_hold(struct ncclComm *c);                          /* until its process ends; false: another one holds it */
+void nccl_launch_connects(struct ncclComm *c);                    /* c->waiting makes first calls to peers, maybe */
+bool nccl_launch_connected(const struct ncclComm *c);             /* its peers have made theirs */
+void nccl_connections_end(struct ncclComm *c);
+void nccl_wait_left(const struct ncclComm *c);                    /* until all peers have finalized, aborted or ended */
+__attribute__((visibility("default"))) int stub_nccl_connections(void); /* of this process, of messages, for tests */
 
 /* stub_nccl.c */
 ncclResult_t nccl_call(void);                                     /* at the start of each call: its result */

@@ -1,6 +1,7 @@
 /* stub_nccl_moves.c - what a call of NCCL does when its stream reaches it. See stub_nccl.h. */
 #include "stub_nccl.h"
 
+#include <math.h>
 #include <string.h>
 #include "base/base.h"
 #include "comm/reduce.h"
@@ -66,12 +67,9 @@ static bool all_at_least(const struct ncclComm *c, uint64_t number, bool done)
     return true;
 }
 
-static void compare_registered(unsigned a, unsigned b, int from, int to)
+static void compare_registered(const char *what, bool same, unsigned a, unsigned b, int from, int to)
 {
-    unsigned both = a | b;
-
-    if ((both & NCCL_SENDS_REGISTERED && both & NCCL_SENDS_OTHER) || (both & NCCL_RECEIVES_REGISTERED && both & NCCL_RECEIVES_OTHER))
-        stub_die("nccl: the operands of a call are registered on some ranks and not on others (rank %d: %x, rank %d: %x)", from, a, to, b);
+    if (!same) stub_die("nccl: %s (rank %d: %x, rank %d: %x)", what, from, a, to, b);
 }
 
 static void compare_words(const struct ncclComm *c, const struct nccl_part *p)
@@ -81,7 +79,8 @@ static void compare_words(const struct ncclComm *c, const struct nccl_part *p)
     for (int r = 0; r < c->n; r++) {
         const struct nccl_words *b = &c->shared->rank[r].words;
 
-        compare_registered(a->registered, b->registered, c->rank, r);
+        compare_registered("the operands of a call are registered on some ranks and not on others",
+                           a->op == NCCL_REDUCE || a->registered == b->registered, a->registered, b->registered, c->rank, r);
         if (a->op != b->op || a->type != b->type || a->redop != b->redop || a->root != b->root || a->count != b->count)
             stub_die("nccl: collective %llu: rank %d called %d (type %d, operator %d, root %d, %llu elements), rank %d called %d (type %d, "
                      "operator %d, root %d, %llu elements)",
@@ -90,14 +89,85 @@ static void compare_words(const struct ncclComm *c, const struct nccl_part *p)
     }
 }
 
+/* What NCCL computes in each type: see stub_nccl.h. */
+static double read_element(const void *p, size_t i, ls_dtype t)
+{
+    switch (t) {
+    case LS_F32: return ((const float *)p)[i];
+    case LS_F64: return ((const double *)p)[i];
+    case LS_BF16:
+    case LS_F16: {
+        float x;
+
+        reduce_widen(&x, (const char *)p + 2 * i, 1, t);
+        return x;
+    }
+    default: stub_die("nccl: type %d is not a floating one", (int)t);
+    }
+    return 0;
+}
+
+static void write_element(void *p, size_t i, ls_dtype t, double x)
+{
+    float narrow = (float)x;
+
+    if (t == LS_F64)
+        ((double *)p)[i] = x;
+    else if (t == LS_F32)
+        ((float *)p)[i] = narrow;
+    else
+        reduce_narrow((char *)p + 2 * i, &narrow, 1, t, 1);
+}
+
+static double rounded(double x, ls_dtype t)
+{
+    double place[1];
+
+    write_element(place, 0, t, x);
+    return read_element(place, 0, t);
+}
+
+static double apply(ncclRedOp_t op, double a, double b, ls_dtype t)
+{
+    switch ((int)op) {
+    case ncclSum:
+    case ncclAvg: return rounded(a + b, t);
+    case ncclMax: return fmax(a, b);
+    default: stub_die("nccl: operator %d is not one that lockstep gives", (int)op);
+    }
+    return 0;
+}
+
+static void sum_floats(void *to, const void *const *from, int n, size_t count, ls_dtype t, ncclRedOp_t op)
+{
+    double factor = op == ncclAvg ? rounded(1.0 / n, t) : 1;
+
+    for (size_t i = 0; i < count; i++) {
+        double sum = rounded(factor * read_element(from[0], i, t), t);
+
+        for (int r = 1; r < n; r++) sum = apply(op, sum, rounded(factor * read_element(from[r], i, t), t), t);
+        write_element(to, i, t, sum);
+    }
+}
+
+static ls_redop integer_redop(int op)
+{
+    if (op != ncclSum && op != ncclMax) stub_die("nccl: operator %d is not one that lockstep gives, for integers", op);
+    return op == ncclMax ? LS_MAX : LS_SUM;
+}
+
 static void sum_blocks(const struct ncclComm *c, const struct nccl_part *p)
 {
     const void *from[NCCL_RANKS];
     size_t skip = p->words.op == NCCL_REDUCE_SCATTER ? bytes_of(&p->words) * (size_t)c->rank : 0;
-    ls_redop op = p->words.redop == ncclMax ? LS_MAX : p->words.redop == ncclAvg ? LS_AVG : LS_SUM;
+    ls_dtype t = dtype_of(p->words.type);
 
     for (int r = 0; r < c->n; r++) from[r] = rank_block(c, r) + skip;
-    if (p->words.count) reduce_many(p->recv, from, c->n, p->words.count, dtype_of(p->words.type), op, op == LS_AVG ? c->n : 1);
+    if (!p->words.count) return;
+    if (ls_dtype_is_float(t))
+        sum_floats(p->recv, from, c->n, p->words.count, t, (ncclRedOp_t)p->words.redop);
+    else
+        reduce_many(p->recv, from, c->n, p->words.count, t, integer_redop(p->words.redop), 1);
 }
 
 static void collective_compute(const struct ncclComm *c, const struct nccl_part *p)
@@ -153,7 +223,10 @@ static bool message_move(struct ncclComm *c, struct nccl_part *p)
     if (words->type != p->words.type || words->count != p->words.count)
         stub_die("nccl: rank %d sends %llu elements of type %d, rank %d receives %llu of type %d", from, (unsigned long long)words->count,
                  words->type, to, (unsigned long long)p->words.count, p->words.type);
-    compare_registered(words->registered, p->words.registered, from, to);
+    compare_registered("a message is sent from registered memory and received elsewhere, or the other way round",
+                       (words->registered == NCCL_SENDS_REGISTERED) == (p->words.registered == NCCL_RECEIVES_REGISTERED) ||
+                           !words->count || from == to,
+                       words->registered, p->words.registered, from, to);
     memcpy(p->recv, pair_block(c, from, to), bytes_of(&p->words));
     atomic_fetch_add(received, 1);
     return true;

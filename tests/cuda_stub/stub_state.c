@@ -75,6 +75,10 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->nccl_end = read_end(word, value);
     else if (setting_is(word, "nccl_open", &value))
         s->nccl_open = read_end(word, value);
+    else if (setting_is(word, "nccl_close", &value))
+        s->nccl_close = read_end(word, value);
+    else if (setting_is(word, "nccl_version", &value))
+        s->nccl_version = atoi(value);
     else if (setting_is(word, "capture_fail", &value))
         s->capture_fail = strtoull(value, NULL, 10);
     else if (setting_is(word, "calls", &value))
@@ -166,7 +170,7 @@ static void note_call(const char *name)
     static FILE *trace;
 
     if (!stub_settings()->trace[0]) return;
-    if (!trace && !(trace = fopen(stub_settings()->trace, "w"))) stub_die("%s: the file is not made", stub_settings()->trace);
+    if (!trace && !(trace = fopen(stub_settings()->trace, "w"))) stub_die("%s: the file cannot be created", stub_settings()->trace);
     fprintf(trace, "%s\n", name);
     fflush(trace);
 }
@@ -205,12 +209,12 @@ cudaError_t cudaGetLastError(void)
 
 static size_t context_bytes(void) { return stub_settings()->memory / CONTEXT_SHARE; }
 size_t stub_memory_left(void) { return stub_settings()->memory - context_bytes() - state.used; }
-void stub_memory_give(size_t bytes) { state.used -= bytes; }
+void stub_memory_give(size_t bytes) { __atomic_sub_fetch(&state.used, bytes, __ATOMIC_SEQ_CST); }
 
 bool stub_memory_take(size_t bytes)
 {
     if (bytes > stub_memory_left()) return false;
-    state.used += bytes;
+    __atomic_add_fetch(&state.used, bytes, __ATOMIC_SEQ_CST);
     return true;
 }
 

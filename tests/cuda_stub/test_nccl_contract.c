@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <nccl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,8 @@ enum { COUNT = 100, BYTES = COUNT * 4, BOTH = 2 * BYTES, BROKEN_CONTRACT = 97, T
     X(NOTHING, "")                                                                                                       \
     X(CONFIG, "ncclCommInitRankConfig: the config was not initialized")                                                  \
     X(BLOCKING, "ncclCommInitRankConfig: blocking=1: the host could not see that a peer has died")                       \
+    X(CTAS, "ncclCommInitRankConfig: config.maxCTAs is not set")                                                         \
+    X(MANY_CTAS, "the kernels of all communicators may have 133 CTAs; the GPU has 132 multiprocessors")                  \
     X(RANK, "ncclCommInitRankConfig: rank 2 of 2")                                                                       \
     X(ID, "ncclCommInitRankConfig: the id is not one of ncclGetUniqueId")                                                \
     X(IN_GROUP, "ncclCommInitRankConfig: in a group")                                                                    \
@@ -45,20 +48,26 @@ enum { COUNT = 100, BYTES = COUNT * 4, BOTH = 2 * BYTES, BROKEN_CONTRACT = 97, T
     X(GROUP_STREAM, "ncclBroadcast: another communicator or stream in a group")                                          \
     X(GROUP_END, "ncclGroupEnd: without ncclGroupStart")                                                                 \
     X(GROUP_TOO_LARGE, "more than 20 calls in a group")                                                                  \
+    X(OPERATOR, "nccl: operator 1 is not one that lockstep gives")                                                       \
     X(OTHER_COUNT, "nccl: collective 1: rank")                                                                           \
     X(OTHER_OPERATOR, "nccl: collective 1: rank")                                                                        \
     X(OTHER_MESSAGE, "nccl: rank 0 sends 100 elements of type 7, rank 1 receives 99 of type 7")                          \
     X(FINALIZED_EARLY, "ncclCommFinalize: 1 calls have not ended")                                                       \
-    X(DESTROYED_EARLY, "ncclCommDestroy: would wait for the other ranks; finalize first")                                \
+    X(DESTROYED_EARLY, "ncclCommDestroy: finalize first, and ask ncclCommGetAsyncError until it is done")                \
+    X(DESTROYED_UNASKED, "ncclCommDestroy: finalize first, and ask ncclCommGetAsyncError until it is done")              \
+    X(DESTROYED_ELSEWHERE, "ncclCommDestroy: on a thread that has not called cudaSetDevice")                             \
+    X(ABORTED_IN_GROUP, "ncclCommAbort: in a group: it would not begin before the group ends")                           \
     X(DESTROYED, "ncclCommAbort: the communicator was destroyed")                                                       \
-    X(REGISTERED_OTHER, "ncclCommRegister: ")                                                                            \
+    X(REGISTERED_OTHER, "of 800 bytes is not, or not all, memory of ncclMemAlloc")                                       \
     X(REGISTERED_TWICE, "of 800 bytes is registered already")                                                            \
     X(FREED_REGISTERED, "ncclMemFree: 800 bytes are still registered")                                                   \
     X(FREED_BY_CUDA, "is a library's own memory")                                                                        \
     X(FREED_TWICE, "is not what ncclMemAlloc returned, or was freed before")                                             \
     X(DEREGISTERED_TWICE, "is not registered with the communicator")                                                     \
     X(FINALIZED_REGISTERED, "ncclCommFinalize: 800 bytes are still registered")                                          \
-    X(REGISTERED_SOME, "nccl: the operands of a call are registered on some ranks and not on others")
+    X(REGISTERED_SOME, "nccl: the operands of a call are registered on some ranks and not on others")                    \
+    X(REGISTERED_ROOT, "nccl: the operands of a call are registered on some ranks and not on others")                    \
+    X(REGISTERED_SENDER, "nccl: a message is sent from registered memory and received elsewhere, or the other way round")
 
 enum wrong {
 #define WRONG_ID(id, says) WRONG_##id,
@@ -148,6 +157,7 @@ static void comm_open(int rank, ncclUniqueId id)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
     config.blocking = OR(BLOCKING, 0, 1);
+    if (now != WRONG_CTAS) config.maxCTAs = OR(MANY_CTAS, 8, 133);
     if (now == WRONG_CONFIG) config.magic = 0;
     if (now == WRONG_ID) id.internal[0] = 'x';
     if (now == WRONG_IN_GROUP) STUB(ncclGroupStart)();
@@ -161,11 +171,13 @@ static void all_reduce(int rank)
     static float host[COUNT];
     char *from = OR(HOST_MEMORY, data, (char *)host), *to = OR(OVERLAP, data + BYTES, data + 4);
     size_t count = now == WRONG_OTHER_COUNT && rank ? COUNT - 1 : COUNT;
+    ncclRedOp_t op = OR(OPERATOR, ncclSum, ncclProd);
 
+    if (now == WRONG_OTHER_OPERATOR && rank) op = ncclMax;
     if (now == WRONG_PAST_THE_END) to += 4;
     STUB(ncclAllReduce)
-    (from, to, count, OR(TYPE, ncclFloat32, (ncclDataType_t)6500), now == WRONG_OTHER_OPERATOR && rank ? ncclMax : ncclSum,
-     OR(NOT_A_COMM, comm, NULL), OR(STREAM, stream, NULL));
+    (from, to, count, OR(TYPE, ncclFloat32, (ncclDataType_t)6500), op, OR(NOT_A_COMM, comm, NULL),
+     OR(STREAM, stream, NULL));
     comm_wait();
 }
 
@@ -203,10 +215,15 @@ static void memory(int rank)
         STUB(ncclCommRegister)(comm, OR(REGISTERED_OTHER, p, (void *)data), BOTH, &handle);
     if (now == WRONG_FREED_BY_CUDA) STUB(cudaFree)(p);
     if (now == WRONG_FINALIZED_REGISTERED) STUB(ncclCommFinalize)(comm);
-    if (now == WRONG_REGISTERED_SOME) {
-        if (rank == 0) data = p;
-        return;
+    if (now == WRONG_REGISTERED_SOME && rank == 0) data = p;
+    if (now == WRONG_REGISTERED_ROOT) STUB(ncclBroadcast)(rank == 0 ? data : p, p, 1, ncclFloat32, 0, comm, stream);
+    if (now == WRONG_REGISTERED_SENDER && rank == 0) STUB(ncclSend)(p, 1, ncclFloat32, 1, comm, stream);
+    if (now == WRONG_REGISTERED_SENDER && rank == 1) STUB(ncclRecv)(data, 1, ncclFloat32, 0, comm, stream);
+    if (now >= WRONG_REGISTERED_ROOT) {
+        comm_wait();
+        stream_wait();
     }
+    if (now >= WRONG_REGISTERED_SOME) return;
     if (now != WRONG_FREED_REGISTERED) STUB(ncclCommDeregister)(comm, handle);
     if (now == WRONG_DEREGISTERED_TWICE) STUB(ncclCommDeregister)(comm, handle);
     for (int k = 0; k < OR(FREED_TWICE, 1, 2); k++) STUB(ncclMemFree)(p);
@@ -222,11 +239,27 @@ static bool result_is_right(void)
     return true;
 }
 
+static void *destroy_elsewhere(void *unused)
+{
+    STUB(ncclCommDestroy)(comm);
+    return unused;
+}
+
 static void comm_close(void)
 {
+    pthread_t thread;
+
+    if (now == WRONG_ABORTED_IN_GROUP) {
+        STUB(ncclGroupStart)();
+        STUB(ncclCommAbort)(comm);
+    }
     if (now != WRONG_DESTROYED_EARLY) {
         STUB(ncclCommFinalize)(comm);
-        comm_wait();
+        if (now != WRONG_DESTROYED_UNASKED) comm_wait();
+    }
+    if (now == WRONG_DESTROYED_ELSEWHERE) {
+        need(pthread_create(&thread, NULL, destroy_elsewhere, NULL) == 0, "pthread_create");
+        pthread_join(thread, NULL);
     }
     STUB(ncclCommDestroy)(comm);
     if (now == WRONG_DESTROYED) STUB(ncclCommAbort)(comm);

@@ -97,9 +97,9 @@ struct ls_work {
 /* The groups of a device's library that belong to a comm. */
 struct native {
     const struct device_collectives *table; /* NULL: there are none */
-    struct device_group *all;               /* collectives */
-    struct device_group *out, *in;          /* messages to rank + step and from rank - step, modulo n; NULL: none */
-    int step;
+    struct native_spec spec;
+    struct device_group *all;      /* collectives; NULL: none */
+    struct device_group *out, *in; /* messages to rank + step and from rank - step, modulo n; NULL: none */
 };
 
 struct ls_comm {

@@ -160,9 +160,9 @@ static struct device_group *native_group(const ls_comm *c, const struct call_arg
     if (!v->table || (size_t)a->op >= COUNT_OF(device_op) || (unsigned)a->type >= LS_DTYPES || (unsigned)a->redop >= LS_REDOPS) return NULL;
     call = native_arguments(a);
     if (!v->table->takes(&call)) return NULL;
-    if (a->op == LS_COLLECTIVE_SEND) return a->root == (c->rank + v->step + c->n) % c->n ? v->out : NULL;
-    if (a->op == LS_COLLECTIVE_RECV) return a->root == (c->rank - v->step + c->n) % c->n ? v->in : NULL;
-    return v->all;
+    if (a->op == LS_COLLECTIVE_SEND) return a->root == (c->rank + v->spec.step + c->n) % c->n ? v->out : NULL;
+    if (a->op == LS_COLLECTIVE_RECV) return a->root == (c->rank - v->spec.step + c->n) % c->n ? v->in : NULL;
+    return a->op == LS_COLLECTIVE_ALL_TO_ALL && !v->spec.exchanges ? NULL : v->all;
 }
 
 static ls_status enqueue_native(ls_comm *c, struct device_group *g, struct device_stream *s, const struct call_args *a)

@@ -20,13 +20,19 @@ static void native_nap(void)
 
 /* ---- opening ---- */
 
-/* A group of which this rank holds an end: whether it was opened for messages, and where it is kept. */
+/* A group of which this rank holds an end, and where it is kept. */
 struct native_end {
     const char *id;
-    int rank, n;
-    bool messages;
+    struct device_group_spec spec;
     struct device_group **group;
 };
+
+static struct native_end native_end_of(const ls_comm *c, const char *id, int rank, int n, enum device_group_kind kind)
+{
+    const struct native_spec *s = &c->native.spec;
+
+    return (struct native_end){ .id = id, .spec = { .kind = kind, .rank = rank, .n = n, .share = s->share, .shares = s->shares } };
+}
 
 static ls_status group_wait(ls_comm *c, struct device_group *g, ls_work **barrier)
 {
@@ -45,7 +51,7 @@ static ls_status group_wait(ls_comm *c, struct device_group *g, ls_work **barrie
  * a rank that never begins is reported as one that did not call the barrier. */
 static ls_status group_open(ls_comm *c, const struct native_end *e)
 {
-    ls_status st = e ? c->native.table->open(e->id, e->rank, e->n, e->messages, e->group) : LS_OK;
+    ls_status st = e ? c->native.table->open(e->id, &e->spec, e->group) : LS_OK;
     ls_work *barrier, *w;
 
     if (st < 0) return engine_broken(c, st);
@@ -63,16 +69,20 @@ static ls_status group_open(ls_comm *c, const struct native_end *e)
 /* The group for collectives; rank 0 made its id. */
 static ls_status open_all(ls_comm *c, const char *ids)
 {
-    return group_open(c, &(struct native_end){ .id = ids, .rank = c->rank, .n = c->n, .group = &c->native.all });
+    enum device_group_kind kind = c->native.spec.exchanges ? DEVICE_GROUP_EXCHANGES : DEVICE_GROUP_COLLECTIVES;
+    struct native_end e = native_end_of(c, ids, c->rank, c->n, kind);
+
+    e.group = &c->native.all;
+    return group_open(c, &e);
 }
 
 /* ids: number r is that of the group for messages from rank r to r + step. All ranks open theirs in the order of these numbers. */
 static ls_status open_messages(ls_comm *c, const char *ids)
 {
-    int step = (c->native.step + c->n) % c->n, from = (c->rank - step + c->n) % c->n;
+    int step = (c->native.spec.step + c->n) % c->n, from = (c->rank - step + c->n) % c->n;
 
     for (int r = 0; r < c->n; r++) {
-        struct native_end e = { .id = ids + (size_t)r * DEVICE_GROUP_ID, .rank = r != c->rank, .n = 2, .messages = true };
+        struct native_end e = native_end_of(c, ids + (size_t)r * DEVICE_GROUP_ID, r != c->rank, 2, DEVICE_GROUP_MESSAGES);
 
         e.group = r == c->rank ? &c->native.out : &c->native.in;
         LS_TRY(group_open(c, r == c->rank || r == from ? &e : NULL));
@@ -94,20 +104,21 @@ static ls_status gather_ids(ls_comm *c, char *ids, bool make)
         NULL);
 }
 
-ls_status comm_open_native(ls_comm *c, const struct device *d, int step)
+ls_status comm_open_native(ls_comm *c, const struct device *d, const struct native_spec *s)
 {
+    bool collectives = s->collectives || s->exchanges;
     char *ids;
-    ls_status st;
+    ls_status st = LS_OK;
 
     if (c->n == 1 || !d->collectives || c->native.table) return LS_OK;
     LS_TRY(d->sync());
     if (!(ids = mem_zalloc(MEM_OTHER, (size_t)c->n * DEVICE_GROUP_ID))) return LS_ENOMEM;
     c->native.table = d->collectives;
-    c->native.step = step;
-    st = gather_ids(c, ids, c->rank == 0);
-    if (st == LS_OK) st = open_all(c, ids);
-    if (st == LS_OK && step) st = gather_ids(c, ids, true);
-    if (st == LS_OK && step) st = open_messages(c, ids);
+    c->native.spec = *s;
+    if (collectives) st = gather_ids(c, ids, c->rank == 0);
+    if (st == LS_OK && collectives) st = open_all(c, ids);
+    if (st == LS_OK && s->step) st = gather_ids(c, ids, true);
+    if (st == LS_OK && s->step) st = open_messages(c, ids);
     mem_free(ids);
     return st;
 }

@@ -18,8 +18,8 @@ ls_status cuda_fail(ls_status st)
     /* no stream waits for the host any more */
     if (cuda.fallback.ended) *(volatile uint32_t *)cuda.fallback.ended = cuda.fallback.given;
     for (struct device_stream *s = cuda.streams; s; s = s->next) *(volatile uint32_t *)s->ended = s->given;
-    nccl_abort();
     flights_fail();
+    nccl_abort();
     return cuda_failed();
 }
 

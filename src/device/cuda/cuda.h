@@ -5,7 +5,7 @@
  *   pinned.c  pinned blocks, taken and given back
  *   graph.c   graphs, by stream capture
  *   flight.c  what the host does when a stream has come to a point, and the host's waits
- *   nccl.c    collectives among GPUs by NCCL; nccl_memory.c memory that is registered with it; nccl_absent.c where its header was not found
+ *   nccl.c    collectives among GPUs by NCCL, in nccl*.c (nccl_library.h); nccl_absent.c where its header was not found
  *   library.c where libraries are found that are loaded when they are needed
  *   import.c  the functions of the library that the module uses, and its entry
  *
@@ -146,7 +146,7 @@ void pinned_give(struct pinned *p);
 /* ---- nccl.c ---- */
 
 extern const struct device_collectives cuda_nccl;
-void nccl_abort(void); /* all that is open: the device has failed */
+void nccl_abort(void); /* begins to abort all that is open: the device has failed */
 
 /* ---- nccl_memory.c ---- */
 

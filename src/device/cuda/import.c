@@ -59,7 +59,9 @@ __attribute__((visibility("default"))) const struct device *lockstep_cuda_row(co
 
 const struct device *lockstep_cuda_row(const struct cuda_host *h)
 {
-    if (h->shape != CUDA_MODULE_SHAPE) return NULL;
+    static const struct cuda_shape shape = CUDA_MODULE_SHAPE;
+
+    if (memcmp(&h->shape, &shape, sizeof shape) != 0) return NULL;
     host = h;
     return &cuda_row;
 }

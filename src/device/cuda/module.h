@@ -12,8 +12,13 @@
 #include "device/collectives.h"
 #include "device/device.h"
 
+/* Sizes of the structures that both sides use. */
+struct cuda_shape {
+    uint32_t size[10];
+};
+
 struct cuda_host {
-    uint64_t shape; /* CUDA_MODULE_SHAPE of the host */
+    struct cuda_shape shape; /* CUDA_MODULE_SHAPE of the host */
     ls_status (*fail)(ls_status st, const char *fmt, ...) LS_PRINTF(2, 3);
     const char *(*message)(void);
     void *(*alloc)(enum mem_category c, size_t bytes);
@@ -27,10 +32,16 @@ struct cuda_host {
     void (*assert_failed)(const char *cond, const char *file, int line);
 };
 
-/* Equal if both sides were compiled from the same headers. The kernels have a check of their own: kernel_table_open(). */
-#define CUDA_MODULE_SHAPE                                                                                                       \
-    ((uint64_t)sizeof(struct device) << 40 ^ (uint64_t)sizeof(struct device_operation) << 24 ^ (uint64_t)MEM_CATEGORIES << 16 ^ \
-     (uint64_t)(sizeof(struct device_collectives) + sizeof(struct device_watch)) << 32 ^ sizeof(struct cuda_host))
+/* The host's differs from the module's if they were compiled from headers in which one of these structures has another size. The kernels
+ * have a check of their own: kernel_table_open(). */
+#define CUDA_MODULE_SHAPE                                                                                                     \
+    {                                                                                                                         \
+        {                                                                                                                     \
+            sizeof(struct cuda_host), sizeof(struct device), sizeof(struct device_operation), sizeof(struct device_settings), \
+                sizeof(struct device_facts), sizeof(struct device_collectives), sizeof(struct device_group_spec),             \
+                sizeof(struct device_call), sizeof(struct device_watch), MEM_CATEGORIES                                       \
+        }                                                                                                                     \
+    }
 
 /* Returns the row of the device; NULL: host and module were built from different headers. */
 #define CUDA_MODULE_ENTRY "lockstep_cuda_row"

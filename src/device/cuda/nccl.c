@@ -1,12 +1,16 @@
 /* nccl.c - collectives among GPUs by NCCL, whose library is loaded when it is first needed. See collectives.h and cuda.h.
  *
  * Communicators are nonblocking: a function that would wait for other ranks returns ncclInProgress, and the host asks until it is done,
- * moving flights meanwhile. So a rank that waits in NCCL still sees that a peer has failed, and aborts. Connections of collectives are made
- * when a communicator is opened (NCCL_RUNTIME_CONNECT=0), those of messages by a first message that opened() exchanges: what is enqueued
- * later waits for no peer, and calls on different communicators may be enqueued in different orders. NVLink SHARP is off
- * (NCCL_NVLS_ENABLE=0), because with it NCCL waits for the ranks of the node when a call with registered operands is enqueued.
+ * moving flights meanwhile. So a rank that waits in NCCL still sees that a peer has failed, and aborts.
  *
- * Blocks of different sizes are a group of broadcasts or reductions, one a block; all_to_all is a group of sends and receives.
+ * What is enqueued later waits for no host of a peer. Connections of rings and trees are made when a communicator is opened
+ * (NCCL_RUNTIME_CONNECT=0), those of messages and of all_to_all by a first message to each peer that opened() exchanges. NVLink SHARP is
+ * off (NCCL_NVLS_ENABLE=0), because with it NCCL waits for the ranks of the node when a call with registered operands is enqueued.
+ *
+ * A kernel of NCCL keeps its multiprocessors until the same kernel runs on its peers, so NCCL's guide asks for one order of the calls on
+ * all communicators, the same on all ranks. There is none here: the stages of a pipeline run different programs, so
+ * NCCL_LAUNCH_ORDER_IMPLICIT=1 would make them wait for each other in a circle. Instead the kernels of all communicators fit on the GPU at
+ * once: each has as many CTAs at most as its share of the multiprocessors.
  */
 #include "device/cuda/nccl_library.h"
 
@@ -15,6 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+
+enum { CTAS_MOST = 64 };               /* NCCL has no more channels */
+static const double CLOSE_SECONDS = 2; /* that closing waits for a communicator to end */
 
 struct nccl_functions nccl;
 struct device_group *nccl_groups;
@@ -58,8 +65,11 @@ static ls_status check_version(const char *where, char *version, size_t room)
     ncclResult_t r = nccl.GetVersion(&v);
 
     if (r != ncclSuccess) return ls_fail(LS_EUNSUPPORTED, "NCCL cannot be used: ncclGetVersion: %s", nccl.GetErrorString(r));
-    if (v < NCCL_LEAST) return ls_fail(LS_EUNSUPPORTED, "NCCL cannot be used: version %d is older than 2.19", v);
-    snprintf(version, room, "NCCL %d.%d.%d%s", v / 10000, v / 100 % 100, v % 100, where);
+    if (v >= NCCL_VERSION(2, 9, 0)) /* the number of an earlier version has fewer digits */
+        snprintf(version, room, "NCCL %d.%d.%d%s", v / 10000, v / 100 % 100, v % 100, where);
+    else
+        snprintf(version, room, "NCCL %d.%d.%d%s", v / 1000, v / 100 % 10, v % 100, where);
+    if (v < NCCL_LEAST) return ls_fail(LS_EUNSUPPORTED, "%s cannot be used: it is older than 2.19; update it", version);
     return LS_OK;
 }
 
@@ -110,15 +120,14 @@ static ls_status group_ask(const struct device_group *g)
     return nccl_result(g, state, "NCCL");
 }
 
-static ls_status group_broken(void *group)
+ls_status group_broken(void *group)
 {
     ls_status st = group_ask(group);
 
     return st < 0 ? st : LS_OK;
 }
 
-/* Until g is done with what it was given last. */
-static ls_status group_wait(const struct device_group *g)
+ls_status nccl_wait(const struct device_group *g)
 {
     ls_status st = LS_OK;
 
@@ -134,8 +143,8 @@ static ls_status group_wait(const struct device_group *g)
 void nccl_abort(void)
 {
     for (struct device_group *g = nccl_groups; g; g = g->next) {
-        if (g->comm && g->state != GROUP_FINISHED && g->state != GROUP_ABORTED) nccl.CommAbort(g->comm);
-        if (g->state != GROUP_FINISHED) g->state = GROUP_ABORTED;
+        if (g->comm && g->state < GROUP_DESTROYING) nccl_end_begin(g, true);
+        if (g->state < GROUP_DESTROYING) g->state = GROUP_ABORTED;
     }
 }
 
@@ -150,43 +159,75 @@ static ls_status nccl_id(char id[DEVICE_GROUP_ID])
     return LS_OK;
 }
 
-static ls_status scratch_grow(struct device_group *g, size_t bytes)
+ls_status group_scratch(struct device_group *g, size_t bytes)
 {
     if (g->scratch_bytes >= bytes) return LS_OK;
     cuda_row.free(g->scratch);
-    g->scratch = cuda_row.alloc(g->messages ? MEM_OTHER : MEM_COMMUNICATION, bytes);
+    g->scratch = cuda_row.alloc(MEM_OTHER, bytes);
     g->scratch_bytes = g->scratch ? bytes : 0;
     return g->scratch ? LS_OK : cuda.failed < 0 ? cuda_failed() : LS_ENOMEM;
 }
 
-static ls_status nccl_open(const char id[DEVICE_GROUP_ID], int rank, int n, bool messages, struct device_group **out)
+/* The largest power of two within the group's share: NCCL rounds the channels of messages up to one. */
+static int group_ctas(const struct device_group_spec *s)
+{
+    int most = cuda.properties.multiProcessorCount * s->share / s->shares, n = 1;
+
+    while (2 * n <= MIN(most, CTAS_MOST)) n *= 2;
+    return n;
+}
+
+static ls_status group_begin(struct device_group *g, const char id[DEVICE_GROUP_ID], const struct device_group_spec *s)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId made;
+
+    memcpy(&made, id, sizeof made);
+    config.blocking = 0;
+    config.maxCTAs = group_ctas(s);
+    LS_TRY(nccl_end_new(g));
+    if (g->kind != DEVICE_GROUP_COLLECTIVES) LS_TRY(group_scratch(g, 2 * (size_t)g->n)); /* for the first messages */
+    LS_TRY(cuda_memory_left(&g->left));
+    return nccl_check(g, nccl.CommInitRankConfig(&g->comm, g->n, made, g->rank, &config), "ncclCommInitRankConfig");
+}
+
+static ls_status nccl_open(const char id[DEVICE_GROUP_ID], const struct device_group_spec *s, struct device_group **out)
+{
     struct device_stream *stream;
     struct device_group *g;
-    ncclUniqueId made;
 
     LS_TRY(cuda_failed());
     LS_TRY(cuda_stream(NULL, &stream)); /* the GPU is chosen */
     if (!(g = mem_zalloc(MEM_OTHER, sizeof *g))) return LS_ENOMEM;
-    memcpy(&made, id, sizeof made);
-    config.blocking = 0;
-    g->rank = rank;
-    g->n = n;
-    g->messages = messages;
+    g->rank = s->rank;
+    g->n = s->n;
+    g->kind = s->kind;
     g->next = nccl_groups;
-    nccl_groups = *out = g;                   /* closed by the caller, whatever happens */
-    if (messages) LS_TRY(scratch_grow(g, 1)); /* for the first message */
-    LS_TRY(cuda_memory_left(&g->left));
-    return nccl_check(g, nccl.CommInitRankConfig(&g->comm, n, made, rank, &config), "ncclCommInitRankConfig");
+    nccl_groups = *out = g; /* closed by the caller, whatever happens */
+    return group_begin(g, id, s);
 }
 
-/* The first message, which makes the connection. */
+/* A byte to and from each peer, each in a place of its own. */
+static ls_status group_greet_all(struct device_group *g)
+{
+    cudaStream_t s = cuda.fallback.handle;
+
+    LS_TRY(nccl_check(g, nccl.GroupStart(), "ncclGroupStart"));
+    for (int r = 0; r < g->n; r++) {
+        if (r == g->rank) continue;
+        LS_TRY(nccl_check(g, nccl.Send(g->scratch + r, 1, ncclUint8, r, g->comm, s), "ncclSend"));
+        LS_TRY(nccl_check(g, nccl.Recv(g->scratch + g->n + r, 1, ncclUint8, r, g->comm, s), "ncclRecv"));
+    }
+    return nccl_check(g, nccl.GroupEnd(), "ncclGroupEnd");
+}
+
+/* The first messages, which make the connections. */
 static ls_status group_greet(struct device_group *g)
 {
     cudaStream_t s = cuda.fallback.handle;
 
     g->state = GROUP_GREETING;
+    if (g->kind == DEVICE_GROUP_EXCHANGES) return group_greet_all(g);
     if (g->rank == 0) return nccl_check(g, nccl.Send(g->scratch, 1, ncclUint8, 1, g->comm, s), "ncclSend");
     return nccl_check(g, nccl.Recv(g->scratch, 1, ncclUint8, 0, g->comm, s), "ncclRecv");
 }
@@ -212,7 +253,7 @@ static ls_status nccl_opened(struct device_group *g)
     LS_TRY(cuda_failed());
     st = g->state == GROUP_OPEN ? LS_OK : group_ask(g);
     if (st != LS_OK) return st < 0 ? cuda_fail(st) : st;
-    if (g->state == GROUP_OPENING && g->messages) {
+    if (g->state == GROUP_OPENING && g->kind != DEVICE_GROUP_COLLECTIVES) {
         LS_TRY(group_greet(g));
         return LS_BUSY;
     }
@@ -235,13 +276,26 @@ static ls_status nccl_finish(struct device_group *g)
         g->state = GROUP_FINISHING;
         LS_TRY(nccl_check(g, nccl.CommFinalize(g->comm), "ncclCommFinalize"));
     }
-    if (g->state != GROUP_FINISHING) return LS_OK;
-    st = group_ask(g);
-    if (st == LS_OK) g->state = GROUP_FINISHED;
-    return st < 0 ? cuda_fail(st) : st;
+    if (g->state == GROUP_FINISHING) {
+        st = group_ask(g);
+        if (st != LS_OK) return st < 0 ? cuda_fail(st) : st;
+        g->state = GROUP_DESTROYING;
+        nccl_end_begin(g, false);
+    }
+    if (g->state == GROUP_DESTROYING && nccl_end_is_over(g)) g->state = GROUP_FINISHED;
+    return g->state == GROUP_DESTROYING ? LS_BUSY : LS_OK;
 }
 
 static size_t nccl_taken(void) { return cuda.taken_nccl; }
+
+/* What its communicator may still use is not freed: the device fails, with the message that there is. */
+static void group_stuck(void)
+{
+    char why[sizeof cuda.message];
+
+    snprintf(why, sizeof why, "%s", ls_errmsg());
+    cuda_fail(ls_fail(LS_EPEER, "%s", why[0] ? why : "cuda: NCCL does not end a communicator"));
+}
 
 static void nccl_close(struct device_group *g)
 {
@@ -250,188 +304,17 @@ static void nccl_close(struct device_group *g)
     if (!g) return;
     while (*at != g) at = &(*at)->next;
     *at = g->next;
-    if (g->state == GROUP_FINISHED)
-        nccl.CommDestroy(g->comm);
-    else if (g->comm && g->state != GROUP_ABORTED)
-        nccl.CommAbort(g->comm);
+    if (g->comm && g->state < GROUP_DESTROYING) nccl_end_begin(g, true);
+    if (cuda.failed == LS_OK && g->end) {
+        nccl_end_wait(g, CLOSE_SECONDS);
+        if (!nccl_end_is_over(g)) group_stuck();
+    }
     if (g->state != GROUP_FINISHED) g->state = GROUP_ABORTED;
     nccl_memory_closed(g);
     cuda.taken_nccl -= g->taken;
     cuda_row.free(g->scratch);
+    if (g->end) nccl_end_leave(g);
     mem_free(g);
-}
-
-/* ---- calls ---- */
-
-static const struct {
-    ncclDataType_t type;
-    int elements; /* of it in one of ours */
-} nccl_type[LS_DTYPES] = {
-    [LS_F32] = { ncclFloat32, 1 }, [LS_BF16] = { ncclBfloat16, 1 }, [LS_F16] = { ncclFloat16, 1 }, [LS_F64] = { ncclFloat64, 1 },
-    [LS_I64] = { ncclInt64, 1 },   [LS_I32] = { ncclInt32, 1 },     [LS_U16] = { ncclUint8, 2 },   [LS_U8] = { ncclUint8, 1 },
-};
-
-static const ncclRedOp_t nccl_redop[] = { [DEVICE_SUM] = ncclSum, [DEVICE_AVG] = ncclAvg, [DEVICE_MAX] = ncclMax };
-
-static bool nccl_takes(const struct device_call *c)
-{
-    bool reduces = c->op == DEVICE_ALL_REDUCE || c->op == DEVICE_REDUCE_SCATTER;
-
-    return !reduces || nccl_type[c->type].elements == 1;
-}
-
-/* A call on its way to NCCL. */
-struct nccl_call {
-    struct device_group *g;
-    const struct device_call *c;
-    const char *send;
-    cudaStream_t s;
-    ncclDataType_t type;
-    size_t per, bytes; /* elements of NCCL's and bytes in one of ours */
-};
-
-static bool blocks_even(const struct nccl_call *k)
-{
-    const size_t *at = k->c->at;
-
-    for (int r = 1; r < k->g->n; r++)
-        if (at[r + 1] - at[r] != at[1] - at[0]) return false;
-    return true;
-}
-
-static size_t block_count(const struct nccl_call *k, const size_t *at, int r) { return (at[r + 1] - at[r]) * k->per; }
-static char *block_data(const struct nccl_call *k, const void *p, const size_t *at, int r)
-{
-    return (char *)(uintptr_t)p + at[r] * k->bytes;
-}
-
-static ls_status give_gathered(const struct nccl_call *k)
-{
-    const struct device_call *c = k->c;
-
-    for (int r = 0; r < k->g->n; r++) {
-        char *to = block_data(k, c->recv, c->at, r);
-        size_t count = block_count(k, c->at, r);
-
-        if (count)
-            LS_TRY(
-                nccl_check(k->g, nccl.Broadcast(r == k->g->rank ? k->send : to, to, count, k->type, r, k->g->comm, k->s), "ncclBroadcast"));
-    }
-    return LS_OK;
-}
-
-static ls_status give_scattered(const struct nccl_call *k)
-{
-    const struct device_call *c = k->c;
-
-    for (int r = 0; r < k->g->n; r++) {
-        const char *from = block_data(k, k->send, c->at, r);
-        size_t count = block_count(k, c->at, r);
-
-        if (count)
-            LS_TRY(nccl_check(
-                k->g, nccl.Reduce(from, r == k->g->rank ? c->recv : NULL, count, k->type, nccl_redop[c->redop], r, k->g->comm, k->s),
-                "ncclReduce"));
-    }
-    return LS_OK;
-}
-
-static ls_status give_exchanged(const struct nccl_call *k)
-{
-    const struct device_call *c = k->c;
-
-    for (int r = 0; r < k->g->n; r++) {
-        size_t out = block_count(k, c->at, r), in = block_count(k, c->recv_at, r);
-
-        if (out) LS_TRY(nccl_check(k->g, nccl.Send(block_data(k, k->send, c->at, r), out, k->type, r, k->g->comm, k->s), "ncclSend"));
-        if (in) LS_TRY(nccl_check(k->g, nccl.Recv(block_data(k, c->recv, c->recv_at, r), in, k->type, r, k->g->comm, k->s), "ncclRecv"));
-    }
-    return LS_OK;
-}
-
-static ls_status give_blocks(const struct nccl_call *k)
-{
-    ls_status st;
-
-    LS_TRY(nccl_check(k->g, nccl.GroupStart(), "ncclGroupStart"));
-    st = k->c->op == DEVICE_ALL_GATHER ? give_gathered(k) : k->c->op == DEVICE_REDUCE_SCATTER ? give_scattered(k) : give_exchanged(k);
-    LS_TRY(st);
-    return nccl_check(k->g, nccl.GroupEnd(), "ncclGroupEnd");
-}
-
-/* NCCL's sends and receives of a group read and write in no order: what is sent is copied first where the result replaces it. */
-static size_t saved_bytes(const struct nccl_call *k)
-{
-    const struct device_call *c = k->c;
-
-    return c->op == DEVICE_ALL_TO_ALL && c->send == c->recv ? c->at[k->g->n] * k->bytes : 0;
-}
-
-static ls_status save_sent(struct nccl_call *k)
-{
-    size_t bytes = saved_bytes(k);
-
-    if (!bytes) return LS_OK;
-    k->send = k->g->scratch;
-    return cuda_check(cudaMemcpyAsync(k->g->scratch, k->c->send, bytes, cudaMemcpyDeviceToDevice, k->s), "cudaMemcpyAsync");
-}
-
-static ls_status call_give(const struct nccl_call *k)
-{
-    const struct device_call *c = k->c;
-    size_t count = c->count * k->per;
-    ncclComm_t comm = k->g->comm;
-
-    switch (c->op) {
-    case DEVICE_ALL_REDUCE:
-        return nccl_check(k->g, nccl.AllReduce(k->send, c->recv, count, k->type, nccl_redop[c->redop], comm, k->s), "ncclAllReduce");
-    case DEVICE_BROADCAST: return nccl_check(k->g, nccl.Broadcast(c->recv, c->recv, count, k->type, c->root, comm, k->s), "ncclBroadcast");
-    case DEVICE_SEND: return nccl_check(k->g, nccl.Send(k->send, count, k->type, 1, comm, k->s), "ncclSend");
-    case DEVICE_RECV: return nccl_check(k->g, nccl.Recv(c->recv, count, k->type, 0, comm, k->s), "ncclRecv");
-    default: break;
-    }
-    if (c->op == DEVICE_ALL_TO_ALL || !blocks_even(k)) return give_blocks(k);
-    count = block_count(k, c->at, 0);
-    if (c->op == DEVICE_ALL_GATHER) return nccl_check(k->g, nccl.AllGather(k->send, c->recv, count, k->type, comm, k->s), "ncclAllGather");
-    return nccl_check(k->g, nccl.ReduceScatter(k->send, c->recv, count, k->type, nccl_redop[c->redop], comm, k->s), "ncclReduceScatter");
-}
-
-/* The same on all ranks but for all_to_all, where it is true as well if only this rank sends and receives nothing. */
-static bool call_empty(const struct nccl_call *k)
-{
-    const struct device_call *c = k->c;
-
-    if (c->op == DEVICE_ALL_TO_ALL) return !c->at[k->g->n] && !c->recv_at[k->g->n];
-    return c->op == DEVICE_ALL_GATHER || c->op == DEVICE_REDUCE_SCATTER ? !c->at[k->g->n] : !c->count;
-}
-
-static ls_status nccl_enqueue(struct device_group *g, struct device_stream *stream, const struct device_call *c,
-                              const struct device_watch *w)
-{
-    struct nccl_call k = { .g = g,
-                           .c = c,
-                           .send = c->send,
-                           .type = nccl_type[c->type].type,
-                           .per = (size_t)nccl_type[c->type].elements,
-                           .bytes = ls_dtype_bytes(c->type) };
-    struct device_stream *s;
-    struct flight *f;
-    ls_status st = cuda_stream(stream, &s);
-
-    if (st == LS_OK) st = scratch_grow(g, saved_bytes(&k));
-    if (st < 0) {
-        w->over(w->data, false);
-        return st;
-    }
-    LS_TRY(flight_call_begin(s, w, group_broken, g, &f));
-    k.s = s->handle;
-    if (!call_empty(&k)) {
-        st = save_sent(&k);
-        if (st == LS_OK) st = call_give(&k);
-        if (st == LS_OK) st = group_wait(g);
-        if (st < 0) return cuda_fail(st);
-    }
-    return flight_call_end(f);
 }
 
 const struct device_collectives cuda_nccl = {

@@ -1,10 +1,10 @@
 /* nccl_memory.c - device memory for the operands of collectives: allocated by NCCL and registered with its communicators, so that NCCL
- * reads and writes it in place, without copies through its own buffers, where the links between the GPUs allow that.
+ * reads and writes it in place, without copies through its own buffers, where the links between the GPUs and the algorithm allow that.
  *
  * NCCL requires memory of ncclMemAlloc() for this, and that a call has registered operands on all ranks of its communicator or on none.
  * Memory of the category MEM_COMMUNICATION is allocated here as soon as a communicator for collectives is open, and is registered with
- * all of these until it is freed or they are finished. On all ranks of a comm a program has the operands of a call in the same arena. The
- * communicators for messages have none: the two ends of a message belong to different programs.
+ * all of these until it is freed or they are finished. Communicators for exchanges have none, because what is sent and what is received
+ * may be in different arenas, nor have those for messages, whose two ends belong to different programs.
  */
 #include "device/cuda/nccl_library.h"
 
@@ -26,7 +26,7 @@ struct registration {
 static struct nccl_block *blocks;
 static struct registration *registrations;
 
-static bool group_registers(const struct device_group *g) { return !g->messages && g->state == GROUP_OPEN; }
+static bool group_registers(const struct device_group *g) { return g->kind == DEVICE_GROUP_COLLECTIVES && g->state == GROUP_OPEN; }
 
 bool nccl_memory_used(void)
 {
@@ -88,9 +88,13 @@ void nccl_memory_closed(const struct device_group *g) { registrations_end(g, NUL
 
 /* ---- blocks ---- */
 
-/* NCCL reports a lack of memory as a failure of CUDA. It rounds the bytes up to a page of the driver's choice. */
+/* NCCL reports a lack of memory as a failure of CUDA, as it does an earlier failure of the GPU, which all functions of CUDA report from
+ * then on. It rounds the bytes up to a page of the driver's choice. */
 static ls_status block_failed(ncclResult_t r, size_t bytes)
 {
+    cudaError_t e = cudaStreamQuery(cuda.fallback.handle);
+
+    if (e != cudaSuccess && e != cudaErrorNotReady) return cuda_check(e, "cudaStreamQuery");
     cudaGetLastError(); /* this one is not kept */
     return r == ncclUnhandledCudaError ? cuda_no_memory(MEM_COMMUNICATION, bytes) : nccl_check(NULL, r, "ncclMemAlloc");
 }

@@ -162,10 +162,31 @@ static ls_status group_open(ls_mesh *m, ls_group g)
     return LS_OK;
 }
 
-/* The widest sums first: groups that equal one of them share it. */
-static const ls_group order[] = { LS_GROUP_DATA,        LS_GROUP_SHARD,        LS_GROUP_REPLICAS, LS_GROUP_DP,
-                                  LS_GROUP_EXPERT_DATA, LS_GROUP_EXPERT_SHARD, LS_GROUP_EP,       LS_GROUP_CP,
-                                  LS_GROUP_TP,          LS_GROUP_PP,           LS_GROUP_PP_BACK,  LS_GROUP_ENDS };
+/* The widest sums first: groups that equal one of them share its comm. native: what the device's own library carries, and for each of its
+ * groups the weight of its share of the device's processors. Over pp go messages alone: activations to the next stage, their gradients to
+ * the one before; over cp keys and values go to the next of a ring, unless heads are exchanged; over ep rows of experts are exchanged. What
+ * only the world sums is a few numbers a step: the norm. */
+static const struct {
+    ls_group group;
+    struct native_spec native;
+} mesh_order[] = {
+    { LS_GROUP_DATA, { .collectives = true, .share = 4 } },
+    { LS_GROUP_SHARD, { .collectives = true, .share = 4 } },
+    { LS_GROUP_REPLICAS, { .collectives = true, .share = 4 } },
+    { LS_GROUP_DP, { .collectives = true, .share = 4 } },
+    { LS_GROUP_EXPERT_DATA, { .collectives = true, .share = 4 } },
+    { LS_GROUP_EXPERT_SHARD, { .collectives = true, .share = 4 } },
+    { LS_GROUP_EP, { .exchanges = true, .share = 4 } },
+    { LS_GROUP_CP, { .collectives = true, .step = 1, .share = 2 } },
+    { LS_GROUP_TP, { .collectives = true, .share = 4 } },
+    { LS_GROUP_PP, { .step = 1, .share = 2 } },
+    { LS_GROUP_PP_BACK, { .step = -1, .share = 2 } },
+    { LS_GROUP_ENDS, { .collectives = true, .share = 2 } },
+    { LS_GROUP_WORLD, { .collectives = true, .share = 1 } },
+};
+
+/* Rank 0 is in a group of ENDS if any rank is. */
+static int group_largest(const ls_mesh *m, ls_group g) { return mesh_position_of(&m->shape, g, 0).size; }
 
 ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out)
 {
@@ -178,11 +199,8 @@ ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out
     m->shape = whole;
     m->rank = world ? ls_comm_rank(world) : 0;
     if (world && ls_comm_size(world) > 1) m->comm[LS_GROUP_WORLD] = world;
-    for (size_t i = 0; i < COUNT_OF(order) && st >= 0; i++) {
-        int largest = mesh_position_of(&whole, order[i], 0).size; /* rank 0 is in a group of ENDS if any rank is */
-
-        if (largest > 1) st = group_open(m, order[i]);
-    }
+    for (size_t i = 0; i < COUNT_OF(mesh_order) && st >= 0; i++)
+        if (group_largest(m, mesh_order[i].group) > 1) st = group_open(m, mesh_order[i].group);
     if (st < 0)
         ls_mesh_close(&m);
     else
@@ -190,13 +208,47 @@ ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out
     return st;
 }
 
-/* Where a group's messages go: activations to the next stage, their gradients to the one before, keys and values to the next of a ring. */
-static int message_step(ls_group g) { return g == LS_GROUP_PP || g == LS_GROUP_CP ? 1 : g == LS_GROUP_PP_BACK ? -1 : 0; }
-
-ls_status mesh_open_native(ls_mesh *m, const struct device *d)
+/* The groups of number i of mesh_order have a comm that none before it has. */
+static bool native_first(const ls_mesh *m, size_t i)
 {
-    for (size_t i = 0; i < COUNT_OF(order); i++)
-        if (m->comm[order[i]]) LS_TRY(comm_open_native(m->comm[order[i]], d, message_step(order[i])));
+    const ls_comm *c = m->comm[mesh_order[i].group];
+
+    for (size_t k = 0; c && k < i; k++)
+        if (m->comm[mesh_order[k].group] == c) return false;
+    return true;
+}
+
+static struct native_spec native_spec_of(size_t i, bool cp_exchanges)
+{
+    bool exchanges = mesh_order[i].group == LS_GROUP_CP && cp_exchanges;
+
+    return exchanges ? (struct native_spec){ .exchanges = true, .share = mesh_order[i].native.share } : mesh_order[i].native;
+}
+
+/* Of all groups of the device's library that a rank opens, as if it had ends of all: the same on all ranks. */
+static int native_shares(const ls_mesh *m, bool cp_exchanges)
+{
+    int sum = 0;
+
+    for (size_t i = 0; i < COUNT_OF(mesh_order); i++) {
+        struct native_spec s = native_spec_of(i, cp_exchanges);
+
+        if (group_largest(m, mesh_order[i].group) > 1 && native_first(m, i))
+            sum += s.share * ((s.collectives || s.exchanges) + 2 * (s.step != 0));
+    }
+    return sum;
+}
+
+ls_status mesh_open_native(ls_mesh *m, const struct device *d, bool cp_exchanges)
+{
+    int shares = native_shares(m, cp_exchanges);
+
+    for (size_t i = 0; i < COUNT_OF(mesh_order); i++) {
+        struct native_spec s = native_spec_of(i, cp_exchanges);
+
+        s.shares = shares;
+        if (m->comm[mesh_order[i].group]) LS_TRY(comm_open_native(m->comm[mesh_order[i].group], d, &s));
+    }
     return LS_OK;
 }
 

@@ -2,6 +2,7 @@
 #ifndef LS_PARALLEL_MESH_MESH_H
 #define LS_PARALLEL_MESH_MESH_H
 
+#include <stdbool.h>
 #include "lockstep/mesh.h"
 
 struct device;
@@ -12,7 +13,8 @@ struct mesh_position {
 };
 struct mesh_position mesh_position_of(const ls_mesh_shape *shape, ls_group g, int rank);
 
-/* Opens the groups of the device's own library for all comms of the mesh: comm_open_native(). Every rank calls it. */
-ls_status mesh_open_native(ls_mesh *m, const struct device *d);
+/* Opens the groups of the device's own library for all comms of the mesh, the world among them: comm_open_native(). Every rank calls it.
+ * cp_exchanges: heads are exchanged over cp instead of passing keys and values around a ring. */
+ls_status mesh_open_native(ls_mesh *m, const struct device *d, bool cp_exchanges);
 
 #endif

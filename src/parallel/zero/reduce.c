@@ -11,7 +11,8 @@
  * Gradients to which several programs of the store add (tied weights, if a rank has both ends) are reduced before the optimizer; sharded
  * gradients are accumulated as they come.
  *
- * bf16: a rounded copy is communicated, summed in f32 and rounded once; the sum is copied back into f32.
+ * bf16: a rounded copy is communicated, summed in f32 and rounded once (by a GPU's library after each addition: rule 5 of
+ * src/device/collectives.h); the sum is copied back into f32.
  * Replicas: the owned block is all-reduced over the ranks that own the same block, in the last micro-batch.
  *
  * A reduction with work left after its wait (all but f32 in place) is finished just before the next one starts, so that at most one

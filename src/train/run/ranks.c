@@ -125,7 +125,7 @@ static ls_status open_on_device(const struct config *c, const ls_layout *l, stru
 
     LS_TRY(check_devices(c, r, &native));
     LS_TRY(open_mesh(l, r));
-    return native ? mesh_open_native(r->mesh, device_find(config_device(c))) : LS_OK;
+    return native ? mesh_open_native(r->mesh, device_find(config_device(c)), l->cp_method == LS_CP_ALL_TO_ALL) : LS_OK;
 }
 
 ls_status ranks_open(const struct config *c, struct ranks *out)

@@ -54,7 +54,7 @@ struct cudaDeviceProp {
     char name[256];
     cudaUUID_t uuid;
     size_t totalGlobalMem;
-    int major, minor;
+    int major, minor, multiProcessorCount;
 };
 
 cudaError_t CUDARTAPI cudaDriverGetVersion(int *driverVersion);

@@ -1,5 +1,5 @@
-/* nccl.h - the part of NCCL's API that lockstep uses, for builds on the stub. Names, types and values are those of NCCL's header: the stub
- * is compiled against that header too where it is installed. */
+/* nccl.h - the part of NCCL's API that lockstep uses, for builds on the stub. Names, types and values are those of NCCL's header, against
+ * which the stub and stub_nccl_values.c are compiled too where it is installed. */
 #ifndef CUDA_STUB_NCCL_H
 #define CUDA_STUB_NCCL_H
 
