@@ -1,4 +1,4 @@
-# device_rows.sh - the beginning of the tests of devices, after script.sh: small models and runs, and rows of a table that are trained on
+# device_rows.sh - setup shared by the device tests, sourced after script.sh: small models and runs, and rows of a table that are trained on
 # the cpu and on a device.
 #
 # seeds: orders in which the device drains its streams, for each row (LOCKSTEP_SEEDS). full: set with LOCKSTEP_MATRIX=full.

@@ -21,23 +21,36 @@ static void samples_in(struct gen *g, size_t B, int variant)
     element_put(v, 1, 2 * (double)B + 1);
 }
 
-/* The first E are different, for a choice that rounding can't change: multiples of 1/64, permuted by row. */
-static void logits_in(struct gen *g, const size_t *s, int ties)
+enum { ROUTE_TIES = 11, ROUTE_NAN, ROUTE_VARIANTS = 18 };
+
+/* One NaN in a third of the rows, NaN in all of another third. */
+static void logits_spoil(struct view *v, size_t E)
 {
+    for (size_t i = 0; i < view_count(v); i++)
+        if (i / E % 3 == 2 || (i / E % 3 == 1 && i % E == i / E % E))
+            element_put(v, i, NAN);
+}
+
+/* The first E are different, for a choice that rounding can't change: multiples of 1/64, permuted by row. */
+static void logits_in(struct gen *g, const size_t *s, int variant)
+{
+    bool ties = variant == ROUTE_TIES;
     struct view *v = gen_in(g, LS_F32, 0, 1, 3, (size_t[]){ s[0], s[1], s[2] });
 
     for (size_t i = 0; i < view_count(v); i++)
         element_put(v, i, ties ? (double)(i % 3) : (double)((i % s[2] * 37 + i / s[2] * 11) % (s[2] % 37 ? s[2] : s[2] + 1)) / 16 - 1);
+    if (variant >= ROUTE_NAN)
+        logits_spoil(v, s[2]);
 }
 
 void route_cases(struct gen *g)
 {
     for (size_t i = 0; i < COUNT_OF(routes) && g->type == LS_F32; i++)
-        for (int variant = 0; variant < 12; variant++) {
+        for (int variant = 0; variant < ROUTE_VARIANTS; variant++) {
             const size_t *s = routes[i];
 
             gen_begin(g);
-            logits_in(g, s, variant == 11);
+            logits_in(g, s, variant);
             if (variant % 3 == 1) {
                 struct view *bias = gen_in(g, LS_F32, 0, 1, DIMS(s[2]));
 
@@ -50,7 +63,7 @@ void route_cases(struct gen *g)
             gen_out(g, LS_F32, DIMS(s[0], s[1], s[3]));
             gen_out(g, LS_I32, DIMS(s[0], s[1], s[3]));
             g->c.call.attr.route.sigmoid = variant / 3 % 2;
-            g->c.call.attr.route.normalize = variant < 6;
+            g->c.call.attr.route.normalize = variant < 6 || variant > 14;
             g->c.call.attr.route.capacity = variant > 7 ? 1 + s[1] / 3 : 0;
             g->c.call.attr.route.by_probability = variant % 2;
             gen_emit(g, "B %zu T %zu E %zu K %zu variant %d", s[0], s[1], s[2], s[3], variant);

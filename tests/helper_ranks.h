@@ -34,7 +34,7 @@ const char *rank_trouble(int rank, const struct rank_end *e);
 void ranks_say(const char *fmt, ...) LS_PRINTF(1, 2);
 _Noreturn void ranks_fail(const char *fmt, ...) LS_PRINTF(1, 2);
 
-/* An event that one process reports once for each process that waits for it. Open and close it in the parent. */
+/* An event: each report releases one process that waits for it. Open and close it in the parent. */
 struct ranks_event { int end[2]; };
 void ranks_event_open(struct ranks_event *e);
 void ranks_event_close(struct ranks_event *e);

@@ -1,4 +1,4 @@
-# script.sh - the beginning of the test scripts on ranks: . "$2/script.sh", where $lockstep is the command and $2 this folder.
+# script.sh - setup shared by the test scripts, sourced by . "$2/script.sh", where $lockstep is the command and $2 this folder.
 #
 # It changes to an empty folder that is removed at the end, with TMPDIR inside and a text.txt, and defines bad() to count failures. The
 # process in $launcher is killed at the end.

@@ -435,7 +435,7 @@ static void test_refused_launches(void **)
         dim3 grid, block;
         size_t shared_bytes;
     } launches[] = {
-        { 1, 1025, 0 }, { 1, dim3(32, 1, 65), 0 }, { dim3(1, 65536), 32, 0 }, { 1, 32, (227 << 10) + 1 }, { 1, dim3(32, 0), 0 },
+        { 1, 1025, 0 }, { 1, dim3(32, 1, 65), 0 }, { dim3(1, 65536), 32, 0 }, { 1, 32, (99 << 10) + 1 }, { 1, dim3(32, 0), 0 },
     };
 
     for (size_t i = 0; i < sizeof launches / sizeof *launches; i++) {

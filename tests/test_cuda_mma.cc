@@ -271,6 +271,39 @@ __global__ void copy_neighbours(int fault, global<const float> x, global<float> 
     z[16 + threadIdx.x] = tile[64 + next];
 }
 
+enum source_fault { SOURCE_RIGHT, SOURCE_WRITTEN, SOURCE_RACE };
+
+/* One lane copies four elements, another then writes one of them. */
+__global__ void copy_then_write(int fault, global<float> z)
+{
+    SHARED(float, tile, 4);
+
+    if (threadIdx.x == 0) copy_async16<float>(tile, z, true);
+    copy_async_commit();
+    if (fault == SOURCE_RIGHT) copy_async_wait<0>();
+    if (fault != SOURCE_RACE) __syncthreads();
+    if (threadIdx.x == 1) z[2] = 5;
+    if (fault == SOURCE_WRITTEN) __syncthreads();
+    copy_async_wait<0>();
+    __syncthreads();
+    z[16 + threadIdx.x] = tile[2];
+}
+
+static void test_copy_sources(void **)
+{
+    static const char *const reports[] = { "", "the source of an asynchronous copy was written", "race on" };
+
+    for (int fault = SOURCE_RIGHT; fault <= SOURCE_RACE; fault++)
+        for (int seed = 1; seed <= SEEDS; seed++) {
+            mma_reset(seed);
+            c[2] = 3;
+            launch(&call, KERNEL(copy_then_write), 1, 16, 0, fault, global_of<float>(c));
+            if (fault == SOURCE_RIGHT ? *emulator_report() : !strstr(emulator_report(), reports[fault]))
+                fail_msg("fault %d, seed %d: the report is \"%s\", not \"%s\"", fault, seed, emulator_report(), reports[fault]);
+            assert_true(fault != SOURCE_RIGHT || (c[2] == 5 && c[16] == 3));
+        }
+}
+
 static void test_copies(void **)
 {
     static const char *const reports[] = { "", "race on tile", "has not waited for", "race on tile", "misaligned",
@@ -293,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_lanes_missing),
         cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_copy_sources),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,6 @@
 #!/bin/sh
 # test_cuda_train.sh LOCKSTEP TESTS - runs whose kernels are the CUDA kernels on the emulator (run.device=cuda on the stub of the CUDA
-# runtime): every model and layout has a kernel for each of its instructions, and the losses of the cpu except for
-# rounding.
+# runtime): each instruction of these runs has a CUDA kernel, and the losses equal the cpu's except for rounding.
 #
 # By default some rows; LOCKSTEP_MATRIX=full: all.
 set -u

@@ -38,7 +38,7 @@ static struct instruction instruction_of(char kind)
     case 'w': i = (struct instruction){ .op = OP_COMM_WAIT, .stream = -1 }; break;
     case 'r': i = (struct instruction){ .op = OP_SHUFFLE, .stream = COMPUTE }; break;
     case 'o': i = (struct instruction){ .op = OP_LOAD, .stream = COPY }; break;
-    default: fail_msg("'%c' is no kind", kind);
+    default: fail_msg("'%c' is not a kind of instruction", kind);
     }
     return i;
 }

@@ -116,9 +116,11 @@ flip() {
         [ "$(cat "$name/code")" -eq 0 ] || bad "$what: the base fails: $(tail -n 1 "$name/out.txt")"
         grep -qF -e "$text" $flipped/out.txt || bad "$what: refused without '$text': $(tail -n 1 $flipped/out.txt)"
         return ;;
-    says*)
-        grep -qF -e "$text" $flipped/out.txt || bad "$what: does not say '$text': $(tail -n 1 $flipped/out.txt)"
-        [ $name = none ] || ! grep -qF -e "$text" "$name/out.txt" || bad "$what: the base says '$text' too"
+    says* | matches*)
+        how=-F
+        [ "${effect%% *}" = matches ] && how=-E
+        grep -q $how -e "$text" $flipped/out.txt || bad "$what: does not say '$text': $(tail -n 1 $flipped/out.txt)"
+        [ $name = none ] || ! grep -q $how -e "$text" "$name/out.txt" || bad "$what: the base says '$text' too"
         return ;;
     esac
     [ "$(cat "$name/code")" -eq 0 ] || bad "$what: the base fails: $(tail -n 1 "$name/out.txt")"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # cuda_resources.sh FOLDER - registers, shared memory, stack and spills of each CUDA kernel for each GPU, from the *.resources files that
-# the build leaves in FOLDER (build/cuda). Exits with 1 if a kernel spills registers, with 77 if nothing was built.
+# the build leaves in FOLDER (build/cuda). Exits with 1 if a kernel spills registers or none was read, with 77 if nothing was built.
 set -u
 folder=${1:-build/cuda}
 set -- "$folder"/*.resources
@@ -10,7 +10,6 @@ cat "$@" | c++filt -p 2>/dev/null | awk '
     target = kernel = $0
     sub(/.*for ./, "", target); sub(/.$/, "", target)
     sub(/.*function ./, "", kernel); sub(/. for .*/, "", kernel)
-    if (kernel ~ /^_Z/) names[++mangled] = kernel
 }
 /bytes stack frame/ { stack = $1; stores = $5; loads = $9 }
 /Used [0-9]+ registers/ {
@@ -20,6 +19,7 @@ cat "$@" | c++filt -p 2>/dev/null | awk '
     if (stores + loads) { bad = 1; spills = spills "\n" kernel " for " target ": " stores " bytes stored, " loads " loaded" }
 }
 END {
+    if (!n) { print "no kernel was found in the .resources files"; exit 1 }
     printf "%-48s %-8s %9s %7s %6s %7s\n", "kernel", "target", "registers", "shared", "stack", "spilled"
     sort = "sort"
     for (i = 1; i <= n; i++) print line[i] | sort

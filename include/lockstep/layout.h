@@ -24,6 +24,7 @@
 extern "C" {
 #endif
 
+/* The order of the fields leaves no padding, so that a test can tell whether it covers all of them. */
 typedef struct ls_layout {
     /* ranks: pp * dp * cp * tp, at most LS_MESH_RANKS_MOST; each 1 or more */
     int pp;  /* parallel.pp: pipeline stages */
@@ -32,7 +33,11 @@ typedef struct ls_layout {
     int cp;  /* parallel.cp: ranks with other tokens of the same samples */
     int tp;  /* parallel.tp: ranks with other heads, inner widths and parts of the vocabulary */
     int ep;  /* parallel.ep: ranks with other experts, of dp / replicate * cp */
-    /* what they do */
+    /* sizes of a step */
+    int micro_batch;   /* train.micro_batch: samples per rank and micro-batch */
+    int micro_batches; /* train.accumulate: micro-batches per rank and step */
+    int seq_len;       /* data.seq_len: tokens per sample, of a transformer */
+    /* what the ranks do */
     int zero;                   /* parallel.zero: 0 to 3, see parallel.h */
     int replicate;              /* parallel.replicate: copies of every shard; 1 with zero 0 */
     int sp;                     /* parallel.sp: 1: norms, dropout and residual stream sharded along the sequence over tp */
@@ -47,10 +52,6 @@ typedef struct ls_layout {
     const char *schedule;       /* parallel.schedule, where pp > 1: a name of pipeline.h, "file:PATH", or "auto" (NULL): 1f1b,
                                  * or interleaved where vpp > 1. Borrowed, as are the texts below */
     const char *stages;         /* parallel.stages: layers of each of the pp * vpp stages, "3,4,4,1"; "" (NULL): balanced by work */
-    /* sizes of a step */
-    int micro_batch;   /* train.micro_batch: samples per rank and micro-batch */
-    int micro_batches; /* train.accumulate: micro-batches per rank and step */
-    int seq_len;       /* data.seq_len: tokens per sample, of a transformer */
     /* memory and types */
     ls_recompute recompute;   /* recompute.mode */
     int every;                /* K of every:K */

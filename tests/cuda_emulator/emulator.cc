@@ -10,13 +10,21 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <vector>
-#ifdef __SANITIZE_ADDRESS__
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EMULATOR_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMULATOR_ASAN 1
+#endif
+#endif
+#ifdef EMULATOR_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
 enum { STACK = 128 << 10, PAGE = 4096, TEXT = 600 };
-enum { MOST_SHARED = 227 << 10, MOST_STATIC = 48 << 10, MOST_GRID_YZ = 65535, MOST_BLOCK_Z = 64 };
+enum { MOST_GRID_YZ = 65535, MOST_BLOCK_Z = 64 };
 
 fiber emulator_fibers[MOST_THREADS];
 fiber *emulator_now;
@@ -83,10 +91,11 @@ asm(".text\n"
     "    ret\n"
     ".size emulator_switch, . - emulator_switch\n");
 
-/* AddressSanitizer is told of every change of stacks; other builds do nothing here. *fake is its own record of the stack that is left. */
+/* AddressSanitizer is told of every change of stacks; other builds do nothing here. *fake is its own record of the stack that is left;
+ * fake NULL: that stack is not used again. */
 static void stack_leave(void **fake, const void *bottom, size_t bytes)
 {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef EMULATOR_ASAN
     __sanitizer_start_switch_fiber(fake, bottom, bytes);
 #else
     (void)fake, (void)bottom, (void)bytes;
@@ -96,7 +105,7 @@ static void stack_leave(void **fake, const void *bottom, size_t bytes)
 /* On the stack whose record is fake; from: the stack that was left. */
 static void stack_arrive(void *fake, const void **from, size_t *bytes)
 {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef EMULATOR_ASAN
     __sanitizer_finish_switch_fiber(fake, from, bytes);
 #else
     (void)fake, (void)from, (void)bytes;
@@ -112,6 +121,13 @@ static void fiber_leave(void)
     stack_arrive(fake, NULL, NULL);
 }
 
+[[noreturn]] static void fiber_end(void)
+{
+    stack_leave(NULL, run.scheduler_bottom, run.scheduler_bytes);
+    emulator_switch(&emulator_now->stack_pointer, run.scheduler);
+    abort();
+}
+
 static void fiber_main(void)
 {
     stack_arrive(NULL, &run.scheduler_bottom, &run.scheduler_bytes);
@@ -119,8 +135,7 @@ static void fiber_main(void)
     if (copy_thread_waits(emulator_now->index)) emulator_fail("it ends with asynchronous copies that it has not waited for");
     emulator_now->state = FIBER_DONE;
     emulator_block.done++;
-    fiber_leave();
-    abort();
+    fiber_end();
 }
 
 void emulator_fail(const char *fmt, ...)
@@ -137,8 +152,7 @@ void emulator_fail(const char *fmt, ...)
     va_start(args, fmt);
     report_write(emulator_now, fmt, args);
     va_end(args);
-    fiber_leave();
-    abort();
+    fiber_end();
 }
 
 void fiber_wait(fiber_state state, const char *file, int line)
@@ -198,7 +212,7 @@ static void fiber_begin(fiber *f, int i, dim3 block)
     f->warp = i / WARP;
     memset(f->clock, 0, sizeof f->clock);
     f->clock[f->lane] = 1;
-#ifdef __SANITIZE_ADDRESS__
+#ifdef EMULATOR_ASAN
     __asan_unpoison_memory_region(stack_top(i) - STACK + PAGE, STACK - PAGE); /* of the fiber that had it before */
 #endif
     *--sp = NULL;
@@ -287,7 +301,7 @@ static const char *launch_refused(dim3 grid, dim3 block, size_t shared_bytes)
     if (threads < 1 || threads > MOST_THREADS || block.z > MOST_BLOCK_Z) return "a block has from 1 to 1024 threads, at most 64 in z";
     if (!grid.x || !grid.y || !grid.z) return "a grid has at least one block";
     if (grid.x > 0x7fffffffu || grid.y > MOST_GRID_YZ || grid.z > MOST_GRID_YZ) return "a grid has at most 2^31-1 x 65535 x 65535 blocks";
-    if (shared_bytes > MOST_SHARED) return "a block has at most 227 KiB of shared memory";
+    if (shared_bytes > MOST_SHARED) return "a block has at most 99 KiB of shared memory";
     return NULL;
 }
 

@@ -9,6 +9,7 @@
  *   the same for global memory, where no two blocks of a launch are in any order
  *   reads of shared memory that no thread of the block has written
  *   accesses outside of the global memory that was given, outside of the region that the pointer is of, outside of shared memory
+ *   asynchronous copies whose source changes before they are waited for, or that nobody waits for
  *   writes to global memory given for reading, and accesses that are not aligned to their size
  *   launches that a device would refuse
  *

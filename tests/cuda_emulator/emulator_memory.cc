@@ -171,9 +171,9 @@ emulator_region *emulator_shared_region(const char *key, const char *name, size_
     if (r->used != emulator_block.serial) {
         r->used = emulator_block.serial;
         emulator_block.static_bytes += (bytes + 15) / 16 * 16;
-        if (emulator_block.static_bytes > 48 << 10) emulator_fail("its arrays take more than 48 KiB of shared memory");
-        if (emulator_block.static_bytes + emulator_block.dynamic_bytes > 227 << 10)
-            emulator_fail("it takes more than 227 KiB of shared memory");
+        if (emulator_block.static_bytes > MOST_STATIC) emulator_fail("its arrays take more than 48 KiB of shared memory");
+        if (emulator_block.static_bytes + emulator_block.dynamic_bytes > MOST_SHARED)
+            emulator_fail("it takes more than 99 KiB of shared memory");
     }
     *base = r->base;
     return r;

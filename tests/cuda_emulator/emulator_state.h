@@ -7,6 +7,9 @@
 #include "cuda_emulator.h"
 
 enum { WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP };
+/* Shared memory of a block: all that a launch may ask for is what the GPUs of compute capability 8.6, 8.9 and 12.0 have, the least of
+ * those that are supported. */
+enum { MOST_SHARED = 99 << 10, MOST_STATIC = 48 << 10 };
 enum fiber_state { FIBER_READY, FIBER_BARRIER, FIBER_WARP, FIBER_DONE };
 
 /* One thread of the block that runs. clock[lane] is how much of each lane of its warp it has seen, by __syncwarp: its own entry counts. */

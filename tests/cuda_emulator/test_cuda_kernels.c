@@ -244,10 +244,61 @@ static void test_many(void **state)
     assert_int_equal(rows, 8);
 }
 
+/* ---- sizes ---- */
+
+/* 65535 tiles of 64 columns fit in y of a grid. */
+enum { MOST_COLUMNS = 65535 * 64, OPERANDS = 3 };
+
+/* The first inputs and the first output of calls by the plain tiles; the others are absent. Nothing is run. */
+static const struct { enum op op; size_t in[OPERANDS - 1][4], out[4]; bool accepted; } sizes[] = {
+    { OP_LINEAR, { { 2, 8 }, { MOST_COLUMNS, 8 } }, { 2, MOST_COLUMNS }, true },
+    { OP_LINEAR, { { 2, 8 }, { MOST_COLUMNS + 1, 8 } }, { 2, MOST_COLUMNS + 1 }, false },
+    { OP_CONV2D, { { 1, 2, 3, 3 }, { MOST_COLUMNS, 2, 3, 3 } }, { 1, MOST_COLUMNS, 1, 1 }, true },
+    { OP_CONV2D, { { 1, 2, 3, 3 }, { MOST_COLUMNS + 1, 2, 3, 3 } }, { 1, MOST_COLUMNS + 1, 1, 1 }, false },
+    { OP_CONV2D_DX, { { 1, 2, 1, 1 }, { 2, MOST_COLUMNS, 1, 1 } }, { 1, MOST_COLUMNS, 1, 1 }, true },
+    { OP_CONV2D_DX, { { 1, 2, 1, 1 }, { 2, MOST_COLUMNS + 1, 1, 1 } }, { 1, MOST_COLUMNS + 1, 1, 1 }, false },
+    { OP_CONV2D_DW, { { 1024, 8, 1024, 1024 }, { 1024, 8, 1024, 1024 } }, { 8, 8, 1, 1 }, true },
+    { OP_CONV2D_DW, { { 1, 8, 1, 1 }, { 1, MOST_COLUMNS / 9 + 1, 1, 1 } }, { 8, MOST_COLUMNS / 9 + 1, 3, 3 }, false },
+    { OP_LINEAR_XENT, { { 2, 8 }, { MOST_COLUMNS, 8 } }, { 1 }, true },
+    { OP_LINEAR_XENT, { { 2, 8 }, { MOST_COLUMNS + 1, 8 } }, { 1 }, false },
+    { OP_LINEAR_XENT, { { 2, MOST_COLUMNS + 1 }, { 8, MOST_COLUMNS + 1 } }, { 1 }, false },
+};
+
+static struct view sized_view(const size_t size[4])
+{
+    int ndim = 0;
+
+    while (ndim < 4 && size[ndim])
+        ndim++;
+    return view_of(NULL, LS_F32, ndim, size);
+}
+
+static void test_sizes(void **state)
+{
+    const struct kernel *k;
+
+    (void)state;
+    for (size_t n = 0; n < COUNT_OF(sizes); n++) {
+        struct call c = { .op = sizes[n].op, .nin = 2, .nout = 1 };
+        bool accepted = false;
+
+        for (int i = 0; i < OPERANDS - 1; i++)
+            c.in[i] = sized_view(sizes[n].in[i]);
+        c.out[0] = sized_view(sizes[n].out);
+        if (c.op == OP_LINEAR_XENT)
+            c.in[c.nin++] = view_of(NULL, LS_I32, 1, c.in[0].size);
+        for (int i = 0; (k = row_at(i)); i++)
+            accepted = accepted || (k->op == c.op && k->accepts(&c));
+        if (accepted != sizes[n].accepted)
+            fail_msg("row %zu, %s: %s", n, op_name(c.op), accepted ? "a kernel accepts it" : "no kernel accepts it");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_every_row),
         cmocka_unit_test(test_many),
     };

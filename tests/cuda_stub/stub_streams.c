@@ -40,6 +40,15 @@ static struct CUevent_st *event_of(cudaEvent_t e, const char *call)
     return x;
 }
 
+/* An event that is asked about. */
+static struct CUevent_st *event_asked(cudaEvent_t e, const char *call)
+{
+    struct CUevent_st *x = event_of(e, call);
+
+    if (x->capture) stub_die("%s: the event was last recorded in a capture (cudaErrorCapturedEvent)", call);
+    return x;
+}
+
 /* ---- streams and events ---- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
@@ -143,8 +152,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    struct CUevent_st *x = event_of(event, "cudaEventQuery");
     cudaError_t e = stub_call("cudaEventQuery", false);
+    struct CUevent_st *x = event_asked(event, "cudaEventQuery");
 
     if (e == cudaSuccess && !check_poll(NULL, x->event)) e = cudaErrorNotReady;
     return stub_fails() != cudaSuccess ? stub_fails() : e;
@@ -159,8 +168,8 @@ uint64_t stub_time_passes(unsigned microseconds)
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end)
 {
-    struct CUevent_st *from = event_of(begin, "cudaEventElapsedTime"), *to = event_of(end, "cudaEventElapsedTime");
     cudaError_t e = stub_call("cudaEventElapsedTime", false);
+    struct CUevent_st *from = event_asked(begin, "cudaEventElapsedTime"), *to = event_asked(end, "cudaEventElapsedTime");
 
     if (!from->timed || !to->timed) stub_die("cudaEventElapsedTime: an event was made with cudaEventDisableTiming");
     if (!from->recorded || !to->recorded) stub_die("cudaEventElapsedTime: an event was not recorded");

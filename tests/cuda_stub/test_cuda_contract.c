@@ -296,6 +296,41 @@ static void captured_event(void)
     cudaStreamWaitEvent(stream, event, cudaEventWaitDefault);
 }
 
+static void query_captured_event(void)
+{
+    begin();
+    check(cudaEventRecord(event, stream));
+    graph_of_capture();
+    cudaEventQuery(event);
+}
+
+static void time_captured_event(void)
+{
+    cudaEvent_t timed;
+    float milliseconds;
+
+    check(cudaEventCreateWithFlags(&timed, cudaEventDefault));
+    check(cudaEventRecord(timed, stream));
+    begin();
+    check(cudaEventRecord(timed, stream));
+    graph_of_capture();
+    cudaEventElapsedTime(&milliseconds, timed, timed);
+}
+
+/* Recorded outside again, it is an event like any other. */
+static void event_after_capture(void)
+{
+    cudaError_t e;
+
+    begin();
+    check(cudaEventRecord(event, stream));
+    graph_of_capture();
+    check(cudaEventRecord(event, stream));
+    while ((e = cudaEventQuery(event)) == cudaErrorNotReady) {
+    }
+    check(e);
+}
+
 static void unjoined(void)
 {
     cudaStream_t side = second_stream();
@@ -395,6 +430,9 @@ static void test_captures(void **state)
     expect(end_without_begin, BROKEN, "(cudaErrorStreamCaptureUnmatched)");
     expect(wait_outside, BROKEN, "(cudaErrorStreamCaptureIsolation)");
     expect(captured_event, BROKEN, "(cudaErrorCapturedEvent)");
+    expect(query_captured_event, BROKEN, "cudaEventQuery: the event was last recorded in a capture (cudaErrorCapturedEvent)");
+    expect(time_captured_event, BROKEN, "cudaEventElapsedTime: the event was last recorded in a capture (cudaErrorCapturedEvent)");
+    expect(event_after_capture, 0, "");
     expect(unjoined, BROKEN, "(cudaErrorStreamCaptureUnjoined)");
     expect(external_outside, BROKEN, "cudaEventRecordExternal is for streams that are captured");
     expect(graph_destroyed, BROKEN, "is not an executable graph, or was destroyed");

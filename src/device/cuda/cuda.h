@@ -70,7 +70,7 @@ struct cuda_state {
     uint32_t *words;               /* [STREAMS_MOST], pinned */
     bool word_used[STREAMS_MOST];
     struct device_stream *capturing; /* what this stream is given is recorded; NULL: none */
-    unsigned captured;               /* so many operations, so far */
+    unsigned captured;               /* operations recorded so far */
     int (*wait_value)(cudaStream_t s, unsigned long long at, uint32_t value, unsigned flags); /* cuStreamWaitValue32 */
     ls_status failed;
     char message[512];

@@ -484,7 +484,7 @@ ls_status flight_call_begin(struct device_stream *s, const struct device_watch *
     return LS_OK;
 }
 
-/* f is among the flights: after a failure it is not, or not for long. */
+/* After a failure f may have been released: it is not read then. */
 ls_status flight_call_end(struct flight *f)
 {
     LS_TRY(cuda_failed());

@@ -84,8 +84,7 @@ ls_status cuda_graph_end(struct device_stream *stream, struct device_graph **out
     return st < 0 ? st : destroyed;
 }
 
-/* A graph counts as its operations, but as no more than a mark stands for: at most as many large graphs as there are marks are in flight.
- */
+/* A graph takes room for its operations, but for no more than are between two marks: up to STREAM_MARKS large graphs are in flight. */
 static ls_status graph_room(struct device_stream *s, unsigned operations)
 {
     unsigned n = MIN(MAX(operations, 1u), (unsigned)MARK_EVERY), before_mark = (MARK_EVERY - s->queued % MARK_EVERY) % MARK_EVERY;

@@ -204,8 +204,7 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS) attention_d
 {
     DYNAMIC_SHARED(float, all);
     int D = (int)z.D, row = threadIdx.x / LANES, lane = threadIdx.x % LANES, wide = D + 1;
-    shared<float> k = all, v = k + ROWS * wide, q = v + ROWS * wide, dout = q + COLUMNS * wide, ps = dout + COLUMNS * wide,
-                  ds = ps + ROWS * SCORE_STRIDE;
+    shared<float> k = all, v = k + ROWS * wide, q = v + ROWS * wide, dout = q + COLUMNS * wide, score = dout + COLUMNS * wide;
     long long b = blockIdx.z, group = blockIdx.y, first = (long long)blockIdx.x * ROWS, key = first + row, each = z.H / z.G;
     float dk[OWN] = {}, dv[OWN] = {};
 
@@ -213,6 +212,8 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS) attention_d
     tile_load(v, z.v, b, first, z.S, group, ROWS);
     for (long long h = group * each; h < (group + 1) * each; h++)
         for (long long t0 = 0; t0 < z.T; t0 += COLUMNS) {
+            float ds[OF_LANE];
+
             if (visible(z, min(t0 + COLUMNS, z.T) - 1) <= first) continue;
             __syncthreads();
             tile_load(q, z.q, b, t0, z.T, h, COLUMNS);
@@ -221,16 +222,18 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS) attention_d
             for (int i = 0; i < OF_LANE; i++) {
                 int column = lane + LANES * i;
                 long long t = t0 + column;
-                float p, dscore;
+                float p;
 
                 pair_of(z, (size_t)((b * z.H + h) * z.T + t), q + column * wide, k + row * wide, dout + column * wide, v + row * wide,
-                        t < z.T && key < z.S && key < visible(z, t), &p, &dscore);
-                ps[row * SCORE_STRIDE + column] = p;
-                ds[row * SCORE_STRIDE + column] = dscore;
+                        t < z.T && key < z.S && key < visible(z, t), &p, &ds[i]);
+                score[row * SCORE_STRIDE + column] = p;
             }
-            __syncthreads();
-            row_gather<OWN>(dk, ds + row * SCORE_STRIDE, q, lane, D);
-            row_gather<OWN>(dv, ps + row * SCORE_STRIDE, dout, lane, D);
+            __syncwarp(); /* a row's threads are in one warp */
+            row_gather<OWN>(dv, score + row * SCORE_STRIDE, dout, lane, D);
+            __syncwarp();
+            for (int i = 0; i < OF_LANE; i++) score[row * SCORE_STRIDE + lane + LANES * i] = ds[i];
+            __syncwarp();
+            row_gather<OWN>(dk, score + row * SCORE_STRIDE, q, lane, D);
         }
     if (key >= z.S) return;
     row_put<OWN>(z.out, index4(b, key, group, z.S, z.G, z.D), dk, z.scale, lane, D);
@@ -287,7 +290,7 @@ static size_t attention_grad_scratch(const struct call *c) { return view_rows(&c
 static void run_attention_grad(const struct call *c)
 {
     struct heads z = heads_of(c);
-    size_t bytes = (2 * (ROWS + COLUMNS) * (size_t)(z.D + 1) + 2 * ROWS * SCORE_STRIDE) * sizeof(float), rows = view_rows(&c->in[0]);
+    size_t bytes = (2 * (ROWS + COLUMNS) * (size_t)(z.D + 1) + ROWS * SCORE_STRIDE) * sizeof(float), rows = view_rows(&c->in[0]);
     dim3 queries(blocks_of((size_t)z.T, ROWS), (unsigned)z.H, (unsigned)z.B),
         keys(blocks_of((size_t)z.S, ROWS), (unsigned)z.G, (unsigned)z.B);
 

@@ -17,7 +17,7 @@ static __device__ inline float image_get(struct array a, size_t channels, size_t
     return array_get(a, ((b * channels + c) * H + i) * W + j);
 }
 
-/* x's windows [B OH OW, C KH KW]; transposed: as the second operand of dw they are asked for as get(k, n), the same. */
+/* x's windows [B OH OW, C KH KW]: the first operand of y, the second of dw. */
 struct windows {
     struct array x;
     struct images z;
@@ -152,7 +152,12 @@ static void run_conv_dw(const struct call *c)
     launch(c, KERNEL(conv_dw), dim3(blocks_of(z.O, TILE), blocks_of(z.C * z.KH * z.KW, TILE)), GEMM_THREADS, 0, dy, x, array_out(c, 0));
 }
 
-static bool conv_accepts(const struct call *c) { return all_arrays(c) && view_count(&c->in[1]) < 1 << 30; }
+static bool conv_accepts(const struct call *c)
+{
+    const struct view *to = &c->out[0];
+
+    return all_arrays(c) && tiles_fit(c->op == OP_CONV2D_DW ? to->size[1] * to->size[2] * to->size[3] : to->size[1]);
+}
 
 const struct kernel kernels_cuda_conv[] = {
     CUDA_ROW(CONV2D, conv_accepts, NULL, run_conv),

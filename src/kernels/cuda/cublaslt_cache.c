@@ -117,7 +117,7 @@ ls_status cublaslt_cache_put(const struct cublaslt_cache *c, const struct cublas
     FILE *f;
 
     snprintf(path, sizeof path, "%s/matmuls.txt", c->folder);
-    snprintf(made, sizeof made, "%s/matmuls.new", c->folder); /* whoever writes has the lock */
+    snprintf(made, sizeof made, "%s/matmuls.new", c->folder); /* the writer holds the lock */
     f = fopen(made, "we");
     if (!f) return cache_fail(made);
     cache_copy(c, f, x->key);

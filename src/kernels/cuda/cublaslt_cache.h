@@ -2,8 +2,8 @@
  *
  *   KEY <tab> eight words of the algorithm, in hex <tab> seconds of one call
  *
- * Ranks on one machine share it: who holds the lock reads it, measures what it lacks and writes it, so all of them use the same algorithm,
- * and so does the next run. Lines that cannot be read are dropped; the file is replaced as a whole.
+ * Ranks on one machine share it: the rank that holds the lock reads it, measures what it lacks and writes it, so all of them use the same
+ * algorithm, and so does the next run. Lines that cannot be read are dropped; the file is replaced as a whole.
  */
 #ifndef LS_KERNELS_CUDA_CUBLASLT_CACHE_H
 #define LS_KERNELS_CUDA_CUBLASLT_CACHE_H

@@ -11,6 +11,9 @@
 
 enum { TILE = 64, DEPTH = 16, GEMM_THREADS = 256, TILE_STRIDE = TILE + 4 };
 
+/* The columns of tiles are in y of the grid, which has room for 65535. */
+static inline bool tiles_fit(size_t columns) { return columns <= 65535 * (size_t)TILE; }
+
 /* Element (r, c) is at data[offset + r row + c column]. */
 struct matrix {
     global<byte> data;

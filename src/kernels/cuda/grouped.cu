@@ -125,7 +125,7 @@ static void run_grouped_dw(const struct call *c)
 static bool grouped_accepts(const struct call *c)
 {
     return is_array(&c->in[0]) && is_array(&c->in[1]) && is_array_of(&c->in[2], LS_I32) && is_array(&c->out[0]) &&
-           view_last(&c->out[0]) <= 65535 * (size_t)TILE && view_last(&c->in[2]) <= 65535 && view_count(&c->in[2]) < 1 << 20;
+           tiles_fit(view_last(&c->out[0])) && view_last(&c->in[2]) <= 65535 && view_count(&c->in[2]) < 1 << 20;
 }
 
 const struct kernel kernels_cuda_grouped[] = {

@@ -106,13 +106,11 @@ static void run_matmul(const struct call *c)
            GEMM_THREADS, 0, p, leading_dims(a), leading_dims(b), leading_dims(y), batches);
 }
 
-/* The columns of tiles are in y of the grid. */
-static bool linear_accepts(const struct call *c) { return all_arrays(c) && view_last(&c->out[0]) <= 65535 * (size_t)TILE; }
+static bool linear_accepts(const struct call *c) { return all_arrays(c) && tiles_fit(view_last(&c->out[0])); }
 
 static bool matmul_accepts(const struct call *c)
 {
-    return is_half_or_float(&c->in[0]) && is_half_or_float(&c->in[1]) && is_half_or_float(&c->out[0]) &&
-           view_last(&c->out[0]) <= 65535 * (size_t)TILE;
+    return is_half_or_float(&c->in[0]) && is_half_or_float(&c->in[1]) && is_half_or_float(&c->out[0]) && tiles_fit(view_last(&c->out[0]));
 }
 
 const struct kernel kernels_cuda_matmul[] = {

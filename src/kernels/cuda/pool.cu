@@ -7,7 +7,7 @@ struct pool {
     size_t H, W, OH, OW, height, width, stride, padding;
 };
 
-/* Where the window of output (i, j) begins, before the padding is taken off, and which of its positions are inside. */
+/* *at: the offset in its input plane of position (k, l) of the window of output (i, j). False if the position is in the padding. */
 static __device__ inline bool pool_inside(const struct pool &p, size_t i, size_t j, size_t k, size_t l, size_t *at)
 {
     size_t h = i * p.stride + k - p.padding, w = j * p.stride + l - p.padding; /* before the edge: wraps to beyond it */

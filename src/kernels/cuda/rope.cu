@@ -47,7 +47,7 @@ static void run_rope_table(const struct call *c)
 
 static bool rope_table_accepts(const struct call *c) { return is_array_of(&c->in[0], LS_I32) && is_array(&c->out[0]); }
 
-/* A thread rotates one pair of elements: in place, nobody else touches them. */
+/* A thread rotates one pair of elements: in place, no other thread touches them. */
 static __global__ void __launch_bounds__(THREADS) rope_pairs(const __grid_constant__ struct strided x, struct array table,
                                                              const __grid_constant__ struct strided y, size_t pairs, float sign)
 {

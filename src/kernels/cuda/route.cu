@@ -71,10 +71,11 @@ static __global__ void route_choose(const __grid_constant__ struct route z)
     }
     token_statistics(z.logits, row, z.E, &most, &sum);
     for (size_t e = threadIdx.x; e < z.E; e += 32) {
-        float s = token_score(array_get(z.logits, row * z.E + e), z.sigmoid, most, sum);
+        float s = token_score(array_get(z.logits, row * z.E + e), z.sigmoid, most, sum), open;
 
+        open = s + (z.bias.given ? array_get(z.bias, e) : 0);
         z.score[row * z.E + e] = s;
-        z.open[row * z.E + e] = s + (z.bias.given ? array_get(z.bias, e) : 0);
+        z.open[row * z.E + e] = ROUTE_ORDER(open);
     }
     for (size_t k = 0; k < z.K; k++) {
         float best = -INFINITY;
@@ -83,19 +84,19 @@ static __global__ void route_choose(const __grid_constant__ struct route z)
         for (size_t e = threadIdx.x; e < z.E; e += 32) {
             float value = z.open[row * z.E + e];
 
-            if (at != INT32_MAX && !(value > best)) continue;
+            if (!ROUTE_IS_OPEN(value) || (at != INT32_MAX && !(value > best))) continue;
             best = value;
             at = (int)e;
         }
-        warp_best(&best, &at);
+        warp_best(&best, &at); /* one of the E > k experts */
         if (threadIdx.x != (unsigned)at % 32) continue;
-        z.open[row * z.E + at] = -INFINITY;
+        z.open[row * z.E + at] = ROUTE_CHOSEN;
         array_put(z.weight, row * z.K + k, z.score[row * z.E + at]);
         z.index[row * z.K + k] = at;
     }
 }
 
-/* A choice is dropped if as many of the same expert and sample go before it as the expert takes. */
+/* A choice is dropped if its expert has already taken its capacity from this sample. */
 static __global__ void __launch_bounds__(THREADS) route_drop(const __grid_constant__ struct route z)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, real = real_rows(z.samples, z.rows, z.T) * z.K, begin, end, before = 0;
@@ -107,11 +108,13 @@ static __global__ void __launch_bounds__(THREADS) route_drop(const __grid_consta
     end = min(begin + z.T * z.K, real);
     e = z.index[i];
     mine = array_get(z.weight, i);
+    mine = ROUTE_ORDER(mine);
     for (size_t j = begin; j < (z.by_probability ? end : i); j++) {
         float its;
 
         if (z.index[j] != e) continue;
         its = array_get(z.weight, j);
+        its = ROUTE_ORDER(its);
         before += z.by_probability ? its > mine || (its == mine && j < i) : 1;
     }
     z.dropped[i] = before >= z.capacity;

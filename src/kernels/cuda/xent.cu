@@ -33,7 +33,7 @@ static __device__ inline void row_statistics(struct array l, size_t row, size_t 
 
 /* ---- the number of valid rows ---- */
 
-/* denom = valid rows, at least `least`; inverse = 1 / valid rows, or 0: what is given is written. */
+/* denom = valid rows, at least 1; inverse = 1 / valid rows, or 0 if there are none. An output that is not given is not written. */
 static __global__ void __launch_bounds__(THREADS) count_valid(global<const int> y, size_t R, struct array denom, struct array inverse)
 {
     int valid = 0;
@@ -245,7 +245,7 @@ static bool xent_arrays(const struct call *c, int y)
     return true;
 }
 
-bool xent_accepts(const struct call *c) { return xent_arrays(c, 2) && c->in[1].size[0] < 4 << 20; }
+bool xent_accepts(const struct call *c) { return xent_arrays(c, 2) && tiles_fit(c->in[1].size[0]) && tiles_fit(c->in[1].size[1]); }
 
 /* ---- in parts ---- */
 

@@ -45,16 +45,26 @@ static void ref_route_choose(const struct call *c, size_t row, const double *s, 
 {
     size_t E = view_last(&c->in[0]), K = view_last(&c->out[0]);
 
-    for (size_t e = 0; e < E; e++) open[e] = s[e] + (call_has_in(c, 1) ? ref_get(&c->in[1], e) : 0);
+    for (size_t e = 0; e < E; e++) {
+        open[e] = s[e] + (call_has_in(c, 1) ? ref_get(&c->in[1], e) : 0);
+        open[e] = ROUTE_ORDER(open[e]);
+    }
     for (size_t k = 0; k < K; k++) {
-        size_t best = 0;
+        size_t best = E;
 
-        for (size_t e = 1; e < E; e++)
-            if (open[e] > open[best]) best = e;
-        open[best] = -INFINITY;
+        for (size_t e = 0; e < E; e++)
+            if (ROUTE_IS_OPEN(open[e]) && (best == E || open[e] > open[best])) best = e;
+        open[best] = ROUTE_CHOSEN;
         ref_put(&c->out[0], row * K + k, s[best]);
         ref_put_int(&c->out[1], row * K + k, (int64_t)best);
     }
+}
+
+static double score_order(const struct call *c, size_t i)
+{
+    double s = ref_get(&c->out[0], i);
+
+    return ROUTE_ORDER(s);
 }
 
 /* Of the entries [begin, end) for expert e, the one that is dropped first if there are too many. */
@@ -64,7 +74,7 @@ static size_t first_to_go(const struct call *c, size_t begin, size_t end, size_t
 
     for (size_t i = begin; i < end; i++)
         if (ref_int(&c->out[1], i) == (int64_t)e &&
-            (worst == end || !c->attr.route.by_probability || ref_get(&c->out[0], i) <= ref_get(&c->out[0], worst)))
+            (worst == end || !c->attr.route.by_probability || score_order(c, i) <= score_order(c, worst)))
             worst = i;
     return worst;
 }

@@ -68,13 +68,17 @@ static void simd_route_choose(const struct routing *r, size_t row, const float *
     float *weight = (float *)r->c->out[0].data + row * r->K;
     int32_t *index = (int32_t *)r->c->out[1].data + row * r->K;
 
-    for (size_t e = 0; e < r->E; e++) open[e] = s[e] + (bias ? bias[e] : 0);
+    for (size_t e = 0; e < r->E; e++) {
+        open[e] = s[e] + (bias ? bias[e] : 0);
+        open[e] = ROUTE_ORDER(open[e]);
+    }
     for (size_t k = 0; k < r->K; k++) {
         size_t best = 0;
 
-        for (size_t e = 1; e < r->E; e++)
-            if (open[e] > open[best]) best = e;
-        open[best] = -INFINITY;
+        while (!ROUTE_IS_OPEN(open[best])) best++;
+        for (size_t e = best + 1; e < r->E; e++)
+            if (open[e] > open[best]) best = e; /* false of those that were chosen */
+        open[best] = ROUTE_CHOSEN;
         weight[k] = s[best];
         index[k] = (int32_t)best;
     }
@@ -95,8 +99,9 @@ static void choose_tokens(void *ctx, size_t begin, size_t end, int thread)
 INLINE bool goes_first(const struct routing *r, int32_t a, int32_t b)
 {
     const float *weight = r->c->out[0].data;
+    float its = ROUTE_ORDER(weight[a]), other = ROUTE_ORDER(weight[b]);
 
-    if (r->c->attr.route.by_probability && weight[a] != weight[b]) return weight[a] < weight[b];
+    if (r->c->attr.route.by_probability && its != other) return its < other;
     return a > b;
 }
 
