@@ -228,7 +228,7 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS) attention_d
                         t < z.T && key < z.S && key < visible(z, t), &p, &ds[i]);
                 score[row * SCORE_STRIDE + column] = p;
             }
-            __syncwarp(); /* a row's threads are in one warp */
+            __syncthreads();
             row_gather<OWN>(dv, score + row * SCORE_STRIDE, dout, lane, D);
             __syncwarp();
             for (int i = 0; i < OF_LANE; i++) score[row * SCORE_STRIDE + lane + LANES * i] = ds[i];
