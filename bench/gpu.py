@@ -23,6 +23,7 @@ without torch only lockstep's side runs, and 1 if a run failed. --device cpu tes
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -68,9 +69,8 @@ TIED = {"gpt2-124m", "gpt2-1.5b", "gpt2-tiny", "llama3.2-1b"}
 KEPT = ("version", "parameters", "step_seconds", "tokens_per_second", "loss", "first_seconds", "allocated_bytes", "reserved_bytes",
         "memory")
 NAMES = {"lockstep": "lockstep", "tuned": "lockstep, matmuls tuned", "pytorch": "PyTorch, compiled"}
-PEAKS = {  # dense bf16 TFLOP/s by a part of nvidia-smi's name; the first that fits
-    "B200": 2250, "GH200": 989, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H20": 148, "A100": 312, "A800": 312,
-    "L40S": 362, "L4": 121, "A30": 165, "A10": 125, "RTX 4090": 165, "RTX 3090": 71,
+PEAKS = {  # dense bf16 TFLOP/s of NVIDIA's data sheets, by a word of nvidia-smi's name; the first that fits
+    "B200": 2250, "H200": 989, "H100 PCIe": 756, "H100": 989, "A100": 312, "L40S": 362, "A10": 125,
 }
 
 
@@ -255,7 +255,7 @@ def find_gpu(o):
         name = out.stdout.splitlines()[0].strip() if out.returncode == 0 and out.stdout.strip() else None
     except (OSError, subprocess.TimeoutExpired):
         pass
-    known = next((peak for part, peak in PEAKS.items() if part in (name or "")), None)
+    known = next((peak for part, peak in PEAKS.items() if re.search(rf"\b{part}\b", name or "")), None)
     return name, (o.peak or known) and (o.peak or known) * 1e12
 
 
