@@ -112,16 +112,16 @@ def rotary_tables(torch, case, name, device):
     return angle.cos(), angle.sin()
 
 
-def make_gpt2(torch, case, tied):
+def gpt2_block(torch, width, heads, ffn):
+    """A layer of GPT-2 in plain PyTorch, without dropout; bench/pytorch_gpt2.py has the same."""
     nn, F = torch.nn, torch.nn.functional
-    width, heads = case.width, case.heads
 
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
             self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
             self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, case.ffn), nn.Linear(case.ffn, width)
+            self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
 
         def forward(self, x):  # [B,T,C] -> [B,T,C]
             B, T, C = x.shape
@@ -130,11 +130,17 @@ def make_gpt2(torch, case, tied):
             x = x + self.out(a.transpose(1, 2).reshape(B, T, C))
             return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
+    return Block()
+
+
+def make_gpt2(torch, case, tied):
+    nn, F, width = torch.nn, torch.nn.functional, case.width
+
     class GPT2(nn.Module):
         def __init__(self):
             super().__init__()
             self.tokens, self.places = nn.Embedding(case.vocab, width), nn.Embedding(case.seq, width)
-            self.blocks = nn.ModuleList(Block() for _ in range(case.layers))
+            self.blocks = nn.ModuleList(gpt2_block(torch, width, case.heads, case.ffn) for _ in range(case.layers))
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, case.vocab, bias=False)
             if tied:
                 self.head.weight = self.tokens.weight

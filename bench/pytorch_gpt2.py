@@ -29,6 +29,8 @@ import sys
 import tempfile
 import time
 
+from gpu import gpt2_block
+
 MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
     "MALLOC_TRIM_THRESHOLD_": "17179869184",
@@ -79,26 +81,11 @@ def make_model(torch, opt):
     nn, F = torch.nn, torch.nn.functional
     layers, width, heads = SIZES[opt.preset]
 
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x):  # [B,T,C] -> [B,T,C]
-            B, T, C = x.shape
-            q, k, v = (t.view(B, T, heads, C // heads).transpose(1, 2)
-                       for t in self.qkv(self.norm1(x)).split(C, dim=2))
-            a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(a.transpose(1, 2).reshape(B, T, C))
-            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
     class GPT2(nn.Module):
         def __init__(self):
             super().__init__()
             self.tokens, self.places = nn.Embedding(opt.vocab, width), nn.Embedding(opt.seq, width)
-            self.blocks = nn.ModuleList(Block() for _ in range(layers))
+            self.blocks = nn.ModuleList(gpt2_block(torch, width, heads, 4 * width) for _ in range(layers))
             self.norm = nn.LayerNorm(width)
             for p in self.parameters():
                 if p.dim() > 1:

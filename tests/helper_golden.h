@@ -16,7 +16,7 @@ struct golden { ls_model model; struct safetensors *weights, *numbers; };
 void golden_path(char *path, size_t room, const char *name, const char *file);
 const char *golden_device(void);
 ls_status golden_store_new(ls_dtype type, ls_store **out);  /* on that device */
-/* Takes the device's first processor; fails with a reason where there is none. */
+/* Takes the device's first processor; fails with a reason if it has no processor. */
 ls_status golden_device_choose(char *name, size_t room);
 
 void golden_open(const char *name, struct golden *out);

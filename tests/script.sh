@@ -40,6 +40,20 @@ wait_lines() {
     bad "$1 never had $2 lines: $(cat err.txt)"
 }
 
+# as_torchrun COMMAND: runs COMMAND RANK for ranks 0 and 1 at a time, with the variables that torchrun would set. codes: both exit codes;
+# out_RANK.txt and err_RANK.txt: what each printed.
+as_torchrun() {
+    for rank in 0 1; do
+        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 30000)) \
+            "$1" $rank >out_$rank.txt 2>err_$rank.txt &
+        eval "pid_$rank=$!"
+    done
+    wait $pid_0
+    codes=$?
+    wait $pid_1
+    codes="$codes $?"
+}
+
 # expect CODE WORDS ARGUMENTS...: the command ends with CODE and prints WORDS; a failure prints one line.
 expect() {
     code=$1 words=$2

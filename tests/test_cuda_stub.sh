@@ -130,17 +130,13 @@ expect 2 "run.device=cuda: $PWD/text.txt: " train $tiny $gpt2 --run.device=cuda
 LOCKSTEP_CUDA_MODULE=$built
 
 # ---- ranks of another launcher: each with a device of its own choice ----
+mixed_rank() { # rank
+    [ $1 -eq 0 ] && set -- $of_0 || set -- $of_1
+    CUDA_VISIBLE_DEVICES=$2 "$lockstep" train $tiny $gpt2 --run.dir=mixed --run.device=$1
+}
 mixed() { # device and GPU of rank 0, of rank 1, what is said
-    for rank in 0 1; do
-        [ $rank -eq 0 ] && set -- "$1" "$2" "$3" $1 || set -- "$1" "$2" "$3" $2
-        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((20000 + $$ % 20000)) \
-            CUDA_VISIBLE_DEVICES=$5 "$lockstep" train $tiny $gpt2 --run.dir=mixed --run.device=$4 >out_$rank.txt 2>err_$rank.txt &
-        eval "pid_$rank=$!"
-    done
-    wait $pid_0
-    codes=$?
-    wait $pid_1
-    codes="$codes $?"
+    of_0=$1 of_1=$2
+    as_torchrun mixed_rank
     [ "$codes" = "2 2" ] || bad "mixed devices: exit codes $codes, $(cat err_0.txt err_1.txt)"
     grep -q "$3" err_0.txt || bad "mixed devices: $(cat err_0.txt)"
 }

@@ -234,15 +234,11 @@ done
 
 # torchrun's variables, by hand.
 port=$((20000 + $$ % 30000))
-pids=
-for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
-        "$lockstep" train $short --parallel.zero=1 --run.dir=torch >out.$rank 2>err.$rank &
-    pids="$pids $!"
-done
-for pid in $pids; do wait "$pid" || bad "torchrun's variables: exit code: $(cat err.0 err.1)"; done
+torch_rank() { "$lockstep" train $short --parallel.zero=1 --run.dir=torch; }
+as_torchrun torch_rank
+[ "$codes" = "0 0" ] || bad "torchrun's variables: exit codes $codes: $(cat err_0.txt err_1.txt)"
 same alone torch
-[ -s out.0 ] && [ ! -s out.1 ] || bad "torchrun's variables: not rank 0 alone reports: $(cat out.1)"
+[ -s out_0.txt ] && [ ! -s out_1.txt ] || bad "torchrun's variables: not rank 0 alone reports: $(cat out_1.txt)"
 ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /dev/shm)"
 
 # ---- the model sharded, too: stages, slices, experts; resumed under other layouts; its metrics and trace ----
@@ -282,21 +278,12 @@ same experts distributed
     bad "expert_load: $(tail -n 1 experts/metrics.jsonl) $(tail -n 1 distributed/metrics.jsonl)"
 
 # ---- memory that runs out on one rank, wherever it is: every rank ends with exit code 1, and no line but that rank's ----
-alone_without() { # allocation of rank 1 that fails
-    rm -rf lack
-    for rank in 0 1; do
-        [ $rank -eq 0 ] && nth=0 || nth=$1
-        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$lockstep" train \
-            $tiny --optim.warmup=0 --train.steps=1 --parallel.tp=2 --run.dir=lack --debug.fail_alloc=$nth >out_$rank.txt 2>err_$rank.txt &
-        eval "pid_$rank=$!"
-    done
-    wait $pid_0
-    codes=$?
-    wait $pid_1
-    codes="$codes $?"
+lacking_rank() { # rank
+    [ $1 -eq 0 ] && set -- 0 || set -- $n
+    timeout 60 "$lockstep" train $tiny --optim.warmup=0 --train.steps=1 --parallel.tp=2 --run.dir=lack --debug.fail_alloc=$1
 }
 n=100 lines=0
-while alone_without $n && [ "$codes" != "0 0" ] && [ $n -lt 10000 ]; do
+while rm -rf lack && as_torchrun lacking_rank && [ "$codes" != "0 0" ] && [ $n -lt 10000 ]; do
     [ "$codes" = "1 1" ] || bad "allocation $n of rank 1: exit codes $codes: $(cat err_0.txt err_1.txt)"
     grep -q "^lockstep train: rank 1: .*out of memory: .*made to fail by a test" err_1.txt || bad "allocation $n: $(cat err_1.txt)"
     grep -v "^lockstep train: rank 0: .*rank 1: .*out of memory: .*made to fail by a test" err_0.txt >other.txt &&

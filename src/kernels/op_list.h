@@ -3,8 +3,8 @@
  * Each floor reads the columns that it needs: the kernel table takes name, shapes and in-place mask; the program (op_info.h) derives
  * gradients, costs and recomputation; src/parallel shards the op and checks its reductions. The reader of a column completes its words:
  * gradient `linear` is gradient_linear(), FLOPs `linear` are flops_linear(), and so on. The enum of ops is made of the same rows, so an op
- * cannot be missing from a table. `none` means that there is none on purpose. Apart from kernels and injected faults, no code compares an
- * op with a name: it reads a column.
+ * cannot be missing from a table. `none` is an entry that is left out on purpose. Apart from kernels and injected faults, no code compares
+ * an op with a name: it reads a column.
  *
  * A row names its kind, and writes the columns in which ops of this kind differ; the others are the same for all ops of a kind:
  *   MODEL_OP      models append it: no stage of an optimizer

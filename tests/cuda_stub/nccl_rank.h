@@ -163,4 +163,18 @@ static void run_ranks(ranks_body *body, const struct native_spec *s, int seeds)
         run_ranks(body, spec, seeds);        \
     }
 
+/* Around the tests of a file. folder_close() adds to what failed if communicators left files. */
+static void folder_open(void)
+{
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    if (!mkdtemp(folder)) abort();
+}
+
+static int folder_close(int failed)
+{
+    if (rmdir(folder) == 0) return failed;
+    fprintf(stderr, "%s: communicators left files\n", folder);
+    return failed + 1;
+}
+
 #endif

@@ -51,7 +51,7 @@ struct stub_matmul {
 };
 
 ls_dtype stub_type(int type);
-size_t stub_vector_elements(const struct stub_epilogue *e, const struct stub_matrix *d); /* 0: there is none */
+size_t stub_vector_elements(const struct stub_epilogue *e, const struct stub_matrix *d); /* 0: it has no vector */
 size_t stub_aux_elements(const struct stub_matmul *m);
 size_t stub_matrix_elements(const struct stub_matrix *x); /* from the first to the last in memory */
 /* stub_cublaslt_run.c: enqueues it. */

@@ -150,7 +150,7 @@ static void body_mesh(int rank, int n, const char *where, void *ctx)
     ls_comm *world;
     ls_mesh *m;
 
-    RANKS_TRY(ls_comm_split(r.comm, 0, rank, &world)); /* the rank's own has its groups, which are none */
+    RANKS_TRY(ls_comm_split(r.comm, 0, rank, &world)); /* a comm of one rank opens no groups */
     RANKS_TRY(ls_mesh_open(world, shape, &m));
     RANKS_TRY(mesh_open_native(m, &counted_device, exchanges));
     mesh_call(&r, m, LS_GROUP_WORLD, LS_COLLECTIVE_ALL_REDUCE, true);
@@ -228,11 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_two_comms), cmocka_unit_test(test_memory), cmocka_unit_test(test_numbers),
                                         cmocka_unit_test(test_mesh), cmocka_unit_test(test_abort) };
-    int failed;
 
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    if (!mkdtemp(folder)) return 1;
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (rmdir(folder) < 0) failed++, fprintf(stderr, "%s: communicators left files\n", folder);
-    return failed;
+    folder_open();
+    return folder_close(cmocka_run_group_tests(tests, NULL, NULL));
 }

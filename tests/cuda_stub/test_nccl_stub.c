@@ -163,11 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_collectives), cmocka_unit_test(test_exchanges),
                                         cmocka_unit_test(test_messages) };
-    int failed;
 
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    if (!mkdtemp(folder)) return 1;
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (rmdir(folder) < 0) failed++, fprintf(stderr, "%s: communicators left files\n", folder);
-    return failed;
+    folder_open();
+    return folder_close(cmocka_run_group_tests(tests, NULL, NULL));
 }

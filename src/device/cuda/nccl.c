@@ -8,7 +8,7 @@
  * off (NCCL_NVLS_ENABLE=0), because with it NCCL waits for the ranks of the node when a call with registered operands is enqueued.
  *
  * A kernel of NCCL keeps its multiprocessors until the same kernel runs on its peers, so NCCL's guide asks for one order of the calls on
- * all communicators, the same on all ranks. There is none here: the stages of a pipeline run different programs, so
+ * all communicators, the same on all ranks. Ranks have no such order: the stages of a pipeline run different programs, so
  * NCCL_LAUNCH_ORDER_IMPLICIT=1 would make them wait for each other in a circle. Instead the kernels of all communicators fit on the GPU at
  * once: each has as many CTAs at most as its share of the multiprocessors.
  */

@@ -33,7 +33,7 @@ static __device__ inline void row_statistics(struct array l, size_t row, size_t 
 
 /* ---- the number of valid rows ---- */
 
-/* denom = valid rows, at least 1; inverse = 1 / valid rows, or 0 if there are none. An output that is not given is not written. */
+/* denom = valid rows, at least 1; inverse = 1 / valid rows, or 0 without valid rows. An output that is not given is not written. */
 static __global__ void __launch_bounds__(THREADS) count_valid(global<const int> y, size_t R, struct array denom, struct array inverse)
 {
     int valid = 0;
