@@ -5,9 +5,9 @@
  *   the caller that waits   in a blocking call or ls_work_wait: no other thread needs to wake up for it
  *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call
  *                           to the close of the last comm, and sleeps when nothing is in flight
- * If nothing moves, a caller spins for SPIN_SECONDS (not with more ranks than cores); the progress thread does not spin, because the
- * computation needs the core. Then the driver sleeps in the transport's idle(), longer each time; a caller that needs to drive ends that
- * sleep with the transport's wake().
+ * If nothing moves, a caller spins for SPIN_SECONDS (not with more ranks than cores), and then yields the processor (yield.h) for the
+ * transport's yield_seconds; the progress thread does neither, because the computation needs the core. Then the driver sleeps in the
+ * transport's idle(), longer each time; a caller that needs to drive ends that sleep with the transport's wake().
  */
 #include "comm/engine/engine.h"
 
@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/pulse.h"
+#include "base/yield.h"
 
 #define SPIN_SECONDS 50e-6
 #define SLEEP_FIRST  50e-6
@@ -28,19 +29,20 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* driving, callers, flying or an ended flag */
     bool driving, stop, has_thread;
-    atomic_int waiting;  /* callers in engine_wait that don't drive */
-    atomic_int wanting;  /* callers in engine_enter */
-    atomic_int flying;   /* operations handed in and not ended, of all comms */
-    struct link *asleep; /* where the driver sleeps */
+    atomic_int waiting;   /* callers in engine_wait that don't drive */
+    atomic_int wanting;   /* callers in engine_enter */
+    atomic_int flying;    /* operations handed in and not ended, of all comms */
+    struct link *asleep;  /* where the driver sleeps */
+    struct yields yields; /* of callers */
     pthread_t thread;
     ls_comm *comms; /* the driver's */
 } engine = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 /* State of a driver since something last moved. */
 struct pace {
-    bool still, slept;
+    bool still, slept; /* slept: or has yielded */
     unsigned rounds;
-    double since, sleep, looked;
+    double since, yielding, sleep, looked; /* yielding: since when */
 };
 
 static void relax(void)
@@ -157,6 +159,17 @@ static double spin_seconds(const ls_comm *c)
     return c->n > cores ? 0 : SPIN_SECONDS;
 }
 
+static bool yields_on(struct pace *p, double seconds)
+{
+    double now = base_now();
+
+    if (p->yielding == 0) {
+        p->yielding = now;
+        yield_begin(&engine.yields);
+    }
+    return now - p->yielding < seconds && yield_try(&engine.yields);
+}
+
 /* The clock is read only now and then: most waits end within a few rounds. */
 static bool spins_on(struct pace *p, double seconds)
 {
@@ -193,6 +206,7 @@ static void pause_driver(struct pace *p, bool progress)
         return;
     }
     p->slept = true;
+    if (!progress && yields_on(p, c->transport->yield_seconds)) return;
     now = base_now();
     if (p->looked > 0 && now - p->looked > ABSENT) forgive(now);
     p->looked = now;

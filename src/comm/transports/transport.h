@@ -57,7 +57,8 @@ struct request {
 #define EXITED_WITH "exited with code %d"
 
 struct transport {
-    const char *name; /* "shm"; where is "NAME:rest" */
+    const char *name;     /* "shm"; where is "NAME:rest" */
+    double yield_seconds; /* of yielding before the first idle(): more if a message does not end a sleep */
     ls_status (*open)(const char *rest, int rank, int n, double timeout, struct link **out);
     /* members[n]: ranks of `parent` that form the new link, in order; me: this rank's index. All members call it. */
     ls_status (*split)(struct link *parent, int n, const int *members, int me, uint64_t group, struct link **out);

@@ -145,6 +145,9 @@ static ls_status init(double timeout)
     } else {
         if (!guard_start(timeout, 3, "lockstep: mpi: not all ranks called MPI_Init within the deadline"))
             return host->fail(LS_ENOMEM, "mpi: cannot start a thread");
+        /* With more ranks than cores Open MPI yields the processor in each poll, which beside a busy process costs a time slice; the engine
+         * yields where that is quick. */
+        setenv("OMPI_MCA_mpi_yield_when_idle", "0", false);
         code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
         guard_stop();
     }
@@ -200,6 +203,7 @@ ls_status row_open(const char *rest, int rank, int n, double timeout, struct lin
 
 const struct transport row = {
     .name = "mpi",
+    .yield_seconds = 1e-3,
     .open = row_open,
     .split = row_split,
     .close = row_close,

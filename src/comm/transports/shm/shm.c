@@ -180,6 +180,7 @@ static bool shm_stopped(struct link *l, int rank) { return rank_stopped(l->segme
 
 const struct transport transport_shm = {
     .name = "shm",
+    .yield_seconds = 20e-6,
     .open = shm_open_link,
     .split = shm_split,
     .close = shm_close,

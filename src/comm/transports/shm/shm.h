@@ -15,7 +15,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "base/base.h"
-#include "base/yield.h"
 #include "comm/transports/shm/segment.h"
 #include "comm/transports/transport.h"
 
@@ -84,8 +83,6 @@ struct segment {
     /* how this process waits */
     bool armed;     /* asleep is set and everything was checked once more since `heard` */
     uint32_t heard; /* bell at that time */
-    double quiet;   /* since when nothing moved; 0: something just did */
-    struct yields yields;
     double looked;  /* when peers were last checked */
     double timeout; /* of a split: what opening was given */
     double dead;    /* since when the launcher's report on a dead peer is awaited; else 0 */
@@ -107,7 +104,8 @@ ls_status segment_ended(const struct segment *s);                       /* LS_OK
 ls_status segment_rendezvous(const char *name, int rank, int n, double deadline, struct segment **out);
 
 /* shm_wait.c */
-void wait_moved(struct segment *s); /* something moved here: the next wait starts over */
+void wait_moved(struct segment *s); /* something moved here: the next wait_idle() only sets the flag again */
+/* Called again and again, with everything checked between two calls: sets the flag, then sleeps. */
 ls_status wait_idle(struct segment *s, double seconds);
 void wait_ring(struct segment *s, int rank); /* after the store that `rank` may wait for */
 void wait_ring_self(struct segment *s);

@@ -1,8 +1,7 @@
 /* shm_wait.c - waiting for other processes, and detecting that one has ended.
  *
- * A wait goes through stages, each begun by the caller's next wait_idle() after it has checked everything: yield the processor (yield.h),
- * then sleep on this rank's bell. Before a rank sleeps it sets a flag and has everything checked once more; a rank that stores a word that
- * it may wait for checks the flag after a fence: one of the two sees the other. Sleeps are short anyway, because peers must be checked.
+ * A rank sleeps on its bell. Before that it sets a flag, and its caller checks everything once more; a rank that stores a word that it may
+ * wait for checks the flag after a fence: one of the two sees the other. Sleeps are short anyway, because peers must be checked.
  *
  * The end of a process is detected by its pidfd (also as a zombie), or, without pidfds, by /proc/PID/stat. If a launcher created the
  * segment, it knows how the process ended, so its report is awaited for a moment.
@@ -19,9 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define YIELD_SECONDS 20e-6 /* seconds of yielding before the first sleep */
-#define LOOK_SECONDS  0.02  /* between two checks of the peers: the longest sleep */
-#define LAUNCHER_WORD 0.25  /* time that the launcher has to report how a rank ended */
+#define LOOK_SECONDS  0.02 /* between two checks of the peers: the longest sleep */
+#define LAUNCHER_WORD 0.25 /* time that the launcher has to report how a rank ended */
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen, double seconds)
 {
@@ -49,17 +47,11 @@ void wait_ring_self(struct segment *s)
     futex_wake(&s->cell[s->rank].bell);
 }
 
-static void disarm(struct segment *s)
+void wait_moved(struct segment *s)
 {
     if (!s->armed) return;
     atomic_store(&s->cell[s->rank].asleep, 0);
     s->armed = false;
-}
-
-void wait_moved(struct segment *s)
-{
-    s->quiet = 0;
-    disarm(s);
 }
 
 char process_state(int pid)
@@ -135,7 +127,7 @@ static void sleep_for(struct segment *s, double seconds)
         return;
     }
     futex_wait(&c->bell, s->heard, MIN(seconds, LOOK_SECONDS));
-    disarm(s);
+    wait_moved(s);
 }
 
 ls_status wait_idle(struct segment *s, double seconds)
@@ -143,11 +135,6 @@ ls_status wait_idle(struct segment *s, double seconds)
     double now = base_now();
 
     LS_TRY(segment_ended(s));
-    if (!s->quiet) {
-        s->quiet = now;
-        yield_begin(&s->yields);
-    }
-    if (now - s->quiet < YIELD_SECONDS && yield_try(&s->yields)) return LS_OK;
     if (now - s->looked >= LOOK_SECONDS) LS_TRY(look_at_peers(s, now));
     sleep_for(s, seconds);
     return LS_OK;
