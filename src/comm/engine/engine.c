@@ -71,10 +71,17 @@ void engine_enter(void)
     pthread_mutex_unlock(&engine.lock);
 }
 
+/* With the lock held, while nobody drives: wakes those who may want to. */
+static void offer_to_drive(void)
+{
+    if ((engine.has_thread && atomic_load(&engine.flying)) || atomic_load(&engine.waiting) || atomic_load(&engine.wanting))
+        pthread_cond_broadcast(&engine.changed);
+}
+
 static void leave_locked(void)
 {
     engine.driving = false;
-    if (engine.has_thread || atomic_load(&engine.waiting) || atomic_load(&engine.wanting)) pthread_cond_broadcast(&engine.changed);
+    offer_to_drive();
 }
 
 void engine_leave(void)
@@ -327,11 +334,11 @@ void engine_wait(ls_work *w)
         pthread_mutex_unlock(&engine.lock);
         drive(w);
         pthread_mutex_lock(&engine.lock);
-        atomic_fetch_add(&engine.waiting, 1);
         leave_locked();
+        atomic_fetch_add(&engine.waiting, 1);
     }
     atomic_fetch_sub(&engine.waiting, 1);
-    if (engine.has_thread) pthread_cond_broadcast(&engine.changed);
+    if (!engine.driving) offer_to_drive();
     pthread_mutex_unlock(&engine.lock);
     pulse();
 }

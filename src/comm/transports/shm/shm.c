@@ -135,7 +135,7 @@ static void shm_fail(struct link *l, ls_status st, const char *message) { segmen
 
 static void shm_wake(struct link *l) { wait_ring_self(l->segment); }
 
-static void *shm_alloc(struct link *l, size_t bytes) { return heap_alloc(l->segment, bytes); }
+static void *shm_alloc(struct link *l, size_t bytes) { return heap_alloc(l->segment, bytes, true); }
 
 static void shm_free(struct link *l, void *p)
 {

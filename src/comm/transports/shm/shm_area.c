@@ -106,7 +106,7 @@ static ls_status make_area(struct link *l)
     struct gone *more = mem_resize(s->gone, (size_t)(s->gone_n + s->users + 1) * sizeof *more); /* so that closing cannot fail */
     if (!more) return LS_ENOMEM;
     s->gone = more;
-    return (l->area = heap_alloc(s, bytes)) ? LS_OK : LS_ENOMEM;
+    return (l->area = heap_alloc(s, bytes, false)) ? LS_OK : LS_ENOMEM;
 }
 
 static ls_status find_area(struct link *l, double deadline)

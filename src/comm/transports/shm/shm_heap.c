@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include "base/mem.h"
 
-enum { LARGE_FROM = 8 << 20 }; /* bytes: such extents start at a huge page and are made of them */
+enum { LARGE_FROM = 8 << 20 }; /* bytes: such buffers start at a huge page and are made of them */
 
 static size_t shm_heap_round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
@@ -88,10 +88,10 @@ static void make_huge(unsigned char *p, size_t bytes)
     madvise(p, bytes - bytes % SHM_HUGE, MADV_COLLAPSE);
 }
 
-void *heap_alloc(struct segment *s, size_t bytes)
+void *heap_alloc(struct segment *s, size_t bytes, bool buffer)
 {
     struct heap *h = &s->heap;
-    bool large = bytes >= LARGE_FROM;
+    bool large = buffer && bytes >= LARGE_FROM;
     size_t align = large ? SHM_HUGE : SHM_PAGE, rounded = shm_heap_round_up(MAX(bytes, 1), SHM_PAGE), largest = 0;
 
     if (bytes > s->control->heap_bytes || make_room(h) < 0) rounded = SIZE_MAX;
