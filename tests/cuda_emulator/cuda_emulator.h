@@ -224,7 +224,7 @@ template <typename... P> struct emulator_closure {
 extern "C" {
 struct call;
 struct device_stream;
-void *cuda_stream_handle(const struct device_stream *s);
+void *cuda_launch_stream(struct device_stream *s);
 void cuda_launch_failed(const char *kernel, int error, const char *text);
 }
 
@@ -234,7 +234,7 @@ void emulator_launch(struct device_stream *stream, const char *name, void (*kern
 {
     emulator_closure<P...> c = { name, kernel, grid, block, shared_bytes, std::tuple<P...>((P)args...) };
 
-    emulator_submit(cuda_stream_handle(stream), name, emulator_closure<P...>::run, &c, sizeof c);
+    emulator_submit(cuda_launch_stream(stream), name, emulator_closure<P...>::run, &c, sizeof c);
 }
 
 #endif

@@ -340,15 +340,15 @@ void emulator_grid(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
 
 void emulator_submit(void *stream, const char *name, void (*run_closure)(const void *closure), const void *closure, size_t bytes)
 {
-    if (run.enqueue)
-        run.enqueue(stream, name, run_closure, closure, bytes);
-    else
+    if (!run.enqueue)
         run_closure(closure);
+    else if (stream)
+        run.enqueue(stream, name, run_closure, closure, bytes);
 }
 
 /* For programs without a runtime of their own. */
 extern "C" {
-__attribute__((weak)) void *cuda_stream_handle(const struct device_stream *s) { return (void *)s; }
+__attribute__((weak)) void *cuda_launch_stream(struct device_stream *s) { return s; }
 __attribute__((weak)) void cuda_launch_failed(const char *kernel, int error, const char *text)
 {
     emulator_note(NULL, "launch of %s failed: %d: %s", kernel, error, text);

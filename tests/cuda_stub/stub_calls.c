@@ -197,6 +197,8 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 
 /* ---- what streams run ---- */
 
+enum { PENDING_MOST = 1024 };
+
 struct queued {
     ls_status (*run)(void *args);
     bool begun;
@@ -213,6 +215,17 @@ static ls_status run_queued(void *args)
     return stub_fails() == cudaSuccess ? q->run(q->args) : LS_OK;
 }
 
+/* A call with so many operations before it, that may all be pending, blocks the host, which may be what they wait for. */
+static void count_operation(const struct device_stream *s, const struct device_operation *o)
+{
+    struct CUstream_st *x = stub_streams();
+
+    while (x && x->stream != s) x = x->next;
+    if (!x || !o->bytes || stub_graph_runs()) return;
+    if (x->given++ - x->ended >= PENDING_MOST)
+        stub_die("%s: its stream may have %d pending operations: the call blocks", o->name, PENDING_MOST);
+}
+
 void stub_enqueue(struct device_stream *s, const struct device_operation *o)
 {
     struct device_operation wrapped = *o;
@@ -221,6 +234,7 @@ void stub_enqueue(struct device_stream *s, const struct device_operation *o)
     if (stub_capture_operation(s, o)) return;
     if (!(q = calloc(1, sizeof *q + o->bytes))) stub_die("no memory");
     q->run = o->run;
+    count_operation(s, o);
     if (o->bytes) memcpy(q->args, o->args, o->bytes);
     wrapped.run = run_queued;
     wrapped.args = q;

@@ -295,6 +295,7 @@ static void run_node(struct CUgraph_st *g, struct node *node)
     if (node->kind == NODE_RECORD) {
         node->event->recorded = true;
         node->event->capture = NULL;
+        node->event->stream = NULL;
         node->event->at = stub_time_passes(0);
         must(queue->event_record(node->event->event, s));
     }
@@ -348,6 +349,10 @@ static void run_lanes(struct CUgraph_st *g, struct device_event *begun)
     }
 }
 
+static bool graph_runs;
+
+bool stub_graph_runs(void) { return graph_runs; }
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     static const char call[] = "cudaGraphLaunch";
@@ -360,10 +365,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     lanes[0] = s->stream;
     must(queue->event_wait(x->end, s->stream)); /* for the launch before */
     must(queue->event_record(x->end, s->stream));
+    graph_runs = true;
     if (x->graph->chain)
         run_chain(x->graph);
     else
         run_lanes(x->graph, x->end);
+    graph_runs = false;
     must(queue->event_record(x->end, s->stream));
     return e;
 }

@@ -22,6 +22,7 @@ struct CUstream_st {
     struct CUstream_st *next;
     struct device_stream *stream;
     bool alive;
+    uint64_t given, ended; /* operations: all, but for those of graphs; how many of them have ended, as far as the caller has asked */
     struct CUgraph_st *capture; /* NULL: what it is given runs */
     struct stub_frontier last;
 };
@@ -29,6 +30,8 @@ struct CUevent_st {
     struct CUevent_st *next;
     struct device_event *event;
     bool alive, recorded, timed;
+    struct CUstream_st *stream; /* where it was last recorded, after so many operations; NULL: in a graph, or nowhere */
+    uint64_t given;
     uint64_t at;                /* stub_time_passes(), when it was recorded */
     struct CUgraph_st *capture; /* it was last recorded in a capture, after these */
     struct stub_frontier after;
@@ -43,6 +46,7 @@ bool stub_captures_stream(const struct device_stream *s);
 bool stub_capture_operation(const struct device_stream *s, const struct device_operation *o);
 bool stub_capture_record(struct CUstream_st *s, struct CUevent_st *e, bool external);
 bool stub_capture_wait(struct CUstream_st *s, struct CUevent_st *e, bool external);
+bool stub_graph_runs(void); /* its operations are being given to streams */
 uint64_t stub_captures(void), stub_graph_launches(void); /* so many */
 
 #endif

@@ -87,6 +87,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     cudaError_t e = stub_call("cudaStreamQuery", false);
 
     if (e == cudaSuccess && !check_poll(s, NULL)) e = cudaErrorNotReady;
+    if (e == cudaSuccess) stream->ended = stream->given;
     return stub_fails() != cudaSuccess ? stub_fails() : e;
 }
 
@@ -136,6 +137,8 @@ static cudaError_t record(const char *call, cudaEvent_t event, cudaStream_t stre
     if (flags != cudaEventRecordDefault && flags != cudaEventRecordExternal) stub_die("%s: flags %u", call, flags);
     if (e != cudaSuccess || stub_capture_record(s, x, flags == cudaEventRecordExternal)) return e;
     x->recorded = true;
+    x->stream = s;
+    x->given = s->given;
     x->at = stub_time_passes(0);
     return given(queue->event_record(x->event, s->stream));
 }
@@ -156,6 +159,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     struct CUevent_st *x = event_asked(event, "cudaEventQuery");
 
     if (e == cudaSuccess && !check_poll(NULL, x->event)) e = cudaErrorNotReady;
+    if (e == cudaSuccess && x->stream) x->stream->ended = MAX(x->stream->ended, x->given);
     return stub_fails() != cudaSuccess ? stub_fails() : e;
 }
 

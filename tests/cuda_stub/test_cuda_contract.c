@@ -97,6 +97,12 @@ static void free_while_waiting(void)
     cudaFree(other);
 }
 
+static void full_stream(void)
+{
+    for (int i = 0; i < 1025; i++)
+        check(cudaMemsetAsync(device, 0, BYTES, stream));
+}
+
 static void second_gpu(void) { cudaSetDevice(1); }
 
 static void right(void)
@@ -404,6 +410,7 @@ static void test_contract(void **state)
     expect(untimed_event, BROKEN, "an event was made with cudaEventDisableTiming");
     expect(event_before_its_record, BROKEN, "an event was not recorded");
     expect(free_while_waiting, BROKEN, "cudaFree would wait for ever: a stream waits for the host");
+    expect(full_stream, BROKEN, "its stream may have 1024 pending operations: the call blocks");
     expect(second_gpu, BROKEN, "a rank uses one");
 }
 

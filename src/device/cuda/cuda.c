@@ -365,11 +365,14 @@ static ls_status cuda_kernel_begin(struct device_stream *stream, const char *nam
     (void)name;
     (void)access;
     (void)accesses;
-    LS_TRY(cuda_stream(stream, &s));
-    return flight_room(s);
+    return cuda_stream(stream, &s);
 }
 
-void *cuda_stream_handle(const struct device_stream *s) { return (s ? s : &cuda.fallback)->handle; }
+void *cuda_launch_stream(struct device_stream *s)
+{
+    if (!s) s = &cuda.fallback;
+    return flight_room(s) < 0 ? NULL : s->handle;
+}
 
 void cuda_launch_failed(const char *kernel, int error, const char *text)
 {

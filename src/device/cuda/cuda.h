@@ -102,6 +102,8 @@ struct pinned;
 
 /* Before s is given anything. */
 ls_status flight_room(struct device_stream *s);
+/* The same for several, but for no more than are between two marks: up to STREAM_MARKS long ones are in flight. */
+ls_status flight_room_for(struct device_stream *s, unsigned operations);
 /* Gives the block back once s has come to here; if host is given, after its bytes were copied there. */
 ls_status flight_add(struct device_stream *s, struct pinned *block, void *host, size_t bytes);
 ls_status cuda_enqueue(struct device_stream *s, const struct device_operation *o);

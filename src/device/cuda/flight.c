@@ -277,6 +277,20 @@ ls_status flight_room(struct device_stream *s)
     return cuda_check(cudaEventRecord(s->mark[mark], s->handle), "cudaEventRecord");
 }
 
+ls_status flight_room_for(struct device_stream *s, unsigned operations)
+{
+    unsigned n = MIN(MAX(operations, 1u), (unsigned)MARK_EVERY), before_mark = (MARK_EVERY - s->queued % MARK_EVERY) % MARK_EVERY;
+
+    if (n <= before_mark) {
+        s->queued += n - 1;
+        return flight_room(s);
+    }
+    s->queued += before_mark;
+    LS_TRY(flight_room(s));
+    s->queued += n - before_mark - 1;
+    return LS_OK;
+}
+
 /* ---- new flights ---- */
 
 static struct flight *flight_new(struct device_stream *s, struct pinned *block)
@@ -427,7 +441,7 @@ ls_status cuda_enqueue(struct device_stream *stream, const struct device_operati
     ls_status st;
 
     LS_TRY(cuda_stream(stream, &s));
-    LS_TRY(flight_room(s));
+    LS_TRY(flight_room_for(s, 2 * (unsigned)o->accesses + 3));
     LS_TRY(pinned_take(bytes, &block));
     f = flight_new(s, block);
     if (!f) {

@@ -84,28 +84,13 @@ ls_status cuda_graph_end(struct device_stream *stream, struct device_graph **out
     return st < 0 ? st : destroyed;
 }
 
-/* A graph takes room for its operations, but for no more than are between two marks: up to STREAM_MARKS large graphs are in flight. */
-static ls_status graph_room(struct device_stream *s, unsigned operations)
-{
-    unsigned n = MIN(MAX(operations, 1u), (unsigned)MARK_EVERY), before_mark = (MARK_EVERY - s->queued % MARK_EVERY) % MARK_EVERY;
-
-    if (n <= before_mark) {
-        s->queued += n - 1;
-        return flight_room(s);
-    }
-    s->queued += before_mark;
-    LS_TRY(flight_room(s));
-    s->queued += n - before_mark - 1;
-    return LS_OK;
-}
-
 ls_status cuda_graph_launch(struct device_graph *g, struct device_stream *stream)
 {
     struct device_stream *s;
 
     LS_TRY(cuda_stream(stream, &s));
     ASSERT(!cuda.capturing);
-    LS_TRY(graph_room(s, g->operations));
+    LS_TRY(flight_room_for(s, g->operations));
     return cuda_check(cudaGraphLaunch(g->exec, s->handle), "cudaGraphLaunch");
 }
 

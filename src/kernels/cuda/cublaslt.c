@@ -25,9 +25,19 @@ static size_t cublaslt_scratch(const struct call *c)
     return cublaslt_problem_of(c, &p) && !problem_is_empty(&p) ? cublaslt_problem_scratch(&p) : 0;
 }
 
+/* Those of the first call of the loops. */
+static struct cublaslt_operands matmul_operands(const struct call *c)
+{
+    return (struct cublaslt_operands){
+        .matrix = { c->in[1].data, c->in[0].data, c->out[0].data },
+        .vector = c->in[2].data,
+        .workspace = cublaslt_workspace(c->scratch),
+    };
+}
+
 static ls_status cublaslt_prepare(struct call *c)
 {
-    const struct cublaslt_operands at = { { c->in[1].data, c->in[0].data, c->out[0].data }, c->in[2].data, NULL };
+    const struct cublaslt_operands at = matmul_operands(c);
     struct cublaslt_matmul *m = NULL;
     struct cublaslt_problem p;
     ls_status st = LS_OK;
@@ -47,7 +57,7 @@ static void cublaslt_release(struct call *c)
 /* Call number i of the loops: where A, B and D are. */
 static struct cublaslt_operands matmul_at(const struct cublaslt_problem *p, const struct call *c, int64_t i)
 {
-    struct cublaslt_operands at = { { c->in[1].data, c->in[0].data, c->out[0].data }, c->in[2].data, NULL };
+    struct cublaslt_operands at = matmul_operands(c);
     const size_t in = ls_dtype_bytes(p->in), unit[CUBLASLT_MATRICES] = { in, in, ls_dtype_bytes(p->out) };
 
     for (int l = 0; l < p->loops; l++) {
@@ -70,7 +80,7 @@ static void cublaslt_run(const struct call *c)
     for (int64_t i = 0; i < calls; i++) {
         struct cublaslt_operands at = matmul_at(p, c, i);
 
-        if (cublaslt_matmul_run(m, &at, cublaslt_workspace(c->scratch), stream->handle) < 0) return;
+        if (cublaslt_matmul_run(m, &at, stream) < 0) return;
     }
 }
 

@@ -102,6 +102,9 @@ static size_t fused_scratch(const struct call *c)
     return vector_bytes(c) + MAX(cublaslt_problem_scratch(&p), second);
 }
 
+/* The scratch of the matmul, or after it of the second op. */
+static char *second_scratch(const struct call *c) { return (char *)c->scratch + vector_bytes(c); }
+
 static struct cublaslt_operands fused_operands(const struct call *c, bool separate)
 {
     struct call m = fused_matmul(c, separate);
@@ -110,6 +113,7 @@ static struct cublaslt_operands fused_operands(const struct call *c, bool separa
         .matrix = { m.in[1].data, m.in[0].data, m.out[0].data },
         .vector = is_gradient(c) ? c->scratch : c->in[2].data,
         .aux = is_gradient(c) ? NULL : c->out[0].data,
+        .workspace = cublaslt_workspace(second_scratch(c)),
     };
 }
 
@@ -156,17 +160,16 @@ static void fused_release(struct call *c)
 static void fused_run(const struct call *c)
 {
     const struct cublaslt_fused *f = c->state;
-    char *scratch = (char *)c->scratch + vector_bytes(c);
     struct cublaslt_operands at;
     struct device_stream *stream;
     struct call s;
 
     if (!f || cuda_stream(c->stream, &stream) < 0) return;
     at = fused_operands(c, f->separate);
-    if (cublaslt_matmul_run(f->matmul, &at, cublaslt_workspace(scratch), stream->handle) < 0) return;
+    if (cublaslt_matmul_run(f->matmul, &at, stream) < 0) return;
     if (!f->separate && !is_gradient(c)) return;
     s = fused_second(c, f->separate, c->scratch);
-    s.scratch = scratch;
+    s.scratch = second_scratch(c);
     kernel_of(&s)->run(&s);
 }
 

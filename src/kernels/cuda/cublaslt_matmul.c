@@ -166,7 +166,7 @@ static ls_status algorithm_choose(struct cublaslt_matmul *m, const struct cublas
     if (st == LS_OK) st = algorithms_ask(m, preference, folder ? CANDIDATES : 1, found, &n);
     cublaslt.MatmulPreferenceDestroy(preference);
     if (st < 0) return st;
-    if (folder) return cublaslt_tune(folder, m, alignment, found, n, &m->algorithm);
+    if (folder) return cublaslt_tune(folder, m, at, alignment, found, n, &m->algorithm);
     m->algorithm = found[0];
     return LS_OK;
 }
@@ -208,7 +208,7 @@ void cublaslt_matmul_free(struct cublaslt_matmul *m)
 const struct cublaslt_problem *cublaslt_matmul_problem(const struct cublaslt_matmul *m) { return &m->problem; }
 
 ls_status cublaslt_matmul_try(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *algorithm,
-                              const struct cublaslt_operands *at, void *workspace, cudaStream_t stream)
+                              const struct cublaslt_operands *at, struct device_stream *stream)
 {
     const struct cublaslt_problem *p = &m->problem;
     const cublasLtMatrixLayout_t *l = m->layout;
@@ -219,12 +219,13 @@ ls_status cublaslt_matmul_try(struct cublaslt_matmul *m, const cublasLtMatmulHeu
 
     if ((p->bias || p->bias_gradient) && m->vector != at->vector) LS_TRY(matmul_set_vector(m, at->vector));
     if (p->aux && m->aux != at->aux) LS_TRY(matmul_set_aux(m, at->aux));
+    LS_TRY(flight_room(stream));
     return cublaslt_check(cublaslt.Matmul(m->handle, m->matmul, &one, a, l[CUBLASLT_A], b, l[CUBLASLT_B], &beta, d, l[CUBLASLT_D], d,
-                                          l[CUBLASLT_D], &algorithm->algo, workspace, bytes, stream),
+                                          l[CUBLASLT_D], &algorithm->algo, at->workspace, bytes, stream->handle),
                           "Matmul");
 }
 
-ls_status cublaslt_matmul_run(struct cublaslt_matmul *m, const struct cublaslt_operands *at, void *workspace, cudaStream_t stream)
+ls_status cublaslt_matmul_run(struct cublaslt_matmul *m, const struct cublaslt_operands *at, struct device_stream *stream)
 {
-    return cublaslt_matmul_try(m, &m->algorithm, at, workspace, stream);
+    return cublaslt_matmul_try(m, &m->algorithm, at, stream);
 }

@@ -7,21 +7,23 @@
 
 struct cublaslt_matmul;
 
-/* Where the operands are. vector: the bias, or its gradient, which is written; aux: the epilogue's second output. */
+/* Where the operands are. vector: the bias, or its gradient, which is written; aux: the epilogue's second output; workspace: what
+ * cublaslt_workspace() says. */
 struct cublaslt_operands {
     char *matrix[CUBLASLT_MATRICES];
-    void *vector, *aux;
+    void *vector, *aux, *workspace;
 };
 
-/* at: where the operands will be, or memory of the same alignments. LS_EUNSUPPORTED: the library has no algorithm for the problem. */
+/* at: where the operands will be. Algorithms are measured there (run.tune_matmuls), and what they write is restored. LS_EUNSUPPORTED: the
+ * library has no algorithm for the problem. */
 ls_status cublaslt_matmul_new(const struct cublaslt_problem *p, const struct cublaslt_operands *at, struct cublaslt_matmul **out);
 void cublaslt_matmul_free(struct cublaslt_matmul *m); /* NULL: nothing to free */
 const struct cublaslt_problem *cublaslt_matmul_problem(const struct cublaslt_matmul *m);
-/* Enqueues it. */
-ls_status cublaslt_matmul_run(struct cublaslt_matmul *m, const struct cublaslt_operands *at, void *workspace, cudaStream_t stream);
+/* Enqueues it on a stream of the CUDA device. */
+ls_status cublaslt_matmul_run(struct cublaslt_matmul *m, const struct cublaslt_operands *at, struct device_stream *stream);
 /* With an algorithm of the caller's. */
 ls_status cublaslt_matmul_try(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *algorithm,
-                              const struct cublaslt_operands *at, void *workspace, cudaStream_t stream);
+                              const struct cublaslt_operands *at, struct device_stream *stream);
 /* Whether it can run *algorithm, which becomes complete. */
 bool cublaslt_matmul_can_run(const struct cublaslt_matmul *m, cublasLtMatmulHeuristicResult_t *algorithm);
 

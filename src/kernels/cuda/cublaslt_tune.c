@@ -1,5 +1,5 @@
-/* cublaslt_tune.c - see cublaslt_tune.h. Operands and workspace are memory of its own, which it gives back: a program's may hold
- * gradients. */
+/* cublaslt_tune.c - see cublaslt_tune.h. The GPU's memory may be full, so the matmul runs on its own operands, once nothing else runs; what
+ * it writes may be a gradient, so that is saved before, and restored. */
 #include "kernels/cuda/cublaslt_tune.h"
 
 #include <stdio.h>
@@ -8,44 +8,58 @@
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cublaslt_cache.h"
 
-enum { ROUNDS = 3, CALLS = 5, SMALL_NUMBERS = 0x3c, WORKSPACE = CUBLASLT_MATRICES, VECTOR, AUX, BLOCKS };
+enum { ROUNDS = 3, CALLS = 5, WRITTEN = 3 };
 
-/* ---- operands ---- */
+/* ---- what is written ---- */
 
-/* 0: the problem has no such block. */
-static size_t tune_bytes(const struct cublaslt_problem *p, int block)
+/* A block of bytes that the matmul writes; bytes 0: it writes none. */
+struct saved {
+    void *device;
+    char *host;
+    size_t bytes;
+};
+
+/* D, the gradient of the bias, and the epilogue's second output, which has D's shape. */
+static void tune_written(const struct cublaslt_problem *p, const struct cublaslt_operands *at, struct saved out[WRITTEN])
 {
-    const struct cublaslt_matrix *x = &p->matrix[block < CUBLASLT_MATRICES ? block : CUBLASLT_D];
-    int64_t elements = (p->batch - 1) * x->batch_stride + (x->columns - 1) * x->ld + x->rows;
+    const struct cublaslt_matrix *d = &p->matrix[CUBLASLT_D];
+    size_t elements = (size_t)((p->batch - 1) * d->batch_stride + (d->columns - 1) * d->ld + d->rows);
+    size_t bytes = elements * ls_dtype_bytes(p->out);
 
-    if (block == WORKSPACE) return cublaslt_problem_workspace(p);
-    if (block == VECTOR) return (size_t)MAX(p->m, p->n) * sizeof(float);
-    if (block == AUX && !p->aux) return 0;
-    return (size_t)elements * ls_dtype_bytes(block == CUBLASLT_A || block == CUBLASLT_B ? p->in : p->out);
+    out[0] = (struct saved){ at->matrix[CUBLASLT_D], NULL, bytes };
+    out[1] = (struct saved){ at->vector, NULL, p->bias_gradient ? (size_t)MAX(p->m, p->n) * sizeof(float) : 0 };
+    out[2] = (struct saved){ at->aux, NULL, p->aux ? bytes : 0 };
 }
 
-static void tune_free(char *block[BLOCKS])
+static void saved_free(struct saved s[WRITTEN])
 {
-    for (int b = 0; b < BLOCKS; b++) cuda_row.free(block[b]);
+    for (int k = 0; k < WRITTEN; k++) mem_free(s[k].host);
 }
 
-/* Bytes that are small positive numbers in all types. */
-static ls_status tune_alloc(const struct cublaslt_problem *p, char *block[BLOCKS])
+static ls_status tune_save(struct saved s[WRITTEN])
 {
-    for (int b = 0; b < BLOCKS; b++) block[b] = NULL;
-    for (int b = 0; b < BLOCKS; b++) {
-        size_t bytes = tune_bytes(p, b);
-        ls_status st = LS_ENOMEM;
+    for (int k = 0; k < WRITTEN; k++) {
+        ls_status st = LS_OK;
 
-        if (!bytes) continue;
-        block[b] = cuda_row.alloc(MEM_OTHER, bytes);
-        if (block[b]) st = cuda_fill(NULL, block[b], SMALL_NUMBERS, bytes);
+        if (!s[k].bytes) continue;
+        s[k].host = mem_alloc(MEM_OTHER, s[k].bytes);
+        st = s[k].host ? cuda_copy_out(NULL, s[k].host, s[k].device, s[k].bytes) : LS_ENOMEM;
         if (st < 0) {
-            tune_free(block);
+            saved_free(s);
             return st;
         }
     }
-    return LS_OK;
+    return cuda_row.stream_sync(NULL);
+}
+
+static ls_status tune_restore(struct saved s[WRITTEN])
+{
+    ls_status st = LS_OK;
+
+    for (int k = 0; k < WRITTEN && st == LS_OK; k++)
+        if (s[k].bytes) st = cuda_copy_in(NULL, s[k].device, s[k].host, s[k].bytes);
+    saved_free(s);
+    return st;
 }
 
 /* ---- time ---- */
@@ -74,17 +88,12 @@ static void clock_free(struct tune_clock *c)
 }
 
 /* Of CALLS calls. */
-static ls_status tune_round(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, char *const block[BLOCKS],
+static ls_status tune_round(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, const struct cublaslt_operands *at,
                             const struct tune_clock *c, float *milliseconds)
 {
-    const struct cublaslt_operands at = { { block[CUBLASLT_A], block[CUBLASLT_B], block[CUBLASLT_D] }, block[VECTOR], block[AUX] };
-
     LS_TRY(flight_room(c->stream));
     LS_TRY(cuda_check(cudaEventRecord(c->begin, c->stream->handle), "cudaEventRecord"));
-    for (int k = 0; k < CALLS; k++) {
-        LS_TRY(flight_room(c->stream));
-        LS_TRY(cublaslt_matmul_try(m, a, &at, block[WORKSPACE], c->stream->handle));
-    }
+    for (int k = 0; k < CALLS; k++) LS_TRY(cublaslt_matmul_try(m, a, at, c->stream));
     LS_TRY(flight_room(c->stream));
     LS_TRY(cuda_check(cudaEventRecord(c->end, c->stream->handle), "cudaEventRecord"));
     LS_TRY(flights_wait(c->end));
@@ -92,43 +101,50 @@ static ls_status tune_round(struct cublaslt_matmul *m, const cublasLtMatmulHeuri
 }
 
 /* The first round loads code. */
-static ls_status tune_time(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, char *const block[BLOCKS],
+static ls_status tune_time(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, const struct cublaslt_operands *at,
                            const struct tune_clock *c, double *seconds)
 {
     float milliseconds;
 
     *seconds = 0;
     for (int round = 0; round <= ROUNDS; round++) {
-        LS_TRY(tune_round(m, a, block, c, &milliseconds));
+        LS_TRY(tune_round(m, a, at, c, &milliseconds));
         if (round == 1 || (round && milliseconds / 1e3 / CALLS < *seconds)) *seconds = milliseconds / 1e3 / CALLS;
     }
     return LS_OK;
 }
 
-static ls_status tune_measure(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, int n,
-                              const cublasLtMatmulHeuristicResult_t **best, double *seconds)
+static ls_status tune_fastest(struct cublaslt_matmul *m, const struct cublaslt_operands *at, const cublasLtMatmulHeuristicResult_t *a,
+                              int n, const cublasLtMatmulHeuristicResult_t **best, double *seconds)
 {
     struct tune_clock clock;
-    char *block[BLOCKS];
     double took;
-    ls_status st;
+    ls_status st = clock_make(&clock);
 
-    LS_TRY(tune_alloc(cublaslt_matmul_problem(m), block));
-    st = clock_make(&clock);
-    if (st < 0) {
-        tune_free(block);
-        return st;
-    }
+    if (st < 0) return st;
     for (int k = 0; k < n && st == LS_OK; k++) {
-        st = tune_time(m, &a[k], block, &clock, &took);
+        st = tune_time(m, &a[k], at, &clock, &took);
         if (st == LS_OK && (k == 0 || took < *seconds)) {
             *best = &a[k];
             *seconds = took;
         }
     }
     clock_free(&clock);
-    tune_free(block);
     return st;
+}
+
+static ls_status tune_measure(struct cublaslt_matmul *m, const struct cublaslt_operands *at, const cublasLtMatmulHeuristicResult_t *a,
+                              int n, const cublasLtMatmulHeuristicResult_t **best, double *seconds)
+{
+    struct saved written[WRITTEN];
+    ls_status st, restored;
+
+    tune_written(cublaslt_matmul_problem(m), at, written);
+    LS_TRY(cuda_row.sync());
+    LS_TRY(tune_save(written));
+    st = tune_fastest(m, at, a, n, best, seconds);
+    restored = tune_restore(written);
+    return st < 0 ? st : restored;
 }
 
 /* ---- the cache ---- */
@@ -163,8 +179,9 @@ static bool tune_known(const struct cublaslt_matmul *m, const struct cublaslt_ca
     return cublaslt_matmul_can_run(m, out) && out->workspaceSize <= cublaslt_problem_workspace(cublaslt_matmul_problem(m));
 }
 
-ls_status cublaslt_tune(const char *folder, struct cublaslt_matmul *m, const uint32_t alignment[CUBLASLT_MATRICES],
-                        const cublasLtMatmulHeuristicResult_t *algorithm, int n, cublasLtMatmulHeuristicResult_t *best)
+ls_status cublaslt_tune(const char *folder, struct cublaslt_matmul *m, const struct cublaslt_operands *at,
+                        const uint32_t alignment[CUBLASLT_MATRICES], const cublasLtMatmulHeuristicResult_t *algorithm, int n,
+                        cublasLtMatmulHeuristicResult_t *best)
 {
     const cublasLtMatmulHeuristicResult_t *fastest = algorithm;
     struct cublaslt_choice x = { .seconds = 0 };
@@ -174,7 +191,7 @@ ls_status cublaslt_tune(const char *folder, struct cublaslt_matmul *m, const uin
     tune_key(cublaslt_matmul_problem(m), alignment, x.key);
     LS_TRY(cublaslt_cache_lock(folder, &cache));
     if (!tune_known(m, &cache, &x, best)) {
-        st = tune_measure(m, algorithm, n, &fastest, &x.seconds);
+        st = tune_measure(m, at, algorithm, n, &fastest, &x.seconds);
         if (st == LS_OK) {
             *best = *fastest;
             memcpy(x.algorithm, &best->algo, sizeof x.algorithm);

@@ -4,8 +4,9 @@
 
 #include "kernels/cuda/cublaslt_matmul.h"
 
-/* *best: the fastest of n algorithms for m. alignment: of A, B and D. */
-ls_status cublaslt_tune(const char *folder, struct cublaslt_matmul *m, const uint32_t alignment[CUBLASLT_MATRICES],
-                        const cublasLtMatmulHeuristicResult_t *algorithm, int n, cublasLtMatmulHeuristicResult_t *best);
+/* *best: the fastest of n algorithms for m, on its operands; the host keeps what they write meanwhile. alignment: of A, B and D. */
+ls_status cublaslt_tune(const char *folder, struct cublaslt_matmul *m, const struct cublaslt_operands *at,
+                        const uint32_t alignment[CUBLASLT_MATRICES], const cublasLtMatmulHeuristicResult_t *algorithm, int n,
+                        cublasLtMatmulHeuristicResult_t *best);
 
 #endif

@@ -93,6 +93,14 @@ static bool chunk_problem(const struct call *m, int which, struct cublaslt_probl
     return ok;
 }
 
+static struct cublaslt_operands chunk_operands(const struct call *c, const struct xent *z, const struct call *m)
+{
+    return (struct cublaslt_operands){
+        .matrix = { m->in[1].data, m->in[0].data, m->out[0].data },
+        .workspace = cublaslt_workspace((char *)c->scratch + z->bytes),
+    };
+}
+
 /* ---- rows of the table ---- */
 
 static bool cublaslt_xent_accepts(const struct call *c)
@@ -143,7 +151,7 @@ static ls_status cublaslt_xent_fill(struct cublaslt_xent *s, const struct call *
     for (int size = 0; size < SIZES; size++)
         for (int which = 0; which < MATMULS && chunk_rows(&z, size); which++) {
             struct call m = chunk_call(c, &z, which, 0, chunk_rows(&z, size));
-            struct cublaslt_operands at = { { m.in[1].data, m.in[0].data, m.out[0].data }, NULL, NULL };
+            struct cublaslt_operands at = chunk_operands(c, &z, &m);
             struct cublaslt_problem p;
 
             if (!chunk_needs(c, which)) continue;
@@ -174,22 +182,19 @@ static void cublaslt_xent_release(struct call *c)
     c->state = NULL;
 }
 
-static ls_status chunk_multiply(const struct call *c, const struct xent *z, int which, size_t begin, size_t n, cudaStream_t stream)
+static ls_status chunk_multiply(const struct call *c, const struct xent *z, int which, size_t begin, size_t n, struct device_stream *stream)
 {
     const struct cublaslt_xent *s = c->state;
-    struct cublaslt_operands at = { .vector = NULL };
+    struct cublaslt_operands at;
     struct call m;
 
     if (!chunk_needs(c, which)) return LS_OK;
     m = chunk_call(c, z, which, begin, n);
-    at.matrix[CUBLASLT_A] = m.in[1].data;
-    at.matrix[CUBLASLT_B] = m.in[0].data;
-    at.matrix[CUBLASLT_D] = m.out[0].data;
-    return cublaslt_matmul_run(s->matmul[n == z->rows ? FULL : LAST][which], &at, cublaslt_workspace((char *)c->scratch + z->bytes),
-                               stream);
+    at = chunk_operands(c, z, &m);
+    return cublaslt_matmul_run(s->matmul[n == z->rows ? FULL : LAST][which], &at, stream);
 }
 
-static ls_status chunk_run(const struct call *c, const struct xent *z, size_t begin, size_t n, cudaStream_t stream)
+static ls_status chunk_run(const struct call *c, const struct xent *z, size_t begin, size_t n, struct device_stream *stream)
 {
     LS_TRY(chunk_multiply(c, z, LOGITS, begin, n, stream));
     xent_losses(c, z, begin, n);
@@ -207,7 +212,7 @@ static void cublaslt_xent_run(const struct call *c)
     if (cuda_stream(c->stream, &stream) < 0) return;
     xent_begin(c, &z);
     for (size_t begin = 0; begin < z.R; begin += z.rows)
-        if (chunk_run(c, &z, begin, MIN(z.rows, z.R - begin), stream->handle) < 0) return;
+        if (chunk_run(c, &z, begin, MIN(z.rows, z.R - begin), stream) < 0) return;
     xent_end(c, &z);
 }
 

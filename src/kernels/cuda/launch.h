@@ -32,7 +32,8 @@
 extern "C" {
 
 /* Given by whoever links the kernels: the module, or the emulator. */
-void *cuda_stream_handle(const struct device_stream *s); /* the cudaStream_t; NULL: the default stream's */
+/* The cudaStream_t of s (NULL: of the default stream), which has room for one launch; NULL: the device has failed. */
+void *cuda_launch_stream(struct device_stream *s);
 /* error: a cudaError_t. The first one is kept. */
 void cuda_launch_failed(const char *kernel, int error, const char *text);
 }
@@ -95,12 +96,13 @@ template <typename... P> inline cudaError_t launch_allow_shared(void (*kernel)(P
 template <typename... P, typename... A>
 inline void launch(const struct call *c, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)
 {
+    cudaStream_t stream;
     cudaError_t e;
 
-    if (!grid.x || !grid.y || !grid.z) return;
+    if (!grid.x || !grid.y || !grid.z || !(stream = (cudaStream_t)cuda_launch_stream(c->stream))) return;
     e = launch_allow_shared(kernel, shared_bytes);
     if (e == cudaSuccess) {
-        kernel<<<grid, block, shared_bytes, (cudaStream_t)cuda_stream_handle(c->stream)>>>((P)args...);
+        kernel<<<grid, block, shared_bytes, stream>>>((P)args...);
         e = cudaGetLastError();
     }
     if (e != cudaSuccess) cuda_launch_failed(name, (int)e, cudaGetErrorString(e));
