@@ -3,6 +3,8 @@
  */
 #include "nccl_rank.h"
 
+#include "comm/engine/engine.h"
+
 /* ---- more than one at a time ---- */
 
 /* Calls of two comms on two streams, enqueued without a wait: each comm's in its order, whatever the other does. */
@@ -218,16 +220,45 @@ static void test_abort(void **state)
     ranks_event_close(&returned);
 }
 
+/* ---- what other ranks see ---- */
+
+static bool rank_waits(const struct rank *r, int rank)
+{
+    struct board_seen seen;
+    ls_status st;
+
+    engine_enter();
+    st = r->comm->transport->see(r->comm->link, rank, &seen);
+    engine_leave();
+    return st == LS_OK && seen.waits.state != CALL_NONE;
+}
+
+/* Rank 0 is seen to wait for its stream, and the others make their call only then; once its wait is over it is not seen to wait, also
+ * where the call has ended before the wait has. */
+static void body_waits(int rank, int n, const char *where, void *ctx)
+{
+    struct rank r = rank_open(rank, n, where, ctx);
+    struct call_args a = { .op = LS_COLLECTIVE_ALL_REDUCE, .send = r.device, .recv = r.device, .count = 1, .type = LS_F32 };
+
+    while (rank != 0 && !rank_waits(&r, 0)) usleep(1000);
+    RANKS_TRY(comm_enqueue(r.comm, cuda, r.stream, &a));
+    RANKS_TRY(cuda->copy_out(r.stream, r.host, r.device, sizeof(float)));
+    RANKS_TRY(cuda->stream_sync(r.stream));
+    RANKS_CHECK(!rank_waits(&r, rank));
+    rank_close(&r);
+}
+
 /* ---- tests ---- */
 
 TEST_RANKS(test_two_comms, body_two_comms, &for_both, 5)
 TEST_RANKS(test_memory, body_memory, &for_both, 1)
 TEST_RANKS(test_numbers, body_numbers, &for_collectives, 1)
+TEST_RANKS(test_waits, body_waits, &for_collectives, 5)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_two_comms), cmocka_unit_test(test_memory), cmocka_unit_test(test_numbers),
-                                        cmocka_unit_test(test_mesh), cmocka_unit_test(test_abort) };
+                                        cmocka_unit_test(test_mesh), cmocka_unit_test(test_abort), cmocka_unit_test(test_waits) };
 
     folder_open();
     return folder_close(cmocka_run_group_tests(tests, NULL, NULL));

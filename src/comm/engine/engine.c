@@ -225,12 +225,10 @@ static void pause_driver(struct pace *p, bool progress)
 
 /* ---- drivers ---- */
 
-void engine_show_wait(const ls_work *w, bool on)
+void engine_show_wait(const ls_comm *c, const ls_work *w)
 {
-    const ls_comm *c = w->comm;
-
     if (!c->job->board) return;
-    if (!on) {
+    if (!w) {
         board_wait(c->job->board, NULL, -1);
         return;
     }
@@ -253,11 +251,11 @@ static void drive(const ls_work *w)
         else
             pause_driver(&p, false);
         if (p.slept && !shown) {
-            engine_show_wait(w, true);
+            engine_show_wait(w->comm, w);
             shown = true;
         }
     }
-    if (shown) engine_show_wait(w, false);
+    if (shown) engine_show_wait(w->comm, NULL);
 }
 
 /* The progress thread runs for microseconds at a time on a core that computes. Because it requests short slices, the kernel runs it as soon

@@ -149,8 +149,8 @@ void engine_drain(ls_comm *c); /* waits until nothing is in flight */
 void engine_passed(ls_work *w, bool done);
 /* ls_work_test() for a native call; also records that its owner still asks. */
 ls_status engine_ask(ls_work **w);
-/* Shows the others that the calling thread waits in w, and that it no longer does. */
-void engine_show_wait(const ls_work *w, bool on);
+/* Shows the others that the calling thread waits in w, a call of c; NULL: no longer. */
+void engine_show_wait(const ls_comm *c, const ls_work *w);
 /* The device's library reports with this thread's message that a native call cannot end. Ends the job with it, or with what the transport
  * knows of a peer that died, and returns the status and message with which the job has ended. */
 ls_status engine_broken(ls_comm *c, ls_status st);

@@ -58,9 +58,9 @@ static ls_status group_open(ls_comm *c, const struct native_end *e)
     LS_TRY(operation_native(c, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, &w));
     barrier = w;
     LS_TRY(operation_post_native(w));
-    engine_show_wait(w, true);
+    engine_show_wait(c, w);
     if (e) st = group_wait(c, *e->group, &barrier);
-    engine_show_wait(w, false);
+    engine_show_wait(c, NULL);
     if (!barrier) return st;
     engine_passed(w, st == LS_OK);
     return st < 0 ? st : ls_work_wait(&barrier);
