@@ -91,6 +91,10 @@ void device_calls_run(const struct kernel *k, const struct call *c, size_t scrat
     for (int i = 0; i < c->nin; i++) there.in[i].data = range_find(&r, c->in[i].data);
     for (int i = 0; i < c->nout; i++) there.out[i].data = range_find(&r, c->out[i].data);
     there.scratch = scratch ? range_find(&r, c->scratch) : NULL;
+    if (k->prepare && k->prepare(&there) != LS_OK)
+        fail_msg("%s: %s: prepare: %s", name, k->name, ls_errmsg());
     OK(kernel_launch(device_calls_on, k, &there));
+    if (k->release)
+        k->release(&there);
     for (int i = 0; i < r.n; i++) range_download(&r.at[i], name);
 }

@@ -97,6 +97,7 @@ struct kernel_observer kernel_observer;
 void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, const char *name)
 {
     size_t need = k->scratch ? k->scratch(c) : 0, room = (need + 63) / 64 * 64;
+    bool elsewhere = k->device && kernel_observer.run;
     unsigned char *block = aligned_alloc(64, room + 2 * GUARD);
 
     assert_non_null(block);
@@ -104,17 +105,17 @@ void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, cons
     memset(block + GUARD, fill, need);
     c->scratch = block + GUARD;
     c->state = NULL;
-    if (k->prepare && k->prepare(c) != LS_OK)
+    if (!elsewhere && k->prepare && k->prepare(c) != LS_OK)
         fail_msg("%s: %s: prepare: %s", name, k->name, ls_errmsg());
     if (k->device && kernel_observer.before)
         kernel_observer.before(c, need);
-    if (k->device && kernel_observer.run)
+    if (elsewhere)
         kernel_observer.run(k, c, need, name);
     else
         k->run(c);
     if (k->device && kernel_observer.after)
         kernel_observer.after(name);
-    if (k->release)
+    if (!elsewhere && k->release)
         k->release(c);
     for (size_t i = 0; i < GUARD; i++)
         if (block[i] != 0x5a)

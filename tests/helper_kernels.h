@@ -30,8 +30,8 @@ size_t kernel_cases(enum op op, kernel_case_fn *fn, void *ctx);
 /* Runs c with scratch of the asked size, filled with `fill`, between guards that must stay. */
 void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, const char *name);
 
-/* Called by kernel_run() for entries of another device than the cpu, if they are set, before and after the entry and instead of it: c has
- * its scratch. */
+/* Called by kernel_run() for entries of another device than the cpu, if they are set, before and after the entry and instead of it, from
+ * prepare() to release(): c has its scratch. */
 struct kernel_observer {
     void (*run)(const struct kernel *k, const struct call *c, size_t scratch, const char *name);
     void (*before)(const struct call *c, size_t scratch);

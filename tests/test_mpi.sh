@@ -24,6 +24,7 @@ ranks() {
         timeout -k 5 180 "mpirun.$kind" -n "$n" "$@" >out.txt 2>err.txt
         got=$?
         [ "$kind" = mpich ] && [ $got -eq 141 ] && [ ! -s out.txt ] && [ ! -s err.txt ] || break
+        say "mpich: its mpirun was killed by SIGPIPE, and starts again: $*"
     done
 }
 

@@ -19,7 +19,7 @@ enum {
     YIELD_SLEEPS_MOST = 1024,
 };
 
-/* One for each thread that waits; zeros to begin with. */
+/* One for each thread that waits, or for threads that wait in turn; zeros to begin with. */
 struct yields {
     bool on;    /* this wait may yield */
     int longs;  /* grows by YIELD_WEIGHT with each long yield, falls by 1 with each wait */

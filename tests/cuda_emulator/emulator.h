@@ -44,8 +44,7 @@ void emulator_clear(void);
 uint64_t emulator_launches(void); /* since the start of the process */
 
 /* A launch is given to `enqueue` instead of running at once; NULL: at once, as after the start. run(closure) runs it, and may be called
- * later with a copy of closure[bytes]. stream: what cuda_launch_stream() returned;
- * a launch on none is left out. */
+ * later with a copy of closure[bytes]. stream: what cuda_launch_stream() returned; a launch on NULL is left out. */
 typedef void emulator_enqueue_fn(void *stream, const char *kernel, void (*run)(const void *closure), const void *closure, size_t bytes);
 void emulator_enqueue(emulator_enqueue_fn *enqueue);
 

@@ -215,7 +215,8 @@ static ls_status run_queued(void *args)
     return stub_fails() == cudaSuccess ? q->run(q->args) : LS_OK;
 }
 
-/* A call with so many operations before it, that may all be pending, blocks the host, which may be what they wait for. */
+/* With so many operations that may all be pending a call blocks, which is a deadlock if one of them waits for the host. Operations without
+ * arguments only list accesses. */
 static void count_operation(const struct device_stream *s, const struct device_operation *o)
 {
     struct CUstream_st *x = stub_streams();

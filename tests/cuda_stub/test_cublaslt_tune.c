@@ -1,6 +1,7 @@
 /* test_cublaslt_tune.c - run.tune_matmuls on the stubs of the CUDA runtime and cuBLASLt: the fastest algorithm is measured once, on a GPU
  * without a byte to spare, and kept in a file, which may be damaged or old.
  */
+#include "helper_device_calls.h"
 #include "helper_kernels.h"
 
 #include <math.h>
@@ -16,19 +17,23 @@ enum { TERMS = 96 };
 static const struct device *gpu;
 static const char *tuned_folder;  /* NULL: nothing is measured */
 
-/* The kernel is prepared on a GPU that is full, and its output is the same afterwards. */
+/* The kernel is prepared on a GPU that is full, and its output is the same afterwards, on any stream. */
 static ls_status prepare_when_full(const struct kernel *k, struct call *c)
 {
     uint32_t before[16], after[16];
+    struct device_stream *other;
     void *p;
 
     for (size_t bytes = 1 << 26; bytes; bytes /= 2)
         while ((p = gpu->alloc(MEM_OTHER, bytes))) {
         }
     memset(before, 0x3c, sizeof before);
-    LS_TRY(device_write(gpu, c->out[0].data, before, sizeof before));
+    LS_TRY(gpu->stream_new("another", &other));
+    LS_TRY(gpu->fill(other, c->out[0].data, 0x3c, sizeof before));
     LS_TRY(k->prepare(c));
-    LS_TRY(device_read(gpu, after, c->out[0].data, sizeof after));
+    LS_TRY(gpu->copy(other, c->scratch, c->out[0].data, sizeof after)); /* a race, if the output is still being restored */
+    LS_TRY(gpu->copy_out(other, after, c->scratch, sizeof after));
+    LS_TRY(gpu->stream_sync(other));
     return memcmp(before, after, sizeof before) ? ls_fail(LS_EINVAL, "prepare() has changed the output") : LS_OK;
 }
 
@@ -152,9 +157,58 @@ static void test_old_algorithm(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* ---- operands of every kind ---- */
+
+static void check_case(void *ctx, struct kernel_case *c)
+{
+    enum { STRIDE = 16 };
+    const struct kernel *k = kernel_named(c->call.op, "cublaslt");
+    struct kernel_check *check;
+    int *n = ctx;
+
+    if (!k->accepts(&c->call) || (*n)++ % STRIDE)
+        return;
+    check = kernel_check_new(c);
+    kernel_check_entry(check, k, c->name);
+    kernel_check_free(check);
+}
+
+/* Measuring leaves no trace in what is added to, in a bias gradient, in GELU's input, or in a batch with gaps. */
+static int cases_once(void)
+{
+    static const enum op ops[] = { OP_LINEAR_DW, OP_LINEAR_DW_BIAS, OP_LINEAR_UNARY, OP_MATMUL, OP_LINEAR_XENT_GRAD };
+    int n = 0;
+
+    gpu = device_find("cuda");
+    if (!gpu || kernel_table_add(gpu) < 0)
+        return 2;
+    gpu->configure(&(struct device_settings){ .tuned = tuned_folder });
+    device_calls_on = gpu;
+    kernel_observer.run = device_calls_run;
+    for (size_t k = 0; k < COUNT_OF(ops); k++)
+        kernel_cases(ops[k], check_case, &n);
+    return n < 100;
+}
+
+static void test_operands(void **state)
+{
+    char folder[] = "/tmp/lockstep_test_XXXXXX", command[64];
+    struct child c;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    tuned_folder = folder;
+    c = child_run("seed=1", cases_once);
+    if (c.code != 0)
+        fail_msg("exit code %d, %s", c.code, c.err);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_measured_algorithms), cmocka_unit_test(test_old_algorithm) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_measured_algorithms), cmocka_unit_test(test_old_algorithm),
+                                        cmocka_unit_test(test_operands) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
     return cmocka_run_group_tests(tests, NULL, NULL);

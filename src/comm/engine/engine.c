@@ -33,7 +33,7 @@ static struct {
     atomic_int wanting;   /* callers in engine_enter */
     atomic_int flying;    /* operations handed in and not ended, of all comms */
     struct link *asleep;  /* where the driver sleeps */
-    struct yields yields; /* of callers */
+    struct yields yields; /* of the caller that drives */
     pthread_t thread;
     ls_comm *comms; /* the driver's */
 } engine = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
@@ -71,7 +71,7 @@ void engine_enter(void)
     pthread_mutex_unlock(&engine.lock);
 }
 
-/* With the lock held, while nobody drives: wakes those who may want to. */
+/* With the lock held, while nobody drives: wakes the threads that may need to. */
 static void offer_to_drive(void)
 {
     if ((engine.has_thread && atomic_load(&engine.flying)) || atomic_load(&engine.waiting) || atomic_load(&engine.wanting))
@@ -166,10 +166,8 @@ static double spin_seconds(const ls_comm *c)
     return c->n > cores ? 0 : SPIN_SECONDS;
 }
 
-static bool yields_on(struct pace *p, double seconds)
+static bool yields_on(struct pace *p, double now, double seconds)
 {
-    double now = base_now();
-
     if (p->yielding == 0) {
         p->yielding = now;
         yield_begin(&engine.yields);
@@ -213,10 +211,10 @@ static void pause_driver(struct pace *p, bool progress)
         return;
     }
     p->slept = true;
-    if (!progress && yields_on(p, c->transport->yield_seconds)) return;
     now = base_now();
     if (p->looked > 0 && now - p->looked > ABSENT) forgive(now);
     p->looked = now;
+    if (!progress && yields_on(p, now, c->transport->yield_seconds)) return;
     for (ls_comm *each = engine.comms; each; each = each->next)
         if (busy(each)) run_look(each, now);
     sleep_on(c, p->sleep, progress);

@@ -25,7 +25,7 @@ static size_t cublaslt_scratch(const struct call *c)
     return cublaslt_problem_of(c, &p) && !problem_is_empty(&p) ? cublaslt_problem_scratch(&p) : 0;
 }
 
-/* Those of the first call of the loops. */
+/* The operands of the first call of the loops. */
 static struct cublaslt_operands matmul_operands(const struct call *c)
 {
     return (struct cublaslt_operands){

@@ -36,28 +36,28 @@ static void saved_free(struct saved s[WRITTEN])
     for (int k = 0; k < WRITTEN; k++) mem_free(s[k].host);
 }
 
+/* Once it has returned, also with a failure, no copy is under way. */
 static ls_status tune_save(struct saved s[WRITTEN])
 {
-    for (int k = 0; k < WRITTEN; k++) {
-        ls_status st = LS_OK;
+    ls_status st = LS_OK;
 
-        if (!s[k].bytes) continue;
-        s[k].host = mem_alloc(MEM_OTHER, s[k].bytes);
-        st = s[k].host ? cuda_copy_out(NULL, s[k].host, s[k].device, s[k].bytes) : LS_ENOMEM;
-        if (st < 0) {
-            saved_free(s);
-            return st;
-        }
-    }
-    return cuda_row.stream_sync(NULL);
+    for (int k = 0; k < WRITTEN && st == LS_OK; k++)
+        if (s[k].bytes && !(s[k].host = mem_alloc(MEM_OTHER, s[k].bytes))) st = LS_ENOMEM;
+    for (int k = 0; k < WRITTEN && st == LS_OK; k++)
+        if (s[k].bytes) st = cuda_copy_out(NULL, s[k].host, s[k].device, s[k].bytes);
+    if (st == LS_OK) st = cuda_row.stream_sync(NULL);
+    if (st < 0) saved_free(s);
+    return st;
 }
 
+/* Streams of programs do not wait for the default one, so the host does. */
 static ls_status tune_restore(struct saved s[WRITTEN])
 {
     ls_status st = LS_OK;
 
     for (int k = 0; k < WRITTEN && st == LS_OK; k++)
         if (s[k].bytes) st = cuda_copy_in(NULL, s[k].device, s[k].host, s[k].bytes);
+    if (st == LS_OK) st = cuda_row.stream_sync(NULL);
     saved_free(s);
     return st;
 }

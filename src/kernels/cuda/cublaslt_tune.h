@@ -4,7 +4,8 @@
 
 #include "kernels/cuda/cublaslt_matmul.h"
 
-/* *best: the fastest of n algorithms for m, on its operands; the host keeps what they write meanwhile. alignment: of A, B and D. */
+/* *best: the fastest of n algorithms for m, run on its operands; what they overwrite is saved on the host and restored. alignment: of A, B
+ * and D. */
 ls_status cublaslt_tune(const char *folder, struct cublaslt_matmul *m, const struct cublaslt_operands *at,
                         const uint32_t alignment[CUBLASLT_MATRICES], const cublasLtMatmulHeuristicResult_t *algorithm, int n,
                         cublasLtMatmulHeuristicResult_t *best);

@@ -118,7 +118,7 @@ char process_state(int pid);
 
 /* shm_heap.c: memory of this rank's heap, in whole pages. NULL with the message set. */
 ls_status heap_open(struct segment *s);
-/* buffer: of a caller, who will write all of it; else most of it may never be touched. */
+/* buffer: the caller will write all of it; else most of it may never be touched. */
 void *heap_alloc(struct segment *s, size_t bytes, bool buffer);
 void heap_free(struct segment *s, void *p); /* pages go back to the system */
 bool heap_holds(const struct segment *s, const void *p, size_t bytes);
