@@ -60,6 +60,7 @@ static bool all_sent(void)
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t over;
+    pthread_t thread;
     bool done;
     struct timespec until;
     int code;
@@ -83,17 +84,13 @@ static void *guard(void *unused)
 /* Ends the process with this code, and this line on standard error, unless guard_stop() comes within so many seconds. */
 static bool guard_start(double seconds, int code, const char *line)
 {
-    pthread_t thread;
-
     fflush(NULL);
     clock_gettime(CLOCK_REALTIME, &watchdog.until);
     watchdog.until.tv_sec += (time_t)seconds;
     watchdog.done = false;
     watchdog.code = code;
     watchdog.line = line;
-    if (pthread_create(&thread, NULL, guard, NULL)) return false;
-    pthread_detach(thread);
-    return true;
+    return pthread_create(&watchdog.thread, NULL, guard, NULL) == 0;
 }
 
 static void guard_stop(void)
@@ -102,6 +99,7 @@ static void guard_stop(void)
     watchdog.done = true;
     pthread_cond_signal(&watchdog.over);
     pthread_mutex_unlock(&watchdog.lock);
+    pthread_join(watchdog.thread, NULL);
 }
 
 /* ---- the end ---- */
