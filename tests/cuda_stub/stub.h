@@ -9,7 +9,7 @@
  * LOCKSTEP_CUDA_STUB="gpus=2 fail=17": settings, each with its default:
  *   gpus=8       GPUs of the machine, of which CUDA_VISIBLE_DEVICES may leave some
  *   driver=13000 the CUDA version that the driver supports; 0: no driver
- *   memory=1 << 30 bytes of each GPU
+ *   memory=1073741824 bytes of each GPU
  *   seed=0       of the order in which streams are drained
  *   fail=0       the call with this number fails: allocations for lack of memory, others as a GPU that has failed, as does all after them
  *   fail_run=0   the operation with this number fails when it runs

@@ -348,6 +348,86 @@ static void test_calls_that_fail(void **state)
     assert_true(of_library >= 40 && n > of_library);
 }
 
+/* ---- many launches while the host does not wait: no stream has so many pending operations that one blocks ---- */
+
+enum { CALLS = 300 };
+
+/* n numbers on the device. */
+static char *numbers_new(size_t n, float number)
+{
+    char *device = gpu->alloc(MEM_OTHER, n * sizeof number);
+    float *host = malloc(n * sizeof number);
+
+    assert_true(device && host);
+    for (size_t i = 0; i < n; i++)
+        host[i] = number;
+    OK(device_write(gpu, device, host, n * sizeof number));
+    free(host);
+    return device;
+}
+
+/* Runs c so many times, then reads the first number of an output. */
+static float run_often(const char *kernel, struct call *c, int calls, int output)
+{
+    const struct kernel *k = kernel_named(c->op, kernel);
+    float first;
+
+    assert_true(k && k->accepts(c));
+    c->scratch = gpu->alloc(MEM_OTHER, k->scratch ? k->scratch(c) + 1 : 1);
+    assert_non_null(c->scratch);
+    if (k->prepare)
+        OK(k->prepare(c));
+    for (int i = 0; i < calls; i++)
+        OK(kernel_launch(gpu, k, c));
+    OK(device_read(gpu, &first, c->out[output].data, sizeof first));
+    if (k->release)
+        k->release(c);
+    gpu->free(c->scratch);
+    return first;
+}
+
+/* Heads are next to each other in memory, so one instruction is a matmul for each sample. */
+static void test_many_matmuls(void **state)
+{
+    enum { SAMPLES = 6, HEADS = 8, SIZE = 4, NUMBERS = SAMPLES * HEADS * SIZE * SIZE };
+    struct view v = view_of(numbers_new(NUMBERS, 0.5f), LS_F32, 4, (size_t[]){ SAMPLES, HEADS, SIZE, SIZE });
+    struct call c = { .op = OP_MATMUL, .nin = 2, .nout = 1 };
+
+    (void)state;
+    v.stride[1] = SIZE;
+    v.stride[2] = HEADS * SIZE;
+    c.in[0] = c.in[1] = c.out[0] = v;
+    c.out[0].data = numbers_new(NUMBERS, 0);
+    assert_true(run_often("cublaslt", &c, CALLS, 0) == SIZE * 0.25f);
+    gpu->free(c.in[0].data);
+    gpu->free(c.out[0].data);
+}
+
+/* Gradients are added up; their kernels are ours, or cuBLASLt's in between. */
+static void loss_often(const char *kernel)
+{
+    char *data = numbers_new(512, 0.25f);
+    struct call c = loss_call(data);
+    float once, often;
+
+    OK(gpu->fill(NULL, c.in[2].data, 0, 3 * sizeof(int)));
+    OK(gpu->fill(NULL, c.out[1].data, 0, 5 * 4 * sizeof(float)));
+    once = run_often(kernel, &c, 1, 1);
+    assert_true(once != 0);
+    OK(gpu->fill(NULL, c.out[1].data, 0, 5 * 4 * sizeof(float)));
+    often = run_often(kernel, &c, CALLS, 1);
+    if (!(often / once > CALLS * (1 - 1e-4f) && often / once < CALLS * (1 + 1e-4f)))
+        fail_msg("%s: %d times %g is %g", kernel, CALLS, once, often);
+    gpu->free(data);
+}
+
+static void test_many_losses(void **state)
+{
+    (void)state;
+    loss_often("cublaslt");
+    loss_often("cuda");
+}
+
 static int group_open(void **state)
 {
     (void)state;
@@ -362,7 +442,8 @@ static int group_open(void **state)
 int main(void)
 {
     const struct CMUnitTest in_children[] = { cmocka_unit_test(test_library_is_absent), cmocka_unit_test(test_calls_that_fail) };
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_program), cmocka_unit_test(test_tf32) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_program), cmocka_unit_test(test_tf32),
+                                        cmocka_unit_test(test_many_matmuls), cmocka_unit_test(test_many_losses) };
     int failed;
 
     unsetenv("CUDA_VISIBLE_DEVICES");

@@ -39,7 +39,7 @@ static void queued_call_waits(void *args, bool on)
 {
     struct queued_call *q = args;
 
-    if (!on || q->work) engine_show_wait(q->comm, on ? q->work : NULL);
+    engine_show_wait(q->comm, on ? q->work : NULL);
 }
 
 static void add_buffer(struct device_operation *o, size_t at, struct device_access a)
@@ -126,7 +126,7 @@ static void native_call_waits(void *data, bool on)
 {
     struct native_call *q = data;
 
-    if (!on || q->work) engine_show_wait(q->comm, on ? q->work : NULL);
+    engine_show_wait(q->comm, on ? q->work : NULL);
 }
 
 static const enum device_collective device_op[] = {

@@ -5,6 +5,7 @@
  *   pinned.c  pinned blocks, taken and given back
  *   graph.c   graphs, by stream capture
  *   flight.c  what the host does when a stream has come to a point, and the host's waits
+ *   room.c    how many operations a stream may be given before its first ones have ended
  *   nccl.c    collectives among GPUs by NCCL, in nccl*.c (nccl_library.h); nccl_absent.c where its header was not found
  *   library.c where libraries are found that are loaded when they are needed
  *   import.c  the functions of the library that the module uses, and its entry
@@ -100,6 +101,8 @@ void *cuda_library_open(const char *file, char *path, size_t room);
 
 struct pinned;
 
+/* Makes the event if it is NULL. */
+ls_status flight_event(cudaEvent_t *e);
 /* Before s is given anything. */
 ls_status flight_room(struct device_stream *s);
 /* The same for several, but for no more than are between two marks: up to STREAM_MARKS long ones are in flight. */

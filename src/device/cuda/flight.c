@@ -258,39 +258,6 @@ ls_status flights_wait_copies(void)
     return LS_OK;
 }
 
-static ls_status event_make(cudaEvent_t *e)
-{
-    return *e ? LS_OK : cuda_check(cudaEventCreateWithFlags(e, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-}
-
-ls_status flight_room(struct device_stream *s)
-{
-    unsigned mark = s->queued / MARK_EVERY % STREAM_MARKS;
-
-    LS_TRY(cuda_failed());
-    if (cuda.capturing) return graph_note(s);
-    if (flights.first && s->queued % 8 == 0) flights_move();
-    if (s->queued++ % MARK_EVERY) return LS_OK;
-    if (s->mark[mark]) LS_TRY(flights_wait(s->mark[mark]));
-    LS_TRY(event_make(&s->mark[mark]));
-    pulse();
-    return cuda_check(cudaEventRecord(s->mark[mark], s->handle), "cudaEventRecord");
-}
-
-ls_status flight_room_for(struct device_stream *s, unsigned operations)
-{
-    unsigned n = MIN(MAX(operations, 1u), (unsigned)MARK_EVERY), before_mark = (MARK_EVERY - s->queued % MARK_EVERY) % MARK_EVERY;
-
-    if (n <= before_mark) {
-        s->queued += n - 1;
-        return flight_room(s);
-    }
-    s->queued += before_mark;
-    LS_TRY(flight_room(s));
-    s->queued += n - before_mark - 1;
-    return LS_OK;
-}
-
 /* ---- new flights ---- */
 
 static struct flight *flight_new(struct device_stream *s, struct pinned *block)
@@ -319,7 +286,7 @@ static void flights_append(struct flight *f)
 ls_status flight_add(struct device_stream *s, struct pinned *block, void *host, size_t bytes)
 {
     struct flight *f = flight_new(s, block);
-    ls_status st = f ? event_make(&f->reached) : LS_ENOMEM;
+    ls_status st = f ? flight_event(&f->reached) : LS_ENOMEM;
 
     if (st == LS_OK) st = cuda_check(cudaEventRecord(f->reached, s->handle), "cudaEventRecord");
     if (st < 0) {
@@ -419,8 +386,8 @@ static ls_status operation_queue(struct flight *f, const struct span *all, int n
 {
     struct device_stream *s = f->stream;
 
-    LS_TRY(event_make(&f->reached));
-    LS_TRY(event_make(&f->ended));
+    LS_TRY(flight_event(&f->reached));
+    LS_TRY(flight_event(&f->ended));
     LS_TRY(copy_arguments(f, all, n));
     LS_TRY(stage(f, all, n, true));
     LS_TRY(cuda_check(cudaEventRecord(f->reached, s->handle), "cudaEventRecord"));
@@ -467,7 +434,7 @@ static ls_status call_flight(struct device_stream *s, const struct device_watch 
 
     if (!f) return LS_ENOMEM;
     f->args = mem_alloc(MEM_OTHER, w->bytes);
-    if (f->args && event_make(&f->reached) == LS_OK && event_make(&f->ended) == LS_OK &&
+    if (f->args && flight_event(&f->reached) == LS_OK && flight_event(&f->ended) == LS_OK &&
         cuda_check(cudaEventRecord(f->reached, s->handle), "cudaEventRecord") == LS_OK) {
         memcpy(f->args, w->data, w->bytes);
         *out = f;

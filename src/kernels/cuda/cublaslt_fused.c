@@ -102,8 +102,8 @@ static size_t fused_scratch(const struct call *c)
     return vector_bytes(c) + MAX(cublaslt_problem_scratch(&p), second);
 }
 
-/* The scratch of the matmul, or after it of the second op. */
-static char *second_scratch(const struct call *c) { return (char *)c->scratch + vector_bytes(c); }
+/* What follows the vector in the scratch: the workspace of the matmul, then the scratch of the second op in the same bytes. */
+static char *after_vector(const struct call *c) { return (char *)c->scratch + vector_bytes(c); }
 
 static struct cublaslt_operands fused_operands(const struct call *c, bool separate)
 {
@@ -113,7 +113,7 @@ static struct cublaslt_operands fused_operands(const struct call *c, bool separa
         .matrix = { m.in[1].data, m.in[0].data, m.out[0].data },
         .vector = is_gradient(c) ? c->scratch : c->in[2].data,
         .aux = is_gradient(c) ? NULL : c->out[0].data,
-        .workspace = cublaslt_workspace(second_scratch(c)),
+        .workspace = cublaslt_workspace(after_vector(c)),
     };
 }
 
@@ -169,7 +169,7 @@ static void fused_run(const struct call *c)
     if (cublaslt_matmul_run(f->matmul, &at, stream) < 0) return;
     if (!f->separate && !is_gradient(c)) return;
     s = fused_second(c, f->separate, c->scratch);
-    s.scratch = second_scratch(c);
+    s.scratch = after_vector(c);
     kernel_of(&s)->run(&s);
 }
 
