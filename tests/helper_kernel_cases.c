@@ -1,4 +1,4 @@
-/* helper_kernel_cases.c - cases of elementwise ops, ops along rows, shape ops and optimizers. */
+/* helper_kernel_cases.c - cases of elementwise ops, ops along rows and shape ops. */
 #include "helper_kernel_gen.h"
 
 #include <math.h>
@@ -6,10 +6,6 @@
 #include "base/rng.h"
 
 /* Pointwise ops */
-
-static const size_t counts[] = { 0, 1, 7, 15, 16, 17, 31, 33, 105, 127, 40009 };
-/* Of those in which a kernel forms sums over everything: the second is more than a test on the emulator runs by default. */
-enum { TWO_BLOCKS = 5003, SEVERAL_BLOCKS = 140009 };
 
 static void pointwise_case(struct gen *g, int nin, int nout, int ndim, const size_t *size, int layout, int kind)
 {
@@ -34,8 +30,8 @@ static void pointwise_case(struct gen *g, int nin, int nout, int ndim, const siz
 static void pointwise(struct gen *g, int nin, int nout, int kinds)
 {
     for (int kind = 0; kind < kinds; kind++) {
-        for (size_t i = 0; i < COUNT_OF(counts); i++)
-            pointwise_case(g, nin, nout, DIMS(counts[i]), 0, kind);
+        for (size_t i = 0; i < GEN_COUNTS; i++)
+            pointwise_case(g, nin, nout, DIMS(gen_counts[i]), 0, kind);
         for (int layout = 0; layout < LAYOUTS; layout++)
             pointwise_case(g, nin, nout, DIMS(3, 5, 7), layout, kind);
         pointwise_case(g, nin, nout, 0, NULL, 0, kind);
@@ -64,11 +60,11 @@ void add_cases(struct gen *g)
 void accumulate_cases(struct gen *g)
 {
     for (size_t t = 0; t < GEN_TYPES; t++)
-        for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        for (size_t i = 0; i < GEN_COUNTS; i++) {
             gen_begin(g);
-            gen_in(g, gen_types[t], -2, 2, DIMS(counts[i]));
-            gen_out_add(g, g->type, -2, 2, DIMS(counts[i]));
-            gen_emit(g, "[%zu] += %s", counts[i], ls_dtype_name(gen_types[t]));
+            gen_in(g, gen_types[t], -2, 2, DIMS(gen_counts[i]));
+            gen_out_add(g, g->type, -2, 2, DIMS(gen_counts[i]));
+            gen_emit(g, "[%zu] += %s", gen_counts[i], ls_dtype_name(gen_types[t]));
         }
     gen_begin(g);
     gen_in(g, LS_F64, -2, 2, DIMS(33));
@@ -86,17 +82,17 @@ void accumulate_cases(struct gen *g)
 
 void dropout_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(counts); i++)
+    for (size_t i = 0; i < GEN_COUNTS; i++)
         for (uint64_t first = 0; first < 2; first++) {
             gen_begin(g);
-            gen_in(g, g->type, 1, 2, DIMS(counts[i]));
+            gen_in(g, g->type, 1, 2, DIMS(gen_counts[i]));
             gen_in(g, LS_I64, 70000, 90000, DIMS(1));
-            gen_out(g, g->type, DIMS(counts[i]));
+            gen_out(g, g->type, DIMS(gen_counts[i]));
             g->c.call.attr.dropout.p = i % 3 == 0 ? 0 : 0.3;
             g->c.call.attr.dropout.seed = 0x123456789abcdef0u;
             g->c.call.attr.dropout.stream = rng_stream("layer");
             g->c.call.attr.dropout.first = first ? 0xffffffff7u : 0;
-            gen_emit(g, "[%zu] p %.1f first %d", counts[i], g->c.call.attr.dropout.p, (int)first);
+            gen_emit(g, "[%zu] p %.1f first %d", gen_counts[i], g->c.call.attr.dropout.p, (int)first);
         }
     for (int i = 0; i < 4; i++) {
         size_t C = i < 2 ? 7 : 640, count[2] = { i % 2 ? 3 : 5, i % 2 ? 4 : 0 };
@@ -211,8 +207,8 @@ void reduce_cases(struct gen *g)
 /* Sums over everything: MSE, SUM_SQUARES */
 void total_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(counts) + 2; i++) {
-        size_t count = i < COUNT_OF(counts) ? counts[i] : i == COUNT_OF(counts) ? TWO_BLOCKS : SEVERAL_BLOCKS;
+    for (size_t i = 0; i < GEN_COUNTS + 2; i++) {
+        size_t count = i < GEN_COUNTS ? gen_counts[i] : i == GEN_COUNTS ? TWO_BLOCKS : SEVERAL_BLOCKS;
 
         gen_begin(g);
         gen_in(g, g->type, -2, 2, DIMS(count));
@@ -340,114 +336,6 @@ void cache_write_cases(struct gen *g)
         }
 }
 
-/* Optimizers. Bits of variant: 1 master, 2 no momentum, 4 decoupled, 8 nesterov, 16 norms, 32 no decay, 64 zeros. */
-static void hyper_in(struct gen *g)
-{
-    struct view *v = gen_in(g, LS_F32, 0, 0, DIMS(4));
-
-    element_put(v, 0, 0.05);
-    element_put(v, 1, 1 / (1 - pow(0.9, 3)));
-    element_put(v, 2, 1 / (1 - pow(0.95, 3)));
-    element_put(v, 3, 3);
-}
-
-static void norms_in(struct gen *g, int variant)
-{
-    if (variant & 16)
-        gen_in(g, LS_F64, variant & 64 ? 0 : 1, variant & 64 ? 0 : 3, DIMS(2));
-    else
-        gen_in_absent(g);
-}
-
-static void update_emit(struct gen *g, size_t count, int variant)
-{
-    g->c.call.attr.optim = (struct optimizer_attr){
-        .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = variant & 32 ? 0 : 0.1f,
-        .momentum = 0.9f, .trust = 0.02f,
-        .nesterov = variant & 8 ? 1 : 0, .decoupled = variant & 4 ? 1 : 0,
-    };
-    gen_emit(g, "[%zu] variant %d", count, variant);
-}
-
-static void update_case(struct gen *g, size_t count, int variant)
-{
-    bool second = g->op == OP_ADAM, zeros = variant & 64;
-
-    gen_begin(g);
-    gen_in(g, variant & 1 ? LS_F32 : g->type, zeros ? 0 : -1, zeros ? 0 : 1, DIMS(count));
-    hyper_in(g);
-    gen_in(g, LS_F32, 0.5, 1, DIMS(1));
-    if (g->op == OP_LARS)
-        norms_in(g, variant);
-    gen_out_add(g, g->type, zeros ? 0 : -1, zeros ? 0 : 1, DIMS(count));
-    if (variant & 2 && !second)
-        gen_out_absent(g);
-    else
-        gen_out_add(g, LS_F32, zeros ? 0 : -1, zeros ? 0 : 1, DIMS(count));
-    if (second)
-        gen_out_add(g, LS_F32, 0, 1, DIMS(count));
-    if (variant & 1)
-        gen_out_add(g, LS_F32, -1, 1, DIMS(count));
-    else
-        gen_out_absent(g);
-    update_emit(g, count, variant);
-}
-
-/* g factor p -> norms, and with moments g hyper factor p -> m v norms. */
-static void norms_case(struct gen *g, size_t count, int variant)
-{
-    bool moments = g->op == OP_LAMB_MOMENTS;
-
-    gen_begin(g);
-    gen_in(g, variant & 1 ? LS_F32 : g->type, -1, 1, DIMS(count));
-    if (moments)
-        hyper_in(g);
-    gen_in(g, LS_F32, 0.5, 1, DIMS(1));
-    gen_in(g, variant & 1 ? LS_F32 : g->type, -1, 1, DIMS(count));
-    for (int k = 0; k < 2 && moments; k++)
-        gen_out_add(g, LS_F32, 0, 1, DIMS(count));
-    if (moments && !(variant & 16))
-        gen_out_absent(g);
-    else
-        gen_out_add(g, LS_F64, 0, 1, DIMS(2));
-    update_emit(g, count, variant);
-}
-
-/* m v hyper norms -> p master */
-static void lamb_case(struct gen *g, size_t count, int variant)
-{
-    gen_begin(g);
-    for (int k = 0; k < 2; k++)
-        gen_in(g, LS_F32, 0, 1, DIMS(count));
-    hyper_in(g);
-    norms_in(g, variant);
-    gen_out_add(g, g->type, -1, 1, DIMS(count));
-    if (variant & 1)
-        gen_out_add(g, LS_F32, -1, 1, DIMS(count));
-    else
-        gen_out_absent(g);
-    update_emit(g, count, variant);
-}
-
-static void each_update(struct gen *g, void (*make)(struct gen *g, size_t count, int variant))
-{
-    static const int variants[] = { 0, 1 + 4, 2, 2 + 1 + 4, 8, 8 + 4, 16, 16 + 1, 16 + 8 + 32, 16 + 64 };
-
-    for (size_t i = 0; i < COUNT_OF(counts); i++)
-        for (size_t v = 0; v < COUNT_OF(variants); v++)
-            make(g, counts[i], variants[v]);
-    make(g, SEVERAL_BLOCKS, 16 + 1);
-}
-
-void update_cases(struct gen *g) { each_update(g, update_case); }
-
-void norms_cases(struct gen *g)
-{
-    each_update(g, norms_case);
-    norms_case(g, TWO_BLOCKS, 16 + 1);
-}
-
-void lamb_cases(struct gen *g) { each_update(g, lamb_case); }
 void mul_cases(struct gen *g) { pointwise(g, 2, 1, 1); }
 void scale_cases(struct gen *g) { pointwise(g, 1, 1, 2); }
 void unary_cases(struct gen *g) { pointwise(g, 1, 1, 4); }

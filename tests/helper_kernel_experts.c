@@ -168,7 +168,7 @@ void sign_cases(struct gen *g)
             gen_out_add(g, g->type, -1, 1, DIMS(sizes[i]));
             if (master)
                 gen_out_add(g, LS_F32, -1, 1, DIMS(sizes[i]));
-            g->c.call.attr.scale.value = 0.125;
+            g->c.call.attr.optim.sign_rate = 0.125;
             gen_emit(g, "%zu master %d", sizes[i], master);
         }
 }

@@ -45,6 +45,7 @@ static bool is_adjustment(const struct view *v)
 static void make_alike(struct call *c, const struct call *first)
 {
     float decay = c->attr.optim.weight_decay;
+    struct rounding rounding = c->attr.optim.rounding;
 
     if (c->op == OP_SUM_SQUARES || c->op == OP_SIGN_STEP)
         return;
@@ -53,6 +54,8 @@ static void make_alike(struct call *c, const struct call *first)
             c->in[i].data = first->in[i].data;
     c->attr = first->attr;
     c->attr.optim.weight_decay = decay;
+    c->attr.optim.rounding = rounding;
+    c->attr.optim.rounding.seed = first->attr.optim.rounding.seed;
 }
 
 static void many_add(void *ctx, struct kernel_case *c)

@@ -115,8 +115,9 @@ static void step(struct pair *x, const ls_optimizer *o, double lr, uint64_t t)
 static void test_not_finite(void **state)
 {
     static const ls_optimizer all[] = {
-        { .kind = LS_SGD }, { .kind = LS_SGD, .momentum = 0.9, .clip = 1 }, { LS_ADAM, 0.9, 0.95, 1e-8, 0, 0, 0, 0, 0 },
-        { LS_ADAMW, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 1 }, { LS_LAMB, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 0 },
+        { .kind = LS_SGD }, { .kind = LS_SGD, .momentum = 0.9, .clip = 1 }, { .kind = LS_ADAM, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 },
+        { .kind = LS_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1 },
+        { .kind = LS_LAMB, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1 },
         { .kind = LS_LARS, .trust_coefficient = 0.1, .momentum = 0.9 },
     };
     static const double bad[] = { NAN, INFINITY, -INFINITY };

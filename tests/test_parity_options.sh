@@ -56,6 +56,7 @@ equal "" "parallel.dp=2 parallel.ep=2 parallel.zero=1" $mixtral $fp32 $sgd --tra
     --optim.lr=0.02
 for model in "$gpt2" "$tied" "$untied"; do some meshes.txt 1 $model $sgd $batch --precision.compute=bf16; done
 some meshes.txt 1 $gpt2 $sgd $batch --precision.compute=bf16 --precision.master=false
+some meshes.txt 1 $tied $sgd $batch --precision.compute=bf16 --precision.master=false --precision.stochastic_rounding=true
 for mode in selective full every:2; do
     some meshes.txt 2 $tied $fp32 $sgd $batch --recompute.mode=$mode
     some flat.txt 1 $gpt2 $fp32 $sgd $batch --recompute.mode=$mode --model.dropout=0.2

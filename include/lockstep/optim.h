@@ -44,10 +44,13 @@ typedef struct ls_optimizer {
     double trust_coefficient; /* LARS: trust coefficient */
     double weight_decay;      /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
     double clip;              /* largest global gradient norm; 0: no clipping */
+    int stochastic_rounding; /* 1: updated bf16 parameters without a master copy are rounded up or down at random, so that the mean is exact
+                              */
+    uint64_t seed;           /* of stochastic_rounding: the bits are a function of seed, parameter, element and step */
 } ls_optimizer;
-#define LS_OPTIMIZER_DEFAULTS                              \
-    {                                                      \
-        LS_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0, 0.001, 0.1, 1.0 \
+#define LS_OPTIMIZER_DEFAULTS                                    \
+    {                                                            \
+        LS_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0, 0.001, 0.1, 1.0, 0, 0 \
     }
 
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o);

@@ -178,6 +178,8 @@ static const char precision_page[] =
     "--precision.compute=auto   bf16 on a GPU or if the processor supports it natively (AVX-512 BF16), else fp32 (the default)\n"
     "--precision.tf32=true      with fp32 on a GPU: matmuls round their operands to TF32, 10 bits of mantissa, and use tensor cores\n"
     "--precision.master=false   bf16 without master weights, for comparison: small updates are lost to rounding and training stalls\n"
+    "--precision.stochastic_rounding=true\n"
+    "                           with master=false: weights are rounded at random, so that small updates are kept in the mean\n"
     "\n"
     "MFU counts the FLOPs per second that the model needs (6 per matmul weight and token, plus attention), HFU those that are\n"
     "executed, which include recomputation. Both are relative to a peak: the FLOP/s that large matmuls of that type reach on this\n"

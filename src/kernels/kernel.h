@@ -48,11 +48,31 @@ struct rope {
     int64_t original;
 };
 
+/* Stochastic rounding of an updated bf16 parameter: the 16 bits that bf16 lacks are added to rng_u32(seed, stream ^ t, index) >> 16, and
+ * what is left of the sum below bf16 is dropped, so the expectation is the exact value. index: the element's in the complete parameter, so
+ * it is rounded alike under every layout. Element i of the call is element j = first + i of this rank's part, which is element
+ * begin + j / run * stride + j % run of the complete one. run 0: rounded to nearest. */
+struct rounding {
+    uint64_t seed, stream;
+    size_t first, begin, run, stride;
+};
+
+/* *count: how many elements from i on have consecutive indices. */
+static inline uint64_t rounding_index(const struct rounding *r, size_t i, size_t *count)
+{
+    size_t j = r->first + i;
+
+    *count = r->run - j % r->run;
+    return r->begin + j / r->run * r->stride + j % r->run;
+}
+
 /* hyper[4] f32, written by the trainer each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. cpu/ref/optim.c has the formulas of the updates. g
- * is multiplied by factor first. Weight decay is that of this parameter. */
+ * is multiplied by factor first. Weight decay and rounding are those of this parameter. */
 struct optimizer_attr {
     float beta1, beta2, eps, weight_decay, momentum, trust;
     int nesterov, decoupled;
+    double sign_rate; /* SIGN_STEP */
+    struct rounding rounding;
 };
 
 struct op_attr {

@@ -224,7 +224,7 @@ enum {
     OPTIMIZER_OP(X, LAMB, "lamb", "m[*] v[*] hyper[4] norms[..,2]f64? -> p[*] master[*]?", 0, UPDATE)                 \
     OPTIMIZER_OP(X, LARS_NORMS, "lars_norms", "g[*] factor[1] p[*] -> norms[..,2]f64+=", 0, NORMS) /* |p|^2, |g|^2 */ \
     OPTIMIZER_OP(X, LARS, "lars", "g[*] hyper[4] factor[1] norms[..,2]f64? -> p[*] m[*]? master[*]?", 0, UPDATE)      \
-    OPTIMIZER_OP(X, SIGN_STEP, "sign_step", "g[*] -> p[*] master[*]?", 0, UPDATE) /* p -= scale.value * sign(g) */
+    OPTIMIZER_OP(X, SIGN_STEP, "sign_step", "g[*] -> p[*] master[*]?", 0, UPDATE) /* p -= optim.sign_rate * sign(g) */
 
 /* Two instructions that one may replace, if the device has a kernel for it: X(that op, the first, the second, what the second reads). The
  * second's only input is operand [0] of the first: `in` or `out`. The op has the inputs of the first, the outputs of both, in this order,

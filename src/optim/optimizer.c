@@ -13,7 +13,9 @@
 #include "lockstep/optim.h"
 
 #include <math.h>
+#include <stdio.h>
 #include "base/base.h"
+#include "base/rng.h"
 #include "ir/program.h"
 #include "runtime/store.h"
 
@@ -101,6 +103,21 @@ static ls_value norms_of(const struct append *a, int param)
     return a->norms.id && is_matrix(a, param) ? ls_slice(a->p, a->norms, 0, (size_t)param, (size_t)param + 1) : LS_NONE;
 }
 
+/* Of a parameter that this rank holds completely; a pass that distributes the program narrows it. */
+static struct rounding rounding_of(const struct append *a, int param)
+{
+    const ls_store *s = a->p->store;
+    const struct value *x = program_value(a->p, program_param_value(a->p, param));
+    struct rounding r = { .seed = a->o->seed };
+    char name[256];
+
+    if (!a->o->stochastic_rounding || x->dtype != LS_BF16 || store_has_master(s, (size_t)param)) return r;
+    snprintf(name, sizeof name, "%s.rounding", ls_store_name(s, (size_t)param));
+    r.stream = rng_stream(name);
+    r.run = r.stride = value_count(x);
+    return r;
+}
+
 static struct op_attr attributes(const struct append *a, int param)
 {
     const ls_optimizer *o = a->o;
@@ -112,7 +129,8 @@ static struct op_attr attributes(const struct append *a, int param)
                                         .weight_decay = is_matrix(a, param) ? (float)o->weight_decay : 0,
                                         .trust = (float)o->trust_coefficient,
                                         .nesterov = o->nesterov,
-                                        .decoupled = a->kind->decoupled } };
+                                        .decoupled = a->kind->decoupled,
+                                        .rounding = rounding_of(a, param) } };
 }
 
 /* The copy of a parameter that an update reads: the master copy, if there is one. */
@@ -147,7 +165,7 @@ static ls_value master_of(const struct append *a, int param)
 /* See store_set_sign_rate(). */
 static void append_sign_step(const struct append *a, int param)
 {
-    struct op_attr attr = { .scale = { store_sign_rate(a->p->store, (size_t)param) } };
+    struct op_attr attr = { .optim = { .sign_rate = store_sign_rate(a->p->store, (size_t)param) } };
     ls_value g = program_grad_value(a->p, param), out[2] = { program_param_value(a->p, param) };
 
     out[1] = master_of(a, param);

@@ -82,6 +82,9 @@ bool store_is_owner(const ls_store *s, size_t i);
  * too; *global: the position of the first one there. */
 size_t store_box_run(int ndim, const size_t *global_size, const size_t *begin, const size_t *local, size_t from, size_t end,
                      size_t *global);
+/* Where the box of parameter i is in the complete parameter: element j of the box is element begin + j / run * stride + j % run. False if a
+ * box has no such form: it has a part of two dims after the first. */
+bool store_box_lines(const ls_store *s, size_t i, size_t *begin, size_t *run, size_t *stride);
 /* Elements [from, from + n) of the box, all of them held by this rank. */
 ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, void *host,
                           ls_dtype type);

@@ -56,6 +56,25 @@ void store_set_world(ls_store *s, ls_comm *world) { s->world = world; }
 void store_set_owner(ls_store *s, size_t i, bool owner) { s->slot[i].not_owner = !owner; }
 bool store_is_owner(const ls_store *s, size_t i) { return !s->slot[i].not_owner && !s->slot[i].away; }
 
+bool store_box_lines(const ls_store *s, size_t i, size_t *begin, size_t *run, size_t *stride)
+{
+    const struct slot *p = &s->slot[i];
+    int last = p->ndim - 1; /* the last dim of which this rank has a part */
+    size_t unit = 1;
+
+    while (last > 0 && p->local[last] == p->size[last]) last--;
+    *begin = 0;
+    *run = *stride = 1;
+    for (int d = p->ndim - 1; d >= 0; d--) {
+        *begin += p->begin[d] * unit;
+        unit *= p->size[d];
+        if (d >= last) *run *= p->local[d];
+        if (d >= last) *stride = unit;
+        if (d > 0 && d < last && p->local[d] != p->size[d]) return false;
+    }
+    return true;
+}
+
 size_t store_box_run(int ndim, const size_t *global_size, const size_t *begin, const size_t *local, size_t from, size_t end, size_t *global)
 {
     size_t unit = 1, at = 0, stride = 1, rest = from;

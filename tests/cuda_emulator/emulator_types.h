@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 #include "lockstep/dtype.h"
 
 struct __nv_bfloat16 {
@@ -26,6 +27,22 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+inline unsigned __float_as_uint(float x)
+{
+    unsigned bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+inline float __uint_as_float(unsigned bits)
+{
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
 
 template <typename T> T min(T a, T b) { return b < a ? b : a; }

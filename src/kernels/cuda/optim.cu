@@ -4,11 +4,12 @@
  * A launch works on many parameters (multi-tensor): they are a list in its arguments, each with blocks of its own. Every element and every
  * sum is computed as by a launch for that parameter alone.
  */
+#include "kernels/cuda/philox.h"
 #include "kernels/cuda/total_list.h"
 
 enum { THREADS = 256 };
 enum { GRADIENT, PARAMETER, FIRST, SECOND, MASTER, ARRAYS };
-enum { PARAMETERS = 55 }; /* of one launch: within the 4 KB of arguments that every GPU takes */
+enum { PARAMETERS = 35 }; /* of one launch: within the 4 KB of arguments that every GPU takes */
 
 struct parameter {
     global<byte> data[ARRAYS]; /* null: absent */
@@ -17,6 +18,8 @@ struct parameter {
     unsigned first; /* the block that begins with it */
     float scale;    /* weight decay; SIGN_STEP: the step */
     unsigned char type[ARRAYS];
+    unsigned long long stream; /* of stochastic rounding: the fields of struct rounding */
+    size_t at, begin, run, stride;
 };
 
 struct update {
@@ -24,6 +27,7 @@ struct update {
     float beta1, beta2, rest1, rest2, eps, momentum, trust; /* rest: 1 - beta */
     int nesterov, decoupled;
     struct array hyper, factor;
+    unsigned long long seed; /* of stochastic rounding */
     struct parameter of[PARAMETERS];
 };
 LAUNCH_ARGUMENTS_FIT(struct update);
@@ -98,6 +102,27 @@ static __device__ inline float update_one(const struct update &u, const struct p
     }
 }
 
+/* Elements i .. i + 3 of x, as struct rounding of kernel.h says. t: the step. */
+static __device__ inline float4s round_stochastically(const struct update &u, const struct parameter &x, unsigned t, size_t i, float4s p)
+{
+    size_t row = (x.at + i) / x.run, in_row = (x.at + i) % x.run;
+    unsigned long long done = ~0ull;
+    unsigned word[4] = {};
+
+    for (int k = 0; k < 4; k++) {
+        unsigned long long index = x.begin + row * x.stride + in_row;
+
+        if (index / 4 != done) philox(u.seed, x.stream ^ t, done = index / 4, word);
+        if (p.v[k] == p.v[k])
+            p.v[k] = __uint_as_float((__float_as_uint(p.v[k]) + (philox_word(word, (unsigned)(index % 4)) >> 16)) & 0xffff0000u);
+        if (++in_row == x.run) {
+            in_row = 0;
+            row++;
+        }
+    }
+    return p;
+}
+
 static __global__ void __launch_bounds__(THREADS) update_packs(const __grid_constant__ struct update u)
 {
     const struct parameter &x = u.of[list_find(u.of, u.items)];
@@ -112,6 +137,7 @@ static __global__ void __launch_bounds__(THREADS) update_packs(const __grid_cons
     m = parameter_load(x, FIRST, i);
     v = parameter_load(x, SECOND, i);
     for (int k = 0; k < 4; k++) p.v[k] = update_one(u, x, r, p.v[k], g.v[k], &m.v[k], &v.v[k]);
+    if (x.run) p = round_stochastically(u, x, (unsigned)array_get(u.hyper, 3), i, p);
     parameter_store(x, MASTER, i, p);
     parameter_store(x, PARAMETER, i, p);
     if (u.op == OP_LAMB) return;
@@ -204,6 +230,7 @@ static struct update update_of(const struct call *c)
     u.trust = a->trust;
     u.nesterov = a->nesterov;
     u.decoupled = a->decoupled;
+    u.seed = a->rounding.seed;
     return u;
 }
 
@@ -222,7 +249,19 @@ static bool update_joins(const struct call *a, const struct call *b)
 
     if (a->op == OP_SIGN_STEP) return true;
     return x->beta1 == y->beta1 && x->beta2 == y->beta2 && x->eps == y->eps && x->momentum == y->momentum && x->trust == y->trust &&
-           x->nesterov == y->nesterov && x->decoupled == y->decoupled && same_bytes(a, b, at.hyper) && same_bytes(a, b, at.factor);
+           x->nesterov == y->nesterov && x->decoupled == y->decoupled && x->rounding.seed == y->rounding.seed &&
+           same_bytes(a, b, at.hyper) && same_bytes(a, b, at.factor);
+}
+
+static void update_add_rounding(struct parameter *x, const struct call *c)
+{
+    const struct rounding *r = &c->attr.optim.rounding;
+
+    x->stream = r->stream;
+    x->at = r->first;
+    x->begin = r->begin;
+    x->run = r->run;
+    x->stride = r->stride;
 }
 
 /* first: the block that begins with it. */
@@ -239,8 +278,9 @@ static struct parameter *update_add(struct update *u, const struct call *c, unsi
         }
     if ((v = place_view(c, at.norms))) x->sums = global_of<double>(v->data);
     x->count = view_count(place_view(c, at.array[PARAMETER]));
-    x->scale = c->op == OP_SIGN_STEP ? (float)c->attr.scale.value : c->attr.optim.weight_decay;
+    x->scale = c->op == OP_SIGN_STEP ? (float)c->attr.optim.sign_rate : c->attr.optim.weight_decay;
     x->first = first;
+    update_add_rounding(x, c);
     return x;
 }
 

@@ -4,6 +4,7 @@
  * thread.
  */
 #include "kernels/cuda/array.h"
+#include "kernels/cuda/philox.h"
 
 enum { THREADS = 256, EACH = 4 };
 enum expr {
@@ -227,27 +228,6 @@ struct dropout {
     size_t mine, split, begin[2]; /* elements of a row here, [0, split) of them at begin[0], the others at begin[1]; mine 0: not sharded */
     int steps;
 };
-
-static __device__ inline void philox(unsigned long long seed, unsigned long long stream, unsigned long long block, unsigned word[4])
-{
-    unsigned a = (unsigned)block, b = (unsigned)(block >> 32), x = (unsigned)stream, d = (unsigned)(stream >> 32);
-    unsigned k0 = (unsigned)seed, k1 = (unsigned)(seed >> 32);
-
-    for (int round = 0; round < 10; round++) {
-        unsigned left = __umulhi(0xD2511F53u, a), right = __umulhi(0xCD9E8D57u, x), low = 0xD2511F53u * a;
-
-        a = right ^ b ^ k0;
-        b = 0xCD9E8D57u * x;
-        x = left ^ d ^ k1;
-        d = low;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    word[0] = a;
-    word[1] = b;
-    word[2] = x;
-    word[3] = d;
-}
 
 /* dropout_index() of kernel.h. */
 static __device__ inline unsigned long long dropout_index_of(const struct dropout &z, unsigned long long first, size_t i)

@@ -140,6 +140,18 @@ static bool has_output(const struct instruction *i)
     return false;
 }
 
+/* The elements of i are those of the rank's part from `first` on. */
+static void place_rounding(ls_program *p, int param, struct instruction *i, size_t first)
+{
+    struct rounding *r = &i->attr.optim.rounding;
+
+    if (!r->run) return;
+    r->first = first;
+    if (!store_box_lines(p->store, (size_t)param, &r->begin, &r->run, &r->stride))
+        program_fail(p, "optimizer: parameter '%s' is sharded along two dims after the first, which stochastic rounding does not support",
+                     ls_store_name(p->store, (size_t)param));
+}
+
 static void emit_slice(struct update *w, struct unit *u, struct instruction i)
 {
     struct pass *a = w->a;
@@ -152,6 +164,7 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
     lo = MAX(g->at[k], unit_begin(a, u));
     hi = MIN(g->at[k + 1], unit_end(a, u));
     if (lo >= hi) return;
+    place_rounding(p, param, &i, lo - g->at[k]);
     if (stage_of(&i) == OPTIMIZER_NORMS && !unit_counts(a, u)) {
         i.out[i.nout - 1] = LS_NONE; /* LAMB's moments are updated all the same */
         if (!has_output(&i)) return;

@@ -102,7 +102,7 @@ struct config {
     struct {
         int compute; /* enum config_compute */
         int reduce;  /* enum config_reduce */
-        bool master, tf32;
+        bool master, stochastic_rounding, tf32;
         bool automatic; /* compute was auto; set by config_check() */
     } precision;
     struct {

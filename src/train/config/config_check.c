@@ -108,6 +108,8 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { strcmp(config_device(c), "cuda") != 0, "run.cuda_graphs", "it applies only to run.device=cuda", false },
         { verb == VERB_TRAIN && c->log.trace, "run.cuda_graphs", "log.trace times instructions one by one, without graphs", false },
         { c->debug.check_finite, "run.cuda_graphs", "debug.check_finite checks instructions one by one, without graphs", false },
+        { c->precision.compute != COMPUTE_BF16, "precision.stochastic_rounding", "it applies only to precision.compute=bf16", false },
+        { c->precision.master, "precision.stochastic_rounding", "it applies only to precision.master=false", false },
         { c->precision.compute != COMPUTE_FP32, "precision.tf32", "it applies only to precision.compute=fp32", false },
         { strcmp(c->data.tokenizer, "bpe") != 0, "data.vocab_size", "it applies only to data.tokenizer=bpe", false },
         { c->data.text[0] == '\0', "data.special_tokens", "it applies only to data.text", false },
@@ -366,6 +368,8 @@ ls_optimizer config_optimizer(const struct config *c)
         .trust_coefficient = c->optim.trust_coefficient,
         .weight_decay = c->optim.weight_decay,
         .clip = c->optim.clip,
+        .stochastic_rounding = c->precision.stochastic_rounding,
+        .seed = (uint64_t)c->train.seed,
     };
 }
 

@@ -69,6 +69,7 @@ static const struct option_hint hints[] = {
     { "bf16", "precision.compute", "bf16" },
     { "fp32", "precision.compute", "fp32" },
     { "dtype", "precision.compute", NULL },
+    { "bf16_stochastic_round", "precision.stochastic_rounding", NULL },
     { "precision", "precision.compute", NULL },
     { "mixed_precision", "precision.compute", NULL },
     { "gradient_checkpointing", "recompute.mode", "full" },

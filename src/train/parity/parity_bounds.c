@@ -94,6 +94,13 @@ static double gradient_sums(const struct config *c, const struct parity_chain *n
     return n->uses * (n->terms + ceil((double)c->train.global_batch / (double)c->train.micro_batch));
 }
 
+/* What an updated weight may be off: a half type by half its last bit where it is rounded to nearest, else by all of it. */
+static double weight_unit(const struct config *c)
+{
+    if (config_type(c) == LS_F32 || c->precision.master) return SINGLE;
+    return c->precision.stochastic_rounding ? 2 * HALF : HALF;
+}
+
 static ls_status add_side(const struct config *c, int which, bool same_micro_batches, double *loss, double *gradient,
                           struct parity_bounds *out)
 {
@@ -104,7 +111,7 @@ static ls_status add_side(const struct config *c, int which, bool same_micro_bat
 
     *gradient += error_of(c, gradient_sums(c, &n, same_micro_batches), 2 * n.rounded, added);
     *loss += error_of(c, loss_sums(&n), n.rounded / n.targets, 0);
-    out->weight_unit[which] = config_type(c) != LS_F32 && !c->precision.master ? HALF : SINGLE;
+    out->weight_unit[which] = weight_unit(c);
     return LS_OK;
 }
 

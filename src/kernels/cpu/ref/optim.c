@@ -15,13 +15,15 @@
  * LAMB and LARS take two calls: the first (lamb_moments, lars_norms) adds the squares of its elements to norms[2], the second reads them
  * when those of all elements of the tensor, on all ranks, have been added.
  * The right-hand side of an assignment uses the values before that line. p is the master copy if there is one, and the parameter becomes
- * its rounded copy. Otherwise the parameter itself is updated and rounded each time: a change of less than half its last bit is lost, in
- * bf16 1/512 of its value.
+ * its rounded copy. Otherwise the parameter itself is updated and rounded each time: to nearest, where a change of less than half its last
+ * bit is lost, in bf16 1/512 of its value; or, in bf16, stochastically (struct rounding), where it is kept in the mean (Gupta et al. 2015).
  * beta, 1-beta, eps and so on are computed from the float attributes; norms are summed in double.
  */
 #include "kernels/cpu/ref/ref.h"
 
 #include <math.h>
+#include <string.h>
+#include "base/rng.h"
 
 static void sum_squares(const struct call *c)
 {
@@ -43,7 +45,7 @@ static void clip_factor(const struct call *c)
 struct update {
     const struct optimizer_attr *a;
     const struct view *g, *p, *m, *v, *master;
-    double lr, c1, c2, factor;
+    double lr, c1, c2, factor, step;
     size_t count;
 };
 
@@ -58,6 +60,7 @@ static struct update update_of(const struct call *c, bool second_moment)
     u.lr = ref_get(&c->in[1], 0);
     u.c1 = ref_get(&c->in[1], 1);
     u.c2 = ref_get(&c->in[1], 2);
+    u.step = ref_get(&c->in[1], 3);
     u.factor = ref_get(&c->in[2], 0);
     return u;
 }
@@ -65,8 +68,25 @@ static struct update update_of(const struct call *c, bool second_moment)
 static double gradient(const struct update *u, size_t i) { return u->factor * ref_get(u->g, i); }
 static double parameter(const struct update *u, size_t i) { return ref_get(u->master ? u->master : u->p, i); }
 
+/* A neighbour of p in bf16. */
+static double round_stochastically(const struct update *u, size_t i, double p)
+{
+    const struct rounding *r = &u->a->rounding;
+    size_t count;
+    uint64_t index = rounding_index(r, i, &count);
+    float exact = (float)p;
+    uint32_t bits;
+
+    if (isnan(exact)) return exact;
+    memcpy(&bits, &exact, sizeof bits);
+    bits = (bits + (rng_u32(r->seed, r->stream ^ (uint64_t)u->step, index) >> 16)) & 0xffff0000u;
+    memcpy(&exact, &bits, sizeof bits);
+    return exact;
+}
+
 static void set_parameter(const struct update *u, size_t i, double p)
 {
+    if (u->a->rounding.run) p = round_stochastically(u, i, p);
     if (u->master) {
         ref_put(u->master, i, p);
         p = ref_get(u->master, i);
@@ -153,7 +173,7 @@ static void lamb_moments(const struct call *c)
 static void lamb(const struct call *c)
 {
     const struct view *m = &c->in[0], *v = &c->in[1], *hyper = &c->in[2];
-    struct update u = { .a = &c->attr.optim, .p = &c->out[0], .master = call_has_out(c, 1) ? &c->out[1] : NULL };
+    struct update u = { .a = &c->attr.optim, .p = &c->out[0], .master = call_has_out(c, 1) ? &c->out[1] : NULL, .step = ref_get(hyper, 3) };
     double pp = 0, uu = 0, rate = ref_get(hyper, 0);
 
     if (call_has_in(c, 3)) {

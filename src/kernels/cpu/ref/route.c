@@ -295,7 +295,7 @@ static void sign_step(const struct call *c)
         const struct view *exact = &c->out[call_has_out(c, 1) ? 1 : 0];
         double g = ref_get(&c->in[0], i);
 
-        ref_add(exact, i, g > 0 ? -c->attr.scale.value : g < 0 ? c->attr.scale.value : 0);
+        ref_add(exact, i, g > 0 ? -c->attr.optim.sign_rate : g < 0 ? c->attr.optim.sign_rate : 0);
         if (call_has_out(c, 1)) ref_put(&c->out[0], i, ref_get(exact, i));
     }
 }

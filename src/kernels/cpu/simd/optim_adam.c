@@ -122,6 +122,7 @@ static void lamb(const struct call *c)
         .lr = hyper[0],
         .c1 = hyper[1],
         .c2 = hyper[2],
+        .stream = update_stream(&c->attr.optim, hyper),
         .ratio = 1,
         .count = view_count(&c->in[0]),
     };

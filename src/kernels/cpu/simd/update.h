@@ -7,7 +7,7 @@
 #define LS_KERNELS_CPU_SIMD_UPDATE_H
 
 #include <math.h>
-#include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/simd/philox.h"
 
 enum { UPDATE_BLOCK = 65536 }; /* elements whose squares make one partial sum */
 
@@ -19,9 +19,12 @@ struct update {
     ls_dtype gtype, ptype;
     float *m, *v, *master;
     float lr, c1, c2, factor, ratio; /* ratio: trust ratio of the layer-wise ones */
+    uint64_t stream;                 /* of stochastic rounding in this step */
     double *sums;                    /* scratch, [blocks, 2] */
     size_t count;
 };
+
+INLINE uint64_t update_stream(const struct optimizer_attr *a, const float *hyper) { return a->rounding.stream ^ (uint64_t)hyper[3]; }
 
 INLINE struct update update_of(const struct call *c, bool second_moment)
 {
@@ -40,6 +43,7 @@ INLINE struct update update_of(const struct call *c, bool second_moment)
         .lr = hyper[0],
         .c1 = hyper[1],
         .c2 = hyper[2],
+        .stream = update_stream(&c->attr.optim, hyper),
         .factor = *(const float *)c->in[2].data,
         .ratio = 1,
         .sums = c->scratch,
@@ -61,8 +65,25 @@ INLINE vf get_parameter(const struct update *u, size_t i, size_t n)
     return u->master ? load(LS_F32, u->master, i, n) : load(u->ptype, u->p, i, n);
 }
 
+/* Elements [i, i + n), rounded to bf16 as struct rounding says. */
+INLINE vf round_stochastically(const struct update *u, size_t i, size_t n, vf p)
+{
+    uint32_t word[LANES] = { 0 };
+    vw ordered = (vw)(p == p), random; /* not NaN */
+
+    for (size_t k = 0, count; k < n; k += count) {
+        uint64_t index = rounding_index(&u->a->rounding, i + k, &count);
+
+        count = MIN(count, n - k);
+        philox_u32(u->a->rounding.seed, u->stream, index, count, word + k);
+    }
+    memcpy(&random, word, sizeof random);
+    return (vf)(((((vw)p + (random >> 16)) & 0xffff0000u) & ordered) | ((vw)p & ~ordered));
+}
+
 INLINE void put_parameter(const struct update *u, size_t i, size_t n, vf p)
 {
+    if (u->a->rounding.run) p = round_stochastically(u, i, n, p);
     if (u->master) store(LS_F32, u->master, i, n, p);
     store(u->ptype, u->p, i, n, p);
 }
