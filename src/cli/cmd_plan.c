@@ -10,19 +10,24 @@
 #include "base/threads.h"
 #include "cli/args.h"
 #include "cli/plan_draw.h"
+#include "cli/plan_seconds.h"
 #include "cli/terminal.h"
 #include "train/run/dataset.h"
 #include "train/plan/plan.h"
 
 static bool print_program, print_mesh, print_schedule, json;
-static int64_t rank = -1, machine;
-static const char *svg;
+static int64_t rank = -1;
+static const char *svg, *machine;
+static int64_t local_ranks;    /* --machine RANKS; 0: not given */
+static struct cluster cluster; /* --machine NAME; zeroed: not given */
 
 static const struct flag flags[] = {
     { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step's program, one instruction per line" },
     { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print only the mesh: the grid of ranks and its groups" },
-    { "machine", FLAG_INT, &machine, 0, LS_MESH_RANKS_MOST, "RANKS",
-      "ranks on each machine; they share its cores and memory [0: all on this one]" },
+    { "machine", FLAG_STRING, &machine, 0, 0, "NAME",
+      "machine to plan for, by name or as FILE.yaml: also prints how long a step takes; or a number of ranks on each machine like this "
+      "one, "
+      "which share its cores and memory" },
     { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw only the pipeline's schedule, for equal stages" },
     { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: also write the drawing into this SVG file" },
     { "rank", FLAG_INT, &rank, -1, LS_MESH_RANKS_MOST - 1, "R", "rank whose plan is printed [-1: the rank with the most bytes]" },
@@ -68,11 +73,23 @@ struct picture {
     const struct step *step; /* the rank's step */
     struct plan_bytes bytes;
     const struct dataset *data;
-    int local;    /* number of ranks on each machine */
-    size_t limit; /* memory limit of the rank; 0: unknown */
+    int local;                   /* number of ranks on each machine */
+    size_t limit;                /* memory limit of the rank; 0: unknown */
+    struct step_seconds seconds; /* with a machine file */
     struct remedy remedy[REMEDIES];
     int remedies;
 };
+
+static struct seconds_shown shown(const struct picture *p)
+{
+    const struct step *s = p->step;
+
+    return (struct seconds_shown){ .cluster = &cluster,
+                                   .seconds = &p->seconds,
+                                   .compute = config_type(p->config),
+                                   .tokens = (double)s->global * (double)(s->model.task->sequences ? s->seq_len : 1),
+                                   .ranks = s->ranks.size };
+}
 
 static bool cmd_plan_fits(const struct picture *p)
 {
@@ -137,6 +154,11 @@ static ls_status cmd_plan_put_json(const struct picture *p)
     json_put_int(&j, "ranks", s->ranks.size);
     json_put_int(&j, "rank", p->bytes.rank);
     put_comm_json(s, &j);
+    if (*cluster.name) {
+        struct seconds_shown x = shown(p);
+
+        plan_seconds_json(&x, &j);
+    }
     json_end_object(&j);
     return terminal_put_json(&j);
 }
@@ -188,7 +210,7 @@ static void put_assumed(const struct picture *p)
     if (vocab && !c->data.text[0] && !c->data.tokens[0] && c->model.vocab == 0 && !c->model.hf[0])
         printf("assumes     the preset's vocabulary of %zu tokens; with --data.text=FILE or --data.tokens=FILE it is the tokenizer's\n",
                vocab);
-    if (ranks == 1) return;
+    if (ranks == 1 || *cluster.name) return;
     printf("assumes     %d ranks on each machine%s, %d thread%s per rank (--machine, --launch.threads)\n", p->local,
            p->local == ranks ? ", this one" : ", all like this one", threads_count(), threads_count() > 1 ? "s" : "");
     if (c->precision.automatic)
@@ -216,7 +238,9 @@ static void put_limit(const struct picture *p)
 
     if (p->limit == 0) return;
     printf("  %-14s%12s  %s", "limit", text_bytes(room, p->limit), cmd_plan_fits(p) ? "it fits" : "it does not fit");
-    if (p->config->run.device_facts.memory && !p->config->run.memory_limit)
+    if (*cluster.name && !p->config->run.memory_limit)
+        printf(" into the memory of a %s", cluster.processor);
+    else if (p->config->run.device_facts.memory && !p->config->run.memory_limit)
         printf(" into the memory of a %s", p->config->run.device_facts.name);
     else if (!p->config->run.memory_limit && p->local > 1)
         printf(" into a rank's share of the %s that this machine has free", text_bytes(size, p->limit * (size_t)p->local));
@@ -241,6 +265,13 @@ static void put_work(const struct config *c, const struct step *s)
     printf("as many steps as fit into train.time_budget=%g s%s: 'train' measures that\n", c->train.time_budget, most);
 }
 
+static const char *precision_text(const struct config *c)
+{
+    if (config_type(c) != LS_BF16) return "fp32";
+    if (c->precision.master) return "bf16 with fp32 master weights";
+    return c->precision.stochastic_rounding ? "bf16 with stochastic rounding" : "bf16";
+}
+
 static void cmd_plan_put_table(const struct picture *p)
 {
     struct bytes_row rows[BYTES_ROWS];
@@ -251,8 +282,7 @@ static void cmd_plan_put_table(const struct picture *p)
 
     cmd_plan_rows_of(&p->bytes.cost, rows);
     task->describe(&s->model, true, what);
-    printf("model       %s: %s parameters, %s\n", what, text_count(count, (int64_t)step_parameters(s)),
-           config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
+    printf("model       %s: %s parameters, %s\n", what, text_count(count, (int64_t)step_parameters(s)), precision_text(c));
     printf("step        %" PRId64 " sample%s (%" PRId64 " x %" PRId64 " x %" PRId64 ")", c->train.global_batch,
            c->train.global_batch == 1 ? "" : "s", c->train.micro_batch, c->train.accumulate, c->parallel.dp);
     if (task->sequences) printf(" of %zu tokens: %s tokens", s->seq_len, text_count(count, (int64_t)(s->global * s->seq_len)));
@@ -270,6 +300,11 @@ static void cmd_plan_put_table(const struct picture *p)
                text_bytes(peak, p->data->peak));
     put_limit(p);
     if (s->ranks.size > 1) put_wire(s);
+    if (*cluster.name) {
+        struct seconds_shown x = shown(p);
+
+        plan_seconds_print(&x);
+    }
 }
 
 static ls_status put_program(const struct step *s)
@@ -317,6 +352,7 @@ static ls_status plan_with(const struct config *c, size_t vocab, struct picture 
 
     LS_TRY(task_model_of(c, vocab, &model));
     LS_TRY(plan_of_config(c, &model, &p->job, &p->layout));
+    if (*cluster.name) LS_TRY(step_seconds_of(&p->job, &p->layout, &cluster, &p->seconds));
     LS_TRY(rank < 0 ? plan_of_largest(&p->job, &p->layout, &p->bytes, NULL) : plan_of_rank(&p->job, &p->layout, (int)rank, &p->bytes));
     return show_rank(p);
 }
@@ -325,13 +361,15 @@ static ls_status plan(const struct config *c)
 {
     int ranks = (int)c->launch.ranks;
     struct dataset data = { 0 };
-    struct picture p = { .config = c, .data = &data, .local = machine ? (int)MIN(machine, ranks) : ranks };
+    struct picture p = { .config = c, .data = &data, .local = local_ranks ? (int)MIN(local_ranks, ranks) : ranks };
     ls_machine here;
     size_t vocab;
 
     LS_TRY(ls_machine_this(&here));
     p.limit = config_memory_limit(c, &here, p.local);
-    if (c->launch.threads == 0 && ranks > 1) threads_set(cores_per_rank(p.local));
+    if (*cluster.name && !c->run.memory_limit) p.limit = (size_t)(cluster.memory - cluster.reserved);
+    if (c->launch.threads == 0 && *cluster.name) threads_set(1);
+    if (c->launch.threads == 0 && ranks > 1 && !*cluster.name) threads_set(cores_per_rank(p.local));
     ls_status st = open_data(c, &data, &vocab);
     if (st == LS_OK) st = plan_with(c, vocab, &p);
     dataset_close(&data);
@@ -340,7 +378,7 @@ static ls_status plan(const struct config *c)
 
 static ls_status cmd_plan_draw(const struct config *c)
 {
-    if (print_mesh) LS_TRY(plan_draw_mesh(c, (int)machine));
+    if (print_mesh) LS_TRY(plan_draw_mesh(c, *cluster.name ? cluster.processors : (int)local_ranks));
     if (print_mesh && print_schedule) puts("");
     return print_schedule ? plan_draw_schedule(c, svg) : LS_OK;
 }
@@ -348,6 +386,21 @@ static ls_status cmd_plan_draw(const struct config *c)
 static ls_status cmd_plan_run(struct invocation *in)
 {
     return args_refuse(in, print_mesh || print_schedule ? cmd_plan_draw(&in->config) : plan(&in->config));
+}
+
+/* A machine file is of processors that need not be here: what `auto` chooses is then not this machine's. */
+static ls_status cmd_plan_complete(struct invocation *in)
+{
+    struct config *c = &in->config;
+
+    if (!machine) return LS_OK;
+    if (text_read_int(machine, &local_ranks)) {
+        if (local_ranks >= 1 && local_ranks <= LS_MESH_RANKS_MOST) return LS_OK;
+        return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", machine, LS_MESH_RANKS_MOST);
+    }
+    LS_TRY(cluster_read(machine, &cluster));
+    if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = cluster.flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
+    return LS_OK;
 }
 
 static ls_status cmd_plan_check(const struct invocation *in)
@@ -359,7 +412,7 @@ static ls_status cmd_plan_check(const struct invocation *in)
                        json ? "--json" : "--print-program");
     if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s needs --print-schedule, which it draws", svg);
     if (machine && print_schedule && !print_mesh)
-        return ls_fail(LS_EINVAL, "--machine %" PRId64 ": --print-schedule shows no machines; leave it out", machine);
+        return ls_fail(LS_EINVAL, "--machine %s: --print-schedule shows no machines; leave it out", machine);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
     if (draws) return LS_OK; /* a drawing needs neither data nor a model that fits the layout */
@@ -375,6 +428,7 @@ const struct command command_plan = {
     .summary = "print the memory, work and communication of a training step without running it",
     .verb = VERB_PLAN,
     .flags = flags,
+    .complete = cmd_plan_complete,
     .check = cmd_plan_check,
     .run = cmd_plan_run,
     .about = "A text is read and encoded as `train` does, because its tokens take memory; without a text nothing is read.\n",

@@ -1,0 +1,20 @@
+/* plan_seconds.h - how `lockstep plan --machine NAME` shows the seconds of a step. */
+#ifndef LS_CLI_PLAN_SECONDS_H
+#define LS_CLI_PLAN_SECONDS_H
+
+#include "base/json.h"
+#include "train/plan/step_seconds.h"
+
+/* tokens: of a step; samples of a model without sequences. ranks: processors that compute it. */
+struct seconds_shown {
+    const struct cluster *cluster;
+    const struct step_seconds *seconds;
+    ls_dtype compute;
+    double tokens;
+    int ranks;
+};
+
+void plan_seconds_print(const struct seconds_shown *x);
+void plan_seconds_json(const struct seconds_shown *x, struct json_out *j); /* an object "seconds" */
+
+#endif

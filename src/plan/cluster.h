@@ -1,0 +1,56 @@
+/* cluster.h - the machine that a step is planned for: processors of one kind, in equal nodes, that a network connects. A machine file
+ * (machines/NAME.yaml) describes it; the processors need not be here.
+ *
+ *   machine:
+ *     name: NVIDIA DGX A100 80 GB, 8 x HDR InfiniBand
+ *   processor:
+ *     name: A100 SXM 80 GB
+ *     bf16: 312e12                # FLOP/s of dense matmuls at the peak, by type
+ *     memory: 80 GiB
+ *     bandwidth: 2.039e12         # bytes/s of its memory
+ *   node:
+ *     processors: 8
+ *     bandwidth: 300e9            # bytes/s of a processor's links in one direction
+ *     latency: 2e-6               # seconds of a step of a collective
+ *   network: ...
+ *
+ * Numbers are in SI units: seconds, bytes, FLOP/s. Every key is in cluster_keys() of cluster.c with its bounds; an unknown, missing or
+ * impossible value is an error that names file and line.
+ */
+#ifndef LS_PLAN_CLUSTER_H
+#define LS_PLAN_CLUSTER_H
+
+#include "lockstep/dtype.h"
+#include "lockstep/status.h"
+
+enum { CLUSTER_NAME = 128 };
+
+/* One level of links. bandwidth: bytes/s of one processor in one direction; latency: seconds of a step of a collective. */
+struct cluster_link {
+    double bandwidth, latency;
+};
+
+struct cluster {
+    char name[CLUSTER_NAME], processor[CLUSTER_NAME];
+    double flops[LS_DTYPES]; /* peak FLOP/s of dense matmuls of a processor; 0: not known */
+    double tf32;             /* of f32 operands that are rounded to TF32; 0: not known */
+    double memory, reserved; /* bytes of a processor, and those of them that the runtime takes */
+    double bandwidth;        /* bytes/s of its memory */
+    /* efficiencies, fitted per kind of processor (docs/planner.md) */
+    double launch;          /* seconds that every kernel takes at least */
+    double matmul;          /* share of the peak that large matmuls reach */
+    double matmul_overhead; /* seconds that a matmul takes beside its FLOPs */
+    double attention;       /* share of the peak that fused attention reaches */
+    double memory_bound;    /* share of the bandwidth that elementwise kernels reach */
+    double link_share;      /* share of a link's bandwidth that collectives reach */
+    int processors;         /* of a node */
+    struct cluster_link node, network;
+};
+
+/* Reads a machine file, or one of those that are built in, by its name ("a100-80-selene"). LS_EINVAL with "file:line: " and what would be
+ * right, or with the names that there are. */
+ls_status cluster_read(const char *name, struct cluster *out);
+/* Name i of the machines that are built in; NULL past the last one. */
+const char *cluster_builtin(int i);
+
+#endif

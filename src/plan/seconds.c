@@ -1,0 +1,68 @@
+/* seconds.c - see seconds.h. */
+#include "plan/seconds.h"
+
+#include "base/base.h"
+#include "ir/op_info.h"
+
+const char *seconds_kind_name(enum seconds_kind kind)
+{
+    static const char *const names[SECONDS_KINDS] = { "matmuls", "attention", "memory-bound kernels" };
+
+    return names[kind];
+}
+
+static enum seconds_kind kind_of(const struct op_info *op)
+{
+    if (op->flops == flops_attention || op->flops == flops_attention_grad) return SECONDS_ATTENTION;
+    return op->flops ? SECONDS_MATMUL : SECONDS_MEMORY;
+}
+
+/* The peak for the type of the first operand. A type without a peak is computed in f32. */
+static double peak_of(const struct cluster *c, const ls_program *p, const struct instruction *i)
+{
+    ls_dtype type = i->nin && i->in[0].id ? p->values[i->in[0].id].dtype : LS_F32;
+    double half = MAX(c->flops[LS_BF16], c->flops[LS_F16]);
+
+    if (c->flops[type] > 0) return c->flops[type];
+    if ((type == LS_BF16 || type == LS_F16) && half > 0) return half;
+    return c->flops[LS_F32] > 0 ? c->flops[LS_F32] : half;
+}
+
+double seconds_of_kernel(const struct cluster *c, const ls_program *p, const struct instruction *i, enum seconds_kind *kind)
+{
+    const struct op_info *op = op_info(i->op);
+    enum seconds_kind k = kind_of(op);
+    double moved = op->bytes ? (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound) : 0, computed = 0;
+
+    if (kind) *kind = k;
+    if (!op->bytes && !op->flops) return 0;
+    if (k == SECONDS_MATMUL) computed = i->flops / (peak_of(c, p, i) * c->matmul) + c->matmul_overhead;
+    if (k == SECONDS_ATTENTION) computed = i->flops / (peak_of(c, p, i) * c->attention);
+    return MAX(moved, computed) + c->launch;
+}
+
+struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at)
+{
+    int in_node = at->stride >= c->processors ? 1 : (c->processors + at->stride - 1) / at->stride;
+
+    return (struct seconds_group){ at->size, MIN(in_node, at->size) };
+}
+
+double seconds_of_collective(const struct cluster *c, const struct seconds_group *g, ls_collective op, double bytes)
+{
+    double n = g->ranks, nodes = n / g->in_node;
+    double network = nodes > 1 ? g->in_node * c->network.bandwidth : c->node.bandwidth;
+    double bandwidth = MIN(g->in_node > 1 ? c->node.bandwidth : network, network) * c->link_share;
+    double steps = nodes > 1 ? (nodes - 1) * c->network.latency + (n - nodes) * c->node.latency : (n - 1) * c->node.latency;
+    double step = nodes > 1 ? c->network.latency : c->node.latency, part = (n - 1) / n * bytes / bandwidth;
+
+    if (g->ranks <= 1) return 0;
+    switch (op) {
+    case LS_COLLECTIVE_ALL_REDUCE: return 2 * (steps + part);
+    case LS_COLLECTIVE_ALL_GATHER:
+    case LS_COLLECTIVE_REDUCE_SCATTER: return steps + part;
+    case LS_COLLECTIVE_ALL_TO_ALL: return step + part;
+    case LS_COLLECTIVE_BROADCAST: return steps + bytes / bandwidth;
+    default: return step + bytes / bandwidth;
+    }
+}

@@ -1,0 +1,38 @@
+/* seconds.h - how long instructions take on the machine of a file.
+ *
+ * A kernel: the longer of its FLOPs at the share of the peak that kernels of its kind reach, and its bytes at the share of the bandwidth;
+ * and what every launch takes. A collective over n ranks of B bytes (of the complete buffer) by the ring's steps:
+ *
+ *   all_gather, reduce_scatter   (n - 1) latency + (n - 1) / n B / bandwidth
+ *   all_reduce                   twice that
+ *   all_to_all                   latency + (n - 1) / n of this rank's bytes / bandwidth
+ *   broadcast                    (n - 1) latency + B / bandwidth
+ *   message                      latency + B / bandwidth
+ *
+ * Of a group with k ranks in each node, a rank's share of what leaves the node is 1 / k: the k rings leave it by different links. So its
+ * bandwidth is the smaller of the node's and k times the network's, and of its steps those between nodes have the network's latency. The
+ * ring's steps: Thakur, Rabenseifner and Gropp 2005.
+ */
+#ifndef LS_PLAN_SECONDS_H
+#define LS_PLAN_SECONDS_H
+
+#include "ir/program.h"
+#include "parallel/mesh/mesh.h"
+#include "plan/cluster.h"
+
+/* What kind of limit an instruction has. */
+enum seconds_kind { SECONDS_MATMUL, SECONDS_ATTENTION, SECONDS_MEMORY, SECONDS_KINDS };
+const char *seconds_kind_name(enum seconds_kind kind);
+
+/* Of an instruction that is not a collective; 0 for views. *kind may be NULL. */
+double seconds_of_kernel(const struct cluster *c, const ls_program *p, const struct instruction *i, enum seconds_kind *kind);
+
+/* Where the ranks of a group are: so many in each node. */
+struct seconds_group {
+    int ranks, in_node;
+};
+struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at);
+/* bytes: of the complete buffer over all ranks of the group; of all_to_all and messages those that this rank sends. */
+double seconds_of_collective(const struct cluster *c, const struct seconds_group *g, ls_collective op, double bytes);
+
+#endif

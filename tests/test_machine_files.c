@@ -1,0 +1,156 @@
+/* test_machine_files.c - machine files are read or refused by line, and the seconds of collectives are those of their formulas. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "helper_check.h"
+#include "plan/seconds.h"
+
+static const char good[] = "machine:\n"
+                           "  name: a machine\n"
+                           "processor:\n"
+                           "  name: a processor\n"
+                           "  bf16: 100e12\n"
+                           "  memory: 80 GiB\n"
+                           "  bandwidth: 1e12\n"
+                           "efficiency:\n"
+                           "  launch: 0\n"
+                           "  matmul: 0.5\n"
+                           "  matmul_overhead: 0\n"
+                           "  attention: 0.25\n"
+                           "  memory_bound: 0.5\n"
+                           "  link_share: 1\n"
+                           "node:\n"
+                           "  processors: 8\n"
+                           "  bandwidth: 300e9\n"
+                           "  latency: 1e-6\n"
+                           "network:\n"
+                           "  bandwidth: 25e9\n"
+                           "  latency: 4e-6\n";
+
+static ls_status read_text(const char *text, struct cluster *c)
+{
+    char path[] = "/tmp/machine-XXXXXX.yaml";
+    int fd = mkstemps(path, 5);
+    FILE *f = fdopen(fd, "w");
+    ls_status st;
+
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    st = cluster_read(path, c);
+    remove(path);
+    return st;
+}
+
+static void a_file_is_read(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    OK(read_text(good, &c));
+    assert_string_equal(c.name, "a machine");
+    assert_string_equal(c.processor, "a processor");
+    assert_true(c.flops[LS_BF16] == 100e12 && c.flops[LS_F32] == 0 && c.memory == 80.0 * (1 << 30) && c.reserved == 0);
+    assert_true(c.processors == 8 && c.node.bandwidth == 300e9 && c.network.latency == 4e-6 && c.attention == 0.25);
+}
+
+/* `good` with one line replaced, and what the message says. */
+static void wrong_files_are_refused(void **state)
+{
+    static const struct {
+        const char *line, *by, *says;
+    } wrong[] = {
+        { "  bf16: 100e12\n", "  bf17: 100e12\n", "unknown key 'processor.bf17'; did you mean 'processor.bf16'?" },
+        { "  bf16: 100e12\n", "", "no peak is given" },
+        { "  bandwidth: 1e12\n", "  bandwidth: fast\n", ":7: processor.bandwidth: 'fast' is not a number" },
+        { "  bandwidth: 1e12\n", "  bandwidth: -1\n", "-1 is impossible" },
+        { "  bandwidth: 1e12\n", "", "'processor.bandwidth' is missing" },
+        { "  matmul: 0.5\n", "  matmul: 1.5\n", "efficiency.matmul: 1.5 is impossible; use 0.01 to 1" },
+        { "  processors: 8\n", "  processors: 2.5\n", "2.5 is not a whole number" },
+        { "  memory: 80 GiB\n", "  memory: 80 GiB\n  reserved: 90 GiB\n", "processor.reserved is not below" },
+        { "  latency: 1e-6\n", "  latency: 1e-6\n  latency: 2e-6\n", "occurs twice" },
+        { "  name: a machine\n", "  name: ''\n", "machine.name: use 1 to" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(wrong); k++) {
+        const char *at = strstr(good, wrong[k].line);
+        char text[2048];
+        struct cluster c;
+
+        assert_non_null(at);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, wrong[k].by, at + strlen(wrong[k].line));
+        assert_true(read_text(text, &c) < 0);
+        if (!strstr(ls_errmsg(), wrong[k].says)) fail_msg("'%s' lacks '%s'", ls_errmsg(), wrong[k].says);
+    }
+}
+
+static void machines_that_are_built_in(void **state)
+{
+    struct cluster c;
+    int n = 0;
+
+    (void)state;
+    for (; cluster_builtin(n); n++)
+        if (cluster_read(cluster_builtin(n), &c) < 0) fail_msg("%s", ls_errmsg());
+    assert_true(n >= 1);
+    assert_int_equal(cluster_read("no-such-machine", &c), LS_EINVAL);
+    for (int k = 0; k < n; k++) assert_non_null(strstr(ls_errmsg(), cluster_builtin(k)));
+    assert_true(cluster_read("./no-such-machine.yaml", &c) < 0);
+}
+
+/* ---- collectives ---- */
+
+static double collective(const struct cluster *c, int ranks, int stride, ls_collective op, double bytes)
+{
+    struct mesh_position at = { .size = ranks, .stride = stride };
+    struct seconds_group g = seconds_group_of(c, &at);
+
+    return seconds_of_collective(c, &g, op, bytes);
+}
+
+#define NEARLY(have, want)                                                                         \
+    do {                                                                                           \
+        double have_ = (have), want_ = (want);                                                     \
+        if (!(fabs(have_ - want_) <= 1e-9 * want_)) fail_msg("%s: %.12g, not %.12g", #have, have_, want_); \
+    } while (0)
+
+static void collectives_take_their_steps(void **state)
+{
+    struct cluster c;
+    double B = 1e9;
+
+    (void)state;
+    OK(read_text(good, &c));
+    assert_true(collective(&c, 1, 1, LS_COLLECTIVE_ALL_REDUCE, B) == 0);
+    /* within a node: 7 steps, 7/8 of the bytes over its links */
+    NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_GATHER, B), 7e-6 + 7.0 / 8 * B / 300e9);
+    NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_REDUCE, B), 2 * (7e-6 + 7.0 / 8 * B / 300e9));
+    /* one rank in each of 4 nodes: over one adapter */
+    NEARLY(collective(&c, 4, 8, LS_COLLECTIVE_REDUCE_SCATTER, B), 3 * 4e-6 + 3.0 / 4 * B / 25e9);
+    /* 2 nodes of 8: over 8 adapters, 1 step between nodes and 14 within */
+    NEARLY(collective(&c, 16, 1, LS_COLLECTIVE_ALL_GATHER, B), 4e-6 + 14e-6 + 15.0 / 16 * B / 200e9);
+    /* every second rank: 4 in a node */
+    NEARLY(collective(&c, 8, 2, LS_COLLECTIVE_ALL_GATHER, B), 4e-6 + 6e-6 + 7.0 / 8 * B / 100e9);
+    NEARLY(collective(&c, 2, 8, LS_COLLECTIVE_SEND, B), 4e-6 + B / 25e9);
+    NEARLY(collective(&c, 2, 4, LS_COLLECTIVE_SEND, B), 1e-6 + B / 300e9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_read),
+        cmocka_unit_test(wrong_files_are_refused),
+        cmocka_unit_test(machines_that_are_built_in),
+        cmocka_unit_test(collectives_take_their_steps),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

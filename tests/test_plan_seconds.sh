@@ -1,0 +1,81 @@
+#!/bin/sh
+# test_plan_seconds.sh LOCKSTEP TESTS - the seconds that `plan --machine NAME` prints, where closed forms say what they must be.
+lockstep=$1
+. "$2/script.sh"
+tiny="--model.preset=llama-tiny --model.layers=4 --data.seq_len=64 --precision.compute=fp32 --data.val_fraction=0"
+
+# machine FILE FLOPS BANDWIDTH LINK: a machine whose kernels reach all of it
+machine() {
+    printf '%s\n' "machine:" "  name: m" "processor:" "  name: p" "  fp32: $2" "  memory: 80 GiB" "  bandwidth: $3" \
+        "efficiency:" "  launch: 0" \
+        "  matmul: 1" "  matmul_overhead: 0" "  attention: 1" "  memory_bound: 1" "  link_share: 1" "node:" "  processors: 8" \
+        "  bandwidth: $4" "  latency: 0" "network:" "  bandwidth: $4" "  latency: 0" >"$1"
+}
+
+# near A B WHAT: equal to 6 digits
+near() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !((d < 0 ? -d : d) <= 1e-6 * (b < 0 ? -b : b)) }' || bad "$3: $1 is not $2"; }
+
+machine compute.yaml 1e12 1e18 1e18
+machine memory.yaml 1e18 1e9 1e18
+machine link.yaml 1e18 1e18 1e9
+
+# plan MACHINE OPTIONS...: to plan.json
+plan() {
+    file=$1
+    shift
+    "$lockstep" plan --machine ./"$file" $tiny "$@" --json >plan.json 2>err.txt || bad "plan $*: $(cat err.txt)"
+}
+of() { json "$1" <plan.json; }
+sum() { awk "BEGIN { printf \"%.15g\", ($1) }"; }
+
+# Without limits of memory, a step takes its FLOPs: also in micro-batches. (Attention is left out: what is executed counts half of the
+# square of the sequence, an instruction its triangle with the diagonal.)
+image="--model.preset=resnet-tiny --precision.compute=fp32 --data.val_fraction=0"
+for options in "--train.micro_batch=2" "--train.micro_batch=1 --train.accumulate=3"; do
+    "$lockstep" plan --machine ./compute.yaml $image $options --json >plan.json 2>err.txt || bad "plan $image: $(cat err.txt)"
+    near "$(of seconds.step)" "$(sum "$(of executed_flops_per_step) / 1e12")" "one rank, $options"
+    near "$(of seconds.mfu)" "$(sum "$(of model_flops_per_step) / $(of executed_flops_per_step)")" "MFU, $options"
+done
+plan compute.yaml
+step=$(of seconds.step)
+plan compute.yaml --recompute.mode=full
+near "$(sum "$(of seconds.step) - $(of seconds.recomputed)")" "$step" "what is recomputed is in addition"
+
+# Without limits of arithmetic it takes its bytes: half the bandwidth, twice the time. A link that is slower than all else is what counts.
+plan memory.yaml --train.micro_batch=2
+step=$(of seconds.step)
+machine half.yaml 1e18 5e8 1e18
+plan half.yaml --train.micro_batch=2
+near "$(of seconds.step)" "$(sum "2 * $step")" "half the bandwidth"
+plan link.yaml -n 2 --parallel.overlap=false --train.micro_batch=2
+near "$(of seconds.exposed.dp)" "$(sum "$(of comm.all_reduce.bytes) / 1e9")" "2 ranks send what all_reduce sends"
+
+# Overlap hides what kernels take, and no more.
+machine both.yaml 1e12 1e18 1e9
+plan both.yaml -n 2 --parallel.overlap=false --train.micro_batch=2
+exposed=$(of seconds.exposed.dp)
+plan both.yaml -n 2 --train.micro_batch=2
+[ "$(sum "$(of seconds.exposed.dp) < $exposed")$(sum "$(of seconds.hidden.dp) > 0")" = 11 ] || bad "nothing is hidden"
+near "$(sum "$(of seconds.exposed.dp) + $(of seconds.hidden.dp)")" "$exposed" "what is exposed and what is hidden"
+
+# A pipeline: the parts add up, and more micro-batches have a smaller bubble.
+plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=8 --model.layers=8
+near "$(sum "$(of seconds.matmul) + $(of seconds.attention) + $(of seconds.memory_bound) + $(of seconds.optimizer) + \
+    $(of seconds.exposed.dp) + $(of seconds.bubble)")" "$(of seconds.step)" "parts of a pipeline's step"
+bubble=$(sum "$(of seconds.bubble) / $(of seconds.step)")
+plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=64 --model.layers=8
+[ "$(sum "$bubble > 0")$(sum "$(of seconds.bubble) / $(of seconds.step) < $bubble / 2")" = 11 ] || bad "the bubble does not shrink: $bubble"
+
+# What a machine file gives is what `auto` means, and its memory is the limit.
+"$lockstep" plan --machine a100-80-selene -n 8 --parallel.zero=1 --model.preset=llama3.2-1b --data.seq_len=1024 >out.txt 2>err.txt ||
+    bad "a100-80-selene: $(cat err.txt)"
+grep -q "bf16 with fp32 master weights" out.txt && grep -q "fits into the memory of a A100" out.txt && grep -q "tokens/s, MFU" out.txt ||
+    bad "a100-80-selene: $(cat out.txt)"
+
+# Bad machines.
+expect 2 "machine 'h100': it is neither a file nor one of" plan --machine h100 $tiny
+sed 's/bandwidth: 1e18/bandwith: 1e18/' compute.yaml >wrong.yaml
+expect 2 "did you mean 'processor.bandwidth'" plan --machine ./wrong.yaml $tiny
+expect 2 "use 1 to" plan --machine 0 $tiny
+
+[ $failures -eq 0 ]
