@@ -135,7 +135,8 @@ static void each_update(struct gen *g, void (*make)(struct gen *g, size_t count,
         for (size_t v = 0; v < COUNT_OF(variants); v++)
             make(g, gen_counts[i], variants[v]);
     make(g, SEVERAL_BLOCKS, 16 + 1);
-    if (g->type != LS_BF16 || make == norms_case) return;
+    if (g->type != gen_types[GEN_TYPES - 1] || make == norms_case) return;
+    g->type = LS_BF16; /* after all others, whose numbers do not depend on these */
     for (size_t i = 0; i < GEN_COUNTS; i++)
         for (int v = 0; v < 2; v++) make(g, gen_counts[i] + (size_t)v, v ? 128 : 128 + 2);
 }

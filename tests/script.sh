@@ -74,12 +74,13 @@ options() { eval "echo \$$1"; }
 # equal A B OPTIONS...: `parity` finds no difference between the two layouts. A script that CTest runs in N parts, with K/N as its third
 # argument, compares every N-th pair in each; equal is false where it compares nothing.
 part=${3:-1/1}
-cells=0
+cells=0 equal_runs=0
 equal() {
     a=$1 b=$2
     shift 2
     cells=$((cells + 1))
     [ $((cells % ${part#*/} + 1)) -eq "${part%/*}" ] || return 1
+    equal_runs=$((equal_runs + 1))
     "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
     head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
 }

@@ -140,6 +140,12 @@ static void collectives_take_their_steps(void **state)
     /* every second rank: 4 in a node */
     NEARLY(collective(&c, 8, 2, LS_COLLECTIVE_ALL_GATHER, B), 4e-6 + 6e-6 + 7.0 / 8 * B / 100e9);
     NEARLY(collective(&c, 2, 8, LS_COLLECTIVE_SEND, B), 4e-6 + B / 25e9);
+    NEARLY(collective(&c, 16, 1, LS_COLLECTIVE_SEND, B), 4e-6 + B / 25e9);
+    /* 8/16 of the bytes leave the node, by the rank's own adapter; within one node 7/8 leave the rank */
+    NEARLY(collective(&c, 16, 1, LS_COLLECTIVE_ALL_TO_ALL, B), 4e-6 + 8.0 / 16 * B / 25e9);
+    NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_TO_ALL, B), 1e-6 + 7.0 / 8 * B / 300e9);
+    /* 12 ranks in 2 nodes: 6 adapters */
+    NEARLY(collective(&c, 12, 1, LS_COLLECTIVE_ALL_GATHER, B), 4e-6 + 10e-6 + 11.0 / 12 * B / 150e9);
     NEARLY(collective(&c, 2, 4, LS_COLLECTIVE_SEND, B), 1e-6 + B / 300e9);
 }
 

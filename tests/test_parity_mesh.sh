@@ -84,5 +84,5 @@ while read -r model dp layers micro words; do
     equal "" "$words" $(options $model) $fp32 $sgd --model.layers=$layers --train.accumulate=$micro --train.global_batch=$((dp * micro))
 done <chosen.txt
 
-[ $failures -eq 0 ] && say "meshes: $cells of $(wc -l <layouts.txt) layouts, part $part"
+[ $failures -eq 0 ] && say "meshes: $equal_runs of $(wc -l <layouts.txt) layouts"
 exit $((failures > 0))

@@ -228,5 +228,5 @@ got=$?
     bad "6 ranks for tp=4: exit $got: $(cat err.txt)"
 [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
 
-[ $failures -eq 0 ] && say "options on meshes: $cells runs"
+[ $failures -eq 0 ] && say "options on meshes: $equal_runs of $cells runs"
 exit $((failures > 0))

@@ -58,24 +58,41 @@ plan both.yaml -n 2 --train.micro_batch=2
 [ "$(sum "$(of seconds.exposed.dp) < $exposed")$(sum "$(of seconds.hidden.dp) > 0")" = 11 ] || bad "nothing is hidden"
 near "$(sum "$(of seconds.exposed.dp) + $(of seconds.hidden.dp)")" "$exposed" "what is exposed and what is hidden"
 
+# Keys and values that pass around a ring are received while others are sent; routed rows are exchanged over ep.
+plan link.yaml -n 2 --parallel.cp=2 --parallel.cp_method=ring --parallel.overlap=false
+near "$(of seconds.exposed.cp)" "$(sum "$(of comm.send.bytes) / 1e9")" "2 ranks of a ring"
+"$lockstep" plan --machine ./link.yaml --model.preset=qwen3-moe-tiny --precision.compute=fp32 --data.val_fraction=0 -n 2 --parallel.ep=2 \
+    --parallel.overlap=false --json >plan.json 2>err.txt || bad "experts: $(cat err.txt)"
+near "$(of seconds.exposed.ep)" "$(sum "$(of comm.all_to_all.bytes) / 1e9")" "routed rows"
+
+# Of heads that are not divisible the rank with the most counts: 2 of 3.
+heads="--model.heads=3 --model.kv_heads=3 --model.head_size=16 --train.micro_batch=2"
+plan compute.yaml $heads
+attention=$(of seconds.attention)
+plan compute.yaml -n 2 --parallel.tp=2 $heads
+near "$(of seconds.attention)" "$(sum "$attention * 2 / 3")" "2 of 3 heads"
+
 # A pipeline: the parts add up, and more micro-batches have a smaller bubble.
 plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=8 --model.layers=8
 near "$(sum "$(of seconds.matmul) + $(of seconds.attention) + $(of seconds.memory_bound) + $(of seconds.optimizer) + \
     $(of seconds.exposed.dp) + $(of seconds.bubble)")" "$(of seconds.step)" "parts of a pipeline's step"
 bubble=$(sum "$(of seconds.bubble) / $(of seconds.step)")
+[ "$(sum "$bubble > 0.8 * 3 / 11")$(sum "$bubble < 1.2 * 3 / 11")" = 11 ] ||
+    bad "the bubble of 4 stages and 8 micro-batches is $bubble, about (P - 1) / (M + P - 1) is expected"
 plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=64 --model.layers=8
 [ "$(sum "$bubble > 0")$(sum "$(of seconds.bubble) / $(of seconds.step) < $bubble / 2")" = 11 ] || bad "the bubble does not shrink: $bubble"
 
 # What a machine file gives is what `auto` means, and its memory is the limit.
 "$lockstep" plan --machine a100-80-selene -n 8 --parallel.zero=1 --model.preset=llama3.2-1b --data.seq_len=1024 >out.txt 2>err.txt ||
     bad "a100-80-selene: $(cat err.txt)"
-grep -q "bf16 with fp32 master weights" out.txt && grep -q "fits into the memory of a A100" out.txt && grep -q "tokens/s, MFU" out.txt ||
+grep -q "bf16 with fp32 master weights" out.txt && grep -q "fits into the memory (A100" out.txt && grep -q "tokens/s, MFU" out.txt ||
     bad "a100-80-selene: $(cat out.txt)"
 
 # Bad machines.
-expect 2 "machine 'h100': it is neither a file nor one of" plan --machine h100 $tiny
+expect 2 "machine 'h100': it is not one of" plan --machine h100 $tiny
 sed 's/bandwidth: 1e18/bandwith: 1e18/' compute.yaml >wrong.yaml
 expect 2 "did you mean 'processor.bandwidth'" plan --machine ./wrong.yaml $tiny
 expect 2 "use 1 to" plan --machine 0 $tiny
+expect 2 "leave one of them out" plan --machine ./compute.yaml $tiny --optim.offload=cpu
 
 [ $failures -eq 0 ]

@@ -16,6 +16,9 @@ import sys
 LOCKSTEP = os.environ.get("LOCKSTEP", os.path.join(os.path.dirname(__file__), "..", "build", "lockstep"))
 
 
+NEEDED = ("gpus", "tp", "pp", "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq", "global_batch")
+
+
 def number(row, key, default=None):
     try:
         return float(row.get(key, ""))
@@ -25,8 +28,7 @@ def number(row, key, default=None):
 
 def options(row, micro):
     """The run as options of the command; None if its batch is not divisible by dp and this micro-batch."""
-    size = {k: int(number(row, k, 1) or 1) for k in ("gpus", "tp", "pp", "cp", "vpp", "layers", "hidden", "ffn_hidden", "heads",
-                                                     "vocab", "seq", "global_batch")}
+    size = {k: int(number(row, k, 1) or 1) for k in ("cp", "vpp")} | {k: int(number(row, k)) for k in NEEDED}
     dp = size["gpus"] // (size["tp"] * size["pp"] * size["cp"])
     steps = size["global_batch"] // (dp * micro)
     if steps < 1 or steps * dp * micro != size["global_batch"]:
@@ -79,8 +81,9 @@ def main():
             continue
         if any(text not in row[column] for column, text in wanted):
             continue
-        if number(row, "tp") is None or number(row, "pp") is None:
-            print(f"{row['row_id']:48} {seconds:10.4g}  not priced: its layout is not published")
+        missing = [k for k in NEEDED if number(row, k) is None]
+        if missing:
+            print(f"{row['row_id']:48} {seconds:10.4g}  not priced: {', '.join(missing)} not published")
             continue
         best, why = predict(machine, row)
         if best is None:

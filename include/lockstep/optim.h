@@ -44,9 +44,10 @@ typedef struct ls_optimizer {
     double trust_coefficient; /* LARS: trust coefficient */
     double weight_decay;      /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
     double clip;              /* largest global gradient norm; 0: no clipping */
-    int stochastic_rounding; /* 1: updated bf16 parameters without a master copy are rounded up or down at random, so that the mean is exact
-                              */
-    uint64_t seed;           /* of stochastic_rounding: the bits are a function of seed, parameter, element and step */
+    /* 1: updated bf16 parameters without a master copy are rounded up or down at random, so that the mean is exact; router biases, which
+     * move by fixed steps, are rounded to nearest */
+    int stochastic_rounding;
+    uint64_t seed; /* of stochastic_rounding: the bits are a function of seed, parameter, element and step */
 } ls_optimizer;
 #define LS_OPTIMIZER_DEFAULTS                                    \
     {                                                            \

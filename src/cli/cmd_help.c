@@ -197,7 +197,8 @@ static const char memory_page[] =
     "'lockstep plan' prints the bytes of each part before anything runs; a run measures the same bytes. --run.memory_limit=SIZE\n"
     "limits what a rank may hold; the default is its share of its machine's free memory. A step that does not fit is refused before\n"
     "it runs, with a line that suggests options with which it fits. 'lockstep plan -n N --machine M' plans layouts for other\n"
-    "machines: it prints the largest of N ranks, with M ranks on each machine.\n";
+    "machines: it prints the largest of N ranks, with M ranks on each machine like this one. If M is the name of a machine, such as\n"
+    "h100-dgx, or a file that describes one, it also prints how long a step takes there.\n";
 
 static const char layouts_page[] =
     "The ranks form a mesh: launch.ranks = pp * dp * cp * tp. --parallel.dp=-1 sets dp by the other axes.\n"

@@ -25,9 +25,8 @@ static const struct flag flags[] = {
     { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step's program, one instruction per line" },
     { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print only the mesh: the grid of ranks and its groups" },
     { "machine", FLAG_STRING, &machine, 0, 0, "NAME",
-      "machine to plan for, by name or as FILE.yaml: also prints how long a step takes; or a number of ranks on each machine like this "
-      "one, "
-      "which share its cores and memory" },
+      "machine to plan for, by name or as a FILE.yaml: also prints how long a step takes; or the number of ranks on each machine like "
+      "this one, which share its cores and memory" },
     { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw only the pipeline's schedule, for equal stages" },
     { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: also write the drawing into this SVG file" },
     { "rank", FLAG_INT, &rank, -1, LS_MESH_RANKS_MOST - 1, "R", "rank whose plan is printed [-1: the rank with the most bytes]" },
@@ -87,7 +86,8 @@ static struct seconds_shown shown(const struct picture *p)
     return (struct seconds_shown){ .cluster = &cluster,
                                    .seconds = &p->seconds,
                                    .compute = config_type(p->config),
-                                   .tokens = (double)s->global * (double)(s->model.task->sequences ? s->seq_len : 1),
+                                   .units = (double)s->global * (double)(s->model.task->sequences ? s->seq_len : 1),
+                                   .unit = s->model.task->units,
                                    .ranks = s->ranks.size };
 }
 
@@ -239,7 +239,7 @@ static void put_limit(const struct picture *p)
     if (p->limit == 0) return;
     printf("  %-14s%12s  %s", "limit", text_bytes(room, p->limit), cmd_plan_fits(p) ? "it fits" : "it does not fit");
     if (*cluster.name && !p->config->run.memory_limit)
-        printf(" into the memory of a %s", cluster.processor);
+        printf(" into the memory (%s)", cluster.processor);
     else if (p->config->run.device_facts.memory && !p->config->run.memory_limit)
         printf(" into the memory of a %s", p->config->run.device_facts.name);
     else if (!p->config->run.memory_limit && p->local > 1)
@@ -388,7 +388,8 @@ static ls_status cmd_plan_run(struct invocation *in)
     return args_refuse(in, print_mesh || print_schedule ? cmd_plan_draw(&in->config) : plan(&in->config));
 }
 
-/* A machine file is of processors that need not be here: what `auto` chooses is then not this machine's. */
+/* A machine file is of processors that need not be here: what `auto` chooses is then not this machine's. The programs are those of the
+ * cpu's kernels wherever the plan is made. */
 static ls_status cmd_plan_complete(struct invocation *in)
 {
     struct config *c = &in->config;
@@ -399,6 +400,7 @@ static ls_status cmd_plan_complete(struct invocation *in)
         return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", machine, LS_MESH_RANKS_MOST);
     }
     LS_TRY(cluster_read(machine, &cluster));
+    if (c->run.device == 0) c->run.device = 1; /* cpu */
     if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = cluster.flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
     return LS_OK;
 }
@@ -413,6 +415,9 @@ static ls_status cmd_plan_check(const struct invocation *in)
     if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s needs --print-schedule, which it draws", svg);
     if (machine && print_schedule && !print_mesh)
         return ls_fail(LS_EINVAL, "--machine %s: --print-schedule shows no machines; leave it out", machine);
+    if (*cluster.name && in->config.optim.offload != OFFLOAD_NONE)
+        return ls_fail(LS_EINVAL, "optim.offload with --machine %s: how long offloaded state takes is not known; leave one of them out",
+                       machine);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
     if (draws) return LS_OK; /* a drawing needs neither data nor a model that fits the layout */
@@ -432,10 +437,12 @@ const struct command command_plan = {
     .check = cmd_plan_check,
     .run = cmd_plan_run,
     .about = "A text is read and encoded as `train` does, because its tokens take memory; without a text nothing is read.\n",
-    .examples = "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
-                "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"
-                "  lockstep plan --parallel.dp=64 --parallel.zero=3 --model.preset=llama3-8b --machine 8 --run.memory_limit=80GiB\n"
-                "  lockstep plan --print-mesh --parallel.pp=2 --parallel.tp=4 --parallel.dp=2 --machine 8\n"
-                "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb-h1.svg\n"
-                "  lockstep plan --config runs/book/config.yaml --print-program | less -S\n",
+    .examples =
+        "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
+        "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"
+        "  lockstep plan --parallel.dp=64 --parallel.zero=3 --model.preset=llama3-8b --machine 8 --run.memory_limit=80GiB\n"
+        "  lockstep plan --machine h100-dgx -n 64 --parallel.zero=3 --model.preset=llama3-8b --data.seq_len=8192 --train.micro_batch=2\n"
+        "  lockstep plan --print-mesh --parallel.pp=2 --parallel.tp=4 --parallel.dp=2 --machine 8\n"
+        "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb-h1.svg\n"
+        "  lockstep plan --config runs/book/config.yaml --print-program | less -S\n",
 };

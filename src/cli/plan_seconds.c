@@ -25,21 +25,21 @@ void plan_seconds_print(const struct seconds_shown *x)
     const struct step_seconds *s = x->seconds;
     char name[64], count[32];
 
-    printf("time        %.4g s a step on %s processor%s (%s): %s tokens/s", s->step, text_count(count, x->ranks), x->ranks > 1 ? "s" : "",
-           x->cluster->processor, text_count(name, (int64_t)(x->tokens / s->step)));
+    printf("time        %.4g s a step on %s processor%s (%s): %s %s/s", s->step, text_count(count, x->ranks), x->ranks > 1 ? "s" : "",
+           x->cluster->processor, text_count(name, (int64_t)(x->units / s->step)), x->unit);
     if (isfinite(shown_mfu(x))) printf(", MFU %.1f%%", 100 * shown_mfu(x));
     printf("\n");
     for (int k = 0; k < SECONDS_KINDS; k++) put_part(x, seconds_kind_name((enum seconds_kind)k), s->kernels[k], "");
     put_part(x, "optimizer", s->optimizer, "");
     for (int a = 0; a < LS_AXES; a++) {
-        snprintf(name, sizeof name, "communication over %s", axis_name((ls_axis)a));
-        put_part(x, name, s->exposed[a], " exposed");
+        snprintf(name, sizeof name, "exposed communication, %s", axis_name((ls_axis)a));
+        put_part(x, name, s->exposed[a], "");
     }
     put_part(x, "pipeline bubble", s->bubble, "");
-    put_part(x, "of it recomputation", s->recomputed, "");
+    put_part(x, "recomputation", s->recomputed, " (part of the kernels above)");
     for (int a = 0; a < LS_AXES; a++) {
-        snprintf(name, sizeof name, "beside it, over %s", axis_name((ls_axis)a));
-        put_part(x, name, s->hidden[a], " hidden communication");
+        snprintf(name, sizeof name, "hidden communication, %s", axis_name((ls_axis)a));
+        put_part(x, name, s->hidden[a], " (not part of the step)");
     }
 }
 
@@ -50,7 +50,8 @@ void plan_seconds_json(const struct seconds_shown *x, struct json_out *j)
     json_begin_object(j, "seconds");
     json_put_string(j, "machine", x->cluster->name);
     json_put_real(j, "step", s->step);
-    json_put_real(j, "tokens_per_second", x->tokens / s->step);
+    json_put_real(j, "units_per_second", x->units / s->step);
+    json_put_string(j, "unit", x->unit);
     if (isfinite(shown_mfu(x))) json_put_real(j, "mfu", shown_mfu(x));
     for (int k = 0; k < SECONDS_KINDS; k++) json_put_real(j, kernel_keys[k], s->kernels[k]);
     json_put_real(j, "optimizer", s->optimizer);
@@ -60,7 +61,7 @@ void plan_seconds_json(const struct seconds_shown *x, struct json_out *j)
     for (int a = 0; a < LS_AXES; a++) json_put_real(j, axis_name((ls_axis)a), s->exposed[a]);
     json_end_object(j);
     json_begin_object(j, "hidden");
-    for (int a = 0; a < LS_AXES; a++) json_put_real(j, axis_name((ls_axis)a), s->hidden[a]);
+    for (int a = 0; a < LS_AXES; a++) json_put_real(j, axis_name((ls_axis)a), MAX(s->hidden[a], 0));
     json_end_object(j);
     json_end_object(j);
 }

@@ -5,12 +5,13 @@
 #include "base/json.h"
 #include "train/plan/step_seconds.h"
 
-/* tokens: of a step; samples of a model without sequences. ranks: processors that compute it. */
+/* units: tokens of a step, or samples; unit: "tokens". ranks: processors that compute it. */
 struct seconds_shown {
     const struct cluster *cluster;
     const struct step_seconds *seconds;
     ls_dtype compute;
-    double tokens;
+    double units;
+    const char *unit;
     int ranks;
 };
 

@@ -40,7 +40,6 @@ static const struct cluster_key cluster_keys[] = {
     PEAK("processor.fp32", LS_F32),
     PEAK("processor.bf16", LS_BF16),
     PEAK("processor.fp16", LS_F16),
-    { "processor.tf32", KEY_NUMBER, offsetof(struct cluster, tf32), 1e6, 1e18, true },
     { "processor.memory", KEY_BYTES, offsetof(struct cluster, memory), 1 << 20, 1e18, false },
     { "processor.reserved", KEY_BYTES, offsetof(struct cluster, reserved), 0, 1e18, true },
     RATE("processor.bandwidth", bandwidth),
@@ -69,8 +68,8 @@ static ls_status cluster_number(const struct cluster_key *k, const char *value, 
 
     if (!read && k->kind == KEY_BYTES && (read = text_read_bytes(value, &bytes))) *x = (double)bytes;
     if (!read) return ls_fail(LS_EINVAL, "%s: '%s' is not a number", k->name, value);
-    if (k->kind == KEY_COUNT && *x != (double)(int)*x) return ls_fail(LS_EINVAL, "%s: %s is not a whole number", k->name, value);
     if (!(*x >= k->low && *x <= k->high)) return ls_fail(LS_EINVAL, "%s: %s is impossible; use %g to %g", k->name, value, k->low, k->high);
+    if (k->kind == KEY_COUNT && *x != (double)(int)*x) return ls_fail(LS_EINVAL, "%s: %s is not a whole number", k->name, value);
     return LS_OK;
 }
 
@@ -138,7 +137,8 @@ static ls_status fail_no_machine(const char *name)
     ls_status st;
 
     for (int i = 0; cluster_builtin(i); i++) text_put(&names, "%s%s", i ? ", " : "", cluster_builtin(i));
-    st = ls_fail(LS_EINVAL, "machine '%s': it is neither a file nor one of %s", name, names.data ? names.data : "none");
+    st = ls_fail(LS_EINVAL, "machine '%s': it is not one of %s; a file is named by its path, ./FILE.yaml", name,
+                 names.data ? names.data : "none");
     text_free(&names);
     return st;
 }

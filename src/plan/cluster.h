@@ -14,8 +14,8 @@
  *     latency: 2e-6               # seconds of a step of a collective
  *   network: ...
  *
- * Numbers are in SI units: seconds, bytes, FLOP/s. Every key is in cluster_keys() of cluster.c with its bounds; an unknown, missing or
- * impossible value is an error that names file and line.
+ * Numbers are in SI units: seconds, bytes, FLOP/s. cluster.c lists the keys and their bounds. An unknown key and an impossible value are
+ * errors that name file and line, a missing key is one that names the file.
  */
 #ifndef LS_PLAN_CLUSTER_H
 #define LS_PLAN_CLUSTER_H
@@ -33,7 +33,6 @@ struct cluster_link {
 struct cluster {
     char name[CLUSTER_NAME], processor[CLUSTER_NAME];
     double flops[LS_DTYPES]; /* peak FLOP/s of dense matmuls of a processor; 0: not known */
-    double tf32;             /* of f32 operands that are rounded to TF32; 0: not known */
     double memory, reserved; /* bytes of a processor, and those of them that the runtime takes */
     double bandwidth;        /* bytes/s of its memory */
     /* efficiencies, fitted per kind of processor (docs/planner.md) */

@@ -43,26 +43,26 @@ double seconds_of_kernel(const struct cluster *c, const ls_program *p, const str
 
 struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at)
 {
-    int in_node = at->stride >= c->processors ? 1 : (c->processors + at->stride - 1) / at->stride;
+    int last = at->first + (at->size - 1) * at->stride, between = last / c->processors - at->first / c->processors + 1;
 
-    return (struct seconds_group){ at->size, MIN(in_node, at->size) };
+    return (struct seconds_group){ at->size, at->stride >= c->processors ? at->size : between };
 }
 
 double seconds_of_collective(const struct cluster *c, const struct seconds_group *g, ls_collective op, double bytes)
 {
-    double n = g->ranks, nodes = n / g->in_node;
-    double network = nodes > 1 ? g->in_node * c->network.bandwidth : c->node.bandwidth;
-    double bandwidth = MIN(g->in_node > 1 ? c->node.bandwidth : network, network) * c->link_share;
-    double steps = nodes > 1 ? (nodes - 1) * c->network.latency + (n - nodes) * c->node.latency : (n - 1) * c->node.latency;
-    double step = nodes > 1 ? c->network.latency : c->node.latency, part = (n - 1) / n * bytes / bandwidth;
+    double n = g->ranks, nodes = g->nodes, k = n / nodes; /* ranks of the group in a node */
+    double node = c->node.bandwidth * c->link_share, network = c->network.bandwidth * c->link_share;
+    double ring = nodes > 1 ? k > 1 ? MIN(node, k * network) : network : node, own = nodes > 1 ? network : node;
+    double steps = (nodes - 1) * c->network.latency + (n - nodes) * c->node.latency;
+    double step = nodes > 1 ? c->network.latency : c->node.latency, part = (n - 1) / n * bytes / ring;
 
     if (g->ranks <= 1) return 0;
     switch (op) {
     case LS_COLLECTIVE_ALL_REDUCE: return 2 * (steps + part);
     case LS_COLLECTIVE_ALL_GATHER:
     case LS_COLLECTIVE_REDUCE_SCATTER: return steps + part;
-    case LS_COLLECTIVE_ALL_TO_ALL: return step + part;
-    case LS_COLLECTIVE_BROADCAST: return steps + bytes / bandwidth;
-    default: return step + bytes / bandwidth;
+    case LS_COLLECTIVE_BROADCAST: return steps + bytes / ring;
+    case LS_COLLECTIVE_ALL_TO_ALL: return step + MAX((k - 1) / n * bytes / node, (n - k) / n * bytes / network);
+    default: return step + bytes / own;
     }
 }

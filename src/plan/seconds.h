@@ -5,13 +5,14 @@
  *
  *   all_gather, reduce_scatter   (n - 1) latency + (n - 1) / n B / bandwidth
  *   all_reduce                   twice that
- *   all_to_all                   latency + (n - 1) / n of this rank's bytes / bandwidth
+ *   all_to_all                   latency + the longer of what goes to ranks of the node and what goes to others
  *   broadcast                    (n - 1) latency + B / bandwidth
  *   message                      latency + B / bandwidth
  *
- * Of a group with k ranks in each node, a rank's share of what leaves the node is 1 / k: the k rings leave it by different links. So its
- * bandwidth is the smaller of the node's and k times the network's, and of its steps those between nodes have the network's latency. The
- * ring's steps: Thakur, Rabenseifner and Gropp 2005.
+ * Of a group with k ranks in each of several nodes, a rank's share of what leaves the node is 1 / k: the k rings leave it by k adapters. So
+ * the bandwidth of a ring is the smaller of the node's and k times the network's, and of its steps those between nodes have the network's
+ * latency. What an all_to_all sends to other nodes, and a message to one, leaves by the rank's own adapter. The ring's steps: Thakur,
+ * Rabenseifner and Gropp 2005.
  */
 #ifndef LS_PLAN_SECONDS_H
 #define LS_PLAN_SECONDS_H
@@ -27,9 +28,9 @@ const char *seconds_kind_name(enum seconds_kind kind);
 /* Of an instruction that is not a collective; 0 for views. *kind may be NULL. */
 double seconds_of_kernel(const struct cluster *c, const ls_program *p, const struct instruction *i, enum seconds_kind *kind);
 
-/* Where the ranks of a group are: so many in each node. */
+/* Where the ranks of a group are. */
 struct seconds_group {
-    int ranks, in_node;
+    int ranks, nodes;
 };
 struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at);
 /* bytes: of the complete buffer over all ranks of the group; of all_to_all and messages those that this rank sends. */

@@ -13,45 +13,62 @@ struct parts {
     double kernels[SECONDS_KINDS], recomputed, exposed[LS_AXES], hidden[LS_AXES];
 };
 
-/* A rank's clock. Collectives of a group follow each other; end[slot]: when an exchange is over. */
+/* A rank's clock. Collectives of a group follow each other, what is received beside what is sent; end[slot]: when an exchange is over. */
 struct clock {
     const struct cluster *cluster;
     const struct step *step;
     ls_mesh_shape shape;
-    double now, idle_from[LS_GROUPS];
+    double now, idle_from[LS_GROUPS][2];
     double *end; /* [slots of the program] */
     struct parts *parts;
 };
 
-/* The group of a comm; LS_GROUPS if it is none of the mesh's. */
+/* The group of a program's comm: one of the mesh's. */
 static ls_group group_of(const struct clock *t, const ls_comm *comm)
 {
-    for (int g = 0; g < LS_GROUPS; g++)
-        if (ls_mesh_comm(t->step->ranks.mesh, (ls_group)g) == comm) return (ls_group)g;
-    return LS_GROUPS;
+    int g = 0;
+
+    while (g < LS_GROUPS && ls_mesh_comm(t->step->ranks.mesh, (ls_group)g) != comm) g++;
+    ASSERT(g < LS_GROUPS);
+    return (ls_group)g;
+}
+
+static double group_seconds(const struct clock *t, ls_group g, ls_collective op, double bytes)
+{
+    struct mesh_position at = mesh_position_of(&t->shape, g, t->step->ranks.rank);
+    struct seconds_group where = seconds_group_of(t->cluster, &at);
+
+    return seconds_of_collective(t->cluster, &where, op, bytes);
 }
 
 static double exchange_seconds(const struct clock *t, const ls_program *p, const struct instruction *i, ls_group g)
 {
     const struct exchange *e = instruction_exchange(i);
     ls_value v = i->nin && i->in[0].id ? i->in[0] : i->out[0];
-    struct mesh_position at = mesh_position_of(&t->shape, g, t->step->ranks.rank);
-    struct seconds_group where = seconds_group_of(t->cluster, &at);
 
-    return seconds_of_collective(t->cluster, &where, e->op, (double)e->total * (double)ls_dtype_bytes(p->values[v.id].dtype));
+    return group_seconds(t, g, e->op, (double)e->total * (double)ls_dtype_bytes(p->values[v.id].dtype));
 }
 
 static void clock_start(struct clock *t, const ls_program *p, const struct instruction *i)
 {
     const struct exchange *e = instruction_exchange(i);
     ls_group g = group_of(t, e->comm);
-    double begin, seconds;
+    double *idle_from = &t->idle_from[g][e->op == LS_COLLECTIVE_RECV], seconds = exchange_seconds(t, p, i, g);
 
-    if (g == LS_GROUPS) return;
-    begin = MAX(t->now, t->idle_from[g]);
-    seconds = exchange_seconds(t, p, i, g);
-    t->end[e->slot] = t->idle_from[g] = begin + seconds;
+    t->end[e->slot] = *idle_from = MAX(t->now, *idle_from) + seconds;
     t->parts->hidden[e->axis] += seconds;
+}
+
+/* Routed rows, or their counts, are exchanged while nothing else runs. shuffle_bytes() is what leaves the rank, of n shares n - 1. */
+static void clock_shuffle(struct clock *t, const ls_program *p, const struct instruction *i)
+{
+    const ls_comm *comm = instruction_shuffle(i)->comm;
+    double n = comm ? ls_comm_size(comm) : 1,
+           bytes = op_run_kind(i->op) == RUN_SHUFFLE ? (double)shuffle_bytes(p, i) * n / MAX(n - 1, 1) : 0;
+    double seconds = comm ? group_seconds(t, group_of(t, comm), LS_COLLECTIVE_ALL_TO_ALL, bytes) : 0;
+
+    t->now += seconds;
+    t->parts->exposed[LS_AXIS_EP] += seconds;
 }
 
 static void clock_wait(struct clock *t, const struct instruction *i)
@@ -84,7 +101,9 @@ static void clock_segment(struct clock *t, const ls_program *p, enum segment s, 
         const struct instruction *i = &p->list[s].at[n];
 
         if (i->when == (last ? LS_WHEN_NOT_LAST : LS_WHEN_LAST)) continue;
-        if (!instruction_is_exchange(i))
+        if (op_payload(i->op) == PAYLOAD_shuffle)
+            clock_shuffle(t, p, i);
+        else if (!instruction_is_exchange(i))
             clock_kernel(t, p, i);
         else if (instruction_is_start(i))
             clock_start(t, p, i);
@@ -161,10 +180,12 @@ static double message_seconds(const struct cluster *c, const struct step *s, con
 {
     ls_mesh_shape shape = ls_layout_mesh(&s->layout);
     struct mesh_position at = mesh_position_of(&shape, LS_GROUP_PP, s->ranks.rank);
-    struct seconds_group where = seconds_group_of(c, &at);
+    struct seconds_group where;
     const struct value *v = &p->values[p->stage.out.id];
 
     if (!p->stage.out.id) return 0;
+    at.size = 2; /* a stage and the next, the pair that is furthest apart */
+    where = seconds_group_of(c, &at);
     return seconds_of_collective(c, &where, LS_COLLECTIVE_SEND, (double)value_count(v) * (double)ls_dtype_bytes(v->dtype));
 }
 
@@ -190,7 +211,7 @@ static ls_status time_step(const struct cluster *c, const struct step *s, int st
 static ls_status time_stage(const struct plan_job *j, const ls_layout *l, const struct cluster *c, int stage, const struct actions *a,
                             struct stage *out)
 {
-    int rank = (int)(ls_layout_ranks(l) / l->pp) * stage;
+    int rank = (int)(ls_layout_ranks(l) / l->pp) * (stage + 1) - 1; /* the last: no shard is larger than its */
     struct ranks ranks;
     struct step s;
     ls_status st;
@@ -210,8 +231,7 @@ static ls_status time_stage(const struct plan_job *j, const ls_layout *l, const 
 
 static double stage_busy(const struct stage *x, int micros) { return micros * x->micro.all + x->last.all + x->optimizer.all; }
 
-/* The parts of the stage that is busy longest; seconds: from the first action to the end of the last, without what is in last and
- * optimizer. */
+/* The parts of the stage that is busy longest. */
 static void put_parts(const struct stage *x, int micros, struct step_seconds *out)
 {
     struct parts sum = { 0 };

@@ -1,9 +1,10 @@
 /* step_seconds.h - how long a training step takes on a machine that need not be here: the programs that `train` would run, instruction by
  * instruction (plan/seconds.h), and the pipeline's schedule with what its stages take.
  *
- * One rank of each stage is planned: the first along every other axis. Its kernels run one after the other. A collective runs beside them
- * from where the program starts it, after those of the same group that were started before, and is exposed as far as the program waits for
- * it. Every micro-batch but the last takes the same time; gradients are reduced in the last.
+ * One rank of each stage is planned: the last along every other axis, whose shards are the largest. Its kernels run one after the other. A
+ * collective runs beside them from where the program starts it, after those of the same group that were started before, and is exposed as
+ * far as the program waits for it; an exchange of routed rows is waited for at once. Every micro-batch but the last takes the same time;
+ * gradients are reduced in the last.
  */
 #ifndef LS_TRAIN_PLAN_STEP_SECONDS_H
 #define LS_TRAIN_PLAN_STEP_SECONDS_H
