@@ -17,7 +17,7 @@ static double shown_mfu(const struct seconds_shown *x)
 
 static void put_part(const struct seconds_shown *x, const char *name, double seconds, const char *note)
 {
-    if (seconds > 0) printf("  %-28s%10.4g s  %5.1f%%%s\n", name, seconds, 100 * seconds / x->seconds->step, note);
+    if (seconds > 1e-9 * x->seconds->step) printf("  %-28s%10.4g s  %5.1f%%%s\n", name, seconds, 100 * seconds / x->seconds->step, note);
 }
 
 void plan_seconds_print(const struct seconds_shown *x)

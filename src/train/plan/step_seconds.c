@@ -63,9 +63,8 @@ static void clock_start(struct clock *t, const ls_program *p, const struct instr
 static void clock_shuffle(struct clock *t, const ls_program *p, const struct instruction *i)
 {
     const ls_comm *comm = instruction_shuffle(i)->comm;
-    double n = comm ? ls_comm_size(comm) : 1,
-           bytes = op_run_kind(i->op) == RUN_SHUFFLE ? (double)shuffle_bytes(p, i) * n / MAX(n - 1, 1) : 0;
-    double seconds = comm ? group_seconds(t, group_of(t, comm), LS_COLLECTIVE_ALL_TO_ALL, bytes) : 0;
+    double n = ls_comm_size(comm), bytes = op_run_kind(i->op) == RUN_SHUFFLE ? (double)shuffle_bytes(p, i) * n / (n - 1) : 0;
+    double seconds = group_seconds(t, group_of(t, comm), LS_COLLECTIVE_ALL_TO_ALL, bytes);
 
     t->now += seconds;
     t->parts->exposed[LS_AXIS_EP] += seconds;
@@ -101,7 +100,7 @@ static void clock_segment(struct clock *t, const ls_program *p, enum segment s, 
         const struct instruction *i = &p->list[s].at[n];
 
         if (i->when == (last ? LS_WHEN_NOT_LAST : LS_WHEN_LAST)) continue;
-        if (op_payload(i->op) == PAYLOAD_shuffle)
+        if (op_payload(i->op) == PAYLOAD_shuffle && instruction_shuffle(i)->comm)
             clock_shuffle(t, p, i);
         else if (!instruction_is_exchange(i))
             clock_kernel(t, p, i);
