@@ -92,14 +92,27 @@ static void wrong_files_are_refused(void **state)
     }
 }
 
+/* What is fitted is fitted to a processor, whatever machine it is in: "A100", "H100". */
+static bool is_fitted_alike(const struct cluster *a, const struct cluster *b)
+{
+    if (strncmp(a->processor, b->processor, 4) != 0) return true;
+    return a->matmul == b->matmul && a->attention == b->attention && a->memory_bound == b->memory_bound && a->launch == b->launch &&
+           a->matmul_overhead == b->matmul_overhead && a->link_share == b->link_share;
+}
+
 static void machines_that_are_built_in(void **state)
 {
-    struct cluster c;
+    struct cluster c, other;
     int n = 0;
 
     (void)state;
-    for (; cluster_builtin(n); n++)
+    for (; cluster_builtin(n); n++) {
         if (cluster_read(cluster_builtin(n), &c) < 0) fail_msg("%s", ls_errmsg());
+        for (int k = 0; k < n; k++) {
+            OK(cluster_read(cluster_builtin(k), &other));
+            if (!is_fitted_alike(&c, &other)) fail_msg("%s and %s: other efficiencies", cluster_builtin(k), cluster_builtin(n));
+        }
+    }
     assert_true(n >= 1);
     assert_int_equal(cluster_read("no-such-machine", &c), LS_EINVAL);
     for (int k = 0; k < n; k++) assert_non_null(strstr(ls_errmsg(), cluster_builtin(k)));

@@ -28,8 +28,8 @@ plan() {
 of() { json "$1" <plan.json; }
 sum() { awk "BEGIN { printf \"%.15g\", ($1) }"; }
 
-# Without limits of memory, a step takes its FLOPs: also in micro-batches. (Attention is left out: what is executed counts half of the
-# square of the sequence, an instruction its triangle with the diagonal.)
+# Without limits of memory, a step takes its FLOPs: also in micro-batches. (By a model without attention, of which the executed FLOPs count
+# half of the square of the sequence, an instruction the triangle with its diagonal.)
 image="--model.preset=resnet-tiny --precision.compute=fp32 --data.val_fraction=0"
 for options in "--train.micro_batch=2" "--train.micro_batch=1 --train.accumulate=3"; do
     "$lockstep" plan --machine ./compute.yaml $image $options --json >plan.json 2>err.txt || bad "plan $image: $(cat err.txt)"
@@ -87,6 +87,12 @@ plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=64 --model.layers=8
     bad "a100-80-selene: $(cat err.txt)"
 grep -q "bf16 with fp32 master weights" out.txt && grep -q "fits into the memory (A100" out.txt && grep -q "tokens/s, MFU" out.txt ||
     bad "a100-80-selene: $(cat out.txt)"
+
+# The page names every machine that is built in.
+for file in "$2"/../machines/*.yaml; do
+    name=$(basename "$file" .yaml)
+    grep -q "\`$name\`" "$2/../docs/planner.md" || bad "docs/planner.md does not name $name"
+done
 
 # Bad machines.
 expect 2 "machine 'h100': it is not one of" plan --machine h100 $tiny

@@ -12,7 +12,7 @@
 #include "plan/seconds.h"
 #include "train/plan/plan.h"
 
-/* Seconds of a step. The parts are those of the stage that takes longest, and add up to `step`, but for the bubble's rounding. */
+/* Seconds of a step. The parts, but for `recomputed` and `hidden`, are those of the stage that is busy longest and add up to `step`. */
 struct step_seconds {
     double step;
     double kernels[SECONDS_KINDS]; /* forward and backward, with what is recomputed */
