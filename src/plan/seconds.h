@@ -33,7 +33,8 @@ struct seconds_group {
     int ranks, nodes;
 };
 struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at);
-/* bytes: of the complete buffer over all ranks of the group; of all_to_all and messages those that this rank sends. */
+/* bytes: of the complete buffer over all ranks of the group; of an all_to_all those of this rank's rows, also of the share that it keeps;
+ * of a message its own. */
 double seconds_of_collective(const struct cluster *c, const struct seconds_group *g, ls_collective op, double bytes);
 
 #endif
