@@ -1,16 +1,14 @@
 /* step_seconds.h - how long a training step takes on a machine that need not be here: the programs that `train` would run, instruction by
  * instruction (plan/seconds.h), and the pipeline's schedule with what its stages take.
  *
- * One rank of each stage is planned: the last along every other axis, whose shards are the largest. Its kernels run one after the other. A
- * collective runs beside them from where the program starts it, after those of the same group that were started before, and is exposed as
- * far as the program waits for it; an exchange of routed rows is waited for at once. Every micro-batch but the last takes the same time;
- * gradients are reduced in the last.
+ * One rank of each stage is planned: the last along every other axis, whose shards are the largest. Its programs are played as in tape.h.
+ * Every micro-batch but the last takes the same time; gradients are reduced in the last.
  */
 #ifndef LS_TRAIN_PLAN_STEP_SECONDS_H
 #define LS_TRAIN_PLAN_STEP_SECONDS_H
 
-#include "plan/seconds.h"
 #include "train/plan/plan.h"
+#include "train/plan/tape.h"
 
 /* Seconds of a step. The parts, but for `recomputed` and `hidden`, are those of the stage that is busy longest and add up to `step`. */
 struct step_seconds {
@@ -25,5 +23,22 @@ struct step_seconds {
 };
 
 ls_status step_seconds_of(const struct plan_job *j, const ls_layout *layout, const struct cluster *c, struct step_seconds *out);
+
+/* ---- its parts, for a search ---- */
+
+/* The seconds of each virtual stage's actions; owned. */
+struct stage_actions {
+    double *forward, *backward, *weights; /* [pp * vpp] */
+};
+ls_status stage_actions_new(int stages, struct stage_actions *out);
+void stage_actions_free(struct stage_actions *a);
+/* split: the schedule has weight gradients as actions of their own. */
+void stage_actions_put(const struct stage_actions *a, int stage, const struct tape_seconds *x, bool split);
+
+/* Seconds that the busiest of pp stages computes and waits for collectives: no step is shorter. */
+double step_seconds_least(int pp, int micro_batches, const struct tape_seconds *stages);
+/* The step from its stages. schedule and a are read if pp > 1. model_flops stays 0. */
+ls_status step_seconds_join(const ls_pipeline_schedule *schedule, int pp, int micro_batches, const struct tape_seconds *stages,
+                            const struct stage_actions *a, struct step_seconds *out);
 
 #endif

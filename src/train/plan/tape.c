@@ -1,0 +1,230 @@
+/* tape.c - see tape.h. */
+#include "train/plan/tape.h"
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "ir/op_info.h"
+
+void tape_parts_add(struct tape_parts *to, const struct tape_parts *x, double times)
+{
+    to->all += times * x->all;
+    to->recomputed += times * x->recomputed;
+    for (int k = 0; k < SECONDS_KINDS; k++) to->kernels[k] += times * x->kernels[k];
+    for (int a = 0; a < LS_AXES; a++) {
+        to->exposed[a] += times * x->exposed[a];
+        to->hidden[a] += times * x->hidden[a];
+    }
+}
+
+void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, double times)
+{
+    tape_parts_add(&to->micro, &x->micro, times);
+    tape_parts_add(&to->last, &x->last, times);
+    tape_parts_add(&to->optimizer, &x->optimizer, times);
+    for (size_t i = 0; i < COUNT_OF(to->action); i++) to->action[i] += times * x->action[i];
+    to->message += times * x->message;
+}
+
+/* ---- making ---- */
+
+/* The group of a program's comm: one of the mesh's. */
+static ls_group group_of(const struct step *s, const ls_comm *comm)
+{
+    int g = 0;
+
+    while (g < LS_GROUPS && ls_mesh_comm(s->ranks.mesh, (ls_group)g) != comm) g++;
+    ASSERT(g < LS_GROUPS);
+    return (ls_group)g;
+}
+
+/* shuffle_bytes() is what leaves the rank, of n shares n - 1. */
+static struct tape_entry shuffle_entry(const struct step *s, const ls_program *p, const struct instruction *i)
+{
+    const ls_comm *comm = instruction_shuffle(i)->comm;
+    double n = ls_comm_size(comm);
+
+    return (struct tape_entry){ .kind = TAPE_SHUFFLE,
+                                .group = group_of(s, comm),
+                                .op = LS_COLLECTIVE_ALL_TO_ALL,
+                                .axis = LS_AXIS_EP,
+                                .value = op_run_kind(i->op) == RUN_SHUFFLE ? (double)shuffle_bytes(p, i) * n / (n - 1) : 0 };
+}
+
+static struct tape_entry exchange_entry(const struct step *s, const ls_program *p, const struct instruction *i)
+{
+    const struct exchange *e = instruction_exchange(i);
+    struct tape_entry x = { .kind = TAPE_WAIT, .axis = e->axis, .slot = e->slot };
+
+    if (!instruction_is_start(i)) return x;
+    ls_value v = i->nin && i->in[0].id ? i->in[0] : i->out[0];
+    x.kind = TAPE_START;
+    x.group = group_of(s, e->comm);
+    x.op = e->op;
+    x.value = (double)e->total * (double)ls_dtype_bytes(p->values[v.id].dtype);
+    return x;
+}
+
+static struct tape_entry tape_entry_of(const struct cluster *c, const struct step *s, const ls_program *p, const struct instruction *i)
+{
+    struct tape_entry x = { .kind = TAPE_KERNEL, .recomputed = i->phase == LS_PHASE_RECOMPUTE };
+
+    if (op_payload(i->op) == PAYLOAD_shuffle && instruction_shuffle(i)->comm)
+        x = shuffle_entry(s, p, i);
+    else if (instruction_is_exchange(i))
+        x = exchange_entry(s, p, i);
+    else
+        x.value = seconds_of_kernel(c, p, i, &x.work);
+    x.when = i->when;
+    return x;
+}
+
+ls_status tape_make(const struct cluster *c, const struct step *s, const ls_program *p, struct tape *out)
+{
+    const struct value *sent = &p->values[p->stage.out.id];
+    int n = 0;
+
+    *out = (struct tape){ .slots = p->slots };
+    for (int g = 0; g < SEGMENTS; g++) n += p->list[g].n;
+    out->entry = mem_array(MEM_OTHER, (size_t)n + 1, sizeof *out->entry);
+    out->end = mem_array(MEM_OTHER, (size_t)p->slots + 1, sizeof *out->end);
+    if (!out->entry || !out->end) {
+        tape_free(out);
+        return LS_ENOMEM;
+    }
+    n = 0;
+    for (int g = 0; g < SEGMENTS; g++) {
+        out->begin[g] = n;
+        for (int k = 0; k < p->list[g].n; k++) {
+            struct tape_entry x = tape_entry_of(c, s, p, &p->list[g].at[k]);
+
+            if (x.kind != TAPE_KERNEL || x.value > 0) out->entry[n++] = x; /* views take no time */
+        }
+    }
+    out->begin[SEGMENTS] = n;
+    if (p->stage.out.id) out->message = (double)value_count(sent) * (double)ls_dtype_bytes(sent->dtype);
+    return LS_OK;
+}
+
+void tape_free(struct tape *t)
+{
+    mem_free(t->entry);
+    mem_free(t->end);
+    *t = (struct tape){ 0 };
+}
+
+/* ---- playing ---- */
+
+struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank)
+{
+    ls_mesh_shape shape = ls_layout_mesh(l);
+    struct mesh_position pair = mesh_position_of(&shape, LS_GROUP_PP, rank);
+    struct tape_place out = { .sharing = (double)l->dp / MAX(l->replicate, 1) * l->cp };
+
+    for (int g = 0; g < LS_GROUPS; g++) {
+        struct mesh_position at = mesh_position_of(&shape, (ls_group)g, rank);
+
+        out.group[g] = seconds_group_of(c, &at);
+    }
+    pair.size = 2; /* a stage and the next, the pair that is furthest apart */
+    out.neighbour = seconds_group_of(c, &pair);
+    return out;
+}
+
+/* A rank's clock. Collectives of a group follow each other, what is received beside what is sent. */
+struct clock {
+    struct tape *tape;
+    const struct cluster *cluster;
+    const struct tape_place *place;
+    double now, idle_from[LS_GROUPS][2];
+    struct tape_parts *parts;
+};
+
+static double value_of(const struct clock *t, const struct tape_entry *x) { return x->value + x->shared / t->place->sharing; }
+
+static double exchange_seconds(const struct clock *t, const struct tape_entry *x)
+{
+    return seconds_of_collective(t->cluster, &t->place->group[x->group], x->op, value_of(t, x));
+}
+
+static void clock_kernel(struct clock *t, const struct tape_entry *x)
+{
+    double seconds = value_of(t, x);
+
+    t->now += seconds;
+    t->parts->kernels[x->work] += seconds;
+    if (x->recomputed) t->parts->recomputed += seconds;
+}
+
+static void clock_start(struct clock *t, const struct tape_entry *x)
+{
+    double *idle_from = &t->idle_from[x->group][x->op == LS_COLLECTIVE_RECV], seconds = exchange_seconds(t, x);
+
+    t->tape->end[x->slot] = *idle_from = MAX(t->now, *idle_from) + seconds;
+    t->parts->hidden[x->axis] += seconds;
+}
+
+static void clock_wait(struct clock *t, const struct tape_entry *x)
+{
+    double waited = t->tape->end[x->slot] - t->now;
+
+    if (waited <= 0) return;
+    t->now = t->tape->end[x->slot];
+    t->parts->exposed[x->axis] += waited;
+    t->parts->hidden[x->axis] -= waited;
+}
+
+/* Routed rows, or their counts, are exchanged while nothing else runs. */
+static void clock_shuffle(struct clock *t, const struct tape_entry *x)
+{
+    double seconds = exchange_seconds(t, x);
+
+    t->now += seconds;
+    t->parts->exposed[x->axis] += seconds;
+}
+
+/* Runs a segment in the last micro-batch, or in one before it. */
+static void clock_segment(struct clock *t, enum segment s, bool last)
+{
+    double begin = t->now;
+
+    for (int n = t->tape->begin[s]; n < t->tape->begin[s + 1]; n++) {
+        const struct tape_entry *x = &t->tape->entry[n];
+
+        if (x->when == (last ? LS_WHEN_NOT_LAST : LS_WHEN_LAST)) continue;
+        switch (x->kind) {
+        case TAPE_KERNEL: clock_kernel(t, x); break;
+        case TAPE_START: clock_start(t, x); break;
+        case TAPE_WAIT: clock_wait(t, x); break;
+        case TAPE_SHUFFLE: clock_shuffle(t, x); break;
+        }
+    }
+    t->parts->all += t->now - begin;
+}
+
+/* One micro-batch; action[3], if given: of its forward, its backward and its weight gradients. */
+static void clock_micro(struct clock *t, bool last, struct tape_parts *parts, double *action)
+{
+    t->parts = parts;
+    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS; s++) {
+        double begin = t->now;
+
+        clock_segment(t, (enum segment)s, last);
+        if (action) action[s] += t->now - begin;
+    }
+}
+
+void tape_play(struct tape *tape, const struct cluster *c, const struct tape_place *place, struct tape_seconds *out)
+{
+    struct clock t = { .tape = tape, .cluster = c, .place = place };
+    struct tape_parts micro = { 0 }, last = { 0 };
+
+    for (int i = 0; i < tape->slots; i++) tape->end[i] = 0;
+    clock_micro(&t, false, &micro, out->action);
+    clock_micro(&t, true, &last, NULL);
+    t.parts = &out->optimizer;
+    clock_segment(&t, SEG_OPTIMIZER, true);
+    tape_parts_add(&out->micro, &micro, 1);
+    tape_parts_add(&out->last, &last, 1);
+    tape_parts_add(&out->last, &micro, -1);
+    if (tape->message > 0) out->message = MAX(out->message, seconds_of_collective(c, &place->neighbour, LS_COLLECTIVE_SEND, tape->message));
+}

@@ -1,0 +1,70 @@
+/* tape.h - a rank's program as the list of what takes time in it: kernels with their seconds, collectives with their group and bytes.
+ *
+ * A tape is made once and played for groups of any size and place, so a search need not compile the program again for every number of
+ * ranks. Played, the kernels run one after the other. A collective runs beside them from where the program starts it, after those of the
+ * same group that were started before, and is exposed as far as the program waits for it; an exchange of routed rows is waited for at once.
+ */
+#ifndef LS_TRAIN_PLAN_TAPE_H
+#define LS_TRAIN_PLAN_TAPE_H
+
+#include "plan/seconds.h"
+#include "train/run/step.h"
+
+/* Seconds of a list of instructions, by what they are. */
+struct tape_parts {
+    double all; /* from the first instruction to the end of the last */
+    double kernels[SECONDS_KINDS];
+    double recomputed;       /* of the kernels: forward instructions that are repeated for the backward */
+    double exposed[LS_AXES]; /* collectives that are waited for, by axis */
+    double hidden[LS_AXES];  /* collectives beside kernels; not part of `all` */
+};
+void tape_parts_add(struct tape_parts *to, const struct tape_parts *x, double times);
+
+/* What programs of one rank take. */
+struct tape_seconds {
+    struct tape_parts micro;     /* a micro-batch before the last */
+    struct tape_parts last;      /* what the last one takes in addition */
+    struct tape_parts optimizer; /* once a step */
+    double action[3];            /* of a micro-batch before the last: forward, backward, weight gradients */
+    double message;              /* of the activation that a stage sends to the next */
+};
+void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, double times);
+
+enum tape_kind { TAPE_KERNEL, TAPE_START, TAPE_WAIT, TAPE_SHUFFLE };
+/* seconds of a kernel; bytes of an exchange, as in seconds_of_collective(). Of both the part that is inversely proportional to the number
+ * of ranks that share a parameter's optimizer state is apart: value + shared / ranks. */
+struct tape_entry {
+    enum tape_kind kind;
+    ls_when when;
+    double value, shared;
+    enum seconds_kind work; /* of a kernel */
+    bool recomputed;
+    ls_group group; /* of an exchange */
+    ls_collective op;
+    ls_axis axis;
+    int slot;
+};
+
+struct tape {
+    struct tape_entry *entry;
+    int begin[SEGMENTS + 1]; /* the entries of a segment: begin[s] .. begin[s + 1] */
+    int slots;
+    double *end;    /* [slots] while it is played: when an exchange is over */
+    double message; /* bytes that a stage sends to the next in a micro-batch; 0: none */
+};
+
+/* The tape of a program of the step. Free it with tape_free(); a zeroed one is a no-op. */
+ls_status tape_make(const struct cluster *c, const struct step *s, const ls_program *p, struct tape *out);
+void tape_free(struct tape *t);
+
+/* Where the groups of a rank are, and how many ranks share its optimizer state. */
+struct tape_place {
+    struct seconds_group group[LS_GROUPS], neighbour;
+    double sharing;
+};
+struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank);
+
+/* Adds what the program takes to *out. */
+void tape_play(struct tape *t, const struct cluster *c, const struct tape_place *place, struct tape_seconds *out);
+
+#endif
