@@ -184,6 +184,8 @@ static void llama_write_config(struct json_out *j, const ls_model *m)
     }
 
 static const struct preset presets[] = {
+    { "llama3-405b", SIZES(126, 16384, 128, 8, 53248, 128256, 131072, 0, { 500000, 8, 1, 4, 8192 }) },
+    { "llama3-70b", SIZES(80, 8192, 64, 8, 28672, 128256, 8192, 0, { 500000, 1, 1, 4, 8192 }) },
     { "llama3-8b", SIZES(32, 4096, 32, 8, 14336, 128256, 8192, 0, { 500000, 1, 1, 4, 8192 }) },
     { "llama3.2-1b", SIZES(16, 2048, 32, 8, 8192, 128256, 131072, 1, { 500000, 32, 1, 4, 8192 }) },
     { "llama-demo", SIZES(6, 256, 8, 4, 704, 256, 1024, 1, LS_ROPE_DEFAULTS) },

@@ -27,14 +27,13 @@ void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, dou
 
 /* ---- making ---- */
 
-/* The group of a program's comm: one of the mesh's. */
-static ls_group group_of(const struct step *s, const ls_comm *comm)
+/* The group of a program's comm: one of the mesh's. With no axis but dp, ls_data_parallel() splits the ranks itself where there are copies;
+ * the arena's comm is then the one of a copy's shards. */
+static ls_group group_of(const struct step *s, const ls_program *p, const ls_comm *comm)
 {
-    int g = 0;
-
-    while (g < LS_GROUPS && ls_mesh_comm(s->ranks.mesh, (ls_group)g) != comm) g++;
-    ASSERT(g < LS_GROUPS);
-    return (ls_group)g;
+    for (int g = 0; g < LS_GROUPS; g++)
+        if (ls_mesh_comm(s->ranks.mesh, (ls_group)g) == comm) return (ls_group)g;
+    return comm == p->arena_comm ? LS_GROUP_SHARD : LS_GROUP_REPLICAS;
 }
 
 /* shuffle_bytes() is what leaves the rank, of n shares n - 1. */
@@ -44,7 +43,7 @@ static struct tape_entry shuffle_entry(const struct step *s, const ls_program *p
     double n = ls_comm_size(comm);
 
     return (struct tape_entry){ .kind = TAPE_SHUFFLE,
-                                .group = group_of(s, comm),
+                                .group = group_of(s, p, comm),
                                 .op = LS_COLLECTIVE_ALL_TO_ALL,
                                 .axis = LS_AXIS_EP,
                                 .value = op_run_kind(i->op) == RUN_SHUFFLE ? (double)shuffle_bytes(p, i) * n / (n - 1) : 0 };
@@ -58,7 +57,7 @@ static struct tape_entry exchange_entry(const struct step *s, const ls_program *
     if (!instruction_is_start(i)) return x;
     ls_value v = i->nin && i->in[0].id ? i->in[0] : i->out[0];
     x.kind = TAPE_START;
-    x.group = group_of(s, e->comm);
+    x.group = group_of(s, p, e->comm);
     x.op = e->op;
     x.value = (double)e->total * (double)ls_dtype_bytes(p->values[v.id].dtype);
     return x;

@@ -1,0 +1,109 @@
+/* test_pieces.c - prices put together from pieces of a model, compared with those of the programs of every rank. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/threads.h"
+#include "helper_check.h"
+#include "train/plan/pieces.h"
+
+struct setup { struct config config; struct options options; struct task_model model; struct plan_job job; ls_layout layout; };
+
+static void apply(struct setup *s, const char *words)
+{
+    char text[1000], *word, *rest = text;
+
+    snprintf(text, sizeof text, "%s", words);
+    while ((word = strsep(&rest, " "))) {
+        char *value = strchr(word, '=');
+
+        if (!*word) continue;
+        assert_non_null(value);
+        *value++ = '\0';
+        OK(options_set(&s->options, word, value, "test"));
+    }
+}
+
+static void open_setup(struct setup *s, const char *model, const char *layout)
+{
+    struct world world = { .size = 1, .local_size = 1 };
+
+    OK(options_open(config_table(), &s->config, VERB_PLAN, &s->options));
+    apply(s, "precision.compute=bf16 data.seq_len=2048 data.val_fraction=0");
+    apply(s, model);
+    apply(s, layout);
+    OK(config_ranks(&s->config, VERB_PLAN, &world));
+    OK(config_check(&s->config, VERB_PLAN));
+    OK(config_check_fit(&s->config));
+    OK(task_model_of(&s->config, 0, &s->model));
+    OK(plan_of_config(&s->config, &s->model, &s->job, &s->layout));
+}
+
+static const struct {
+    const char *model, *layout;
+} cases[] = {
+    { "model.preset=llama3-8b", "parallel.dp=1" },
+    { "model.preset=llama3-8b", "parallel.dp=16" },
+    { "model.preset=llama3-8b", "parallel.dp=16 parallel.zero=1 train.accumulate=4" },
+    { "model.preset=llama3-8b", "parallel.dp=64 parallel.zero=2 train.accumulate=2 train.micro_batch=2" },
+    { "model.preset=llama3-8b", "parallel.dp=64 parallel.zero=3 recompute.mode=full" },
+    { "model.preset=llama3-8b", "parallel.dp=64 parallel.zero=3 parallel.replicate=8 recompute.mode=selective" },
+    { "model.preset=llama3-8b", "parallel.dp=16 parallel.tp=4 parallel.sp=true parallel.zero=1 train.accumulate=4" },
+    { "model.preset=llama3-8b", "parallel.tp=8 parallel.dp=3 parallel.zero=3" },
+    { "model.preset=llama3-8b", "parallel.cp=4 parallel.dp=4 parallel.zero=1" },
+    { "model.preset=llama3-8b", "parallel.cp=4" },
+    { "model.preset=llama3-8b", "parallel.cp=2 parallel.cp_method=all_to_all parallel.tp=2 parallel.dp=2 parallel.zero=2" },
+    { "model.preset=llama3-8b", "parallel.pp=4 train.accumulate=16 parallel.dp=4 parallel.zero=1" },
+    { "model.preset=llama3-8b", "parallel.pp=4 parallel.schedule=gpipe train.accumulate=8 parallel.tp=2" },
+    { "model.preset=llama3-8b", "parallel.pp=4 parallel.vpp=2 train.accumulate=8 parallel.dp=4 parallel.zero=1" },
+    { "model.preset=llama3-8b", "parallel.pp=8 parallel.schedule=zb-h1 train.accumulate=16 parallel.dp=2" },
+    { "model.preset=llama3-8b", "parallel.pp=4 parallel.schedule=zb-v train.accumulate=16 parallel.tp=2 parallel.sp=true" },
+    { "model.preset=llama3-8b model.layers=22", "parallel.pp=4 parallel.tp=4 parallel.sp=true train.accumulate=5 recompute.mode=full" },
+    { "model.preset=llama3-8b model.layers=3", "parallel.pp=2 train.accumulate=2 parallel.dp=2 parallel.zero=1" },
+    { "model.preset=gpt2-1.5b data.seq_len=1024 train.micro_batch=4", "parallel.dp=32 parallel.zero=1 train.accumulate=2" },
+    { "model.preset=gpt2-1.5b data.seq_len=1024 train.micro_batch=4", "parallel.pp=4 parallel.dp=8 parallel.zero=1 train.accumulate=8" },
+    { "model.preset=mixtral-8x7b", "parallel.dp=32 parallel.ep=8 parallel.zero=1 train.accumulate=2" },
+    { "model.preset=mixtral-8x7b", "parallel.dp=8 parallel.ep=8 parallel.zero=3" },
+    { "model.preset=mixtral-8x7b", "parallel.dp=32 parallel.ep=4 parallel.pp=4 parallel.zero=1 train.accumulate=8 recompute.mode=full" },
+    { "model.preset=qwen3-1.7b", "parallel.dp=24 parallel.zero=2 train.accumulate=3" },
+};
+
+static void test_equal_programs(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    OK(cluster_read("h100-dgx", &c));
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct setup s = { 0 };
+        struct pieces *p;
+        struct price price;
+        struct step_seconds exact;
+        struct plan_bytes bytes;
+
+        open_setup(&s, cases[i].model, cases[i].layout);
+        OK(pieces_open(&s.job, &c, s.layout.seq_len, &p));
+        OK(pieces_price(p, &s.layout, INFINITY, INFINITY, &price));
+        OK(step_seconds_of(&s.job, &s.layout, &c, &exact));
+        OK(plan_of_places(&s.job, &s.layout, &bytes, NULL));
+        double off = price.seconds / exact.step - 1, more = price.bytes / (double)bytes.total - 1;
+        printf("%-75s seconds %10.5g %+.5f, bytes %8.4g %+.5f, %d\n", cases[i].layout, exact.step, off, (double)bytes.total, more, pieces_compiled(p));
+        pieces_close(&p);
+        options_close(&s.options);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_equal_programs) };
+
+    threads_set(1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
