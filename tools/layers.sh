@@ -80,10 +80,11 @@ BEGIN {
               "ir/ir.h ir/builder.h ir/program.h ir/op_info.h ir/distributed_ops.h passes/passes.h passes/gradient.h passes/streams.h " \
               "runtime/runtime.h runtime/store.h runtime/exchange.h runtime/multi_launch.h runtime/readback.h runtime/stream_set.h " \
               "runtime/non_finite.h models/model.h models/hf.h data/array.h data/documents.h data/loader.h data/tokenizer.h " \
-              "data/tokens.h parallel/layout.h parallel/mesh/mesh.h parallel/sharding/partition.h checkpoint/collective_status.h " \
+              "data/tokens.h parallel/layout.h parallel/mesh/mesh.h parallel/pipeline/stage.h parallel/sharding/partition.h " \
+              "checkpoint/collective_status.h " \
               "checkpoint/folder.h checkpoint/manifest.h checkpoint/safetensors.h checkpoint/verify.h " \
               "train/config/config.h train/doctor/doctor.h train/faults/faults.h train/launch/launch.h train/parity/parity.h " \
-              "train/parity/parity_routes.h train/plan/plan.h train/plan/step_seconds.h plan/seconds.h " \
+              "train/parity/parity_routes.h train/plan/plan.h train/plan/search.h train/plan/step_seconds.h plan/seconds.h " \
               "train/run/dataset.h train/run/evaluate_saved.h train/run/generate.h " \
               "train/run/machine.h train/run/metrics.h train/run/peak.h train/run/random_tokens.h train/run/step.h train/run/stop.h " \
               "train/run/trainer.h train/run/version.h train/task/task.h", w, " ")

@@ -10,14 +10,17 @@
 #include "base/threads.h"
 #include "cli/args.h"
 #include "cli/plan_draw.h"
+#include "cli/plan_search.h"
 #include "cli/plan_seconds.h"
 #include "cli/terminal.h"
 #include "train/run/dataset.h"
 #include "train/plan/plan.h"
 
-static bool print_program, print_mesh, print_schedule, json;
-static int64_t rank = -1;
-static const char *svg, *machine;
+static bool print_program, print_mesh, print_schedule, json, search;
+static int64_t rank = -1, more_ranks;
+static const char *svg, *machine, *out_file;
+static struct search_request request; /* --search */
+static struct invocation *searching;
 static int64_t local_ranks;    /* --machine RANKS; 0: not given */
 static struct cluster cluster; /* --machine NAME; zeroed: not given */
 
@@ -30,6 +33,11 @@ static const struct flag flags[] = {
     { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw only the pipeline's schedule, for equal stages" },
     { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: also write the drawing into this SVG file" },
     { "rank", FLAG_INT, &rank, -1, LS_MESH_RANKS_MOST - 1, "R", "rank whose plan is printed [-1: the rank with the most bytes]" },
+    { "search", FLAG_SWITCH, &search, 0, 0, NULL,
+      "with --machine NAME: find the layout of all ranks (-n) under which a step of train.global_batch samples takes the least time; "
+      "parallel options that are given are kept" },
+    { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks to plan for, as -n N" },
+    { "out", FLAG_STRING, &out_file, 0, 0, "FILE", "with --search: write the fastest layout as a config that `train` takes" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
@@ -346,12 +354,22 @@ static ls_status show_rank(struct picture *p)
     return st;
 }
 
+static ls_status search_with(const struct picture *p)
+{
+    request.cluster = &cluster;
+    request.room = (double)plan_room(p->limit, p->data);
+    request.json = json;
+    request.out = out_file;
+    return plan_search_run(searching, &request, &p->job, &p->layout);
+}
+
 static ls_status plan_with(const struct config *c, size_t vocab, struct picture *p)
 {
     struct task_model model;
 
     LS_TRY(task_model_of(c, vocab, &model));
     LS_TRY(plan_of_config(c, &model, &p->job, &p->layout));
+    if (search) return search_with(p);
     if (*cluster.name) LS_TRY(step_seconds_of(&p->job, &p->layout, &cluster, &p->seconds));
     LS_TRY(rank < 0 ? plan_of_largest(&p->job, &p->layout, &p->bytes, NULL) : plan_of_rank(&p->job, &p->layout, (int)rank, &p->bytes));
     return show_rank(p);
@@ -385,7 +403,13 @@ static ls_status cmd_plan_draw(const struct config *c)
 
 static ls_status cmd_plan_run(struct invocation *in)
 {
+    searching = in;
     return args_refuse(in, print_mesh || print_schedule ? cmd_plan_draw(&in->config) : plan(&in->config));
+}
+
+static ls_status fail_search_machine(void)
+{
+    return ls_fail(LS_EINVAL, "--search compares seconds: add --machine NAME, such as --machine %s", cluster_builtin(0));
 }
 
 /* A machine file is of processors that need not be here: what `auto` chooses is then not this machine's. The programs are those of the
@@ -394,15 +418,19 @@ static ls_status cmd_plan_complete(struct invocation *in)
 {
     struct config *c = &in->config;
 
-    if (!machine) return LS_OK;
+    if (more_ranks > 0 && c->launch.ranks > 0 && c->launch.ranks != more_ranks)
+        return ls_fail(LS_EINVAL, "--ranks %" PRId64 " and -n %" PRId64 ": leave one of them out", more_ranks, c->launch.ranks);
+    if (more_ranks > 0) c->launch.ranks = more_ranks;
+    if (!machine) return search ? fail_search_machine() : LS_OK;
     if (text_read_int(machine, &local_ranks)) {
+        if (search) return fail_search_machine();
         if (local_ranks >= 1 && local_ranks <= LS_MESH_RANKS_MOST) return LS_OK;
         return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", machine, LS_MESH_RANKS_MOST);
     }
     LS_TRY(cluster_read(machine, &cluster));
     if (c->run.device == 0) c->run.device = 1; /* the processor: row 0 of DEVICE_MAP */
     if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = cluster.flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
-    return LS_OK;
+    return search ? plan_search_complete(in, &request) : LS_OK;
 }
 
 static ls_status cmd_plan_check(const struct invocation *in)
@@ -418,6 +446,13 @@ static ls_status cmd_plan_check(const struct invocation *in)
     if (*cluster.name && in->config.optim.offload != OFFLOAD_NONE)
         return ls_fail(LS_EINVAL, "optim.offload with --machine %s: how long offloaded state takes is not known; leave one of them out",
                        machine);
+    if (search && (draws || print_program || rank >= 0))
+        return ls_fail(LS_EINVAL, "--search prints the fastest layouts; run it first, and %s with one of them",
+                       rank >= 0       ? "--rank"
+                       : print_program ? "--print-program"
+                       : print_mesh    ? "--print-mesh"
+                                       : "--print-schedule");
+    if (out_file && !search) return ls_fail(LS_EINVAL, "--out %s needs --search, whose result it is", out_file);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
     if (draws) return LS_OK; /* a drawing needs neither data nor a model that fits the layout */

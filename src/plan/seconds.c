@@ -28,17 +28,22 @@ static double peak_of(const struct cluster *c, const ls_program *p, const struct
     return c->flops[LS_F32] > 0 ? c->flops[LS_F32] : half;
 }
 
-double seconds_of_kernel(const struct cluster *c, const ls_program *p, const struct instruction *i, enum seconds_kind *kind)
+bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct instruction *i, struct seconds_work *out)
 {
     const struct op_info *op = op_info(i->op);
-    enum seconds_kind k = kind_of(op);
-    double moved = op->bytes ? (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound) : 0, computed = 0;
 
-    if (kind) *kind = k;
-    if (!op->bytes && !op->flops) return 0;
-    if (k == SECONDS_MATMUL) computed = i->flops / (peak_of(c, p, i) * c->matmul) + c->matmul_overhead;
-    if (k == SECONDS_ATTENTION) computed = i->flops / (peak_of(c, p, i) * c->attention);
-    return MAX(moved, computed) + c->launch;
+    *out = (struct seconds_work){ .kind = kind_of(op) };
+    if (op->bytes) out->moved = (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound);
+    if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak_of(c, p, i) * c->matmul);
+    if (out->kind == SECONDS_ATTENTION) out->computed = i->flops / (peak_of(c, p, i) * c->attention);
+    return op->bytes || op->flops;
+}
+
+double seconds_of_work(const struct cluster *c, const struct seconds_work *w, double launches)
+{
+    double overhead = w->kind == SECONDS_MATMUL ? c->matmul_overhead * launches : 0;
+
+    return MAX(w->moved, w->computed + overhead) + c->launch * launches;
 }
 
 struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at)

@@ -17,6 +17,7 @@
 #ifndef LS_PLAN_SECONDS_H
 #define LS_PLAN_SECONDS_H
 
+#include <stdbool.h>
 #include "ir/program.h"
 #include "parallel/mesh/mesh.h"
 #include "plan/cluster.h"
@@ -25,8 +26,15 @@
 enum seconds_kind { SECONDS_MATMUL, SECONDS_ATTENTION, SECONDS_MEMORY, SECONDS_KINDS };
 const char *seconds_kind_name(enum seconds_kind kind);
 
-/* Of an instruction that is not a collective; 0 for views. *kind may be NULL. */
-double seconds_of_kernel(const struct cluster *c, const ls_program *p, const struct instruction *i, enum seconds_kind *kind);
+/* What a kernel does: the seconds of its bytes and of its FLOPs at the shares that kernels of its kind reach; both grow with its size. */
+struct seconds_work {
+    enum seconds_kind kind;
+    double moved, computed;
+};
+/* Of an instruction that is not a collective. False: it does nothing, as a view. */
+bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct instruction *i, struct seconds_work *out);
+/* launches: kernels that the work is divided into. */
+double seconds_of_work(const struct cluster *c, const struct seconds_work *w, double launches);
 
 /* Where the ranks of a group are. */
 struct seconds_group {

@@ -46,7 +46,7 @@ static struct tape_entry shuffle_entry(const struct step *s, const ls_program *p
                                 .group = group_of(s, p, comm),
                                 .op = LS_COLLECTIVE_ALL_TO_ALL,
                                 .axis = LS_AXIS_EP,
-                                .value = op_run_kind(i->op) == RUN_SHUFFLE ? (double)shuffle_bytes(p, i) * n / (n - 1) : 0 };
+                                .moved = { op_run_kind(i->op) == RUN_SHUFFLE ? (double)shuffle_bytes(p, i) * n / (n - 1) : 0, 0, 0 } };
 }
 
 static struct tape_entry exchange_entry(const struct step *s, const ls_program *p, const struct instruction *i)
@@ -59,20 +59,22 @@ static struct tape_entry exchange_entry(const struct step *s, const ls_program *
     x.kind = TAPE_START;
     x.group = group_of(s, p, e->comm);
     x.op = e->op;
-    x.value = (double)e->total * (double)ls_dtype_bytes(p->values[v.id].dtype);
+    x.moved.fixed = (double)e->total * (double)ls_dtype_bytes(p->values[v.id].dtype);
     return x;
 }
 
 static struct tape_entry tape_entry_of(const struct cluster *c, const struct step *s, const ls_program *p, const struct instruction *i)
 {
     struct tape_entry x = { .kind = TAPE_KERNEL, .recomputed = i->phase == LS_PHASE_RECOMPUTE };
+    struct seconds_work work;
 
     if (op_payload(i->op) == PAYLOAD_shuffle && instruction_shuffle(i)->comm)
         x = shuffle_entry(s, p, i);
     else if (instruction_is_exchange(i))
         x = exchange_entry(s, p, i);
     else
-        x.value = seconds_of_kernel(c, p, i, &x.work);
+        x.launches.fixed = seconds_work_of(c, p, i, &work); /* views take no time */
+    if (x.kind == TAPE_KERNEL) x.work = work.kind, x.moved.fixed = work.moved, x.computed.fixed = work.computed;
     x.when = i->when;
     return x;
 }
@@ -96,11 +98,11 @@ ls_status tape_make(const struct cluster *c, const struct step *s, const ls_prog
         for (int k = 0; k < p->list[g].n; k++) {
             struct tape_entry x = tape_entry_of(c, s, p, &p->list[g].at[k]);
 
-            if (x.kind != TAPE_KERNEL || x.value > 0) out->entry[n++] = x; /* views take no time */
+            if (x.kind != TAPE_KERNEL || x.launches.fixed > 0) out->entry[n++] = x;
         }
     }
     out->begin[SEGMENTS] = n;
-    if (p->stage.out.id) out->message = (double)value_count(sent) * (double)ls_dtype_bytes(sent->dtype);
+    if (p->stage.out.id) out->message.fixed = (double)value_count(sent) * (double)ls_dtype_bytes(sent->dtype);
     return LS_OK;
 }
 
@@ -113,11 +115,16 @@ void tape_free(struct tape *t)
 
 /* ---- playing ---- */
 
+double tape_quantity_at(const struct tape_quantity *q, const struct tape_place *place)
+{
+    return q->fixed + q->sample * place->samples + q->shared / place->ranks;
+}
+
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank)
 {
     ls_mesh_shape shape = ls_layout_mesh(l);
     struct mesh_position pair = mesh_position_of(&shape, LS_GROUP_PP, rank);
-    struct tape_place out = { .sharing = (double)l->dp / MAX(l->replicate, 1) * l->cp };
+    struct tape_place out = { .samples = l->micro_batch, .ranks = (double)l->dp / MAX(l->replicate, 1) * l->cp };
 
     for (int g = 0; g < LS_GROUPS; g++) {
         struct mesh_position at = mesh_position_of(&shape, (ls_group)g, rank);
@@ -138,16 +145,15 @@ struct clock {
     struct tape_parts *parts;
 };
 
-static double value_of(const struct clock *t, const struct tape_entry *x) { return x->value + x->shared / t->place->sharing; }
-
 static double exchange_seconds(const struct clock *t, const struct tape_entry *x)
 {
-    return seconds_of_collective(t->cluster, &t->place->group[x->group], x->op, value_of(t, x));
+    return seconds_of_collective(t->cluster, &t->place->group[x->group], x->op, tape_quantity_at(&x->moved, t->place));
 }
 
 static void clock_kernel(struct clock *t, const struct tape_entry *x)
 {
-    double seconds = value_of(t, x);
+    struct seconds_work work = { x->work, tape_quantity_at(&x->moved, t->place), tape_quantity_at(&x->computed, t->place) };
+    double seconds = seconds_of_work(t->cluster, &work, tape_quantity_at(&x->launches, t->place));
 
     t->now += seconds;
     t->parts->kernels[x->work] += seconds;
@@ -225,5 +231,6 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
     tape_parts_add(&out->micro, &micro, 1);
     tape_parts_add(&out->last, &last, 1);
     tape_parts_add(&out->last, &micro, -1);
-    if (tape->message > 0) out->message = MAX(out->message, seconds_of_collective(c, &place->neighbour, LS_COLLECTIVE_SEND, tape->message));
+    double message = tape_quantity_at(&tape->message, place);
+    if (message > 0) out->message = MAX(out->message, seconds_of_collective(c, &place->neighbour, LS_COLLECTIVE_SEND, message));
 }

@@ -30,14 +30,19 @@ struct tape_seconds {
 };
 void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, double times);
 
+/* A quantity of a program by the samples of a micro-batch and the ranks that share a parameter's optimizer state:
+ * fixed + sample * samples + shared / ranks. */
+struct tape_quantity {
+    double fixed, sample, shared;
+};
+
 enum tape_kind { TAPE_KERNEL, TAPE_START, TAPE_WAIT, TAPE_SHUFFLE };
-/* seconds of a kernel; bytes of an exchange, as in seconds_of_collective(). Of both the part that is inversely proportional to the number
- * of ranks that share a parameter's optimizer state is apart: value + shared / ranks. */
 struct tape_entry {
     enum tape_kind kind;
     ls_when when;
-    double value, shared;
-    enum seconds_kind work; /* of a kernel */
+    struct tape_quantity moved;              /* seconds of a kernel's bytes; bytes of an exchange, as in seconds_of_collective() */
+    struct tape_quantity computed, launches; /* of a kernel: seconds of its FLOPs, and how many it is */
+    enum seconds_kind work;
     bool recomputed;
     ls_group group; /* of an exchange */
     ls_collective op;
@@ -49,19 +54,20 @@ struct tape {
     struct tape_entry *entry;
     int begin[SEGMENTS + 1]; /* the entries of a segment: begin[s] .. begin[s + 1] */
     int slots;
-    double *end;    /* [slots] while it is played: when an exchange is over */
-    double message; /* bytes that a stage sends to the next in a micro-batch; 0: none */
+    double *end;                  /* [slots] while it is played: when an exchange is over */
+    struct tape_quantity message; /* bytes that a stage sends to the next in a micro-batch; 0: none */
 };
 
 /* The tape of a program of the step. Free it with tape_free(); a zeroed one is a no-op. */
 ls_status tape_make(const struct cluster *c, const struct step *s, const ls_program *p, struct tape *out);
 void tape_free(struct tape *t);
 
-/* Where the groups of a rank are, and how many ranks share its optimizer state. */
+/* Where the groups of a rank are, and what quantities depend on. */
 struct tape_place {
     struct seconds_group group[LS_GROUPS], neighbour;
-    double sharing;
+    double samples, ranks;
 };
+double tape_quantity_at(const struct tape_quantity *q, const struct tape_place *place);
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank);
 
 /* Adds what the program takes to *out. */

@@ -1,4 +1,4 @@
-/* test_pieces.c - prices put together from pieces of a model, compared with those of the programs of every rank. */
+/* test_prices.c - prices put together from patterns of a model, compared with those of the programs of every rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "base/threads.h"
 #include "helper_check.h"
-#include "train/plan/pieces.h"
+#include "train/plan/prices.h"
 
 struct setup { struct config config; struct options options; struct task_model model; struct plan_job job; ls_layout layout; };
 
@@ -36,7 +36,7 @@ static void open_setup(struct setup *s, const char *model, const char *layout)
     struct world world = { .size = 1, .local_size = 1 };
 
     OK(options_open(config_table(), &s->config, VERB_PLAN, &s->options));
-    apply(s, "precision.compute=bf16 data.seq_len=2048 data.val_fraction=0");
+    apply(s, "precision.compute=bf16 data.seq_len=2048 ");
     apply(s, model);
     apply(s, layout);
     OK(config_ranks(&s->config, VERB_PLAN, &world));
@@ -49,6 +49,8 @@ static void open_setup(struct setup *s, const char *model, const char *layout)
 static const struct {
     const char *model, *layout;
 } cases[] = {
+    { "model.preset=llama3-8b data.seq_len=4096", "parallel.dp=16 parallel.zero=3 train.micro_batch=4" },
+    { "model.preset=llama3-70b data.seq_len=8192", "parallel.dp=1024 parallel.zero=3 recompute.mode=full train.micro_batch=1" },
     { "model.preset=llama3-8b", "parallel.dp=1" },
     { "model.preset=llama3-8b", "parallel.dp=16" },
     { "model.preset=llama3-8b", "parallel.dp=16 parallel.zero=1 train.accumulate=4" },
@@ -73,31 +75,46 @@ static const struct {
     { "model.preset=mixtral-8x7b", "parallel.dp=8 parallel.ep=8 parallel.zero=3" },
     { "model.preset=mixtral-8x7b", "parallel.dp=32 parallel.ep=4 parallel.pp=4 parallel.zero=1 train.accumulate=8 recompute.mode=full" },
     { "model.preset=qwen3-1.7b", "parallel.dp=24 parallel.zero=2 train.accumulate=3" },
+    { "model.preset=gpt2-1.5b model.layers=3 data.seq_len=1024",
+      "parallel.pp=2 parallel.dp=3 parallel.zero=1 train.micro_batch=2 train.accumulate=2" },
+    { "model.preset=gpt2-1.5b model.layers=3 data.seq_len=1024",
+      "parallel.pp=2 parallel.dp=4 parallel.zero=1 train.micro_batch=2 train.accumulate=2" },
+    { "model.preset=gpt2-1.5b model.layers=8 data.seq_len=1024",
+      "parallel.pp=2 parallel.dp=3 parallel.zero=1 train.micro_batch=2 train.accumulate=2" },
+    { "model.preset=gpt2-1.5b model.layers=8 data.seq_len=1024",
+      "parallel.pp=2 parallel.dp=4 parallel.zero=1 train.micro_batch=2 train.accumulate=2" },
 };
 
 static void test_equal_programs(void **state)
 {
+    double most = 0;
+    size_t exactly = 0;
     struct cluster c;
 
     (void)state;
     OK(cluster_read("h100-dgx", &c));
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct setup s = { 0 };
-        struct pieces *p;
+        struct prices *p;
         struct price price;
         struct step_seconds exact;
         struct plan_bytes bytes;
 
         open_setup(&s, cases[i].model, cases[i].layout);
-        OK(pieces_open(&s.job, &c, s.layout.seq_len, &p));
-        OK(pieces_price(p, &s.layout, INFINITY, INFINITY, &price));
+        OK(prices_open(&s.job, &c, s.layout.seq_len, &p));
+        OK(prices_price(p, &s.layout, INFINITY, INFINITY, &price));
         OK(step_seconds_of(&s.job, &s.layout, &c, &exact));
         OK(plan_of_places(&s.job, &s.layout, &bytes, NULL));
         double off = price.seconds / exact.step - 1, more = price.bytes / (double)bytes.total - 1;
-        printf("%-75s seconds %10.5g %+.5f, bytes %8.4g %+.5f, %d\n", cases[i].layout, exact.step, off, (double)bytes.total, more, pieces_compiled(p));
-        pieces_close(&p);
+        if (fabs(off) > 0.02 || fabs(more) > 0.01)
+            fail_msg("%s %s: %+.2f%% seconds, %+.2f%% bytes", cases[i].model, cases[i].layout, 100 * off, 100 * more);
+        most = fmax(most, fabs(off));
+        exactly += fabs(off) < 1e-3;
+        prices_close(&p);
         options_close(&s.options);
     }
+    printf("%zu layouts: at most %.2f%% off, %zu of them less than 0.1%%\n", COUNT_OF(cases), 100 * most, exactly);
+    assert_true(exactly >= COUNT_OF(cases) * 2 / 3);
 }
 
 int main(void)

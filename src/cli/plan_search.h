@@ -1,0 +1,22 @@
+/* plan_search.h - `lockstep plan --machine NAME --search`: the fastest layouts, what each axis buys, and the winner as a config. */
+#ifndef LS_CLI_PLAN_SEARCH_H
+#define LS_CLI_PLAN_SEARCH_H
+
+#include "cli/args.h"
+#include "train/plan/search.h"
+
+struct search_request {
+    const struct cluster *cluster;
+    int64_t ranks;   /* to lay the step out over */
+    unsigned fixed;  /* choices that the user made */
+    const char *out; /* file for the winner's config; NULL: none */
+    bool json;
+    double room; /* bytes of a rank */
+};
+
+/* Before the options are checked: takes what the user fixed, and gives the config a layout with it that the checks understand. */
+ls_status plan_search_complete(struct invocation *in, struct search_request *r);
+/* job and base: of the config. */
+ls_status plan_search_run(struct invocation *in, const struct search_request *r, const struct plan_job *job, const ls_layout *base);
+
+#endif

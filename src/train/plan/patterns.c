@@ -1,0 +1,357 @@
+/* patterns.c - see patterns.h. */
+#include "train/plan/patterns.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+
+enum { STAGES = 3 };  /* a pipeline's pattern is compiled in a pipeline of so many stages */
+enum { SAMPLES = 2 }; /* and with so many samples, and twice as many, where the micro-batch has more than one */
+enum { SHARING = 2 }; /* where more ranks share optimizer state, it is compiled for so many, times ep, and for twice as many */
+
+struct patterns {
+    const struct plan_job *job;
+    const struct cluster *cluster;
+    struct pattern *pattern;
+    int *bucket, buckets, count, room, compiled; /* bucket: 1 + index of a pattern; 0: free */
+};
+
+ls_status patterns_open(const struct plan_job *j, const struct cluster *c, struct patterns **out)
+{
+    struct patterns *p = mem_array(MEM_OTHER, 1, sizeof *p);
+
+    if (!p) return LS_ENOMEM;
+    *p = (struct patterns){ .job = j, .cluster = c, .buckets = 1 << 12 };
+    p->bucket = mem_array(MEM_OTHER, (size_t)p->buckets, sizeof *p->bucket);
+    if (!p->bucket) {
+        patterns_close(&p);
+        return LS_ENOMEM;
+    }
+    *out = p;
+    return LS_OK;
+}
+
+static void pattern_free(struct pattern *x)
+{
+    for (int i = 0; i < PROGRAMS; i++) tape_free(&x->tape[i]);
+}
+
+void patterns_close(struct patterns **out)
+{
+    struct patterns *p = *out;
+
+    *out = NULL;
+    if (!p) return;
+    for (int i = 0; i < p->count; i++) pattern_free(&p->pattern[i]);
+    mem_free(p->pattern);
+    mem_free(p->bucket);
+    mem_free(p);
+}
+
+int patterns_compiled(const struct patterns *p) { return p->compiled; }
+struct pattern *patterns_at(const struct patterns *p, int i) { return &p->pattern[i]; }
+
+/* ---- compiling a pattern ---- */
+
+bool pattern_splits(const ls_layout *l) { return l->pp > 1 && l->schedule && strncmp(l->schedule, "zb-", 3) == 0; }
+
+double pattern_sharing(const ls_layout *l) { return (double)l->dp / MAX(l->replicate, 1) * l->cp; }
+
+/* The layout that stands for l. *shares: so it does for more ranks, but for what they share. */
+static ls_layout pattern_layout(const ls_layout *l, int blocks, bool *shares)
+{
+    static const char *const stages[BLOCKS_MOST + 1] = { "", "1,1,1", "2,2,2", "3,3,3", "4,4,4" };
+    ls_layout out = *l;
+    int copies = l->replicate > 1 ? 2 : 1, sharing = l->dp / MAX(l->replicate, 1);
+
+    out.pp = l->pp > 1 ? STAGES : 1;
+    out.vpp = 1;
+    out.schedule = l->pp == 1 ? NULL : pattern_splits(l) ? "zb-h1" : "1f1b";
+    out.stages = l->pp > 1 ? stages[blocks] : NULL;
+    out.micro_batch = MIN(l->micro_batch, SAMPLES);
+    out.micro_batches = STAGES; /* the programs do not depend on it */
+    *shares = l->zero && sharing > SHARING * l->ep;
+    out.replicate = copies;
+    out.dp = copies * MIN(sharing, SHARING * l->ep);
+    return out;
+}
+
+static ls_status read_evaluation(const struct step *s, struct pattern *out)
+{
+    ls_cost cost;
+
+    LS_TRY(evaluation_plan(s, &cost));
+    out->bytes.all.fixed = (double)cost.activations;
+    out->bytes.communication.fixed = (double)cost.communication;
+    return LS_OK;
+}
+
+static ls_status read_step(const struct patterns *p, const struct step *s, struct pattern *out)
+{
+    const ls_program *program;
+    ls_cost cost = step_cost(s);
+
+    for (out->tapes = 0; (program = step_program(s, out->tapes)); out->tapes++) {
+        ASSERT(out->tapes < PROGRAMS);
+        LS_TRY(tape_make(p->cluster, s, program, &out->tape[out->tapes]));
+    }
+    out->bytes.all.fixed = (double)(cost.parameters + cost.gradients + cost.optimizer + cost.activations);
+    out->bytes.communication.fixed = (double)cost.communication;
+    if (!s->pipeline) return LS_OK;
+    program = ls_pipeline_program(s->pipeline, 0);
+    out->bytes.slot.fixed = (double)program->arena_bytes[ARENA_SLOT];
+    out->bytes.all.fixed -= out->bytes.slot.fixed * program_slots(program);
+    return LS_OK;
+}
+
+/* Compiles the pattern of the key, but with so many times its samples and its ranks. */
+static ls_status pattern_compile(struct patterns *p, const struct pattern_key *key, int samples, int ranks_by, struct pattern *out)
+{
+    struct task_model model = *p->job->model;
+    struct plan_job job = *p->job;
+    ls_layout l = key->layout;
+    int stage = key->place == PLACE_ONLY ? 0 : key->place - PLACE_FIRST;
+    struct ranks ranks;
+    struct step s;
+
+    pulse();
+    *out = (struct pattern){ .key = *key };
+    l.micro_batch *= samples;
+    l.dp *= ranks_by;
+    model.transformer.layers = (size_t)(key->blocks * l.pp);
+    job.step.global = (size_t)l.micro_batch * (size_t)l.micro_batches * (size_t)l.dp;
+    LS_TRY(ranks_plan(&l, (int)(ls_layout_ranks(&l) / l.pp) * (stage + 1) - 1, &ranks));
+    ls_status st = step_open(&model, &l, &job.step, &ranks, true, &s);
+    if (st == LS_OK) {
+        st = key->evaluation ? read_evaluation(&s, out) : read_step(p, &s, out);
+        step_close(&s);
+    }
+    ranks_close(&ranks);
+    if (st < 0) pattern_free(out);
+    p->compiled++;
+    return st;
+}
+
+/* The same program with so many samples and ranks, with twice as many samples, and with twice as many ranks. One that was not compiled is
+ * `base`: nothing depends on it. */
+struct differences {
+    const struct pattern *base, *sample, *shared;
+    double samples, ranks;
+};
+
+static void fit(const struct differences *d, double base, double sample, double shared, struct tape_quantity *q)
+{
+    q->sample = (sample - base) / d->samples;
+    q->shared = 2 * d->ranks * (base - shared);
+    q->fixed = base - q->sample * d->samples - q->shared / d->ranks;
+}
+
+static void fit_entries(const struct differences *d, int tape, int from, int to, struct tape *out)
+{
+    for (int n = from; n < to; n++) {
+        struct tape_entry *x = &out->entry[n];
+        const struct tape_entry *more = &d->sample->tape[tape].entry[n], *less = &d->shared->tape[tape].entry[n];
+
+        fit(d, x->moved.fixed, more->moved.fixed, less->moved.fixed, &x->moved);
+        fit(d, x->computed.fixed, more->computed.fixed, less->computed.fixed, &x->computed);
+    }
+}
+
+/* The kernels of a tape between exchanges. */
+struct updates {
+    int from, to; /* entries from .. to - 1; `to` is an exchange or the end */
+    double moved, launches;
+};
+
+static struct updates updates_from(const struct tape *t, int from)
+{
+    struct updates u = { .from = from, .to = from };
+
+    for (; u.to < t->begin[SEGMENTS] && t->entry[u.to].kind == TAPE_KERNEL; u.to++) u.moved += t->entry[u.to].moved.fixed, u.launches++;
+    return u;
+}
+
+static void fit_run(const struct differences *d, const struct updates *base, const struct updates *less, struct tape *out)
+{
+    struct tape_quantity moved, launches;
+
+    fit(d, base->moved, base->moved, less->moved, &moved);
+    fit(d, base->launches, base->launches, less->launches, &launches);
+    for (int n = base->from; n < base->to; n++) {
+        double share = base->moved > 0 ? out->entry[n].moved.fixed / base->moved : 0;
+
+        out->entry[n].moved = (struct tape_quantity){ share * moved.fixed, 0, share * moved.shared };
+        out->entry[n].launches = (struct tape_quantity){ launches.fixed / base->launches, 0, launches.shared / base->launches };
+    }
+}
+
+/* A rank's shard touches fewer parameters the more ranks there are: the updates between two exchanges are fitted as a whole. */
+static void fit_updates(const struct differences *d, int tape, struct tape *out)
+{
+    const struct tape *less = &d->shared->tape[tape];
+    int n = out->begin[SEG_OPTIMIZER], m = less->begin[SEG_OPTIMIZER];
+
+    while (n <= out->begin[SEGMENTS] && m <= less->begin[SEGMENTS]) {
+        struct updates a = updates_from(out, n), b = updates_from(less, m);
+
+        if (less == out) return;
+        fit_run(d, &a, &b, out);
+        if (a.to < out->begin[SEGMENTS] && b.to < less->begin[SEGMENTS]) {
+            struct tape_quantity *q = &out->entry[a.to].moved;
+
+            fit(d, q->fixed, q->fixed, less->entry[b.to].moved.fixed, q);
+        }
+        n = a.to + 1;
+        m = b.to + 1;
+    }
+}
+
+static void fit_pattern(const struct differences *d, struct pattern *out)
+{
+    const struct pattern_bytes base = out->bytes, sample = d->sample->bytes, shared = d->shared->bytes;
+
+    fit(d, base.all.fixed, sample.all.fixed, shared.all.fixed, &out->bytes.all);
+    fit(d, base.slot.fixed, sample.slot.fixed, shared.slot.fixed, &out->bytes.slot);
+    fit(d, base.communication.fixed, sample.communication.fixed, shared.communication.fixed, &out->bytes.communication);
+    for (int i = 0; i < out->tapes; i++) {
+        struct tape *t = &out->tape[i];
+
+        fit_entries(d, i, 0, t->begin[SEG_OPTIMIZER], t);
+        fit_updates(d, i, t);
+        fit(d, t->message.fixed, d->sample->tape[i].message.fixed, d->shared->tape[i].message.fixed, &t->message);
+    }
+}
+
+/* Programs of other numbers of ranks are the same up to the optimizer. */
+static bool same_programs(const struct pattern *a, const struct pattern *b)
+{
+    for (int i = 0; i < a->tapes; i++)
+        if (memcmp(a->tape[i].begin, b->tape[i].begin, (SEG_OPTIMIZER + 1) * sizeof *a->tape[i].begin) != 0) return false;
+    return a->tapes == b->tapes;
+}
+
+static ls_status fail_pattern(void)
+{
+    return ls_fail(LS_EUNSUPPORTED,
+                   "a search is not possible: the programs of this model differ with the ranks that share optimizer state");
+}
+
+static ls_status pattern_make(struct patterns *p, const struct pattern_key *key, bool shares, struct pattern *out)
+{
+    struct pattern sample = { 0 }, shared = { 0 };
+    bool samples = key->layout.micro_batch == SAMPLES;
+    struct differences d = { out, samples ? &sample : out, shares ? &shared : out, key->layout.micro_batch, pattern_sharing(&key->layout) };
+    ls_status st = pattern_compile(p, key, 1, 1, out);
+
+    if (st < 0) return st;
+    if (samples) st = pattern_compile(p, key, 2, 1, &sample);
+    if (st == LS_OK && shares) st = pattern_compile(p, key, 1, 2, &shared);
+    out->apart = st == LS_OK && !same_programs(out, d.sample);
+    if (out->apart) d.sample = out;
+    if (st == LS_OK && !same_programs(out, d.shared)) st = fail_pattern();
+    if (st == LS_OK) fit_pattern(&d, out);
+    if (st < 0) pattern_free(out);
+    pattern_free(&sample);
+    pattern_free(&shared);
+    return st;
+}
+
+/* ---- the table of patterns ---- */
+
+static uint64_t key_hash(const struct pattern_key *key)
+{
+    const unsigned char *byte = (const unsigned char *)key;
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+
+    for (size_t i = 0; i < sizeof *key; i++) h = (h ^ byte[i]) * 1099511628211u;
+    return h ^ h >> 32;
+}
+
+static int *find_bucket(const struct patterns *p, int *bucket, int buckets, const struct pattern_key *key)
+{
+    uint64_t at = key_hash(key) & (uint64_t)(buckets - 1);
+
+    while (bucket[at] && memcmp(&p->pattern[bucket[at] - 1].key, key, sizeof *key) != 0) at = (at + 1) & (uint64_t)(buckets - 1);
+    return &bucket[at];
+}
+
+/* Makes room for one more. */
+static ls_status grow_patterns(struct patterns *p)
+{
+    int buckets = 2 * p->buckets, *bucket;
+
+    if (p->count == p->room) {
+        struct pattern *grown = mem_resize(p->pattern, (size_t)(2 * p->room + 64) * sizeof *grown);
+
+        if (!grown) return LS_ENOMEM;
+        p->pattern = grown;
+        p->room = 2 * p->room + 64;
+    }
+    if (2 * p->count < p->buckets) return LS_OK;
+    bucket = mem_array(MEM_OTHER, (size_t)buckets, sizeof *bucket);
+    if (!bucket) return LS_ENOMEM;
+    for (int i = 0; i < p->count; i++) *find_bucket(p, bucket, buckets, &p->pattern[i].key) = i + 1;
+    mem_free(p->bucket);
+    p->bucket = bucket;
+    p->buckets = buckets;
+    return LS_OK;
+}
+
+static ls_status find_pattern(struct patterns *p, const struct pattern_key *key, bool shares, int *out)
+{
+    int *bucket = find_bucket(p, p->bucket, p->buckets, key);
+
+    if (!*bucket) {
+        LS_TRY(grow_patterns(p));
+        LS_TRY(pattern_make(p, key, shares, &p->pattern[p->count]));
+        bucket = find_bucket(p, p->bucket, p->buckets, key);
+        *bucket = ++p->count;
+    }
+    *out = *bucket - 1;
+    return LS_OK;
+}
+
+static ls_status add_term(struct patterns *p, const struct pattern_key *key, bool shares, struct pattern_term term, struct pattern_sum *out)
+{
+    LS_TRY(find_pattern(p, key, shares, &term.pattern));
+    out->term[out->n++] = term;
+    return LS_OK;
+}
+
+/* A pattern that holds for its own micro-batch only is taken with SAMPLES and with twice as many: what it takes and holds is proportional.
+ */
+static ls_status add_pattern(struct patterns *p, const struct pattern_stage *s, enum pattern_place place, int blocks,
+                             struct pattern_term term, struct pattern_sum *out)
+{
+    bool shares;
+    struct pattern_key key = { pattern_layout(s->layout, blocks, &shares), (int)place, blocks, s->evaluation };
+    double more = (double)s->layout->micro_batch / SAMPLES - 1, times = term.times;
+
+    term.share = 1;
+    term.samples = s->layout->micro_batch;
+    LS_TRY(add_term(p, &key, shares, term, out));
+    if (!p->pattern[out->term[out->n - 1].pattern].apart || more <= 0) return LS_OK;
+    out->term[out->n - 1].samples = SAMPLES;
+    out->term[out->n - 1].share = 1 - more;
+    out->term[out->n - 1].times = times * (1 - more);
+    key.layout.micro_batch = 2 * SAMPLES;
+    term.samples = 2 * SAMPLES;
+    term.share = more;
+    term.times = times * more;
+    return add_term(p, &key, shares, term, out);
+}
+
+/* The pattern whose blocks a longer stage of this place has more of. */
+static enum pattern_place plain(enum pattern_place place) { return place == PLACE_ONLY ? PLACE_ONLY : PLACE_MIDDLE; }
+
+ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct pattern_sum *out)
+{
+    double more = s->blocks - BLOCKS_BASE;
+
+    out->n = 0;
+    LS_TRY(add_pattern(p, s, s->place, MIN(s->blocks, BLOCKS_BASE), (struct pattern_term){ .role = ROLE_OWN, .times = 1 }, out));
+    if (more <= 0) return LS_OK;
+    LS_TRY(add_pattern(p, s, plain(s->place), BLOCKS_BASE, (struct pattern_term){ .role = ROLE_LESS, .times = -more }, out));
+    return add_pattern(p, s, plain(s->place), BLOCKS_MOST, (struct pattern_term){ .role = ROLE_MORE, .times = more }, out);
+}

@@ -1,0 +1,402 @@
+/* search.c - see search.h. */
+#include "train/plan/search.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "parallel/layout.h"
+#include "train/plan/prices.h"
+
+int search_uses(const ls_layout *l)
+{
+    return (l->tp > 1 ? SEARCH_USES_TP : 0) | (l->cp > 1 ? SEARCH_USES_CP : 0) | (l->pp > 1 ? SEARCH_USES_PP : 0) |
+           (l->ep > 1 ? SEARCH_USES_EP : 0);
+}
+
+struct search {
+    const struct plan_job *job;
+    const struct cluster *cluster;
+    const struct search_space *space;
+    struct prices *prices;
+    struct search_result *out;
+    double room;                /* the space's, and SEARCH_SLACK / 2 of it more: prices are of parts */
+    struct block_seconds block; /* with the micro-batch that is being tried */
+    int smaller;                /* the micro-batch before it; 0: none */
+    bool larger;                /* a larger micro-batch may fit: one with this micro-batch did, or was not tried */
+};
+
+/* ---- what was found ---- */
+
+static double worst_kept(const struct search_result *r) { return r->found < SEARCH_KEPT ? INFINITY : r->best[SEARCH_KEPT - 1].price; }
+
+static void keep(struct search_result *r, const struct search_found *x)
+{
+    struct search_found *with = &r->with[search_uses(&x->layout)];
+    int at = MIN(r->found, SEARCH_KEPT - 1);
+
+    if (x->price < with->price) *with = *x;
+    if (x->price >= worst_kept(r)) return;
+    r->found = MIN(r->found + 1, SEARCH_KEPT);
+    for (; at > 0 && r->best[at - 1].price > x->price; at--) r->best[at] = r->best[at - 1];
+    r->best[at] = *x;
+}
+
+/* Longer than this, a layout is not among the best. */
+static double too_long(const struct search *s) { return worst_kept(s->out) * (1 + SEARCH_SLACK); }
+
+/* True if a layout with these axes that takes at least so long is not priced. */
+static bool leave_out(struct search *s, const ls_layout *l, double seconds)
+{
+    double *bound = &s->out->bound[search_uses(l)];
+
+    if (seconds <= too_long(s)) return false;
+    *bound = MIN(*bound, seconds);
+    return true;
+}
+
+/* What no schedule is faster than: the busiest rank has its share of the work, and the last waits for the forwards of the first micro-batch
+ * on the ranks before it; with 1f1b and interleaved for a backward as well (pipeline.h). schedule NULL: any. */
+static double least_seconds(const struct search *s, const ls_layout *l, const struct block_seconds *block)
+{
+    double layers = (double)s->job->model->transformer.layers, wait = block->forward;
+
+    if (l->schedule && strncmp(l->schedule, "zb-", 3) != 0) wait = block->all;
+    return (l->micro_batches * (layers * block->all + block->ends) + (l->pp - 1) * wait * layers / l->vpp) / l->pp;
+}
+
+static int smallest_factor(int n)
+{
+    int f = 2;
+
+    while (n % f) f++;
+    return f;
+}
+
+/* The next smaller group that computes the same: half of cp, or of tp. */
+static ls_layout smaller_group(const ls_layout *l)
+{
+    ls_layout out = *l;
+
+    if (l->cp > 1)
+        out.cp /= smallest_factor(l->cp);
+    else
+        out.tp /= smallest_factor(l->tp);
+    if (out.cp == 1) out.cp_method = LS_CP_RING;
+    if (out.tp == 1) out.sp = 0;
+    return out;
+}
+
+/* Sets s->block to the layout's, unless *slow: it takes too long with any schedule. The work of a group does not become less when it is
+ * divided further, so smaller groups are asked first: most large ones need not be compiled. */
+static ls_status find_block(struct search *s, const ls_layout *l, bool *slow)
+{
+    enum { LONGEST = 40 };
+    ls_layout chain[LONGEST] = { *l }, any = *l;
+    int n = 0;
+
+    any.vpp = SEARCH_VPP_MOST;
+    any.schedule = NULL;
+    for (; chain[n].tp * chain[n].cp > 1 && n < LONGEST - 1; n++) chain[n + 1] = smaller_group(&chain[n]);
+    for (*slow = false; n >= 0 && !*slow; n--) {
+        double share = (double)(chain[n].tp * chain[n].cp) / (l->tp * l->cp);
+        struct block_seconds b;
+
+        LS_TRY(prices_block(s->prices, &chain[n], &b));
+        s->block = (struct block_seconds){ share * b.forward, share * b.all, share * b.ends };
+        *slow = leave_out(s, l, least_seconds(s, &any, &s->block));
+    }
+    return LS_OK;
+}
+
+/* True if the same layout holds too much with more recomputation, or with the micro-batch before this one. */
+static ls_status holds_too_much(const struct search *s, const ls_layout *l, bool *too_much)
+{
+    ls_layout less = *l;
+    double bytes = 0;
+
+    *too_much = false;
+    if (l->recompute != LS_RECOMPUTE_FULL && !(s->space->fixed & SEARCH_RECOMPUTE)) {
+        less.recompute = l->recompute == LS_RECOMPUTE_NONE ? LS_RECOMPUTE_SELECTIVE : LS_RECOMPUTE_FULL;
+        LS_TRY(prices_bytes(s->prices, &less, &bytes));
+        *too_much = bytes > s->room;
+    }
+    if (*too_much || s->smaller == 0) return LS_OK;
+    less = *l;
+    less.micro_batch = s->smaller;
+    less.micro_batches = l->micro_batch * l->micro_batches / s->smaller;
+    LS_TRY(prices_bytes(s->prices, &less, &bytes));
+    *too_much = bytes > s->room;
+    return LS_OK;
+}
+
+static ls_status price_layout(struct search *s, const ls_layout *l)
+{
+    struct search_result *r = s->out;
+    struct price price;
+    bool too_much;
+
+    LS_TRY(holds_too_much(s, l, &too_much));
+    if (too_much) return LS_OK;
+    r->priced++;
+    LS_TRY(prices_price(s->prices, l, s->room, too_long(s), &price));
+    if (price.bytes < r->least) r->least = price.bytes, r->least_layout = *l;
+    if (price.bytes > s->room) return LS_OK;
+    s->larger = true;
+    r->fit++;
+    if (price.bounded)
+        leave_out(s, l, price.seconds);
+    else
+        keep(r, &(struct search_found){ .layout = *l, .price = price.seconds, .bytes = price.bytes });
+    return LS_OK;
+}
+
+static ls_status try_layout(struct search *s, const ls_layout *l)
+{
+    if (ls_layout_check(task_transformer(s->job->model), l) < 0) return LS_OK;
+    s->out->possible++;
+    if (!leave_out(s, l, least_seconds(s, l, &s->block))) return price_layout(s, l);
+    s->larger = true;
+    return LS_OK;
+}
+
+/* ---- the layouts ---- */
+
+/* False if no micro-batch, schedule or ZeRO stage makes this layout possible. */
+static bool axes_are_possible(const struct search *s, const ls_layout *axes)
+{
+    ls_layout l = *axes;
+
+    l.pp = l.vpp = 1;
+    l.schedule = NULL;
+    l.zero = 0;
+    l.replicate = 1;
+    l.micro_batch = l.micro_batches = 1;
+    return ls_layout_check(task_transformer(s->job->model), &l) == LS_OK;
+}
+
+static bool is_fixed(const struct search *s, unsigned choice) { return s->space->fixed & choice; }
+
+static ls_status try_chunks(struct search *s, ls_layout l, int least, int most)
+{
+    int layers = (int)s->job->model->transformer.layers;
+
+    for (l.vpp = least; l.vpp <= most && l.vpp * l.pp <= layers; l.vpp++)
+        if (!is_fixed(s, SEARCH_VPP) || l.vpp == s->space->base.vpp) LS_TRY(try_layout(s, &l));
+    return LS_OK;
+}
+
+/* Tries the schedules of a pipeline; without one there is nothing to choose. */
+static ls_status try_schedules(struct search *s, ls_layout l)
+{
+    static const struct {
+        const char *name;
+        int least, most;
+    } schedule[] = { { "1f1b", 1, 1 }, { "interleaved", 2, SEARCH_VPP_MOST }, { "zb-h1", 1, 1 }, { "zb-v", 2, 2 } };
+
+    l.vpp = 1;
+    if (l.pp == 1) l.schedule = NULL;
+    if (l.pp == 1) return try_layout(s, &l);
+    if (is_fixed(s, SEARCH_SCHEDULE)) return try_chunks(s, l, layout_least_chunks(&l), SEARCH_VPP_MOST);
+    for (size_t i = 0; i < COUNT_OF(schedule); i++) {
+        l.schedule = schedule[i].name;
+        LS_TRY(try_chunks(s, l, schedule[i].least, schedule[i].most));
+    }
+    return LS_OK;
+}
+
+static ls_status try_zero(struct search *s, ls_layout l)
+{
+    const ls_layout *base = &s->space->base;
+    int sharing = l.dp * l.cp, inside = MAX(s->cluster->processors / (l.tp * l.cp), 1); /* dp ranks of a node */
+    int copies[] = { 1, l.dp % inside == 0 && inside > 1 ? l.dp / inside : 1 };
+
+    for (l.zero = 0; l.zero <= (sharing > 1 ? 3 : 0); l.zero++) {
+        if (is_fixed(s, SEARCH_ZERO) && sharing > 1 && l.zero != base->zero) continue;
+        for (int i = 0; i < (l.zero && copies[1] > 1 ? 2 : 1); i++) {
+            l.replicate = is_fixed(s, SEARCH_REPLICATE) && l.zero ? base->replicate : copies[i];
+            LS_TRY(try_schedules(s, l));
+            if (is_fixed(s, SEARCH_REPLICATE)) break;
+        }
+    }
+    return LS_OK;
+}
+
+/* Micro-batches in ascending order: what holds too much with one does with all larger ones. *most: the largest to try; if
+ * one holds too much, the one before it. */
+static ls_status try_micro_batches(struct search *s, ls_layout l, int *most)
+{
+    const struct search_space *space = s->space;
+    int samples = (int)(space->global / (size_t)l.dp);
+
+    s->smaller = 0;
+    for (l.micro_batch = 1; l.micro_batch <= MIN(samples, *most); l.micro_batch++) {
+        if (samples % l.micro_batch || (is_fixed(s, SEARCH_MICRO_BATCH) && l.micro_batch != space->base.micro_batch)) continue;
+        l.micro_batches = samples / l.micro_batch;
+        LS_TRY(find_block(s, &l, &s->larger));
+        if (!s->larger) LS_TRY(try_zero(s, l));
+        s->smaller = l.micro_batch;
+        if (!s->larger) *most = l.micro_batch - 1;
+    }
+    return LS_OK;
+}
+
+/* What holds too much with more recomputation does with less. */
+static ls_status try_recompute(struct search *s, ls_layout l)
+{
+    static const ls_recompute mode[] = { LS_RECOMPUTE_FULL, LS_RECOMPUTE_SELECTIVE, LS_RECOMPUTE_NONE };
+    int most = INT_MAX;
+
+    if (is_fixed(s, SEARCH_RECOMPUTE)) return try_micro_batches(s, l, &most);
+    for (size_t i = 0; i < COUNT_OF(mode); i++) {
+        l.recompute = mode[i];
+        LS_TRY(try_micro_batches(s, l, &most));
+    }
+    return LS_OK;
+}
+
+/* What is chosen within the axes: where the sequence is sharded, and how attention gets the other ranks' keys. */
+static ls_status try_axes(struct search *s, ls_layout l)
+{
+    const ls_layout *base = &s->space->base;
+    bool sp = is_fixed(s, SEARCH_SP), method = is_fixed(s, SEARCH_CP_METHOD);
+
+    for (int i = 0; i < (l.tp > 1 && !sp ? 2 : 1); i++)
+        for (int k = 0; k < (l.cp > 1 && !method ? 2 : 1); k++) {
+            l.sp = l.tp == 1 ? 0 : sp ? base->sp : i;
+            l.cp_method = method ? base->cp_method : k ? LS_CP_ALL_TO_ALL : LS_CP_RING;
+            if (axes_are_possible(s, &l)) LS_TRY(try_recompute(s, l));
+        }
+    return LS_OK;
+}
+
+static bool may_be(const struct search *s, unsigned choice, int value, int base) { return !is_fixed(s, choice) || value == base; }
+
+static ls_status try_experts(struct search *s, ls_layout l)
+{
+    int experts = (int)s->job->model->transformer.experts;
+
+    for (l.ep = 1; l.ep <= MAX(experts, 1); l.ep++)
+        if (l.dp * l.cp % l.ep == 0 && experts % l.ep == 0 && may_be(s, SEARCH_EP, l.ep, s->space->base.ep)) LS_TRY(try_axes(s, l));
+    return LS_OK;
+}
+
+/* All tp x cp of a size, with every pp. */
+static ls_status try_size(struct search *s, int size)
+{
+    const struct search_space *space = s->space;
+    ls_layout l = space->base;
+    int rest = space->ranks / size;
+
+    l.stages = NULL;
+    for (l.tp = 1; l.tp <= size; l.tp++) {
+        l.cp = size / l.tp;
+        if (size % l.tp || !may_be(s, SEARCH_TP, l.tp, space->base.tp) || !may_be(s, SEARCH_CP, l.cp, space->base.cp)) continue;
+        for (l.pp = 1; l.pp <= MIN(rest, (int)s->job->model->transformer.layers); l.pp++) {
+            l.dp = rest / l.pp;
+            if (rest % l.pp || space->global % (size_t)l.dp) continue;
+            if (may_be(s, SEARCH_PP, l.pp, space->base.pp) && may_be(s, SEARCH_DP, l.dp, space->base.dp)) LS_TRY(try_experts(s, l));
+        }
+    }
+    return LS_OK;
+}
+
+/* Small groups first: what is found there bounds the others. */
+static ls_status try_all(struct search *s)
+{
+    for (int size = 1; size <= s->space->ranks; size++)
+        if (s->space->ranks % size == 0) LS_TRY(try_size(s, size));
+    return LS_OK;
+}
+
+/* ---- the best ones, compiled completely ---- */
+
+static int compare_found(const void *a, const void *b)
+{
+    const struct search_found *x = a, *y = b;
+
+    if (x->exact != y->exact) return x->exact ? -1 : 1;
+    double left = x->exact ? x->seconds.step : x->price, right = y->exact ? y->seconds.step : y->price;
+    return (left > right) - (left < right);
+}
+
+/* *excess: bytes of the programs and of what is not the step's own beyond the price; kept if it is the least so far. */
+static ls_status compile_found(const struct search *s, struct search_found *x, bool *fits, double *excess)
+{
+    struct plan_job job = *s->job;
+
+    LS_TRY(step_seconds_of(&job, &x->layout, s->cluster, &x->seconds));
+    LS_TRY(plan_of_largest(&job, &x->layout, &x->plan, NULL));
+    *fits = (double)(x->plan.total + x->plan.other) <= s->space->room;
+    if (!*fits) *excess = MIN(*excess, (double)(x->plan.total + x->plan.other) - x->bytes);
+    x->exact = *fits;
+    return LS_OK;
+}
+
+/* Compiles layouts in ascending order of price until the next can't be better than the two best. A layout that turns out not to fit is
+ * dropped. */
+static ls_status settle(struct search *s, double *excess)
+{
+    struct search_result *r = s->out;
+    double best = INFINITY, second = INFINITY;
+    int kept = 0;
+
+    for (int i = 0; i < r->found; i++) {
+        struct search_found x = r->best[i];
+        bool fits = true;
+
+        if (x.price * (1 - SEARCH_SLACK) <= second) LS_TRY(compile_found(s, &x, &fits, excess));
+        if (!fits) continue;
+        if (x.exact) second = MIN(second, MAX(best, x.seconds.step)), best = MIN(best, x.seconds.step);
+        r->exact += x.exact;
+        r->best[kept++] = x;
+    }
+    r->found = kept;
+    qsort(r->best, (size_t)kept, sizeof *r->best, compare_found);
+    return LS_OK;
+}
+
+static void forget_found(struct search_result *r)
+{
+    *r = (struct search_result){ .least = INFINITY };
+    for (int i = 0; i < SEARCH_USES; i++) r->with[i].price = r->bound[i] = INFINITY;
+}
+
+/* Where what prices leave out is more than the slack, as for tiny models, none of the best may fit: then again, with so much less room. */
+static ls_status search_all(struct search *s)
+{
+    double excess = 0;
+
+    s->room = s->space->room * (1 + SEARCH_SLACK / 2);
+    do {
+        bool found;
+
+        s->room -= excess;
+        excess = INFINITY;
+        forget_found(s->out);
+        LS_TRY(try_all(s));
+        found = s->out->found > 0;
+        LS_TRY(settle(s, &excess));
+        if (s->out->found || !found) return LS_OK;
+        excess = MAX(excess - (s->space->room - s->room), s->space->room * SEARCH_SLACK);
+    } while (s->room > 0);
+    return LS_OK;
+}
+
+ls_status search_layouts(const struct plan_job *j, const struct cluster *c, const struct search_space *space, struct search_result *out)
+{
+    struct search s = { .job = j, .cluster = c, .space = space, .out = out };
+
+    if (!task_transformer(j->model))
+        return ls_fail(LS_EINVAL, "a search is over layouts of a transformer; other models have only parallel.dp");
+    LS_TRY(prices_open(j, c, space->base.seq_len, &s.prices));
+    ls_status st = search_all(&s);
+    out->compiled = prices_compiled(s.prices);
+    prices_close(&s.prices);
+    if (st == LS_OK && out->possible == 0)
+        st = ls_fail(LS_EINVAL, "no layout of %d ranks is possible with %zu samples a step and the options that are given", space->ranks,
+                     space->global);
+    return st;
+}

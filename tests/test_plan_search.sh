@@ -1,0 +1,55 @@
+#!/bin/sh
+# test_plan_search.sh LOCKSTEP TESTS - `plan --machine NAME --search`: it keeps what is given, its seconds are those of `plan`, and `train`
+# takes the config that it writes.
+lockstep=$1
+. "$2/script.sh"
+tiny="--model.preset=llama-tiny --model.layers=4 --data.text=text.txt --data.seq_len=32 --train.global_batch=8"
+big="--model.preset=llama3-8b --data.seq_len=2048 --train.global_batch=16"
+
+# The winner's seconds are those of its plan.
+"$lockstep" plan --machine h100-dgx --ranks 8 $big --parallel.cp=1 --recompute.mode=selective --search --json >found.json 2>err.txt ||
+    bad "search: $(cat err.txt)"
+options=$(json 'fastest[0].options' <found.json)
+"$lockstep" plan --machine h100-dgx $big $options --recompute.mode=selective --json >plan.json 2>err.txt ||
+    bad "plan $options: $(cat err.txt)"
+[ "$(json 'fastest[0].seconds' <found.json)" = "$(json seconds.step <plan.json)" ] || bad "$options: search and plan differ in seconds"
+[ "$(json memory.total <plan.json)" -le 84000000000 ] || bad "$options does not fit"
+case $options in *cp=* | *recompute.mode=full* | *recompute.mode=none*) bad "what was given was not kept: $options" ;; esac
+grep -q '"compiled":true' found.json || bad "no layout was compiled"
+
+# What is given is kept, also where it is slower.
+fixed="--parallel.tp=2 --parallel.zero=2 --train.micro_batch=2"
+"$lockstep" plan --machine h100-dgx -n 8 $big $fixed --search --json >kept.json 2>err.txt || bad "search with options: $(cat err.txt)"
+for option in --parallel.tp=2 --train.micro_batch=2; do
+    json 'fastest[0].options' <kept.json | grep -q -e "$option" || bad "$option was not kept"
+done
+json 'fastest[].options' <kept.json | grep -e zero= | grep -qv 'zero=2' && bad "parallel.zero=2 was not kept"
+
+# The table, and a config that train takes as it is.
+"$lockstep" plan --machine h100-dgx -n 2 $tiny --train.steps=2 --search --out best.yaml >table.txt 2>err.txt ||
+    bad "search --out: $(cat err.txt)"
+for words in "^memory " "^search .* layouts are possible" "^   1 " "^why " "^  dp alone" "^options     --launch.ranks=2" \
+    "^written     best.yaml"; do
+    grep -q "$words" table.txt || bad "the table lacks '$words': $(cat table.txt)"
+done
+"$lockstep" train --config best.yaml --run.dir=run >out.txt 2>err.txt || bad "train --config best.yaml: $(tail -3 err.txt)"
+[ -f run/metrics.jsonl ] || bad "nothing was trained"
+grep -q "ranks: 2 " best.yaml || bad "best.yaml is not for 2 ranks"
+
+# Bad input.
+expect 2 "add --machine NAME" plan -n 8 $big --search
+expect 2 "add --machine NAME" plan --machine 4 -n 8 $big --search
+expect 2 "add -n N" plan --machine h100-dgx $big --search
+expect 2 "add --train.global_batch=N" plan --machine h100-dgx -n 8 --model.preset=llama3-8b --search
+expect 2 "it follows from the layout" plan --machine h100-dgx -n 8 $big --train.accumulate=2 --search
+expect 2 "is not divisible by the product of the axes" plan --machine h100-dgx -n 8 $big --parallel.tp=3 --search
+expect 2 "leave one of them out" plan --machine h100-dgx -n 8 --ranks 4 $big --search
+expect 2 "needs --search" plan --machine h100-dgx -n 8 $big --out x.yaml
+expect 2 "run it first" plan --machine h100-dgx -n 8 $big --search --rank 0
+expect 2 "cannot be sharded over parallel.tp=64" plan --machine h100-dgx -n 64 $big --parallel.tp=64 --search
+expect 2 "no layout of 64 ranks is possible" \
+    plan --machine h100-dgx -n 64 $big --parallel.dp=1 --parallel.tp=1 --parallel.cp=1 --search
+expect 1 "the least is" plan --machine h100-dgx -n 2 $big --model.preset=llama3-70b --search
+[ ! -e x.yaml ] || bad "x.yaml was written"
+
+[ $failures -eq 0 ]

@@ -1,0 +1,187 @@
+/* test_search.c - the search finds the layout that compiling every layout finds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "helper_check.h"
+#include "train/plan/search.h"
+
+struct setup { struct config config; struct options options; struct task_model model; struct plan_job job; ls_layout layout; };
+
+static void open_setup(struct setup *s, const char *words)
+{
+    struct world world = { .size = 1, .local_size = 1 };
+    char text[1000], *word, *rest = text;
+
+    OK(options_open(config_table(), &s->config, VERB_PLAN, &s->options));
+    snprintf(text, sizeof text, "%s precision.compute=bf16 data.val_fraction=0", words);
+    while ((word = strsep(&rest, " "))) {
+        char *value = strchr(word, '=');
+
+        assert_non_null(value);
+        *value++ = '\0';
+        OK(options_set(&s->options, word, value, "test"));
+    }
+    OK(config_ranks(&s->config, VERB_PLAN, &world));
+    OK(config_check(&s->config, VERB_PLAN));
+    OK(task_model_of(&s->config, 0, &s->model));
+    OK(plan_of_config(&s->config, &s->model, &s->job, &s->layout));
+}
+
+/* Every layout of the space, compiled. */
+struct brute {
+    struct setup *s;
+    const struct cluster *c;
+    int ranks;
+    size_t global;
+    double room, best;
+    int64_t tried, fit;
+    ls_layout layout;
+};
+
+static void brute_one(struct brute *b, const ls_layout *l)
+{
+    struct plan_job job = b->s->job;
+    struct step_seconds seconds;
+    struct plan_bytes plan;
+
+    if (ls_layout_check(&b->s->model.transformer, l) < 0) return;
+    b->tried++;
+    job.step.global = b->global;
+    OK(plan_of_largest(&job, l, &plan, NULL));
+    if ((double)(plan.total + plan.other) > b->room) return;
+    b->fit++;
+    OK(step_seconds_of(&job, l, b->c, &seconds));
+    if (seconds.step < b->best) b->best = seconds.step, b->layout = *l;
+}
+
+static void brute_schedules(struct brute *b, ls_layout l)
+{
+    static const char *const names[] = { "1f1b", "interleaved", "zb-h1", "zb-v" };
+
+    l.vpp = 1;
+    l.schedule = NULL;
+    if (l.pp == 1) {
+        brute_one(b, &l);
+        return;
+    }
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        for (l.vpp = 1; l.vpp <= SEARCH_VPP_MOST; l.vpp++) {
+            l.schedule = names[i];
+            if ((l.vpp > 1) == (i % 2 == 1)) brute_one(b, &l);
+        }
+}
+
+static void brute_inside(struct brute *b, ls_layout l)
+{
+    int samples = (int)b->global / l.dp, inside = MAX(b->c->processors / (l.tp * l.cp), 1);
+
+    for (l.micro_batch = 1; l.micro_batch <= samples; l.micro_batch++)
+        for (l.recompute = LS_RECOMPUTE_NONE; l.recompute <= LS_RECOMPUTE_FULL; l.recompute++)
+            for (l.zero = 0; l.zero <= (l.dp * l.cp > 1 ? 3 : 0); l.zero++)
+                for (int node = 0; node <= (l.zero > 0); node++) {
+                    if (samples % l.micro_batch || (node && (l.dp % inside || inside == 1 || l.dp == inside))) continue;
+                    l.micro_batches = samples / l.micro_batch;
+                    l.replicate = node ? l.dp / inside : 1;
+                    brute_schedules(b, l);
+                }
+}
+
+static void brute_force(struct brute *b)
+{
+    ls_layout l = b->s->layout;
+
+    b->best = INFINITY;
+    for (l.tp = 1; l.tp <= b->ranks; l.tp++)
+        for (l.cp = 1; l.cp <= b->ranks; l.cp++)
+            for (l.pp = 1; l.pp <= b->ranks; l.pp++)
+                for (l.ep = 1; l.ep <= b->ranks; l.ep++)
+                    for (int i = 0; i < (l.tp > 1 ? 2 : 1) * (l.cp > 1 ? 2 : 1); i++) {
+                        l.dp = b->ranks / (l.tp * l.cp * l.pp);
+                        if (l.dp < 1 || l.dp * l.tp * l.cp * l.pp != b->ranks || b->global % (size_t)l.dp) continue;
+                        l.sp = l.tp > 1 && i % 2;
+                        l.cp_method = l.cp > 1 && i / (l.tp > 1 ? 2 : 1) ? LS_CP_ALL_TO_ALL : LS_CP_RING;
+                        brute_inside(b, l);
+                    }
+}
+
+static struct cluster machine(double link, double network, int processors)
+{
+    struct cluster c;
+
+    OK(cluster_read("h100-dgx", &c));
+    c.node.bandwidth = link;
+    c.network.bandwidth = network;
+    c.processors = processors;
+    return c;
+}
+
+static const struct {
+    const char *model;
+    int ranks, global, processors;
+    double room, link, network;
+    bool nightly;
+} cases[] = {
+    { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 70e9, 100e9, 5e9, false },
+    { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 17e9, 100e9, 25e9, false },
+    { "model.preset=mixtral-8x7b model.layers=2 data.seq_len=2048", 2, 4, 2, 60e9, 300e9, 25e9, false },
+    { "model.preset=llama3-8b model.layers=6 data.seq_len=2048", 4, 8, 4, 80e9, 300e9, 25e9, true },
+    { "model.preset=gpt2-1.5b model.layers=3 data.seq_len=1024", 6, 12, 3, 6e9, 50e9, 5e9, true },
+    { "model.preset=mixtral-8x7b model.layers=4 data.seq_len=2048", 4, 4, 2, 50e9, 300e9, 5e9, true },
+};
+
+static void test_equals_brute_force(void **state)
+{
+    const char *matrix = getenv("LOCKSTEP_MATRIX");
+    bool full = matrix && strcmp(matrix, "full") == 0;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct cluster c = machine(cases[i].link, cases[i].network, cases[i].processors);
+        struct search_result *r = calloc(1, sizeof *r);
+        struct setup s = { 0 };
+        char found[160], right[160];
+
+        if (cases[i].nightly && !full) {
+            free(r);
+            continue;
+        }
+        assert_non_null(r);
+        open_setup(&s, cases[i].model);
+        struct search_space space = { .ranks = cases[i].ranks, .global = (size_t)cases[i].global, .room = cases[i].room, .base = s.layout };
+        struct brute b = { .s = &s, .c = &c, .ranks = cases[i].ranks, .global = space.global, .room = space.room };
+        struct plan_job job = s.job;
+
+        job.step.global = space.global;
+        OK(search_layouts(&job, &c, &space, r));
+        brute_force(&b);
+        ls_layout_text(&r->best[0].layout, found, sizeof found);
+        ls_layout_text(&b.layout, right, sizeof right);
+        printf("case %zu: %" PRId64 " layouts, %" PRId64 " fit; the best takes %g s (%s, %d x %d)\n", i, b.tried, b.fit, b.best, right,
+               b.layout.micro_batch, b.layout.micro_batches);
+        printf("        found %g s (%s, %d x %d); %" PRId64 " priced, %d compiled\n", r->best[0].seconds.step, found,
+               r->best[0].layout.micro_batch, r->best[0].layout.micro_batches, r->priced, r->exact);
+        assert_true(b.fit > 0 && r->exact > 0);
+        assert_true(fabs(r->best[0].seconds.step / b.best - 1) < 1e-9);
+        options_close(&s.options);
+        free(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_brute_force) };
+
+    threads_set(1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
