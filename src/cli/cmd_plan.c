@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/args.h"
+#include "cli/plan_cases.h"
 #include "cli/plan_draw.h"
 #include "cli/plan_search.h"
 #include "cli/plan_seconds.h"
@@ -18,7 +19,7 @@
 
 static bool print_program, print_mesh, print_schedule, json, search;
 static int64_t rank = -1, more_ranks;
-static const char *svg, *machine, *out_file;
+static const char *svg, *machine, *cases, *out_file;
 static struct search_request request; /* --search */
 static struct invocation *searching;
 static int64_t local_ranks;    /* --machine RANKS; 0: not given */
@@ -37,7 +38,10 @@ static const struct flag flags[] = {
       "with --machine NAME: find the layout of all ranks (-n) under which a step of train.global_batch samples takes the least time; "
       "parallel options that are given are kept" },
     { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks to plan for, as -n N" },
-    { "out", FLAG_STRING, &out_file, 0, 0, "FILE", "with --search: write the fastest layout as a config that `train` takes" },
+    { "cases", FLAG_STRING, &cases, 0, 0, "FILE",
+      "price every run of a table (CSV); --machine NAME is for those whose gpu_type is not that of a machine that is built in" },
+    { "out", FLAG_STRING, &out_file, 0, 0, "FILE",
+      "with --search: write the fastest layout as a config that `train` takes; with --cases: write the prices as CSV" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
@@ -404,6 +408,7 @@ static ls_status cmd_plan_draw(const struct config *c)
 static ls_status cmd_plan_run(struct invocation *in)
 {
     searching = in;
+    if (cases) return args_refuse(in, plan_cases_run(cases, out_file, *cluster.name ? &cluster : NULL));
     return args_refuse(in, print_mesh || print_schedule ? cmd_plan_draw(&in->config) : plan(&in->config));
 }
 
@@ -433,6 +438,21 @@ static ls_status cmd_plan_complete(struct invocation *in)
     return search ? plan_search_complete(in, &request) : LS_OK;
 }
 
+/* A table says all of its runs. */
+static ls_status check_cases(const struct invocation *in)
+{
+    const struct option_table *t = config_table();
+
+    if (!out_file) return ls_fail(LS_EINVAL, "--cases %s needs a file for the prices: add --out FILE.csv", cases);
+    if (search || json || print_mesh || print_schedule || print_program || rank >= 0)
+        return ls_fail(LS_EINVAL, "--cases %s writes one table; leave the other flags but --machine and --out away", cases);
+    if (machine && !*cluster.name) return ls_fail(LS_EINVAL, "--machine %s with --cases: use the name of a machine", machine);
+    for (size_t i = 0; i < t->count; i++)
+        if (strcmp(options_origin(&in->options, t->rows[i].name), "default") != 0)
+            return ls_fail(LS_EINVAL, "%s with --cases: the table says the models and layouts; leave it out", t->rows[i].name);
+    return LS_OK;
+}
+
 static ls_status cmd_plan_check(const struct invocation *in)
 {
     bool draws = print_mesh || print_schedule;
@@ -452,7 +472,8 @@ static ls_status cmd_plan_check(const struct invocation *in)
                        : print_program ? "--print-program"
                        : print_mesh    ? "--print-mesh"
                                        : "--print-schedule");
-    if (out_file && !search) return ls_fail(LS_EINVAL, "--out %s needs --search, whose result it is", out_file);
+    if (out_file && !search && !cases) return ls_fail(LS_EINVAL, "--out %s needs --search or --cases, whose result it is", out_file);
+    if (cases) return check_cases(in);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
     if (draws) return LS_OK; /* a drawing needs neither data nor a model that fits the layout */

@@ -1,0 +1,362 @@
+/* plan_cases.c - see plan_cases.h. */
+#include "cli/plan_cases.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/csv.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "train/plan/prices.h"
+
+enum { PRICED_MODELS = 24 };
+
+/* A model on a machine, of which layouts have been priced. */
+struct priced_model {
+    struct config config;
+    struct options options;
+    struct task_model model;
+    struct plan_job job;
+    struct cluster cluster;
+    int seq_len;
+    struct prices *prices;
+};
+
+struct cases {
+    const struct csv *table;
+    const struct cluster *machine; /* of --machine; NULL: none */
+    struct priced_model *priced[PRICED_MODELS];
+    int npriced;
+};
+
+/* A row of the table. */
+struct run {
+    const struct csv *table;
+    int row;
+    struct text assumed; /* parts with "; " between them */
+};
+
+static void assume(struct run *r, const char *what) { text_put(&r->assumed, "%s%s", r->assumed.bytes ? "; " : "", what); }
+
+static const char *run_text(const struct run *r, const char *column) { return csv_field(r->table, r->row, column); }
+
+/* The number at the start of a field; `missing` if there is none. */
+static double run_number(const struct run *r, const char *column, double missing)
+{
+    const char *text = run_text(r, column);
+    char *end;
+    double x = strtod(text, &end);
+
+    return end == text ? missing : x;
+}
+
+static int run_size(const struct run *r, const char *column, int missing) { return (int)run_number(r, column, missing); }
+static bool run_says(const struct run *r, const char *column, const char *word) { return strstr(run_text(r, column), word) != NULL; }
+
+/* ---- the machine ---- */
+
+static bool names_memory(const char *type, double bytes)
+{
+    char word[16];
+
+    snprintf(word, sizeof word, "%.0fGB", bytes / (1 << 30));
+    return strstr(type, word) != NULL;
+}
+
+/* The built-in machine whose processor the type names: "H100-80GB-SXM (AWS p5 ..)" is an H100. Of several, one with its memory. */
+static bool find_machine(const char *type, struct cluster *out)
+{
+    bool found = false;
+    struct cluster c;
+
+    for (int i = 0; cluster_builtin(i); i++) {
+        size_t length;
+
+        if (cluster_read(cluster_builtin(i), &c) < 0) continue;
+        length = strcspn(c.processor, " ");
+        if (strncmp(c.processor, type, length) != 0) continue;
+        if (found && !names_memory(type, c.memory + (double)(1 << 30))) continue;
+        *out = c;
+        found = true;
+    }
+    return found;
+}
+
+static ls_status machine_of(const struct cases *k, struct run *r, struct cluster *out)
+{
+    double gbps = run_number(r, "internode_gbps_per_gpu", 0);
+    int node = run_size(r, "gpus_per_node", 0);
+    char text[200];
+
+    if (find_machine(run_text(r, "gpu_type"), out)) {
+        snprintf(text, sizeof text, "machine like %s", out->name);
+    } else {
+        if (!k->machine) return ls_fail(LS_EINVAL, "no machine is built in for '%s'", run_text(r, "gpu_type"));
+        *out = *k->machine;
+        snprintf(text, sizeof text, "machine of --machine");
+    }
+    assume(r, text);
+    if (node > 0) out->processors = node;
+    if (gbps > 0) out->network.bandwidth = gbps * 1e9 / 8;
+    return LS_OK;
+}
+
+/* ---- the model and its layout ---- */
+
+static ls_status put_option(struct options *o, const char *name, const char *text) { return options_set(o, name, text, "case"); }
+
+static ls_status put_number(struct options *o, const char *name, double x)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%.0f", x);
+    return put_option(o, name, text);
+}
+
+/* Columns without which nothing is known of a run. */
+static const char *const needed[] = { "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq", "gpus", "tp", "pp", "global_batch" };
+
+static ls_status check_columns(const struct run *r)
+{
+    for (size_t i = 0; i < COUNT_OF(needed); i++)
+        if (run_number(r, needed[i], 0) < 1) return ls_fail(LS_EINVAL, "%s is not published", needed[i]);
+    if (run_number(r, "ep", 1) > 1) return ls_fail(LS_EINVAL, "the number of experts and their width are not among the columns");
+    return LS_OK;
+}
+
+static ls_status put_model(struct run *r, struct options *o)
+{
+    bool gated = run_size(r, "glu", 1) != 0;
+    double heads = run_number(r, "heads", 1), hidden = run_number(r, "hidden", 1);
+
+    LS_TRY(put_option(o, "model.preset", gated ? "llama3-8b" : "gpt2-124m"));
+    LS_TRY(put_number(o, "model.layers", run_number(r, "layers", 1)));
+    LS_TRY(put_number(o, "model.width", hidden));
+    LS_TRY(put_number(o, "model.heads", heads));
+    LS_TRY(put_number(o, "model.ffn", run_number(r, "ffn_hidden", 1)));
+    LS_TRY(put_number(o, "model.vocab", run_number(r, "vocab", 1)));
+    LS_TRY(put_number(o, "model.max_positions", run_number(r, "seq", 1)));
+    LS_TRY(put_number(o, "data.seq_len", run_number(r, "seq", 1)));
+    if (*run_text(r, "tied_emb")) LS_TRY(put_option(o, "model.tied", run_size(r, "tied_emb", 0) ? "true" : "false"));
+    if (!gated) return put_option(o, "model.dropout", "0");
+    LS_TRY(put_number(o, "model.kv_heads", run_number(r, "kv_heads", heads)));
+    return put_number(o, "model.head_size", floor(hidden / heads));
+}
+
+static ls_status open_model(struct run *r, struct priced_model *m)
+{
+    struct world world = { .size = 1, .local_size = 1 };
+    ls_layout layout;
+
+    LS_TRY(options_open(config_table(), &m->config, VERB_PLAN, &m->options));
+    LS_TRY(put_model(r, &m->options));
+    LS_TRY(put_option(&m->options, "precision.compute", "bf16"));
+    LS_TRY(put_option(&m->options, "data.val_fraction", "0"));
+    LS_TRY(put_option(&m->options, "run.device", "cpu"));
+    LS_TRY(config_ranks(&m->config, VERB_PLAN, &world));
+    LS_TRY(config_check(&m->config, VERB_PLAN));
+    LS_TRY(task_model_of(&m->config, 0, &m->model));
+    LS_TRY(plan_of_config(&m->config, &m->model, &m->job, &layout));
+    m->seq_len = layout.seq_len;
+    return LS_OK;
+}
+
+static void close_model(struct priced_model *m)
+{
+    if (!m) return;
+    prices_close(&m->prices);
+    options_close(&m->options);
+    mem_free(m);
+}
+
+/* The model of a row on its machine: one that has been priced before, if there is one. */
+static ls_status find_model(struct cases *k, struct run *r, const struct cluster *c, struct priced_model **out)
+{
+    struct priced_model *m = mem_array(MEM_OTHER, 1, sizeof *m);
+
+    if (!m) return LS_ENOMEM;
+    m->cluster = *c;
+    ls_status st = open_model(r, m);
+    for (int i = 0; st == LS_OK && i < k->npriced; i++) {
+        struct priced_model *x = k->priced[i];
+
+        *out = x;
+        if (memcmp(&x->model.transformer, &m->model.transformer, sizeof(ls_model)) != 0 || x->seq_len != m->seq_len) continue;
+        if (memcmp(&x->cluster, &m->cluster, sizeof(struct cluster)) != 0) continue;
+        close_model(m);
+        return LS_OK;
+    }
+    if (st == LS_OK) st = prices_open(&m->job, &m->cluster, m->seq_len, &m->prices);
+    if (st < 0) {
+        close_model(m);
+        return st;
+    }
+    if (k->npriced == PRICED_MODELS) { /* the oldest goes */
+        close_model(k->priced[0]);
+        memmove(k->priced, k->priced + 1, (PRICED_MODELS - 1) * sizeof *k->priced);
+        k->npriced--;
+    }
+    *out = k->priced[k->npriced++] = m;
+    return LS_OK;
+}
+
+/* "2", "3 (FSDP FULL_SHARD)", "dist-opt (1)", "FSDP2 (3)", "HSDP". */
+static int zero_of(struct run *r)
+{
+    const char *text = run_text(r, "zero_stage"), *in = strchr(text, '(');
+
+    if (*text >= '0' && *text <= '3') return *text - '0';
+    if (in && in[1] >= '0' && in[1] <= '3' && in[2] == ')') return in[1] - '0';
+    if (strstr(text, "not resharded")) return 2;
+    if (strstr(text, "FSDP") || strstr(text, "HSDP")) return 3;
+    assume(r, *text ? "ZeRO stage not understood: 0" : "ZeRO stage not published: 0");
+    return 0;
+}
+
+static const char *schedule_of(const struct run *r, int vpp)
+{
+    if (run_says(r, "schedule", "ZB-V")) return "zb-v";
+    if (run_says(r, "schedule", "ZB-")) return "zb-h1";
+    return vpp > 1 ? "interleaved" : "1f1b";
+}
+
+static ls_recompute recompute_of(struct run *r)
+{
+    if (!*run_text(r, "recompute")) assume(r, "recomputation not published: none");
+    return run_says(r, "recompute", "full")        ? LS_RECOMPUTE_FULL
+           : run_says(r, "recompute", "selective") ? LS_RECOMPUTE_SELECTIVE
+                                                   : LS_RECOMPUTE_NONE;
+}
+
+/* Everything but the micro-batch. */
+static ls_status put_layout(struct run *r, const struct priced_model *m, ls_layout *l)
+{
+    int gpus = run_size(r, "gpus", 1);
+
+    LS_TRY(config_layout(&m->config, l));
+    l->tp = run_size(r, "tp", 1);
+    l->pp = run_size(r, "pp", 1);
+    l->cp = run_size(r, "cp", 1);
+    if (l->tp < 1 || l->pp < 1 || l->cp < 1 || gpus % (l->tp * l->pp * l->cp))
+        return ls_fail(LS_EINVAL, "inconsistent: %d GPUs are not a multiple of tp %d x pp %d x cp %d", gpus, l->tp, l->pp, l->cp);
+    l->dp = gpus / (l->tp * l->pp * l->cp);
+    if (run_number(r, "dp", l->dp) != l->dp)
+        return ls_fail(LS_EINVAL, "inconsistent: dp %s, but %d GPUs with tp %d x pp %d x cp %d make dp %d", run_text(r, "dp"), gpus, l->tp,
+                       l->pp, l->cp, l->dp);
+    l->vpp = l->pp > 1 ? MAX(run_size(r, "vpp", 1), 1) : 1;
+    if (l->pp > 1 && !*run_text(r, "vpp")) assume(r, "virtual stages not published: 1");
+    l->schedule = l->pp > 1 ? schedule_of(r, l->vpp) : NULL;
+    if (l->schedule && strcmp(l->schedule, "zb-v") == 0) l->vpp = 2;
+    l->zero = l->dp * l->cp > 1 ? zero_of(r) : 0;
+    l->sp = l->tp > 1 && run_size(r, "sequence_parallel", 0);
+    l->recompute = recompute_of(r);
+    l->stages = NULL;
+    if (run_says(r, "precision", "8")) assume(r, "fp8 priced as bf16");
+    if (run_size(r, "flash_attn", 1) == 0) assume(r, "attention priced as fused");
+    return LS_OK;
+}
+
+/* ---- pricing ---- */
+
+struct case_price {
+    double seconds, bytes, fastest, slowest;
+    int micro_batch, tried;
+};
+
+static ls_status price_micro_batch(struct run *r, struct priced_model *m, ls_layout *l, int micro_batch, struct case_price *best)
+{
+    int64_t samples = (int64_t)run_number(r, "global_batch", 1);
+    struct price price;
+
+    if (samples % ((int64_t)l->dp * micro_batch))
+        return ls_fail(LS_EINVAL, "inconsistent: %" PRId64 " samples are not a multiple of dp %d x micro-batch %d", samples, l->dp,
+                       micro_batch);
+    l->micro_batch = micro_batch;
+    l->micro_batches = (int)(samples / l->dp / micro_batch);
+    LS_TRY(ls_layout_check(&m->model.transformer, l));
+    LS_TRY(prices_price(m->prices, l, INFINITY, INFINITY, &price));
+    best->slowest = best->tried ? MAX(best->slowest, price.seconds) : price.seconds;
+    if (best->tried++ && price.seconds >= best->seconds) return LS_OK;
+    *best = (struct case_price){ price.seconds, price.bytes, price.seconds, best->slowest, micro_batch, best->tried };
+    return LS_OK;
+}
+
+static ls_status price_layout(struct run *r, struct priced_model *m, ls_layout *l, struct case_price *out)
+{
+    static const int usual[] = { 1, 2, 4, 8 };
+    int given = run_size(r, "micro_batch", 0);
+    char text[120];
+    ls_status st = LS_OK;
+
+    *out = (struct case_price){ 0 };
+    if (given > 0) return price_micro_batch(r, m, l, given, out);
+    for (size_t i = 0; i < COUNT_OF(usual) && st != LS_ENOMEM; i++) st = price_micro_batch(r, m, l, usual[i], out);
+    if (!out->tried) return st;
+    snprintf(text, sizeof text, "micro-batch not published: %d, of those from 1 to 8 with %.4g to %.4g s", out->micro_batch, out->seconds,
+             out->slowest);
+    assume(r, text);
+    return LS_OK;
+}
+
+static ls_status price_run(struct cases *k, struct run *r, struct case_price *out, bool *fits)
+{
+    struct priced_model *m;
+    struct cluster c;
+    ls_layout l;
+
+    LS_TRY(check_columns(r));
+    LS_TRY(machine_of(k, r, &c));
+    LS_TRY(find_model(k, r, &c, &m));
+    LS_TRY(put_layout(r, m, &l));
+    LS_TRY(price_layout(r, m, &l, out));
+    *fits = out->bytes <= c.memory - c.reserved;
+    return LS_OK;
+}
+
+/* Only memory that runs out ends the table: everything else is said in the row. */
+static ls_status put_run(struct cases *k, int row, struct text *out)
+{
+    struct run r = { .table = k->table, .row = row };
+    struct case_price price;
+    bool fits = false;
+    ls_status st = price_run(k, &r, &price, &fits);
+
+    csv_put(out, run_text(&r, "row_id"));
+    if (st == LS_OK) {
+        text_put(out, ",%.6g,%.4g,%d,", price.seconds, price.bytes / 1e9, fits);
+        csv_put(out, r.assumed.data ? r.assumed.data : "");
+    } else {
+        text_put(out, ",,,,");
+        csv_put(out, ls_errmsg());
+    }
+    text_put(out, "\n");
+    text_free(&r.assumed);
+    return st == LS_ENOMEM ? st : LS_OK;
+}
+
+ls_status plan_cases_run(const char *in, const char *out, const struct cluster *machine)
+{
+    struct csv table;
+    struct cases k = { .table = &table, .machine = machine };
+    struct text text = { 0 };
+
+    LS_TRY(csv_read(in, &table));
+    ls_status st = LS_OK;
+    if (!csv_has(&table, "row_id")) st = ls_fail(LS_EFORMAT, "%s: there is no column row_id", in);
+    for (size_t i = 0; st == LS_OK && i < COUNT_OF(needed); i++)
+        if (!csv_has(&table, needed[i])) st = ls_fail(LS_EFORMAT, "%s: there is no column %s", in, needed[i]);
+    threads_set(1);
+    text_put(&text, "row_id,step_seconds,memory_gb,fits,assumed\n");
+    for (int i = 0; st == LS_OK && i < table.rows; i++) st = put_run(&k, i, &text);
+    if (st == LS_OK) st = text_status(&text);
+    if (st == LS_OK) st = file_write(out, text.data, text.bytes);
+    if (st == LS_OK) printf("written     %s: %d rows\n", out, table.rows);
+    for (int i = 0; i < k.npriced; i++) close_model(k.priced[i]);
+    text_free(&text);
+    csv_free(&table);
+    return st;
+}
