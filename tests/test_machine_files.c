@@ -22,7 +22,7 @@ static const char good[] = "machine:\n"
                            "efficiency:\n"
                            "  launch: 0\n"
                            "  matmul: 0.5\n"
-                           "  matmul_overhead: 0\n"
+                           "  host: 0\n"
                            "  attention: 0.25\n"
                            "  memory_bound: 0.5\n"
                            "  link_share: 1\n"
@@ -97,7 +97,7 @@ static bool is_fitted_alike(const struct cluster *a, const struct cluster *b)
 {
     if (strncmp(a->processor, b->processor, 4) != 0) return true;
     return a->matmul == b->matmul && a->attention == b->attention && a->memory_bound == b->memory_bound && a->launch == b->launch &&
-           a->matmul_overhead == b->matmul_overhead && a->link_share == b->link_share;
+           a->host == b->host && a->link_share == b->link_share;
 }
 
 static void machines_that_are_built_in(void **state)

@@ -8,7 +8,7 @@ tiny="--model.preset=llama-tiny --model.layers=4 --data.seq_len=64 --precision.c
 machine() {
     printf '%s\n' "machine:" "  name: m" "processor:" "  name: p" "  fp32: $2" "  memory: 80 GiB" "  bandwidth: $3" \
         "efficiency:" "  launch: 0" \
-        "  matmul: 1" "  matmul_overhead: 0" "  attention: 1" "  memory_bound: 1" "  link_share: 1" "node:" "  processors: 8" \
+        "  matmul: 1" "  host: 0" "  attention: 1" "  memory_bound: 1" "  link_share: 1" "node:" "  processors: 8" \
         "  bandwidth: $4" "  latency: 0" "network:" "  bandwidth: $4" "  latency: 0" >"$1"
 }
 

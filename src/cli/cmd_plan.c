@@ -433,6 +433,7 @@ static ls_status cmd_plan_complete(struct invocation *in)
         return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", machine, LS_MESH_RANKS_MOST);
     }
     LS_TRY(cluster_read(machine, &cluster));
+    if (!cases) cluster.host = 0;              /* our steps are issued as graphs, or run ahead */
     if (c->run.device == 0) c->run.device = 1; /* the processor: row 0 of DEVICE_MAP */
     if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = cluster.flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
     return search ? plan_search_complete(in, &request) : LS_OK;

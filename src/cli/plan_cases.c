@@ -1,6 +1,7 @@
 /* plan_cases.c - see plan_cases.h. */
 #include "cli/plan_cases.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "train/plan/prices.h"
 
 enum { PRICED_MODELS = 24 };
+enum { NODE_MOST = 16 }; /* a machine with more processors in a node is a rack; tables call its trays nodes */
 
 /* A model on a machine, of which layouts have been priced. */
 struct priced_model {
@@ -59,31 +61,45 @@ static bool run_says(const struct run *r, const char *column, const char *word) 
 
 /* ---- the machine ---- */
 
-static bool names_memory(const char *type, double bytes)
+/* How many words of `text`, of at least two letters or digits, are in `type`. */
+static int words_in(const char *text, const char *type)
 {
-    char word[16];
+    char word[CLUSTER_NAME];
+    int count = 0;
 
-    snprintf(word, sizeof word, "%.0fGB", bytes / (1 << 30));
-    return strstr(type, word) != NULL;
+    for (size_t n; *text; text += n ? n : 1) {
+        for (n = 0; isalnum((unsigned char)text[n]); n++) word[n] = text[n];
+        word[n] = '\0';
+        count += n > 1 && strstr(type, word);
+    }
+    return count;
 }
 
-/* The built-in machine whose processor the type names: "H100-80GB-SXM (AWS p5 ..)" is an H100. Of several, one with its memory. */
+/* The built-in machine whose processor the type names: "H100-80GB-SXM (AWS p5 ..)" is an H100. Of several, the one of whose name and memory
+ * the type has most words. */
 static bool find_machine(const char *type, struct cluster *out)
 {
-    bool found = false;
+    int best = -1;
     struct cluster c;
 
     for (int i = 0; cluster_builtin(i); i++) {
-        size_t length;
+        char memory[16];
+        int same;
 
         if (cluster_read(cluster_builtin(i), &c) < 0) continue;
-        length = strcspn(c.processor, " ");
-        if (strncmp(c.processor, type, length) != 0) continue;
-        if (found && !names_memory(type, c.memory + (double)(1 << 30))) continue;
+        if (strncmp(c.processor, type, strcspn(c.processor, " ")) != 0) continue;
+        snprintf(memory, sizeof memory, "%.0fGB", ceil(c.memory / (1 << 30) / 10) * 10);
+        same = words_in(c.name, type) + 2 * words_in(memory, type);
+        if (same <= best) continue;
         *out = c;
-        found = true;
+        best = same;
     }
-    return found;
+    return best >= 0;
+}
+
+static bool says_fp8(const struct run *r)
+{
+    return run_says(r, "precision", "fp8") || run_says(r, "precision", "FP8") || run_says(r, "precision", "FP4");
 }
 
 static ls_status machine_of(const struct cases *k, struct run *r, struct cluster *out)
@@ -100,7 +116,10 @@ static ls_status machine_of(const struct cases *k, struct run *r, struct cluster
         snprintf(text, sizeof text, "machine of --machine");
     }
     assume(r, text);
-    if (node > 0) out->processors = node;
+    out->fp8 = says_fp8(r);
+    out->scores_written = run_size(r, "flash_attn", 1) == 0;
+    if (out->fp8) assume(r, "fp8: matmuls at twice the peak of bf16");
+    if (node > 0 && out->processors <= NODE_MOST) out->processors = node;
     if (gbps > 0) out->network.bandwidth = gbps * 1e9 / 8;
     return LS_OK;
 }
@@ -255,8 +274,6 @@ static ls_status put_layout(struct run *r, const struct priced_model *m, ls_layo
     l->sp = l->tp > 1 && run_size(r, "sequence_parallel", 0);
     l->recompute = recompute_of(r);
     l->stages = NULL;
-    if (run_says(r, "precision", "8")) assume(r, "fp8 priced as bf16");
-    if (run_size(r, "flash_attn", 1) == 0) assume(r, "attention priced as fused");
     return LS_OK;
 }
 

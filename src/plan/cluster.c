@@ -45,7 +45,7 @@ static const struct cluster_key cluster_keys[] = {
     RATE("processor.bandwidth", bandwidth),
     SECONDS("efficiency.launch", launch),
     SHARE("efficiency.matmul", matmul),
-    SECONDS("efficiency.matmul_overhead", matmul_overhead),
+    SECONDS("efficiency.host", host),
     SHARE("efficiency.attention", attention),
     SHARE("efficiency.memory_bound", memory_bound),
     SHARE("efficiency.link_share", link_share),

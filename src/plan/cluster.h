@@ -20,6 +20,7 @@
 #ifndef LS_PLAN_CLUSTER_H
 #define LS_PLAN_CLUSTER_H
 
+#include <stdbool.h>
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
@@ -36,14 +37,17 @@ struct cluster {
     double memory, reserved; /* bytes of a processor, and those of them that the runtime takes */
     double bandwidth;        /* bytes/s of its memory */
     /* efficiencies, fitted per kind of processor (docs/planner.md) */
-    double launch;          /* seconds that every kernel takes at least */
-    double matmul;          /* share of the peak that large matmuls reach */
-    double matmul_overhead; /* seconds that a matmul takes beside its FLOPs */
-    double attention;       /* share of the peak that fused attention reaches */
-    double memory_bound;    /* share of the bandwidth that elementwise kernels reach */
-    double link_share;      /* share of a link's bandwidth that collectives reach */
-    int processors;         /* of a node */
+    double launch;       /* seconds that every kernel takes at least */
+    double matmul;       /* share of the peak that large matmuls reach */
+    double host;         /* seconds that the host of an eager framework takes to issue a kernel; --cases only */
+    double attention;    /* share of the peak that fused attention reaches */
+    double memory_bound; /* share of the bandwidth that elementwise kernels reach */
+    double link_share;   /* share of a link's bandwidth that collectives reach */
+    int processors;      /* of a node */
     struct cluster_link node, network;
+    /* of published runs, not of the machine's file */
+    bool scores_written; /* attention writes its scores to memory, as before FlashAttention */
+    bool fp8;            /* matmuls are in fp8, at twice the peak of bf16 */
 };
 
 /* Reads a machine file, or one of those that are built in, by its name ("a100-80-selene"). LS_EINVAL with "file:line: " and what would be

@@ -28,22 +28,35 @@ static double peak_of(const struct cluster *c, const ls_program *p, const struct
     return c->flops[LS_F32] > 0 ? c->flops[LS_F32] : half;
 }
 
+/* Attention by matmuls over the whole square of scores, which are written and read by every kernel on the way: in the forward 4 times (the
+ * product, softmax in and out, the product with the values), in the backward 7 times. The gradient's matmuls are twice the forward's. */
+static double scores_seconds(const struct cluster *c, const ls_program *p, const struct instruction *i, double peak)
+{
+    const struct value *q = &p->values[i->in[0].id];
+    bool grad = op_info(i->op)->flops == flops_attention_grad;
+    double head = (double)q->size[q->ndim - 1], gemm = i->flops / (grad ? 5 : 2); /* of the causal half */
+    double scores = gemm / head * (double)ls_dtype_bytes(q->dtype), matmuls = (grad ? 8 : 4) * gemm;
+
+    return matmuls / (peak * c->matmul) + (grad ? 7 : 4) * scores / (c->bandwidth * c->memory_bound);
+}
+
 bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct instruction *i, struct seconds_work *out)
 {
     const struct op_info *op = op_info(i->op);
 
     *out = (struct seconds_work){ .kind = kind_of(op) };
+    double peak = peak_of(c, p, i);
+
     if (op->bytes) out->moved = (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound);
-    if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak_of(c, p, i) * c->matmul);
-    if (out->kind == SECONDS_ATTENTION) out->computed = i->flops / (peak_of(c, p, i) * c->attention);
+    if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak * c->matmul * (c->fp8 ? 2 : 1));
+    if (out->kind == SECONDS_ATTENTION)
+        out->computed = c->scores_written ? scores_seconds(c, p, i, peak) : i->flops / (peak * c->attention);
     return op->bytes || op->flops;
 }
 
 double seconds_of_work(const struct cluster *c, const struct seconds_work *w, double launches)
 {
-    double overhead = w->kind == SECONDS_MATMUL ? c->matmul_overhead * launches : 0;
-
-    return MAX(w->moved, w->computed + overhead) + c->launch * launches;
+    return MAX(w->moved, w->computed) + c->launch * launches;
 }
 
 struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at)

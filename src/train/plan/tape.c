@@ -142,6 +142,7 @@ struct clock {
     const struct cluster *cluster;
     const struct tape_place *place;
     double now, idle_from[LS_GROUPS][2];
+    double host; /* until when the host has issued what comes before */
     struct tape_parts *parts;
 };
 
@@ -150,11 +151,21 @@ static double exchange_seconds(const struct clock *t, const struct tape_entry *x
     return seconds_of_collective(t->cluster, &t->place->group[x->group], x->op, tape_quantity_at(&x->moved, t->place));
 }
 
+/* A kernel starts when the host has issued it; what it is waited for counts as the kernel's. */
+static void clock_issue(struct clock *t, double launches)
+{
+    t->host += launches * t->cluster->host;
+    if (t->host <= t->now) return;
+    t->parts->kernels[SECONDS_MEMORY] += t->host - t->now;
+    t->now = t->host;
+}
+
 static void clock_kernel(struct clock *t, const struct tape_entry *x)
 {
     struct seconds_work work = { x->work, tape_quantity_at(&x->moved, t->place), tape_quantity_at(&x->computed, t->place) };
-    double seconds = seconds_of_work(t->cluster, &work, tape_quantity_at(&x->launches, t->place));
+    double launches = tape_quantity_at(&x->launches, t->place), seconds = seconds_of_work(t->cluster, &work, launches);
 
+    clock_issue(t, launches);
     t->now += seconds;
     t->parts->kernels[x->work] += seconds;
     if (x->recomputed) t->parts->recomputed += seconds;
@@ -164,6 +175,7 @@ static void clock_start(struct clock *t, const struct tape_entry *x)
 {
     double *idle_from = &t->idle_from[x->group][x->op == LS_COLLECTIVE_RECV], seconds = exchange_seconds(t, x);
 
+    clock_issue(t, 1);
     t->tape->end[x->slot] = *idle_from = MAX(t->now, *idle_from) + seconds;
     t->parts->hidden[x->axis] += seconds;
 }

@@ -1,0 +1,67 @@
+#!/bin/sh
+# test_plan_cases.sh LOCKSTEP TESTS - `plan --cases`: the prices of a table are those of `plan`, and what was assumed is said.
+lockstep=$1
+. "$2/script.sh"
+columns="row_id,layers,hidden,ffn_hidden,glu,heads,kv_heads,vocab,tied_emb,seq,gpus,gpu_type,gpus_per_node,internode_gbps_per_gpu"
+columns="$columns,tp,pp,cp,ep,vpp,zero_stage,micro_batch,global_batch,sequence_parallel,recompute,precision,flash_attn,schedule"
+model="8,4096,14336,1,32,8,128256,0,2048"
+gpu='"H100-80GB-SXM (DGX, 8 nodes)",8,400'
+{
+    echo "$columns"
+    echo "plain,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
+    echo "micro,$model,8,$gpu,1,1,1,1,1,3 (FSDP FULL_SHARD),,32,0,full,bf16,1,"
+    echo "fp8,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,fp8,1,1F1B"
+    echo "scores,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,0,1F1B"
+    echo "slow,$model,16,\"H100-80GB-SXM (DGX, 8 nodes)\",8,10,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
+    echo "eager,2,256,1024,1,4,4,1000,0,128,1,$gpu,1,1,1,1,1,0,1,1,0,none,bf16,1,"
+    echo "\"odd, \"\"batch\"\"\",$model,16,$gpu,2,2,1,1,1,1,3,32,1,selective,bf16,1,1F1B"
+    echo "ranks,$model,15,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
+    echo "other,$model,16,\"TPU v4\",8,400,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
+    echo "experts,$model,16,$gpu,2,2,1,8,1,1,2,32,1,selective,bf16,1,1F1B"
+    echo "unknown,$model,16,$gpu,,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
+} >runs.csv
+"$lockstep" plan --cases runs.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
+[ "$(wc -l <prices.csv)" = 12 ] || bad "not a line for each row: $(cat prices.csv)"
+seconds() { awk -F, -v row="$1" '$1 == row { print $2 }' prices.csv; }
+says() { grep "^$1," prices.csv | grep -q "$2" || bad "row $1 does not say '$2': $(grep "^$1," prices.csv)"; }
+
+# faster A B: row A takes less than row B
+faster() { awk -v a="$(seconds "$1")" -v b="$(seconds "$2")" 'BEGIN { exit !(a > 0 && a < b) }' || bad "$1 is not faster than $2"; }
+faster fp8 plain
+faster plain scores
+faster plain slow
+awk -v a="$(seconds eager)" 'BEGIN { exit !(a > 2e-3) }' || bad "the host's time is not in $(seconds eager)"
+says micro "micro-batch not published: [1248], of those from 1 to 8"
+says plain "machine like NVIDIA DGX H100"
+says fp8 "twice the peak"
+says ranks "15 GPUs are not a multiple of tp 2 x pp 2 x cp 1"
+says other "no machine is built in for 'TPU v4'"
+says experts "the number of experts"
+says unknown "tp is not published"
+grep -q '^"odd, ""batch""",,,,"\?inconsistent: 32 samples are not a multiple of dp 4 x micro-batch 3' prices.csv ||
+    bad "odd: $(grep odd prices.csv)"
+
+# --machine is for what is not built in. Where the host takes no time, seconds and bytes are those of `plan`, to the accuracy of prices.
+sed 's/host: .*/host: 0/' "$2/../machines/h100-dgx.yaml" >fast.yaml
+"$lockstep" plan --machine ./fast.yaml --cases runs.csv --out fast.csv >out.txt 2>err.txt || bad "plan --cases --machine: $(cat err.txt)"
+"$lockstep" plan --machine ./fast.yaml -n 16 --model.preset=llama3-8b --model.layers=8 --data.seq_len=2048 --data.val_fraction=0 \
+    --precision.compute=bf16 --parallel.tp=2 --parallel.pp=2 --parallel.zero=1 --parallel.sp --train.micro_batch=2 \
+    --train.global_batch=32 --recompute.mode=selective --json >plan.json 2>err.txt || bad "plan: $(cat err.txt)"
+awk -F, -v s="$(json seconds.step <plan.json)" -v b="$(json memory.total <plan.json)" \
+    '$1 == "other" { exit !($2 > 0.98 * s && $2 < 1.02 * s && $3 * 1e9 > 0.99 * b && $3 * 1e9 < 1.01 * b && $4 == 1) }' fast.csv ||
+    bad "$(grep ^other, fast.csv); the plan says $(json seconds.step memory.total <plan.json)"
+[ "$(grep ^plain, fast.csv)" = "$(grep ^plain, prices.csv)" ] || bad "--machine replaced a machine that is built in"
+
+# Bad input; nothing is written.
+expect 2 "add --out FILE.csv" plan --cases runs.csv
+expect 2 "leave it out" plan --cases runs.csv --out x.csv --parallel.tp=2
+expect 2 "leave the other flags" plan --cases runs.csv --out x.csv --json
+expect 2 "use the name of a machine" plan --cases runs.csv --out x.csv --machine 8
+expect 1 "No such file" plan --cases none.csv --out x.csv
+sed 's/,vocab,/,words,/' runs.csv >wrong.csv
+expect 1 "there is no column vocab" plan --cases wrong.csv --out x.csv
+echo "short,1,2" >>runs.csv
+expect 1 "runs.csv:13: 3 fields" plan --cases runs.csv --out x.csv
+[ ! -e x.csv ] || bad "x.csv was written"
+
+[ $failures -eq 0 ]
