@@ -93,6 +93,7 @@ static void test_equal_programs(void **state)
 
     (void)state;
     OK(cluster_read("h100-dgx", &c));
+    c.host = 0;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct setup s = { 0 };
         struct prices *p;

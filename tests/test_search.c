@@ -120,6 +120,7 @@ static struct cluster machine(double link, double network, int processors)
     struct cluster c;
 
     OK(cluster_read("h100-dgx", &c));
+    c.host = 0;
     c.node.bandwidth = link;
     c.network.bandwidth = network;
     c.processors = processors;
