@@ -1,0 +1,336 @@
+/* cmd_compare.c - `lockstep compare`: layouts side by side, without running them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "cli/args.h"
+#include "cli/terminal.h"
+#include "train/plan/step_seconds.h"
+
+static const char *machine;
+static struct cluster cluster; /* zeroed: not given */
+static bool json;
+static int64_t more_ranks;
+
+static const struct flag flags[] = {
+    { "machine", FLAG_STRING, &machine, 0, 0, "NAME", "machine by name or as a FILE.yaml: also compares seconds (docs/planner.md)" },
+    { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks of every layout, as -n N" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { 0 },
+};
+
+/* A layout and what it takes. */
+struct compared {
+    const char *words; /* as given */
+    struct config config;
+    struct options options;
+    struct task_model model;
+    struct plan_job job;
+    ls_layout layout;
+    struct plan_bytes plan;
+    struct step_seconds seconds; /* with a machine */
+    size_t sent, calls;          /* bytes and collectives of a step, of the rank with the most memory */
+    double tokens;
+};
+
+/* ---- one layout ---- */
+
+static ls_status take_words(struct compared *x)
+{
+    char *copy = mem_strdup(x->words), *rest = copy, *word;
+    ls_status st = copy ? LS_OK : LS_ENOMEM;
+
+    while (st == LS_OK && (word = strsep(&rest, " "))) {
+        char *name = strncmp(word, "--", 2) == 0 ? word + 2 : word, *value = strchr(name, '=');
+
+        if (!*name) continue;
+        if (value) *value++ = '\0';
+        st = options_set(&x->options, name, value ? value : "true", "layout");
+    }
+    mem_free(copy);
+    return st;
+}
+
+/* global: samples of a step; 0: as many as the options say. */
+static ls_status resolve(const struct invocation *in, const char *words, int64_t global, struct compared *x)
+{
+    const struct option_table *t = config_table();
+    struct config *c = &x->config;
+    char text[32];
+
+    *x = (struct compared){ .words = words };
+    LS_TRY(options_open(t, c, VERB_PLAN, &x->options));
+    LS_TRY(take_words(x));
+    for (size_t i = 0; i < t->count; i++) LS_TRY(options_inherit(&x->options, &in->options, t->rows[i].name));
+    if (more_ranks > 0) c->launch.ranks = more_ranks;
+    if (c->run.device == 0) c->run.device = 1; /* the programs are those of the cpu: row 0 of DEVICE_MAP */
+    if (c->precision.compute == COMPUTE_AUTO && *cluster.name)
+        c->precision.compute = cluster.flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
+    snprintf(text, sizeof text, "%" PRId64, global);
+    if (global > 0) LS_TRY(options_set(&x->options, "train.global_batch", text, "layout"));
+    LS_TRY(config_ranks(c, VERB_PLAN, &in->world));
+    LS_TRY(config_check(c, VERB_PLAN));
+    return config_check_fit(c);
+}
+
+/* What a rank's programs send in a step. */
+static void count_messages(const struct step *s, struct compared *x)
+{
+    for (int op = 0; op < LS_COLLECTIVES; op++) {
+        size_t calls;
+
+        x->sent += step_comm_bytes(s, (ls_collective)op, &calls);
+        x->calls += calls;
+    }
+    x->tokens = (double)s->global * (double)(s->model.task->sequences ? s->seq_len : 1);
+}
+
+static ls_status measure(struct compared *x)
+{
+    struct ranks ranks;
+    struct step s;
+
+    LS_TRY(task_model_of(&x->config, 0, &x->model));
+    LS_TRY(plan_of_config(&x->config, &x->model, &x->job, &x->layout));
+    LS_TRY(plan_of_largest(&x->job, &x->layout, &x->plan, NULL));
+    if (*cluster.name) LS_TRY(step_seconds_of(&x->job, &x->layout, &cluster, &x->seconds));
+    LS_TRY(ranks_plan(&x->layout, x->plan.rank, &ranks));
+    ls_status st = step_open(&x->model, &x->layout, &x->job.step, &ranks, true, &s);
+    if (st == LS_OK) {
+        count_messages(&s, x);
+        step_close(&s);
+    }
+    ranks_close(&ranks);
+    return st;
+}
+
+/* ---- in words ---- */
+
+static void put_splits(const ls_layout *l)
+{
+    static const char *const sharded[] = { "", ", and optimizer state", ", and optimizer state and gradients",
+                                           ", and optimizer state, gradients and parameters" };
+    const char *comma = "";
+
+    printf("   splits     ");
+    if (l->dp > 1) printf("samples over %d ranks%s", l->dp, sharded[l->zero]), comma = "; ";
+    if (l->tp > 1)
+        printf("%sheads, inner widths and vocabulary over %d%s", comma, l->tp, l->sp ? ", and the tokens between" : ""), comma = "; ";
+    if (l->cp > 1) printf("%stokens of a sample over %d%s", comma, l->cp, l->dp == 1 ? sharded[l->zero] : ""), comma = "; ";
+    if (l->pp > 1) printf("%slayers over %d", comma, l->pp), comma = "; ";
+    if (l->ep > 1) printf("%sexperts over %d", comma, l->ep), comma = "; ";
+    printf("%s\n", *comma ? "" : "nothing");
+}
+
+static void put_use(const ls_layout *l)
+{
+    static const char *const zero[] = {
+        "a rank's part of the model fits, with its optimizer state: one all-reduce of the gradients a step",
+        "optimizer state does not fit: as much communication as without",
+        "gradients do not fit either: every micro-batch reduces them",
+        "parameters do not fit either: every micro-batch gathers them twice, which enough samples a rank hide",
+    };
+
+    if (l->dp * l->cp > 1) printf("   use when   %s\n", zero[l->zero]);
+    if (l->tp > 1)
+        printf("   use when   layers are too large, or samples too few: it communicates in every layer, so keep it inside a node\n");
+    if (l->cp > 1) printf("   use when   sequences are so long that one rank cannot hold their activations\n");
+    if (l->pp > 1) printf("   use when   links are slow: it sends least, but ranks wait unless there are many micro-batches a step\n");
+    if (l->ep > 1) printf("   use when   experts do not fit: rows go to the ranks of their experts and back\n");
+    if (ls_layout_ranks(l) == 1) printf("   use when   everything fits\n");
+}
+
+/* ---- the table ---- */
+
+static double computing(const struct compared *x)
+{
+    double sum = x->seconds.optimizer;
+
+    for (int k = 0; k < SECONDS_KINDS; k++) sum += x->seconds.kernels[k];
+    return sum;
+}
+
+static double exposed(const struct compared *x)
+{
+    double sum = 0;
+
+    for (int a = 0; a < LS_AXES; a++) sum += x->seconds.exposed[a];
+    return sum;
+}
+
+static double mfu(const struct compared *x)
+{
+    double peak = cluster.flops[config_type(&x->config)] * (double)ls_layout_ranks(&x->layout);
+
+    return peak > 0 ? 100 * x->seconds.model_flops / x->seconds.step / peak : 0;
+}
+
+static double parameters_of(const struct compared *x) { return (double)x->plan.cost.parameters; }
+static double gradients_of(const struct compared *x) { return (double)x->plan.cost.gradients; }
+static double optimizer_of(const struct compared *x) { return (double)x->plan.cost.optimizer; }
+static double activations_of(const struct compared *x) { return (double)x->plan.cost.activations; }
+static double buffers_of(const struct compared *x) { return (double)x->plan.cost.communication; }
+static double total_of(const struct compared *x) { return (double)x->plan.total; }
+static double fits(const struct compared *x) { return (double)(x->plan.total + x->plan.other) <= cluster.memory - cluster.reserved; }
+static double sent_of(const struct compared *x) { return (double)x->sent; }
+static double calls_of(const struct compared *x) { return (double)x->calls; }
+static double step_of(const struct compared *x) { return x->seconds.step; }
+static double bubble_of(const struct compared *x) { return x->seconds.bubble; }
+static double speed_of(const struct compared *x) { return x->tokens / x->seconds.step; }
+static double link_of(const struct compared *x) { return (double)x->sent / computing(x); }
+
+static const struct figure {
+    const char *name, *key;
+    enum { FIGURE_BYTES, FIGURE_COUNT, FIGURE_SECONDS, FIGURE_PERCENT, FIGURE_RATE, FIGURE_FITS } kind;
+    bool timed; /* with a machine only */
+    double (*of)(const struct compared *x);
+} figures[] = {
+    { "parameters", "parameters", FIGURE_BYTES, false, parameters_of },
+    { "gradients", "gradients", FIGURE_BYTES, false, gradients_of },
+    { "optimizer", "optimizer", FIGURE_BYTES, false, optimizer_of },
+    { "activations", "activations", FIGURE_BYTES, false, activations_of },
+    { "communication buffers", "communication", FIGURE_BYTES, false, buffers_of },
+    { "memory of a rank", "memory", FIGURE_BYTES, false, total_of },
+    { "it fits", "fits", FIGURE_FITS, true, fits },
+    { "sent by a rank a step", "sent", FIGURE_BYTES, false, sent_of },
+    { "in collectives", "collectives", FIGURE_COUNT, false, calls_of },
+    { "computing", "computing", FIGURE_SECONDS, true, computing },
+    { "waiting for messages", "exposed", FIGURE_SECONDS, true, exposed },
+    { "pipeline bubble", "bubble", FIGURE_SECONDS, true, bubble_of },
+    { "step", "step", FIGURE_SECONDS, true, step_of },
+    { "tokens a second", "tokens_per_second", FIGURE_COUNT, true, speed_of },
+    { "MFU", "mfu_percent", FIGURE_PERCENT, true, mfu },
+    { "link needed", "link_needed", FIGURE_RATE, true, link_of },
+};
+
+enum { COLUMN = 16 };
+
+static void put_figure(const struct figure *f, double x)
+{
+    char text[32], number[32];
+
+    switch (f->kind) {
+    case FIGURE_BYTES: snprintf(text, sizeof text, "%s", text_bytes(number, (size_t)x)); break;
+    case FIGURE_COUNT: snprintf(text, sizeof text, "%s", text_count(number, (int64_t)x)); break;
+    case FIGURE_SECONDS: snprintf(text, sizeof text, "%.4g s", x); break;
+    case FIGURE_PERCENT: snprintf(text, sizeof text, "%.1f%%", x); break;
+    case FIGURE_FITS: snprintf(text, sizeof text, "%s", x > 0 ? "yes" : "no"); break;
+    case FIGURE_RATE: snprintf(text, sizeof text, "%.3g GB/s", x / 1e9); break;
+    }
+    printf("%*s", COLUMN, text);
+}
+
+static void cmd_compare_put_table(const struct compared *x, int n)
+{
+    char text[160], name[TASK_TEXT];
+
+    x->model.task->describe(&x->model, true, name);
+    printf("%s; %" PRId64 " samples a step%s%s\n\n", name, x->config.train.global_batch, *cluster.name ? ", on " : "", cluster.processor);
+    for (int i = 0; i < n; i++) {
+        int64_t ranks = ls_layout_ranks(&x[i].layout);
+
+        printf("%c  %s: %" PRId64 " rank%s, %s, micro-batch %d x %d\n", 'a' + i, x[i].words, ranks, ranks > 1 ? "s" : "",
+               ls_layout_text(&x[i].layout, text, sizeof text), x[i].layout.micro_batch, x[i].layout.micro_batches);
+        put_splits(&x[i].layout);
+        put_use(&x[i].layout);
+    }
+    printf("\n%-24s", "");
+    for (int i = 0; i < n; i++) printf("%*c", COLUMN, 'a' + i);
+    printf("\n");
+    for (size_t f = 0; f < COUNT_OF(figures); f++) {
+        if (figures[f].timed && !*cluster.name) continue;
+        printf("%-24s", figures[f].name);
+        for (int i = 0; i < n; i++) put_figure(&figures[f], figures[f].of(&x[i]));
+        printf("\n");
+    }
+    if (*cluster.name) printf("\nlink needed: at that rate, sending takes as long as computing; a slower link cannot hide it.\n");
+}
+
+static ls_status cmd_compare_put_json(const struct compared *x, int n)
+{
+    struct json_out j = { 0 };
+    char text[160];
+
+    json_begin_object(&j, NULL);
+    json_begin_array(&j, "layouts");
+    for (int i = 0; i < n; i++) {
+        json_begin_object(&j, NULL);
+        json_put_string(&j, "options", x[i].words);
+        json_put_string(&j, "layout", ls_layout_text(&x[i].layout, text, sizeof text));
+        json_put_int(&j, "ranks", ls_layout_ranks(&x[i].layout));
+        for (size_t f = 0; f < COUNT_OF(figures); f++)
+            if (!figures[f].timed || *cluster.name) json_put_real(&j, figures[f].key, figures[f].of(&x[i]));
+        json_end_object(&j);
+    }
+    json_end_array(&j);
+    json_end_object(&j);
+    return terminal_put_json(&j);
+}
+
+/* ---- the command ---- */
+
+/* All layouts compute the same samples: those that are given, or the most that one of them has by default. */
+static ls_status compare_all(const struct invocation *in, struct compared *x)
+{
+    int64_t most = 0;
+    bool given = strcmp(options_origin(&in->options, "train.global_batch"), "default") != 0;
+
+    for (int pass = 0; pass < (given ? 1 : 2); pass++)
+        for (int i = 0; i < in->count; i++) {
+            options_close(&x[i].options);
+            ls_status st = resolve(in, in->arguments[i], most > 0 && pass ? most : 0, &x[i]);
+            if (st < 0) return ls_fail_at(st, "'%s'", in->arguments[i]);
+            if (!pass) most = MAX(most, x[i].config.train.global_batch);
+        }
+    threads_set(1);
+    for (int i = 0; i < in->count; i++) {
+        ls_status st = measure(&x[i]);
+
+        if (st < 0) return ls_fail_at(st, "'%s'", in->arguments[i]);
+    }
+    if (json) return cmd_compare_put_json(x, in->count);
+    cmd_compare_put_table(x, in->count);
+    return LS_OK;
+}
+
+static ls_status cmd_compare_run(struct invocation *in)
+{
+    struct compared *x = mem_array(MEM_OTHER, (size_t)in->count, sizeof *x);
+
+    if (!x) return LS_ENOMEM;
+    if (machine) {
+        ls_status st = cluster_read(machine, &cluster);
+
+        cluster.host = 0;
+        if (st < 0) {
+            mem_free(x);
+            return args_refuse(in, st);
+        }
+    }
+    ls_status st = compare_all(in, x);
+    for (int i = 0; i < in->count; i++) options_close(&x[i].options);
+    mem_free(x);
+    return args_refuse(in, st);
+}
+
+const struct command command_compare = {
+    .name = "compare",
+    .arguments = "LAYOUT LAYOUT...",
+    .least = 2,
+    .most = ARGUMENTS_MOST,
+    .several = true,
+    .summary = "print layouts side by side: what is split, memory, messages, and seconds on a described machine",
+    .verb = VERB_PLAN,
+    .flags = flags,
+    .run = cmd_compare_run,
+    .about =
+        "A layout consists of options, such as \"parallel.tp=2 parallel.zero=1\"; options outside of the quotes are for all of them.\n",
+    .examples =
+        "  lockstep compare \"parallel.zero=3\" \"parallel.tp=8\" \"parallel.pp=4\" -n 8 --model.preset=llama3-8b --data.seq_len=4096 \\\n"
+        "      --machine h100-dgx\n"
+        "  lockstep compare \"recompute.mode=none\" \"recompute.mode=full\" --model.preset=gpt2-124m --data.seq_len=1024\n",
+};
