@@ -30,7 +30,12 @@ for words in "^a  recompute.mode=none: 1 rank," "^b  recompute.mode=full" "split
 done
 grep -q "^step" table.txt && bad "there are seconds without a machine"
 
+"$lockstep" compare "recompute.mode=none" "recompute.mode=full" $model --run.memory_limit=1GiB >table.txt 2>err.txt
+grep -q "^it fits  *no  *no" table.txt || bad "run.memory_limit: $(cat table.txt)"
+
 # Bad input.
+expect 2 "no data are read" compare "parallel.dp=2" "parallel.tp=2" $model --data.text=text.txt
+expect 2 "leave one of them out" compare "parallel.dp=2" "parallel.tp=2" $model --optim.offload=cpu --machine h100-dgx
 expect 2 "compare" compare "parallel.dp=2"
 expect 2 "'parallel.tp=3'" compare "parallel.tp=3" "parallel.dp=8" -n 8 $model
 expect 2 "parallel.tq" compare "parallel.tq=3" "parallel.dp=8" $model

@@ -17,6 +17,11 @@ options=$(json 'fastest[0].options' <found.json)
 case $options in *cp=* | *recompute.mode=full* | *recompute.mode=none*) bad "what was given was not kept: $options" ;; esac
 grep -q '"compiled":true' found.json || bad "no layout was compiled"
 
+"$lockstep" plan --machine h100-dgx --ranks 8 $big --parallel.cp=1 --recompute.mode=selective --search --json --out json.yaml \
+    >again.json 2>err.txt || bad "search --json --out: $(cat err.txt)"
+cmp -s found.json again.json || bad "--out changes what --json prints"
+grep -q "ranks: 8 " json.yaml || bad "--json --out wrote no config"
+
 # What is given is kept, also where it is slower.
 fixed="--parallel.tp=2 --parallel.zero=2 --train.micro_batch=2"
 "$lockstep" plan --machine h100-dgx -n 8 $big $fixed --search --json >kept.json 2>err.txt || bad "search with options: $(cat err.txt)"

@@ -55,6 +55,15 @@ static ls_status take_words(struct compared *x)
     return st;
 }
 
+static ls_status check_use(const struct config *c)
+{
+    if (c->data.text[0] || c->data.tokens[0])
+        return ls_fail(LS_EINVAL, "%s: no data are read to compare layouts; leave it out", c->data.text[0] ? "data.text" : "data.tokens");
+    if (*cluster.name && c->optim.offload != OFFLOAD_NONE)
+        return ls_fail(LS_EINVAL, "optim.offload with --machine: how long offloaded state takes is not known; leave one of them out");
+    return LS_OK;
+}
+
 /* global: samples of a step; 0: as many as the options say. */
 static ls_status resolve(const struct invocation *in, const char *words, int64_t global, struct compared *x)
 {
@@ -74,6 +83,7 @@ static ls_status resolve(const struct invocation *in, const char *words, int64_t
     if (global > 0) LS_TRY(options_set(&x->options, "train.global_batch", text, "layout"));
     LS_TRY(config_ranks(c, VERB_PLAN, &in->world));
     LS_TRY(config_check(c, VERB_PLAN));
+    LS_TRY(check_use(c));
     return config_check_fit(c);
 }
 
@@ -175,7 +185,14 @@ static double optimizer_of(const struct compared *x) { return (double)x->plan.co
 static double activations_of(const struct compared *x) { return (double)x->plan.cost.activations; }
 static double buffers_of(const struct compared *x) { return (double)x->plan.cost.communication; }
 static double total_of(const struct compared *x) { return (double)x->plan.total; }
-static double fits(const struct compared *x) { return (double)(x->plan.total + x->plan.other) <= cluster.memory - cluster.reserved; }
+/* Bytes that a rank may hold; 0: not known. */
+static double room_of(const struct compared *x)
+{
+    size_t limit = x->config.run.memory_limit;
+
+    return limit ? (double)limit : cluster.memory - cluster.reserved;
+}
+static double fits(const struct compared *x) { return (double)(x->plan.total + x->plan.other) <= room_of(x); }
 static double sent_of(const struct compared *x) { return (double)x->sent; }
 static double calls_of(const struct compared *x) { return (double)x->calls; }
 static double step_of(const struct compared *x) { return x->seconds.step; }
@@ -186,7 +203,7 @@ static double link_of(const struct compared *x) { return (double)x->sent / compu
 static const struct figure {
     const char *name, *key;
     enum { FIGURE_BYTES, FIGURE_COUNT, FIGURE_SECONDS, FIGURE_PERCENT, FIGURE_RATE, FIGURE_FITS } kind;
-    bool timed; /* with a machine only */
+    bool timed; /* with a machine only; FIGURE_FITS with a limit, too */
     double (*of)(const struct compared *x);
 } figures[] = {
     { "parameters", "parameters", FIGURE_BYTES, false, parameters_of },
@@ -208,6 +225,11 @@ static const struct figure {
 };
 
 enum { COLUMN = 16 };
+
+static bool is_shown(const struct figure *f, const struct compared *x)
+{
+    return !f->timed || *cluster.name || (f->kind == FIGURE_FITS && room_of(x) > 0);
+}
 
 static void put_figure(const struct figure *f, double x)
 {
@@ -242,7 +264,7 @@ static void cmd_compare_put_table(const struct compared *x, int n)
     for (int i = 0; i < n; i++) printf("%*c", COLUMN, 'a' + i);
     printf("\n");
     for (size_t f = 0; f < COUNT_OF(figures); f++) {
-        if (figures[f].timed && !*cluster.name) continue;
+        if (!is_shown(&figures[f], x)) continue;
         printf("%-24s", figures[f].name);
         for (int i = 0; i < n; i++) put_figure(&figures[f], figures[f].of(&x[i]));
         printf("\n");
@@ -263,7 +285,7 @@ static ls_status cmd_compare_put_json(const struct compared *x, int n)
         json_put_string(&j, "layout", ls_layout_text(&x[i].layout, text, sizeof text));
         json_put_int(&j, "ranks", ls_layout_ranks(&x[i].layout));
         for (size_t f = 0; f < COUNT_OF(figures); f++)
-            if (!figures[f].timed || *cluster.name) json_put_real(&j, figures[f].key, figures[f].of(&x[i]));
+            if (is_shown(&figures[f], &x[i])) json_put_real(&j, figures[f].key, figures[f].of(&x[i]));
         json_end_object(&j);
     }
     json_end_array(&j);

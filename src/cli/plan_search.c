@@ -245,11 +245,10 @@ static ls_status write_config(struct invocation *in, const char *path, const ls_
     ls_status st = text_status(&out);
     if (st == LS_OK) st = file_write(path, out.data, out.bytes);
     text_free(&out);
-    if (st == LS_OK) printf("written     %s: 'lockstep train --config %s' takes it as it is\n", path, path);
     return st;
 }
 
-static ls_status put_winner(struct invocation *in, const struct searched *s, const ls_layout *base)
+static ls_status put_winner(const struct searched *s)
 {
     const ls_layout *best = &s->result->best[0].layout;
     ls_layout fresh = ls_layout_default();
@@ -261,7 +260,6 @@ static ls_status put_winner(struct invocation *in, const struct searched *s, con
     ls_status st = put_options(&fresh, best, &options);
     if (st == LS_OK) printf("options     %s\n", options.data ? options.data : "");
     text_free(&options);
-    if (st == LS_OK && s->request->out) st = write_config(in, s->request->out, base, best);
     return st;
 }
 
@@ -339,7 +337,9 @@ ls_status plan_search_run(struct invocation *in, const struct search_request *r,
     ls_status st = search_layouts(&whole, r->cluster, &space, result);
     if (st == LS_OK && result->exact == 0) st = fail_search(&s);
     if (st == LS_OK) st = r->json ? put_json(&s) : put_search(&s, &whole, base);
-    if (st == LS_OK && !r->json) st = put_winner(in, &s, base);
+    if (st == LS_OK && !r->json) st = put_winner(&s);
+    if (st == LS_OK && r->out) st = write_config(in, r->out, base, &result->best[0].layout);
+    if (st == LS_OK && r->out && !r->json) printf("written     %s: 'lockstep train --config %s' takes it as it is\n", r->out, r->out);
     mem_free(result);
     return st;
 }
