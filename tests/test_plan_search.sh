@@ -33,7 +33,7 @@ json 'fastest[].options' <kept.json | grep -e zero= | grep -qv 'zero=2' && bad "
 # The table, and a config that train takes as it is.
 "$lockstep" plan --machine h100-dgx -n 2 $tiny --train.steps=2 --search --out best.yaml >table.txt 2>err.txt ||
     bad "search --out: $(cat err.txt)"
-for words in "^memory " "^search .* layouts are possible" "^   1 " "^why " "^  dp alone" "^options     --launch.ranks=2" \
+for words in "^memory " "^search .* layouts were checked" "^   1 " "^why " "^  dp alone" "^options     --launch.ranks=2" \
     "^written     best.yaml"; do
     grep -q "$words" table.txt || bad "the table lacks '$words': $(cat table.txt)"
 done

@@ -188,15 +188,15 @@ static ls_status put_state(const struct searched *s, const struct plan_job *job,
 static ls_status put_search(const struct searched *s, const struct plan_job *job, const ls_layout *base)
 {
     const struct search_result *r = s->result;
-    char ranks[32], what[TASK_TEXT], possible[32], priced[32], fit[32], tokens[32];
+    char ranks[32], what[TASK_TEXT], checked[32], priced[32], fit[32], tokens[32];
 
     s->model->task->describe(s->model, true, what);
     printf("model       %s\n", what);
     printf("step        %" PRId64 " samples of %d tokens on %s processors (%s): %s tokens\n", s->in->config.train.global_batch,
            base->seq_len, text_count(ranks, s->request->ranks), s->request->cluster->processor, text_count(tokens, (int64_t)s->tokens));
     LS_TRY(put_state(s, job, base));
-    printf("search      %s layouts are possible; %s may be among the fastest and were priced, %s of these fit; the best %d were compiled\n",
-           text_count(possible, r->possible), text_count(priced, r->priced), text_count(fit, r->fit), r->exact);
+    printf("search      %s layouts were checked; %s may be among the fastest and were priced, %s of these fit; the best %d were compiled\n",
+           text_count(checked, r->checked), text_count(priced, r->priced), text_count(fit, r->fit), r->exact);
     printf("fastest     a step, more than the first, MFU, memory of the rank that holds the most\n");
     for (int i = 0; i < MIN(r->exact, 5); i++) put_found(s, i);
     put_argument(r);
@@ -289,7 +289,7 @@ static ls_status put_json(const struct searched *s)
 
     json_begin_object(&j, NULL);
     json_put_int(&j, "ranks", s->request->ranks);
-    json_put_int(&j, "possible", r->possible);
+    json_put_int(&j, "checked", r->checked);
     json_put_int(&j, "priced", r->priced);
     json_put_int(&j, "fit", r->fit);
     json_put_int(&j, "programs", r->compiled);

@@ -156,7 +156,7 @@ static ls_status price_layout(struct search *s, const ls_layout *l)
 static ls_status try_layout(struct search *s, const ls_layout *l)
 {
     if (ls_layout_check(task_transformer(s->job->model), l) < 0) return LS_OK;
-    s->out->possible++;
+    s->out->checked++;
     if (!leave_out(s, l, least_seconds(s, l, &s->block))) return price_layout(s, l);
     s->larger = true;
     return LS_OK;
@@ -395,7 +395,7 @@ ls_status search_layouts(const struct plan_job *j, const struct cluster *c, cons
     ls_status st = search_all(&s);
     out->compiled = prices_compiled(s.prices);
     prices_close(&s.prices);
-    if (st == LS_OK && out->possible == 0)
+    if (st == LS_OK && out->checked == 0)
         st = ls_fail(LS_EINVAL, "no layout of %d ranks is possible with %zu samples a step and the options that are given", space->ranks,
                      space->global);
     return st;

@@ -67,8 +67,9 @@ struct search_result {
     double bound[SEARCH_USES];
     double least; /* bytes of a rank under the layout that holds the least, if nothing fits */
     ls_layout least_layout;
-    int64_t possible, priced, fit; /* layouts; fit: of those that were priced */
-    int compiled;                  /* programs of patterns */
+    /* Layouts that are possible, but for those of groups that are left out as a whole; those that were priced; those of them that fit. */
+    int64_t checked, priced, fit;
+    int compiled; /* programs of patterns */
 };
 
 /* LS_OK with found 0: no layout fits. LS_EINVAL: none is possible, with what was fixed. */
