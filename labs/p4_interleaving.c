@@ -26,7 +26,7 @@ static int sends(const ls_pipeline_schedule *s, int rank)
 static struct seen look(const char *name, int P, int v, int M)
 {
     double f[64], b[64], w[64];
-    ls_pipeline_times t = { f, b, w, 0 };
+    ls_pipeline_times t = { .forward = f, .backward = b, .weights = w };
     ls_pipeline_schedule s;
     ls_pipeline_timeline p;
     struct seen out = { 0 };

@@ -49,7 +49,7 @@ static double forward(size_t layers, size_t *parameters)
 static double uneven_step(const int *begin, double *dearest)
 {
     double f[P], b[P], seconds;
-    ls_pipeline_times t = { f, b, NULL, 0 };
+    ls_pipeline_times t = { .forward = f, .backward = b };
     ls_pipeline_schedule s;
     ls_pipeline_timeline p;
 

@@ -77,6 +77,13 @@ static void wrong_files_are_refused(void **state)
         { "  memory: 80 GiB\n", "  memory: 80 GiB\n  reserved: 90 GiB\n", "processor.reserved is not below" },
         { "  latency: 1e-6\n", "  latency: 1e-6\n  latency: 2e-6\n", "occurs twice" },
         { "  name: a machine\n", "  name: ''\n", "machine.name: use 1 to" },
+        { "processor:\n", "price:\n  hour: 2\nprocessor:\n", ":4: price.hour needs 'price.currency'" },
+        { "processor:\n", "spine:\n  pod: 4\nprocessor:\n", "spine.pod needs 'spine.bandwidth'" },
+        { "processor:\n", "spine:\n  pod: 4\n  bandwidth: 26e9\n  latency: 0\nprocessor:\n", "spine.bandwidth is more than" },
+        { "processor:\n", "failures:\n  host: 1e-5\nprocessor:\n", "failures.host needs 'failures.restart'" },
+        { "processor:\n", "failures:\n  host: -1\nprocessor:\n", "failures.host: -1 is impossible" },
+        { "processor:\n", "kernels:\n  adam-f32: 1e6:1e-3 1e6:1e-3\nprocessor:\n", "size 1e6 is not above the one before it" },
+        { "  latency: 1e-6\n", "  latency: 1e-6\n  serial: 2\n", "2 is impossible" },
     };
 
     (void)state;
@@ -162,6 +169,45 @@ static void collectives_take_their_steps(void **state)
     NEARLY(collective(&c, 2, 4, LS_COLLECTIVE_SEND, B), 1e-6 + B / 300e9);
 }
 
+/* Pods of 2 nodes, between which a processor has a fifth of its adapter. */
+static void pods_share_their_links(void **state)
+{
+    struct cluster c;
+    double B = 1e9;
+
+    (void)state;
+    OK(read_text(good, &c));
+    c.pod = 2;
+    c.spine = (struct cluster_link){ 5e9, 20e-6 };
+    /* within a pod as without */
+    NEARLY(collective(&c, 2, 8, LS_COLLECTIVE_REDUCE_SCATTER, B), 4e-6 + 1.0 / 2 * B / 25e9);
+    /* 2 ranks in each of 2 pods: of 4 rings that leave a pod's 16 processors this one has 2 processors' shares */
+    NEARLY(collective(&c, 4, 8, LS_COLLECTIVE_REDUCE_SCATTER, B), 2 * 4e-6 + 20e-6 + 3.0 / 4 * B / 10e9);
+    /* one rank in each of 4 pods */
+    NEARLY(collective(&c, 4, 16, LS_COLLECTIVE_ALL_GATHER, B), 3 * 20e-6 + 3.0 / 4 * B / 5e9);
+    /* all 32: 16 processors' shares are 80e9, less than 8 adapters and less than the node's links */
+    NEARLY(collective(&c, 32, 1, LS_COLLECTIVE_ALL_GATHER, B), 2 * 4e-6 + 20e-6 + 28e-6 + 31.0 / 32 * B / 80e9);
+    NEARLY(collective(&c, 2, 16, LS_COLLECTIVE_SEND, B), 20e-6 + B / 5e9);
+}
+
+static void curves_are_followed(void **state)
+{
+    struct cluster c;
+    char text[2048];
+
+    (void)state;
+    snprintf(text, sizeof text, "%scollectives:\n  all_reduce-8: 1e3:1e-5 1e5:1e-4 1e6:2e-3\n", good);
+    OK(read_text(text, &c));
+    NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_REDUCE, 10), 1e-5);
+    NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_REDUCE, 1e4), sqrt(1e-5 * 1e-4));
+    NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_REDUCE, 1e6), 2e-3);
+    NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_REDUCE, 1e8), 0.2);
+    /* other ranks, other ops, other nodes: by the formulas */
+    NEARLY(collective(&c, 4, 1, LS_COLLECTIVE_ALL_REDUCE, 1e9), 2 * (3e-6 + 3.0 / 4 * 1e9 / 300e9));
+    NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_GATHER, 1e9), 7e-6 + 7.0 / 8 * 1e9 / 300e9);
+    NEARLY(collective(&c, 8, 8, LS_COLLECTIVE_ALL_REDUCE, 1e9), 2 * (7 * 4e-6 + 7.0 / 8 * 1e9 / 25e9));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +215,8 @@ int main(void)
         cmocka_unit_test(wrong_files_are_refused),
         cmocka_unit_test(machines_that_are_built_in),
         cmocka_unit_test(collectives_take_their_steps),
+        cmocka_unit_test(pods_share_their_links),
+        cmocka_unit_test(curves_are_followed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

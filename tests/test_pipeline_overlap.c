@@ -116,7 +116,7 @@ static void timeline_play(const ls_pipeline_schedule *s, ls_pipeline_timeline *o
         forward[k] = weights[k] = 1;
         backward[k] = s->split ? 1 : 2;
     }
-    RANKS_TRY(ls_pipeline_play(s, &(ls_pipeline_times){ forward, backward, weights, 0 }, out));
+    RANKS_TRY(ls_pipeline_play(s, &(ls_pipeline_times){ .forward = forward, .backward = backward, .weights = weights }, out));
 }
 
 /* What the times of a run say of each other. */

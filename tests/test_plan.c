@@ -195,7 +195,7 @@ static const struct { const char *field; size_t at, bytes; int kind, value; cons
     ONE(dp, FIELD_INT, 3, NULL, "--launch.ranks=3 --parallel.dp=3"),
     ONE(tp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.tp=2"),
     ONE(cp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.cp=2"),
-    ONE(pp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.pp=2"),
+    ONE(pp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.pp=2 --train.accumulate=1"),
     ONE(vpp, FIELD_INT, 2, NULL, "--parallel.vpp=2"),
     ONE(ep, FIELD_INT, 2, NULL, "--parallel.ep=2"),
     ONE(zero, FIELD_INT, 3, NULL, "--parallel.zero=3"),

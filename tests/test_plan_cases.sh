@@ -50,7 +50,16 @@ sed 's/host: .*/host: 0/' "$2/../machines/h100-dgx.yaml" >fast.yaml
 awk -F, -v s="$(json seconds.step <plan.json)" -v b="$(json memory.total <plan.json)" \
     '$1 == "other" { exit !($2 > 0.98 * s && $2 < 1.02 * s && $3 * 1e9 > 0.99 * b && $3 * 1e9 < 1.01 * b && $4 == 1) }' fast.csv ||
     bad "$(grep ^other, fast.csv); the plan says $(json seconds.step memory.total <plan.json)"
-[ "$(grep ^plain, fast.csv)" = "$(grep ^plain, prices.csv)" ] || bad "--machine replaced a machine that is built in"
+
+# Of a machine with the row's processor the efficiencies are taken; one with another processor changes nothing.
+sed 's/matmul: .*/matmul: 0.3/' "$2/../machines/h100-dgx.yaml" >slow.yaml
+sed 's/name: H100/name: X100/' slow.yaml >x100.yaml
+for machine in slow x100; do
+    "$lockstep" plan --machine ./$machine.yaml --cases runs.csv --out $machine.csv >out.txt 2>err.txt || bad "--machine: $(cat err.txt)"
+done
+awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN { exit !(b > 1.3 * a) }' ||
+    bad "the matmuls of slow.yaml make no difference: $(grep ^plain, slow.csv)"
+[ "$(grep ^plain, x100.csv)" = "$(grep ^plain, prices.csv)" ] || bad "--machine replaced a machine that is built in"
 
 # Bad input; nothing is written.
 expect 2 "add --out FILE.csv" plan --cases runs.csv

@@ -19,6 +19,10 @@ grep -q '"compiled":true' found.json || bad "no layout was compiled"
 
 "$lockstep" plan --machine h100-dgx --ranks 8 $big --parallel.cp=1 --recompute.mode=selective --search --json --out json.yaml \
     >again.json 2>err.txt || bad "search --json --out: $(cat err.txt)"
+"$lockstep" plan --machine h100-dgx --ranks 8 $big --parallel.cp=1 --recompute.mode=selective --search --html page.html \
+    >out.txt 2>err.txt || bad "search --html: $(cat err.txt)"
+[ "$(grep -c '<tr><td>' page.html)" = "$(json 'fastest[].compiled' <found.json | grep -c true)" ] || bad "the page has other rows"
+grep -q '<circle cx=' page.html && grep -q '</html>' page.html || bad "the page has no scatter"
 cmp -s found.json again.json || bad "--out changes what --json prints"
 grep -q "ranks: 8 " json.yaml || bad "--json --out wrote no config"
 

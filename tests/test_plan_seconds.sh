@@ -82,6 +82,20 @@ bubble=$(sum "$(of seconds.bubble) / $(of seconds.step)")
 plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=64 --model.layers=8
 [ "$(sum "$bubble > 0")$(sum "$(of seconds.bubble) / $(of seconds.step) < $bubble / 2")" = 11 ] || bad "the bubble does not shrink: $bubble"
 
+# What binds is the largest part that could be smaller; a price is of a million tokens.
+[ "$(of seconds.binds)" = "matmuls" ] || bad "64 micro-batches: $(of seconds.binds) binds"
+plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=8 --model.layers=8
+[ "$(of seconds.binds)" = "the pipeline bubble" ] || bad "8 micro-batches: $(of seconds.binds) binds"
+plan link.yaml -n 2 --parallel.overlap=false --train.micro_batch=2
+[ "$(of seconds.binds)" = "communication over dp" ] || bad "a slow link: $(of seconds.binds) binds"
+plan memory.yaml --train.micro_batch=2
+[ "$(of seconds.binds)" = "memory-bound kernels" ] || bad "slow memory: $(of seconds.binds) binds"
+printf 'price:\n  hour: 3600\n  currency: EUR\n' >>compute.yaml
+plan compute.yaml -n 4
+near "$(of seconds.price_of_million)" "$(sum "1e6 * 4 * $(of seconds.step) / $(of tokens_per_step)")" "an hour for 3600 is a second for 1"
+"$lockstep" plan --machine ./compute.yaml $tiny >out.txt 2>err.txt || bad "plan: $(cat err.txt)"
+grep -q "EUR for a million tokens" out.txt && grep -q "^change  " out.txt && grep -q ", HFU " out.txt || bad "the table: $(cat out.txt)"
+
 # What a machine file gives is what `auto` means, and its memory is the limit.
 "$lockstep" plan --machine a100-80-selene -n 8 --parallel.zero=1 --model.preset=llama3.2-1b --data.seq_len=1024 >out.txt 2>err.txt ||
     bad "a100-80-selene: $(cat err.txt)"

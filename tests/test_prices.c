@@ -12,39 +12,8 @@
 #include "base/base.h"
 #include "base/threads.h"
 #include "helper_check.h"
+#include "helper_plan.h"
 #include "train/plan/prices.h"
-
-struct setup { struct config config; struct options options; struct task_model model; struct plan_job job; ls_layout layout; };
-
-static void apply(struct setup *s, const char *words)
-{
-    char text[1000], *word, *rest = text;
-
-    snprintf(text, sizeof text, "%s", words);
-    while ((word = strsep(&rest, " "))) {
-        char *value = strchr(word, '=');
-
-        if (!*word) continue;
-        assert_non_null(value);
-        *value++ = '\0';
-        OK(options_set(&s->options, word, value, "test"));
-    }
-}
-
-static void open_setup(struct setup *s, const char *model, const char *layout)
-{
-    struct world world = { .size = 1, .local_size = 1 };
-
-    OK(options_open(config_table(), &s->config, VERB_PLAN, &s->options));
-    apply(s, "precision.compute=bf16 data.seq_len=2048 ");
-    apply(s, model);
-    apply(s, layout);
-    OK(config_ranks(&s->config, VERB_PLAN, &world));
-    OK(config_check(&s->config, VERB_PLAN));
-    OK(config_check_fit(&s->config));
-    OK(task_model_of(&s->config, 0, &s->model));
-    OK(plan_of_config(&s->config, &s->model, &s->job, &s->layout));
-}
 
 static const struct {
     const char *model, *layout;
@@ -95,13 +64,15 @@ static void test_equal_programs(void **state)
     OK(cluster_read("h100-dgx", &c));
     c.host = 0;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct setup s = { 0 };
+        struct plan_setup s = { 0 };
         struct prices *p;
         struct price price;
         struct step_seconds exact;
         struct plan_bytes bytes;
+        char words[400];
 
-        open_setup(&s, cases[i].model, cases[i].layout);
+        snprintf(words, sizeof words, "precision.compute=bf16 data.seq_len=2048 %s %s", cases[i].model, cases[i].layout);
+        plan_setup_open(&s, words);
         OK(prices_open(&s.job, &c, s.layout.seq_len, &p));
         OK(prices_price(p, &s.layout, INFINITY, INFINITY, &price));
         OK(step_seconds_of(&s.job, &s.layout, &c, &exact));

@@ -15,7 +15,7 @@
 static void simulated_times_equal_hand_computed(void **state)
 {
     static const double want[2][4] = { { 0, 1, 9.5, 13.5 }, { 1.5, 3.5, 5.5, 9.5 } };
-    ls_pipeline_times t = { (double[]){ 1, 2 }, (double[]){ 3, 4 }, NULL, 0.5 };
+    ls_pipeline_times t = { .forward = (double[]){ 1, 2 }, .backward = (double[]){ 3, 4 }, .message = 0.5 };
     ls_pipeline_schedule s;
     ls_pipeline_timeline p;
 
@@ -32,7 +32,7 @@ static void simulated_times_equal_hand_computed(void **state)
     ls_pipeline_played_free(&s, &p);
     t.message = -1;
     assert_int_equal(ls_pipeline_play(&s, &t, &p), LS_EINVAL);
-    t = (ls_pipeline_times){ (double[]){ 1, NAN }, (double[]){ 3, 4 }, NULL, 0 };
+    t = (ls_pipeline_times){ .forward = (double[]){ 1, NAN }, .backward = (double[]){ 3, 4 } };
     assert_int_equal(ls_pipeline_play(&s, &t, &p), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "seconds of F on stage 1"));
     ls_pipeline_schedule_free(&s);
@@ -47,7 +47,7 @@ static void simulated_times_equal_hand_computed(void **state)
 static void slowest_stage_sets_the_pace(void **state)
 {
     double f[4] = { 1, 1, 3, 1 }, b[4] = { 2, 2, 6, 2 };
-    ls_pipeline_times t = { f, b, NULL, 0 };
+    ls_pipeline_times t = { .forward = f, .backward = b };
     ls_pipeline_schedule s;
     ls_pipeline_timeline p;
 

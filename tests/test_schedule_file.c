@@ -88,7 +88,7 @@ static void terminal_drawing_is_exact(void **state)
         "rank 1   ...F0 B0    F1 B1    ......\n\n"
         "F forward, B backward, then the micro-batch; . idle\n"
         "bubble 33.3%; in flight by rank 2 1; 4 messages between ranks\n";
-    ls_pipeline_times slow = { (double[]){ 1, 1 }, (double[]){ 2, 2 }, NULL, 1 };
+    ls_pipeline_times slow = { .forward = (double[]){ 1, 1 }, .backward = (double[]){ 2, 2 }, .message = 1 };
     ls_pipeline_schedule s;
     char *text;
 

@@ -14,33 +14,12 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "helper_check.h"
+#include "helper_plan.h"
 #include "train/plan/search.h"
-
-struct setup { struct config config; struct options options; struct task_model model; struct plan_job job; ls_layout layout; };
-
-static void open_setup(struct setup *s, const char *words)
-{
-    struct world world = { .size = 1, .local_size = 1 };
-    char text[1000], *word, *rest = text;
-
-    OK(options_open(config_table(), &s->config, VERB_PLAN, &s->options));
-    snprintf(text, sizeof text, "%s precision.compute=bf16 data.val_fraction=0", words);
-    while ((word = strsep(&rest, " "))) {
-        char *value = strchr(word, '=');
-
-        assert_non_null(value);
-        *value++ = '\0';
-        OK(options_set(&s->options, word, value, "test"));
-    }
-    OK(config_ranks(&s->config, VERB_PLAN, &world));
-    OK(config_check(&s->config, VERB_PLAN));
-    OK(task_model_of(&s->config, 0, &s->model));
-    OK(plan_of_config(&s->config, &s->model, &s->job, &s->layout));
-}
 
 /* Every layout of the space, compiled. */
 struct brute {
-    struct setup *s;
+    struct plan_setup *s;
     const struct cluster *c;
     int ranks;
     size_t global;
@@ -150,15 +129,16 @@ static void test_equals_brute_force(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct cluster c = machine(cases[i].link, cases[i].network, cases[i].processors);
         struct search_result *r = calloc(1, sizeof *r);
-        struct setup s = { 0 };
-        char found[160], right[160];
+        struct plan_setup s = { 0 };
+        char found[160], right[160], words[400];
 
         if (cases[i].nightly && !full) {
             free(r);
             continue;
         }
         assert_non_null(r);
-        open_setup(&s, cases[i].model);
+        snprintf(words, sizeof words, "%s precision.compute=bf16 data.val_fraction=0", cases[i].model);
+        plan_setup_open(&s, words);
         struct search_space space = { .ranks = cases[i].ranks, .global = (size_t)cases[i].global, .room = cases[i].room, .base = s.layout };
         struct brute b = { .s = &s, .c = &c, .ranks = cases[i].ranks, .global = space.global, .room = space.room };
         struct plan_job job = s.job;

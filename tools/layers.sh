@@ -84,8 +84,8 @@ BEGIN {
               "checkpoint/collective_status.h " \
               "checkpoint/folder.h checkpoint/manifest.h checkpoint/safetensors.h checkpoint/verify.h " \
               "train/config/config.h train/doctor/doctor.h train/faults/faults.h train/launch/launch.h train/parity/parity.h " \
-              "train/parity/parity_routes.h train/plan/plan.h train/plan/prices.h train/plan/search.h " \
-              "train/plan/step_seconds.h plan/cluster.h plan/seconds.h " \
+              "train/parity/parity_routes.h train/plan/measure.h train/plan/plan.h train/plan/prices.h train/plan/search.h " \
+              "train/plan/step_seconds.h train/plan/step_sim.h plan/cluster.h plan/goodput.h plan/seconds.h " \
               "train/run/dataset.h train/run/evaluate_saved.h train/run/generate.h " \
               "train/run/machine.h train/run/metrics.h train/run/peak.h train/run/random_tokens.h train/run/step.h train/run/stop.h " \
               "train/run/trainer.h train/run/version.h train/task/task.h", w, " ")

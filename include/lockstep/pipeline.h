@@ -64,10 +64,12 @@ int ls_pipeline_schedule_slots(const ls_pipeline_schedule *s, int rank, int chun
 int ls_pipeline_stage(const ls_pipeline_schedule *s, int rank, int chunk);  /* virtual stage of a rank's chunk */
 int ls_pipeline_rank(const ls_pipeline_schedule *s, int stage, int *chunk); /* the inverse: rank and chunk of a virtual stage */
 
-/* Input of a simulation: seconds of each action by virtual stage, and of a message between neighbours. */
+/* Input of a simulation: seconds of each action by virtual stage, and of a message between neighbours. last: of those of the last
+ * micro-batch, in which gradients are reduced, by kind; all NULL: the same. */
 typedef struct ls_pipeline_times {
     const double *forward, *backward, *weights; /* [stages * chunks] each */
     double message;
+    const double *last[3];
 } ls_pipeline_times;
 typedef struct ls_pipeline_timeline {
     double seconds;

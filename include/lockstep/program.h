@@ -64,7 +64,8 @@ enum {
     LS_BACKWARD = 2, /* input gradients and weight gradients */
     LS_WEIGHTS = 4,  /* weight gradients alone, when compiled with split_backward */
     LS_OPTIMIZER_STEP = 8,
-    LS_LAST = 16 /* with LS_BACKWARD, on several ranks: the last micro-batch of the step, after which gradients are reduced */
+    LS_LAST = 16 /* with LS_BACKWARD, on several ranks: the last micro-batch of the step, after which gradients are reduced; a program with
+                    slots waits for the sums in LS_OPTIMIZER_STEP */
 };
 
 typedef enum ls_recompute {

@@ -59,7 +59,7 @@ void bench_time_step(const struct step *s, struct bench_time *t)
 static ls_status bench_time_play(const struct step *s, struct bench_time *t)
 {
     size_t n = stages_of(s);
-    ls_pipeline_times times = { t->stage, t->stage + n, t->stage + 2 * n, 0 };
+    ls_pipeline_times times = { .forward = t->stage, .backward = t->stage + n, .weights = t->stage + 2 * n };
     ls_pipeline_timeline played;
 
     LS_TRY(ls_pipeline_play(&s->schedule, &times, &played));

@@ -15,14 +15,19 @@
 #include "train/run/metrics.h"
 #include "train/run/peak.h"
 #include "train/plan/plan.h"
+#include "train/plan/step_sim.h"
 #include "train/run/random_tokens.h"
 #include "train/run/step.h"
 
 static bool json, profile;
+static const char *predict;
+static struct cluster cluster; /* --predict; zeroed: not given */
 
 static const struct flag train_flags[] = {
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { "profile", FLAG_SWITCH, &profile, 0, 0, NULL, "also print where the time goes, by operation (without CUDA graphs)" },
+    { "predict", FLAG_STRING, &predict, 0, 0, "MACHINE",
+      "also predict the step for this machine, by name or as a FILE.yaml that `bench machine` wrote, and print both" },
     { 0 },
 };
 
@@ -187,6 +192,78 @@ static ls_status put_profile(const struct step *s)
     return LS_OK;
 }
 
+/* ---- the prediction ---- */
+
+/* Seconds of a step, as means over ranks, and the bytes of rank 0. */
+struct predicted {
+    struct sim_step step;
+    struct plan_bytes bytes;
+};
+
+static ls_status cmd_bench_predict(const struct config *c, const struct task_model *model, struct predicted *out)
+{
+    struct variation none = { .slower = 1 };
+    struct step_sim *sim;
+    struct plan_job job;
+    ls_layout l;
+
+    LS_TRY(plan_of_config(c, model, &job, &l));
+    job.evaluates = job.traces = false;
+    LS_TRY(plan_of_rank(&job, &l, 0, &out->bytes));
+    LS_TRY(step_sim_open(&job, &l, &cluster, &none, &sim));
+    ls_status st = step_sim_play(sim, 0, NULL, NULL, &out->step);
+    step_sim_close(&sim);
+    return st;
+}
+
+static void put_pair(const char *name, double predicted, double measured)
+{
+    printf("  %-26s%10.4g s%10.4g s%+8.1f%%\n", name, predicted, measured, 100 * (predicted / measured - 1));
+}
+
+/* measured: seconds of a step, of its kernels and of everything else, means over ranks. */
+static ls_status put_prediction(const struct config *c, const struct task_model *model, const struct result *r, const double measured[3])
+{
+    struct predicted p;
+    char planned[32], held[32];
+    size_t bytes = 0;
+
+    LS_TRY(cmd_bench_predict(c, model, &p));
+    for (int i = 0; i < MEM_CATEGORIES; i++) bytes += i == MEM_OTHER ? 0 : r->memory.peak[i];
+    if (json) {
+        struct json_out j = { 0 };
+
+        json_begin_object(&j, NULL);
+        json_put_string(&j, "machine", cluster.name);
+        json_put_real(&j, "predicted_seconds", p.step.seconds);
+        json_put_real(&j, "measured_seconds", measured[0]);
+        json_put_real(&j, "predicted_kernels", p.step.kernels);
+        json_put_real(&j, "measured_kernels", measured[1]);
+        json_put_int(&j, "predicted_bytes", (int64_t)p.bytes.total);
+        json_put_int(&j, "measured_bytes", (int64_t)bytes);
+        json_end_object(&j);
+        return terminal_put_json(&j);
+    }
+    printf("prediction  on %s\n  %-26s%12s%12s%9s\n", cluster.name, "", "predicted", "measured", "error");
+    put_pair("step", p.step.seconds, measured[0]);
+    put_pair("kernels", p.step.kernels, measured[1]);
+    if (measured[2] > 1e-3 * measured[0]) put_pair("communication and waits", p.step.exposed + p.step.bubble, measured[2]);
+    printf("  %-26s%12s B%10s B\n", "memory of rank 0", text_count(planned, (int64_t)p.bytes.total), text_count(held, (int64_t)bytes));
+    return LS_OK;
+}
+
+static ls_status compare_prediction(const struct config *c, const struct task_model *model, const struct ranks *ranks,
+                                    const struct result *r)
+{
+    double steps = (double)c->bench.steps, mean[3] = { r->seconds, r->time.kernels / steps, 0 };
+
+    LS_TRY(ranks_sum(ranks, mean, 2));
+    mean[0] /= ranks->size;
+    mean[1] /= ranks->size;
+    mean[2] = mean[0] - mean[1];
+    return ranks_settle(ranks, ranks->rank > 0 ? LS_OK : put_prediction(c, model, r, mean));
+}
+
 static ls_status put_result(const struct step *s, const struct result *r)
 {
     if (s->ranks.rank > 0) return LS_OK;
@@ -221,8 +298,9 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
     r.peak_flops = r.peak.flops;
     if (st == LS_OK) st = ls_machine_this(&r.machine);
     if (st == LS_OK) st = put_result(&s, &r);
-    bench_time_close(&r.time);
     step_close(&s);
+    if (st == LS_OK && predict) st = compare_prediction(c, &model, ranks, &r);
+    bench_time_close(&r.time);
     return st;
 }
 
@@ -238,6 +316,8 @@ static ls_status run_train(struct invocation *in)
 
 static ls_status check_train(const struct invocation *in)
 {
+    if (predict) LS_TRY(cluster_read(predict, &cluster));
+    cluster.host = 0;
     if (profile && in->config.run.cuda_graphs == CUDA_GRAPHS_ON)
         return ls_fail(LS_EINVAL, "--profile: it needs each instruction launched by itself; use run.cuda_graphs=auto or off");
     return LS_OK;

@@ -11,15 +11,17 @@
 #include "cli/args.h"
 #include "cli/plan_cases.h"
 #include "cli/plan_draw.h"
+#include "cli/plan_html.h"
 #include "cli/plan_search.h"
 #include "cli/plan_seconds.h"
+#include "cli/step_trace.h"
 #include "cli/terminal.h"
 #include "train/run/dataset.h"
 #include "train/plan/plan.h"
 
 static bool print_program, print_mesh, print_schedule, json, search;
 static int64_t rank = -1, more_ranks;
-static const char *svg, *machine, *cases, *out_file;
+static const char *svg, *machine, *cases, *out_file, *trace, *html;
 static struct search_request request; /* --search */
 static struct invocation *searching;
 static int64_t local_ranks;    /* --machine RANKS; 0: not given */
@@ -39,9 +41,14 @@ static const struct flag flags[] = {
       "parallel options that are given are kept" },
     { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks to plan for, as -n N" },
     { "cases", FLAG_STRING, &cases, 0, 0, "FILE",
-      "price every run of a table (CSV); --machine NAME is for those whose gpu_type is not that of a machine that is built in" },
+      "price every run of a table (CSV); --machine NAME is for those whose gpu_type is not that of a machine that is built in, and its "
+      "efficiencies for those that have its processor" },
     { "out", FLAG_STRING, &out_file, 0, 0, "FILE",
       "with --search: write the fastest layout as a config that `train` takes; with --cases: write the prices as CSV" },
+    { "trace", FLAG_STRING, &trace, 0, 0, "FILE",
+      "with --machine NAME: write the planned step of a rank of each stage as a trace for Perfetto, as `log.trace` does of a real one" },
+    { "html", FLAG_STRING, &html, 0, 0, "FILE",
+      "with --machine NAME: write a page with the step's time line; with --search: with the layouts and a scatter of time against memory" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
@@ -98,6 +105,8 @@ static struct seconds_shown shown(const struct picture *p)
     return (struct seconds_shown){ .cluster = &cluster,
                                    .seconds = &p->seconds,
                                    .compute = config_type(p->config),
+                                   .layout = &p->layout,
+                                   .executed = step_executed_flops(s),
                                    .units = (double)s->global * (double)(s->model.task->sequences ? s->seq_len : 1),
                                    .unit = s->model.task->units,
                                    .ranks = s->ranks.size };
@@ -249,6 +258,9 @@ static void put_limit(const struct picture *p)
     char room[16], size[16];
 
     if (p->limit == 0) return;
+    if (*cluster.name && cluster.reserved > 0)
+        printf("  %-14s%12s  %14.0f  not the step's: the driver's context and the runtime\n", "reserved",
+               text_bytes(size, (size_t)cluster.reserved), cluster.reserved);
     printf("  %-14s%12s  %s", "limit", text_bytes(room, p->limit), cmd_plan_fits(p) ? "it fits" : "it does not fit");
     if (*cluster.name && !p->config->run.memory_limit)
         printf(" into the memory (%s)", cluster.processor);
@@ -364,7 +376,43 @@ static ls_status search_with(const struct picture *p)
     request.room = (double)plan_room(p->limit, p->data);
     request.json = json;
     request.out = out_file;
+    request.html = html;
     return plan_search_run(searching, &request, &p->job, &p->layout);
+}
+
+/* The time line of the step, with the memory of a rank of each stage. */
+static ls_status write_page(const struct picture *p, struct step_sim *sim)
+{
+    int stages = step_sim_stages(sim), ranks = (int)ls_layout_ranks(&p->layout);
+    struct stage_bytes *bytes = mem_array(MEM_OTHER, (size_t)stages, sizeof *bytes);
+    char title[TASK_TEXT + 400], what[TASK_TEXT], layout[160];
+    ls_status st = bytes ? LS_OK : LS_ENOMEM;
+
+    for (int i = 0; i < stages && st == LS_OK; i++) {
+        struct plan_bytes plan;
+
+        st = plan_of_rank(&p->job, &p->layout, ranks / stages * i, &plan);
+        bytes[i].activations = (double)plan.cost.activations;
+        bytes[i].always = (double)plan.total - bytes[i].activations;
+    }
+    p->job.model->task->describe(p->job.model, true, what);
+    snprintf(title, sizeof title, "%s: %s, %d ranks of %s; a step takes %.4g s", what, ls_layout_text(&p->layout, layout, sizeof layout),
+             ranks, cluster.processor, p->seconds.step);
+    if (st == LS_OK) st = plan_html_step(html, title, sim, bytes);
+    mem_free(bytes);
+    return st;
+}
+
+static ls_status write_pictures(const struct picture *p)
+{
+    struct variation none = { .slower = 1 };
+    struct step_sim *sim;
+
+    LS_TRY(step_sim_open(&p->job, &p->layout, &cluster, &none, &sim));
+    ls_status st = trace ? step_trace_write(sim, trace) : LS_OK;
+    if (st == LS_OK && html) st = write_page(p, sim);
+    step_sim_close(&sim);
+    return st;
 }
 
 static ls_status plan_with(const struct config *c, size_t vocab, struct picture *p)
@@ -375,6 +423,7 @@ static ls_status plan_with(const struct config *c, size_t vocab, struct picture 
     LS_TRY(plan_of_config(c, &model, &p->job, &p->layout));
     if (search) return search_with(p);
     if (*cluster.name) LS_TRY(step_seconds_of(&p->job, &p->layout, &cluster, &p->seconds));
+    if (trace || html) LS_TRY(write_pictures(p));
     LS_TRY(rank < 0 ? plan_of_largest(&p->job, &p->layout, &p->bytes, NULL) : plan_of_rank(&p->job, &p->layout, (int)rank, &p->bytes));
     return show_rank(p);
 }
@@ -467,6 +516,10 @@ static ls_status cmd_plan_check(const struct invocation *in)
     if (*cluster.name && in->config.optim.offload != OFFLOAD_NONE)
         return ls_fail(LS_EINVAL, "optim.offload with --machine %s: how long offloaded state takes is not known; leave one of them out",
                        machine);
+    if (html && (!*cluster.name || cases || draws))
+        return ls_fail(LS_EINVAL, "--html %s needs --machine NAME, and no --cases or drawing", html);
+    if (trace && (!*cluster.name || search || cases || draws))
+        return ls_fail(LS_EINVAL, "--trace %s is of one planned step: it needs --machine NAME, and no --search, --cases or drawing", trace);
     if (search && (draws || print_program || rank >= 0))
         return ls_fail(LS_EINVAL, "--search prints the fastest layouts; run it first, and %s with one of them",
                        rank >= 0       ? "--rank"

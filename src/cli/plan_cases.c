@@ -102,6 +102,24 @@ static bool says_fp8(const struct run *r)
     return run_says(r, "precision", "fp8") || run_says(r, "precision", "FP8") || run_says(r, "precision", "FP4");
 }
 
+/* "A100 SXM 80 GB" and "A100 SXM 40 GB" are both an A100. */
+static bool is_same_processor(const struct cluster *a, const struct cluster *b)
+{
+    size_t n = strcspn(a->processor, " ");
+
+    return n == strcspn(b->processor, " ") && strncmp(a->processor, b->processor, n) == 0;
+}
+
+static void take_efficiencies(const struct cluster *from, struct cluster *to)
+{
+    to->launch = from->launch;
+    to->matmul = from->matmul;
+    to->host = from->host;
+    to->attention = from->attention;
+    to->memory_bound = from->memory_bound;
+    to->link_share = from->link_share;
+}
+
 static ls_status machine_of(const struct cases *k, struct run *r, struct cluster *out)
 {
     double gbps = run_number(r, "internode_gbps_per_gpu", 0);
@@ -110,6 +128,7 @@ static ls_status machine_of(const struct cases *k, struct run *r, struct cluster
 
     if (find_machine(run_text(r, "gpu_type"), out)) {
         snprintf(text, sizeof text, "machine like %s", out->name);
+        if (k->machine && is_same_processor(k->machine, out)) take_efficiencies(k->machine, out);
     } else {
         if (!k->machine) return ls_fail(LS_EINVAL, "no machine is built in for '%s'", run_text(r, "gpu_type"));
         *out = *k->machine;

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/plan_html.h"
 #include "cli/terminal.h"
 
 /* ---- what is asked for ---- */
@@ -304,6 +305,16 @@ static ls_status put_json(const struct searched *s)
     return terminal_put_json(&j);
 }
 
+static ls_status write_page(const struct searched *s)
+{
+    char title[2 * TASK_TEXT + CLUSTER_NAME], what[TASK_TEXT], ranks[32];
+
+    s->model->task->describe(s->model, true, what);
+    snprintf(title, sizeof title, "%s: %" PRId64 " samples a step on %s processors (%s)", what, s->in->config.train.global_batch,
+             text_count(ranks, s->request->ranks), s->request->cluster->processor);
+    return plan_html_search(s->request->html, title, s->result, s->request->room);
+}
+
 /* ---- running ---- */
 
 static ls_status fail_search(const struct searched *s)
@@ -339,6 +350,7 @@ ls_status plan_search_run(struct invocation *in, const struct search_request *r,
     if (st == LS_OK) st = r->json ? put_json(&s) : put_search(&s, &whole, base);
     if (st == LS_OK && !r->json) st = put_winner(&s);
     if (st == LS_OK && r->out) st = write_config(in, r->out, base, &result->best[0].layout);
+    if (st == LS_OK && r->html) st = write_page(&s);
     if (st == LS_OK && r->out && !r->json) printf("written     %s: 'lockstep train --config %s' takes it as it is\n", r->out, r->out);
     mem_free(result);
     return st;

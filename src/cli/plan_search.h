@@ -7,9 +7,10 @@
 
 struct search_request {
     const struct cluster *cluster;
-    int64_t ranks;   /* to lay the step out over */
-    unsigned fixed;  /* choices that the user made */
-    const char *out; /* file for the winner's config; NULL: none */
+    int64_t ranks;    /* to lay the step out over */
+    unsigned fixed;   /* choices that the user made */
+    const char *out;  /* file for the winner's config; NULL: none */
+    const char *html; /* file for a page with a table and a scatter of time against memory; NULL: none */
     bool json;
     double room; /* bytes of a rank */
 };

@@ -7,13 +7,95 @@
 #include "base/text.h"
 
 static const char *const kernel_keys[SECONDS_KINDS] = { "matmul", "attention", "memory_bound" };
-/* Of the peak of all processors in the type of the matmuls; NAN if the machine file has none. */
-static double shown_mfu(const struct seconds_shown *x)
+/* FLOPs of a step, of the peak of all processors in the type of the matmuls; NAN if the machine file has none. */
+static double shown_use(const struct seconds_shown *x, double flops)
 {
     double peak = x->cluster->flops[x->compute] * x->ranks;
 
-    return peak > 0 ? x->seconds->model_flops / x->seconds->step / peak : NAN;
+    return peak > 0 ? flops / x->seconds->step / peak : NAN;
 }
+
+static double shown_mfu(const struct seconds_shown *x) { return shown_use(x, x->seconds->model_flops); }
+
+static double cost_of_million(const struct seconds_shown *x)
+{
+    return x->cluster->price * x->ranks * x->seconds->step / 3600 * 1e6 / x->units;
+}
+
+/* ---- what binds ---- */
+
+/* The largest part of a step that another layout could make smaller, and how. */
+struct binding {
+    const char *name;
+    double seconds;
+    char change[240];
+};
+
+static void bind(struct binding *b, const char *name, double seconds)
+{
+    if (seconds > b->seconds) *b = (struct binding){ .name = name, .seconds = seconds };
+}
+
+static void say_exposed(const struct seconds_shown *x, ls_axis a, char *out, size_t room)
+{
+    const ls_layout *l = x->layout;
+
+    if (a == LS_AXIS_TP && l->tp > x->cluster->processors)
+        snprintf(out, room, "keep parallel.tp inside a node, at most %d", x->cluster->processors);
+    else if (a == LS_AXIS_TP)
+        snprintf(out, room, "%sa smaller parallel.tp, if it fits, with more pipeline stages or ZeRO instead",
+                 l->sp ? "" : "--parallel.sp, or ");
+    else if (a == LS_AXIS_DP && l->zero >= 2 && l->micro_batches > 1)
+        snprintf(out, room,
+                 "every micro-batch communicates with parallel.zero=%d: a larger train.micro_batch, or parallel.zero=1 if it fits",
+                 l->zero);
+    else if (a == LS_AXIS_DP)
+        snprintf(out, room, "more samples a step (train.accumulate) hide it%s",
+                 l->zero == 3 && l->replicate == 1 ? "; so does sharding inside a node alone (parallel.replicate)" : "");
+    else if (a == LS_AXIS_CP)
+        snprintf(out, room, "a smaller parallel.cp, if it fits, or the other parallel.cp_method");
+    else if (a == LS_AXIS_EP)
+        snprintf(out, room, "keep parallel.ep inside a node, of %d processors", x->cluster->processors);
+    else
+        snprintf(out, room, "fewer stages");
+}
+
+static struct binding binding_of(const struct seconds_shown *x)
+{
+    static const char *const exposed[LS_AXES] = { [LS_AXIS_DP] = "communication over dp",
+                                                  [LS_AXIS_TP] = "communication over tp",
+                                                  [LS_AXIS_CP] = "communication over cp",
+                                                  [LS_AXIS_PP] = "communication over pp",
+                                                  [LS_AXIS_EP] = "communication over ep" };
+    const struct step_seconds *s = x->seconds;
+    struct binding b = { .name = "matmuls", .seconds = 0.05 * s->step };
+    int axis = -1;
+
+    for (int a = 0; a < LS_AXES; a++)
+        if (s->exposed[a] > b.seconds) bind(&b, exposed[a], s->exposed[a]), axis = a;
+    bind(&b, "the pipeline bubble", s->bubble);
+    bind(&b, "recomputation", s->recomputed);
+    bind(&b, "the optimizer", s->optimizer);
+    bind(&b, "memory-bound kernels", s->kernels[SECONDS_MEMORY]);
+    if (axis >= 0 && b.name == exposed[axis])
+        say_exposed(x, (ls_axis)axis, b.change, sizeof b.change);
+    else if (b.seconds == s->bubble)
+        snprintf(b.change, sizeof b.change,
+                 "more micro-batches a step than %d, parallel.vpp, a zero-bubble parallel.schedule, or fewer stages",
+                 x->layout->micro_batches);
+    else if (b.seconds == s->recomputed)
+        snprintf(b.change, sizeof b.change, "recompute less, if it fits: recompute.mode=selective or none");
+    else if (b.seconds == s->optimizer)
+        snprintf(b.change, sizeof b.change, "%s",
+                 x->layout->zero ? "more samples a step (train.accumulate), so that it counts less" : "--parallel.zero=1 divides it by dp");
+    else if (b.seconds > 0.05 * s->step)
+        snprintf(b.change, sizeof b.change, "a larger train.micro_batch, if it fits, or parallel.sp; otherwise it is the model's");
+    else
+        snprintf(b.change, sizeof b.change, "nothing else takes a twentieth of the step; search (--search) says what other layouts take");
+    return b;
+}
+
+/* ---- for people ---- */
 
 static void put_part(const struct seconds_shown *x, const char *name, double seconds, const char *note)
 {
@@ -27,7 +109,7 @@ void plan_seconds_print(const struct seconds_shown *x)
 
     printf("time        %.4g s a step on %s processor%s (%s): %s %s/s", s->step, text_count(count, x->ranks), x->ranks > 1 ? "s" : "",
            x->cluster->processor, text_count(name, (int64_t)(x->units / s->step)), x->unit);
-    if (isfinite(shown_mfu(x))) printf(", MFU %.1f%%", 100 * shown_mfu(x));
+    if (isfinite(shown_mfu(x))) printf(", MFU %.1f%%, HFU %.1f%%", 100 * shown_mfu(x), 100 * shown_use(x, x->executed));
     printf("\n");
     for (int k = 0; k < SECONDS_KINDS; k++) put_part(x, seconds_kind_name((enum seconds_kind)k), s->kernels[k], "");
     put_part(x, "optimizer", s->optimizer, "");
@@ -41,6 +123,13 @@ void plan_seconds_print(const struct seconds_shown *x)
         snprintf(name, sizeof name, "hidden communication, %s", axis_name((ls_axis)a));
         put_part(x, name, s->hidden[a], " (not part of the step)");
     }
+    struct binding b = binding_of(x);
+    printf("binds       %s, %.1f%% of the step\n", b.name,
+           100 * (b.seconds > 0.05 * s->step ? b.seconds : s->kernels[SECONDS_MATMUL]) / s->step);
+    printf("change      %s\n", b.change);
+    if (x->cluster->price > 0)
+        printf("price       %.3g %s for a million %s, at %g an hour of a processor\n", cost_of_million(x), x->cluster->currency, x->unit,
+               x->cluster->price);
 }
 
 void plan_seconds_json(const struct seconds_shown *x, struct json_out *j)
@@ -52,7 +141,14 @@ void plan_seconds_json(const struct seconds_shown *x, struct json_out *j)
     json_put_real(j, "step", s->step);
     json_put_real(j, "units_per_second", x->units / s->step);
     json_put_string(j, "unit", x->unit);
-    if (isfinite(shown_mfu(x))) json_put_real(j, "mfu", shown_mfu(x));
+    if (isfinite(shown_mfu(x))) {
+        json_put_real(j, "mfu", shown_mfu(x));
+        json_put_real(j, "hfu", shown_use(x, x->executed));
+    }
+    struct binding b = binding_of(x);
+    json_put_string(j, "binds", b.name);
+    json_put_string(j, "change", b.change);
+    if (x->cluster->price > 0) json_put_real(j, "price_of_million", cost_of_million(x));
     for (int k = 0; k < SECONDS_KINDS; k++) json_put_real(j, kernel_keys[k], s->kernels[k]);
     json_put_real(j, "optimizer", s->optimizer);
     json_put_real(j, "recomputed", s->recomputed);

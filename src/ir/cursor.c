@@ -2,6 +2,7 @@
 #include "ir/program.h"
 
 #include "base/mem.h"
+#include "comm/algorithms/steps.h"
 
 struct cursor program_cursor_begin(ls_program *p, struct cursor to)
 {
@@ -118,4 +119,28 @@ size_t *program_counts(ls_program *p, int n)
         return NULL;
     }
     return p->counts[p->ncounts++] = counts;
+}
+
+struct even_counts {
+    size_t total, *counts;
+    int n;
+};
+
+size_t *program_even_counts(ls_program *p, size_t total, int n)
+{
+    struct even_counts *grown;
+    size_t *counts;
+
+    for (int k = 0; k < p->neven; k++)
+        if (p->even[k].total == total && p->even[k].n == n) return p->even[k].counts;
+    if (!(counts = program_counts(p, n))) return NULL;
+    for (int r = 0; r < n; r++) counts[r] = block_at(total, r + 1, n) - block_at(total, r, n);
+    grown = mem_resize(p->even, ((size_t)p->neven + 1) * sizeof *grown);
+    if (!grown) {
+        program_fail_by(p, LS_ENOMEM);
+        return NULL;
+    }
+    p->even = grown;
+    p->even[p->neven++] = (struct even_counts){ total, counts, n };
+    return counts;
 }

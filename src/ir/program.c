@@ -35,6 +35,7 @@ void ls_program_release(ls_program **pp)
     if (p->distribution.release) p->distribution.release(p->distribution.ctx);
     streams_clear(p);
     for (int s = 0; s < SEGMENTS; s++) list_free(&p->list[s]);
+    mem_free(p->even);
     for (int k = 0; k < p->ncounts; k++) mem_free(p->counts[k]);
     mem_free(p->counts);
     for (int v = 1; v < p->nvalues; v++) {

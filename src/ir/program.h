@@ -25,6 +25,8 @@ struct ls_program {
     struct cursor cursor; /* where ops append now */
     size_t **counts;      /* [ncounts], of exchanges */
     int ncounts;
+    struct even_counts *even; /* [neven]: those that are even, by total and ranks */
+    int neven;
     ls_value loss; /* the argument of ls_backward; LS_NONE on a stage without a term of the loss */
     bool backward; /* ls_backward has been called */
     bool local;    /* values of the store created from now on have this rank's sizes */

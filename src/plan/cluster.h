@@ -12,8 +12,10 @@
  *     processors: 8
  *     bandwidth: 300e9            # bytes/s of a processor's links in one direction
  *     latency: 2e-6               # seconds of a step of a collective
- *   network: ...
+ *   network: ...                  # between nodes, the same two
  *
+ * `bench machine` adds sections `kernels` and `collectives`: "matmul-f32: 1e6:2.1e-5 1e8:1.3e-3", pairs of size and seconds.
+ * What a plan of one step does not need may be left out: the level above the network (`spine`), `storage`, `failures` and `price`.
  * Numbers are in SI units: seconds, bytes, FLOP/s. cluster.c lists the keys and their bounds. An unknown key and an impossible value are
  * errors that name file and line, a missing key is one that names the file.
  */
@@ -31,6 +33,19 @@ struct cluster_link {
     double bandwidth, latency;
 };
 
+/* Why a job stops. PLANNED: on purpose, at the end of a step, after a checkpoint. */
+enum failure_kind { FAILURE_PROCESSOR, FAILURE_NETWORK, FAILURE_HOST, FAILURE_SOFTWARE, FAILURE_PLANNED, FAILURES };
+const char *failure_name(enum failure_kind kind);
+
+/* Measured seconds by size: of a kernel its FLOPs, or its bytes if it has none; of a collective the bytes of its complete buffer. Sizes
+ * ascend. */
+enum { CURVES_MOST = 192, CURVE_POINTS = 12, CURVE_NAME = 40 };
+struct cluster_curve {
+    char name[CURVE_NAME]; /* "kernels.matmul-f32", "collectives.all_reduce-2": op and type of the first operand, op and ranks */
+    int points;
+    double size[CURVE_POINTS], seconds[CURVE_POINTS];
+};
+
 struct cluster {
     char name[CLUSTER_NAME], processor[CLUSTER_NAME];
     double flops[LS_DTYPES]; /* peak FLOP/s of dense matmuls of a processor; 0: not known */
@@ -45,6 +60,19 @@ struct cluster {
     double link_share;   /* share of a link's bandwidth that collectives reach */
     int processors;      /* of a node */
     struct cluster_link node, network;
+    int pod;                        /* nodes that the network connects at its full bandwidth; 0: all */
+    struct cluster_link spine;      /* between pods; bandwidth: a processor's share if all send at once */
+    int paths;                      /* equal-cost paths out of a pod for each adapter's place in a node, one of which is drawn for each
+                                       connection; 0: traffic is spread over all */
+    double read, write, shared;     /* bytes/s of a node's storage, and of all nodes together; 0: not known, not limited */
+    double failures[FAILURES];      /* per processor and hour */
+    double detect, restart, repair; /* seconds until a failure is noticed; from then to the first step, but for reading the checkpoint;
+                                       until a node is back */
+    double price;                   /* of a processor for an hour; 0: not known */
+    char currency[CLUSTER_NAME];
+    bool serial; /* a collective takes the processor: no kernel runs beside it */
+    int curves;  /* as `bench machine` measures them; where there is one, nothing above is used for it */
+    struct cluster_curve curve[CURVES_MOST];
     /* of published runs, not of the machine's file */
     bool scores_written; /* attention writes its scores to memory, as before FlashAttention */
     bool fp8;            /* matmuls are in fp8, at twice the peak of bf16 */
@@ -53,6 +81,10 @@ struct cluster {
 /* Reads a machine file, or one of those that are built in, by its name ("a100-80-selene"). LS_EINVAL with "file:line: " and what would be
  * right, or with the names that there are. */
 ls_status cluster_read(const char *name, struct cluster *out);
+/* The curve of that name; NULL: there is none. */
+const struct cluster_curve *cluster_find_curve(const struct cluster *c, const char *name);
+/* On straight lines between the points, in logarithms; below the first as at the first, beyond the last in proportion to the size. */
+double cluster_curve_at(const struct cluster_curve *x, double size);
 /* Name i of the machines that are built in; NULL past the last one. */
 const char *cluster_builtin(int i);
 

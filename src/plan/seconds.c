@@ -1,6 +1,7 @@
 /* seconds.c - see seconds.h. */
 #include "plan/seconds.h"
 
+#include <stdio.h>
 #include "base/base.h"
 #include "ir/op_info.h"
 
@@ -40,11 +41,33 @@ static double scores_seconds(const struct cluster *c, const ls_program *p, const
     return matmuls / (peak * c->matmul) + (grad ? 7 : 4) * scores / (c->bandwidth * c->memory_bound);
 }
 
+bool seconds_curve_of(const ls_program *p, const struct instruction *i, char name[CURVE_NAME], double *size)
+{
+    const struct op_info *op = op_info(i->op);
+    ls_value first = i->nin && i->in[0].id ? i->in[0] : i->out[0];
+
+    if (!op->bytes && !op->flops) return false;
+    snprintf(name, CURVE_NAME, "kernels.%s-%s", program_op_name(i->op), ls_dtype_name(p->values[first.id].dtype));
+    *size = op->flops ? i->flops : (double)op->bytes(p, i);
+    return *size > 0;
+}
+
 bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct instruction *i, struct seconds_work *out)
 {
     const struct op_info *op = op_info(i->op);
 
     *out = (struct seconds_work){ .kind = kind_of(op) };
+    if (c->curves) {
+        const struct cluster_curve *curve;
+        char name[CURVE_NAME];
+        double size;
+
+        if (!seconds_curve_of(p, i, name, &size)) return false;
+        if ((curve = cluster_find_curve(c, name))) {
+            out->computed = cluster_curve_at(curve, size);
+            return true;
+        }
+    }
     double peak = peak_of(c, p, i);
 
     if (op->bytes) out->moved = (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound);
@@ -59,28 +82,48 @@ double seconds_of_work(const struct cluster *c, const struct seconds_work *w, do
     return MAX(w->moved, w->computed) + c->launch * launches;
 }
 
+/* Blocks of `of` neighbouring ranks that a group has ranks in. */
+static int blocks_of(const struct mesh_position *at, int of)
+{
+    int last = at->first + (at->size - 1) * at->stride;
+
+    return at->stride >= of ? at->size : last / of - at->first / of + 1;
+}
+
 struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at)
 {
-    int last = at->first + (at->size - 1) * at->stride, between = last / c->processors - at->first / c->processors + 1;
+    return (struct seconds_group){ at->size, blocks_of(at, c->processors), c->pod ? blocks_of(at, c->pod * c->processors) : 1, 1 };
+}
 
-    return (struct seconds_group){ at->size, at->stride >= c->processors ? at->size : between };
+static const struct cluster_curve *collective_curve(const struct cluster *c, const struct seconds_group *g, ls_collective op)
+{
+    char name[CURVE_NAME];
+
+    if (!c->curves || g->nodes > 1) return NULL;
+    snprintf(name, sizeof name, "collectives.%s-%d", ls_collective_name(op == LS_COLLECTIVE_RECV ? LS_COLLECTIVE_SEND : op), g->ranks);
+    return cluster_find_curve(c, name);
 }
 
 double seconds_of_collective(const struct cluster *c, const struct seconds_group *g, ls_collective op, double bytes)
 {
-    double n = g->ranks, nodes = g->nodes, k = n / nodes; /* ranks of the group in a node */
-    double node = c->node.bandwidth * c->link_share, network = c->network.bandwidth * c->link_share;
-    double ring = nodes > 1 ? k > 1 ? MIN(node, k * network) : network : node, own = nodes > 1 ? network : node;
-    double steps = (nodes - 1) * c->network.latency + (n - nodes) * c->node.latency;
-    double step = nodes > 1 ? c->network.latency : c->node.latency, part = (n - 1) / n * bytes / ring;
+    const struct cluster_curve *curve = collective_curve(c, g, op);
+    double n = g->ranks, nodes = g->nodes, pods = g->pods, k = n / nodes; /* k ranks of the group in a node */
+    double node = c->node.bandwidth * c->link_share, network = c->network.bandwidth * c->link_share / g->slowed;
+    double spine = pods > 1 ? c->spine.bandwidth * c->link_share / g->slowed : network;
+    double out = pods > 1 ? MIN(k * network, n / pods * spine) : k * network; /* what leaves a node on its way around */
+    double ring = nodes > 1 ? k > 1 ? MIN(node, out) : out : node, own = nodes > 1 ? MIN(network, spine) : node;
+    double between = (nodes - pods) * c->network.latency + (pods - 1) * c->spine.latency;
+    double steps = between + (n - nodes) * c->node.latency;
+    double step = pods > 1 ? c->spine.latency : nodes > 1 ? c->network.latency : c->node.latency, part = (n - 1) / n * bytes / ring;
 
     if (g->ranks <= 1) return 0;
+    if (curve) return cluster_curve_at(curve, bytes);
     switch (op) {
     case LS_COLLECTIVE_ALL_REDUCE: return 2 * (steps + part);
     case LS_COLLECTIVE_ALL_GATHER:
     case LS_COLLECTIVE_REDUCE_SCATTER: return steps + part;
     case LS_COLLECTIVE_BROADCAST: return steps + bytes / ring;
-    case LS_COLLECTIVE_ALL_TO_ALL: return step + MAX((k - 1) / n * bytes / node, (n - k) / n * bytes / network);
+    case LS_COLLECTIVE_ALL_TO_ALL: return step + MAX((k - 1) / n * bytes / node, (n - k) / n * bytes / own);
     default: return step + bytes / own;
     }
 }

@@ -1,5 +1,6 @@
 /* seconds.h - how long instructions take on the machine of a file.
  *
+ * Where the file has measured curves, they say it (cluster.h). Else:
  * A kernel: the longer of its FLOPs at the share of the peak that kernels of its kind reach, and its bytes at the share of the bandwidth;
  * and what every launch takes. A collective over n ranks of B bytes (of the complete buffer) by the ring's steps:
  *
@@ -11,8 +12,9 @@
  *
  * Of a group with k ranks in each of several nodes, a rank's share of what leaves the node is 1 / k: the k rings leave it by k adapters. So
  * the bandwidth of a ring is the smaller of the node's and k times the network's, and of its steps those between nodes have the network's
- * latency. What an all_to_all sends to other nodes, and a message to one, leaves by the rank's own adapter. The ring's steps: Thakur,
- * Rabenseifner and Gropp 2005.
+ * latency. Where a group has m ranks in each of several pods, its rings share the pod's links with those of the other groups, n / m of them
+ * of n ranks: its ring is at most m times a processor's share of the spine. What an all_to_all sends to other nodes, and a message to one,
+ * leaves by the rank's own adapter. The ring's steps: Thakur, Rabenseifner and Gropp 2005.
  */
 #ifndef LS_PLAN_SECONDS_H
 #define LS_PLAN_SECONDS_H
@@ -31,14 +33,17 @@ struct seconds_work {
     enum seconds_kind kind;
     double moved, computed;
 };
+/* The name of an instruction's curve in a machine file (cluster.h), and the size by which it is measured; false: it does nothing. */
+bool seconds_curve_of(const ls_program *p, const struct instruction *i, char name[CURVE_NAME], double *size);
 /* Of an instruction that is not a collective. False: it does nothing, as a view. */
 bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct instruction *i, struct seconds_work *out);
 /* launches: kernels that the work is divided into. */
 double seconds_of_work(const struct cluster *c, const struct seconds_work *w, double launches);
 
-/* Where the ranks of a group are. */
+/* Where the ranks of a group are. slowed: how many times as long the network's bytes take; 1 if nothing else is known. */
 struct seconds_group {
-    int ranks, nodes;
+    int ranks, nodes, pods;
+    double slowed;
 };
 struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at);
 /* bytes: of the complete buffer over all ranks of the group; of an all_to_all those of this rank's rows, also of the share that it keeps;

@@ -179,8 +179,7 @@ static bool complete_counts(ls_program *p, struct exchange *e)
     if (e->counts) {
         e->total = sum(e->counts, n);
     } else if (has_blocks(e->op)) {
-        e->counts = program_counts(p, n);
-        for (int r = 0; e->counts && r < n; r++) e->counts[r] = block_at(e->total, r + 1, n) - block_at(e->total, r, n);
+        e->counts = program_even_counts(p, e->total, n);
     }
     return program_ok(p);
 }

@@ -142,6 +142,18 @@ static ls_status play(const struct run *r, const struct plan_step *s)
     return st;
 }
 
+/* What remains of each chunk after its last micro-batch: waits for the reductions of its gradients. */
+static ls_status finish_programs(ls_pipeline *l)
+{
+    for (int c = 0; c < l->schedule.chunks; c++) {
+        ls_program *p = l->chunk[c].program;
+
+        l->streams->program = NULL;
+        if (p->list[SEG_OPTIMIZER].n) LS_TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
+    }
+    return LS_OK;
+}
+
 /* Waits for everything in flight, even after a failure; returns the first failure. */
 static ls_status pipeline_run_finish(ls_pipeline *l)
 {
@@ -179,6 +191,7 @@ ls_status ls_pipeline_run(ls_pipeline *l, ls_pipeline_feed *before, ls_pipeline_
     l->spent = (ls_pipeline_spent){ 0 };
     for (int k = 0; st == LS_OK && k < l->plan.n; k++)
         st = l->plan.step[k].receive ? receive(l, &l->plan.step[k]) : play(&r, &l->plan.step[k]);
+    if (st == LS_OK) st = finish_programs(l);
     st = st == LS_OK ? pipeline_run_finish(l) : give_up(l, st);
     l->spent.total = base_now() - began;
     return st;

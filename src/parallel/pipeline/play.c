@@ -42,6 +42,7 @@ double action_seconds(const ls_pipeline_schedule *s, const ls_pipeline_times *t,
 {
     int stage = ls_pipeline_stage(s, rank, a->chunk);
 
+    if (t && t->last[0] && a->micro == s->micro - 1) return t->last[a->kind][stage];
     switch (a->kind) {
     case LS_ACTION_FORWARD: return t ? t->forward[stage] : 1;
     case LS_ACTION_BACKWARD: return t ? t->backward[stage] : s->split ? 1 : 2;
@@ -140,13 +141,17 @@ static ls_status begins_new(const ls_pipeline_schedule *s, ls_pipeline_timeline 
 
 static ls_status times_check(const ls_pipeline_schedule *s, const ls_pipeline_times *t)
 {
-    const double *of[3] = { t->forward, t->backward, t->weights };
+    const double *of[6] = { t->forward, t->backward, t->weights, t->last[0], t->last[1], t->last[2] };
+    int kinds = 1 + s->backward + s->split;
 
-    for (int k = 0; k < 1 + s->backward + s->split; k++)
+    for (int i = 0; i < (t->last[0] ? 2 : 1) * kinds; i++) {
+        const double *seconds = of[i < kinds ? i : i - kinds + 3];
+
         for (int stage = 0; stage < s->stages * s->chunks; stage++)
-            if (!of[k] || !(of[k][stage] >= 0) || isinf(of[k][stage]))
+            if (!seconds || !(seconds[stage] >= 0) || isinf(seconds[stage]))
                 return ls_fail(LS_EINVAL, "schedule %s: the seconds of %c on stage %d must be a finite number >= 0", s->name,
-                               schedule_letter((ls_action_kind)k), stage);
+                               schedule_letter((ls_action_kind)(i % kinds)), stage);
+    }
     if (!(t->message >= 0) || isinf(t->message))
         return ls_fail(LS_EINVAL, "schedule %s: a message takes %g seconds; it must be a finite number >= 0", s->name, t->message);
     return LS_OK;

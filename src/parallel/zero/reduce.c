@@ -2,7 +2,8 @@
  *
  * Unsharded gradients (zero 0 and 1, unsharded_accumulation) are in the store. In the last micro-batch of a step a unit's reduction
  * starts in place after the last instruction that adds to it, and the optimizer waits for it: an all-reduce, or with shards a
- * reduce-scatter into this rank's own block. A program without the optimizer waits at the end of the segment.
+ * reduce-scatter into this rank's own block. A program without the optimizer waits at the end of the segment;
+ * a pipeline's stage (slots) in its own optimizer's segment, after all micro-batches, because the stage before waits for its gradients.
  *
  * Sharded gradients (zero 2 and 3): the store holds this rank's block. In each micro-batch a unit's gradient is a communication value,
  * zeroed before its first writer and reduce-scattered in place after its last; the own block is then added to the store's, and the
@@ -196,6 +197,23 @@ static struct unit *after_instruction(struct pass *a, int at, struct unit *pendi
     return pending;
 }
 
+/* A program with slots is a stage of a pipeline: others wait for what its backward computes, so reductions are waited for when it has run
+ * all its micro-batches. */
+static bool waits_later(const struct pass *a) { return a->p->list[SEG_OPTIMIZER].n || a->p->options.slots > 0; }
+
+static void wait_all(struct pass *a)
+{
+    for (int k = 0; k < a->ordered; k++) emit_wait(a->p, &a->unit[a->order[k]].reduction);
+}
+
+void reduce_wait(struct pass *a)
+{
+    struct cursor before = program_cursor_segment(a->p, SEG_OPTIMIZER, LS_PHASE_COMMUNICATE);
+
+    wait_all(a);
+    program_cursor_end(a->p, before);
+}
+
 /* Walks a segment whose instructions are numbered from `at`. */
 static void reduce_walk(struct pass *a, enum segment s, int at)
 {
@@ -217,7 +235,7 @@ static void reduce_walk(struct pass *a, enum segment s, int at)
     }
     before = program_cursor_block(p, w.old.n ? w.old.at[w.old.n - 1].block : 0);
     settle(a, pending);
-    for (int k = 0; k < a->ordered && !p->list[SEG_OPTIMIZER].n; k++) emit_wait(p, &a->unit[a->order[k]].reduction);
+    if (!waits_later(a)) wait_all(a);
     program_cursor_end(p, before);
     rewrite_end(p, &w);
 }

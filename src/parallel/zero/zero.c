@@ -38,6 +38,7 @@ static ls_status distribution(struct pass *a)
         LS_TRY(reduce_gradients(a));
     }
     LS_TRY(update_shards(a));
+    reduce_wait(a);
     if (!data_is_distributed(a)) return LS_OK;
     LS_TRY(join_batch_norms(a));
     LS_TRY(program_edit(a->p, AFTER_DATA_PARALLEL));

@@ -91,6 +91,7 @@ ls_status gather_parameters(struct pass *a);
 ls_status reduce_gradients(struct pass *a);
 ls_status join_batch_norms(struct pass *a);
 ls_status update_shards(struct pass *a); /* calls the next two functions */
+void reduce_wait(struct pass *a);        /* reduce.c: waits in the optimizer's segment for reductions that nothing waited for */
 void reduce_joint(struct pass *a);       /* reduce.c: gradients to which several programs have added */
 void sum_over_mesh(struct pass *a);      /* model_axis_grads.c: gradients summed over more than data */
 ls_status check_placements(const struct pass *a);

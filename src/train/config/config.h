@@ -203,7 +203,8 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
 /* The layout; its strings belong to the config. Fails only if recompute.mode is not a mode or a size does not fit into an int:
  * ls_layout_check() checks everything else. */
 ls_status config_layout(const struct config *c, ls_layout *out);
-/* Appends the options that turn layout `from` into `to`, for each field that differs: "--launch.ranks=4 --parallel.dp=4". */
+/* Appends the options that turn layout `from` into `to`, for each field that differs: "--launch.ranks=4 --parallel.dp=4". With
+ * another number of stages train.accumulate, too, since its default depends on that. */
 ls_status config_layout_options(const ls_layout *from, const ls_layout *to, struct text *out);
 const char *config_layout_option(int i);           /* the options that set a field of the layout; NULL past the last */
 const char *config_device(const struct config *c); /* the device's name in device.h, which config_choose_device() decides for auto */

@@ -226,6 +226,9 @@ static void put_field(const struct layout_field *f, const ls_layout *l, struct t
 
 ls_status config_layout_options(const ls_layout *from, const ls_layout *to, struct text *out)
 {
+    /* Without the option, another number of stages has another number of micro-batches. */
+    bool derives = layout_usual_micro_batches(from->pp) != layout_usual_micro_batches(to->pp);
+
     if (ls_layout_ranks(from) != ls_layout_ranks(to)) text_put(out, "--launch.ranks=%" PRId64, ls_layout_ranks(to));
     for (size_t i = 0; i < COUNT_OF(fields); i++) {
         struct text was = { 0 }, is = { 0 };
@@ -233,7 +236,8 @@ ls_status config_layout_options(const ls_layout *from, const ls_layout *to, stru
         put_field(&fields[i], from, &was);
         put_field(&fields[i], to, &is);
         ls_status st = text_status(&was) < 0 ? text_status(&was) : text_status(&is);
-        if (st == LS_OK && strcmp(was.data, is.data) != 0) text_put(out, "%s%s", out->bytes ? " " : "", is.data);
+        bool differs = st == LS_OK && (strcmp(was.data, is.data) != 0 || (fields[i].at == offsetof(ls_layout, micro_batches) && derives));
+        if (differs) text_put(out, "%s%s", out->bytes ? " " : "", is.data);
         text_free(&was);
         text_free(&is);
         if (st < 0) return st;

@@ -38,17 +38,48 @@ static ls_status price_step(const struct plan_job *j, const struct step *s, stru
     return LS_OK;
 }
 
-/* Elements of the step's sharded buffers that `rank`, which has the same parameters as the step's rank, would hold. */
-static size_t share_of(const struct step *s, const ls_mesh_shape *shape, int rank)
+/* The step's sharded buffers: so many of `total` elements each, over the ranks of a group. */
+struct share {
+    size_t total, times;
+    ls_group over;
+};
+struct shares {
+    struct share x[256];
+    int n;
+};
+
+/* Buffers of one size as one: thousands of ranks ask for their sum. */
+static struct shares shares_of(const struct step *s)
 {
     const ls_comm *experts = ls_mesh_comm(s->ranks.mesh, LS_GROUP_EXPERT_SHARD);
-    size_t sum = 0;
+    struct shares out = { .n = 0 };
 
     for (int g = 0; g < store_groups(s->store); g++) {
         const struct store_group *group = store_group_at(s->store, g);
-        struct mesh_position seat = mesh_position_of(shape, group->comm == experts ? LS_GROUP_EXPERT_SHARD : LS_GROUP_SHARD, rank);
+        ls_group over = group->comm == experts ? LS_GROUP_EXPERT_SHARD : LS_GROUP_SHARD;
+        int k = 0;
 
-        if (group->sharded) sum += shard_size(group->total, 1, 0, seat.index, seat.size);
+        if (!group->sharded) continue;
+        while (k < out.n && (out.x[k].total != group->total || out.x[k].over != over)) k++;
+        if (k == COUNT_OF(out.x)) k--; /* no model has so many sizes; if one did, the last would count for the rest */
+        if (k == out.n) out.x[out.n++] = (struct share){ group->total, 0, over };
+        out.x[k].times++;
+    }
+    return out;
+}
+
+/* Elements of them that `rank`, which has the same parameters as the step's rank, would hold. */
+static size_t share_of(const struct shares *shares, const ls_mesh_shape *shape, int rank)
+{
+    struct mesh_position dense = mesh_position_of(shape, LS_GROUP_SHARD, rank),
+                         experts = mesh_position_of(shape, LS_GROUP_EXPERT_SHARD, rank);
+    size_t sum = 0;
+
+    for (int k = 0; k < shares->n; k++) {
+        const struct share *x = &shares->x[k];
+        const struct mesh_position *seat = x->over == LS_GROUP_SHARD ? &dense : &experts;
+
+        sum += x->times * shard_size(x->total, 1, 0, seat->index, seat->size);
     }
     return sum;
 }
@@ -59,11 +90,12 @@ static int largest_share(const struct step *s, int rank)
     ls_mesh_shape m = ls_layout_mesh(&s->layout);
     struct mesh_position dp = mesh_position_of(&m, LS_GROUP_DP, rank);
     int expert = mesh_position_of(&m, LS_GROUP_EP, rank).index, best = rank;
-    size_t most = share_of(s, &m, rank);
+    struct shares shares = shares_of(s);
+    size_t most = share_of(&shares, &m, rank);
 
     for (int d = 0; d < dp.size; d++) {
         int other = dp.first + d * dp.stride;
-        size_t share = mesh_position_of(&m, LS_GROUP_EP, other).index == expert ? share_of(s, &m, other) : 0;
+        size_t share = mesh_position_of(&m, LS_GROUP_EP, other).index == expert ? share_of(&shares, &m, other) : 0;
 
         if (share <= most) continue;
         most = share;

@@ -132,6 +132,18 @@ static ls_status holds_too_much(const struct search *s, const ls_layout *l, bool
     return LS_OK;
 }
 
+/* Once there is no room, every second point is dropped, and so is every second one from then on. */
+static void put_point(struct search_result *r, const ls_layout *l, const struct price *price)
+{
+    if (r->points == SEARCH_POINTS) {
+        for (int i = 0; i < SEARCH_POINTS / 2; i++) r->point[i] = r->point[2 * i];
+        r->points /= 2;
+        r->point_every *= 2;
+    }
+    r->point_every = MAX(r->point_every, 1);
+    if (r->fit % r->point_every == 0) r->point[r->points++] = (struct search_point){ price->seconds, price->bytes, search_uses(l) };
+}
+
 static ls_status price_layout(struct search *s, const ls_layout *l)
 {
     struct search_result *r = s->out;
@@ -146,6 +158,7 @@ static ls_status price_layout(struct search *s, const ls_layout *l)
     if (price.bytes > s->room) return LS_OK;
     s->larger = true;
     r->fit++;
+    if (!price.bounded) put_point(r, l, &price);
     if (price.bounded)
         leave_out(s, l, price.seconds);
     else

@@ -2,8 +2,8 @@
  *
  * The layouts: all divisors of the ranks as tp, cp, pp and (of a model with experts) ep, dp being what is left; ZeRO stages 0 to 3, with
  * one copy of the shards or one a node; with and without sequence parallelism; both cp methods; every micro-batch that divides a rank's
- * samples; recomputation none, selective and full; schedules 1f1b, interleaved with 2 to VPP_MOST chunks, zb-h1 and zb-v. (gpipe takes as
- * long as 1f1b and holds more.) What the caller fixes is kept, and so is everything else of the base layout.
+ * samples; recomputation none, selective and full; schedules 1f1b, interleaved with 2 to SEARCH_VPP_MOST chunks, zb-h1 and zb-v. (gpipe
+ * takes as long as 1f1b and holds more.) What the caller fixes is kept, and so is everything else of the base layout.
  *
  * All that fit are priced from patterns (prices.h), except those that cannot be among the best: kernels, the communication inside a
  * micro-batch and the schedule's bubble alone take longer than what was found. What does not fit with a smaller micro-batch or with more
@@ -18,7 +18,6 @@
 
 enum { SEARCH_VPP_MOST = 8, SEARCH_KEPT = 16 };
 #define SEARCH_SLACK 0.02
-#define SEARCH_FAR   1.0
 
 /* What the caller may fix. */
 enum search_choice {
@@ -58,6 +57,13 @@ struct search_found {
 enum { SEARCH_USES_TP = 1, SEARCH_USES_CP = 2, SEARCH_USES_PP = 4, SEARCH_USES_EP = 8, SEARCH_USES = 16 };
 int search_uses(const ls_layout *l);
 
+/* Of a layout that fits: its price, and search_uses(). */
+struct search_point {
+    double seconds, bytes;
+    int uses;
+};
+enum { SEARCH_POINTS = 4096 };
+
 struct search_result {
     struct search_found best[SEARCH_KEPT]; /* by time, the exact ones first */
     int found, exact;
@@ -70,6 +76,10 @@ struct search_result {
     /* Layouts that are possible, but for those of groups that are left out as a whole; those that were priced; those of them that fit. */
     int64_t checked, priced, fit;
     int compiled; /* programs of patterns */
+    /* Every point_every-th of those that fit and were priced completely. */
+    struct search_point point[SEARCH_POINTS];
+    int points;
+    int64_t point_every;
 };
 
 /* LS_OK with found 0: no layout fits. LS_EINVAL: none is possible, with what was fixed. */

@@ -22,9 +22,10 @@ static ls_status play_program(const struct cluster *c, const struct step *s, con
 
 void stage_actions_put(const struct stage_actions *a, int stage, const struct tape_seconds *x, bool split)
 {
-    a->forward[stage] = x->action[SEG_FORWARD];
-    a->backward[stage] = x->action[SEG_BACKWARD] + (split ? 0 : x->action[SEG_WEIGHTS]);
-    a->weights[stage] = split ? x->action[SEG_WEIGHTS] : 0;
+    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS; s++) a->micro[s][stage] = x->action[s], a->last[s][stage] = x->final[s];
+    if (split) return;
+    a->micro[SEG_BACKWARD][stage] += x->action[SEG_WEIGHTS];
+    a->last[SEG_BACKWARD][stage] += x->final[SEG_WEIGHTS];
 }
 
 static ls_status time_step(const struct cluster *c, const struct step *s, int stage, const struct stage_actions *a,
@@ -89,7 +90,7 @@ static void put_parts(const struct tape_seconds *x, int micros, struct step_seco
 /* From the first forward to the end of the last backward of all stages, as the schedule has them. */
 static ls_status play(const ls_pipeline_schedule *schedule, const struct stage_actions *a, double message, double *seconds)
 {
-    ls_pipeline_times times = { a->forward, a->backward, a->weights, message };
+    ls_pipeline_times times = { a->micro[0], a->micro[1], a->micro[2], message, { a->last[0], a->last[1], a->last[2] } };
     ls_pipeline_timeline played;
 
     LS_TRY(ls_pipeline_play(schedule, &times, &played));
@@ -118,7 +119,7 @@ ls_status step_seconds_join(const ls_pipeline_schedule *schedule, int pp, int mi
     if (pp == 1) return LS_OK;
     for (int i = 0; i < pp; i++) {
         message = MAX(message, stages[i].message);
-        rest = MAX(rest, stages[i].last.all + stages[i].optimizer.all);
+        rest = MAX(rest, stages[i].optimizer.all);
     }
     LS_TRY(play(schedule, a, message, &played));
     out->step = played + rest;
@@ -130,14 +131,13 @@ ls_status stage_actions_new(int stages, struct stage_actions *out)
 {
     size_t n = (size_t)stages;
 
-    out->forward = mem_array(MEM_OTHER, 3 * n, sizeof *out->forward);
-    if (!out->forward) return LS_ENOMEM;
-    out->backward = out->forward + n;
-    out->weights = out->backward + n;
-    return LS_OK;
+    double *all = mem_array(MEM_OTHER, 6 * n, sizeof *all);
+
+    for (size_t k = 0; all && k < 3; k++) out->micro[k] = all + k * n, out->last[k] = all + (k + 3) * n;
+    return all ? LS_OK : LS_ENOMEM;
 }
 
-void stage_actions_free(struct stage_actions *a) { mem_free(a->forward); }
+void stage_actions_free(struct stage_actions *a) { mem_free(a->micro[0]); }
 
 static ls_status time_stages(const struct plan_job *j, const ls_layout *l, const struct cluster *c, const struct stage_actions *a,
                              struct tape_seconds *stages, struct step_seconds *out)

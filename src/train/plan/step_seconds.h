@@ -2,7 +2,7 @@
  * instruction (plan/seconds.h), and the pipeline's schedule with what its stages take.
  *
  * One rank of each stage is planned: the last along every other axis, whose shards are the largest. Its programs are played as in tape.h.
- * Every micro-batch but the last takes the same time; gradients are reduced in the last.
+ * Every micro-batch but the last takes the same time; gradients are reduced in the last. Optimizers begin when all stages have reduced.
  */
 #ifndef LS_TRAIN_PLAN_STEP_SECONDS_H
 #define LS_TRAIN_PLAN_STEP_SECONDS_H
@@ -26,9 +26,9 @@ ls_status step_seconds_of(const struct plan_job *j, const ls_layout *layout, con
 
 /* ---- its parts, for a search ---- */
 
-/* The seconds of each virtual stage's actions; owned. */
+/* The seconds of each virtual stage's actions, by kind; owned. */
 struct stage_actions {
-    double *forward, *backward, *weights; /* [pp * vpp] */
+    double *micro[3], *last[3]; /* [pp * vpp] in a micro-batch before the last, and in the last */
 };
 ls_status stage_actions_new(int stages, struct stage_actions *out);
 void stage_actions_free(struct stage_actions *a);

@@ -21,7 +21,10 @@ void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, dou
     tape_parts_add(&to->micro, &x->micro, times);
     tape_parts_add(&to->last, &x->last, times);
     tape_parts_add(&to->optimizer, &x->optimizer, times);
-    for (size_t i = 0; i < COUNT_OF(to->action); i++) to->action[i] += times * x->action[i];
+    for (size_t i = 0; i < COUNT_OF(to->action); i++) {
+        to->action[i] += times * x->action[i];
+        to->final[i] += times * x->final[i];
+    }
     to->message += times * x->message;
 }
 
@@ -120,6 +123,19 @@ double tape_quantity_at(const struct tape_quantity *q, const struct tape_place *
     return q->fixed + q->sample * place->samples + q->shared / place->ranks;
 }
 
+double tape_kernel_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place)
+{
+    struct seconds_work work = { x->work, tape_quantity_at(&x->moved, place), tape_quantity_at(&x->computed, place) };
+
+    return seconds_of_work(c, &work, tape_quantity_at(&x->launches, place));
+}
+
+double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place,
+                             const struct seconds_group *group)
+{
+    return seconds_of_collective(c, group, x->op, tape_quantity_at(&x->moved, place));
+}
+
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank)
 {
     ls_mesh_shape shape = ls_layout_mesh(l);
@@ -148,7 +164,7 @@ struct clock {
 
 static double exchange_seconds(const struct clock *t, const struct tape_entry *x)
 {
-    return seconds_of_collective(t->cluster, &t->place->group[x->group], x->op, tape_quantity_at(&x->moved, t->place));
+    return tape_exchange_seconds(t->cluster, x, t->place, &t->place->group[x->group]);
 }
 
 /* A kernel starts when the host has issued it; what it is waited for counts as the kernel's. */
@@ -162,22 +178,12 @@ static void clock_issue(struct clock *t, double launches)
 
 static void clock_kernel(struct clock *t, const struct tape_entry *x)
 {
-    struct seconds_work work = { x->work, tape_quantity_at(&x->moved, t->place), tape_quantity_at(&x->computed, t->place) };
-    double launches = tape_quantity_at(&x->launches, t->place), seconds = seconds_of_work(t->cluster, &work, launches);
+    double seconds = tape_kernel_seconds(t->cluster, x, t->place);
 
-    clock_issue(t, launches);
+    clock_issue(t, tape_quantity_at(&x->launches, t->place));
     t->now += seconds;
     t->parts->kernels[x->work] += seconds;
     if (x->recomputed) t->parts->recomputed += seconds;
-}
-
-static void clock_start(struct clock *t, const struct tape_entry *x)
-{
-    double *idle_from = &t->idle_from[x->group][x->op == LS_COLLECTIVE_RECV], seconds = exchange_seconds(t, x);
-
-    clock_issue(t, 1);
-    t->tape->end[x->slot] = *idle_from = MAX(t->now, *idle_from) + seconds;
-    t->parts->hidden[x->axis] += seconds;
 }
 
 static void clock_wait(struct clock *t, const struct tape_entry *x)
@@ -188,6 +194,16 @@ static void clock_wait(struct clock *t, const struct tape_entry *x)
     t->now = t->tape->end[x->slot];
     t->parts->exposed[x->axis] += waited;
     t->parts->hidden[x->axis] -= waited;
+}
+
+static void clock_start(struct clock *t, const struct tape_entry *x)
+{
+    double *idle_from = &t->idle_from[x->group][x->op == LS_COLLECTIVE_RECV], seconds = exchange_seconds(t, x);
+
+    clock_issue(t, 1);
+    t->tape->end[x->slot] = *idle_from = MAX(t->now, *idle_from) + seconds;
+    t->parts->hidden[x->axis] += seconds;
+    if (t->cluster->serial) clock_wait(t, x);
 }
 
 /* Routed rows, or their counts, are exchanged while nothing else runs. */
@@ -218,7 +234,7 @@ static void clock_segment(struct clock *t, enum segment s, bool last)
     t->parts->all += t->now - begin;
 }
 
-/* One micro-batch; action[3], if given: of its forward, its backward and its weight gradients. */
+/* One micro-batch; action[3]: of its forward, its backward and its weight gradients. */
 static void clock_micro(struct clock *t, bool last, struct tape_parts *parts, double *action)
 {
     t->parts = parts;
@@ -226,7 +242,7 @@ static void clock_micro(struct clock *t, bool last, struct tape_parts *parts, do
         double begin = t->now;
 
         clock_segment(t, (enum segment)s, last);
-        if (action) action[s] += t->now - begin;
+        action[s] += t->now - begin;
     }
 }
 
@@ -237,7 +253,7 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
 
     for (int i = 0; i < tape->slots; i++) tape->end[i] = 0;
     clock_micro(&t, false, &micro, out->action);
-    clock_micro(&t, true, &last, NULL);
+    clock_micro(&t, true, &last, out->final);
     t.parts = &out->optimizer;
     clock_segment(&t, SEG_OPTIMIZER, true);
     tape_parts_add(&out->micro, &micro, 1);

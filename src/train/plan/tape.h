@@ -25,7 +25,7 @@ struct tape_seconds {
     struct tape_parts micro;     /* a micro-batch before the last */
     struct tape_parts last;      /* what the last one takes in addition */
     struct tape_parts optimizer; /* once a step */
-    double action[3];            /* of a micro-batch before the last: forward, backward, weight gradients */
+    double action[3], final[3];  /* of a micro-batch before the last, and of the last: forward, backward, weight gradients */
     double message;              /* of the activation that a stage sends to the next */
 };
 void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, double times);
@@ -68,6 +68,10 @@ struct tape_place {
     double samples, ranks;
 };
 double tape_quantity_at(const struct tape_quantity *q, const struct tape_place *place);
+/* Seconds of a kernel, or of an exchange whose group is in `group`. */
+double tape_kernel_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place);
+double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place,
+                             const struct seconds_group *group);
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank);
 
 /* Adds what the program takes to *out. */

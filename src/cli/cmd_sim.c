@@ -1,0 +1,261 @@
+/* cmd_sim.c - `lockstep sim`: a training job of days on a machine that need not be here. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/csv.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "cli/args.h"
+#include "cli/sim_report.h"
+#include "cli/step_trace.h"
+#include "lockstep/mesh.h"
+
+enum { CHECKPOINT_BYTES = 12 }; /* of a parameter: fp32 weights and Adam's two moments */
+
+static const char *machine, *events, *trace;
+static int64_t more_ranks, runs = 20, seed = 1, steps = 5, slow, spares = -1;
+static double days = 1, jitter, spread, slower = 1.2, step_seconds, failures = -1, stall = -1, write_seconds, read_seconds = -1, interval,
+              detect = -1, restart = -1, repair = -1;
+static bool json;
+static struct cluster cluster;
+
+static const struct flag flags[] = {
+    { "machine", FLAG_STRING, &machine, 0, 0, "NAME", "machine by name or as a FILE.yaml (docs/planner.md)" },
+    { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks, as -n N" },
+    { "days", FLAG_REAL, &days, 1e-6, 1e5, "DAYS", "how long the job runs" },
+    { "runs", FLAG_INT, &runs, 1, 10000, "N", "jobs that are simulated, with other failures each" },
+    { "seed", FLAG_INT, &seed, 0, INT32_MAX, "N", "seed of everything that is drawn" },
+    { "jitter", FLAG_REAL, &jitter, 0, 1, "SHARE",
+      "standard deviation of the kernels between two collectives, of their seconds; drawn anew each time" },
+    { "spread", FLAG_REAL, &spread, 0, 0.3, "SHARE", "standard deviation of the processors' speeds, the same in all steps" },
+    { "slow", FLAG_INT, &slow, 0, LS_MESH_RANKS_MOST, "N", "stragglers: so many ranks, which are drawn," },
+    { "slower", FLAG_REAL, &slower, 1, 1000, "TIMES", "take so many times as long" },
+    { "steps", FLAG_INT, &steps, 1, 100000, "N", "with --jitter: steps that are played on all ranks" },
+    { "step-seconds", FLAG_REAL, &step_seconds, 1e-9, 1e6, "S", "seconds of a step, instead of planning one: no model is needed" },
+    { "failures", FLAG_REAL, &failures, 0, 1e3, "RATE", "failures of a processor in an hour, instead of the machine's rates; 0 for none" },
+    { "stall", FLAG_REAL, &stall, 0, 1e6, "S",
+      "seconds that training waits for a checkpoint; by default what writing it to the machine's storage takes" },
+    { "write", FLAG_REAL, &write_seconds, 0, 1e6, "S", "seconds from then until it is complete, while training goes on" },
+    { "read", FLAG_REAL, &read_seconds, 0, 1e6, "S", "seconds that reading a checkpoint takes, instead of the storage's" },
+    { "interval", FLAG_REAL, &interval, 1e-9, 1e9, "S", "seconds of training between checkpoints; by default the best by simulation" },
+    { "detect", FLAG_REAL, &detect, 0, 1e6, "S", "seconds until a failure is noticed, instead of the machine's" },
+    { "restart", FLAG_REAL, &restart, 0, 1e6, "S", "seconds from then to the first step, but for reading, instead of the machine's" },
+    { "repair", FLAG_REAL, &repair, 0, 1e8, "S", "seconds until a failed node is back, instead of the machine's" },
+    { "spares", FLAG_INT, &spares, -1, 1e6, "N", "nodes that replace failed ones; -1: enough" },
+    { "events", FLAG_STRING, &events, 0, 0, "FILE", "write what happens in the first job as CSV: seconds,event,kind,steps" },
+    { "trace", FLAG_STRING, &trace, 0, 0, "FILE", "write one step of a rank of each stage as a trace for Perfetto" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { 0 },
+};
+
+/* ---- a step ---- */
+
+static ls_status play_steps(struct step_sim *sim, struct sim_shown *x)
+{
+    int count = jitter > 0 ? (int)steps : 1;
+    struct sim_step s;
+
+    for (int i = 0; i < count; i++) {
+        LS_TRY(step_sim_play(sim, i, NULL, NULL, &s));
+        x->step.seconds += s.seconds / count;
+        x->step.kernels += s.kernels / count;
+        x->step.exposed += s.exposed / count;
+        x->step.bubble += s.bubble / count;
+    }
+    x->steps_played = count;
+    x->classes = step_sim_classes(sim);
+    x->collisions = step_sim_collisions(sim);
+    return trace ? step_trace_write(sim, trace) : LS_OK;
+}
+
+static ls_status plan_step(const struct config *c, struct sim_shown *x)
+{
+    struct variation v = {
+        .seed = (uint64_t)seed, .spread = spread, .jitter = jitter, .slow = (int)slow, .slower = slower, .collide = true
+    };
+    struct task_model model;
+    struct plan_job job;
+    struct step_seconds planned;
+    struct step_sim *sim;
+    ls_layout l;
+
+    LS_TRY(task_model_of(c, 0, &model));
+    LS_TRY(plan_of_config(c, &model, &job, &l));
+    LS_TRY(step_seconds_of(&job, &l, &cluster, &planned));
+    LS_TRY(step_sim_open(&job, &l, &cluster, &v, &sim));
+    ls_status st = play_steps(sim, x);
+    step_sim_close(&sim);
+    x->planned = planned.step;
+    x->units = (double)job.step.global * (double)(model.task->sequences ? l.seq_len : 1);
+    x->unit = model.task->units;
+    x->peak = cluster.flops[l.compute];
+    x->model_flops = planned.model_flops;
+    x->checkpoint_bytes = CHECKPOINT_BYTES * (double)model.task->parameters(&model);
+    model.task->describe(&model, true, x->model);
+    ls_layout_text(&l, x->layout, sizeof x->layout);
+    return st;
+}
+
+/* ---- the job ---- */
+
+static double storage_seconds(double bytes, double node, double nodes)
+{
+    double rate = nodes * node;
+
+    if (cluster.shared > 0) rate = fmin(rate, cluster.shared);
+    return rate > 0 ? bytes / rate : 0;
+}
+
+static ls_status need(double value, const char *what, const char *flag)
+{
+    if (value >= 0) return LS_OK;
+    if (machine) return ls_fail(LS_EINVAL, "machine '%s' does not say %s; give --%s", machine, what, flag);
+    return ls_fail(LS_EINVAL, "nothing says %s; give --%s, or a --machine that does", what, flag);
+}
+
+static double given(double flag, double of_machine, bool known) { return flag >= 0 ? flag : known ? of_machine : -1; }
+
+static ls_status fill_job(struct sim_shown *x)
+{
+    struct goodput_job *j = &x->job;
+    bool rates = false, times = cluster.restart > 0 || cluster.detect > 0 || cluster.repair > 0;
+
+    for (int k = 0; k < FAILURES; k++) rates = rates || cluster.failures[k] > 0;
+    *j = (struct goodput_job){ .seconds = days * 86400, .step = x->step.seconds, .spares = (int)spares, .seed = (uint64_t)seed };
+    LS_TRY(need(given(failures, 0, rates), "how often processors fail", "failures RATE (of a processor in an hour)"));
+    for (int k = 0; k < FAILURES; k++)
+        j->rate[k] = x->ranks / 3600.0 * (failures >= 0 ? k == FAILURE_PROCESSOR ? failures : 0 : cluster.failures[k]);
+    bool fails = failures != 0;
+    j->detect = given(detect, cluster.detect, times || !fails);
+    j->restart = given(restart, cluster.restart, times || !fails);
+    j->repair = given(repair, cluster.repair, times || !fails || spares < 0);
+    j->write = write_seconds;
+    j->stall = given(stall, storage_seconds(x->checkpoint_bytes, cluster.write, x->nodes),
+                     (cluster.write > 0 && x->checkpoint_bytes > 0) || !fails);
+    j->read = given(read_seconds, storage_seconds(x->checkpoint_bytes, cluster.read, x->nodes),
+                    (cluster.read > 0 && x->checkpoint_bytes > 0) || !fails);
+    LS_TRY(need(j->detect, "how soon a failure is noticed", "detect S"));
+    LS_TRY(need(j->restart, "how long a restart takes", "restart S"));
+    LS_TRY(need(j->repair, "how long a repair takes", "repair S"));
+    LS_TRY(need(j->stall, "how fast a checkpoint is written", "stall S"));
+    return need(j->read, "how fast a checkpoint is read", "read S");
+}
+
+static ls_status choose_interval(struct sim_shown *x)
+{
+    double all = 0;
+
+    for (int k = 0; k < FAILURES; k++) all += x->job.rate[k];
+    x->between = 1 / all;
+    x->daly = goodput_daly(x->job.stall, x->between);
+    LS_TRY(goodput_best_every(&x->job, (int)MIN(runs, 20), &x->best));
+    x->job.every = interval > 0 ? (int64_t)fmax(1, round(interval / x->job.step)) : x->best;
+    return LS_OK;
+}
+
+static void put_event(void *ctx, enum goodput_event e, enum failure_kind kind, double at, int64_t done)
+{
+    text_put(ctx, "%.6f,%s,%s,%" PRId64 "\n", at, goodput_event_name(e), e == EVENT_STOP ? failure_name(kind) : "", done);
+}
+
+static ls_status write_events(const struct goodput_job *j)
+{
+    struct text t = { 0 };
+    struct goodput g;
+
+    text_put(&t, "seconds,event,kind,steps\n");
+    ls_status st = goodput_play(j, put_event, &t, &g);
+    if (st == LS_OK) st = text_status(&t);
+    if (st == LS_OK) st = file_write(events, t.data, t.bytes);
+    text_free(&t);
+    return st;
+}
+
+static ls_status simulate(struct sim_shown *x)
+{
+    struct goodput_job j;
+
+    LS_TRY(fill_job(x));
+    LS_TRY(choose_interval(x));
+    j = x->job;
+    x->result = mem_array(MEM_OTHER, (size_t)runs, sizeof *x->result);
+    if (!x->result) return LS_ENOMEM;
+    for (x->runs = 0; x->runs < runs; x->runs++, j.seed++) LS_TRY(goodput_play(&j, NULL, NULL, &x->result[x->runs]));
+    if (events) LS_TRY(write_events(&x->job));
+    return json ? sim_report_json(x) : (sim_report_print(x), LS_OK);
+}
+
+static ls_status sim_with(const struct config *c)
+{
+    struct sim_shown x = { .cluster = &cluster, .ranks = (double)c->launch.ranks, .slow = (int)slow, .slower = slower };
+    ls_status st = LS_OK;
+
+    threads_set(1);
+    x.nodes = machine ? ceil(x.ranks / cluster.processors) : 1;
+    if (step_seconds > 0)
+        x.step.seconds = step_seconds;
+    else
+        st = plan_step(c, &x);
+    if (st == LS_OK) st = simulate(&x);
+    mem_free(x.result);
+    return st;
+}
+
+/* ---- the command ---- */
+
+static ls_status cmd_sim_run(struct invocation *in) { return args_refuse(in, sim_with(&in->config)); }
+
+static ls_status cmd_sim_complete(struct invocation *in)
+{
+    struct config *c = &in->config;
+
+    if (more_ranks > 0 && c->launch.ranks > 0 && c->launch.ranks != more_ranks)
+        return ls_fail(LS_EINVAL, "--ranks %" PRId64 " and -n %" PRId64 ": leave one of them out", more_ranks, c->launch.ranks);
+    if (more_ranks > 0) c->launch.ranks = more_ranks;
+    if (!machine && step_seconds <= 0)
+        return ls_fail(LS_EINVAL, "sim needs --machine NAME to plan a step for, such as %s, or --step-seconds S", cluster_builtin(0));
+    if (machine) LS_TRY(cluster_read(machine, &cluster));
+    cluster.host = 0;
+    if (c->run.device == 0) c->run.device = 1; /* the programs are those of the cpu: row 0 of DEVICE_MAP */
+    if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = machine && cluster.flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
+    return LS_OK;
+}
+
+static ls_status cmd_sim_check(const struct invocation *in)
+{
+    const struct config *c = &in->config;
+
+    if (step_seconds > 0 && (jitter > 0 || spread > 0 || slow > 0 || trace))
+        return ls_fail(LS_EINVAL, "--step-seconds plays no step; leave %s out",
+                       trace        ? "--trace"
+                       : jitter > 0 ? "--jitter"
+                       : spread > 0 ? "--spread"
+                                    : "--slow");
+    if (slow > c->launch.ranks) return ls_fail(LS_EINVAL, "--slow %" PRId64 ": there are %" PRId64 " ranks", slow, c->launch.ranks);
+    if (c->data.text[0] || c->data.tokens[0])
+        return ls_fail(LS_EINVAL, "%s: no data are read to simulate; leave it out", c->data.text[0] ? "data.text" : "data.tokens");
+    if (c->optim.offload != OFFLOAD_NONE)
+        return ls_fail(LS_EINVAL, "optim.offload with sim: how long offloaded state takes is not known; leave it out");
+    return step_seconds > 0 ? LS_OK : config_check_fit(c);
+}
+
+const struct command command_sim = {
+    .name = "sim",
+    .arguments = "",
+    .summary = "simulate days of training on a described machine: variation, failures, checkpoints, effective training time",
+    .verb = VERB_PLAN,
+    .flags = flags,
+    .complete = cmd_sim_complete,
+    .check = cmd_sim_check,
+    .run = cmd_sim_run,
+    .about = "A step is played on all ranks, with what is drawn for each; then days of such steps, with failures at the machine's rates,\n"
+             "checkpoints, restarts and repairs. `--step-seconds` takes the seconds of a step that was measured instead.\n",
+    .examples =
+        "  lockstep sim --machine h100-meta -n 16384 --model.preset=llama3-405b --data.seq_len=8192 --parallel.tp=8 --parallel.pp=16 \\\n"
+        "      --parallel.dp=128 --parallel.zero=1 --parallel.sp --train.micro_batch=1 --train.accumulate=16 --days 54\n"
+        "  lockstep sim --step-seconds 1.5 -n 16 --failures 0.01 --stall 4 --read 5 --detect 1 --restart 20 --days 0.5\n",
+};

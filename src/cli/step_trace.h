@@ -1,0 +1,11 @@
+/* step_trace.h - a step that was simulated as a trace for Perfetto or chrome://tracing, in the format of `log.trace` (train/run/trace.h),
+ * so that it opens beside that of a real run. */
+#ifndef LS_CLI_STEP_TRACE_H
+#define LS_CLI_STEP_TRACE_H
+
+#include "train/plan/step_sim.h"
+
+/* Plays step 0 and writes one rank of each stage, the first that is played. */
+ls_status step_trace_write(struct step_sim *s, const char *path);
+
+#endif

@@ -1,0 +1,701 @@
+/* step_sim.c - see step_sim.h.
+ *
+ * A tape is shortened to pieces: kernels that follow each other are one. All classes of a stage take a piece together; a stage goes on
+ * until it needs a message, or a collective with other stages, that is not there yet, and then the next stage has its turn.
+ */
+#include "train/plan/step_sim.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "base/rng.h"
+#include "train/plan/sim_groups.h"
+
+struct piece {
+    enum { PIECE_KERNELS, PIECE_START, PIECE_WAIT, PIECE_SHUFFLE } kind;
+    double seconds; /* of kernels as planned */
+    struct tape_entry entry;
+};
+
+/* A program's pieces: those of segment s, in the last micro-batch or in one before it. */
+struct pieces {
+    struct piece *piece;
+    int begin[2][SEGMENTS + 1];
+    double *end; /* [slots][classes] when the collective of a slot is over */
+    int *posted; /* [slots] number of the post that the slot waits for, plus 1; 0: a collective within the stage */
+};
+
+/* Collectives with other stages, in the order in which the stage starts them: the clocks of its classes. */
+enum cross { CROSS_WORLD, CROSS_ENDS, CROSSES };
+struct posts {
+    double **at;
+    int count, room;
+};
+
+/* A stage while it is played. */
+struct player {
+    int action, segment, at; /* the next piece; action: index in the schedule's list */
+    bool begun;              /* what the action receives is there */
+    struct pieces *program;  /* [programs] */
+    int programs;
+    struct tape_place place;
+    double *now, *kernels, *exposed; /* [classes] */
+    double *idle_from[LS_GROUPS][2]; /* [classes] */
+    struct posts posts[CROSSES];
+    uint64_t drawn;
+};
+
+struct step_sim {
+    const struct cluster *cluster;
+    struct variation variation;
+    struct sim_ranks ranks;
+    ls_pipeline_schedule schedule; /* pp > 1 */
+    int stages, micros, chunks;
+    unsigned used;
+    double message;
+    struct player *stage;
+    double **message_at;  /* [2][virtual stages][micros]: clocks of the sender's classes */
+    double *top, *normal; /* [ranks of a stage] scratch */
+    /* while it plays */
+    int index;
+    void (*watch)(void *ctx, const struct sim_event *e);
+    void *ctx;
+};
+
+/* ---- actions ---- */
+
+/* Action i of a stage; kind 3 is the optimizer, the last. */
+struct acting {
+    int kind, chunk, micro;
+};
+
+static int actions_of(const struct step_sim *s, int stage) { return (s->stages > 1 ? s->schedule.count[stage] : 2 * s->micros) + 1; }
+
+static struct acting acting_at(const struct step_sim *s, int stage, int i)
+{
+    if (i == actions_of(s, stage) - 1) return (struct acting){ 3, 0, 0 };
+    if (s->stages == 1) return (struct acting){ i % 2 ? LS_ACTION_BACKWARD : LS_ACTION_FORWARD, 0, i / 2 };
+    const ls_action *a = &s->schedule.list[stage][i];
+    return (struct acting){ (int)a->kind, a->chunk, a->micro };
+}
+
+/* The n-th list of pieces of an action; false past the last. */
+static bool list_of(const struct step_sim *s, int stage, const struct acting *a, int n, struct pieces **program, enum segment *segment)
+{
+    struct player *p = &s->stage[stage];
+    bool split = s->stages > 1 && s->schedule.split;
+
+    *program = &p->program[a->kind == 3 ? MIN(n, p->programs - 1) : a->chunk];
+    switch (a->kind) {
+    case LS_ACTION_FORWARD: *segment = SEG_FORWARD; return n < 1;
+    case LS_ACTION_BACKWARD: *segment = n ? SEG_WEIGHTS : SEG_BACKWARD; return n < (split ? 1 : 2);
+    case LS_ACTION_WEIGHTS: *segment = SEG_WEIGHTS; return n < 1;
+    default: *segment = SEG_OPTIMIZER; return n < p->programs;
+    }
+}
+
+/* ---- events ---- */
+
+static void watch_all(const struct step_sim *s, int stage, const struct acting *a, const struct sim_event *like, const double *begin,
+                      const double *end)
+{
+    const struct sim_stage *x = &s->ranks.stage[stage];
+
+    for (int c = 0; c < x->classes; c++) {
+        struct sim_event e = *like;
+
+        if (end[c] <= begin[c]) continue;
+        e.stage = stage, e.rank = x->rank[c];
+        e.action = a->kind, e.chunk = a->chunk, e.micro = a->micro;
+        e.begin = begin[c], e.end = end[c];
+        s->watch(s->ctx, &e);
+    }
+}
+
+/* ---- pieces ---- */
+
+static void kernels_run(struct step_sim *s, int stage, const struct acting *a, const struct piece *x)
+{
+    const struct sim_stage *ranks = &s->ranks.stage[stage];
+    struct player *p = &s->stage[stage];
+
+    if (s->variation.jitter > 0) {
+        uint64_t from = ((uint64_t)s->index * (uint64_t)s->stages + (uint64_t)stage) << 36;
+
+        rng_normals(s->variation.seed, rng_stream("jitter"), from + p->drawn, (size_t)ranks->classes, s->normal);
+        p->drawn += (uint64_t)ranks->classes;
+    }
+    for (int c = 0; c < ranks->classes; c++) {
+        double seconds = x->seconds * s->ranks.seconds[ranks->rank[c]];
+
+        if (s->variation.jitter > 0) seconds *= MAX(0, 1 + s->variation.jitter * s->normal[c]);
+        s->top[c] = p->now[c];
+        p->now[c] += seconds;
+        p->kernels[c] += seconds;
+    }
+    if (s->watch) watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_KERNELS }, s->top, p->now);
+}
+
+/* The time at which the last of each class's group is ready, into s->top[group]. */
+static void groups_meet(struct step_sim *s, const struct sim_group *g, const double *now, const double *idle_from)
+{
+    for (int i = 0; i < g->count; i++) {
+        double last = 0;
+
+        for (int k = g->begin[i]; k < g->begin[i + 1]; k++) {
+            last = MAX(last, now[g->member[k]]);
+            if (idle_from) last = MAX(last, idle_from[g->member[k]]);
+        }
+        s->top[i] = last;
+    }
+}
+
+/* Seconds of a collective in group i; usual: those of a group that is not slowed. */
+static double group_seconds(const struct step_sim *s, const struct player *p, const struct piece *x, const struct sim_group *g, int i,
+                            double usual)
+{
+    struct seconds_group at = p->place.group[x->entry.group];
+
+    if (!g->slowed || g->slowed[i] == 1) return usual;
+    at.slowed = g->slowed[i];
+    return tape_exchange_seconds(s->cluster, &x->entry, &p->place, &at);
+}
+
+static int crosses(const struct step_sim *s, ls_group g)
+{
+    if (s->stages == 1) return -1;
+    return g == LS_GROUP_WORLD ? CROSS_WORLD : g == LS_GROUP_ENDS ? CROSS_ENDS : -1;
+}
+
+static ls_status post_put(struct step_sim *s, int stage, enum cross x, int *number)
+{
+    struct posts *o = &s->stage[stage].posts[x];
+    size_t n = (size_t)s->ranks.stage[stage].classes;
+
+    if (o->count == o->room) {
+        double **more = mem_array(MEM_OTHER, (size_t)(2 * o->room + 4), sizeof *more);
+
+        if (!more) return LS_ENOMEM;
+        if (o->room) memcpy(more, o->at, (size_t)o->room * sizeof *more);
+        mem_free(o->at);
+        o->at = more;
+        o->room = 2 * o->room + 4;
+    }
+    if (!o->at[o->count] && !(o->at[o->count] = mem_array(MEM_OTHER, n, sizeof(double)))) return LS_ENOMEM;
+    memcpy(o->at[o->count], s->stage[stage].now, n * sizeof(double));
+    *number = o->count++;
+    return LS_OK;
+}
+
+static void wait_until(struct player *p, int classes, const double *end)
+{
+    for (int c = 0; c < classes; c++) {
+        if (end[c] <= p->now[c]) continue;
+        p->exposed[c] += end[c] - p->now[c];
+        p->now[c] = end[c];
+    }
+}
+
+static ls_status start_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x)
+{
+    const struct sim_stage *ranks = &s->ranks.stage[stage];
+    const struct sim_group *g = &ranks->group[x->entry.group];
+    struct player *p = &s->stage[stage];
+    bool receives = x->entry.op == LS_COLLECTIVE_RECV;
+    double *idle_from = p->idle_from[x->entry.group][receives], *end = program->end + (size_t)x->entry.slot * (size_t)ranks->classes;
+    double usual = tape_exchange_seconds(s->cluster, &x->entry, &p->place, &p->place.group[x->entry.group]);
+    int cross = crosses(s, x->entry.group), number;
+
+    program->posted[x->entry.slot] = 0;
+    if (cross >= 0) {
+        LS_TRY(post_put(s, stage, (enum cross)cross, &number));
+        program->posted[x->entry.slot] = number + 1;
+        return LS_OK;
+    }
+    if (receives || x->entry.op == LS_COLLECTIVE_SEND) {
+        for (int c = 0; c < ranks->classes; c++) {
+            double from = MAX(p->now[c], idle_from[c]);
+
+            if (receives) from = MAX(from, p->now[g->before[c]]);
+            s->top[c] = from;
+            end[c] = idle_from[c] = from + group_seconds(s, p, x, g, g->of[c], usual);
+        }
+    } else {
+        groups_meet(s, g, p->now, idle_from);
+        for (int i = 0; i < g->count; i++) {
+            double over = s->top[i] + group_seconds(s, p, x, g, i, usual);
+
+            for (int k = g->begin[i]; k < g->begin[i + 1]; k++) end[g->member[k]] = idle_from[g->member[k]] = over;
+        }
+        for (int c = 0; s->watch && c < ranks->classes; c++) s->normal[c] = s->top[g->of[c]];
+        if (s->watch) memcpy(s->top, s->normal, (size_t)ranks->classes * sizeof *s->top);
+    }
+    if (s->watch)
+        watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_COLLECTIVE, .op = x->entry.op, .axis = x->entry.axis }, s->top, end);
+    if (s->cluster->serial) wait_until(p, ranks->classes, end);
+    return LS_OK;
+}
+
+static bool posts_there(const struct step_sim *s, int cross, int number)
+{
+    int last = s->stages - 1;
+
+    if (cross == CROSS_ENDS) return MIN(s->stage[0].posts[cross].count, s->stage[last].posts[cross].count) > number;
+    for (int i = 0; i <= last; i++)
+        if (s->stage[i].posts[cross].count <= number) return false;
+    return true;
+}
+
+/* The time at which the last of a class's group posted. */
+static double posts_last(const struct step_sim *s, int stage, int class, int cross, int number)
+{
+    const struct sim_ranks *r = &s->ranks;
+    int other = stage == 0 ? r->stages - 1 : 0, place = r->stage[stage].rank[class] % r->per_stage;
+    double last = s->stage[stage].posts[cross].at[number][class];
+
+    return MAX(last, s->stage[other].posts[cross].at[number][r->class_of[other * r->per_stage + place]]);
+}
+
+static double posts_last_of_all(const struct step_sim *s, int number)
+{
+    double last = 0;
+
+    for (int i = 0; i < s->stages; i++)
+        for (int c = 0; c < s->ranks.stage[i].classes; c++) last = MAX(last, s->stage[i].posts[CROSS_WORLD].at[number][c]);
+    return last;
+}
+
+static void posts_finish(struct step_sim *s, int stage, const struct piece *start, int cross, int number, double *end)
+{
+    struct player *p = &s->stage[stage];
+    double *idle_from = p->idle_from[start->entry.group][0], all = cross == CROSS_WORLD ? posts_last_of_all(s, number) : 0;
+    double seconds = tape_exchange_seconds(s->cluster, &start->entry, &p->place, &p->place.group[start->entry.group]);
+
+    for (int c = 0; c < s->ranks.stage[stage].classes; c++) {
+        double last = cross == CROSS_WORLD ? all : posts_last(s, stage, c, cross, number);
+
+        end[c] = idle_from[c] = MAX(last, idle_from[c]) + seconds;
+    }
+}
+
+/* The piece that started what a slot waits for: a slot is one exchange of its program. */
+static const struct piece *starter(const struct pieces *program, int slot)
+{
+    const struct piece *x = program->piece;
+
+    while (x->kind != PIECE_START || x->entry.slot != slot) x++;
+    return x;
+}
+
+/* False: other stages have not started the collective yet. */
+static bool wait_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x)
+{
+    const struct sim_stage *ranks = &s->ranks.stage[stage];
+    struct player *p = &s->stage[stage];
+    double *end = program->end + (size_t)x->entry.slot * (size_t)ranks->classes;
+    int number = program->posted[x->entry.slot] - 1;
+
+    if (number >= 0) {
+        const struct piece *start = starter(program, x->entry.slot);
+        int cross = crosses(s, start->entry.group);
+
+        if (!posts_there(s, cross, number)) return false;
+        posts_finish(s, stage, start, cross, number, end);
+        program->posted[x->entry.slot] = 0;
+    }
+    memcpy(s->top, p->now, (size_t)ranks->classes * sizeof *s->top);
+    wait_until(p, ranks->classes, end);
+    if (s->watch) watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_WAIT, .axis = x->entry.axis }, s->top, p->now);
+    return true;
+}
+
+static void shuffle_run(struct step_sim *s, int stage, const struct acting *a, const struct piece *x)
+{
+    const struct sim_stage *ranks = &s->ranks.stage[stage];
+    const struct sim_group *g = &ranks->group[x->entry.group];
+    struct player *p = &s->stage[stage];
+    double usual = tape_exchange_seconds(s->cluster, &x->entry, &p->place, &p->place.group[x->entry.group]);
+
+    groups_meet(s, g, p->now, NULL);
+    for (int c = 0; c < ranks->classes; c++) {
+        double over = s->top[g->of[c]] + group_seconds(s, p, x, g, g->of[c], usual);
+
+        p->exposed[c] += over - p->now[c];
+        s->normal[c] = p->now[c];
+        p->now[c] = over;
+    }
+    if (s->watch)
+        watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_COLLECTIVE, .op = x->entry.op, .axis = x->entry.axis }, s->normal, p->now);
+}
+
+/* ---- messages between stages ---- */
+
+static double **message_of(const struct step_sim *s, int kind, int stage, int micro)
+{
+    size_t all = (size_t)(s->stages * s->chunks);
+
+    return &s->message_at[((size_t)kind * all + (size_t)stage) * (size_t)s->micros + (size_t)micro];
+}
+
+/* The rank that the virtual stage before (forward) or after (backward) is on; -1: there is none, or it is this one. */
+static int sender_of(const struct step_sim *s, int stage, const struct acting *a, int *virtual)
+{
+    int own;
+
+    if (s->stages == 1 || a->kind > LS_ACTION_BACKWARD) return -1;
+    own = ls_pipeline_stage(&s->schedule, stage, a->chunk);
+    *virtual = a->kind == LS_ACTION_FORWARD ? own - 1 : own + 1;
+    if (*virtual < 0 || *virtual == s->stages * s->chunks) return -1;
+    int from = ls_pipeline_rank(&s->schedule, *virtual, NULL);
+    return from == stage ? -1 : from;
+}
+
+/* False: the message has not been sent. */
+static bool receive(struct step_sim *s, int stage, const struct acting *a)
+{
+    const struct sim_ranks *r = &s->ranks;
+    const struct sim_stage *ranks = &r->stage[stage];
+    struct player *p = &s->stage[stage];
+    int virtual, from = sender_of(s, stage, a, &virtual);
+
+    if (from < 0) return true;
+    double **sent = message_of(s, a->kind, virtual, a->micro);
+    if (!*sent) return false;
+    for (int c = 0; c < ranks->classes; c++) {
+        double there = (*sent)[r->class_of[from * r->per_stage + ranks->rank[c] % r->per_stage]] + s->message;
+
+        s->top[c] = p->now[c];
+        p->now[c] = MAX(p->now[c], there);
+    }
+    if (s->watch) watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_MESSAGE }, s->top, p->now);
+    mem_free(*sent);
+    *sent = NULL;
+    return true;
+}
+
+static ls_status send(struct step_sim *s, int stage, const struct acting *a)
+{
+    size_t n = (size_t)s->ranks.stage[stage].classes;
+    int own, to;
+
+    if (s->stages == 1 || a->kind > LS_ACTION_BACKWARD) return LS_OK;
+    own = ls_pipeline_stage(&s->schedule, stage, a->chunk);
+    to = a->kind == LS_ACTION_FORWARD ? own + 1 : own - 1;
+    if (to < 0 || to == s->stages * s->chunks || ls_pipeline_rank(&s->schedule, to, NULL) == stage) return LS_OK;
+    double **at = message_of(s, a->kind, own, a->micro);
+    if (!(*at = mem_array(MEM_OTHER, n, sizeof **at))) return LS_ENOMEM;
+    memcpy(*at, s->stage[stage].now, n * sizeof **at);
+    return LS_OK;
+}
+
+/* ---- a stage's turn ---- */
+
+/* Runs the pieces of an action; *done false: it waits for another stage. */
+static ls_status action_run(struct step_sim *s, int stage, const struct acting *a, bool *done)
+{
+    struct player *p = &s->stage[stage];
+    bool last = a->kind == 3 || a->micro == s->micros - 1;
+    struct pieces *program;
+    enum segment segment;
+
+    for (; list_of(s, stage, a, p->segment, &program, &segment); p->segment++, p->at = 0) {
+        int begin = program->begin[last][segment], end = program->begin[last][segment + 1];
+
+        for (; begin + p->at < end; p->at++) {
+            const struct piece *x = &program->piece[begin + p->at];
+
+            switch (x->kind) {
+            case PIECE_KERNELS: kernels_run(s, stage, a, x); break;
+            case PIECE_START: LS_TRY(start_run(s, stage, program, a, x)); break;
+            case PIECE_WAIT:
+                if ((*done = wait_run(s, stage, program, a, x))) break;
+                return LS_OK;
+            case PIECE_SHUFFLE: shuffle_run(s, stage, a, x); break;
+            }
+        }
+    }
+    p->segment = 0;
+    *done = true;
+    return LS_OK;
+}
+
+static ls_status stage_run(struct step_sim *s, int stage, bool *moved)
+{
+    struct player *p = &s->stage[stage];
+
+    for (; p->action < actions_of(s, stage); p->action++, p->begun = false) {
+        struct acting a = acting_at(s, stage, p->action);
+        bool done;
+
+        if (!p->begun && !receive(s, stage, &a)) return LS_OK;
+        p->begun = true;
+        LS_TRY(action_run(s, stage, &a, &done));
+        if (!done) return LS_OK;
+        LS_TRY(send(s, stage, &a));
+        *moved = true;
+    }
+    return LS_OK;
+}
+
+static void player_begin(struct step_sim *s, int stage)
+{
+    struct player *p = &s->stage[stage];
+    size_t n = (size_t)s->ranks.stage[stage].classes * sizeof(double);
+
+    p->action = p->segment = p->at = 0;
+    p->begun = false;
+    p->drawn = 0;
+    memset(p->now, 0, n);
+    memset(p->kernels, 0, n);
+    memset(p->exposed, 0, n);
+    for (int g = 0; g < LS_GROUPS; g++)
+        for (int k = 0; k < 2; k++)
+            if (p->idle_from[g][k]) memset(p->idle_from[g][k], 0, n);
+    for (int k = 0; k < CROSSES; k++) p->posts[k].count = 0;
+}
+
+static ls_status play_all(struct step_sim *s)
+{
+    int done = 0;
+
+    for (int i = 0; i < s->stages; i++) player_begin(s, i);
+    for (bool moved = true; moved && done < s->stages;) {
+        moved = false;
+        done = 0;
+        for (int i = 0; i < s->stages; i++) {
+            int before = s->stage[i].action, at = s->stage[i].at;
+
+            pulse();
+            LS_TRY(stage_run(s, i, &moved));
+            moved |= s->stage[i].action != before || s->stage[i].at != at;
+            done += s->stage[i].action == actions_of(s, i);
+        }
+    }
+    ASSERT(done == s->stages); /* ls_layout_schedule() checks that no schedule deadlocks */
+    return LS_OK;
+}
+
+ls_status step_sim_play(struct step_sim *s, int index, void (*watch)(void *ctx, const struct sim_event *e), void *ctx, struct sim_step *out)
+{
+    s->index = index;
+    s->watch = watch;
+    s->ctx = ctx;
+    *out = (struct sim_step){ 0 };
+    LS_TRY(play_all(s));
+    for (int i = 0; i < s->stages; i++)
+        for (int c = 0; c < s->ranks.stage[i].classes; c++) {
+            double share = (double)s->ranks.stage[i].ranks[c] / s->ranks.ranks;
+
+            out->seconds = MAX(out->seconds, s->stage[i].now[c]);
+            out->kernels += share * s->stage[i].kernels[c];
+            out->exposed += share * s->stage[i].exposed[c];
+        }
+    out->bubble = out->seconds - out->kernels - out->exposed;
+    if (out->bubble < 1e-12 * out->seconds) out->bubble = 0; /* rounding */
+    return LS_OK;
+}
+
+/* ---- making ---- */
+
+/* Appends an entry to the pieces of a list that begins at `begin`. */
+static void piece_put(struct pieces *p, int begin, int *n, const struct tape_entry *x, double seconds)
+{
+    struct piece *last = *n > begin ? &p->piece[*n - 1] : NULL;
+
+    if (x->kind == TAPE_KERNEL && last && last->kind == PIECE_KERNELS) {
+        last->seconds += seconds;
+        return;
+    }
+    p->piece[*n] = (struct piece){ .entry = *x, .seconds = seconds };
+    switch (x->kind) {
+    case TAPE_KERNEL: p->piece[*n].kind = PIECE_KERNELS; break;
+    case TAPE_START: p->piece[*n].kind = PIECE_START; break;
+    case TAPE_WAIT: p->piece[*n].kind = PIECE_WAIT; break;
+    case TAPE_SHUFFLE: p->piece[*n].kind = PIECE_SHUFFLE; break;
+    }
+    ++*n;
+}
+
+static ls_status pieces_make(struct step_sim *s, const struct tape *t, const struct tape_place *place, struct pieces *out)
+{
+    int n = 0;
+
+    out->piece = mem_array(MEM_OTHER, 2 * (size_t)t->begin[SEGMENTS] + 1, sizeof *out->piece);
+    out->posted = mem_array(MEM_OTHER, (size_t)t->slots + 1, sizeof *out->posted);
+    if (!out->piece || !out->posted) return LS_ENOMEM;
+    for (int last = 0; last < 2; last++) {
+        for (int g = 0; g < SEGMENTS; g++) {
+            out->begin[last][g] = n;
+            for (int k = t->begin[g]; k < t->begin[g + 1]; k++) {
+                const struct tape_entry *x = &t->entry[k];
+
+                if (x->when == (last ? LS_WHEN_NOT_LAST : LS_WHEN_LAST)) continue;
+                if (x->kind == TAPE_START || x->kind == TAPE_SHUFFLE) s->used |= 1u << x->group;
+                piece_put(out, out->begin[last][g], &n, x, x->kind == TAPE_KERNEL ? tape_kernel_seconds(s->cluster, x, place) : 0);
+            }
+        }
+        out->begin[last][SEGMENTS] = n;
+    }
+    return LS_OK;
+}
+
+static ls_status player_make(struct step_sim *s, const struct step *step, int stage, int *slots)
+{
+    struct player *p = &s->stage[stage];
+    const ls_program *program;
+
+    p->place = tape_place_of(s->cluster, &step->layout, step->ranks.rank);
+    while (step_program(step, p->programs)) p->programs++;
+    if (!(p->program = mem_array(MEM_OTHER, (size_t)p->programs, sizeof *p->program))) return LS_ENOMEM;
+    for (int i = 0; (program = step_program(step, i)); i++) {
+        struct tape t;
+
+        LS_TRY(tape_make(s->cluster, step, program, &t));
+        ls_status st = pieces_make(s, &t, &p->place, &p->program[i]);
+        double message = tape_quantity_at(&t.message, &p->place);
+        if (message > 0) s->message = MAX(s->message, seconds_of_collective(s->cluster, &p->place.neighbour, LS_COLLECTIVE_SEND, message));
+        slots[i] = t.slots;
+        tape_free(&t);
+        if (st < 0) return st;
+    }
+    return LS_OK;
+}
+
+/* slots: of the programs of each stage, [stages][chunks + 1]. */
+static ls_status stage_make(struct step_sim *s, const struct plan_job *j, const ls_layout *l, int stage, int *slots)
+{
+    struct ranks ranks;
+    struct step step;
+
+    pulse();
+    LS_TRY(ranks_plan(l, (int)(ls_layout_ranks(l) / l->pp) * (stage + 1) - 1, &ranks));
+    ls_status st = step_open(j->model, l, &j->step, &ranks, true, &step);
+    if (st == LS_OK) {
+        st = player_make(s, &step, stage, slots);
+        step_close(&step);
+    }
+    ranks_close(&ranks);
+    return st;
+}
+
+/* Clocks, once the classes are known. */
+static ls_status player_clocks(struct step_sim *s, int stage, const int *slots)
+{
+    struct player *p = &s->stage[stage];
+    size_t n = (size_t)s->ranks.stage[stage].classes;
+
+    p->now = mem_array(MEM_OTHER, n, sizeof *p->now);
+    p->kernels = mem_array(MEM_OTHER, n, sizeof *p->kernels);
+    p->exposed = mem_array(MEM_OTHER, n, sizeof *p->exposed);
+    if (!p->now || !p->kernels || !p->exposed) return LS_ENOMEM;
+    for (int g = 0; g < LS_GROUPS; g++)
+        for (int k = 0; k < 2; k++)
+            if (s->used >> g & 1 && !(p->idle_from[g][k] = mem_array(MEM_OTHER, n, sizeof(double)))) return LS_ENOMEM;
+    for (int i = 0; i < p->programs; i++)
+        if (!(p->program[i].end = mem_array(MEM_OTHER, ((size_t)slots[i] + 1) * n, sizeof(double)))) return LS_ENOMEM;
+    return LS_OK;
+}
+
+/* What the kernels of each rank take, of what is planned. */
+static double *vary(const struct variation *v, int ranks)
+{
+    double *out = mem_array(MEM_OTHER, (size_t)ranks, sizeof *out);
+
+    if (!out) return NULL;
+    for (int r = 0; r < ranks; r++) out[r] = 1;
+    if (v->spread > 0) rng_normals(v->seed, rng_stream("spread"), 0, (size_t)ranks, out);
+    for (int r = 0; v->spread > 0 && r < ranks; r++) out[r] = MAX(0.01, 1 + v->spread * out[r]);
+    for (int i = 0; i < MIN(v->slow, ranks); i++) out[rng_permute(v->seed, rng_stream("slow"), (uint64_t)i, (uint64_t)ranks)] *= v->slower;
+    return out;
+}
+
+static ls_status make(struct step_sim *s, const struct plan_job *j, const ls_layout *l, int *slots)
+{
+    int per_stage = l->vpp + 1;
+    struct sim_division d = { .cluster = s->cluster,
+                              .shape = ls_layout_mesh(l),
+                              .seed = s->variation.seed,
+                              .collide = s->variation.collide,
+                              .unfolded = s->variation.unfolded || s->variation.jitter > 0 };
+    double *seconds;
+
+    for (int i = 0; i < l->pp; i++) LS_TRY(stage_make(s, j, l, i, slots + i * per_stage));
+    if (l->pp > 1) LS_TRY(ls_layout_schedule(l, &s->schedule));
+    if (!(seconds = vary(&s->variation, (int)ls_layout_ranks(l)))) return LS_ENOMEM;
+    d.used = s->used;
+    LS_TRY(sim_ranks_divide(&d, seconds, &s->ranks));
+    for (int i = 0; i < l->pp; i++) LS_TRY(player_clocks(s, i, slots + i * per_stage));
+    s->top = mem_array(MEM_OTHER, (size_t)s->ranks.per_stage, sizeof *s->top);
+    s->normal = mem_array(MEM_OTHER, (size_t)s->ranks.per_stage, sizeof *s->normal);
+    s->message_at = mem_array(MEM_OTHER, 2 * (size_t)(l->pp * s->chunks) * (size_t)s->micros, sizeof *s->message_at);
+    return s->top && s->normal && s->message_at ? LS_OK : LS_ENOMEM;
+}
+
+ls_status step_sim_open(const struct plan_job *j, const ls_layout *l, const struct cluster *c, const struct variation *v,
+                        struct step_sim **out)
+{
+    struct step_sim *s;
+    int *slots;
+
+    LS_TRY(ls_layout_check(task_transformer(j->model), l));
+    if (!(s = *out = mem_zalloc(MEM_OTHER, sizeof *s))) return LS_ENOMEM;
+    *s = (struct step_sim){
+        .cluster = c, .variation = *v, .stages = l->pp, .micros = l->micro_batches, .chunks = l->pp > 1 ? MAX(l->vpp, 1) : 1
+    };
+    s->stage = mem_array(MEM_OTHER, (size_t)l->pp, sizeof *s->stage);
+    slots = mem_array(MEM_OTHER, (size_t)(l->pp * (l->vpp + 1)), sizeof *slots);
+    ls_status st = s->stage && slots ? make(s, j, l, slots) : LS_ENOMEM;
+    mem_free(slots);
+    if (st < 0) step_sim_close(out);
+    return st;
+}
+
+static void player_free(struct player *p)
+{
+    for (int i = 0; p->program && i < p->programs; i++) {
+        mem_free(p->program[i].piece);
+        mem_free(p->program[i].end);
+        mem_free(p->program[i].posted);
+    }
+    for (int k = 0; k < CROSSES; k++) {
+        for (int i = 0; i < p->posts[k].room; i++) mem_free(p->posts[k].at[i]);
+        mem_free(p->posts[k].at);
+    }
+    for (int g = 0; g < LS_GROUPS; g++)
+        for (int k = 0; k < 2; k++) mem_free(p->idle_from[g][k]);
+    mem_free(p->exposed);
+    mem_free(p->kernels);
+    mem_free(p->now);
+    mem_free(p->program);
+}
+
+void step_sim_close(struct step_sim **out)
+{
+    struct step_sim *s = *out;
+
+    if (!s) return;
+    for (int i = 0; s->message_at && i < 2 * s->stages * s->chunks * s->micros; i++) mem_free(s->message_at[i]);
+    for (int i = 0; s->stage && i < s->stages; i++) player_free(&s->stage[i]);
+    mem_free(s->stage);
+    mem_free(s->message_at);
+    mem_free(s->normal);
+    mem_free(s->top);
+    sim_ranks_free(&s->ranks);
+    ls_pipeline_schedule_free(&s->schedule);
+    mem_free(s);
+    *out = NULL;
+}
+
+int step_sim_classes(const struct step_sim *s) { return s->ranks.classes; }
+int step_sim_stages(const struct step_sim *s) { return s->stages; }
+bool step_sim_splits(const struct step_sim *s) { return s->stages > 1 && s->schedule.split; }
+
+double step_sim_collisions(const struct step_sim *s)
+{
+    double most = 1;
+
+    for (int i = 0; i < s->stages; i++)
+        for (int g = 0; g < LS_GROUPS; g++) most = MAX(most, s->ranks.stage[i].group[g].most);
+    return most;
+}

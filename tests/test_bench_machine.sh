@@ -1,0 +1,44 @@
+#!/bin/sh
+# test_bench_machine.sh LOCKSTEP TESTS - `bench machine` writes a machine file with curves of kernels and collectives, from which `bench
+# train --predict` says what it then measures: bytes exactly; of seconds, that they are there and of the same order.
+lockstep=$1
+. "$2/script.sh"
+model="--model.preset=llama-tiny --data.seq_len=64 --train.micro_batch=2 --launch.threads=1 --bench.steps=3 --bench.warmup=1"
+
+"$lockstep" bench machine -n 2 $model --out this.yaml >out.txt 2>err.txt || bad "bench machine: $(cat err.txt)"
+for words in "^processor:" "^  fp32: " "^kernels:" "^  attention-f32: " "^  adam-f32: " "^collectives:" "^  all_reduce-2: " \
+    "^  send-2: "; do
+    grep -q "$words" this.yaml || bad "the file lacks '$words': $(cut -c1-80 this.yaml)"
+done
+[ ! -s out.txt ] || bad "with --out it prints: $(cat out.txt)"
+
+# Every instruction of these steps has a curve: without what the file says of other ops, the plan is the same.
+"$lockstep" plan --machine ./this.yaml -n 2 --parallel.zero=1 --model.preset=llama-tiny --data.seq_len=64 --precision.compute=fp32 \
+    --json >plan.json 2>err.txt || bad "plan: $(cat err.txt)"
+sed -E 's/^  (matmul|attention|memory_bound): .*/  \1: 0.01/' this.yaml >other.yaml
+cmp -s this.yaml other.yaml && bad "sed changed nothing"
+"$lockstep" plan --machine ./other.yaml -n 2 --parallel.zero=1 --model.preset=llama-tiny --data.seq_len=64 --precision.compute=fp32 \
+    --json >plan2.json 2>err.txt || bad "plan: $(cat err.txt)"
+[ "$(json seconds.step <plan.json)" = "$(json seconds.step <plan2.json)" ] || bad "an instruction has no curve: $(cat plan2.json)"
+
+for options in "--parallel.zero=1" "--parallel.tp=2" "--parallel.pp=2 --train.accumulate=2"; do
+    "$lockstep" bench train -n 2 $model $options --precision.compute=fp32 --predict ./this.yaml --json >out.json 2>err.txt ||
+        bad "bench train $options: $(cat err.txt)"
+    tail -n 1 out.json >predicted.json
+    [ "$(json predicted_bytes <predicted.json)" = "$(json measured_bytes <predicted.json)" ] || bad "$options: bytes: $(cat predicted.json)"
+    awk -v a="$(json predicted_seconds <predicted.json)" -v b="$(json measured_seconds <predicted.json)" \
+        'BEGIN { exit !(a > 0 && b > 0 && a < 100 * b && b < 100 * a) }' || bad "$options: seconds: $(cat predicted.json)"
+done
+"$lockstep" bench train -n 2 $model --predict ./this.yaml >out.txt 2>err.txt || bad "bench train --predict: $(cat err.txt)"
+for words in "^prediction  on " "^  step  " "^  kernels  " "^  memory of rank 0 "; do
+    grep -q "$words" out.txt || bad "the table lacks '$words': $(cat out.txt)"
+done
+
+# Curves that cannot be read.
+sed 's/^  adam-f32: .*/  adam-f32: 1e6/' this.yaml >bad.yaml
+expect 2 "is not a pair of size and seconds" plan --machine ./bad.yaml --model.preset=llama-tiny
+sed 's/^  adam-f32: .*/  adam-f32: 1e6:1e-3 1e5:1e-4/' this.yaml >bad.yaml
+expect 2 "size 1e5 is not above the one before it" plan --machine ./bad.yaml --model.preset=llama-tiny
+expect 2 "it is not one of" bench train --model.preset=llama-tiny --predict nowhere
+
+[ $failures -eq 0 ]
