@@ -140,11 +140,11 @@ static void sizes_multiply_to_ranks(void **state)
     shape_refused((ls_mesh_shape){ 1, 8, 3, 1, 1, 1 }, 8, "parallel.dp=8 is not a multiple of parallel.replicate=3");
     shape_refused((ls_mesh_shape){ 1, 4, 2, 2, 1, 8 }, 8,
                   "parallel.ep=8 does not divide parallel.dp=4 / parallel.replicate=2 * parallel.cp=2 = 4");
-    shape_refused((ls_mesh_shape){ 1, 0, 1, 1, 1, 1 }, 8, "parallel.dp=0 is out of range: 1 to 65536");
+    shape_refused((ls_mesh_shape){ 1, 0, 1, 1, 1, 1 }, 8, "parallel.dp=0 is out of range: 1 to 131072");
     shape_refused((ls_mesh_shape){ 1, -2, 1, 1, 1, 1 }, 8, "parallel.dp=-2 is out of range");
     shape_refused((ls_mesh_shape){ 1, -1, 1, 1, 0, 1 }, 8, "parallel.tp=0 is out of range");
-    shape_refused((ls_mesh_shape){ 1, 512, 1, 1, 256, 1 }, 131072, "are too many ranks; at most 65536 are possible");
-    shape_refused((ls_mesh_shape){ 1, -1, 1, 1, 1, 1 }, 131072, "parallel.dp=131072 is out of range: 1 to 65536");
+    shape_refused((ls_mesh_shape){ 1, 1024, 1, 1, 256, 1 }, 262144, "are too many ranks; at most 131072 are possible");
+    shape_refused((ls_mesh_shape){ 1, -1, 1, 1, 1, 1 }, 262144, "parallel.dp=262144 is out of range: 1 to 131072");
 }
 
 static void mesh_of_one_rank(void **state)

@@ -74,7 +74,7 @@ train -n 2 --parallel.replicate=2|parallel.replicate=2|parallel.zero=0 replicate
 train -n 2 --parallel.replicate=2 --parallel.zero=1|parallel.replicate=2|shards nothing|use parallel.zero=0
 train -n 2 --parallel.pp=2 --parallel.stages=3,9|parallel.stages=3,9
 train -n 2 --parallel.pp=2 --parallel.vpp=2 --parallel.schedule=gpipe|parallel.schedule=gpipe|parallel.vpp=2|1 chunk per rank
-train -n 2 --parallel.dp=512 --parallel.tp=256|parallel.dp=512 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 65536
+train -n 2 --parallel.dp=1024 --parallel.tp=256|parallel.dp=1024 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 131072
 train -n 2 --parallel.cp=2 --data.seq_len=3|data.seq_len=3|parallel.cp=2|4 tokens
 train -n 16 --parallel.tp=16|model.heads=8|parallel.tp=16
 train -n 2 --model.heads=5|model.heads=5|use 4 or 8
@@ -91,13 +91,13 @@ plan --model.heads=5|model.heads=5|use 4 or 8
 plan --optim.name=lamb --optim.momentum=0.5|optim.momentum|sgd
 plan --data.seq_len=999999|data.seq_len=999999|positions
 plan --parallel.schedule=1f1b --parallel.vpp=2 --parallel.pp=2 --print-schedule|parallel.vpp=2|1 chunk per rank
-plan --parallel.dp=512 --parallel.tp=256|parallel.dp=512 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 65536
-plan --parallel.dp=512 --parallel.tp=256 --print-mesh|parallel.dp=512 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 65536
-plan --parallel.dp=65536 --parallel.tp=65536 --parallel.cp=65536 --parallel.pp=65536|are too many ranks; at most 65536
+plan --parallel.dp=1024 --parallel.tp=256|parallel.dp=1024 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 131072
+plan --parallel.dp=1024 --parallel.tp=256 --print-mesh|parallel.dp=1024 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 131072
+plan --parallel.dp=65536 --parallel.tp=65536 --parallel.cp=65536 --parallel.pp=65536|are too many ranks; at most 131072
 plan --train.micro_batch=3000000000|train.micro_batch=3000000000 is out of range|at most 2147483647
 plan --train.micro_batch=1 --train.accumulate=3000000000|train.accumulate=3000000000 is out of range|at most 2147483647
 plan --parallel.pp=2 --parallel.stages=1,2|parallel.stages=1,2
-plan -n 131072|launch.ranks: 131072|at most 65536
+plan -n 262144|launch.ranks: 262144|at most 131072
 plan --recompute.mode=budget:1KiB|recompute|budget of 1024 bytes cannot be met|use a larger budget
 plan gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
 plan text.txt text.txt|data.text takes one
@@ -112,7 +112,7 @@ plan --data.tokens=x.bin --data.tokenizer=bpe|data.tokenizer=bpe learns from dat
 plan tmp|tmp is a folder, not a text
 train gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
 eval absent text.txt text.txt|data.text takes one
-bench comm -g 65536 -t 65536|-g 65536 with -t 65536 are too many ranks; at most 65536
+bench comm -g 65536 -t 65536|-g 65536 with -t 65536 are too many ranks; at most 131072
 bench train text.txt|unexpected argument 'text.txt'
 generate x --tokens many|--tokens: 'many' is not a whole number
 bench train --model.preset=gpt5|model.preset|'gpt5'
