@@ -84,6 +84,8 @@ static void wrong_files_are_refused(void **state)
         { "processor:\n", "failures:\n  host: -1\nprocessor:\n", "failures.host: -1 is impossible" },
         { "processor:\n", "kernels:\n  adam-f32: 1e6:1e-3 1e6:1e-3\nprocessor:\n", "size 1e6 is not above the one before it" },
         { "  latency: 1e-6\n", "  latency: 1e-6\n  serial: 2\n", "2 is impossible" },
+        { "  latency: 4e-6\n", "  latency: 4e-6\n  all_reduce: 2:fast\n", ":22: network.all_reduce: '2:fast' is not a pair of" },
+        { "  latency: 4e-6\n", "  latency: 4e-6\n  all_to_all: 2:1e9\n", "unknown key 'network.all_to_all'" },
     };
 
     (void)state;
@@ -104,7 +106,7 @@ static bool is_fitted_alike(const struct cluster *a, const struct cluster *b)
 {
     if (strncmp(a->processor, b->processor, 4) != 0) return true;
     return a->matmul == b->matmul && a->attention == b->attention && a->memory_bound == b->memory_bound && a->launch == b->launch &&
-           a->host == b->host && a->link_share == b->link_share;
+           a->host == b->host && a->eager == b->eager && a->units == b->units && a->link_share == b->link_share;
 }
 
 static void machines_that_are_built_in(void **state)
@@ -208,6 +210,46 @@ static void curves_are_followed(void **state)
     NEARLY(collective(&c, 8, 8, LS_COLLECTIVE_ALL_REDUCE, 1e9), 2 * (7 * 4e-6 + 7.0 / 8 * 1e9 / 25e9));
 }
 
+/* What a ring over all processors of so many nodes reaches is shared by the rings of the other groups. */
+static void networks_are_as_measured(void **state)
+{
+    struct cluster c;
+    char text[2048];
+    double B = 1e9;
+
+    (void)state;
+    snprintf(text, sizeof text, "%s  all_gather: 2:160e9 8:40e9\n", good);
+    OK(read_text(text, &c));
+    NEARLY(collective(&c, 16, 1, LS_COLLECTIVE_ALL_GATHER, B), 4e-6 + 14e-6 + 15.0 / 16 * B / 160e9);
+    NEARLY(collective(&c, 32, 1, LS_COLLECTIVE_REDUCE_SCATTER, B), 3 * 4e-6 + 29e-6 - 1e-6 + 31.0 / 32 * B / 80e9);
+    NEARLY(collective(&c, 8, 8, LS_COLLECTIVE_ALL_GATHER, B), 7 * 4e-6 + 7.0 / 8 * B / 5e9); /* one of 8 rings */
+    NEARLY(collective(&c, 128, 1, LS_COLLECTIVE_ALL_GATHER, B), 15 * 4e-6 + 112e-6 + 127.0 / 128 * B / 40e9);
+    /* within a node, and what was not measured */
+    NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_GATHER, B), 7e-6 + 7.0 / 8 * B / 300e9);
+    NEARLY(collective(&c, 4, 8, LS_COLLECTIVE_ALL_REDUCE, B), 2 * (3 * 4e-6 + 3.0 / 4 * B / 25e9));
+}
+
+static void matmuls_take_whole_tiles(void **state)
+{
+    struct seconds_work w = { SECONDS_MATMUL, 0, 1e-3, 128 * 10, 256 * 10 };
+    struct cluster c;
+
+    (void)state;
+    OK(read_text(good, &c));
+    NEARLY(seconds_of_work(&c, &w, 1), 1e-3);
+    c.units = 100;
+    NEARLY(seconds_of_work(&c, &w, 1), 1e-3); /* 10 x 10 tiles of 128 x 256 */
+    w.rows = 128 * 5;
+    NEARLY(seconds_of_work(&c, &w, 1), 1.05e-3); /* 50 tiles would leave half of the units idle: 100 of 128 x 128 */
+    w.rows = 1;
+    w.columns = 64 * 100;
+    NEARLY(seconds_of_work(&c, &w, 1), 1.2e-3 * 128); /* 100 of 128 x 64, of which a row counts */
+    w.columns = 128 * 101;
+    NEARLY(seconds_of_work(&c, &w, 1), 1e-3 * 1.1 * 100 * 64 * 256 / w.columns); /* 101 of 64 x 128 would take two rounds */
+    w.rows = 0;
+    NEARLY(seconds_of_work(&c, &w, 1), 1e-3); /* not a plain matmul */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +259,8 @@ int main(void)
         cmocka_unit_test(collectives_take_their_steps),
         cmocka_unit_test(pods_share_their_links),
         cmocka_unit_test(curves_are_followed),
+        cmocka_unit_test(networks_are_as_measured),
+        cmocka_unit_test(matmuls_take_whole_tiles),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

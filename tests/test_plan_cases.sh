@@ -18,10 +18,13 @@ gpu='"H100-80GB-SXM (DGX, 8 nodes)",8,400'
     echo "ranks,$model,15,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
     echo "other,$model,16,\"TPU v4\",8,400,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
     echo "experts,$model,16,$gpu,2,2,1,8,1,1,2,32,1,selective,bf16,1,1F1B"
+    echo "missing,$model,16,$gpu,2,2,1,1,1,1,2,,1,selective,bf16,1,1F1B"
+    echo "stages,$model,16,$gpu,2,2,1,1,,1,2,32,1,selective,bf16,1,interleaved"
+    echo "large,80,8192,28672,1,64,8,128256,0,8192,8,$gpu,8,1,1,1,1,0,,32,1,,bf16,1,"
     echo "unknown,$model,16,$gpu,,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
 } >runs.csv
 "$lockstep" plan --cases runs.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
-[ "$(wc -l <prices.csv)" = 12 ] || bad "not a line for each row: $(cat prices.csv)"
+[ "$(wc -l <prices.csv)" = 15 ] || bad "not a line for each row: $(cat prices.csv)"
 seconds() { awk -F, -v row="$1" '$1 == row { print $2 }' prices.csv; }
 says() { grep "^$1," prices.csv | grep -q "$2" || bad "row $1 does not say '$2': $(grep "^$1," prices.csv)"; }
 
@@ -31,13 +34,16 @@ faster fp8 plain
 faster plain scores
 faster plain slow
 awk -v a="$(seconds eager)" 'BEGIN { exit !(a > 2e-3) }' || bad "the host's time is not in $(seconds eager)"
-says micro "micro-batch not published: [1248], of those from 1 to 8"
+says micro "micro-batch not published: [1248]; the fastest that fits of 3 layouts with"
 says plain "machine like NVIDIA DGX H100"
 says fp8 "twice the peak"
 says ranks "15 GPUs are not a multiple of tp 2 x pp 2 x cp 1"
 says other "no machine is built in for 'TPU v4'"
 says experts "the number of experts"
-says unknown "tp is not published"
+says unknown "tp not published: [1248]; the fastest that fits of"
+says missing "global_batch is not published"
+says stages "virtual stages not published: [1248]; the fastest that fits of"
+says large "none fits; the fastest of 4 layouts"
 grep -q '^"odd, ""batch""",,,,"\?inconsistent: 32 samples are not a multiple of dp 4 x micro-batch 3' prices.csv ||
     bad "odd: $(grep odd prices.csv)"
 
@@ -70,7 +76,7 @@ expect 1 "No such file" plan --cases none.csv --out x.csv
 sed 's/,vocab,/,words,/' runs.csv >wrong.csv
 expect 1 "there is no column vocab" plan --cases wrong.csv --out x.csv
 echo "short,1,2" >>runs.csv
-expect 1 "runs.csv:13: 3 fields" plan --cases runs.csv --out x.csv
+expect 1 "runs.csv:16: 3 fields" plan --cases runs.csv --out x.csv
 [ ! -e x.csv ] || bad "x.csv was written"
 
 [ $failures -eq 0 ]

@@ -2,8 +2,8 @@
 """plan_errors.py [--rows] TABLE.csv [COLUMN=TEXT ...] - compares `lockstep plan --cases` with published runs.
 
 A row of the table is a run, with the columns that docs/planner.md lists and iter_time_s, the seconds of a step as published. Only
-rows whose columns contain the texts are taken, and of those the ones that ran. Prints the errors of the seconds and of the memory;
-with --rows also a line for each run, the largest error first.
+rows whose columns contain the texts are taken, and of those the ones that ran, but for rows of quality C (proxies, warm-up, digitised).
+Prints the errors of the seconds and of the memory; with --rows also a line for each run, the largest error first.
 """
 import csv
 import os
@@ -24,8 +24,8 @@ def number(row, key):
 
 def summary(what, errors):
     size = [abs(e) for e in errors]
-    print(f"{what}: {len(errors)} runs, mean absolute error {100 * statistics.mean(size):.1f}%, largest {100 * max(size):.1f}%, "
-          f"mean {100 * statistics.mean(errors):+.1f}%")
+    print(f"{what}: {len(errors)} runs, mean absolute error {100 * statistics.mean(size):.1f}%, median {100 * statistics.median(size):.1f}%, "
+          f"largest {100 * max(size):.1f}%, mean {100 * statistics.mean(errors):+.1f}%")
 
 
 def main():
@@ -41,7 +41,7 @@ def main():
     seconds, memory, unpriced = [], [], 0
     for price in prices:
         row = rows[price["row_id"]]
-        if row.get("status", "ok") not in ("ok", "") or any(text not in row[column] for column, text in wanted):
+        if row.get("status", "ok") not in ("ok", "") or row.get("quality") == "C" or any(text not in row[column] for column, text in wanted):
             continue
         published, held = number(row, "iter_time_s"), number(row, "mem_gb_per_gpu")
         if not price["step_seconds"]:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""plan_fit.py MACHINE.yaml TABLE.csv [TABLE.csv ...] [--leave-out COLUMN] - fits the efficiencies of a processor to published runs.
+"""plan_fit.py MACHINE.yaml TABLE.csv[:COLUMN=VALUE] ... [--leave-out COLUMN] - fits the efficiencies of a processor to published runs.
 
-Fits matmul, attention and memory_bound of a machine file to the runs of the tables on its processor whose attention is fused and whose
-seconds are published: one constant after the other takes the value of a grid with the least mean absolute error, until none changes. Half
+Fits the constants of GRID of a machine file to the runs of the tables on its processor, or to those of them with a value in a column: one
+constant after the other takes the value of a grid with the least mean absolute error, until none changes. Every table counts alike. Half
 of the runs of each table (every second one) are fitted, the other half are not looked at. Prints the constants, and the errors of both
-halves by table, with the constants of the file and with the fitted ones.
+halves by table, with the constants of the file and with the fitted ones. Rows of quality C (proxies, warm-up, digitised) are left out.
 
 --leave-out COLUMN: fits as often as the column has values (of all runs), each time without the runs of one value, and prints the errors on
-those: how wrong a prediction is for a model, or a cluster, that no constant has seen.
+those: how wrong a prediction is for a model, or a cluster, that no constant has seen. "table" is a column, too.
 """
 import argparse
 import csv
@@ -19,9 +19,11 @@ import tempfile
 
 LOCKSTEP = os.environ.get("LOCKSTEP", os.path.join(os.path.dirname(__file__), "..", "build", "lockstep"))
 GRID = {
-    "matmul": [x / 100 for x in range(40, 91, 2)],
-    "attention": [x / 100 for x in range(10, 71, 4)],
+    "matmul": [x / 100 for x in range(50, 96, 3)],
+    "attention": [x / 100 for x in range(10, 71, 5)],
     "memory_bound": [x / 10 for x in range(3, 10)],
+    "eager": [x / 10 for x in range(10, 31, 2)],
+    "host": [x / 1e6 for x in range(0, 121, 20)],
 }
 
 
@@ -29,23 +31,28 @@ class Fit:
     def __init__(self, machine, tables):
         self.machine = open(machine, encoding="utf-8").read()
         processor = re.search(r"^processor:\n(?:\s*#.*\n)*\s*name: *\"?(\S+)", self.machine, re.M).group(1)
-        self.file = {k: float(re.search(rf"^  {k}: *([0-9.e-]+)", self.machine, re.M).group(1)) for k in GRID}
+        find = {k: re.search(rf"^  {k}: *([0-9.e-]+)", self.machine, re.M) for k in GRID}
+        self.file = {k: float(found.group(1)) for k, found in find.items() if found}
+        self.grid = {k: GRID[k] for k in self.file}
         self.rows = []
         for table in tables:
+            table, _, only = table.partition(":")
+            column, _, value = only.partition("=")
             for row in csv.DictReader(open(table, encoding="utf-8")):
-                fused = row.get("flash_attn", "1") not in ("0", "0.0")
-                if processor[:4] in row.get("gpu_type", "") and row.get("iter_time_s") and fused and row.get("status", "ok") in ("ok", ""):
+                if only and row[column] != value or row.get("quality") == "C" or row.get("status", "ok") not in ("ok", ""):
+                    continue
+                if processor[:4] in row.get("gpu_type", "") and row.get("iter_time_s"):
                     self.rows.append(dict(row, table=os.path.basename(table)))
         self.known = {}
 
     def errors(self, constants):
         """Of each row that can be priced, its relative error; by row_id and table."""
-        key = tuple(constants[k] for k in GRID)
+        key = tuple(constants[k] for k in self.grid)
         if key in self.known:
             return self.known[key]
         text = self.machine
         for name, value in constants.items():
-            text = re.sub(rf"^  {name}: *[0-9.e-]+", f"  {name}: {value}", text, flags=re.M)
+            text = re.sub(rf"^  {name}: *[0-9.e-]+", f"  {name}: {value}", text, count=1, flags=re.M)
         out = {}
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/machine.yaml", "w", encoding="utf-8") as f:
@@ -81,7 +88,7 @@ class Fit:
 
         while True:
             before = dict(best)
-            for name, grid in GRID.items():
+            for name, grid in self.grid.items():
                 best[name] = min(grid + [best[name]], key=lambda x, n=name: (loss({**best, n: x}), x))
             if best == before:
                 return best
@@ -101,7 +108,7 @@ def main():
         seen[table] = seen.get(table, 0) + 1
         half[i] = seen[table] % 2
     fitted = fit.fit([i for i in priced if half[i]])
-    print("constants   " + ", ".join(f"{k} {fit.file[k]:g} -> {fitted[k]:g}" for k in GRID))
+    print("constants   " + ", ".join(f"{k} {fit.file[k]:g} -> {fitted[k]:g}" for k in fit.grid))
     print(f"{'mean absolute error':44} {'runs':>5} {'file':>8} {'fitted':>8} {'file, other half':>18} {'fitted, other half':>20}")
     for table in seen:
         one = [i for i in priced if fit.rows[i]["table"] == table and half[i]]
@@ -114,7 +121,7 @@ def main():
         if rest:
             constants = fit.fit(rest)
             print(f"without {a.leave_out} {value[:48]:48} {len(left):4} runs {100 * fit.error(constants, left):6.1f}%  "
-                  + ", ".join(f"{k} {constants[k]:g}" for k in GRID))
+                  + ", ".join(f"{k} {constants[k]:g}" for k in fit.grid))
 
 
 if __name__ == "__main__":

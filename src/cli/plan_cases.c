@@ -115,9 +115,20 @@ static void take_efficiencies(const struct cluster *from, struct cluster *to)
     to->launch = from->launch;
     to->matmul = from->matmul;
     to->host = from->host;
+    to->eager = from->eager;
     to->attention = from->attention;
     to->memory_bound = from->memory_bound;
     to->link_share = from->link_share;
+}
+
+/* Programs whose kernels are fused by hand: NVIDIA's and what is derived from Megatron. Others run PyTorch's kernels one by one. */
+static bool is_eager(const struct run *r)
+{
+    static const char *const fused[] = { "NVIDIA", "Megatron", "NeMo", "Nemotron", "MLPerf", "MegaScale" };
+
+    for (size_t i = 0; i < COUNT_OF(fused); i++)
+        if (run_says(r, "source", fused[i])) return false;
+    return true;
 }
 
 static ls_status machine_of(const struct cases *k, struct run *r, struct cluster *out)
@@ -137,6 +148,10 @@ static ls_status machine_of(const struct cases *k, struct run *r, struct cluster
     assume(r, text);
     out->fp8 = says_fp8(r);
     out->scores_written = run_size(r, "flash_attn", 1) == 0;
+    if (out->eager > 0 && is_eager(r)) {
+        out->attention /= out->eager;
+        out->memory_bound /= out->eager;
+    }
     if (out->fp8) assume(r, "fp8: matmuls at twice the peak of bf16");
     if (node > 0 && out->processors <= NODE_MOST) out->processors = node;
     if (gbps > 0) out->network.bandwidth = gbps * 1e9 / 8;
@@ -156,7 +171,7 @@ static ls_status put_number(struct options *o, const char *name, double x)
 }
 
 /* Columns without which nothing is known of a run. */
-static const char *const needed[] = { "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq", "gpus", "tp", "pp", "global_batch" };
+static const char *const needed[] = { "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq", "gpus", "global_batch" };
 
 static ls_status check_columns(const struct run *r)
 {
@@ -251,7 +266,7 @@ static int zero_of(struct run *r)
     if (in && in[1] >= '0' && in[1] <= '3' && in[2] == ')') return in[1] - '0';
     if (strstr(text, "not resharded")) return 2;
     if (strstr(text, "FSDP") || strstr(text, "HSDP")) return 3;
-    assume(r, *text ? "ZeRO stage not understood: 0" : "ZeRO stage not published: 0");
+    assume(r, "ZeRO stage not understood: 0");
     return 0;
 }
 
@@ -262,22 +277,72 @@ static const char *schedule_of(const struct run *r, int vpp)
     return vpp > 1 ? "interleaved" : "1f1b";
 }
 
-static ls_recompute recompute_of(struct run *r)
+static ls_recompute recompute_of(const struct run *r)
 {
-    if (!*run_text(r, "recompute")) assume(r, "recomputation not published: none");
     return run_says(r, "recompute", "full")        ? LS_RECOMPUTE_FULL
            : run_says(r, "recompute", "selective") ? LS_RECOMPUTE_SELECTIVE
                                                    : LS_RECOMPUTE_NONE;
 }
 
-/* Everything but the micro-batch. */
-static ls_status put_layout(struct run *r, const struct priced_model *m, ls_layout *l)
+/* ---- what may not be published ---- */
+
+enum open { OPEN_TP, OPEN_PP, OPEN_VPP, OPEN_ZERO, OPEN_MICRO_BATCH, OPENS };
+static const char *const open_names[OPENS] = { "tp", "pp", "virtual stages", "ZeRO stage", "micro-batch" };
+
+/* The one value that is published, or those that are usual. */
+struct choice {
+    int n, value[16];
+};
+
+/* Those of `most` usual values that divide `whole`. */
+static struct choice divisors(int whole, int most)
+{
+    static const int usual[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
+    struct choice c = { 0 };
+
+    for (size_t i = 0; i < COUNT_OF(usual) && usual[i] <= most; i++)
+        if (whole % usual[i] == 0) c.value[c.n++] = usual[i];
+    return c;
+}
+
+static struct choice published(int value) { return (struct choice){ 1, { value } }; }
+
+/* A schedule that is named without interleaving has no virtual stages. */
+static struct choice virtual_stages(const struct run *r, const struct choice *pp)
+{
+    bool may = !*run_text(r, "schedule") || run_says(r, "schedule", "nterleaved");
+
+    if (run_says(r, "schedule", "ZB-V")) return published(2);
+    if (run_number(r, "vpp", 0) >= 1) return published(run_size(r, "vpp", 1));
+    if (!may || (pp->n == 1 && pp->value[0] == 1)) return published(1);
+    return divisors(24, 8);
+}
+
+static void find_choices(struct run *r, struct choice c[OPENS])
+{
+    int tp = run_size(r, "tp", 0), pp = run_size(r, "pp", 0), micro = run_size(r, "micro_batch", 0);
+
+    c[OPEN_TP] = tp > 0 ? published(tp) : divisors(run_size(r, "heads", 1), MIN(run_size(r, "gpus_per_node", 8), 8));
+    c[OPEN_PP] = pp > 0 ? published(pp) : divisors(run_size(r, "layers", 1), 64);
+    c[OPEN_VPP] = virtual_stages(r, &c[OPEN_PP]);
+    c[OPEN_ZERO] = *run_text(r, "zero_stage") ? published(zero_of(r)) : (struct choice){ 2, { 0, 1 } };
+    c[OPEN_MICRO_BATCH] = micro > 0 ? published(micro) : divisors(8, 8);
+}
+
+/* DeepSpeed's ZeRO-3 takes as long as if nothing hid its gathers and reductions (docs/planner.md). */
+static bool waits_for_gathers(const struct run *r, int zero)
+{
+    return zero == 3 && (run_says(r, "source", "DeepSpeed") || run_says(r, "schedule", "DeepSpeed"));
+}
+
+static ls_status put_layout(const struct run *r, const struct priced_model *m, const int value[OPENS], bool given_vpp, ls_layout *l)
 {
     int gpus = run_size(r, "gpus", 1);
+    int64_t samples = (int64_t)run_number(r, "global_batch", 1);
 
     LS_TRY(config_layout(&m->config, l));
-    l->tp = run_size(r, "tp", 1);
-    l->pp = run_size(r, "pp", 1);
+    l->tp = value[OPEN_TP];
+    l->pp = value[OPEN_PP];
     l->cp = run_size(r, "cp", 1);
     if (l->tp < 1 || l->pp < 1 || l->cp < 1 || gpus % (l->tp * l->pp * l->cp))
         return ls_fail(LS_EINVAL, "inconsistent: %d GPUs are not a multiple of tp %d x pp %d x cp %d", gpus, l->tp, l->pp, l->cp);
@@ -285,71 +350,97 @@ static ls_status put_layout(struct run *r, const struct priced_model *m, ls_layo
     if (run_number(r, "dp", l->dp) != l->dp)
         return ls_fail(LS_EINVAL, "inconsistent: dp %s, but %d GPUs with tp %d x pp %d x cp %d make dp %d", run_text(r, "dp"), gpus, l->tp,
                        l->pp, l->cp, l->dp);
-    l->vpp = l->pp > 1 ? MAX(run_size(r, "vpp", 1), 1) : 1;
-    if (l->pp > 1 && !*run_text(r, "vpp")) assume(r, "virtual stages not published: 1");
+    l->vpp = l->pp > 1 ? value[OPEN_VPP] : 1;
+    if (!given_vpp && (value[OPEN_VPP] != l->vpp || run_size(r, "layers", 1) % (l->pp * l->vpp)))
+        return ls_fail(LS_EINVAL, "%d virtual stages do not divide the layers", value[OPEN_VPP]);
     l->schedule = l->pp > 1 ? schedule_of(r, l->vpp) : NULL;
-    if (l->schedule && strcmp(l->schedule, "zb-v") == 0) l->vpp = 2;
-    l->zero = l->dp * l->cp > 1 ? zero_of(r) : 0;
+    l->zero = l->dp * l->cp > 1 ? value[OPEN_ZERO] : 0;
+    l->overlap = !waits_for_gathers(r, l->zero);
     l->sp = l->tp > 1 && run_size(r, "sequence_parallel", 0);
     l->recompute = recompute_of(r);
     l->stages = NULL;
-    return LS_OK;
+    l->micro_batch = value[OPEN_MICRO_BATCH];
+    if (samples % ((int64_t)l->dp * l->micro_batch))
+        return ls_fail(LS_EINVAL, "inconsistent: %" PRId64 " samples are not a multiple of dp %d x micro-batch %d", samples, l->dp,
+                       l->micro_batch);
+    l->micro_batches = (int)(samples / l->dp / l->micro_batch);
+    return ls_layout_check(&m->model.transformer, l);
 }
 
 /* ---- pricing ---- */
 
+/* The best of the layouts that were tried: the fastest that fits, or the fastest if none does. */
 struct case_price {
     double seconds, bytes, fastest, slowest;
-    int micro_batch, tried;
+    int tried, value[OPENS];
+    bool fits;
 };
 
-static ls_status price_micro_batch(struct run *r, struct priced_model *m, ls_layout *l, int micro_batch, struct case_price *best)
+static void take_better(struct case_price *best, const struct price *p, double room, const int value[OPENS])
 {
-    int64_t samples = (int64_t)run_number(r, "global_batch", 1);
-    struct price price;
+    bool fits = p->bytes <= room, first = !best->tried++;
 
-    if (samples % ((int64_t)l->dp * micro_batch))
-        return ls_fail(LS_EINVAL, "inconsistent: %" PRId64 " samples are not a multiple of dp %d x micro-batch %d", samples, l->dp,
-                       micro_batch);
-    l->micro_batch = micro_batch;
-    l->micro_batches = (int)(samples / l->dp / micro_batch);
-    LS_TRY(ls_layout_check(&m->model.transformer, l));
-    LS_TRY(prices_price(m->prices, l, INFINITY, INFINITY, &price));
-    best->slowest = best->tried ? MAX(best->slowest, price.seconds) : price.seconds;
-    if (best->tried++ && price.seconds >= best->seconds) return LS_OK;
-    *best = (struct case_price){ price.seconds, price.bytes, price.seconds, best->slowest, micro_batch, best->tried };
-    return LS_OK;
+    if (first || p->seconds < best->fastest) best->fastest = p->seconds;
+    if (first || p->seconds > best->slowest) best->slowest = p->seconds;
+    if (!first && (fits == best->fits ? p->seconds >= best->seconds : best->fits)) return;
+    best->seconds = p->seconds;
+    best->bytes = p->bytes;
+    best->fits = fits;
+    memcpy(best->value, value, sizeof best->value);
 }
 
-static ls_status price_layout(struct run *r, struct priced_model *m, ls_layout *l, struct case_price *out)
+/* Prices the layouts of all combinations of the choices from `at` on. Returns the status of the last. */
+static ls_status price_choices(struct run *r, struct priced_model *m, const struct choice c[OPENS], int at, int value[OPENS],
+                               struct case_price *best)
 {
-    static const int usual[] = { 1, 2, 4, 8 };
-    int given = run_size(r, "micro_batch", 0);
-    char text[120];
     ls_status st = LS_OK;
+    struct price price;
+    ls_layout l;
 
-    *out = (struct case_price){ 0 };
-    if (given > 0) return price_micro_batch(r, m, l, given, out);
-    for (size_t i = 0; i < COUNT_OF(usual) && st != LS_ENOMEM; i++) st = price_micro_batch(r, m, l, usual[i], out);
-    if (!out->tried) return st;
-    snprintf(text, sizeof text, "micro-batch not published: %d, of those from 1 to 8 with %.4g to %.4g s", out->micro_batch, out->seconds,
-             out->slowest);
-    assume(r, text);
-    return LS_OK;
+    if (at == OPENS) {
+        LS_TRY(put_layout(r, m, value, c[OPEN_VPP].n == 1, &l));
+        LS_TRY(prices_price(m->prices, &l, INFINITY, INFINITY, &price));
+        take_better(best, &price, m->cluster.memory - m->cluster.reserved, value);
+        return LS_OK;
+    }
+    for (int i = 0; i < c[at].n && st != LS_ENOMEM; i++) {
+        value[at] = c[at].value[i];
+        st = price_choices(r, m, c, at + 1, value, best);
+    }
+    return st;
 }
 
-static ls_status price_run(struct cases *k, struct run *r, struct case_price *out, bool *fits)
+static void put_choices(struct run *r, const struct choice c[OPENS], const struct case_price *best)
 {
+    char text[120];
+
+    for (int i = 0; i < OPENS; i++) {
+        if (c[i].n <= 1) continue;
+        snprintf(text, sizeof text, "%s not published: %d", open_names[i], best->value[i]);
+        assume(r, text);
+    }
+    if (best->tried < 2) return;
+    snprintf(text, sizeof text, "%s of %d layouts with %.4g to %.4g s", best->fits ? "the fastest that fits" : "none fits; the fastest",
+             best->tried, best->fastest, best->slowest);
+    assume(r, text);
+}
+
+static ls_status price_run(struct cases *k, struct run *r, struct case_price *out)
+{
+    struct choice choices[OPENS];
+    int value[OPENS];
     struct priced_model *m;
     struct cluster c;
-    ls_layout l;
 
     LS_TRY(check_columns(r));
     LS_TRY(machine_of(k, r, &c));
     LS_TRY(find_model(k, r, &c, &m));
-    LS_TRY(put_layout(r, m, &l));
-    LS_TRY(price_layout(r, m, &l, out));
-    *fits = out->bytes <= c.memory - c.reserved;
+    find_choices(r, choices);
+    if (!*run_text(r, "recompute")) assume(r, "recomputation not published: none");
+    ls_status st = price_choices(r, m, choices, 0, value, out);
+    if (!out->tried || st == LS_ENOMEM) return st;
+    put_choices(r, choices, out);
+    if (waits_for_gathers(r, out->value[OPEN_ZERO])) assume(r, "ZeRO-3 of DeepSpeed: nothing hides its communication");
     return LS_OK;
 }
 
@@ -357,13 +448,12 @@ static ls_status price_run(struct cases *k, struct run *r, struct case_price *ou
 static ls_status put_run(struct cases *k, int row, struct text *out)
 {
     struct run r = { .table = k->table, .row = row };
-    struct case_price price;
-    bool fits = false;
-    ls_status st = price_run(k, &r, &price, &fits);
+    struct case_price price = { 0 };
+    ls_status st = price_run(k, &r, &price);
 
     csv_put(out, run_text(&r, "row_id"));
     if (st == LS_OK) {
-        text_put(out, ",%.6g,%.4g,%d,", price.seconds, price.bytes / 1e9, fits);
+        text_put(out, ",%.6g,%.4g,%d,", price.seconds, price.bytes / 1e9, price.fits);
         csv_put(out, r.assumed.data ? r.assumed.data : "");
     } else {
         text_put(out, ",,,,");

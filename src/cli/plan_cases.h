@@ -7,8 +7,9 @@
  * those of the built-in machine: tools/plan_fit.py fits them.
  *
  * Columns that are written: row_id, step_seconds, memory_gb (10^9 bytes of the rank that holds the most), fits (1 or 0), assumed: what is
- * not published and was taken for it, and what the planner takes otherwise than the run; of several values that are possible the fastest
- * is taken and the range of seconds is given. A row that cannot be priced has only row_id and `assumed`, which says why.
+ * not published and was taken for it, and what the planner takes otherwise than the run. Of tp, pp, vpp, the ZeRO stage and the
+ * micro-batch those that are not published are searched: the fastest layout that fits is taken and the range of seconds is given. A row
+ * that cannot be priced has only row_id and `assumed`, which says why.
  */
 #ifndef LS_CLI_PLAN_CASES_H
 #define LS_CLI_PLAN_CASES_H

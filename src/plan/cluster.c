@@ -49,9 +49,11 @@ static const struct cluster_key cluster_keys[] = {
     { "processor.memory", KEY_BYTES, offsetof(struct cluster, memory), 1 << 20, 1e18, false },
     { "processor.reserved", KEY_BYTES, offsetof(struct cluster, reserved), 0, 1e18, true },
     RATE("processor.bandwidth", bandwidth),
+    OPTIONAL("processor.units", KEY_COUNT, units, 1, 65536),
     SECONDS("efficiency.launch", launch),
     SHARE("efficiency.matmul", matmul),
     SECONDS("efficiency.host", host),
+    OPTIONAL("efficiency.eager", KEY_NUMBER, eager, 1, 10),
     SHARE("efficiency.attention", attention),
     SHARE("efficiency.memory_bound", memory_bound),
     SHARE("efficiency.link_share", link_share),
@@ -136,7 +138,7 @@ static ls_status curve_point(struct cluster_curve *x, const char *pair)
     if (x->points == CURVE_POINTS) return ls_fail(LS_EINVAL, "%s: more than %d points", x->name, CURVE_POINTS);
     double *at = &x->size[x->points], *seconds = &x->seconds[x->points];
     if (!colon || !text_read_real(size, at) || !text_read_real(colon, seconds) || !(*at > 0) || !(*seconds > 0))
-        return ls_fail(LS_EINVAL, "%s: '%s' is not a pair of size and seconds, both above 0, as in 1e6:2.5e-5", x->name, pair);
+        return ls_fail(LS_EINVAL, "%s: '%s' is not a pair of numbers above 0, as in 1e6:2.5e-5", x->name, pair);
     if (x->points && *at <= at[-1]) return ls_fail(LS_EINVAL, "%s: size %s is not above the one before it", x->name, size);
     x->points++;
     return LS_OK;
@@ -195,6 +197,12 @@ static ls_status cluster_unknown(const char *key)
     return ls_fail(LS_EINVAL, "unknown key '%s'", key);
 }
 
+static bool is_curve(const char *key)
+{
+    return strncmp(key, "kernels.", 8) == 0 || strncmp(key, "collectives.", 12) == 0 || strcmp(key, "network.all_reduce") == 0 ||
+           strcmp(key, "network.all_gather") == 0;
+}
+
 static ls_status cluster_entry(void *ctx, const char *key, const char *value, int line)
 {
     struct cluster_reading *r = ctx;
@@ -204,7 +212,7 @@ static ls_status cluster_entry(void *ctx, const char *key, const char *value, in
             r->line[i] = line;
             return cluster_set(&cluster_keys[i], value, r->out);
         }
-    if (strncmp(key, "kernels.", 8) == 0 || strncmp(key, "collectives.", 12) == 0) return curve_set(r->out, key, value);
+    if (is_curve(key)) return curve_set(r->out, key, value);
     return cluster_unknown(key);
 }
 

@@ -14,6 +14,9 @@
  *     latency: 2e-6               # seconds of a step of a collective
  *   network: ...                  # between nodes, the same two
  *
+ * network.all_reduce and network.all_gather, "2:362e9 8:99e9", are what rings over all processors of so many nodes reach together, in
+ * bytes/s of bus bandwidth (all_gather: reduce_scatter, too), where that was measured; between two numbers of nodes on straight lines of
+ * logarithms. A ring over some of the processors of a node has its share. Without them it is link_share of the adapters.
  * `bench machine` adds sections `kernels` and `collectives`: "matmul-f32: 1e6:2.1e-5 1e8:1.3e-3", pairs of size and seconds.
  * What a plan of one step does not need may be left out: the level above the network (`spine`), `storage`, `failures` and `price`.
  * Numbers are in SI units: seconds, bytes, FLOP/s. cluster.c lists the keys and their bounds. An unknown key and an impossible value are
@@ -37,8 +40,8 @@ struct cluster_link {
 enum failure_kind { FAILURE_PROCESSOR, FAILURE_NETWORK, FAILURE_HOST, FAILURE_SOFTWARE, FAILURE_PLANNED, FAILURES };
 const char *failure_name(enum failure_kind kind);
 
-/* Measured seconds by size: of a kernel its FLOPs, or its bytes if it has none; of a collective the bytes of its complete buffer. Sizes
- * ascend. */
+/* Measured seconds by size: of a kernel its FLOPs, or its bytes if it has none; of a collective the bytes of its complete buffer. Of a
+ * network bytes/s by nodes. Sizes ascend. */
 enum { CURVES_MOST = 192, CURVE_POINTS = 12, CURVE_NAME = 40 };
 struct cluster_curve {
     char name[CURVE_NAME]; /* "kernels.matmul-f32", "collectives.all_reduce-2": op and type of the first operand, op and ranks */
@@ -51,10 +54,12 @@ struct cluster {
     double flops[LS_DTYPES]; /* peak FLOP/s of dense matmuls of a processor; 0: not known */
     double memory, reserved; /* bytes of a processor, and those of them that the runtime takes */
     double bandwidth;        /* bytes/s of its memory */
+    int units;               /* parts that compute a tile of a matmul each (streaming multiprocessors); 0: matmuls have no tiles */
     /* efficiencies, fitted per kind of processor (docs/planner.md) */
     double launch;       /* seconds that every kernel takes at least */
     double matmul;       /* share of the peak that large matmuls reach */
     double host;         /* seconds that the host of an eager framework takes to issue a kernel; --cases only */
+    double eager;        /* how many times as long all but its matmuls take; 0: not known, as long; --cases only */
     double attention;    /* share of the peak that fused attention reaches */
     double memory_bound; /* share of the bandwidth that elementwise kernels reach */
     double link_share;   /* share of a link's bandwidth that collectives reach */

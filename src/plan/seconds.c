@@ -1,6 +1,7 @@
 /* seconds.c - see seconds.h. */
 #include "plan/seconds.h"
 
+#include <math.h>
 #include <stdio.h>
 #include "base/base.h"
 #include "ir/op_info.h"
@@ -15,6 +16,7 @@ const char *seconds_kind_name(enum seconds_kind kind)
 static enum seconds_kind kind_of(const struct op_info *op)
 {
     if (op->flops == flops_attention || op->flops == flops_attention_grad) return SECONDS_ATTENTION;
+    if (op->flops == flops_ring_attention || op->flops == flops_ring_attention_grad) return SECONDS_ATTENTION;
     return op->flops ? SECONDS_MATMUL : SECONDS_MEMORY;
 }
 
@@ -52,6 +54,36 @@ bool seconds_curve_of(const ls_program *p, const struct instruction *i, char nam
     return *size > 0;
 }
 
+/* How many times its FLOPs a matmul's units are busy for: they compute a tile of the output each, as many at once as there are units, so
+ * the last tiles of a row, of a column and of all leave some idle. Of the usual tiles the one that is done first; a smaller one reads its
+ * operands more often, which takes so much longer (the last column, assumed). */
+static double tile_waste(const struct cluster *c, double rows, double columns)
+{
+    static const double ROUNDING = 1e-6; /* of sizes that a search puts together */
+    static const double tiles[][3] = { { 128, 256, 1 },  { 256, 128, 1 },  { 128, 128, 1.05 }, { 64, 256, 1.1 },
+                                       { 256, 64, 1.1 }, { 64, 128, 1.2 }, { 128, 64, 1.2 } };
+    double best = INFINITY;
+
+    for (size_t k = 0; k < COUNT_OF(tiles); k++) {
+        double count = ceil(rows / tiles[k][0] - ROUNDING) * ceil(columns / tiles[k][1] - ROUNDING);
+
+        best = MIN(best, ceil(count / c->units - ROUNDING) * c->units * tiles[k][0] * tiles[k][1] * tiles[k][2]);
+    }
+    return best / (rows * columns);
+}
+
+/* The output of a plain matmul; grouped ones and the loss have others inside. */
+static void take_tiles(const ls_program *p, const struct instruction *i, struct seconds_work *out)
+{
+    op_flops_fn *flops = op_info(i->op)->flops;
+    const struct value *x = &p->values[i->out[0].id];
+
+    if (flops != flops_linear && flops != flops_linear_dx && flops != flops_linear_dw && flops != flops_matmul) return;
+    if (!x->ndim || !value_count(x)) return;
+    out->columns = (double)x->size[x->ndim - 1];
+    out->rows = (double)value_count(x) / out->columns;
+}
+
 bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct instruction *i, struct seconds_work *out)
 {
     const struct op_info *op = op_info(i->op);
@@ -72,6 +104,7 @@ bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct 
 
     if (op->bytes) out->moved = (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound);
     if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak * c->matmul * (c->fp8 ? 2 : 1));
+    if (out->kind == SECONDS_MATMUL && c->units) take_tiles(p, i, out);
     if (out->kind == SECONDS_ATTENTION)
         out->computed = c->scores_written ? scores_seconds(c, p, i, peak) : i->flops / (peak * c->attention);
     return op->bytes || op->flops;
@@ -79,7 +112,9 @@ bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct 
 
 double seconds_of_work(const struct cluster *c, const struct seconds_work *w, double launches)
 {
-    return MAX(w->moved, w->computed) + c->launch * launches;
+    double waste = c->units && w->rows > 0 ? tile_waste(c, w->rows, w->columns) : 1;
+
+    return MAX(w->moved, waste * w->computed) + c->launch * launches;
 }
 
 /* Blocks of `of` neighbouring ranks that a group has ranks in. */
@@ -104,6 +139,20 @@ static const struct cluster_curve *collective_curve(const struct cluster *c, con
     return cluster_find_curve(c, name);
 }
 
+/* Bytes/s of a ring over several nodes, from what one over all of their processors reaches; 0: not measured. */
+static double measured_ring(const struct cluster *c, const struct seconds_group *g, ls_collective op)
+{
+    bool reduces = op == LS_COLLECTIVE_ALL_REDUCE, gathers = op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER;
+    const struct cluster_curve *x = !c->curves || g->nodes <= 1 ? NULL
+                                    : reduces                   ? cluster_find_curve(c, "network.all_reduce")
+                                    : gathers                   ? cluster_find_curve(c, "network.all_gather")
+                                                                : NULL;
+
+    if (!x) return 0;
+    double nodes = MIN(MAX(g->nodes, x->size[0]), x->size[x->points - 1]), k = (double)g->ranks / g->nodes;
+    return cluster_curve_at(x, nodes) * k / c->processors / g->slowed;
+}
+
 double seconds_of_collective(const struct cluster *c, const struct seconds_group *g, ls_collective op, double bytes)
 {
     const struct cluster_curve *curve = collective_curve(c, g, op);
@@ -111,7 +160,8 @@ double seconds_of_collective(const struct cluster *c, const struct seconds_group
     double node = c->node.bandwidth * c->link_share, network = c->network.bandwidth * c->link_share / g->slowed;
     double spine = pods > 1 ? c->spine.bandwidth * c->link_share / g->slowed : network;
     double out = pods > 1 ? MIN(k * network, n / pods * spine) : k * network; /* what leaves a node on its way around */
-    double ring = nodes > 1 ? k > 1 ? MIN(node, out) : out : node, own = nodes > 1 ? MIN(network, spine) : node;
+    double measured = measured_ring(c, g, op), shared = k > 1 ? MIN(node, out) : out;
+    double ring = measured > 0 ? measured : nodes > 1 ? shared : node, own = nodes > 1 ? MIN(network, spine) : node;
     double between = (nodes - pods) * c->network.latency + (pods - 1) * c->spine.latency;
     double steps = between + (n - nodes) * c->node.latency;
     double step = pods > 1 ? c->spine.latency : nodes > 1 ? c->network.latency : c->node.latency, part = (n - 1) / n * bytes / ring;

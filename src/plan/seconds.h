@@ -2,7 +2,9 @@
  *
  * Where the file has measured curves, they say it (cluster.h). Else:
  * A kernel: the longer of its FLOPs at the share of the peak that kernels of its kind reach, and its bytes at the share of the bandwidth;
- * and what every launch takes. A collective over n ranks of B bytes (of the complete buffer) by the ring's steps:
+ * and what every launch takes. Where the file says how many units compute tiles of a matmul, the FLOPs of a matmul are those of all the
+ * tiles that its units could compute in the time, also of the parts that are beyond its output or idle. A collective over n ranks of B
+ * bytes (of the complete buffer) by the ring's steps:
  *
  *   all_gather, reduce_scatter   (n - 1) latency + (n - 1) / n B / bandwidth
  *   all_reduce                   twice that
@@ -28,10 +30,12 @@
 enum seconds_kind { SECONDS_MATMUL, SECONDS_ATTENTION, SECONDS_MEMORY, SECONDS_KINDS };
 const char *seconds_kind_name(enum seconds_kind kind);
 
-/* What a kernel does: the seconds of its bytes and of its FLOPs at the shares that kernels of its kind reach; both grow with its size. */
+/* What a kernel does: the seconds of its bytes and of its FLOPs at the shares that kernels of its kind reach; both are in proportion to its
+ * size. */
 struct seconds_work {
     enum seconds_kind kind;
     double moved, computed;
+    double rows, columns; /* of a plain matmul's output, by which its tiles are counted; 0: not counted */
 };
 /* The name of an instruction's curve in a machine file (cluster.h), and the size by which it is measured; false: it does nothing. */
 bool seconds_curve_of(const ls_program *p, const struct instruction *i, char name[CURVE_NAME], double *size);

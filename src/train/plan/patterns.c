@@ -155,6 +155,8 @@ static void fit_entries(const struct differences *d, int tape, int from, int to,
 
         fit(d, x->moved.fixed, more->moved.fixed, less->moved.fixed, &x->moved);
         fit(d, x->computed.fixed, more->computed.fixed, less->computed.fixed, &x->computed);
+        fit(d, x->rows.fixed, more->rows.fixed, less->rows.fixed, &x->rows);
+        fit(d, x->columns.fixed, more->columns.fixed, less->columns.fixed, &x->columns);
     }
 }
 

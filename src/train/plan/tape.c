@@ -77,7 +77,13 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
         x = exchange_entry(s, p, i);
     else
         x.launches.fixed = seconds_work_of(c, p, i, &work); /* views take no time */
-    if (x.kind == TAPE_KERNEL) x.work = work.kind, x.moved.fixed = work.moved, x.computed.fixed = work.computed;
+    if (x.kind == TAPE_KERNEL) {
+        x.work = work.kind;
+        x.moved.fixed = work.moved;
+        x.computed.fixed = work.computed;
+        x.rows.fixed = work.rows;
+        x.columns.fixed = work.columns;
+    }
     x.when = i->when;
     return x;
 }
@@ -125,7 +131,8 @@ double tape_quantity_at(const struct tape_quantity *q, const struct tape_place *
 
 double tape_kernel_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place)
 {
-    struct seconds_work work = { x->work, tape_quantity_at(&x->moved, place), tape_quantity_at(&x->computed, place) };
+    struct seconds_work work = { x->work, tape_quantity_at(&x->moved, place), tape_quantity_at(&x->computed, place),
+                                 tape_quantity_at(&x->rows, place), tape_quantity_at(&x->columns, place) };
 
     return seconds_of_work(c, &work, tape_quantity_at(&x->launches, place));
 }

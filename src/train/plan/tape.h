@@ -42,6 +42,7 @@ struct tape_entry {
     ls_when when;
     struct tape_quantity moved;              /* seconds of a kernel's bytes; bytes of an exchange, as in seconds_of_collective() */
     struct tape_quantity computed, launches; /* of a kernel: seconds of its FLOPs, and how many it is */
+    struct tape_quantity rows, columns;      /* of a matmul's output (struct seconds_work) */
     enum seconds_kind work;
     bool recomputed;
     ls_group group; /* of an exchange */
