@@ -24,8 +24,8 @@ def number(row, key):
 
 def summary(what, errors):
     size = [abs(e) for e in errors]
-    print(f"{what}: {len(errors)} runs, mean absolute error {100 * statistics.mean(size):.1f}%, median {100 * statistics.median(size):.1f}%, "
-          f"largest {100 * max(size):.1f}%, mean {100 * statistics.mean(errors):+.1f}%")
+    print(f"{what}: {len(errors)} runs, absolute error: mean {100 * statistics.mean(size):.1f}%, "
+          f"median {100 * statistics.median(size):.1f}%, largest {100 * max(size):.1f}%; mean error {100 * statistics.mean(errors):+.1f}%")
 
 
 def main():
@@ -41,7 +41,8 @@ def main():
     seconds, memory, unpriced = [], [], 0
     for price in prices:
         row = rows[price["row_id"]]
-        if row.get("status", "ok") not in ("ok", "") or row.get("quality") == "C" or any(text not in row[column] for column, text in wanted):
+        ran = row.get("status", "ok") in ("ok", "") and row.get("quality") != "C"
+        if not ran or any(text not in row[column] for column, text in wanted):
             continue
         published, held = number(row, "iter_time_s"), number(row, "mem_gb_per_gpu")
         if not price["step_seconds"]:
