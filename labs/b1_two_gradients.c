@@ -82,12 +82,12 @@ static void without_operand(const char *what, enum gradient which)
     dy = ls_input(p, "dy", LS_F32, SIZES(R, N));
     which == WEIGHT ? ls_linear_backward_weight(p, dy, LS_NONE) : ls_linear_backward_input(p, dy, LS_NONE);
     lab_equal(what, 1, ls_program_status(p) == LS_EINVAL, 0);
-    printf("    \"%s\"\n", ls_errmsg());
+    lab_say("    \"%s\"\n", ls_errmsg());
     ls_program_release(&p);
     ls_store_release(&s);
 }
 
-int main(void)
+LAB(b1_two_gradients, "two gradients of a layer")
 {
     double dx[R * K], dw[N * K], weight[N * K], input[R * K];
 

@@ -13,7 +13,7 @@ static void times(const double *w, const double *x, double *y, int transposed)
     }
 }
 
-int main(void)
+LAB(b2_three_layers, "the chain rule through three layers")
 {
     ls_store_options f64 = { "cpu", LS_F64, 0, 7 };
     ls_init init = { LS_INIT_NORMAL, 0.5 };

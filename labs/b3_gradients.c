@@ -15,7 +15,7 @@ static double grad_norm(ls_store *s)
     return sqrt(sum);
 }
 
-int main(void)
+LAB(b3_gradients, "what gradients belong to")
 {
     ls_optimizer sgd = { .kind = LS_SGD };
     ls_store_options f64 = { "cpu", LS_F64, 0, 1 };

@@ -50,7 +50,7 @@ static double ratio(const double *a, const double *b, double *off)
     return c;
 }
 
-int main(void)
+LAB(b4_micro_batches, "micro-batches and the full batch")
 {
     double full[WEIGHTS], micro[WEIGHTS], off;
     char what[80];

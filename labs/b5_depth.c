@@ -83,17 +83,17 @@ static double identities(double a, int layers)
     return first[0] / last[0];
 }
 
-int main(void)
+LAB(b5_depth, "gradients that vanish or explode")
 {
     const double scales[] = { 0.5, 1.0, 2.0 };
     double errors[3][LAYERS];
 
     for (int k = 0; k < 3; k++) errors_by_depth(scales[k], errors[k]);
-    printf("norm of the error by layer (%d is the last)\n  layer %14s %14s %14s\n", LAYERS - 1, "s = 0.5", "s = 1",
+    lab_say("norm of the error by layer (%d is the last)\n  layer %14s %14s %14s\n", LAYERS - 1, "s = 0.5", "s = 1",
            "s = 2");
     for (int l = LAYERS - 1; l >= 0; l--)
-        printf("  %5d %14.3e %14.3e %14.3e\n", l, errors[0][l], errors[1][l], errors[2][l]);
-    printf("\n");
+        lab_say("  %5d %14.3e %14.3e %14.3e\n", l, errors[0][l], errors[1][l], errors[2][l]);
+    lab_say("\n");
     lab_open("B5");
     for (int k = 0; k < 3; k++) {
         double per_layer = pow(errors[k][0] / errors[k][LAYERS - 1], 1.0 / (LAYERS - 1));

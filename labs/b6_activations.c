@@ -54,7 +54,7 @@ static double linear_only(int layers, size_t b)
     return bytes;
 }
 
-int main(void)
+LAB(b6_activations, "saved activations")
 {
     lab_one_core(0);  /* a thread's scratch does not grow with the batch */
 
@@ -63,14 +63,14 @@ int main(void)
     ls_cost deeper = activations_price(32, 4, 64);
     double state = (double)(one.parameters + one.gradients + one.optimizer);
 
-    printf("%-16s %14s %14s %14s %14s\n", "bytes", "parameters", "gradients", "optimizer", "activations");
-    printf("%-16s %14zu %14zu %14zu %14zu\n", "as it is", one.parameters, one.gradients, one.optimizer,
+    lab_say("%-16s %14s %14s %14s %14s\n", "bytes", "parameters", "gradients", "optimizer", "activations");
+    lab_say("%-16s %14zu %14zu %14zu %14zu\n", "as it is", one.parameters, one.gradients, one.optimizer,
            one.activations);
-    printf("%-16s %14zu %14zu %14zu %14zu\n", "batch x 2", batch.parameters, batch.gradients, batch.optimizer,
+    lab_say("%-16s %14zu %14zu %14zu %14zu\n", "batch x 2", batch.parameters, batch.gradients, batch.optimizer,
            batch.activations);
-    printf("%-16s %14zu %14zu %14zu %14zu\n", "sequence x 2", sequence.parameters, sequence.gradients,
+    lab_say("%-16s %14zu %14zu %14zu %14zu\n", "sequence x 2", sequence.parameters, sequence.gradients,
            sequence.optimizer, sequence.activations);
-    printf("%-16s %14zu %14zu %14zu %14zu\n\n", "depth x 2", depth.parameters, depth.gradients, depth.optimizer,
+    lab_say("%-16s %14zu %14zu %14zu %14zu\n\n", "depth x 2", depth.parameters, depth.gradients, depth.optimizer,
            depth.activations);
     lab_open("B6");
     lab_equal("batch x 2: weights, gradients, optimizer grow by", 1,

@@ -22,7 +22,7 @@ static void hop(ls_comm *comm, float *x, int out, int in, int add)
     TRY(ls_work_wait(&work));
     for (int i = 0; i < BLOCK; i++) ring_block(x, in)[i] = add ? ring_block(x, in)[i] + came[i] : came[i];
     if (rank == 0)
-        printf("rank 0 sends block %d to %d, %s block %d of %d   [%g %g | %g %g | %g %g | %g %g]\n", (out + 2 * RANKS) % RANKS,
+        lab_say("rank 0 sends block %d to %d, %s block %d of %d   [%g %g | %g %g | %g %g | %g %g]\n", (out + 2 * RANKS) % RANKS,
                next, add ? "adds " : "keeps", (in + 2 * RANKS) % RANKS, prev, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
 }
 
@@ -47,7 +47,7 @@ static void ring_run(ls_comm *comm, int rank, int n, void *shared)
     }
 }
 
-int main(void)
+LAB(c1_ring, "the ring")
 {
     struct found *f = lab_shared(RANKS * sizeof *f), sum = { 0 };
 
@@ -57,7 +57,7 @@ int main(void)
         sum.pair += f[r].pair;
         sum.to_others += f[r].to_others;
     }
-    printf("\n");
+    lab_say("\n");
     lab_open("C1");
     lab_equal("ring by hand against all-reduce, all ranks: difference", 0, sum.hand, 0);
     lab_equal("reduce-scatter + all-gather against all-reduce: difference", 0, sum.pair, 0);

@@ -64,19 +64,19 @@ static void one_world(int n, double *off)
         to->all_gather += f[r].all_gather / d;
         to->central += f[r].central / d;
     }
-    printf("%5d %12.4f %15.4f %15.4f %15.4f %18.4f\n", n, 2 * share, f[0].all_reduce / d, f[0].reduce_scatter / d,
+    lab_say("%5d %12.4f %15.4f %15.4f %15.4f %18.4f\n", n, 2 * share, f[0].all_reduce / d, f[0].reduce_scatter / d,
            f[0].all_gather / d, f[0].central / d);
-    munmap(f, MOST * sizeof *f);
+    lab_unshare(f, MOST * sizeof *f);
 }
 
-int main(void)
+LAB(c2_c3_bytes, "bytes of a ring and of a central node")
 {
     double off[4] = { 0 };
 
-    printf("sent by rank 0, in units of D\n%5s %12s %15s %15s %15s %18s\n", "n", "2(n-1)/n", "all_reduce", "reduce_scatter",
+    lab_say("sent by rank 0, in units of D\n%5s %12s %15s %15s %15s %18s\n", "n", "2(n-1)/n", "all_reduce", "reduce_scatter",
            "all_gather", "central, rank 0");
     for (int n = LEAST; n <= MOST; n++) one_world(n, off);
-    printf("\n");
+    lab_say("\n");
     lab_open("C2");
     lab_equal("8 ranks: all_reduce, rank 0 sends [D]", 1.75, eight[0].all_reduce, 1e-9);
     lab_equal("         reduce_scatter [D]", 0.875, eight[0].reduce_scatter, 1e-9);

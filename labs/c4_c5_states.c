@@ -52,40 +52,40 @@ static float expected(int op, int r, int i)
 
 static void put_numbers(const float *x, int count)
 {
-    printf("[");
+    lab_say("[");
     for (int i = 0; i < COUNT; i++) {
-        if (i < count) printf("%s%3g", i && i % BLOCK == 0 ? " | " : i ? " " : "", x[i]);
-        else printf("%s   ", i % BLOCK == 0 ? "   " : " ");
+        if (i < count) lab_say("%s%3g", i && i % BLOCK == 0 ? " | " : i ? " " : "", x[i]);
+        else lab_say("%s   ", i % BLOCK == 0 ? "   " : " ");
     }
-    printf(" ]");
+    lab_say(" ]");
 }
 
 static int put_op(int op)
 {
     int wrong = 0;
 
-    printf("%s\n", names[op]);
+    lab_say("%s\n", names[op]);
     for (int r = 0; r < RANKS; r++) {
         const struct state *s = states + op * RANKS + r;
 
-        printf("  rank %d  ", r);
+        lab_say("  rank %d  ", r);
         put_numbers(s->start, s->from);
-        printf("  ->  ");
+        lab_say("  ->  ");
         put_numbers(s->end, s->to);
-        printf("\n");
+        lab_say("\n");
         for (int i = 0; i < s->to; i++) wrong += s->end[i] != expected(op, r, i);
     }
     return wrong;
 }
 
-int main(void)
+LAB(c4_c5_states, "what collectives do")
 {
     int wrong[OPS];
 
     states = lab_shared(OPS * RANKS * sizeof *states);
     lab_ranks(RANKS, states_run, states);
     for (int op = 0; op < OPS; op++) wrong[op] = put_op(op);
-    printf("\n");
+    lab_say("\n");
     for (int op = 0; op < OPS; op++) {
         char what[80];
 

@@ -47,7 +47,7 @@ static double compared(struct shared *one, struct shared *many, ls_dtype type, i
     return apart(one->gradient, many->gradient);
 }
 
-int main(void)
+LAB(d1_exact, "the average of gradients is exact")
 {
     struct shared *one = lab_shared(sizeof *one), *many = lab_shared(sizeof *many);
     double loss;

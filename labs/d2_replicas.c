@@ -24,19 +24,19 @@ static void replicas_run(ls_comm *comm, int rank, int n, void *shared)
     training_close(&t);
 }
 
-int main(void)
+LAB(d2_replicas, "replicas stay identical")
 {
     struct found *f = lab_shared(RANKS * sizeof *f);
     int differ = 0, same = 0;
     uint64_t reduced = 0, others = 0;
 
     lab_ranks(RANKS, replicas_run, f);
-    printf("hash of all weights\n%6s", "step");
-    for (int r = 0; r < RANKS; r++) printf("            rank %d", r);
+    lab_say("hash of all weights\n%6s", "step");
+    for (int r = 0; r < RANKS; r++) lab_say("            rank %d", r);
     for (int s = 0; s < STEPS; s++) {
-        printf("\n%6d", s + 1);
+        lab_say("\n%6d", s + 1);
         for (int r = 0; r < RANKS; r++) {
-            printf("  %016llx", (unsigned long long)f[r].hash[s]);
+            lab_say("  %016llx", (unsigned long long)f[r].hash[s]);
             differ += f[r].hash[s] != f[0].hash[s];
         }
         same += s > 0 && f[0].hash[s] == f[0].hash[s - 1];
@@ -45,7 +45,7 @@ int main(void)
         reduced += f[r].reduced;
         others += f[r].others;
     }
-    printf("\n\n");
+    lab_say("\n\n");
     lab_open("D2");
     lab_equal("ranks whose weights differ from rank 0's, over 5 steps", 0, differ, 0);
     lab_check("steps that left the weights as they were", 0, same, 0);

@@ -26,7 +26,7 @@ static struct order order_of(const ls_program *p)
     struct order o = { 0 };
     double backward = flops_before(&l, LS_BACKWARD, l.n);
 
-    printf("%8s %12s %28s %24s\n", "bucket", "MB", "starts after, of backward", "is waited for in");
+    lab_say("%8s %12s %28s %24s\n", "bucket", "MB", "starts after, of backward", "is waited for in");
     for (int k = 0; k < l.n; k++) {
         double share = flops_before(&l, LS_BACKWARD, k) / backward;
         int wait;
@@ -38,7 +38,7 @@ static struct order order_of(const ls_program *p)
         o.last = 4 * l.at[k].elements;
         o.most_but_last = o.most;
         o.most = fmax(o.most, o.last);
-        printf("%8d %12.1f %27.1f%% %24s\n", o.buckets++, o.last / 1e6, 100 * share,
+        lab_say("%8d %12.1f %27.1f%% %24s\n", o.buckets++, o.last / 1e6, 100 * share,
                wait >= 0 && l.at[wait].segment == LS_OPTIMIZER_STEP ? "the update" : "backward");
     }
     free(l.at);
@@ -56,13 +56,13 @@ static struct order plan(const char *preset, int tied)
     j.model.tied = tied;
     j.time = 1024;
     TRY(ls_comm_open("plan:", 0, 4, &comm));
-    printf("%s, %s embedding\n", preset, tied ? "tied" : "untied");
+    lab_say("%s, %s embedding\n", preset, tied ? "tied" : "untied");
     training_open(&j, comm, 1, &t);
     o = order_of(t.program);
     o.embedding = 4.0 * (double)j.model.vocab * (double)j.model.width;
     training_close(&t);
     ls_comm_close(&comm);
-    printf("\n");
+    lab_say("\n");
     return o;
 }
 
@@ -93,7 +93,7 @@ static void overlap_run(ls_comm *comm, int rank, int n, void *shared)
     }
 }
 
-int main(void)
+LAB(d3_overlap, "all-reduces beside the backward")
 {
     struct found *f = lab_shared(RANKS * sizeof *f);
     struct order tied, untied;
@@ -101,12 +101,12 @@ int main(void)
     lab_ranks(RANKS, overlap_run, f);
     tied = plan("gpt2-124m", 1);
     untied = plan("gpt2-124m", 0);
-    printf("%d steps of a small net on %d ranks, shared memory\n%14s %12s %22s %22s\n", STEPS, RANKS, "", "seconds",
+    lab_say("%d steps of a small net on %d ranks, shared memory\n%14s %12s %22s %22s\n", STEPS, RANKS, "", "seconds",
            "in all-reduces", "of it exposed");
     for (int overlap = 1; overlap >= 0; overlap--)
-        printf("%14s %12.4f %22.4f %22.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->total[overlap],
+        lab_say("%14s %12.4f %22.4f %22.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->total[overlap],
                f->exposed[overlap]);
-    printf("\n");
+    lab_say("\n");
     lab_open("D3");
     lab_equal("buckets that are waited for during backward", 0, tied.waits_in_backward + untied.waits_in_backward, 0);
     lab_equal("untied: buckets that start before the end of backward, but one", untied.buckets - 1, untied.early, 0);

@@ -82,14 +82,14 @@ static void buckets_run(ls_comm *comm, int rank, int n, void *shared)
 
 static void print_run(const struct found *f)
 {
-    printf("%d steps of a small net on %d ranks, shared memory\n%12s %8s %12s %12s %12s\n", STEPS, RANKS, "bucket", "calls",
+    lab_say("%d steps of a small net on %d ranks, shared memory\n%12s %8s %12s %12s %12s\n", STEPS, RANKS, "bucket", "calls",
            "bytes a step", "seconds", "exposed");
     for (int i = 0; i < SIZES_RUN; i++)
-        printf("%10.3fMB %8llu %12llu %12.4f %12.4f\n", (double)run_with[i] / 1e6, (unsigned long long)f->calls[i],
+        lab_say("%10.3fMB %8llu %12llu %12.4f %12.4f\n", (double)run_with[i] / 1e6, (unsigned long long)f->calls[i],
                (unsigned long long)f->bytes[i], f->seconds[i], f->exposed[i]);
 }
 
-int main(void)
+LAB(d4_buckets, "bucket sizes")
 {
     static const double megabytes[SIZES_TRIED] = { 0.001, 2, 8, 25, 75, 200, 1000 };
     struct found *f = lab_shared(RANKS * sizeof *f);
@@ -98,15 +98,15 @@ int main(void)
 
     lab_ranks(RANKS, buckets_run, f);
     print_run(f);
-    printf("\nGPT-2 of 92M parameters on 8 ranks, backward of %g s, link of %g GB/s and %g ms a call\n%12s %8s %14s %20s %16s\n",
+    lab_say("\nGPT-2 of 92M parameters on 8 ranks, backward of %g s, link of %g GB/s and %g ms a call\n%12s %8s %14s %20s %16s\n",
            BACKWARD, BANDWIDTH / 1e9, LATENCY * 1e3, "bucket", "calls", "bytes a step", "first starts after", "exposed seconds");
     for (int i = 0; i < SIZES_TRIED; i++) {
         p[i] = buckets_price((size_t)(megabytes[i] * 1e6));
         best = p[i].exposed < p[best].exposed ? i : best;
         order += i > 0 && (p[i].calls > p[i - 1].calls || p[i].first < p[i - 1].first || p[i].bytes != p[0].bytes);
-        printf("%10.3fMB %8zu %14zu %18.1f %% %16.4f\n", megabytes[i], p[i].calls, p[i].bytes, 100 * p[i].first, p[i].exposed);
+        lab_say("%10.3fMB %8zu %14zu %18.1f %% %16.4f\n", megabytes[i], p[i].calls, p[i].bytes, 100 * p[i].first, p[i].exposed);
     }
-    printf("\n");
+    lab_say("\n");
     lab_open("D4");
     lab_equal("sizes that make more calls, start earlier or send other bytes", 0, order, 0);
     lab_above("imagined link: exposed with the smallest / with the best", 1, p[0].exposed / p[best].exposed);

@@ -58,7 +58,7 @@ static void open_data(ls_tokenizer **t, ls_tokens **tokens, ls_sampler *s)
     TRY(ls_sampler_init(s, *tokens, (ls_range){ 0, sizeof text }, T, ls_tokenizer_vocab(*t), 0, 0));
 }
 
-int main(void)
+LAB(d5_batch, "the batch of a step")
 {
     ls_tokenizer *t;
     ls_tokens *tokens;

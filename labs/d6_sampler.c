@@ -57,7 +57,7 @@ static double apart(const struct shared *a, const struct shared *b)
     return most / largest;
 }
 
-int main(void)
+LAB(d6_sampler, "who reads which samples")
 {
     struct shared *whole = gradient(1, RANKS * PART, 1), *part = gradient(1, PART, 1);
     struct shared *on = gradient(RANKS, RANKS * PART, 1), *off = gradient(RANKS, RANKS * PART, 0);

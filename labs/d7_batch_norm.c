@@ -109,7 +109,7 @@ static int ranks_that_differ(const struct shared *s)
     return n;
 }
 
-int main(void)
+LAB(d7_batch_norm, "batch norm over ranks")
 {
     struct shared *whole = batch_norm_train(1, BATCH, 0), *two = batch_norm_train(1, BATCH / RANKS, 0);
     struct shared *sync = batch_norm_train(RANKS, BATCH, 1), *own = batch_norm_train(RANKS, BATCH, 0);

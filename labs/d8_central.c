@@ -91,7 +91,7 @@ static void central_ring(ls_comm *comm, int rank, int n, void *shared)
     training_close(&t);
 }
 
-int main(void)
+LAB(d8_central, "one process that owns the model")
 {
     struct found *c = lab_shared(RANKS * sizeof *c), *d = lab_shared(RANKS * sizeof *d);
     double into = 0, most = 0, loss[2] = { 0 }, model;
@@ -99,15 +99,15 @@ int main(void)
     lab_ranks(RANKS, central, c);
     lab_ranks(RANKS, central_ring, d);
     model = 4 * (double)c[0].elements * STEPS;
-    printf("sent by each rank, in models a step\n%12s %12s %12s\n", "rank", "central", "all-reduce");
+    lab_say("sent by each rank, in models a step\n%12s %12s %12s\n", "rank", "central", "all-reduce");
     for (int r = 0; r < RANKS; r++) {
-        printf("%12d %12.3f %12.3f\n", r, (double)c[r].out / model, (double)d[r].out / model);
+        lab_say("%12d %12.3f %12.3f\n", r, (double)c[r].out / model, (double)d[r].out / model);
         into += (double)c[r].to_rank_0;
         most = fmax(most, fabs((double)d[r].out / model - 2.0 * (RANKS - 1) / RANKS));
         loss[0] += c[r].loss[STEPS - 1];
         loss[1] += d[r].loss[STEPS - 1];
     }
-    printf("%12s %12.4f %12.4f\n\n", "seconds", c[0].seconds, d[0].seconds);
+    lab_say("%12s %12.4f %12.4f\n\n", "seconds", c[0].seconds, d[0].seconds);
     lab_open("D8");
     lab_equal("central, 4 ranks: rank 0 sends, in models a step", RANKS - 1, (double)c[0].out / model, 0);
     lab_equal("       rank 0 receives", RANKS - 1, into / model, 0);

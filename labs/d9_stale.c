@@ -174,14 +174,14 @@ static struct shared *stale_train(enum way way, double lr)
 
 static void print_curves(struct shared *const *s)
 {
-    printf("loss by samples seen, learning rate %g\n%10s %12s %12s %12s\n", s[0]->lr, "samples", "together", "stale", "in turn");
+    lab_say("loss by samples seen, learning rate %g\n%10s %12s %12s %12s\n", s[0]->lr, "samples", "together", "stale", "in turn");
     for (int i = 0; i < POINTS; i += i < 16 ? 2 : 8)
-        printf("%10d %12.4f %12.4f %12.4f\n", (i + 1) * EVERY * BATCH, s[TOGETHER]->loss[i], s[STALE]->loss[i],
+        lab_say("%10d %12.4f %12.4f %12.4f\n", (i + 1) * EVERY * BATCH, s[TOGETHER]->loss[i], s[STALE]->loss[i],
                s[IN_TURN]->loss[i]);
-    printf("%10s %12.5f %12.5f %12.5f\n\n", "noise", noise(s[TOGETHER]->loss), noise(s[STALE]->loss), noise(s[IN_TURN]->loss));
+    lab_say("%10s %12.5f %12.5f %12.5f\n\n", "noise", noise(s[TOGETHER]->loss), noise(s[STALE]->loss), noise(s[IN_TURN]->loss));
 }
 
-int main(void)
+LAB(d9_stale, "asynchronous updates")
 {
     struct shared *s[WAYS], *fast[WAYS], *again;
 

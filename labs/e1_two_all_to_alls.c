@@ -80,20 +80,20 @@ static void two_all_to_alls_check(int n)
     char what[80];
 
     lab_ranks(n, two_all_to_alls_run, f);
-    printf("ep %d: rows from (row) to (column), %d steps of %d layers\n", n, STEPS, LAYERS);
+    lab_say("ep %d: rows from (row) to (column), %d steps of %d layers\n", n, STEPS, LAYERS);
     for (int r = 0; r < n; r++) {
         double expected = (double)(STEPS * LAYERS * 4 * (EXPERTS / n) * (n - 1));  /* counts, i32 */
 
         for (int q = 0; q < n; q++) {
-            printf(" %8.0f", rows(f, r, q, n));
+            lab_say(" %8.0f", rows(f, r, q, n));
             if (q != r) expected += 2 * row * (rows(f, r, q, n) + rows(f, q, r, n));  /* forward and back; its gradient */
         }
-        printf("\n");
+        lab_say("\n");
         off += fabs(f[r].bytes - expected);
         said += f[r].said;
         apart = fmax(apart, f[r].apart);
     }
-    printf("\n");
+    lab_say("\n");
     calls = f[0].calls / STEPS / LAYERS;
     even = LAYERS * 4 * (n - 1.0) / n * CHOSEN * row * net.samples * (double)net.time;
     snprintf(what, sizeof what, "ep %d: all-to-alls per layer, forward", n);
@@ -104,10 +104,10 @@ static void two_all_to_alls_check(int n)
     lab_check("        planned for an even routing: 4 (n-1)/n K b s d a layer [bytes]", even, said, 1e-12);
     lab_check("        counted, off from the rows of the routers' loads, ranks' sum [bytes]", 0, off, 0);
     lab_check_below("        loss and gradients apart from one rank's, relative", 1e-5, apart);
-    munmap(f, MOST * sizeof *f);
+    lab_unshare(f, MOST * sizeof *f);
 }
 
-int main(void)
+LAB(e1_two_all_to_alls, "all-to-alls of experts")
 {
     lab_open("E1");
     for (int n = 2; n <= MOST; n += 2) two_all_to_alls_check(n);

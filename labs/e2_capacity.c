@@ -67,15 +67,15 @@ static void capacities(void)
         double over = 0, load = 0;
         char what[80];
 
-        printf("\ncapacity factor %g, %zu tokens an expert: chosen by, taken\n", factors[i], capacity);
-        for (int e = 0; e < EXPERTS; e++) printf(" %4.0f", r.load[e]);
-        printf("\n");
+        lab_say("\ncapacity factor %g, %zu tokens an expert: chosen by, taken\n", factors[i], capacity);
+        for (int e = 0; e < EXPERTS; e++) lab_say(" %4.0f", r.load[e]);
+        lab_say("\n");
         for (int e = 0; e < EXPERTS; e++) {
-            printf(" %4.0f", r.got[e]);
+            lab_say(" %4.0f", r.got[e]);
             over += capacity ? fmax(0, r.load[e] - (double)capacity) : 0;
             load += r.load[e];
         }
-        printf("\n");
+        lab_say("\n");
         snprintf(what, sizeof what, "factor %g: choices of %d tokens", factors[i], TOKENS);
         lab_check(what, TOKENS * CHOSEN, load, 0);
         if (capacity) lab_below("        taken by the busiest expert, at most the capacity", (double)capacity + 1, r.most);
@@ -130,7 +130,7 @@ static void capacity_train(struct run *r)
     n.model.aux_coef = r->aux;
     n.model.router_bias_rate = r->bias_rate;
     distributed_open(&n, NULL, 0, &s);
-    printf("%s\n", r->name);
+    lab_say("%s\n", r->name);
     for (int step = 0; step < STEPS; step++) {
         feed(s.program, step);
         ls_store_zero_grad(s.store);
@@ -143,25 +143,25 @@ static void capacity_train(struct run *r)
         if (step == 0) r->start = r->loss;
         if (step >= STEPS - EVERY) r->last += imbalance(load) / EVERY;
         if (step % EVERY && step != STEPS - 1) continue;
-        printf("%6d", step);
-        for (int e = 0; e < EXPERTS; e++) printf(" %6.0f", load[e]);
-        printf("   imbalance %5.2f, loss %.4f\n", imbalance(load), r->loss);
+        lab_say("%6d", step);
+        for (int e = 0; e < EXPERTS; e++) lab_say(" %6.0f", load[e]);
+        lab_say("   imbalance %5.2f, loss %.4f\n", imbalance(load), r->loss);
     }
     distributed_close(&s);
 }
 
-int main(void)
+LAB(e2_capacity, "capacity of experts")
 {
     struct run none = { .name = "nothing evens the load" }, aux = { .name = "auxiliary loss, coefficient 0.02", .aux = 0.02 };
     struct run bias = { .name = "bias, steps of 0.005", .bias_rate = 0.005 };
 
     lab_open("E2");
     capacities();
-    printf("\nload of %d experts by step\n", EXPERTS);
+    lab_say("\nload of %d experts by step\n", EXPERTS);
     capacity_train(&none);
     capacity_train(&aux);
     capacity_train(&bias);
-    printf("\n");
+    lab_say("\n");
     lab_check("the three begin alike: imbalance", none.first, fmax(aux.first, bias.first), 0);
     lab_below("auxiliary loss: imbalance of the last steps, of its beginning", 1, aux.last / aux.first);
     lab_below("        of what it is without", 1, aux.last / none.last);

@@ -92,20 +92,20 @@ static struct seen look(const struct shared *s)
             load[e] += s->load[r][e];
             out.rows[e / OWN] += s->load[r][e];
         }
-    printf("%s\n%6s %18s %8s %14s %26s\n", s->hot ? "one expert is everyone's choice" : "as the router chooses", "rank", "rows by expert",
+    lab_say("%s\n%6s %18s %8s %14s %26s\n", s->hot ? "one expert is everyone's choice" : "as the router chooses", "rank", "rows by expert",
            "rows", "its experts, ms", "waits in a step, ms");
     for (int r = 0; r < RANKS; r++) {
         out.seconds[r] = experts(load + r * OWN);
-        printf("%6d %11.0f %6.0f %8.0f %14.3f %26.3f\n", r, load[r * OWN], load[r * OWN + 1], out.rows[r], 1e3 * out.seconds[r],
+        lab_say("%6d %11.0f %6.0f %8.0f %14.3f %26.3f\n", r, load[r * OWN], load[r * OWN + 1], out.rows[r], 1e3 * out.seconds[r],
                1e3 * s->waited[r]);
         out.most = fmax(out.most, out.rows[r]);
         out.sum += out.rows[r];
     }
-    printf("\n");
+    lab_say("\n");
     return out;
 }
 
-int main(void)
+LAB(e3_hot_expert, "a hot expert")
 {
     struct shared *even = lab_shared(sizeof *even), *hot = lab_shared(sizeof *hot);
     struct net n = hot_expert_net_of();
@@ -125,7 +125,7 @@ int main(void)
     lab_above("the busiest rank's rows, which all wait for: hot / as the router chooses", 1, h.most / e.most);
     lab_not_measurable("seconds that the other ranks wait",
                        "why: ranks share cores; needs a core for each rank");
-    munmap(even, sizeof *even);
-    munmap(hot, sizeof *hot);
+    lab_unshare(even, sizeof *even);
+    lab_unshare(hot, sizeof *hot);
     return lab_close();
 }

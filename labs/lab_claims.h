@@ -7,6 +7,8 @@
 #define LAB_CLAIMS_H
 
 #define LAB_CLAIM_MAP(X)                                                                                                            \
+    X("A1", "a1_anatomy", "a layer keeps about ten tensors of b s d: 24 layers of width 2048, b = 8, s = 4096: 1.34 GB each, 32 GB")  \
+    X("A2", "a2_state", "weights, gradients and Adam: 3B are 48 GB, 7B 112 GB, 70B 1.1 TB, which 14 H100 hold")                    \
     X("B1", "b1_two_gradients", "a layer's backward computes dW, which needs the saved activation, and dX, which needs the weight") \
     X("B2", "b2_three_layers", "three linear layers: dL/dW1 = W2^T W3^T (h3 - y) x^T")                                              \
     X("B3", "b3_gradients", "gradients belong to parameters; backward accumulates; zero_grad clears; the optimizer never sees the loss")\
@@ -31,7 +33,12 @@
     X("E1", "e1_two_all_to_alls", "two all-to-alls per MoE layer in forward: dispatch and combine")                                 \
     X("E2", "e2_capacity", "a capacity factor caps tokens per expert and drops the rest; a loss or a bias balances the load")       \
     X("E3", "e3_hot_expert", "a hot expert is a straggler")                                                                         \
+    X("F1", "f1_spike", "a loss spike: clip, warm up, roll back, skip the batch, on all ranks alike")                              \
+    X("F2", "f2_logits", "fp16 logits make NaN in attention")                                                                      \
     X("M1", "m1_mesh", "dp x tp x pp (x cp, ep inside) = ranks; tp inside a node, pp across nodes, dp everywhere")                  \
+    X("M2", "m2_m3_planned", "70B on 256: tp 8, pp 4, dp 8: 2.2 billion parameters a rank, 4.4 GB of state")                        \
+    X("M3", "m2_m3_planned", "175B on 1,024: tp 8, pp 16, dp 8: 1.37 billion a rank, 2.7 GB of weights, 21.9 GB of state, ZeRO-1 7.5") \
+    X("M4", "m4_simplest", "the simplest that works: below 1B DDP, 1-10B FSDP, 10-30B tensor parallelism as well, above all three") \
     X("P1", "p1_neighbours", "only neighbouring stages communicate: activations forward, their gradients backward")                 \
     X("P2", "p2_bubble", "bubble (P-1)/(M+P-1) for GPipe and 1F1B: P=4 M=16 16%, M=32 9%; with M=1 a rank works 1/P of the time")   \
     X("P3", "p2_bubble", "GPipe holds M micro-batches of activations, 1F1B at most P: 8 times less for M=32 P=4")                   \
@@ -43,7 +50,10 @@
     X("R4", "r4_master_weights", "without fp32 master weights, small updates round to zero and training stalls")                    \
     X("R6", "r6_recompute", "keep every sqrt(L)-th layer's input: O(sqrt L), 33% more compute; selective: most of the saving for little")\
     X("R7", "r7_never_stored", "logits and attention scores, b s V and O(s^2), are never materialized")                             \
+    X("S1", "s1_four_reasons", "four reasons why more processors do not help: communication, bubble, starved units, data")         \
+    X("S2", "s2_amdahl", "5% serial: 5.9 on 8 ranks, 15.4 on 64, 18.6 on 256, 20 at most; 2% serial: 50 on 256")                   \
     X("S3", "s3_mfu_hfu", "MFU counts useful work, HFU all work; MFU / HFU is 1 without recomputation, 3/4 with full recomputation")\
+    X("S4", "s4_large_batch", "large batches: fewer updates, less noise; linear rule with warm-up, LARS, LAMB make up for it")     \
     X("T1", "t1_column_row", "column-parallel: no communication forward; row: one all-reduce; column -> GeLU -> row: one for both") \
     X("T2", "t2_two_all_reduces", "heads are independent: two all-reduces per layer forward, two backward")                         \
     X("T3", "t3_bytes", "each all-reduce moves b s d, 134 MB; 2 x 40: 10.7 GB forward, 17 ms on NVLink, 200 ms on InfiniBand")      \

@@ -54,7 +54,7 @@ static int refused(ls_mesh_shape shape, int ranks)
 {
     ls_status st = ls_mesh_check(&shape, ranks);
 
-    if (st < 0) printf("%s\n", ls_errmsg());
+    if (st < 0) lab_say("%s\n", ls_errmsg());
     return st == LS_EINVAL;
 }
 
@@ -96,24 +96,24 @@ static void traffic(const ls_mesh_shape *shape)
     pipeline = (double)ls_comm_bytes_of(ls_mesh_comm(m, LS_GROUP_PP), LS_COLLECTIVE_SEND, activation, NULL, LS_BF16);
     ls_mesh_close(&m);
     ls_comm_close(&world);
-    printf("\nGB that a rank sends in a step: tp %.2f, dp %.2f, pp %.2f\n\n", tensor / 1e9, data / 1e9, pipeline / 1e9);
+    lab_say("\nGB that a rank sends in a step: tp %.2f, dp %.2f, pp %.2f\n\n", tensor / 1e9, data / 1e9, pipeline / 1e9);
     lab_above("tp's bytes / dp's", 1, tensor / data);
     lab_above("dp's bytes / pp's", 1, data / pipeline);
     lab_not_measurable("cost of a mesh that breaks the rule",
                        "why: this is one machine, without a slow link between ranks; needs two machines");
 }
 
-int main(void)
+LAB(m1_mesh, "the mesh")
 {
     ls_mesh_shape m = { 2, 2, 1, 1, 4, 1 };
     char *text;
 
     TRY(ls_mesh_text(&m, MACHINE, &text));
-    printf("%s\nrefused:\n", text);
+    lab_say("%s\nrefused:\n", text);
     ls_free(text);
     int no = refused((ls_mesh_shape){ 2, 3, 1, 1, 4, 1 }, 16) + refused((ls_mesh_shape){ 3, -1, 1, 1, 4, 1 }, 16) +
              refused((ls_mesh_shape){ 2, 2, 1, 1, 4, 4 }, 16);
-    printf("\n");
+    lab_say("\n");
     lab_open("M1");
     lab_equal("what does not multiply or divide: refused", 3, no, 0);
     sums();

@@ -64,14 +64,14 @@ static double astray(const struct shared *s, int ring)
 
 static void print(const struct shared *s, double message)
 {
-    printf("%s, %d chunk%s a rank: messages from (row) to (column), activations / gradients\n%6s", s->schedule, s->chunks,
+    lab_say("%s, %d chunk%s a rank: messages from (row) to (column), activations / gradients\n%6s", s->schedule, s->chunks,
            s->chunks > 1 ? "s" : "", "");
-    for (int to = 0; to < P; to++) printf(" %11d", to);
+    for (int to = 0; to < P; to++) lab_say(" %11d", to);
     for (int from = 0; from < P; from++) {
-        printf("\n%6d", from);
-        for (int to = 0; to < P; to++) printf("  %4.0f / %-4.0f", s->rank[from].forward[to] / message, s->rank[from].back[to] / message);
+        lab_say("\n%6d", from);
+        for (int to = 0; to < P; to++) lab_say("  %4.0f / %-4.0f", s->rank[from].forward[to] / message, s->rank[from].back[to] / message);
     }
-    printf("\n\n");
+    lab_say("\n\n");
 }
 
 static void neighbours_check(const struct shared *s, double message)
@@ -97,7 +97,7 @@ static void neighbours_check(const struct shared *s, double message)
     lab_check("        loss, one rank's", s->rank[0].one, s->rank[0].loss + s->rank[P - 1].loss, 1e-6);
 }
 
-int main(void)
+LAB(p1_neighbours, "who talks to whom in a pipeline")
 {
     struct shared *one = lab_shared(sizeof *one), *two = lab_shared(sizeof *two);
     struct net n = neighbours_net_of();
@@ -117,7 +117,7 @@ int main(void)
     lab_equal("rank 1 sends forward to rank 0, rank 0 back to rank 1", 0, one->rank[1].forward[0] + one->rank[0].back[1], 0);
     neighbours_check(one, message);
     neighbours_check(two, message);
-    munmap(one, sizeof *one);
-    munmap(two, sizeof *two);
+    lab_unshare(one, sizeof *one);
+    lab_unshare(two, sizeof *two);
     return lab_close();
 }

@@ -36,22 +36,26 @@ static int in_flight(const char *name, int P, int M, int rank)
 
 static void bubbles(void)
 {
+    int stages = (int)lab_size("stages"), micro = (int)lab_size("micro-batches");
     double gpipe, one, most = 0;
+    char what[80];
 
-    printf("share of the time in which nothing is done, F = 1, B = 2\n%4s %4s %12s %12s %12s\n", "P", "M", "(P-1)/(M+P-1)", "gpipe",
+    lab_say("share of the time in which nothing is done, F = 1, B = 2\n%4s %4s %12s %12s %12s\n", "P", "M", "(P-1)/(M+P-1)", "gpipe",
            "1f1b");
     for (int P = 2; P <= 8; P *= 2)
         for (int M = 1; M <= 64; M *= 4) {
             double formula = (double)(P - 1) / (M + P - 1), x = bubble("gpipe", P, M, &gpipe), y = bubble("1f1b", P, M, &one);
 
-            printf("%4d %4d %12.4f %12.4f %12.4f\n", P, M, formula, x, y);
+            lab_say("%4d %4d %12.4f %12.4f %12.4f\n", P, M, formula, x, y);
             most = fmax(most, fmax(fabs(x - formula), fabs(y - formula)) + fabs(gpipe - one));
         }
-    printf("\n");
+    lab_say("\n");
     lab_open("P2");
     lab_equal("the table, off from the formula by", 0, most, 1e-15);
     lab_equal("P = 4, M = 16, to half a percent point [%]", 16, 100 * bubble("1f1b", 4, 16, NULL), 0.5 / 16);
     lab_equal("P = 4, M = 32 [%]", 9, 100 * bubble("1f1b", 4, 32, NULL), 0.5 / 9);
+    snprintf(what, sizeof what, "P = %d, M = %d [%%]", stages, micro);
+    lab_equal(what, 100.0 * (stages - 1) / (micro + stages - 1), 100 * bubble("1f1b", stages, micro, NULL), 1e-12);
     lab_equal("P = 4, one batch whole: share of the time in which a rank works", 1.0 / 4, 1 - bubble("gpipe", 4, 1, NULL), 1e-15);
 }
 
@@ -71,7 +75,8 @@ static void memory(void)
     lab_equal("gpipe / 1f1b at their most", 8, (double)in_flight("gpipe", P, M, 0) / most, 0);
 }
 
-int main(void)
+LAB(p2_bubble, "bubbles and activations of pipelines", { "stages", "stages of the pipeline", 8, 2, 64 },
+    { "micro-batches", "micro-batches of a step", 24, 1, 1024 })
 {
     bubbles();
     memory();

@@ -70,7 +70,7 @@ static double uneven_step(const int *begin, double *dearest)
 
 static void uneven_row(const char *name, const int *begin, double dearest, double seconds)
 {
-    printf("%-24s %3d %3d %3d %3d %14.3f %14.1f\n", name, begin[1], begin[2] - begin[1], begin[3] - begin[2], begin[4] - begin[3], dearest,
+    lab_say("%-24s %3d %3d %3d %3d %14.3f %14.1f\n", name, begin[1], begin[2] - begin[1], begin[3] - begin[2], begin[4] - begin[3], dearest,
            seconds);
 }
 
@@ -85,7 +85,7 @@ static double fastest(void)
     return best;
 }
 
-int main(void)
+LAB(p5_uneven, "uneven stages")
 {
     int even[P + 1], counted[P + 1];
     const double C = 4096, V = 128256, T = 4096;
@@ -101,10 +101,10 @@ int main(void)
     TRY(ls_pipeline_balance(BLOCKS, cost, 0, head, P, counted));
     slow = uneven_step(even, &dear_even);
     fast = uneven_step(counted, &dear_counted);
-    printf("output layer: %.1f blocks' work\n%-24s %-15s %14s %14s\n", head / cost[0], "partition", "blocks", "slowest stage", "step");
+    lab_say("output layer: %.1f blocks' work\n%-24s %-15s %14s %14s\n", head / cost[0], "partition", "blocks", "slowest stage", "step");
     uneven_row("even", even, dear_even, slow);
     uneven_row("output layer counted", counted, dear_counted, fast);
-    printf("\n");
+    lab_say("\n");
     lab_open("P5");
     lab_equal("output layer: parameters, V/(12 d) [blocks]", 2.6, V * C / block, 0.01);
     lab_corrected("embedding and output layer: work [blocks]", '=', 5.2, 2 * C * V / (24 * C * C + 2 * C * T), head / cost[0], 0.01,

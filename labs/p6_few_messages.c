@@ -39,7 +39,7 @@ static struct count stages(int n, size_t layers)
         c.calls += s->sends[r];
         c.bytes += s->bytes[r];
     }
-    munmap(s, sizeof *s);
+    lab_unshare(s, sizeof *s);
     return c;
 }
 
@@ -60,7 +60,7 @@ static struct count tensor(int n, size_t layers)
     return c;
 }
 
-int main(void)
+LAB(p6_few_messages, "messages of pipelines and tensor parallelism")
 {
     static const struct { int ranks; size_t layers; } cases[] = { { 2, 4 }, { 2, 8 }, { 4, 4 }, { 4, 8 }, { 4, 16 } };
     struct count pp[5], tp[5];
@@ -71,12 +71,12 @@ int main(void)
         pp[i] = stages(cases[i].ranks, cases[i].layers);
         tp[i] = tensor(cases[i].ranks, cases[i].layers);
     }
-    printf("a forward pass; bytes of all ranks together, in b s d\n%6s %4s %14s %10s %18s %10s\n", "ranks", "L", "sends of pp", "bytes",
+    lab_say("a forward pass; bytes of all ranks together, in b s d\n%6s %4s %14s %10s %18s %10s\n", "ranks", "L", "sends of pp", "bytes",
            "all-reduces of tp", "bytes");
     for (int i = 0; i < 5; i++)
-        printf("%6d %4zu %14.0f %10.1f %18.0f %10.1f\n", cases[i].ranks, cases[i].layers, pp[i].calls, pp[i].bytes / bsd, tp[i].calls,
+        lab_say("%6d %4zu %14.0f %10.1f %18.0f %10.1f\n", cases[i].ranks, cases[i].layers, pp[i].calls, pp[i].bytes / bsd, tp[i].calls,
                tp[i].bytes / bsd);
-    printf("\n");
+    lab_say("\n");
     lab_open("P6");
     for (int i = 0; i < 5; i++) {
         int n = cases[i].ranks;

@@ -76,7 +76,7 @@ static double underflow(ls_dtype type, double *moved)
     return norm;
 }
 
-int main(void)
+LAB(r1_r3_half_types, "fp16 and bf16")
 {
     double y, difference, moved, full;
     ls_status st;
@@ -86,7 +86,7 @@ int main(void)
     lab_equal("fp16: 300 * 300 is infinite", 1, isinf(y) != 0, 0);
     lab_equal("fp16: inf - inf is no number", 1, isnan(difference) != 0, 0);
     lab_equal("fp16: a run that checks refuses it", 1, st == LS_EINVAL, 0);
-    printf("    \"%s\"\n", ls_errmsg());
+    lab_say("    \"%s\"\n", ls_errmsg());
     lab_equal("fp16: gradient norm under a tiny loss", 0, underflow(LS_F16, &moved), 0);
     lab_equal("fp16: distance that 100 steps move the weights", 0, moved, 0);
 

@@ -66,16 +66,16 @@ static void master_weights_train(int master, int stochastic, double *curve, doub
     ls_store_release(&s);
 }
 
-int main(void)
+LAB(r4_master_weights, "master weights")
 {
     double with[POINTS], without[POINTS], rounded[POINTS], still[3] = { 0 };
 
     master_weights_train(1, 0, with, &still[1]);
     master_weights_train(0, 0, without, &still[0]);
     master_weights_train(0, 1, rounded, &still[2]);
-    printf("loss of a bf16 network, lr 1e-4\n  step %14s %14s %14s\n", "master", "no master", "stochastic");
-    for (int i = 0; i < POINTS; i++) printf("  %4d %14.5f %14.5f %14.5f\n", i * EVERY, with[i], without[i], rounded[i]);
-    printf("\n");
+    lab_say("loss of a bf16 network, lr 1e-4\n  step %14s %14s %14s\n", "master", "no master", "stochastic");
+    for (int i = 0; i < POINTS; i++) lab_say("  %4d %14.5f %14.5f %14.5f\n", i * EVERY, with[i], without[i], rounded[i]);
+    lab_say("\n");
     lab_open("R4");
     lab_check("both start alike: ratio of the first losses", 1, without[0] / with[0], 0);
     lab_equal("without: share of the weights that the last update rounds away", 1, still[0], 0.05);

@@ -32,22 +32,22 @@ static ls_cost recompute_price(size_t layers, ls_recompute mode, int every)
     return c;
 }
 
-int main(void)
+LAB(r6_recompute, "recomputation")
 {
     const int roots[] = { 4, 6, 8, 10, 12 };
     ls_cost none[5], every[5], full, selective;
 
-    printf("bytes of activations\n  layers %14s %14s %14s\n", "none", "full", "every sqrt(L)");
+    lab_say("bytes of activations\n  layers %14s %14s %14s\n", "none", "full", "every sqrt(L)");
     for (int i = 0; i < 5; i++) {
         size_t layers = (size_t)(roots[i] * roots[i]);
 
         none[i] = recompute_price(layers, LS_RECOMPUTE_NONE, 1);
         every[i] = recompute_price(layers, LS_RECOMPUTE_EVERY, roots[i]);
         full = recompute_price(layers, LS_RECOMPUTE_FULL, 1);
-        printf("  %6zu %14zu %14zu %14zu\n", layers, none[i].live_peak, full.live_peak, every[i].live_peak);
+        lab_say("  %6zu %14zu %14zu %14zu\n", layers, none[i].live_peak, full.live_peak, every[i].live_peak);
     }
     selective = recompute_price(144, LS_RECOMPUTE_SELECTIVE, 1);
-    printf("\n");
+    lab_say("\n");
     lab_open("R6");
     lab_check("none: activations from 16 to 144 layers grow by", 9,
               (double)none[4].live_peak / (double)none[0].live_peak, 0.1);

@@ -30,13 +30,13 @@ static double arena(size_t t, size_t vocab)
     return bytes;
 }
 
-int main(void)
+LAB(r7_never_stored, "logits and scores")
 {
     double logits = (double)B * 4096 * 131072 * 4, scores = (double)B * HEADS * 16384 * 16384 * 4;
     double large_v = arena(4096, 131072), large_t = arena(16384, 32), half_t = arena(8192, 32);
 
-    printf("T = 4096, V = 131072:   logits %12.0f bytes, arena %12.0f\n", logits, large_v);
-    printf("T = 16384, H = %d:      scores %12.0f bytes, arena %12.0f\n\n", HEADS, scores, large_t);
+    lab_say("T = 4096, V = 131072:   logits %12.0f bytes, arena %12.0f\n", logits, large_v);
+    lab_say("T = 16384, H = %d:      scores %12.0f bytes, arena %12.0f\n\n", HEADS, scores, large_t);
     lab_open("R7");
     lab_below("arena / bytes of the logits", 1, large_v / logits);
     lab_below("arena / bytes of the scores", 1, large_t / scores);

@@ -46,13 +46,13 @@ static ls_cost mfu_hfu_run(ls_recompute mode, double *useful, double *all)
     return c;
 }
 
-int main(void)
+LAB(s3_mfu_hfu, "MFU and HFU")
 {
     double useful[2], all[2];
     ls_cost none = mfu_hfu_run(LS_RECOMPUTE_NONE, &useful[0], &all[0]), full = mfu_hfu_run(LS_RECOMPUTE_FULL, &useful[1], &all[1]);
 
-    printf("GFLOP/s of this run, not judged\n        %14s %14s\n", "useful", "all");
-    printf("none    %14.3f %14.3f\nfull    %14.3f %14.3f\n\n", useful[0] / 1e9, all[0] / 1e9, useful[1] / 1e9,
+    lab_say("GFLOP/s of this run, not judged\n        %14s %14s\n", "useful", "all");
+    lab_say("none    %14.3f %14.3f\nfull    %14.3f %14.3f\n\n", useful[0] / 1e9, all[0] / 1e9, useful[1] / 1e9,
            all[1] / 1e9);
     lab_open("S3");
     lab_check("useful work of a step, full / none", 1, full.model_flops / none.model_flops, 0);

@@ -15,14 +15,15 @@ static int is_gemm(const ls_instruction *l) { return strncmp(l->op, "linear", 6)
 /* All of a block in a segment: matmuls by their weights' names, what is between them, exchanges with their elements. */
 static void print(const struct instructions *l, int segment, const char *title)
 {
-    printf("%s:\n", title);
+    lab_say("%s:\n", title);
     for (int k = 0; k < l->n; k++) {
         const ls_instruction *i = &l->at[k];
         char weight[64];
 
         if (i->segment != segment || strcmp(i->block, "h.0") != 0) continue;
-        if (is_gemm(i) || strncmp(i->op, "unary", 5) == 0) printf("    %-16s %s\n", i->op, weight_of(i, weight, sizeof weight));
-        if (is_exchange(i)) printf("        %s over %s, %zu elements\n", i->op, i->axis == LS_AXIS_TP ? "tp" : "another axis", i->elements);
+        if (is_gemm(i) || strncmp(i->op, "unary", 5) == 0) lab_say("    %-16s %s\n", i->op, weight_of(i, weight, sizeof weight));
+        if (is_exchange(i))
+            lab_say("        %s over %s, %zu elements\n", i->op, i->axis == LS_AXIS_TP ? "tp" : "another axis", i->elements);
     }
 }
 
@@ -51,7 +52,7 @@ static int within(const struct instructions *l, int segment)
     return found;
 }
 
-int main(void)
+LAB(t1_column_row, "column- and row-parallel matmuls")
 {
     struct net n = net_gpt2(1, 8, 32);
     struct distributed s;
@@ -63,7 +64,7 @@ int main(void)
     l = instructions_of(s.program);
     print(&l, LS_FORWARD, "forward");
     print(&l, LS_BACKWARD, "backward");
-    printf("\n");
+    lab_say("\n");
     lab_open("T1");
     lab_equal("forward, all-reduces after the column-parallel mlp.fc", 0, column_row_after(&l, LS_FORWARD, "linear", "h.0.mlp.fc"), 0);
     lab_equal("        after the row-parallel mlp.proj", 1, column_row_after(&l, LS_FORWARD, "linear", "h.0.mlp.proj"), 0);

@@ -41,7 +41,7 @@ static void two_all_reduces_run(ls_comm *comm, int rank, int n, void *shared)
     }
 }
 
-int main(void)
+LAB(t2_two_all_reduces, "all-reduces of tensor parallelism")
 {
     char what[80];
 
@@ -59,7 +59,7 @@ int main(void)
         lab_equal("        a layer more: backward", 2, f[0].backward[LAYERS] - f[0].backward[LAYERS - 1], 0);
         lab_equal("        a layer more: counted in a step that ran", 4, f[n - 1].counted[LAYERS] - f[n - 1].counted[LAYERS - 1], 0);
         lab_check_below("        loss and gradients apart from one rank's, relative", 1e-5, f[n - 1].apart);
-        munmap(f, MOST * sizeof *f);
+        lab_unshare(f, MOST * sizeof *f);
     }
     return lab_close();
 }

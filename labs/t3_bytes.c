@@ -46,7 +46,7 @@ static void bytes_small(int n)
     snprintf(what, sizeof what, "tp %d, 2 layers: a step's all-reduces, in b s d", n);
     lab_check(what, 2 * (2 * 2 + 1), f[0].elements / bsd, 0);
     lab_check("        counted bytes a rank and all-reduce, in b s d: 2 (T-1)/T", 2.0 * (n - 1) / n, all / n / 10 / (4 * bsd), 1e-12);
-    munmap(f, MOST * sizeof *f);
+    lab_unshare(f, MOST * sizeof *f);
 }
 
 /* A forward pass of the claim's model on one rank of eight, priced. */
@@ -82,7 +82,7 @@ static double forward(size_t *calls)
     return bytes;
 }
 
-int main(void)
+LAB(t3_bytes, "bytes of tensor parallelism")
 {
     double bsd = 4.0 * 2048 * 8192, sent, moved;
     size_t calls;

@@ -42,8 +42,8 @@ static double memory_layer(int tp, int sp)
 
 static void memory_row(const char *what, const ls_cost *c)
 {
-    printf("%-24s %12.2f %12.2f %12.2f %14.2f\n", what, (double)c->parameters / 1e6, (double)c->gradients / 1e6, (double)c->optimizer / 1e6,
-           (double)c->activations / 1e6);
+    lab_say("%-24s %12.2f %12.2f %12.2f %14.2f\n", what, (double)c->parameters / 1e6, (double)c->gradients / 1e6,
+            (double)c->optimizer / 1e6, (double)c->activations / 1e6);
 }
 
 /* Parameters that tp replicates: norms, biases added after a sum, positions. */
@@ -79,7 +79,7 @@ static double matmul_rate(size_t t, double *per_byte)
     return 2.0 * ROWS * WIDTH * (WIDTH / (double)t) / best;
 }
 
-int main(void)
+LAB(t4_memory, "memory under tensor parallelism")
 {
     size_t n, again;
     ls_cost one = memory_price(8, 1, 1, 0, &n), tensor = memory_price(8, T, 1, 0, &again), sequence = memory_price(8, T, 1, 1, &again);
@@ -87,21 +87,21 @@ int main(void)
     double sharded = (double)n - replicated(), per_byte[9], previous = INFINITY, left = (sharded / T + replicated()) / (double)n;
     int fewer = 0, i = 0;
 
-    printf("MB of a rank, %.1f million parameters\n%-24s %12s %12s %12s %14s\n", (double)n / 1e6, "", "parameters", "gradients",
+    lab_say("MB of a rank, %.1f million parameters\n%-24s %12s %12s %12s %14s\n", (double)n / 1e6, "", "parameters", "gradients",
            "optimizer", "activations");
     memory_row("one rank", &one);
     memory_row("tp 8", &tensor);
     memory_row("tp 8, sp", &sequence);
     memory_row("FSDP 8", &fsdp);
-    printf("\na matmul [%d,%d] x [%d,%d/T]\n%6s %20s %12s\n", ROWS, WIDTH, WIDTH, WIDTH, "T", "operations a byte", "GFLOP/s");
+    lab_say("\na matmul [%d,%d] x [%d,%d/T]\n%6s %20s %12s\n", ROWS, WIDTH, WIDTH, WIDTH, "T", "operations a byte", "GFLOP/s");
     for (size_t t = 1; t <= 256; t *= 2, i++) {
         double rate = matmul_rate(t, &per_byte[i]);
 
-        printf("%6zu %20.1f %12.1f\n", t, per_byte[i], rate / 1e9);
+        lab_say("%6zu %20.1f %12.1f\n", t, per_byte[i], rate / 1e9);
         fewer += per_byte[i] < previous;
         previous = per_byte[i];
     }
-    printf("\n");
+    lab_say("\n");
     lab_open("T4");
     lab_corrected("tp 8: weights / one rank's", '=', 1.0 / T, left, (double)tensor.parameters / (double)one.parameters, 1e-12,
                   "why: norms, biases added after an all-reduce and positions are replicated: 2% of this model, far less of a large one");

@@ -67,7 +67,7 @@ static void counted(int n)
     lab_equal(what, sum[0], sum[1], 0);
     lab_check("        besides, once a step: gradients of norms and biases [bytes]", 2 * (n - 1) * 4 * partial_sums(&net), once, 0);
     lab_check_below("        loss and gradients apart from one rank's, relative", 1e-5, apart);
-    munmap(f, MOST * sizeof *f);
+    lab_unshare(f, MOST * sizeof *f);
 }
 
 /* Bytes of activations that a layer more takes. */
@@ -89,7 +89,7 @@ static double sequence_parallel_layer(int tp, int sp, ls_recompute recompute)
     return (bytes[1] - bytes[0]) / 4;
 }
 
-int main(void)
+LAB(t5_sequence_parallel, "sequence parallelism")
 {
     double one[2], tensor[2], sequence[2], bsd = 4.0 * 4 * 1024 * 256;
 
@@ -102,10 +102,10 @@ int main(void)
         tensor[k] = sequence_parallel_layer(T, 0, r) / bsd;
         sequence[k] = sequence_parallel_layer(T, 1, r) / bsd;
     }
-    printf("\nheld by a layer of GPT-2 (b 4, s 1024, d 256, f32) for its backward, in b s d\n%-32s %10s %10s %14s\n", "", "one rank",
+    lab_say("\nheld by a layer of GPT-2 (b 4, s 1024, d 256, f32) for its backward, in b s d\n%-32s %10s %10s %14s\n", "", "one rank",
            "tp 4", "tp 4 with sp");
-    printf("%-32s %10.3f %10.3f %14.3f\n", "everything kept", one[0], tensor[0], sequence[0]);
-    printf("%-32s %10.3f %10.3f %14.3f\n\n", "selective recomputation", one[1], tensor[1], sequence[1]);
+    lab_say("%-32s %10.3f %10.3f %14.3f\n", "everything kept", one[0], tensor[0], sequence[0]);
+    lab_say("%-32s %10.3f %10.3f %14.3f\n\n", "selective recomputation", one[1], tensor[1], sequence[1]);
     lab_below("less memory: tp 4 with sp / tp 4", 1, sequence[0] / tensor[0]);
     lab_check("        tp 4 with sp / one rank's: 1/T and the inputs that stay gathered", 1.0 / T + 2.0 * (T - 1) / T / one[0],
               sequence[0] / one[0], 0.01);

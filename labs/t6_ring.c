@@ -74,14 +74,14 @@ static void balance(void)
     size_t part = TOKENS / RANKS, piece = part / 2;
     double sum[2] = { 0 }, most[2] = { 0 }, first = 0;
 
-    printf("%d tokens over %d ranks, one head group's attention: operations and ms of a rank\n%6s %14s %10s %14s %10s\n", TOKENS, RANKS,
+    lab_say("%d tokens over %d ranks, one head group's attention: operations and ms of a rank\n%6s %14s %10s %14s %10s\n", TOKENS, RANKS,
            "rank", "in order", "ms", "zigzag", "ms");
     for (size_t r = 0; r < RANKS; r++) {
         struct work order = attend(1, (struct slice[]){ { r * part, (r + 1) * part } });
         struct work zigzag = attend(2, (struct slice[]){ { r * piece, (r + 1) * piece },
                                                          { (2 * RANKS - 1 - r) * piece, (2 * RANKS - r) * piece } });
 
-        printf("%6zu %14.0f %10.2f %14.0f %10.2f\n", r, order.flops, 1e3 * order.seconds, zigzag.flops, 1e3 * zigzag.seconds);
+        lab_say("%6zu %14.0f %10.2f %14.0f %10.2f\n", r, order.flops, 1e3 * order.seconds, zigzag.flops, 1e3 * zigzag.seconds);
         first = r ? first : order.flops;
         for (int k = 0; k < 2; k++) {
             struct work w = k ? zigzag : order;
@@ -90,7 +90,7 @@ static void balance(void)
             most[k] = fmax(most[k], w.flops);
         }
     }
-    printf("\n");
+    lab_say("\n");
     lab_not_measurable("time of each rank with and without balance",
                        "why: ranks share cores (the milliseconds printed are of one rank at a time); needs a core for each rank");
     lab_equal("in order: operations of the last rank / the first's, 2n-1", 2 * RANKS - 1, most[0] / first, 0.01);
@@ -115,7 +115,7 @@ static ls_cost ring_price(size_t layers, int cp, int rank)
     return c;
 }
 
-int main(void)
+LAB(t6_ring, "ring attention")
 {
     struct found *f = lab_shared(MOST * sizeof *f);
     char what[80];
@@ -149,6 +149,6 @@ int main(void)
         extra[1] = (double)ring_price(8, cp, 0).activations - (one + layer) / cp;
         lab_check("        keys and values on their way, the same with twice the layers [MB]", extra[0] / 1e6, extra[1] / 1e6, 1e-6);
     }
-    munmap(f, MOST * sizeof *f);
+    lab_unshare(f, MOST * sizeof *f);
     return lab_close();
 }

@@ -76,7 +76,7 @@ static double beside(void)
     static const size_t heads[][2] = { { 8, 8 }, { 8, 2 }, { 16, 2 } };
     double off = 0;
 
-    printf("kB that a rank sends for a layer, 4 samples of 256 tokens in f32\n%4s %4s %4s %10s %10s %16s %10s %10s %10s\n", "H", "G", "cp",
+    lab_say("kB that a rank sends for a layer, 4 samples of 256 tokens in f32\n%4s %4s %4s %10s %10s %16s %10s %10s %10s\n", "H", "G", "cp",
            "ring", "backward", "all-to-all", "backward", "formula", "formula");
     for (int h = 0; h < 3; h++)
         for (int cp = 2; cp <= 8; cp *= 2) {
@@ -86,16 +86,16 @@ static double beside(void)
             struct traffic r = traffic(heads[h][0], heads[h][1], cp, LS_CP_RING);
             struct traffic a = traffic(heads[h][0], heads[h][1], cp, LS_CP_ALL_TO_ALL);
 
-            printf("%4.0f %4.0f %4d %10.1f %10.1f %16.1f %10.1f %10.1f %10.1f\n", H, G, cp, r.forward / 1e3, r.backward / 1e3,
+            lab_say("%4.0f %4.0f %4d %10.1f %10.1f %16.1f %10.1f %10.1f %10.1f\n", H, G, cp, r.forward / 1e3, r.backward / 1e3,
                    a.forward / 1e3, a.backward / 1e3, ring / 1e3, exchange / 1e3);
             off = fmax(off, fmax(fabs(r.forward - ring), fabs(a.forward - exchange)));
             off = fmax(off, fmax(fabs(r.backward - ring * (2 * cp - 1) / (cp - 1)), fabs(a.backward - exchange)));
         }
-    printf("\n");
+    lab_say("\n");
     return off;
 }
 
-int main(void)
+LAB(t7_all_to_all, "all-to-all over heads")
 {
     struct found *f = lab_shared(MOST * sizeof *f);
     double apart[MOST + 1] = { 0 }, off[MOST + 1] = { 0 };
@@ -123,6 +123,6 @@ int main(void)
               traffic(8, 8, 8, LS_CP_ALL_TO_ALL).forward / traffic(8, 8, 4, LS_CP_ALL_TO_ALL).forward, 1e-12);
     lab_equal("        the ring's: (n-1)/n each", 7.0 / 8 / (3.0 / 4),
               traffic(8, 8, 8, LS_CP_RING).forward / traffic(8, 8, 4, LS_CP_RING).forward, 1e-12);
-    munmap(f, MOST * sizeof *f);
+    lab_unshare(f, MOST * sizeof *f);
     return lab_close();
 }

@@ -20,7 +20,7 @@ static ls_cost sixteen_price(ls_dtype type, size_t *elements)
     return c;
 }
 
-int main(void)
+LAB(z1_sixteen, "16 bytes a parameter")
 {
     size_t elements;
     ls_cost half = sixteen_price(LS_BF16, &elements), full = sixteen_price(LS_F32, &elements);

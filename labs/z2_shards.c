@@ -73,17 +73,17 @@ static void large(void)
     j.type = LS_BF16;
     j.time = 64;
     held(&j, 0, 0, 2, &n);
-    printf("GB a rank holds, %.2f billion parameters\n%6s %6s %12s %14s %14s %14s\n", (double)n / 1e9, "K", "zero", "claimed",
+    lab_say("GB a rank holds, %.2f billion parameters\n%6s %6s %12s %14s %14s %14s\n", (double)n / 1e9, "K", "zero", "claimed",
            "masters whole", "f32 gradients", "planned");
     for (int k = 1; k <= 64; k *= 2)
         for (int zero = k == 1 ? 0 : 1; zero < (k == 1 ? 1 : 4); zero++) {
             double have = k == 1 ? held(&j, 0, 0, 1, &n) : held(&j, zero, k - 1, k, &n);
 
-            printf("%6d %6d %12.2f %14.2f %14.2f %14.2f\n", k, zero, formula(0, zero, (double)n, k) / 1e9,
+            lab_say("%6d %6d %12.2f %14.2f %14.2f %14.2f\n", k, zero, formula(0, zero, (double)n, k) / 1e9,
                    formula(2, zero, (double)n, k) / 1e9, formula(1, zero, (double)n, k) / 1e9, have / 1e9);
             most = fmax(most, fabs(have - formula(1, zero, (double)n, k)));
         }
-    printf("\n");
+    lab_say("\n");
     lab_open("Z2");
     per = 7.5 / (double)n;  /* bytes of a plan to GB of 7.5 billion parameters */
     lab_corrected("7.5B, DDP [GB]", '=', 120, 135, held(&j, 0, 63, 64, &n) * per, 1e-9,
@@ -114,7 +114,7 @@ static void shards_small(void)
     lab_check("K = 3, 15, 27 .. 63: all ranks' bytes, off from K times the formula", 0, most, 1e-3);
 }
 
-int main(void)
+LAB(z2_shards, "memory under ZeRO")
 {
     large();
     shards_small();

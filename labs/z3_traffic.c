@@ -51,15 +51,15 @@ static struct found world(int zero, int n)
         sum.scattered += f->scattered / model;
         sum.gathered += f->gathered / model;
     }
-    munmap(s, sizeof *s);
+    lab_unshare(s, sizeof *s);
     return sum;
 }
 
-int main(void)
+LAB(z3_traffic, "traffic under ZeRO")
 {
     double off[4] = { 0 }, sent_of[4] = { 0 }, embedding = 0, unplanned = 0;  /* sent_of, embedding: of 4 ranks, in N (K-1)/K each */
 
-    printf("sent in a step, all K ranks together, in models of N floats\n%4s %6s %12s %16s %12s %10s %14s\n", "K", "zero",
+    lab_say("sent in a step, all K ranks together, in models of N floats\n%4s %6s %12s %16s %12s %10s %14s\n", "K", "zero",
            "all_reduce", "reduce_scatter", "all_gather", "sum", "claimed");
     for (int n = 2; n <= MOST; n++)
         for (int zero = 0; zero < 4; zero++) {
@@ -68,13 +68,13 @@ int main(void)
             double once = zero == 3 ? (n - 1) * 4.0 * VOCAB * 32 / model : 0, sum = f.reduced + f.scattered + f.gathered;
             double claimed = (zero == 3 ? 3 : 2) * (n - 1);
 
-            printf("%4d %6d %12.4f %16.4f %12.4f %10.4f %14.4f\n", n, zero, f.reduced, f.scattered, f.gathered, sum, claimed);
+            lab_say("%4d %6d %12.4f %16.4f %12.4f %10.4f %14.4f\n", n, zero, f.reduced, f.scattered, f.gathered, sum, claimed);
             off[zero] = fmax(off[zero], fabs(sum - norm + once - claimed));
             unplanned += f.planned;
             sent_of[zero] = sum / (n - 1);
             embedding = once / (n - 1);
         }
-    printf("\n");
+    lab_say("\n");
     lab_open("Z3");
     lab_equal("sent per step by each of 4 ranks, DDP [N (K-1)/K]", 2, sent_of[0], 1e-3);
     lab_equal("sent per step by each of 4 ranks, ZeRO-1 [N (K-1)/K]", 2, sent_of[1], 1e-3);

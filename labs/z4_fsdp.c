@@ -39,22 +39,22 @@ static struct priced fsdp_price(int zero, int overlap, int keep)
 
 static void print(const char *what, const struct priced *p)
 {
-    printf("%-28s %14zu %16zu %9zu %14.0f %18.0f\n", what, p->cost.parameters, p->cost.communication, p->gathers, p->gathered,
+    lab_say("%-28s %14zu %16zu %9zu %14.0f %18.0f\n", what, p->cost.parameters, p->cost.communication, p->gathers, p->gathered,
            p->reduced);
 }
 
-int main(void)
+LAB(z4_fsdp, "the peak of FSDP")
 {
     struct priced ddp = fsdp_price(0, 1, 0), two = fsdp_price(3, 1, 0), one = fsdp_price(3, 0, 0), keep = fsdp_price(3, 1, 1);
     double embedding = 4.0 * VOCAB * 64 * (K - 1) / K, share = (double)(K - 1) / K;
 
-    printf("bytes of rank 0; whole model %.0f, largest unit %.0f\n%-28s %14s %16s %9s %14s %18s\n", two.whole, two.largest, "",
+    lab_say("bytes of rank 0; whole model %.0f, largest unit %.0f\n%-28s %14s %16s %9s %14s %18s\n", two.whole, two.largest, "",
            "parameters", "communication", "gathers", "gathered", "reduce-scattered");
     print("DDP", &ddp);
     print("FSDP", &two);
     print("FSDP, one unit at a time", &one);
     print("FSDP, no resharding", &keep);
-    printf("\n");
+    lab_say("\n");
     lab_open("Z4");
     lab_equal("FSDP: weights held between steps, N/K [bytes]", two.whole / K, (double)two.cost.parameters, 0);
     lab_corrected("without prefetch: communication buffers [units]", '=', 1, 2, (double)one.cost.communication / one.largest, 0.01,

@@ -21,7 +21,7 @@ static int computes_between(const struct instructions *l, int from, int to)
 
 static void print_line(const struct instructions *l, int k, int wait)
 {
-    printf("   %-9s %-15s %-34s instructions until its wait: %d\n", l->at[k].segment == LS_FORWARD ? "forward" : "backward", l->at[k].op,
+    lab_say("   %-9s %-15s %-34s instructions until its wait: %d\n", l->at[k].segment == LS_FORWARD ? "forward" : "backward", l->at[k].op,
            l->at[k].out[0].name, computes_between(l, k, wait));
 }
 
@@ -77,7 +77,7 @@ static void prefetch_run(ls_comm *comm, int rank, int n, void *shared)
     }
 }
 
-int main(void)
+LAB(z5_prefetch, "prefetch")
 {
     struct found *f = lab_shared(RANKS * sizeof *f);
     struct order with, without;
@@ -85,10 +85,10 @@ int main(void)
     lab_ranks(RANKS, prefetch_run, f);
     with = order_of(1, 1);
     without = order_of(0, 0);
-    printf("\n%d steps on %d ranks, shared memory\n%14s %12s %18s\n", STEPS, RANKS, "", "seconds", "of it, waiting");
+    lab_say("\n%d steps on %d ranks, shared memory\n%14s %12s %18s\n", STEPS, RANKS, "", "seconds", "of it, waiting");
     for (int overlap = 1; overlap >= 0; overlap--)
-        printf("%14s %12.4f %18.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->exposed[overlap]);
-    printf("\n");
+        lab_say("%14s %12.4f %18.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->exposed[overlap]);
+    lab_say("\n");
     lab_open("Z5");
     lab_check("gathers of a step: layers and head twice, embedding once", 2 * (LAYERS + 1) + 1, with.gathers, 0);
     lab_equal("       with nothing to hide behind: one forward, one backward", 2, with.alone, 0);

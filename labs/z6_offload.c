@@ -52,19 +52,19 @@ static void offload_run(ls_comm *comm, int rank, int n, void *shared)
 
 static size_t within(const ls_cost *c) { return c->parameters + c->gradients + c->optimizer + c->communication; }
 
-int main(void)
+LAB(z6_offload, "offload")
 {
     static const char *const name[] = { "in place", "processor", "file" };
     struct found *f = lab_shared(3 * RANKS * sizeof *f);
     double state;
 
     lab_ranks(RANKS, offload_run, f);
-    printf("rank 0 of %d, bf16, ZeRO-1, bytes\n%12s %12s %12s %12s %14s %12s %12s\n", RANKS, "states", "parameters", "gradients",
+    lab_say("rank 0 of %d, bf16, ZeRO-1, bytes\n%12s %12s %12s %12s %14s %12s %12s\n", RANKS, "states", "parameters", "gradients",
            "optimizer", "communication", "other memory", "seconds");
     for (int k = 0; k < 3; k++)
-        printf("%12s %12zu %12zu %12zu %14zu %12zu %12.4f\n", name[k], f[k].cost.parameters, f[k].cost.gradients,
+        lab_say("%12s %12zu %12zu %12zu %14zu %12zu %12.4f\n", name[k], f[k].cost.parameters, f[k].cost.gradients,
                f[k].cost.optimizer, f[k].cost.communication, f[k].cost.offload, f[k].seconds);
-    printf("\n");
+    lab_say("\n");
     state = (double)f[0].cost.optimizer;
     lab_open("Z6");
     lab_check("in place: master, momentum, variance, both ranks: 12 N [bytes]", 12 * (double)f[0].elements,

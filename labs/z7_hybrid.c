@@ -98,7 +98,7 @@ static void hybrid_run(ls_comm *comm, int rank, int n, void *shared)
     by_hand(comm, rank, f);
 }
 
-int main(void)
+LAB(z7_hybrid, "hybrid sharding")
 {
     struct found *f = lab_shared(RANKS * sizeof *f);
     struct priced flat, hybrid;
@@ -109,13 +109,13 @@ int main(void)
     hybrid = hybrid_price(2);
     for (int r = 0; r < RANKS; r++)
         for (int k = 0; k < 2; k++) loss[k] += f[r].loss[k];
-    printf("a rank sends in a step, models of N floats\n%34s %12s %12s\n", "", "in the node", "across");
+    lab_say("a rank sends in a step, models of N floats\n%34s %12s %12s\n", "", "in the node", "across");
     model = 4 * flat.elements;
-    printf("%34s %12.4f %12.4f\n", "2 nodes of 4, ZeRO-3 over all", flat.inside / model, flat.across / model);
-    printf("%34s %12.4f %12.4f\n", "hybrid", hybrid.inside / model, hybrid.across / model);
+    lab_say("%34s %12.4f %12.4f\n", "2 nodes of 4, ZeRO-3 over all", flat.inside / model, flat.across / model);
+    lab_say("%34s %12.4f %12.4f\n", "hybrid", hybrid.inside / model, hybrid.across / model);
     model = 4 * (double)f[0].elements;
-    printf("%34s %12.4f %12.4f\n", "2 nodes of 2, over all, counted", f[0].inside / model, f[0].across / model);
-    printf("%34s %12.4f %12.4f\n\n", "hybrid, by hand, counted", f[0].by_hand_inside / model, f[0].by_hand_across / model);
+    lab_say("%34s %12.4f %12.4f\n", "2 nodes of 2, over all, counted", f[0].inside / model, f[0].across / model);
+    lab_say("%34s %12.4f %12.4f\n\n", "hybrid, by hand, counted", f[0].by_hand_inside / model, f[0].by_hand_across / model);
     lab_open("Z7");
     model = 4 * flat.elements;
     lab_equal("2 x 4: across, hybrid: N/4 of gradients, summed over 2", 0.25, hybrid.across / model, 1e-9);

@@ -43,7 +43,7 @@ static ls_cost seven_billion_price(int zero, int overlap)
     return c;
 }
 
-int main(void)
+LAB(z8_seven_billion, "7 billion parameters on 8 ranks")
 {
     ls_model m = llama7b();
     double n = (double)ls_model_parameters(&m) - 32000.0 * 4096;  /* the forward below has no output projection */

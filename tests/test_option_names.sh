@@ -34,7 +34,7 @@ unknown=$(sort -u names.txt others.txt | comm -13 - used.txt)
 [ "$(wc -l <used.txt)" -gt 60 ] || bad "hardly any option is named: $(wc -l <used.txt)"
 
 # ---- --flag: what a message says to type ----
-for command in train plan compare sim parity doctor generate eval "bench train" "bench gemm" "bench comm" "bench machine" \
+for command in train plan compare sim lab parity doctor generate eval "bench train" "bench gemm" "bench comm" "bench machine" \
     "data prepare" "data inspect" "ckpt list" "ckpt inspect" "ckpt verify" "ckpt export" "ckpt import" help completion version; do
     "$lockstep" $command --help | sed -n '/^flags/,/^options\|^examples/p' | grep -oE -- '--[a-z][a-z0-9_-]*'
 done | sort -u >flags.txt

@@ -116,7 +116,7 @@ static void peak_test_put_entry(double flops, double busy, int64_t ago)
     cpu_set_t set;
     ls_machine machine;
     struct peak_entries known = { 0 };
-    char *where = peak_cache_folder();
+    char *where = file_cache_folder();
 
     assert_non_null(where);
     OK(file_make_folders(where));

@@ -47,7 +47,7 @@ table() {
         split($0, c, "|")
         v = n[c[1], "does not hold"] ? "**does not hold**" : n[c[1], "corrected"] ? "corrected" : n[c[1], "holds"] ? "holds" : ""
         if (n[c[1], "not measurable here"]) v = v == "" ? "not measurable here" : v "; in part not measurable here"
-        printf "| %s | %s | `lab_%s` | %s |\n", c[1], c[3], c[2], v
+        printf "| %s | %s | `%s` | %s |\n", c[1], c[3], c[2], v
     }'
 }
 
@@ -56,15 +56,16 @@ check() {
     [ "$(wc -l <"$rows.claims")" -eq "$(grep -c '^    X(' labs/lab_claims.h)" ] || bad "a row of labs/lab_claims.h cannot be read"
     while IFS='|' read -r id program claim; do
         grep -q "lab_open(.*\"$id\"" "labs/$program.c" || bad "labs/$program.c does not open claim $id"
-        "$build/lockstep" help labs | grep -qF "build/lab_$program " || bad "'lockstep help labs' lacks lab_$program"
+        "$build/lockstep" lab --json | grep -qF "\"program\":\"$program\"" || bad "'lockstep lab --json' lacks $program"
     done <"$rows.claims"
     for lab in labs/*.c; do
         name=$(basename "$lab" .c)
-        [ "$name" = ten_lines ] || grep -q "|$name|" "$rows.claims" || bad "$lab has no claim in labs/lab_claims.h"
-        [ "$name" = ten_lines ] || [ -s "$build/labs/$name.jsonl" ] || bad "$lab left no rows in $build/labs: run its test first"
+        case $name in lab | ten_lines) continue ;; esac
+        grep -q "|$name|" "$rows.claims" || bad "$lab has no claim in labs/lab_claims.h"
+        [ -s "$build/labs/$name.jsonl" ] || bad "$lab left no rows in $build/labs: run its test first"
     done
     table | sort >"$rows.now"
-    grep '^| [A-Z][0-9] | .*`lab_' docs/labs.md | sort >"$rows.then"
+    grep '^| [A-Z][0-9] | .*`[a-z]' docs/labs.md | sort >"$rows.then"
     diff "$rows.then" "$rows.now" || bad "docs/labs.md is not what the labs say now; run tools/labs.sh"
     rm -f "$rows.claims" "$rows.now" "$rows.then"
 }
@@ -75,7 +76,7 @@ write() {
 # Verdicts of the labs
 
 Written by \`tools/labs.sh\`, which ran all labs on $(date +%Y-%m-%d), on $(nproc) cores of ${processor:-an unknown processor}.
-\`make\` builds the labs; \`build/lab_z3_traffic\` runs one. Labs assert counts, bytes and their ratios. The times below come
+\`lockstep lab z3\` runs one. Labs assert counts, bytes and their ratios. The times below come
 from a cost model: bytes divided by a link's quoted speed.
 
 A claim **holds**; is **corrected** (a different number was derived beforehand, and is measured); is **not measurable here** (nothing is
@@ -100,8 +101,8 @@ else
     mkdir -p "$build/labs"
     for lab in labs/*.c; do
         name=$(basename "$lab" .c)
-        [ "$name" = ten_lines ] && continue
-        LAB_JSON=$build/labs/$name.jsonl "$build/lab_$name" >/dev/null || bad "lab_$name exits with $?"
+        case $name in lab | ten_lines) continue ;; esac
+        LAB_JSON=$build/labs/$name.jsonl "$build/lockstep" lab "$name" >/dev/null || bad "lab $name exits with $?"
     done
     fields "$build"/labs/*.jsonl >"$rows"
     write >docs/labs.md

@@ -19,11 +19,10 @@ import tempfile
 
 LOCKSTEP = os.environ.get("LOCKSTEP", os.path.join(os.path.dirname(__file__), "..", "build", "lockstep"))
 GRID = {
-    "matmul": [x / 100 for x in range(50, 96, 3)],
-    "attention": [x / 100 for x in range(10, 71, 5)],
+    "matmul": [x / 100 for x in range(52, 90, 3)],
+    "attention": [x / 100 for x in range(10, 51, 5)],
     "memory_bound": [x / 10 for x in range(3, 10)],
-    "eager": [x / 10 for x in range(10, 31, 2)],
-    "host": [x / 1e6 for x in range(0, 121, 20)],
+    "eager": [x / 10 for x in range(10, 19)],
 }
 
 

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -344,6 +345,16 @@ char *file_path(const char *fmt, ...)
     va_end(again);
     va_end(args);
     return text;
+}
+
+char *file_cache_folder(void)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+    if (cache && cache[0] == '/') return file_path("%s/lockstep", cache);
+    if (home && home[0] == '/') return file_path("%s/.cache/lockstep", home);
+    ls_fail(LS_EIO, "neither XDG_CACHE_HOME nor HOME names a folder");
+    return NULL;
 }
 
 int file_is_basename(const char *name)

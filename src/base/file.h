@@ -36,6 +36,8 @@ int file_exists(const char *path);
 int file_is_folder(const char *path);
 /* Formats into a new string; free with mem_free(). NULL when out of memory. */
 char *file_path(const char *fmt, ...) LS_PRINTF(1, 2);
+/* $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep, which may not exist yet; free with mem_free(). NULL, with a message: neither is set. */
+char *file_cache_folder(void);
 /* 1 when name is a bare file name: not empty, no '/', not "." or "..", no control characters. */
 int file_is_basename(const char *name);
 

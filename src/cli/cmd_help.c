@@ -4,7 +4,7 @@
 #include "base/base.h"
 #include "base/text.h"
 #include "cli/args.h"
-#include "lab_claims.h"
+#include "lab.h"
 #include "train/faults/faults.h"
 #include "train/task/task.h"
 
@@ -64,21 +64,19 @@ static ls_status put_models(void)
 
 static ls_status put_labs(void)
 {
-    static const struct {
-        const char *id, *program, *claim;
-    } labs[] = {
-#define LAB_ROW(id_, program_, claim_) { id_, program_, claim_ },
-        LAB_CLAIM_MAP(LAB_ROW)
-    };
-
-    printf("A lab is a small program that measures a claim about distributed training and prints the claimed number beside the measured\n"
-           "one. 'make' builds the labs with everything else:\n"
-           "  build/lab_z3_traffic          runs one lab and prints a verdict for each of its claims\n"
+    printf("A lab measures claims about distributed training and prints the claimed number beside the measured one:\n"
+           "  lockstep lab                  lists all claims, with the verdicts of what ran here before\n"
+           "  lockstep lab z3               runs the lab of claim Z3\n"
+           "  lockstep lab p2 --stages 8 --micro-batches 4    with other sizes\n"
            "  make labs                     runs all labs and writes docs/labs.md\n"
            "\n"
            "A verdict says that the claim holds, that it is corrected (claimed, measured, why), that it cannot be measured here (why, and\n"
-           "what it would take), or that it does not hold. A lab exits with 1 only in the last case. docs/labs.md has all verdicts.\n\n");
-    for (size_t i = 0; i < COUNT_OF(labs); i++) printf("%-4s build/lab_%-22s %s\n", labs[i].id, labs[i].program, labs[i].claim);
+           "what it would take), or that it does not hold. Only then the exit code is 1. docs/labs.md has all verdicts.\n\n");
+    for (size_t i = 0; lab_list[i]; i++) {
+        printf("%-24s %s", lab_list[i]->name, lab_list[i]->title);
+        for (const struct lab_size *s = lab_list[i]->sizes; s->name; s++) printf("%s--%s", s == lab_list[i]->sizes ? ": " : ", ", s->name);
+        printf("\n");
+    }
     return LS_OK;
 }
 

@@ -149,6 +149,7 @@ static ls_status machine_of(const struct cases *k, struct run *r, struct cluster
     out->fp8 = says_fp8(r);
     out->scores_written = run_size(r, "flash_attn", 1) == 0;
     if (out->eager > 0 && is_eager(r)) {
+        out->matmul /= out->eager;
         out->attention /= out->eager;
         out->memory_bound /= out->eager;
     }

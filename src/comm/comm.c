@@ -181,18 +181,19 @@ leave:
     return st;
 }
 
-/* all[n] by rank; sorted here. */
+/* all[n] by rank; it is overwritten. */
 static ls_status split_by_table(ls_comm *c, struct member *all, ls_comm **out)
 {
     int64_t color = all[c->rank].color;
     int k = 0, me = 0, *members = mem_array(MEM_OTHER, (size_t)c->n, sizeof *members);
 
     if (!members) return LS_ENOMEM;
-    qsort(all, (size_t)c->n, sizeof *all, by_key);
-    for (int i = 0; i < c->n; i++) {
-        if (all[i].color != color) continue;
-        if (all[i].rank == c->rank) me = k;
-        members[k++] = (int)all[i].rank;
+    for (int i = 0; i < c->n; i++)
+        if (all[i].color == color) all[k++] = all[i];
+    qsort(all, (size_t)k, sizeof *all, by_key);
+    for (int i = 0; i < k; i++) {
+        if (all[i].rank == c->rank) me = i;
+        members[i] = (int)all[i].rank;
     }
     c->splits++;
     *out = NULL;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "device/collectives.h"
@@ -56,7 +57,7 @@ static ls_status configure_device(const struct device *d, const struct config *c
                        "run.tune_matmuls=true: the %d ranks are on several machines, each of which would choose its own algorithms; "
                        "leave it out",
                        w->size);
-    if (c->run.tune_matmuls && !(s.tuned = folder = peak_cache_folder())) return ls_fail(LS_EIO, "run.tune_matmuls=true: %s", ls_errmsg());
+    if (c->run.tune_matmuls && !(s.tuned = folder = file_cache_folder())) return ls_fail(LS_EIO, "run.tune_matmuls=true: %s", ls_errmsg());
     d->configure(&s);
     mem_free(folder);
     return LS_OK;

@@ -7,8 +7,9 @@
 #include "base/pulse.h"
 
 enum { STAGES = 3 };  /* a pipeline's pattern is compiled in a pipeline of so many stages */
-enum { SAMPLES = 2 }; /* and with so many samples, and twice as many, where the micro-batch has more than one */
-enum { SHARING = 2 }; /* where more ranks share optimizer state, it is compiled for so many, times ep, and for twice as many */
+enum { SAMPLES = 2 }; /* and with so many samples, and twice as many (or more: add_pattern()), where the micro-batch has more than one */
+enum { SAMPLES_MOST = 4 }; /* programs of more samples take long to compile */
+enum { SHARING = 2 };      /* where more ranks share optimizer state, it is compiled for so many, times ep, and for twice as many */
 
 struct patterns {
     const struct plan_job *job;
@@ -321,27 +322,31 @@ static ls_status add_term(struct patterns *p, const struct pattern_key *key, boo
     return LS_OK;
 }
 
-/* A pattern that holds for its own micro-batch only is taken with SAMPLES and with twice as many: what it takes and holds is proportional.
- */
+/* A pattern that holds for its own micro-batch only is taken with the power of 2 below the micro-batch, at most SAMPLES_MOST, and in part
+ * with twice as many samples: what it takes and holds is proportional. */
 static ls_status add_pattern(struct patterns *p, const struct pattern_stage *s, enum pattern_place place, int blocks,
                              struct pattern_term term, struct pattern_sum *out)
 {
     bool shares;
     struct pattern_key key = { pattern_layout(s->layout, blocks, &shares), (int)place, blocks, s->evaluation };
-    double more = (double)s->layout->micro_batch / SAMPLES - 1, times = term.times;
+    double times = term.times;
+    int samples = SAMPLES;
 
     term.share = 1;
     term.samples = s->layout->micro_batch;
     LS_TRY(add_term(p, &key, shares, term, out));
-    if (!p->pattern[out->term[out->n - 1].pattern].apart || more <= 0) return LS_OK;
-    out->term[out->n - 1].samples = SAMPLES;
-    out->term[out->n - 1].share = 1 - more;
-    out->term[out->n - 1].times = times * (1 - more);
-    key.layout.micro_batch = 2 * SAMPLES;
-    term.samples = 2 * SAMPLES;
-    term.share = more;
-    term.times = times * more;
-    return add_term(p, &key, shares, term, out);
+    if (!p->pattern[out->term[out->n - 1].pattern].apart || s->layout->micro_batch <= SAMPLES) return LS_OK;
+    while (2 * samples <= MIN(s->layout->micro_batch, SAMPLES_MOST)) samples *= 2;
+    double more = (double)s->layout->micro_batch / samples - 1;
+    out->n--;
+    for (int k = 0; k < 2; k++) {
+        key.layout.micro_batch = samples << k;
+        term.samples = samples << k;
+        term.share = k ? more : 1 - more;
+        term.times = times * term.share;
+        if (term.share != 0) LS_TRY(add_term(p, &key, shares, term, out));
+    }
+    return LS_OK;
 }
 
 /* The pattern whose blocks a longer stage of this place has more of. */

@@ -78,7 +78,7 @@ void machine_find(bool bound, ls_machine *out, cpu_set_t *processors)
 /* Without a cache, or with a damaged one, no peak is known. */
 static void read_peaks(ls_machine *m)
 {
-    char *folder = peak_cache_folder(), *path = folder ? peak_cache_path(folder, m) : NULL;
+    char *folder = file_cache_folder(), *path = folder ? peak_cache_path(folder, m) : NULL;
     struct peak_entries known;
 
     if (path && peak_cache_read(path, m, &known) == LS_OK)

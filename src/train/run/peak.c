@@ -211,7 +211,7 @@ ls_status peak_find(ls_dtype type, int threads, bool bound, enum peak_mode mode,
     p.threads = s.m.threads = MIN(threads, p.machine.processors);
     ls_status st = LS_OK;
     if (mode != PEAK_OFF) {
-        char *folder = peak_cache_folder(), *path = folder ? peak_cache_path(folder, &p.machine) : NULL;
+        char *folder = file_cache_folder(), *path = folder ? peak_cache_path(folder, &p.machine) : NULL;
 
         if (path)
             st = find_in(&s, folder, path);

@@ -17,16 +17,6 @@ enum { VERSION = 1 }; /* of the measurement; increase it when a change makes new
 
 /* ---- where ---- */
 
-char *peak_cache_folder(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-
-    if (cache && cache[0] == '/') return file_path("%s/lockstep", cache);
-    if (home && home[0] == '/') return file_path("%s/.cache/lockstep", home);
-    ls_fail(LS_EIO, "neither XDG_CACHE_HOME nor HOME names a folder");
-    return NULL;
-}
-
 char *peak_cache_path(const char *folder, const ls_machine *m)
 {
     char text[600], hex[HASH_ROOM];

@@ -18,8 +18,6 @@ struct peak_entries {
     size_t n;
 };
 
-/* The cache's folder according to the environment; NULL: there is none, and the message says why. Free with mem_free. */
-char *peak_cache_folder(void);
 /* FOLDER/peak-HASH.json; NULL: out of memory. Free with mem_free. */
 char *peak_cache_path(const char *folder, const ls_machine *m);
 /* A missing file is LS_OK and gives no entries. LS_EFORMAT: the file is damaged, or describes another machine. *out is empty on failure. */

@@ -1,0 +1,55 @@
+/* A2 - weights, gradients and Adam's state take 16 bytes a parameter in mixed precision: 3B are 48 GB, 7B 112 GB, 70B 1.1 TB, which 14 H100
+ * of 80 GB hold.
+ *
+ * Models of these sizes are planned on one rank. Gradients are f32 here, so it is 18 bytes, as Z1 says: 16 are weights, masters and moments
+ * with gradients of 2. Corrected: 14 GPUs hold exactly the state, and nothing is left for activations and buffers. */
+#include "lab.h"
+#include "lockstep/nn.h"
+#include "lockstep/optim.h"
+
+struct state {
+    double parameters, bytes, gradients;
+};
+
+static struct state state_of(const char *preset, size_t layers)
+{
+    ls_store_options so = { "cpu", LS_BF16, 1, 1 };
+    ls_compile_options plan = { .every = 1, .plan_only = 1 };
+    ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
+    ls_program *p;
+    ls_store *s;
+    ls_model m;
+
+    TRY(ls_model_preset(preset, &m));
+    if (layers) m.layers = layers;
+    TRY(ls_store_new(&so, &s));
+    TRY(ls_program_new(s, &p));
+    ls_value x = ls_input(p, "x", LS_I32, SIZES(1, 64)), y = ls_input(p, "y", LS_I32, SIZES(1, 64));
+    ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
+    TRY(ls_optimizer_append(p, &adamw));
+    TRY(ls_program_compile(p, &plan));
+    ls_cost c = ls_program_cost(p);
+    struct state out = { (double)ls_store_elements(s), (double)(c.parameters + c.gradients + c.optimizer), (double)c.gradients };
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return out;
+}
+
+/* As if the model had so many parameters, with gradients of 2 bytes. */
+static double gigabytes(struct state s, double parameters) { return (s.bytes - s.gradients / 2) / s.parameters * parameters / 1e9; }
+
+LAB(a2_state, "3B, 7B and 70B parameters")
+{
+    struct state three = state_of("llama3.2-1b", 44), eight = state_of("llama3-8b", 0), seventy = state_of("llama3-70b", 0);
+
+    lab_open("A2");
+    lab_equal("3B parameters, gradients of 2 bytes [GB]", 48, gigabytes(three, 3e9), 1e-3);
+    lab_equal("7B parameters [GB]", 112, gigabytes(eight, 7e9), 1e-3);
+    lab_equal("70B parameters [TB]", 1.12, gigabytes(seventy, 70e9) / 1e3, 1e-3);
+    lab_equal("70B parameters: H100 of 80 GB that hold them", 14, ceil(gigabytes(seventy, 70e9) / 80 - 1e-9), 0);
+    lab_corrected("70B parameters on 14: room for activations and buffers on each [GB]", '>', 1, 0,
+                  80 - gigabytes(seventy, 70e9) / 14, 1e-6, "why: 14 x 80 GB are 1.12 TB, the state alone");
+    lab_corrected("Llama 3 70B as it is planned: bytes a parameter", '=', 16, 18, seventy.bytes / seventy.parameters, 1e-3,
+                  "why: gradients are f32, which adds 2 bytes; and it has 70.55 billion parameters");
+    return lab_close();
+}

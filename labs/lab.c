@@ -1,0 +1,326 @@
+/* lab.c - runs a lab and prints its rows. */
+#include "lab.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *const verdict_names[LAB_VERDICTS] = { "holds", "corrected", "not measurable here", "does not hold" };
+
+struct claim {
+    const char *id, *program, *text;
+};
+
+/* A number that does not exist is NAN. relation: '=' to within tolerance of the number (of 1 where it is 0), '<' below it, '>' above it. */
+struct row {
+    const char *what;
+    char relation;
+    double claimed, expected, measured, tolerance;
+    enum lab_verdict verdict;
+    const char *why;
+};
+
+enum { RESULTS_MOST = 8 };
+
+/* The lab that runs. */
+static struct {
+    const struct lab *lab;
+    const struct claim *claim;
+    struct lab_result result[RESULTS_MOST];
+    int rows[LAB_VERDICTS], results, broken, json, written;
+} now;
+
+const char *lab_verdict_name(enum lab_verdict v) { return verdict_names[v]; }
+
+int lab_begin(const struct lab *l, int json)
+{
+    memset(&now, 0, sizeof now);
+    now.lab = l;
+    now.json = json;
+    return l->run();
+}
+
+long lab_size(const char *name)
+{
+    const struct lab_size *s = now.lab->sizes;
+
+    while (s->name && strcmp(s->name, name) != 0) s++;
+    if (s->name) return s->value;
+    fprintf(stderr, "lab %s has no size %s\n", now.lab->name, name);
+    exit(1);
+}
+
+void lab_say(const char *fmt, ...)
+{
+    va_list a;
+
+    if (now.json) return;
+    va_start(a, fmt);
+    vprintf(fmt, a);
+    va_end(a);
+}
+
+int lab_results(const struct lab_result **out)
+{
+    *out = now.result;
+    return now.results;
+}
+
+/* ---- rows ---- */
+
+static int row_meets(char relation, double number, double measured, double tolerance)
+{
+    if (relation == '<') return measured < number;
+    if (relation == '>') return measured > number;
+    return fabs(measured - number) <= tolerance * (number != 0 ? fabs(number) : 1);
+}
+
+/* Where the unit of a row's text begins: at " [bytes]" at its end, else at its end. */
+static size_t unit_at(const char *what)
+{
+    const char *at = strrchr(what, '[');
+    size_t length = strlen(what);
+
+    return at && at > what + 1 && at[-1] == ' ' && what[length - 1] == ']' ? (size_t)(at - 1 - what) : length;
+}
+
+static void put_json_text(FILE *f, const char *key, const char *text, size_t length)
+{
+    fprintf(f, "\"%s\":\"", key);
+    for (size_t i = 0; i < length; i++) fprintf(f, text[i] == '"' || text[i] == '\\' ? "\\%c" : "%c", text[i]);
+    fprintf(f, "\",");
+}
+
+static void put_json_number(FILE *f, const char *key, double x)
+{
+    fprintf(f, isfinite(x) ? "\"%s\":%.10g," : "\"%s\":null,", key, x);
+}
+
+static void put_json_to(FILE *f, const struct row *r)
+{
+    size_t end = unit_at(r->what), length = strlen(r->what);
+
+    fprintf(f, "{\"claim\":\"%s\",\"program\":\"%s\",", now.claim->id, now.claim->program);
+    put_json_text(f, "what", r->what, end);
+    put_json_text(f, "unit", end < length ? r->what + end + 2 : "", end < length ? length - end - 3 : 0);
+    fprintf(f, "\"relation\":\"%c\",", r->relation);
+    put_json_number(f, "claimed", r->claimed);
+    put_json_number(f, "expected", r->expected);
+    put_json_number(f, "measured", r->measured);
+    put_json_number(f, "tolerance", r->tolerance);
+    put_json_text(f, "why", r->why, strlen(r->why));
+    fprintf(f, "\"verdict\":\"%s\"}\n", verdict_names[r->verdict]);
+}
+
+static void put_json(const struct row *r)
+{
+    const char *path = getenv("LAB_JSON");
+    FILE *f = path ? fopen(path, now.written++ ? "a" : "w") : NULL;
+
+    if (now.json) put_json_to(stdout, r);
+    if (path && !f) {
+        perror(path);
+        exit(1);
+    }
+    if (!f) return;
+    put_json_to(f, r);
+    fclose(f);
+}
+
+static void put_number(char relation, double x)
+{
+    char text[32] = "-";
+
+    if (isfinite(x)) snprintf(text, sizeof text, "%s%.6g", relation == '<' ? "< " : relation == '>' ? "> " : "", x);
+    printf(" %12s", text);
+}
+
+static void put_row(const struct row *r)
+{
+    if (!now.json) {
+        printf("%-78s", r->what);
+        put_number(r->relation, r->claimed);
+        put_number(isfinite(r->claimed) ? '=' : r->relation, r->expected);
+        put_number('=', r->measured);
+        printf("  %s\n", verdict_names[r->verdict]);
+        if (r->why[0]) printf("    %s\n", r->why);
+    }
+    now.rows[r->verdict]++;
+    now.broken += r->verdict == LAB_DOES_NOT_HOLD;
+    put_json(r);
+}
+
+static void judge(char relation, const char *what, double claimed, double expected, double measured, double tolerance)
+{
+    int good = row_meets(relation, isfinite(claimed) ? claimed : expected, measured, tolerance);
+
+    put_row(&(struct row){ what, relation, claimed, expected, measured, tolerance, good ? LAB_HOLDS : LAB_DOES_NOT_HOLD, "" });
+}
+
+void lab_equal(const char *what, double claimed, double measured, double tolerance)
+{
+    judge('=', what, claimed, NAN, measured, tolerance);
+}
+
+void lab_below(const char *what, double claimed, double measured) { judge('<', what, claimed, NAN, measured, 0); }
+void lab_above(const char *what, double claimed, double measured) { judge('>', what, claimed, NAN, measured, 0); }
+
+void lab_check(const char *what, double expected, double measured, double tolerance)
+{
+    judge('=', what, NAN, expected, measured, tolerance);
+}
+
+void lab_check_below(const char *what, double limit, double measured) { judge('<', what, NAN, limit, measured, 0); }
+void lab_check_above(const char *what, double limit, double measured) { judge('>', what, NAN, limit, measured, 0); }
+
+void lab_corrected(const char *what, char relation, double claimed, double expected, double measured, double tolerance, const char *why)
+{
+    int missed = !row_meets(relation, claimed, measured, tolerance), met = row_meets('=', expected, measured, tolerance);
+
+    put_row(&(struct row){ what, relation, claimed, expected, measured, tolerance, missed && met ? LAB_CORRECTED : LAB_DOES_NOT_HOLD,
+                            why });
+}
+
+void lab_not_measurable(const char *what, const char *why)
+{
+    put_row(&(struct row){ what, '=', NAN, NAN, NAN, NAN, LAB_NOT_MEASURABLE, why });
+}
+
+/* ---- claims ---- */
+
+static void claim_end(void)
+{
+    const int *n = now.rows;
+    enum lab_verdict v = LAB_NOT_MEASURABLE;
+
+    if (!now.claim) return;
+    if (n[LAB_HOLDS]) v = LAB_HOLDS;
+    if (n[LAB_CORRECTED]) v = LAB_CORRECTED;
+    if (n[LAB_DOES_NOT_HOLD]) v = LAB_DOES_NOT_HOLD;
+    int in_part = n[LAB_NOT_MEASURABLE] && v != LAB_NOT_MEASURABLE;
+    if (now.results < RESULTS_MOST) now.result[now.results++] = (struct lab_result){ now.claim->id, v, in_part };
+    lab_say("\n%s: %s%s (%d rows hold", now.claim->id, verdict_names[v], in_part ? "; in part not measurable here" : "", n[LAB_HOLDS]);
+    for (int k = LAB_CORRECTED; k < LAB_VERDICTS; k++)
+        if (n[k]) lab_say(", %d %s", n[k], verdict_names[k]);
+    lab_say(")\n");
+    memset(now.rows, 0, sizeof now.rows);
+    now.claim = NULL;
+}
+
+void lab_open(const char *id)
+{
+#define LAB_CLAIM_ROW(id_, program_, text_) { id_, program_, text_ },
+    static const struct claim claims[] = { LAB_CLAIM_MAP(LAB_CLAIM_ROW) };
+
+    if (now.claim) {
+        claim_end();
+        lab_say("\n");
+    }
+    for (size_t i = 0; i < sizeof claims / sizeof *claims && !now.claim; i++)
+        if (strcmp(claims[i].id, id) == 0 && strcmp(claims[i].program, now.lab->name) == 0) now.claim = &claims[i];
+    if (!now.claim) {
+        fprintf(stderr, "lab_claims.h has no claim %s of %s\n", id, now.lab->name);
+        exit(1);
+    }
+    lab_say("%s: %s\n\n%-78s %12s %12s %12s\n", id, now.claim->text, "", "claimed", "expected", "measured");
+}
+
+int lab_close(void)
+{
+    claim_end();
+    return now.broken != 0;
+}
+
+/* ---- plans ---- */
+
+/* The command that runs this lab, told to plan. */
+static void plan_read(const char *options, char *out, size_t room)
+{
+    char command[2048];
+    size_t bytes = 0;
+
+    if (snprintf(command, sizeof command, "/proc/%d/exe plan %s --json", (int)getpid(), options) >= (int)sizeof command) exit(1);
+    fflush(stdout);
+    FILE *f = popen(command, "r");
+    if (f) bytes = fread(out, 1, room - 1, f);
+    out[bytes] = '\0';
+    if (f && pclose(f) == 0 && bytes) return;
+    fprintf(stderr, "lab %s: this failed: lockstep plan %s\n", now.lab->name, options);
+    exit(1);
+}
+
+double lab_plan(const char *key, const char *fmt, ...)
+{
+    char options[1600], json[16384], quoted[64];
+    const char *at = json, *part = key;
+    va_list a;
+
+    va_start(a, fmt);
+    vsnprintf(options, sizeof options, fmt, a);
+    va_end(a);
+    plan_read(options, json, sizeof json);
+    for (; at && *part; part += strcspn(part, "."), part += *part == '.') {
+        snprintf(quoted, sizeof quoted, "\"%.*s\":", (int)strcspn(part, "."), part);
+        if ((at = strstr(at, quoted))) at += strlen(quoted);
+    }
+    if (at) return strncmp(at, "true", 4) == 0 ? 1 : strtod(at, NULL);
+    fprintf(stderr, "lab %s: a plan does not say %s\n", now.lab->name, key);
+    exit(1);
+}
+
+/* ---- ranks ---- */
+
+void lab_one_core(int rank)
+{
+    cpu_set_t may, one;
+    int turn;
+
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof may, &may) != 0) return;
+    turn = rank % CPU_COUNT(&may);
+    for (int core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &may) && turn-- == 0) CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+static void rank_child(const char *where, int rank, int n, lab_rank *run, void *shared)
+{
+    ls_comm *comm;
+
+    lab_one_core(rank);
+    TRY(ls_comm_open(where, rank, n, &comm));
+    run(comm, rank, n, shared);
+    ls_comm_close(&comm);
+    fflush(stdout);
+    _exit(0);
+}
+
+void lab_ranks(int n, lab_rank *run, void *shared)
+{
+    static int worlds;
+    char where[64];
+    int failed = 0, status;
+
+    snprintf(where, sizeof where, "shm:lab-%d-%d", (int)getpid(), worlds++);
+    fflush(stdout);
+    for (int r = 0; r < n; r++) {
+        pid_t child = fork();
+
+        if (child == 0) rank_child(where, r, n, run, shared);
+        if (child < 0) exit(1);
+    }
+    for (int r = 0; r < n; r++) failed += wait(&status) < 0 || status != 0;
+    if (failed) exit(1);
+}
+
+void *lab_shared(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED) exit(1);
+    return p;
+}
+
+void lab_unshare(void *shared, size_t bytes) { munmap(shared, bytes); }

@@ -1,0 +1,83 @@
+/* S4 - large batches: from the same samples, fewer updates, each with less noise. The linear learning-rate rule with warm-up (Goyal et al.
+ * 2017), LARS and LAMB (You et al. 2017, 2020) are to make up for it.
+ *
+ * A small Llama learns from the same number of samples, in batches of 4 or of --batch. The variance of a batch's gradient around the mean
+ * of all is inversely proportional to the batch; the loss is that of samples that it has not seen. */
+#include "lab_train.h"
+
+enum { SMALL = 4, DRAWS = 32, UNSEEN = 100000, SAMPLES = 4096 };
+
+static struct job batch_job(int batch, ls_optimizer_kind kind, double lr)
+{
+    struct job j = job_of(2, 32);
+
+    j.samples = batch;
+    j.lr = lr;
+    j.optimizer.kind = kind;
+    j.optimizer.momentum = j.optimizer.weight_decay = 0;
+    return j;
+}
+
+/* The mean of |gradient - mean gradient|^2 over batches of that size, at the first weights. */
+static double noise(int batch)
+{
+    struct job j = batch_job(batch, LS_SGD, 0);
+    struct training t;
+    double *sum, *one, squares = 0, all = 0;
+
+    training_open(&j, NULL, 0, &t);
+    size_t n = ls_store_elements(t.store);
+    sum = calloc(n, sizeof *sum);
+    one = calloc(n, sizeof *one);
+    if (!sum || !one) exit(1);
+    for (int k = 0; k < DRAWS; k++) {
+        ls_store_zero_grad(t.store);
+        training_micro_batch(&t, k, 0, batch, LS_LAST);
+        training_read(&t, "gradient", one);
+        for (size_t i = 0; i < n; i++) sum[i] += one[i], squares += one[i] * one[i];
+    }
+    for (size_t i = 0; i < n; i++) all += sum[i] * sum[i];
+    free(sum);
+    free(one);
+    training_close(&t);
+    return (squares - all / DRAWS) / (DRAWS - 1);
+}
+
+/* Loss on unseen samples after SAMPLES samples. warm: so many steps until the learning rate is reached. */
+static double learned(int batch, ls_optimizer_kind kind, double lr, int warm)
+{
+    struct job j = batch_job(batch, kind, lr);
+    struct training t;
+    double loss = 0;
+
+    training_open(&j, NULL, 0, &t);
+    for (int s = 0; s < SAMPLES / batch; s++) {
+        t.job.lr = s < warm ? lr * (s + 1) / warm : lr;
+        training_step(&t, s);
+    }
+    for (int k = 0; k < 64 / batch + 16; k++) {
+        ls_store_zero_grad(t.store);
+        loss += training_micro_batch(&t, UNSEEN + k, 0, batch, LS_LAST);
+    }
+    training_close(&t);
+    return loss / (64 / batch + 16);
+}
+
+LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a power of 2", 32, 16, SAMPLES_MOST })
+{
+    int batch = (int)lab_size("batch"), times = batch / SMALL;
+    double lr = 0.05, small = learned(SMALL, LS_SGD, lr, 0), same = learned(batch, LS_SGD, lr, 0),
+           linear = learned(batch, LS_SGD, lr * times, SAMPLES / batch / 10), lamb = learned(batch, LS_LAMB, 0.01, SAMPLES / batch / 10);
+
+    lab_say("loss on unseen samples, from %d samples\n  batch %-4d SGD, learning rate %-6g           %8.4f\n", SAMPLES, SMALL, lr, small);
+    lab_say("  batch %-4d the same                           %8.4f\n", batch, same);
+    lab_say("  batch %-4d %d times the learning rate, warm-up  %8.4f\n", batch, times, linear);
+    lab_say("  batch %-4d LAMB                               %8.4f\n\n", batch, lamb);
+    lab_open("S4");
+    lab_equal("updates, batch of 4 / large batch", times, (double)(SAMPLES / SMALL) / (SAMPLES / batch), 0);
+    lab_equal("variance of the gradient, batch of 4 / large batch", times, noise(SMALL) / noise(batch), 0.15);
+    lab_above("loss at the same learning rate - loss of the small batch", 0, same - small);
+    lab_below("linear rule and warm-up: the rest of that gap", 0.5, (linear - small) / (same - small));
+    lab_below("LAMB: the rest of that gap", 0.5, (lamb - small) / (same - small));
+    return lab_close();
+}

@@ -1,0 +1,262 @@
+/* cmd_lab.c - `lockstep lab`: lists the labs, or runs one. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/args.h"
+#include "cli/terminal.h"
+#include "lab.h"
+
+enum { MOST = 1 << 30 };
+
+/* The sizes of all labs; 0: not given. Each lab has some of them. */
+static int64_t stages, micro_batches, chunks, ranks, layers, width, heads, seq_len, batch, vocab, serial_percent, element;
+static bool json;
+
+#define SIZE(name, value, help)                    \
+    {                                              \
+        name, FLAG_INT, &value, 1, MOST, "N", help \
+    }
+
+static const struct flag flags[] = {
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON, an object a line" },
+    SIZE("ranks", ranks, "ranks"),
+    SIZE("stages", stages, "stages of a pipeline"),
+    SIZE("micro-batches", micro_batches, "micro-batches of a step"),
+    SIZE("chunks", chunks, "chunks of a rank, where stages are interleaved"),
+    SIZE("layers", layers, "layers of the model"),
+    SIZE("width", width, "width of the model"),
+    SIZE("heads", heads, "attention heads"),
+    SIZE("vocab", vocab, "tokens of the vocabulary"),
+    SIZE("seq-len", seq_len, "tokens of a sample"),
+    SIZE("batch", batch, "samples of a batch"),
+    SIZE("element", element, "elements of queries and keys"),
+    SIZE("serial-percent", serial_percent, "share of the work that no rank can share"),
+    { 0 },
+};
+
+struct claim {
+    const char *id, *program, *text;
+};
+
+#define CLAIM_ROW(id_, program_, text_) { id_, program_, text_ },
+static const struct claim claims[] = { LAB_CLAIM_MAP(CLAIM_ROW) };
+
+/* ---- what was measured before ---- */
+
+/* A line for each claim: id, verdict, date. */
+static char *history_path(void)
+{
+    char *folder = file_cache_folder(), *path = folder ? file_path("%s/labs.txt", folder) : NULL;
+
+    mem_free(folder);
+    return path;
+}
+
+/* Lines of the file; "" if there is none. */
+static ls_status history_read(char **out)
+{
+    char *path = history_path();
+    size_t bytes;
+
+    *out = NULL;
+    ls_status st = path ? file_read(path, out, &bytes) : LS_EIO;
+    mem_free(path);
+    return st;
+}
+
+/* Copies "holds, 2026-11-23" of a claim; "" if it has not run here. */
+static void history_find(const char *history, const char *id, char *out, size_t room)
+{
+    size_t n = strlen(id);
+
+    out[0] = '\0';
+    for (const char *line = history; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+        if (strncmp(line, id, n) == 0 && line[n] == '\t') snprintf(out, room, "%.*s", (int)strcspn(line + n + 1, "\n"), line + n + 1);
+}
+
+/* Replaces the lines of these claims. That the lab ran counts more than that it is remembered: failures only warn. */
+static void history_write(const struct lab_result *result, int n)
+{
+    struct text out = { 0 };
+    char *old = NULL, *path = history_path(), date[16], before[64], *folder = file_cache_folder();
+    time_t t = time(NULL);
+
+    strftime(date, sizeof date, "%Y-%m-%d", localtime(&t));
+    if (history_read(&old) < 0) old = NULL;
+    for (size_t i = 0; i < COUNT_OF(claims); i++) {
+        int k = 0;
+
+        while (k < n && strcmp(result[k].id, claims[i].id) != 0) k++;
+        if (k < n) {
+            text_put(&out, "%s\t%s%s, %s\n", claims[i].id, lab_verdict_name(result[k].verdict), result[k].in_part ? " in part" : "", date);
+            continue;
+        }
+        history_find(old, claims[i].id, before, sizeof before);
+        if (before[0]) text_put(&out, "%s\t%s\n", claims[i].id, before);
+    }
+    if (!path || !folder || file_make_folders(folder) < 0 || text_status(&out) < 0 || file_write(path, out.data, out.bytes) < 0)
+        fprintf(stderr, "lockstep lab: the verdict is not remembered: %s\n", ls_errmsg());
+    text_free(&out);
+    mem_free(old);
+    mem_free(folder);
+    mem_free(path);
+}
+
+/* ---- the list ---- */
+
+static const struct lab *lab_of_program(const char *name)
+{
+    for (size_t i = 0; lab_list[i]; i++)
+        if (strcmp(lab_list[i]->name, name) == 0) return lab_list[i];
+    return NULL;
+}
+
+static ls_status put_json_claim(const struct claim *c, const char *before)
+{
+    const struct lab *l = lab_of_program(c->program);
+    struct json_out j = { 0 };
+
+    json_begin_object(&j, NULL);
+    json_put_string(&j, "claim", c->id);
+    json_put_string(&j, "program", c->program);
+    json_put_string(&j, "title", l->title);
+    json_put_string(&j, "text", c->text);
+    json_put_string(&j, "measured", before);
+    json_begin_array(&j, "sizes");
+    for (const struct lab_size *s = l->sizes; s->name; s++) {
+        json_begin_object(&j, NULL);
+        json_put_string(&j, "name", s->name);
+        json_put_string(&j, "text", s->text);
+        json_put_int(&j, "value", s->value);
+        json_put_int(&j, "low", s->low);
+        json_put_int(&j, "high", s->high);
+        json_end_object(&j);
+    }
+    json_end_array(&j);
+    json_end_object(&j);
+    return terminal_put_json(&j);
+}
+
+static ls_status put_list(void)
+{
+    char before[64], *history;
+
+    if (history_read(&history) < 0) history = NULL;
+    if (!json) printf("%-5s%-34s%s\n", "id", "measured here", "claim");
+    for (size_t i = 0; i < COUNT_OF(claims); i++) {
+        history_find(history, claims[i].id, before, sizeof before);
+        if (json)
+            LS_TRY(put_json_claim(&claims[i], before));
+        else
+            printf("%-5s%-34s%s\n", claims[i].id, before[0] ? before : "-", claims[i].text);
+    }
+    if (!json) printf("\n'lockstep lab ID' runs one: lockstep lab p2 --stages 8\n");
+    mem_free(history);
+    return LS_OK;
+}
+
+/* ---- running ---- */
+
+/* By the id of a claim, in any case, or by the name of the lab. */
+static const struct lab *find_lab(const char *word)
+{
+    for (size_t i = 0; i < COUNT_OF(claims); i++)
+        if (strcasecmp(claims[i].id, word) == 0) return lab_of_program(claims[i].program);
+    return lab_of_program(word);
+}
+
+static ls_status fail_no_lab(const char *word)
+{
+    const char *near = NULL;
+    size_t least = 4;
+
+    for (size_t i = 0; lab_list[i]; i++) {
+        size_t far = text_distance(word, lab_list[i]->name);
+
+        if (far < least) least = far, near = lab_list[i]->name;
+    }
+    if (near) return ls_fail(LS_EINVAL, "there is no lab '%s'; did you mean '%s'?", word, near);
+    return ls_fail(LS_EINVAL, "there is no lab '%s'; 'lockstep lab' lists them", word);
+}
+
+static ls_status fail_no_size(const struct lab *l, const char *name)
+{
+    struct text has = { 0 };
+
+    for (const struct lab_size *s = l->sizes; s->name; s++) text_put(&has, "%s--%s", has.bytes ? ", " : "", s->name);
+    ls_status st = ls_fail(LS_EINVAL, "lab %s has no --%s; it has %s", l->name, name, has.bytes ? has.data : "no sizes");
+    text_free(&has);
+    return st;
+}
+
+/* *given: a size was given. */
+static ls_status set_sizes(const struct lab *l, bool *given)
+{
+    *given = false;
+    for (const struct flag *f = flags; f->name; f++) {
+        int64_t value = f->kind == FLAG_INT ? *(const int64_t *)f->value : 0;
+        struct lab_size *s = l->sizes;
+
+        if (value == 0) continue;
+        while (s->name && strcmp(s->name, f->name) != 0) s++;
+        if (!s->name) return fail_no_size(l, f->name);
+        if (value < s->low || value > s->high)
+            return ls_fail(LS_EINVAL, "lab %s: --%s=%" PRId64 " is out of range: %ld to %ld", l->name, s->name, value, s->low, s->high);
+        s->value = (long)value;
+        *given = true;
+    }
+    return LS_OK;
+}
+
+static ls_status cmd_lab_check(const struct invocation *in)
+{
+    bool given;
+
+    if (in->count) {
+        const struct lab *l = find_lab(in->arguments[0]);
+
+        return l ? set_sizes(l, &given) : fail_no_lab(in->arguments[0]);
+    }
+    for (const struct flag *f = flags; f->name; f++)
+        if (f->kind == FLAG_INT && *(const int64_t *)f->value) return ls_fail(LS_EINVAL, "--%s is a size of a lab; name one", f->name);
+    return LS_OK;
+}
+
+static ls_status cmd_lab_run(struct invocation *in)
+{
+    const struct lab_result *result;
+    const struct lab *l;
+    bool given;
+
+    if (!in->count) return put_list();
+    l = find_lab(in->arguments[0]);
+    LS_TRY(set_sizes(l, &given));
+    int failed = lab_begin(l, json), n = lab_results(&result);
+    fflush(stdout);
+    if (!given && !getenv("LAB_JSON")) history_write(result, n); /* verdicts are of the claimed sizes, and not of tests */
+    return failed ? ls_fail(LS_EFORMAT, "a claim of lab %s does not hold", l->name) : LS_OK;
+}
+
+const struct command command_lab = {
+    .name = "lab",
+    .arguments = "[ID]",
+    .most = 1,
+    .summary = "measure what people claim about distributed training",
+    .flags = flags,
+    .check = cmd_lab_check,
+    .run = cmd_lab_run,
+    .about =
+        "Without ID: lists the claims, with the verdicts of the labs that ran on this machine before. ID is a claim (p2) or the name of a\n"
+        "lab (p2_bubble). A lab prints the claimed number beside the measured one and gives a verdict: holds, corrected (why),\n"
+        "not measurable here (what would be needed), does not hold (exit code 1). Sizes differ by lab: 'lockstep help labs' lists\n"
+        "them.\n",
+    .examples = "  lockstep lab\n  lockstep lab p2 --stages 8 --micro-batches 4\n  lockstep lab z2 --json\n",
+};
