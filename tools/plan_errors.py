@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""plan_errors.py [--rows] TABLE.csv [COLUMN=TEXT ...] - compares `lockstep plan --cases` with published runs.
+"""plan_errors.py [--rows] [--choices] TABLE.csv [COLUMN=TEXT ...] - compares `lockstep plan --cases` with published runs.
 
 A row of the table is a run, with the columns that docs/planner.md lists and iter_time_s, the seconds of a step as published. Only
 rows whose columns contain the texts are taken, and of those the ones that ran, but for rows of quality C (proxies, warm-up, digitised).
-Prints the errors of the seconds and of the memory; with --rows also a line for each run, the largest error first.
+Prints the errors of the seconds and of the memory; with --rows also a line for each run, the largest error first. Of tables with runs that failed: how many of them are said not to fit, and
+how many of those that ran. --choices: of each model on each number of GPUs, Kendall's tau of the ranking by predicted and by published
+seconds, and how much slower the layout that is predicted to be fastest is than the fastest (5 layouts at least).
 """
 import csv
+import itertools
 import os
 import statistics
 import subprocess
@@ -28,8 +31,20 @@ def summary(what, errors):
           f"median {100 * statistics.median(size):.1f}%, largest {100 * max(size):.1f}%; mean error {100 * statistics.mean(errors):+.1f}%")
 
 
+def choices(cells):
+    taus, slower = [], []
+    for runs in cells.values():
+        if len(runs) < 5:
+            continue
+        signs = [(a - c) * (b - d) for (a, b), (c, d) in itertools.combinations(runs, 2)]
+        taus.append((sum(s > 0 for s in signs) - sum(s < 0 for s in signs)) / len(signs))
+        slower.append(min(runs, key=lambda r: r[1])[0] / min(runs)[0] - 1)
+    print(f"choices: {len(taus)} models on so many GPUs, Kendall's tau mean {statistics.mean(taus):.2f}, median {statistics.median(taus):.2f}; "
+          f"the choice is within 5% of the fastest in {sum(s <= 0.05 for s in slower)}")
+
+
 def main():
-    words = [w for w in sys.argv[1:] if w != "--rows"]
+    words = [w for w in sys.argv[1:] if not w.startswith("--")]
     if not words:
         sys.exit(__doc__)
     wanted = [w.split("=", 1) for w in words[1:]]
@@ -38,17 +53,22 @@ def main():
         out = os.path.join(folder, "prices.csv")
         subprocess.run([LOCKSTEP, "plan", "--cases", words[0], "--out", out], check=True, stdout=subprocess.DEVNULL)
         prices = list(csv.DictReader(open(out, encoding="utf-8")))
-    seconds, memory, unpriced = [], [], 0
+    seconds, memory, unpriced, cells, fit = [], [], 0, {}, {True: [0, 0], False: [0, 0]}
     for price in prices:
         row = rows[price["row_id"]]
-        ran = row.get("status", "ok") in ("ok", "") and row.get("quality") != "C"
-        if not ran or any(text not in row[column] for column, text in wanted):
+        ran = row.get("status", "ok") in ("ok", "")
+        if row.get("quality") == "C" or any(text not in row[column] for column, text in wanted):
+            continue
+        if price["fits"]:
+            fit[ran][int(price["fits"])] += 1
+        if not ran:
             continue
         published, held = number(row, "iter_time_s"), number(row, "mem_gb_per_gpu")
         if not price["step_seconds"]:
             unpriced += 1
             continue
         if published:
+            cells.setdefault((row.get("model"), row.get("gpus")), []).append((published, float(price["step_seconds"])))
             seconds.append((float(price["step_seconds"]) / published - 1, published, price))
         if held:
             memory.append(float(price["memory_gb"]) / held - 1)
@@ -59,6 +79,11 @@ def main():
         summary("seconds", [e[0] for e in seconds])
     if memory:
         summary("memory", memory)
+    if sum(fit[False]):
+        print(f"failed: {sum(fit[False])} runs, {100 * fit[False][0] / sum(fit[False]):.1f}% of them are said not to fit, "
+              f"and {100 * fit[True][0] / sum(fit[True]):.1f}% of those that ran")
+    if "--choices" in sys.argv:
+        choices(cells)
     if unpriced:
         print(f"not priced: {unpriced} runs")
 
