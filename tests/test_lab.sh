@@ -27,6 +27,11 @@ cmp -s rows.json larger.json && bad "sizes make no difference"
 grep '"claim":"P4"' list.json | grep -q '"measured":"".*{"name":"stages",.*"value":4,"low":2,' ||
     bad "the sizes of P4: $(grep '"P4"' list.json)"
 
+# The sizes of the labs are the command's flags.
+grep -o '{"name":"[a-z-]*"' list.json | sort -u | sed 's/.*:"\(.*\)"/--\1/' >sizes.txt
+"$lockstep" lab --help | grep -oE '^  --[a-z-]+ N' | grep -oE -- '--[a-z-]+' | sort -u >flags.txt
+cmp -s sizes.txt flags.txt || bad "sizes that no flag sets, or flags without a lab: $(diff sizes.txt flags.txt)"
+
 expect 2 "there is no lab 'p2_buble'; did you mean 'p2_bubble'?" lab p2_buble
 expect 2 "there is no lab 'xyz'; 'lockstep lab' lists them" lab xyz
 expect 2 "lab p4_interleaving has no --width; it has --stages, --micro-batches" lab p4 --width 3

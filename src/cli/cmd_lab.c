@@ -17,7 +17,7 @@
 enum { MOST = 1 << 30 };
 
 /* The sizes of all labs; 0: not given. Each lab has some of them. */
-static int64_t stages, micro_batches, chunks, ranks, layers, width, heads, seq_len, batch, vocab, serial_percent, element;
+static int64_t stages, micro_batches, ranks, layers, width, heads, seq_len, batch, serial_percent, element;
 static bool json;
 
 #define SIZE(name, value, help)                    \
@@ -30,11 +30,9 @@ static const struct flag flags[] = {
     SIZE("ranks", ranks, "ranks"),
     SIZE("stages", stages, "stages of a pipeline"),
     SIZE("micro-batches", micro_batches, "micro-batches of a step"),
-    SIZE("chunks", chunks, "chunks of a rank, where stages are interleaved"),
     SIZE("layers", layers, "layers of the model"),
     SIZE("width", width, "width of the model"),
     SIZE("heads", heads, "attention heads"),
-    SIZE("vocab", vocab, "tokens of the vocabulary"),
     SIZE("seq-len", seq_len, "tokens of a sample"),
     SIZE("batch", batch, "samples of a batch"),
     SIZE("element", element, "elements of queries and keys"),
