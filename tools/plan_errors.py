@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """plan_errors.py [--rows] [--choices] TABLE.csv [COLUMN=TEXT ...] - compares `lockstep plan --cases` with published runs.
 
-A row of the table is a run, with the columns that docs/planner.md lists and iter_time_s, the seconds of a step as published. Only
-rows whose columns contain the texts are taken, and of those the ones that ran, but for rows of quality C (proxies, warm-up, digitised).
-Prints the errors of the seconds and of the memory; with --rows also a line for each run, the largest error first. Of tables with runs that failed: how many of them are said not to fit, and
-how many of those that ran. --choices: of each model on each number of GPUs, Kendall's tau of the ranking by predicted and by published
-seconds, and how much slower the layout that is predicted to be fastest is than the fastest (5 layouts at least).
+A row of the table is a run, with the columns that docs/planner.md lists and iter_time_s, the seconds of a step as published. Only rows
+whose columns contain the texts are taken, and of those the ones that ran, but for rows of quality C (proxies, warm-up, digitised).
+Prints the errors of the seconds and of the memory; with --rows also a line for each run, the largest error first. Of tables with runs
+that failed: how many of them are said not to fit, and how many of those that ran. --choices: of each model on each number of GPUs,
+Kendall's tau of the ranking by predicted and by published seconds, and how much slower the layout that is predicted to be fastest is
+than the fastest (5 layouts at least).
 """
 import csv
 import itertools
@@ -39,8 +40,8 @@ def choices(cells):
         signs = [(a - c) * (b - d) for (a, b), (c, d) in itertools.combinations(runs, 2)]
         taus.append((sum(s > 0 for s in signs) - sum(s < 0 for s in signs)) / len(signs))
         slower.append(min(runs, key=lambda r: r[1])[0] / min(runs)[0] - 1)
-    print(f"choices: {len(taus)} models on so many GPUs, Kendall's tau mean {statistics.mean(taus):.2f}, median {statistics.median(taus):.2f}; "
-          f"the choice is within 5% of the fastest in {sum(s <= 0.05 for s in slower)}")
+    print(f"choices: {len(taus)} models on so many GPUs, Kendall's tau mean {statistics.mean(taus):.2f}, "
+          f"median {statistics.median(taus):.2f}; the choice is within 5% of the fastest in {sum(s <= 0.05 for s in slower)}")
 
 
 def main():
