@@ -38,7 +38,7 @@ static void brute_one(struct brute *b, const ls_layout *l)
     b->tried++;
     job.step.global = b->global;
     OK(plan_of_largest(&job, l, &plan, NULL));
-    if ((double)(plan.total + plan.other) > b->room) return;
+    if ((double)(plan.total + plan.other) + group_buffers_of(b->c, l) > b->room) return;
     b->fit++;
     OK(step_seconds_of(&job, l, b->c, &seconds));
     if (seconds.step < b->best) b->best = seconds.step, b->layout = *l;

@@ -190,7 +190,7 @@ static double room_of(const struct compared *x)
 {
     size_t limit = x->config.run.memory_limit;
 
-    return limit ? (double)limit : cluster.memory - cluster.reserved;
+    return (limit ? (double)limit : cluster.memory - cluster.reserved) - group_buffers_of(&cluster, &x->layout);
 }
 static double fits(const struct compared *x) { return (double)(x->plan.total + x->plan.other) <= room_of(x); }
 static double sent_of(const struct compared *x) { return (double)x->sent; }

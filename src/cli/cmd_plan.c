@@ -112,9 +112,11 @@ static struct seconds_shown shown(const struct picture *p)
                                    .ranks = s->ranks.size };
 }
 
+static size_t group_buffers(const struct picture *p) { return (size_t)group_buffers_of(&cluster, &p->layout); }
+
 static bool cmd_plan_fits(const struct picture *p)
 {
-    return p->limit == 0 || p->bytes.total + p->bytes.other <= plan_room(p->limit, p->data);
+    return p->limit == 0 || p->bytes.total + p->bytes.other + group_buffers(p) <= plan_room(p->limit, p->data);
 }
 
 /* ---- JSON ---- */
@@ -166,6 +168,8 @@ static ls_status cmd_plan_put_json(const struct picture *p)
     for (int i = 0; i < BYTES_ROWS; i++) json_put_int(&j, rows[i].name, (int64_t)rows[i].bytes);
     json_put_int(&j, "total", (int64_t)p->bytes.total);
     json_put_int(&j, "other", (int64_t)p->bytes.other);
+    if (*cluster.name) json_put_int(&j, "group_buffers", (int64_t)group_buffers(p));
+    if (*cluster.name) json_put_int(&j, "reserved", (int64_t)cluster.reserved);
     json_put_int(&j, "data", (int64_t)p->data->held);
     json_put_int(&j, "reading", (int64_t)p->data->peak);
     json_end_object(&j);
@@ -258,6 +262,9 @@ static void put_limit(const struct picture *p)
     char room[16], size[16];
 
     if (p->limit == 0) return;
+    if (group_buffers(p))
+        printf("  %-14s%12s  %14zu  not the step's: the communication library's, of each group\n", "group buffers",
+               text_bytes(size, group_buffers(p)), group_buffers(p));
     if (*cluster.name && cluster.reserved > 0)
         printf("  %-14s%12s  %14.0f  not the step's: the driver's context and the runtime\n", "reserved",
                text_bytes(size, (size_t)cluster.reserved), cluster.reserved);
@@ -347,7 +354,11 @@ static ls_status put_program(const struct step *s)
 
 static ls_status show(struct picture *p)
 {
-    if (!cmd_plan_fits(p)) LS_TRY(plan_remedies(&p->job, &p->layout, plan_room(p->limit, p->data), p->remedy, &p->remedies));
+    if (!cmd_plan_fits(p)) {
+        size_t room = plan_room(p->limit, p->data), buffers = MIN(room, group_buffers(p));
+
+        LS_TRY(plan_remedies(&p->job, &p->layout, room - buffers, p->remedy, &p->remedies));
+    }
     if (print_program) LS_TRY(put_program(p->step));
     if (json) return cmd_plan_put_json(p);
     cmd_plan_put_table(p);

@@ -401,7 +401,7 @@ static ls_status price_choices(struct run *r, struct priced_model *m, const stru
     if (at == OPENS) {
         LS_TRY(put_layout(r, m, value, c[OPEN_VPP].n == 1, &l));
         LS_TRY(prices_price(m->prices, &l, INFINITY, INFINITY, &price));
-        take_better(best, &price, m->cluster.memory - m->cluster.reserved, value);
+        take_better(best, &price, m->cluster.memory - m->cluster.reserved - group_buffers_of(&m->cluster, &l), value);
         return LS_OK;
     }
     for (int i = 0; i < c[at].n && st != LS_ENOMEM; i++) {

@@ -48,6 +48,7 @@ static const struct cluster_key cluster_keys[] = {
     PEAK("processor.fp16", LS_F16),
     { "processor.memory", KEY_BYTES, offsetof(struct cluster, memory), 1 << 20, 1e18, false },
     { "processor.reserved", KEY_BYTES, offsetof(struct cluster, reserved), 0, 1e18, true },
+    OPTIONAL("processor.group_buffers", KEY_BYTES, group_buffers, 0, 1e18),
     RATE("processor.bandwidth", bandwidth),
     OPTIONAL("processor.units", KEY_COUNT, units, 1, 65536),
     SECONDS("efficiency.launch", launch),

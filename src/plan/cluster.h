@@ -53,6 +53,7 @@ struct cluster {
     char name[CLUSTER_NAME], processor[CLUSTER_NAME];
     double flops[LS_DTYPES]; /* peak FLOP/s of dense matmuls of a processor; 0: not known */
     double memory, reserved; /* bytes of a processor, and those of them that the runtime takes */
+    double group_buffers;    /* bytes that the communication library holds for each group that a rank is in */
     double bandwidth;        /* bytes/s of its memory */
     int units;               /* parts that compute a tile of a matmul each (streaming multiprocessors); 0: matmuls have no tiles */
     /* efficiencies, fitted per kind of processor (docs/planner.md) */

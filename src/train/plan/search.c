@@ -111,6 +111,9 @@ static ls_status find_block(struct search *s, const ls_layout *l, bool *slow)
     return LS_OK;
 }
 
+/* What a layout's groups leave of the room. */
+static double room_of(const struct search *s, const ls_layout *l, double room) { return room - group_buffers_of(s->cluster, l); }
+
 /* True if the same layout holds too much with more recomputation, or with the micro-batch before this one. */
 static ls_status holds_too_much(const struct search *s, const ls_layout *l, bool *too_much)
 {
@@ -121,14 +124,14 @@ static ls_status holds_too_much(const struct search *s, const ls_layout *l, bool
     if (l->recompute != LS_RECOMPUTE_FULL && !(s->space->fixed & SEARCH_RECOMPUTE)) {
         less.recompute = l->recompute == LS_RECOMPUTE_NONE ? LS_RECOMPUTE_SELECTIVE : LS_RECOMPUTE_FULL;
         LS_TRY(prices_bytes(s->prices, &less, &bytes));
-        *too_much = bytes > s->room;
+        *too_much = bytes > room_of(s, &less, s->room);
     }
     if (*too_much || s->smaller == 0) return LS_OK;
     less = *l;
     less.micro_batch = s->smaller;
     less.micro_batches = l->micro_batch * l->micro_batches / s->smaller;
     LS_TRY(prices_bytes(s->prices, &less, &bytes));
-    *too_much = bytes > s->room;
+    *too_much = bytes > room_of(s, &less, s->room);
     return LS_OK;
 }
 
@@ -153,9 +156,9 @@ static ls_status price_layout(struct search *s, const ls_layout *l)
     LS_TRY(holds_too_much(s, l, &too_much));
     if (too_much) return LS_OK;
     r->priced++;
-    LS_TRY(prices_price(s->prices, l, s->room, too_long(s), &price));
+    LS_TRY(prices_price(s->prices, l, room_of(s, l, s->room), too_long(s), &price));
     if (price.bytes < r->least) r->least = price.bytes, r->least_layout = *l;
-    if (price.bytes > s->room) return LS_OK;
+    if (price.bytes > room_of(s, l, s->room)) return LS_OK;
     s->larger = true;
     r->fit++;
     if (!price.bounded) put_point(r, l, &price);
@@ -342,7 +345,7 @@ static ls_status compile_found(const struct search *s, struct search_found *x, b
 
     LS_TRY(step_seconds_of(&job, &x->layout, s->cluster, &x->seconds));
     LS_TRY(plan_of_largest(&job, &x->layout, &x->plan, NULL));
-    *fits = (double)(x->plan.total + x->plan.other) <= s->space->room;
+    *fits = (double)(x->plan.total + x->plan.other) <= room_of(s, &x->layout, s->space->room);
     if (!*fits) *excess = MIN(*excess, (double)(x->plan.total + x->plan.other) - x->bytes);
     x->exact = *fits;
     return LS_OK;

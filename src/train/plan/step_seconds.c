@@ -153,6 +153,11 @@ static ls_status time_stages(const struct plan_job *j, const ls_layout *l, const
     return st;
 }
 
+double group_buffers_of(const struct cluster *c, const ls_layout *l)
+{
+    return c->group_buffers * ((l->pp > 1) + (l->dp > 1) + (l->cp > 1) + (l->tp > 1) + (l->ep > 1));
+}
+
 ls_status step_seconds_of(const struct plan_job *j, const ls_layout *layout, const struct cluster *c, struct step_seconds *out)
 {
     struct tape_seconds *stages;

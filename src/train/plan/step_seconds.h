@@ -24,6 +24,9 @@ struct step_seconds {
 
 ls_status step_seconds_of(const struct plan_job *j, const ls_layout *layout, const struct cluster *c, struct step_seconds *out);
 
+/* Bytes that the machine's communication library holds for the groups of the layout. */
+double group_buffers_of(const struct cluster *c, const ls_layout *l);
+
 /* ---- its parts, for a search ---- */
 
 /* The seconds of each virtual stage's actions, by kind; owned. */
