@@ -36,7 +36,7 @@ done
 
 # Curves that cannot be read.
 sed 's/^  adam-f32: .*/  adam-f32: 1e6/' this.yaml >bad.yaml
-expect 2 "is not a pair of size and seconds" plan --machine ./bad.yaml --model.preset=llama-tiny
+expect 2 "is not a pair of numbers above 0" plan --machine ./bad.yaml --model.preset=llama-tiny
 sed 's/^  adam-f32: .*/  adam-f32: 1e6:1e-3 1e5:1e-4/' this.yaml >bad.yaml
 expect 2 "size 1e5 is not above the one before it" plan --machine ./bad.yaml --model.preset=llama-tiny
 expect 2 "it is not one of" bench train --model.preset=llama-tiny --predict nowhere

@@ -30,12 +30,11 @@ static const char *const models[] = {
     "model.preset=mixtral-tiny data.seq_len=128 train.micro_batch=4",
     "model.preset=gpt2-tiny model.width=256 model.heads=4 model.vocab=2048 model.max_positions=256 data.seq_len=256 train.micro_batch=4",
     "model.preset=llama-demo model.layers=2 data.seq_len=256 train.micro_batch=4",
-    "model.preset=mixtral-tiny model.width=256 model.heads=4 model.kv_heads=2 model.head_size=64 model.expert_ffn=512 "
-    "model.max_positions=256 "
-    "data.seq_len=256 train.micro_batch=2",
+    ("model.preset=mixtral-tiny model.width=256 model.heads=4 model.kv_heads=2 model.head_size=64 model.expert_ffn=512 "
+     "model.max_positions=256 data.seq_len=256 train.micro_batch=2"),
     "model.preset=gpt2-124m model.layers=2 model.vocab=8192 data.seq_len=512 train.micro_batch=1",
-    "model.preset=llama-demo model.layers=2 model.width=768 model.heads=12 model.kv_heads=4 model.ffn=2048 model.vocab=8192 "
-    "data.seq_len=512 train.micro_batch=2",
+    ("model.preset=llama-demo model.layers=2 model.width=768 model.heads=12 model.kv_heads=4 model.ffn=2048 model.vocab=8192 "
+     "data.seq_len=512 train.micro_batch=2"),
 };
 
 static ls_status set_words(struct options *o, const char *words)
