@@ -6,7 +6,7 @@
  *   does not hold         none of these: the system is wrong, or the lab. This alone fails the lab (exit status 1)
  *
  * A row without a claimed number is a check: what must be true as well for the rows of the claim to mean something. Numbers that are
- * asserted are counts, bytes and ratios of them, never seconds: ranks share cores here.
+ * asserted are counts, bytes, ratios of them, and what a plan says, never measured seconds: ranks share cores here.
  *
  * A lab is a file of this folder that uses the public headers only, and a part of the command: `lockstep lab p2`. It begins claims of
  * lab_claims.h by lab_open(), prints their rows, and returns lab_close(). The text of a row may end in its unit: "state of a rank [bytes]".

@@ -76,8 +76,8 @@ write() {
 # Verdicts of the labs
 
 Written by \`tools/labs.sh\`, which ran all labs on $(date +%Y-%m-%d), on $(nproc) cores of ${processor:-an unknown processor}.
-\`lockstep lab z3\` runs one. Labs assert counts, bytes and their ratios. The times below come
-from a cost model: bytes divided by a link's quoted speed.
+\`lockstep lab z3\` runs one. Labs assert counts, bytes, their ratios, and what plans say. The
+times below come from a cost model: bytes divided by a link's quoted speed.
 
 A claim **holds**; is **corrected** (a different number was derived beforehand, and is measured); is **not measurable here** (nothing is
 asserted); or **does not hold** (lockstep is wrong, and the lab fails).

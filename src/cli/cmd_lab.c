@@ -58,7 +58,7 @@ static char *history_path(void)
     return path;
 }
 
-/* Lines of the file; "" if there is none. */
+/* Lines of the file; fails if there is none. */
 static ls_status history_read(char **out)
 {
     char *path = history_path();
@@ -94,7 +94,7 @@ static void history_write(const struct lab_result *result, int n)
 
         while (k < n && strcmp(result[k].id, claims[i].id) != 0) k++;
         if (k < n) {
-            text_put(&out, "%s\t%s%s, %s\n", claims[i].id, lab_verdict_name(result[k].verdict), result[k].in_part ? " in part" : "", date);
+            text_put(&out, "%s\t%s%s, %s\n", claims[i].id, lab_verdict_name(result[k].verdict), result[k].in_part ? "*" : "", date);
             continue;
         }
         history_find(old, claims[i].id, before, sizeof before);
@@ -148,15 +148,15 @@ static ls_status put_list(void)
     char before[64], *history;
 
     if (history_read(&history) < 0) history = NULL;
-    if (!json) printf("%-5s%-34s%s\n", "id", "measured here", "claim");
+    if (!json) printf("%-5s%-28s%s\n", "id", "measured here", "claim");
     for (size_t i = 0; i < COUNT_OF(claims); i++) {
         history_find(history, claims[i].id, before, sizeof before);
         if (json)
             LS_TRY(put_json_claim(&claims[i], before));
         else
-            printf("%-5s%-34s%s\n", claims[i].id, before[0] ? before : "-", claims[i].text);
+            printf("%-5s%-28s%s\n", claims[i].id, before[0] ? before : "-", claims[i].text);
     }
-    if (!json) printf("\n'lockstep lab ID' runs one: lockstep lab p2 --stages 8\n");
+    if (!json) printf("\n* in part not measurable here\n'lockstep lab ID' runs one: lockstep lab p2 --stages 8\n");
     mem_free(history);
     return LS_OK;
 }
