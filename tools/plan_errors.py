@@ -40,6 +40,8 @@ def choices(cells):
         signs = [(a - c) * (b - d) for (a, b), (c, d) in itertools.combinations(runs, 2)]
         taus.append((sum(s > 0 for s in signs) - sum(s < 0 for s in signs)) / len(signs))
         slower.append(min(runs, key=lambda r: r[1])[0] / min(runs)[0] - 1)
+    if not taus:
+        sys.exit("--choices: no model with 5 layouts on a number of GPUs")
     print(f"choices: {len(taus)} models on so many GPUs, Kendall's tau mean {statistics.mean(taus):.2f}, "
           f"median {statistics.median(taus):.2f}; the choice is within 5% of the fastest in {sum(s <= 0.05 for s in slower)}")
 

@@ -76,7 +76,7 @@ static int words_in(const char *text, const char *type)
 }
 
 /* The built-in machine whose processor the type names: "H100-80GB-SXM (AWS p5 ..)" is an H100. Of several, the one of whose name and memory
- * the type has most words. */
+ * the type has most words; of those the one with the most memory. */
 static bool find_machine(const char *type, struct cluster *out)
 {
     int best = -1;
@@ -89,8 +89,8 @@ static bool find_machine(const char *type, struct cluster *out)
         if (cluster_read(cluster_builtin(i), &c) < 0) continue;
         if (strncmp(c.processor, type, strcspn(c.processor, " ")) != 0) continue;
         snprintf(memory, sizeof memory, "%.0fGB", ceil(c.memory / (1 << 30) / 10) * 10);
-        same = words_in(c.name, type) + 2 * words_in(memory, type);
-        if (same <= best) continue;
+        same = words_in(c.name, type) + 4 * words_in(memory, type);
+        if (same < best || (same == best && c.memory <= out->memory)) continue;
         *out = c;
         best = same;
     }
