@@ -58,7 +58,7 @@ static char *history_path(void)
     return path;
 }
 
-/* Lines of the file; fails if there is none. */
+/* The whole file; fails if no lab was remembered yet. */
 static ls_status history_read(char **out)
 {
     char *path = history_path();

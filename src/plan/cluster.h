@@ -87,7 +87,7 @@ struct cluster {
 /* Reads a machine file, or one of those that are built in, by its name ("a100-80-selene"). LS_EINVAL with "file:line: " and what would be
  * right, or with the names that there are. */
 ls_status cluster_read(const char *name, struct cluster *out);
-/* The curve of that name; NULL: there is none. */
+/* The curve of that name, or NULL. */
 const struct cluster_curve *cluster_find_curve(const struct cluster *c, const char *name);
 /* On straight lines between the points, in logarithms; below the first as at the first, beyond the last in proportion to the size. */
 double cluster_curve_at(const struct cluster_curve *x, double size);

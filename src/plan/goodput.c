@@ -25,7 +25,7 @@ struct playing {
     double written;            /* when that one is complete */
     uint64_t failures;         /* drawn so far */
     double failure;            /* when the next one comes */
-    enum failure_kind kind;    /* of it */
+    enum failure_kind kind;    /* of the failure */
     double *back;              /* when the nodes in repair are back */
     int nback, room;
 };

@@ -14,7 +14,7 @@ struct sim_group {
     int *first;          /* [count] a group's first rank */
     int *begin, *member; /* member[begin[g]] .. member[begin[g + 1] - 1]: the classes of group g */
     double *slowed;      /* [count] as in struct seconds_group; NULL: all 1 */
-    double most;         /* of slowed */
+    double most;         /* the largest of slowed; 1 without it */
 };
 
 struct sim_stage {

@@ -338,7 +338,7 @@ static double **message_of(const struct step_sim *s, int kind, int stage, int mi
     return &s->message_at[((size_t)kind * all + (size_t)stage) * (size_t)s->micros + (size_t)micro];
 }
 
-/* The rank that the virtual stage before (forward) or after (backward) is on; -1: there is none, or it is this one. */
+/* The rank that the virtual stage before (forward) or after (backward) is on; -1 at the pipeline's ends, and if it is this rank. */
 static int sender_of(const struct step_sim *s, int stage, const struct acting *a, int *virtual)
 {
     int own;
