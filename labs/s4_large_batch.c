@@ -2,10 +2,13 @@
  * 2017), LARS and LAMB (You et al. 2017, 2020) are to make up for it.
  *
  * A small Llama learns from the same number of samples, in batches of 4 or of --batch. The variance of a batch's gradient around the mean
- * of all is inversely proportional to the batch; the loss is that of samples that it has not seen. */
+ * of all is inversely proportional to the batch; the loss is that of samples that it has not seen.
+ *
+ * The linear rule needs a learning rate that can be multiplied: from ten times as large a one, which the small batch still takes, it does
+ * not make up for half of the gap. */
 #include "lab_train.h"
 
-enum { SMALL = 4, DRAWS = 32, UNSEEN = 100000, SAMPLES = 4096 };
+enum { SMALL = 4, LARGE = 32, DRAWS = 32, UNSEEN = 100000, SAMPLES = 4096 };
 
 static struct job batch_job(int batch, ls_optimizer_kind kind, double lr)
 {
@@ -63,11 +66,14 @@ static double learned(int batch, ls_optimizer_kind kind, double lr, int warm)
     return loss / (64 / batch + 16);
 }
 
-LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a power of 2", 32, 16, SAMPLES_MOST })
+LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a power of 2", LARGE, LARGE, SAMPLES_MOST })
 {
     int batch = (int)lab_size("batch"), times = batch / SMALL;
-    double lr = 0.05, small = learned(SMALL, LS_SGD, lr, 0), same = learned(batch, LS_SGD, lr, 0),
+    double lr = 0.05, high = 10 * lr, small = learned(SMALL, LS_SGD, lr, 0), same = learned(batch, LS_SGD, lr, 0),
            linear = learned(batch, LS_SGD, lr * times, SAMPLES / batch / 10), lamb = learned(batch, LS_LAMB, 0.01, SAMPLES / batch / 10);
+
+    double high_small = learned(SMALL, LS_SGD, high, 0), high_same = learned(LARGE, LS_SGD, high, 0),
+           high_linear = learned(LARGE, LS_SGD, high * LARGE / SMALL, SAMPLES / LARGE / 10);
 
     lab_say("loss on unseen samples, from %d samples\n  batch %-4d SGD, learning rate %-6g           %8.4f\n", SAMPLES, SMALL, lr, small);
     lab_say("  batch %-4d the same                           %8.4f\n", batch, same);
@@ -78,6 +84,7 @@ LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a p
     lab_equal("variance of the gradient, batch of 4 / large batch", times, noise(SMALL) / noise(batch), 0.15);
     lab_above("loss at the same learning rate - loss of the small batch", 0, same - small);
     lab_below("linear rule and warm-up: the rest of that gap", 0.5, (linear - small) / (same - small));
+    lab_check_above("batch of 32, from a learning rate of 0.5: the rest of that rate's gap", 0.5, (high_linear - high_small) / (high_same - high_small));
     lab_below("LAMB: the rest of that gap", 0.5, (lamb - small) / (same - small));
     return lab_close();
 }
