@@ -64,7 +64,7 @@ static void large(void)
     lab_check_below("everything that the largest rank holds [GB]", 80, gigabytes("total", o, 0));
 }
 
-LAB(m2_m3_planned, "layouts of 70B and 175B", { "seq-len", "tokens of a sample", 2048, 64, 1 << 20 })
+LAB(m2_m3_planned, "layouts of 70B and 175B", { "seq-len", "tokens of a sample", 2048, 64, 8192 })
 {
     seventy();
     large();

@@ -14,7 +14,7 @@ static double part(const char *key, int ranks, const char *layout)
 
 static double step(int ranks, const char *layout) { return part("seconds.step", ranks, layout); }
 
-LAB(s1_four_reasons, "why more processors do not help", { "seq-len", "tokens of a sample", 2048, 256, 16384 },
+LAB(s1_four_reasons, "why more processors do not help", { "seq-len", "tokens of a sample", 2048, 1024, 8192 },
     { "batch", "samples of a step, a multiple of 64", 256, 64, 512 })
 {
     static const char near[] = "--parallel.tp=8 --parallel.sp --parallel.dp=8 --train.micro_batch=1",

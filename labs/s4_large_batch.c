@@ -84,7 +84,8 @@ LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a p
     lab_equal("variance of the gradient, batch of 4 / large batch", times, noise(SMALL) / noise(batch), 0.15);
     lab_above("loss at the same learning rate - loss of the small batch", 0, same - small);
     lab_below("linear rule and warm-up: the rest of that gap", 0.5, (linear - small) / (same - small));
-    lab_check_above("batch of 32, from a learning rate of 0.5: the rest of that rate's gap", 0.5, (high_linear - high_small) / (high_same - high_small));
+    lab_check_above("batch of 32, from a learning rate of 0.5: the rest of that rate's gap", 0.5,
+                    (high_linear - high_small) / (high_same - high_small));
     lab_below("LAMB: the rest of that gap", 0.5, (lamb - small) / (same - small));
     return lab_close();
 }
