@@ -27,7 +27,7 @@ static double memory(const char *model, const char *layout, const char *more) { 
 static double step(const char *model, const char *layout, const char *more) { return planned("seconds.step", model, layout, more); }
 
 LAB(m4_simplest, "the simplest layout that works", { "ranks", "GPUs, in nodes of 8, a multiple of 32", 64, 64, 512 },
-    { "seq-len", "tokens of a sample", 4096, 1024, 8192 })
+    { "seq-len", "tokens of a sample", 4096, 1024, 4096 })
 {
     static const char small[] = "--model.preset=gpt2-124m --model.max_positions=131072", eight[] = "--model.preset=llama3-8b",
                       eighteen[] = "--model.preset=llama3-8b --model.layers=80", seventy[] = "--model.preset=llama3-70b";
