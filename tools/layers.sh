@@ -88,7 +88,7 @@ BEGIN {
               "train/plan/step_seconds.h train/plan/step_sim.h plan/cluster.h plan/goodput.h plan/seconds.h " \
               "train/run/dataset.h train/run/evaluate_saved.h train/run/generate.h " \
               "train/run/machine.h train/run/metrics.h train/run/peak.h train/run/random_tokens.h train/run/step.h train/run/stop.h " \
-              "train/run/trainer.h train/run/version.h train/task/task.h", w, " ")
+              "train/run/trace.h train/run/trainer.h train/run/version.h train/task/task.h", w, " ")
     for (i = 1; i <= n; i++) offered[w[i]] = 1
     n = split("dnnl.h src/kernels/cpu/onednn/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c " \
               "zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c " \

@@ -44,6 +44,20 @@ void text_add(struct text *t, const char *data, size_t bytes)
     t->data[t->bytes] = '\0';
 }
 
+void text_add_xml(struct text *t, const char *word)
+{
+    for (; *word; word++) {
+        if (*word == '&')
+            text_put(t, "&amp;");
+        else if (*word == '<')
+            text_put(t, "&lt;");
+        else if (*word == '>')
+            text_put(t, "&gt;");
+        else if ((unsigned char)*word >= ' ')
+            text_add(t, word, 1);
+    }
+}
+
 void text_put(struct text *t, const char *fmt, ...)
 {
     va_list args, again;

@@ -15,6 +15,7 @@ struct text {
 };
 
 void text_add(struct text *t, const char *data, size_t bytes);
+void text_add_xml(struct text *t, const char *word); /* between tags; without control characters */
 void text_put(struct text *t, const char *fmt, ...) LS_PRINTF(2, 3);
 ls_status text_status(const struct text *t); /* LS_ENOMEM if any call above ran out of memory */
 void text_free(struct text *t);

@@ -10,31 +10,16 @@
 
 /* ---- the page ---- */
 
-/* Text between tags. */
-static void put_escaped(struct text *t, const char *word)
-{
-    for (; *word; word++) {
-        if (*word == '&')
-            text_put(t, "&amp;");
-        else if (*word == '<')
-            text_put(t, "&lt;");
-        else if (*word == '>')
-            text_put(t, "&gt;");
-        else
-            text_add(t, word, 1);
-    }
-}
-
 static void put_head(struct text *t, const char *title)
 {
     text_put(t, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
-    put_escaped(t, title);
+    text_add_xml(t, title);
     text_put(t, "</title>\n<style>\nbody { font: 15px Helvetica, Arial, sans-serif; color: #1a1a1a; background: #fff; margin: 2em; }\n"
                 "h1 { font-size: 18px; }\ntable { border-collapse: collapse; margin-top: 1.5em; }\n"
                 "td, th { padding: 3px 12px; border-bottom: 1px solid #ddd; text-align: right; }\n"
                 "td:last-child, th:last-child { text-align: left; }\nsvg text { font-size: 12px; fill: #1a1a1a; "
                 "}\n</style>\n</head>\n<body>\n<h1>");
-    put_escaped(t, title);
+    text_add_xml(t, title);
     text_put(t, "</h1>\n");
 }
 
@@ -152,7 +137,7 @@ ls_status plan_html_search(const char *path, const char *title, const struct sea
         text_put(&t, "<tr><td>%d</td><td>%.4g</td><td>%.1f%%</td><td>%.1f</td><td>%d x %d</td><td>%s</td><td>", i + 1, x->seconds.step,
                  100 * (x->seconds.step / r->best[0].seconds.step - 1), (double)x->plan.total / (1 << 30), x->layout.micro_batch,
                  x->layout.micro_batches, recomputation(&x->layout));
-        put_escaped(&t, ls_layout_text(&x->layout, layout, sizeof layout));
+        text_add_xml(&t, ls_layout_text(&x->layout, layout, sizeof layout));
         text_put(&t, "</td></tr>\n");
     }
     text_put(&t, "</table>\n");

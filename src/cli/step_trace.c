@@ -7,9 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-
-/* Rows of a rank, as in a real trace. */
-enum { ROW_PROGRAM, ROW_COMMUNICATION };
+#include "train/run/trace.h"
 
 struct step_trace {
     struct json_out json;
@@ -17,27 +15,12 @@ struct step_trace {
     int stages;
 };
 
-static void put_name(struct json_out *j, const char *kind, int rank, int row, const char *name)
-{
-    json_begin_object(j, NULL);
-    json_put_string(j, "name", kind);
-    json_put_string(j, "ph", "M");
-    json_put_int(j, "pid", rank);
-    json_put_int(j, "tid", row);
-    json_begin_object(j, "args");
-    json_put_string(j, "name", name);
-    json_end_object(j);
-    json_end_object(j);
-}
-
 static void put_rank(struct json_out *j, const struct sim_event *e)
 {
     char name[48];
 
     snprintf(name, sizeof name, "rank %d (stage %d)", e->rank, e->stage);
-    put_name(j, "process_name", e->rank, ROW_PROGRAM, name);
-    put_name(j, "thread_name", e->rank, ROW_PROGRAM, "program");
-    put_name(j, "thread_name", e->rank, ROW_COMMUNICATION, "communication");
+    trace_put_names(j, e->rank, name);
 }
 
 static void name_event(const struct sim_event *e, char *out, size_t room)
@@ -77,7 +60,7 @@ static void put_event(void *ctx, const struct sim_event *e)
     json_put_real(j, "ts", 1e6 * e->begin);
     json_put_real(j, "dur", 1e6 * (e->end - e->begin));
     json_put_int(j, "pid", e->rank);
-    json_put_int(j, "tid", e->kind == SIM_COLLECTIVE ? ROW_COMMUNICATION : ROW_PROGRAM);
+    json_put_int(j, "tid", e->kind == SIM_COLLECTIVE ? TRACE_ROW_COMMUNICATION : TRACE_ROW_PROGRAM);
     json_end_object(j);
 }
 

@@ -43,21 +43,6 @@ static const char *ink(struct rgb c) { return 299 * c.r + 587 * c.g + 114 * c.b 
 
 /* ---- parts ---- */
 
-/* File names may contain characters that XML reserves. */
-static void put_escaped(struct text *t, const char *word)
-{
-    for (; *word; word++) {
-        if (*word == '&')
-            text_put(t, "&amp;");
-        else if (*word == '<')
-            text_put(t, "&lt;");
-        else if (*word == '>')
-            text_put(t, "&gt;");
-        else if ((unsigned char)*word >= ' ')
-            text_add(t, word, 1);
-    }
-}
-
 static ls_status put_head(struct text *t, const struct page *g, double width, double height)
 {
     struct text title = { 0 };
@@ -70,7 +55,7 @@ static ls_status put_head(struct text *t, const struct page *g, double width, do
              "Arial, sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
              width, height, width, height);
     text_put(t, "<text x=\"16\" y=\"32\" font-size=\"18\" font-weight=\"bold\" fill=\"#1a1a1a\">");
-    put_escaped(t, title.data);
+    text_add_xml(t, title.data);
     text_put(t, "</text>\n<text x=\"%.0f\" y=\"32\" font-size=\"18\" text-anchor=\"end\" fill=\"#1a1a1a\">", width - 16);
     draw_bubble(t, g->s, g->times, g->played);
     text_put(t, "</text>\n");

@@ -17,8 +17,6 @@
 #include "base/mem.h"
 #include "ir/program.h"
 
-enum row { ROW_COMPUTE, ROW_WIRE };
-
 struct event {
     const ls_program *program;
     const struct instruction *instruction; /* NULL: an operation of a comm */
@@ -160,7 +158,7 @@ static void put_event(const struct trace *t, const struct event *e, int rank, st
     json_put_real(j, "ts", 1e6 * (e->began + t->shift - t->zero));
     json_put_real(j, "dur", 1e6 * (e->ended - e->began));
     json_put_int(j, "pid", rank);
-    json_put_int(j, "tid", e->instruction ? ROW_COMPUTE : ROW_WIRE);
+    json_put_int(j, "tid", e->instruction ? TRACE_ROW_PROGRAM : TRACE_ROW_COMMUNICATION);
     if (!e->instruction) {
         json_begin_object(j, "args");
         json_put_int(j, "bytes", (int64_t)e->bytes);
@@ -182,7 +180,7 @@ static void put_arrow(const struct trace *t, const struct event *e, int rank, st
     json_put_int(j, "id", (int64_t)e->arrow);
     json_put_real(j, "ts", 1e6 * ((send ? e->began : e->ended) + t->shift - t->zero));
     json_put_int(j, "pid", rank);
-    json_put_int(j, "tid", ROW_WIRE);
+    json_put_int(j, "tid", TRACE_ROW_COMMUNICATION);
     json_end_object(j);
 }
 
@@ -200,6 +198,13 @@ static void put_name(struct json_out *j, const char *kind, int rank, int row, co
     json_end_object(j);
 }
 
+void trace_put_names(struct json_out *j, int rank, const char *name)
+{
+    put_name(j, "process_name", rank, TRACE_ROW_PROGRAM, name);
+    put_name(j, "thread_name", rank, TRACE_ROW_PROGRAM, "program");
+    put_name(j, "thread_name", rank, TRACE_ROW_COMMUNICATION, "communication");
+}
+
 /* This rank's events as a JSON array. */
 static ls_status put_all(struct trace *t, int rank, struct json_out *j)
 {
@@ -207,9 +212,7 @@ static ls_status put_all(struct trace *t, int rank, struct json_out *j)
 
     snprintf(name, sizeof name, "rank %d", rank);
     json_begin_array(j, NULL);
-    put_name(j, "process_name", rank, ROW_COMPUTE, name);
-    put_name(j, "thread_name", rank, ROW_COMPUTE, "program");
-    put_name(j, "thread_name", rank, ROW_WIRE, "communication");
+    trace_put_names(j, rank, name);
     pthread_mutex_lock(&t->lock);
     for (size_t i = 0; i < t->count; i++) {
         put_event(t, &t->event[i], rank, j);
