@@ -1,0 +1,59 @@
+/* step_sim_parts.h - what a simulated step consists of; for step_sim.c, which plays it, and step_sim_make.c, which makes it. */
+#ifndef LS_TRAIN_PLAN_STEP_SIM_PARTS_H
+#define LS_TRAIN_PLAN_STEP_SIM_PARTS_H
+
+#include "train/plan/sim_groups.h"
+#include "train/plan/step_sim.h"
+
+struct piece {
+    enum { PIECE_KERNELS, PIECE_START, PIECE_WAIT, PIECE_SHUFFLE } kind;
+    double seconds; /* of kernels as planned */
+    struct tape_entry entry;
+};
+
+/* A program's pieces: those of segment s, in the last micro-batch or in one before it. */
+struct pieces {
+    struct piece *piece;
+    int begin[2][SEGMENTS + 1];
+    double *end; /* [slots][classes] when the collective of a slot is over */
+    int *posted; /* [slots] number of the post that the slot waits for, plus 1; 0: a collective within the stage */
+};
+
+/* Collectives with other stages, in the order in which the stage starts them: the clocks of its classes. */
+enum cross { CROSS_WORLD, CROSS_ENDS, CROSSES };
+struct posts {
+    double **at;
+    int count, room;
+};
+
+/* A stage while it is played. */
+struct player {
+    int action, segment, at; /* the next piece; action: index in the schedule's list */
+    bool begun;              /* what the action receives is there */
+    struct pieces *program;  /* [programs] */
+    int programs;
+    struct tape_place place;
+    double *now, *kernels, *exposed; /* [classes] */
+    double *idle_from[LS_GROUPS][2]; /* [classes] */
+    struct posts posts[CROSSES];
+    uint64_t drawn;
+};
+
+struct step_sim {
+    const struct cluster *cluster;
+    struct variation variation;
+    struct sim_ranks ranks;
+    ls_pipeline_schedule schedule; /* pp > 1 */
+    int stages, micros, chunks;
+    unsigned used;
+    double message;
+    struct player *stage;
+    double **message_at;  /* [2][virtual stages][micros]: clocks of the sender's classes */
+    double *top, *normal; /* [ranks of a stage] scratch */
+    /* while it plays */
+    int index;
+    void (*watch)(void *ctx, const struct sim_event *e);
+    void *ctx;
+};
+
+#endif
