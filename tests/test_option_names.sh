@@ -34,12 +34,12 @@ unknown=$(sort -u names.txt others.txt | comm -13 - used.txt)
 [ "$(wc -l <used.txt)" -gt 60 ] || bad "hardly any option is named: $(wc -l <used.txt)"
 
 # ---- --flag: what a message says to type ----
-for command in train plan compare sim lab parity doctor generate eval "bench train" "bench gemm" "bench comm" "bench machine" \
+for command in train plan compare sim lab learn parity doctor generate eval "bench train" "bench gemm" "bench comm" "bench machine" \
     "data prepare" "data inspect" "ckpt list" "ckpt inspect" "ckpt verify" "ckpt export" "ckpt import" help completion version; do
     "$lockstep" $command --help | sed -n '/^flags/,/^options\|^examples/p' | grep -oE -- '--[a-z][a-z0-9_-]*'
 done | sort -u >flags.txt
-# of main and parity's own children, and --mpi of srun
-printf '%s\n' --version --help --quiet --verbose --write --save --load --mpi >>flags.txt
+# of main and parity's own children, --mpi of srun, and variables of the style of a page
+printf '%s\n' --version --help --quiet --verbose --write --save --load --mpi --line --soft >>flags.txt
 grep -oE -- "[ '(]--[a-z][a-z0-9_-]+[^a-z0-9_.*%-]" strings.txt | grep -oE -- '--[a-z][a-z0-9_-]+' | sort -u >typed.txt
 unknown=$(sort -u flags.txt | comm -13 - typed.txt)
 [ -z "$unknown" ] || bad "no such flags: $unknown"

@@ -66,7 +66,7 @@ function floor_of(path,    part) {
 }
 BEGIN {
     n = split("base 0 device 1 tensor 2 kernels 2 comm 2 ir 3 passes 3 runtime 3 models 4 optim 4 data 4 " \
-              "parallel 5 checkpoint 5 plan 5 train 6 cli 7", w, " ")
+              "parallel 5 checkpoint 5 plan 5 train 6 learn 6 cli 7", w, " ")
     for (i = 1; i < n; i += 2) floor[w[i]] = w[i + 1]
     n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 pipeline 5 layout 5 " \
               "machine 5 checkpoint 5", w, " ")
@@ -88,13 +88,15 @@ BEGIN {
               "train/plan/step_seconds.h train/plan/step_sim.h plan/cluster.h plan/goodput.h plan/seconds.h " \
               "train/run/dataset.h train/run/evaluate_saved.h train/run/generate.h " \
               "train/run/machine.h train/run/metrics.h train/run/peak.h train/run/random_tokens.h train/run/step.h train/run/stop.h " \
-              "train/run/trace.h train/run/trainer.h train/run/version.h train/task/task.h", w, " ")
+              "train/run/trace.h train/run/trainer.h train/run/version.h train/task/task.h " \
+              "learn/cards.h learn/history.h learn/learn.h", w, " ")
     for (i = 1; i <= n; i++) offered[w[i]] = 1
     n = split("dnnl.h src/kernels/cpu/onednn/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c " \
               "zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c " \
               " hwloc.h src/base/cores.c mpi.h src/comm/transports/mpi/world.h " \
               "cuda_runtime_api.h src/device/cuda/cuda.h cublasLt.h src/kernels/cuda/cublaslt.h " \
-              "nccl.h src/device/cuda/nccl_library.h", w, " ")
+              "nccl.h src/device/cuda/nccl_library.h sqlite3.h src/learn/history.c " \
+              "curses.h src/learn/page.c", w, " ")
     for (i = 1; i < n; i += 2) vendor[w[i]] = w[i + 1]
     while ((getline line < "src/train/task/task.h") > 0)
         if (line ~ /^ *TASK\(/) { sub(/^ *TASK\(/, "", line); sub(/\).*/, "", line); task[line] = task[line "s"] = 1; tasks++ }

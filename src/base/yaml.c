@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { MOST_BYTES = 1 << 20, MOST_KEYS = 1024, MOST_SECTIONS = 64 };
+enum { MOST_BYTES = 1 << 20, MOST_KEYS = 4096, MOST_SECTIONS = 512 };
 
 struct seen {
     char *name;

@@ -1,0 +1,151 @@
+/* cmd_learn.c - `lockstep learn`: practice with cards whose answers are run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/args.h"
+#include "learn/cards.h"
+#include "learn/history.h"
+#include "learn/learn.h"
+
+static bool grill, stats;
+static const char *topic, *check, *export, *out_file, *history_file;
+static int64_t new_cards = -1, seed = -1;
+static double minutes;
+
+enum { NEW_CARDS = 10, MINUTES = 60 };
+
+static const struct flag flags[] = {
+    { "grill", FLAG_SWITCH, &grill, 0, 0, NULL, "60 questions cold, against the clock; the score at the end" },
+    { "topic", FLAG_STRING, &topic, 0, 0, "TOPIC", "only the cards of this topic (--stats lists topics)" },
+    { "new", FLAG_INT, &new_cards, 0, 1000, "N", "cards that were never seen, at most; by default 10" },
+    { "minutes", FLAG_REAL, &minutes, 0.01, 1000, "M", "minutes on the clock of --grill; by default 60" },
+    { "seed", FLAG_INT, &seed, 0, INT32_MAX, "N", "seed of the sizes that are asked for; by default another one each time" },
+    { "stats", FLAG_SWITCH, &stats, 0, 0, NULL, "print what the history says, by topic" },
+    { "export", FLAG_STRING, &export, 0, 0, "FORMAT",
+      "anki (cards as a text file that Anki imports), html (a page with all cards and numbers measured here), csv (the history)" },
+    { "out", FLAG_STRING, &out_file, 0, 0, "FILE",
+      "file of --export; by default lockstep-cards.txt, lockstep-cards.html, lockstep-history.csv" },
+    { "check", FLAG_STRING, &check, 0, 0, "SIZES",
+      "run all cards with their first sizes (first) or with all (all), and compare with what they expect" },
+    { "history", FLAG_STRING, &history_file, 0, 0, "FILE", "history, instead of lockstep/learn.db in the user's data folder" },
+    { 0 },
+};
+
+static const struct export_format {
+    const char *name, *file;
+    ls_status (*put)(struct learn *l, struct text *out);
+} formats[] = {
+    { "anki", "lockstep-cards.txt", learn_export_anki },
+    { "html", "lockstep-cards.html", learn_export_html },
+    { "csv", "lockstep-history.csv", learn_export_csv },
+};
+
+static const struct export_format *find_format(void)
+{
+    for (size_t i = 0; export && i < COUNT_OF(formats); i++)
+        if (strcmp(export, formats[i].name) == 0) return &formats[i];
+    return NULL;
+}
+
+static ls_status cmd_learn_check(const struct invocation *in)
+{
+    if (export && !find_format()) return ls_fail(LS_EINVAL, "--export must be anki, html or csv, not '%s'", export);
+    if (out_file && !export) return ls_fail(LS_EINVAL, "--out is the file of --export");
+    if (check && strcmp(check, "first") != 0 && strcmp(check, "all") != 0)
+        return ls_fail(LS_EINVAL, "--check must be first or all, not '%s'", check);
+    if ((grill != 0) + (stats != 0) + (export != NULL) + (check != NULL) + (in->count > 0) > 1)
+        return ls_fail(LS_EINVAL, "--grill, --stats, --export, --check and a card exclude each other");
+    if (new_cards >= 0 && (grill || stats || export || check || in->count)) return ls_fail(LS_EINVAL, "--new is of a session of due cards");
+    if (minutes > 0 && !grill) return ls_fail(LS_EINVAL, "--minutes is the clock of --grill");
+    if (seed >= 0 && (stats || export || check)) return ls_fail(LS_EINVAL, "--seed draws the sizes of questions, and none is asked");
+    if (topic && in->count) return ls_fail(LS_EINVAL, "--topic chooses cards; leave it out where one is named");
+    if (grill && topic) return ls_fail(LS_EINVAL, "--grill asks about all topics; leave out --topic");
+    return LS_OK;
+}
+
+static ls_status fail_no_topic(const struct cards *all)
+{
+    struct text has = { 0 };
+    const char *before = "";
+
+    for (size_t i = 0; i < all->count; before = all->card[i++].topic)
+        if (strcmp(before, all->card[i].topic) != 0) text_put(&has, "%s%s", has.bytes ? ", " : "", all->card[i].topic);
+    ls_status st = ls_fail(LS_EINVAL, "there is no topic '%s'; there are %s", topic, has.data ? has.data : "none");
+    text_free(&has);
+    return st;
+}
+
+static bool has_topic(const struct cards *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (strcasecmp(topic, all->card[i].topic) == 0) return true;
+    return false;
+}
+
+static ls_status write_export(struct learn *l)
+{
+    const struct export_format *f = find_format();
+    const char *path = out_file ? out_file : f->file;
+    struct text out = { 0 };
+
+    ls_status st = f->put(l, &out);
+    if (st == LS_OK) st = text_status(&out);
+    if (st == LS_OK) st = file_write(path, out.data, out.bytes);
+    if (st == LS_OK) printf("written     %s\n", path);
+    text_free(&out);
+    return st;
+}
+
+static ls_status learn_run(struct invocation *in, struct learn *l)
+{
+    in->refused = true; /* what is not there was named by the user */
+    const struct card *card = in->count ? cards_find(&l->cards, in->arguments[0]) : NULL;
+
+    if (in->count && !card) return ls_fail(LS_EINVAL, "there is no card '%s'; cards are P-05, Z-04 and the like", in->arguments[0]);
+    if (topic && !has_topic(&l->cards)) return fail_no_topic(&l->cards);
+    in->refused = false;
+    if (export) return write_export(l);
+    if (check) return learn_check(l, check[0] == 'a');
+    return stats ? learn_stats(l) : grill ? learn_grill(l) : learn_practice(l, card);
+}
+
+static ls_status cmd_learn_run(struct invocation *in)
+{
+    struct learn l = {
+        .topic = topic, .now = time(NULL), .new_cards = new_cards < 0 ? NEW_CARDS : new_cards, .minutes = minutes > 0 ? minutes : MINUTES
+    };
+    char *path = history_file ? mem_strdup(history_file) : history_path();
+
+    l.seed = seed >= 0 ? seed : l.now;
+    ls_status st = path ? cards_read(builtin_cards, strlen(builtin_cards), "labs/cards.yaml", &l.cards) : LS_EINVAL;
+    if (st == LS_OK) st = history_open(path, &l.history);
+    if (st == LS_OK) st = learn_run(in, &l);
+    history_close(&l.history);
+    cards_free(&l.cards);
+    mem_free(path);
+    return st;
+}
+
+const struct command command_learn = {
+    .name = "learn",
+    .arguments = "[CARD]",
+    .most = 1,
+    .summary = "practise: questions about distributed training whose answers are run",
+    .flags = flags,
+    .check = cmd_learn_check,
+    .run = cmd_learn_run,
+    .about =
+        "Asks the cards that are due, then new ones: a question, your number or a moment to think, the answer, and the run that shows it:\n"
+        "claimed, yours, measured. You rate how well you knew it, 1 to 5, and that says when the card returns (FSRS-6; ratings 1 and 2 "
+        "count\n"
+        "as forgotten, and the card comes once more at the end). 's' asks again with other sizes. A card that is named is asked at once.\n"
+        "Reviews are kept in an SQLite file, in the user's data folder (XDG_DATA_HOME, or ~/.local/share).\n",
+    .examples = "  lockstep learn\n  lockstep learn --topic zero --new 5\n  lockstep learn p-05\n  lockstep learn --grill --minutes 45\n"
+                "  lockstep learn --export html --out cards.html\n",
+};

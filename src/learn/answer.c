@@ -1,0 +1,223 @@
+/* answer.c - runs what a card runs, and finds its number. */
+#include "learn/answer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+enum { WORDS_MOST = 64 };
+
+struct run {
+    const struct card *card;
+    char *command, *row; /* with the sizes filled in */
+    bool lab, json;      /* prints rows; prints one object */
+    struct text whole;   /* of JSON */
+    answer_line *line;
+    void *ctx;
+    struct answer *out;
+    int rows; /* that have the card's text */
+};
+
+/* ---- the process ---- */
+
+/* Splits at spaces, in place. A lab prints rows to be read. */
+static void split_words(struct run *r, char *words, char **argv)
+{
+    int n = 0;
+
+    argv[n++] = "lockstep";
+    for (char *w = strtok(words, " "); w && n < WORDS_MOST - 2; w = strtok(NULL, " ")) argv[n++] = w;
+    r->lab = n > 1 && strcmp(argv[1], "lab") == 0;
+    for (int i = 1; i < n; i++) r->json |= strcmp(argv[i], "--json") == 0;
+    if (r->lab && !r->json) argv[n++] = "--json";
+    argv[n] = NULL;
+}
+
+static _Noreturn void be_run(char **argv, const char *folder, int out)
+{
+    int in = open("/dev/null", O_RDONLY), err = chdir(folder) == 0 ? open("stderr.txt", O_WRONLY | O_CREAT, 0600) : -1;
+
+    if (in < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) _exit(127);
+    unsetenv("LAB_JSON");
+    execv("/proc/self/exe", argv);
+    _exit(127);
+}
+
+static ls_status start_run(struct run *r, const char *folder, FILE **out, pid_t *child)
+{
+    char *argv[WORDS_MOST], *words = mem_strdup(r->command);
+    int ends[2];
+
+    if (!words) return LS_ENOMEM;
+    split_words(r, words, argv);
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        mem_free(words);
+        return ls_fail(LS_EIO, "a pipe: %s", strerror(errno));
+    }
+    fflush(stdout);
+    *child = fork();
+    if (*child == 0) be_run(argv, folder, ends[1]);
+    close(ends[1]);
+    mem_free(words);
+    *out = *child > 0 ? fdopen(ends[0], "r") : NULL;
+    if (*out) return LS_OK;
+    close(ends[0]);
+    return ls_fail(LS_EIO, "a process for '%s': %s", r->command, strerror(errno));
+}
+
+/* ---- what it says ---- */
+
+static void say_line(struct run *r, const char *line)
+{
+    if (r->line) r->line(r->ctx, line);
+}
+
+static char *put_optional(char out[TEXT_NUMBER_ROOM], double x)
+{
+    snprintf(out, TEXT_NUMBER_ROOM, isfinite(x) ? "%.6g" : "-", x);
+    return out;
+}
+
+/* The row that answers the card is marked. */
+static void take_row(struct run *r, const json_node *row)
+{
+    const char *what = json_string(json_get(row, "what"), ""), *unit = json_string(json_get(row, "unit"), "");
+    const char *verdict = json_string(json_get(row, "verdict"), ""), *why = json_string(json_get(row, "why"), "");
+    const char *claim = json_string(json_get(row, "claim"), "");
+    double claimed = json_real(json_get(row, "claimed"), NAN), measured = json_real(json_get(row, "measured"), NAN);
+    bool mine = r->row && strcmp(what, r->row) == 0 && (!r->card->claim || strcmp(claim, r->card->claim) == 0);
+    char a[TEXT_NUMBER_ROOM], b[TEXT_NUMBER_ROOM];
+    struct text line = { 0 };
+
+    text_put(&line, "%s%10s %10s  %-9s %s%s%s%s", mine ? "> " : "  ", put_optional(a, claimed), put_optional(b, measured),
+             strcmp(verdict, "not measurable here") == 0 ? "-" : verdict, what, unit[0] ? " [" : "", unit, unit[0] ? "]" : "");
+    if (text_status(&line) == LS_OK) say_line(r, line.data);
+    text_free(&line);
+    if (why[0]) {
+        text_put(&line, "%26s%s", "", why);
+        if (text_status(&line) == LS_OK) say_line(r, line.data);
+        text_free(&line);
+    }
+    if (!mine) return;
+    r->rows++;
+    r->out->measured = measured * r->card->scale;
+    r->out->claimed = claimed * r->card->scale;
+}
+
+static void take_line(struct run *r, char *line)
+{
+    json_node *row = NULL;
+
+    line[strcspn(line, "\n")] = '\0';
+    if (r->lab && json_parse(line, strlen(line), r->command, &row) == LS_OK) {
+        take_row(r, row);
+        json_close(&row);
+    } else if (r->json)
+        text_put(&r->whole, "%s\n", line);
+    else
+        say_line(r, line);
+}
+
+/* The number at "memory.total", "ranks.0.bytes". */
+static double number_at(const json_node *n, const char *key)
+{
+    char part[64];
+
+    while (n && *key) {
+        size_t length = strcspn(key, ".");
+
+        snprintf(part, sizeof part, "%.*s", (int)length, key);
+        n = json_kind_of(n) == JSON_ARRAY ? json_at(n, (size_t)atoi(part)) : json_get(n, part);
+        key += length + (key[length] == '.');
+    }
+    if (json_kind_of(n) == JSON_BOOL) return json_bool(n, 0);
+    return json_real(n, NAN);
+}
+
+static ls_status take_object(struct run *r)
+{
+    json_node *root = NULL;
+    char number[TEXT_NUMBER_ROOM];
+    struct text line = { 0 };
+
+    if (r->lab || !r->json || !r->row || r->out->code) return LS_OK;
+    LS_TRY(text_status(&r->whole));
+    LS_TRY(json_parse(r->whole.data ? r->whole.data : "", r->whole.bytes, r->command, &root));
+    double x = number_at(root, r->row);
+    json_close(&root);
+    r->rows += isfinite(x);
+    r->out->measured = x * r->card->scale;
+    text_put(&line, "%s: %s", r->row, put_optional(number, x));
+    if (text_status(&line) == LS_OK) say_line(r, line.data);
+    text_free(&line);
+    return LS_OK;
+}
+
+/* A run that failed: what it said on standard error. */
+static void say_failure(struct run *r, const char *folder)
+{
+    char *path = file_path("%s/stderr.txt", folder), *err = NULL;
+    size_t bytes;
+
+    if (path && file_read(path, &err, &bytes) == LS_OK)
+        for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n")) say_line(r, line);
+    mem_free(err);
+    mem_free(path);
+}
+
+static ls_status read_run(struct run *r, FILE *out, pid_t child, const char *folder)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int status = 0;
+
+    while (getline(&line, &room, out) >= 0) take_line(r, line);
+    free(line);
+    fclose(out);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    r->out->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (r->out->code) say_failure(r, folder);
+    LS_TRY(take_object(r));
+    if (r->out->code || !r->row) return LS_OK;
+    if (r->rows != 1) return ls_fail(LS_EFORMAT, "card %s: 'lockstep %s' says '%s' %d times", r->card->id, r->command, r->row, r->rows);
+    if (isfinite(r->out->measured)) return LS_OK;
+    return ls_fail(LS_EFORMAT, "card %s: 'lockstep %s' does not measure '%s' here", r->card->id, r->command, r->row);
+}
+
+ls_status answer_run(const struct card *c, int variant, answer_line *line, void *ctx, struct answer *out)
+{
+    struct run r = { .card = c, .line = line, .ctx = ctx, .out = out };
+    const char *tmp = getenv("TMPDIR");
+    char *folder = file_path("%s/lockstep-learn-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
+    double began = base_now();
+    FILE *stream;
+    pid_t child = -1;
+
+    *out = (struct answer){ .measured = NAN, .claimed = c->said };
+    r.command = card_fill(c, c->run, variant);
+    r.row = c->row ? card_fill(c, c->row, variant) : NULL;
+    ls_status st = folder && r.command && (r.row || !c->row) ? LS_OK : LS_ENOMEM;
+    if (st == LS_OK && !mkdtemp(folder)) st = ls_fail(LS_EIO, "%s: %s", folder, strerror(errno));
+    if (st == LS_OK) {
+        st = start_run(&r, folder, &stream, &child);
+        if (st == LS_OK) st = read_run(&r, stream, child, folder);
+        file_remove_tree(folder);
+    }
+    if (isfinite(c->said)) out->claimed = c->said;
+    out->seconds = base_now() - began;
+    text_free(&r.whole);
+    mem_free(r.row);
+    mem_free(r.command);
+    mem_free(folder);
+    return st;
+}

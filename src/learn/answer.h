@@ -1,0 +1,20 @@
+/* answer.h - the answer of a card: what it runs is run, by this very command in a process of its own. */
+#ifndef LS_LEARN_ANSWER_H
+#define LS_LEARN_ANSWER_H
+
+#include "learn/cards.h"
+
+struct answer {
+    double measured, claimed; /* in the card's unit; NAN: the run does not say it */
+    int code;                 /* exit code of the run */
+    double seconds;
+};
+
+/* Called with each line of what the run says, as it comes: rows of labs as "claimed measured verdict text", other output as it is. */
+typedef void answer_line(void *ctx, const char *line);
+
+/* Runs the card with the sizes of a variant, in an empty folder that is removed afterwards; line may be NULL. LS_OK also if the run fails:
+ * its code and its last words (as a line) say so. LS_EFORMAT: it ran, but the card's row is not there, or is not measured. */
+ls_status answer_run(const struct card *c, int variant, answer_line *line, void *ctx, struct answer *out);
+
+#endif

@@ -1,0 +1,46 @@
+/* learn.h - practice with cards: a question, a prediction, the run, a rating; and what is made of the history. */
+#ifndef LS_LEARN_LEARN_H
+#define LS_LEARN_LEARN_H
+
+#include <stdio.h>
+#include "base/text.h"
+#include "learn/cards.h"
+#include "learn/history.h"
+
+struct learn {
+    struct cards cards;
+    history *history;
+    const char *topic; /* NULL: all */
+    int64_t now;       /* seconds since 1970 when the session began */
+    int64_t new_cards; /* at most this many that were never seen */
+    int64_t seed;      /* of sizes and order */
+    double minutes;    /* of the grill's clock */
+};
+
+/* Cards that are due, those most likely forgotten first, then new ones in the order of the file; asks, runs, and notes ratings until there
+ * are none left or the reader stops. card: only this one; NULL: those due. */
+ls_status learn_practice(struct learn *l, const struct card *card);
+/* 60 questions cold against the clock; numbers are graded by their runs, words by the reader, after the last. */
+ls_status learn_grill(struct learn *l);
+/* A table by topic on standard output. */
+ls_status learn_stats(struct learn *l);
+/* Runs the cards, with their first sizes or with all, and compares what is measured with what the cards expect (of the first sizes). Prints
+ * a line a card; LS_EFORMAT if one fails, says no number, or is off. */
+ls_status learn_check(struct learn *l, bool all_sizes);
+
+/* The right answers of a number: 5 to within the tolerance (at least 0.5%), 4 to 3 tolerances (at least 5%), 3 to a quarter, 2 to a factor
+ * of 2, else 1. */
+int learn_rating_of(double predicted, double measured, double tolerance);
+/* A prediction as typed: a number, perhaps followed by the unit, perhaps with commas between thousands. */
+bool learn_read_number(const char *text, const char *unit, double *out);
+bool learn_in_topic(const struct learn *l, const struct card *c);
+/* The one of a card's variants that review number `nth` of it uses: the first sizes first. */
+int learn_variant(const struct learn *l, const struct card *c, int nth);
+
+/* Exports: text in out. */
+ls_status learn_export_csv(struct learn *l, struct text *out);  /* the history */
+ls_status learn_export_anki(struct learn *l, struct text *out); /* a text file that Anki imports, with fields and tags */
+/* One page with all cards, and numbers measured here: it runs all of them; progress goes to standard error. */
+ls_status learn_export_html(struct learn *l, struct text *out);
+
+#endif
