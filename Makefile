@@ -5,7 +5,7 @@
 #   make check      build and run all tests
 #   make nightly    the whole matrices, the suite again under sanitizers and with clang, a build without faults,
 #                   a minute of each fuzz target
-#   make labs       run every lab, write the verdicts to docs/labs.md
+#   make labs       run every lab, write the verdicts to docs/claims.md
 #   make gpu_bundle pack a folder that tests the CUDA module on a machine with a GPU
 #   make format     format src/ and include/ by .clang-format
 #   make install    PREFIX=/usr/local by default

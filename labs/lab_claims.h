@@ -1,5 +1,5 @@
 /* lab_claims.h - what people say about distributed training: the claims that labs measure, and the program for each. A program PROGRAM is
- * labs/PROGRAM.c, built as build/lab_PROGRAM. `lockstep help labs`, docs/labs.md and the labs themselves read this table.
+ * labs/PROGRAM.c, built as build/lab_PROGRAM. `lockstep help labs`, docs/claims.md and the labs themselves read this table.
  *
  * N parameters, K data-parallel ranks, D bytes of the tensor, P stages, M micro-batches, T tensor-parallel ranks, L layers, b s d batch,
  * sequence, width. */

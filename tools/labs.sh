@@ -1,6 +1,6 @@
 #!/bin/sh
-# labs.sh [BUILD]: runs every lab of BUILD (default: build) and writes docs/labs.md, the table of verdicts.
-# labs.sh check BUILD: every claim of labs/lab_claims.h has its program, every lab its claims, and docs/labs.md the verdicts that the labs
+# labs.sh [BUILD]: runs every lab of BUILD (default: build) and writes docs/claims.md, the table of claims.
+# labs.sh check BUILD: every claim of labs/lab_claims.h has its program, every lab its claims, and docs/claims.md the verdicts that the labs
 #   gave when they ran last (BUILD/labs/*.jsonl, which the tests leave there).
 set -u
 mode=write
@@ -39,17 +39,36 @@ fields() {
     }' "$@"
 }
 
-# Prints | id | claim | program | verdict | for every claim, from the rows.
+# Prints | id | claim | verdict | what | claimed | measured | command | for every claim, from the rows: the first that is corrected, else the
+# first with a claimed number.
 table() {
     claims | awk -F '[\t]' -v rows="$rows" '
-    BEGIN { while ((getline line < rows) > 0) { split(line, f, "\t"); n[f[1], f[9]]++ } }
+    function number(text,    word) {
+        if (text == "") return "-"
+        split(text, word, " ")
+        return word[2] == "" ? sprintf("%.6g", word[1]) : word[1] " " sprintf("%.6g", word[2])
+    }
+    BEGIN {
+        while ((getline line < rows) > 0) {
+            split(line, f, "\t")
+            n[f[1], f[9]]++
+            if (f[5] == "" || f[7] == "") continue
+            if (f[1] in shown && (f[9] != "corrected" || corrected[f[1]])) continue
+            corrected[f[1]] = f[9] == "corrected"
+            gsub(/\|/, "\\|", f[3])
+            shown[f[1]] = f[3] (f[4] == "" ? "" : " [" f[4] "]") " | " number(f[5]) " | " number(f[7])
+        }
+    }
     {
         split($0, c, "|")
         v = n[c[1], "does not hold"] ? "**does not hold**" : n[c[1], "corrected"] ? "corrected" : n[c[1], "holds"] ? "holds" : ""
         if (n[c[1], "not measurable here"]) v = v == "" ? "not measurable here" : v "; in part not measurable here"
-        printf "| %s | %s | `%s` | %s |\n", c[1], c[3], c[2], v
+        printf "| %s | %s | %s | %s | `lockstep lab %s` |\n", c[1], c[3], v, c[1] in shown ? shown[c[1]] : "- | - | -", tolower(c[1])
     }'
 }
+
+# The table without what is measured, which a processor may change in its last digits.
+verdicts() { grep '^| [A-Z][0-9]* | .*`lockstep lab ' | awk -F ' [|] ' '{ print $1 " | " $2 " | " $3 " | " $NF }' | sort; }
 
 check() {
     claims >"$rows.claims"
@@ -64,16 +83,16 @@ check() {
         grep -q "|$name|" "$rows.claims" || bad "$lab has no claim in labs/lab_claims.h"
         [ -s "$build/labs/$name.jsonl" ] || bad "$lab left no rows in $build/labs: run its test first"
     done
-    table | sort >"$rows.now"
-    grep '^| [A-Z][0-9] | .*`[a-z]' docs/labs.md | sort >"$rows.then"
-    diff "$rows.then" "$rows.now" || bad "docs/labs.md is not what the labs say now; run tools/labs.sh"
+    table | verdicts >"$rows.now"
+    verdicts <docs/claims.md >"$rows.then"
+    diff "$rows.then" "$rows.now" || bad "docs/claims.md is not what the labs say now; run tools/labs.sh"
     rm -f "$rows.claims" "$rows.now" "$rows.then"
 }
 
 write() {
     processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
     cat <<END
-# Verdicts of the labs
+# What people claim, measured
 
 Written by \`tools/labs.sh\`, which ran all labs on $(date +%Y-%m-%d), on $(nproc) cores of ${processor:-an unknown processor}.
 \`lockstep lab z3\` runs one. Labs assert counts, bytes, their ratios, and what plans say. The
@@ -82,8 +101,8 @@ times below come from a cost model: bytes divided by a link's quoted speed.
 A claim **holds**; is **corrected** (a different number was derived beforehand, and is measured); is **not measurable here** (nothing is
 asserted); or **does not hold** (lockstep is wrong, and the lab fails).
 
-| id | claim | program | verdict |
-|---|---|---|---|
+| id | claim | verdict | a number of it | claimed | measured | command |
+|---|---|---|---|---|---|---|
 END
     table
     printf '\n## Corrected\n\n| id | what | claimed | measured | unit | why |\n|---|---|---|---|---|---|\n'
@@ -105,6 +124,6 @@ else
         LAB_JSON=$build/labs/$name.jsonl "$build/lockstep" lab "$name" >/dev/null || bad "lab $name exits with $?"
     done
     fields "$build"/labs/*.jsonl >"$rows"
-    write >docs/labs.md
+    write >docs/claims.md
 fi
 exit $((failures > 0))

@@ -68,10 +68,10 @@ static ls_status put_labs(void)
            "  lockstep lab                  lists all claims, with the verdicts of what ran here before\n"
            "  lockstep lab z3               runs the lab of claim Z3\n"
            "  lockstep lab p2 --stages 8 --micro-batches 4    with other sizes\n"
-           "  make labs                     runs all labs and writes docs/labs.md\n"
+           "  make labs                     runs all labs and writes docs/claims.md\n"
            "\n"
            "A verdict says that the claim holds, that it is corrected (claimed, measured, why), that it cannot be measured here (why, and\n"
-           "what it would take), or that it does not hold. Only then the exit code is 1. docs/labs.md has all verdicts.\n\n");
+           "what it would take), or that it does not hold. Only then the exit code is 1. docs/claims.md has all verdicts.\n\n");
     for (size_t i = 0; lab_list[i]; i++) {
         printf("%-24s %s", lab_list[i]->name, lab_list[i]->title);
         for (const struct lab_size *s = lab_list[i]->sizes; s->name; s++) printf("%s--%s", s == lab_list[i]->sizes ? ": " : ", ", s->name);
