@@ -39,8 +39,8 @@ fields() {
     }' "$@"
 }
 
-# Prints | id | claim | verdict | what | claimed | measured | command | for every claim, from the rows: the first that is corrected, else the
-# first with a claimed number.
+# Prints | id | claim | verdict | what | claimed | measured | command | for every claim, from the rows: the first that is corrected,
+# else the first with a claimed number.
 table() {
     claims | awk -F '[\t]' -v rows="$rows" '
     function number(text,    word) {
@@ -63,7 +63,8 @@ table() {
         split($0, c, "|")
         v = n[c[1], "does not hold"] ? "**does not hold**" : n[c[1], "corrected"] ? "corrected" : n[c[1], "holds"] ? "holds" : ""
         if (n[c[1], "not measurable here"]) v = v == "" ? "not measurable here" : v "; in part not measurable here"
-        printf "| %s | %s | %s | %s | `lockstep lab %s` |\n", c[1], c[3], v, c[1] in shown ? shown[c[1]] : "- | - | -", tolower(c[1])
+        example = c[1] in shown ? shown[c[1]] : "- | - | -"
+        printf "| %s | %s | %s | %s | `lockstep lab %s` |\n", c[1], c[3], v, example, tolower(c[1])
     }'
 }
 
