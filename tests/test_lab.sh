@@ -6,11 +6,11 @@ export XDG_CACHE_HOME="$PWD/cache"
 unset LAB_JSON
 
 "$lockstep" lab >list.txt 2>err.txt || bad "lab: $(cat err.txt)"
-grep -q '^P2   -  .*bubble (P-1)/(M+P-1)' list.txt || bad "P2 is not in the list, or was measured: $(grep ^P2 list.txt)"
+grep -q '^P2   -  *-  *bubble (P-1)/(M+P-1)' list.txt || bad "P2 is not in the list, or was measured: $(grep ^P2 list.txt)"
 "$lockstep" lab P2 >out.txt 2>err.txt || bad "lab P2: $(cat err.txt)"
 grep -q '^P2: holds' out.txt && grep -q '^P3: holds' out.txt || bad "no verdicts: $(cat out.txt)"
 "$lockstep" lab >list.txt || bad "lab: exit $?"
-grep -qE '^P2   holds, 20[0-9-]{8} ' list.txt || bad "P2 is not remembered: $(grep ^P2 list.txt)"
+grep -qE '^P2   holds, 20[0-9-]{8}  *[0-9.]+ s  *bubble' list.txt || bad "P2 is not remembered: $(grep ^P2 list.txt)"
 "$lockstep" lab s2 >/dev/null || bad "lab s2: exit $?"
 "$lockstep" lab >list.txt || bad "lab: exit $?"
 grep -qE '^P3   holds, 20' list.txt && grep -qE '^S2   corrected, 20' list.txt ||
@@ -31,6 +31,9 @@ grep '"claim":"P4"' list.json | grep -q '"measured":"".*{"name":"stages",.*"valu
 grep -o '{"name":"[a-z-]*"' list.json | sort -u | sed 's/.*:"\(.*\)"/--\1/' >sizes.txt
 "$lockstep" lab --help | grep -oE '^  --[a-z-]+ N' | grep -oE -- '--[a-z-]+' | sort -u >flags.txt
 cmp -s sizes.txt flags.txt || bad "sizes that no flag sets, or flags without a lab: $(diff sizes.txt flags.txt)"
+
+"$lockstep" lab never-stored --json >rows.json 2>err.txt || bad "lab never-stored: $(cat err.txt)"
+grep -q '"program":"r7_never_stored"' rows.json || bad "a lab by a part of its name: $(head -1 rows.json)"
 
 expect 2 "there is no lab 'p2_buble'; did you mean 'p2_bubble'?" lab p2_buble
 expect 2 "there is no lab 'xyz'; 'lockstep lab' lists them" lab xyz

@@ -1,5 +1,6 @@
 /* cmd_lab.c - `lockstep lab`: lists the labs, or runs one. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static const struct claim claims[] = { LAB_CLAIM_MAP(CLAIM_ROW) };
 
 /* ---- what was measured before ---- */
 
-/* A line for each claim: id, verdict, date. */
+/* A line for each claim: id, verdict, date, seconds that its lab took. */
 static char *history_path(void)
 {
     char *folder = file_cache_folder(), *path = folder ? file_path("%s/labs.txt", folder) : NULL;
@@ -70,21 +71,27 @@ static ls_status history_read(char **out)
     return st;
 }
 
-/* Copies "holds, 2026-11-23" of a claim; "" if it has not run here. */
-static void history_find(const char *history, const char *id, char *out, size_t room)
+/* What is remembered of a claim; "" in verdict: it has not run here. */
+struct remembered {
+    char verdict[48]; /* "holds, 2026-11-23" */
+    double seconds;   /* -1: not known */
+};
+
+static struct remembered history_find(const char *history, const char *id)
 {
+    struct remembered r = { .seconds = -1 };
     size_t n = strlen(id);
 
-    out[0] = '\0';
     for (const char *line = history; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
-        if (strncmp(line, id, n) == 0 && line[n] == '\t') snprintf(out, room, "%.*s", (int)strcspn(line + n + 1, "\n"), line + n + 1);
+        if (strncmp(line, id, n) == 0 && line[n] == '\t') sscanf(line + n + 1, "%47[^\t\n]\t%lf", r.verdict, &r.seconds);
+    return r;
 }
 
 /* Replaces the lines of these claims. That the lab ran counts more than that it is remembered: failures only warn. */
-static void history_write(const struct lab_result *result, int n)
+static void history_write(const struct lab_result *result, int n, double seconds)
 {
     struct text out = { 0 };
-    char *old = NULL, *path = history_path(), date[16], before[64], *folder = file_cache_folder();
+    char *old = NULL, *path = history_path(), date[16], *folder = file_cache_folder();
     time_t t = time(NULL);
 
     strftime(date, sizeof date, "%Y-%m-%d", localtime(&t));
@@ -94,11 +101,12 @@ static void history_write(const struct lab_result *result, int n)
 
         while (k < n && strcmp(result[k].id, claims[i].id) != 0) k++;
         if (k < n) {
-            text_put(&out, "%s\t%s%s, %s\n", claims[i].id, lab_verdict_name(result[k].verdict), result[k].in_part ? "*" : "", date);
+            text_put(&out, "%s\t%s%s, %s\t%.2f\n", claims[i].id, lab_verdict_name(result[k].verdict), result[k].in_part ? "*" : "", date,
+                     seconds);
             continue;
         }
-        history_find(old, claims[i].id, before, sizeof before);
-        if (before[0]) text_put(&out, "%s\t%s\n", claims[i].id, before);
+        struct remembered r = history_find(old, claims[i].id);
+        if (r.verdict[0]) text_put(&out, "%s\t%s\t%.2f\n", claims[i].id, r.verdict, r.seconds);
     }
     if (!path || !folder || file_make_folders(folder) < 0 || text_status(&out) < 0 || file_write(path, out.data, out.bytes) < 0)
         fprintf(stderr, "lockstep lab: the verdict is not remembered: %s\n", ls_errmsg());
@@ -117,7 +125,7 @@ static const struct lab *lab_of_program(const char *name)
     return NULL;
 }
 
-static ls_status put_json_claim(const struct claim *c, const char *before)
+static ls_status put_json_claim(const struct claim *c, const struct remembered *r)
 {
     const struct lab *l = lab_of_program(c->program);
     struct json_out j = { 0 };
@@ -127,7 +135,8 @@ static ls_status put_json_claim(const struct claim *c, const char *before)
     json_put_string(&j, "program", c->program);
     json_put_string(&j, "title", l->title);
     json_put_string(&j, "text", c->text);
-    json_put_string(&j, "measured", before);
+    json_put_string(&j, "measured", r->verdict);
+    json_put_real(&j, "seconds", r->seconds >= 0 ? r->seconds : NAN);
     json_begin_array(&j, "sizes");
     for (const struct lab_size *s = l->sizes; s->name; s++) {
         json_begin_object(&j, NULL);
@@ -145,16 +154,17 @@ static ls_status put_json_claim(const struct claim *c, const char *before)
 
 static ls_status put_list(void)
 {
-    char before[64], *history;
+    char seconds[16], *history;
 
     if (history_read(&history) < 0) history = NULL;
-    if (!json) printf("%-5s%-28s%s\n", "id", "measured here", "claim");
+    if (!json) printf("%-5s%-33s%-9s%s\n", "id", "measured here", "took", "claim");
     for (size_t i = 0; i < COUNT_OF(claims); i++) {
-        history_find(history, claims[i].id, before, sizeof before);
-        if (json)
-            LS_TRY(put_json_claim(&claims[i], before));
-        else
-            printf("%-5s%-28s%s\n", claims[i].id, before[0] ? before : "-", claims[i].text);
+        struct remembered r = history_find(history, claims[i].id);
+
+        if (json) LS_TRY(put_json_claim(&claims[i], &r));
+        if (json) continue;
+        snprintf(seconds, sizeof seconds, r.seconds >= 0 ? "%.1f s" : "-", r.seconds);
+        printf("%-5s%-33s%-9s%s\n", claims[i].id, r.verdict[0] ? r.verdict : "-", seconds, claims[i].text);
     }
     if (!json) printf("\n* in part not measurable here\n'lockstep lab ID' runs one: lockstep lab p2 --stages 8\n");
     mem_free(history);
@@ -163,12 +173,31 @@ static ls_status put_list(void)
 
 /* ---- running ---- */
 
+/* Whether a word names the lab p2_bubble: "p2_bubble", "p2-bubble", or "bubble". */
+static bool names_lab(const char *word, const char *name)
+{
+    const char *rest = name;
+
+    do {
+        size_t i = 0;
+
+        while (word[i] && (word[i] == '-' ? '_' : word[i]) == rest[i]) i++;
+        if (!word[i] && !rest[i]) return true;
+        rest = strchr(rest, '_') ? strchr(rest, '_') + 1 : rest + strlen(rest);
+    } while (*rest);
+    return false;
+}
+
 /* By the id of a claim, in any case, or by the name of the lab. */
 static const struct lab *find_lab(const char *word)
 {
     for (size_t i = 0; i < COUNT_OF(claims); i++)
         if (strcasecmp(claims[i].id, word) == 0) return lab_of_program(claims[i].program);
-    return lab_of_program(word);
+    for (size_t i = 0; lab_list[i]; i++)
+        if (strcmp(word, lab_list[i]->name) == 0) return lab_list[i];
+    for (size_t i = 0; lab_list[i]; i++)
+        if (names_lab(word, lab_list[i]->name)) return lab_list[i];
+    return NULL;
 }
 
 static ls_status fail_no_lab(const char *word)
@@ -237,9 +266,11 @@ static ls_status cmd_lab_run(struct invocation *in)
     if (!in->count) return put_list();
     l = find_lab(in->arguments[0]);
     LS_TRY(set_sizes(l, &given));
+    double began = base_now();
     int failed = lab_begin(l, json), n = lab_results(&result);
     fflush(stdout);
-    if (!given && !getenv("LAB_JSON")) history_write(result, n); /* verdicts are of the claimed sizes, and not of tests */
+    if (!given && !getenv("LAB_JSON"))
+        history_write(result, n, base_now() - began); /* verdicts are of the claimed sizes, and not of tests */
     return failed ? ls_fail(LS_EFORMAT, "a claim of lab %s does not hold", l->name) : LS_OK;
 }
 
@@ -252,9 +283,11 @@ const struct command command_lab = {
     .check = cmd_lab_check,
     .run = cmd_lab_run,
     .about =
-        "Without ID: lists the claims, with the verdicts of the labs that ran on this machine before. ID is a claim (p2) or the name of a\n"
-        "lab (p2_bubble). A lab prints the claimed number beside the measured one and gives a verdict: holds, corrected (why),\n"
-        "not measurable here (what would be needed), does not hold (exit code 1). Sizes differ by lab: 'lockstep help labs' lists\n"
-        "them.\n",
+        "Without ID: lists the claims, with the verdicts of the labs that ran on this machine before and the seconds that they took. ID is "
+        "a\n"
+        "claim (p2), or the name of a lab (p2_bubble) or its end (bubble). A lab prints the claimed number beside the measured one and "
+        "gives\n"
+        "a verdict: holds, corrected (why), not measurable here (what would be needed), does not hold (exit code 1). Sizes differ by lab:\n"
+        "'lockstep help labs' lists them.\n",
     .examples = "  lockstep lab\n  lockstep lab p2 --stages 8 --micro-batches 4\n  lockstep lab z2 --json\n",
 };
