@@ -1,6 +1,10 @@
 /* B2 - three linear layers h3 = W3 W2 W1 x with loss |h3 - y|^2 / 2: by the chain rule dL/dW1 = W2^T W3^T (h3 - y) x^T. The formula in
- * plain loops is compared with the gradient pass. */
+ * plain loops is compared with the gradient pass.
+ *
+ * The recursion behind the formula computes each factor once: a layer's backward is two matmuls of the size of its forward one. The first
+ * layer's input needs no gradient, so that L layers cost (2 L - 1) / L of their forward. Counted in the compiled program. */
 #include "lab.h"
+#include "lab_program.h"
 #include "lockstep/ops.h"
 
 enum { N = 6 };
@@ -13,7 +17,61 @@ static void times(const double *w, const double *x, double *y, int transposed)
     }
 }
 
-LAB(b2_three_layers, "the chain rule through three layers")
+/* FLOPs of the matmuls of `layers` linear layers in a phase; of the first layer alone, or of all. */
+static double matmul_flops(int layers, ls_phase phase, int first_alone)
+{
+    ls_compile_options plan = { .plan_only = 1 };
+    double flops = 0;
+    char name[32];
+    ls_store *s;
+    ls_program *p;
+    ls_value v;
+
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    v = ls_input(p, "x", LS_F32, SIZES(8, 16));
+    for (int l = 0; l < layers; l++) {
+        snprintf(name, sizeof name, "layer.%d", l);
+        ls_block_begin(p, name);
+        v = ls_linear(p, v, ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(16, 16)), LS_NONE);
+        ls_block_end(p);
+    }
+    ls_backward(p, ls_mean(p, v, -1));
+    TRY(ls_program_compile(p, &plan));
+    struct instructions list = instructions_of(p);
+    for (int k = 0; k < list.n; k++) {
+        const ls_instruction *i = &list.at[k];
+
+        if (i->phase != phase || strncmp(i->op, "linear", 6) != 0) continue;
+        if (!first_alone || strcmp(i->block, "layer.0") == 0) flops += i->flops;
+    }
+    free(list.at);
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return flops;
+}
+
+static double backward_of_forward(int layers, int first_alone)
+{
+    double backward = matmul_flops(layers, LS_PHASE_INPUT_GRADIENT, first_alone)
+                      + matmul_flops(layers, LS_PHASE_WEIGHT_GRADIENT, first_alone);
+
+    return backward / matmul_flops(layers, LS_PHASE_FORWARD, first_alone);
+}
+
+static void backward_flops(void)
+{
+    int layers = (int)lab_size("layers");
+    char what[80];
+
+    lab_check("first layer: FLOPs of backward / forward", 1, backward_of_forward(layers, 1), 0);
+    snprintf(what, sizeof what, "%d layers: FLOPs of backward / forward", layers);
+    lab_check(what, (2.0 * layers - 1) / layers, backward_of_forward(layers, 0), 1e-12);
+    lab_check("a layer more adds: FLOPs of backward / forward", 2,
+              (backward_of_forward(layers + 1, 0) * (layers + 1) - backward_of_forward(layers, 0) * layers), 1e-9);
+}
+
+LAB(b2_three_layers, "the chain rule through three layers", { "layers", "layers whose FLOPs are counted", 3, 1, 64 })
 {
     ls_store_options f64 = { "cpu", LS_F64, 0, 7 };
     ls_init init = { LS_INIT_NORMAL, 0.5 };
@@ -56,6 +114,7 @@ LAB(b2_three_layers, "the chain rule through three layers")
     lab_open("B2");
     lab_equal("norm of dL/dW1: the formula in plain loops, the gradient pass", sqrt(norm), sqrt(found), 1e-12);
     lab_equal("distance of formula and gradient pass, of that norm", 0, sqrt(off / norm), 1e-12);
+    backward_flops();
     ls_program_release(&p);
     ls_store_release(&s);
     return lab_close();

@@ -3,13 +3,14 @@
 #include "lab.h"
 #include "lockstep/nn.h"
 
-enum { B = 24, IN = 5, HIDDEN = 7, OUT = 2, WEIGHTS = IN * HIDDEN };
+enum { LEAST_SAMPLES = 24, MOST = 64, IN = 5, HIDDEN = 7, OUT = 2, WEIGHTS = IN * HIDDEN };
 
-/* The gradient of the first layer after `k` micro-batches of B/k samples, each loss times `factor`. */
-static void gradient(int k, double factor, double *out)
+/* The gradient of the first layer after `k` micro-batches of the `samples`, each loss times `factor`. */
+static void gradient(int samples, int k, double factor, double *out)
 {
+    static double x[(LEAST_SAMPLES + MOST) * IN], y[(LEAST_SAMPLES + MOST) * OUT];
     ls_store_options f64 = { "cpu", LS_F64, 0, 1 };
-    size_t rows = (size_t)(B / k);
+    size_t rows = (size_t)(samples / k);
     ls_store *s;
     ls_program *p;
     ls_value v;
@@ -20,7 +21,6 @@ static void gradient(int k, double factor, double *out)
     ls_backward(p, ls_scale(p, ls_mse(p, v, ls_input(p, "y", LS_F64, SIZES(rows, OUT))), factor));
     TRY(ls_program_compile(p, NULL));
     for (int m = 0; m < k; m++) {
-        double x[B * IN], y[B * OUT];
         int first = m * (int)rows;
 
         for (int i = 0; i < (int)rows * IN; i++) x[i] = sin(1.3 * (first * IN + i));
@@ -50,21 +50,28 @@ static double ratio(const double *a, const double *b, double *off)
     return c;
 }
 
-LAB(b4_micro_batches, "micro-batches and the full batch")
+static void accumulated(int k)
 {
     double full[WEIGHTS], micro[WEIGHTS], off;
+    int samples = k * ((LEAST_SAMPLES + k - 1) / k);
     char what[80];
 
+    gradient(samples, 1, 1, full);
+    gradient(samples, k, 1.0 / k, micro);
+    snprintf(what, sizeof what, "K = %d, loss / K: ratio to the full batch", k);
+    lab_equal(what, 1, ratio(micro, full, &off), 1e-12);
+    lab_equal("         distance in direction", 0, off, 1e-12);
+    gradient(samples, k, 1, micro);
+    snprintf(what, sizeof what, "K = %d, loss as it is: ratio to the full batch", k);
+    lab_equal(what, k, ratio(micro, full, &off), 1e-12);
+}
+
+LAB(b4_micro_batches, "micro-batches and the full batch", { "micro-batches", "micro-batches of one more row", 4, 1, MOST })
+{
+    int more = (int)lab_size("micro-batches");
+
     lab_open("B4");
-    gradient(1, 1, full);
-    for (int k = 2; k <= 8; k *= 2) {
-        gradient(k, 1.0 / k, micro);
-        snprintf(what, sizeof what, "K = %d, loss / K: ratio to the full batch", k);
-        lab_equal(what, 1, ratio(micro, full, &off), 1e-12);
-        lab_equal("         distance in direction", 0, off, 1e-12);
-        gradient(k, 1, micro);
-        snprintf(what, sizeof what, "K = %d, loss as it is: ratio to the full batch", k);
-        lab_equal(what, k, ratio(micro, full, &off), 1e-12);
-    }
+    for (int k = 2; k <= 8; k *= 2) accumulated(k);
+    if (more != 2 && more != 4 && more != 8) accumulated(more);
     return lab_close();
 }

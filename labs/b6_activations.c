@@ -29,8 +29,8 @@ static ls_cost activations_price(size_t layers, size_t b, size_t t)
     return c;
 }
 
-/* Bytes of activations that `layers` linear layers keep, with nothing else between them. */
-static double linear_only(int layers, size_t b)
+/* Bytes of activations that `layers` linear layers of [width,width] keep, with nothing else between them. */
+static double linear_only(int layers, size_t b, size_t width)
 {
     ls_compile_options plan = { .plan_only = 1 };
     ls_store *s;
@@ -41,10 +41,10 @@ static double linear_only(int layers, size_t b)
 
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_input(p, "x", LS_F32, SIZES(b, 64));
+    v = ls_input(p, "x", LS_F32, SIZES(b, width));
     for (int i = 0; i < layers; i++) {
         snprintf(name, sizeof name, "w%d", i);
-        v = ls_linear(p, v, ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(64, 64)), LS_NONE);
+        v = ls_linear(p, v, ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(width, width)), LS_NONE);
     }
     ls_backward(p, ls_mean(p, v, -1));
     TRY(ls_program_compile(p, &plan));
@@ -54,8 +54,12 @@ static double linear_only(int layers, size_t b)
     return bytes;
 }
 
-LAB(b6_activations, "saved activations")
+LAB(b6_activations, "saved activations", { "batch", "rows of the linear layers' input", 128, 32, 4096 },
+    { "width", "width of the linear layers", 64, 16, 1024 })
 {
+    size_t b = (size_t)lab_size("batch"), width = (size_t)lab_size("width");
+    char what[80];
+
     lab_one_core(0);  /* a thread's scratch does not grow with the batch */
 
     ls_cost one = activations_price(8, 4, 64), batch = activations_price(8, 8, 64), sequence = activations_price(8, 4, 128),
@@ -79,7 +83,7 @@ LAB(b6_activations, "saved activations")
     lab_equal("sequence x 2: activations", 2, (double)sequence.live_peak / (double)one.live_peak, 0.01);
     lab_equal("depth x 2 twice: the second growth of activations / the first", 2,
               (double)(deeper.activations - depth.activations) / (double)(depth.activations - one.activations), 1e-3);
-    lab_equal("no nonlinearity: one more layer keeps, of its [128,64] input", 1,
-              (linear_only(9, 128) - linear_only(8, 128)) / (128 * 64 * 4.0), 0.01);
+    snprintf(what, sizeof what, "no nonlinearity: one more layer keeps its [%zu,%zu] input [bytes]", b, width);
+    lab_equal(what, (double)(b * width) * 4, linear_only(9, b, width) - linear_only(8, b, width), 0.01);
     return lab_close();
 }

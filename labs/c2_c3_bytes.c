@@ -5,9 +5,10 @@
 
 enum { LEAST = 2, MOST = 16, BLOCK = 250 };  /* D = n blocks of 250 floats */
 
-struct found { double all_reduce, reduce_scatter, all_gather, central; };  /* bytes that left this rank */
+/* Bytes that left this rank. unit: all that FSDP does with a unit's weights, which are gathered twice, and its gradients */
+struct found { double all_reduce, reduce_scatter, all_gather, unit, central; };
 
-static struct found eight[2];  /* of 8 ranks, in D: rank 0's, and of the rest together */
+static struct found chosen[2];  /* of as many ranks as were chosen, in D: rank 0's, and of the rest together */
 
 static double bytes_sent(ls_comm *comm, ls_collective c) { return (double)ls_comm_counters(comm, c).bytes; }
 
@@ -36,10 +37,12 @@ static void bytes_run(ls_comm *comm, int rank, int n, void *shared)
     TRY(ls_all_reduce(comm, x, y, (size_t)n * BLOCK, LS_F32, LS_SUM, NULL));
     TRY(ls_reduce_scatter(comm, x, y, BLOCK, LS_F32, LS_SUM, NULL));
     TRY(ls_all_gather(comm, y, x, BLOCK, LS_F32, NULL));
-    through_rank_0(comm, rank, n, x, y);
     f->all_reduce = bytes_sent(comm, LS_COLLECTIVE_ALL_REDUCE);
     f->reduce_scatter = bytes_sent(comm, LS_COLLECTIVE_REDUCE_SCATTER);
     f->all_gather = bytes_sent(comm, LS_COLLECTIVE_ALL_GATHER);
+    TRY(ls_all_gather(comm, y, x, BLOCK, LS_F32, NULL));
+    f->unit = bytes_sent(comm, LS_COLLECTIVE_ALL_GATHER) + bytes_sent(comm, LS_COLLECTIVE_REDUCE_SCATTER);
+    through_rank_0(comm, rank, n, x, y);
     f->central = bytes_sent(comm, LS_COLLECTIVE_SEND);
 }
 
@@ -56,12 +59,13 @@ static void one_world(int n, double *off)
         off[2] += fabs(f[r].all_gather / d - share);
     }
     off[3] += fabs(f[0].central / d - (n - 1));
-    for (int r = 0; r < n && n == 8; r++) {
-        struct found *to = &eight[r > 0];
+    for (int r = 0; r < n && n == lab_size("ranks"); r++) {
+        struct found *to = &chosen[r > 0];
 
         to->all_reduce += f[r].all_reduce / d;
         to->reduce_scatter += f[r].reduce_scatter / d;
         to->all_gather += f[r].all_gather / d;
+        to->unit += f[r].unit / d;
         to->central += f[r].central / d;
     }
     lab_say("%5d %12.4f %15.4f %15.4f %15.4f %18.4f\n", n, 2 * share, f[0].all_reduce / d, f[0].reduce_scatter / d,
@@ -69,24 +73,39 @@ static void one_world(int n, double *off)
     lab_unshare(f, MOST * sizeof *f);
 }
 
-LAB(c2_c3_bytes, "bytes of a ring and of a central node")
+/* "8 ranks: all_reduce, rank 0 sends [D]" */
+static void put_sent(const char *text, int n, double claimed, double measured)
 {
-    double off[4] = { 0 };
+    char what[96];
+
+    snprintf(what, sizeof what, "%d ranks: %s", n, text);
+    lab_equal(what, claimed, measured, 1e-9);
+}
+
+LAB(c2_c3_bytes, "bytes of a ring and of a central node", { "ranks", "ranks of the rows on their own", 8, LEAST, MOST })
+{
+    double off[4] = { 0 }, share;
+    int ranks = (int)lab_size("ranks");
+    char what[96];
 
     lab_say("sent by rank 0, in units of D\n%5s %12s %15s %15s %15s %18s\n", "n", "2(n-1)/n", "all_reduce", "reduce_scatter",
            "all_gather", "central, rank 0");
     for (int n = LEAST; n <= MOST; n++) one_world(n, off);
     lab_say("\n");
     lab_open("C2");
-    lab_equal("8 ranks: all_reduce, rank 0 sends [D]", 1.75, eight[0].all_reduce, 1e-9);
-    lab_equal("         reduce_scatter [D]", 0.875, eight[0].reduce_scatter, 1e-9);
-    lab_equal("         all_gather [D]", 0.875, eight[0].all_gather, 1e-9);
+    share = (double)(ranks - 1) / ranks;
+    put_sent("all_reduce, rank 0 sends [D]", ranks, 2 * share, chosen[0].all_reduce);
+    put_sent("reduce_scatter, rank 0 sends [D]", ranks, share, chosen[0].reduce_scatter);
+    put_sent("all_gather, rank 0 sends [D]", ranks, share, chosen[0].all_gather);
+    put_sent("bytes of a reduce_scatter, of an all_gather's", ranks, 1, chosen[0].reduce_scatter / chosen[0].all_gather);
+    snprintf(what, sizeof what, "%d ranks: all_gather twice and reduce_scatter, of an all_reduce", ranks);
+    lab_check(what, 1.5, chosen[0].unit / chosen[0].all_reduce, 1e-9);
     lab_equal("n = 2 .. 16, all ranks: all_reduce, off from 2 (n-1)/n by [D]", 0, off[0], 1e-9);
     lab_equal("         reduce_scatter, off from (n-1)/n by [D]", 0, off[1], 1e-9);
     lab_equal("         all_gather, off from (n-1)/n by [D]", 0, off[2], 1e-9);
     lab_open("C3");
-    lab_equal("8 ranks: the central rank sends, n-1 [D]", 7, eight[0].central, 1e-9);
-    lab_equal("         and receives [D]", 7, eight[1].central, 1e-9);
+    put_sent("the central rank sends, n-1 [D]", ranks, ranks - 1, chosen[0].central);
+    put_sent("the central rank receives [D]", ranks, ranks - 1, chosen[1].central);
     lab_equal("n = 2 .. 16: the central rank sends, off from n-1 by [D]", 0, off[3], 1e-9);
     return lab_close();
 }

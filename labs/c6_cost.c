@@ -2,39 +2,57 @@
  *
  * A cost model: the bytes that the library counts for a call, divided by a link's quoted speed. No such link is measured. Corrected:
  * "about 10 ms" is 8.8; NVLink's 600 GB/s are for both directions together, InfiniBand's 50 for one; and in an all-reduce of n ranks
- * each rank sends 2 D (n-1)/n bytes, not D. */
+ * each rank sends 2 D (n-1)/n bytes, not D. PCIe is quoted both ways: 16 GT/s a lane for version 4 with 128 of 130 bits payload. */
 #include "lab.h"
 
-#define PARAMETERS 110e6  /* f32: 440 MB */
-
-/* Bytes that a rank of n sends in one call. */
-static double cost_sent(int n, ls_collective c)
+/* Bytes that a rank of n sends in one call; count: of f32. */
+static double cost_sent(int n, ls_collective c, size_t count)
 {
     ls_comm *comm;
     double bytes;
 
     TRY(ls_comm_open("plan:", 0, n, &comm));
-    bytes = (double)ls_comm_bytes_of(comm, c, (size_t)PARAMETERS, NULL, LS_F32);
+    bytes = (double)ls_comm_bytes_of(comm, c, count, NULL, LS_F32);
     ls_comm_close(&comm);
     return bytes;
 }
 
-LAB(c6_cost, "seconds of a ring")
+/* Both directions of 16 lanes, bytes/s; payload: bits of 130 that are not encoding. */
+static double pcie(double transfers_per_lane, double payload) { return 2 * 16 * transfers_per_lane * payload / 130 / 8; }
+
+/* How many times as long the same bytes take on the second link as on the first. */
+static void put_links(double bytes)
+{
+    lab_check("NVLink 3 against PCIe 4 x16, both ways, 600 GB/s and 64: times as fast", 9.4, bytes / pcie(16e9, 130) / (bytes / 600e9), 0.005);
+    lab_check("NVLink 4 against PCIe 5 x16, both ways, 900 GB/s and 128: times as fast", 7.03, bytes / pcie(32e9, 130) / (bytes / 900e9),
+              0.005);
+    lab_check("NVLink 3 against PCIe 4, without the encoding (128 of 130 bits): times as fast", 9.52,
+              bytes / pcie(16e9, 128) / (bytes / 600e9), 0.005);
+    lab_check("NVLink 3 against InfiniBand of 50 GB/s, one way each: times as fast", 6, bytes / 50e9 / (bytes / 300e9), 1e-12);
+    lab_check("NVLink 4 against InfiniBand of 25 GB/s, one way each: times as fast", 18, bytes / 25e9 / (bytes / 450e9), 1e-12);
+}
+
+LAB(c6_cost, "seconds of a ring", { "megabytes", "size of the weights in MB", 440, 4, 1000000 }, { "ranks", "ranks of the all-reduce", 8, 3, 1024 })
 {
     const double nvlink = 600e9, one_way = 300e9, infiniband = 50e9;
-    double once = cost_sent(2, LS_COLLECTIVE_SEND), sum = cost_sent(8, LS_COLLECTIVE_ALL_REDUCE);
+    int n = (int)lab_size("ranks");
+    double bytes = 1e6 * (double)lab_size("megabytes"), of = bytes / 440e6, least = 2.0 * (n - 1) / n;
+    double once = cost_sent(2, LS_COLLECTIVE_SEND, (size_t)bytes / 4), sum = cost_sent(n, LS_COLLECTIVE_ALL_REDUCE, (size_t)bytes / 4);
+    char what[80];
 
     lab_open("C6");
-    lab_equal("one send to one peer [bytes]", 440e6, once, 0);
-    lab_equal("NVLink, 600 GB/s: one send [ms]", 0.7, once / nvlink * 1e3, 0.05);
-    lab_corrected("InfiniBand, 50 GB/s: one send [ms]", '=', 10, 8.8, once / infiniband * 1e3, 1e-3,
+    lab_equal("one send to one peer [bytes]", bytes, once, 0);
+    lab_equal("NVLink, 600 GB/s: one send [ms]", 0.7 * of, once / nvlink * 1e3, 0.05);
+    lab_corrected("InfiniBand, 50 GB/s: one send [ms]", '=', 10 * of, 8.8 * of, once / infiniband * 1e3, 1e-3,
                   "why: 440 MB / 50 GB/s; \"about 10\" rounds it up by an eighth");
-    lab_corrected("NVLink in one direction, 300 GB/s: one send [ms]", '=', 0.7, 1.467, once / one_way * 1e3, 1e-3,
+    lab_corrected("NVLink in one direction, 300 GB/s: one send [ms]", '=', 0.7 * of, 1.467 * of, once / one_way * 1e3, 1e-3,
                   "why: NVLink is quoted for both directions together, networks for one: NVLink is 6 times faster, not 12");
-    lab_corrected("sent by each of 8 ranks in an all-reduce [bytes]", '=', 440e6, 770e6, sum, 0,
-                  "why: 2 (n-1)/n = 1.75 times the tensor; the claim counts the tensor once");
-    lab_corrected("InfiniBand: an all-reduce of 8 ranks [ms]", '=', 10, 15.4, sum / infiniband * 1e3, 1e-3,
-                  "why: 1.75 times 8.8; a reduce-scatter or an all-gather is half of it");
+    snprintf(what, sizeof what, "sent by each of %d ranks in an all-reduce [bytes]", n);
+    lab_corrected(what, '=', bytes, bytes * least, sum, 1e-6, "why: 2 (n-1)/n times the tensor, 1.75 for 8; the claim counts it once");
+    snprintf(what, sizeof what, "InfiniBand: an all-reduce of %d ranks [ms]", n);
+    lab_corrected(what, '=', 10 * of, 8.8 * of * least, sum / infiniband * 1e3, 1e-3,
+                  "why: 1.75 times 8.8 for 8 ranks; a reduce-scatter or an all-gather is half of it");
+    put_links(once);
     lab_not_measurable("measured time of a transfer on such links",
                        "why: this machine has no NVLink and no InfiniBand; needs two GPUs and two nodes");
     return lab_close();

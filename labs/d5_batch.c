@@ -8,7 +8,7 @@
 #include "lockstep/data.h"
 #include "lockstep/mesh.h"
 
-enum { T = 4, DATA = 120, STEPS = 2 };
+enum { T = 4, DATA = 4096, STEPS = 2 };
 
 /* Adds the samples of one rank's step to seen[]; rows without weight count in *padding. */
 static void batch_take(ls_loader *loader, int batch, int accumulate, int *seen, int *padding)
