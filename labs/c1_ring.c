@@ -7,7 +7,7 @@
  * in 2 log2 n steps instead of 2 (n-1), and a binomial tree takes 2 log2 n steps as well, but its root sends the tensor log2 n times. */
 #include "lab.h"
 
-enum { MOST = 16, BLOCK = 2 };
+enum { MOST = 16, PRINTED = 8, BLOCK = 2 };
 enum algorithm { RING, HALVING, TREE, ALGORITHMS };
 
 /* Of a rank: sums of differences to the library's all-reduce, bytes, steps, and how much of the sum it holds between the halves. */
@@ -44,7 +44,7 @@ static void ring_hop(struct ring_rank *r, int out, int in, int add)
     out = (out + 2 * r->n) % r->n;
     in = (in + 2 * r->n) % r->n;
     ring_exchange(r, out, next, in, prev, 1, add);
-    if (r->rank > 0) return;
+    if (r->rank > 0 || r->n > PRINTED) return;
     lab_say("rank 0 sends block %d to %d, %s block %d of %d   [", out, next, add ? "adds " : "keeps", in, prev);
     for (int i = 0; i < r->n * BLOCK; i++) lab_say("%s%g", i == 0 ? "" : i % BLOCK == 0 ? " | " : " ", r->x[i]);
     lab_say("]\n");
@@ -203,6 +203,6 @@ LAB(c1_ring, "the ring", { "ranks", "ranks of the ring", 4, 2, MOST })
     put_algorithm("ring", n, f.off[RING], f.steps[RING], f.bytes[RING], (double[]){ 2.0 * (n - 1), least });
     if ((n & (n - 1)) == 0)
         put_algorithm("halving and doubling", n, f.off[HALVING], f.steps[HALVING], f.bytes[HALVING], (double[]){ 2 * depth, least });
-    put_algorithm("tree", n, f.off[TREE], f.steps[TREE], f.bytes[TREE], (double[]){ 2 * depth, n == 2 ? 1 : depth });
+    put_algorithm("tree", n, f.off[TREE], f.steps[TREE], f.bytes[TREE], (double[]){ 2 * depth, depth });
     return lab_close();
 }

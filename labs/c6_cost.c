@@ -23,16 +23,18 @@ static double pcie(double transfers_per_lane, double payload) { return 2 * 16 * 
 /* How many times as long the same bytes take on the second link as on the first. */
 static void put_links(double bytes)
 {
-    lab_check("NVLink 3 against PCIe 4 x16, both ways, 600 GB/s and 64: times as fast", 9.4, bytes / pcie(16e9, 130) / (bytes / 600e9), 0.005);
-    lab_check("NVLink 4 against PCIe 5 x16, both ways, 900 GB/s and 128: times as fast", 7.03, bytes / pcie(32e9, 130) / (bytes / 900e9),
+    double nvlink3 = bytes / 600e9, nvlink4 = bytes / 900e9;
+
+    lab_check("PCIe 4 x16 against NVLink 3, both ways, 64 and 600 GB/s: times as long", 9.4, bytes / pcie(16e9, 130) / nvlink3, 0.005);
+    lab_check("PCIe 5 x16 against NVLink 4, both ways, 128 and 900 GB/s: times as long", 7.03, bytes / pcie(32e9, 130) / nvlink4, 0.005);
+    lab_check("PCIe 4 without its encoding (128 of 130 bits) against NVLink 3: times as long", 9.52, bytes / pcie(16e9, 128) / nvlink3,
               0.005);
-    lab_check("NVLink 3 against PCIe 4, without the encoding (128 of 130 bits): times as fast", 9.52,
-              bytes / pcie(16e9, 128) / (bytes / 600e9), 0.005);
-    lab_check("NVLink 3 against InfiniBand of 50 GB/s, one way each: times as fast", 6, bytes / 50e9 / (bytes / 300e9), 1e-12);
-    lab_check("NVLink 4 against InfiniBand of 25 GB/s, one way each: times as fast", 18, bytes / 25e9 / (bytes / 450e9), 1e-12);
+    lab_check("InfiniBand of 50 GB/s against NVLink 3, one way each: times as long", 6, bytes / 50e9 / (2 * nvlink3), 1e-12);
+    lab_check("InfiniBand of 25 GB/s against NVLink 4, one way each: times as long", 18, bytes / 25e9 / (2 * nvlink4), 1e-12);
 }
 
-LAB(c6_cost, "seconds of a ring", { "megabytes", "size of the weights in MB", 440, 4, 1000000 }, { "ranks", "ranks of the all-reduce", 8, 3, 1024 })
+LAB(c6_cost, "seconds of a ring", { "megabytes", "size of the weights in MB", 440, 4, 1000000 },
+    { "ranks", "ranks of the all-reduce", 8, 3, 1024 })
 {
     const double nvlink = 600e9, one_way = 300e9, infiniband = 50e9;
     int n = (int)lab_size("ranks");
