@@ -9,6 +9,7 @@
 #define LAB_CLAIM_MAP(X)                                                                                                            \
     X("A1", "a1_anatomy", "a layer keeps about ten tensors of b s d: 24 layers of width 2048, b = 8, s = 4096: 1.34 GB each, 32 GB")  \
     X("A2", "a2_state", "weights, gradients and Adam: 3B are 48 GB, 7B 112 GB, 70B 1.1 TB, which 14 H100 hold")                    \
+    X("A3", "a3_accumulation", "accumulation does not speed up: K passes take K times one; memory and messages are what it saves") \
     X("B1", "b1_two_gradients", "a layer's backward computes dW, which needs the saved activation, and dX, which needs the weight") \
     X("B2", "b2_three_layers", "three linear layers: dL/dW1 = W2^T W3^T (h3 - y) x^T")                                              \
     X("B3", "b3_gradients", "gradients belong to parameters; backward accumulates; zero_grad clears; the optimizer never sees the loss")\

@@ -19,7 +19,7 @@ enum { MOST = 1 << 30 };
 
 /* The sizes of all labs; 0: not given. Each lab has some of them. */
 static int64_t stages, micro_batches, ranks, layers, width, heads, seq_len, batch, serial_percent, element;
-static int64_t uses, percent, tp, global_batch, megabytes;
+static int64_t uses, percent, tp, global_batch, megabytes, tokens;
 static bool json;
 
 #define SIZE(name, value, help)                    \
@@ -40,6 +40,7 @@ static const struct flag flags[] = {
     SIZE("global-batch", global_batch, "samples of a step over all ranks"),
     SIZE("tp", tp, "tensor-parallel ranks"),
     SIZE("megabytes", megabytes, "size of a tensor in MB"),
+    SIZE("tokens", tokens, "tokens of a micro-batch"),
     SIZE("uses", uses, "uses of one weight"),
     SIZE("percent", percent, "factor of a weight, in percent"),
     SIZE("element", element, "elements of queries and keys"),
