@@ -49,7 +49,8 @@ static void compute_and_memory(int passes)
     snprintf(what, sizeof what, "K = %d: bytes of weights, gradients, optimizer / those of one pass", passes);
     lab_equal(what, 1, planned_state(micro, passes) / planned_state(SAMPLES, 1), 0);
     snprintf(what, sizeof what, "K = %d: bytes of activations for the same samples / those of one pass", passes);
-    lab_equal(what, 1.0 / passes, planned("memory.activations", micro, passes) / planned("memory.activations", SAMPLES, 1), 0.04);
+    /* Half a percent of them at most does not grow with the samples. */
+    lab_equal(what, 1.0 / passes, planned("memory.activations", micro, passes) / planned("memory.activations", SAMPLES, 1), 0.005 * passes);
     snprintf(what, sizeof what, "16 data-parallel ranks, K = %d: planned seconds per sample / those of one pass", passes);
     if (passes > 1) lab_below(what, 1, planned_per_sample(passes) / planned_per_sample(1));
 }
@@ -274,7 +275,7 @@ LAB(a3_accumulation, "gradient accumulation", { "micro-batches", "passes of a st
 
     if (SAMPLES % passes) {
         fprintf(stderr, "the %d samples of a step are not divisible by %d micro-batches; use a power of two\n", SAMPLES, passes);
-        return 1;
+        exit(1);
     }
     lab_open("A3");
     compute_and_memory(passes);

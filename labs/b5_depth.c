@@ -107,7 +107,7 @@ LAB(b5_depth, "gradients that vanish or explode", { "layers", "layers of the ide
     for (int k = 0; k < 2; k++) {
         double a = k ? 2 - factor : factor;
 
-        snprintf(what, sizeof what, "%d layers of %g times the identity: error at the bottom / at the top", layers, a);
+        snprintf(what, sizeof what, "%d layers of %.0f%% of the identity: error at the bottom / at the top", layers, 100 * a);
         lab_equal(what, pow(a, layers), identities(a, layers), 0.01);
     }
     return lab_close();
