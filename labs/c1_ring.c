@@ -185,6 +185,24 @@ static void put_algorithm(const char *name, int n, double off, double steps, dou
     lab_check(what, expected[1], bytes / (4.0 * n * BLOCK), 1e-12);
 }
 
+/* What the counted steps and bytes would take on a link of 4 us a step and 50 GB/s: latency governs small tensors, bytes large ones. */
+static void put_times(const struct found *f, int n)
+{
+    static const char *const names[ALGORITHMS] = { "ring", "halving, doubling", "tree" };
+
+    lab_say("\nmicroseconds at 4 us a step and 50 GB/s, not measured\n%18s %12s %12s %12s\n", "", "4 kB", "1 MB", "256 MB");
+    for (int a = 0; a < ALGORITHMS; a++) {
+        if (f->steps[a] == 0) continue;
+        lab_say("%18s", names[a]);
+        for (double d = 4e3; d < 1e9; d *= d < 1e6 ? 250 : 256) {
+            double share = f->bytes[a] / (4.0 * n * BLOCK);
+
+            lab_say(" %12.1f", 4 * f->steps[a] + 1e6 * d * share / 50e9);
+        }
+        lab_say("\n");
+    }
+}
+
 LAB(c1_ring, "the ring", { "ranks", "ranks of the ring", 4, 2, MOST })
 {
     int n = (int)lab_size("ranks");
@@ -192,6 +210,7 @@ LAB(c1_ring, "the ring", { "ranks", "ranks of the ring", 4, 2, MOST })
     struct found f = ring_world(n);
     char what[96];
 
+    put_times(&f, n);
     lab_say("\n");
     lab_open("C1");
     lab_equal("ring by hand against all-reduce, all ranks: difference", 0, f.off[RING], 0);
