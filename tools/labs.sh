@@ -1,6 +1,7 @@
 #!/bin/sh
 # labs.sh [BUILD]: runs every lab of BUILD (default: build) and writes docs/claims.md, the table of claims.
-# labs.sh check BUILD: every claim of labs/lab_claims.h has its program, every lab its claims, and docs/claims.md the verdicts that the labs
+# labs.sh check BUILD: every claim of labs/lab_claims.h has its program, every lab its claims, every question, lab and claim a card of
+#   labs/cards.yaml, and docs/claims.md the verdicts that the labs
 #   gave when they ran last (BUILD/labs/*.jsonl, which the tests leave there).
 set -u
 mode=write
@@ -71,6 +72,23 @@ table() {
 # The table without what is measured, which a processor may change in its last digits.
 verdicts() { grep '^| [A-Z][0-9]* | .*`lockstep lab ' | awk -F ' [|] ' '{ print $1 " | " $2 " | " $3 " | " $NF }' | sort; }
 
+# Every question of labs/questions.txt has a card and every card its question, each of the cards' labs and claims exists, and every lab and
+# every claim has a card.
+check_cards() {
+    sed -n 's/^\([A-Z]-[0-9][0-9]\):$/\1/p' labs/cards.yaml | sort >"$rows.cards"
+    sort labs/questions.txt | diff - "$rows.cards" >"$rows.differ" ||
+        bad "questions (<) that are not those of the cards (>): $(cat "$rows.differ")"
+    sed -n 's/^  claims: //p' labs/cards.yaml | tr ' ' '\n' | sort -u >"$rows.cards"
+    cut -d '|' -f 1 "$rows.claims" | sort -u | diff - "$rows.cards" >"$rows.differ" ||
+        bad "claims (<) that are not those of the cards (>): $(cat "$rows.differ")"
+    "$build/lockstep" lab --json | tr 'A-Z' 'a-z' | sed 's/^{"claim":"\([^"]*\)","program":"\([^"]*\)".*/\1 \2/' >"$rows.labs"
+    sed -n 's/^  run: lab \([a-z0-9]*\).*/\1/p' labs/cards.yaml | sort -u |
+        awk 'NR == FNR { lab[$1] = $2; next } { print $1 in lab ? lab[$1] : "no lab " $1 }' "$rows.labs" - | sort -u >"$rows.cards"
+    cut -d '|' -f 2 "$rows.claims" | sort -u | diff - "$rows.cards" >"$rows.differ" ||
+        bad "labs (<) that are not those of the cards (>): $(cat "$rows.differ")"
+    rm -f "$rows.cards" "$rows.labs" "$rows.differ"
+}
+
 check() {
     claims >"$rows.claims"
     [ "$(wc -l <"$rows.claims")" -eq "$(grep -c '^    X(' labs/lab_claims.h)" ] || bad "a row of labs/lab_claims.h cannot be read"
@@ -84,6 +102,7 @@ check() {
         grep -q "|$name|" "$rows.claims" || bad "$lab has no claim in labs/lab_claims.h"
         [ -s "$build/labs/$name.jsonl" ] || bad "$lab left no rows in $build/labs: run its test first"
     done
+    check_cards
     table | verdicts >"$rows.now"
     verdicts <docs/claims.md >"$rows.then"
     diff "$rows.then" "$rows.now" || bad "docs/claims.md is not what the labs say now; run tools/labs.sh"

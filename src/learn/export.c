@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/base.h"
 #include "base/cores.h"
 #include "base/mem.h"
@@ -63,7 +64,7 @@ static const char style[] =
     "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:0 auto;padding:1rem}"
     "h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid var(--line)}"
     "details{border:1px solid var(--line);border-radius:.4rem;margin:.5rem 0;padding:.4rem .7rem}"
-    "summary{cursor:pointer}summary small{opacity:.7}dt{font-weight:600;margin-top:.5rem}dd{margin:0}"
+    "summary{cursor:pointer}summary small{opacity:.7;white-space:nowrap}dt{font-weight:600;margin-top:.5rem}dd{margin:0}"
     "code{background:var(--soft);padding:.1em .3em;border-radius:.2rem;overflow-wrap:anywhere}"
     "table{border-collapse:collapse;margin:.5rem 0}td,th{padding:.2rem .7rem;text-align:left;border-bottom:1px solid var(--line)}"
     "nav a{display:inline-block;margin-right:.7rem}figure{margin:1rem 0;overflow-x:auto;background:#fff;color:#000;padding:.5rem;"
@@ -188,7 +189,7 @@ static ls_status put_pictures(struct text *out)
     text_put(out, "<h2 id=\"pictures\">Pictures</h2>\n");
     LS_TRY(put_schedule(out, "gpipe", 1, "GPipe: 4 stages, 8 micro-batches. All forwards, then all backwards."));
     LS_TRY(put_schedule(out, "1f1b", 1, "1F1B: the same bubble; at most 4 micro-batches are held."));
-    LS_TRY(put_schedule(out, "interleaved", 2, "Interleaved, 2 chunks a rank: half the bubble, twice the messages."));
+    LS_TRY(put_schedule(out, "interleaved", 2, "Interleaved, 2 chunks a rank: a smaller bubble for more messages."));
     LS_TRY(put_schedule(out, "zb-h1", 1, "Zero bubble (H1): weight gradients fill the bubble."));
     LS_TRY(put_memory(out));
     put_scaling(out);
@@ -197,16 +198,18 @@ static ls_status put_pictures(struct text *out)
 
 static ls_status measure_cards(const struct learn *l, struct answer *answer)
 {
+    bool shown = isatty(STDERR_FILENO);
+
     for (size_t i = 0; i < l->cards.count; i++) {
         const struct card *c = &l->cards.card[i];
 
         if (!learn_in_topic(l, c)) continue;
-        fprintf(stderr, "\rrunning %zu of %zu  %-6s", i + 1, l->cards.count, c->id);
+        if (shown) fprintf(stderr, "\rrunning %zu of %zu  %-6s", i + 1, l->cards.count, c->id);
         ls_status st = answer_run(c, 0, NULL, NULL, &answer[i]);
         if (st == LS_EFORMAT) st = LS_OK; /* not measurable here: the page says so */
         if (st != LS_OK) return st;
     }
-    fprintf(stderr, "\r%40s\r", "");
+    if (shown) fprintf(stderr, "\r%40s\r", "");
     return LS_OK;
 }
 

@@ -40,7 +40,7 @@ int learn_variant(const struct learn *l, const struct card *c, int nth);
 /* Exports: text in out. */
 ls_status learn_export_csv(struct learn *l, struct text *out);  /* the history */
 ls_status learn_export_anki(struct learn *l, struct text *out); /* a text file that Anki imports, with fields and tags */
-/* One page with all cards, and numbers measured here: it runs all of them; progress goes to standard error. */
+/* One page with all cards, and numbers measured here: it runs all of them; progress is shown if standard error is a terminal. */
 ls_status learn_export_html(struct learn *l, struct text *out);
 
 #endif
