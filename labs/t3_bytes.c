@@ -7,7 +7,7 @@
 #include "lab_program.h"
 #include "lab_mesh.h"
 
-enum { MOST = 4, LAYERS = 40, T = 8 };
+enum { MOST = 4, HEAD = 128 };
 
 struct found { double bytes, elements; };
 
@@ -49,21 +49,23 @@ static void bytes_small(int n)
     lab_unshare(f, MOST * sizeof *f);
 }
 
-/* A forward pass of the claim's model on one rank of eight, priced. */
+/* A forward pass of the claim's model on one rank of T, priced. */
 static double forward(size_t *calls)
 {
+    size_t width = (size_t)lab_size("width"), time = (size_t)lab_size("seq-len"), batch = (size_t)lab_size("batch");
+    int T = (int)lab_size("ranks");
     ls_store_options so = { "cpu", LS_BF16, 0, 1 };
     ls_compile_options plan = { .every = 1, .plan_only = 1 };
     ls_partition_options o = LS_PARTITION_DEFAULTS;
-    struct net n = net_gpt2(LAYERS, 64, 2048);
+    struct net n = net_gpt2((size_t)lab_size("layers"), width / HEAD, time);
     double bytes;
     ls_comm *world;
     ls_program *p;
     ls_mesh *m;
     ls_store *s;
 
-    n.model.width = 8192;
-    n.model.ffn = 4 * 8192;
+    n.model.width = width;
+    n.model.ffn = 4 * width;
     n.model.vocab = 32000;
     n.shape.dp = 1;
     n.shape.tp = T;
@@ -71,7 +73,7 @@ static double forward(size_t *calls)
     TRY(ls_mesh_open(world, &n.shape, &m));
     TRY(ls_store_new(&so, &s));
     TRY(ls_program_new(s, &p));
-    ls_output(p, "h", ls_model_hidden(p, &n.model, ls_input(p, "x", LS_I32, SIZES(4, 2048)), LS_NONE));
+    ls_output(p, "h", ls_model_hidden(p, &n.model, ls_input(p, "x", LS_I32, SIZES(batch, time)), LS_NONE));
     TRY(ls_partition(p, m, &n.model, &o));
     TRY(ls_program_compile(p, &plan));
     bytes = (double)ls_program_comm_bytes(p, LS_FORWARD, LS_COLLECTIVE_ALL_REDUCE, calls);
@@ -82,14 +84,71 @@ static double forward(size_t *calls)
     return bytes;
 }
 
-LAB(t3_bytes, "bytes of tensor parallelism")
+/* Planned bytes a second of the all-reduces over tp of this many ranks, two layers of a 70B model on machines of eight. */
+static double rate(int tp)
+{
+    static const char options[] = "-n %d --parallel.tp=%d --machine h100-dgx --model.preset=llama3-70b --model.layers=2 --model.vocab=1000 "
+                                  "--data.seq_len=4096 --train.micro_batch=1";
+    double seconds = lab_plan("seconds.exposed.tp", options, tp, tp) + lab_plan("seconds.hidden.tp", options, tp, tp);
+
+    return lab_plan("comm.all_reduce.bytes", options, tp, tp) / seconds;
+}
+
+/* The largest tp whose rate is still within a tenth of that of two ranks. */
+static int node(void)
+{
+    int within = 2;
+
+    for (int tp = 2; tp <= 64; tp *= 2) {
+        double part = rate(tp) / rate(2);
+
+        lab_say("DGX H100, tp %2d: planned rate of the all-reduces %5.1f GB/s, %.2f of tp 2's\n", tp, rate(tp) / 1e9, part);
+        if (part > 0.9) within = tp;
+    }
+    lab_say("\n");
+    return within;
+}
+
+/* The sizes that the claim is about. */
+static int is_claimed(void)
+{
+    return lab_size("ranks") == 8 && lab_size("layers") == 40 && lab_size("batch") == 4 && lab_size("seq-len") == 2048 &&
+           lab_size("width") == 8192;
+}
+
+/* What follows from the counted bytes for any sizes. */
+static void any_sizes(double sent, size_t calls)
+{
+    double T = (double)lab_size("ranks"), layers = (double)lab_size("layers"), ring = 2 * (T - 1) / T;
+    double bsd = 2.0 * (double)lab_size("batch") * (double)lab_size("seq-len") * (double)lab_size("width");
+
+    lab_check("all-reduces of a forward pass: 2 L and the embedding's", 2 * layers + 1, (double)calls, 0);
+    lab_check("one of them: payload, b s d in bf16 [MB]", bsd / 1e6, sent / (double)calls / ring / 1e6, 1e-5);
+    lab_check("the layers' 2 L: payload of a forward pass [GB]", 2 * layers * bsd / 1e9, sent / ring * 2 * layers / (double)calls / 1e9,
+              1e-5);
+    lab_check("the layers' 2 L: sent by a rank in a forward pass [GB]", 2 * layers * ring * bsd / 1e9,
+              sent * 2 * layers / (double)calls / 1e9, 1e-5);
+    lab_check("one of them: the bytes that a rank sends, at 600 GB/s [ms]", ring * bsd / 600e9 * 1e3, sent / (double)calls / 600e9 * 1e3,
+              1e-5);
+    lab_check("one of them: the bytes that a rank sends, at 50 GB/s [ms]", ring * bsd / 50e9 * 1e3, sent / (double)calls / 50e9 * 1e3,
+              1e-5);
+}
+
+LAB(t3_bytes, "bytes of tensor parallelism", { "ranks", "ranks of tensor parallelism", 8, 2, 64 },
+    { "layers", "layers of the model", 40, 1, 200 }, { "batch", "samples of a micro-batch", 4, 1, 1024 },
+    { "seq-len", "tokens of a sample", 2048, 16, 1 << 20 }, { "width", "width of the model, a multiple of 128", 8192, 256, 65536 })
 {
     double bsd = 4.0 * 2048 * 8192, sent, moved;
+    enum { T = 8, LAYERS = 40 };
+    int within = node();
     size_t calls;
 
     lab_open("T3");
     for (int n = 2; n <= MOST; n++) bytes_small(n);
     sent = forward(&calls);
+    any_sizes(sent, calls);
+    lab_check("DGX H100: the largest tp at NVLink's planned rate, the GPUs of a node", 8, within, 0);
+    if (!is_claimed()) return lab_close();
     lab_corrected("40 layers, tp 8: all-reduces of a forward pass", '=', 2 * LAYERS, 2 * LAYERS + 1, (double)calls, 0,
                   "why: the layers have 80; the vocabulary-parallel embedding adds one");
     lab_equal("        each of them, b s d in bf16 [MB]", 134, sent / (double)calls / (2.0 * (T - 1) / T) / 1e6, 2e-3);

@@ -4,16 +4,17 @@
  * The ledger of plans, a GPT-2 of 8 layers, width 512, 1024 tokens. Corrected: norms, biases added after a sum and positions are replicated
  * under tp, and so are the residual stream and the norms' outputs without sequence parallelism: of 16 tensors of b s d that a layer keeps
  * (34 b s d bytes in 16 bits without dropout's masks, Korthikanti et al. 2022) 4 stay, so 11/32 is left at T = 8, not 1/8. FSDP over as
- * many ranks, each with as many samples as the one rank had.
+ * many ranks, each with as many samples as the one rank had. All of a layer's activations are divided by T only with sequence parallelism
+ * and recomputation of what column-parallel matmuls gather.
  *
  * Starving: a sharded matmul has 1/T of the FLOPs, but its input or its output keeps its width, so it has fewer FLOPs per byte. That
  * number comes from the program; the speed of this machine is printed beside it and not compared. */
 #include "lab_program.h"
 #include "lab_mesh.h"
 
-enum { T = 8, ROWS = 256, WIDTH = 1024, REPEATS = 10 };
+enum { ROWS = 256, WIDTH = 1024, REPEATS = 10 };
 
-static ls_cost memory_price(size_t layers, int tp, int dp, int sp, size_t *elements)
+static ls_cost memory_price(size_t layers, int tp, int dp, int sp, ls_recompute recompute, size_t *elements)
 {
     struct net n = net_gpt2(layers, 64, 1024);
     struct distributed s;
@@ -24,6 +25,7 @@ static ls_cost memory_price(size_t layers, int tp, int dp, int sp, size_t *eleme
     n.shape.tp = tp;
     n.shape.dp = dp;
     n.options.sp = sp;
+    n.recompute = recompute;
     n.data.zero = dp > 1 ? 3 : 0;
     distributed_plan(&n, 0, tp * dp, &s);
     c = ls_program_cost(s.program);
@@ -33,11 +35,11 @@ static ls_cost memory_price(size_t layers, int tp, int dp, int sp, size_t *eleme
 }
 
 /* Bytes of activations that one layer more takes. */
-static double memory_layer(int tp, int sp)
+static double memory_layer(int tp, int sp, ls_recompute recompute)
 {
     size_t n;
 
-    return (double)(memory_price(8, tp, 1, sp, &n).activations - memory_price(4, tp, 1, sp, &n).activations) / 4;
+    return (double)(memory_price(8, tp, 1, sp, recompute, &n).activations - memory_price(4, tp, 1, sp, recompute, &n).activations) / 4;
 }
 
 static void memory_row(const char *what, const ls_cost *c)
@@ -79,20 +81,23 @@ static double matmul_rate(size_t t, double *per_byte)
     return 2.0 * ROWS * WIDTH * (WIDTH / (double)t) / best;
 }
 
-LAB(t4_memory, "memory under tensor parallelism")
+LAB(t4_memory, "memory under tensor parallelism", { "ranks", "ranks of tensor parallelism, and of FSDP", 8, 2, 64 })
 {
     size_t n, again;
-    ls_cost one = memory_price(8, 1, 1, 0, &n), tensor = memory_price(8, T, 1, 0, &again), sequence = memory_price(8, T, 1, 1, &again);
-    ls_cost fsdp = memory_price(8, 1, T, 0, &again);
+    int T = (int)lab_size("ranks");
+    ls_recompute none = LS_RECOMPUTE_NONE, selective = LS_RECOMPUTE_SELECTIVE;
+    ls_cost one = memory_price(8, 1, 1, 0, none, &n), tensor = memory_price(8, T, 1, 0, none, &again);
+    ls_cost sequence = memory_price(8, T, 1, 1, none, &again), fsdp = memory_price(8, 1, T, 0, none, &again);
+    double layer = memory_layer(1, 0, none), kept = (4 + 12.0 / T) / 16, even = 64 % T ? 0.02 : 1e-12;
     double sharded = (double)n - replicated(), per_byte[9], previous = INFINITY, left = (sharded / T + replicated()) / (double)n;
     int fewer = 0, i = 0;
 
-    lab_say("MB of a rank, %.1f million parameters\n%-24s %12s %12s %12s %14s\n", (double)n / 1e6, "", "parameters", "gradients",
-           "optimizer", "activations");
+    lab_say("MB of a rank, 1 or %d ranks, %.1f million parameters\n%-24s %12s %12s %12s %14s\n", T, (double)n / 1e6, "", "parameters",
+            "gradients", "optimizer", "activations");
     memory_row("one rank", &one);
-    memory_row("tp 8", &tensor);
-    memory_row("tp 8, sp", &sequence);
-    memory_row("FSDP 8", &fsdp);
+    memory_row("tp", &tensor);
+    memory_row("tp, sp", &sequence);
+    memory_row("FSDP", &fsdp);
     lab_say("\na matmul [%d,%d] x [%d,%d/T]\n%6s %20s %12s\n", ROWS, WIDTH, WIDTH, WIDTH, "T", "operations a byte", "GFLOP/s");
     for (size_t t = 1; t <= 256; t *= 2, i++) {
         double rate = matmul_rate(t, &per_byte[i]);
@@ -103,17 +108,21 @@ LAB(t4_memory, "memory under tensor parallelism")
     }
     lab_say("\n");
     lab_open("T4");
-    lab_corrected("tp 8: weights / one rank's", '=', 1.0 / T, left, (double)tensor.parameters / (double)one.parameters, 1e-12,
+    lab_corrected("tp: weights / one rank's", '=', 1.0 / T, left, (double)tensor.parameters / (double)one.parameters, even,
                   "why: norms, biases added after an all-reduce and positions are replicated: 2% of this model, far less of a large one");
-    lab_corrected("        optimizer state", '=', 1.0 / T, left, (double)tensor.optimizer / (double)one.optimizer, 1e-12, "why: the same");
-    lab_corrected("        activations of a layer", '=', 1.0 / T, 11.0 / 32, memory_layer(T, 0) / memory_layer(1, 0), 0.02,
+    lab_corrected("        optimizer state", '=', 1.0 / T, left, (double)tensor.optimizer / (double)one.optimizer, even, "why: the same");
+    lab_corrected("tp: activations of a layer / one rank's", '=', 1.0 / T, kept, memory_layer(T, 0, none) / layer, 0.02,
                   "why: the residual stream and the norms' outputs are replicated: 4 of the 16 tensors that a layer keeps");
-    lab_corrected("        activations of a layer, with sequence parallelism", '=', 1.0 / T, (16.0 / T + 2.0 * (T - 1) / T) / 16,
-                  memory_layer(T, 1) / memory_layer(1, 0), 0.02,
-                  "why: the two gathered inputs of column-parallel matmuls are kept; with selective recomputation it is 1/8 (T5)");
-    lab_corrected("        all activations", '=', 1.0 / T, 11.0 / 32, (double)tensor.activations / (double)one.activations, 0.02,
+    lab_corrected("        with sequence parallelism", '=', 1.0 / T, (16.0 / T + 2.0 * (T - 1) / T) / 16,
+                  memory_layer(T, 1, none) / layer, 0.02,
+                  "why: the two gathered inputs of column-parallel matmuls are kept; with selective recomputation it is 1/T");
+    lab_equal("        with sequence parallelism and selective recomputation", 1.0 / T,
+              memory_layer(T, 1, selective) / memory_layer(1, 0, selective), 0.01);
+    lab_check_above("        with selective recomputation alone", 1.0 / T,
+                    memory_layer(T, 0, selective) / memory_layer(1, 0, selective));
+    lab_corrected("tp: all activations / one rank's", '=', 1.0 / T, kept, (double)tensor.activations / (double)one.activations, 0.05,
                   "why: the same; embedding and output layer keep little");
-    lab_equal("FSDP 8: weights / one rank's", 1.0 / T, (double)fsdp.parameters / (double)one.parameters, 1e-6);
+    lab_equal("FSDP: weights / one rank's", 1.0 / T, (double)fsdp.parameters / (double)one.parameters, 1e-6);
     lab_equal("        optimizer state", 1.0 / T, (double)fsdp.optimizer / (double)one.optimizer, 1e-6);
     lab_equal("        activations / one rank's", 1, (double)fsdp.activations / (double)one.activations, 1e-3);
     lab_equal("starves: matmuls with fewer operations a byte than the one before, of 8", 8, fewer - 1, 0);

@@ -20,6 +20,7 @@ enum { MOST = 1 << 30 };
 /* The sizes of all labs; 0: not given. Each lab has some of them. */
 static int64_t stages, micro_batches, ranks, layers, width, heads, seq_len, batch, serial_percent, element;
 static int64_t uses, percent, tp, global_batch, megabytes, tokens;
+static int64_t inner, kv_heads, tokens_per_second, teraflops;
 static bool json;
 
 #define SIZE(name, value, help)                    \
@@ -44,6 +45,10 @@ static const struct flag flags[] = {
     SIZE("uses", uses, "uses of one weight"),
     SIZE("percent", percent, "factor of a weight, in percent"),
     SIZE("element", element, "elements of queries and keys"),
+    SIZE("inner", inner, "inner width of a feed-forward block, in widths"),
+    SIZE("kv-heads", kv_heads, "heads of keys and values"),
+    SIZE("tokens-per-second", tokens_per_second, "tokens a second on a processor"),
+    SIZE("teraflops", teraflops, "peak of a processor, in TFLOP/s"),
     SIZE("serial-percent", serial_percent, "share of the work that no rank can share"),
     { 0 },
 };
