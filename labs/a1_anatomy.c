@@ -4,7 +4,7 @@
  * Corrected: ten are too few. A GPT-2 layer keeps the outputs of both norms, queries, keys and values, the attention's output, the residual
  * stream and both sides of the activation, of which those in the inner width are four times as wide; without stored scores Korthikanti et
  * al. (2022) count 34 b s d bytes, 17 tensors. Here dropout keeps no masks (2 of the 34), and what the program keeps is listed by op:
- * without recomputation, with the selective kind, which drops what cheap ops compute, and with the full kind, which keeps a layer's input. */
+ * without recomputation, with the selective kind, which drops what cheap ops compute, and with the full kind, which keeps the input. */
 #include "lab_program.h"
 #include "lockstep/nn.h"
 
@@ -120,7 +120,8 @@ static void list_kept(double tensor, double sum[MODES])
         l[m] = instructions_of(a[m].program);
         n = outputs_of(&l[m], tensor, kept[m]);
     }
-    lab_say("kept by a layer for its backward, in tensors of b s d\n  %-28s %12s %12s %12s\n", "recomputation:", "none", "selective", "full");
+    lab_say("kept by a layer for its backward, in tensors of b s d\n  %-28s %12s %12s %12s\n", "recomputation:", "none", "selective",
+            "full");
     for (int i = 0; i < n; i++) {
         for (int m = 0; m < MODES; m++) sum[m] += kept[m][i].kept;
         if (kept[0][i].kept + kept[1][i].kept + kept[2][i].kept > 0)

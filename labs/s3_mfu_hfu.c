@@ -85,7 +85,8 @@ static void at_a_speed(void)
 }
 
 LAB(s3_mfu_hfu, "MFU and HFU", { "layers", "layers of the model at the given speed", 20, 1, 200 },
-    { "width", "width of that model, a multiple of 64", 2048, 64, 65536 }, { "seq-len", "tokens of a sample of that model", 2048, 16, 1 << 20 },
+    { "width", "width of that model, a multiple of 64", 2048, 64, 65536 },
+    { "seq-len", "tokens of a sample of that model", 2048, 16, 1 << 20 },
     { "tokens-per-second", "the given speed of a processor", 10000, 1, 1 << 30 },
     { "teraflops", "peak of that processor, in TFLOP/s", 312, 1, 1 << 20 })
 {

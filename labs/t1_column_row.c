@@ -73,8 +73,8 @@ static float *by_hand_matrix(size_t count, unsigned seed)
 
 /* out[ROWS, to - from] = x[ROWS, ..] w[.., in]^T: outputs from .. to of w, and of its inputs those from in0 to in1. x has `across` columns,
  * of which the first that is read is x0. */
-static void by_hand_linear(const float *x, size_t across, size_t x0, const float *w, size_t in, size_t in0, size_t in1, size_t from, size_t to,
-                           float *out)
+static void by_hand_linear(const float *x, size_t across, size_t x0, const float *w, size_t in, size_t in0, size_t in1, size_t from,
+                           size_t to, float *out)
 {
     for (size_t r = 0; r < ROWS; r++)
         for (size_t o = from; o < to; o++) {

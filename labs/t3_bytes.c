@@ -126,8 +126,12 @@ static void any_sizes(double sent, size_t calls)
     lab_check("one of them: payload, b s d in bf16 [MB]", bsd / 1e6, sent / (double)calls / ring / 1e6, 1e-5);
     lab_check("the layers' 2 L: payload of a forward pass [GB]", 2 * layers * bsd / 1e9, sent / ring * 2 * layers / (double)calls / 1e9,
               1e-5);
-    lab_check("the layers' 2 L: sent by a rank in a forward pass [GB]", 2 * layers * ring * bsd / 1e9,
-              sent * 2 * layers / (double)calls / 1e9, 1e-5);
+    if (T > 2)
+        lab_corrected("the layers' 2 L: sent by a rank in a forward pass [GB]", '=', 2 * layers * bsd / 1e9, 2 * layers * ring * bsd / 1e9,
+                      sent * 2 * layers / (double)calls / 1e9, 1e-5, "why: a ring of T ranks sends 2 (T-1)/T of the payload");
+    else
+        lab_check("the layers' 2 L: sent by a rank in a forward pass [GB]", 2 * layers * bsd / 1e9,
+                  sent * 2 * layers / (double)calls / 1e9, 1e-5);
     lab_check("one of them: the bytes that a rank sends, at 600 GB/s [ms]", ring * bsd / 600e9 * 1e3, sent / (double)calls / 600e9 * 1e3,
               1e-5);
     lab_check("one of them: the bytes that a rank sends, at 50 GB/s [ms]", ring * bsd / 50e9 * 1e3, sent / (double)calls / 50e9 * 1e3,

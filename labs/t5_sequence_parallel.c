@@ -110,8 +110,8 @@ LAB(t5_sequence_parallel, "sequence parallelism", { "ranks", "ranks of tensor pa
         tensor[k] = sequence_parallel_layer(T, 0, r, &wire[0][k]) / bsd;
         sequence[k] = sequence_parallel_layer(T, 1, r, &wire[1][k]) / bsd;
     }
-    lab_say("\nheld by a layer of GPT-2 (b 4, s 1024, d 256, f32) for its backward, in b s d, tp %d\n%-32s %10s %10s %14s\n", T, "", "one rank", "tp",
-            "tp with sp");
+    lab_say("\nheld by a layer of GPT-2 (b 4, s 1024, d 256, f32) for its backward, in b s d, tp %d\n%-32s %10s %10s %14s\n", T, "",
+            "one rank", "tp", "tp with sp");
     lab_say("%-32s %10.3f %10.3f %14.3f\n", "everything kept", one[0], tensor[0], sequence[0]);
     lab_say("%-32s %10.3f %10.3f %14.3f\n\n", "selective recomputation", one[1], tensor[1], sequence[1]);
     snprintf(what, sizeof what, "less memory: tp %d with sp / tp %d", T, T);

@@ -4,7 +4,7 @@
  *
  * The training is that of one rank, on real ranks. FLOPs of each rank are those of the ring's program, and for slices in order those of
  * attention of a slice's queries over all keys up to them. Seconds are printed, one rank at a time. Memory: what one more layer keeps,
- * and the total of a rank, planned for 8192 tokens; and what a rank holds of one tensor [1, tokens, width] in bf16, a million tokens long. */
+ * and the total of a rank, planned for 8192 tokens; and what a rank holds of one tensor [1, tokens, width] of a million tokens in bf16. */
 #include "lab_program.h"
 #include "lab_mesh.h"
 
@@ -75,8 +75,8 @@ static void balance(size_t ranks)
     size_t part = TOKENS / ranks, piece = part / 2;
     double sum[2] = { 0 }, most[2] = { 0 }, first = 0;
 
-    lab_say("%d tokens over %d ranks, one head group's attention: operations and ms of a rank\n%6s %14s %10s %14s %10s\n", TOKENS, (int)ranks,
-            "rank", "in order", "ms", "zigzag", "ms");
+    lab_say("%d tokens over %d ranks, one head group's attention: operations and ms of a rank\n%6s %14s %10s %14s %10s\n", TOKENS,
+            (int)ranks, "rank", "in order", "ms", "zigzag", "ms");
     for (size_t r = 0; r < ranks; r++) {
         struct work order = attend(1, (struct slice[]){ { r * part, (r + 1) * part } });
         struct work zigzag = attend(2, (struct slice[]){ { r * piece, (r + 1) * piece },
