@@ -71,6 +71,15 @@ static struct traffic traffic(size_t heads, size_t kv_heads, int cp, ls_cp_metho
     return t;
 }
 
+/* What a rank sends for a layer's forward, by the formulas. */
+static void bytes_formula(double H, double G, int cp, double *ring, double *exchange)
+{
+    double slice = 4.0 * 4 * 256 / cp * SIZE;
+
+    *ring = 2 * G * slice * (cp - 1);
+    *exchange = 2 * H * slice * (cp - 1) / cp + (G < cp ? *ring : *ring / cp);
+}
+
 static double beside(void)
 {
     static const size_t heads[][2] = { { 8, 8 }, { 8, 2 }, { 16, 2 } };
@@ -80,12 +89,11 @@ static double beside(void)
            "ring", "backward", "all-to-all", "backward", "formula", "formula");
     for (int h = 0; h < 3; h++)
         for (int cp = 2; cp <= 8; cp *= 2) {
-            double H = (double)heads[h][0], G = (double)heads[h][1], slice = 4.0 * 4 * 256 / cp * SIZE;
-            double ring = 2 * G * slice * (cp - 1), keys = G < cp ? ring : ring / cp;
-            double exchange = 2 * H * slice * (cp - 1) / cp + keys;
+            double H = (double)heads[h][0], G = (double)heads[h][1], ring, exchange;
             struct traffic r = traffic(heads[h][0], heads[h][1], cp, LS_CP_RING);
             struct traffic a = traffic(heads[h][0], heads[h][1], cp, LS_CP_ALL_TO_ALL);
 
+            bytes_formula(H, G, cp, &ring, &exchange);
             lab_say("%4.0f %4.0f %4d %10.1f %10.1f %16.1f %10.1f %10.1f %10.1f\n", H, G, cp, r.forward / 1e3, r.backward / 1e3,
                    a.forward / 1e3, a.backward / 1e3, ring / 1e3, exchange / 1e3);
             off = fmax(off, fmax(fabs(r.forward - ring), fabs(a.forward - exchange)));
@@ -95,7 +103,23 @@ static double beside(void)
     return off;
 }
 
-LAB(t7_all_to_all, "all-to-all over heads")
+/* The sizes that were chosen. */
+static void chosen(void)
+{
+    size_t heads = (size_t)lab_size("heads"), kv_heads = (size_t)lab_size("kv-heads");
+    double ring, exchange, even = 256 % lab_size("ranks") || kv_heads % (size_t)lab_size("ranks") ? 0.2 : 1e-12;
+    int cp = (int)lab_size("ranks");
+    char what[96];
+
+    bytes_formula((double)heads, (double)kv_heads, cp, &ring, &exchange);
+    snprintf(what, sizeof what, "%zu heads, %zu K/V heads, cp %d: the exchange's bytes / the ring's", heads, kv_heads, cp);
+    lab_check(what, exchange / ring,
+              traffic(heads, kv_heads, cp, LS_CP_ALL_TO_ALL).forward / traffic(heads, kv_heads, cp, LS_CP_RING).forward, even);
+}
+
+LAB(t7_all_to_all, "all-to-all over heads", { "ranks", "ranks of context parallelism", 8, 2, 32 },
+    { "heads", "attention heads, a multiple of those of keys and values", 32, 8, 256 },
+    { "kv-heads", "heads of keys and values", 8, 1, 256 })
 {
     struct found *f = lab_shared(MOST * sizeof *f);
     double apart[MOST + 1] = { 0 }, off[MOST + 1] = { 0 };
@@ -123,6 +147,7 @@ LAB(t7_all_to_all, "all-to-all over heads")
               traffic(8, 8, 8, LS_CP_ALL_TO_ALL).forward / traffic(8, 8, 4, LS_CP_ALL_TO_ALL).forward, 1e-12);
     lab_equal("        the ring's: (n-1)/n each", 7.0 / 8 / (3.0 / 4),
               traffic(8, 8, 8, LS_CP_RING).forward / traffic(8, 8, 4, LS_CP_RING).forward, 1e-12);
+    chosen();
     lab_unshare(f, MOST * sizeof *f);
     return lab_close();
 }
