@@ -2,16 +2,19 @@
  * of 80 GB hold.
  *
  * Models of these sizes are planned on one rank. Gradients are f32 here, so it is 18 bytes, as Z1 says: 16 are weights, masters and moments
- * with gradients of 2. Corrected: 14 GPUs hold exactly the state, and nothing is left for activations and buffers. */
+ * with gradients of 2. Corrected: 14 GPUs hold exactly the state, and nothing is left for activations and buffers.
+ *
+ * --billions parameters and GPUs of --memory GB ask the same of other sizes. --batch is doubled: activations double with it, the state does
+ * not change. */
 #include "lab.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 
 struct state {
-    double parameters, bytes, gradients;
+    double parameters, bytes, gradients, activations;
 };
 
-static struct state state_of(const char *preset, size_t layers)
+static struct state state_of(const char *preset, size_t layers, size_t batch)
 {
     ls_store_options so = { "cpu", LS_BF16, 1, 1 };
     ls_compile_options plan = { .every = 1, .plan_only = 1 };
@@ -24,12 +27,13 @@ static struct state state_of(const char *preset, size_t layers)
     if (layers) m.layers = layers;
     TRY(ls_store_new(&so, &s));
     TRY(ls_program_new(s, &p));
-    ls_value x = ls_input(p, "x", LS_I32, SIZES(1, 64)), y = ls_input(p, "y", LS_I32, SIZES(1, 64));
+    ls_value x = ls_input(p, "x", LS_I32, SIZES(batch, 64)), y = ls_input(p, "y", LS_I32, SIZES(batch, 64));
     ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
     TRY(ls_optimizer_append(p, &adamw));
     TRY(ls_program_compile(p, &plan));
     ls_cost c = ls_program_cost(p);
-    struct state out = { (double)ls_store_elements(s), (double)(c.parameters + c.gradients + c.optimizer), (double)c.gradients };
+    struct state out = { (double)ls_store_elements(s), (double)(c.parameters + c.gradients + c.optimizer), (double)c.gradients,
+                         (double)c.live_peak };
     ls_program_release(&p);
     ls_store_release(&s);
     return out;
@@ -38,9 +42,41 @@ static struct state state_of(const char *preset, size_t layers)
 /* As if the model had so many parameters, with gradients of 2 bytes. */
 static double gigabytes(struct state s, double parameters) { return (s.bytes - s.gradients / 2) / s.parameters * parameters / 1e9; }
 
-LAB(a2_state, "3B, 7B and 70B parameters")
+static void chosen(struct state s)
 {
-    struct state three = state_of("llama3.2-1b", 44), eight = state_of("llama3-8b", 0), seventy = state_of("llama3-70b", 0);
+    int billions = (int)lab_size("billions"), memory = (int)lab_size("memory");
+    double gb = gigabytes(s, billions * 1e9);
+    char what[100];
+
+    snprintf(what, sizeof what, "%dB parameters: state, 16 bytes each [GB]", billions);
+    lab_equal(what, 16.0 * billions, gb, 1e-3);
+    snprintf(what, sizeof what, "%dB parameters: GPUs of %d GB that hold the state", billions, memory);
+    lab_equal(what, ceil(16.0 * billions / memory), ceil(gb / memory - 1e-9), 0);
+    snprintf(what, sizeof what, "%dB parameters: left of one GPU of %d GB [GB]", billions, memory);
+    lab_check(what, memory - 16.0 * billions, memory - gb, 1e-3);
+    snprintf(what, sizeof what, "GPU of %d GB: parameters whose state fits, 16 bytes each [billion]", memory);
+    lab_equal(what, memory / 16.0, memory / gb * billions, 1e-3);
+    snprintf(what, sizeof what, "GPU of %d GB: parameters whose state fits, 18 bytes with f32 gradients [billion]", memory);
+    lab_check(what, memory / 18.0, memory / s.bytes * s.parameters, 1e-3);
+}
+
+static void doubled(size_t batch)
+{
+    struct state one = state_of("llama-tiny", 8, batch), two = state_of("llama-tiny", 8, 2 * batch);
+    char what[100];
+
+    snprintf(what, sizeof what, "batch %zu -> %zu: weights, gradients and optimizer state grow by", batch, 2 * batch);
+    lab_check(what, 1, two.bytes / one.bytes, 0);
+    snprintf(what, sizeof what, "batch %zu -> %zu: activations grow by", batch, 2 * batch);
+    lab_check(what, 2, two.activations / one.activations, 0.02);
+}
+
+LAB(a2_state, "3B, 7B and 70B parameters", { "billions", "parameters, in billions", 7, 1, 10000 },
+    { "memory", "memory of a GPU, in GB", 80, 8, 1000 }, { "batch", "samples of a batch, which is doubled", 16, 16, 256 })
+{
+    lab_one_core(0); /* a thread's scratch does not grow with the batch */
+
+    struct state three = state_of("llama3.2-1b", 44, 1), eight = state_of("llama3-8b", 0, 1), seventy = state_of("llama3-70b", 0, 1);
 
     lab_open("A2");
     lab_equal("3B parameters, gradients of 2 bytes [GB]", 48, gigabytes(three, 3e9), 1e-3);
@@ -51,5 +87,7 @@ LAB(a2_state, "3B, 7B and 70B parameters")
                   80 - gigabytes(seventy, 70e9) / 14, 1e-6, "why: 14 x 80 GB are 1.12 TB, the state alone");
     lab_corrected("Llama 3 70B as it is planned: bytes a parameter", '=', 16, 18, seventy.bytes / seventy.parameters, 1e-3,
                   "why: gradients are f32, which adds 2 bytes; and it has 70.55 billion parameters");
+    chosen(eight);
+    doubled((size_t)lab_size("batch"));
     return lab_close();
 }

@@ -69,6 +69,7 @@
     X("Z5", "z5_prefetch", "the gather of the next unit overlaps the compute of this one")                                          \
     X("Z6", "z6_offload", "offloading the optimizer state to CPU or disk: more fits, steps are slower")                             \
     X("Z7", "z7_hybrid", "hybrid sharding (HSDP): shard inside a node, replicate across nodes")                                     \
-    X("Z8", "z8_seven_billion", "7B, 32 layers, K=8: 14 GB of weights under DDP; 1.75 GB + about 0.44 GB under FSDP")
+    X("Z8", "z8_seven_billion", "7B, 32 layers, K=8: 14 GB of weights under DDP; 1.75 GB + about 0.44 GB under FSDP")                 \
+    X("Z9", "z9_sharding_fails", "sharding over all ranks fails on slow links and with large units; hybrid sharding is the remedy")
 
 #endif

@@ -4,7 +4,10 @@
  *
  * Gradients are f32 here: 2 N more where they are replicated, 2 N / K where they are sharded: 18N, 6N + 12N/K, 2N + 16N/K, 18N/K.
  * A model of 7.5 billion parameters is planned for each K, without allocating it. Sizes divisible by K match to the byte; for others
- * the shards of all ranks add up to the complete model. */
+ * the shards of all ranks add up to the complete model.
+ *
+ * "ZeRO-1 saves 4 times, ZeRO-2 8 times" are limits for many ranks. What is saved over --ranks is 16N / (4N + 12N/K) and
+ * 16N / (2N + 14N/K); with f32 gradients 18N / (6N + 12N/K) and 18N / (2N + 16N/K). Gradients of 2 bytes are those of the plan, halved. */
 #include "lab_train.h"
 
 static ls_cost cost_of(const struct job *j, int zero, int rank, int n, size_t *elements)
@@ -114,9 +117,75 @@ static void shards_small(void)
     lab_check("K = 3, 15, 27 .. 63: all ranks' bytes, off from K times the formula", 0, most, 1e-3);
 }
 
-LAB(z2_shards, "memory under ZeRO")
+/* ---- K that the user chooses ---- */
+
+static double state_of_two(const ls_cost *c) { return (double)(c->parameters + c->optimizer) + (double)c->gradients / 2; }
+static double state_of_four(const ls_cost *c) { return (double)(c->parameters + c->optimizer + c->gradients); }
+
+/* Of weights, gradients and optimizer state, how many are smaller than under DDP. */
+static int kinds_sharded(const ls_cost *c, const ls_cost *ddp)
+{
+    return (c->parameters < ddp->parameters) + (c->gradients < ddp->gradients) + (c->optimizer < ddp->optimizer);
+}
+
+/* A row of K ranks, whose text begins with K. */
+static const char *of_ranks(int k, const char *text)
+{
+    static char what[120];
+
+    snprintf(what, sizeof what, "K = %d, %s", k, text);
+    return what;
+}
+
+static void bytes_each(int k, const ls_cost c[4], double n)
+{
+    static const char whole[] = "why: master weights are sharded with the rest of the optimizer state";
+    double one = 1.0 / k;
+
+    lab_equal(of_ranks(k, "DDP, gradients of 2 bytes [bytes per parameter]"), 16, state_of_two(&c[0]) / n, 1e-3);
+    lab_corrected(of_ranks(k, "ZeRO-1, gradients of 2 bytes [bytes per parameter]"), '=', 8 + 8 * one, 4 + 12 * one,
+                  state_of_two(&c[1]) / n, 1e-3, whole);
+    lab_corrected(of_ranks(k, "ZeRO-2, gradients of 2 bytes [bytes per parameter]"), '=', 6 + 10 * one, 2 + 14 * one,
+                  state_of_two(&c[2]) / n, 1e-3, whole);
+    lab_equal(of_ranks(k, "ZeRO-3, gradients of 2 bytes [bytes per parameter]"), 16 * one, state_of_two(&c[3]) / n, 1e-3);
+}
+
+static void factors(int k, const ls_cost c[4])
+{
+    static const char limit[] = "why: this is the limit for many ranks";
+    double two = state_of_two(&c[0]), four = state_of_four(&c[0]), one = 1.0 / k;
+
+    lab_corrected(of_ranks(k, "ZeRO-1 saves, 16N: factor"), '=', 4, 16 / (4 + 12 * one), two / state_of_two(&c[1]), 1e-3, limit);
+    lab_corrected(of_ranks(k, "ZeRO-2 saves, 16N: factor"), '=', 8, 16 / (2 + 14 * one), two / state_of_two(&c[2]), 1e-3, limit);
+    lab_equal(of_ranks(k, "ZeRO-3 saves, 16N: factor"), k, two / state_of_two(&c[3]), 1e-3);
+    lab_check(of_ranks(k, "ZeRO-1 saves, 18N with f32 gradients: factor"), 18 / (6 + 12 * one), four / state_of_four(&c[1]), 1e-3);
+    lab_check(of_ranks(k, "ZeRO-2 saves, 18N with f32 gradients: factor"), 18 / (2 + 16 * one), four / state_of_four(&c[2]), 1e-3);
+    lab_check(of_ranks(k, "ZeRO-3 saves, 18N with f32 gradients: factor"), k, four / state_of_four(&c[3]), 1e-3);
+}
+
+static void chosen(int k)
+{
+    struct job j = job_of(4, 256);
+    ls_cost c[4];
+    int first = 0;
+    size_t n;
+
+    j.type = LS_BF16;
+    for (int zero = 0; zero < 4; zero++) c[zero] = cost_of(&j, zero, 0, k, &n);
+    bytes_each(k, c, (double)n);
+    lab_check(of_ranks(k, "share of DDP's bytes that are copies [%]"), 100 - 100.0 / k,
+              100 * (1 - state_of_four(&c[3]) / state_of_four(&c[0])), 1e-3);
+    factors(k, c);
+    while (first < 3 && c[first].parameters == c[0].parameters) first++;
+    lab_check(of_ranks(k, "lowest ZeRO stage that shards the weights"), 3, first, 0);
+    lab_check(of_ranks(k, "kinds of state that ZeRO-3 shards"), 3, kinds_sharded(&c[3], &c[0]), 0);
+    lab_check(of_ranks(k, "ZeRO-3: activations of a rank / DDP's"), 1, (double)c[3].activations / (double)c[0].activations, 1e-3);
+}
+
+LAB(z2_shards, "memory under ZeRO", { "ranks", "data-parallel ranks", 8, 2, 512 })
 {
     large();
     shards_small();
+    chosen((int)lab_size("ranks"));
     return lab_close();
 }

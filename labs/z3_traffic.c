@@ -7,19 +7,19 @@
  * predicts. */
 #include "lab_train.h"
 
-enum { MOST = 4, STEPS = 2 };
+enum { MOST = 8, STEPS = 2 };
 
 struct found { double reduced, scattered, gathered, planned; size_t elements; };
-struct shared { int zero; struct found rank[MOST]; };
+struct shared { int zero, layers; struct found rank[MOST]; };
 
 static void traffic_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     struct found *f = &s->rank[rank];
-    struct job j = job_of(2, 32);
+    struct job j = job_of((size_t)s->layers, 32);
     struct training t;
 
-    (void)n;
+    j.samples = 24 / n * n;
     j.data.zero = s->zero;
     j.data.bucket_bytes = j.data.first_bucket_bytes = 20000;
     training_open(&j, comm, 0, &t);
@@ -33,13 +33,14 @@ static void traffic_run(ls_comm *comm, int rank, int n, void *shared)
 }
 
 /* Of all ranks together, in models; planned: bytes by which what was counted differs from what was said. */
-static struct found world(int zero, int n)
+static struct found world(int zero, int n, int layers)
 {
     struct shared *s = lab_shared(sizeof *s);
     struct found sum = { 0 };
     double model;
 
     s->zero = zero;
+    s->layers = layers;
     lab_ranks(n, traffic_run, s);
     sum.elements = s->rank[0].elements;
     model = 4.0 * (double)sum.elements;
@@ -55,15 +56,28 @@ static struct found world(int zero, int n)
     return sum;
 }
 
-LAB(z3_traffic, "traffic under ZeRO")
+/* A row of n ranks: "sent per step by each of 4 ranks, " and the text. */
+static const char *each_of(int n, const char *text)
 {
-    double off[4] = { 0 }, sent_of[4] = { 0 }, embedding = 0, unplanned = 0;  /* sent_of, embedding: of 4 ranks, in N (K-1)/K each */
+    static char what[200];
+
+    snprintf(what, sizeof what, "sent per step by each of %d ranks, %s", n, text);
+    return what;
+}
+
+LAB(z3_traffic, "traffic under ZeRO", { "ranks", "data-parallel ranks; 4: 2 and 3 as well", 4, 2, MOST },
+    { "layers", "layers of the model", 2, 1, 16 })
+{
+    static const char *const name[] = { "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3" };
+    int most = (int)lab_size("ranks"), layers = (int)lab_size("layers"), least = most == 4 ? 2 : most;
+    double off[4] = { 0 }, sent_of[4] = { 0 }, embedding = 0, unplanned = 0; /* sent_of, embedding: of `most` ranks, in N (K-1)/K each */
+    char why[120], what[120];
 
     lab_say("sent in a step, all K ranks together, in models of N floats\n%4s %6s %12s %16s %12s %10s %14s\n", "K", "zero",
            "all_reduce", "reduce_scatter", "all_gather", "sum", "claimed");
-    for (int n = 2; n <= MOST; n++)
+    for (int n = least; n <= most; n++)
         for (int zero = 0; zero < 4; zero++) {
-            struct found f = world(zero, n);
+            struct found f = world(zero, n, layers);
             double model = 4.0 * (double)f.elements, norm = zero ? 2.0 * (n - 1) * 8 / model : 0;
             double once = zero == 3 ? (n - 1) * 4.0 * VOCAB * 32 / model : 0, sum = f.reduced + f.scattered + f.gathered;
             double claimed = (zero == 3 ? 3 : 2) * (n - 1);
@@ -76,13 +90,24 @@ LAB(z3_traffic, "traffic under ZeRO")
         }
     lab_say("\n");
     lab_open("Z3");
-    lab_equal("sent per step by each of 4 ranks, DDP [N (K-1)/K]", 2, sent_of[0], 1e-3);
-    lab_equal("sent per step by each of 4 ranks, ZeRO-1 [N (K-1)/K]", 2, sent_of[1], 1e-3);
-    lab_corrected("sent per step by each of 4 ranks, ZeRO-2 [N (K-1)/K]", '=', 1, 2, sent_of[2], 1e-3,
+    lab_equal(each_of(most, "DDP [N (K-1)/K]"), 2, sent_of[0], 1e-3);
+    lab_equal(each_of(most, "ZeRO-1 [N (K-1)/K]"), 2, sent_of[1], 1e-3);
+    lab_corrected(each_of(most, "ZeRO-2 [N (K-1)/K]"), '=', 1, 2, sent_of[2], 1e-3,
                   "why: the claim counts the reduce-scatter of gradients but not the all-gather of the updated weights");
-    lab_corrected("sent per step by each of 4 ranks, ZeRO-3 [N (K-1)/K]", '=', 3, 3 - embedding, sent_of[3], 1e-3,
-                  "why: backward does not read the embedding, so it is gathered once: 9% of this small model");
-    lab_check("2 to 4 ranks, DDP: off from 2 (K-1) models by", 0, off[0], 1e-12);
+    snprintf(why, sizeof why, "why: backward does not read the embedding, so it is gathered once: %.0f%% of this small model",
+             100 * embedding);
+    lab_corrected(each_of(most, "ZeRO-3 [N (K-1)/K]"), '=', 3, 3 - embedding, sent_of[3], 1e-3, why);
+    for (int zero = 0; zero < 4; zero++) {
+        double models = sent_of[zero] * (most - 1) / most, formula = (zero == 3 ? 3 - embedding : 2) * (most - 1) / most;
+
+        snprintf(what, sizeof what, "%s [models of N]", name[zero]);
+        lab_check(each_of(most, what), formula, models, 1e-3);
+    }
+    lab_corrected(each_of(most, "ZeRO-2 / DDP"), '=', 0.5, 1, sent_of[2] / sent_of[0], 1e-3,
+                  "why: the all-gather of the updated weights is as large as the reduce-scatter of the gradients");
+    lab_corrected(each_of(most, "ZeRO-3 / DDP"), '=', 1.5, (3 - embedding) / 2, sent_of[3] / sent_of[0], 1e-3, why);
+    snprintf(what, sizeof what, "%d to %d ranks, DDP: off from 2 (K-1) models by", least, most);
+    lab_check(what, 0, off[0], 1e-12);
     lab_check("         ZeRO-1: off from 2 (K-1) models, but for the norm's 8 bytes, by", 0, off[1], 1e-12);
     lab_check("         ZeRO-2: off from 2 (K-1) models, but for the norm's 8 bytes, by", 0, off[2], 1e-12);
     lab_check("         ZeRO-3: off from 3 (K-1), but for norm and embedding, by", 0, off[3], 1e-12);

@@ -4,7 +4,7 @@
  * step (/proc/self/io). Seconds are printed but not compared: so small a state stays in the page cache. */
 #include "lab_train.h"
 
-enum { RANKS = 2, STEPS = 5 };
+enum { STEPS = 5 };
 
 struct found { ls_cost cost; double seconds, read, written; uint64_t hash; size_t elements; };  /* read, written: bytes of a step */
 
@@ -24,7 +24,7 @@ static void offload_run(ls_comm *comm, int rank, int n, void *shared)
     struct found *f = (struct found *)shared + 3 * rank;
     struct job j = job_of(4, 64);
 
-    (void)n;
+    j.samples = 24 / n * n;
     j.type = LS_BF16;
     j.data.zero = 1;
     j.data.bucket_bytes = j.data.first_bucket_bytes = 100000;
@@ -52,14 +52,16 @@ static void offload_run(ls_comm *comm, int rank, int n, void *shared)
 
 static size_t within(const ls_cost *c) { return c->parameters + c->gradients + c->optimizer + c->communication; }
 
-LAB(z6_offload, "offload")
+LAB(z6_offload, "offload", { "ranks", "data-parallel ranks, which shard the state", 2, 1, 8 })
 {
+    int ranks = (int)lab_size("ranks");
     static const char *const name[] = { "in place", "processor", "file" };
-    struct found *f = lab_shared(3 * RANKS * sizeof *f);
-    double state;
+    struct found *f = lab_shared(3 * (size_t)ranks * sizeof *f);
+    double state, all = 0;
+    char what[80];
 
-    lab_ranks(RANKS, offload_run, f);
-    lab_say("rank 0 of %d, bf16, ZeRO-1, bytes\n%12s %12s %12s %12s %14s %12s %12s\n", RANKS, "states", "parameters", "gradients",
+    lab_ranks(ranks, offload_run, f);
+    lab_say("rank 0 of %d, bf16, ZeRO-1, bytes\n%12s %12s %12s %12s %14s %12s %12s\n", ranks, "states", "parameters", "gradients",
            "optimizer", "communication", "other memory", "seconds");
     for (int k = 0; k < 3; k++)
         lab_say("%12s %12zu %12zu %12zu %14zu %12zu %12.4f\n", name[k], f[k].cost.parameters, f[k].cost.gradients,
@@ -67,11 +69,9 @@ LAB(z6_offload, "offload")
     lab_say("\n");
     state = (double)f[0].cost.optimizer;
     lab_open("Z6");
-    lab_check("in place: master, momentum, variance, both ranks: 12 N [bytes]", 12 * (double)f[0].elements,
-              (double)(f[0].cost.optimizer + f[3].cost.optimizer), 0);
+    for (int r = 0; r < ranks; r++) all += (double)f[3 * r].cost.optimizer;
+    lab_check("in place: master, momentum, variance, all ranks: 12 N [bytes]", 12 * (double)f[0].elements, all, 0);
     for (int k = 1; k < 3; k++) {
-        char what[80];
-
         snprintf(what, sizeof what, "%s: optimizer state on the device [bytes]", name[k]);
         lab_equal(what, 0, (double)f[k].cost.optimizer, 0);
         lab_check("       in other memory [bytes]", k == 1 ? state : 0, (double)f[k].cost.offload, 0);
@@ -82,6 +82,8 @@ LAB(z6_offload, "offload")
         lab_above("slower: read from the file in a step [bytes]", 0, f[2].read - f[0].read);
         lab_equal("       all the state, once [bytes]", state, f[2].read - f[0].read, 0.01);
         lab_equal("       written back in a step, all the state once [bytes]", state, f[2].written - f[0].written, 0.01);
+        snprintf(what, sizeof what, "%d ranks: each reads in a step, 12/K [bytes per parameter]", ranks);
+        lab_check(what, 12.0 / ranks, (f[2].read - f[0].read) / (double)f[0].elements, 0.01);
     } else {
         lab_not_measurable("bytes that a step reads and writes", "why: /proc/self/io cannot be read here");
     }

@@ -19,8 +19,8 @@ enum { MOST = 1 << 30 };
 
 /* The sizes of all labs; 0: not given. Each lab has some of them. */
 static int64_t stages, micro_batches, ranks, layers, width, heads, seq_len, batch, serial_percent, element;
-static int64_t uses, percent, tp, global_batch, megabytes, tokens;
-static int64_t inner, kv_heads, tokens_per_second, teraflops;
+static int64_t uses, percent, tp, global_batch, megabytes, tokens, inner, kv_heads, tokens_per_second;
+static int64_t teraflops, billions, memory;
 static bool json;
 
 #define SIZE(name, value, help)                    \
@@ -49,6 +49,8 @@ static const struct flag flags[] = {
     SIZE("kv-heads", kv_heads, "heads of keys and values"),
     SIZE("tokens-per-second", tokens_per_second, "tokens a second on a processor"),
     SIZE("teraflops", teraflops, "peak of a processor, in TFLOP/s"),
+    SIZE("billions", billions, "parameters, in billions"),
+    SIZE("memory", memory, "memory of a GPU, in GB"),
     SIZE("serial-percent", serial_percent, "share of the work that no rank can share"),
     { 0 },
 };
