@@ -35,9 +35,9 @@ LAB(z1_sixteen, "16 bytes a parameter")
                   "why: 2 more per parameter, for f32 gradients");
     lab_check("f32:  all, without a master copy [bytes per parameter]", 16,
               (double)(full.parameters + full.gradients + full.optimizer) / n, 0);
-    lab_check("f32:  momentum, variance [bytes per parameter]", 8, (double)full.optimizer / n, 0);
-    lab_check("bf16: optimizer state / weights", 6, (double)half.optimizer / (double)half.parameters, 0);
-    lab_corrected("      optimizer state, of 16 bytes with gradients of 2 [%]", '=', 50, 75,
+    lab_check("Adam: momentum, variance [bytes per parameter]", 8, (double)full.optimizer / n, 0);
+    lab_check("optimizer state / bf16 weights", 6, (double)half.optimizer / (double)half.parameters, 0);
+    lab_corrected("optimizer state, of 16 bytes with gradients of 2 [%]", '=', 50, 75,
                   100 * (double)half.optimizer / ((double)(half.parameters + half.optimizer) + (double)half.gradients / 2), 0,
                   "why: 8 of 16 bytes leaves out the master weights, which only the optimizer reads");
     return lab_close();

@@ -59,7 +59,7 @@ static struct found world(int zero, int n, int layers)
 /* A row of n ranks: "sent per step by each of 4 ranks, " and the text. */
 static const char *each_of(int n, const char *text)
 {
-    static char what[200];
+    static char what[120];
 
     snprintf(what, sizeof what, "sent per step by each of %d ranks, %s", n, text);
     return what;
@@ -100,8 +100,8 @@ LAB(z3_traffic, "traffic under ZeRO", { "ranks", "data-parallel ranks; 4: 2 and 
     for (int zero = 0; zero < 4; zero++) {
         double models = sent_of[zero] * (most - 1) / most, formula = (zero == 3 ? 3 - embedding : 2) * (most - 1) / most;
 
-        snprintf(what, sizeof what, "%s [models of N]", name[zero]);
-        lab_check(each_of(most, what), formula, models, 1e-3);
+        snprintf(what, sizeof what, "each of %d ranks sends under %s [models of N]", most, name[zero]);
+        lab_check(what, formula, models, 1e-3);
     }
     lab_corrected(each_of(most, "ZeRO-2 / DDP"), '=', 0.5, 1, sent_of[2] / sent_of[0], 1e-3,
                   "why: the all-gather of the updated weights is as large as the reduce-scatter of the gradients");

@@ -55,8 +55,8 @@ static void print(const char *what, const struct priced *p)
            p->reduced);
 }
 
-/* The collectives of all layers in a step. */
-static void layers_print(int layers, const struct priced *p)
+/* The collectives of all layers in a step, and what keeping gathered weights saves of their bytes. */
+static void layers_print(int layers, const struct priced *p, const struct priced *keep)
 {
     const int claimed[] = { layers, layers, layers, 2 * layers, 3 * layers };
     const int counted[] = { p->forward, p->backward, p->scattered, p->backward + p->scattered, p->forward + p->backward + p->scattered };
@@ -68,6 +68,8 @@ static void layers_print(int layers, const struct priced *p)
         snprintf(what, sizeof what, "%d layers: %s", layers, name[k]);
         lab_equal(what, claimed[k], counted[k], 0);
     }
+    snprintf(what, sizeof what, "%d layers: traffic saved by keeping gathered weights [%%]", layers);
+    lab_check(what, 100.0 / 3, 100 * (1 - (keep->gathered + keep->reduced) / (p->gathered + p->reduced)), 0.02);
 }
 
 LAB(z4_fsdp, "the peak of FSDP", { "layers", "layers of the model", 16, 8, 128 }, { "ranks", "data-parallel ranks", 8, 2, 64 })
@@ -100,6 +102,6 @@ LAB(z4_fsdp, "the peak of FSDP", { "layers", "layers of the model", 16, 8, 128 }
                   (two.whole * share - embedding) / (3 * two.whole * share - embedding),
                   1 - (keep.gathered + keep.reduced) / (two.gathered + two.reduced), off, "why: the embedding again; otherwise a third");
     lab_above("       communication buffers / model", 1, (double)keep.cost.communication / keep.whole);
-    layers_print(layers, &two);
+    layers_print(layers, &two, &keep);
     return lab_close();
 }

@@ -62,8 +62,8 @@ static void link_is_slow(long ranks, long micro)
 
     lab_above(of_processors(ranks, "slow link, sharded over all: share of the step that waits [%]"), 50, waits(1, micro, 1024));
     lab_above(of_processors(ranks, "slow link, seconds of a step: over all / hybrid"), 1, step(1, micro, 1024) / step(nodes, micro, 1024));
-    lab_check_below(of_processors(ranks, "slow link, one micro-batch: over all / hybrid, less gained"), step(1, micro, 1024) / step(nodes, micro, 1024),
-                    step(1, 1, 1024) / step(nodes, 1, 1024));
+    lab_check_below(of_processors(ranks, "slow link, one micro-batch: over all / hybrid, less gained"),
+                    step(1, micro, 1024) / step(nodes, micro, 1024), step(1, 1, 1024) / step(nodes, 1, 1024));
     lab_check(of_processors(ranks, "slow link, hybrid: fits into 40 GB (1) or not (0)"), 1, slow("fits", nodes, micro, 1024), 0);
     lab_check(of_processors(ranks, "state of a rank: hybrid / over all"), nodes, state(nodes) / state(1), 0.01);
     lab_check_below(of_processors(ranks, "slow link, share that waits: 4,096 tokens / 1,024"), 0.5,
