@@ -34,18 +34,24 @@
     X("E1", "e1_two_all_to_alls", "two all-to-alls per MoE layer in forward: dispatch and combine")                                 \
     X("E2", "e2_capacity", "a capacity factor caps tokens per expert and drops the rest; a loss or a bias balances the load")       \
     X("E3", "e3_hot_expert", "a hot expert is a straggler")                                                                         \
+    X("E4", "e4_e5_router", "an expert takes factor x tokens x K / experts; what is above that is dropped, whatever the layout")    \
+    X("E5", "e4_e5_router", "the auxiliary loss E sum f P is 1 for an even load and E if one expert gets all; a batch may be split")\
     X("F1", "f1_spike", "a loss spike: clip, warm up, roll back, skip the batch, on all ranks alike")                              \
     X("F2", "f2_logits", "fp16 logits make NaN in attention")                                                                      \
     X("M1", "m1_mesh", "dp x tp x pp (x cp, ep inside) = ranks; tp inside a node, pp across nodes, dp everywhere")                  \
     X("M2", "m2_m3_planned", "70B on 256: tp 8, pp 4, dp 8: 2.2 billion parameters a rank, 4.4 GB of state")                        \
     X("M3", "m2_m3_planned", "175B on 1,024: tp 8, pp 16, dp 8: 1.37 billion a rank, 2.7 GB of weights, 21.9 GB of state, ZeRO-1 7.5") \
     X("M4", "m4_simplest", "the simplest that works: below 1B DDP, 1-10B FSDP, 10-30B tensor parallelism as well, above all three") \
+    X("M5", "m5_trace_a_step", "a step of tp x pp x dp: all-reduces in layers, sends between stages, gradient sums over replicas")  \
+    X("M6", "m6_side_by_side", "FSDP divides the state, TP layers and activations, PP layers; 8 ranks side by side")                \
+    X("M7", "m6_side_by_side", "DDP holds 5B parameters on 80 GB; bf16 and recomputation come before any parallelism")              \
     X("P1", "p1_neighbours", "only neighbouring stages communicate: activations forward, their gradients backward")                 \
     X("P2", "p2_bubble", "bubble (P-1)/(M+P-1) for GPipe and 1F1B: P=4 M=16 16%, M=32 9%; with M=1 a rank works 1/P of the time")   \
     X("P3", "p2_bubble", "GPipe holds M micro-batches of activations, 1F1B at most P: 8 times less for M=32 P=4")                   \
     X("P4", "p4_interleaving", "interleaving divides the bubble by v and costs more messages; zero-bubble fills it with dW")        \
     X("P5", "p5_uneven", "the slowest stage sets the pace: embedding and output layer count too")                                   \
     X("P6", "p6_few_messages", "few messages: P-1 sends per forward pass, against 2L all-reduces with TP")                          \
+    X("P7", "p7_divides", "a pipeline of P stages divides weights, gradients, optimizer state and activations by P")                \
     X("R1", "r1_r3_half_types", "fp16 overflows above 65504: inf, then NaN; underflow stalls instead")                              \
     X("R3", "r1_r3_half_types", "bf16 has fp32's range: no loss scaling")                                                           \
     X("R4", "r4_master_weights", "without fp32 master weights, small updates round to zero and training stalls")                    \

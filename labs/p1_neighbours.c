@@ -1,21 +1,23 @@
 /* P1 - in a pipeline only neighbouring stages communicate: activations go forward, their gradients backward.
  *
  * The messages of a run: bytes and messages from each rank to each other, on the two communicators of a pipeline (forward and
- * backward), counted while GPT-2 of 8 blocks trains on 4 ranks. A message is one micro-batch's residual stream, b s d. With two chunks
+ * backward), counted while GPT-2 of 2 blocks a rank trains on 4 ranks. A message is one micro-batch's residual stream, b s d. With two chunks
  * per rank the last rank is also a neighbour of the first. This covers forward and backward; the gradient norm, and an embedding shared
  * by the first and the last stage, are summed over stages in the optimizer step. */
 #include "lab_pipeline.h"
 
-enum { P = 4, MICRO = 6 };
+enum { MOST = 8 };
 
-struct found { double forward[P], back[P], messages[2], said, said_messages, loss, one; };
-struct shared { const char *schedule; int chunks; struct found rank[P]; };
+struct found { double forward[MOST], back[MOST], messages[2], said, said_messages, loss, one; };
+struct shared { const char *schedule; int chunks; struct found rank[MOST]; };
+
+static int P, M; /* stages and micro-batches */
 
 static struct net neighbours_net_of(void)
 {
-    struct net n = net_gpt2(8, 4, 16);
+    struct net n = net_gpt2(2 * (size_t)P, 4, 16);
 
-    n.samples = 2 * MICRO;
+    n.samples = 2 * M;
     return n;
 }
 
@@ -29,7 +31,7 @@ static void neighbours_run(ls_comm *comm, int rank, int n, void *shared)
     ls_comm *way[2];
     size_t messages;
 
-    pipeline_open(&l, &net, comm, s->schedule, s->chunks, MICRO);
+    pipeline_open(&l, &net, comm, s->schedule, s->chunks, M);
     f->loss = pipeline_run(&l);
     way[0] = ls_mesh_comm(l.mesh, LS_GROUP_PP);
     way[1] = ls_mesh_comm(l.mesh, LS_GROUP_PP_BACK);
@@ -76,7 +78,7 @@ static void print(const struct shared *s, double message)
 
 static void neighbours_check(const struct shared *s, double message)
 {
-    double off = 0, unsaid = 0, stages = P * s->chunks;
+    double off = 0, unsaid = 0, stages = P * s->chunks, messages = 0;
     char what[80];
 
     for (int r = 0; r < P; r++) {
@@ -87,21 +89,30 @@ static void neighbours_check(const struct shared *s, double message)
             own[1] += s->rank[r].back[to];
         }
         off += own[0] + own[1];
+        messages += s->rank[r].messages[0] + s->rank[r].messages[1];
         unsaid +=
             fabs(own[0] + own[1] - s->rank[r].said) + fabs(s->rank[r].messages[0] + s->rank[r].messages[1] - s->rank[r].said_messages);
     }
     snprintf(what, sizeof what, "%s: bytes between ranks that are not neighbours", s->schedule);
     lab_equal(what, 0, astray(s, s->chunks > 1), 0);
-    lab_equal("        all messages, b s d each: 2 M (stages - 1)", 2 * MICRO * (stages - 1), off / message, 0);
+    lab_equal("        all messages, b s d each: 2 M (stages - 1)", 2 * M * (stages - 1), off / message, 0);
+    snprintf(what, sizeof what, "%s, P = %d, M = %d: messages of a step", s->schedule, P, M);
+    lab_check(what, 2 * M * (stages - 1), messages, 0);
     lab_check("        bytes and messages counted but not planned", 0, unsaid, 0);
     lab_check("        loss, one rank's", s->rank[0].one, s->rank[0].loss + s->rank[P - 1].loss, 1e-6);
 }
 
-LAB(p1_neighbours, "who talks to whom in a pipeline")
+LAB(p1_neighbours, "who talks to whom in a pipeline", { "stages", "stages of the pipeline, a rank each", 4, 2, MOST },
+    { "micro-batches", "micro-batches of a step", 6, 1, 32 })
 {
     struct shared *one = lab_shared(sizeof *one), *two = lab_shared(sizeof *two);
-    struct net n = neighbours_net_of();
-    double message = 4.0 * n.samples / MICRO * (double)n.time * (double)n.model.width;
+    struct net n;
+    double message;
+
+    P = (int)lab_size("stages");
+    M = (int)lab_size("micro-batches");
+    n = neighbours_net_of();
+    message = 4.0 * n.samples / M * (double)n.time * (double)n.model.width;
 
     one->schedule = "1f1b";
     one->chunks = 1;
@@ -112,8 +123,8 @@ LAB(p1_neighbours, "who talks to whom in a pipeline")
     print(one, message);
     print(two, message);
     lab_open("P1");
-    lab_equal("rank 0 sends forward to rank 1, messages", MICRO, one->rank[0].forward[1] / message, 0);
-    lab_equal("rank 1 sends back to rank 0, messages", MICRO, one->rank[1].back[0] / message, 0);
+    lab_equal("rank 0 sends forward to rank 1, messages", M, one->rank[0].forward[1] / message, 0);
+    lab_equal("rank 1 sends back to rank 0, messages", M, one->rank[1].back[0] / message, 0);
     lab_equal("rank 1 sends forward to rank 0, rank 0 back to rank 1", 0, one->rank[1].forward[0] + one->rank[0].back[1], 0);
     neighbours_check(one, message);
     neighbours_check(two, message);

@@ -2,7 +2,7 @@
  * the output layer (C x V), the first the embedding, which costs almost nothing to compute. If the output layer is counted, blocks move
  * away from the last stage.
  *
- * A model of 32 blocks, width 4096, vocabulary 128256, T = 4096, P = 4; the work of a block and of the output layer comes from the
+ * A model of 32 blocks, by default of width 4096 and vocabulary 128256, T = 4096, P = 4; the work of a block and of the output layer comes from the
  * programs of one block and of two. Simulated with 1F1B, M = 64: the step takes the time of the slowest stage, and the division that
  * counts the output layer is as fast as any. */
 #include "lab.h"
@@ -25,11 +25,11 @@ static double forward(size_t layers, size_t *parameters)
 
     TRY(ls_model_preset("gpt2-124m", &m));
     m.layers = layers;
-    m.width = 4096;
-    m.heads = m.kv_heads = 32;
+    m.width = (size_t)lab_size("width");
     m.head_size = 128;
-    m.ffn = 4 * 4096;
-    m.vocab = 128256;
+    m.heads = m.kv_heads = m.width / 128;
+    m.ffn = 4 * m.width;
+    m.vocab = (size_t)lab_size("vocab");
     m.max_positions = 4096;
     m.tied = 0;
     TRY(ls_store_new(NULL, &s));
@@ -85,10 +85,11 @@ static double fastest(void)
     return best;
 }
 
-LAB(p5_uneven, "uneven stages")
+LAB(p5_uneven, "uneven stages", { "width", "width of the model, a multiple of 128", 4096, 1024, 4096 },
+    { "vocab", "tokens of the vocabulary", 128256, 65536, 262144 })
 {
     int even[P + 1], counted[P + 1];
-    const double C = 4096, V = 128256, T = 4096;
+    const double C = (double)lab_size("width"), V = (double)lab_size("vocab"), T = 4096;
     double dear_even, dear_counted, slow, fast, one, two, block;
     size_t parameters[2];
 
@@ -106,9 +107,9 @@ LAB(p5_uneven, "uneven stages")
     uneven_row("output layer counted", counted, dear_counted, fast);
     lab_say("\n");
     lab_open("P5");
-    lab_equal("output layer: parameters, V/(12 d) [blocks]", 2.6, V * C / block, 0.01);
-    lab_corrected("embedding and output layer: work [blocks]", '=', 5.2, 2 * C * V / (24 * C * C + 2 * C * T), head / cost[0], 0.01,
-                  "why: each has the parameters of 2.6 blocks, but an embedding is only looked up, and a block also has attention");
+    lab_equal("output layer: parameters, V/(12 d) [blocks]", V / (12 * C), V * C / block, 0.01);
+    lab_corrected("embedding and output layer: work [blocks]", '=', 2 * V / (12 * C), 2 * C * V / (24 * C * C + 2 * C * T), head / cost[0], 0.01,
+                  "why: each has the parameters of V/(12 d) blocks, but an embedding is only looked up, and a block also has attention");
     lab_equal("even: blocks of the last stage", 8, even[P] - even[P - 1], 0);
     lab_below("counted: blocks of the last stage", 8, counted[P] - counted[P - 1]);
     lab_equal("even: the step lasts M times the slowest stage, and at most P - 1 more", 1, slow / (3 * M * dear_even), (P - 1.0) / M);

@@ -45,7 +45,7 @@ static struct count stages(int n, size_t layers)
 
 static struct count tensor(int n, size_t layers)
 {
-    struct net net = net_gpt2(layers, 4, 16);
+    struct net net = net_gpt2(layers, n > 4 ? (size_t)n : 4, 16);
     struct count c = { 0, 0 };
     struct distributed s;
     size_t calls;
@@ -60,7 +60,25 @@ static struct count tensor(int n, size_t layers)
     return c;
 }
 
-LAB(p6_few_messages, "messages of pipelines and tensor parallelism")
+/* The sizes that were asked for: the sends of the schedule, the all-reduces of the program that is planned. */
+static void asked(int n, size_t layers)
+{
+    ls_pipeline_schedule s;
+    int forwards = 0;
+    char what[80];
+
+    TRY(ls_pipeline_schedule_make("forward", n, 1, 1, &s));
+    for (int r = 0; r < n - 1; r++) forwards += s.count[r];  /* the last stage sends nothing */
+    ls_pipeline_schedule_free(&s);
+    snprintf(what, sizeof what, "P %d, L %zu, planned: sends of all ranks", n, layers);
+    lab_equal(what, n - 1, forwards, 0);
+    snprintf(what, sizeof what, "tp %d, L %zu, planned: all-reduces", n, layers);
+    lab_corrected(what, '=', 2.0 * (double)layers, 2.0 * (double)layers + 1, tensor(n, layers).calls, 0,
+                  "why: the layers have 2L; the vocabulary-parallel embedding adds one");
+}
+
+LAB(p6_few_messages, "messages of pipelines and tensor parallelism", { "stages", "stages, and ranks of tensor parallelism", 4, 2, 64 },
+    { "layers", "layers of the model", 40, 1, 256 })
 {
     static const struct { int ranks; size_t layers; } cases[] = { { 2, 4 }, { 2, 8 }, { 4, 4 }, { 4, 8 }, { 4, 16 } };
     struct count pp[5], tp[5];
@@ -89,5 +107,6 @@ LAB(p6_few_messages, "messages of pipelines and tensor parallelism")
                       "why: the layers have 2L; the vocabulary-parallel embedding adds one");
         lab_check("        all ranks: 2 (T-1) each [b s d]", 2.0 * (n - 1) * tp[i].calls, tp[i].bytes / bsd, 0);
     }
+    asked((int)lab_size("stages"), (size_t)lab_size("layers"));
     return lab_close();
 }

@@ -20,7 +20,7 @@ enum { MOST = 1 << 30 };
 /* The sizes of all labs; 0: not given. Each lab has some of them. */
 static int64_t stages, micro_batches, ranks, layers, width, heads, seq_len, batch, serial_percent, element;
 static int64_t uses, percent, tp, global_batch, megabytes, tokens, inner, kv_heads, tokens_per_second;
-static int64_t teraflops, billions, memory;
+static int64_t teraflops, billions, memory, pp, dp, vocab, experts, capacity_percent;
 static bool json;
 
 #define SIZE(name, value, help)                    \
@@ -51,6 +51,11 @@ static const struct flag flags[] = {
     SIZE("teraflops", teraflops, "peak of a processor, in TFLOP/s"),
     SIZE("billions", billions, "parameters, in billions"),
     SIZE("memory", memory, "memory of a GPU, in GB"),
+    SIZE("pp", pp, "pipeline stages"),
+    SIZE("dp", dp, "data-parallel ranks"),
+    SIZE("vocab", vocab, "tokens of the vocabulary"),
+    SIZE("experts", experts, "experts of a layer"),
+    SIZE("capacity-percent", capacity_percent, "capacity of an expert, of its even share"),
     SIZE("serial-percent", serial_percent, "share of the work that no rank can share"),
     { 0 },
 };
