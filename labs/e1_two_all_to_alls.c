@@ -107,9 +107,61 @@ static void two_all_to_alls_check(int n)
     lab_unshare(f, MOST * sizeof *f);
 }
 
-LAB(e1_two_all_to_alls, "all-to-alls of experts")
+/* ---- planned for sizes that are asked for ---- */
+
+static void asked_layers(int n, size_t experts, size_t layers)
 {
+    struct net net = net_experts(layers, 4, 24, experts, CHOSEN);
+    double shuffles = 0, own = 0;
+    struct instructions l;
+    struct distributed s;
+    char what[80];
+
+    net.samples = net.shape.dp = net.shape.ep = n;
+    distributed_plan(&net, 0, n, &s);
+    l = instructions_of(s.program);
+    for (int k = 0; k < l.n; k++) {
+        shuffles += is_op(&l.at[k], "shuffle");
+        if (is_op(&l.at[k], "grouped_linear")) own = (double)l.at[k].in[1].size[0];
+    }
+    free(l.at);
+    distributed_close(&s);
+    snprintf(what, sizeof what, "ep %d, %zu experts: those of a rank", n, experts);
+    lab_check(what, (double)experts / n, own, 0);
+    snprintf(what, sizeof what, "%zu layers: all-to-alls of tokens, forward and backward", layers);
+    lab_equal(what, 4.0 * (double)layers, shuffles, 0);
+}
+
+/* An all-to-all of 1 GB a rank, and an all-reduce of it. */
+static void asked_bytes(int n)
+{
+    size_t count = 250000000 / (size_t)n;
+    double exchanged, reduced;
+    char what[80];
+    ls_comm *c;
+
+    TRY(ls_comm_open("plan:", 0, n, &c));
+    exchanged = (double)ls_comm_bytes_of(c, LS_COLLECTIVE_ALL_TO_ALL, count, NULL, LS_F32);
+    reduced = (double)ls_comm_bytes_of(c, LS_COLLECTIVE_ALL_REDUCE, count * (size_t)n, NULL, LS_F32);
+    ls_comm_close(&c);
+    snprintf(what, sizeof what, "%d ranks: sent by a rank in an all-to-all of 1,000 MB [MB]", n);
+    lab_check(what, 1000.0 * (n - 1) / n, exchanged / 1e6, 1e-5);
+    lab_check("        in an all-reduce of it, twice that [MB]", 2000.0 * (n - 1) / n, reduced / 1e6, 1e-5);
+}
+
+LAB(e1_two_all_to_alls, "all-to-alls of experts", { "ranks", "ranks over which experts are planned", 8, 2, 64 },
+    { "experts", "experts of a layer, a multiple of the ranks", 64, 8, 256 }, { "layers", "layers of experts, planned", 4, 1, 64 })
+{
+    int n = (int)lab_size("ranks");
+    size_t experts = (size_t)lab_size("experts");
+
+    if (experts % (size_t)n) {
+        fprintf(stderr, "lab e1_two_all_to_alls: %zu experts are not divisible by %d ranks\n", experts, n);
+        return 1;
+    }
     lab_open("E1");
-    for (int n = 2; n <= MOST; n += 2) two_all_to_alls_check(n);
+    for (int k = 2; k <= MOST; k += 2) two_all_to_alls_check(k);
+    asked_layers(n, experts, (size_t)lab_size("layers"));
+    asked_bytes(n);
     return lab_close();
 }

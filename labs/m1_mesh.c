@@ -75,6 +75,24 @@ static void sums(void)
     lab_equal("meshes of 1 .. 32 ranks: product = ranks, each place taken once", meshes, whole, 0);
 }
 
+/* The only number of ranks that these sizes accept. */
+static void product(void)
+{
+    int tp = (int)lab_size("tp"), pp = (int)lab_size("pp"), dp = (int)lab_size("dp"), accepted = 0, ranks = 0;
+    char what[80];
+
+    for (int n = 1; n <= 2 * tp * pp * dp; n++) {
+        ls_mesh_shape m = { pp, dp, 1, 1, tp, 1 };
+
+        if (ls_mesh_check(&m, n) < 0) continue;
+        accepted++;
+        ranks = n;
+    }
+    snprintf(what, sizeof what, "tp %d x pp %d x dp %d: ranks", tp, pp, dp);
+    lab_equal(what, (double)tp * pp * dp, ranks, 0);
+    lab_check("        numbers of ranks that these three accept", 1, accepted, 0);
+}
+
 /* Bytes that rank 0 sends in `calls` all-reduces of `count` bf16 over a group. */
 static double reduced(const ls_mesh *m, ls_group group, double calls, size_t count)
 {
@@ -103,7 +121,8 @@ static void traffic(const ls_mesh_shape *shape)
                        "why: this is one machine, without a slow link between ranks; needs two machines");
 }
 
-LAB(m1_mesh, "the mesh")
+LAB(m1_mesh, "the mesh", { "tp", "tensor-parallel ranks", 4, 1, 64 }, { "pp", "pipeline stages", 2, 1, 64 },
+    { "dp", "data-parallel ranks", 2, 1, 64 })
 {
     ls_mesh_shape m = { 2, 2, 1, 1, 4, 1 };
     char *text;
@@ -117,6 +136,7 @@ LAB(m1_mesh, "the mesh")
     lab_open("M1");
     lab_equal("what does not multiply or divide: refused", 3, no, 0);
     sums();
+    product();
     lab_equal("2 machines of 8: tp groups that cross machines", 0, crossing(&m, LS_GROUP_TP, 16), 0);
     lab_equal("dp groups that do", 0, crossing(&m, LS_GROUP_DP, 16), 0);
     lab_equal("pp groups that do: all 8", 8, crossing(&m, LS_GROUP_PP, 16), 0);

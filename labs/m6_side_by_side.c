@@ -97,8 +97,8 @@ static void side_rows(void)
 static double one_gpu(const char *key, int layers, const char *more)
 {
     return lab_plan(key,
-                    "--machine h100-dgx -n 1 --model.preset=llama3.2-1b --model.layers=%d --data.seq_len=2048 --train.micro_batch=1 "
-                    "--train.accumulate=1 %s",
+                    "-n 1 --model.preset=llama3.2-1b --model.layers=%d --data.seq_len=2048 --train.micro_batch=1 "
+                    "--train.accumulate=1 --run.memory_limit=2000GB %s",
                     layers, more);
 }
 
@@ -126,7 +126,7 @@ static double one_gpu_most(double room, double gradient)
 static double audio(int zero)
 {
     static const char o[] = "-n %ld --parallel.zero=%d --model.preset=gpt2-1.5b --data.seq_len=1024 --train.micro_batch=1 "
-                            "--precision.compute=bf16 --run.memory_limit=80GB";
+                            "--precision.compute=bf16 --run.memory_limit=2000GB";
     long K = lab_size("ranks");
 
     return (lab_plan("memory.parameters", o, K, zero) + lab_plan("memory.gradients", o, K, zero) / 2 + lab_plan("memory.optimizer", o, K, zero)) *
@@ -136,7 +136,7 @@ static double audio(int zero)
 static double seventy(const char *key)
 {
     return lab_plan(key, "-n 8 --parallel.tp=8 --model.preset=llama3-70b --data.seq_len=2048 --train.micro_batch=1 --precision.compute=bf16 "
-                         "--run.memory_limit=80GB");
+                         "--run.memory_limit=2000GB");
 }
 
 static void before_rows(void)
