@@ -9,7 +9,7 @@
 #include "lab.h"
 #include "lockstep/ops.h"
 
-enum { MOST_TOKENS = 8192, MOST_EXPERTS = 128 };
+enum { MOST_EXPERTS = 128 };
 
 /* Which expert token t of sample b prefers, and as the second choice. */
 typedef size_t router_choice(size_t b, size_t t, int second);
@@ -93,7 +93,8 @@ static void router_loss(void)
                   "why: f and P are means over one sequence then, and each of these uses half of the experts");
 }
 
-LAB(e4_e5_router, "capacity and auxiliary loss of a router", { "seq-len", "tokens of a sample, a multiple of the experts", 1024, 128, MOST_TOKENS / 2 },
+LAB(e4_e5_router, "capacity and auxiliary loss of a router",
+    { "seq-len", "tokens of a sample, a multiple of the experts", 1024, 128, 4096 },
     { "experts", "experts, an even number", 8, 4, MOST_EXPERTS },
     { "capacity-percent", "capacity of an expert, of its even share", 125, 50, 200 })
 {

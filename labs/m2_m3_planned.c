@@ -43,7 +43,8 @@ static void seventy(void)
     lab_equal("bf16 weights a rank [GB]", claimed, gigabytes("parameters", o, 0), 0.02 * pp);
     lab_corrected("state a rank [GB]", '=', claimed, 18 * each, state(o, 0, 4), 0.02 * pp,
                   "why: 2 bytes a parameter are the weights alone; gradients are 4 bytes here, masters and moments 12");
-    lab_corrected("state a rank, gradients of 2 bytes [GB]", '=', claimed, 16 * each, state(o, 0, 2), 0.02 * pp, "why: as above, 2 + 2 + 12");
+    lab_corrected("state a rank, gradients of 2 bytes [GB]", '=', claimed, 16 * each, state(o, 0, 2), 0.02 * pp,
+                  "why: as above, 2 + 2 + 12");
     lab_corrected("state a rank under ZeRO-1 [GB]", '=', claimed, (6 + 12.0 / dp) * each, state(o, 1, 4), 0.02 * pp,
                   "why: only masters and moments are sharded over the ranks of dp");
     lab_check("state a rank under ZeRO-1, gradients of 2 bytes [GB]", (4 + 12.0 / dp) * each, state(o, 1, 2), 0.02 * pp);

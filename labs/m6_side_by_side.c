@@ -31,6 +31,8 @@ static double side(const char *key, int i)
 /* Gradients of 2 bytes: they are f32 here (Z1). */
 static double side_state(int i) { return side("memory.parameters", i) + side("memory.gradients", i) / 2 + side("memory.optimizer", i); }
 
+static double kept(int i) { return side("memory.activations", i); }
+
 struct sums { double bytes, calls; };
 
 /* `kinds`: the collectives that this layout has. */
@@ -53,18 +55,28 @@ static struct sums side_sent(int i)
     return s;
 }
 
+/* GB/s at which sending takes as long as computing. */
+static double side_link(int i)
+{
+    double computing = side("seconds.matmul", i) + side("seconds.attention", i) + side("seconds.memory_bound", i) +
+                       side("seconds.optimizer", i) + side("seconds.recomputed", i);
+
+    return side_sent(i).bytes / computing / 1e9;
+}
+
 static void side_table(void)
 {
-    lab_say("Llama 3 8B on 8 H100, %d samples of %ld tokens; a rank holds and sends [GB]\n%-12s %-17s %8s %12s %8s %8s %9s %8s %8s\n", RANKS,
-            lab_size("seq-len"), "", "divides", "state", "activations", "sends", "messages", "bubble, s", "step, s", "fits");
+    lab_say("Llama 3 8B on 8 H100, %d samples of %ld tokens; a rank holds and sends [GB]\n%-12s %-17s %8s %12s %8s %9s %11s %10s %8s %5s\n",
+            RANKS, lab_size("seq-len"), "", "divides", "state", "activations", "sends", "messages", "link, GB/s", "bubble, s", "step, s",
+            "fits");
     for (int i = 0; i < LAYOUTS; i++) {
         struct sums s = side_sent(i);
 
-        lab_say("%-12s %-17s %8.1f %12.2f %8.2f %8.0f %9.3f %8.3f %8s\n", layouts[i].name, layouts[i].divides, side_state(i) / 1e9,
-                side("memory.activations", i) / 1e9, s.bytes / 1e9, s.calls, side("seconds.bubble", i), side("seconds.step", i),
-                side("fits", i) != 0 ? "yes" : "no");
+        lab_say("%-12s %-17s %8.1f %12.2f %8.2f %9.0f %11.1f %10.3f %8.3f %5s\n", layouts[i].name, layouts[i].divides,
+                side_state(i) / 1e9, side("memory.activations", i) / 1e9, s.bytes / 1e9, s.calls, side_link(i), side("seconds.bubble", i),
+                side("seconds.step", i), side("fits", i) != 0 ? "yes" : "no");
     }
-    lab_say("\n");
+    lab_say("link: the rate at which sending takes as long as computing; a slower link cannot hide it\n\n");
 }
 
 static void side_rows(void)
@@ -77,12 +89,11 @@ static void side_rows(void)
     lab_equal("FSDP: state of a rank / DDP's", 1.0 / RANKS, side_state(FSDP) / whole, 0.01);
     lab_equal("tp 8: state of a rank / DDP's", 1.0 / RANKS, side_state(TENSOR) / whole, 0.01);
     lab_equal("pp 4: state of a rank / DDP's, the rank with the most", 1.0 / 4, side_state(PIPELINE) / whole, 0.2);
-    lab_equal("FSDP: activations of a rank / DDP's", 1, side("memory.activations", FSDP) / side("memory.activations", DDP), 0.05);
-    lab_corrected("pp 4: activations of a rank / DDP's", '=', 1.0 / 4, 1, side("memory.activations", PIPELINE) / side("memory.activations", DDP),
-                  0.15, "why: 4 micro-batches are in flight on the first stage, each with a quarter of the layers");
-    lab_below("tp 8: activations of a rank / DDP's", 1, side("memory.activations", TENSOR) / side("memory.activations", DDP));
-    lab_check_below("tp 8, sp: activations of a rank / those without sp", 1,
-                    side("memory.activations", SEQUENCE) / side("memory.activations", TENSOR));
+    lab_equal("FSDP: activations of a rank / DDP's", 1, kept(FSDP) / kept(DDP), 0.05);
+    lab_corrected("pp 4: activations of a rank / DDP's", '=', 1.0 / 4, 1, kept(PIPELINE) / kept(DDP), 0.15,
+                  "why: 4 micro-batches are in flight on the first stage, each with a quarter of the layers");
+    lab_below("tp 8: activations of a rank / DDP's", 1, kept(TENSOR) / kept(DDP));
+    lab_check_below("tp 8, sp: activations of a rank / those without sp", 1, kept(SEQUENCE) / kept(TENSOR));
     lab_equal("FSDP: bytes sent by a rank / DDP's", 1.5, fsdp / side_sent(DDP).bytes, 0.05);
     lab_check("tp 8: sent by a rank, 4 L all-reduces of b s d for each of 8 samples [GB]",
               RANKS * 4.0 * LAYERS * 2 * (RANKS - 1) / RANKS * hidden / 1e9, tensor / 1e9, 0.03);
@@ -111,7 +122,10 @@ static double one_gpu_state(int layers, double gradient)
 }
 
 /* Activations that a layer more takes. */
-static double one_gpu_layer(const char *more) { return (one_gpu("memory.activations", 8, more) - one_gpu("memory.activations", 4, more)) / 4; }
+static double one_gpu_layer(const char *more)
+{
+    return (one_gpu("memory.activations", 8, more) - one_gpu("memory.activations", 4, more)) / 4;
+}
 
 /* Parameters of the deepest model whose state is at most that many bytes, in billions: state grows by the same bytes with each layer. */
 static double one_gpu_most(double room, double gradient)
@@ -129,19 +143,22 @@ static double audio(int zero)
                             "--precision.compute=bf16 --run.memory_limit=2000GB";
     long K = lab_size("ranks");
 
-    return (lab_plan("memory.parameters", o, K, zero) + lab_plan("memory.gradients", o, K, zero) / 2 + lab_plan("memory.optimizer", o, K, zero)) *
-           1.5 / lab_plan("parameters", o, K, zero);
+    double bytes = lab_plan("memory.parameters", o, K, zero) + lab_plan("memory.gradients", o, K, zero) / 2 +
+                   lab_plan("memory.optimizer", o, K, zero);
+
+    return bytes * 1.5 / lab_plan("parameters", o, K, zero);
 }
 
 static double seventy(const char *key)
 {
-    return lab_plan(key, "-n 8 --parallel.tp=8 --model.preset=llama3-70b --data.seq_len=2048 --train.micro_batch=1 --precision.compute=bf16 "
-                         "--run.memory_limit=2000GB");
+    return lab_plan(key, "-n 8 --parallel.tp=8 --model.preset=llama3-70b --data.seq_len=2048 --train.micro_batch=1 "
+                         "--precision.compute=bf16 --run.memory_limit=2000GB");
 }
 
 static void before_rows(void)
 {
-    static const char bf16[] = "--precision.compute=bf16", f32[] = "--precision.compute=fp32", full[] = "--precision.compute=bf16 --recompute.mode=full";
+    static const char bf16[] = "--precision.compute=bf16", f32[] = "--precision.compute=fp32",
+                      full[] = "--precision.compute=bf16 --recompute.mode=full";
     double plain = one_gpu("memory.parameters", 8, f32) + one_gpu("memory.gradients", 8, f32) + one_gpu("memory.optimizer", 8, f32);
     double node = RANKS * (seventy("memory.parameters") + seventy("memory.gradients") / 2 + seventy("memory.optimizer"));
     char what[100];

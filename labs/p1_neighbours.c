@@ -1,9 +1,9 @@
 /* P1 - in a pipeline only neighbouring stages communicate: activations go forward, their gradients backward.
  *
  * The messages of a run: bytes and messages from each rank to each other, on the two communicators of a pipeline (forward and
- * backward), counted while GPT-2 of 2 blocks a rank trains on 4 ranks. A message is one micro-batch's residual stream, b s d. With two chunks
- * per rank the last rank is also a neighbour of the first. This covers forward and backward; the gradient norm, and an embedding shared
- * by the first and the last stage, are summed over stages in the optimizer step. */
+ * backward), counted while GPT-2 of 2 blocks a rank trains on 4 ranks. A message is one micro-batch's residual stream, b s d. With two
+ * chunks per rank the last rank is also a neighbour of the first. This covers forward and backward; the gradient norm, and an embedding
+ * shared by the first and the last stage, are summed over stages in the optimizer step. */
 #include "lab_pipeline.h"
 
 enum { MOST = 8 };

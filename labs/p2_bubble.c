@@ -59,7 +59,8 @@ static void overhead(const char *what, int P, int M)
     if (P == 2)
         lab_equal(what, 100.0 / M, measured, 1e-12);
     else
-        lab_corrected(what, '=', 100.0 / M, 100.0 * (P - 1) / M, measured, 1e-12, "why: P-1 micro-batches' time is lost, not one's: (P-1)/M");
+        lab_corrected(what, '=', 100.0 / M, 100.0 * (P - 1) / M, measured, 1e-12,
+                      "why: P-1 micro-batches' time is lost, not one's: (P-1)/M");
 }
 
 static void bubbles(void)

@@ -2,9 +2,9 @@
  * the output layer (C x V), the first the embedding, which costs almost nothing to compute. If the output layer is counted, blocks move
  * away from the last stage.
  *
- * A model of 32 blocks, by default of width 4096 and vocabulary 128256, T = 4096, P = 4; the work of a block and of the output layer comes from the
- * programs of one block and of two. Simulated with 1F1B, M = 64: the step takes the time of the slowest stage, and the division that
- * counts the output layer is as fast as any. */
+ * A model of 32 blocks, by default of width 4096 and vocabulary 128256, T = 4096, P = 4; the work of a block and of the output
+ * layer comes from the programs of one block and of two. Simulated with 1F1B, M = 64: the step takes the time of the slowest stage, and the
+ * division that counts the output layer is as fast as any. */
 #include "lab.h"
 #include "lockstep/nn.h"
 #include "lockstep/pipeline.h"
@@ -108,7 +108,8 @@ LAB(p5_uneven, "uneven stages", { "width", "width of the model, a multiple of 12
     lab_say("\n");
     lab_open("P5");
     lab_equal("output layer: parameters, V/(12 d) [blocks]", V / (12 * C), V * C / block, 0.01);
-    lab_corrected("embedding and output layer: work [blocks]", '=', 2 * V / (12 * C), 2 * C * V / (24 * C * C + 2 * C * T), head / cost[0], 0.01,
+    lab_corrected("embedding and output layer: work [blocks]", '=', 2 * V / (12 * C), 2 * C * V / (24 * C * C + 2 * C * T),
+                  head / cost[0], 0.01,
                   "why: each has the parameters of V/(12 d) blocks, but an embedding is only looked up, and a block also has attention");
     lab_equal("even: blocks of the last stage", 8, even[P] - even[P - 1], 0);
     lab_below("counted: blocks of the last stage", 8, counted[P] - counted[P - 1]);

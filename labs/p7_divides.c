@@ -52,7 +52,7 @@ static void divides_print(double layers)
 /* The bytes that layers have between steps: d x d weights 12 times, norms and biases, of 18 bytes each with f32 gradients (Z1). */
 static double divides_layers(void) { return 18.0 * L * (12.0 * 512 * 512 + 13.0 * 512); }
 
-/* Bytes of weights, master weights and moments and of gradients of 2 bytes, of the ranks together, as if there were 7 billion parameters. */
+/* Bytes of state with gradients of 2 bytes, of the ranks together, as if there were 7 billion parameters. */
 static double seven_billion(int stages)
 {
     static const char o[] = "-n %d --rank %d --parallel.pp=%d --model.preset=llama3-8b --model.vocab=32000 --data.seq_len=256 "
