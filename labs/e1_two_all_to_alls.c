@@ -107,9 +107,9 @@ static void two_all_to_alls_check(int n)
     lab_unshare(f, MOST * sizeof *f);
 }
 
-/* ---- planned for sizes that are asked for ---- */
+/* ---- planned, for the sizes of the options ---- */
 
-static void asked_layers(int n, size_t experts, size_t layers)
+static void planned_layers(int n, size_t experts, size_t layers)
 {
     struct net net = net_experts(layers, 4, 24, experts, CHOSEN);
     double shuffles = 0, own = 0;
@@ -126,14 +126,14 @@ static void asked_layers(int n, size_t experts, size_t layers)
     }
     free(l.at);
     distributed_close(&s);
-    snprintf(what, sizeof what, "ep %d, %zu experts: those of a rank", n, experts);
+    snprintf(what, sizeof what, "ep %d, %zu experts: experts of a rank", n, experts);
     lab_check(what, (double)experts / n, own, 0);
     snprintf(what, sizeof what, "%zu layers: all-to-alls of tokens, forward and backward", layers);
     lab_equal(what, 4.0 * (double)layers, shuffles, 0);
 }
 
 /* An all-to-all of 1 GB a rank, and an all-reduce of it. */
-static void asked_bytes(int n)
+static void planned_bytes(int n)
 {
     size_t count = 250000000 / (size_t)n;
     double exchanged, reduced;
@@ -157,11 +157,11 @@ LAB(e1_two_all_to_alls, "all-to-alls of experts", { "ranks", "ranks over which e
 
     if (experts % (size_t)n) {
         fprintf(stderr, "lab e1_two_all_to_alls: %zu experts are not divisible by %d ranks\n", experts, n);
-        return 1;
+        exit(1);
     }
     lab_open("E1");
     for (int k = 2; k <= MOST; k += 2) two_all_to_alls_check(k);
-    asked_layers(n, experts, (size_t)lab_size("layers"));
-    asked_bytes(n);
+    planned_layers(n, experts, (size_t)lab_size("layers"));
+    planned_bytes(n);
     return lab_close();
 }

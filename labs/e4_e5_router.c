@@ -9,7 +9,7 @@
 #include "lab.h"
 #include "lockstep/ops.h"
 
-enum { MOST_EXPERTS = 128 };
+enum { MOST_EXPERTS = 64 };
 
 /* Which expert token t of sample b prefers, and as the second choice. */
 typedef size_t router_choice(size_t b, size_t t, int second);
@@ -96,13 +96,13 @@ static void router_loss(void)
 LAB(e4_e5_router, "capacity and auxiliary loss of a router",
     { "seq-len", "tokens of a sample, a multiple of the experts", 1024, 128, 4096 },
     { "experts", "experts, an even number", 8, 4, MOST_EXPERTS },
-    { "capacity-percent", "capacity of an expert, of its even share", 125, 50, 200 })
+    { "capacity-percent", "capacity of an expert, of its even share", 125, 75, 200 })
 {
     E = (size_t)lab_size("experts");
     T = (size_t)lab_size("seq-len");
     if (E % 2 || T % E) {
         fprintf(stderr, "lab e4_e5_router: %zu tokens are not divisible by %zu experts, or these are odd\n", T, E);
-        return 1;
+        exit(1);
     }
     router_capacity((double)lab_size("capacity-percent") / 100);
     router_loss();

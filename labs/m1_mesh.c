@@ -121,8 +121,8 @@ static void traffic(const ls_mesh_shape *shape)
                        "why: this is one machine, without a slow link between ranks; needs two machines");
 }
 
-LAB(m1_mesh, "the mesh", { "tp", "tensor-parallel ranks", 4, 1, 64 }, { "pp", "pipeline stages", 2, 1, 64 },
-    { "dp", "data-parallel ranks", 2, 1, 64 })
+LAB(m1_mesh, "the mesh", { "tp", "tensor-parallel ranks", 4, 1, 32 }, { "pp", "pipeline stages", 2, 1, 32 },
+    { "dp", "data-parallel ranks", 2, 1, 32 })
 {
     ls_mesh_shape m = { 2, 2, 1, 1, 4, 1 };
     char *text;

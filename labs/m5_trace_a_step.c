@@ -1,5 +1,5 @@
-/* M5 - one training step of tp x pp x dp, told rank by rank: each replica takes its samples, each stage computes with all-reduces over tp,
- * activations and their gradients go between stages, gradients are summed over the replicas, and every rank updates.
+/* M5 - one training step of tp x pp x dp, narrated rank by rank: each replica takes its samples, each stage computes with all-reduces over
+ * tp, activations and their gradients go between stages, gradients are summed over the replicas, and every rank updates.
  *
  * A GPT-2 under 1F1B and ZeRO-1, with the embedding as output layer too, in bf16. Each rank's programs are compiled, not run, and their
  * collectives are listed in the order in which they run: what, how often, how large, with whom, what for. Messages between stages are
@@ -9,7 +9,7 @@
 #include "lab_program.h"
 #include "lab_mesh.h"
 
-enum { RANKS_TOLD = 8, KINDS = 9 };
+enum { RANKS_SHOWN = 8, KINDS = 9 };
 
 /* What a collective is for. */
 enum kind { ROWS, PARTIAL, STATISTICS, INPUT_GRADIENTS, SENDS, GRADIENT_SUMS, SHARED, NORM, WEIGHTS };
@@ -99,7 +99,7 @@ static void trace_close(struct trace *t)
 /* Collectives of one kind. bytes: of all their buffers; times: in a step; in_layers: how many belong to layers. */
 struct line { enum kind kind; const char *op; int segment, calls, in_layers, times, ranks; double bytes, sent; };
 enum { LINES = 2 * KINDS };
-struct told { struct line line[LINES]; int lines; double sent[KINDS], planned, messages, message_bytes; };
+struct account { struct line line[LINES]; int lines; double sent[KINDS], planned, messages, message_bytes; };
 
 static enum kind trace_kind(const ls_instruction *i)
 {
@@ -118,7 +118,7 @@ static double trace_sent(const ls_instruction *i, double bytes)
     return (i->collective == LS_COLLECTIVE_ALL_REDUCE ? 2 : 1) * (i->ranks - 1.0) / i->ranks * bytes;
 }
 
-static void trace_add(struct told *t, const ls_instruction *i)
+static void trace_add(struct account *t, const ls_instruction *i)
 {
     double bytes = (double)i->elements * (double)ls_dtype_bytes(i->in[0].dtype);
     struct line l = { trace_kind(i), i->op, i->segment, 1, i->block[0] != '\0', 1, i->ranks, bytes, trace_sent(i, bytes) }, *last;
@@ -136,7 +136,7 @@ static void trace_add(struct told *t, const ls_instruction *i)
     if (t->lines < LINES) t->line[t->lines++] = l;
 }
 
-static void trace_program(struct told *t, const ls_program *p)
+static void trace_program(struct account *t, const ls_program *p)
 {
     struct instructions l = instructions_of(p);
 
@@ -145,10 +145,10 @@ static void trace_program(struct told *t, const ls_program *p)
     free(l.at);
 }
 
-static struct told trace_tell(struct trace *t)
+static struct account trace_account(struct trace *t)
 {
     ls_program *p = ls_pipeline_program(t->pipeline, 0);
-    struct told out = { 0 };
+    struct account out = { 0 };
     size_t messages;
 
     trace_program(&out, p);
@@ -179,7 +179,7 @@ static void trace_group(char *out, size_t room, const struct line *l, int rank)
     for (int k = 0; k < l->ranks; k++) n += snprintf(out + n, room - (size_t)n, " %d", first + k * stride);
 }
 
-static void trace_say_lines(const struct told *t, int segment, int rank)
+static void trace_say_lines(const struct account *t, int segment, int rank)
 {
     char group[80];
 
@@ -193,30 +193,30 @@ static void trace_say_lines(const struct told *t, int segment, int rank)
     }
 }
 
-static void trace_say(struct trace *t, const struct told *told, int rank)
+static void trace_say(struct trace *t, const struct account *account, int rank)
 {
     int stage = ls_mesh_index(t->mesh, LS_GROUP_PP), far = T * K;
     ls_stage s = ls_pipeline_stage_of(t->pipeline, 0);
-    double kb = told->message_bytes / fmax(1, told->messages) / 1e3;
+    double kb = account->message_bytes / fmax(1, account->messages) / 1e3;
 
     lab_say("rank %d: stage %d, replica %d, part %d of the matrices: 1/%d of layers %d to %d\n", rank, stage,
             ls_mesh_index(t->mesh, LS_GROUP_DP), ls_mesh_index(t->mesh, LS_GROUP_TP), T, s.begin, s.end - 1);
     if (stage == 0) lab_say("   forward   takes the next of its %d micro-batches, of 1 sample\n", M);
     if (stage > 0) lab_say("   forward   receives a micro-batch's activations from rank %d, %.1f KB\n", rank - far, kb);
-    trace_say_lines(told, LS_FORWARD, rank);
+    trace_say_lines(account, LS_FORWARD, rank);
     if (stage < P - 1) lab_say("             sends its activations to rank %d, %.1f KB\n", rank + far, kb);
     if (stage < P - 1) lab_say("   backward  receives their gradient from rank %d\n", rank + far);
     if (stage == P - 1) lab_say("   backward  begins at the loss\n");
-    trace_say_lines(told, LS_BACKWARD, rank);
+    trace_say_lines(account, LS_BACKWARD, rank);
     if (stage > 0) lab_say("             sends the gradient of its input to rank %d\n", rank - far);
     lab_say("   update    once, after %d forwards and %d backwards\n", M, M);
-    trace_say_lines(told, LS_OPTIMIZER_STEP, rank);
+    trace_say_lines(account, LS_OPTIMIZER_STEP, rank);
     lab_say("\n");
 }
 
 /* ---- rows ---- */
 
-static int trace_count(const struct told *t, enum kind kind, int in_layers)
+static int trace_count(const struct account *t, enum kind kind, int in_layers)
 {
     int n = 0;
 
@@ -225,7 +225,7 @@ static int trace_count(const struct told *t, enum kind kind, int in_layers)
     return n;
 }
 
-static double kinds_of(const struct told *t, int stages)
+static double kinds_of(const struct account *t, int stages)
 {
     int n = 0;
 
@@ -239,7 +239,7 @@ static double kinds_of(const struct told *t, int stages)
 }
 
 /* t: of the first rank of each stage. parameters: of the rank of stage `at`. */
-static void trace_rows(const struct told *t, int at, double parameters)
+static void trace_rows(const struct account *t, int at, double parameters)
 {
     int L = (int)lab_size("layers");
     double message = 2.0 * (double)lab_size("seq-len") * (double)lab_size("width"), each = 2.0 * (T - 1) / T * message;
@@ -278,31 +278,36 @@ LAB(m5_trace_a_step, "one step, rank by rank", { "tp", "tensor-parallel ranks", 
     { "micro-batches", "micro-batches of a replica and step, of 1 sample", 4, 1, 64 },
     { "width", "width of the model, a multiple of 128", 128, 128, 16384 }, { "seq-len", "tokens of a sample", 32, 16, 8192 })
 {
-    struct told *told = calloc((size_t)lab_size("pp"), sizeof *told);
+    struct account *account = calloc((size_t)lab_size("pp"), sizeof *account);
     double parameters = 0;
 
+    if (lab_size("layers") % lab_size("pp") || lab_size("width") % 128) {
+        fprintf(stderr, "lab m5_trace_a_step: %ld layers are not divisible by %ld stages, or width %ld by 128\n", lab_size("layers"),
+                lab_size("pp"), lab_size("width"));
+        exit(1);
+    }
     T = (int)lab_size("tp");
     P = (int)lab_size("pp");
     K = (int)lab_size("dp");
     M = (int)lab_size("micro-batches");
     ranks = T * P * K;
-    if (!told) exit(1);
+    if (!account) exit(1);
     lab_say("tp %d x pp %d x dp %d = %d ranks; %d layers of width %ld, %d micro-batches of 1 x %ld tokens a replica\n\n", T, P, K, ranks,
             (int)lab_size("layers"), lab_size("width"), M, lab_size("seq-len"));
     for (int r = 0; r < ranks; r++) {
         int stage = r / (T * K);
         struct trace t;
 
-        if (ranks > RANKS_TOLD && r % (T * K)) continue;  /* one of each stage */
+        if (ranks > RANKS_SHOWN && r % (T * K)) continue;  /* one of each stage */
         trace_open(r, &t);
-        struct told x = trace_tell(&t);
+        struct account x = trace_account(&t);
         trace_say(&t, &x, r);
-        if (r % (T * K) == 0) told[stage] = x;
+        if (r % (T * K) == 0) account[stage] = x;
         if (r % (T * K) == 0 && stage == (P > 2)) parameters = (double)ls_program_cost(t.update).parameters / 2;
         trace_close(&t);
     }
     lab_open("M5");
-    trace_rows(told, P > 2, parameters);
-    free(told);
+    trace_rows(account, P > 2, parameters);
+    free(account);
     return lab_close();
 }

@@ -31,7 +31,7 @@ static double side(const char *key, int i)
 /* Gradients of 2 bytes: they are f32 here (Z1). */
 static double side_state(int i) { return side("memory.parameters", i) + side("memory.gradients", i) / 2 + side("memory.optimizer", i); }
 
-static double kept(int i) { return side("memory.activations", i); }
+static double side_kept(int i) { return side("memory.activations", i); }
 
 struct sums { double bytes, calls; };
 
@@ -89,11 +89,11 @@ static void side_rows(void)
     lab_equal("FSDP: state of a rank / DDP's", 1.0 / RANKS, side_state(FSDP) / whole, 0.01);
     lab_equal("tp 8: state of a rank / DDP's", 1.0 / RANKS, side_state(TENSOR) / whole, 0.01);
     lab_equal("pp 4: state of a rank / DDP's, the rank with the most", 1.0 / 4, side_state(PIPELINE) / whole, 0.2);
-    lab_equal("FSDP: activations of a rank / DDP's", 1, kept(FSDP) / kept(DDP), 0.05);
-    lab_corrected("pp 4: activations of a rank / DDP's", '=', 1.0 / 4, 1, kept(PIPELINE) / kept(DDP), 0.15,
+    lab_equal("FSDP: activations of a rank / DDP's", 1, side_kept(FSDP) / side_kept(DDP), 0.05);
+    lab_corrected("pp 4: activations of a rank / DDP's", '=', 1.0 / 4, 1, side_kept(PIPELINE) / side_kept(DDP), 0.15,
                   "why: 4 micro-batches are in flight on the first stage, each with a quarter of the layers");
-    lab_below("tp 8: activations of a rank / DDP's", 1, kept(TENSOR) / kept(DDP));
-    lab_check_below("tp 8, sp: activations of a rank / those without sp", 1, kept(SEQUENCE) / kept(TENSOR));
+    lab_below("tp 8: activations of a rank / DDP's", 1, side_kept(TENSOR) / side_kept(DDP));
+    lab_check_below("tp 8, sp: activations of a rank / those without sp", 1, side_kept(SEQUENCE) / side_kept(TENSOR));
     lab_equal("FSDP: bytes sent by a rank / DDP's", 1.5, fsdp / side_sent(DDP).bytes, 0.05);
     lab_check("tp 8: sent by a rank, 4 L all-reduces of b s d for each of 8 samples [GB]",
               RANKS * 4.0 * LAYERS * 2 * (RANKS - 1) / RANKS * hidden / 1e9, tensor / 1e9, 0.03);
@@ -170,7 +170,7 @@ static void before_rows(void)
     snprintf(what, sizeof what, "1.5B, ZeRO-3 over %ld: state of a rank, gradients of 2 bytes [GB]", lab_size("ranks"));
     lab_equal(what, 24.0 / (double)lab_size("ranks"), audio(3), 0.01);
     lab_equal("1.5B, DDP: state of a rank, gradients of 2 bytes [GB]", 24, audio(0), 0.01);
-    lab_check("70B, tp 8: state of a node of 8, gradients of 2 bytes, as if of 70.0B [GB]", 1120, node / seventy("parameters") * 70, 0.01);
+    lab_check("70B, tp 8: state of a node of 8, gradients of 2 bytes, scaled to 70B [GB]", 1120, node / seventy("parameters") * 70, 0.01);
     lab_equal("bf16: activations of a layer / f32's", 0.5, one_gpu_layer(bf16) / one_gpu_layer(f32), 0.03);
     lab_corrected("bf16: state / f32's, gradients of 2 bytes in bf16", '=', 0.5, 1, one_gpu_state(8, 2) / plain, 1e-3,
                   "why: bf16 has a master copy: 2 + 2 + 4 + 4 + 4 bytes a parameter, f32 4 + 4 + 4 + 4");

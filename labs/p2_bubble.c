@@ -83,7 +83,7 @@ static void bubbles(void)
     lab_equal("P = 4, one batch whole: share of the time in which a rank works", 1.0 / 4, 1 - bubble("gpipe", 4, 1, NULL), 1e-15);
 }
 
-static void held(int P, int M)
+static void in_flight_rows(int P, int M)
 {
     char what[80];
     int most = 0;
@@ -106,8 +106,8 @@ static void memory(void)
     int P = (int)lab_size("stages"), M = (int)lab_size("micro-batches");
 
     lab_open("P3");
-    held(4, 32);
-    if (P != 4 || M != 32) held(P, M);
+    in_flight_rows(4, 32);
+    if (P != 4 || M != 32) in_flight_rows(P, M);
 }
 
 LAB(p2_bubble, "bubbles and activations of pipelines", { "stages", "stages of the pipeline", 8, 2, 64 },

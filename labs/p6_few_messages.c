@@ -60,8 +60,8 @@ static struct count tensor(int n, size_t layers)
     return c;
 }
 
-/* The sizes that were asked for: the sends of the schedule, the all-reduces of the program that is planned. */
-static void asked(int n, size_t layers)
+/* For the sizes of the options: the sends of the schedule, the all-reduces of the program that is planned. */
+static void few_messages_planned(int n, size_t layers)
 {
     ls_pipeline_schedule s;
     int forwards = 0;
@@ -77,7 +77,7 @@ static void asked(int n, size_t layers)
                   "why: the layers have 2L; the vocabulary-parallel embedding adds one");
 }
 
-LAB(p6_few_messages, "messages of pipelines and tensor parallelism", { "stages", "stages, and ranks of tensor parallelism", 4, 2, 64 },
+LAB(p6_few_messages, "messages of pipelines and tensor parallelism", { "stages", "stages, and ranks of tensor parallelism", 4, 2, 32 },
     { "layers", "layers of the model", 40, 1, 256 })
 {
     static const struct { int ranks; size_t layers; } cases[] = { { 2, 4 }, { 2, 8 }, { 4, 4 }, { 4, 8 }, { 4, 16 } };
@@ -107,6 +107,6 @@ LAB(p6_few_messages, "messages of pipelines and tensor parallelism", { "stages",
                       "why: the layers have 2L; the vocabulary-parallel embedding adds one");
         lab_check("        all ranks: 2 (T-1) each [b s d]", 2.0 * (n - 1) * tp[i].calls, tp[i].bytes / bsd, 0);
     }
-    asked((int)lab_size("stages"), (size_t)lab_size("layers"));
+    few_messages_planned((int)lab_size("stages"), (size_t)lab_size("layers"));
     return lab_close();
 }
