@@ -13,7 +13,7 @@
 #include "train/config/config.h"
 
 enum flag_kind { FLAG_SWITCH, FLAG_INT, FLAG_REAL, FLAG_STRING, FLAG_STRINGS };
-enum { ARGUMENTS_MOST = 8, FLAGS_MOST = 32, FLAG_ROOM = 24, STRINGS_MOST = 4 };
+enum { ARGUMENTS_MOST = 8, FLAGS_MOST = 48, FLAG_ROOM = 24, STRINGS_MOST = 4 };
 
 /* The values of a flag that may be given more than once, each with the flag as the user wrote it. */
 struct flag_strings {
