@@ -53,10 +53,12 @@
     X("P6", "p6_few_messages", "few messages: P-1 sends per forward pass, against 2L all-reduces with TP")                          \
     X("P7", "p7_divides", "a pipeline of P stages divides weights, gradients, optimizer state and activations by P")                \
     X("R1", "r1_r3_half_types", "fp16 overflows above 65504: inf, then NaN; underflow stalls instead")                              \
+    X("R2", "r2_loss_scaling", "dynamic loss scaling: scale, check, unscale, skip and halve on inf, grow when stable, on all ranks") \
     X("R3", "r1_r3_half_types", "bf16 has fp32's range: no loss scaling")                                                           \
     X("R4", "r4_master_weights", "without fp32 master weights, small updates round to zero and training stalls")                    \
     X("R6", "r6_recompute", "keep every sqrt(L)-th layer's input: O(sqrt L), 33% more compute; selective: most of the saving for little")\
     X("R7", "r7_never_stored", "logits and attention scores, b s V and O(s^2), are never materialized")                             \
+    X("R8", "r8_before_parallelism", "before any parallelism: bf16, recomputation, accumulation")                                   \
     X("S1", "s1_four_reasons", "four reasons why more processors do not help: communication, bubble, starved units, data")         \
     X("S2", "s2_amdahl", "5% serial: 5.9 on 8 ranks, 15.4 on 64, 18.6 on 256, 20 at most; 2% serial: 50 on 256")                   \
     X("S3", "s3_mfu_hfu", "MFU counts useful work, HFU all work; MFU / HFU is 1 without recomputation, 3/4 with full recomputation")\

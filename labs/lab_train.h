@@ -13,7 +13,7 @@
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
 
-enum { VOCAB = 61, TIME = 16, SAMPLES_MOST = 64, WHOLE_STEP = LS_FORWARD | LS_BACKWARD | LS_LAST | LS_OPTIMIZER_STEP };
+enum { VOCAB = 61, TIME = 16, SAMPLES_MOST = 128, WHOLE_STEP = LS_FORWARD | LS_BACKWARD | LS_LAST | LS_OPTIMIZER_STEP };
 
 struct job {
     ls_model        model;

@@ -3,8 +3,10 @@
  *
  * R3 - bf16 (8 exponent bits, 7 of mantissa) has fp32's range: neither happens, no loss scaling is needed.
  *
- * One program for both types: 300 * 300 in forward, and a loss so small that the gradients are about 1e-8. */
+ * One program for both types: 300 * 300 in forward, and a loss so small that the gradients are about 1e-8. Where a type ends is found by
+ * trying all of its 65536 patterns of bits. */
 #include "lab.h"
+#include "lockstep/dtype.h"
 #include "lockstep/ops.h"
 #include "lockstep/optim.h"
 
@@ -76,12 +78,47 @@ static double underflow(ls_dtype type, double *moved)
     return norm;
 }
 
+/* What the 65536 patterns of a type of 16 bits hold. */
+struct half_range {
+    double largest, smallest, next; /* finite; positive; after 1 */
+};
+
+static struct half_range half_range_of(ls_dtype type)
+{
+    struct half_range r = { 0, INFINITY, INFINITY };
+
+    for (unsigned k = 0; k < 65536; k++) {
+        uint16_t bits = (uint16_t)k;
+        double x;
+
+        ls_convert(&x, LS_F64, &bits, type, 1);
+        if (isfinite(x) && x > r.largest) r.largest = x;
+        if (x > 0 && x < r.smallest) r.smallest = x;
+        if (x > 1 && x < r.next) r.next = x;
+    }
+    return r;
+}
+
+/* The smallest whole number that fp16 rounds to infinity. */
+static double first_infinite(void)
+{
+    float x = 60000;
+
+    while (isfinite(ls_f16_to_f32(ls_f32_to_f16(x)))) x++;
+    return x;
+}
+
 LAB(r1_r3_half_types, "fp16 and bf16")
 {
+    struct half_range f16 = half_range_of(LS_F16), bf16 = half_range_of(LS_BF16);
     double y, difference, moved, full;
     ls_status st;
 
     lab_open("R1");
+    lab_equal("fp16: largest finite number", 65504, f16.largest, 0);
+    lab_check("fp16: first whole number that rounds to infinity", 65520, first_infinite(), 0);
+    lab_check("fp16: smallest positive number", ldexp(1, -24), f16.smallest, 0);
+    lab_check("fp16: distance from 1 to the next number", ldexp(1, -10), f16.next - 1, 0);
     st = overflow(LS_F16, &y, &difference);
     lab_equal("fp16: 300 * 300 is infinite", 1, isinf(y) != 0, 0);
     lab_equal("fp16: inf - inf is no number", 1, isnan(difference) != 0, 0);
@@ -91,6 +128,8 @@ LAB(r1_r3_half_types, "fp16 and bf16")
     lab_equal("fp16: distance that 100 steps move the weights", 0, moved, 0);
 
     lab_open("R3");
+    lab_equal("bf16: largest finite number / fp32's", 1, bf16.largest / 3.4028234663852886e38, 1.0 / 256);
+    lab_check("bf16: distance from 1 to the next number / fp16's", 8, (bf16.next - 1) / (f16.next - 1), 0);
     st = overflow(LS_BF16, &y, &difference);
     lab_equal("bf16: 300 * 300, to half of its last of 8 bits", 90000, y, 1.0 / 512);
     lab_equal("bf16: its difference with itself", 0, difference, 0);

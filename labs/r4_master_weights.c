@@ -2,6 +2,7 @@
  * bf16's 8 bits, 1/512 of a weight, is lost; Adam's steps are about lr, whatever the gradient. Stochastic rounding, which needs no more
  * memory, keeps them in the mean. */
 #include "lab.h"
+#include "lockstep/dtype.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 
@@ -66,6 +67,22 @@ static void master_weights_train(int master, int stochastic, double *curve, doub
     ls_store_release(&s);
 }
 
+/* The largest update of a bf16 weight that is rounded away, as a share of the weight, found by bisection. */
+static double largest_lost(double weight)
+{
+    double lost = 0, kept = weight;
+
+    for (int i = 0; i < 40; i++) {
+        double between = (lost + kept) / 2;
+
+        if (ls_bf16_to_f32(ls_f32_to_bf16((float)(weight + between))) > weight)
+            kept = between;
+        else
+            lost = between;
+    }
+    return lost / weight;
+}
+
 LAB(r4_master_weights, "master weights")
 {
     double with[POINTS], without[POINTS], rounded[POINTS], still[3] = { 0 };
@@ -77,6 +94,8 @@ LAB(r4_master_weights, "master weights")
     for (int i = 0; i < POINTS; i++) lab_say("  %4d %14.5f %14.5f %14.5f\n", i * EVERY, with[i], without[i], rounded[i]);
     lab_say("\n");
     lab_open("R4");
+    lab_check("bf16: largest update that is rounded away / a weight of 1", 1.0 / 256, largest_lost(1), 1e-3);
+    lab_check("bf16: largest update that is rounded away / a weight just below 2", 1.0 / 510, largest_lost(2 - 1.0 / 128), 1e-3);
     lab_check("both start alike: ratio of the first losses", 1, without[0] / with[0], 0);
     lab_equal("without: share of the weights that the last update rounds away", 1, still[0], 0.05);
     lab_check_below("with master weights: the same of the masters, less (some have no gradient)", still[0] / 2, still[1]);
