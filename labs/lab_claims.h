@@ -38,6 +38,10 @@
     X("E5", "e4_e5_router", "the auxiliary loss E sum f P is 1 for an even load and E if one expert gets all; a batch may be split")\
     X("F1", "f1_spike", "a loss spike: clip, warm up, roll back, skip the batch, on all ranks alike")                              \
     X("F2", "f2_logits", "fp16 logits make NaN in attention")                                                                      \
+    X("F3", "f3_hang", "a hang is one rank missing: a deadline, a verdict that names it on every rank, exit code 3")                \
+    X("F4", "f4_slow_rank", "one slow rank slows all: found although step times are equal, because it does not wait")               \
+    X("F5", "f5_checkpoints", "checkpoints: all state and the data position, sharded; a kill at any time leaves a complete one")    \
+    X("F6", "f6_reshard", "restart on another topology: a checkpoint of any layout loads under any other")                          \
     X("M1", "m1_mesh", "dp x tp x pp (x cp, ep inside) = ranks; tp inside a node, pp across nodes, dp everywhere")                  \
     X("M2", "m2_m3_planned", "70B on 256: tp 8, pp 4, dp 8: 2.2 billion parameters a rank, 4.4 GB of state")                        \
     X("M3", "m2_m3_planned", "175B on 1,024: tp 8, pp 16, dp 8: 1.37 billion a rank, 2.7 GB of weights, 21.9 GB of state, ZeRO-1 7.5") \
@@ -56,6 +60,7 @@
     X("R2", "r2_loss_scaling", "dynamic loss scaling: scale, check, unscale, skip and halve on inf, grow when stable, on all ranks") \
     X("R3", "r1_r3_half_types", "bf16 has fp32's range: no loss scaling")                                                           \
     X("R4", "r4_master_weights", "without fp32 master weights, small updates round to zero and training stalls")                    \
+    X("R5", "r5_fp8", "fp8: e4m3 ends at 448, e5m2 at 57344: a scale per tensor; half of bf16's bytes")                             \
     X("R6", "r6_recompute", "keep every sqrt(L)-th layer's input: O(sqrt L), 33% more compute; selective: most of the saving for little")\
     X("R7", "r7_never_stored", "logits and attention scores, b s V and O(s^2), are never materialized")                             \
     X("R8", "r8_before_parallelism", "before any parallelism: bf16, recomputation, accumulation")                                   \

@@ -20,7 +20,7 @@ enum { MOST = 1 << 30 };
 /* The sizes of all labs; 0: not given. Each lab has some of them. */
 static int64_t stages, micro_batches, ranks, layers, width, heads, seq_len, batch, serial_percent, element;
 static int64_t uses, percent, tp, global_batch, megabytes, tokens, inner, kv_heads, tokens_per_second;
-static int64_t teraflops, billions, memory, pp, dp, vocab, experts, capacity_percent, scale;
+static int64_t teraflops, billions, memory, pp, dp, vocab, experts, capacity_percent, scale, exponent_bits;
 static bool json;
 
 #define SIZE(name, value, help)                    \
@@ -57,6 +57,7 @@ static const struct flag flags[] = {
     SIZE("experts", experts, "experts of a layer"),
     SIZE("capacity-percent", capacity_percent, "capacity of an expert, of its even share"),
     SIZE("scale", scale, "factor of the loss"),
+    SIZE("exponent-bits", exponent_bits, "exponent bits of a format of 8 bits"),
     SIZE("serial-percent", serial_percent, "share of the work that no rank can share"),
     { 0 },
 };

@@ -1,0 +1,106 @@
+/* F3 - a hang is one rank that is missing from a collective: all others wait. A deadline ends the wait, the verdict names the missing rank on
+ * every rank, and not only in rank 0's log; the command ends with exit code 3.
+ *
+ * First the library: of --ranks ranks the last does not call an all-reduce, and returns only after all others have got their verdicts. Then
+ * ranks call different collectives. Then `lockstep train` on two ranks, of which one is killed or suspended after its third step. */
+#include "lab_command.h"
+
+enum { MISSING, MISMATCH, HANGS };
+
+struct hang {
+    int done; /* ranks that have their verdict */
+    struct {
+        ls_status status[HANGS];
+        char line[HANGS][300];
+    } rank[16];
+};
+
+static void hang_call(ls_comm *comm, int rank, int n, int kind, struct hang *h)
+{
+    float x[4] = { 1, 2, 3, 4 };
+    int odd = rank == n - 1;
+    ls_status st;
+
+    st = ls_barrier(comm); /* a mismatch may reach a rank that is still in here */
+    if (kind == MISSING && odd) {
+        while (__atomic_load_n(&h->done, __ATOMIC_ACQUIRE) < n - 1) nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+        return;
+    }
+    ls_comm_set_timeout(comm, kind == MISSING ? 1 : 30);
+    if (st == LS_OK) st = kind == MISMATCH && odd ? ls_barrier(comm) : ls_all_reduce(comm, x, x, 4, LS_F32, LS_SUM, NULL);
+    h->rank[rank].status[kind] = st;
+    if (st < 0) snprintf(h->rank[rank].line[kind], sizeof h->rank[rank].line[kind], "%s", ls_errmsg());
+    if (kind == MISSING) __atomic_add_fetch(&h->done, 1, __ATOMIC_RELEASE);
+}
+
+static void missing_rank(ls_comm *comm, int rank, int n, void *shared) { hang_call(comm, rank, n, MISSING, shared); }
+static void mismatch_rank(ls_comm *comm, int rank, int n, void *shared) { hang_call(comm, rank, n, MISMATCH, shared); }
+
+/* How many ranks got this status and a line with these words. */
+static int verdicts(const struct hang *h, int n, int kind, ls_status status, const char *words)
+{
+    int count = 0;
+
+    for (int r = 0; r < n; r++) count += h->rank[r].status[kind] == status && strstr(h->rank[r].line[kind], words);
+    return count;
+}
+
+struct ended {
+    int code, named, lines, logs;
+};
+
+/* Sends rank 1 of a run of two ranks this signal after its third step. */
+static struct ended train_and_signal(int number)
+{
+    char folder[COMMAND_PATH], path[COMMAND_PATH + 64];
+    struct command_run c;
+    struct ended e = { 0 };
+
+    folder_new(folder);
+    snprintf(path, sizeof path, "%s/text.txt", folder);
+    folder_write_text(path);
+    c = command_start(folder, "train -n 2 --data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 "
+                              "--train.global_batch=4 --train.eval_every=0 --launch.threads=1 --train.steps=1000000 --launch.timeout=1 "
+                              "--run.measure_peak=off --run.dir=run");
+    if (command_reached(&c, "run/metrics.jsonl", 3)) kill(command_rank(&c, 1), number);
+    e.code = command_wait(&c);
+    e.named = strstr(command_said(&c, "err.txt"), "rank 1 was") != NULL;
+    snprintf(path, sizeof path, "%s/err.txt", folder);
+    e.lines = file_lines(path);
+    lab_say("    %s", command_said(&c, "err.txt"));
+    for (int r = 0; r < 2; r++) {
+        snprintf(path, sizeof path, "%s/run/log/rank_%04d.log", folder, r);
+        e.logs += file_lines(path) > 0;
+    }
+    folder_remove(folder);
+    return e;
+}
+
+LAB(f3_hang, "a rank that is missing from a collective", { "ranks", "ranks, of which the last is missing", 4, 2, 16 })
+{
+    struct hang *h = lab_shared(sizeof *h);
+    struct ended killed, stopped;
+    int n = (int)lab_size("ranks");
+    char name[32];
+
+    snprintf(name, sizeof name, "rank %d", n - 1);
+    lab_ranks(n, missing_rank, h);
+    lab_ranks(n, mismatch_rank, h);
+    lab_say("the last rank makes no call:           \"%s\"\n", h->rank[0].line[MISSING]);
+    lab_say("the last rank makes a different call:  \"%s\"\n", h->rank[0].line[MISMATCH]);
+    killed = train_and_signal(SIGKILL);
+    stopped = train_and_signal(SIGSTOP);
+    lab_say("\n");
+    lab_open("F3");
+    lab_equal("a rank is missing: ranks that the deadline ends", n - 1, verdicts(h, n, MISSING, LS_ETIMEOUT, ""), 0);
+    lab_equal("a rank is missing: ranks whose line names it", n - 1, verdicts(h, n, MISSING, LS_ETIMEOUT, name), 0);
+    lab_equal("another collective on one rank: ranks that fail, long before the deadline", n, verdicts(h, n, MISMATCH, LS_EPEER, ""), 0);
+    lab_check("another collective on one rank: ranks whose line names the call", n, verdicts(h, n, MISMATCH, LS_EPEER, "barrier"), 0);
+    lab_equal("train, a rank is killed: exit code", 3, killed.code, 0);
+    lab_equal("train, a rank is killed: the only line names it", 1, killed.named && killed.lines == 1, 0);
+    lab_equal("train, a rank is suspended: exit code", 3, stopped.code, 0);
+    lab_equal("train, a rank is suspended: the only line names it", 1, stopped.named && stopped.lines == 1, 0);
+    lab_equal("train: logs, one of each rank", 2, killed.logs, 0);
+    lab_unshare(h, sizeof *h);
+    return lab_close();
+}

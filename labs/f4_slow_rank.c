@@ -1,0 +1,68 @@
+/* F4 - one slow rank slows all, and is found although their step times are equal: it is the one that does not wait.
+ *
+ * Ranks compute nothing and all-reduce in every step; the last one comes only after all others have arrived, and 20 ms later. Every
+ * rank leaves a step together with the slow one. What differs is the exposed time of its collectives, which the counters of the library
+ * keep, and `lockstep train` writes for each rank with log.per_rank. Only orders are asserted, no seconds. */
+#include <time.h>
+#include "lab.h"
+
+enum { STEPS = 12, RANKS_MOST = 16, DELAY_MS = 20 };
+
+struct slow {
+    int arrived[STEPS];
+    double exposed[RANKS_MOST], seconds[RANKS_MOST];
+    int last[RANKS_MOST]; /* steps in which all others had arrived before this rank */
+};
+
+static double slow_clock(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void slow_rank(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct slow *s = shared;
+    float g = 1;
+
+    TRY(ls_barrier(comm));
+    double start = slow_clock();
+    for (int k = 0; k < STEPS; k++) {
+        if (rank == n - 1) {
+            while (__atomic_load_n(&s->arrived[k], __ATOMIC_ACQUIRE) < n - 1) nanosleep(&(struct timespec){ 0, 500000 }, NULL);
+            nanosleep(&(struct timespec){ 0, DELAY_MS * 1000000 }, NULL);
+        }
+        s->last[rank] += __atomic_add_fetch(&s->arrived[k], 1, __ATOMIC_ACQ_REL) == n;
+        TRY(ls_all_reduce(comm, &g, &g, 1, LS_F32, LS_AVG, NULL));
+    }
+    s->seconds[rank] = slow_clock() - start;
+    s->exposed[rank] = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE).exposed;
+}
+
+LAB(f4_slow_rank, "one slow rank", { "ranks", "ranks, of which the last is slow", 8, 2, RANKS_MOST })
+{
+    struct slow *s = lab_shared(sizeof *s);
+    int n = (int)lab_size("ranks"), least = 0, wait = 0, late = 0;
+
+    lab_ranks(n, slow_rank, s);
+    lab_say("%d steps, rank %d is %d ms late in each\n  rank   seconds   of which it waited\n", STEPS, n - 1, DELAY_MS);
+    for (int r = 0; r < n; r++) {
+        lab_say("  %4d %9.3f %9.3f\n", r, s->seconds[r], s->exposed[r]);
+        if (s->exposed[r] < s->exposed[least]) least = r;
+        wait += s->exposed[r] > s->exposed[n - 1];
+        late += r < n - 1 ? s->last[r] : 0;
+    }
+    lab_say("\n");
+    lab_open("F4");
+    lab_check("steps in which the slow rank comes last", STEPS, s->last[n - 1], 0);
+    lab_check("steps in which another one comes last", 0, late, 0);
+    lab_equal("the rank that waits least is the slow one", 1, least == n - 1, 0);
+    lab_equal("ranks that wait longer than the slow one", n - 1, wait, 0);
+    lab_check("shortest time of all steps on a rank / the delays, at least 1", 1, s->seconds[0] * 1000 >= STEPS * DELAY_MS, 0);
+    lab_not_measurable("seconds that 200 ms on one of 8 ranks add to a step",
+                       "ranks share cores here; 'lockstep sim --slow 1 --slower 1.5' plays it on a described machine");
+    lab_unshare(s, sizeof *s);
+    return lab_close();
+}
