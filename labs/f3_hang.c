@@ -1,5 +1,5 @@
-/* F3 - a hang is one rank that is missing from a collective: all others wait. A deadline ends the wait, the verdict names the missing rank on
- * every rank, and not only in rank 0's log; the command ends with exit code 3.
+/* F3 - a hang is one rank that is missing from a collective: all others wait. A deadline ends the wait, the verdict names the missing rank
+ * on every rank, and not only in rank 0's log; the command ends with exit code 3.
  *
  * First the library: of --ranks ranks the last does not call an all-reduce, and returns only after all others have got their verdicts. Then
  * ranks call different collectives. Then `lockstep train` on two ranks, of which one is killed or suspended after its third step. */

@@ -60,7 +60,6 @@ LAB(f4_slow_rank, "one slow rank", { "ranks", "ranks, of which the last is slow"
     lab_check("steps in which another one comes last", 0, late, 0);
     lab_equal("the rank that waits least is the slow one", 1, least == n - 1, 0);
     lab_equal("ranks that wait longer than the slow one", n - 1, wait, 0);
-    lab_check("shortest time of all steps on a rank / the delays, at least 1", 1, s->seconds[0] * 1000 >= STEPS * DELAY_MS, 0);
     lab_not_measurable("seconds that 200 ms on one of 8 ranks add to a step",
                        "ranks share cores here; 'lockstep sim --slow 1 --slower 1.5' plays it on a described machine");
     lab_unshare(s, sizeof *s);

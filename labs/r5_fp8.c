@@ -18,7 +18,7 @@ struct fp8 {
 
 static struct fp8 fp8_of(int exponent_bits)
 {
-    int fraction_bits = 7 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1, parts = 1 << fraction_bits, top = (1 << exponent_bits) - 1;
+    int bias = (1 << (exponent_bits - 1)) - 1, parts = 1 << (7 - exponent_bits), top = (1 << exponent_bits) - 1;
     struct fp8 f = { { 0 }, 0 };
 
     for (int k = 0; k < NUMBERS; k++) {
@@ -96,6 +96,7 @@ LAB(r5_fp8, "what fp8 can hold", { "exponent-bits", "exponent bits of a format o
                   "why: the outlier takes the end of the range, and the rest lands below its smallest number");
     lab_check("e4m3, a scale for each block of 32, one outlier: share that becomes 0", (BLOCK - 1.0) / ELEMENTS,
               fp8_lost(&e4m3, gradient, BLOCK), 0.01);
-    lab_not_measurable("bytes and rate of matmuls in fp8", "the library has no fp8 type, and it takes a GPU or processor that multiplies fp8");
+    lab_not_measurable("bytes and rate of matmuls in fp8",
+                       "the library has no fp8 type, and it takes a GPU or processor that multiplies fp8");
     return lab_close();
 }

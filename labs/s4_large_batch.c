@@ -120,8 +120,8 @@ LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a p
     lab_say("  batch %-4d the same                           %8.4f\n", batch, same);
     lab_say("  batch %-4d %d times the learning rate, warm-up  %8.4f\n", batch, times, linear);
     lab_say("  batch %-4d LAMB                               %8.4f\n", batch, lamb);
-    lab_say("a quarter of the samples: batch %d %.4f, batch %d %.4f, batch %d with as many updates as batch %d %.4f\n\n", SMALL, short_small,
-            LARGE, short_same, LARGE, SMALL, longer);
+    lab_say("a quarter of the samples: batch %d %.4f, batch %d %.4f, batch %d with as many updates as batch %d %.4f\n\n",
+            SMALL, short_small, LARGE, short_same, LARGE, SMALL, longer);
     lab_open("S4");
     lab_equal("updates, batch of 4 / large batch", times, (double)updates[0] / updates[1], 0);
     lab_equal("variance of the gradient, batch of 4 / large batch", times, noises, 0.15);
