@@ -2,7 +2,9 @@
  * on every rank, and not only in rank 0's log; the command ends with exit code 3.
  *
  * First the library: of --ranks ranks the last does not call an all-reduce, and returns only after all others have got their verdicts. Then
- * ranks call different collectives. Then `lockstep train` on two ranks, of which one is killed or suspended after its third step. */
+ * ranks call different collectives. Then `lockstep train` on two ranks, of which one is killed or suspended after its third step, fails by
+ * itself, or has a NaN. */
+#include <sys/stat.h>
 #include "lab_command.h"
 
 enum { MISSING, MISMATCH, HANGS };
@@ -45,29 +47,44 @@ static int verdicts(const struct hang *h, int n, int kind, ls_status status, con
     return count;
 }
 
+/* ---- faults in rank 1 of a run ---- */
+
+enum { FAULT_KILLED, FAULT_SUSPENDED, FAULT_OWN_ERROR, FAULT_NAN, FAULTS };
+
 struct ended {
-    int code, named, lines, logs;
+    int code, lines, named, logs; /* exit code; lines on standard error, and whether they say who and what; logs of ranks */
 };
 
-/* Sends rank 1 of a run of two ranks this signal after its third step. */
-static struct ended train_and_signal(int number)
+static const char *const fault_line[FAULTS] = { "rank 1 was killed", "rank 1 was stopped", "rank 1: run/log/rank_0001.log: cannot open",
+                                                "first: element" };
+
+/* Runs two ranks of `lockstep train`, of which rank 1 is killed or suspended after its third step, cannot open its log, or has a NaN. */
+static struct ended train_with(int fault)
 {
     char folder[COMMAND_PATH], path[COMMAND_PATH + 64];
     struct command_run c;
     struct ended e = { 0 };
+    pid_t rank;
 
     folder_new(folder);
     snprintf(path, sizeof path, "%s/text.txt", folder);
     folder_write_text(path);
+    for (const char *part = "run\0run/log\0run/log/rank_0001.log\0"; fault == FAULT_OWN_ERROR && *part; part += strlen(part) + 1) {
+        snprintf(path, sizeof path, "%s/%s", folder, part);
+        if (mkdir(path, 0700) != 0) exit(1);
+    }
     c = command_start(folder, "train -n 2 --data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 "
                               "--train.global_batch=4 --train.eval_every=0 --launch.threads=1 --train.steps=1000000 --launch.timeout=1 "
-                              "--run.measure_peak=off --run.dir=run");
-    if (command_reached(&c, "run/metrics.jsonl", 3)) kill(command_rank(&c, 1), number);
+                              "--run.measure_peak=off --run.dir=run%s",
+                      fault == FAULT_NAN ? " --debug.non_finite=3:1:0:model.layers.0.mlp.down_proj.weight.grad" : "");
+    if (fault <= FAULT_SUSPENDED && command_reached(&c, "run/metrics.jsonl", 3) && (rank = command_rank(&c, 1)) > 0)
+        kill(rank, fault == FAULT_KILLED ? SIGKILL : SIGSTOP);
     e.code = command_wait(&c);
-    e.named = strstr(command_said(&c, "err.txt"), "rank 1 was") != NULL;
+    const char *said = command_said(&c, "err.txt");
+    e.named = strstr(said, "rank 1") && strstr(said, fault_line[fault]);
     snprintf(path, sizeof path, "%s/err.txt", folder);
     e.lines = file_lines(path);
-    lab_say("    %s", command_said(&c, "err.txt"));
+    lab_say("    %s", said);
     for (int r = 0; r < 2; r++) {
         snprintf(path, sizeof path, "%s/run/log/rank_%04d.log", folder, r);
         e.logs += file_lines(path) > 0;
@@ -79,8 +96,8 @@ static struct ended train_and_signal(int number)
 LAB(f3_hang, "a rank that is missing from a collective", { "ranks", "ranks, of which the last is missing", 4, 2, 16 })
 {
     struct hang *h = lab_shared(sizeof *h);
-    struct ended killed, stopped;
-    int n = (int)lab_size("ranks");
+    struct ended e[FAULTS];
+    int n = (int)lab_size("ranks"), named = 0;
     char name[32];
 
     snprintf(name, sizeof name, "rank %d", n - 1);
@@ -88,19 +105,23 @@ LAB(f3_hang, "a rank that is missing from a collective", { "ranks", "ranks, of w
     lab_ranks(n, mismatch_rank, h);
     lab_say("the last rank makes no call:           \"%s\"\n", h->rank[0].line[MISSING]);
     lab_say("the last rank makes a different call:  \"%s\"\n", h->rank[0].line[MISMATCH]);
-    killed = train_and_signal(SIGKILL);
-    stopped = train_and_signal(SIGSTOP);
+    lab_say("train, with a fault in rank 1:\n");
+    for (int fault = 0; fault < FAULTS; fault++) {
+        e[fault] = train_with(fault);
+        named += e[fault].named && e[fault].lines == 1;
+    }
     lab_say("\n");
     lab_open("F3");
     lab_equal("a rank is missing: ranks that the deadline ends", n - 1, verdicts(h, n, MISSING, LS_ETIMEOUT, ""), 0);
     lab_equal("a rank is missing: ranks whose line names it", n - 1, verdicts(h, n, MISSING, LS_ETIMEOUT, name), 0);
     lab_equal("another collective on one rank: ranks that fail, long before the deadline", n, verdicts(h, n, MISMATCH, LS_EPEER, ""), 0);
     lab_check("another collective on one rank: ranks whose line names the call", n, verdicts(h, n, MISMATCH, LS_EPEER, "barrier"), 0);
-    lab_equal("train, a rank is killed: exit code", 3, killed.code, 0);
-    lab_equal("train, a rank is killed: the only line names it", 1, killed.named && killed.lines == 1, 0);
-    lab_equal("train, a rank is suspended: exit code", 3, stopped.code, 0);
-    lab_equal("train, a rank is suspended: the only line names it", 1, stopped.named && stopped.lines == 1, 0);
-    lab_equal("train: logs, one of each rank", 2, killed.logs, 0);
+    lab_equal("train, a rank is killed: exit code", 3, e[FAULT_KILLED].code, 0);
+    lab_equal("train, a rank is suspended: exit code", 3, e[FAULT_SUSPENDED].code, 0);
+    lab_check("train, a rank cannot open its log: exit code", 1, e[FAULT_OWN_ERROR].code, 0);
+    lab_check("train, a rank has a NaN in its gradient: exit code", 1, e[FAULT_NAN].code, 0);
+    lab_equal("train: faults after which one line names the rank and the kind", FAULTS, named, 0);
+    lab_check("train: logs, one of each rank", 2, e[FAULT_KILLED].logs, 0);
     lab_unshare(h, sizeof *h);
     return lab_close();
 }

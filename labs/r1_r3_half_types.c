@@ -99,6 +99,21 @@ static struct half_range half_range_of(ls_dtype type)
     return r;
 }
 
+/* The largest finite number of 16 bits of which so many are the exponent: the largest exponent is for inf and NaN, as in IEEE 754. */
+static double largest_of(int exponent_bits)
+{
+    int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1, top = (1 << exponent_bits) - 1;
+    double largest = 0;
+
+    for (int k = 0; k < 1 << 15; k++) {
+        int exponent = k >> fraction_bits, part = k & ((1 << fraction_bits) - 1);
+        double fraction = ldexp(part, -fraction_bits), x = exponent ? ldexp(1 + fraction, exponent - bias) : ldexp(fraction, 1 - bias);
+
+        if (exponent < top && x > largest) largest = x;
+    }
+    return largest;
+}
+
 /* The smallest whole number that fp16 rounds to infinity. */
 static double first_infinite(void)
 {
@@ -108,14 +123,18 @@ static double first_infinite(void)
     return x;
 }
 
-LAB(r1_r3_half_types, "fp16 and bf16")
+LAB(r1_r3_half_types, "fp16 and bf16", { "exponent-bits", "exponent bits of a format of 16 bits", 5, 2, 8 })
 {
+    int bits = (int)lab_size("exponent-bits");
     struct half_range f16 = half_range_of(LS_F16), bf16 = half_range_of(LS_BF16);
     double y, difference, moved, full;
     ls_status st;
 
     lab_open("R1");
     lab_equal("fp16: largest finite number", 65504, f16.largest, 0);
+    lab_check("the chosen format: largest finite number", (2 - ldexp(1, bits - 15)) * ldexp(1, (1 << (bits - 1)) - 1), largest_of(bits), 0);
+    lab_check("5 exponent bits: largest finite number / fp16's", 1, largest_of(5) / f16.largest, 0);
+    lab_check("8 exponent bits: largest finite number / bf16's", 1, largest_of(8) / bf16.largest, 0);
     lab_check("fp16: first whole number that rounds to infinity", 65520, first_infinite(), 0);
     lab_check("fp16: smallest positive number", ldexp(1, -24), f16.smallest, 0);
     lab_check("fp16: distance from 1 to the next number", ldexp(1, -10), f16.next - 1, 0);

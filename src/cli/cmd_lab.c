@@ -57,7 +57,7 @@ static const struct flag flags[] = {
     SIZE("experts", experts, "experts of a layer"),
     SIZE("capacity-percent", capacity_percent, "capacity of an expert, of its even share"),
     SIZE("scale", scale, "factor of the loss"),
-    SIZE("exponent-bits", exponent_bits, "exponent bits of a format of 8 bits"),
+    SIZE("exponent-bits", exponent_bits, "exponent bits of a number format"),
     SIZE("serial-percent", serial_percent, "share of the work that no rank can share"),
     { 0 },
 };
