@@ -101,7 +101,7 @@ static double learned(int batch, ls_optimizer_kind kind, double lr, int warm) { 
 LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a power of 2", LARGE, LARGE, SAMPLES_MOST })
 {
     int batch = (int)lab_size("batch"), times = batch / SMALL, updates[2];
-    double lr = 0.05, high = 10 * lr, small, same, linear, lamb, short_small, short_same, longer;
+    double lr = 0.05, high = 10 * lr, small, same, linear, lamb, lars, short_small, short_same, longer;
 
     lab_one_core(0); /* steps are so small that threads would mostly wait for one another */
     small = learned(SMALL, LS_SGD, lr, 0);
@@ -110,6 +110,7 @@ LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a p
     updates[1] = updates_made;
     linear = learned(batch, LS_SGD, lr * times, SAMPLES / batch / 10);
     lamb = learned(batch, LS_LAMB, 0.01, SAMPLES / batch / 10);
+    lars = learned(batch, LS_LARS, 20, SAMPLES / batch / 10); /* times its trust coefficient of 0.001 */
     short_small = learned_from(SAMPLES / 4, SMALL, LS_SGD, lr, 0);
     short_same = learned_from(SAMPLES / 4, LARGE, LS_SGD, lr, 0);
     longer = learned_from(SAMPLES / 4 * LARGE / SMALL, LARGE, LS_SGD, lr, 0);
@@ -122,6 +123,7 @@ LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a p
     lab_say("  batch %-4d the same                           %8.4f\n", batch, same);
     lab_say("  batch %-4d %d times the learning rate, warm-up  %8.4f\n", batch, times, linear);
     lab_say("  batch %-4d LAMB                               %8.4f\n", batch, lamb);
+    lab_say("  batch %-4d LARS                               %8.4f\n", batch, lars);
     lab_say("a quarter of the samples: batch %d %.4f, batch %d %.4f, batch %d with as many updates as batch %d %.4f\n\n",
             SMALL, short_small, LARGE, short_same, LARGE, SMALL, longer);
     lab_open("S4");
@@ -137,5 +139,6 @@ LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a p
     lab_check_above("batch of 32, from a learning rate of 0.5: the rest of that rate's gap", 0.5,
                     (high_linear - high_small) / (high_same - high_small));
     lab_below("LAMB: the rest of that gap", 0.5, (lamb - small) / (same - small));
+    lab_below("LARS: the rest of that gap", 0.5, (lars - small) / (same - small));
     return lab_close();
 }
