@@ -72,8 +72,8 @@ table() {
 # The table without what is measured, which a processor may change in its last digits.
 verdicts() { grep '^| [A-Z][0-9]* | .*`lockstep lab ' | awk -F ' [|] ' '{ print $1 " | " $2 " | " $3 " | " $NF }' | sort; }
 
-# Every question of labs/questions.txt has a card and every card its question, each of the cards' labs and claims exists, and every lab and
-# every claim has a card.
+# Every question of labs/questions.txt has a card and every card its question; every claim, and so every lab, has a card, and the claims of
+# the cards exist. That what they run exists, the test `cards` shows.
 check_cards() {
     sed -n 's/^\([A-Z]-[0-9][0-9]\):$/\1/p' labs/cards.yaml | sort >"$rows.cards"
     sort labs/questions.txt | diff - "$rows.cards" >"$rows.differ" ||
@@ -81,12 +81,7 @@ check_cards() {
     sed -n 's/^  claims: //p' labs/cards.yaml | tr ' ' '\n' | sort -u >"$rows.cards"
     cut -d '|' -f 1 "$rows.claims" | sort -u | diff - "$rows.cards" >"$rows.differ" ||
         bad "claims (<) that are not those of the cards (>): $(cat "$rows.differ")"
-    "$build/lockstep" lab --json | tr 'A-Z' 'a-z' | sed 's/^{"claim":"\([^"]*\)","program":"\([^"]*\)".*/\1 \2/' >"$rows.labs"
-    sed -n 's/^  run: lab \([a-z0-9]*\).*/\1/p' labs/cards.yaml | sort -u |
-        awk 'NR == FNR { lab[$1] = $2; next } { print $1 in lab ? lab[$1] : "no lab " $1 }' "$rows.labs" - | sort -u >"$rows.cards"
-    cut -d '|' -f 2 "$rows.claims" | sort -u | diff - "$rows.cards" >"$rows.differ" ||
-        bad "labs (<) that are not those of the cards (>): $(cat "$rows.differ")"
-    rm -f "$rows.cards" "$rows.labs" "$rows.differ"
+    rm -f "$rows.cards" "$rows.differ"
 }
 
 check() {

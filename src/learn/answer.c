@@ -17,11 +17,19 @@
 
 enum { WORDS_MOST = 64 };
 
+/* A run that has ended: what it said on standard output, and on standard error if it failed. */
+struct answer_run_kept {
+    char *command;
+    struct text said, failure;
+    int code;
+};
+
 struct run {
     const struct card *card;
-    char *command, *row; /* with the sizes filled in */
-    bool lab, json;      /* prints rows; prints one object */
-    struct text whole;   /* of JSON */
+    char *command, *row;          /* with the sizes filled in */
+    bool lab, json;               /* prints rows; prints one object */
+    struct text whole;            /* of JSON */
+    struct answer_run_kept *keep; /* what it says goes there too; NULL: nowhere */
     answer_line *line;
     void *ctx;
     struct answer *out;
@@ -119,6 +127,7 @@ static void take_line(struct run *r, char *line)
     json_node *row = NULL;
 
     line[strcspn(line, "\n")] = '\0';
+    if (r->keep) text_put(&r->keep->said, "%s\n", line);
     if (r->lab && json_parse(line, strlen(line), r->command, &row) == LS_OK) {
         take_row(r, row);
         json_close(&row);
@@ -170,9 +179,22 @@ static void say_failure(struct run *r, const char *folder)
     size_t bytes;
 
     if (path && file_read(path, &err, &bytes) == LS_OK)
-        for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n")) say_line(r, line);
+        for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n")) {
+            say_line(r, line);
+            if (r->keep) text_put(&r->keep->failure, "%s\n", line);
+        }
     mem_free(err);
     mem_free(path);
+}
+
+/* After the last line. */
+static ls_status end_run(struct run *r)
+{
+    LS_TRY(take_object(r));
+    if (r->out->code || !r->row) return LS_OK;
+    if (r->rows != 1) return ls_fail(LS_EFORMAT, "card %s: 'lockstep %s' says '%s' %d times", r->card->id, r->command, r->row, r->rows);
+    if (isfinite(r->out->measured)) return LS_OK;
+    return ls_fail(LS_EFORMAT, "card %s: 'lockstep %s' does not measure '%s' here", r->card->id, r->command, r->row);
 }
 
 static ls_status read_run(struct run *r, FILE *out, pid_t child, const char *folder)
@@ -187,37 +209,92 @@ static ls_status read_run(struct run *r, FILE *out, pid_t child, const char *fol
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     r->out->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (r->out->code) say_failure(r, folder);
-    LS_TRY(take_object(r));
-    if (r->out->code || !r->row) return LS_OK;
-    if (r->rows != 1) return ls_fail(LS_EFORMAT, "card %s: 'lockstep %s' says '%s' %d times", r->card->id, r->command, r->row, r->rows);
-    if (isfinite(r->out->measured)) return LS_OK;
-    return ls_fail(LS_EFORMAT, "card %s: 'lockstep %s' does not measure '%s' here", r->card->id, r->command, r->row);
+    if (r->keep) r->keep->code = r->out->code;
+    return end_run(r);
 }
 
-ls_status answer_run(const struct card *c, int variant, answer_line *line, void *ctx, struct answer *out)
+static ls_status do_run(struct run *r)
 {
-    struct run r = { .card = c, .line = line, .ctx = ctx, .out = out };
     const char *tmp = getenv("TMPDIR");
     char *folder = file_path("%s/lockstep-learn-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
-    double began = base_now();
     FILE *stream;
     pid_t child = -1;
+    ls_status st = folder ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK && !mkdtemp(folder)) st = ls_fail(LS_EIO, "%s: %s", folder, strerror(errno));
+    if (st == LS_OK) {
+        st = start_run(r, folder, &stream, &child);
+        if (st == LS_OK) st = read_run(r, stream, child, folder);
+        file_remove_tree(folder);
+    }
+    mem_free(folder);
+    return st;
+}
+
+/* ---- runs that are kept ---- */
+
+static void each_line(struct run *r, const struct text *t, void (*fn)(struct run *r, char *line))
+{
+    char *copy = t->data ? mem_strdup(t->data) : NULL, *rest = copy;
+
+    for (char *line = copy ? strsep(&rest, "\n") : NULL; line && rest; line = strsep(&rest, "\n")) fn(r, line);
+    mem_free(copy);
+}
+
+static void say_again(struct run *r, char *line) { say_line(r, line); }
+
+static ls_status repeat_run(struct run *r, const struct answer_run_kept *k)
+{
+    char *argv[WORDS_MOST], *words = mem_strdup(k->command);
+
+    if (!words) return LS_ENOMEM;
+    split_words(r, words, argv);
+    mem_free(words);
+    each_line(r, &k->said, take_line);
+    if ((r->out->code = k->code)) each_line(r, &k->failure, say_again);
+    return end_run(r);
+}
+
+static ls_status cached_run(struct run *r, struct answer_cache *cache)
+{
+    for (size_t i = 0; i < cache->count; i++)
+        if (strcmp(cache->kept[i].command, r->command) == 0) return repeat_run(r, &cache->kept[i]);
+    struct answer_run_kept *more = mem_resize(cache->kept, (cache->count + 1) * sizeof *more);
+    if (!more) return LS_ENOMEM;
+    cache->kept = more;
+    more[cache->count] = (struct answer_run_kept){ .command = mem_strdup(r->command) };
+    if (!more[cache->count].command) return LS_ENOMEM;
+    r->keep = &more[cache->count++];
+    ls_status st = do_run(r);
+    if (st == LS_OK || st == LS_EFORMAT) st = text_status(&r->keep->said) < 0 ? LS_ENOMEM : st;
+    return st;
+}
+
+void answer_cache_free(struct answer_cache *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        mem_free(c->kept[i].command);
+        text_free(&c->kept[i].said);
+        text_free(&c->kept[i].failure);
+    }
+    mem_free(c->kept);
+    *c = (struct answer_cache){ 0 };
+}
+
+ls_status answer_run(const struct card *c, int variant, struct answer_cache *cache, answer_line *line, void *ctx, struct answer *out)
+{
+    struct run r = { .card = c, .line = line, .ctx = ctx, .out = out };
+    double began = base_now();
 
     *out = (struct answer){ .measured = NAN, .claimed = c->said };
     r.command = card_fill(c, c->run, variant);
     r.row = c->row ? card_fill(c, c->row, variant) : NULL;
-    ls_status st = folder && r.command && (r.row || !c->row) ? LS_OK : LS_ENOMEM;
-    if (st == LS_OK && !mkdtemp(folder)) st = ls_fail(LS_EIO, "%s: %s", folder, strerror(errno));
-    if (st == LS_OK) {
-        st = start_run(&r, folder, &stream, &child);
-        if (st == LS_OK) st = read_run(&r, stream, child, folder);
-        file_remove_tree(folder);
-    }
+    ls_status st = r.command && (r.row || !c->row) ? LS_OK : LS_ENOMEM;
+    if (st == LS_OK) st = cache ? cached_run(&r, cache) : do_run(&r);
     if (isfinite(c->said)) out->claimed = c->said;
     out->seconds = base_now() - began;
     text_free(&r.whole);
     mem_free(r.row);
     mem_free(r.command);
-    mem_free(folder);
     return st;
 }

@@ -13,8 +13,16 @@ struct answer {
 /* Called with each line of what the run says, as it comes: rows of labs as "claimed measured verdict text", other output as it is. */
 typedef void answer_line(void *ctx, const char *line);
 
+/* What commands said: a command that several cards run is run once. Zeroed: empty. */
+struct answer_cache {
+    struct answer_run_kept *kept;
+    size_t count;
+};
+void answer_cache_free(struct answer_cache *c);
+
 /* Runs the card with the sizes of a variant, in an empty folder that is removed afterwards; line may be NULL. LS_OK also if the run fails:
- * its code and its last words (as a line) say so. LS_EFORMAT: it ran, but the card's row is not there, or is not measured. */
-ls_status answer_run(const struct card *c, int variant, answer_line *line, void *ctx, struct answer *out);
+ * its code and its last words (as a line) say so. LS_EFORMAT: it ran, but the card's row is not there, or is not measured. cache
+ * NULL: none. */
+ls_status answer_run(const struct card *c, int variant, struct answer_cache *cache, answer_line *line, void *ctx, struct answer *out);
 
 #endif

@@ -27,10 +27,10 @@ static void put_check(const struct card *c, int variant, const char *verdict, co
 }
 
 /* *bad: one more card that is wrong. */
-static ls_status check_variant(const struct card *c, int variant, int *bad)
+static ls_status check_variant(const struct card *c, int variant, struct answer_cache *cache, int *bad)
 {
     struct answer a;
-    ls_status st = answer_run(c, variant, NULL, NULL, &a);
+    ls_status st = answer_run(c, variant, cache, NULL, NULL, &a);
 
     if (st != LS_OK && st != LS_EFORMAT) return st;
     bool off = card_has_number(c) && variant == 0 && st == LS_OK && !a.code && learn_rating_of(a.measured, c->expected, c->tolerance) < 5;
@@ -42,16 +42,20 @@ static ls_status check_variant(const struct card *c, int variant, int *bad)
 
 ls_status learn_check(struct learn *l, bool all_sizes)
 {
+    struct answer_cache cache = { 0 };
     int bad = 0, cards = 0;
+    ls_status st = LS_OK;
 
     printf("%-6s %7s  %-8s %12s %12s\n", "card", "took", "", "expected", "measured");
-    for (size_t i = 0; i < l->cards.count; i++) {
+    for (size_t i = 0; st == LS_OK && i < l->cards.count; i++) {
         const struct card *c = &l->cards.card[i];
 
         if (!learn_in_topic(l, c)) continue;
         cards++;
-        for (int v = 0; v < (all_sizes ? card_variants(c) : 1); v++) LS_TRY(check_variant(c, v, &bad));
+        for (int v = 0; st == LS_OK && v < (all_sizes ? card_variants(c) : 1); v++) st = check_variant(c, v, &cache, &bad);
     }
+    answer_cache_free(&cache);
+    if (st != LS_OK) return st;
     printf("%d cards, %d wrong\n", cards, bad);
     return bad ? ls_fail(LS_EFORMAT, "%d card%s wrong", bad, bad == 1 ? " is" : "s are") : LS_OK;
 }

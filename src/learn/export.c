@@ -198,19 +198,21 @@ static ls_status put_pictures(struct text *out)
 
 static ls_status measure_cards(const struct learn *l, struct answer *answer)
 {
+    struct answer_cache cache = { 0 };
     bool shown = isatty(STDERR_FILENO);
+    ls_status st = LS_OK;
 
-    for (size_t i = 0; i < l->cards.count; i++) {
+    for (size_t i = 0; st == LS_OK && i < l->cards.count; i++) {
         const struct card *c = &l->cards.card[i];
 
         if (!learn_in_topic(l, c)) continue;
         if (shown) fprintf(stderr, "\rrunning %zu of %zu  %-6s", i + 1, l->cards.count, c->id);
-        ls_status st = answer_run(c, 0, NULL, NULL, &answer[i]);
+        st = answer_run(c, 0, &cache, NULL, NULL, &answer[i]);
         if (st == LS_EFORMAT) st = LS_OK; /* not measurable here: the page says so */
-        if (st != LS_OK) return st;
     }
     if (shown) fprintf(stderr, "\r%40s\r", "");
-    return LS_OK;
+    answer_cache_free(&cache);
+    return st;
 }
 
 static ls_status put_page(const struct learn *l, const struct answer *answer, struct text *out)

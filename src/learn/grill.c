@@ -46,6 +46,7 @@ struct grill {
     struct learn *l;
     page *page;
     struct question q[GRILL_QUESTIONS + 1]; /* from 1 */
+    struct answer_cache cache;
     double ends;
     bool stop;
 };
@@ -89,7 +90,7 @@ static void ask_question(struct grill *g, int number)
 static ls_status grade_number(struct grill *g, struct question *q)
 {
     struct answer a;
-    ls_status st = answer_run(q->card, q->variant, NULL, NULL, &a);
+    ls_status st = answer_run(q->card, q->variant, &g->cache, NULL, NULL, &a);
 
     if (st != LS_OK && st != LS_EFORMAT) return st;
     q->measured = a.measured;
@@ -217,6 +218,7 @@ ls_status learn_grill(struct learn *l)
     for (int i = 1; st == LS_OK && i <= GRILL_QUESTIONS && !g->stop && grill_left(g) > 0; i++) ask_question(g, i);
     if (st == LS_OK) st = grade_all(g);
     page_close(&g->page);
+    answer_cache_free(&g->cache);
     if (st == LS_OK) put_report(g);
     mem_free(g);
     return st;

@@ -167,7 +167,7 @@ static ls_status run_card(struct session *s, const struct card *c, int variant, 
     page_put(s->page, PAGE_DIM, "lockstep %s", command ? command : c->run);
     mem_free(command);
     if (strncmp(c->run, "lab ", 4) == 0) page_put(s->page, PAGE_DIM, "  %10s %10s  %-9s", "claimed", "measured", "verdict");
-    ls_status st = answer_run(c, variant, show_line, s, a);
+    ls_status st = answer_run(c, variant, NULL, show_line, s, a);
     if (st == LS_OK && a->code) page_put(s->page, PAGE_PLAIN, "  it ended with exit code %d", a->code);
     if (st != LS_EFORMAT) return st;
     page_put(s->page, PAGE_PLAIN, "  no number: %s", ls_errmsg());
