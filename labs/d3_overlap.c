@@ -1,7 +1,7 @@
 /* D3 - gradients are reduced in buckets of about 25 MB. The all-reduce of a bucket starts as soon as its last gradient is computed,
  * while earlier layers still compute, and only the last bucket is waited for.
  *
- * The program shows the order, for GPT-2's 124M parameters over 4 ranks. Overlap saves time only if bytes move without the processor;
+ * The program shows the order, for GPT-2's 124M parameters over 4 ranks (or another depth and width). Overlap saves time only if bytes move without the processor;
  * in shared memory the cores that compute also make the sums. bench/overlap.py measures it between two network namespaces with a slow
  * link; here seconds are printed but not compared with the claim, which they may contradict. */
 #include "lab_program.h"
@@ -54,6 +54,10 @@ static struct order plan(const char *preset, int tied)
 
     TRY(ls_model_preset(preset, &j.model));
     j.model.tied = tied;
+    j.model.layers = (size_t)lab_size("layers");
+    j.model.width = (size_t)lab_size("width");
+    j.model.heads = j.model.kv_heads = j.model.width / 64;
+    j.model.ffn = 4 * j.model.width;
     j.time = 1024;
     TRY(ls_comm_open("plan:", 0, 4, &comm));
     lab_say("%s, %s embedding\n", preset, tied ? "tied" : "untied");
@@ -93,7 +97,8 @@ static void overlap_run(ls_comm *comm, int rank, int n, void *shared)
     }
 }
 
-LAB(d3_overlap, "all-reduces beside the backward")
+LAB(d3_overlap, "all-reduces beside the backward", { "layers", "layers of the GPT-2 that is planned", 12, 6, 48 },
+    { "width", "its width, a multiple of 64", 768, 512, 1024 })
 {
     struct found *f = lab_shared(RANKS * sizeof *f);
     struct order tied, untied;

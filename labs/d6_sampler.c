@@ -2,9 +2,9 @@
  * work: K times the cost for the gradient of a batch that is K times smaller. */
 #include "lab_train.h"
 
-enum { RANKS = 4, PART = 6, ROOM = 1 << 15 };
+enum { RANKS_MOST = 8, PART_MOST = 8, ROOM = 1 << 15 };
 
-struct shared { int on; int samples; double gradient[ROOM]; int seen[RANKS * PART]; };
+struct shared { int on; int samples; double gradient[ROOM]; int seen[RANKS_MOST * PART_MOST]; };
 
 /* The gradient of a step of `samples`; on: rank r has the r-th part, off: all have the first. */
 static void sampler_run(ls_comm *comm, int rank, int n, void *shared)
@@ -42,7 +42,7 @@ static int distinct(const struct shared *s)
 {
     int n = 0;
 
-    for (int i = 0; i < RANKS * PART; i++) n += s->seen[i] > 0;
+    for (int i = 0; i < RANKS_MOST * PART_MOST; i++) n += s->seen[i] > 0;
     return n;
 }
 
@@ -57,16 +57,23 @@ static double apart(const struct shared *a, const struct shared *b)
     return most / largest;
 }
 
-LAB(d6_sampler, "who reads which samples")
+LAB(d6_sampler, "who reads which samples", { "ranks", "data-parallel ranks", 4, 2, RANKS_MOST },
+    { "batch", "samples of a rank", 6, 1, PART_MOST })
 {
-    struct shared *whole = gradient(1, RANKS * PART, 1), *part = gradient(1, PART, 1);
-    struct shared *on = gradient(RANKS, RANKS * PART, 1), *off = gradient(RANKS, RANKS * PART, 0);
+    int n = (int)lab_size("ranks"), b = (int)lab_size("batch"), all = n * b;
+    struct shared *whole = gradient(1, all, 1), *part = gradient(1, b, 1);
+    struct shared *on = gradient(n, all, 1), *off = gradient(n, all, 0);
+    char what[80];
 
     lab_open("D6");
-    lab_equal("on: distinct samples in a step of 4 ranks, 6 each", RANKS * PART, distinct(on), 0);
-    lab_equal("on: gradient, off from that of 24 samples on one rank by", 0, apart(whole, on), 1e-14);
-    lab_equal("off: distinct samples", PART, distinct(off), 0);
-    lab_equal("off: gradient, off from that of 6 samples on one rank by", 0, apart(part, off), 1e-14);
-    lab_check_above("off: gradient, off from that of 24 samples by more than rounding", 1e-6, apart(whole, off));
+    snprintf(what, sizeof what, "on: distinct samples in a step of %d ranks, %d each", n, b);
+    lab_equal(what, all, distinct(on), 0);
+    snprintf(what, sizeof what, "on: gradient, off from that of %d samples on one rank by", all);
+    lab_equal(what, 0, apart(whole, on), 1e-14);
+    lab_equal("off: distinct samples", b, distinct(off), 0);
+    snprintf(what, sizeof what, "off: gradient, off from that of %d samples on one rank by", b);
+    lab_equal(what, 0, apart(part, off), 1e-14);
+    snprintf(what, sizeof what, "off: gradient, off from that of %d samples by more than rounding", all);
+    lab_check_above(what, 1e-6, apart(whole, off));
     return lab_close();
 }

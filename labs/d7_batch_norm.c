@@ -1,21 +1,23 @@
 /* D7 - batch norm's running statistics are buffers: they are not reduced but broadcast from rank 0 after each step, and each rank
  * normalizes by its own few samples. With synchronized batch norm all ranks use the statistics of the full batch, and a small batch per
- * rank trains like one rank with the full batch. */
+ * rank trains like one rank with the full batch.
+ *
+ * How much it matters: the mean of a rank's few samples varies sqrt(K) times more than that of the samples of K ranks. */
 #include "lab_train.h"
 #include "lockstep/data.h"
 
-enum { BATCH = 8, RANKS = 4, ROOM = 1 << 13 };
+enum { RANKS_MOST = 16, PART_MOST = 8, BATCH_MOST = RANKS_MOST * PART_MOST, ROOM = 1 << 13, PICTURES = 1 << 17 };
 
 static const ls_image_model net = { .channels = 2, .height = 6, .width = 6, .filters = 4, .stages = 1, .blocks = 1, .classes = 5,
                                     .momentum = 0.1, .eps = 1e-5 };
 
-struct shared { int sync, samples; double gradient[ROOM], first[8], mean[RANKS][64], loss[RANKS]; };
+struct shared { int sync, samples; double gradient[ROOM], first[8], mean[RANKS_MOST][64], loss[RANKS_MOST]; };
 
 static void write_images(ls_program *p, int first, int n, int whole)
 {
     ls_images set = LS_IMAGES_DEFAULTS;
-    static float x[BATCH * 2 * 6 * 6];
-    int32_t y[BATCH];
+    static float x[BATCH_MOST * 2 * 6 * 6];
+    int32_t y[BATCH_MOST];
     float denominator = (float)whole;
 
     set.channels = net.channels;
@@ -101,26 +103,72 @@ static double apart(const double *a, const double *b, int n)
     return most / largest;
 }
 
-static int ranks_that_differ(const struct shared *s)
+static int ranks_that_differ(const struct shared *s, int ranks)
 {
     int n = 0;
 
-    for (int r = 1; r < RANKS; r++) n += memcmp(s->mean[r], s->mean[0], sizeof s->mean[0]) != 0;
+    for (int r = 1; r < ranks; r++) n += memcmp(s->mean[r], s->mean[0], sizeof s->mean[0]) != 0;
     return n;
 }
 
-LAB(d7_batch_norm, "batch norm over ranks")
+/* Deviation of the means of so many pictures' first channels, over disjoint groups. */
+static double deviation_of_means(const double *picture, int group)
 {
-    struct shared *whole = batch_norm_train(1, BATCH, 0), *two = batch_norm_train(1, BATCH / RANKS, 0);
-    struct shared *sync = batch_norm_train(RANKS, BATCH, 1), *own = batch_norm_train(RANKS, BATCH, 0);
+    int groups = PICTURES / group;
+    double sum = 0, squares = 0;
+
+    for (int g = 0; g < groups; g++) {
+        double mean = 0;
+
+        for (int i = 0; i < group; i++) mean += picture[g * group + i] / group;
+        sum += mean;
+        squares += mean * mean;
+    }
+    return sqrt((squares - sum * sum / groups) / (groups - 1));
+}
+
+/* A mean of few samples varies so many times more than one of many. */
+static double noise_ratio(int few, int many)
+{
+    double *picture = malloc(PICTURES * sizeof *picture), ratio;
+    ls_images set = LS_IMAGES_DEFAULTS;
+    float x[72];
+    int32_t y;
+
+    if (!picture) exit(1);
+    set.channels = net.channels;
+    set.height = net.height;
+    set.width = net.width;
+    set.samples = PICTURES;
+    for (int k = 0; k < PICTURES; k++) {
+        ls_images_get(&set, (uint64_t)k, x, &y);
+        picture[k] = 0;
+        for (int i = 0; i < 36; i++) picture[k] += (double)x[i] / 36;
+    }
+    ratio = deviation_of_means(picture, few) / deviation_of_means(picture, many);
+    free(picture);
+    return ratio;
+}
+
+LAB(d7_batch_norm, "batch norm over ranks", { "ranks", "data-parallel ranks", 4, 2, RANKS_MOST },
+    { "batch", "samples of a rank", 2, 1, PART_MOST })
+{
+    int n = (int)lab_size("ranks"), b = (int)lab_size("batch");
+    struct shared *whole = batch_norm_train(1, n * b, 0), *one = batch_norm_train(1, b, 0);
+    struct shared *sync = batch_norm_train(n, n * b, 1), *own = batch_norm_train(n, n * b, 0);
+    char what[96];
 
     lab_open("D7");
-    lab_equal("4 ranks, 2 samples each, sync: statistics off from one rank's", 0, apart(whole->mean[0], sync->mean[0], 64), 1e-12);
+    snprintf(what, sizeof what, "%d ranks, %d sample%s each, sync: statistics off from one rank's", n, b, b > 1 ? "s" : "");
+    lab_equal(what, 0, apart(whole->mean[0], sync->mean[0], 64), 1e-12);
     lab_equal("       gradients off from one rank's", 0, apart(whole->gradient, sync->gradient, ROOM), 1e-12);
-    lab_equal("       ranks whose buffers differ from rank 0's", 0, ranks_that_differ(sync), 0);
+    lab_equal("       ranks whose buffers differ from rank 0's", 0, ranks_that_differ(sync, n), 0);
     lab_check_above("without sync: statistics off from one rank's, more than rounding", 1e-6, apart(whole->mean[0], own->mean[0], 64));
     lab_check_above("       gradients off from one rank's, more than rounding", 1e-6, apart(whole->gradient, own->gradient, ROOM));
-    lab_equal("       ranks whose buffers differ from rank 0's", 0, ranks_that_differ(own), 0);
-    lab_equal("       first layer's mean, off from that of rank 0's 2 samples", 0, apart(two->first, own->first, 4), 1e-12);
+    lab_equal("without sync: ranks whose buffers differ from rank 0's", 0, ranks_that_differ(own, n), 0);
+    snprintf(what, sizeof what, "       first layer's mean, off from that of rank 0's %d sample%s", b, b > 1 ? "s" : "");
+    lab_equal(what, 0, apart(one->first, own->first, 4), 1e-12);
+    snprintf(what, sizeof what, "a mean of %d sample%s varies more than one of %d, sqrt(K) times", b, b > 1 ? "s" : "", n * b);
+    lab_check(what, sqrt(n), noise_ratio(b, n * b), 0.05);
     return lab_close();
 }

@@ -7,7 +7,7 @@
  * machine's memory there are no links, so seconds are printed but not compared. */
 #include "lab_train.h"
 
-enum { RANKS = 4, STEPS = 5, ROOM = 1 << 17 };
+enum { RANKS_MOST = 16, PART = 6, STEPS = 5, ROOM = 1 << 17 };
 
 struct found { uint64_t out, to_rank_0, elements, messages; double seconds, loss[STEPS]; uint64_t hash; };
 
@@ -52,7 +52,7 @@ static void central(ls_comm *comm, int rank, int n, void *shared)
     struct found *f = (struct found *)shared + rank;
     struct job j = job_of(2, 64);
     struct training t;
-    int part = j.samples / n, all = j.samples;
+    int part = PART, all = PART * n;
     size_t count;
 
     j.samples = part;
@@ -81,7 +81,7 @@ static void central_ring(ls_comm *comm, int rank, int n, void *shared)
     struct job j = job_of(2, 64);
     struct training t;
 
-    (void)n;
+    j.samples = PART * n;
     training_open(&j, comm, 0, &t);
     f->seconds = -seconds_now();
     for (int s = 0; s < STEPS; s++) f->loss[s] = training_step(&t, s);
@@ -91,33 +91,36 @@ static void central_ring(ls_comm *comm, int rank, int n, void *shared)
     training_close(&t);
 }
 
-LAB(d8_central, "one process that owns the model")
+LAB(d8_central, "one process that owns the model", { "ranks", "ranks, one of which owns the model", 4, 2, RANKS_MOST })
 {
-    struct found *c = lab_shared(RANKS * sizeof *c), *d = lab_shared(RANKS * sizeof *d);
+    int ranks = (int)lab_size("ranks");
+    struct found *c = lab_shared(RANKS_MOST * sizeof *c), *d = lab_shared(RANKS_MOST * sizeof *d);
     double into = 0, most = 0, loss[2] = { 0 }, model;
+    char what[80];
 
-    lab_ranks(RANKS, central, c);
-    lab_ranks(RANKS, central_ring, d);
+    lab_ranks(ranks, central, c);
+    lab_ranks(ranks, central_ring, d);
     model = 4 * (double)c[0].elements * STEPS;
     lab_say("sent by each rank, in models a step\n%12s %12s %12s\n", "rank", "central", "all-reduce");
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < ranks; r++) {
         lab_say("%12d %12.3f %12.3f\n", r, (double)c[r].out / model, (double)d[r].out / model);
         into += (double)c[r].to_rank_0;
-        most = fmax(most, fabs((double)d[r].out / model - 2.0 * (RANKS - 1) / RANKS));
+        most = fmax(most, fabs((double)d[r].out / model - 2.0 * (ranks - 1) / ranks));
         loss[0] += c[r].loss[STEPS - 1];
         loss[1] += d[r].loss[STEPS - 1];
     }
     lab_say("%12s %12.4f %12.4f\n\n", "seconds", c[0].seconds, d[0].seconds);
     lab_open("D8");
-    lab_equal("central, 4 ranks: rank 0 sends, in models a step", RANKS - 1, (double)c[0].out / model, 0);
-    lab_equal("       rank 0 receives", RANKS - 1, into / model, 0);
+    snprintf(what, sizeof what, "central, %d ranks: rank 0 sends, in models a step", ranks);
+    lab_equal(what, ranks - 1, (double)c[0].out / model, 0);
+    lab_equal("       rank 0 receives", ranks - 1, into / model, 0);
     lab_equal("       another rank sends", 1, (double)c[1].out / model, 0);
     lab_check("all-reduce: ranks' bytes off from 2 (K-1)/K models by", 0, most, 1e-3);
-    lab_equal("unbalanced: rank 0's bytes / another rank's, central", RANKS - 1, (double)c[0].out / (double)c[1].out, 0);
-    lab_equal("bandwidth-bound: bytes of the busiest rank, central / all-reduce, K/2", RANKS / 2.0,
+    lab_equal("unbalanced: rank 0's bytes / another rank's, central", ranks - 1, (double)c[0].out / (double)c[1].out, 0);
+    lab_equal("bandwidth-bound: bytes of the busiest rank, central / all-reduce, K/2", ranks / 2.0,
               ((double)c[0].out + into) / (2.0 * (double)d[0].out), 1e-3);
     lab_corrected("latency-bound: sequential messages per step, central / ring", '>', 1, 1,
-                  (double)(c[0].messages + c[1].messages * (RANKS - 1)) / (double)(d[0].messages * 2 * (RANKS - 1)), 0,
+                  (double)(c[0].messages + c[1].messages * (ranks - 1)) / (double)(d[0].messages * 2 * (ranks - 1)), 0,
                   "why: rank 0 sends K-1 and receives K-1 messages, a ring takes 2 (K-1) steps: small models are not slower");
     lab_not_measurable("seconds, central / all-reduce",
                        "why: ranks share cores and memory, so no link is loaded and either may be faster (the seconds printed); "

@@ -10,7 +10,7 @@
  * "stale" differs from "in turn" only by staleness, from "together" also by the size of its batches. */
 #include "lab_train.h"
 
-enum { WORKERS = 4, UPDATES = 240, EVERY = WORKERS, POINTS = UPDATES / EVERY, BATCH = 4, ROOM = 1 << 14 };
+enum { WORKERS = 4, WORKERS_MOST = 8, UPDATES = 240, EVERY = WORKERS, POINTS = UPDATES / EVERY, BATCH = 4, ROOM = 1 << 14 };
 enum { EXAM = 16, EXAM_STEP = 1 << 20 };  /* batches, which no way trains on */
 
 enum way { TOGETHER, STALE, IN_TURN, WAYS };
@@ -94,7 +94,7 @@ static void receive(ls_comm *comm, int from, size_t count)
 
 static void serve(ls_comm *comm, struct training *t, int workers, struct shared *s, size_t count)
 {
-    int updates = 0, handed_at[WORKERS + 1] = { 0 };
+    int updates = 0, handed_at[WORKERS_MOST + 1] = { 0 };
 
     for (int r = 1; r <= workers; r++) hand_out(comm, t, r, count);
     for (int k = 0; k < UPDATES; k++) {
@@ -162,13 +162,13 @@ static double rises(const struct shared *s)
     return sum;
 }
 
-static struct shared *stale_train(enum way way, double lr)
+static struct shared *stale_train(enum way way, double lr, int workers)
 {
     struct shared *s = lab_shared(sizeof *s);
 
     s->way = way;
     s->lr = lr;
-    lab_ranks(way == IN_TURN ? 2 : WORKERS + 1, stale_run, s);
+    lab_ranks(way == IN_TURN ? 2 : workers + 1, stale_run, s);
     return s;
 }
 
@@ -181,13 +181,15 @@ static void print_curves(struct shared *const *s)
     lab_say("%10s %12.5f %12.5f %12.5f\n\n", "noise", noise(s[TOGETHER]->loss), noise(s[STALE]->loss), noise(s[IN_TURN]->loss));
 }
 
-LAB(d9_stale, "asynchronous updates")
+LAB(d9_stale, "asynchronous updates", { "ranks", "workers of the last row", WORKERS, 2, WORKERS_MOST })
 {
     struct shared *s[WAYS], *fast[WAYS], *again;
+    int workers = (int)lab_size("ranks");
+    char what[80];
 
-    for (int w = 0; w < WAYS; w++) s[w] = stale_train((enum way)w, 1);
-    for (int w = 0; w < WAYS; w++) fast[w] = stale_train((enum way)w, 2);
-    again = stale_train(STALE, 1);
+    for (int w = 0; w < WAYS; w++) s[w] = stale_train((enum way)w, 1, WORKERS);
+    for (int w = 0; w < WAYS; w++) fast[w] = stale_train((enum way)w, 2, WORKERS);
+    again = stale_train(STALE, 1, WORKERS);
     print_curves(s);
     print_curves(fast);
     lab_open("D9");
@@ -204,5 +206,7 @@ LAB(d9_stale, "asynchronous updates")
     lab_below("       in turn: the same", 1, fast[IN_TURN]->loss[POINTS - 1] / fast[IN_TURN]->loss[0]);
     lab_equal("       stale: it diverges", 1, !(fast[STALE]->loss[POINTS - 1] < fast[STALE]->loss[0]), 0);
     lab_check("rate 1, stale, once more: weights that differ", 0, again->hash != s[STALE]->hash, 0);
+    snprintf(what, sizeof what, "%d workers in turn: updates between a gradient's weights and its use", workers);
+    lab_equal(what, workers - 1, stale_train(STALE, 1, workers)->after / (UPDATES / 2.0), 0);
     return lab_close();
 }

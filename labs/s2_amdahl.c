@@ -57,5 +57,8 @@ LAB(s2_amdahl, "Amdahl's law", { "ranks", "ranks of the last row", 256, 2, RANKS
     snprintf(what, sizeof what, "%d%% serial, %d ranks: speedup", percent, n);
     lab_corrected(what, '=', 100.0 / percent, formula(percent, n), speedup(percent, n, 0), 1e-3,
                   "why: 1 / s is the limit for any number of ranks; n of them also need their share of the rest, (1 - s) / n");
+    snprintf(what, sizeof what, "%d%% serial, %d ranks: efficiency [%%]", percent, n);
+    lab_check(what, 100 * formula(percent, n) / n, 100 * speedup(percent, n, 0) / n, 1e-3);
+    lab_check("2% serial: 78% efficiency is that of 15 ranks [%]", 100 * formula(2, 15) / 15, 100 * speedup(2, 15, 0) / 15, 1e-3);
     return lab_close();
 }
