@@ -168,7 +168,8 @@ LAB(d7_batch_norm, "batch norm over ranks", { "ranks", "data-parallel ranks", 4,
     lab_equal("without sync: ranks whose buffers differ from rank 0's", 0, ranks_that_differ(own, n), 0);
     snprintf(what, sizeof what, "       first layer's mean, off from that of rank 0's %d sample%s", b, b > 1 ? "s" : "");
     lab_equal(what, 0, apart(one->first, own->first, 4), 1e-12);
-    snprintf(what, sizeof what, "a mean of %d sample%s varies more than one of %d, sqrt(K) times", b, b > 1 ? "s" : "", n * b);
+    snprintf(what, sizeof what, "the mean of a rank varies more than that over %d ranks, %d sample%s each, sqrt(K) times", n, b,
+             b > 1 ? "s" : "");
     lab_check(what, sqrt(n), noise_ratio(b, n * b), 0.05);
     return lab_close();
 }
