@@ -42,6 +42,8 @@
     X("F4", "f4_slow_rank", "one slow rank slows all: found although step times are equal, because it does not wait")               \
     X("F5", "f5_checkpoints", "checkpoints: all state and the data position, sharded; a kill at any time leaves a complete one")    \
     X("F6", "f6_reshard", "restart on another topology: a checkpoint of any layout loads under any other")                          \
+    X("F7", "f7_launch", "launchers set rank, world size, master address and port, and a job finds its ranks by them")              \
+    X("L1", "l1_transports", "a collective gives the same result and sends the same bytes over any transport")                      \
     X("M1", "m1_mesh", "dp x tp x pp (x cp, ep inside) = ranks; tp inside a node, pp across nodes, dp everywhere")                  \
     X("M2", "m2_m3_planned", "70B on 256: tp 8, pp 4, dp 8: 2.2 billion parameters a rank, 4.4 GB of state")                        \
     X("M3", "m2_m3_planned", "175B on 1,024: tp 8, pp 16, dp 8: 1.37 billion a rank, 2.7 GB of weights, 21.9 GB of state, ZeRO-1 7.5") \
@@ -68,6 +70,8 @@
     X("S2", "s2_amdahl", "5% serial: 5.9 on 8 ranks, 15.4 on 64, 18.6 on 256, 20 at most; 2% serial: 50 on 256")                   \
     X("S3", "s3_mfu_hfu", "MFU counts useful work, HFU all work; MFU / HFU is 1 without recomputation, 3/4 with full recomputation")\
     X("S4", "s4_large_batch", "large batches: fewer updates, less noise; linear rule with warm-up, LARS, LAMB make up for it")     \
+    X("S5", "s5_scaling", "DDP on 8 GPUs is 7.5 times as fast as one, 94%; what is missing follows Amdahl's law")                   \
+    X("S6", "s6_diagnosis", "a run that a slow link binds: sweep ranks, overlap, buckets and topology, and send less over that link")\
     X("T1", "t1_column_row", "column-parallel: no communication forward; row: one all-reduce; column -> GeLU -> row: one for both") \
     X("T2", "t2_two_all_reduces", "heads are independent: two all-reduces per layer forward, two backward")                         \
     X("T3", "t3_bytes", "each all-reduce moves b s d, 134 MB; 2 x 40: 10.7 GB forward, 17 ms on NVLink, 200 ms on InfiniBand")      \
