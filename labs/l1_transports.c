@@ -147,7 +147,7 @@ static void put_bits(int n, const struct found *f, const struct found *shm)
         gathered += f[r].hash[2] != shm[r].hash[2];
         summed += f[r].hash[0] != shm[r].hash[0];
     }
-    lab_equal("       integers, all three collectives: ranks with other bits than shared memory's", 0, exact, 0);
+    lab_equal("       integers, any collective: ranks with other bits than in shared memory", 0, exact, 0);
     lab_equal("       floats, all-gather: ranks with other bits", 0, gathered, 0);
     if (n == 2) lab_equal("       floats, all-reduce: ranks with other bits", 0, summed, 0);
     else

@@ -21,7 +21,7 @@ enum { MOST = 1 << 30 };
 static int64_t stages, micro_batches, ranks, layers, width, heads, seq_len, batch, serial_percent, element;
 static int64_t uses, percent, tp, global_batch, megabytes, tokens, inner, kv_heads, tokens_per_second;
 static int64_t teraflops, billions, memory, pp, dp, vocab, experts, capacity_percent, scale, exponent_bits;
-static int64_t gpu_memory, bucket_mb;
+static int64_t gpu_memory, bucket_mb, network_gbits;
 static bool json;
 
 #define SIZE(name, value, help)                    \
@@ -61,6 +61,7 @@ static const struct flag flags[] = {
     SIZE("exponent-bits", exponent_bits, "exponent bits of a number format"),
     SIZE("serial-percent", serial_percent, "share of the work that no rank can share"),
     SIZE("bucket-mb", bucket_mb, "MB of a bucket of gradients"),
+    SIZE("network-gbits", network_gbits, "Gb/s of a node's network"),
     { 0 },
 };
 
