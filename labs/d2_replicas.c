@@ -106,34 +106,32 @@ static struct state state_of(int n, size_t layers)
     return out;
 }
 
-/* Billions of parameters of the deepest model whose state fits; two_bytes: gradients counted with 2 bytes instead of their 4. */
-static double largest_model(int n, double bytes, int two_bytes)
+static double bytes_of(struct state s, int two_bytes) { return s.bytes - (two_bytes ? s.gradients / 2 : 0); }
+
+/* The deepest model whose state fits; two_bytes: gradients counted with 2 bytes instead of their 4. *layer: a layer's parameters. */
+static struct state largest_model(int n, double room, int two_bytes, double *layer)
 {
-    size_t low = 0, high = 2;
-    struct state s = { 0 };
+    struct state two = state_of(n, 2), four = state_of(n, 4), fits, next;
+    double each = (bytes_of(four, two_bytes) - bytes_of(two, two_bytes)) / 2;
+    size_t layers = 2 + (size_t)((room - bytes_of(two, two_bytes)) / each); /* about */
 
-    for (int found = 0; high - low > 1;) {
-        size_t layers = found ? (low + high) / 2 : high;
-        struct state tried = state_of(n, layers);
-        int fits = tried.bytes - (two_bytes ? tried.gradients / 2 : 0) <= bytes;
-
-        if (fits) s = tried, low = layers;
-        found |= !fits;
-        high = !found ? 2 * high : fits ? high : layers;
-    }
-    return s.parameters / 1e9;
+    *layer = (four.parameters - two.parameters) / 2;
+    while (bytes_of(fits = state_of(n, layers), two_bytes) > room) layers--;
+    while (bytes_of(next = state_of(n, layers + 1), two_bytes) <= room) fits = next, layers++;
+    return fits;
 }
 
 static void largest_models(void)
 {
-    double memory = (double)lab_size("memory") * 1e9;
+    double memory = (double)lab_size("memory") * 1e9, layer;
     int n = (int)lab_size("ranks");
     char what[96];
 
     for (int two = 1; two >= 0; two--) {
         snprintf(what, sizeof what, "largest model on %d GPUs of %ld GB, gradients of %d bytes: state alone [billion]", n,
                  lab_size("memory"), two ? 2 : 4);
-        lab_check(what, memory / (two ? 16 : 18) / 1e9, largest_model(n, memory, two), 0.03);
+        double limit = memory / (two ? 16 : 18), largest = largest_model(n, memory, two, &layer).parameters;
+        lab_check(what, limit / 1e9, largest / 1e9, 1.01 * layer / limit);
     }
 }
 

@@ -1,9 +1,9 @@
 /* D3 - gradients are reduced in buckets of about 25 MB. The all-reduce of a bucket starts as soon as its last gradient is computed,
  * while earlier layers still compute, and only the last bucket is waited for.
  *
- * The program shows the order, for GPT-2's 124M parameters over 4 ranks (or another depth and width). Overlap saves time only if bytes move without the processor;
- * in shared memory the cores that compute also make the sums. bench/overlap.py measures it between two network namespaces with a slow
- * link; here seconds are printed but not compared with the claim, which they may contradict. */
+ * The program shows the order, for GPT-2's 124M parameters over 4 ranks (or another depth and width). Overlap saves time only if bytes
+ * move without the processor; in shared memory the cores that compute also make the sums. bench/overlap.py measures it between two network
+ * namespaces with a slow link; here seconds are printed but not compared with the claim, which they may contradict. */
 #include "lab_program.h"
 #include "lab_train.h"
 

@@ -12,7 +12,8 @@
 
 enum { RANKS_MOST = 8, BLOCK = 999, COLLECTIVES_RUN = 3 };
 
-static const ls_collective collective[COLLECTIVES_RUN] = { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_REDUCE_SCATTER, LS_COLLECTIVE_ALL_GATHER };
+static const ls_collective collective[COLLECTIVES_RUN] = { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_REDUCE_SCATTER,
+                                                           LS_COLLECTIVE_ALL_GATHER };
 
 /* What one rank saw of each collective: a hash of its result, for numbers whose sums are exact and for others, the bytes that it sent, and
  * how far the other sums are from those in double. */

@@ -102,8 +102,8 @@ static inline int launch_has_mpi(const char *kind)
     return found;
 }
 
-/* Runs the command with these words under mpirun.KIND with n ranks and one more variable (or NULL), and waits. MPICH's mpirun may be killed by
- * SIGPIPE where ranks end while it still starts them; then it starts again. */
+/* Runs the command with these words under mpirun.KIND with n ranks and one more variable (or NULL), and waits. MPICH's mpirun may be killed
+ * by SIGPIPE if ranks end while it still starts them; then it starts again. */
 static inline void launch_mpi(struct launched *l, const char *kind, int n, char *variable, char *const *words)
 {
     char program[32], ranks[16], *argv[LAUNCH_WORDS] = { "timeout", "-k", "5", "60", program, "-n", ranks, (char *)launch_command() };

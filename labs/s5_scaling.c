@@ -14,8 +14,8 @@ enum { POINTS = 4, RANKS_MOST = 8, FIXED = 64, FAR = 64, STEPS = 4, SAMPLES = 48
 static double planned(const char *key, int n, long micro_batch, long batch, const char *more)
 {
     return lab_plan(key,
-                    "--machine h100-dgx -n %d --precision.compute=bf16 --model.preset=llama3.2-1b --data.seq_len=2048 --train.micro_batch=%ld "
-                    "--train.global_batch=%ld %s",
+                    "--machine h100-dgx -n %d --precision.compute=bf16 --model.preset=llama3.2-1b --data.seq_len=2048 "
+                    "--train.micro_batch=%ld --train.global_batch=%ld %s",
                     n, micro_batch, batch, more);
 }
 
@@ -111,7 +111,8 @@ static void here(void)
         lab_say("%6d ranks %12.4f\n", n, h[0].seconds);
     }
     lab_unshare(h, RANKS_MOST * sizeof *h);
-    lab_not_measurable("measured speedup of 1 to 8 ranks", "why: ranks share the cores of this machine; needs a processor and a link for each");
+    lab_not_measurable("measured speedup of 1 to 8 ranks",
+                       "why: ranks share the cores of this machine; needs a processor and a link for each");
 }
 
 LAB(s5_scaling, "scaling over 1 to 8 ranks", { "ranks", "ranks of the row with a growing batch", 8, 2, RANKS_MOST },

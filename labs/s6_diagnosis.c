@@ -1,7 +1,7 @@
 /* S6 - a run that waits for a slow link, diagnosed step by step: ranks, overlap, buckets, topology; then a remedy.
  *
- * Llama 3.2 1B under DDP is planned on nodes of 8 H100 that 100 Gb/s connect, 2 samples of 2,048 tokens a rank. A machine file says so; it is
- * written for the lab.
+ * Llama 3.2 1B under DDP is planned on nodes of 8 H100 that 100 Gb/s connect, 2 samples of 2,048 tokens a rank. The lab writes a machine
+ * file for it.
  *
  *     ranks      from one node to two the step takes 13 times as long, from two to eight all but the same: the link between nodes, its
  *                bandwidth and not its latency
