@@ -5,8 +5,8 @@
  * of Open MPI and of MPICH where they are installed. All of them make an all-reduce; rank 0 prints how many ranks it had.
  *
  * MASTER_ADDR and MASTER_PORT are for any rendezvous, not for several nodes only: without them processes on one machine do not start
- * either, and two jobs on one machine are kept apart by their ports. (Ranks of one machine meet in shared memory here, which the port names;
- * the address must be given, but nothing connects to it.) */
+ * either, and two jobs on one machine are kept apart by their ports. (Ranks of one machine meet in shared memory here, which the port
+ * names; the address must be given, but nothing connects to it.) */
 #include "lab_launch.h"
 
 enum { RANKS_MOST = 8, ROOM = 48 };
