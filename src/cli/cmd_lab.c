@@ -21,7 +21,7 @@ enum { MOST = 1 << 30 };
 static int64_t stages, micro_batches, ranks, layers, width, heads, seq_len, batch, serial_percent, element;
 static int64_t uses, percent, tp, global_batch, megabytes, tokens, inner, kv_heads, tokens_per_second;
 static int64_t teraflops, billions, memory, pp, dp, vocab, experts, capacity_percent, scale, exponent_bits;
-static int64_t gpu_memory, bucket_mb, network_gbits;
+static int64_t bucket_mb, network_gbits;
 static bool json;
 
 #define SIZE(name, value, help)                    \
