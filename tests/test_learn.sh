@@ -85,7 +85,7 @@ if command -v tmux >/dev/null; then
     shown '(up: more)'
     $tm send-keys -t t PPage
     $tm send-keys -t t PPage
-    shown 'How large is the bubble'
+    shown 'bubble of a pipeline'
     $tm send-keys -t t 5 Enter
     shown '1 card rated'
     shown 'ended'

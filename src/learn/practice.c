@@ -12,7 +12,7 @@
 #include "learn/learn.h"
 #include "learn/page.h"
 
-enum { TYPED_ROOM = 256, FORGOTTEN = 2 /* ratings up to this one return in the same session */ };
+enum { TYPED_ROOM = 256, LINES_SHOWN = 10 /* of a run */, FORGOTTEN = 2 /* ratings up to this one return in the same session */ };
 
 /* A card of this session. */
 struct turn {
@@ -25,6 +25,7 @@ struct session {
     page *page;
     struct turn *turn;
     size_t count, done;
+    int lines; /* that the run has said so far */
     bool stop;
 };
 
@@ -136,7 +137,13 @@ static double ask_prediction(struct session *s, const struct card *c)
     return NAN;
 }
 
-static void show_line(void *ctx, const char *line) { page_put(((struct session *)ctx)->page, PAGE_COLUMNS, "%s", line); }
+/* The first lines of a run, and the one that answers the card. */
+static void show_line(void *ctx, const char *line)
+{
+    struct session *s = ctx;
+
+    if (s->lines++ < LINES_SHOWN || line[0] == '>') page_put(s->page, PAGE_COLUMNS, "%s", line);
+}
 
 static void put_cell(char *out, size_t room, double x, const char *unit)
 {
@@ -167,7 +174,9 @@ static ls_status run_card(struct session *s, const struct card *c, int variant, 
     page_put(s->page, PAGE_DIM, "lockstep %s", command ? command : c->run);
     mem_free(command);
     if (strncmp(c->run, "lab ", 4) == 0) page_put(s->page, PAGE_DIM, "  %10s %10s  %-9s", "claimed", "measured", "verdict");
+    s->lines = 0;
     ls_status st = answer_run(c, variant, NULL, show_line, s, a);
+    if (s->lines > LINES_SHOWN) page_put(s->page, PAGE_DIM, "  the run says %d lines in all", s->lines);
     if (st == LS_OK && a->code) page_put(s->page, PAGE_PLAIN, "  it ended with exit code %d", a->code);
     if (st != LS_EFORMAT) return st;
     page_put(s->page, PAGE_PLAIN, "  no number: %s", ls_errmsg());
