@@ -61,8 +61,8 @@ static bool run_says(const struct run *r, const char *column, const char *word) 
 
 /* ---- the machine ---- */
 
-/* How many words of `text`, of at least two letters or digits, are in `type`. */
-static int words_in(const char *text, const char *type)
+/* How many words of `text`, of at least three letters or digits, are in `type`, but not in `common`. */
+static int words_in(const char *text, const char *type, const char *common)
 {
     char word[CLUSTER_NAME];
     int count = 0;
@@ -70,13 +70,14 @@ static int words_in(const char *text, const char *type)
     for (size_t n; *text; text += n ? n : 1) {
         for (n = 0; isalnum((unsigned char)text[n]); n++) word[n] = text[n];
         word[n] = '\0';
-        count += n > 1 && strstr(type, word);
+        count += n > 2 && strstr(type, word) && !strstr(common, word);
     }
     return count;
 }
 
 /* The built-in machine whose processor the type names: "H100-80GB-SXM (AWS p5 ..)" is an H100. Of several, the one of whose name and memory
- * the type has most words; of those the one with the most memory. */
+ * the type has most words, beside the processor's own; of those one whose network is described by its links rather than by what was
+ * measured on a certain cluster; of those the one with the most memory. */
 static bool find_machine(const char *type, struct cluster *out)
 {
     int best = -1;
@@ -89,7 +90,7 @@ static bool find_machine(const char *type, struct cluster *out)
         if (cluster_read(cluster_builtin(i), &c) < 0) continue;
         if (strncmp(c.processor, type, strcspn(c.processor, " ")) != 0) continue;
         snprintf(memory, sizeof memory, "%.0fGB", ceil(c.memory / (1 << 30) / 10) * 10);
-        same = words_in(c.name, type) + 4 * words_in(memory, type);
+        same = 2 * (words_in(c.name, type, c.processor) + 4 * words_in(memory, type, "")) + !c.curves;
         if (same < best || (same == best && c.memory <= out->memory)) continue;
         *out = c;
         best = same;
