@@ -31,8 +31,12 @@ static double peak_of(const struct cluster *c, const ls_program *p, const struct
     return c->flops[LS_F32] > 0 ? c->flops[LS_F32] : half;
 }
 
+enum { TENSOR_CORE_BYTES = 16 };
+
 /* Attention by matmuls over the whole square of scores, which are written and read by every kernel on the way: in the forward 4 times (the
- * product, softmax in and out, the product with the values), in the backward 7 times. The gradient's matmuls are twice the forward's. */
+ * product, softmax in and out, the product with the values), in the backward 7 times. The gradient's matmuls are twice the forward's. Heads
+ * of no multiple of 16 bytes, as NVIDIA's guide to matmuls asks for, are taken to miss the tensor cores and to run at fp32's rate (assumed;
+ * BLOOM's runs with heads of 108 and of 150 elements take that long). */
 static double scores_seconds(const struct cluster *c, const ls_program *p, const struct instruction *i, double peak)
 {
     const struct value *q = &p->values[i->in[0].id];
@@ -40,6 +44,7 @@ static double scores_seconds(const struct cluster *c, const ls_program *p, const
     double head = (double)q->size[q->ndim - 1], gemm = i->flops / (grad ? 5 : 2); /* of the causal half */
     double scores = gemm / head * (double)ls_dtype_bytes(q->dtype), matmuls = (grad ? 8 : 4) * gemm;
 
+    if ((int64_t)head * (int64_t)ls_dtype_bytes(q->dtype) % TENSOR_CORE_BYTES && c->flops[LS_F32] > 0) peak = MIN(peak, c->flops[LS_F32]);
     return matmuls / (peak * c->matmul) + (grad ? 7 : 4) * scores / (c->bandwidth * c->memory_bound);
 }
 
