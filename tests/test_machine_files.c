@@ -227,6 +227,12 @@ static void networks_are_as_measured(void **state)
     /* within a node, and what was not measured */
     NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_GATHER, B), 7e-6 + 7.0 / 8 * B / 300e9);
     NEARLY(collective(&c, 4, 8, LS_COLLECTIVE_ALL_REDUCE, B), 2 * (3 * 4e-6 + 3.0 / 4 * B / 25e9));
+    /* what an all-reduce reaches is that of gathers, too, but not of messages */
+    snprintf(text, sizeof text, "%s  all_reduce: 8:40e9\n", good);
+    OK(read_text(text, &c));
+    NEARLY(collective(&c, 8, 8, LS_COLLECTIVE_ALL_REDUCE, B), 2 * (7 * 4e-6 + 7.0 / 8 * B / 5e9));
+    NEARLY(collective(&c, 8, 8, LS_COLLECTIVE_ALL_GATHER, B), 7 * 4e-6 + 7.0 / 8 * B / 5e9);
+    NEARLY(collective(&c, 2, 8, LS_COLLECTIVE_SEND, B), 4e-6 + B / 25e9);
 }
 
 static void matmuls_take_whole_tiles(void **state)

@@ -144,15 +144,15 @@ static const struct cluster_curve *collective_curve(const struct cluster *c, con
     return cluster_find_curve(c, name);
 }
 
-/* Bytes/s of a ring over several nodes, from what one over all of their processors reaches; 0: not measured. Bus bandwidths of all-reduce
- * and of all-gather and reduce-scatter are comparable: where only one was measured, it is that of the other, too. */
+/* Bytes/s of a ring over several nodes, from what one over all of their processors reaches; 0: not measured. Where only all-reduce was, its
+ * bus bandwidth is that of gathers, too; what gathers reach says less of an all-reduce, which has other algorithms. */
 static double measured_ring(const struct cluster *c, const struct seconds_group *g, ls_collective op)
 {
     bool reduces = op == LS_COLLECTIVE_ALL_REDUCE, gathers = op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER;
 
     if (!c->curves || g->nodes <= 1 || (!reduces && !gathers)) return 0;
-    const struct cluster_curve *x = cluster_find_curve(c, reduces ? "network.all_reduce" : "network.all_gather");
-    if (!x) x = cluster_find_curve(c, reduces ? "network.all_gather" : "network.all_reduce");
+    const struct cluster_curve *x = reduces ? NULL : cluster_find_curve(c, "network.all_gather");
+    if (!x) x = cluster_find_curve(c, "network.all_reduce");
     if (!x) return 0;
     double nodes = MIN(MAX(g->nodes, x->size[0]), x->size[x->points - 1]), k = (double)g->ranks / g->nodes;
     return cluster_curve_at(x, nodes) * k / c->processors / g->slowed;
