@@ -54,7 +54,7 @@ check: configure
 nightly: export LOCKSTEP_KILLS = 100
 nightly:
 	LOCKSTEP_MATRIX=full $(MAKE) BUILD=build-matrix CMAKE_FLAGS='$(CMAKE_FLAGS) -DTEST_TIMEOUT=14400' check
-	build-matrix/lockstep learn --check all --history build-matrix/cards.db
+	build-matrix/lockstep learn --check all
 	$(MAKE) SANITIZE=address,undefined check
 	$(MAKE) CC=clang CMAKE_FLAGS='$(CMAKE_FLAGS) -DWERROR=ON' check
 	$(MAKE) SANITIZE=thread TESTS='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps|readback|backing|waits_removed' check

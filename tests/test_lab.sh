@@ -16,6 +16,11 @@ grep -qE '^P2   holds, 20[0-9-]{8}  *[0-9.]+ s  *bubble' list.txt || bad "P2 is 
 grep -qE '^P3   holds, 20' list.txt && grep -qE '^S2   corrected, 20' list.txt ||
     bad "one lab forgot the other: $(grep -E '^(P3|S2)' list.txt)"
 
+# Labs that end at the same time remember all their verdicts.
+for lab in b1 b2 c4 e1 m1 p1 p4 s3; do "$lockstep" lab $lab >/dev/null & done
+wait
+[ "$("$lockstep" lab | grep -cE '^(B1|B2|C4|E1|M1|P1|P4|S3) .*, 20[0-9-]{8} ')" -eq 8 ] || bad "of 8 labs at once: $("$lockstep" lab | grep ', 20')"
+
 # Rows as JSON, and nothing else; other sizes give other rows, and are not remembered.
 "$lockstep" lab p4 --json >rows.json 2>err.txt || bad "lab --json: $(cat err.txt)"
 grep -qv '^{"claim":"P4",.*"verdict":"[a-z ]*"}$' rows.json && bad "not a row: $(grep -v '^{"claim":"P4"' rows.json | head -2)"
@@ -24,7 +29,7 @@ rm -r cache
 "$lockstep" lab p4 --stages 8 --micro-batches=24 --json >larger.json 2>err.txt || bad "sizes: $(cat err.txt)"
 cmp -s rows.json larger.json && bad "sizes make no difference"
 "$lockstep" lab --json >list.json || bad "lab --json: exit $?"
-grep '"claim":"P4"' list.json | grep -q '"measured":"".*{"name":"stages",.*"value":4,"low":2,' ||
+grep '"claim":"P4"' list.json | grep -q '"verdict":"","in_part":false,"date":"","seconds":null,.*{"name":"stages",.*"value":4,"low":2,' ||
     bad "the sizes of P4: $(grep '"P4"' list.json)"
 
 # The sizes of the labs are the command's flags.

@@ -108,6 +108,18 @@ static void recall_falls_to_nine_tenths(void **state)
     assert_int_equal(fsrs_grade_of(5), FSRS_EASY);
 }
 
+/* A review under a clock that was ahead, and one after it was set right. */
+static void clocks_may_be_set_back(void **state)
+{
+    struct fsrs_card c = { 0 };
+
+    (void)state;
+    fsrs_review(&c, FSRS_GOOD, 1000 + 3650 * (int64_t)86400);
+    fsrs_review(&c, FSRS_GOOD, 1000);
+    assert_true(c.due > 1000 && c.due <= 1000 + 10 * 86400);
+    assert_true(fsrs_recall(&c, 0) == 1);
+}
+
 /* ---- cards ---- */
 
 #define REQUIRED                                                                                       \
@@ -155,6 +167,8 @@ static void wrong_cards_are_named(void **state)
           "c.yaml:2: card A-01 asks for a number: it needs 'row', 'expected' and 'tolerance'" },
         { "A-01:\n" REQUIRED "  run: x\n  unit: GB\n", "c.yaml:2: card A-01 has keys of a number, but no 'ask'" },
         { "A-01:\n" REQUIRED "  run: x\n  sizes: n=1,2\n", "c.yaml:2: what card A-01 runs does not use {n}" },
+        { "A-01:\n" REQUIRED "  run: x {n}\n  sizes: n=1,,2\n",
+          "c.yaml:2: sizes of card A-01 must be NAME=VALUE,VALUE.. with spaces between" },
         { "A-01:\n" REQUIRED "  run: x {n}\n  sizes: n= m\n",
           "c.yaml:2: sizes of card A-01 must be NAME=VALUE,VALUE.. with spaces between" },
     };
@@ -168,6 +182,12 @@ static void wrong_cards_are_named(void **state)
     }
 }
 
+/* Of a card that expects what is measured. */
+static int rated(double predicted, double measured, double tolerance)
+{
+    return learn_rating_of(&(struct card){ .expected = measured, .tolerance = tolerance }, predicted, measured);
+}
+
 static void predictions_are_read_and_rated(void **state)
 {
     double x;
@@ -176,17 +196,27 @@ static void predictions_are_read_and_rated(void **state)
     assert_true(learn_read_number(" 1,234.5 GB ", "GB", &x) && x == 1234.5);
     assert_true(learn_read_number("15%", "%", &x) && x == 15);
     assert_true(learn_read_number("1e9", NULL, &x) && x == 1e9);
+    assert_true(learn_read_number("-1,234,567", NULL, &x) && x == -1234567);
+    assert_false(learn_read_number("12,5", NULL, &x));
+    assert_false(learn_read_number("1,5", NULL, &x));
+    assert_false(learn_read_number(",5", NULL, &x));
+    assert_false(learn_read_number("1,,500", NULL, &x));
+    assert_false(learn_read_number("1234,567", NULL, &x));
+    assert_false(learn_read_number("1,2345", NULL, &x));
     assert_false(learn_read_number("about 5", "GB", &x));
     assert_false(learn_read_number("5 MB", "GB", &x));
     assert_false(learn_read_number("", NULL, &x));
-    assert_int_equal(learn_rating_of(15.8, 15.789, 0), 5);
-    assert_int_equal(learn_rating_of(16, 15.789, 0.02), 5);
-    assert_int_equal(learn_rating_of(16.5, 15.789, 0), 4);
-    assert_int_equal(learn_rating_of(19, 15.789, 0.02), 3);
-    assert_int_equal(learn_rating_of(30, 15.789, 0.02), 2);
-    assert_int_equal(learn_rating_of(-15.789, 15.789, 0.02), 1);
-    assert_int_equal(learn_rating_of(0, 0, 0), 5);
-    assert_int_equal(learn_rating_of(1, 0, 0), 1);
+    assert_int_equal(rated(15.8, 15.789, 0), 5);
+    assert_int_equal(rated(16, 15.789, 0.02), 5);
+    assert_int_equal(rated(16.5, 15.789, 0), 4);
+    assert_int_equal(rated(19, 15.789, 0.02), 3);
+    assert_int_equal(rated(30, 15.789, 0.02), 2);
+    assert_int_equal(rated(-15.789, 15.789, 0.02), 1);
+    assert_int_equal(rated(0, 0, 0), 5);
+    assert_int_equal(rated(1, 0, 0), 1);
+    /* A card that expects 0 and measures rounding. */
+    assert_int_equal(learn_rating_of(&(struct card){ .expected = 0, .tolerance = 1e-5 }, 0, 5.6e-7), 5);
+    assert_int_equal(learn_rating_of(&(struct card){ .expected = 0, .tolerance = 1e-5 }, 3, 5.6e-7), 1);
 }
 
 /* ---- the history ---- */
@@ -201,16 +231,15 @@ static ls_status count_reviews(void *ctx, const struct review *r)
     return LS_OK;
 }
 
-static void add_review(history *h, int i)
+static ls_status add_review(history *h, int i)
 {
-    assert_int_equal(history_add(h, &(struct review){ .at = 1000 + i,
-                                                      .card = i % 3 ? "A-01" : "B-02",
-                                                      .sizes = "lab x",
-                                                      .mode = "learn",
-                                                      .predicted = i % 2 ? NAN : i + 0.5,
-                                                      .measured = 1,
-                                                      .rating = i % 5 + 1 }),
-                     LS_OK);
+    return history_add(h, &(struct review){ .at = 1000 + i,
+                                            .card = i % 3 ? "A-01" : "B-02",
+                                            .sizes = "lab x",
+                                            .mode = "learn",
+                                            .predicted = i % 2 ? NAN : i + 0.5,
+                                            .measured = 1,
+                                            .rating = i % 5 + 1 });
 }
 
 static void reviews_are_kept(void **state)
@@ -220,10 +249,10 @@ static void reviews_are_kept(void **state)
     int n = 0;
 
     (void)state;
-    assert_int_equal(history_open("history/learn.db", &h), LS_OK);
-    for (int i = 0; i < 10; i++) add_review(h, i);
+    assert_int_equal(history_open("history/learn.db", true, &h), LS_OK);
+    for (int i = 0; i < 10; i++) assert_int_equal(add_review(h, i), LS_OK);
     history_close(&h);
-    assert_int_equal(history_open("history/learn.db", &h), LS_OK);
+    assert_int_equal(history_open("history/learn.db", true, &h), LS_OK);
     assert_int_equal(history_each(h, count_reviews, &n), LS_OK);
     assert_int_equal(n, 10);
     assert_int_equal(history_card(h, "B-02", &c), LS_OK);
@@ -247,8 +276,8 @@ static void reviews_survive_a_kill(void **state)
         assert_int_equal(pipe(ends), 0);
         pid_t child = fork();
         if (child == 0) {
-            if (history_open("killed.db", &h) != LS_OK) _exit(1);
-            for (int i = 0; write(ends[1], "+", 1) == 1; i++) add_review(h, i);
+            if (history_open("killed.db", true, &h) != LS_OK) _exit(1);
+            for (int i = 0; write(ends[1], "+", 1) == 1 && add_review(h, i) == LS_OK;) i++;
             _exit(1);
         }
         close(ends[1]);
@@ -258,7 +287,7 @@ static void reviews_survive_a_kill(void **state)
         assert_true(WIFSIGNALED(status));
         while (read(ends[0], &byte, 1) == 1) said++;
         close(ends[0]);
-        assert_int_equal(history_open("killed.db", &h), LS_OK);
+        assert_int_equal(history_open("killed.db", true, &h), LS_OK);
         assert_int_equal(history_each(h, count_reviews, &kept), LS_OK);
         assert_in_range(kept, said - 1, said); /* '+' is written before each review */
         history_close(&h);
@@ -271,9 +300,9 @@ static void other_files_are_refused(void **state)
 
     (void)state;
     assert_int_equal(file_write("no.db", "this is not a database, but a text of some length\n", 50), LS_OK);
-    assert_int_equal(history_open("no.db", &h), LS_EFORMAT);
+    assert_int_equal(history_open("no.db", true, &h), LS_EFORMAT);
     assert_string_equal(ls_errmsg(), "no.db: file is not a database");
-    assert_int_equal(history_open("no.db/learn.db", &h), LS_EIO);
+    assert_int_equal(history_open("no.db/learn.db", true, &h), LS_EIO);
     assert_null(h);
 }
 
@@ -294,7 +323,7 @@ static int leave_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cards_return_as_published), cmocka_unit_test(recall_falls_to_nine_tenths),
+        cmocka_unit_test(cards_return_as_published), cmocka_unit_test(recall_falls_to_nine_tenths), cmocka_unit_test(clocks_may_be_set_back),
         cmocka_unit_test(cards_are_filled_in),       cmocka_unit_test(wrong_cards_are_named),
         cmocka_unit_test(predictions_are_read_and_rated), cmocka_unit_test(reviews_are_kept),
         cmocka_unit_test(reviews_survive_a_kill),    cmocka_unit_test(other_files_are_refused),

@@ -7,43 +7,54 @@ lockstep=$1
 export XDG_DATA_HOME="$PWD/data"
 
 # ---- plain lines: a prediction, what is no number, other sizes, a rating ----
-printf '15%%\ns\nabc\n30\n9\n\n' | "$lockstep" learn P-05 --seed 3 >out.txt 2>err.txt || bad "learn: $(cat err.txt)"
+printf '15%%\n\ns\nabc\n99\n\n9\n\n' | "$lockstep" learn P-05 --seed 3 >out.txt 2>err.txt || bad "learn: $(cat err.txt)"
 grep -q '^== lockstep learn   1 of 1   pipeline   P-05 ==$' out.txt || bad "no title: $(head -3 out.txt)"
 grep -q '^> .* holds  *P = ' out.txt || bad "the run is not shown, or its row not marked: $(grep P out.txt | head -3)"
 grep -q '^claimed  *yours  *measured$' out.txt || bad "no comparison"
-grep -qE '^[0-9.]+ % +15 % +[0-9.]+ %$' out.txt || bad "no numbers: $(grep '%' out.txt | head -3)"
+grep -qE '^[0-9.]+ % +15 % +15\.7895 %$' out.txt || bad "no numbers: $(grep '%' out.txt | head -3)"
+grep -q '^yours is 5\.0% too low$' out.txt || bad "too low: $(grep yours out.txt)"
 grep -q "^'abc' is not a number; type one as 12.5 or 1.2e9, in %$" out.txt || bad "abc is taken"
-grep -q "^'9' is no rating: type a number from 1 to 5$" out.txt || bad "a rating of 9 is taken"
-[ "$(grep -c '^noted P-05: 1; it returns in 1 day$' out.txt)" -eq 1 ] || bad "not noted once: $(grep noted out.txt)"
-[ "$(grep -c '^lockstep lab p2 ' out.txt)" -ge 2 ] || bad "no other sizes"
-tail -1 out.txt | grep -q '^1 card rated$' || bad "the end: $(tail -1 out.txt)"
+grep -q "^'9' is not a rating: type a number from 1 to 5$" out.txt || bad "a rating of 9 is taken"
+[ "$(grep '^lockstep lab p2 ' out.txt | sort -u | wc -l)" -eq 2 ] || bad "no other sizes: $(grep '^lockstep lab' out.txt)"
+grep -q '^== lockstep learn   2 of 2, again   pipeline   P-05 ==$' out.txt || bad "what was not known does not come again"
+tail -1 out.txt | grep -q '^1 rating noted$' || bad "the end: $(tail -1 out.txt)"
 
 # ---- what is due: nothing new, then new ones of a topic; words are rated by the four checks ----
 "$lockstep" learn --new 0 </dev/null >out.txt || bad "learn --new 0: exit $?"
-grep -q '^no card is due; --new=N takes N new ones' out.txt || bad "due: $(cat out.txt)"
-printf '\n13\n\n' | "$lockstep" learn B-04 >out.txt 2>err.txt || bad "B-04: $(cat err.txt)"
-grep -q '^noted B-04: 3;' out.txt || bad "two of four checks are not 3: $(grep noted out.txt)"
+grep -q '^no card is due, and none is new' out.txt || bad "due: $(cat out.txt)"
+printf '\n\n13\n\n' | "$lockstep" learn B-01 >out.txt 2>err.txt || bad "B-01: $(cat err.txt)"
+grep -q '^noted B-01: 3; it returns in [0-9]* days*$' out.txt || bad "two of four checks are not 3: $(grep noted out.txt)"
+printf '\n\nq\n' | "$lockstep" learn --topic zero --new 2 >out.txt 2>err.txt || bad "--topic: $(cat err.txt)"
+grep -q '^== lockstep learn   1 of 2   zero   Z-01 ==$' out.txt || bad "new cards: $(grep == out.txt)"
+grep -q '^0 ratings noted$' out.txt || bad "a rating before the end: $(tail -1 out.txt)"
 
 # ---- statistics and exports ----
 "$lockstep" learn --stats >stats.txt || bad "--stats: exit $?"
 grep -qE '^pipeline +[0-9]+ +1 +0 +1 ' stats.txt && grep -qE '^all +[0-9]+ +2 +0 +2 ' stats.txt || bad "statistics: $(cat stats.txt)"
 "$lockstep" learn --export csv --out h.csv >out.txt || bad "--export csv: exit $?"
 [ "$(head -1 h.csv)" = "at,card,run,mode,predicted,measured,rating" ] && [ "$(wc -l <h.csv)" -eq 3 ] || bad "history: $(cat h.csv)"
-grep -qE '^20[0-9-]{8}T[0-9:]{8}Z,P-05,lab p2 .*,learn,30\.0,[0-9.]+,1$' h.csv || bad "a review: $(cat h.csv)"
-"$lockstep" learn --export anki >out.txt || bad "--export anki: exit $?"
+grep -qE '^20[0-9-]{8}T[0-9:]{8}Z,P-05,lab p2 .*,learn,99\.0,[0-9.]+,1$' h.csv || bad "a review: $(cat h.csv)"
+env -u HOME -u XDG_DATA_HOME "$lockstep" learn --export anki >out.txt || bad "--export anki: exit $?"
 cards=$("$lockstep" learn --stats | awk '$1 == "all" { print $2 }')
 [ "$(grep -vc '^#' lockstep-cards.txt)" -eq "$cards" ] || bad "$cards cards, but in Anki's file $(grep -vc '^#' lockstep-cards.txt)"
 awk -F '\t' '!/^#/ && NF != 9 { print NF " fields: " $1; bad = 1 } END { exit bad }' lockstep-cards.txt || bad "fields of Anki's file"
 "$lockstep" learn --export html --topic pipeline --out p.html >out.txt 2>err.txt || bad "--export html: $(cat err.txt)"
-grep -q '<details id="P-05">' p.html && grep -q '<svg' p.html && grep -q 'prefers\|color-scheme:light dark' p.html || bad "the page"
-grep -q 'https\?://[^w]' p.html && bad "the page loads something: $(grep -o 'https\?://[^"]*' p.html | head -2)"
+grep -q '<details id="P-05">' p.html && grep -q '<svg' p.html && grep -q 'color-scheme:light dark' p.html || bad "the page lacks something"
+sed 's,http://www\.w3\.org/2000/svg,,g' p.html | grep -q 'https\?:' && bad "the page loads: $(grep -o 'https\?:[^"]*' p.html | sort -u)"
 
-# ---- the grill: all answered with Enter; one right ----
-{ printf '\n%.0s' $(seq 26); printf 'q\n'; } | "$lockstep" learn --grill --seed 1 >out.txt 2>err.txt || bad "--grill: $(cat err.txt)"
-grep -q '^score: 0 of the first 50 (35: enough drill), 0 of all 60 (40: the goal, cold)$' out.txt || bad "score: $(grep score out.txt)"
-grep -q '^  16 to 35: 0 of 20; ' out.txt && grep -q '^study next: ' out.txt || bad "kinds of knowledge: $(tail -8 out.txt)"
+# ---- the grill: answers that are right, wrong, not known; words that the reader grades; the rest is not asked ----
+{ printf '112\n0.001\n'; printf '\n%.0s' $(seq 24); printf 'q\n'; printf 'y\n%.0s' $(seq 60); } |
+    "$lockstep" learn --grill --seed 1 >out.txt 2>err.txt || bad "--grill: $(cat err.txt)"
+[ "$(grep -cE '^ *[0-9]+  [A-Z]-[0-9]+  (right|wrong|not known) ' out.txt)" -eq 26 ] || bad "answers: $(grep -E '^ *[0-9]+  ' out.txt)"
+grep -qE '^ 2  [A-Z]-[0-9]+  wrong  +yours 0\.001, measured [0-9.]+$' out.txt || bad "the second: $(grep -E '^ 2  ' out.txt)"
+[ "$(grep -cE '^ *[0-9]+  .*  not known' out.txt)" -eq 24 ] || bad "not known: $(grep -c 'not known' out.txt)"
+right=$(grep -cE '^ *[0-9]+  [A-Z]-[0-9]+  right' out.txt)
+grep -q "^score: $right of the first 50 (35 is a pass), $right of all 60 (goal: 40)\$" out.txt || bad "score: $(grep score out.txt)"
+grep -qE '^  16 to 35: 0 of 20; ' out.txt && grep -q '^study next: ' out.txt || bad "kinds of knowledge: $(tail -8 out.txt)"
+"$lockstep" learn --export csv --out h.csv >out.txt || bad "--export csv: exit $?"
+[ "$(grep -c ',grill,' h.csv)" -eq 26 ] || bad "noted of the grill: $(grep -c ',grill,' h.csv)"
 
-# ---- killed between any two reviews: what was noted is there ----
+# ---- killed after a review, and while a card runs: what was noted is there, and no run goes on ----
 export XDG_DATA_HOME="$PWD/killed"
 for n in 1 2 3 4; do
     : >out.txt
@@ -51,7 +62,7 @@ for n in 1 2 3 4; do
     "$lockstep" learn P-05 <pipe.$n >out.txt 2>err.txt &
     launcher=$!
     exec 3>pipe.$n
-    printf '15\n4\n' >&3
+    printf '15\n\n4\n' >&3
     for i in $(seq 1000); do grep -q '^noted' out.txt && break; sleep 0.02; done
     kill -KILL $launcher 2>/dev/null
     wait $launcher 2>/dev/null
@@ -60,11 +71,28 @@ for n in 1 2 3 4; do
     "$lockstep" learn --export csv --out k.csv >/dev/null || bad "the history after a kill: exit $?"
     [ "$(wc -l <k.csv)" -eq $((n + 1)) ] || bad "after $n kills the history has $(($(wc -l <k.csv) - 1)) reviews"
 done
+mkfifo pipe
+"$lockstep" learn M-10 <pipe >out.txt 2>err.txt &
+launcher=$!
+exec 3>pipe
+printf '1\n\n' >&3
+run=
+for i in $(seq 1000); do run=$(tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" | head -1); [ -n "$run" ] && break; sleep 0.01; done
+kill -KILL $launcher
+wait $launcher 2>/dev/null
+launcher=
+exec 3>&-
+for i in $(seq 1000); do [ -n "$run" ] && [ -e "/proc/$run" ] || break; sleep 0.01; done
+[ -n "$run" ] && ! [ -e "/proc/$run" ] || bad "the run of a card outlives 'lockstep learn': ${run:-none was seen}"
+find "$TMPDIR" -name 'lockstep-learn*' | grep . && bad "left in TMPDIR"
 
 # ---- on a terminal: a full screen that follows its size ----
 if command -v tmux >/dev/null; then
     export XDG_DATA_HOME="$PWD/terminal"
-    tm="tmux -L learn-$$ -f /dev/null"
+    TMUX_TMPDIR=$work
+    export TMUX_TMPDIR
+    tm="tmux -L learn -f /dev/null"
+    trap '$tm kill-server 2>/dev/null; rm -rf "$work"' EXIT
     # shown WORDS: waits until the screen has them.
     shown() {
         for i in $(seq 1000); do
@@ -77,17 +105,25 @@ if command -v tmux >/dev/null; then
     shown 'your number [%] (Enter: only think; q: stop):'
     title=$($tm capture-pane -p -t t | head -1)
     [ "$title" = " lockstep learn   1 of 1   pipeline   P-05" ] || bad "title: $title"
+    $tm send-keys -t t Escape
+    $tm send-keys -t t M-x
     $tm send-keys -t t 1 9 BSpace 5 Enter
+    shown 'Enter: run it; q: stop:'
+    shown 'Answer: '
+    $tm send-keys -t t Enter
     shown 'how well? 1 (not at all)'
-    shown 'yours is off by'
+    shown 'yours is 5.0% too low'
     $tm capture-pane -p -t t | grep -qE '^[0-9.]+ % +15 % +[0-9.]+ %$' || bad "numbers: $($tm capture-pane -p -t t)"
-    $tm resize-window -t t -x 60 -y 20
+    $tm resize-window -t t -x 40 -y 20
     shown '(up: more)'
-    $tm send-keys -t t PPage
-    $tm send-keys -t t PPage
+    $tm send-keys -t t 4 2
+    shown '> 42'
+    $tm send-keys -t t Escape
+    for i in 1 2 3 4; do $tm send-keys -t t PPage; done
     shown 'bubble of a pipeline'
     $tm send-keys -t t 5 Enter
-    shown '1 card rated'
+    shown 'noted P-05: 5; it returns in'
+    shown '1 rating noted'
     shown 'ended'
     $tm kill-server
     "$lockstep" learn --export csv --out t.csv >/dev/null
@@ -97,15 +133,20 @@ else
 fi
 
 # ---- what is refused ----
-expect 2 "there is no card 'p-5'; cards are P-05, Z-04 and the like" learn p-5
+export XDG_DATA_HOME="$PWD/data"
+expect 2 "there is no card 'p-5'; did you mean 'P-05'?" learn p-5
 expect 2 "there is no topic 'zer'; there are " learn --topic zer
 expect 2 "--export must be anki, html or csv, not 'pdf'" learn --export pdf
-expect 2 "--grill, --stats, --export, --check and a card exclude each other" learn --grill --stats
+expect 2 "use only one of --grill, --stats, --export, --check and CARD" learn --grill --stats
 expect 2 "--minutes is the clock of --grill" learn --minutes 5
 expect 2 "--check must be first or all, not 'some'" learn --check some
+expect 2 "--export csv writes the whole history; leave out --topic" learn --export csv --topic zero
+expect 2 "--history must name a file" learn --history ""
+expect 2 "--history has no effect" learn --export anki --history h.db
 echo "this is not a database, but a text" >no.db
 expect 1 "no.db: file is not a database" learn --history no.db --stats
 expect 1 "/proc/none: cannot make the folder" learn --history /proc/none/learn.db --stats
+expect 1 "none/x.html.tmp: cannot" learn --export html --out none/x.html
 
 [ $failures -eq 0 ] || exit 1
 say "cards are asked, run, rated, kept and exported"

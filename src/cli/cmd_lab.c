@@ -1,11 +1,14 @@
 /* cmd_lab.c - `lockstep lab`: lists the labs, or runs one. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -74,7 +77,7 @@ static const struct claim claims[] = { LAB_CLAIM_MAP(CLAIM_ROW) };
 
 /* ---- what was measured before ---- */
 
-/* A line for each claim: id, verdict, date, seconds that its lab took. */
+/* A line for each claim: id, verdict, whether some rows could not be measured, date, seconds that its lab took; tabs between. */
 static char *history_path(void)
 {
     char *folder = file_cache_folder(), *path = folder ? file_path("%s/labs.txt", folder) : NULL;
@@ -97,45 +100,68 @@ static ls_status history_read(char **out)
 
 /* What is remembered of a claim; "" in verdict: it has not run here. */
 struct remembered {
-    char verdict[48]; /* "holds, 2026-11-23" */
-    double seconds;   /* -1: not known */
+    char verdict[32], date[16];
+    int in_part;
+    double seconds;
 };
 
 static struct remembered history_find(const char *history, const char *id)
 {
-    struct remembered r = { .seconds = -1 };
+    struct remembered r = { .seconds = NAN };
     size_t n = strlen(id);
 
-    for (const char *line = history; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
-        if (strncmp(line, id, n) == 0 && line[n] == '\t') sscanf(line + n + 1, "%47[^\t\n]\t%lf", r.verdict, &r.seconds);
+    for (const char *line = history; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        if (strncmp(line, id, n) != 0 || line[n] != '\t') continue;
+        if (sscanf(line + n + 1, "%31[^\t\n]\t%d\t%15[^\t\n]\t%lf", r.verdict, &r.in_part, r.date, &r.seconds) != 4) r.verdict[0] = '\0';
+    }
     return r;
 }
 
-/* Replaces the lines of these claims. That the lab ran counts more than that it is remembered: failures only warn. */
-static void history_write(const struct lab_result *result, int n, double seconds)
+static void put_remembered(struct text *out, const char *id, const struct remembered *r)
+{
+    if (r->verdict[0]) text_put(out, "%s\t%s\t%d\t%s\t%.2f\n", id, r->verdict, r->in_part, r->date, r->seconds);
+}
+
+/* The lines of these claims are replaced. */
+static ls_status history_replace(const char *path, const struct lab_result *result, int n, double seconds)
 {
     struct text out = { 0 };
-    char *old = NULL, *path = history_path(), date[16], *folder = file_cache_folder();
+    struct remembered now = { .seconds = seconds }, before;
+    char *old = NULL;
     time_t t = time(NULL);
 
-    strftime(date, sizeof date, "%Y-%m-%d", localtime(&t));
-    if (history_read(&old) < 0) old = NULL;
+    if (file_exists(path)) LS_TRY(file_read(path, &old, NULL));
+    strftime(now.date, sizeof now.date, "%Y-%m-%d", localtime(&t));
     for (size_t i = 0; i < COUNT_OF(claims); i++) {
         int k = 0;
 
         while (k < n && strcmp(result[k].id, claims[i].id) != 0) k++;
+        before = history_find(old, claims[i].id);
         if (k < n) {
-            text_put(&out, "%s\t%s%s, %s\t%.2f\n", claims[i].id, lab_verdict_name(result[k].verdict), result[k].in_part ? "*" : "", date,
-                     seconds);
-            continue;
+            snprintf(now.verdict, sizeof now.verdict, "%s", lab_verdict_name(result[k].verdict));
+            now.in_part = result[k].in_part;
         }
-        struct remembered r = history_find(old, claims[i].id);
-        if (r.verdict[0]) text_put(&out, "%s\t%s\t%.2f\n", claims[i].id, r.verdict, r.seconds);
+        put_remembered(&out, claims[i].id, k < n ? &now : &before);
     }
-    if (!path || !folder || file_make_folders(folder) < 0 || text_status(&out) < 0 || file_write(path, out.data, out.bytes) < 0)
-        fprintf(stderr, "lockstep lab: the verdict is not remembered: %s\n", ls_errmsg());
+    ls_status st = text_status(&out);
+    if (st == LS_OK) st = file_write(path, out.data, out.bytes);
     text_free(&out);
     mem_free(old);
+    return st;
+}
+
+/* Two labs that end at once must not lose a verdict: the folder is locked. That the lab ran counts more than that it is remembered:
+ * failures only warn. */
+static void history_write(const struct lab_result *result, int n, double seconds)
+{
+    char *path = history_path(), *folder = file_cache_folder();
+    ls_status st = path && folder ? file_make_folders(folder) : LS_EIO;
+    int lock = st == LS_OK ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+
+    if (lock >= 0) flock(lock, LOCK_EX);
+    if (st == LS_OK) st = history_replace(path, result, n, seconds);
+    if (st != LS_OK) fprintf(stderr, "lockstep lab: the verdict is not remembered: %s\n", ls_errmsg());
+    if (lock >= 0) close(lock);
     mem_free(folder);
     mem_free(path);
 }
@@ -159,8 +185,10 @@ static ls_status put_json_claim(const struct claim *c, const struct remembered *
     json_put_string(&j, "program", c->program);
     json_put_string(&j, "title", l->title);
     json_put_string(&j, "text", c->text);
-    json_put_string(&j, "measured", r->verdict);
-    json_put_real(&j, "seconds", r->seconds >= 0 ? r->seconds : NAN);
+    json_put_string(&j, "verdict", r->verdict);
+    json_put_bool(&j, "in_part", r->in_part);
+    json_put_string(&j, "date", r->date);
+    json_put_real(&j, "seconds", r->seconds);
     json_begin_array(&j, "sizes");
     for (const struct lab_size *s = l->sizes; s->name; s++) {
         json_begin_object(&j, NULL);
@@ -178,7 +206,7 @@ static ls_status put_json_claim(const struct claim *c, const struct remembered *
 
 static ls_status put_list(void)
 {
-    char seconds[16], *history;
+    char verdict[64], seconds[16], *history;
 
     if (history_read(&history) < 0) history = NULL;
     if (!json) printf("%-5s%-33s%-9s%s\n", "id", "measured here", "took", "claim");
@@ -187,8 +215,9 @@ static ls_status put_list(void)
 
         if (json) LS_TRY(put_json_claim(&claims[i], &r));
         if (json) continue;
-        snprintf(seconds, sizeof seconds, r.seconds >= 0 ? "%.1f s" : "-", r.seconds);
-        printf("%-5s%-33s%-9s%s\n", claims[i].id, r.verdict[0] ? r.verdict : "-", seconds, claims[i].text);
+        snprintf(verdict, sizeof verdict, r.verdict[0] ? "%s%s, %s" : "-", r.verdict, r.in_part ? "*" : "", r.date);
+        snprintf(seconds, sizeof seconds, isfinite(r.seconds) ? "%.1f s" : "-", r.seconds);
+        printf("%-5s%-33s%-9s%s\n", claims[i].id, verdict, seconds, claims[i].text);
     }
     if (!json) printf("\n* in part not measurable here\n'lockstep lab ID' runs one: lockstep lab p2 --stages 8\n");
     mem_free(history);

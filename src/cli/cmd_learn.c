@@ -1,4 +1,5 @@
 /* cmd_learn.c - `lockstep learn`: practice with cards whose answers are run. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static const struct flag flags[] = {
     { "out", FLAG_STRING, &out_file, 0, 0, "FILE",
       "file of --export; by default lockstep-cards.txt, lockstep-cards.html, lockstep-history.csv" },
     { "check", FLAG_STRING, &check, 0, 0, "SIZES",
-      "run all cards with their first sizes (first) or with all (all), and compare with what they expect" },
+      "run all cards: with their first sizes, and compare with what they expect (first), or with the others, too (all)" },
     { "history", FLAG_STRING, &history_file, 0, 0, "FILE", "history, instead of lockstep/learn.db in the user's data folder" },
     { 0 },
 };
@@ -60,11 +61,16 @@ static ls_status cmd_learn_check(const struct invocation *in)
     if (check && strcmp(check, "first") != 0 && strcmp(check, "all") != 0)
         return ls_fail(LS_EINVAL, "--check must be first or all, not '%s'", check);
     if ((grill != 0) + (stats != 0) + (export != NULL) + (check != NULL) + (in->count > 0) > 1)
-        return ls_fail(LS_EINVAL, "--grill, --stats, --export, --check and a card exclude each other");
-    if (new_cards >= 0 && (grill || stats || export || check || in->count)) return ls_fail(LS_EINVAL, "--new is of a session of due cards");
+        return ls_fail(LS_EINVAL, "use only one of --grill, --stats, --export, --check and CARD");
+    if (new_cards >= 0 && (grill || stats || export || check || in->count))
+        return ls_fail(LS_EINVAL, "--new applies to practice only; leave it out");
     if (minutes > 0 && !grill) return ls_fail(LS_EINVAL, "--minutes is the clock of --grill");
-    if (seed >= 0 && (stats || export || check)) return ls_fail(LS_EINVAL, "--seed draws the sizes of questions, and none is asked");
-    if (topic && in->count) return ls_fail(LS_EINVAL, "--topic chooses cards; leave it out where one is named");
+    if (seed >= 0 && (stats || export || check)) return ls_fail(LS_EINVAL, "--seed has no effect with --stats, --export or --check");
+    if (topic && in->count) return ls_fail(LS_EINVAL, "--topic has no effect where a card is named");
+    if (topic && export && strcmp(export, "csv") == 0)
+        return ls_fail(LS_EINVAL, "--export csv writes the whole history; leave out --topic");
+    if (history_file && (!*history_file || check || (export && strcmp(export, "csv") != 0)))
+        return ls_fail(LS_EINVAL, *history_file ? "--history has no effect: cards are not of the history" : "--history must name a file");
     if (grill && topic) return ls_fail(LS_EINVAL, "--grill asks about all topics; leave out --topic");
     return LS_OK;
 }
@@ -94,25 +100,55 @@ static ls_status write_export(struct learn *l)
     const char *path = out_file ? out_file : f->file;
     struct text out = { 0 };
 
+    file_writer *w;
+
+    LS_TRY(file_writer_open(path, &w)); /* before runs that take a minute */
     ls_status st = f->put(l, &out);
     if (st == LS_OK) st = text_status(&out);
-    if (st == LS_OK) st = file_write(path, out.data, out.bytes);
+    if (st == LS_OK) st = file_writer_put(w, out.data, out.bytes);
+    if (st == LS_OK)
+        st = file_writer_publish(&w);
+    else
+        file_writer_abandon(&w);
     if (st == LS_OK) printf("written     %s\n", path);
     text_free(&out);
     return st;
 }
 
-static ls_status learn_run(struct invocation *in, struct learn *l)
+static ls_status fail_no_card(const struct cards *all, const char *id)
 {
-    in->refused = true; /* what is not there was named by the user */
-    const struct card *card = in->count ? cards_find(&l->cards, in->arguments[0]) : NULL;
+    const char *near = all->card[0].id;
+    char upper[8] = "";
 
-    if (in->count && !card) return ls_fail(LS_EINVAL, "there is no card '%s'; cards are P-05, Z-04 and the like", in->arguments[0]);
-    if (topic && !has_topic(&l->cards)) return fail_no_topic(&l->cards);
-    in->refused = false;
-    if (export) return write_export(l);
+    for (size_t i = 0; id[i] && i + 1 < sizeof upper; i++) upper[i] = (char)toupper((unsigned char)id[i]);
+    for (size_t i = 0; i < all->count; i++)
+        if (text_distance(upper, all->card[i].id) < text_distance(upper, near)) near = all->card[i].id;
+    return ls_fail(LS_EINVAL, "there is no card '%s'; did you mean '%s'?", id, near);
+}
+
+/* What was named on the command line must be there. */
+static ls_status check_names(const struct cards *all, const char *id)
+{
+    if (id && !cards_find(all, id)) return fail_no_card(all, id);
+    return topic && !has_topic(all) ? fail_no_topic(all) : LS_OK;
+}
+
+static ls_status open_history(struct learn *l)
+{
+    char *path = history_file ? mem_strdup(history_file) : history_path();
+    ls_status st = path ? history_open(path, !stats && !export, &l->history) : LS_EINVAL;
+
+    mem_free(path);
+    return st;
+}
+
+static ls_status learn_run(struct learn *l, const char *id)
+{
     if (check) return learn_check(l, check[0] == 'a');
-    return stats ? learn_stats(l) : grill ? learn_grill(l) : learn_practice(l, card);
+    if (export && strcmp(export, "csv") != 0) return write_export(l);
+    LS_TRY(open_history(l));
+    if (export) return write_export(l);
+    return stats ? learn_stats(l) : grill ? learn_grill(l) : learn_practice(l, id ? cards_find(&l->cards, id) : NULL);
 }
 
 static ls_status cmd_learn_run(struct invocation *in)
@@ -120,15 +156,14 @@ static ls_status cmd_learn_run(struct invocation *in)
     struct learn l = {
         .topic = topic, .now = time(NULL), .new_cards = new_cards < 0 ? NEW_CARDS : new_cards, .minutes = minutes > 0 ? minutes : MINUTES
     };
-    char *path = history_file ? mem_strdup(history_file) : history_path();
+    const char *id = in->count ? in->arguments[0] : NULL;
 
     l.seed = seed >= 0 ? seed : l.now;
-    ls_status st = path ? cards_read(builtin_cards, strlen(builtin_cards), "labs/cards.yaml", &l.cards) : LS_EINVAL;
-    if (st == LS_OK) st = history_open(path, &l.history);
-    if (st == LS_OK) st = learn_run(in, &l);
+    ls_status st = cards_read(builtin_cards, strlen(builtin_cards), "labs/cards.yaml", &l.cards);
+    if (st == LS_OK && (st = check_names(&l.cards, id)) != LS_OK) in->refused = true;
+    if (st == LS_OK) st = learn_run(&l, id);
     history_close(&l.history);
     cards_free(&l.cards);
-    mem_free(path);
     return st;
 }
 
@@ -144,7 +179,11 @@ const struct command command_learn = {
         "Asks the cards that are due, then new ones: a question, your number or a moment to think, the answer, and the run that shows it:\n"
         "claimed, yours, measured. You rate how well you knew it, 1 to 5, and that says when the card returns (FSRS-6; ratings 1 and 2 "
         "count\n"
-        "as forgotten, and the card comes once more at the end). 's' asks again with other sizes. A card that is named is asked at once.\n"
+        "as forgotten, and the card comes once more at the end). A card begins with its first sizes; 's' asks again with others. A card "
+        "that is\n"
+        "named is asked at once. --stats: 'recalled' is the share of reviews of cards seen before that were rated 3 or more; an error "
+        "counts\n"
+        "as 100% at most.\n"
         "Reviews are kept in an SQLite file, in the user's data folder (XDG_DATA_HOME, or ~/.local/share).\n",
     .examples = "  lockstep learn\n  lockstep learn --topic zero --new 5\n  lockstep learn p-05\n  lockstep learn --grill --minutes 45\n"
                 "  lockstep learn --export html --out cards.html\n",

@@ -4,13 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/base.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -51,36 +53,40 @@ static void split_words(struct run *r, char *words, char **argv)
     argv[n] = NULL;
 }
 
-static _Noreturn void be_run(char **argv, const char *folder, int out)
+/* The run must not outlive this process. */
+static _Noreturn void be_run(char **argv, pid_t parent, int out, int err)
 {
-    int in = open("/dev/null", O_RDONLY), err = chdir(folder) == 0 ? open("stderr.txt", O_WRONLY | O_CREAT, 0600) : -1;
+    int in = open("/dev/null", O_RDONLY);
 
-    if (in < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) _exit(127);
+    if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) _exit(127);
+    if (getppid() != parent) _exit(127);
     unsetenv("LAB_JSON");
     execv("/proc/self/exe", argv);
     _exit(127);
 }
 
-static ls_status start_run(struct run *r, const char *folder, FILE **out, pid_t *child)
+/* err: a file for standard error. */
+static ls_status start_run(struct run *r, int err, FILE **out, pid_t *child)
 {
     char *argv[WORDS_MOST], *words = mem_strdup(r->command);
-    int ends[2];
+    pid_t parent = getpid();
+    int ends[2], wrong;
 
     if (!words) return LS_ENOMEM;
     split_words(r, words, argv);
-    if (pipe2(ends, O_CLOEXEC) != 0) {
+    if (pipe2(ends, O_CLOEXEC) != 0 || !(*out = fdopen(ends[0], "r"))) {
         mem_free(words);
         return ls_fail(LS_EIO, "a pipe: %s", strerror(errno));
     }
     fflush(stdout);
     *child = fork();
-    if (*child == 0) be_run(argv, folder, ends[1]);
+    wrong = errno;
+    if (*child == 0) be_run(argv, parent, ends[1], err);
     close(ends[1]);
     mem_free(words);
-    *out = *child > 0 ? fdopen(ends[0], "r") : NULL;
-    if (*out) return LS_OK;
-    close(ends[0]);
-    return ls_fail(LS_EIO, "a process for '%s': %s", r->command, strerror(errno));
+    if (*child > 0) return LS_OK;
+    fclose(*out);
+    return ls_fail(LS_EIO, "a process for '%s': %s", r->command, strerror(wrong));
 }
 
 /* ---- what it says ---- */
@@ -173,18 +179,19 @@ static ls_status take_object(struct run *r)
 }
 
 /* A run that failed: what it said on standard error. */
-static void say_failure(struct run *r, const char *folder)
+static void say_failure(struct run *r, int err)
 {
-    char *path = file_path("%s/stderr.txt", folder), *err = NULL;
-    size_t bytes;
+    FILE *f = lseek(err, 0, SEEK_SET) == 0 ? fdopen(dup(err), "r") : NULL;
+    char *line = NULL;
+    size_t room = 0;
 
-    if (path && file_read(path, &err, &bytes) == LS_OK)
-        for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n")) {
-            say_line(r, line);
-            if (r->keep) text_put(&r->keep->failure, "%s\n", line);
-        }
-    mem_free(err);
-    mem_free(path);
+    while (f && getline(&line, &room, f) >= 0) {
+        line[strcspn(line, "\n")] = '\0';
+        say_line(r, line);
+        if (r->keep) text_put(&r->keep->failure, "%s\n", line);
+    }
+    free(line);
+    if (f) fclose(f);
 }
 
 /* After the last line. */
@@ -192,12 +199,14 @@ static ls_status end_run(struct run *r)
 {
     LS_TRY(take_object(r));
     if (r->out->code || !r->row) return LS_OK;
-    if (r->rows != 1) return ls_fail(LS_EFORMAT, "card %s: 'lockstep %s' says '%s' %d times", r->card->id, r->command, r->row, r->rows);
+    if (r->rows != 1)
+        return ls_fail(LS_EFORMAT, "card %s: 'lockstep %s' prints %d rows named '%s'; one was expected", r->card->id, r->command, r->rows,
+                       r->row);
     if (isfinite(r->out->measured)) return LS_OK;
     return ls_fail(LS_EFORMAT, "card %s: 'lockstep %s' does not measure '%s' here", r->card->id, r->command, r->row);
 }
 
-static ls_status read_run(struct run *r, FILE *out, pid_t child, const char *folder)
+static ls_status read_run(struct run *r, FILE *out, pid_t child, int err)
 {
     char *line = NULL;
     size_t room = 0;
@@ -208,26 +217,21 @@ static ls_status read_run(struct run *r, FILE *out, pid_t child, const char *fol
     fclose(out);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     r->out->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (r->out->code) say_failure(r, folder);
+    if (r->out->code) say_failure(r, err);
     if (r->keep) r->keep->code = r->out->code;
     return end_run(r);
 }
 
 static ls_status do_run(struct run *r)
 {
-    const char *tmp = getenv("TMPDIR");
-    char *folder = file_path("%s/lockstep-learn-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
-    FILE *stream;
+    int err = memfd_create("lockstep-learn", MFD_CLOEXEC);
+    FILE *out;
     pid_t child = -1;
-    ls_status st = folder ? LS_OK : LS_ENOMEM;
 
-    if (st == LS_OK && !mkdtemp(folder)) st = ls_fail(LS_EIO, "%s: %s", folder, strerror(errno));
-    if (st == LS_OK) {
-        st = start_run(r, folder, &stream, &child);
-        if (st == LS_OK) st = read_run(r, stream, child, folder);
-        file_remove_tree(folder);
-    }
-    mem_free(folder);
+    if (err < 0) return ls_fail(LS_EIO, "a file for what a run prints: %s", strerror(errno));
+    ls_status st = start_run(r, err, &out, &child);
+    if (st == LS_OK) st = read_run(r, out, child, err);
+    close(err);
     return st;
 }
 

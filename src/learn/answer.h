@@ -20,7 +20,7 @@ struct answer_cache {
 };
 void answer_cache_free(struct answer_cache *c);
 
-/* Runs the card with the sizes of a variant, in an empty folder that is removed afterwards; line may be NULL. LS_OK also if the run fails:
+/* Runs the card with the sizes of a variant; line may be NULL. The run ends with this process. LS_OK also if the run fails:
  * its code and its last words (as a line) say so. LS_EFORMAT: it ran, but the card's row is not there, or is not measured. cache
  * NULL: none. */
 ls_status answer_run(const struct card *c, int variant, struct answer_cache *cache, answer_line *line, void *ctx, struct answer *out);

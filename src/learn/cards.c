@@ -51,7 +51,10 @@ static bool size_at(const char *sizes, int i, struct size *out)
 
         if (!equals || equals >= end || equals == s || equals + 1 == end) return false;
         *out = (struct size){ .name = s, .name_length = (int)(equals - s), .values = equals + 1, .count = 1 };
-        for (const char *v = out->values; v < end; v++) out->count += *v == ',';
+        for (const char *v = out->values; v < end; v++) {
+            if (*v == ',' && (v == out->values || v[-1] == ',' || v + 1 == end)) return false;
+            out->count += *v == ',';
+        }
         return true;
     }
     return false;
@@ -114,9 +117,9 @@ char *card_fill(const struct card *c, const char *text, int variant)
         else
             text_add(&out, text++, 1);
     }
-    if (text_status(&out) == LS_OK && out.data) return out.data;
+    if (text_status(&out) == LS_OK) return out.data ? out.data : mem_strdup("");
     text_free(&out);
-    return mem_strdup("");
+    return NULL;
 }
 
 /* ---- reading ---- */

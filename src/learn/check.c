@@ -33,7 +33,7 @@ static ls_status check_variant(const struct card *c, int variant, struct answer_
     ls_status st = answer_run(c, variant, cache, NULL, NULL, &a);
 
     if (st != LS_OK && st != LS_EFORMAT) return st;
-    bool off = card_has_number(c) && variant == 0 && st == LS_OK && !a.code && learn_rating_of(a.measured, c->expected, c->tolerance) < 5;
+    bool off = card_has_number(c) && variant == 0 && st == LS_OK && !a.code && learn_rating_of(c, c->expected, a.measured) < 5;
     put_check(c, variant, a.code ? "fails" : st != LS_OK ? "no row" : off ? "is off" : "ok", &a);
     if (st != LS_OK) printf("       %s\n", ls_errmsg());
     *bad += a.code || st != LS_OK || off;

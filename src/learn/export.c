@@ -70,7 +70,6 @@ static const char style[] =
     "nav a{display:inline-block;margin-right:.7rem}figure{margin:1rem 0;overflow-x:auto;background:#fff;color:#000;padding:.5rem;"
     "border-radius:.4rem}figure svg{max-width:100%;height:auto}figcaption{font-size:.9rem}</style>";
 
-/* The id of the first card of a topic's heading is the topic. */
 static void put_html_card(struct text *out, const struct card *c, const struct answer *a)
 {
     text_put(out, "<details id=\"%s\"><summary>", c->id);
@@ -90,8 +89,8 @@ static void put_html_card(struct text *out, const struct card *c, const struct a
         text_put(out, "</th><th>claimed</th><th>measured here</th></tr><tr><td></td><td>");
         text_put(out, isfinite(a->claimed) ? "%.6g" : "-", a->claimed);
         text_put(out, "</td><td>");
-        text_put(out, isfinite(a->measured) ? "<b>%.6g</b> " : "not measured here ", a->measured);
-        if (c->unit) text_add_xml(out, c->unit);
+        text_put(out, isfinite(a->measured) ? "<b>%.6g</b> " : "not measured here", a->measured);
+        if (c->unit && isfinite(a->measured)) text_add_xml(out, c->unit);
         text_put(out, "</td></tr></table>");
     }
     text_put(out, "<p><code>lockstep ");
@@ -206,7 +205,7 @@ static ls_status measure_cards(const struct learn *l, struct answer *answer)
         const struct card *c = &l->cards.card[i];
 
         if (!learn_in_topic(l, c)) continue;
-        if (shown) fprintf(stderr, "\rrunning %zu of %zu  %-6s", i + 1, l->cards.count, c->id);
+        if (shown) fprintf(stderr, "\rrunning %-6s", c->id);
         st = answer_run(c, 0, &cache, NULL, NULL, &answer[i]);
         if (st == LS_EFORMAT) st = LS_OK; /* not measurable here: the page says so */
     }

@@ -18,7 +18,7 @@ static double recall_after(double days, double stability) { return pow(1 + curve
 
 double fsrs_recall(const struct fsrs_card *c, int64_t now)
 {
-    return c->reviews ? recall_after((double)((now - c->reviewed) / DAY), c->stability) : 0;
+    return c->reviews ? recall_after(now > c->reviewed ? (double)((now - c->reviewed) / DAY) : 0, c->stability) : 0;
 }
 
 static double first_difficulty(int grade) { return w[4] - exp(w[5] * (grade - 1)) + 1; }
@@ -61,7 +61,7 @@ static int64_t next_interval(double stability)
 
 void fsrs_review(struct fsrs_card *c, enum fsrs_grade grade, int64_t now)
 {
-    int64_t days = (now - c->reviewed) / DAY;
+    int64_t days = now > c->reviewed ? (now - c->reviewed) / DAY : 0;
     double recall = fsrs_recall(c, now), s = c->stability;
 
     if (c->reviews == 0) {

@@ -14,7 +14,7 @@ struct fsrs_card {
     int reviews, lapses;   /* lapses: graded again */
 };
 
-/* The card after a review at `now`, which is not before the last one. */
+/* The card after a review at `now`. Where the clock was set back, as if it were the day of the last review. */
 void fsrs_review(struct fsrs_card *c, enum fsrs_grade grade, int64_t now);
 /* Probability that it is recalled at `now`; 0 if it was never reviewed. */
 double fsrs_recall(const struct fsrs_card *c, int64_t now);

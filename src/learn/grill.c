@@ -36,9 +36,14 @@ static const struct grill_kind {
     { 36, 50, "large systems: experts, overlap, failures" },
 };
 
+enum outcome { NOT_ASKED, NOT_KNOWN /* answered with Enter */, TOO_LATE, ANSWERED, NOT_GRADED, WRONG, RIGHT };
+static const char *const outcome_names[] = { "not asked", "not known", "too late", "not graded", "not graded", "wrong", "right" };
+
 struct question {
     const struct card *card;
-    int variant, right; /* right: 1, 0; -1: not answered */
+    int variant;
+    enum outcome outcome;
+    bool noted;
     double predicted, measured;
     char typed[WORDS_ROOM];
 };
@@ -74,11 +79,11 @@ static void ask_question(struct grill *g, int number)
     for (;;) {
         if (!page_ask(g->page, prompt, grill_left, g, q->typed, sizeof q->typed) || strcasecmp(q->typed, "q") == 0) {
             g->stop = true;
-            q->typed[0] = '\0';
+            return;
         }
         bool empty = !q->typed[strspn(q->typed, " ")];
-        if (g->stop || empty || !card_has_number(c) || learn_read_number(q->typed, c->unit, &q->predicted)) {
-            q->right = empty || grill_left(g) < 0 ? -1 : 0;
+        if (empty || !card_has_number(c) || learn_read_number(q->typed, c->unit, &q->predicted)) {
+            q->outcome = grill_left(g) < 0 ? TOO_LATE : empty ? NOT_KNOWN : ANSWERED;
             return;
         }
         page_put(g->page, PAGE_PLAIN, "'%s' is not a number", q->typed);
@@ -87,21 +92,35 @@ static void ask_question(struct grill *g, int number)
 
 /* ---- grading ---- */
 
-static ls_status grade_number(struct grill *g, struct question *q)
+static ls_status note_question(struct grill *g, const struct question *q)
+{
+    char *run = card_fill(q->card, q->card->run, q->variant);
+    ls_status st = run ? history_add(g->l->history, &(struct review){ .at = time(NULL),
+                                                                      .card = q->card->id,
+                                                                      .sizes = run,
+                                                                      .mode = "grill",
+                                                                      .predicted = q->predicted,
+                                                                      .measured = q->measured,
+                                                                      .rating = q->outcome == RIGHT ? KNOWN : MISSED })
+                       : LS_ENOMEM;
+
+    mem_free(run);
+    return st;
+}
+
+static void grade_number(struct grill *g, struct question *q)
 {
     struct answer a;
     ls_status st = answer_run(q->card, q->variant, &g->cache, NULL, NULL, &a);
 
-    if (st != LS_OK && st != LS_EFORMAT) return st;
     q->measured = a.measured;
-    if (st == LS_EFORMAT || !isfinite(a.measured)) {
-        page_put(g->page, PAGE_PLAIN, "%s: not graded: %s", q->card->id, st == LS_EFORMAT ? ls_errmsg() : "the run failed");
-        q->right = -1;
-        return LS_OK;
+    if (st != LS_OK || !isfinite(a.measured)) {
+        page_put(g->page, PAGE_PLAIN, "%s: not graded: %s", q->card->id, st != LS_OK ? ls_errmsg() : "the run failed");
+        q->outcome = NOT_GRADED;
+        return;
     }
-    q->right = learn_rating_of(q->predicted, a.measured, q->card->tolerance) == 5;
-    page_put(g->page, PAGE_PLAIN, "%s: yours %.6g, measured %.6g: %s", q->card->id, q->predicted, a.measured, q->right ? "right" : "wrong");
-    return LS_OK;
+    q->outcome = learn_rating_of(q->card, q->predicted, a.measured) == 5 ? RIGHT : WRONG;
+    page_put(g->page, PAGE_PLAIN, "%s: yours %.6g, measured %.6g: %s", q->card->id, q->predicted, a.measured, outcome_names[q->outcome]);
 }
 
 static void grade_words(struct grill *g, int number)
@@ -114,41 +133,33 @@ static void grade_words(struct grill *g, int number)
     page_put(g->page, PAGE_PLAIN, "Yours: %s", q->typed);
     put_filled(g, PAGE_PLAIN, "Answer: ", q, q->card->answer);
     put_filled(g, PAGE_PLAIN, "Mistake: ", q, q->card->mistake);
-    while (page_ask(g->page, "did you know it? y, n:", NULL, NULL, typed, sizeof typed)) {
-        q->right = strcasecmp(typed, "y") == 0;
-        if (q->right || strcasecmp(typed, "n") == 0) return;
+    while (page_ask(g->page, "was your answer right? y or n (q: grade no more):", NULL, NULL, typed, sizeof typed)) {
+        if (strcasecmp(typed, "q") == 0) break;
+        q->outcome = strcasecmp(typed, "y") == 0 ? RIGHT : strcasecmp(typed, "n") == 0 ? WRONG : ANSWERED;
+        if (q->outcome != ANSWERED) return;
         page_put(g->page, PAGE_PLAIN, "type y or n");
     }
-    q->right = -1;
+    q->outcome = NOT_GRADED;
+    g->stop = true;
 }
 
-static ls_status note_question(struct grill *g, const struct question *q)
+/* A question is noted as soon as it is graded. One whose run fails, or that cannot be noted, does not end the grill: *unnoted counts those
+ * that could not be noted. */
+static void grade_all(struct grill *g, int *unnoted)
 {
-    char *run = card_fill(q->card, q->card->run, q->variant);
-    ls_status st = run ? history_add(g->l->history, &(struct review){ .at = time(NULL),
-                                                                      .card = q->card->id,
-                                                                      .sizes = run,
-                                                                      .mode = "grill",
-                                                                      .predicted = q->predicted,
-                                                                      .measured = q->measured,
-                                                                      .rating = q->right ? KNOWN : MISSED })
-                       : LS_ENOMEM;
-
-    mem_free(run);
-    return st;
-}
-
-static ls_status grade_all(struct grill *g)
-{
+    g->stop = false;
     page_title(g->page, "lockstep learn --grill   the runs");
     page_put(g->page, PAGE_PLAIN, "Numbers are graded by their runs, which takes a minute or two.");
-    for (int i = 1; i <= GRILL_QUESTIONS; i++)
-        if (g->q[i].right == 0 && card_has_number(g->q[i].card)) LS_TRY(grade_number(g, &g->q[i]));
-    for (int i = 1; i <= GRILL_QUESTIONS; i++)
-        if (g->q[i].right == 0 && !card_has_number(g->q[i].card)) grade_words(g, i);
-    for (int i = 1; i <= GRILL_QUESTIONS; i++)
-        if (g->q[i].right >= 0) LS_TRY(note_question(g, &g->q[i]));
-    return LS_OK;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 1; i <= GRILL_QUESTIONS; i++) {
+            struct question *q = &g->q[i];
+
+            if (q->outcome == ANSWERED && pass == 0 && card_has_number(q->card)) grade_number(g, q);
+            if (q->outcome == ANSWERED && pass == 1 && !g->stop) page_forget_keys(g->page), grade_words(g, i);
+            bool graded = q->outcome == RIGHT || q->outcome == WRONG || q->outcome == NOT_KNOWN;
+            if (graded && !q->noted) *unnoted += note_question(g, q) != LS_OK;
+            q->noted |= graded;
+        }
 }
 
 /* ---- the report ---- */
@@ -157,7 +168,7 @@ static int right_of(const struct grill *g, int first, int last)
 {
     int n = 0;
 
-    for (int i = first; i <= last; i++) n += g->q[i].right == 1;
+    for (int i = first; i <= last; i++) n += g->q[i].outcome == RIGHT;
     return n;
 }
 
@@ -168,21 +179,35 @@ static void put_study_list(const struct grill *g)
     for (int i = 1; i <= GRILL_QUESTIONS; i++) {
         bool before = false;
 
-        for (int k = 1; k < i; k++) before |= g->q[k].card == g->q[i].card && g->q[k].right != 1;
-        if (g->q[i].right != 1 && !before) printf("%s %s", listed++ ? "," : "", g->q[i].card->id);
+        for (int k = 1; k < i; k++) before |= g->q[k].card == g->q[i].card && g->q[k].outcome != RIGHT;
+        if (g->q[i].outcome != RIGHT && !before) printf("%s %s", listed++ ? "," : "", g->q[i].card->id);
     }
     printf("%s\n", listed ? "" : " nothing: all were right");
-    if (listed) printf("  lockstep learn ID asks one of them; those that you answered wrong are due tomorrow\n");
+    if (listed) printf("  'lockstep learn ID' asks one of them; those that you did not know return sooner\n");
+}
+
+static void put_answered(const struct grill *g)
+{
+    for (int i = 1; i <= GRILL_QUESTIONS; i++) {
+        const struct question *q = &g->q[i];
+
+        if (q->outcome == NOT_ASKED) continue;
+        printf("%2d  %s  %-10s", i, q->card->id, outcome_names[q->outcome]);
+        if (isfinite(q->measured)) printf("  yours %.6g, measured %.6g", q->predicted, q->measured);
+        printf("\n");
+    }
+    printf("\n");
 }
 
 static void put_report(const struct grill *g)
 {
     int numbered = right_of(g, 1, MAIN_QUESTIONS), all = right_of(g, 1, GRILL_QUESTIONS);
 
+    put_answered(g);
     printf("%-36s %s\n", "part", "right");
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         printf("%-36s %d of %d\n", parts[i].name, right_of(g, parts[i].first, parts[i].last), parts[i].last - parts[i].first + 1);
-    printf("\nscore: %d of the first %d (%d: enough drill), %d of all %d (%d: the goal, cold)\n", numbered, MAIN_QUESTIONS, MAIN_GOAL, all,
+    printf("\nscore: %d of the first %d (%d is a pass), %d of all %d (goal: %d)\n", numbered, MAIN_QUESTIONS, MAIN_GOAL, all,
            GRILL_QUESTIONS, ALL_GOAL);
     printf("kinds of knowledge, by the numbers of the questions:\n");
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
@@ -200,7 +225,7 @@ static ls_status choose_questions(struct grill *g)
         const struct card *c = cards_of_grill(&g->l->cards, i);
 
         if (!c) return ls_fail(LS_EFORMAT, "no card is question %d of the grill", i);
-        g->q[i] = (struct question){ .card = c, .right = -1, .predicted = NAN, .measured = NAN };
+        g->q[i] = (struct question){ .card = c, .predicted = NAN, .measured = NAN };
         g->q[i].variant = learn_variant(g->l, c, i);
     }
     return LS_OK;
@@ -209,6 +234,7 @@ static ls_status choose_questions(struct grill *g)
 ls_status learn_grill(struct learn *l)
 {
     struct grill *g = mem_zalloc(MEM_OTHER, sizeof *g);
+    int unnoted = 0;
 
     if (!g) return LS_ENOMEM;
     g->l = l;
@@ -216,10 +242,11 @@ ls_status learn_grill(struct learn *l)
     if (st == LS_OK) st = page_open(&g->page);
     g->ends = base_now() + 60 * l->minutes;
     for (int i = 1; st == LS_OK && i <= GRILL_QUESTIONS && !g->stop && grill_left(g) > 0; i++) ask_question(g, i);
-    if (st == LS_OK) st = grade_all(g);
+    if (st == LS_OK) grade_all(g, &unnoted);
     page_close(&g->page);
     answer_cache_free(&g->cache);
     if (st == LS_OK) put_report(g);
+    if (unnoted) st = ls_fail(LS_EIO, "%d answers are not noted in the history: %s", unnoted, ls_errmsg());
     mem_free(g);
     return st;
 }

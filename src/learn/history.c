@@ -53,14 +53,15 @@ static ls_status read_version(history *h, int *out)
 }
 
 /* The table and its version in one transaction: two processes may open a new database at once. */
-static ls_status make_table(history *h)
+static ls_status make_table(history *h, bool write)
 {
     int version = 0;
 
     LS_TRY(history_run(h, "PRAGMA synchronous = FULL"));
     LS_TRY(read_version(h, &version));
-    if (version == VERSION) return LS_OK;
-    if (version != 0) return ls_fail(LS_EFORMAT, "%s: is of a later lockstep: version %d; this one reads %d", h->path, version, VERSION);
+    if (version == VERSION) return write ? history_run(h, "BEGIN IMMEDIATE; ROLLBACK") : LS_OK; /* whether it can be written */
+    if (version != 0)
+        return ls_fail(LS_EFORMAT, "%s: was written by a newer lockstep (format %d; this one reads %d)", h->path, version, VERSION);
     return history_run(h, "BEGIN IMMEDIATE;"
                           "CREATE TABLE IF NOT EXISTS review (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, card TEXT NOT NULL,"
                           " sizes TEXT NOT NULL, mode TEXT NOT NULL, predicted REAL, measured REAL, rating INTEGER NOT NULL);"
@@ -80,7 +81,7 @@ static ls_status make_folder_of(const char *path)
     return st;
 }
 
-ls_status history_open(const char *path, history **out)
+ls_status history_open(const char *path, bool write, history **out)
 {
     history *h = mem_zalloc(MEM_OTHER, sizeof *h);
     ls_status st = h && (h->path = mem_strdup(path)) ? make_folder_of(path) : LS_ENOMEM;
@@ -89,7 +90,7 @@ ls_status history_open(const char *path, history **out)
     if (st == LS_OK && sqlite3_open(path, &h->db) != SQLITE_OK) st = fail_history(h);
     if (st == LS_OK) {
         sqlite3_busy_timeout(h->db, BUSY_MS);
-        st = make_table(h);
+        st = make_table(h, write);
     }
     if (st == LS_OK)
         *out = h;
@@ -169,12 +170,9 @@ static ls_status each_review(history *h, const char *card, history_fn *fn, void 
 
 ls_status history_each(history *h, history_fn *fn, void *ctx) { return each_review(h, NULL, fn, ctx); }
 
-/* A clock that was set back must not make time run backwards. */
 static ls_status replay_review(void *ctx, const struct review *r)
 {
-    struct fsrs_card *c = ctx;
-
-    fsrs_review(c, fsrs_grade_of(r->rating), MAX(r->at, c->reviewed));
+    fsrs_review(ctx, fsrs_grade_of(r->rating), r->at);
     return LS_OK;
 }
 

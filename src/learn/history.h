@@ -6,6 +6,7 @@
 #ifndef LS_LEARN_HISTORY_H
 #define LS_LEARN_HISTORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "learn/fsrs.h"
 #include "lockstep/status.h"
@@ -22,8 +23,9 @@ struct review {
 
 /* $XDG_DATA_HOME/lockstep/learn.db or ~/.local/share/lockstep/learn.db; free with mem_free(). NULL, with a message: neither is set. */
 char *history_path(void);
-/* Creates folder and file as needed. LS_EFORMAT: not such a database, or one of a later lockstep. */
-ls_status history_open(const char *path, history **out);
+/* Creates folder and file as needed. LS_EIO: also one that cannot be written, if `write`. LS_EFORMAT: not such a database, or one of a
+ * later lockstep. */
+ls_status history_open(const char *path, bool write, history **out);
 void history_close(history **h);
 
 ls_status history_add(history *h, const struct review *r);

@@ -28,14 +28,16 @@ ls_status learn_stats(struct learn *l);
  * a line a card; LS_EFORMAT if one fails, says no number, or is off. */
 ls_status learn_check(struct learn *l, bool all_sizes);
 
-/* The right answers of a number: 5 to within the tolerance (at least 0.5%), 4 to 3 tolerances (at least 5%), 3 to a quarter, 2 to a factor
- * of 2, else 1. */
-int learn_rating_of(double predicted, double measured, double tolerance);
-/* A prediction as typed: a number, perhaps followed by the unit, perhaps with commas between thousands. */
+/* How good a prediction is: 5 to within the card's tolerance (at least 0.5%), 4 to 3 tolerances (at least 5%), 3 to a quarter, 2 to a
+ * factor of 2, else 1; of what was measured, or of 1 if the card expects 0. */
+int learn_rating_of(const struct card *c, double predicted, double measured);
+/* A prediction as typed: a number, perhaps followed by the unit, perhaps with commas between thousands ("1,234.5"; "12,5" is none). */
 bool learn_read_number(const char *text, const char *unit, double *out);
 bool learn_in_topic(const struct learn *l, const struct card *c);
-/* The one of a card's variants that review number `nth` of it uses: the first sizes first. */
+/* The variant that review number `nth` of a card uses: the first sizes first, then drawn. */
 int learn_variant(const struct learn *l, const struct card *c, int nth);
+/* Another one than `variant`, if there is one. */
+int learn_other_variant(const struct learn *l, const struct card *c, int variant, int nth);
 
 /* Exports: text in out. */
 ls_status learn_export_csv(struct learn *l, struct text *out);  /* the history */

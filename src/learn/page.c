@@ -3,6 +3,8 @@
 
 #include <curses.h>
 #include <locale.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-enum { PLAIN_WIDTH = 80, TITLE_ROOM = 160, TICK_MS = 250, KEY_ESCAPE = 27, KEY_CONTROL_D = 4, LINES_MOST = 4096 };
+enum { PLAIN_WIDTH = 80, TITLE_ROOM = 160, TICK_MS = 250, KEY_ESCAPE = 27, KEY_CONTROL_D = 4, LINES_MOST = 4096, TYPING_ROOM = 12 };
 
 struct paragraph {
     char *text;
@@ -124,24 +126,36 @@ static void draw_row(int y, struct row r)
 
 static void draw_title(const struct page *p, bool above, bool below)
 {
-    char line[TITLE_ROOM + 32];
+    const char *more = above && below ? " (up, down: more) " : above ? " (up: more) " : below ? " (down: more) " : "";
+    char line[TITLE_ROOM + 1];
 
-    snprintf(line, sizeof line, " %s%s%s", p->title, above ? "   (up: more)" : "", below ? "   (down: more)" : "");
+    snprintf(line, sizeof line, " %s", p->title);
     attrset(A_REVERSE);
     mvhline(0, 0, ' ', COLS);
     mvaddnstr(0, 0, line, page_fit(line, COLS, false));
+    mvaddstr(0, MAX(COLS - (int)strlen(more), 0), more);
     attrset(A_NORMAL);
 }
 
-/* The end of what is typed, if not all of it fits. */
+static int columns_of(const char *s)
+{
+    int columns = 0;
+
+    for (; *s; s += char_bytes(s)) columns++;
+    return columns;
+}
+
+/* Whether a prompt leaves room to type beside it; if not, it has rows of its own above. */
+static bool is_short(const char *prompt) { return columns_of(prompt) + TYPING_ROOM <= COLS; }
+
+/* In the last row; the end of what is typed, if not all of it fits. */
 static void draw_prompt(const char *prompt, const char *typed)
 {
-    int most = COLS - 2, length = page_fit(prompt, most, false), at = 0, columns = 0;
+    int at = 0, columns = columns_of(typed);
 
-    mvaddnstr(LINES - 1, 0, prompt, length);
+    mvaddstr(LINES - 1, 0, is_short(prompt) ? prompt : ">");
     addch(' ');
-    for (const char *s = typed; *s; s += char_bytes(s)) columns++;
-    int left = most - getcurx(stdscr);
+    int left = COLS - 2 - getcurx(stdscr);
     while (columns > MAX(left, 1)) at += (int)char_bytes(typed + at), columns--;
     addstr(typed + at);
 }
@@ -154,10 +168,13 @@ static void draw_page(struct page *p, const char *prompt, const char *typed)
     erase();
     all.count = 0;
     for (int i = 0; i < p->count; i++) wrap_text(p->paragraph[i].text, p->paragraph[i].style, MAX(COLS - 1, 8), keep_row, &all);
-    int fits = MAX(LINES - 3, 1), most = MAX(all.count - fits, 0);
+    int text = all.count;
+    if (prompt && !is_short(prompt)) wrap_text(prompt, PAGE_BOLD, MAX(COLS - 1, 8), keep_row, &all);
+    int above = all.count - text, fits = MAX(LINES - 3 - above, 1), most = MAX(text - fits, 0);
     p->scroll = MIN(MAX(p->scroll, 0), most);
     int first = most - p->scroll;
-    for (int i = 0; i < fits && first + i < all.count; i++) draw_row(i + 1, all.row[first + i]);
+    for (int i = 0; i < fits && first + i < text; i++) draw_row(i + 1, all.row[first + i]);
+    for (int i = 0; i < above; i++) draw_row(LINES - 1 - above + i, all.row[text + i]);
     draw_title(p, first > 0, p->scroll > 0);
     if (prompt) draw_prompt(prompt, typed);
     refresh();
@@ -178,25 +195,44 @@ static void type_key(char *line, size_t room, int key)
     if (key >= ' ' && key < 256 && key != 127 && n + 1 < room) line[n] = (char)key, line[n + 1] = '\0';
 }
 
+/* The rest of a key's sequence, or of what was pasted. */
+static void drop_sequence(void)
+{
+    nodelay(stdscr, TRUE);
+    while (getch() != ERR) continue;
+    nodelay(stdscr, FALSE);
+}
+
+/* Whether the terminal has been closed: then getch() fails at once, again and again. */
+static bool is_gone(void)
+{
+    struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+
+    return poll(&in, 1, 0) < 0 || (in.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
 static bool ask_full(struct page *p, const char *prompt, double (*seconds_left)(void *), void *ctx, char *line, size_t room)
 {
     char clock[TITLE_ROOM];
 
     line[0] = '\0';
-    timeout(seconds_left ? TICK_MS : -1);
     for (;;) {
         double left = seconds_left ? seconds_left(ctx) : 0;
 
         if (seconds_left)
             snprintf(clock, sizeof clock, "%s%d:%02d  %s", left < 0 ? "+" : "", abs((int)left) / 60, abs((int)left) % 60, prompt);
         draw_page(p, seconds_left ? clock : prompt, line);
+        timeout(seconds_left ? TICK_MS : -1);
         int key = getch();
         switch (key) {
         case '\n':
         case '\r':
         case KEY_ENTER: return true;
-        case KEY_ESCAPE:
         case KEY_CONTROL_D: return false;
+        case KEY_ESCAPE:
+            drop_sequence();
+            line[0] = '\0';
+            break;
         case KEY_BACKSPACE:
         case 127:
         case 8: erase_last(line); break;
@@ -205,7 +241,7 @@ static bool ask_full(struct page *p, const char *prompt, double (*seconds_left)(
         case KEY_PPAGE: p->scroll += LINES - 4; break;
         case KEY_NPAGE: p->scroll -= LINES - 4; break;
         case ERR:
-            if (!seconds_left) return false; /* the terminal is gone */
+            if (!seconds_left || is_gone()) return false;
             break;
         default: type_key(line, room, key);
         }
@@ -238,6 +274,7 @@ ls_status page_open(page **out)
     noecho();
     keypad(stdscr, TRUE);
     set_escdelay(50);
+    signal(SIGQUIT, SIG_IGN); /* curses restores the terminal on ^C, but not on ^\ */
     return LS_OK;
 }
 
@@ -250,11 +287,19 @@ static void empty_page(page *p)
 void page_close(page **p)
 {
     if (!*p) return;
-    if ((*p)->full) endwin();
+    if ((*p)->full) {
+        endwin();
+        signal(SIGQUIT, SIG_DFL);
+    }
     empty_page(*p);
     mem_free((*p)->paragraph);
     mem_free(*p);
     *p = NULL;
+}
+
+void page_forget_keys(page *p)
+{
+    if (p->full) flushinp();
 }
 
 void page_title(page *p, const char *fmt, ...)

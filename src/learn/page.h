@@ -20,8 +20,11 @@ void page_close(page **p); /* the terminal is as before */
 
 void page_title(page *p, const char *fmt, ...) LS_PRINTF(2, 3); /* an empty page with this title */
 void page_put(page *p, enum page_style style, const char *fmt, ...) LS_PRINTF(3, 4);
-/* Reads a line without its end. false: no more input (end of file, ^D, escape). seconds_left: shown beside the prompt as a clock that runs
- * down, on a terminal; NULL: no clock. It is negative once the time is over; the line is read all the same. */
+/* Drops what was typed before now: on a terminal, where it was not meant for the next question. */
+void page_forget_keys(page *p);
+/* Reads a line without its end. false: no more input (end of file, ^D, the terminal is gone). Escape empties the line. seconds_left: shown
+ * beside the prompt as a clock that runs down, on a terminal; NULL: no clock. It is negative once the time is over; the line is read all
+ * the same. */
 bool page_ask(page *p, const char *prompt, double (*seconds_left)(void *ctx), void *ctx, char *line, size_t room);
 
 #endif

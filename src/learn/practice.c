@@ -7,7 +7,6 @@
 #include <time.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "learn/answer.h"
 #include "learn/learn.h"
 #include "learn/page.h"
@@ -17,55 +16,19 @@ enum { TYPED_ROOM = 256, LINES_SHOWN = 10 /* of a run */, FORGOTTEN = 2 /* ratin
 /* A card of this session. */
 struct turn {
     const struct card *card;
-    double recall; /* probability that it is recalled; -1: new */
-    int reviews, again;
+    double recall;        /* probability that it is recalled; -1: new */
+    int reviews, variant; /* before this session; that was asked when the card was not known */
+    bool again;           /* for that reason */
 };
 struct session {
     struct learn *l;
     page *page;
     struct turn *turn;
     size_t count, done;
-    int lines; /* that the run has said so far */
+    int lines, rated; /* that the run has said so far; ratings that were noted */
+    char note[128];   /* of the card before */
     bool stop;
 };
-
-/* ---- numbers ---- */
-
-int learn_rating_of(double predicted, double measured, double tolerance)
-{
-    double off = fabs(predicted - measured), size = measured != 0 ? fabs(measured) : 1;
-
-    if (off <= fmax(tolerance, 0.005) * size) return 5;
-    if (off <= fmax(3 * tolerance, 0.05) * size) return 4;
-    if (off <= 0.25 * size) return 3;
-    return measured != 0 && predicted / measured >= 0.5 && predicted / measured <= 2 ? 2 : 1;
-}
-
-bool learn_read_number(const char *text, const char *unit, double *out)
-{
-    char plain[TYPED_ROOM];
-    size_t n = 0, length;
-
-    text += strspn(text, " ");
-    for (; *text && n + 1 < sizeof plain; text++)
-        if (*text != ',') plain[n++] = *text;
-    plain[n] = '\0';
-    while (n && plain[n - 1] == ' ') plain[--n] = '\0';
-    length = unit ? strlen(unit) : 0;
-    if (length && n > length && strcasecmp(plain + n - length, unit) == 0) plain[n -= length] = '\0';
-    while (n && plain[n - 1] == ' ') plain[--n] = '\0';
-    return text_read_real(plain, out);
-}
-
-bool learn_in_topic(const struct learn *l, const struct card *c) { return !l->topic || strcasecmp(l->topic, c->topic) == 0; }
-
-int learn_variant(const struct learn *l, const struct card *c, int nth)
-{
-    int variants = card_variants(c);
-
-    if (nth == 0 || variants == 1) return 0;
-    return (int)(rng_u32((uint64_t)l->seed, rng_stream(c->id), (uint64_t)nth) % (uint32_t)variants);
-}
 
 /* ---- which cards ---- */
 
@@ -160,10 +123,26 @@ static void put_numbers(struct session *s, const struct card *c, const struct an
     put_cell(claimed, sizeof claimed, a->claimed, c->unit);
     put_cell(yours, sizeof yours, predicted, c->unit);
     put_cell(measured, sizeof measured, a->measured, c->unit);
-    page_put(s->page, PAGE_BOLD, "%-24s%-24s%s", "claimed", "yours", "measured");
-    page_put(s->page, PAGE_BOLD, "%-24s%-24s%s", claimed, yours, measured);
-    if (isfinite(predicted) && isfinite(a->measured) && a->measured != 0)
-        page_put(s->page, PAGE_PLAIN, "yours is off by %.1f%%", 100 * (predicted - a->measured) / a->measured);
+    page_put(s->page, PAGE_BOLD, "%-18s%-18s%s", "claimed", "yours", "measured");
+    page_put(s->page, PAGE_BOLD, "%-18s%-18s%s", claimed, yours, measured);
+    if (isfinite(predicted) && isfinite(a->measured) && a->measured != 0 && c->expected != 0) {
+        double off = (predicted - a->measured) / fabs(a->measured);
+
+        page_put(s->page, PAGE_PLAIN, "yours is %.1f%% too %s", 100 * fabs(off), off < 0 ? "low" : "high");
+    }
+}
+
+/* The answer stays on the screen until the reader goes on. */
+static void put_answer(struct session *s, const struct card *c, int variant)
+{
+    char typed[TYPED_ROOM];
+
+    page_put(s->page, PAGE_PLAIN, "%s", "");
+    put_text(s, PAGE_PLAIN, "Answer", c, c->answer, variant);
+    put_text(s, PAGE_PLAIN, "Why", c, c->why, variant);
+    put_text(s, PAGE_PLAIN, "Trade-off", c, c->trade_off, variant);
+    put_text(s, PAGE_PLAIN, "Mistake", c, c->mistake, variant);
+    session_ask(s, "Enter: run it; q: stop:", typed);
 }
 
 static ls_status run_card(struct session *s, const struct card *c, int variant, struct answer *a)
@@ -176,7 +155,8 @@ static ls_status run_card(struct session *s, const struct card *c, int variant, 
     if (strncmp(c->run, "lab ", 4) == 0) page_put(s->page, PAGE_DIM, "  %10s %10s  %-9s", "claimed", "measured", "verdict");
     s->lines = 0;
     ls_status st = answer_run(c, variant, NULL, show_line, s, a);
-    if (s->lines > LINES_SHOWN) page_put(s->page, PAGE_DIM, "  the run says %d lines in all", s->lines);
+    page_forget_keys(s->page); /* typed while it ran */
+    if (s->lines > LINES_SHOWN) page_put(s->page, PAGE_DIM, "  the run printed %d lines", s->lines);
     if (st == LS_OK && a->code) page_put(s->page, PAGE_PLAIN, "  it ended with exit code %d", a->code);
     if (st != LS_EFORMAT) return st;
     page_put(s->page, PAGE_PLAIN, "  no number: %s", ls_errmsg());
@@ -206,21 +186,17 @@ static int ask_rating(struct session *s, const struct card *c, int proposal)
         if (!typed[strspn(typed, " ")]) return proposal;
         if (sizes && strcasecmp(typed, "s") == 0) return 0;
         if (typed[0] >= '1' && typed[0] <= '5' && !typed[1]) return typed[0] - '0';
-        page_put(s->page, PAGE_PLAIN, "'%s' is no rating: type a number from 1 to 5", typed);
+        page_put(s->page, PAGE_PLAIN, "'%s' is not a rating: type a number from 1 to 5", typed);
     }
     return -1;
-}
-
-static void put_return(struct session *s, const struct card *c, int rating, int64_t days)
-{
-    page_put(s->page, PAGE_PLAIN, "noted %s: %d; it returns in %" PRId64 " day%s", c->id, rating, days, days == 1 ? "" : "s");
 }
 
 static ls_status note_rating(struct session *s, const struct card *c, int variant, double predicted, double measured, int rating)
 {
     struct fsrs_card state;
     char *run = card_fill(c, c->run, variant);
-    ls_status st = run ? history_add(s->l->history, &(struct review){ .at = time(NULL),
+    int64_t now = time(NULL), days;
+    ls_status st = run ? history_add(s->l->history, &(struct review){ .at = now,
                                                                       .card = c->id,
                                                                       .sizes = run,
                                                                       .mode = "learn",
@@ -231,18 +207,37 @@ static ls_status note_rating(struct session *s, const struct card *c, int varian
 
     mem_free(run);
     if (st == LS_OK) st = history_card(s->l->history, c->id, &state);
-    if (st == LS_OK) put_return(s, c, rating, (state.due - state.reviewed) / 86400);
+    if (st != LS_OK) return st;
+    days = (state.due - now) / 86400;
+    snprintf(s->note, sizeof s->note, "noted %s: %d; it returns in %" PRId64 " day%s", c->id, rating, days, days == 1 ? "" : "s");
+    s->rated++;
+    return LS_OK;
+}
+
+/* A history that cannot be written now does not lose the rating: the reader may mend it. */
+static ls_status keep_rating(struct session *s, const struct card *c, int variant, double predicted, double measured, int rating)
+{
+    char typed[TYPED_ROOM];
+    ls_status st;
+
+    while ((st = note_rating(s, c, variant, predicted, measured, rating)) == LS_EIO) {
+        page_put(s->page, PAGE_PLAIN, "not noted: %s", ls_errmsg());
+        if (!session_ask(s, "Enter: try again; q: stop without it:", typed)) return st;
+    }
     return st;
 }
 
 /* One pass over a card; *rating 0: again, with other sizes. */
-static ls_status show_card(struct session *s, const struct card *c, int variant, int *rating)
+static ls_status show_card(struct session *s, const struct turn *t, int variant, int *rating)
 {
     struct answer a = { .measured = NAN, .claimed = NAN };
+    const struct card *c = t->card;
     double predicted = NAN;
     char typed[TYPED_ROOM];
 
-    page_title(s->page, "lockstep learn   %zu of %zu   %s   %s", s->done + 1, s->count, c->topic, c->id);
+    page_title(s->page, "lockstep learn   %zu of %zu%s   %s   %s", s->done + 1, s->count, t->again ? ", again" : "", c->topic, c->id);
+    if (s->note[0]) page_put(s->page, PAGE_DIM, "%s", s->note);
+    s->note[0] = '\0';
     put_text(s, PAGE_BOLD, "", c, c->question, variant);
     if (card_has_number(c)) {
         if (strcmp(c->ask, c->question) != 0) put_text(s, PAGE_PLAIN, "Predict", c, c->ask, variant);
@@ -251,15 +246,11 @@ static ls_status show_card(struct session *s, const struct card *c, int variant,
         page_put(s->page, PAGE_DIM, "Say the answer aloud before you look.");
         session_ask(s, "Enter: the answer; q: stop:", typed);
     }
+    if (!s->stop) put_answer(s, c, variant);
     if (s->stop) return LS_OK;
-    page_put(s->page, PAGE_PLAIN, "%s", "");
-    put_text(s, PAGE_PLAIN, "Answer", c, c->answer, variant);
-    put_text(s, PAGE_PLAIN, "Why", c, c->why, variant);
-    put_text(s, PAGE_PLAIN, "Trade-off", c, c->trade_off, variant);
-    put_text(s, PAGE_PLAIN, "Mistake", c, c->mistake, variant);
     LS_TRY(run_card(s, c, variant, &a));
     if (card_has_number(c)) put_numbers(s, c, &a, predicted);
-    int proposal = isfinite(predicted) && isfinite(a.measured) ? learn_rating_of(predicted, a.measured, c->tolerance) : 0;
+    int proposal = isfinite(predicted) && isfinite(a.measured) ? learn_rating_of(c, predicted, a.measured) : 0;
     page_put(s->page, PAGE_PLAIN, "Did your answer have 1 the mechanism, 2 why it matters, 3 the trade-off, 4 the common mistake?");
     if (!proposal) {
         int had = ask_checks(s);
@@ -268,22 +259,45 @@ static ls_status show_card(struct session *s, const struct card *c, int variant,
         proposal = 1 + had;
     }
     *rating = ask_rating(s, c, proposal);
-    return *rating > 0 ? note_rating(s, c, variant, predicted, a.measured, *rating) : LS_OK;
+    return *rating > 0 ? keep_rating(s, c, variant, predicted, a.measured, *rating) : LS_OK;
 }
 
 static ls_status take_turn(struct session *s, struct turn *t)
 {
-    int rating = 0;
+    int rating = 0, variant = learn_variant(s->l, t->card, t->reviews);
 
+    if (t->again) variant = learn_other_variant(s->l, t->card, t->variant, t->reviews + 1);
     for (int pass = 0; rating == 0 && !s->stop; pass++) {
+        if (pass) variant = learn_other_variant(s->l, t->card, variant, t->reviews + pass);
         rating = -1;
-        LS_TRY(show_card(s, t->card, learn_variant(s->l, t->card, t->reviews + t->again + pass), &rating));
+        LS_TRY(show_card(s, t, variant, &rating));
     }
     s->done++;
     if (rating < 1 || rating > FORGOTTEN || t->again) return LS_OK;
     s->turn[s->count] = *t; /* what was not known comes once more, at the end */
-    s->turn[s->count++].again = 1;
+    s->turn[s->count].variant = variant;
+    s->turn[s->count++].again = true;
     return LS_OK;
+}
+
+/* A card that the user named. */
+static ls_status choose_one(struct session *s, const struct card *card)
+{
+    struct fsrs_card state;
+
+    LS_TRY(history_card(s->l->history, card->id, &state));
+    s->turn[s->count++] = (struct turn){ .card = card, .reviews = state.reviews };
+    return LS_OK;
+}
+
+static void put_end(const struct session *s)
+{
+    if (s->note[0]) printf("%s\n", s->note);
+    if (s->count)
+        printf("%d rating%s noted\n", s->rated, s->rated == 1 ? "" : "s");
+    else
+        printf("no card is due%s%s, and none is new; name one to be asked it: lockstep learn P-05\n", s->l->topic ? " in " : "",
+               s->l->topic ? s->l->topic : "");
 }
 
 ls_status learn_practice(struct learn *l, const struct card *card)
@@ -291,19 +305,11 @@ ls_status learn_practice(struct learn *l, const struct card *card)
     struct session s = { .l = l, .turn = mem_array(MEM_OTHER, 2 * l->cards.count + 1, sizeof *s.turn) };
     ls_status st = s.turn ? LS_OK : LS_ENOMEM;
 
-    if (st == LS_OK && card)
-        s.turn[s.count++].card = card;
-    else if (st == LS_OK)
-        st = choose_cards(&s);
+    if (st == LS_OK) st = card ? choose_one(&s, card) : choose_cards(&s);
     if (st == LS_OK && s.count) st = page_open(&s.page);
     for (size_t i = 0; st == LS_OK && i < s.count && !s.stop; i++) st = take_turn(&s, &s.turn[i]);
     page_close(&s.page);
-    size_t seen = s.done - (s.stop && s.done);
-    if (st == LS_OK && s.count)
-        printf("%zu card%s rated\n", seen, seen == 1 ? "" : "s");
-    else if (st == LS_OK)
-        printf("no card is due%s%s; --new=N takes N new ones, or name a card: lockstep learn P-05\n", l->topic ? " in " : "",
-               l->topic ? l->topic : "");
+    if (st == LS_OK) put_end(&s);
     mem_free(s.turn);
     return st;
 }
