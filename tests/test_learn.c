@@ -323,10 +323,15 @@ static int leave_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cards_return_as_published), cmocka_unit_test(recall_falls_to_nine_tenths), cmocka_unit_test(clocks_may_be_set_back),
-        cmocka_unit_test(cards_are_filled_in),       cmocka_unit_test(wrong_cards_are_named),
-        cmocka_unit_test(predictions_are_read_and_rated), cmocka_unit_test(reviews_are_kept),
-        cmocka_unit_test(reviews_survive_a_kill),    cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(cards_return_as_published),
+        cmocka_unit_test(recall_falls_to_nine_tenths),
+        cmocka_unit_test(clocks_may_be_set_back),
+        cmocka_unit_test(cards_are_filled_in),
+        cmocka_unit_test(wrong_cards_are_named),
+        cmocka_unit_test(predictions_are_read_and_rated),
+        cmocka_unit_test(reviews_are_kept),
+        cmocka_unit_test(reviews_survive_a_kill),
+        cmocka_unit_test(other_files_are_refused),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
