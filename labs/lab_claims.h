@@ -43,6 +43,8 @@
     X("F5", "f5_checkpoints", "checkpoints: all state and the data position, sharded; a kill at any time leaves a complete one")    \
     X("F6", "f6_reshard", "restart on another topology: a checkpoint of any layout loads under any other")                          \
     X("F7", "f7_launch", "launchers set rank, world size, master address and port, and a job finds its ranks by them")              \
+    X("F8", "f8_replay", "replay a bad step from the checkpoint before it: what comes back is in the data, what does not in the machine") \
+    X("F9", "f9_injected", "injected failures: one line names the rank and the cause, and the exit code says whether to start again") \
     X("L1", "l1_transports", "a collective gives the same result and sends the same bytes over any transport")                      \
     X("M1", "m1_mesh", "dp x tp x pp (x cp, ep inside) = ranks; tp inside a node, pp across nodes, dp everywhere")                  \
     X("M2", "m2_m3_planned", "70B on 256: tp 8, pp 4, dp 8: 2.2 billion parameters a rank, 4.4 GB of state")                        \

@@ -1,0 +1,204 @@
+/* F9 - failures that are injected into runs of two ranks: the first line that is printed names the rank and the cause, and the exit code is
+ * the documented one. 1: failed; 2: options or variables are impossible or contradict each other; 3: a rank was lost or issued another
+ * collective, and starting again may help.
+ *
+ * Where the two ranks must differ, the lab starts two processes as torchrun does, with its variables, and gives the second one other
+ * options or variables. Otherwise it damages a checkpoint or a token file, or lets a write fail as on a full disk, and then starts
+ * `lockstep train -n 2`. F3 has ranks that are killed, suspended or missing; F5 kills a save at each of its system calls. */
+#include "lab_command.h"
+#include "lab_launch.h"
+
+enum { ROOM = 64, VARIABLES = 7, NAMED_MOST = 4 };
+
+static const char *const injected_options =
+    "--model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.global_batch=4 --train.eval_every=0 --launch.threads=1 "
+    "--launch.timeout=30 --run.measure_peak=off --checkpoint.every=2 -q";
+
+/* What a failure left: its exit code (of two processes that were started separately: how many have it), and its first line. */
+struct failed {
+    int code, processes;
+    char line[1000];
+};
+
+static char folder[COMMAND_PATH];
+
+static const char *path_in(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static const char *path_in(const char *fmt, ...)
+{
+    static char path[COMMAND_PATH + 128];
+    int at = snprintf(path, sizeof path, "%s/", folder);
+    va_list a;
+
+    va_start(a, fmt);
+    vsnprintf(path + at, sizeof path - (size_t)at, fmt, a);
+    va_end(a);
+    return path;
+}
+
+static void line_of(struct failed *f, const char *text) { snprintf(f->line, sizeof f->line, "%.*s", (int)strcspn(text, "\n"), text); }
+
+/* ---- one command ---- */
+
+static struct failed command_fails(const char *command)
+{
+    struct command_run c = command_start(folder, "%s", command);
+    struct failed f = { .processes = 1 };
+
+    f.code = command_wait(&c);
+    line_of(&f, command_said(&c, "err.txt"));
+    return f;
+}
+
+/* Two ranks train to step `steps` in the run's folder, from its newest checkpoint if it has one. */
+static struct failed train_to(int steps, const char *run, const char *more)
+{
+    char command[COMMAND_TEXT];
+
+    snprintf(command, sizeof command, "train -n 2 --data.text=text.txt --train.schedule_steps=8 --train.steps=%d --run.dir=%s %s %s", steps,
+             run, injected_options, more);
+    return command_fails(command);
+}
+
+/* ---- two processes ---- */
+
+/* Two processes with the variables of torchrun; the second one also has these options, and its own WORLD_SIZE. */
+static struct failed pair_fails(const char *run, const char *options, int world_of_second)
+{
+    struct launched l[2];
+    struct failed f = { .code = -1 };
+    char room[2][VARIABLES][ROOM], words[2][COMMAND_TEXT], *env[VARIABLES], *argv[COMMAND_ARGS];
+    static int jobs;
+    int port = 20000 + ((int)getpid() * 8 + jobs++) % 40000;
+
+    for (int r = 0; r < 2; r++) {
+        int world = r ? world_of_second : 2, n = 0;
+
+        snprintf(room[r][0], ROOM, "RANK=%d", r);
+        snprintf(room[r][1], ROOM, "WORLD_SIZE=%d", world);
+        snprintf(room[r][2], ROOM, "LOCAL_RANK=%d", r);
+        snprintf(room[r][3], ROOM, "LOCAL_WORLD_SIZE=%d", world);
+        snprintf(room[r][4], ROOM, "MASTER_ADDR=127.0.0.1");
+        snprintf(room[r][5], ROOM, "MASTER_PORT=%d", port);
+        for (int v = 0; v < VARIABLES; v++) env[v] = v < VARIABLES - 1 ? room[r][v] : NULL;
+        snprintf(words[r], sizeof words[r], "train --data.text=%s/text.txt --run.dir=%s/%s --train.steps=4 %s %s", folder, folder, run,
+                 injected_options, r ? options : "");
+        argv[n++] = (char *)launch_command();
+        for (char *word = strtok(words[r], " "); word && n < COMMAND_ARGS - 1; word = strtok(NULL, " ")) argv[n++] = word;
+        argv[n] = NULL;
+        launch_start(&l[r], env, argv);
+    }
+    for (int r = 0; r < 2; r++) launch_wait(&l[r]);
+    for (int r = 0; r < 2; r++) {
+        if (l[r].text[0] && !f.line[0]) line_of(&f, l[r].text);
+        if (f.code < 0) f.code = l[r].status;
+        f.processes += l[r].status == f.code;
+    }
+    return f;
+}
+
+/* ---- damage ---- */
+
+static void byte_flip(const char *path, long from_end)
+{
+    FILE *f = fopen(path, "r+");
+    int byte;
+
+    if (!f || fseek(f, -from_end, SEEK_END) != 0 || (byte = getc(f)) == EOF || fseek(f, -from_end, SEEK_END) != 0) exit(1);
+    putc(byte ^ 4, f);
+    if (fclose(f) != 0) exit(1);
+}
+
+/* ---- rows ---- */
+
+/* The exit code is the documented one, and the first line names a rank (rank -1: either) and has all the words, which end with NULL. */
+static void failure_rows(const char *what, const struct failed *f, int documented, int rank, const char *const *words)
+{
+    char text[128], name[16];
+    int named = f->line[0] != '\0';
+
+    snprintf(name, sizeof name, "rank %d", rank);
+    named &= rank < 0 ? strstr(f->line, "rank 0") || strstr(f->line, "rank 1") : strstr(f->line, name) != NULL;
+    for (; *words; words++) named &= strstr(f->line, *words) != NULL;
+    lab_say("    %s\n", f->line);
+    snprintf(text, sizeof text, "%s: exit code", what);
+    lab_equal(text, documented, f->code, 0);
+    lab_equal("       first line names rank and cause", 1, named, 0);
+}
+
+#define WORDS(...) (const char *const[]){ __VA_ARGS__, NULL }
+
+static void different_ranks(void)
+{
+    struct failed calls = pair_fails("calls", "--train.steps=5", 2), memory = pair_fails("memory", "--run.memory_limit=1MiB", 2),
+                  world = pair_fails("world", "", 3);
+
+    failure_rows("rank 1 was started with more steps, so it calls another collective", &calls, 3, 1, WORDS("rank 0 called", "rank 1 called"));
+    lab_check("       processes with that exit code", 2, calls.processes, 0);
+    failure_rows("rank 1 is out of memory", &memory, 1, 1, WORDS("out of memory", "run.memory_limit"));
+    lab_check("       processes with that exit code", 2, memory.processes, 0);
+    failure_rows("WORLD_SIZE is 2 for rank 0 and 3 for rank 1", &world, 2, 1, WORDS("one of 3 ranks", "one of 2"));
+    lab_check("       processes with that exit code", 2, world.processes, 0);
+}
+
+static void damaged_checkpoints(void)
+{
+    static const char parameters[] = "parameters_0000_of_0001.safetensors", optimizer[] = "optimizer_0000_of_0001.safetensors";
+    struct failed f;
+
+    f = train_to(4, "run", "");
+    lab_check("an undisturbed run: exit code", 0, f.code, 0);
+    byte_flip(path_in("run/checkpoints/step_00000004/%s", parameters), 100);
+    f = train_to(4, "run", "");
+    lab_check("a byte of the newest checkpoint is flipped, an older one is intact: exit code", 0, f.code, 0);
+    byte_flip(path_in("run/checkpoints/step_00000004/%s", parameters), 100);
+    folder_remove(path_in("run/checkpoints/step_00000002"));
+    f = train_to(6, "run", "");
+    failure_rows("a byte of the only checkpoint is flipped", &f, 1, -1, WORDS("step_00000004", parameters, "tensor '", "damaged"));
+
+    train_to(2, "missing", "");
+    unlink(path_in("missing/checkpoints/step_00000002/%s", optimizer));
+    f = train_to(4, "missing", "");
+    failure_rows("a file of the only checkpoint is missing", &f, 1, -1, WORDS("step_00000002", optimizer, "No such file"));
+}
+
+static void full_disk(void)
+{
+    struct failed f;
+
+    train_to(2, "full", "");
+    f = train_to(4, "full", "--debug.fail_write=1");
+    failure_rows("the disk is full when step 4 is saved", &f, 1, -1, WORDS("step 4 is not saved", "No space left on device"));
+    f = command_fails("ckpt verify full");
+    lab_check("       the checkpoint of step 2 is intact: exit code of ckpt verify", 0, f.code, 0);
+    f = train_to(4, "full", "");
+    lab_check("       started again with room: exit code", 0, f.code, 0);
+}
+
+static void data_cut_off(void)
+{
+    char command[COMMAND_TEXT];
+    struct failed f;
+
+    f = command_fails("data prepare tokens.bin --data.text=text.txt -q");
+    lab_check("a token file is prepared: exit code", 0, f.code, 0);
+    if (truncate(path_in("tokens.bin"), 20000) != 0) exit(1);
+    snprintf(command, sizeof command, "train -n 2 --data.tokens=tokens.bin --train.steps=4 --run.dir=cut %s", injected_options);
+    f = command_fails(command);
+    failure_rows("a token file is cut off", &f, 1, -1, WORDS("tokens.bin", "20000 bytes", "but the header says"));
+}
+
+LAB(f9_injected, "injected failures, and what names them")
+{
+    folder_new(folder);
+    folder_write_text(path_in("text.txt"));
+    lab_open("F9");
+    different_ranks();
+    damaged_checkpoints();
+    full_disk();
+    data_cut_off();
+    lab_not_measurable("a link that loses packets, a firewall between nodes", "needs two machines, and the permission to change their network");
+    lab_not_measurable("a GPU with memory errors, or one that falls off the bus", "needs a GPU, and a driver that injects such errors");
+    lab_not_measurable("storage that is slow but does not fail", "needs a file system that delays reads and writes on demand");
+    folder_remove(folder);
+    return lab_close();
+}
