@@ -6,42 +6,45 @@
  * the imbalance, the largest load / the mean. */
 #include "lab_mesh.h"
 
-enum { EXPERTS = 8, CHOSEN = 2, TOKENS = 64, SAMPLES = 8, STEPS = 100, EVERY = 25 };
+enum { EXPERTS_MOST = 32, CHOSEN = 2, TOKENS = 64, SAMPLES = 8, STEPS = 100, EVERY = 25 };
+
+static int experts(void) { return (int)lab_size("experts"); }
 
 /* ---- capacity ---- */
 
-struct routed { double load[EXPERTS], got[EXPERTS], most, lost, score; };  /* score: mean of those that were kept */
+struct routed { double load[EXPERTS_MOST], got[EXPERTS_MOST], most, lost, score; };  /* score: mean of those that were kept */
 
 /* capacity: tokens of a sample that an expert takes; 0: all */
 static struct routed capacity_route(size_t capacity, int by_probability)
 {
-    static float logits[TOKENS * EXPERTS], weight[TOKENS * CHOSEN];
+    static float logits[TOKENS * EXPERTS_MOST], weight[TOKENS * CHOSEN];
     ls_route_options o = { .chosen = CHOSEN, .capacity = capacity, .by_probability = by_probability };
     static int32_t rows[TOKENS * CHOSEN];
-    int32_t counts[EXPERTS];
+    int32_t counts[EXPERTS_MOST];
     struct routed out = { 0 };
+    unsigned n = (unsigned)experts();
     ls_routing r;
     ls_program *p;
     ls_store *s;
 
     for (unsigned t = 0; t < TOKENS; t++)
-        for (unsigned e = 0; e < EXPERTS; e++)
-            logits[t * EXPERTS + e] = (float)(mixed(7, t, e) % 1000) / 500 + (e == 1 ? 1.0f : e == 4 ? 0.6f : 0);
+        for (unsigned e = 0; e < n; e++)
+            logits[t * n + e] = (float)(mixed(7, t, e) % 1000) / 500 + (e == 1 ? 1.0f : e == 4 ? 0.6f : 0);
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    r = ls_route(p, ls_input(p, "logits", LS_F32, SIZES(1, TOKENS, EXPERTS)), LS_NONE, LS_NONE, &o);
+    r = ls_route(p, ls_input(p, "logits", LS_F32, SIZES(1, TOKENS, experts())), LS_NONE, LS_NONE, &o);
     ls_output(p, "counts", r.counts);
     ls_output(p, "load", ls_route_load(p, &r, 0));
     ls_output(p, "rows", r.rows);
     ls_output(p, "weight", r.weight);  /* not normalized: the scores */
     TRY(ls_program_compile(p, NULL));
-    TRY(ls_program_write(p, "logits", logits, LS_F32, TOKENS * EXPERTS));
+    TRY(ls_program_write(p, "logits", logits, LS_F32, TOKENS * experts()));
     TRY(ls_program_run(p, LS_FORWARD));
-    TRY(ls_program_read(p, "counts", counts, LS_I32, EXPERTS));
-    TRY(ls_program_read(p, "load", out.load, LS_F64, EXPERTS));
+    TRY(ls_program_read(p, "counts", counts, LS_I32, experts()));
+    TRY(ls_program_read(p, "load", out.load, LS_F64, experts()));
     TRY(ls_program_read(p, "rows", rows, LS_I32, TOKENS * CHOSEN));
     TRY(ls_program_read(p, "weight", weight, LS_F32, TOKENS * CHOSEN));
-    for (int e = 0; e < EXPERTS; e++) {
+    for (int e = 0; e < experts(); e++) {
         out.got[e] = counts[e];
         out.most = fmax(out.most, counts[e]);
     }
@@ -62,15 +65,15 @@ static void capacities(void)
     int more = 0;
 
     for (int i = 0; i < 5; i++) {
-        size_t capacity = (size_t)ceil(factors[i] * TOKENS * CHOSEN / EXPERTS);
+        size_t capacity = (size_t)ceil(factors[i] * TOKENS * CHOSEN / experts());
         struct routed r = capacity_route(capacity, 0), best = capacity_route(capacity, 1);
         double over = 0, load = 0;
         char what[80];
 
         lab_say("\ncapacity factor %g, %zu tokens an expert: chosen by, taken\n", factors[i], capacity);
-        for (int e = 0; e < EXPERTS; e++) lab_say(" %4.0f", r.load[e]);
+        for (int e = 0; e < experts(); e++) lab_say(" %4.0f", r.load[e]);
         lab_say("\n");
-        for (int e = 0; e < EXPERTS; e++) {
+        for (int e = 0; e < experts(); e++) {
             lab_say(" %4.0f", r.got[e]);
             over += capacity ? fmax(0, r.load[e] - (double)capacity) : 0;
             load += r.load[e];
@@ -96,11 +99,11 @@ static double imbalance(const double *load)
 {
     double most = 0, sum = 0;
 
-    for (int e = 0; e < EXPERTS; e++) {
+    for (int e = 0; e < experts(); e++) {
         most = fmax(most, load[e]);
         sum += load[e];
     }
-    return most * EXPERTS / sum;
+    return most * experts() / sum;
 }
 
 static void feed(ls_program *p, int step)
@@ -121,8 +124,8 @@ static void feed(ls_program *p, int step)
 
 static void capacity_train(struct run *r)
 {
-    struct net n = net_experts(1, 4, TOKENS, EXPERTS, CHOSEN);
-    double load[EXPERTS];
+    struct net n = net_experts(1, 4, TOKENS, experts(), CHOSEN);
+    double load[EXPERTS_MOST];
     struct distributed s;
 
     n.samples = SAMPLES;
@@ -136,7 +139,7 @@ static void capacity_train(struct run *r)
         ls_store_zero_grad(s.store);
         TRY(ls_program_run(s.program, LS_FORWARD | LS_BACKWARD | LS_LAST));
         TRY(ls_program_read(s.program, "loss", &r->loss, LS_F64, 1));
-        TRY(ls_program_read(s.program, "model.layers.0.expert_load", load, LS_F64, EXPERTS));
+        TRY(ls_program_read(s.program, "model.layers.0.expert_load", load, LS_F64, experts()));
         TRY(ls_optimizer_set(s.program, &n.optimizer, 3e-3, (uint64_t)step + 1));
         TRY(ls_program_run(s.program, LS_OPTIMIZER_STEP));
         if (step == 0) r->first = imbalance(load);
@@ -144,20 +147,20 @@ static void capacity_train(struct run *r)
         if (step >= STEPS - EVERY) r->last += imbalance(load) / EVERY;
         if (step % EVERY && step != STEPS - 1) continue;
         lab_say("%6d", step);
-        for (int e = 0; e < EXPERTS; e++) lab_say(" %6.0f", load[e]);
+        for (int e = 0; e < experts(); e++) lab_say(" %6.0f", load[e]);
         lab_say("   imbalance %5.2f, loss %.4f\n", imbalance(load), r->loss);
     }
     distributed_close(&s);
 }
 
-LAB(e2_capacity, "capacity of experts")
+LAB(e2_capacity, "capacity of experts", { "experts", "experts of a layer", 8, 5, EXPERTS_MOST })
 {
     struct run none = { .name = "nothing evens the load" }, aux = { .name = "auxiliary loss, coefficient 0.02", .aux = 0.02 };
     struct run bias = { .name = "bias, steps of 0.005", .bias_rate = 0.005 };
 
     lab_open("E2");
     capacities();
-    lab_say("\nload of %d experts by step\n", EXPERTS);
+    lab_say("\nload of %d experts by step\n", experts());
     capacity_train(&none);
     capacity_train(&aux);
     capacity_train(&bias);

@@ -1,21 +1,23 @@
 /* E3 - a hot expert is a straggler: the rank that holds it has more rows to multiply, and all others wait for it at the combine.
  *
- * A Mixtral layer with 8 experts over 4 ranks. A bias on the scores makes one expert everyone's choice, or none. Rows are those that
+ * A Mixtral layer whose experts are sharded over --ranks ranks, two on each. A bias on the scores makes one expert everyone's choice, or none. Rows are those that
  * the ranks' routers report, and a rank's work is proportional to them: a step takes as long as the busiest rank. The time of each
  * rank's experts is also measured, one rank at a time, and so is the time that each rank waits in the all-to-alls: both are printed but
  * not compared. */
 #include "lab_mesh.h"
 
-enum { RANKS = 4, EXPERTS = 8, OWN = EXPERTS / RANKS, CHOSEN = 2, HOT = 2, TIMED = 7, STEPS = 3, WIDTH = 128 };
+enum { RANKS_MOST = 8, OWN = 2, EXPERTS_MOST = OWN * RANKS_MOST, CHOSEN = 2, HOT = 2, TIMED = 7, STEPS = 3, WIDTH = 128 };
 
-struct shared { int hot; double load[RANKS][EXPERTS], waited[RANKS]; };
+struct shared { int hot; double load[RANKS_MOST][EXPERTS_MOST], waited[RANKS_MOST]; };
+
+static int hot_ranks(void) { return (int)lab_size("ranks"); }
 
 static struct net hot_expert_net_of(void)
 {
-    struct net n = net_experts(1, WIDTH / 8, 64, EXPERTS, CHOSEN);
+    struct net n = net_experts(1, WIDTH / 8, 64, (size_t)(OWN * hot_ranks()), CHOSEN);
 
-    n.samples = 8;
-    n.shape.dp = n.shape.ep = RANKS;
+    n.samples = 2 * hot_ranks();
+    n.shape.dp = n.shape.ep = hot_ranks();
     n.model.router_bias_rate = 1e-6;  /* for the bias */
     return n;
 }
@@ -24,19 +26,18 @@ static void hot_expert_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     struct net net = hot_expert_net_of();
-    float bias[EXPERTS] = { 0 };
+    float bias[EXPERTS_MOST] = { 0 };
     struct distributed t;
     ls_comm *ep;
 
-    (void)n;
     distributed_open(&net, comm, 0, &t);
     if (s->hot) bias[HOT] = 2;  /* scores are 1 at most */
-    TRY(ls_store_set(t.store, (size_t)ls_store_find(t.store, "model.layers.0.mlp.gate.bias"), bias, LS_F32, EXPERTS));
+    TRY(ls_store_set(t.store, (size_t)ls_store_find(t.store, "model.layers.0.mlp.gate.bias"), bias, LS_F32, (size_t)(OWN * n)));
     ep = ls_mesh_comm(t.mesh, LS_GROUP_EP);
     for (int step = 0; step < STEPS; step++) {
         if (step == 1) s->waited[rank] = -ls_comm_counters(ep, LS_COLLECTIVE_ALL_TO_ALL).exposed;  /* the first begins at different times */
         distributed_step(&t, step);
-        if (step == 0) TRY(ls_program_read(t.program, "model.layers.0.expert_load", s->load[rank], LS_F64, EXPERTS));
+        if (step == 0) TRY(ls_program_read(t.program, "model.layers.0.expert_load", s->load[rank], LS_F64, (size_t)(OWN * n)));
     }
     s->waited[rank] = (s->waited[rank] + ls_comm_counters(ep, LS_COLLECTIVE_ALL_TO_ALL).exposed) / (STEPS - 1);
     distributed_close(&t);
@@ -80,21 +81,22 @@ static double experts(const double *rows)
     return best;
 }
 
-struct seen { double rows[RANKS], seconds[RANKS], most, sum; };
+struct seen { double rows[RANKS_MOST], seconds[RANKS_MOST], most, sum; };
 
 static struct seen look(const struct shared *s)
 {
-    double load[EXPERTS] = { 0 };
+    double load[EXPERTS_MOST] = { 0 };
     struct seen out = { 0 };
+    int n = hot_ranks();
 
-    for (int r = 0; r < RANKS; r++)
-        for (int e = 0; e < EXPERTS; e++) {
+    for (int r = 0; r < n; r++)
+        for (int e = 0; e < OWN * n; e++) {
             load[e] += s->load[r][e];
             out.rows[e / OWN] += s->load[r][e];
         }
     lab_say("%s\n%6s %18s %8s %14s %26s\n", s->hot ? "one expert is everyone's choice" : "as the router chooses", "rank", "rows by expert",
            "rows", "its experts, ms", "waits in a step, ms");
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < n; r++) {
         out.seconds[r] = experts(load + r * OWN);
         lab_say("%6d %11.0f %6.0f %8.0f %14.3f %26.3f\n", r, load[r * OWN], load[r * OWN + 1], out.rows[r], 1e3 * out.seconds[r],
                1e3 * s->waited[r]);
@@ -105,7 +107,7 @@ static struct seen look(const struct shared *s)
     return out;
 }
 
-LAB(e3_hot_expert, "a hot expert")
+LAB(e3_hot_expert, "a hot expert", { "ranks", "ranks, with two experts each", 4, 2, RANKS_MOST })
 {
     struct shared *even = lab_shared(sizeof *even), *hot = lab_shared(sizeof *hot);
     struct net n = hot_expert_net_of();
@@ -113,8 +115,8 @@ LAB(e3_hot_expert, "a hot expert")
     struct seen e, h;
 
     hot->hot = 1;
-    lab_ranks(RANKS, hot_expert_run, even);
-    lab_ranks(RANKS, hot_expert_run, hot);
+    lab_ranks(hot_ranks(), hot_expert_run, even);
+    lab_ranks(hot_ranks(), hot_expert_run, hot);
     e = look(even);
     h = look(hot);
     lab_open("E3");

@@ -19,7 +19,7 @@ struct kind {
 enum { UNDISTURBED, POISONED, BROKEN, RUNS };
 static const struct kind run_kind[RUNS] = { { BEFORE, NONE, 0 }, { BEFORE, BAD_SAMPLE, 0 }, { BEFORE, NONE, 1 } };
 
-/* Replays: the poisoned step three times, and others. AFTER_FLIP replays the step in which a bit flipped, WEIGHTS_ALONE loads no moments. */
+/* Replays: the poisoned step three times, and others. AFTER_FLIP: the step in which a bit flipped. WEIGHTS_ALONE: without the moments. */
 enum { WITHOUT_SAMPLE = REPLAYS, NEXT_SAMPLES, MOVED_SAMPLE, AFTER_FLIP, WEIGHTS_ALONE, KINDS };
 static const struct kind replay_kind[KINDS] = {
     { BEFORE, BAD_SAMPLE, 0 }, { BEFORE, BAD_SAMPLE, 0 },     { BEFORE, BAD_SAMPLE, 0 }, { BEFORE, NONE, 0 },
@@ -191,7 +191,8 @@ LAB(f8_replay, "a bad step, replayed", { "ranks", "ranks of the run", 2, 2, RANK
     lab_check_above("a bit flips on one rank: gradient norm of its step / undisturbed", 1.5, broken->norm / usual->norm);
     lab_check("       ranks with other bits than undisturbed after it: the sum spreads it", n,
               ranks_that_differ(broken, usual, n), 0);
-    lab_equal("       replayed with the same samples: ranks with other bits than undisturbed", 0, ranks_that_differ(after_flip, usual, n), 0);
+    lab_equal("       replayed with the same samples: ranks with other bits than undisturbed", 0,
+              ranks_that_differ(after_flip, usual, n), 0);
     lab_check("       ranks whose weights are not rank 0's: after the flip, the one that it hit", 1, replicas_that_differ(broken, n), 0);
     lab_check("       ranks whose weights are not rank 0's: after the replay", 0, replicas_that_differ(after_flip, n), 0);
     lab_not_measurable("a fault that comes back on one machine only",

@@ -6,7 +6,7 @@
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 
-enum { STEPS = 800, EVERY = 100, B = 32, IN = 8, POINTS = STEPS / EVERY + 1, WEIGHTS_MOST = 4096 };
+enum { STEPS = 800, EVERY = 100, B = 32, IN = 8, POINTS = STEPS / EVERY + 1, WEIGHTS_MOST = 8192 };
 
 static void weights_of(const ls_store *s, const char *kind, double *w)
 {
@@ -27,6 +27,7 @@ static void master_weights_train(int master, int stochastic, double *curve, doub
     ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
     static double before[WEIGHTS_MOST], after[WEIGHTS_MOST];
     const char *kind = master ? "master" : "parameter";
+    size_t width = (size_t)lab_size("width");
     double x[B * IN], y[B];
     ls_store *s;
     ls_program *p;
@@ -37,7 +38,7 @@ static void master_weights_train(int master, int stochastic, double *curve, doub
     adamw.seed = 1;
     TRY(ls_store_new(&options, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_mlp(p, "net", ls_input(p, "x", LS_BF16, SIZES(B, IN)), SIZES(IN, 32, 32, 1));
+    v = ls_mlp(p, "net", ls_input(p, "x", LS_BF16, SIZES(B, IN)), SIZES(IN, width, width, 1));
     v = ls_output(p, "loss", ls_mse(p, v, ls_input(p, "y", LS_BF16, SIZES(B, 1))));
     ls_backward(p, v);
     TRY(ls_optimizer_append(p, &adamw));
@@ -83,7 +84,7 @@ static double largest_lost(double weight)
     return lost / weight;
 }
 
-LAB(r4_master_weights, "master weights")
+LAB(r4_master_weights, "master weights", { "width", "width of the network's hidden layers", 32, 16, 64 })
 {
     double with[POINTS], without[POINTS], rounded[POINTS], still[3] = { 0 };
 

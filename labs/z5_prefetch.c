@@ -7,7 +7,7 @@
 #include "lab_program.h"
 #include "lab_train.h"
 
-enum { LAYERS = 6, RANKS = 2, STEPS = 4 };
+enum { RANKS = 2, STEPS = 4 };
 
 struct order { int gathers, alone, reductions, reductions_alone; };
 
@@ -27,7 +27,7 @@ static void print_line(const struct instructions *l, int k, int wait)
 
 static struct order order_of(int overlap, int shown)
 {
-    struct job j = job_of(LAYERS, 64);
+    struct job j = job_of((size_t)lab_size("layers"), 64);
     struct order o = { 0 };
     struct training t;
     struct instructions l;
@@ -58,7 +58,7 @@ struct found { double seconds[2], exposed[2]; uint64_t hash[2]; };
 static void prefetch_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
-    struct job j = job_of(LAYERS, 64);
+    struct job j = job_of((size_t)lab_size("layers"), 64);
 
     (void)n;
     j.data.zero = 3;
@@ -77,8 +77,9 @@ static void prefetch_run(ls_comm *comm, int rank, int n, void *shared)
     }
 }
 
-LAB(z5_prefetch, "prefetch")
+LAB(z5_prefetch, "prefetch", { "layers", "layers of the model", 6, 1, 24 })
 {
+    int layers = (int)lab_size("layers");
     struct found *f = lab_shared(RANKS * sizeof *f);
     struct order with, without;
 
@@ -90,7 +91,7 @@ LAB(z5_prefetch, "prefetch")
         lab_say("%14s %12.4f %18.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->exposed[overlap]);
     lab_say("\n");
     lab_open("Z5");
-    lab_check("gathers of a step: layers and head twice, embedding once", 2 * (LAYERS + 1) + 1, with.gathers, 0);
+    lab_check("gathers of a step: layers and head twice, embedding once", 2 * (layers + 1) + 1, with.gathers, 0);
     lab_equal("       with nothing to hide behind: one forward, one backward", 2, with.alone, 0);
     lab_check("       wait at once: with nothing to hide behind", without.gathers, without.alone, 0);
     lab_equal("reduce-scatters with nothing to hide behind: the last", 1, with.reductions_alone, 0);
