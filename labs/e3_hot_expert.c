@@ -1,9 +1,9 @@
 /* E3 - a hot expert is a straggler: the rank that holds it has more rows to multiply, and all others wait for it at the combine.
  *
- * A Mixtral layer whose experts are sharded over --ranks ranks, two on each. A bias on the scores makes one expert everyone's choice, or none. Rows are those that
- * the ranks' routers report, and a rank's work is proportional to them: a step takes as long as the busiest rank. The time of each
- * rank's experts is also measured, one rank at a time, and so is the time that each rank waits in the all-to-alls: both are printed but
- * not compared. */
+ * The experts of a Mixtral layer are sharded over --ranks ranks, two on each. A bias on the scores makes one expert everyone's choice, or
+ * none. Rows are those that the ranks' routers report, and a rank's work is proportional to them: a step takes as long as the busiest
+ * rank. The time of each rank's experts is also measured, one rank at a time, and so is the time that each rank waits in the all-to-alls:
+ * both are printed but not compared. */
 #include "lab_mesh.h"
 
 enum { RANKS_MOST = 8, OWN = 2, EXPERTS_MOST = OWN * RANKS_MOST, CHOSEN = 2, HOT = 2, TIMED = 7, STEPS = 3, WIDTH = 128 };

@@ -42,7 +42,7 @@ static struct priced hybrid_price(int replicate)
                        + ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_ALL_REDUCE, NULL));
     out.parameters = (double)ls_program_cost(t.program).parameters;
     out.elements = (double)ls_store_elements(t.store);
-    if (replicate == 1) {  /* each peer gets as much; of 7 peers, 4 are on the other node of 4 */
+    if (replicate == 1) {  /* each peer gets as much; with 4 ranks a node, 4 of 7 are on the other node */
         out.across = out.inside * node / (2 * node - 1);
         out.inside -= out.across;
     }
