@@ -3,8 +3,11 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/options.h"
+#include "base/text.h"
 #include "comm/algorithms/steps.h"
 #include "device/collectives.h"
 #include "device/device.h"
@@ -117,12 +120,105 @@ static ls_status check_devices(const struct config *c, struct ranks *r, bool *na
     return st;
 }
 
+/* ---- options ---- */
+
+/* Ranks that another launcher started have options of their own. */
+static ls_status send_hidden(ls_comm *comm, void *x, size_t words, int root)
+{
+    return operation_run(
+        comm,
+        &(struct call_args){
+            .op = LS_COLLECTIVE_BROADCAST, .send = x, .recv = x, .count = words, .type = LS_I64, .root = root, .hidden = true },
+        NULL);
+}
+
+/* Options that say what a step computes. Paths and memory may differ by machine. */
+static bool must_agree(const struct option *o)
+{
+    static const char *const sections[] = { "model.", "data.", "train.", "optim.", "parallel.", "precision.", "recompute." };
+
+    for (size_t i = 0; i < COUNT_OF(sections); i++)
+        if (strncmp(o->name, sections[i], strlen(sections[i])) == 0) return o->kind != OPTION_KIND_STRING;
+    return false;
+}
+
+/* A line "name value" for each of them, padded to whole words with NULs. */
+static ls_status put_agreed(const struct config *c, struct text *out)
+{
+    const struct option_table *t = config_table();
+
+    for (size_t i = 0; i < t->count; i++) {
+        if (!must_agree(&t->rows[i])) continue;
+        text_put(out, "%s ", t->rows[i].name);
+        options_put_value(&t->rows[i], c, out);
+        text_put(out, "\n");
+    }
+    do text_add(out, "", 1);
+    while (out->bytes % sizeof(int64_t));
+    return text_status(out);
+}
+
+/* "rank 1 has optim.lr 0.5, but rank 0 0.003" of the first line that differs; "" if none does. */
+static void compare_options(const char *mine, const char *first, int rank, char *why, size_t room)
+{
+    why[0] = '\0';
+    while (*mine && *first) {
+        int m = (int)strcspn(mine, "\n"), f = (int)strcspn(first, "\n");
+
+        if (m != f || memcmp(mine, first, (size_t)m) != 0) {
+            snprintf(why, room, "rank %d has %.*s, but rank 0 %.*s; start all ranks with the same options", rank, m, mine,
+                     (int)strcspn(strchr(first, ' '), "\n") - 1, strchr(first, ' ') + 1);
+            return;
+        }
+        mine += m + 1;
+        first += f + 1;
+    }
+}
+
+/* All ranks learn why the lowest of those that differ from rank 0 does. Collective. */
+static ls_status check_options(const struct config *c, const struct ranks *r)
+{
+    enum { WHY_WORDS = 64 };
+    int64_t words, why[WHY_WORDS] = { 0 };
+    struct text mine = { 0 };
+    double first = 0;
+
+    LS_TRY(put_agreed(c, &mine));
+    words = (int64_t)(mine.bytes / sizeof(int64_t));
+    ls_status st = send_hidden(r->comm, &words, 1, 0);
+    int64_t *theirs = st == LS_OK ? mem_array(MEM_OTHER, (size_t)words, sizeof *theirs) : NULL;
+    if (st == LS_OK && !theirs) st = LS_ENOMEM;
+    if (st == LS_OK && r->rank == 0) memcpy(theirs, mine.data, mine.bytes);
+    if (st == LS_OK) st = send_hidden(r->comm, theirs, (size_t)words, 0);
+    if (st == LS_OK) {
+        compare_options(mine.data, (const char *)theirs, r->rank, (char *)why, sizeof why);
+        if (why[0]) first = r->size - r->rank;
+        st = operation_run(r->comm,
+                           &(struct call_args){ .op = LS_COLLECTIVE_ALL_REDUCE,
+                                                .send = &first,
+                                                .recv = &first,
+                                                .count = 1,
+                                                .type = LS_F64,
+                                                .redop = LS_MAX,
+                                                .hidden = true },
+                           NULL);
+    }
+    if (st == LS_OK && first > 0) {
+        st = send_hidden(r->comm, why, WHY_WORDS, r->size - (int)first);
+        if (st == LS_OK) st = ls_fail(LS_EINVAL, "%s", (const char *)why);
+    }
+    mem_free(theirs);
+    text_free(&mine);
+    return st;
+}
+
 /* ---- opening ---- */
 
 static ls_status open_on_device(const struct config *c, const ls_layout *l, struct ranks *r)
 {
     bool native;
 
+    LS_TRY(check_options(c, r));
     LS_TRY(check_devices(c, r, &native));
     LS_TRY(open_mesh(l, r));
     return native ? mesh_open_native(r->mesh, device_find(config_device(c)), l->cp_method == LS_CP_ALL_TO_ALL) : LS_OK;
@@ -213,7 +309,11 @@ ls_status ranks_agree(const struct ranks *r, ls_status st)
     int64_t status = st;
 
     if (!r->comm) return st;
-    LS_TRY(ls_broadcast(r->comm, &status, 1, LS_I64, 0, NULL));
+    char why[1024];
+    snprintf(why, sizeof why, "%s", st < 0 ? ls_errmsg() : "");
+    ls_status sent = ls_broadcast(r->comm, &status, 1, LS_I64, 0, NULL);
+    if (r->rank == 0 && st < 0) return ls_fail(st, "%s", why); /* also if a rank has exited since it received the status */
+    LS_TRY(sent);
     if (r->rank == 0 || status >= 0) return st;
     return ls_fail((ls_status)status, "stopped by rank 0, which reports the cause");
 }
