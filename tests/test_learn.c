@@ -206,7 +206,9 @@ static void predictions_are_read_and_rated(void **state)
     assert_false(learn_read_number("about 5", "GB", &x));
     assert_false(learn_read_number("5 MB", "GB", &x));
     assert_false(learn_read_number("", NULL, &x));
-    assert_int_equal(rated(15.8, 15.789, 0), 5);
+    assert_int_equal(rated(8, 8, 0), 5);
+    assert_int_equal(rated(65505, 65520, 0), 4);
+    assert_int_equal(rated(15.8, 15.789, 0.01), 5);
     assert_int_equal(rated(16, 15.789, 0.02), 5);
     assert_int_equal(rated(16.5, 15.789, 0), 4);
     assert_int_equal(rated(19, 15.789, 0.02), 3);

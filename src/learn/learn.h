@@ -28,7 +28,7 @@ ls_status learn_stats(struct learn *l);
  * a line a card; LS_EFORMAT if one fails, says no number, or is off. */
 ls_status learn_check(struct learn *l, bool all_sizes);
 
-/* How good a prediction is: 5 to within the card's tolerance (at least 0.5%), 4 to 3 tolerances (at least 5%), 3 to a quarter, 2 to a
+/* How good a prediction is: 5 to within the card's tolerance, 4 to 3 tolerances (at least 5%), 3 to a quarter, 2 to a
  * factor of 2, else 1; of what was measured, or of 1 if the card expects 0. */
 int learn_rating_of(const struct card *c, double predicted, double measured);
 /* A prediction as typed: a number, perhaps followed by the unit, perhaps with commas between thousands ("1,234.5"; "12,5" is none). */

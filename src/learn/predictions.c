@@ -8,12 +8,13 @@
 #include "learn/learn.h"
 
 enum { NUMBER_ROOM = 256 };
+static const double EXACT = 1e-6; /* what a tolerance of 0 allows */
 
 int learn_rating_of(const struct card *c, double predicted, double measured)
 {
     double off = fabs(predicted - measured), size = c->expected == 0 ? fmax(1, fabs(measured)) : fabs(measured);
 
-    if (off <= fmax(c->tolerance, 0.005) * size) return 5;
+    if (off <= fmax(c->tolerance, EXACT) * size) return 5;
     if (off <= fmax(3 * c->tolerance, 0.05) * size) return 4;
     if (off <= 0.25 * size) return 3;
     return measured != 0 && predicted / measured >= 0.5 && predicted / measured <= 2 ? 2 : 1;
