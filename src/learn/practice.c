@@ -128,7 +128,7 @@ static void put_numbers(struct session *s, const struct card *c, const struct an
     if (isfinite(predicted) && isfinite(a->measured) && a->measured != 0 && c->expected != 0) {
         double off = (predicted - a->measured) / fabs(a->measured);
 
-        page_put(s->page, PAGE_PLAIN, "yours is %.1f%% too %s", 100 * fabs(off), off < 0 ? "low" : "high");
+        if (fabs(off) >= 0.0005) page_put(s->page, PAGE_PLAIN, "yours is %.1f%% too %s", 100 * fabs(off), off < 0 ? "low" : "high");
     }
 }
 
