@@ -1,7 +1,7 @@
 /* B2 - three linear layers h3 = W3 W2 W1 x with loss |h3 - y|^2 / 2: by the chain rule dL/dW1 = W2^T W3^T (h3 - y) x^T. The formula in
  * plain loops is compared with the gradient pass.
  *
- * The recursion behind the formula computes each factor once: a layer's backward is two matmuls of the size of its forward one. The first
+ * The recursion behind the formula computes each factor once: the backward of a layer is two matmuls the size of its forward's. The first
  * layer's input needs no gradient, so that L layers cost (2 L - 1) / L of their forward. Counted in the compiled program. */
 #include "lab.h"
 #include "lab_program.h"

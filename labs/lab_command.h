@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "lab.h"
+#include "lab_launch.h"
 
 enum { COMMAND_PATH = 512, COMMAND_ARGS = 64, COMMAND_TEXT = 4000 };
 
@@ -69,8 +70,8 @@ struct command_run {
     char folder[COMMAND_PATH];
 };
 
-/* Starts `lockstep OPTIONS` in the folder; words of the options are separated by spaces, and a + in a word
- * stands for a space. Its output goes to out.txt and err.txt there. */
+/* Starts `lockstep OPTIONS` in the folder; words of the options are separated by spaces, and a + in a word stands for a space. Its output
+ * goes to out.txt and err.txt there. */
 static inline struct command_run command_start(const char *folder, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static inline struct command_run command_start(const char *folder, const char *fmt, ...)
 {
@@ -98,6 +99,7 @@ static inline struct command_run command_start(const char *folder, const char *f
     int out = open("out.txt", O_WRONLY | O_CREAT | O_TRUNC, 0600), err = open("err.txt", O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (dup2(out, 1) < 0 || dup2(err, 2) < 0) _exit(1);
     unsetenv("LAB_JSON");
+    launch_clean();
     execv(exe, arg);
     _exit(127);
 }

@@ -5,6 +5,7 @@
 #define LAB_LAUNCH_H
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "lab.h"
@@ -55,6 +56,7 @@ static inline void launch_start(struct launched *l, char *const *env, char *cons
     fflush(stdout);
     if ((l->pid = fork()) < 0) exit(1);
     if (l->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* it ends with the lab */
         launch_clean();
         for (; *env; env++) putenv(*env);
         dup2(ends[1], 1);

@@ -16,7 +16,7 @@
 #include "learn/history.h"
 #include "learn/learn.h"
 
-/* Reviews and what follows from them, by version 6.3.2 of the Python implementation of FSRS (fsrs on PyPI), without learning steps and
+/* Reviews and what follows from them, by version 6.3.2 of the Python package fsrs, without learning steps and
  * fuzz. first: of a card. */
 static const struct reference {
     int first, grade;

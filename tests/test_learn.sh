@@ -63,7 +63,7 @@ for n in 1 2 3 4; do
     launcher=$!
     exec 3>pipe.$n
     printf '15\n\n4\n' >&3
-    for i in $(seq 1000); do grep -q '^noted' out.txt && break; sleep 0.02; done
+    for i in $(seq 3000); do grep -q '^noted' out.txt && break; sleep 0.02; done
     kill -KILL $launcher 2>/dev/null
     wait $launcher 2>/dev/null
     launcher=
@@ -77,12 +77,12 @@ launcher=$!
 exec 3>pipe
 printf '1\n\n' >&3
 run=
-for i in $(seq 1000); do run=$(tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" | head -1); [ -n "$run" ] && break; sleep 0.01; done
+for i in $(seq 3000); do run=$(tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" | head -1); [ -n "$run" ] && break; sleep 0.01; done
 kill -KILL $launcher
 wait $launcher 2>/dev/null
 launcher=
 exec 3>&-
-for i in $(seq 1000); do [ -n "$run" ] && [ -e "/proc/$run" ] || break; sleep 0.01; done
+for i in $(seq 3000); do [ -n "$run" ] && [ -e "/proc/$run" ] || break; sleep 0.01; done
 [ -n "$run" ] && ! [ -e "/proc/$run" ] || bad "the run of a card outlives 'lockstep learn': ${run:-none was seen}"
 find "$TMPDIR" -name 'lockstep-learn*' | grep . && bad "left in TMPDIR"
 
@@ -95,18 +95,30 @@ if command -v tmux >/dev/null; then
     trap '$tm kill-server 2>/dev/null; rm -rf "$work"' EXIT
     # shown WORDS: waits until the screen has them.
     shown() {
-        for i in $(seq 1000); do
+        for i in $(seq 3000); do
             $tm capture-pane -p -t t 2>/dev/null | grep -qF -- "$1" && return
             sleep 0.02
         done
         bad "the terminal never showed '$1': $($tm capture-pane -p -t t)"
     }
+    # gone WORDS: waits until it has them no more. Escape drops what follows it at once, so keys wait for it.
+    gone() {
+        for i in $(seq 3000); do
+            $tm capture-pane -p -t t | grep -qF -- "$1" || return
+            sleep 0.02
+        done
+        bad "the terminal still shows '$1': $($tm capture-pane -p -t t)"
+    }
     $tm new-session -d -s t -x 100 -y 30 "TERM=screen '$lockstep' learn P-05 --seed 3; echo ended; cat"
     shown 'your number [%] (Enter: only think; q: stop):'
     title=$($tm capture-pane -p -t t | head -1)
     [ "$title" = " lockstep learn   1 of 1   pipeline   P-05" ] || bad "title: $title"
-    $tm send-keys -t t Escape
-    $tm send-keys -t t M-x
+    for key in Escape M-x; do
+        $tm send-keys -t t 8 8
+        shown 'stop): 88'
+        $tm send-keys -t t $key
+        gone 'stop): 88'
+    done
     $tm send-keys -t t 1 9 BSpace 5 Enter
     shown 'Enter: run it; q: stop:'
     shown 'Answer: '
@@ -119,6 +131,7 @@ if command -v tmux >/dev/null; then
     $tm send-keys -t t 4 2
     shown '> 42'
     $tm send-keys -t t Escape
+    gone '> 42'
     for i in 1 2 3 4; do $tm send-keys -t t PPage; done
     shown 'bubble of a pipeline'
     $tm send-keys -t t 5 Enter

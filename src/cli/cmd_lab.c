@@ -20,52 +20,50 @@
 
 enum { MOST = 1 << 30 };
 
-/* The sizes of all labs; 0: not given. Each lab has some of them. */
-static int64_t stages, micro_batches, ranks, layers, width, heads, seq_len, batch, serial_percent, element;
-static int64_t uses, percent, tp, global_batch, megabytes, tokens, inner, kv_heads, tokens_per_second;
-static int64_t teraflops, billions, memory, pp, dp, vocab, experts, capacity_percent, scale, exponent_bits;
-static int64_t bucket_mb, network_gbits;
-static bool json;
+/* The sizes of all labs: each lab has some of them. */
+#define SIZE_MAP(X)                                                                                \
+    X(ranks, "ranks", "ranks")                                                                     \
+    X(stages, "stages", "stages of a pipeline")                                                    \
+    X(micro_batches, "micro-batches", "micro-batches of a step")                                   \
+    X(layers, "layers", "layers of the model")                                                     \
+    X(width, "width", "width of the model")                                                        \
+    X(heads, "heads", "attention heads")                                                           \
+    X(seq_len, "seq-len", "tokens of a sample")                                                    \
+    X(batch, "batch", "samples of a batch")                                                        \
+    X(global_batch, "global-batch", "samples of a step over all ranks")                            \
+    X(tp, "tp", "tensor-parallel ranks")                                                           \
+    X(megabytes, "megabytes", "size of a tensor in MB")                                            \
+    X(tokens, "tokens", "tokens of a micro-batch")                                                 \
+    X(uses, "uses", "uses of one weight")                                                          \
+    X(percent, "percent", "factor of a weight, in percent")                                        \
+    X(element, "element", "elements of queries and keys")                                          \
+    X(inner, "inner", "inner width of a feed-forward block, in widths")                            \
+    X(kv_heads, "kv-heads", "heads of keys and values")                                            \
+    X(tokens_per_second, "tokens-per-second", "tokens a second on a processor")                    \
+    X(teraflops, "teraflops", "peak of a processor, in TFLOP/s")                                   \
+    X(billions, "billions", "parameters, in billions")                                             \
+    X(memory, "memory", "memory of a GPU, in GB")                                                  \
+    X(pp, "pp", "pipeline stages")                                                                 \
+    X(dp, "dp", "data-parallel ranks")                                                             \
+    X(vocab, "vocab", "tokens of the vocabulary")                                                  \
+    X(experts, "experts", "experts of a layer")                                                    \
+    X(capacity_percent, "capacity-percent", "capacity of an expert, in percent of its even share") \
+    X(scale, "scale", "factor of the loss")                                                        \
+    X(exponent_bits, "exponent-bits", "exponent bits of a number format")                          \
+    X(serial_percent, "serial-percent", "share of the work that no rank can share")                \
+    X(bucket_mb, "bucket-mb", "MB of a bucket of gradients")                                       \
+    X(network_gbits, "network-gbits", "Gb/s of a node's network")
 
-#define SIZE(name, value, help)                    \
-    {                                              \
-        name, FLAG_INT, &value, 1, MOST, "N", help \
-    }
+#define SIZE_INDEX(id, name, text) SIZE_##id,
+#define SIZE_FLAG(id, name, text)  { name, FLAG_INT, &sizes[SIZE_##id], 1, MOST, "N", text },
+enum { SIZE_MAP(SIZE_INDEX) SIZES_COUNT };
+
+static int64_t sizes[SIZES_COUNT]; /* 0: not given */
+static bool json;
 
 static const struct flag flags[] = {
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON, an object a line" },
-    SIZE("ranks", ranks, "ranks"),
-    SIZE("stages", stages, "stages of a pipeline"),
-    SIZE("micro-batches", micro_batches, "micro-batches of a step"),
-    SIZE("layers", layers, "layers of the model"),
-    SIZE("width", width, "width of the model"),
-    SIZE("heads", heads, "attention heads"),
-    SIZE("seq-len", seq_len, "tokens of a sample"),
-    SIZE("batch", batch, "samples of a batch"),
-    SIZE("global-batch", global_batch, "samples of a step over all ranks"),
-    SIZE("tp", tp, "tensor-parallel ranks"),
-    SIZE("megabytes", megabytes, "size of a tensor in MB"),
-    SIZE("tokens", tokens, "tokens of a micro-batch"),
-    SIZE("uses", uses, "uses of one weight"),
-    SIZE("percent", percent, "factor of a weight, in percent"),
-    SIZE("element", element, "elements of queries and keys"),
-    SIZE("inner", inner, "inner width of a feed-forward block, in widths"),
-    SIZE("kv-heads", kv_heads, "heads of keys and values"),
-    SIZE("tokens-per-second", tokens_per_second, "tokens a second on a processor"),
-    SIZE("teraflops", teraflops, "peak of a processor, in TFLOP/s"),
-    SIZE("billions", billions, "parameters, in billions"),
-    SIZE("memory", memory, "memory of a GPU, in GB"),
-    SIZE("pp", pp, "pipeline stages"),
-    SIZE("dp", dp, "data-parallel ranks"),
-    SIZE("vocab", vocab, "tokens of the vocabulary"),
-    SIZE("experts", experts, "experts of a layer"),
-    SIZE("capacity-percent", capacity_percent, "capacity of an expert, of its even share"),
-    SIZE("scale", scale, "factor of the loss"),
-    SIZE("exponent-bits", exponent_bits, "exponent bits of a number format"),
-    SIZE("serial-percent", serial_percent, "share of the work that no rank can share"),
-    SIZE("bucket-mb", bucket_mb, "MB of a bucket of gradients"),
-    SIZE("network-gbits", network_gbits, "Gb/s of a node's network"),
-    { 0 },
+    SIZE_MAP(SIZE_FLAG){ 0 },
 };
 
 struct claim {
@@ -336,11 +334,9 @@ const struct command command_lab = {
     .check = cmd_lab_check,
     .run = cmd_lab_run,
     .about =
-        "Without ID: lists the claims, with the verdicts of the labs that ran on this machine before and the seconds that they took. ID is "
-        "a\n"
-        "claim (p2), or the name of a lab (p2_bubble) or its end (bubble). A lab prints the claimed number beside the measured one and "
-        "gives\n"
-        "a verdict: holds, corrected (why), not measurable here (what would be needed), does not hold (exit code 1). Sizes differ by lab:\n"
-        "'lockstep help labs' lists them.\n",
+        "Without ID: lists the claims, with the verdicts of the labs that ran on this machine before, and the seconds that they took.\n"
+        "ID is a claim (p2), the name of a lab (p2_bubble), or its end (bubble). A lab prints the claimed number beside the measured\n"
+        "one and gives a verdict: holds, corrected (why), not measurable here (what would be needed), does not hold (exit code 1).\n"
+        "Sizes differ by lab: 'lockstep help labs' lists them.\n",
     .examples = "  lockstep lab\n  lockstep lab p2 --stages 8 --micro-batches 4\n  lockstep lab z2 --json\n",
 };

@@ -175,16 +175,12 @@ const struct command command_learn = {
     .flags = flags,
     .check = cmd_learn_check,
     .run = cmd_learn_run,
-    .about =
-        "Asks the cards that are due, then new ones: a question, your number or a moment to think, the answer, and the run that shows it:\n"
-        "claimed, yours, measured. You rate how well you knew it, 1 to 5, and that says when the card returns (FSRS-6; ratings 1 and 2 "
-        "count\n"
-        "as forgotten, and the card comes once more at the end). A card begins with its first sizes; 's' asks again with others. A card "
-        "that is\n"
-        "named is asked at once. --stats: 'recalled' is the share of reviews of cards seen before that were rated 3 or more; an error "
-        "counts\n"
-        "as 100% at most.\n"
-        "Reviews are kept in an SQLite file, in the user's data folder (XDG_DATA_HOME, or ~/.local/share).\n",
+    .about = "Asks the cards that are due, then new ones: a question, your number or a moment to think, the answer, and the run that\n"
+             "shows it: claimed, yours, measured. You rate how well you knew it, from 1 to 5; that says when the card returns (FSRS-6).\n"
+             "After 1 or 2, which count as forgotten, it also comes once more at the end. A card begins with its first sizes; 's' asks\n"
+             "again with others. A card that is named is asked at once.\n"
+             "--stats: 'recalled' is the share of repeated reviews that were rated 3 or more; an error counts as 100% at most.\n"
+             "Reviews are kept in an SQLite file in the user's data folder (XDG_DATA_HOME, or ~/.local/share).\n",
     .examples = "  lockstep learn\n  lockstep learn --topic zero --new 5\n  lockstep learn p-05\n  lockstep learn --grill --minutes 45\n"
                 "  lockstep learn --export html --out cards.html\n",
 };

@@ -30,7 +30,7 @@ struct run {
     const struct card *card;
     char *command, *row;          /* with the sizes filled in */
     bool lab, json;               /* prints rows; prints one object */
-    struct text whole;            /* of JSON */
+    struct text object;           /* what is printed, if that is one */
     struct answer_run_kept *keep; /* what it says goes there too; NULL: nowhere */
     answer_line *line;
     void *ctx;
@@ -138,7 +138,7 @@ static void take_line(struct run *r, char *line)
         take_row(r, row);
         json_close(&row);
     } else if (r->json)
-        text_put(&r->whole, "%s\n", line);
+        text_put(&r->object, "%s\n", line);
     else
         say_line(r, line);
 }
@@ -166,8 +166,8 @@ static ls_status take_object(struct run *r)
     struct text line = { 0 };
 
     if (r->lab || !r->json || !r->row || r->out->code) return LS_OK;
-    LS_TRY(text_status(&r->whole));
-    LS_TRY(json_parse(r->whole.data ? r->whole.data : "", r->whole.bytes, r->command, &root));
+    LS_TRY(text_status(&r->object));
+    LS_TRY(json_parse(r->object.data ? r->object.data : "", r->object.bytes, r->command, &root));
     double x = number_at(root, r->row);
     json_close(&root);
     r->rows += isfinite(x);
@@ -297,7 +297,7 @@ ls_status answer_run(const struct card *c, int variant, struct answer_cache *cac
     if (st == LS_OK) st = cache ? cached_run(&r, cache) : do_run(&r);
     if (isfinite(c->said)) out->claimed = c->said;
     out->seconds = base_now() - began;
-    text_free(&r.whole);
+    text_free(&r.object);
     mem_free(r.row);
     mem_free(r.command);
     return st;

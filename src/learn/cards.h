@@ -60,7 +60,8 @@ enum { CARD_SIZES_MOST = 4, GRILL_QUESTIONS = 60 };
 
 extern const char builtin_cards[]; /* labs/cards.yaml */
 
-/* what names the text in messages. LS_EFORMAT, with the line: an unknown or missing key, a number that is none, a size without values. */
+/* what names the text in messages. LS_EFORMAT, with the line: an unknown or missing key, a value that should be a number, a size without
+ * values. */
 ls_status cards_read(const char *text, size_t bytes, const char *what, struct cards *out);
 void cards_free(struct cards *c);
 

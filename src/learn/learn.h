@@ -17,8 +17,8 @@ struct learn {
     double minutes;    /* of the grill's clock */
 };
 
-/* Cards that are due, those most likely forgotten first, then new ones in the order of the file; asks, runs, and notes ratings until there
- * are none left or the reader stops. card: only this one; NULL: those due. */
+/* Cards that are due, those most likely forgotten first, then new ones in the order of the file; asks, runs, and notes ratings until all
+ * have been asked or the reader stops. card: only this one; NULL: those due. */
 ls_status learn_practice(struct learn *l, const struct card *card);
 /* 60 questions cold against the clock; numbers are graded by their runs, words by the reader, after the last. */
 ls_status learn_grill(struct learn *l);
@@ -31,7 +31,7 @@ ls_status learn_check(struct learn *l, bool all_sizes);
 /* How good a prediction is: 5 to within the card's tolerance, 4 to 3 tolerances (at least 5%), 3 to a quarter, 2 to a
  * factor of 2, else 1; of what was measured, or of 1 if the card expects 0. */
 int learn_rating_of(const struct card *c, double predicted, double measured);
-/* A prediction as typed: a number, perhaps followed by the unit, perhaps with commas between thousands ("1,234.5"; "12,5" is none). */
+/* A prediction as typed: a number, perhaps followed by the unit, perhaps with commas between thousands ("1,234.5", but not "12,5"). */
 bool learn_read_number(const char *text, const char *unit, double *out);
 bool learn_in_topic(const struct learn *l, const struct card *c);
 /* The variant that review number `nth` of a card uses: the first sizes first, then drawn. */
