@@ -55,8 +55,15 @@ done
 expect 0 "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong" bench comm \
     -n 2 $sizes
 [ "$(grep -c '^ ' out.txt)" -eq 3 ] || bad "not three sizes: $(cat out.txt)"
-awk '/^ / && NF != 13 { exit 1 }' out.txt || bad "a row without 13 columns: $(cat out.txt)"
+awk '/^ / && NF != 17 { exit 1 }' out.txt || bad "a row without 17 columns: $(cat out.txt)"
+# Of two calls the median is the mean of the minimum and the maximum (each printed with at least 1 in 100).
+halfway='function off(time, a, b) { return time - (a + b) / 2 > 0.02 * time + 0.02 || (a + b) / 2 - time > 0.02 * time + 0.02 }
+    /^ / && (off($6, $14, $15) || off($10, $16, $17) || $14 > $15 || $16 > $17 || $14 <= 0) { exit 1 }'
+awk "$halfway" out.txt || bad "not the median, minimum and maximum of two calls: $(cat out.txt)"
+expect 0 "slowest rank's median, minimum and maximum" bench comm -n 2 -b 64K -e 64K --iterations 1
+awk '/^ / && ($6 != $14 || $6 != $15 || $10 != $16 || $10 != $17) { exit 1 }' out.txt || bad "one call, several times: $(cat out.txt)"
 expect 0 '"in_place":{"seconds":' bench comm -n 2 --json $sizes
+grep -q '"min_seconds":.*"max_seconds":' out.txt || bad "no minimum and maximum: $(cat out.txt)"
 
 # ---- nccl-tests' flags; one rank; sendrecv ----
 for words in "" "$sizes" "-b 8 -e 1K"; do expect 2 "nothing to measure; start more, as in: lockstep bench comm -n 2" bench comm $words; done

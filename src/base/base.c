@@ -1,4 +1,4 @@
-/* base.c - the clock, and the end of a program after a failed assertion. */
+/* base.c - the clock, the median, and the end of a program after a failed assertion. */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -11,6 +11,20 @@ double base_now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double base_median(double *x, size_t count)
+{
+    ASSERT(count > 0);
+    qsort(x, count, sizeof *x, ascending);
+    return (x[(count - 1) / 2] + x[count / 2]) / 2;
 }
 
 _Noreturn void base_assert_failed(const char *cond, const char *file, int line)

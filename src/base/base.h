@@ -1,4 +1,4 @@
-/* base.h - the few macros that every file may use. */
+/* base.h - the few macros and functions that every file may use. */
 #ifndef LS_BASE_BASE_H
 #define LS_BASE_BASE_H
 
@@ -20,5 +20,7 @@ static inline bool size_mul(size_t a, size_t b, size_t *out) { return !__builtin
 static inline bool size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 
 double base_now(void); /* seconds on a monotonic clock */
+/* The median of count > 0 numbers, which it sorts; if count is even, the mean of the two in the middle. */
+double base_median(double *x, size_t count);
 
 #endif

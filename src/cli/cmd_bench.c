@@ -1,7 +1,6 @@
 /* cmd_bench.c - `lockstep bench train`. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include "base/base.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -40,13 +39,6 @@ struct result {
     struct mem_stats memory;
 };
 
-static int by_length(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Runs the steps; seconds are those of the median step on this rank. */
 static ls_status take_steps(const struct config *c, struct step *s, double *took, struct result *out)
 {
@@ -67,8 +59,7 @@ static ls_status take_steps(const struct config *c, struct step *s, double *took
     }
     bench_time_end(s, &out->time);
     out->exposed = out->time.exposed / (double)steps;
-    qsort(took, steps, sizeof *took, by_length);
-    out->seconds = (took[(steps - 1) / 2] + took[steps / 2]) / 2;
+    out->seconds = base_median(took, steps);
     mem_read(&out->memory);
     return bench_time_sync(s, c->bench.steps, &out->time);
 }

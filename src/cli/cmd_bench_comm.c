@@ -1,8 +1,8 @@
 /* cmd_bench_comm.c - `lockstep bench comm`: times collectives on real ranks, or prints a list of steps without starting ranks.
  *
  * The table has the columns of nccl-tests: size of the complete buffer, elements of a rank's block, time of one call, algbw = size / time,
- * busbw = algbw x the share of the buffer that each rank's link carries, and wrong elements; all for separate buffers, then in place. GB
- * are 10^9 bytes.
+ * busbw = algbw x the share of the buffer that each rank's link carries, and wrong elements; all for separate buffers, then in place. The
+ * time is the median of the timed calls; four more columns have the minima and maxima. GB are 10^9 bytes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -254,13 +254,24 @@ static void put_head(const struct comm_times *t)
 {
     printf("# lockstep bench comm: %s of %d ranks over %s, algorithm %s, %s memory\n", timed_name(t), t->n, ls_comm_transport(t->comm),
            algorithm_name ? algorithm_name : "by the comm table", memory);
-    printf("# %d untimed calls, then %d timed calls, one after another; time: the slowest rank's mean\n", t->warmup, t->iterations);
+    printf("# %d untimed calls, then %d timed calls, one after another; time: the slowest rank's median, minimum and maximum\n", t->warmup,
+           t->iterations);
     if (t->op == LS_COLLECTIVE_BROADCAST) puts("# a broadcast has one buffer: both halves are in place");
     if (t->op == LS_COLLECTIVE_SEND) puts("# sendrecv needs two buffers: neither half is in place");
     if (t->unchecked) puts("# values are not checked (-c 0)");
-    puts("#\n#                                                              out-of-place                       in-place          \n"
-         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
-         "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       ");
+    puts("#\n#                                                              out-of-place                       in-place          "
+         "      out-of-place          in-place\n"
+         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong"
+         "      min       max       min       max\n"
+         "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       "
+         "     (us)      (us)      (us)      (us)");
+}
+
+static void put_us(double seconds, int width)
+{
+    double us = seconds * 1e6;
+
+    printf("  %*.*f", width, us < 100 ? 2 : us < 10000 ? 1 : 0, us);
 }
 
 static void put_row(const struct comm_times *t, const struct row *r)
@@ -268,13 +279,16 @@ static void put_row(const struct comm_times *t, const struct row *r)
     printf("%12zu  %12zu  %8s  %6s  %6d", r->bytes, r->count, comm_type_name(t->type), sums() ? comm_redop_name(t->redop) : "none",
            t->op == LS_COLLECTIVE_BROADCAST ? t->root : -1);
     for (int i = 0; i < 2; i++) {
-        double us = r->time[i].seconds * 1e6;
-
-        printf("  %7.*f  %6.2f  %6.2f", us < 100 ? 2 : us < 10000 ? 1 : 0, us, r->algbw[i], r->busbw[i]);
+        put_us(r->time[i].seconds, 7);
+        printf("  %6.2f  %6.2f", r->algbw[i], r->busbw[i]);
         if (t->unchecked)
             printf("  %5s", "N/A");
         else
             printf("  %5" PRId64, r->time[i].wrong);
+    }
+    for (int i = 0; i < 2; i++) {
+        put_us(r->time[i].least, i ? 8 : 7);
+        put_us(r->time[i].most, 8);
     }
     printf("\n");
     fflush(stdout);
@@ -297,6 +311,8 @@ static void put_json_row(const struct comm_times *t, const struct row *r, struct
     for (int i = 0; i < 2; i++) {
         json_begin_object(j, names[i]);
         json_put_real(j, "seconds", r->time[i].seconds);
+        json_put_real(j, "min_seconds", r->time[i].least);
+        json_put_real(j, "max_seconds", r->time[i].most);
         json_put_real(j, "algbw", r->algbw[i]);
         json_put_real(j, "busbw", r->busbw[i]);
         if (!t->unchecked) json_put_int(j, "wrong", r->time[i].wrong);

@@ -196,26 +196,46 @@ static ls_status comm_times_check(const struct comm_times *t, struct ends e, siz
     return LS_OK;
 }
 
+/* took[iterations]: seconds of each timed call on this rank. */
+static ls_status time_calls(const struct comm_times *t, struct ends e, size_t count, double *took)
+{
+    double before, now;
+
+    for (int i = 0; i < t->warmup; i++) LS_TRY(call(t, e, count));
+    LS_TRY(ls_barrier(t->comm));
+    before = base_now();
+    for (int i = 0; i < t->iterations; i++) {
+        LS_TRY(call(t, e, count));
+        now = base_now();
+        took[i] = now - before;
+        before = now;
+    }
+    return LS_OK;
+}
+
+/* Sorts took. */
+static struct comm_time summary_of(double *took, size_t count, int64_t wrong)
+{
+    double median = base_median(took, count);
+
+    return (struct comm_time){ .seconds = median, .least = took[0], .most = took[count - 1], .wrong = wrong };
+}
+
 ls_status comm_times_take(const struct comm_times *t, size_t count, bool in_place, struct comm_time *out)
 {
     struct ends e = ends_of(t, count, in_place);
     int64_t wrong = 0;
-    double began = 0, took;
+    double *took;
 
-    ASSERT(comm_times_bytes(t, count) <= t->room);
+    ASSERT(comm_times_bytes(t, count) <= t->room && t->iterations > 0);
     if (!t->unchecked) LS_TRY(comm_times_check(t, e, count, &wrong));
-    for (int i = 0; i < t->warmup + t->iterations; i++) {
-        if (i == t->warmup) {
-            LS_TRY(ls_barrier(t->comm));
-            began = base_now();
-        }
-        LS_TRY(call(t, e, count));
-    }
-    took = (base_now() - began) / t->iterations;
-    LS_TRY(ls_all_reduce(t->comm, &took, &took, 1, LS_F64, LS_MAX, NULL));
     LS_TRY(ls_all_reduce(t->comm, &wrong, &wrong, 1, LS_I64, LS_SUM, NULL));
-    *out = (struct comm_time){ took, wrong };
-    return LS_OK;
+    if (!(took = mem_array(MEM_OTHER, (size_t)t->iterations, sizeof *took))) return LS_ENOMEM;
+    ls_status st = time_calls(t, e, count, took);
+    if (st == LS_OK) st = ls_all_reduce(t->comm, took, took, (size_t)t->iterations, LS_F64, LS_MAX, NULL);
+    if (st == LS_OK) *out = summary_of(took, (size_t)t->iterations, wrong);
+    mem_free(took);
+    return st;
 }
 
 ls_status comm_times_verdict(const struct comm_times *t, int64_t wrong)

@@ -20,9 +20,10 @@ struct comm_times {
     size_t room;
 };
 
-/* seconds: mean time of a call on the slowest rank. wrong: wrong elements on all ranks in one call before the timed ones. */
+/* A call takes the time from the end of the call before it to its own, on the slowest rank. wrong: wrong elements on all ranks in one call
+ * before the timed ones. */
 struct comm_time {
-    double seconds;
+    double seconds, least, most; /* median, minimum and maximum of the calls */
     int64_t wrong;
 };
 

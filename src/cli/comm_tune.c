@@ -88,7 +88,7 @@ ls_status comm_tune(struct comm_times *t, size_t min, size_t max, size_t factor,
 {
     text_put(out, COMM_TABLE_HEADER "\n# %d ranks over %s, %s, in place\n# operation, bytes up to, ranks up to, algorithm\n", t->n,
              ls_comm_transport(t->comm), ls_dtype_name(t->type));
-    if (t->rank == 0) puts("# microseconds per call, in place, the slowest rank's mean");
+    if (t->rank == 0) puts("# microseconds per call, in place, the median of the slowest rank's times");
     for (int op = 0; op < LS_COLLECTIVES; op++) {
         t->op = (ls_collective)op;
         if (comm_times_has(t->op) && t->op != LS_COLLECTIVE_SEND) LS_TRY(tune_op(t, min, max, factor, out));

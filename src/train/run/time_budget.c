@@ -2,7 +2,6 @@
 #include "train/run/time_budget.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include "base/base.h"
 
 uint64_t time_budget_times(uint64_t every, uint64_t steps)
@@ -37,20 +36,6 @@ uint64_t time_budget_steps(const struct time_budget *b)
 }
 
 double time_budget_least(const struct time_budget *b) { return b->spent + seconds_of(b, 1) / (1 - TIME_BUDGET_RESERVE); }
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-double time_budget_median(double *x, size_t count)
-{
-    ASSERT(count > 0);
-    qsort(x, count, sizeof *x, ascending);
-    return (x[(count - 1) / 2] + x[count / 2]) / 2;
-}
 
 char *time_budget_text(char out[24], double seconds)
 {

@@ -26,8 +26,6 @@ struct time_budget {
 uint64_t time_budget_steps(const struct time_budget *b);    /* 0: there is not enough time for one step */
 uint64_t time_budget_times(uint64_t every, uint64_t steps); /* number of evaluations or saves in so many steps */
 double time_budget_least(const struct time_budget *b);      /* the smallest budget, in seconds, that one step fits into */
-/* The median of count > 0 numbers, which it sorts; if count is even, the mean of the two in the middle. */
-double time_budget_median(double *x, size_t count);
 
 /* "78.3 ms", "5.21 s" into out; returns out. */
 char *time_budget_text(char out[24], double seconds);

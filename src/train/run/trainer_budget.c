@@ -54,7 +54,7 @@ static ls_status try_steps(struct trainer *t, double *step)
         sum += one;
         if (i >= WARM) seconds[counted++] = one;
     }
-    *step = counted ? time_budget_median(seconds, counted) : NAN;
+    *step = counted ? base_median(seconds, counted) : NAN;
     return LS_OK;
 }
 
