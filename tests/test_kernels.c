@@ -8,8 +8,10 @@
 #include "helper_kernels.h"
 
 #include <stdio.h>
+#include <string.h>
 #include "base/base.h"
 #include "base/threads.h"
+#include "kernels/cpu/onednn_load.h"
 
 enum { MOST_ENTRIES = 512 };
 
@@ -51,7 +53,7 @@ static void test_every_entry(void **state)
         if (kernel_cases((enum op)op, entries_check_case, &w) == 0)
             fail_msg("%s has no case", op_name((enum op)op));
     for (int i = 0; (k = kernel_at(i)); i++)
-        if (k->isa <= isa_best() && w.runs[i] == 0)
+        if (k->isa <= isa_best() && w.runs[i] == 0 && (onednn_found() || strncmp(k->name, "onednn", 6) != 0))
             fail_msg("entry %s of %s accepts no case", k->name, op_name(k->op));
 }
 

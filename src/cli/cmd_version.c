@@ -1,6 +1,7 @@
 /* cmd_version.c - `lockstep version`: describes the build and what it found on this machine, for bug reports. */
 #include <stdio.h>
 #include "base/json.h"
+#include "base/module.h"
 #include "cli/args.h"
 #include "cli/terminal.h"
 #include "comm/transports/transport.h"
@@ -35,6 +36,7 @@ static ls_status cmd_version_put_json(void)
     for (size_t i = 0; mpi_module_name(i); i++)
         if (mpi_module_find(i, path, sizeof path)) json_put_string(&j, mpi_module_name(i), path);
     json_end_object(&j);
+    if (module_find("onednn", path, sizeof path)) json_put_string(&j, "onednn", path);
     json_end_object(&j);
     return terminal_put_json(&j);
 }
@@ -50,13 +52,14 @@ static ls_status cmd_version_run(struct invocation *in)
     printf("kernels     %s (the largest instruction set that both this processor and this build support)\n", isa_name(isa_best()));
     for (size_t i = 0; mpi_module_name(i); i++)
         printf("mpi         %s: %s\n", mpi_module_name(i), mpi_module_find(i, path, sizeof path) ? path : "no module found");
+    printf("onednn      %s\n", module_find("onednn", path, sizeof path) ? path : "no module found");
     return LS_OK;
 }
 
 const struct command command_version = {
     .name = "version",
     .arguments = "",
-    .summary = "print the version, compiler, instruction set and MPI modules (also --version)",
+    .summary = "print the version, compiler, instruction set and the modules of MPI and oneDNN (also --version)",
     .flags = flags,
     .run = cmd_version_run,
     .examples = "  lockstep version\n  lockstep version --json\n",

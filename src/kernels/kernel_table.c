@@ -1,7 +1,8 @@
 /* kernel_table.c - the kernel table as a concatenation of parts, and the instruction sets of this processor.
  *
- * A part is one file's array, ended by KERNELS_END. Every entry states its priority; the order of the parts is irrelevant. A library that
- * was not found when lockstep was built has an empty part.
+ * A part is one file's array, ended by KERNELS_END. Every entry states its priority, so the order of the parts does not change which one is
+ * chosen. An entry is asked only if its priority is above that of the best one found before: oneDNN's, which load a module when they are
+ * asked, come after our matmuls.
  */
 #include "kernels/kernel.h"
 

@@ -1,6 +1,6 @@
-/* onednn.c - linear layers and batched matmuls by oneDNN 2.x; the only file that uses its C interface.
+/* onednn.c - matmuls by oneDNN 2.x; the only file that uses its C interface.
  *
- * Each op is one matmul primitive, dst[M,N] = (add ? dst : 0) + src[M,K] weights[K,N] + bias[N]:
+ * Each recipe is one matmul primitive. The rows of the kernel table make it of a call (../onednn_load.c):
  *
  *   linear     src x[R,K]          weights w^T     dst y[R,N]
  *   linear_dx  src dy[R,N]         weights w       dst dx[R,K]
@@ -8,26 +8,55 @@
  *   matmul     as they are, with leading dims
  *
  * Transposes are strides. If there are many rows, the weights are first reordered in scratch to the layout that the primitive prefers.
- * Scratch: packed weights, then the primitives' scratchpads. onednn_recipe.h says which calls are accepted and which weights are packed.
+ * Scratch: packed weights, then the primitives' scratchpads.
  *
- * oneDNN chooses the instruction set itself, so nothing is accepted under a cap that is lower than its choice. A primitive keeps the number
- * of threads that it was made for: scratch() and prepare() are called outside the team's tasks, and a process prepares after its fork.
- * oneDNN's own cache of primitives is disabled in the whole process; ours frees primitives that are no longer used. Memory that oneDNN
- * allocates for its primitives is not in the memory ledger.
+ * oneDNN's own cache of primitives is disabled; ours frees primitives that are no longer used. Memory that oneDNN allocates for its
+ * primitives is not in the memory ledger.
  *
- * Reference: oneDNN developer guide, "MatMul" and "Reorder", v2.6.
+ * Threads: Debian's oneDNN runs on libgomp. A primitive is made for a number of threads and runs on that many at most; each call of oneDNN
+ * sets the calling thread's number before, and restores it after. libgomp's record of a thread's team outlives a fork(), the team's
+ * threads do not, and the child would wait for them: so a thread that forks ends its team first, and the next call starts another.
+ *
+ * Reference: oneDNN developer guide, "MatMul" and "Reorder", v2.6; OpenMP 5.0, 3.2 (omp_pause_resource_all).
  */
-#include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/onednn/module.h"
 
 #include <dnnl.h>
 #include <pthread.h>
 #include <string.h>
 #include "base/base.h"
-#include "base/mem.h"
-#include "base/threads.h"
-#include "kernels/kernel.h"
-#include "kernels/cpu/onednn/onednn_recipe.h"
-#include "kernels/cpu/gemm.h"
+
+/* ---- libgomp, which has no header where clang compiles ---- */
+
+void omp_set_num_threads(int n);
+int omp_get_max_threads(void);
+void omp_set_max_active_levels(int n);
+int omp_get_max_active_levels(void);
+int omp_pause_resource_all(int kind); /* 1: soft */
+
+/* The calling thread's settings. */
+struct team {
+    int threads, levels;
+};
+
+/* Some of oneDNN's loops start as many threads as the primitive was made for, whatever the setting: with no level of active teams they run
+ * on the caller. */
+static struct team team_enter(int threads)
+{
+    struct team before = { omp_get_max_threads(), omp_get_max_active_levels() };
+
+    omp_set_num_threads(threads);
+    if (threads == 1) omp_set_max_active_levels(0);
+    return before;
+}
+
+static void team_leave(struct team before)
+{
+    omp_set_num_threads(before.threads);
+    omp_set_max_active_levels(before.levels);
+}
+
+static void team_end(void) { omp_pause_resource_all(1); }
 
 /* ---- The library ---- */
 
@@ -39,10 +68,11 @@ static bool has(unsigned bits) { return (features & bits) == bits; }
 static void library_open(void)
 {
     features = dnnl_get_effective_cpu_isa();
+    pthread_atfork(team_end, NULL, NULL);
     if (dnnl_set_primitive_cache_capacity(0) != dnnl_success || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
 }
 
-static bool library_usable(ls_dtype type)
+static enum isa onednn_isa(ls_dtype type)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     enum isa its;
@@ -53,7 +83,7 @@ static bool library_usable(ls_dtype type)
           : has(dnnl_cpu_isa_avx512_core)                      ? ISA_AVX512
           : has(dnnl_cpu_isa_avx2)                             ? ISA_AVX2
                                                                : ISA_ANY;
-    return engine && its <= isa_best() && (type != LS_BF16 || its >= ISA_AVX512_BF16);
+    return engine && (type != LS_BF16 || its >= ISA_AVX512_BF16) ? its : ISAS;
 }
 
 /* ---- Descriptors: everything about a primitive except its code ---- */
@@ -120,7 +150,7 @@ static void descriptors_destroy(struct descriptors *d)
     dnnl_primitive_desc_destroy(d->pack);
 }
 
-static dnnl_status_t onednn_describe(const struct recipe *r, struct descriptors *out)
+static dnnl_status_t describe(const struct recipe *r, struct descriptors *out)
 {
     struct descriptors d = { NULL, NULL };
     const dnnl_memory_desc_t *packed;
@@ -128,7 +158,6 @@ static dnnl_status_t onednn_describe(const struct recipe *r, struct descriptors 
     dnnl_memory_desc_t plain;
     dnnl_status_t st;
 
-    threads_set((int)r->threads); /* oneDNN reads this thread's setting, which may never have been set */
     st = make_attributes(r, &attr);
     if (st == dnnl_success) st = describe_matmul(r, attr, &d.matmul);
     if (st == dnnl_success && r->pack && (st = layout_of(&r->weights, r->ndim, &plain)) == dnnl_success) {
@@ -188,7 +217,7 @@ static ls_status primitive_new(const struct recipe *r, struct primitive **out)
 
     if (!p) return LS_ENOMEM;
     p->recipe = *r;
-    st = onednn_describe(r, &d);
+    st = describe(r, &d);
     if (st == dnnl_success) {
         p->packed = packed_bytes(d.pack);
         st = dnnl_primitive_create(&p->matmul, d.matmul);
@@ -236,7 +265,7 @@ static void primitive_drop(struct primitive *p)
     pthread_mutex_unlock(&lock);
 }
 
-size_t onednn_primitives(void)
+static size_t onednn_primitives(void)
 {
     size_t n = 0;
 
@@ -246,41 +275,32 @@ size_t onednn_primitives(void)
     return n;
 }
 
-/* ---- Kernels ---- */
+/* ---- Matmuls ---- */
 
 enum { SRC, WEIGHTS, BIAS, DST, PACKED, SCRATCH, PACK_SCRATCH, MEMORIES };
 
-/* oneDNN's memory objects of one prepared call. NULL: not used. */
-struct state {
+/* oneDNN's memory objects of one matmul. NULL: not used. */
+struct onednn_matmul {
     struct primitive *primitive;
     dnnl_stream_t stream;
     dnnl_memory_t memory[MEMORIES];
 };
 
-static bool onednn_accepts(const struct call *c)
+static size_t onednn_scratch(const struct recipe *r)
 {
-    struct recipe r;
-
-    return library_usable(c->in[0].dtype) && recipe_of(c, &r);
-}
-
-/* For bf16 on tile instructions; the row's ISA ensures that the processor has them. */
-static bool amx_accepts(const struct call *c) { return c->in[0].dtype == LS_BF16 && c->in[1].dtype == LS_BF16 && onednn_accepts(c); }
-
-/* 0 if oneDNN fails: prepare() then reports it. */
-static size_t scratch(const struct call *c)
-{
-    struct recipe r;
+    struct team before = team_enter((int)r->threads);
     struct descriptors d;
-    size_t bytes;
+    size_t bytes = 0;
 
-    if (!recipe_of(c, &r) || onednn_describe(&r, &d) != dnnl_success) return 0;
-    bytes = packed_bytes(d.pack) + MAX(bytes_of(d.matmul, dnnl_query_scratchpad_md), bytes_of(d.pack, dnnl_query_scratchpad_md));
-    descriptors_destroy(&d);
+    if (describe(r, &d) == dnnl_success) {
+        bytes = packed_bytes(d.pack) + MAX(bytes_of(d.matmul, dnnl_query_scratchpad_md), bytes_of(d.pack, dnnl_query_scratchpad_md));
+        descriptors_destroy(&d);
+    }
+    team_leave(before);
     return bytes;
 }
 
-static dnnl_status_t name_buffers(struct state *s)
+static dnnl_status_t name_buffers(struct onednn_matmul *s)
 {
     const struct primitive *p = s->primitive;
     const struct {
@@ -306,45 +326,31 @@ static dnnl_status_t name_buffers(struct state *s)
     return st;
 }
 
-static void state_close(struct state *s)
+static void onednn_close(struct onednn_matmul *m)
 {
-    for (int i = 0; i < MEMORIES; i++) dnnl_memory_destroy(s->memory[i]);
-    dnnl_stream_destroy(s->stream);
-    if (s->primitive) primitive_drop(s->primitive);
-    mem_free(s);
+    for (int i = 0; i < MEMORIES; i++) dnnl_memory_destroy(m->memory[i]);
+    dnnl_stream_destroy(m->stream);
+    if (m->primitive) primitive_drop(m->primitive);
+    mem_free(m);
 }
 
-static ls_status state_open(const struct recipe *r, struct state **out)
+static ls_status onednn_open(const struct recipe *r, struct onednn_matmul **out)
 {
-    struct state *s = mem_zalloc(MEM_OTHER, sizeof *s);
+    struct onednn_matmul *m = mem_zalloc(MEM_OTHER, sizeof *m);
     dnnl_status_t named;
+    struct team before;
     ls_status st;
 
-    if (!s) return LS_ENOMEM;
-    st = primitive_hold(r, &s->primitive);
-    if (st == LS_OK && (named = name_buffers(s)) != dnnl_success) st = failed(r, named);
+    if (!m) return LS_ENOMEM;
+    before = team_enter((int)r->threads);
+    st = primitive_hold(r, &m->primitive);
+    if (st == LS_OK && (named = name_buffers(m)) != dnnl_success) st = failed(r, named);
+    team_leave(before);
     if (st == LS_OK)
-        *out = s;
+        *out = m;
     else
-        state_close(s);
+        onednn_close(m);
     return st;
-}
-
-static ls_status prepare(struct call *c)
-{
-    struct state *s = NULL;
-    struct recipe r;
-
-    ASSERT(recipe_of(c, &r));
-    LS_TRY(state_open(&r, &s));
-    c->state = s;
-    return LS_OK;
-}
-
-static void release(struct call *c)
-{
-    if (c->state) state_close(c->state);
-    c->state = NULL;
 }
 
 /* Setting a handle fills the padding of a packed layout with zeros: once is enough. */
@@ -356,7 +362,7 @@ static void point(dnnl_memory_t m, void *data)
         ASSERT(dnnl_memory_set_data_handle(m, data) == dnnl_success);
 }
 
-static void run_pack(const struct state *s)
+static void run_pack(const struct onednn_matmul *s)
 {
     const dnnl_memory_t *m = s->memory;
     const dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, m[WEIGHTS] }, { DNNL_ARG_TO, m[PACKED] }, { DNNL_ARG_SCRATCHPAD, m[PACK_SCRATCH] } };
@@ -364,7 +370,7 @@ static void run_pack(const struct state *s)
     ASSERT(dnnl_primitive_execute(s->primitive->pack, s->stream, COUNT_OF(args), args) == dnnl_success);
 }
 
-static void run_matmul(const struct state *s)
+static void run_matmul(const struct onednn_matmul *s)
 {
     const dnnl_memory_t *m = s->memory;
     const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, m[SRC] },
@@ -376,29 +382,26 @@ static void run_matmul(const struct state *s)
     ASSERT(dnnl_primitive_execute(s->primitive->matmul, s->stream, m[BIAS] ? 5 : 4, args) == dnnl_success);
 }
 
-static void onednn_run(const struct call *c)
+static void onednn_run(const struct onednn_matmul *m, int threads, const struct onednn_buffers *b)
 {
-    const struct state *s = c->state;
-    char *rest = (char *)c->scratch + s->primitive->packed;
+    char *rest = (char *)b->scratch + m->primitive->packed;
     void *const at[MEMORIES] = {
-        [SRC] = c->in[0].data, [WEIGHTS] = c->in[1].data, [BIAS] = c->in[2].data, [DST] = c->out[0].data,
-        [PACKED] = c->scratch, [SCRATCH] = rest,          [PACK_SCRATCH] = rest,
+        [SRC] = b->src,        [WEIGHTS] = b->weights, [BIAS] = b->bias,      [DST] = b->dst,
+        [PACKED] = b->scratch, [SCRATCH] = rest,       [PACK_SCRATCH] = rest,
     };
+    struct team before = team_enter(threads);
 
-    for (int i = 0; i < MEMORIES; i++) point(s->memory[i], at[i]);
-    if (s->memory[PACKED]) run_pack(s);
-    run_matmul(s);
+    for (int i = 0; i < MEMORIES; i++) point(m->memory[i], at[i]);
+    if (m->memory[PACKED]) run_pack(m);
+    run_matmul(m);
+    team_leave(before);
 }
 
-#define ONEDNN_ROW(id, title, rank, level, takes)                                                                               \
-    {                                                                                                                           \
-        .op = OP_##id, .name = title, .priority = rank, .isa = level, .accepts = takes, .scratch = scratch, .prepare = prepare, \
-        .release = release, .run = onednn_run                                                                                   \
-    }
-#define ONEDNN_LIBRARY(id) ONEDNN_ROW(id, "onednn", PRIORITY_LIBRARY, ISA_ANY, onednn_accepts)
-#define ONEDNN_AMX(id)     ONEDNN_ROW(id, "onednn_amx", PRIORITY_AMX, ISA_AMX, amx_accepts)
-
-const struct kernel kernels_onednn[] = { ONEDNN_LIBRARY(LINEAR),    ONEDNN_LIBRARY(LINEAR_DX),
-                                         ONEDNN_LIBRARY(LINEAR_DW), ONEDNN_LIBRARY(MATMUL),
-                                         ONEDNN_AMX(LINEAR),        ONEDNN_AMX(LINEAR_DX),
-                                         ONEDNN_AMX(LINEAR_DW),     KERNELS_END };
+const struct onednn_module onednn_module = {
+    .isa = onednn_isa,
+    .scratch = onednn_scratch,
+    .open = onednn_open,
+    .close = onednn_close,
+    .run = onednn_run,
+    .primitives = onednn_primitives,
+};

@@ -3,10 +3,11 @@
  * Packing the weights costs a pass over them and saves a little in every row. Measured with AVX-512, K and N from 768
  * to 3072: for w^T it pays off from about 4096 rows, for w from about 2048.
  */
-#include "kernels/cpu/onednn/onednn_recipe.h"
+#include "kernels/cpu/onednn_recipe.h"
 
 #include "base/base.h"
 #include "base/threads.h"
+#include "kernels/cpu/gemm.h"
 
 enum { PACK_ROWS_LINEAR = 4096, PACK_ROWS_DX = 2048 };
 
@@ -25,7 +26,7 @@ static struct side side_of(const struct matrix *m, size_t rows, size_t columns)
     return (struct side){ m->type, { (int64_t)rows, (int64_t)columns }, { m->row, m->col } };
 }
 
-bool recipe_of_gemm(const struct gemm *p, bool pack, struct recipe *out)
+static bool recipe_of_gemm(const struct gemm *p, bool pack, struct recipe *out)
 {
     if (!size_fits(p->m) || !size_fits(p->n) || !size_fits(p->k)) return false;
     *out = (struct recipe){

@@ -1,0 +1,50 @@
+#!/bin/sh
+# test_onednn_module.sh LOCKSTEP TESTS - the oneDNN module: programs do not depend on oneDNN, a run that does not need it does not load it,
+# and without a usable module oneDNN's rows accept nothing; where that costs speed (AMX) one line says why.
+set -u
+lockstep=$1
+. "$2/script.sh"
+build=${lockstep%/*}
+module=$build/lockstep_onednn.so
+[ -f "$module" ] || { echo "skipped: lockstep was built without oneDNN"; exit 77; }
+
+for program in "$lockstep" "$build/liblockstep.so"; do
+    ldd "$program" | grep dnnl && bad "$program depends on oneDNN"
+done
+ldd "$module" | grep -q libdnnl || bad "the module does not depend on oneDNN"
+isa=$("$lockstep" version --json | json isa)
+[ "$("$lockstep" version --json | json onednn)" = "$module" ] || bad "version: $("$lockstep" version --json)"
+
+gemm="bench gemm --m 64 --n 64 --k 64 --launch.threads=1"
+kernels() { "$@" $gemm --json 2>err.txt | json '[].kernel' | sort -u | tr '\n' ' '; }
+kernels "$lockstep" | grep -q onednn || bad "bench gemm does not use the module: $("$lockstep" $gemm)"
+
+# A step whose matmuls are all computed by our tiles does not need oneDNN.
+steps="train --data.text=text.txt --data.seq_len=16 --model.preset=gpt2-tiny --train.steps=1 --train.global_batch=2 --launch.threads=1
+       --run.measure_peak=off --log.tensorboard=false --run.device=cpu --run.dir=run"
+if [ "$isa" != any ] && [ "$isa" != amx ]; then
+    LD_DEBUG=files LD_DEBUG_OUTPUT=loaded "$lockstep" $(echo $steps) >out.txt 2>&1 || bad "train: $(cat out.txt)"
+    grep -q libjansson loaded.* || bad "the loader said nothing"
+    grep -l dnnl loaded.* && bad "train loaded oneDNN"
+fi
+
+# WORDS: what the line says of a folder's module.
+absent() {
+    (cd "$1" && ./test_onednn absent) >out.txt 2>err.txt || bad "$1: rows of oneDNN accept calls, or it failed: $(cat out.txt err.txt)"
+    [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF "$2" err.txt || bad "$1: not one line that says '$2': $(cat err.txt)"
+    case $(kernels "$1/lockstep") in *onednn*|'') bad "$1: bench gemm: $(cat err.txt)" ;; esac
+}
+for folder in none broken other; do
+    mkdir $folder
+    cp "$lockstep" "$build/test_onednn" $folder/
+done
+absent none "tile instructions (AMX): lockstep_onednn.so is neither in $work/none nor in "
+[ "$isa" = amx ] || [ ! -s err.txt ] || bad "bench gemm without the module, and without AMX, says: $(cat err.txt)"
+echo "not a library" >broken/lockstep_onednn.so
+absent broken "tile instructions (AMX): $work/broken/lockstep_onednn.so: file too short; install oneDNN 2 (Debian: libdnnl2)"
+if [ -f "$build/lockstep_cuda_stub.so" ]; then
+    cp "$build/lockstep_cuda_stub.so" other/lockstep_onednn.so
+    absent other "oneDNN is not used: $work/other/lockstep_onednn.so belongs to another version of lockstep; build both together"
+fi
+
+[ $failures -eq 0 ] || exit 1
