@@ -24,6 +24,20 @@
 #include "device/device.h"
 #include "kernels/cpu/onednn_load.h"
 
+#if defined(__SANITIZE_THREAD__)
+#define ONEDNN_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ONEDNN_TSAN 1
+#endif
+#endif
+
+#ifdef ONEDNN_TSAN  /* it ends a forked child that starts threads */
+enum { CHILD_THREADS = 1 };
+#else
+enum { CHILD_THREADS = 3 };
+#endif
+
 static const ls_dtype types[] = { LS_F32, LS_BF16 };
 
 struct gemm_case { enum op op; size_t R, K, N; ls_dtype type, out; bool bias; };
@@ -297,9 +311,7 @@ static void forked_child_computes(void **state)
     if (child == 0) {
         alarm(60);
         log_set_console(LOG_ERROR);
-#ifndef __SANITIZE_THREAD__  /* it ends a child that starts threads */
-        threads_set(3);
-#endif
+        threads_set(CHILD_THREADS);
         kernel_named(c.call.op, "onednn")->run(&c.call);
         _exit(memcmp(c.call.out[0].data, want, view_bytes(&c.call.out[0])) != 0);
     }
