@@ -72,7 +72,7 @@ static void library_open(void)
     if (dnnl_set_primitive_cache_capacity(0) != dnnl_success || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
 }
 
-static enum isa onednn_isa(ls_dtype type)
+static enum isa library_isa(ls_dtype type)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     enum isa its;
@@ -265,7 +265,7 @@ static void primitive_drop(struct primitive *p)
     pthread_mutex_unlock(&lock);
 }
 
-static size_t onednn_primitives(void)
+static size_t primitives_count(void)
 {
     size_t n = 0;
 
@@ -286,7 +286,7 @@ struct onednn_matmul {
     dnnl_memory_t memory[MEMORIES];
 };
 
-static size_t onednn_scratch(const struct recipe *r)
+static size_t matmul_scratch(const struct recipe *r)
 {
     struct team before = team_enter((int)r->threads);
     struct descriptors d;
@@ -326,7 +326,7 @@ static dnnl_status_t name_buffers(struct onednn_matmul *s)
     return st;
 }
 
-static void onednn_close(struct onednn_matmul *m)
+static void matmul_close(struct onednn_matmul *m)
 {
     for (int i = 0; i < MEMORIES; i++) dnnl_memory_destroy(m->memory[i]);
     dnnl_stream_destroy(m->stream);
@@ -334,7 +334,7 @@ static void onednn_close(struct onednn_matmul *m)
     mem_free(m);
 }
 
-static ls_status onednn_open(const struct recipe *r, struct onednn_matmul **out)
+static ls_status matmul_open(const struct recipe *r, struct onednn_matmul **out)
 {
     struct onednn_matmul *m = mem_zalloc(MEM_OTHER, sizeof *m);
     dnnl_status_t named;
@@ -349,7 +349,7 @@ static ls_status onednn_open(const struct recipe *r, struct onednn_matmul **out)
     if (st == LS_OK)
         *out = m;
     else
-        onednn_close(m);
+        matmul_close(m);
     return st;
 }
 
@@ -382,7 +382,7 @@ static void run_matmul(const struct onednn_matmul *s)
     ASSERT(dnnl_primitive_execute(s->primitive->matmul, s->stream, m[BIAS] ? 5 : 4, args) == dnnl_success);
 }
 
-static void onednn_run(const struct onednn_matmul *m, int threads, const struct onednn_buffers *b)
+static void matmul_run(const struct onednn_matmul *m, int threads, const struct onednn_buffers *b)
 {
     char *rest = (char *)b->scratch + m->primitive->packed;
     void *const at[MEMORIES] = {
@@ -398,10 +398,10 @@ static void onednn_run(const struct onednn_matmul *m, int threads, const struct 
 }
 
 const struct onednn_module onednn_module = {
-    .isa = onednn_isa,
-    .scratch = onednn_scratch,
-    .open = onednn_open,
-    .close = onednn_close,
-    .run = onednn_run,
-    .primitives = onednn_primitives,
+    .isa = library_isa,
+    .scratch = matmul_scratch,
+    .open = matmul_open,
+    .close = matmul_close,
+    .run = matmul_run,
+    .primitives = primitives_count,
 };
