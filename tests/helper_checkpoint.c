@@ -130,6 +130,7 @@ void check_same_model(const ls_model *a, const ls_model *b)
     assert_true(a->kv_heads == b->kv_heads && a->head_size == b->head_size && a->ffn == b->ffn && a->vocab == b->vocab);
     assert_true(a->max_positions == b->max_positions && a->tied == b->tied && a->activation == b->activation);
     assert_true(a->norm_eps == b->norm_eps && a->dropout == b->dropout && a->init_std == b->init_std && a->seed == b->seed);
+    assert_true(a->attention_dropout == b->attention_dropout);
     assert_true(a->rope.theta == b->rope.theta && a->rope.factor == b->rope.factor);
     assert_true(a->rope.low_freq_factor == b->rope.low_freq_factor && a->rope.high_freq_factor == b->rope.high_freq_factor);
     assert_true(a->rope.original_positions == b->rope.original_positions);

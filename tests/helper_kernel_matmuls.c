@@ -179,6 +179,20 @@ static void qkv(struct gen *g, const struct heads *z)
     g->c.call.attr.attention.scale = 1 / sqrt((double)z->D);
 }
 
+/* Slices of a sequence of 600 tokens, heads of 9. */
+static void drop(struct gen *g, int variant)
+{
+    struct attention_drop d = { .p = 0.3, .seed = 0x123456789abcdef0u, .stream = rng_stream("layer"), .heads = 9, .full = 600 };
+
+    if (variant) {
+        d.head = 2;
+        d.queries = (struct slice_rows){ { 3, 201 }, 2 };
+        d.keys = (struct slice_rows){ { 7, 311 }, 5 };
+    }
+    g->c.call.attr.attention.drop = d;
+    gen_in(g, LS_I64, 70000, 90000, DIMS(variant ? 2 : 1));
+}
+
 void attention_cases(struct gen *g)
 {
     for (size_t i = 0; i < COUNT_OF(heads); i++)
@@ -195,11 +209,23 @@ void attention_cases(struct gen *g)
             gen_emit(g, "B %zu T %zu S %zu H %zu G %zu D %zu causal %d layout %d len %d",
                  z->B, z->T, z->S, z->H, z->G, z->D, z->causal, z->layout, len ? (int)keys : -1);
         }
+    for (size_t i = 0; i < COUNT_OF(heads); i++) {
+        const struct heads *z = &heads[i];
+
+        gen_begin(g);
+        qkv(g, z);
+        gen_in_absent(g);
+        drop(g, i % 3 > 0);
+        gen_out(g, g->type, DIMS(z->B, z->T, z->H, z->D));
+        gen_out(g, LS_F32, DIMS(z->B, z->H, z->T));
+        gen_emit(g, "B %zu T %zu S %zu H %zu G %zu D %zu causal %d layout %d dropout", z->B, z->T, z->S, z->H, z->G, z->D, z->causal,
+                 z->layout);
+    }
 }
 
 /* o and lse come from the reference, as they would from the forward pass. ring: they are of all S keys, and the call gets a part of
  * them, as a step of ring attention does. */
-static void attention_grad_case(struct gen *g, const struct heads *z, bool ring)
+static void attention_grad_case(struct gen *g, const struct heads *z, bool ring, bool drops)
 {
     struct call forward = { .op = OP_ATTENTION, .nin = 3, .nout = 2 };
     size_t first = ring ? z->S / 3 : 0, keys = z->S - first;
@@ -209,24 +235,28 @@ static void attention_grad_case(struct gen *g, const struct heads *z, bool ring)
     forward.out[0] = *gen_in(g, g->type, 0, 0, DIMS(z->B, z->T, z->H, z->D));
     forward.out[1] = *gen_in(g, LS_F32, 0, 0, DIMS(z->B, z->H, z->T));
     memcpy(forward.in, g->c.call.in, sizeof forward.in);
+    forward.in[3].ndim = VIEW_ABSENT;
     forward.attr = g->c.call.attr;
     kernel_run(kernel_reference(OP_ATTENTION), &forward, 0, "the forward pass");
     for (int i = 1; i < 3; i++)
         g->c.call.in[i] = view_narrow(&g->c.call.in[i], 1, first, keys);
     gen_in(g, g->type, -2, 2, DIMS(z->B, z->T, z->H, z->D));
+    if (drops) drop(g, (int)(z->T % 2));
     gen_out(g, g->type, DIMS(z->B, z->T, z->H, z->D));
     gen_out(g, g->type, DIMS(z->B, keys, z->G, z->D));
     gen_out(g, g->type, DIMS(z->B, keys, z->G, z->D));
-    gen_emit(g, "B %zu T %zu S %zu H %zu G %zu D %zu causal %d layout %d%s", z->B, z->T, z->S, z->H, z->G, z->D, z->causal, z->layout,
-             ring ? " ring" : "");
+    gen_emit(g, "B %zu T %zu S %zu H %zu G %zu D %zu causal %d layout %d%s%s", z->B, z->T, z->S, z->H, z->G, z->D, z->causal, z->layout,
+             ring ? " ring" : "", drops ? " dropout" : "");
 }
 
 void attention_grad_cases(struct gen *g)
 {
     for (size_t i = 0; i < COUNT_OF(heads); i++) {
-        attention_grad_case(g, &heads[i], false);
+        attention_grad_case(g, &heads[i], false, false);
+        if (i % 2 == 0)
+            attention_grad_case(g, &heads[i], false, true);
         if (heads[i].S > 2 && !heads[i].causal)
-            attention_grad_case(g, &heads[i], true);
+            attention_grad_case(g, &heads[i], true, false);
     }
 }
 

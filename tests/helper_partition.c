@@ -12,7 +12,8 @@ ls_model partition_gpt2(size_t heads, size_t ffn, size_t vocab, double dropout)
 {
     return (ls_model){ .architecture = LS_GPT2, .layers = 2, .width = 4 * heads, .heads = heads, .kv_heads = heads, .head_size = 4,
                        .ffn = ffn,
-                       .vocab = vocab, .max_positions = 32, .tied = 1, .norm_eps = 1e-5, .dropout = dropout, .init_std = 0.2, .seed = 5 };
+                       .vocab = vocab, .max_positions = 32, .tied = 1, .norm_eps = 1e-5, .dropout = dropout,
+                       .attention_dropout = dropout * 1.5, .init_std = 0.2, .seed = 5 };
 }
 
 ls_model partition_llama(size_t heads, size_t kv_heads, size_t ffn, size_t vocab, int tied)

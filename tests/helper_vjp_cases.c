@@ -153,6 +153,13 @@ static ls_value attention_itself(ls_program *p)
     return ls_attention(p, x, x, x, 1, LS_NONE);
 }
 
+static ls_value attention_dropout(ls_program *p)  /* three heads a key/value head */
+{
+    ls_value step = ls_input(p, "step", LS_I64, SIZES(2));
+
+    return ls_attention_dropout(p, "site", PARAM("q", 2, 5, 6, 2), PARAM("k", 2, 5, 2, 2), PARAM("v", 2, 5, 2, 2), 1, 0.4, 11, step);
+}
+
 static ls_value ring_attention(ls_program *p)
 {
     struct across alone = { LS_AXIS_CP, NULL, 3, 1 };
@@ -337,7 +344,8 @@ const struct gradient_case gradient_cases[] = {
     CASE(gelu_erf), CASE(silu), CASE(relu_squared), CASE(swiglu), CASE(swiglu_halves), CASE(swiglu_itself), CASE(dropout), CASE(softmax),
     CASE(softmax_view), CASE(layer_norm), CASE(layer_norm_computed), CASE(rms_norm), CASE(rms_norm_twice),
     CASE(embedding), CASE(embedding_computed), CASE(rope), CASE(rope_views), CASE(helper_vjp_cases_attention), CASE(attention_full),
-    CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(ring_attention), CASE(conv2d), CASE(conv2d_stride),
+    CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(attention_dropout),
+    CASE(ring_attention), CASE(conv2d), CASE(conv2d_stride),
     CASE(conv2d_computed), CASE(max_pool2d), CASE(avg_pool2d), CASE(global_avg_pool), CASE(batch_norm),
     CASE(batch_norm_rows), CASE(batch_norm_padded), CASE(batch_norm_running), CASE(xent), CASE(xent_denominator),
     CASE(xent_tied), CASE(vocab_xent), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(helper_vjp_cases_slice),

@@ -12,7 +12,7 @@ use_cuda_stub
 
 # name | ranks | options; those from "more" on in the full matrix alone
 cat >rows.txt <<'END_ROWS'
-dropout | 1 | @gpt2 --model.dropout=0.1 --precision.compute=bf16 --recompute.mode=full
+dropout | 1 | @gpt2 --model.dropout=0.1 --model.attention_dropout=0.1 --precision.compute=bf16 --recompute.mode=full
 images | 1 | @image
 tensor | 2 | @llama --parallel.tp=2 --parallel.sp
 ring | 2 | @llama --parallel.cp=2

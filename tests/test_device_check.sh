@@ -11,7 +11,7 @@ lockstep=$1
 
 # name | ranks | options; those from "more" on in the full matrix alone
 cat >rows.txt <<'END_ROWS'
-dropout | 1 | @gpt2 --model.dropout=0.1 --precision.compute=bf16
+dropout | 1 | @gpt2 --model.dropout=0.1 --model.attention_dropout=0.1 --precision.compute=bf16
 recompute | 1 | @llama --recompute.mode=full --optim.name=lamb
 experts | 1 | @mixtral --optim.clip=0.5
 images | 1 | @image --optim.name=lars

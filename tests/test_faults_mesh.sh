@@ -133,7 +133,7 @@ idle no_reduce "parallel.cp=2" "$llama" "it needs parallel.tp without parallel.s
 idle double_reduce "parallel.pp=2" "$llama" "with parallel.tp=1 there is no such reduction"
 idle wrong_group "parallel.tp=2" "$llama" "there is no other group"
 idle mask "parallel.tp=2" "$gpt2 --model.dropout=0.2" "the sequence is not sharded"
-idle mask "parallel.cp=2" "$gpt2" "with model.dropout=0 there are no masks"
+idle mask "parallel.cp=2" "$gpt2" "with model.dropout=0 activations have no masks"
 idle ring_dkv "parallel.cp=2 parallel.cp_method=all_to_all" "$llama" "there is no attention ring"
 idle loss_twice "parallel.dp=2" "$llama" "with parallel.cp=1 the sequence is not sharded"
 idle loss_mean "parallel.tp=2" "$llama" "with parallel.cp=1 the sequence is not sharded"

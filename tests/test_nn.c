@@ -105,6 +105,7 @@ static void test_recompute(void **state)
 
         m.layers = 4;
         m.dropout = k / 2 ? 0 : 0.25;
+        m.attention_dropout = m.dropout / 2;
         plain = train_once(&m, types[k % 2], NULL, 3);
         modes[5].bytes = half_budget(&m, types[k % 2], &plain);
         for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {

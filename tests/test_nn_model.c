@@ -76,6 +76,8 @@ static void impossible_models_are_refused(void **state)
     REFUSE("llama-tiny", m.kv_heads = 3, "heads 4 is not divisible by kv_heads 3");
     REFUSE("llama-tiny", m.head_size = 15, "head_size 15 must be even");
     REFUSE("llama-tiny", m.dropout = 0.1, "no dropout");
+    REFUSE("llama-tiny", m.attention_dropout = 0.1, "no dropout");
+    REFUSE("gpt2-tiny", m.attention_dropout = 1, "attention_dropout 1");
     REFUSE("llama-tiny", m.rope.theta = 0, "theta 0");
     REFUSE("llama-tiny", (m.rope.factor = 8, m.rope.high_freq_factor = 1), "high_freq_factor 1");
     REFUSE("llama-tiny", m.layers = 65537, "layers is 65537");

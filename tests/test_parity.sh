@@ -70,7 +70,7 @@ for zero in $zeros; do
     equal "" "parallel.dp=3 $z" $gpt2 $fp32 $sgd --train.global_batch=7     # 2, 2 and 3 samples
     equal "" "$two train.accumulate=4" $gpt2 $fp32 $sgd --train.global_batch=7
     equal "" "$two" $image $fp32 $sgd --train.global_batch=7
-    equal "" "$two" $gpt2 $fp32 $sgd --train.global_batch=4 --model.dropout=0.2
+    equal "" "$two" $gpt2 $fp32 $sgd --train.global_batch=4 --model.dropout=0.2 --model.attention_dropout=0.3
     equal "$two parallel.sync_batch_norm=false" "parallel.dp=2 parallel.sync_batch_norm=false" $image $fp32 $sgd --train.global_batch=4
     for offload in cpu file; do equal "" "$two optim.offload=$offload" $gpt2 $fp32 --optim.name=adamw --train.global_batch=4; done
     for mode in selective full every:2 budget:560KiB; do

@@ -79,7 +79,7 @@ done <layouts.txt
 # Offloaded states, dropout, which must continue its random numbers, weights without masters, and an optimizer without states.
 resumes 2 "parallel.dp=2 parallel.zero=1 optim.offload=file" "parallel.tp=2 optim.offload=cpu" $gpt2 --optim.name=adamw \
     --precision.compute=fp32
-resumes 1 "parallel.tp=2 parallel.sp" "parallel.cp=2" $gpt2 $sgd --precision.compute=fp32 --model.dropout=0.2
+resumes 1 "parallel.tp=2 parallel.sp" "parallel.cp=2" $gpt2 $sgd --precision.compute=fp32 --model.dropout=0.2 --model.attention_dropout=0.3
 resumes 1 "parallel.pp=2" "parallel.dp=2 parallel.zero=3" $untied --optim.name=lars --precision.compute=bf16 --precision.master=false
 resumes 0 "parallel.pp=2" "parallel.tp=2" $tied --optim.name=sgd --optim.momentum=0 --precision.compute=fp32
 

@@ -59,7 +59,7 @@ some meshes.txt 1 $gpt2 $sgd $batch --precision.compute=bf16 --precision.master=
 some meshes.txt 1 $tied $sgd $batch --precision.compute=bf16 --precision.master=false --precision.stochastic_rounding=true
 for mode in selective full every:2; do
     some meshes.txt 2 $tied $fp32 $sgd $batch --recompute.mode=$mode
-    some flat.txt 1 $gpt2 $fp32 $sgd $batch --recompute.mode=$mode --model.dropout=0.2
+    some flat.txt 1 $gpt2 $fp32 $sgd $batch --recompute.mode=$mode --model.dropout=0.2 --model.attention_dropout=0.3
     equal "" "parallel.dp=2 parallel.ep=2 parallel.tp=2 recompute.mode=$mode" $qwen $fp32 $sgd --train.global_batch=2 --train.accumulate=1
 done
 equal "" "parallel.cp=2 parallel.ep=2 parallel.pp=2 recompute.mode=full" $mixtral $fp32 $sgd --train.global_batch=2 --train.accumulate=2
@@ -69,7 +69,7 @@ equal "" "parallel.dp=2 parallel.ep=2 parallel.tp=2 parallel.zero=2" $mixtral $f
     --train.global_batch=2 --train.accumulate=1
 equal "" "parallel.dp=2 parallel.ep=2 parallel.pp=2 parallel.zero=1" $qwen $fp32 --optim.name=lars --optim.clip=0.1 \
     --train.global_batch=2 --train.accumulate=1
-some meshes.txt 3 $gpt2 $fp32 $sgd $batch --model.dropout=0.2
+some meshes.txt 3 $gpt2 $fp32 $sgd $batch --model.dropout=0.2 --model.attention_dropout=0.3
 for offload in cpu file; do some meshes.txt 1 $gpt2 $fp32 --optim.name=adamw $batch --optim.offload=$offload; done
 equal "" "parallel.dp=2 parallel.tp=2 precision.reduce=bf16" $gpt2 $fp32 $sgd $batch
 equal "" "parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v precision.reduce=bf16" $tied $fp32 $sgd $batch  # both end stages on a rank

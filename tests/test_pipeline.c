@@ -188,6 +188,7 @@ static void test_models(void **state)
     (void)state;
     dropout = *distributed_model(NET_GPT2);
     dropout.dropout = 0.3;
+    dropout.attention_dropout = 0.2;
     dropout.seed = 11;
     for (int i = 0; i < 3; i++)
         for (int mode = LS_RECOMPUTE_NONE; mode <= LS_RECOMPUTE_FULL; mode += 2) {

@@ -279,6 +279,53 @@ static void dropout_mask_does_not_depend_on_sharding(void **state)
     assert_memory_not_equal(whole, part, sizeof whole);
 }
 
+enum { DROP_T = 33, DROP_H = 3, DROP_SAMPLES = 5, DROP_COUNT = DROP_SAMPLES * DROP_T * DROP_H };
+
+/* o[rows,T,H]: attention with equal scores to values of 1, so each o is the mean of its T weights, 0 or 1 / (1 - p). */
+static void drop_probabilities(size_t rows, double p, int64_t number, int64_t before, float *o)
+{
+    int64_t step[2] = { number, before };
+    size_t size[4] = { rows, DROP_T, DROP_H, 1 };
+    ls_store *s = layers_store(LS_F32);
+    ls_program *g;
+    ls_value zero, one;
+
+    OK(ls_program_new(s, &g));
+    zero = ls_constant(g, LS_F32, 4, size, 0.0);
+    one = ls_constant(g, LS_F32, 4, size, 1.0);
+    ls_output(g, "o", ls_attention_dropout(g, "site", zero, zero, one, 0, p, 9, ls_input(g, "step", LS_I64, 1, (size_t[]){ 2 })));
+    OK(ls_program_compile(g, NULL));
+    OK(ls_program_write(g, "step", step, LS_I64, 2));
+    OK(ls_program_run(g, LS_FORWARD));
+    OK(ls_program_read(g, "o", o, LS_F32, rows * DROP_T * DROP_H));
+    ls_program_release(&g);
+    ls_store_release(&s);
+}
+
+static void attention_dropout_keeps_the_mean(void **state)
+{
+    static const double probability[] = { 0.1, 0.5, 0.9 };
+    float o[DROP_COUNT], again[DROP_COUNT];
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(probability); k++) {
+        double p = probability[k], mean = 0, square = 0, draws = DROP_COUNT * DROP_T, variance = p / (1 - p) / DROP_T;
+
+        drop_probabilities(DROP_SAMPLES, p, 3, 0, o);
+        for (int i = 0; i < DROP_COUNT; i++) {
+            mean += o[i] / DROP_COUNT;
+            square += (o[i] - 1) * (o[i] - 1) / DROP_COUNT;
+        }
+        if (fabs(mean - 1) > 4 * sqrt(p / (1 - p) / draws)) fail_msg("p %g: the mean is %g", p, mean);
+        if (fabs(square / variance - 1) > 0.3) fail_msg("p %g: the variance is %g, expected %g", p, square, variance);
+    }
+    drop_probabilities(DROP_SAMPLES, 0.9, 4, 0, again);
+    assert_memory_not_equal(o, again, sizeof o);
+    drop_probabilities(2, 0.9, 3, 0, again);
+    drop_probabilities(3, 0.9, 3, 2, again + 2 * DROP_T * DROP_H);
+    assert_memory_equal(o, again, sizeof o);
+}
+
 static void unreachable_budget_is_refused(void **state)
 {
     ls_store *s = layers_store(LS_F32);
@@ -328,6 +375,7 @@ int main(void)
         cmocka_unit_test(backward_accumulates_and_zero_clears),
         cmocka_unit_test(ledger_equals_plan),
         cmocka_unit_test(dropout_mask_does_not_depend_on_sharding),
+        cmocka_unit_test(attention_dropout_keeps_the_mean),
         cmocka_unit_test(unreachable_budget_is_refused),
         cmocka_unit_test(printed_program_names_every_segment),
     };

@@ -36,6 +36,7 @@ train --model.kv_heads=3|model.heads=8|model.kv_heads=3|use 2 or 4
 train --model.preset=gpt2-tiny --data.seq_len=16 --model.kv_heads=2|model.kv_heads=2|GPT-2 has no grouped heads|leave it out
 train --model.width=60 --model.heads=4|model.width=60|heads of 15 channels|even
 train --model.dropout=0.1|model.dropout=0.1|Llama has no dropout|leave it out
+train --model.attention_dropout=0.1|model.attention_dropout=0.1|Llama has no dropout|leave it out
 train --model.experts=4|model.experts|no experts
 train --model.preset=mixtral-tiny --data.seq_len=16 --model.experts_per_token=9|model.experts_per_token=9|use 1 to 4
 train --model.preset=gpt2-tiny --data.seq_len=16 --model.rope_theta=5|model.rope_theta

@@ -48,7 +48,9 @@ typedef struct ls_model {
     int tied;                 /* the output projection shares the embedding's weight */
     ls_activation activation; /* families with a choice */
     double norm_eps;
-    double dropout;  /* families with dropout: after embedding, attention output and MLP; 0: none. Not read from HF configs */
+    /* Families with dropout; 0: none. Not read from HF configs. dropout: after embedding, attention output and MLP; attention_dropout: of
+     * attention's probabilities. */
+    double dropout, attention_dropout;
     ls_rope rope;    /* families with rotary positions */
     double init_std; /* of weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
     uint64_t seed;   /* of dropout */

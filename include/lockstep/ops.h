@@ -79,6 +79,10 @@ ls_value ls_rope_apply(ls_program *p, ls_value x, ls_value table);              
 /* q[B,T,H,D] k,v[B,S,G,D], H a multiple of G -> [B,T,H,D]; scores scaled by 1/sqrt(D). causal: query t sees keys up to
  * t + S - T. length: LS_NONE, or an i32 input [1]: only that many keys count (a cache that is partly filled). */
 ls_value ls_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, ls_value length);
+/* The same with dropout of the probabilities, the softmax of the scores: those kept are divided by 1 - probability. Masks are drawn as
+ * ls_dropout's, by (seed, block, name, step, and the sample, head, query and key in the complete attention), and never stored. T = S. */
+ls_value ls_attention_dropout(ls_program *p, const char *name, ls_value q, ls_value k, ls_value v, int causal, double probability,
+                              uint64_t seed, ls_value step);
 /* cache[B,S,G,D] (bound) gets x[B,T,G,D] at rows position[0] ..; returns the cache. No gradient. */
 ls_value ls_cache_write(ls_program *p, ls_value cache, ls_value x, ls_value position);
 

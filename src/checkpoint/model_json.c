@@ -32,6 +32,8 @@ static const struct field fields[] = {
     SIZE(layers), SIZE(width),         SIZE(heads), SIZE(kv_heads), SIZE(head_size), SIZE(ffn),
     SIZE(vocab),  SIZE(max_positions), FLAG(tied),  REAL(norm_eps), REAL(dropout),   REAL(init_std),
 };
+/* Only for families with dropout. */
+static const struct field drop_fields[] = { REAL(attention_dropout) };
 /* Only for models with experts. */
 static const struct field expert_fields[] = {
     SIZE(experts),
@@ -171,6 +173,7 @@ void model_json_put(struct json_out *j, const char *key, const ls_model *m)
     json_begin_object(j, key);
     json_put_string(j, "architecture", ls_architecture_name(m->architecture));
     put_fields(j, m, fields, COUNT_OF(fields));
+    if (ls_architecture_family(m->architecture)->dropout) put_fields(j, m, drop_fields, COUNT_OF(drop_fields));
     if (ls_architecture_family(m->architecture)->activation) json_put_string(j, "activation", activations[m->activation]);
     if (m->experts) {
         put_fields(j, m, expert_fields, COUNT_OF(expert_fields));
@@ -202,6 +205,8 @@ ls_status model_json_get(const json_node *n, const char *what, ls_model *out)
     m.architecture = (ls_architecture)a;
     m.rope.original_positions = original;
     LS_TRY(get_fields(n, what, &m, fields, COUNT_OF(fields)));
+    if (json_get(n, drop_fields[0].name))
+        LS_TRY(get_fields(n, what, &m, drop_fields, COUNT_OF(drop_fields))); /* without: from an earlier version */
     if (ls_architecture_family(m.architecture)->activation) LS_TRY(get_activation(n, what, &m));
     if (ls_architecture_family(m.architecture)->experts) LS_TRY(get_experts(n, what, &m));
     LS_TRY(get_fields(rope, what, &m.rope, rope_fields, COUNT_OF(rope_fields)));

@@ -14,6 +14,10 @@ struct cursor {
     int depth; /* nesting depth of scopes */
 };
 
+/* Fails unless a dropout of that name can have this probability and this operand of the step's numbers. */
+bool program_drops(ls_program *p, const char *name, double probability, ls_value step);
+/* The stream of random numbers of a name within the cursor's block. */
+uint64_t program_site_stream(const ls_program *p, const char *name);
 struct value *program_value(ls_program *p, ls_value v); /* valid until the next value is made */
 ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int ndim, const size_t *size);
 /* Each begins a scope: at a given cursor; in a segment, outside blocks and in every micro-batch; in another phase, block or micro-batch;

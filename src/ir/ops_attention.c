@@ -79,10 +79,11 @@ static ls_value dense_rows(ls_program *p, ls_value x)
     return v->stride[v->ndim - 1] == 1 || v->size[v->ndim - 1] == 1 ? x : ls_contiguous(p, x);
 }
 
-ls_value ls_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, ls_value length)
+static ls_value attention_of(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, ls_value length, struct attention_drop drop,
+                             ls_value step)
 {
     const struct value *a, *b, *c;
-    struct op_attr attr = { .attention = { causal, 0 } };
+    struct op_attr attr = { .attention = { .causal = causal, .drop = drop } };
     char qs[96], ks[96], vs[96];
     size_t size[4], stat[3];
     ls_dtype type;
@@ -107,13 +108,32 @@ ls_value ls_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int cau
                             b->size[1]);
     if (length.id && !is_i32(p, "attention", "length", length)) return LS_NONE;
     if (length.id) program_bound(p, length, causal ? (int64_t)a->size[1] : 1, (int64_t)b->size[1]);
+    if (step.id && a->size[1] != b->size[1])
+        return program_fail(p, "attention: dropout needs as many keys as queries: %zu queries, %zu keys", a->size[1], b->size[1]);
     attr.attention.scale = 1.0 / sqrt((double)a->size[3]);
+    attr.attention.drop.heads = a->size[2];
+    attr.attention.drop.full = a->size[1];
     memcpy(size, a->size, sizeof size);
     memcpy(stat, (size_t[]){ size[0], size[2], size[1] }, sizeof stat);
     type = a->dtype;
     o = program_new_value(p, "attention", type, 4, size);
     lse = program_new_value(p, "lse", type == LS_F64 ? LS_F64 : LS_F32, 3, stat);
-    return program_emit(p, OP_ATTENTION, &attr, 4, (ls_value[]){ q, k, v, length }, 2, (ls_value[]){ o, lse });
+    return program_emit(p, OP_ATTENTION, &attr, step.id ? 5 : 4, (ls_value[]){ q, k, v, length, step }, 2, (ls_value[]){ o, lse });
+}
+
+ls_value ls_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, ls_value length)
+{
+    return attention_of(p, q, k, v, causal, length, (struct attention_drop){ 0 }, LS_NONE);
+}
+
+ls_value ls_attention_dropout(ls_program *p, const char *name, ls_value q, ls_value k, ls_value v, int causal, double probability,
+                              uint64_t seed, ls_value step)
+{
+    struct attention_drop drop = { .p = probability, .seed = seed };
+
+    if (!program_ok(p) || !program_drops(p, name, probability, step)) return LS_NONE;
+    drop.stream = program_site_stream(p, name);
+    return attention_of(p, q, k, v, causal, LS_NONE, drop, probability > 0 ? step : LS_NONE);
 }
 
 ls_value ls_cache_write(ls_program *p, ls_value cache, ls_value x, ls_value position)

@@ -93,20 +93,32 @@ ls_value ls_relu_squared(ls_program *p, ls_value x)
     return program_operand(p, "relu_squared", "x", x, LS_DTYPES) ? pointwise(p, OP_RELU_SQUARED, NULL, 1, &x) : LS_NONE;
 }
 
+bool program_drops(ls_program *p, const char *name, double probability, ls_value step)
+{
+    const struct value *s = step.id ? program_value(p, step) : NULL;
+
+    if (!(probability >= 0.0 && probability < 1.0))
+        program_fail(p, "dropout '%s': probability is %g; it must be 0 <= p < 1", name, probability);
+    else if (probability > 0 && (!s || s->dtype != LS_I64 || s->ndim != 1 || value_count(s) < 1 || value_count(s) > 2))
+        program_fail(p, "dropout '%s': step must be i64 [1] or [2]", name);
+    return program_ok(p);
+}
+
+uint64_t program_site_stream(const ls_program *p, const char *name)
+{
+    char full[256];
+
+    snprintf(full, sizeof full, "%s/%s", p->cursor.block ? p->blocks[p->cursor.block] : "", name);
+    return rng_stream(full);
+}
+
 ls_value ls_dropout(ls_program *p, const char *name, ls_value x, double probability, uint64_t seed, ls_value step)
 {
     struct op_attr attr = { .dropout = { .p = probability, .seed = seed } };
-    char full[256];
 
-    if (!program_operand(p, "dropout", "x", x, LS_DTYPES)) return LS_NONE;
-    if (!(probability >= 0.0 && probability < 1.0))
-        return program_fail(p, "dropout '%s': probability is %g; it must be 0 <= p < 1", name, probability);
+    if (!program_operand(p, "dropout", "x", x, LS_DTYPES) || !program_drops(p, name, probability, step)) return LS_NONE;
     if (probability == 0.0) return x;
-    if (!step.id || program_value(p, step)->dtype != LS_I64 || program_value(p, step)->ndim != 1 ||
-        value_count(program_value(p, step)) < 1 || value_count(program_value(p, step)) > 2)
-        return program_fail(p, "dropout '%s': step must be i64 [1] or [2]", name);
-    snprintf(full, sizeof full, "%s/%s", p->cursor.block ? p->blocks[p->cursor.block] : "", name);
-    attr.dropout.stream = rng_stream(full);
+    attr.dropout.stream = program_site_stream(p, name);
     return pointwise(p, OP_DROPOUT, &attr, 2, (ls_value[]){ x, step });
 }
 

@@ -102,7 +102,7 @@ enum {
     MODEL_OP(X, ROPE, "rope", "x[B,T,H,D] table[T,D] -> y[B,T,H,D]", /* halves rotated (HF rotate_half); strided x; rotate */              \
              1, rope, 0x01, none, operands, COSTLY, rope, general, TRAIT_STRIDED_DY, first)                                                \
     MODEL_OP(X, ATTENTION, "attention",                                                                                                    \
-             "q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] len[1]i32? -> o[B,T,H,D] lse[B,H,T]", /* strided q k v; attention */                        \
+             "q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] len[1]i32? step[1|2]i64? -> o[B,T,H,D] lse[B,H,T]", /* strided q k v; attention */          \
              0, attention, 0x07, attention, operands, COSTLY, attention, general, 0, attention)                                            \
     MODEL_OP(X, DROPOUT, "dropout", "x[*] step[1|2]i64 -> y[*]", /* kept elements scaled by 1/(1-p); dropout */                            \
              1, dropout, 0x01, none, operands, CHEAP, dropout, general, 0, first)                                                          \
@@ -177,7 +177,7 @@ enum {
     PASS_OP(X, EMBEDDING_DW, "embedding_dw", "dy[R,C] ids[R]i32 -> dw[V,C]+=", 0, none, embedding_dw,                                      \
             0) /* rows added in order of R; embedding */                                                                                   \
     PASS_OP(X, ATTENTION_GRAD, "attention_grad",                                                                                           \
-            "q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] o[B,T,H,D] lse[B,H,T] do[B,T,H,D] -> "                                                       \
+            "q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] o[B,T,H,D] lse[B,H,T] do[B,T,H,D] step[1|2]i64? -> "                                         \
             "dq[B,T,H,D] dk[B,S,G,D] dv[B,S,G,D]",                                                                                         \
             0, attention_grad, operands, 0) /* strided q k v */                                                                            \
     PASS_OP(X, ATTENTION_MERGE, "attention_merge", "o2[B,T,H,D] lse2[B,H,T] -> o[B,T,H,D]+= lse[B,H,T]+=", 0, none, operands,              \

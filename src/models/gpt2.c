@@ -5,7 +5,7 @@
  *   logits = ln_f(x) wte^T
  *
  * Every linear layer has a bias. Hugging Face stores q, k and v as one `c_attn` and all linear weights as [in,out]; here they are three
- * weights, [out,in]. Dropout, if enabled, follows the embedding and both projections.
+ * weights, [out,in]. Dropout, if enabled, follows the embedding and both projections, and is applied to attention's probabilities.
  */
 #include "models/model.h"
 
@@ -46,7 +46,7 @@ static const struct weight_row rows[] = {
 /* The layer's block and the site distinguish masks. */
 static ls_value drop(ls_program *p, const struct forward *f, const char *site, ls_value x)
 {
-    return f->step.id ? ls_dropout(p, site, x, f->m->dropout, f->m->seed, f->step) : x;
+    return f->step.id && f->m->dropout > 0 ? ls_dropout(p, site, x, f->m->dropout, f->m->seed, f->step) : x;
 }
 
 static ls_value linear(ls_program *p, const struct forward *f, const char *weight, const char *bias, size_t layer, ls_value x)
@@ -176,7 +176,7 @@ static ls_status gpt2_read_config(const json_node *o, ls_model *m)
 static void gpt2_write_config(struct json_out *j, const ls_model *m)
 {
     json_put_string(j, "activation_function", activation_name(m->activation));
-    json_put_real(j, "attn_pdrop", 0);
+    json_put_real(j, "attn_pdrop", m->attention_dropout);
     json_put_real(j, "embd_pdrop", m->dropout);
     json_put_real(j, "resid_pdrop", m->dropout);
     json_put_real(j, "layer_norm_epsilon", m->norm_eps);

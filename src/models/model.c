@@ -91,13 +91,16 @@ ls_status ls_model_check(ls_model *m)
         return ls_fail(LS_EINVAL, "model: heads %zu is not divisible by kv_heads %zu; change one of them", c.heads, c.kv_heads);
     if (!(c.norm_eps > 0 && c.norm_eps < 1)) return ls_fail(LS_EINVAL, "model: norm_eps %g must be above 0 and below 1", c.norm_eps);
     if (!(c.dropout >= 0 && c.dropout < 1)) return ls_fail(LS_EINVAL, "model: dropout %g must be 0 or more and below 1", c.dropout);
+    if (!(c.attention_dropout >= 0 && c.attention_dropout < 1))
+        return ls_fail(LS_EINVAL, "model: attention_dropout %g must be 0 or more and below 1", c.attention_dropout);
     if (!(c.init_std >= 0 && c.init_std < 1e3))
         return ls_fail(LS_EINVAL, "model: init_std %g must be 0 or more; 0.02 is usual", c.init_std);
     if (!model_family(&c)->has.grouped_heads && c.kv_heads != c.heads)
         return ls_fail(LS_EINVAL, "model: %s has no grouped heads: kv_heads %zu must be heads %zu", model_family(&c)->has.title, c.kv_heads,
                        c.heads);
-    if (!model_family(&c)->has.dropout && c.dropout != 0)
-        return ls_fail(LS_EINVAL, "model: %s has no dropout: %g must be 0", model_family(&c)->has.title, c.dropout);
+    if (!model_family(&c)->has.dropout && (c.dropout != 0 || c.attention_dropout != 0))
+        return ls_fail(LS_EINVAL, "model: %s has no dropout: dropout %g and attention_dropout %g must be 0", model_family(&c)->has.title,
+                       c.dropout, c.attention_dropout);
     if (model_family(&c)->has.rotary) LS_TRY(check_rotary(&c));
     if (model_family(&c)->check) LS_TRY(model_family(&c)->check(&c));
     LS_TRY(check_total(&c));
@@ -188,7 +191,10 @@ ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_v
         k = cache_append(p, f->cache->k[layer], 'k', layer, k, f->position);
         v = cache_append(p, f->cache->v[layer], 'v', layer, v, f->position);
     }
-    o = ls_attention(p, q, k, v, 1, f->length);
+    if (f->step.id && m->attention_dropout > 0)
+        o = ls_attention_dropout(p, "attention.probabilities", q, k, v, 1, m->attention_dropout, m->seed, f->step);
+    else
+        o = ls_attention(p, q, k, v, 1, f->length);
     return ls_reshape(p, o, 3, flat);
 }
 

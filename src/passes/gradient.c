@@ -248,7 +248,7 @@ void gradient_rope(struct gradient *g, const struct instruction *i, ls_value dy)
 
 static void attention_gradient(struct gradient *g, const struct instruction *i, ls_value dy, int op)
 {
-    ls_value in[] = { i->in[0], i->in[1], i->in[2], i->out[0], i->out[1], dy }, out[3];
+    ls_value step = i->nin > 4 ? i->in[4] : LS_NONE, in[] = { i->in[0], i->in[1], i->in[2], i->out[0], i->out[1], dy, step }, out[3];
     static const char *const names[] = { "attention_dq", "attention_dk", "attention_dv" };
     struct instruction *made;
 
@@ -261,7 +261,7 @@ static void attention_gradient(struct gradient *g, const struct instruction *i, 
 
         out[k] = program_new_value(g->p, names[k], v.dtype, v.ndim, v.size);
     }
-    made = program_append(g->p, op, &i->attr, 6, in, 3, out);
+    made = program_append(g->p, op, &i->attr, step.id ? 7 : 6, in, 3, out);
     go_over(made, i);
     for (int k = 0; k < 3; k++) gradient_give(g, in[k], out[k]);
 }

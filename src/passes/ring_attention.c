@@ -26,10 +26,10 @@ struct ring {
     bool causal, zigzag;
     size_t full;
     size_t B, H, G, D, t;
-    ls_dtype type, exact; /* type of q k v; type of sums and statistics */
-    ls_value q, k, v;
-    ls_value kv[2];   /* flat, sized for the longest slice of any rank: keys, then values */
-    ls_value sums[2]; /* likewise for dk and dv, in the exact type */
+    ls_dtype type, exact;   /* type of q k v; type of sums and statistics */
+    ls_value q, k, v, step; /* step: of dropout, or LS_NONE */
+    ls_value kv[2];         /* flat, sized for the longest slice of any rank: keys, then values */
+    ls_value sums[2];       /* likewise for dk and dv, in the exact type */
 };
 
 /* What a step computes: queries [q0, t) and keys [0, s) of rank j. s = 0: nothing. */
@@ -74,6 +74,13 @@ static struct block block_of(const struct ring *z, int s)
     return b;
 }
 
+static ls_value ring_step(const struct instruction *i)
+{
+    int at = i->nout == 2 ? 4 : 6; /* forward: o, lse */
+
+    return at < i->nin ? i->in[at] : LS_NONE;
+}
+
 static bool open_ring(struct ring *z, ls_program *p, const struct instruction *i)
 {
     const struct value *q = program_value(p, i->in[0]);
@@ -89,6 +96,7 @@ static bool open_ring(struct ring *z, ls_program *p, const struct instruction *i
                         .q = i->in[0],
                         .k = i->in[1],
                         .v = i->in[2],
+                        .step = ring_step(i),
                         .type = q->dtype,
                         .exact = q->dtype == LS_F64 ? LS_F64 : LS_F32 };
     z->B = q->size[0];
@@ -176,11 +184,23 @@ static ls_value keys(struct ring *z, const struct block *b, int s) { return s ? 
 
 static ls_value values(struct ring *z, const struct block *b, int s) { return s ? heads_in(z, z->kv[s % 2], b->j, 1, b->s) : z->v; }
 
+/* Which of the complete sequence's tokens rank j has, from row `from` of its slice on. */
+static struct slice_rows rows_of_rank(const struct ring *z, int j, size_t from)
+{
+    int pieces = z->zigzag ? 2 * z->n : z->n;
+    size_t first = z->zigzag ? piece(z, j) : 0, begin = shard_begin(z->full, 1, j, pieces);
+    size_t second = z->zigzag ? shard_begin(z->full, 1, pieces - 1 - j, pieces) : begin;
+
+    return (struct slice_rows){ { begin + from, second + (from > first ? from - first : 0) }, first > from ? first - from : 0 };
+}
+
 static struct op_attr attr_of(const struct ring *z, const struct block *b)
 {
     struct op_attr attr = z->i->attr;
 
     attr.attention.causal = b->causal;
+    attr.attention.drop.queries = rows_of_rank(z, z->rank, b->q0);
+    attr.attention.drop.keys = rows_of_rank(z, b->j, 0);
     return attr;
 }
 
@@ -189,9 +209,9 @@ static struct op_attr attr_of(const struct ring *z, const struct block *b)
 static void attend(struct ring *z, const struct block *b, int s, ls_value o, ls_value lse)
 {
     struct op_attr attr = attr_of(z, b);
-    ls_value in[] = { from_row(z, z->q, 1, b->q0), keys(z, b, s), values(z, b, s), LS_NONE };
+    ls_value in[] = { from_row(z, z->q, 1, b->q0), keys(z, b, s), values(z, b, s), LS_NONE, z->step };
 
-    program_emit(z->p, OP_ATTENTION, &attr, 4, in, 2, (ls_value[]){ o, lse });
+    program_emit(z->p, OP_ATTENTION, &attr, z->step.id ? 5 : 4, in, 2, (ls_value[]){ o, lse });
 }
 
 /* One step of the forward: merges into o and lse; the first step initialises them. */
@@ -249,8 +269,8 @@ static struct grads differentiate(struct ring *z, const struct block *b, int s)
     ls_value lse = ls_contiguous(z->p, from_row(z, in[4], 2, b->q0));
     ls_value o = from_row(z, in[3], 1, b->q0), dout = from_row(z, in[5], 1, b->q0);
 
-    program_emit(z->p, OP_ATTENTION_GRAD, &attr, 6,
-                 (ls_value[]){ from_row(z, z->q, 1, b->q0), keys(z, b, s), values(z, b, s), o, lse, dout }, 3,
+    program_emit(z->p, OP_ATTENTION_GRAD, &attr, z->step.id ? 7 : 6,
+                 (ls_value[]){ from_row(z, z->q, 1, b->q0), keys(z, b, s), values(z, b, s), o, lse, dout, z->step }, 3,
                  (ls_value[]){ g.dq, g.dk, g.dv });
     return g;
 }
@@ -287,7 +307,7 @@ void ring_grad_lower(ls_program *p, const struct instruction *i)
 
     if (!open_ring(&z, p, i)) return;
     if (z.n == 1) {
-        program_emit(p, OP_ATTENTION_GRAD, &i->attr, 6, i->in, 3, i->out);
+        program_emit(p, OP_ATTENTION_GRAD, &i->attr, i->nin, i->in, 3, i->out);
         return;
     }
     dq = z.type == z.exact ? i->out[0] : new_heads(&z, "ring.dq.sum", z.exact, z.t, z.H);

@@ -63,6 +63,21 @@ static bool backward_of(const struct call *c, struct attention *a)
     return c->in[4].dtype == LS_F32 && view_is_contiguous(&c->in[4]);
 }
 
+/* Reads operand `at`, the step's numbers, if it is given. */
+static void take_mask(const struct call *c, int at, struct attention *a)
+{
+    const struct attention_drop *d = &c->attr.attention.drop;
+    const int64_t *step;
+
+    if (!call_has_in(c, at)) return;
+    step = c->in[at].data;
+    a->mask = (struct attention_mask){ .attr = d,
+                                       .stream = d->stream ^ (uint64_t)step[0],
+                                       .sample = view_count(&c->in[at]) > 1 ? (uint64_t)step[c->in[at].stride[0]] : 0,
+                                       .threshold = attention_drop_threshold(d->p),
+                                       .kept = (float)(1 / (1 - d->p)) };
+}
+
 static bool attention_accepts(const struct call *c)
 {
     struct attention a;
@@ -121,6 +136,7 @@ static void attention_run(const struct call *c)
     struct work w = { .blocks = blocks_best(), .base = c->scratch };
 
     if (!forward_of(c, &w.a)) return;
+    take_mask(c, 4, &w.a);
     w.scratch = w.blocks->forward_scratch(&w.a);
     if (call_has_in(c, 3)) {
         int32_t len = *(const int32_t *)c->in[3].data;
@@ -137,6 +153,7 @@ static void attention_grad_run(const struct call *c)
     struct work w = { .blocks = blocks_best(), .base = c->scratch };
 
     if (!backward_of(c, &w.a)) return;
+    take_mask(c, 6, &w.a);
     w.scratch = w.blocks->backward_scratch(&w.a);
     threads_each(w.a.B * w.a.G, 1, backward_tasks, &w);
 }

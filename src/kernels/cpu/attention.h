@@ -9,13 +9,24 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "lockstep/dtype.h"
+
+struct attention_drop;
 
 /* [B, rows, heads, D]; the last dim is contiguous; strides in elements. */
 struct heads {
     void *data;
     ls_dtype type;
     ptrdiff_t batch, row, head;
+};
+
+/* Dropout of the probabilities, with the step's numbers. attr NULL: none. */
+struct attention_mask {
+    const struct attention_drop *attr;
+    uint64_t stream, sample; /* sample: number of b = 0 in the step */
+    uint32_t threshold;      /* a probability is kept if its bits are at least this */
+    float kept;              /* 1 / (1 - p) */
 };
 
 struct attention {
@@ -26,6 +37,7 @@ struct attention {
     struct heads q, k, v, o;
     float *lse;                  /* [B, H, T] */
     struct heads go, dq, dk, dv; /* backward; go is the gradient of o */
+    struct attention_mask mask;
 };
 
 /* The functions compiled per instruction set. */

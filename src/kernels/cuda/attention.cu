@@ -2,12 +2,24 @@
  *
  * A block has 16 rows (queries, or keys for dk and dv) of one head, 8 threads a row, and goes over the other side in tiles of 32 columns:
  * scores of the tile in shared memory, running maximum and sum of each row, and the row's output in the registers of its 8 threads. The
- * order of every sum follows from the shape. Thread n of a row has the elements n, n + 8, .. of it.
+ * order of every sum follows from the shape. With dropout each pair's weight is drawn where it is used. Thread n of a row has the elements
+ * n, n + 8, .. of it.
  */
 #include "kernels/cuda/array.h"
+#include "kernels/cuda/philox.h"
 #include "kernels/cuda/reduce.h"
 
 enum { ROWS = 16, LANES = 8, COLUMNS = 32, THREADS = ROWS * LANES, OF_LANE = COLUMNS / LANES, SCORE_STRIDE = COLUMNS + 1, MOST_D = 256 };
+
+/* attention_drop of kernel.h. */
+struct mask {
+    global<const long long> step; /* null: no dropout */
+    int steps;
+    unsigned threshold; /* a probability is kept if its bits are at least this */
+    float kept;
+    unsigned long long seed, stream, heads, head, full;
+    unsigned long long query[2], queries, key[2], keys; /* slice_rows */
+};
 
 struct heads {
     struct strided q, k, v;
@@ -17,7 +29,23 @@ struct heads {
     int causal;
     float scale;
     long long B, T, S, H, G, D;
+    struct mask mask;
 };
+
+/* What multiplies the probability of query t of head h and key s. */
+static __device__ inline float mask_weight(const struct mask &m, long long b, long long h, long long t, long long s)
+{
+    unsigned long long sample, query, key, index;
+    unsigned word[4];
+
+    if (!m.step) return 1;
+    sample = (unsigned long long)b + (m.steps > 1 ? (unsigned long long)m.step[1] : 0);
+    query = (unsigned long long)t < m.queries ? m.query[0] + t : m.query[1] + t - m.queries;
+    key = (unsigned long long)s < m.keys ? m.key[0] + s : m.key[1] + s - m.keys;
+    index = ((sample * m.heads + m.head + h) * m.full + query) * m.full + key;
+    philox(m.seed, m.stream ^ (unsigned long long)m.step[0], index / 4, word);
+    return philox_word(word, (unsigned)(index % 4)) >= m.threshold ? m.kept : 0;
+}
 
 /* Keys that query t sees. */
 static __device__ inline long long visible(const struct heads &z, long long t)
@@ -112,6 +140,7 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS, OWN <= 8 ? 
             float p = most == -INFINITY ? 0 : expf(s[i] - most);
 
             local += p;
+            if (z.mask.step && p > 0) p *= mask_weight(z.mask, b, h, t, s0 + lane + LANES * i);
             score[row * SCORE_STRIDE + lane + LANES * i] = p;
         }
         sum = sum * keep + lanes_reduce<sum_of>(local);
@@ -142,16 +171,21 @@ static __global__ void attention_delta(struct array o, struct array dout, struct
     array_put(delta, (row * H + h) * T + t, sum);
 }
 
-/* p and dscore of query t and key s, whose rows are in shared memory. */
-static __device__ inline void pair_of(const struct heads &z, size_t stat, shared<const float> q, shared<const float> k,
-                                      shared<const float> dout, shared<const float> v, bool seen, float *p, float *dscore)
+/* p and dscore of query t of head h and key s, whose rows are in shared memory. */
+static __device__ inline void pair_of(const struct heads &z, long long b, long long h, long long t, long long s, shared<const float> q,
+                                      shared<const float> k, shared<const float> dout, shared<const float> v, bool seen, float *p,
+                                      float *dscore)
 {
     int D = (int)z.D;
+    size_t stat = (size_t)((b * z.H + h) * z.T + t);
+    float weight;
 
     *p = *dscore = 0;
     if (!seen) return;
+    weight = mask_weight(z.mask, b, h, t, s);
     *p = expf(z.scale * row_dot(q, k, D) - array_get(z.lse, stat));
-    *dscore = *p * (row_dot(dout, v, D) - array_get(z.delta, stat));
+    *dscore = *p * (weight * row_dot(dout, v, D) - array_get(z.delta, stat));
+    *p *= weight;
 }
 
 /* do as a strided operand. */
@@ -189,8 +223,8 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS) attention_d
             int column = lane + LANES * i;
             float p, dscore;
 
-            pair_of(z, (size_t)((b * z.H + h) * z.T + t), q + row * wide, k + column * wide, dout + row * wide, v + column * wide,
-                    s0 + column < mine, &p, &dscore);
+            pair_of(z, b, h, t, s0 + column, q + row * wide, k + column * wide, dout + row * wide, v + column * wide, s0 + column < mine,
+                    &p, &dscore);
             ds[row * SCORE_STRIDE + column] = dscore;
         }
         __syncthreads();
@@ -224,7 +258,7 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS) attention_d
                 long long t = t0 + column;
                 float p;
 
-                pair_of(z, (size_t)((b * z.H + h) * z.T + t), q + column * wide, k + row * wide, dout + column * wide, v + row * wide,
+                pair_of(z, b, h, t, key, q + column * wide, k + row * wide, dout + column * wide, v + row * wide,
                         t < z.T && key < z.S && key < visible(z, t), &p, &ds[i]);
                 score[row * SCORE_STRIDE + column] = p;
             }
@@ -242,6 +276,31 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS) attention_d
 
 /* ---- launches ---- */
 
+static struct mask mask_of(const struct call *c, int at)
+{
+    const struct attention_drop *d = &c->attr.attention.drop;
+    struct mask m = {};
+
+    m.step = nullptr;
+    if (!call_has_in(c, at)) return m;
+    m.step = global_of<const long long>(c->in[at].data);
+    m.steps = (int)view_count(&c->in[at]);
+    m.threshold = attention_drop_threshold(d->p);
+    m.kept = (float)(1 / (1 - d->p));
+    m.seed = d->seed;
+    m.stream = d->stream;
+    m.heads = d->heads;
+    m.head = d->head;
+    m.full = d->full;
+    m.queries = d->queries.first;
+    m.keys = d->keys.first;
+    for (int k = 0; k < 2; k++) {
+        m.query[k] = d->queries.begin[k];
+        m.key[k] = d->keys.begin[k];
+    }
+    return m;
+}
+
 static struct heads heads_of(const struct call *c)
 {
     const struct view *q = &c->in[0], *k = &c->in[1];
@@ -252,6 +311,7 @@ static struct heads heads_of(const struct call *c)
     z.v = strided_of(&c->in[2]);
     z.o = z.lse = z.dout = z.delta = z.out = z.out2 = array_none();
     z.len = nullptr;
+    z.mask = mask_of(c, c->op == OP_ATTENTION ? 4 : 6);
     z.causal = c->attr.attention.causal;
     z.scale = (float)c->attr.attention.scale;
     z.B = (long long)q->size[0];
@@ -311,7 +371,8 @@ static bool attention_accepts(const struct call *c)
     for (int i = 0; i < 3; i++)
         if (!is_half_or_float(&c->in[i])) return false;
     if (c->op == OP_ATTENTION && call_has_in(c, 3) && !is_array_of(&c->in[3], LS_I32)) return false;
-    for (int i = 3; i < c->nin && c->op == OP_ATTENTION_GRAD; i++)
+    if (call_has_in(c, c->op == OP_ATTENTION ? 4 : 6) && !is_array_of(&c->in[c->op == OP_ATTENTION ? 4 : 6], LS_I64)) return false;
+    for (int i = 3; i < 6 && c->op == OP_ATTENTION_GRAD; i++)
         if (!is_array(&c->in[i])) return false;
     for (int i = 0; i < c->nout; i++)
         if (!is_array(&c->out[i])) return false;

@@ -120,7 +120,7 @@ static bool attention_accepts(const struct call *c)
     for (int i = 0; i < 3; i++)
         if (!is_operand(&c->in[i], c->in[0].dtype, 256)) return false;
     return attention_sizes_accepted(c) && is_operand(&c->out[0], c->in[0].dtype, 256) && is_array_of(&c->out[1], LS_F32) &&
-           (!call_has_in(c, 3) || is_array_of(&c->in[3], LS_I32));
+           (!call_has_in(c, 3) || is_array_of(&c->in[3], LS_I32)) && !call_has_in(c, 4);
 }
 
 const struct kernel kernels_cuda_attention_mma[] = {

@@ -246,11 +246,11 @@ static size_t attention_grad_scratch(const struct call *c) { return view_rows(&c
 
 static bool attention_grad_accepts(const struct call *c)
 {
-    for (int i = 0; i < c->nin; i++)
+    for (int i = 0; i < 6; i++)
         if (i != 4 && !is_operand(&c->in[i], c->in[0].dtype, MOST_GRAD_D)) return false;
     for (int i = 0; i < c->nout; i++)
         if (!is_operand(&c->out[i], c->in[0].dtype, MOST_GRAD_D)) return false;
-    return attention_sizes_accepted(c) && is_array_of(&c->in[4], LS_F32);
+    return attention_sizes_accepted(c) && is_array_of(&c->in[4], LS_F32) && !call_has_in(c, 6);
 }
 
 const struct kernel kernels_cuda_attention_mma_grad[] = {

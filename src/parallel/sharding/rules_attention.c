@@ -74,6 +74,7 @@ static void align_heads(struct partitioner *c, struct instruction *i)
     }
     begin = value_shard_begin(c, i->in[0], a);
     end = begin + program_value(c->p, i->in[0])->size[2];
+    i->attr.attention.drop.head = begin;
     group = sharding_of(c, i->in[0])->size[2] / sharding_of(c, i->in[1])->size[2];
     for (int k = 1; k < 3; k++)
         if (!value_is_sharded(c, i->in[k], a))
@@ -99,7 +100,7 @@ static void ring(struct partitioner *c, struct instruction *i)
     ls_axis a = LS_AXIS_CP;
 
     i->op = OP_RING_ATTENTION;
-    i->nin = 3;
+    i->nin = i->nin > 4 ? 5 : 3;
     instruction_set_across(i, &(struct across){ a, c->comm[a], sharding_of(c, i->in[0])->full[a], place_of(c, i->in[0], a)->zigzag });
     place_like(c, i->out[0], i->in[0]);
     place_lse(c, i->out[1], i->out[0]);
@@ -120,6 +121,7 @@ static void exchange_heads(struct partitioner *c, struct instruction *i)
     if (!program_ok(c->p)) return;
     begin = value_shard_begin(c, i->in[0], a);
     end = begin + program_value(c->p, i->in[0])->size[2];
+    i->attr.attention.drop.head += begin;
     for (int k = 1; k < 3 && program_ok(c->p); k++)
         if (whole_groups)
             i->in[k] = all_to_all_value(c, a, i->in[k], 2, (struct piece){ keys, 1, 0 }, LS_NONE);

@@ -56,6 +56,9 @@ static const struct option rows[] = {
          "approximation by tanh"),
     REAL(model.dropout, "0", 0, 0.99, "", STEP,
          "probability that an activation is dropped in training, in families with dropout; 0: no dropout", .off = "0"),
+    REAL(model.attention_dropout, "0", 0, 0.99, "", STEP,
+         "probability that an attention probability is dropped in training, in families with dropout (attn_pdrop of Hugging Face); 0: none",
+         .off = "0"),
 
     INT(model.experts, "0", 0, COUNT_MOST, "", STEP, "number of experts per layer, in families with experts; 0: the preset's"),
     INT(model.experts_per_token, "0", 0, COUNT_MOST, "", STEP, "number of experts that each token is routed to; 0: the preset's"),

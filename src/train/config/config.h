@@ -64,7 +64,7 @@ struct config {
         int router, drop, aux_loss_scope;                                             /* enum config_router, config_drop, config_scope */
         double capacity, aux_loss, z_loss, router_bias_rate;                          /* -1: from the preset */
         int activation;                                                               /* enum config_activation */
-        double dropout;
+        double dropout, attention_dropout;
     } model;
     struct {
         char *text, *field, *tokens, *tokenizer;

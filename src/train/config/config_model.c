@@ -158,6 +158,9 @@ static ls_status check_options(const struct config *c, const ls_model *m)
     if (c->model.dropout > 0 && !ls_architecture_family(m->architecture)->dropout)
         return ls_fail(LS_EINVAL, "model.dropout=%g does nothing here: %s has no dropout; leave it out", c->model.dropout,
                        ls_architecture_title(m->architecture));
+    if (c->model.attention_dropout > 0 && !ls_architecture_family(m->architecture)->dropout)
+        return ls_fail(LS_EINVAL, "model.attention_dropout=%g does nothing here: %s has no dropout; leave it out",
+                       c->model.attention_dropout, ls_architecture_title(m->architecture));
     if (m->experts && m->experts_per_token > m->experts)
         return ls_fail(LS_EINVAL, "model.experts_per_token=%zu is more than model.experts=%zu; use 1 to %zu", m->experts_per_token,
                        m->experts, m->experts);
@@ -207,6 +210,7 @@ ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
     LS_TRY(take_activation(c, &m));
     if (c->model.tied != SWITCH_PRESET) m.tied = c->model.tied == SWITCH_TRUE;
     if (c->model.dropout > 0) m.dropout = c->model.dropout;
+    if (c->model.attention_dropout > 0) m.attention_dropout = c->model.attention_dropout;
     if (!c->model.vocab && vocab && !config_has_weights(c)) m.vocab = vocab;
     if (vocab > m.vocab)
         return ls_fail(LS_EINVAL,

@@ -50,8 +50,8 @@
       IDLE(tp <= 1, "with parallel.tp=1 there is no such reduction"))                                                                      \
     X(WRONG_GROUP, wrong_group, "activations are communicated over the ranks of another mesh axis", PARTITION, wrong_group,                \
       IDLE(tp <= 1 || (dp <= 1 && cp <= 1), "there is no other group; use parallel.tp together with parallel.dp or parallel.cp"))          \
-    X(MASK, mask, "dropout masks are indexed from the beginning of a rank's slice of the sequence", PARTITION, mask,                       \
-      IDLE(m->dropout == 0, "with model.dropout=0 there are no masks")                                                                     \
+    X(MASK, mask, "dropout masks of activations are indexed from the beginning of a rank's slice of the sequence", PARTITION, mask,        \
+      IDLE(m->dropout == 0, "with model.dropout=0 activations have no masks")                                                              \
           IDLE(cp <= 1 && !c->parallel.sp, "the sequence is not sharded; use parallel.cp or parallel.sp"))                                 \
     X(LOSS_TWICE, loss_twice, "the loss is also divided by parallel.cp", PARTITION, loss_twice, IDLE(cp <= 1, UNSLICED))                   \
     X(LOSS_MEAN, loss_mean, "the loss is divided by the number of tokens in a rank's slice of the sequence", PARTITION, loss_mean,         \

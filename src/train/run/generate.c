@@ -40,7 +40,7 @@ static ls_status new_store(const char *device, ls_dtype type, struct trained *t)
     o.device = device;
     o.type = type;
     o.master = 0;
-    t->model.dropout = 0;
+    t->model.dropout = t->model.attention_dropout = 0;
     LS_TRY(ls_store_new(&o, &t->store));
     return declare_parameters(t);
 }

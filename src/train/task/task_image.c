@@ -11,6 +11,7 @@ enum { TRAIN_IMAGES = 10000, VALIDATION_IMAGES = 1000 };
 static const struct task_idle idle[] = {
     { "model.activation", "image models use ReLU" },
     { "model.dropout", "image models have no dropout" },
+    { "model.attention_dropout", "image models have no attention" },
     { "model.vocab", "an image model has classes" },
     { "model.*", "the image presets have their own shape" },
     { "data.seq_len", "an image model has no sequences" },

@@ -112,8 +112,8 @@ static ls_value language_loss(ls_program *p, const struct task_model *model, con
     ls_model m = model->transformer;
     ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ in->batch, in->seq_len }), site = LS_NONE;
 
-    if (!training) m.dropout = 0;
-    if (m.dropout > 0) site = ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 });
+    if (!training) m.dropout = m.attention_dropout = 0;
+    if (m.dropout > 0 || m.attention_dropout > 0) site = ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 });
     if (training && m.experts) ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
     return ls_model_loss(p, &m, tokens, in->targets, in->denominator, site);
 }

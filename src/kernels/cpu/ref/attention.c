@@ -4,10 +4,13 @@
  * t + S - T + 1 when causal; with len, len[0] stands for S. A query that sees no key gives o = 0, lse = -inf.
  *   score(t,s) = scale q[t].k[s];  lse(t) = ln sum exp score;  p(t,s) = exp(score - lse);  o[t] = sum p v[s]
  *   dv[s] += p do[t];  dscore = p (do[t].v[s] - do[t].o[t]);  dq[t] += scale dscore k[s];  dk[s] += scale dscore q[t]
+ * With step, probabilities are dropped: w(t,s) is 0 or 1 / (1 - drop.p), lse is that without dropout,
+ *   o[t] = sum w p v[s];  dv[s] += w p do[t];  dscore = p (w do[t].v[s] - do[t].o[t])
  */
 #include "kernels/cpu/ref/ref.h"
 
 #include <math.h>
+#include "base/rng.h"
 
 /* Angles pos theta^(-2i/D). Llama 3: frequencies whose wavelength is longer than original / low_freq_factor are
  * divided by factor, shorter than original / high_freq_factor unchanged, in between interpolated linearly in original / wavelength. */
@@ -94,6 +97,19 @@ static double dot(const struct view *a, size_t i, const struct view *b, size_t j
     return sum;
 }
 
+/* w of one (query, key) pair. */
+static double drop_weight(const struct call *c, size_t b, size_t h, size_t t, size_t s)
+{
+    const struct attention_drop *d = &c->attr.attention.drop;
+    int at = c->op == OP_ATTENTION ? 4 : 6;
+    uint64_t sample = b, index;
+
+    if (!call_has_in(c, at)) return 1;
+    if (view_count(&c->in[at]) > 1) sample += (uint64_t)ref_int(&c->in[at], 1);
+    index = attention_drop_index(d, sample, h, t, s);
+    return rng_u32(d->seed, d->stream ^ (uint64_t)ref_int(&c->in[at], 0), index) >= attention_drop_threshold(d->p) ? 1 / (1 - d->p) : 0;
+}
+
 static size_t attention_scratch(const struct call *c) { return c->in[1].size[1] * sizeof(double); }
 
 static void attend(const struct call *c, const struct sizes *z, size_t b, size_t t, size_t h)
@@ -106,7 +122,11 @@ static void attend(const struct call *c, const struct sizes *z, size_t b, size_t
         score[s] = c->attr.attention.scale * dot(q, at_query(z, b, t, h), k, at_key(z, b, s, h), z->D);
         most = fmax(most, score[s]);
     }
-    for (size_t s = 0; s < n; s++) sum += score[s] = exp(score[s] - most);
+    for (size_t s = 0; s < n; s++) {
+        score[s] = exp(score[s] - most);
+        sum += score[s];
+        score[s] *= drop_weight(c, b, h, t, s);
+    }
     for (size_t d = 0; d < z->D; d++) {
         double o = 0;
 
@@ -125,15 +145,17 @@ static void attention(const struct call *c)
             for (size_t h = 0; h < z.H; h++) attend(c, &z, b, t, h);
 }
 
-/* p and dscore of one (query, key) pair. */
+/* w p and dscore of one (query, key) pair. */
 static void pair(const struct call *c, const struct sizes *z, size_t b, size_t t, size_t s, size_t h, double *p, double *dscore)
 {
     const struct view *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
     const struct view *o = &c->in[3], *lse = &c->in[4], *dout = &c->in[5];
     size_t query = at_query(z, b, t, h), key = at_key(z, b, s, h);
+    double w = drop_weight(c, b, h, t, s);
 
     *p = exp(c->attr.attention.scale * dot(q, query, k, key, z->D) - ref_get(lse, (b * z->H + h) * z->T + t));
-    *dscore = *p * (dot(dout, query, v, key, z->D) - dot(dout, query, o, query, z->D));
+    *dscore = *p * (w * dot(dout, query, v, key, z->D) - dot(dout, query, o, query, z->D));
+    *p *= w;
 }
 
 static size_t attention_grad_scratch(const struct call *c) { return (view_count(&c->in[0]) + 2 * view_count(&c->in[1])) * sizeof(double); }

@@ -3,6 +3,7 @@
  *   s = scale q k^T                     m' = max(m, max s)
  *   p = exp(s - m')                     l  = l exp(m - m') + sum p
  *   o = o exp(m - m') + p v             at the end o / l, lse = m + ln l
+ * With dropout, p v is that of the probabilities that are kept, divided by 1 - drop.p; the sums are of all.
  */
 #include "kernels/cpu/simd/attention.h"
 
@@ -48,8 +49,8 @@ static size_t forward_scratch(const struct attention *a)
     return layout(&f, NULL);
 }
 
-/* Turns scores of n keys into probabilities relative to the largest so far; the others, up to `all`, become 0. */
-INLINE void softmax_row(struct forward *f, bool pairs, size_t i, size_t n, size_t all)
+/* Turns scores of n keys into probabilities relative to the largest so far, times keep[] (NULL: 1); the others, up to `all`, become 0. */
+INLINE void softmax_row(struct forward *f, bool pairs, size_t i, size_t n, size_t all, const float *keep)
 {
     float *s = f->s + i * KEYS, *o = f->o + i * f->columns, most = f->most[i];
     vf largest = vset(-INFINITY), sum = vload_f32(f->sum + i * LANES, LANES), scale = vset(f->a->scale);
@@ -58,10 +59,10 @@ INLINE void softmax_row(struct forward *f, bool pairs, size_t i, size_t n, size_
     largest = vmax(largest, vkeep(vload_f32(s + j, count) * scale, count, -INFINITY));
     most = MAX(most, lanes_max(largest));
     if (most > f->most[i]) {
-        vf keep = vset(expf(f->most[i] - most));
+        vf shrink = vset(expf(f->most[i] - most));
 
-        for (size_t d = 0; d < f->columns; d += LANES) vstore_f32(o + d, LANES, vload_f32(o + d, LANES) * keep);
-        sum *= keep;
+        for (size_t d = 0; d < f->columns; d += LANES) vstore_f32(o + d, LANES, vload_f32(o + d, LANES) * shrink);
+        sum *= shrink;
         f->most[i] = most;
     }
     for (size_t j = 0; j < all; j += LANES) {
@@ -69,6 +70,7 @@ INLINE void softmax_row(struct forward *f, bool pairs, size_t i, size_t n, size_
 
         if (j < n) p = vkeep(vexp(vload_f32(s + j, LANES) * scale - vset(most)), MIN(n - j, (size_t)LANES), 0);
         sum += p;
+        if (keep && j < n) p *= vload_f32(keep + j, LANES);
         if (pairs)
             store(LS_BF16, f->p, i * KEYS + j, LANES, p);
         else
@@ -83,6 +85,7 @@ static void forward_keys(struct forward *f, size_t s0, size_t n)
     const struct attention *a = f->a;
     size_t g = f->h / (a->H / a->G), first = first_row(a, f->t0, s0), rows = f->rows - first, even = n + n % 2;
     struct rows p = { f->s + first * KEYS, TILE_ROWS * KEYS, KEYS, 1 };
+    float mask[KEYS + LANES], *keep = a->mask.attr ? mask : NULL;
 
     pack_all(f->k, a->pairs, a->D, n, turned(head_rows(&a->k, f->b, s0, g)));
     pack_all(f->v, a->pairs, n, a->D, head_rows(&a->v, f->b, s0, g));
@@ -90,10 +93,11 @@ static void forward_keys(struct forward *f, size_t s0, size_t n)
     for (size_t i = first; i < f->rows; i++) {
         size_t sees = seen(a, f->t0 + i), here = sees > s0 ? MIN(sees - s0, n) : 0;
 
+        if (keep) mask_row(a, f->b, f->h, f->t0 + i, s0, here, keep);
         if (a->pairs)
-            softmax_row(f, true, i, here, even);
+            softmax_row(f, true, i, here, even, keep);
         else
-            softmax_row(f, false, i, here, n);
+            softmax_row(f, false, i, here, n, keep);
     }
     if (a->pairs) p = (struct rows){ f->p + first * KEYS, TILE_ROWS * KEYS, KEYS, 2 };
     multiply(a->pairs, rows, a->D, 0, n, n, p, f->v, f->o + first * f->columns, f->columns, true);

@@ -3,6 +3,7 @@
 #define LS_KERNELS_CPU_SIMD_ATTENTION_H
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/simd/philox.h"
 #include "kernels/cpu/simd/simd_math.h"
 #include "kernels/cpu/simd/tile.h"
 
@@ -51,6 +52,31 @@ INLINE size_t first_row(const struct attention *a, size_t t, size_t s)
     size_t first = a->causal && s + a->T > a->S + t ? s + a->T - a->S - t : 0;
 
     return first / TILE_ROWS * TILE_ROWS;
+}
+
+/* keep[j] = 0 or 1 / (1 - p): what multiplies the probability of query t and key s0 + j < s0 + n, and 0 for LANES more.
+ * keep: KEYS + LANES elements. */
+INLINE void mask_row(const struct attention *a, size_t b, size_t h, size_t t, size_t s0, size_t n, float *keep)
+{
+    const struct attention_mask *m = &a->mask;
+    const struct slice_rows *keys = &m->attr->keys;
+    uint32_t word[KEYS + 4 + 2 * LANES];
+
+    for (size_t j = 0, count; j < n; j += count) {
+        size_t s = s0 + j;
+        uint64_t index = attention_drop_index(m->attr, m->sample + b, h, t, s), skip = index % 4;
+
+        count = s < keys->first ? MIN(n - j, keys->first - s) : n - j;
+        for (size_t w = 0; w < skip + count; w += 2 * LANES) philox_words(m->attr->seed, m->stream, (index + w) / 4, word + w);
+        for (size_t i = 0; i < count; i += LANES) {
+            vw bits, kept;
+
+            memcpy(&bits, word + skip + i, sizeof bits);
+            kept = (vw)(bits >= m->threshold) & (vw)vset(m->kept);
+            memcpy(keep + j + i, &kept, sizeof kept);
+        }
+    }
+    memset(keep + n, 0, LANES * sizeof *keep);
 }
 
 /* Bytes of one packed panel of k rows. */

@@ -3,6 +3,7 @@
  *   p  = exp(scale q k^T - lse)         dv += p^T do
  *   ds = p (do v^T - delta) scale       dk += ds^T q        delta = sum over D of do o
  *                                       dq += ds k
+ * With dropout, w is 0 or 1 / (1 - drop.p): dv += (w p)^T do, ds = p (w do v^T - delta) scale.
  * Head by head: panels of q and do are packed once, then each block of keys is combined with the blocks of queries that see it. With pairs
  * of bf16, p and ds are also written with two queries interleaved, as rows of p^T and ds^T.
  */
@@ -75,8 +76,8 @@ static void delta_rows(struct backward *f)
     }
 }
 
-/* ds and p of one query from its scores and do v^T: keys [0, n) are used, the others up to `all` get 0. */
-INLINE void weigh(const struct backward *f, size_t t, float *p, float *ds, size_t n, size_t all)
+/* ds and w p of one query from its scores and do v^T: keys [0, n) are used, the others up to `all` get 0. keep: w, or NULL: 1. */
+INLINE void weigh(const struct backward *f, size_t t, float *p, float *ds, size_t n, size_t all, const float *keep)
 {
     vf scale = vset(f->a->scale), delta = vset(f->delta[t]);
     vf lse = vset(f->a->lse[(f->b * f->a->H + f->h) * f->a->T + t]);
@@ -86,9 +87,11 @@ INLINE void weigh(const struct backward *f, size_t t, float *p, float *ds, size_
 
         if (j < n) {
             size_t here = MIN(n - j, (size_t)LANES);
+            vf w = keep ? vload_f32(keep + j, LANES) : vset(1);
 
             x = vkeep(vexp(vload_f32(p + j, LANES) * scale - lse), here, 0);
-            y = vkeep(x * (vload_f32(ds + j, LANES) - delta) * scale, here, 0);
+            y = vkeep(x * (vload_f32(ds + j, LANES) * w - delta) * scale, here, 0);
+            x *= w;
         }
         vstore_f32(p + j, LANES, x);
         vstore_f32(ds + j, LANES, y);
@@ -139,15 +142,17 @@ static void add_tile(struct backward *f, size_t i, size_t s0, size_t n)
     struct rows dst = { f->ds + first * KEYS, TILE_ROWS, 1, KEYS };
     struct rows ds = { f->ds + first * KEYS, TILE_ROWS * KEYS, KEYS, 1 };
     size_t wide = (n + LANES - 1) / LANES * LANES;
+    float mask[KEYS + LANES], *keep = a->mask.attr ? mask : NULL;
 
     if (first >= all) return;
     rows = all - first;
     multiply(a->pairs, rows, n, 0, a->D, a->D, pack_rows(f->q_rows, a->pairs, rows, a->D, &q), f->kt, f->p + first * KEYS, KEYS, false);
     multiply(a->pairs, rows, n, 0, a->D, a->D, pack_rows(f->go_rows, a->pairs, rows, a->D, &go), f->vt, f->ds + first * KEYS, KEYS, false);
     for (size_t r = first; r < all; r++) {
-        size_t sees = seen(a, t0 + r);
+        size_t sees = seen(a, t0 + r), here = sees > s0 ? MIN(sees - s0, n) : 0;
 
-        weigh(f, t0 + r, f->p + r * KEYS, f->ds + r * KEYS, sees > s0 ? MIN(sees - s0, n) : 0, wide);
+        if (keep) mask_row(a, f->b, f->h, t0 + r, s0, here, keep);
+        weigh(f, t0 + r, f->p + r * KEYS, f->ds + r * KEYS, here, wide, keep);
     }
     if (a->pairs) {
         for (size_t r = first; r < all; r += 2) round_pair(f, r, r + 1 < all, wide);

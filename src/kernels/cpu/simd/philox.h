@@ -44,12 +44,12 @@ INLINE void philox_blocks(uint64_t seed, uint64_t stream, uint64_t block, vu wor
     word[3] = d;
 }
 
-/* out[k] = rng_u32(seed, stream, from + k), k < n <= LANES: four words a block. */
-INLINE void philox_u32(uint64_t seed, uint64_t stream, uint64_t from, size_t n, uint32_t *out)
+/* out[k] = rng_u32(seed, stream, 4 * block + k), k < 2 * LANES: four words a block. */
+INLINE void philox_words(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *out)
 {
     vu word[4], even, odd, pairs[2];
 
-    philox_blocks(seed, stream, from / 4, word);
+    philox_blocks(seed, stream, block, word);
     even = (word[0] & 0xffffffff) | word[1] << 32;
     odd = (word[2] & 0xffffffff) | word[3] << 32;
 #ifdef SIMD_AVX512
@@ -59,7 +59,16 @@ INLINE void philox_u32(uint64_t seed, uint64_t stream, uint64_t from, size_t n, 
     pairs[0] = __builtin_shufflevector(even, odd, 0, 4, 1, 5);
     pairs[1] = __builtin_shufflevector(even, odd, 2, 6, 3, 7);
 #endif
-    memcpy(out, (const uint32_t *)pairs + from % 4, n * sizeof *out);
+    memcpy(out, pairs, sizeof pairs);
+}
+
+/* out[k] = rng_u32(seed, stream, from + k), k < n <= LANES. */
+INLINE void philox_u32(uint64_t seed, uint64_t stream, uint64_t from, size_t n, uint32_t *out)
+{
+    uint32_t word[2 * LANES];
+
+    philox_words(seed, stream, from / 4, word);
+    memcpy(out, word + from % 4, n * sizeof *out);
 }
 
 #endif
