@@ -1,7 +1,8 @@
 /* mem.c - the ledger.
  *
  * A block is [header, 64 bytes][user's bytes], aligned to 64 bytes or, from 4 MiB on, to a huge page of 2 MiB, so that the user's pointer
- * is 64-byte aligned in both cases. Under AddressSanitizer the header is poisoned and blocks end where the user's bytes end, so that it
+ * is 64-byte aligned in both cases. What does not fill a huge page at the end is in small pages, so that no more memory is resident than
+ * the block has. Under AddressSanitizer the header is poisoned and blocks end where the user's bytes end, so that it
  * detects access beyond either end.
  */
 #include "base/mem.h"
@@ -109,6 +110,13 @@ static void *fail_limit(enum mem_category c, size_t bytes)
 
 static bool must_fail(void) { return atomic_load(&ledger.fail_at) > 0 && atomic_fetch_sub(&ledger.fail_at, 1) == 1; }
 
+static size_t whole_pages(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (bytes + page - 1) / page * page;
+}
+
 /* bytes including the header; NULL if the system is out of memory. */
 static void *system_alloc(size_t bytes)
 {
@@ -116,10 +124,11 @@ static void *system_alloc(size_t bytes)
 
 #ifndef MEM_ASAN
     if (bytes >= HUGE_FROM) {
-        size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        size_t huge = bytes / HUGE_PAGE * HUGE_PAGE, whole = whole_pages(bytes);
 
         if (posix_memalign(&block, HUGE_PAGE, whole) != 0) return NULL;
-        madvise(block, whole, MADV_HUGEPAGE); /* advice: a kernel without huge pages may refuse */
+        madvise(block, huge, MADV_HUGEPAGE); /* advice: a kernel without huge pages may refuse */
+        if (whole > huge) madvise((char *)block + huge, whole - huge, MADV_NOHUGEPAGE);
         return block;
     }
 #endif
@@ -157,13 +166,6 @@ void *mem_alloc(enum mem_category c, size_t bytes)
     *(struct header *)(void *)block = (struct header){ bytes, c };
     ASAN_POISON_MEMORY_REGION(block, HEADER);
     return block + HEADER;
-}
-
-static size_t whole_pages(size_t bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-    return (bytes + page - 1) / page * page;
 }
 
 void *mem_pages_resize(enum mem_category c, void *p, size_t was, size_t bytes)

@@ -1,8 +1,11 @@
 /* xent.c - the last linear layer and its cross-entropy in one op, by chunks of rows: the logits are never all in memory.
  *
  * For each chunk: logits = x w^T, the rows' lse and loss, dlogits in the place of the logits (as bf16 if the matmuls run on pairs of bf16),
- * dx = dlogits w, dw += dlogits^T x. Each chunk reads w twice and dw once, so chunks are as large as LOGIT_BYTES allow. x, w and dx are
- * f32, bf16 or f16 in any mixture, dw is f32; all contiguous.
+ * dx = dlogits w, dw += dlogits^T x. x, w and dx are f32, bf16 or f16 in any mixture, dw is f32; all contiguous.
+ *
+ * A chunk is a sixteenth of the rows, so that its logits are small beside the activations, which grow with the rows, too. Each chunk reads
+ * w twice and dw once, so it has at least FULL_ROWS if that leaves LEAST_CHUNKS, else LEAST_ROWS. Rows alone decide, up to LOGIT_BYTES:
+ * the order in which dw is summed depends on shapes only.
  */
 #include "kernels/cpu/xent.h"
 
@@ -12,8 +15,7 @@
 #include "kernels/kernel.h"
 #include "kernels/cpu/gemm.h"
 
-/* At most LOGIT_BYTES of logits at once, and at most a fourth of all rows if that is enough for efficient matmuls. */
-enum { LOGIT_BYTES = 208 << 20, LEAST_CHUNKS = 4, LEAST_ROWS = 128 };
+enum { LOGIT_BYTES = 208 << 20, CHUNKS = 16, FULL_ROWS = 256, LEAST_CHUNKS = 4, LEAST_ROWS = 128 };
 
 extern const struct xent_rows xent_rows_avx2, xent_rows_avx512;
 
@@ -49,11 +51,19 @@ static struct matrix rows_at(const struct view *v, size_t r)
 
 static struct matrix turned(struct matrix m) { return (struct matrix){ m.data, m.type, m.col, m.row }; }
 
+/* The rows of a chunk of logits, of which each row has ld floats. */
+static size_t chunk_rows(size_t R, size_t ld)
+{
+    size_t chunks = R / MAX(LOGIT_BYTES / (ld * sizeof(float)), (size_t)1) + 1;
+
+    chunks = MAX(chunks, MIN(R / LEAST_ROWS, (size_t)LEAST_CHUNKS));
+    chunks = MAX(chunks, MIN(R / FULL_ROWS, (size_t)CHUNKS));
+    return (R + chunks - 1) / chunks;
+}
+
 /* The operands both ops share, and the sizes of chunks. */
 static bool xent_of(const struct call *c, struct xent *z)
 {
-    size_t chunks;
-
     *z = (struct xent){ .tiles = tiles_best(), .x = c->in[0], .w = c->in[1], .y = c->in[2].data };
     z->dx.ndim = z->dw.ndim = VIEW_ABSENT;
     z->rows = isa_best() >= ISA_AVX512 ? &xent_rows_avx512 : &xent_rows_avx2;
@@ -65,9 +75,7 @@ static bool xent_of(const struct call *c, struct xent *z)
     z->V = z->w.size[0];
     z->bf16 = tiles_pairs(z->x.dtype, z->w.dtype);
     z->ld = (z->V + 15) / 16 * 16 + 16;
-    chunks = z->R / MAX(LOGIT_BYTES / (z->ld * sizeof(float)), (size_t)1) + 1;
-    chunks = MAX(chunks, MIN(z->R / LEAST_ROWS, (size_t)LEAST_CHUNKS));
-    z->chunk = (z->R + chunks - 1) / chunks;
+    z->chunk = chunk_rows(z->R, z->ld);
     return z->V > 0;
 }
 
