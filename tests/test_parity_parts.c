@@ -51,7 +51,7 @@ static void open_image(struct step *s)
     for (size_t i = 0; i < COUNT_OF(set); i++) OK(options_set(&options, set[i][0], set[i][1], "test"));
     OK(config_check(&config, VERB_PARITY));
     OK(task_model_of(&config, 0, &model));
-    OK(step_open_config(&config, &model, &alone, false, s));
+    OK(step_open_config(&config, &model, &alone, STEP_INITIALISED, s));
     options_close(&options);
 }
 

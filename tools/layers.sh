@@ -82,7 +82,7 @@ BEGIN {
               "runtime/non_finite.h models/model.h models/hf.h data/array.h data/documents.h data/loader.h data/tokenizer.h " \
               "data/tokens.h parallel/layout.h parallel/mesh/mesh.h parallel/pipeline/stage.h parallel/sharding/partition.h " \
               "checkpoint/collective_status.h " \
-              "checkpoint/folder.h checkpoint/manifest.h checkpoint/safetensors.h checkpoint/verify.h " \
+              "checkpoint/folder.h checkpoint/manifest.h checkpoint/safetensors.h checkpoint/verify.h kernels/cpu/normals.h " \
               "train/config/config.h train/doctor/doctor.h train/faults/faults.h train/launch/launch.h train/parity/parity.h " \
               "train/parity/parity_routes.h train/plan/measure.h train/plan/plan.h train/plan/prices.h train/plan/search.h " \
               "train/plan/step_seconds.h train/plan/step_sim.h plan/cluster.h plan/goodput.h plan/seconds.h " \

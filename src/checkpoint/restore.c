@@ -72,6 +72,7 @@ static ls_status copy_parameter(const struct loader *l, size_t i)
         else if (l->flags & LS_LOAD_OPTIMIZER)
             LS_TRY(copy_tensor(l, kind, i, kind));
     }
+    if (l->chunk) store_set_loaded(l->store, i);
     return LS_OK;
 }
 
@@ -93,7 +94,7 @@ static ls_status restore_load(struct loader *l, const char *path)
     for (size_t i = 0; i < ls_store_count(l->store); i++) most = MAX(most, store_local_count(l->store, i));
     l->chunk = mem_alloc(MEM_OTHER, MIN((size_t)CHUNK, most) * sizeof(double));
     if (!l->chunk) return LS_ENOMEM;
-    LS_TRY(ls_store_allocate(l->store));
+    LS_TRY(store_allocate_to_load(l->store));
     return copy_all(l);
 }
 

@@ -432,6 +432,7 @@ ls_status ls_program_run(ls_program *p, int segments)
     if (!p->run.runnable)
         return ls_fail(LS_EINVAL, "run: %s", p->compiled ? "the program was compiled with plan_only" : "the program is not compiled");
     LS_TRY(check_order(p, segments));
+    LS_TRY(store_check_loaded(p->store));
     st = execute_walk(p, segments);
     return st < 0 ? give_up(p, st) : LS_OK;
 }

@@ -91,6 +91,12 @@ ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, con
 ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, const void *host,
                            ls_dtype type);
 
+/* ls_store_allocate(), but nothing is initialised: the caller writes every parameter and calls store_set_loaded() for it. */
+ls_status store_allocate_to_load(ls_store *s);
+void store_set_loaded(ls_store *s, size_t i);
+ls_status store_check_loaded(const ls_store *s); /* LS_EINVAL names the first parameter that awaits its value */
+uint64_t store_drawn(void);                      /* elements of parameters that this process has initialised, other than with zeros */
+
 /* False before allocation, or if parameter i has none of that kind. state: for STORE_STATE. */
 bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);
 ls_dtype store_type(const ls_store *s, enum store_kind kind); /* for STORE_GRAD and STORE_STATE: f32, or f64 */

@@ -1,31 +1,45 @@
 /* store_fill.c - allocation of what was declared, and initial values: element i of a full parameter is a function of (seed, name, i), so
- * a rank generates only the part that it holds.
+ * a rank generates only the part that it holds. A store that awaits a load generates nothing.
  */
 #include "runtime/store_parts.h"
 
+#include <stdatomic.h>
 #include "base/base.h"
 #include "base/pulse.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "kernels/cpu/normals.h"
 #include "tensor/tensor_over.h"
+
+enum { CHUNK = 1 << 16, FILL_GRAIN = 1 << 12 }; /* elements: at once, and at least for each thread */
 
 struct fill {
     uint64_t seed;
     const struct slot *p;
-    double *chunk;
-    size_t from;
-}; /* chunk[0] is element `from` of the box */
+    bool is_double;  /* values are f64: the bits of rng.h; all others are rounded, and the numbers of normals.h do */
+    bool has_master; /* an f32 copy, of which the value is rounded */
+    double *chunk;   /* [n] */
+    size_t from, n;  /* chunk[0] is element `from` of the box */
+};
+
+static atomic_uint_fast64_t drawn;
+
+uint64_t store_drawn(void) { return atomic_load(&drawn); }
 
 /* out[n] = elements from .. of the full parameter. */
 static void fill_run(const struct fill *f, size_t from, size_t n, double *out)
 {
     const ls_init *init = &f->p->init;
 
-    if (init->kind == LS_INIT_NORMAL) {
+    if (init->kind == LS_INIT_ONES) {
+        for (size_t i = 0; i < n; i++) out[i] = 1.0;
+    } else if (init->kind == LS_INIT_UNIFORM) {
+        for (size_t i = 0; i < n; i++) out[i] = init->scale * (2.0 * rng_uniform(f->seed, f->p->hash, from + i) - 1.0);
+    } else if (f->is_double) {
         rng_normals(f->seed, f->p->hash, from, n, out);
         for (size_t i = 0; i < n; i++) out[i] *= init->scale;
     } else {
-        for (size_t i = 0; i < n; i++) out[i] = init->scale * (2.0 * rng_uniform(f->seed, f->p->hash, from + i) - 1.0);
+        normals(f->seed, f->p->hash, from, n, init->scale, out);
     }
 }
 
@@ -40,30 +54,45 @@ static void fill_range(void *ctx, size_t begin, size_t end, int thread)
         n = slot_run(f->p, f->from + i, f->from + end, &global);
         fill_run(f, global, n, f->chunk + i);
     }
+    for (size_t i = begin; f->has_master && i < end; i++) f->chunk[i] = (float)f->chunk[i];
 }
 
-/* Fills elements [at, at + n) of the box, as far as this rank holds them. */
-static ls_status put_held(const struct part *p, size_t at, size_t n, const double *chunk)
-{
-    size_t begin = MAX(at, p->begin), end = MIN(at + n, p->end);
+/* ---- from the chunk to the value and the master copy ---- */
 
-    return begin < end ? part_write(p, begin, end - begin, chunk + (begin - at), LS_F64) : LS_OK;
+struct put {
+    const struct part *part;
+    const double *chunk; /* chunk[0] is element `begin` of the box */
+    size_t begin;
+};
+
+static void put_range(void *ctx, size_t from, size_t to, int thread)
+{
+    const struct put *p = ctx;
+    ls_dtype type = p->part->type;
+    char *data = ls_tensor_data(p->part->base);
+
+    (void)thread;
+    data += ((ptrdiff_t)(p->begin + from) + p->part->shift) * (ptrdiff_t)ls_dtype_bytes(type);
+    ls_convert(data, type, p->chunk + from, LS_F64, to - from);
 }
 
-static void fill_chunk(struct fill *f, size_t n)
+/* Copies the chunk as far as this rank holds its elements; all threads do where they can write to the device's memory. */
+static ls_status put_held(const ls_store *s, const struct fill *f, const struct part *part)
 {
-    if (f->p->init.kind == LS_INIT_ONES)
-        for (size_t i = 0; i < n; i++) f->chunk[i] = 1.0;
-    else
-        threads_for(n, 64, fill_range, f);
+    size_t begin = MAX(f->from, part->begin), end = MIN(f->from + f->n, part->end);
+    struct put p = { part, f->chunk + (begin - f->from), begin };
+
+    if (begin >= end) return LS_OK;
+    if (!part->base || !s->where->immediate) return part_write(part, begin, end - begin, p.chunk, LS_F64);
+    threads_for(end - begin, FILL_GRAIN, put_range, &p);
+    return LS_OK;
 }
 
 /* Fills the value and the master copy, if there is one, from the same numbers. */
 static ls_status initialise(ls_store *s, size_t i)
 {
-    enum { CHUNK = 1 << 16 };
     const struct slot *p = &s->slot[i];
-    struct fill f = { s->options.seed, p, NULL, 0 };
+    struct fill f = { .seed = s->options.seed, .p = p, .is_double = store_value_type(s, i) == LS_F64 };
     struct part value, master = { 0 };
     size_t begin, end;
     ls_status st = LS_OK;
@@ -72,7 +101,8 @@ static ls_status initialise(ls_store *s, size_t i)
     LS_TRY(part_find(s, i, STORE_VALUE, NULL, &value));
     begin = value.begin;
     end = value.end;
-    if (store_has_master(s, i)) {
+    f.has_master = store_has_master(s, i);
+    if (f.has_master) {
         LS_TRY(part_find(s, i, STORE_STATE, "master", &master));
         begin = value.begin < value.end ? MIN(begin, master.begin) : master.begin;
         end = MAX(end, master.end);
@@ -80,17 +110,49 @@ static ls_status initialise(ls_store *s, size_t i)
     f.chunk = mem_alloc(MEM_OTHER, CHUNK * sizeof *f.chunk);
     if (!f.chunk) return LS_ENOMEM;
     for (f.from = begin; f.from < end && st == LS_OK; f.from += CHUNK) {
-        size_t n = MIN((size_t)CHUNK, end - f.from);
-
+        f.n = MIN((size_t)CHUNK, end - f.from);
         pulse();
-        fill_chunk(&f, n);
-        if (master.base || master.g) /* the value is the master's rounded copy */
-            for (size_t k = 0; k < n; k++) f.chunk[k] = (float)f.chunk[k];
-        st = put_held(&value, f.from, n, f.chunk);
-        if (st == LS_OK) st = put_held(&master, f.from, n, f.chunk);
+        threads_for(f.n, FILL_GRAIN, fill_range, &f);
+        st = put_held(s, &f, &value);
+        if (st == LS_OK) st = put_held(s, &f, &master);
     }
+    atomic_fetch_add(&drawn, end - begin);
     mem_free(f.chunk);
     return st;
+}
+
+/* ---- values that are loaded ---- */
+
+void ls_store_await_load(ls_store *s) { s->awaits = true; }
+
+void store_set_loaded(ls_store *s, size_t i)
+{
+    s->awaited -= s->slot[i].ready == VALUE_AWAITED;
+    s->slot[i].ready = VALUE_READY;
+}
+
+ls_status slot_check_loaded(const struct slot *p)
+{
+    if (p->ready != VALUE_AWAITED) return LS_OK;
+    return ls_fail(LS_EINVAL, "parameter '%s' has no value: the store awaits a checkpoint or a Hugging Face folder; load it first",
+                   p->name);
+}
+
+ls_status store_check_loaded(const ls_store *s)
+{
+    for (size_t i = 0; s->awaited && i < s->count; i++) LS_TRY(slot_check_loaded(&s->slot[i]));
+    return LS_OK;
+}
+
+static ls_status fill_slot(ls_store *s, size_t i, bool awaits)
+{
+    struct slot *p = &s->slot[i];
+
+    if (p->ready) return LS_OK;
+    if (!awaits) LS_TRY(initialise(s, i));
+    s->awaited += awaits;
+    p->ready = awaits ? VALUE_AWAITED : VALUE_READY;
+    return LS_OK;
 }
 
 /* ---- gradients outside of groups ---- */
@@ -159,15 +221,17 @@ static ls_status allocate_slot(ls_store *s, size_t i)
     return LS_OK;
 }
 
-ls_status ls_store_allocate(ls_store *s)
+static ls_status store_fill_allocate(ls_store *s, bool awaits)
 {
     for (int g = 0; g < s->groups; g++) LS_TRY(group_allocate(s, s->group[g]));
     LS_TRY(allocate_gradients(s));
     for (size_t i = 0; i < s->count; i++) {
         if (s->slot[i].away) continue;
         if (s->slot[i].group < 0) LS_TRY(allocate_slot(s, i));
-        if (!s->slot[i].ready) LS_TRY(initialise(s, i));
-        s->slot[i].ready = 1;
+        LS_TRY(fill_slot(s, i, awaits));
     }
     return LS_OK;
 }
+
+ls_status ls_store_allocate(ls_store *s) { return store_fill_allocate(s, s->awaits); }
+ls_status store_allocate_to_load(ls_store *s) { return store_fill_allocate(s, true); }

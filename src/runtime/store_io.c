@@ -107,6 +107,7 @@ ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *hos
     struct part p;
 
     LS_TRY(check_ask(s, i, type, count));
+    LS_TRY(slot_check_loaded(&s->slot[i]));
     if (s->world && ls_comm_size(s->world) > 1) return read_together(s, i, kind, host, type);
     if (!box_is_whole(&s->slot[i]))
         return ls_fail(LS_EINVAL, "parameter '%s': this rank has %zu of its %zu elements, and the store knows no other ranks",
@@ -139,7 +140,7 @@ static ls_status write_part(const struct slot *slot, const struct part *p, const
     return st;
 }
 
-ls_status ls_store_write(ls_store *s, size_t i, const char *kind, const void *host, ls_dtype type, size_t count)
+static ls_status write_kind(ls_store *s, size_t i, const char *kind, const void *host, ls_dtype type, size_t count)
 {
     struct part p;
 
@@ -149,13 +150,20 @@ ls_status ls_store_write(ls_store *s, size_t i, const char *kind, const void *ho
     return write_part(&s->slot[i], &p, host, type);
 }
 
+ls_status ls_store_write(ls_store *s, size_t i, const char *kind, const void *host, ls_dtype type, size_t count)
+{
+    LS_TRY(slot_check_loaded(&s->slot[i])); /* the kind alone would leave another one without a value */
+    return write_kind(s, i, kind, host, type, count);
+}
+
 ls_status ls_store_set(ls_store *s, size_t i, const void *host, ls_dtype type, size_t count)
 {
     const struct slot *p = &s->slot[i];
 
-    LS_TRY(ls_store_write(s, i, "parameter", host, type, count));
+    LS_TRY(write_kind(s, i, "parameter", host, type, count));
     for (int k = 0; k < p->states; k++)
-        if (strcmp(p->state[k].name, "master") == 0) return ls_store_write(s, i, "master", host, type, count);
+        if (strcmp(p->state[k].name, "master") == 0) LS_TRY(write_kind(s, i, "master", host, type, count));
+    store_set_loaded(s, i);
     return LS_OK;
 }
 
@@ -164,6 +172,7 @@ ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, con
 {
     struct part p;
 
+    LS_TRY(slot_check_loaded(&s->slot[i]));
     LS_TRY(part_find(s, i, kind, state, &p));
     return part_read(&p, from, n, host, type);
 }

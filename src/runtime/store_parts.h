@@ -31,10 +31,11 @@ struct slot {
     bool not_owner;                        /* another rank owns the box */
     ls_placement place[LS_AXES];
     ls_init init;
-    int frozen, needs_grad, states, ready; /* ready: the value is initialised */
-    double sign_rate;                      /* see store_set_sign_rate */
-    bool joint;                            /* see store_set_joint */
-    ls_dtype type;                         /* type of the value */
+    int frozen, needs_grad, states;
+    enum { VALUE_NONE, VALUE_AWAITED, VALUE_READY } ready; /* AWAITED: allocated, and to be loaded */
+    double sign_rate;                                      /* see store_set_sign_rate */
+    bool joint;                                            /* see store_set_joint */
+    ls_dtype type;                                         /* type of the value */
     ls_tensor *value, *grad;
     struct state state[STATES];
     int group, member; /* group -1: none; params[member] of it */
@@ -75,6 +76,8 @@ struct ls_store {
     const struct device *where;
     struct slot *slot;
     size_t count, room;
+    bool awaits;    /* see ls_store_await_load */
+    size_t awaited; /* slots that are VALUE_AWAITED */
     struct group **group;
     int groups;
     struct gradients *gradients;
@@ -111,6 +114,7 @@ ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *b
 /* store_fill.c */
 size_t gradient_bytes(const ls_store *s, size_t i); /* of parameter i outside of groups, as the ledger counts them */
 void gradients_free(ls_store *s);
+ls_status slot_check_loaded(const struct slot *p);
 
 /* store_part.c */
 /* LS_EINVAL if parameter i has none of that kind, or it is not allocated. state: for STORE_STATE. */

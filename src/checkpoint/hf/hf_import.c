@@ -15,6 +15,7 @@
 #include "checkpoint/hf/hf_index.h"
 #include "checkpoint/hf/hf_tensors.h"
 #include "checkpoint/safetensors.h"
+#include "runtime/store.h"
 
 struct importer {
     const char *folder;
@@ -210,7 +211,7 @@ static ls_status import(struct importer *in)
     LS_TRY(open_files(in));
     LS_TRY(match_all(in));
     LS_TRY(check_store(in));
-    LS_TRY(ls_store_allocate(in->store));
+    LS_TRY(store_allocate_to_load(in->store));
     for (size_t i = 0; i < in->nwant; i++)
         for (int k = 0; k < in->want[i].parts && !in->want[i].slice; k++) LS_TRY(copy_part(in, i, &in->want[i].part[k]));
     return LS_OK;

@@ -77,7 +77,7 @@ static ls_status open_and_run(struct evaluating *e, struct evaluated *out)
     LS_TRY(agree_on_path(e));
     LS_TRY(evaluate_model(c, e->path, &model));
     LS_TRY(model.task->open_saved(c, e->path, &model, &e->data));
-    LS_TRY(step_open_config(c, &model, &e->ranks, true, &e->step));
+    LS_TRY(step_open_config(c, &model, &e->ranks, STEP_PLANNED, &e->step));
     LS_TRY(evaluation_open(&e->step, &e->data.samples, (size_t)c->train.eval_batches, &e->evaluation));
     e->evaluation.watch = e->watch;
     LS_TRY(evaluate_saved_load(e));

@@ -56,6 +56,7 @@ struct step_options {
     bool check_finite;
     enum fault fault;             /* debug.fault */
     struct step_fault non_finite; /* debug.non_finite */
+    bool loads;                   /* the parameters' values will be loaded, and are not initialised */
 };
 struct step_options step_options_of(const struct config *c);
 
@@ -63,8 +64,11 @@ struct step_options step_options_of(const struct config *c);
  * of the layout, whose strings are borrowed. Collective. */
 ls_status step_open(const struct task_model *model, const ls_layout *layout, const struct step_options *o, const struct ranks *ranks,
                     bool plan_only, struct step *out);
+/* What the step is for: to run with initial values, with values that will be loaded, or to be priced (other programs of its store may
+ * run after values were loaded). */
+enum step_use { STEP_INITIALISED, STEP_LOADED, STEP_PLANNED };
 /* The same, with the layout and the options of the config. */
-ls_status step_open_config(const struct config *c, const struct task_model *model, const struct ranks *ranks, bool plan_only,
+ls_status step_open_config(const struct config *c, const struct task_model *model, const struct ranks *ranks, enum step_use use,
                            struct step *out);
 /* Distributes a program of the step's store (the step itself, an evaluation) over the ranks. stage NULL: the program is not a stage of a
  * pipeline. */

@@ -202,6 +202,7 @@ static ls_status open_step(const struct step_options *o, bool plan_only, struct 
     options.device = o->device;
     options.seed = fault_seed(&s->injection, s->ranks.rank, s->seed);
     LS_TRY(ls_store_new(&options, &s->store));
+    if (o->loads) ls_store_await_load(s->store);
     LS_TRY(step_compile(&m));
     LS_TRY(count_work(s, plan_only));
     LS_TRY(check_fault(s));
@@ -253,14 +254,15 @@ struct step_options step_options_of(const struct config *c)
     };
 }
 
-ls_status step_open_config(const struct config *c, const struct task_model *model, const struct ranks *ranks, bool plan_only,
+ls_status step_open_config(const struct config *c, const struct task_model *model, const struct ranks *ranks, enum step_use use,
                            struct step *out)
 {
     struct step_options o = step_options_of(c);
     ls_layout layout;
 
+    o.loads = use != STEP_INITIALISED;
     LS_TRY(config_layout(c, &layout));
-    return step_open(model, &layout, &o, ranks, plan_only, out);
+    return step_open(model, &layout, &o, ranks, use == STEP_PLANNED, out);
 }
 
 void step_close(struct step *s)

@@ -256,6 +256,7 @@ static ls_status open_data_and_model(struct trainer *t)
 {
     struct config *c = t->config;
     const struct task *task = task_of(c);
+    bool loads = t->resumed || config_has_weights(c);
     struct task_model model;
 
     LS_TRY(check_tokenizer(c));
@@ -263,7 +264,7 @@ static ls_status open_data_and_model(struct trainer *t)
     LS_TRY(ranks_settle(&t->ranks, task->model(c, t->data.vocab, &model)));
     if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.transformer.vocab));
     LS_TRY(plan_check_memory(c, &model, &t->data, &t->ranks));
-    LS_TRY(advise_all(t, step_open_config(c, &model, &t->ranks, false, &t->step)));
+    LS_TRY(advise_all(t, step_open_config(c, &model, &t->ranks, loads ? STEP_LOADED : STEP_INITIALISED, &t->step)));
     if (task->transformer) config_put_model(c, &model.transformer);
     return LS_OK;
 }
