@@ -197,6 +197,31 @@ expect 2 "the prompt's 4 tokens and 999 more do not fit into the model's 128 pos
     --prompt "Line" --tokens 999
 [ -s out.txt ] && bad "generate prints before it refuses: $(cat out.txt)"
 expect 2 "is not a list of token ids" generate straight --ids a,b
+printf 'Line\nThe second\nAnd a third line' >prompts.txt
+"$lockstep" generate straight --prompts prompts.txt --temperature 0 --tokens 30 >all.txt 2>err.txt || bad "three prompts: $(cat err.txt)"
+grep -q "^3 prompts: 90 tokens in .*tokens/s" err.txt || bad "how fast: $(cat err.txt)"
+number=0
+while read -r line; do
+    number=$((number + 1))
+    echo "--- prompt $number"
+    "$lockstep" generate straight --prompt "$line" --temperature 0 --tokens 30
+    [ $number -eq 3 ] || echo
+done >each.txt <<END
+Line
+The second
+And a third line
+END
+cmp -s all.txt each.txt || bad "several prompts: $(cat all.txt); each alone: $(cat each.txt)"
+"$lockstep" generate straight --prompts prompts.txt --temperature 0 --tokens 30 --batch 2 2>err.txt | cmp -s - all.txt || bad "two at once"
+: >empty.txt
+printf 'one\n\nthree\n' >gap.txt
+expect 2 "empty.txt: the file is empty; expected a prompt on each line" generate straight --prompts empty.txt
+expect 2 "gap.txt:2: the line is empty; expected a prompt on each line" generate straight --prompts gap.txt
+expect 1 "absent.txt: cannot open" generate straight --prompts absent.txt
+expect 2 "prompts.txt:2: the prompt's .* do not fit into the model's 128 positions" generate straight --prompts prompts.txt --tokens 124
+[ -s out.txt ] && bad "prompts are printed before the refusal: $(cat out.txt)"
+expect 2 "prompts and --prompt are both given" generate straight --prompts prompts.txt --prompt x
+expect 2 "batch=4 has no effect without --prompts FILE" generate straight --prompt x --batch 4
 expect 0 "Llama" ckpt inspect straight --tensors
 expect 0 "hf: exported" ckpt export straight --to hf
 [ -s hf/config.json ] && [ -s hf/model.safetensors ] || bad "the export is not a Hugging Face folder"

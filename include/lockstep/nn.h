@@ -104,7 +104,7 @@ ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_val
 /* Logits [B,T,V]: for tests and short prompts. */
 ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens);
 
-/* Generation for one sample (B = 1). The cache: per layer k and v [B,S,G,D] tensors of the store's type. Programs built with a cache retain
+/* Generation. The cache of a text (B = 1): per layer k and v [B,S,G,D] tensors of the store's type. Programs built with a cache retain
  * and share its tensors. */
 typedef struct ls_cache ls_cache;
 ls_status ls_cache_new(const char *device, const ls_model *m, ls_dtype type, size_t batch, size_t positions, ls_cache **out);
@@ -113,6 +113,10 @@ void ls_cache_release(ls_cache **c);
  * -> logits [B,V] of row last[0] (input [1] i32). */
 ls_value ls_model_decode(ls_program *p, const ls_model *m, ls_cache *c, ls_value tokens, ls_value positions, ls_value position,
                          ls_value length, ls_value last);
+/* The next token of n texts of any lengths, each with its own cache: tokens [1,n] at positions [n] i32; of text i, positions[i] also as
+ * position[i] (input [1] i32), and length[i] = position[i] + 1 (input [1] i32) -> logits [n,V]. The arrays and caches outlive the call. */
+ls_value ls_model_decode_batch(ls_program *p, const ls_model *m, size_t n, ls_cache *const *caches, ls_value tokens, ls_value positions,
+                               const ls_value *position, const ls_value *length);
 
 /* A plain multilayer perceptron: sizes[n] from input to output, ReLU between; parameters NAME.0.weight, NAME.0.bias,
  * ... */

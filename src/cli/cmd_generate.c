@@ -6,15 +6,19 @@
 #include "checkpoint/safetensors.h"
 #include "cli/args.h"
 #include "cli/print_sample.h"
+#include "cli/prompts.h"
 
-static const char *prompt = "", *id_list, *tokenizer, *logits_file;
-enum { USUAL_TOKENS = 200 };
+static const char *prompt = "", *prompts_file, *id_list, *tokenizer, *logits_file;
+enum { USUAL_TOKENS = 200, USUAL_BATCH = 16 };
 
-static int64_t count = -1, top_k = 0, seed = 1;
+static int64_t count = -1, batch = 0, top_k = 0, seed = 1;
 static double temperature = 0.8, top_p = 0.95;
 
 static const struct flag flags[] = {
     { "prompt", FLAG_STRING, &prompt, 0, 0, "TEXT", "text to continue" },
+    { "prompts", FLAG_STRING, &prompts_file, 0, 0, "FILE", "texts to continue, one on each line, several at once" },
+    { "batch", FLAG_INT, &batch, 1, 1024, "N",
+      "texts of --prompts at once; up to 16, each has the tokens that it has alone, above, up to rounding [16]" },
     { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "token ids to continue, instead of a text" },
     { "tokens", FLAG_INT, &count, -1, 1e9, "N",
       "largest number of tokens to generate; -1: 200, or as many as the model has positions for [-1]" },
@@ -33,6 +37,9 @@ static ls_status fail_ids(void) { return ls_fail(LS_EINVAL, "--ids: '%s' is not 
 static ls_status cmd_generate_check(const struct invocation *in)
 {
     (void)in;
+    if (prompts_file && (id_list || prompt[0] || logits_file))
+        return ls_fail(LS_EINVAL, "--prompts and --%s are both given; leave one out", id_list ? "ids" : prompt[0] ? "prompt" : "logits");
+    if (batch && !prompts_file) return ls_fail(LS_EINVAL, "--batch=%lld has no effect without --prompts FILE", (long long)batch);
     if (id_list && prompt[0]) return ls_fail(LS_EINVAL, "--prompt and --ids are both given; leave one out");
     if (id_list && strspn(id_list, "0123456789,") != strlen(id_list)) return fail_ids();
     return LS_OK;
@@ -97,9 +104,14 @@ static ls_status write_logits(const struct trained *t, const int32_t *ids, size_
     return st;
 }
 
+static struct sampling sampling_of_flags(void)
+{
+    return (struct sampling){ .temperature = temperature, .top_k = (size_t)top_k, .top_p = top_p, .seed = (uint64_t)seed };
+}
+
 static ls_status print_text(const struct trained *t, const int32_t *ids, size_t n)
 {
-    struct sampling s = { temperature, (size_t)top_k, top_p, (uint64_t)seed };
+    struct sampling s = sampling_of_flags();
     size_t room, tokens = (size_t)count;
 
     if (count < 0) {
@@ -120,13 +132,27 @@ static ls_status cmd_generate_make(const struct trained *t)
     return st;
 }
 
+static ls_status cmd_generate_all(const struct trained *t, const struct prompts *p)
+{
+    struct prompts_options o = { count, USUAL_TOKENS, batch ? (size_t)batch : USUAL_BATCH, sampling_of_flags() };
+
+    return prompts_run(t, p, &o);
+}
+
+/* The file of prompts is read before the model. */
 static ls_status cmd_generate_run(struct invocation *in)
 {
+    struct prompts p = { 0 };
     struct trained t;
+    ls_status st = prompts_file ? args_refuse(in, prompts_read(prompts_file, &p)) : LS_OK;
 
-    LS_TRY(trained_open(in->arguments[0], config_device(&in->config), config_type(&in->config), tokenizer, &t));
-    ls_status st = args_refuse(in, cmd_generate_make(&t));
-    trained_close(&t);
+    if (st != LS_OK) return st;
+    st = trained_open(in->arguments[0], config_device(&in->config), config_type(&in->config), tokenizer, &t);
+    if (st == LS_OK) {
+        st = args_refuse(in, prompts_file ? cmd_generate_all(&t, &p) : cmd_generate_make(&t));
+        trained_close(&t);
+    }
+    prompts_free(&p);
     return st;
 }
 
@@ -142,6 +168,7 @@ const struct command command_generate = {
     .run = cmd_generate_run,
     .examples = "  lockstep generate runs/book --prompt \"It was\"\n"
                 "  lockstep generate runs/book --prompt \"It was\" --temperature 0 --tokens 50\n"
+                "  lockstep generate runs/book --prompts questions.txt --temperature 0\n"
                 "  lockstep generate runs/book/checkpoints/step_00000500 --prompt \"It was\" --seed 2\n"
                 "  lockstep generate hf/gpt2 --ids 464,2068 --logits logits.safetensors\n",
 };

@@ -49,10 +49,10 @@ void ls_cache_release(ls_cache **cp)
     *cp = NULL;
 }
 
-ls_value cache_append(ls_program *p, ls_tensor *cache, char which, size_t layer, ls_value x, ls_value position)
+ls_value cache_append(ls_program *p, ls_tensor *cache, char which, size_t layer, size_t text, ls_value x, ls_value position)
 {
-    char name[40];
+    char name[64];
 
-    snprintf(name, sizeof name, "cache.%zu.%c", layer, which);
+    snprintf(name, sizeof name, "cache.%zu.%zu.%c", text, layer, which);
     return ls_cache_write(p, ls_bind(p, name, cache), x, position);
 }

@@ -21,7 +21,7 @@ static ls_route_options options_of(const struct forward *f, size_t tokens)
                            .normalize = m->norm_topk,
                            .by_probability = m->drop == LS_DROP_PROBABILITY };
 
-    if (m->capacity > 0 && !f->cache) /* a generated token is never dropped */
+    if (m->capacity > 0 && !f->texts) /* a generated token is never dropped */
         o.capacity = (size_t)ceil(m->capacity * (double)tokens * (double)o.chosen / (double)m->experts);
     return o;
 }

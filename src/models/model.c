@@ -167,6 +167,43 @@ static ls_value count_positions(ls_program *p, size_t t)
     return found;
 }
 
+/* Queries of text i, whose keys and values are appended to its cache. */
+static ls_value attend_text(ls_program *p, const struct forward *f, size_t layer, size_t i, ls_value q, ls_value k, ls_value v)
+{
+    k = cache_append(p, f->cache[i]->k[layer], 'k', layer, i, k, f->position[i]);
+    v = cache_append(p, f->cache[i]->v[layer], 'v', layer, i, v, f->position[i]);
+    return ls_attention(p, q, k, v, 1, f->length[i]);
+}
+
+/* Joins x[0] .. x[n - 1], [1,1,H,D] each, along dim 1; x is overwritten. */
+static ls_value join_texts(ls_program *p, size_t n, ls_value *x)
+{
+    enum { MOST = 8 }; /* operands of ls_concat */
+
+    while (n > 1) {
+        size_t joined = 0;
+
+        for (size_t i = 0; i < n; i += MOST, joined++)
+            x[joined] = n - i == 1 ? x[i] : ls_concat(p, (int)MIN(n - i, (size_t)MOST), x + i, 1);
+        n = joined;
+    }
+    return x[0];
+}
+
+static ls_value attend_texts(ls_program *p, const struct forward *f, size_t layer, ls_value q, ls_value k, ls_value v)
+{
+    ls_value *o, all;
+
+    if (f->texts == 1) return attend_text(p, f, layer, 0, q, k, v);
+    o = mem_array(MEM_OTHER, f->texts, sizeof *o);
+    if (!o) return program_fail_by(p, LS_ENOMEM);
+    for (size_t i = 0; i < f->texts; i++)
+        o[i] = attend_text(p, f, layer, i, ls_slice(p, q, 1, i, i + 1), ls_slice(p, k, 1, i, i + 1), ls_slice(p, v, 1, i, i + 1));
+    all = join_texts(p, f->texts, o);
+    mem_free(o);
+    return all;
+}
+
 ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_value q, ls_value k, ls_value v)
 {
     const ls_model *m = f->m;
@@ -187,14 +224,12 @@ ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_v
         q = ls_rope_apply(p, q, f->rope);
         k = ls_rope_apply(p, k, f->rope);
     }
-    if (f->cache) {
-        k = cache_append(p, f->cache->k[layer], 'k', layer, k, f->position);
-        v = cache_append(p, f->cache->v[layer], 'v', layer, v, f->position);
-    }
-    if (f->step.id && m->attention_dropout > 0)
+    if (f->texts)
+        o = attend_texts(p, f, layer, q, k, v);
+    else if (f->step.id && m->attention_dropout > 0)
         o = ls_attention_dropout(p, "attention.probabilities", q, k, v, 1, m->attention_dropout, m->seed, f->step);
     else
-        o = ls_attention(p, q, k, v, 1, f->length);
+        o = ls_attention(p, q, k, v, 1, LS_NONE);
     return ls_reshape(p, o, 3, flat);
 }
 
@@ -257,20 +292,42 @@ ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens)
     return ls_linear(p, x, ls_model_head(p, m), LS_NONE);
 }
 
+/* Hidden states [T,C] of tokens [1,T]. */
+static ls_value decode(ls_program *p, struct forward *f, ls_value tokens)
+{
+    const ls_model *m = f->m;
+
+    if (ls_value_size(p, tokens, 0) != 1)
+        return program_fail(p, "model: decoding takes tokens [1,T], not [%zu,T]", ls_value_size(p, tokens, 0));
+    for (size_t i = 0; i < f->texts; i++)
+        if (f->cache[i]->layers != m->layers || f->cache[i]->batch != 1)
+            return program_fail(p, "model: a cache of %zu layers for %zu texts, but the model has %zu, and a text has its own cache",
+                                f->cache[i]->layers, f->cache[i]->batch, m->layers);
+    ls_value x = run_layers(p, f, tokens);
+    return x.id == 0 ? LS_NONE : ls_reshape(p, x, 2, (size_t[]){ ls_value_size(p, tokens, 1), m->width });
+}
+
 ls_value ls_model_decode(ls_program *p, const ls_model *model, ls_cache *cache, ls_value tokens, ls_value positions, ls_value position,
                          ls_value length, ls_value last)
 {
     ls_model m;
-    struct forward f = { .m = &m, .positions = positions, .cache = cache, .position = position, .length = length };
+    struct forward f = { .m = &m, .positions = positions, .texts = 1, .cache = &cache, .position = &position, .length = &length };
     ls_value x;
 
     if (!model_begin(p, model, tokens, &m)) return LS_NONE;
-    if (ls_value_size(p, tokens, 0) != 1 || cache->batch != 1)
-        return program_fail(p, "model: decoding takes one sample at a time, not %zu in a cache for %zu", ls_value_size(p, tokens, 0),
-                            cache->batch);
-    if (cache->layers != m.layers) return program_fail(p, "model: a cache of %zu layers for a model of %zu", cache->layers, m.layers);
-    x = run_layers(p, &f, tokens);
+    x = decode(p, &f, tokens);
     if (x.id == 0) return LS_NONE;
-    x = ls_reshape(p, x, 2, (size_t[]){ ls_value_size(p, tokens, 1), m.width });
     return ls_linear(p, ls_embedding(p, last, x), ls_model_head(p, &m), LS_NONE);
+}
+
+ls_value ls_model_decode_batch(ls_program *p, const ls_model *model, size_t n, ls_cache *const *caches, ls_value tokens, ls_value positions,
+                               const ls_value *position, const ls_value *length)
+{
+    ls_model m;
+    struct forward f = { .m = &m, .positions = positions, .texts = n, .cache = caches, .position = position, .length = length };
+
+    if (!model_begin(p, model, tokens, &m)) return LS_NONE;
+    if (n == 0 || ls_value_size(p, tokens, 1) != n)
+        return program_fail(p, "model: %zu tokens for %zu texts; expected one for each", ls_value_size(p, tokens, 1), n);
+    return ls_linear(p, decode(p, &f, tokens), ls_model_head(p, &m), LS_NONE);
 }

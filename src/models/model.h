@@ -50,13 +50,15 @@ struct weight_row {
 /* State that a forward pass hands from layer to layer. */
 struct forward {
     const ls_model *m;
-    ls_value positions;        /* [T] i32 */
-    ls_value rope;             /* [T,D], or LS_NONE: no rotation */
-    ls_value step;             /* of dropout, or LS_NONE: none */
-    ls_cache *cache;           /* generation; or NULL */
-    ls_value position, length; /* [1] i32, with a cache */
-    ls_value samples;          /* of ls_route, or LS_NONE */
-    bool losses;               /* the routers' losses and loads are needed */
+    ls_value positions; /* [T] i32 */
+    ls_value rope;      /* [T,D], or LS_NONE: no rotation */
+    ls_value step;      /* of dropout, or LS_NONE: none */
+    /* Generation: each text has a cache. Of one text, x is [1,T,C]; of several, each has one token: x is [1,texts,C]. */
+    size_t texts;                      /* 0: no generation */
+    ls_cache *const *cache;            /* [texts] */
+    const ls_value *position, *length; /* [texts], each [1] i32 */
+    ls_value samples;                  /* of ls_route, or LS_NONE */
+    bool losses;                       /* the routers' losses and loads are needed */
 };
 
 struct preset {
@@ -116,7 +118,7 @@ struct ls_cache {
     size_t layers, batch, positions;
     ls_tensor **k, **v;
 }; /* v: the second half of k's array */
-/* The layer's cache, with x[B,T,G,D] at rows position[0] .. of it. which: 'k' or 'v'. */
-ls_value cache_append(ls_program *p, ls_tensor *cache, char which, size_t layer, ls_value x, ls_value position);
+/* The layer's cache of text `text`, with x[B,T,G,D] at rows position[0] .. of it. which: 'k' or 'v'. */
+ls_value cache_append(ls_program *p, ls_tensor *cache, char which, size_t layer, size_t text, ls_value x, ls_value position);
 
 #endif

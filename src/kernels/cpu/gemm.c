@@ -16,7 +16,7 @@ enum {
     BLOCK_ROWS = 96,
     LEAST_ROWS = 24,
     SLICE_K = 2048,
-    FEW_ROWS = 8,        /* at most these many: no packing */
+    FEW_ROWS = 16,       /* at most these many: no packing; generation of several texts has the bits of each alone */
     TEAM_MACS = 1 << 19, /* minimum of multiply-adds for which the team is used */
 };
 

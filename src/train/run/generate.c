@@ -119,93 +119,6 @@ void trained_close(struct trained *t)
 
 /* ---- generating ---- */
 
-struct generation {
-    const struct trained *trained;
-    ls_cache *cache;
-    ls_program *prompt, *next; /* for all prompt tokens at once; for one token */
-    float *logits;             /* [V] */
-    struct candidate *scratch; /* [V] */
-    int32_t *positions;        /* [prompt tokens] */
-};
-
-static ls_status open_program(struct generation *g, size_t t, ls_program **out)
-{
-    ls_program *p;
-
-    LS_TRY(ls_program_new(g->trained->store, &p));
-    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, t });
-    ls_value positions = ls_input(p, "positions", LS_I32, 1, (size_t[]){ t });
-    ls_value position = ls_input(p, "position", LS_I32, 1, (size_t[]){ 1 });
-    ls_value length = ls_input(p, "length", LS_I32, 1, (size_t[]){ 1 });
-    ls_value last = ls_input(p, "last", LS_I32, 1, (size_t[]){ 1 });
-    ls_output(p, "logits", ls_model_decode(p, &g->trained->model, g->cache, tokens, positions, position, length, last));
-    ls_status st = ls_program_compile(p, NULL);
-    if (st == LS_OK)
-        *out = p;
-    else
-        ls_program_release(&p);
-    return st;
-}
-
-static ls_status open_generation(struct generation *g, size_t n, size_t count)
-{
-    size_t vocab = g->trained->model.vocab;
-
-    g->logits = mem_array(MEM_OTHER, vocab, sizeof *g->logits);
-    g->scratch = mem_array(MEM_OTHER, vocab, sizeof *g->scratch);
-    g->positions = mem_array(MEM_OTHER, n, sizeof *g->positions);
-    if (!g->logits || !g->scratch || !g->positions) return LS_ENOMEM;
-    ls_store_options o = ls_store_settings(g->trained->store);
-    LS_TRY(ls_cache_new(o.device, &g->trained->model, o.type, 1, n + count, &g->cache));
-    LS_TRY(open_program(g, n, &g->prompt));
-    return open_program(g, 1, &g->next);
-}
-
-static void close_generation(struct generation *g)
-{
-    ls_program_release(&g->prompt);
-    ls_program_release(&g->next);
-    ls_cache_release(&g->cache);
-    mem_free(g->logits);
-    mem_free(g->scratch);
-    mem_free(g->positions);
-}
-
-/* Computes the logits after tokens[t], whose positions are first .. first + t - 1. */
-static ls_status generate_forward(struct generation *g, ls_program *p, const int32_t *tokens, size_t t, size_t first)
-{
-    int32_t position = (int32_t)first, length = (int32_t)(first + t), last = (int32_t)t - 1;
-
-    for (size_t i = 0; i < t; i++) g->positions[i] = (int32_t)(first + i);
-    LS_TRY(ls_program_write(p, "tokens", tokens, LS_I32, t));
-    LS_TRY(ls_program_write(p, "positions", g->positions, LS_I32, t));
-    LS_TRY(ls_program_write(p, "position", &position, LS_I32, 1));
-    LS_TRY(ls_program_write(p, "length", &length, LS_I32, 1));
-    LS_TRY(ls_program_write(p, "last", &last, LS_I32, 1));
-    LS_TRY(ls_program_run(p, LS_FORWARD));
-    return ls_program_read(p, "logits", g->logits, LS_F32, g->trained->model.vocab);
-}
-
-/* Ids that the tokenizer does not have are never sampled, even if the model has rows for them. */
-static size_t sampled_vocab(const struct trained *t) { return t->tokenizer ? (size_t)ls_tokenizer_vocab(t->tokenizer) : t->model.vocab; }
-
-static ls_status generate_run(struct generation *g, const int32_t *prompt, size_t n, size_t count, const struct sampling *s,
-                              generate_token_fn *fn, void *ctx)
-{
-    int32_t end = g->trained->tokenizer ? ls_tokenizer_end(g->trained->tokenizer) : -1;
-
-    if (count == 0) return LS_OK;
-    LS_TRY(generate_forward(g, g->prompt, prompt, n, 0));
-    for (size_t i = 0;; i++) {
-        int32_t id = sample_next(g->logits, sampled_vocab(g->trained), s, i, g->scratch);
-
-        if (id == end) return LS_OK;
-        LS_TRY(fn(ctx, id));
-        if (i + 1 == count) return LS_OK;
-        LS_TRY(generate_forward(g, g->next, &id, 1, n + i));
-    }
-}
-
 ls_status generate_room(const struct trained *t, size_t n, size_t *room)
 {
     size_t positions = t->model.max_positions;
@@ -228,16 +141,26 @@ ls_status generate_check(const struct trained *t, size_t n, size_t count)
     return LS_OK;
 }
 
+struct only_text {
+    generate_token_fn *fn;
+    void *ctx;
+};
+
+static ls_status only_token(void *ctx, size_t prompt, int32_t id)
+{
+    const struct only_text *only = ctx;
+
+    (void)prompt;
+    return only->fn(only->ctx, id);
+}
+
 ls_status generate(const struct trained *t, const int32_t *prompt, size_t n, size_t count, const struct sampling *s, generate_token_fn *fn,
                    void *ctx)
 {
-    struct generation g = { .trained = t };
+    struct generate_prompt p = { prompt, n, count, s->prompt };
+    struct only_text only = { fn, ctx };
 
-    LS_TRY(generate_check(t, n, count));
-    ls_status st = open_generation(&g, n, count);
-    if (st == LS_OK) st = generate_run(&g, prompt, n, count, s, fn, ctx);
-    close_generation(&g);
-    return st;
+    return generate_batch(t, 1, &p, s, only_token, &only);
 }
 
 ls_status generate_logits(const struct trained *t, const int32_t *ids, size_t n, float *logits)

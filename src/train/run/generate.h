@@ -34,6 +34,19 @@ ls_status generate_check(const struct trained *t, size_t n, size_t count);
 ls_status generate(const struct trained *t, const int32_t *prompt, size_t n, size_t count, const struct sampling *s, generate_token_fn *fn,
                    void *ctx);
 
+/* The same for several prompts at once. Each gets the tokens that generate() gives for it alone with sampling.prompt = number: the
+ * arithmetic of a text does not depend on the others on the cpu, up to 16 of them (matmuls of more rows sum in another order). Tokens of
+ * different prompts are mixed; those of one are in order. */
+struct generate_prompt {
+    const int32_t *ids; /* [n], n >= 1 */
+    size_t n;
+    size_t count;    /* largest number of tokens to generate */
+    uint64_t number; /* of its random numbers: sample.h */
+};
+typedef ls_status generate_batch_fn(void *ctx, size_t prompt, int32_t id); /* prompt: its index */
+ls_status generate_batch(const struct trained *t, size_t n, const struct generate_prompt *prompts, const struct sampling *s,
+                         generate_batch_fn *fn, void *ctx);
+
 /* logits[n * vocab]: the logits of every position of ids[n]. */
 ls_status generate_logits(const struct trained *t, const int32_t *ids, size_t n, float *logits);
 

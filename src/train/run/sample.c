@@ -51,7 +51,7 @@ int32_t sample_next(const float *logits, size_t vocab, const struct sampling *s,
     qsort(scratch, vocab, sizeof *scratch, larger_first);
     if (s->top_p < 1) n = nucleus(scratch, n, s);
     for (size_t i = 0; i < n; i++) sum += weight(&scratch[i], scratch, s->temperature);
-    draw = rng_uniform(s->seed, rng_stream("sample"), index) * sum;
+    draw = rng_uniform(s->seed, rng_stream("sample") + s->prompt, index) * sum;
     for (size_t i = 0; i < n; i++) {
         held += weight(&scratch[i], scratch, s->temperature);
         if (draw < held) return scratch[i].id;
