@@ -8,7 +8,6 @@ The same model and the same global batch. Each round runs the single rank first 
 the machine affects both. A ratio is tokens/s of the layout over the mean of the single rank before and after it; the table has
 the median over the rounds. "exposed" is the time per step that a rank waits for communication, "wire" the bytes that a rank sends per
 step by the formula: N parameters of 4 bytes (gathers of bf16 weights: 2), all-reduce 2(n-1)/n, others (n-1)/n of them.
-OMP_WAIT_POLICY sets how threads wait, and its value is printed; leave it unset to measure what users get.
 """
 import argparse
 import json
@@ -72,7 +71,7 @@ def table(o, compute, found):
 
 def main():
     o = options()
-    print(f"# {o.ranks} ranks of 1 thread beside 1 rank of {o.ranks}, OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', '(unset)')}, "
+    print(f"# {o.ranks} ranks of 1 thread beside 1 rank of {o.ranks}, "
           f"{o.rounds} rounds of {o.steps} steps, load {os.getloadavg()[0]:.1f}")
     for compute in o.compute:
         table(o, compute, measure(o, compute))

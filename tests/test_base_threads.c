@@ -1,4 +1,7 @@
-/* test_base_threads.c - parallel loops: each index once, grain, thread numbers, nesting, order, forks. */
+/* test_base_threads.c - parallel loops: each index once, grain, thread numbers, pieces of a thread that does not come, nesting, order,
+ * callers at once, forks. */
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -8,7 +11,6 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/base.h"
-#include "base/log.h"
 #include "base/threads.h"
 
 enum { MOST = 200 };
@@ -49,39 +51,66 @@ static void ranges_cover_every_index_once(void **state)
                 threads_for(n, grain, mark, &a);
                 check_cover(&a);
                 size_t blocks = (n + grain - 1) / grain;
-                assert_int_equal(a.calls, MIN(blocks, (size_t)threads));
+                assert_in_range(a.calls, MIN(blocks, 1), threads == 1 ? MIN(blocks, 1) : blocks);
                 threads_each(n, grain, mark, &b);
                 check_cover(&b);
+                assert_int_equal(b.calls, threads == 1 ? MIN(blocks, 1) : blocks);
             }
     }
 }
 
-struct split { size_t begin[8], end[8]; };
-
+/* Where ranges end: a bit an index. */
 static void note(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct split *s = ctx;
+    atomic_ullong *ends = ctx;
 
-    s->begin[thread] = begin;
-    s->end[thread] = end;
+    (void)begin;
+    (void)thread;
+    atomic_fetch_or(&ends[end / 64], 1ULL << end % 64);
 }
 
-static void split_is_deterministic(void **state)
+static void ranges_repeat(void **state)
 {
-    struct split first = { 0 };
+    atomic_ullong first[4] = { 0 };
 
     (void)state;
     threads_set(3);
-    threads_for(100, 7, note, &first);
-    assert_int_equal(first.end[0], 35);
-    assert_int_equal(first.begin[1], 35);
-    assert_int_equal(first.end[1], 70);
-    assert_int_equal(first.end[2], 100);
-    for (int i = 0; i < 20; i++) {
-        struct split again = { 0 };
+    threads_for(200, 2, note, first);
+    for (int i = 0; i < 200; i++) {
+        atomic_ullong again[4] = { 0 };
 
-        threads_for(100, 7, note, &again);
+        threads_for(200, 2, note, again);
         assert_memory_equal(&again, &first, sizeof first);
+    }
+}
+
+struct held {
+    atomic_int begun, free;
+    size_t pieces;
+};
+
+/* One piece ends only when all others have: whoever has it holds up nobody else. */
+static void hold(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct held *h = ctx;
+
+    (void)thread;
+    if (atomic_fetch_add(&h->begun, 1) > 0) {
+        atomic_fetch_add(&h->free, (int)(end - begin));
+        return;
+    }
+    while ((size_t)atomic_load(&h->free) < h->pieces - 1) sched_yield();
+}
+
+static void a_thread_that_is_held_up_keeps_one_piece_only(void **state)
+{
+    (void)state;
+    threads_set(3);
+    for (int i = 0; i < 100; i++) {
+        struct held h = { .pieces = 60 };
+
+        threads_each(h.pieces, 1, hold, &h);
+        assert_int_equal(h.begun, 60);
     }
 }
 
@@ -145,8 +174,59 @@ static void zero_threads_means_all_cores(void **state)
     assert_in_range(threads_count(), 1, 4096);
 }
 
-/* The child of a process whose team was at work computes, on one thread, instead of waiting for ever. */
-static void forked_child_runs_on_one_thread(void **state)
+/* Each thread's loops are complete, whether the team or the caller alone ran them. */
+static void *callers_loops(void *arg)
+{
+    int64_t sum = 0;
+
+    (void)arg;
+    for (int i = 0; i < 200; i++) {
+        int64_t sums[16 * 4] = { 0 };
+
+        threads_for(1000, 10, range_add, sums);
+        for (int k = 0; k < 4; k++) sum += sums[k * 16];
+    }
+    return (void *)(intptr_t)(sum == 200 * 499500);
+}
+
+static void two_callers_at_once(void **state)
+{
+    pthread_t other;
+    void *right;
+
+    (void)state;
+    threads_set(4);
+    assert_int_equal(pthread_create(&other, NULL, callers_loops, NULL), 0);
+    assert_non_null(callers_loops(NULL));
+    assert_int_equal(pthread_join(other, &right), 0);
+    assert_non_null(right);
+}
+
+static void teams_grow_and_shrink(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        struct cover c = { .n = 100, .grain = 3, .threads = 1 + i * 7 % 5 };
+
+        threads_set(c.threads);
+        threads_each(c.n, c.grain, mark, &c);
+        check_cover(&c);
+    }
+}
+
+static void wait_for_two(void *ctx, size_t begin, size_t end, int thread)
+{
+    atomic_int *met = ctx;
+
+    (void)begin;
+    (void)end;
+    (void)thread;
+    atomic_fetch_add(met, 1);
+    while (atomic_load(met) < 2) sched_yield(); /* for ever, if one thread had both pieces */
+}
+
+/* The child of a process whose team was at work has a team of its own: two threads meet in it. */
+static void a_forked_child_has_its_own_team(void **state)
 {
     int64_t sums[16 * 4] = { 0 };
     int status;
@@ -156,13 +236,11 @@ static void forked_child_runs_on_one_thread(void **state)
     threads_for(1000, 10, range_add, sums);
     pid_t child = fork();
     if (child == 0) {
-        int64_t mine[16 * 4] = { 0 };
+        atomic_int met = 0;
 
         alarm(60);
-        log_set_console(LOG_ERROR);
-        threads_set(4);
-        threads_for(1000, 10, range_add, mine);
-        _exit(mine[0] == 499500 && threads_count() == 1 ? 0 : 1);
+        threads_each(2, 1, wait_for_two, &met);
+        _exit(met == 2 ? 0 : 1);
     }
     waitpid(child, &status, 0);
     assert_true(WIFEXITED(status));
@@ -172,9 +250,15 @@ static void forked_child_runs_on_one_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_cover_every_index_once),   cmocka_unit_test(split_is_deterministic),
-        cmocka_unit_test(nested_calls_run_on_the_caller), cmocka_unit_test(join_orders_memory),
-        cmocka_unit_test(zero_threads_means_all_cores),   cmocka_unit_test(forked_child_runs_on_one_thread),
+        cmocka_unit_test(ranges_cover_every_index_once),
+        cmocka_unit_test(ranges_repeat),
+        cmocka_unit_test(a_thread_that_is_held_up_keeps_one_piece_only),
+        cmocka_unit_test(nested_calls_run_on_the_caller),
+        cmocka_unit_test(join_orders_memory),
+        cmocka_unit_test(two_callers_at_once),
+        cmocka_unit_test(teams_grow_and_shrink),
+        cmocka_unit_test(zero_threads_means_all_cores),
+        cmocka_unit_test(a_forked_child_has_its_own_team),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@ module=$build/lockstep_onednn.so
 [ -f "$module" ] || { echo "skipped: lockstep was built without oneDNN"; exit 77; }
 
 for program in "$lockstep" "$build/liblockstep.so"; do
-    ldd "$program" | grep dnnl && bad "$program depends on oneDNN"
+    ldd "$program" | grep -E 'dnnl|gomp' && bad "$program depends on oneDNN"
 done
 ldd "$module" | grep -q libdnnl || bad "the module does not depend on oneDNN"
 isa=$("$lockstep" version --json | json isa)

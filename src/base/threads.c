@@ -1,49 +1,231 @@
-/* threads.c - loops on libgomp's team, through its exported entry points.
+/* threads.c - the team: workers that are started when they are first needed, and one loop at a time.
  *
- * The entry points are declared here by hand, so that no file needs -fopenmp and gcc and clang builds share
- * one runtime with oneDNN. omp_set_num_threads() applies to the thread that calls it: oneDNN follows threads_set() in that thread.
+ * A loop's pieces are divided into shares, one a thread. What is left of a share is one word, so that a piece is taken by one
+ * compare-and-swap: the owner takes from the front, others from the back. The word also has the loop's number: a thread that looked at an
+ * earlier loop's word cannot take from this one by mistake. Whoever has taken a piece may use the loop's fields until it has reported the
+ * piece: the caller returns, and the next loop begins, only when all are reported. Nothing waits for a worker that has no piece.
  *
- * A child of fork() inherits libgomp's record of a team but none of its threads, and would wait for them forever. So a child whose parent
- * had used a team stays on one thread, and threads_set() logs this.
+ * A child of fork() has none of its parent's workers; it starts its own.
  */
 #include "base/threads.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 #include "base/base.h"
-#include "base/pulse.h"
 #include "base/log.h"
+#include "base/pulse.h"
 
-void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads, unsigned flags);
-void omp_set_num_threads(int n);
-int omp_get_num_threads(void);
-int omp_get_thread_num(void);
-int omp_in_parallel(void);
+enum {
+    PIECES = 8,         /* of a share, in threads_for */
+    PIECES_MOST = 4096, /* of a loop; fits into 16 bits */
+    MOVE_NS = 100000,   /* the least between two moves of a thread to another processor */
+    SPIN_NS = 50000,    /* a thread without work looks for it so long before it sleeps */
+};
 
-#if defined(__SANITIZE_THREAD__)
-#define THREADS_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREADS_TSAN 1
-#endif
-#endif
+struct share {
+    _Alignas(64) _Atomic uint64_t left; /* number of the loop << 32 | first piece << 16 | end */
+    atomic_int cpu;                     /* where its owner was last */
+};
 
-/* libgomp is not instrumented: tell ThreadSanitizer where its fork and join order memory. */
-#ifdef THREADS_TSAN
-void __tsan_acquire(void *at);
-void __tsan_release(void *at);
-#define ORDER_ACQUIRE(at) __tsan_acquire(at)
-#define ORDER_RELEASE(at) __tsan_release(at)
-#else
-#define ORDER_ACQUIRE(at) ((void)(at))
-#define ORDER_RELEASE(at) ((void)(at))
-#endif
+static struct {
+    atomic_int size;    /* of the team; 0: not yet chosen */
+    atomic_int started; /* workers that exist, beside the caller */
+    atomic_flag at_work;
 
-static atomic_int team;          /* 0: not yet chosen */
-static atomic_bool team_started; /* libgomp has threads in this process */
-static atomic_bool team_lost;    /* libgomp had threads in the parent */
+    threads_range_fn *fn; /* the loop */
+    void *ctx;
+    size_t n, grain, blocks; /* blocks of `grain`, the last may be short */
+    uint32_t pieces, number;
+    atomic_int width; /* the team's size when it began */
+    struct share shares[THREADS_MOST];
+    atomic_int processor[THREADS_MOST]; /* that each thread was last on: rarely written, so all have it in their caches */
+
+    _Alignas(64) _Atomic uint32_t begun; /* loops so far; idle workers sleep on it */
+    atomic_int asleep;
+    _Alignas(64) _Atomic uint32_t done; /* pieces of this loop; its caller sleeps on it */
+    atomic_bool awaited;
+    _Alignas(64) _Atomic uint32_t resized; /* how often threads_set() was called: workers beyond the team's size sleep on it */
+} team = { .at_work = ATOMIC_FLAG_INIT };
+
+static _Thread_local bool inside;
 static pthread_once_t watch_forks = PTHREAD_ONCE_INIT;
+
+static void futex_wait(_Atomic uint32_t *at, uint32_t value) { syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0); }
+
+static void futex_wake(_Atomic uint32_t *at) { syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0); }
+
+static int64_t threads_clock(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* True as soon as *at is not `value` (or is, if `is`); false after SPIN_NS. */
+static bool spin_until(_Atomic uint32_t *at, uint32_t value, bool is)
+{
+    int64_t end = 0;
+
+    for (int i = 1;; i++) {
+        if ((atomic_load_explicit(at, memory_order_acquire) == value) == is) return true;
+        __builtin_ia32_pause();
+        if (i % 16) continue;
+        if (end == 0)
+            end = threads_clock() + SPIN_NS;
+        else if (threads_clock() > end)
+            return false;
+    }
+}
+
+static uint64_t share_of(uint32_t number, uint64_t first, uint64_t end) { return (uint64_t)number << 32 | first << 16 | end; }
+
+/* Takes a piece of a share, the first or the last; false: nothing is left of it, or the loop has no place for this thread. */
+static bool take(struct share *s, bool first, int thread, size_t *piece)
+{
+    uint64_t left = atomic_load_explicit(&s->left, memory_order_acquire), rest;
+
+    for (;;) {
+        uint64_t begin = left >> 16 & 0xffff, end = left & 0xffff;
+
+        if (begin == end || thread >= atomic_load_explicit(&team.width, memory_order_relaxed)) return false;
+        *piece = first ? begin : end - 1;
+        rest = share_of((uint32_t)(left >> 32), first ? begin + 1 : begin, first ? end : end - 1);
+        if (atomic_compare_exchange_weak_explicit(&s->left, &left, rest, memory_order_acq_rel, memory_order_acquire)) return true;
+    }
+}
+
+static bool take_any(int thread, size_t *piece)
+{
+    int width = atomic_load_explicit(&team.width, memory_order_relaxed);
+
+    if (take(&team.shares[thread], true, thread, piece)) return true;
+    for (int i = 1; i < width; i++)
+        if (take(&team.shares[(thread + i) % width], false, thread, piece)) return true;
+    return false;
+}
+
+/* The loop's fields hold until the piece is reported. */
+static void run_piece(size_t piece, int thread)
+{
+    uint32_t pieces = team.pieces;
+    size_t each = team.blocks / pieces, more = team.blocks % pieces;
+    size_t first = piece * each + MIN(piece, more), end = first + each + (piece < more);
+
+    pulse();
+    team.fn(team.ctx, first * team.grain, end == team.blocks ? team.n : end * team.grain, thread);
+    if (atomic_fetch_add(&team.done, 1) + 1 == pieces && atomic_load(&team.awaited)) futex_wake(&team.done);
+}
+
+static bool is_taken(int processor, int thread, int width)
+{
+    for (int i = 0; i < width; i++)
+        if (i != thread && atomic_load_explicit(&team.processor[i], memory_order_relaxed) == processor) return true;
+    return false;
+}
+
+/* A worker that finds itself on a processor of another thread of the team moves to one where there is none. For the scheduler likes to put
+ * threads that wait for each other on one processor, and leaves the other to a program that never waits. */
+static void keep_apart(int thread)
+{
+    static _Thread_local int64_t moved;
+    int processor = sched_getcpu(), width = atomic_load_explicit(&team.width, memory_order_relaxed);
+    cpu_set_t all, apart;
+
+    if (atomic_load_explicit(&team.processor[thread], memory_order_relaxed) != processor)
+        atomic_store_explicit(&team.processor[thread], processor, memory_order_relaxed);
+    if (thread == 0 || !is_taken(processor, thread, width) || threads_clock() - moved < MOVE_NS) return;
+    moved = threads_clock();
+    if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+    apart = all;
+    for (int i = 0; i < width; i++)
+        if (i != thread) CPU_CLR(atomic_load_explicit(&team.processor[i], memory_order_relaxed), &apart);
+    if (CPU_COUNT(&apart) > 0 && sched_setaffinity(0, sizeof apart, &apart) == 0) sched_setaffinity(0, sizeof all, &all);
+}
+
+/* Takes pieces until none is left. */
+static void run_pieces(int thread)
+{
+    for (size_t piece; take_any(thread, &piece);) {
+        keep_apart(thread);
+        run_piece(piece, thread);
+    }
+}
+
+static void wait_for_a_loop(uint32_t seen)
+{
+    if (spin_until(&team.begun, seen, false)) return;
+    atomic_fetch_add(&team.asleep, 1);
+    if (atomic_load(&team.begun) == seen) futex_wait(&team.begun, seen);
+    atomic_fetch_sub(&team.asleep, 1);
+}
+
+static void *worker(void *arg)
+{
+    int thread = (int)(intptr_t)arg;
+
+    inside = true;
+    for (uint32_t seen;;) {
+        uint32_t resized = atomic_load(&team.resized);
+
+        if (thread >= atomic_load(&team.size)) {
+            futex_wait(&team.resized, resized);
+            continue;
+        }
+        seen = atomic_load(&team.begun);
+        run_pieces(thread);
+        wait_for_a_loop(seen);
+    }
+    return NULL;
+}
+
+/* Signals go to the program's own threads, except those that an instruction of the worker raises. */
+static void block_signals(sigset_t *before)
+{
+    static const int raised[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS };
+    sigset_t all;
+
+    sigfillset(&all);
+    for (size_t i = 0; i < COUNT_OF(raised); i++) sigdelset(&all, raised[i]);
+    pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+/* Fewer workers than wanted are no error: the others take their pieces. */
+static void start_workers(int wanted)
+{
+    pthread_attr_t attr;
+    sigset_t before;
+    pthread_t id;
+
+    if (pthread_attr_init(&attr) != 0) return;
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    block_signals(&before);
+    for (int i = atomic_load(&team.started), error = 0; i < wanted && !error; i++)
+        if ((error = pthread_create(&id, &attr, worker, (void *)(intptr_t)(i + 1))))
+            log_line(LOG_WARN, "threads: %d of %d: %s", i + 1, wanted + 1, strerror(error));
+    atomic_store(&team.started, wanted);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+}
+
+static void forget_workers(void)
+{
+    atomic_store(&team.started, 0);
+    atomic_store(&team.asleep, 0);
+    atomic_store(&team.awaited, false);
+    for (int i = 0; i < THREADS_MOST; i++) atomic_store(&team.shares[i].left, 0); /* of a loop that another thread had begun */
+    atomic_flag_clear(&team.at_work);
+}
+
+static void install_fork_handler(void) { pthread_atfork(NULL, NULL, forget_workers); }
 
 static int affinity_cores(void)
 {
@@ -53,89 +235,78 @@ static int affinity_cores(void)
     return MAX(1, CPU_COUNT(&set));
 }
 
-static void after_fork_in_child(void)
-{
-    if (!atomic_load(&team_started)) return;
-    atomic_store(&team_lost, true);
-    atomic_store(&team, 1);
-    omp_set_num_threads(1);
-}
-
-static void install_fork_handler(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
-
 void threads_set(int n)
 {
     ASSERT(n >= 0);
     if (n == 0) n = affinity_cores();
-    if (n > 1 && atomic_load(&team_lost)) {
-        log_line(LOG_WARN, "threads: 1 of %d: this process was forked from one whose team was at work", n);
-        n = 1;
-    }
-    atomic_store(&team, n);
-    omp_set_num_threads(n);
+    if (n > THREADS_MOST) log_line(LOG_WARN, "threads: %d of %d, the most of a team", THREADS_MOST, n);
+    n = MIN(n, THREADS_MOST);
+    if (atomic_exchange(&team.size, n) == n) return;
+    atomic_fetch_add(&team.resized, 1);
+    futex_wake(&team.resized);
 }
 
 int threads_count(void)
 {
-    if (atomic_load(&team) == 0) threads_set(0);
-    return atomic_load(&team);
+    if (atomic_load(&team.size) == 0) threads_set(0);
+    return atomic_load(&team.size);
 }
 
-struct loop {
-    threads_range_fn *fn;
-    void *ctx;
-    size_t n, grain, blocks; /* blocks of `grain`, the last may be short */
-    size_t parts;            /* threads_for: ranges, one a thread */
-    atomic_size_t next;      /* threads_each: first block not handed out */
-};
+bool threads_inside(void) { return inside; }
 
-static void call_blocks(struct loop *l, size_t first, size_t end, int thread)
+/* Shares are published last: from then on, pieces are taken. The others' shares are empty, as the loop before left them. */
+static void loop_begin(uint64_t size)
 {
-    pulse();
-    l->fn(l->ctx, first * l->grain, end == l->blocks ? l->n : end * l->grain, thread);
+    uint32_t number = ++team.number;
+
+    atomic_store(&team.done, 0);
+    atomic_store(&team.width, (int)size);
+    for (uint64_t i = 0; i < size; i++)
+        atomic_store_explicit(&team.shares[i].left, share_of(number, team.pieces * i / size, team.pieces * (i + 1) / size),
+                              memory_order_release);
+    atomic_fetch_add(&team.begun, 1);
+    if (atomic_load(&team.asleep) > 0) futex_wake(&team.begun);
 }
 
-/* The runtime may start fewer threads than requested: then a thread takes several parts. */
-static void run_parts(void *data)
+static void loop_end(void)
 {
-    struct loop *l = data;
+    uint32_t done;
 
-    ORDER_ACQUIRE(l);
-    size_t each = l->blocks / l->parts, more = l->blocks % l->parts;
-    for (size_t i = (size_t)omp_get_thread_num(); i < l->parts; i += (size_t)omp_get_num_threads())
-        call_blocks(l, i * each + MIN(i, more), (i + 1) * each + MIN(i + 1, more), (int)i);
-    ORDER_RELEASE(l);
+    if (spin_until(&team.done, team.pieces, true)) return;
+    atomic_store(&team.awaited, true);
+    while ((done = atomic_load(&team.done)) != team.pieces) futex_wait(&team.done, done);
+    atomic_store(&team.awaited, false);
 }
 
-static void run_each(void *data)
+static void loop_run(size_t n, size_t grain, size_t most, threads_range_fn *fn, void *ctx)
 {
-    struct loop *l = data;
-    int thread = omp_get_thread_num();
-
-    ORDER_ACQUIRE(l);
-    for (size_t i; (i = atomic_fetch_add(&l->next, 1)) < l->blocks;) call_blocks(l, i, i + 1, thread);
-    ORDER_RELEASE(l);
-}
-
-static void run_loop(size_t n, size_t grain, threads_range_fn *fn, void *ctx, void (*body)(void *))
-{
-    struct loop l = { .fn = fn, .ctx = ctx, .n = n, .grain = MAX(grain, 1) };
-    size_t count = (size_t)threads_count();
+    size_t blocks, pieces;
+    int size = threads_count();
 
     if (n == 0) return;
-    l.blocks = n / l.grain + (n % l.grain != 0);
-    l.parts = MIN(count, l.blocks);
-    if (l.parts == 1 || omp_in_parallel()) {
+    grain = MAX(grain, 1);
+    blocks = n / grain + (n % grain != 0);
+    pieces = MIN(blocks, MIN(most, (size_t)PIECES_MOST));
+    if (pieces == 1 || size == 1 || inside || atomic_flag_test_and_set(&team.at_work)) {
         fn(ctx, 0, n, 0);
         return;
     }
     pthread_once(&watch_forks, install_fork_handler);
-    atomic_store(&team_started, true);
-    ORDER_RELEASE(&l);
-    GOMP_parallel(body, &l, (unsigned)l.parts, 0);
-    ORDER_ACQUIRE(&l);
+    if (atomic_load(&team.started) < size - 1) start_workers(size - 1);
+    team.fn = fn;
+    team.ctx = ctx;
+    team.n = n;
+    team.grain = grain;
+    team.blocks = blocks;
+    team.pieces = (uint32_t)pieces;
+    inside = true;
+    loop_begin((uint64_t)size);
+    run_pieces(0);
+    loop_end();
+    inside = false;
+    atomic_flag_clear(&team.at_work);
 }
 
-void threads_for(size_t n, size_t grain, threads_range_fn *fn, void *ctx) { run_loop(n, grain, fn, ctx, run_parts); }
+void threads_for(size_t n, size_t grain, threads_range_fn *fn, void *ctx) { loop_run(n, grain, (size_t)threads_count() * PIECES, fn, ctx); }
 
-void threads_each(size_t n, size_t grain, threads_range_fn *fn, void *ctx) { run_loop(n, grain, fn, ctx, run_each); }
+void threads_each(size_t n, size_t grain, threads_range_fn *fn, void *ctx) { loop_run(n, grain, PIECES_MOST, fn, ctx); }

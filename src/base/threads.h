@@ -1,24 +1,33 @@
-/* threads.h - data parallelism inside one process: one team of threads for our kernels and oneDNN's.
+/* threads.h - data parallelism inside one process: one team of threads for all kernels.
  *
- * Debian's oneDNN runs on libgomp, so our loops run on libgomp's team too: two pools on the same cores would spin against each other. A
- * call of oneDNN from inside a task runs on that task's thread alone.
- * Splits depend on n, grain and the number of threads only, so a run repeats bit for bit.
+ * Work is handed out in pieces. A thread takes the pieces of its own share, then those that others have not begun, so a thread that another
+ * process keeps from its processor delays a loop by one piece at most, and not at all if it has none. A thread without work waits briefly
+ * and then sleeps: a processor that it does not use is free for the thread that is waited for. Threads are not bound to processors, but
+ * those of a team keep apart.
+ *
+ * Where pieces begin and end depends on n, grain and the number of threads only; which thread takes which piece does not repeat. So a sum
+ * is kept by position, never by thread, and a run repeats bit for bit.
  */
 #ifndef LS_BASE_THREADS_H
 #define LS_BASE_THREADS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-void threads_set(int n); /* threads of the team from now on; n >= 1, 0: all cores of the affinity mask */
-int threads_count(void); /* >= 1 */
+void threads_set(int n);   /* threads of the team from now on; n >= 1, 0: all cores of the affinity mask; THREADS_MOST at most */
+int threads_count(void);   /* >= 1 */
+bool threads_inside(void); /* the caller is at work for the team: a loop of its own would run on it alone */
 
+enum { THREADS_MOST = 1024 };
+
+/* thread: which member of the team calls, 0 <= thread < threads_count(): for scratch, which the next piece finds as this one left it. */
 typedef void threads_range_fn(void *ctx, size_t begin, size_t end, int thread);
 
-/* Calls fn over disjoint ranges that cover [0, n), one contiguous range per thread, each except the last a multiple of grain; returns when
- * all are done. n <= grain, or a nested call, runs on the caller. */
+/* Calls fn over disjoint ranges that cover [0, n), each except the last a multiple of grain; returns when all are done. A few ranges a
+ * thread. The caller takes part. n <= grain, a nested call, or a call while the team is at work for another thread runs on the caller. */
 void threads_for(size_t n, size_t grain, threads_range_fn *fn, void *ctx);
 
-/* The same, but ranges of `grain` are handed out one by one as threads become free: for uneven work. */
+/* The same in ranges of `grain`: for work that is uneven, or takes long. (More than 4096 of them are joined.) */
 void threads_each(size_t n, size_t grain, threads_range_fn *fn, void *ctx);
 
 #endif

@@ -126,15 +126,11 @@ static void onednn_release(struct call *c)
     c->state = NULL;
 }
 
-int omp_in_parallel(void);
-
-static bool inside_task(void) { return omp_in_parallel(); }
-
 static void onednn_run(const struct call *c)
 {
     const struct onednn_buffers b = { c->in[0].data, c->in[1].data, call_has_in(c, 2) ? c->in[2].data : NULL, c->out[0].data, c->scratch };
 
-    module->run(c->state, inside_task() ? 1 : threads_count(), &b);
+    module->run(c->state, threads_inside() ? 1 : threads_count(), &b);
 }
 
 #define ONEDNN_ROW(id, title, rank, level, takes)                                                                  \
