@@ -7,8 +7,8 @@
 Two ranks of one thread on two "machines" of one core each (netns.sh: network namespaces, a veth pair limited to RATE, Open MPI over
 TCP; needs root). First table: each ZeRO stage without and with overlap, alternating; hidden = 1 - exposed(with) / exposed(without),
 medians over the rounds. Second table: zero 0 by bucket size, with overlap. Backward takes about twice as long as sending the gradients at
-1gbit; a slower link needs a larger --train.global_batch. With zero 1 and 2 the gathers of updated parameters can only overlap the
-update, whatever the batch: about half of the traffic stays exposed.
+1gbit; a slower link needs a larger --train.global_batch. With zero 1 and 2 the gathers of updated parameters overlap the next
+forward, which a timed step therefore has of the step before.
 """
 import argparse
 import json

@@ -24,6 +24,7 @@ static void traffic_run(ls_comm *comm, int rank, int n, void *shared)
     j.data.bucket_bytes = j.data.first_bucket_bytes = 20000;
     training_open(&j, comm, 0, &t);
     for (int step = 0; step < STEPS; step++) training_step(&t, step);
+    TRY(ls_store_wait(t.store)); /* the gathers of the last update */
     f->reduced = (double)sent(comm, LS_COLLECTIVE_ALL_REDUCE) / STEPS;
     f->scattered = (double)sent(comm, LS_COLLECTIVE_REDUCE_SCATTER) / STEPS;
     f->gathered = (double)sent(comm, LS_COLLECTIVE_ALL_GATHER) / STEPS;

@@ -16,6 +16,7 @@
 #include "helper_check.h"
 #include "helper_forked.h"
 #include "helper_distributed.h"
+#include "runtime/store.h"
 
 static ls_data_parallel_options small(int zero)
 {
@@ -185,6 +186,7 @@ static void check_measured(ls_comm *comm, void *ctx)
             before[op] = ls_comm_counters(comm, (ls_collective)op).bytes;
         for (int k = 0; k < 2; k++)
             RANKS_TRY(distributed_step(&s, &l, k, &loss));
+        RANKS_TRY(ls_store_wait(s.store));
         for (int op = 0; op < LS_COLLECTIVES; op++) {
             uint64_t own = op == LS_COLLECTIVE_ALL_REDUCE ? 2 * ls_comm_bytes_of(comm, LS_COLLECTIVE_ALL_REDUCE, 1, NULL, LS_F64) : 0;
 

@@ -121,7 +121,7 @@ static void take_out_each(ls_comm *comm, void *ctx)
     static struct all_needed needed;
     struct training s;
     double loss;
-    int n;
+    int n, most;
 
     threads_set(1);
     check_set_order(CHECK_PROGRAM);
@@ -130,8 +130,10 @@ static void take_out_each(ls_comm *comm, void *ctx)
     check_on_action(note_wait, &needed);
     RANKS_TRY(distributed_step(&s, &j->l, 1, &loss));
     check_on_action(NULL, NULL);
-    n = program_waits(s.program, list);
+    n = most = program_waits(s.program, list);
     check_public(s.program, n);
+    if (comm) /* shards that touch other parameters may need other waits */
+        RANKS_TRY(ls_all_reduce(comm, &most, &most, 1, LS_I32, LS_MAX, NULL));
     for (int w = 0; w < n; w++) {
         int races = 0, number = swap_out(s.program, list[w], true);
         bool matters = is_needed(&needed, instruction_at(s.program, number)->end, list[w].i->call->stream);
@@ -150,6 +152,8 @@ static void take_out_each(ls_comm *comm, void *ctx)
     }
     if (!comm || ls_comm_rank(comm) == 0)
         j->tally->waits = n;
+    for (int w = n; w < most; w++)
+        RANKS_TRY(distributed_step(&s, &j->l, 2 + w, &loss));
     RANKS_TRY(distributed_step(&s, &j->l, 1, &loss));  /* all of them back: the process would end */
     distributed_close(&s);
 }

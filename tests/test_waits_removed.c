@@ -1,7 +1,7 @@
 /* test_waits_removed.c - every wait of one stream for another in a step is removed in turn, on all ranks: waits of the streams pass, joins
- * of all streams, transfers, and a pipeline's hand-over of activations and gradients. Either the checking device reports a race, or the
- * wait is redundant: without it all operations that touch the same bytes are still ordered. The test determines that with its own clocks
- * (helper_happens_before.h) and compares.
+ * of all streams, transfers, those of the next forward for gathers of the update, and a pipeline's hand-over of activations and gradients.
+ * Either the checking device reports a race, or the wait is redundant: without it all operations that touch the same bytes are still
+ * ordered. The test determines that with its own clocks (helper_happens_before.h) and compares.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,10 +18,10 @@
 #include "helper_distributed.h"
 #include "ir/program.h"
 #include "parallel/pipeline/pipeline.h"
-#include "runtime/store.h"
+#include "runtime/store_parts.h"
 
 enum { MOST_WAITS = 4000, MOST_RANKS = 4 };
-enum source { FROM_PASS, FROM_JOIN, FROM_HANDOVER, FROM_TRANSFER, SOURCES };
+enum source { FROM_PASS, FROM_JOIN, FROM_HANDOVER, FROM_TRANSFER, FROM_GATHER, SOURCES };
 
 /* What became of a rank's waits by where they come from. implied: the stream has waited for all of it already; idle: nothing that it
  * orders touches the same bytes without being in order by other waits. */
@@ -51,6 +51,9 @@ static enum source find_source(const struct training *s, const struct device_eve
     for (int k = 0; k < set->n; k++)
         if (set->stream[k].end == e)
             return FROM_JOIN;
+    for (int g = 0; g < s->store->groups; g++)
+        if (s->store->group[g]->gathered == e)
+            return FROM_GATHER;
     for (int c = 0; l && c < l->schedule.chunks; c++) {
         if (is_of_program(l->chunk[c].program, e))
             return FROM_PASS;
@@ -64,15 +67,27 @@ static enum source find_source(const struct training *s, const struct device_eve
 
 /* ---- two steps ---- */
 
-/* Two steps, after which the host has waited for everything: what the first leaves in no order may be met in the second. */
-static void run_steps(struct training *s, const struct layout *l, int *first_ends, const struct history *h)
+static bool plain; /* steps without collectives of the host, each of which waits for the device first */
+
+static ls_status take_step(struct training *s, const struct layout *l, int step)
 {
     double loss;
 
-    RANKS_TRY(distributed_step(s, l, 2, &loss));
+    if (!plain)
+        return distributed_step(s, l, step, &loss);
+    ls_store_zero_grad(s->store);
+    LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | LS_LAST));
+    LS_TRY(ls_optimizer_set(s->program, &s->optimizer, 0.003, (uint64_t)step + 1));
+    return ls_program_run(s->program, LS_OPTIMIZER_STEP);
+}
+
+/* Two steps, after which the host has waited for everything: what the first leaves in no order may be met in the second. */
+static void run_steps(struct training *s, const struct layout *l, int *first_ends, const struct history *h)
+{
+    RANKS_TRY(take_step(s, l, 2));
     if (first_ends)
         *first_ends = h->n;
-    RANKS_TRY(distributed_step(s, l, 3, &loss));
+    RANKS_TRY(take_step(s, l, 3));
     RANKS_TRY(store_device(s->store)->sync());
 }
 
@@ -106,13 +121,14 @@ static struct removal run_without(struct training *s, const struct layout *l, in
 
 /* ---- all of a rank's waits ---- */
 
-struct wait { enum source source; bool implied, needed; };
+/* number: of all waits of the two steps. */
+struct wait { enum source source; bool implied, needed; int number; };
 
-/* The waits of the first of two steps. */
+/* The waits of the first of two steps, and those of the second for gathers that the first has started. */
 static int list_waits(struct training *s, const struct layout *l, struct wait list[MOST_WAITS])
 {
     struct history h = { 0 };
-    int n = 0, ends;
+    int n = 0, ends, number = -1;
 
     RANKS_TRY(store_device(s->store)->sync());
     check_on_action(history_note, &h);
@@ -120,11 +136,14 @@ static int list_waits(struct training *s, const struct layout *l, struct wait li
     check_on_action(NULL, NULL);
     history_find_conflicts(&h);
     RANKS_CHECK(h.conflicts > 0 && history_is_ordered(&h, -1));
-    for (int k = 0; k < ends; k++) {
+    for (int k = 0; k < h.n; k++) {
         if (h.at[k].kind != CHECK_WAIT)
             continue;
+        number++;
+        if (k >= ends && find_source(s, h.event[h.at[k].event]) != FROM_GATHER)
+            continue;
         RANKS_CHECK(n < MOST_WAITS && h.at[k].implied == history_implies(&h, k));
-        list[n++] = (struct wait){ find_source(s, h.event[h.at[k].event]), h.at[k].implied, !history_is_ordered(&h, k) };
+        list[n++] = (struct wait){ find_source(s, h.event[h.at[k].event]), h.at[k].implied, !history_is_ordered(&h, k), number };
         RANKS_CHECK(!h.at[k].implied || !list[n - 1].needed);
     }
     history_free(&h);
@@ -148,7 +167,7 @@ static void remove_each(ls_comm *comm, void *ctx)
     n = most = list_waits(&s, &j->l, list);
     RANKS_TRY(ls_all_reduce(comm, &most, &most, 1, LS_I32, LS_MAX, NULL));
     for (int w = 0; w < most; w++) {
-        struct removal r = run_without(&s, &j->l, w < n ? w : -1);
+        struct removal r = run_without(&s, &j->l, w < n ? list[w].number : -1);
 
         if (w >= n)
             continue;
@@ -179,7 +198,7 @@ static struct fates fates_of(const struct tally *t, enum source source)
 
 static struct tally remove_all(struct layout l, int n)
 {
-    static const char *const names[SOURCES] = { "pass", "joins", "hand-over", "transfers" };
+    static const char *const names[SOURCES] = { "pass", "joins", "hand-over", "transfers", "gathers" };
     struct tally *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), tally;
     struct job j = { l, shared };
 
@@ -221,6 +240,21 @@ static void test_ring(void **state)
     l.data.offload_path = "/tmp";
     t = remove_all(l, 2);
     assert_true(fates_of(&t, FROM_PASS).caught > 0);
+}
+
+/* The next forward waits for the gathers of the update. */
+static void test_gathers(void **state)
+{
+    struct layout l = meshed(NET_LLAMA, 1);
+    struct tally t;
+
+    (void)state;
+    l.mesh.dp = 2;
+    l.data.zero = 2;
+    plain = true;
+    t = remove_all(l, 2);
+    plain = false;
+    assert_true(fates_of(&t, FROM_GATHER).caught > 0);
 }
 
 static void test_pipeline(const char *schedule, int chunks)
@@ -306,6 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_gathers),
         cmocka_unit_test(test_1f1b),
         cmocka_unit_test(test_zero_bubble),
         cmocka_unit_test(test_v_schedule),

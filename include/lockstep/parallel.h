@@ -45,7 +45,7 @@ typedef struct ls_data_parallel_options {
     size_t bucket_bytes;        /* size of a gradient bucket, zero 0 .. 2; counted in f32 */
     size_t first_bucket_bytes;  /* size of the bucket that is ready first */
     ls_dtype reduce;            /* type of gradients in communication: f32 or bf16 */
-    int overlap;                /* start early, wait late; 0: wait at once */
+    int overlap;                /* start early, wait late; zero 1, 2: parameters are gathered during the next forward; 0: wait at once */
     int reshard_after_forward;  /* zero 3: a unit is freed after its forward and gathered again for its backward; 0: it is kept */
     int unsharded_accumulation; /* zero 2, 3: unsharded gradients until LS_LAST; one reduction per step instead of one per micro-batch */
     int sync_batch_norm;        /* batch norms use the statistics of all ranks */

@@ -9,6 +9,9 @@
  *   3. Errors are sticky: an op that fails sets the program's status and returns the null value (id 0), and an op on a null value returns
  *      null; ls_program_compile returns the first failure.
  *   4. One thread per program. Programs that share a store must not run at the same time.
+ *   5. On several ranks an update may return while its parameters are still gathered (zero 1 and 2 with overlap: parallel.h). The next
+ *      forward waits where it reads them; other programs and the functions of store.h wait first. Data of an ls_tensor that
+ *      ls_store_value() returned before the update may not be touched without calling it again.
  *
  *   ls_value x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 64, 2 }), y = ls_input(p, "y", LS_F32, 2, (size_t[]){ 64, 1 });
  *   ls_value loss = ls_output(p, "loss", ls_mse(p, model(p, x), y));
@@ -184,7 +187,7 @@ typedef struct ls_instruction {
     int collective;       /* ls_collective of comm.h */
     ls_axis axis;
     int ranks, root; /* size of its group; root of a broadcast, peer of a send or receive */
-    int id;          /* the same for a start and its wait */
+    int id;          /* the same for a start and its wait, which may be in an earlier segment: of the next run */
     size_t elements; /* of the whole buffer, over all ranks of the group */
 } ls_instruction;
 

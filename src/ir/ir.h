@@ -141,6 +141,7 @@ struct exchange {
     size_t *recv_counts; /* [n], for all_to_all: counts + n */
     ls_axis axis;        /* for prints and counts; LS_AXIS_PP (0): unspecified */
     bool floating;       /* the overlap pass may start it earlier and wait for it later */
+    int carried;         /* 1 + the store's group whose values it gathers for a later run, which waits (store_gathers.c); 0: none */
 };
 
 /* COMMUNICATION holds values of that role. With options.slots, SLOT holds, once per slot, inputs, outputs and values that outlive a
@@ -256,6 +257,9 @@ static inline bool instruction_is_view(const struct instruction *i) { return op_
 static inline bool instruction_is_start(const struct instruction *i) { return op_run_kind(i->op) == RUN_START; }
 static inline bool instruction_is_wait(const struct instruction *i) { return op_run_kind(i->op) == RUN_WAIT; }
 static inline bool instruction_is_exchange(const struct instruction *i) { return op_payload(i->op) == PAYLOAD_exchange; }
+
+/* True for the start, and for the wait, of an exchange that outlives the run that starts it. */
+static inline bool instruction_is_carried(const struct instruction *i) { return instruction_is_exchange(i) && i->own.exchange.carried; }
 
 /* True for a start, a wait, or a collective that runs all at once. */
 static inline bool instruction_communicates(const struct instruction *i)

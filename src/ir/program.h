@@ -40,6 +40,7 @@ struct ls_program {
     bool compiled;
     struct stage_ends stage;
     bool wants_last;                       /* gradients are reduced in the last micro-batch */
+    bool carries;                          /* it waits for carried gathers where it first reads their parameters */
     size_t arena_bytes[ARENAS], live_peak; /* ARENA_SLOT: bytes of one slot; live_peak: of the activations in all slots */
     int slots;                             /* the number of exchanges that can be in flight at once */
     struct program_stream *stream;         /* [nstreams]: compute, copy, and those of comms; set by the streams pass */

@@ -9,6 +9,9 @@
 const char *layout_schedule_name(const ls_layout *l); /* with "auto" resolved */
 int layout_least_chunks(const ls_layout *l);          /* of a rank under the layout's schedule */
 
+/* Gathers of updated parameters overlap the next forward (zero/carry.c). */
+bool layout_carries_gathers(const ls_layout *l);
+
 /* The fewest micro-batches of micro_batch samples in which dp ranks compute `samples` per step. */
 int64_t layout_micro_batches(int64_t samples, int64_t dp, int64_t micro_batch);
 /* Micro-batches that a step has if nothing says how many samples: enough to fill a pipeline. */

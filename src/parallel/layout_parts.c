@@ -44,6 +44,8 @@ int64_t ls_layout_ranks(const ls_layout *l)
     return over ? INT64_MAX : n;
 }
 
+bool layout_carries_gathers(const ls_layout *l) { return (l->zero == 1 || l->zero == 2) && l->overlap && l->pp == 1; }
+
 /* ---- micro-batches ---- */
 
 static int64_t rounded_up(int64_t whole, int64_t part) { return whole / part + (whole % part != 0); }
@@ -145,6 +147,7 @@ ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_parallel_opti
     l.bucket_bytes = o->bucket_bytes;
     l.first_bucket_bytes = o->first_bucket_bytes;
     l.reduce = o->reduce;
+    l.overlap = o->overlap;
     l.reshard_after_forward = o->reshard_after_forward;
     l.unsharded_accumulation = o->unsharded_accumulation;
     l.offload = o->offload;

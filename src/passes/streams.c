@@ -257,8 +257,8 @@ static ls_status choose_stream(ls_program *p, const struct instruction *i, int *
     struct stream_key key;
 
     switch (op_run_kind(i->op)) {
-    case RUN_NOTHING:
-    case RUN_WAIT: *out = -1; return LS_OK;
+    case RUN_NOTHING: *out = -1; return LS_OK;
+    case RUN_WAIT: *out = instruction_is_carried(i) ? STREAM_COMPUTE : -1; return LS_OK;
     case RUN_LOAD:
     case RUN_SAVE: *out = STREAM_COPY; return LS_OK;
     case RUN_START:

@@ -1,8 +1,9 @@
 /* exchange.c - instructions of a program on several ranks: flat values, collectives as start and wait, offloaded state.
  *
  * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT takes them back, and the instructions in between
- * overlap with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares a slot of p->run.work. Blocks
- * are those of block_at() in comm/algorithms/steps.h, as for the store's groups.
+ * overlap with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares a slot of p->run.work; an
+ * exchange that outlives its run is in the store (store_gathers.c). Blocks are those of block_at() in comm/algorithms/steps.h, as for the
+ * store's groups.
  */
 #include "runtime/exchange.h"
 
@@ -253,6 +254,7 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
     const struct device *d = store_device(p->store);
     struct call_args call = exchange_call(i);
 
+    if (e->carried) return store_gather_start(p->store, e->carried - 1, e->comm, i->call->stream, &call);
     if (!d->immediate) return comm_enqueue(e->comm, d, i->call->stream, &call);
     LS_TRY(ls_work_wait(&p->run.work[e->slot])); /* a previous run may have left it in flight */
     return operation_run(e->comm, &call, &p->run.work[e->slot]);
@@ -264,7 +266,12 @@ ls_status exchange_finish_all(ls_program *p)
     return LS_OK;
 }
 
-ls_status exchange_wait(ls_program *p, const struct instruction *i) { return ls_work_wait(&p->run.work[instruction_exchange(i)->slot]); }
+ls_status exchange_wait(ls_program *p, const struct instruction *i)
+{
+    const struct exchange *e = instruction_exchange(i);
+
+    return e->carried ? store_gather_wait(p->store, e->carried - 1) : ls_work_wait(&p->run.work[e->slot]);
+}
 
 void exchange_drop_all(ls_program *p)
 {

@@ -388,6 +388,7 @@ static ls_status run_graph(ls_program *p, struct walk *w, struct graph *g)
 static ls_status walk_segment(ls_program *p, struct walk *w)
 {
     LS_TRY(streams_enter(p, w->s, w->segments));
+    if (w->s == SEG_OPTIMIZER) LS_TRY(store_gathers_wait(p->store)); /* it writes what they read */
     p->run.last_run[p->run.slot] = 1 << w->s;
     if (w->s == final_segment(p)) p->run.ran_last = w->segments & LS_LAST;
     for (int n = 0, end; n < p->list[w->s].n && !w->over; n = end) {
@@ -403,6 +404,7 @@ static ls_status execute_walk(ls_program *p, int segments)
 {
     struct walk w = { .segments = segments };
 
+    if (!p->carries) LS_TRY(ls_store_wait(p->store));
     if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST)) /* exchanges in flight after a backward use its bytes until here */
         LS_TRY(exchange_finish_all(p));
     for (int s = 0; s < SEGMENTS; s++) {

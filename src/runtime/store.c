@@ -46,6 +46,7 @@ void ls_store_release(ls_store **sp)
     ls_store *s = sp ? *sp : NULL;
 
     if (!s) return;
+    ls_store_wait(s);
     s->where->sync(); /* copies may be under way; the result does not matter here */
     worker_close(&s->worker);
     for (size_t i = 0; i < s->count; i++) {
@@ -56,7 +57,10 @@ void ls_store_release(ls_store **sp)
         for (int k = 0; k < p->states; k++) ls_tensor_release(&p->state[k].tensor);
         mem_free(p->name);
     }
-    for (int g = 0; g < s->groups; g++) group_free(s->group[g]);
+    for (int g = 0; g < s->groups; g++) {
+        s->where->event_free(s->group[g]->gathered);
+        group_free(s->group[g]);
+    }
     gradients_free(s);
     if (s->attached) s->detach(s->attached);
     stream_set_free(s->streams);
@@ -212,7 +216,12 @@ size_t ls_store_count(const ls_store *s) { return s->count; }
 const char *ls_store_name(const ls_store *s, size_t i) { return s->slot[i].name; }
 int ls_store_ndim(const ls_store *s, size_t i) { return s->slot[i].ndim; }
 size_t ls_store_size(const ls_store *s, size_t i, int dim) { return s->slot[i].size[dim]; }
-ls_tensor *ls_store_value(const ls_store *s, size_t i) { return s->slot[i].value; }
+ls_tensor *ls_store_value(const ls_store *s, size_t i)
+{
+    ls_store_wait(s); /* of a failure every later call of the comm tells */
+    return s->slot[i].value;
+}
+
 ls_tensor *ls_store_grad(const ls_store *s, size_t i) { return s->slot[i].grad; }
 int ls_store_is_frozen(const ls_store *s, size_t i) { return s->slot[i].frozen; }
 int ls_store_states(const ls_store *s, size_t i) { return s->slot[i].states; }

@@ -105,6 +105,17 @@ ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind);
 ls_status store_load(ls_store *s, struct device_stream *stream, int group, const char *state, void *to);
 ls_status store_save(ls_store *s, struct device_stream *stream, int group, const char *state, const void *from);
 
+/* ---- gathers that outlive the run that starts them: store_gathers.c ---- */
+
+struct call_args;
+/* What a program that carries gathers needs before its first run. */
+ls_status store_gather_prepare(ls_store *s, int group);
+/* Starts the gather of the group's values; with streams it is enqueued on `stream`. The group has none in flight. */
+ls_status store_gather_start(ls_store *s, int group, ls_comm *comm, struct device_stream *stream, const struct call_args *call);
+/* What is computed from here on runs after the group's gather, if one is in flight. */
+ls_status store_gather_wait(ls_store *s, int group);
+ls_status store_gathers_wait(ls_store *s); /* the same for all groups */
+
 /* One object that a higher layer attaches to a store: release(ctx) is called when the store is closed, after its groups. */
 void store_attach(ls_store *s, void *ctx, void (*release)(void *ctx));
 void *store_attached(const ls_store *s); /* NULL: nothing */

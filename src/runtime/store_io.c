@@ -108,6 +108,7 @@ ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *hos
 
     LS_TRY(check_ask(s, i, type, count));
     LS_TRY(slot_check_loaded(&s->slot[i]));
+    LS_TRY(ls_store_wait(s));
     if (s->world && ls_comm_size(s->world) > 1) return read_together(s, i, kind, host, type);
     if (!box_is_whole(&s->slot[i]))
         return ls_fail(LS_EINVAL, "parameter '%s': this rank has %zu of its %zu elements, and the store knows no other ranks",

@@ -36,6 +36,7 @@ ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const cha
     const struct flat *f = flat_of(s, p, kind, state);
     size_t first;
 
+    LS_TRY(ls_store_wait(s));
     LS_TRY(s->where->sync()); /* an offloaded state is in host memory, to which a queued copy may still write */
     if (!part.base && !f)
         return ls_fail(LS_EINVAL, "parameter '%s' has no %s, or it is not allocated", p->name,

@@ -60,6 +60,9 @@ struct group {
     off_t file_bytes;
     struct flat flat[FLATS];
     int flats;
+    bool gathering;                /* a gather of its values is in flight */
+    ls_work *gather;               /* without streams */
+    struct device_event *gathered; /* with streams: the end of the last one; NULL: not prepared */
 };
 
 /* Gradients beside each other: on a device that is not immediate those that one allocation adds outside of groups. */

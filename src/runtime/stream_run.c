@@ -17,6 +17,8 @@ ls_status streams_bind(ls_program *p)
 
             if (i->call && i->stream >= 0) i->call->stream = set->stream[p->stream[i->stream].index].stream;
             if (i->waited_for && !i->end) LS_TRY(set->device->event_new(&i->end));
+            if (instruction_is_start(i) && instruction_is_carried(i))
+                LS_TRY(store_gather_prepare(p->store, instruction_exchange(i)->carried - 1));
         }
     return LS_OK;
 }
@@ -65,15 +67,22 @@ ls_status streams_before(ls_program *p, const struct instruction *i)
 {
     struct stream_set *set = store_streams(p->store);
 
+    if (instruction_is_start(i) && instruction_is_carried(i)) LS_TRY(stream_set_carry(set, p->stream[i->stream].index));
     for (int k = 0; k < i->waits; k++) LS_TRY(set->device->event_wait(numbered(p, p->wait[i->first_wait + k])->end, i->call->stream));
     return LS_OK;
 }
 
-void streams_used(ls_program *p, const struct instruction *i) { store_streams(p->store)->stream[p->stream[i->stream].index].busy = true; }
+void streams_used(ls_program *p, const struct instruction *i)
+{
+    struct set_stream *x = &store_streams(p->store)->stream[p->stream[i->stream].index];
+
+    x->busy = true;
+    x->marked = false;
+}
 
 ls_status streams_after(ls_program *p, const struct instruction *i)
 {
     if (i->stream < 0) return LS_OK;
-    streams_used(p, i);
+    if (!(instruction_is_start(i) && instruction_is_carried(i))) streams_used(p, i);
     return i->end ? store_device(p->store)->event_record(i->end, i->call->stream) : LS_OK;
 }

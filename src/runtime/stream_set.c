@@ -85,7 +85,7 @@ ls_status stream_set_join(struct stream_set *s)
         struct set_stream *x = &s->stream[k];
 
         if (x->apart || !x->busy) continue;
-        LS_TRY(d->event_record(x->end, x->stream));
+        if (!x->marked) LS_TRY(d->event_record(x->end, x->stream));
         LS_TRY(d->event_wait(x->end, compute->stream));
         x->busy = false;
         any = true;
@@ -95,6 +95,16 @@ ls_status stream_set_join(struct stream_set *s)
     for (int k = STREAM_COMPUTE + 1; k < s->n; k++)
         if (!s->stream[k].apart) LS_TRY(d->event_wait(compute->end, s->stream[k].stream));
     compute->busy = false;
+    return LS_OK;
+}
+
+ls_status stream_set_carry(struct stream_set *s, int index)
+{
+    struct set_stream *x = &s->stream[index];
+
+    if (x->marked) return LS_OK;
+    LS_TRY(s->device->event_record(x->end, x->stream));
+    x->marked = true;
     return LS_OK;
 }
 

@@ -24,6 +24,7 @@ struct set_stream {
     struct device_stream *stream;
     struct device_event *end; /* of what was given to it before the last join */
     bool busy;                /* it was given something since */
+    bool marked;              /* `end` has been recorded; what was given to it since is left out of joins */
     bool apart;               /* its user orders it */
 };
 
@@ -43,6 +44,8 @@ void stream_set_free(struct stream_set *s); /* NULL is a no-op */
 ls_status stream_set_find(struct stream_set *s, struct stream_key key, bool apart, int *index);
 /* What is given to any stream from here on runs after all that was given to any stream. */
 ls_status stream_set_join(struct stream_set *s);
+/* What the stream is given next is left out of joins; its user waits for it. */
+ls_status stream_set_carry(struct stream_set *s, int index);
 /* The host waits for all that any stream, those apart aside, was given. */
 ls_status stream_set_sync(struct stream_set *s);
 

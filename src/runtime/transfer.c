@@ -74,7 +74,7 @@ static ls_status gather_streams(const ls_program *p, const struct value *root)
         struct set_stream *x = &set->stream[p->stream[k].index];
 
         if (!(root->streams >> MIN(k, 63) & 1)) continue;
-        LS_TRY(d->event_record(x->end, x->stream));
+        if (!x->marked) LS_TRY(d->event_record(x->end, x->stream));
         LS_TRY(d->event_wait(x->end, set->stream[STREAM_COMPUTE].stream));
     }
     return LS_OK;

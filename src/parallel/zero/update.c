@@ -3,7 +3,7 @@
  *     gradient sums over more than data (model_axis_grads.c)
  *     squares of the own gradients, unit by unit as their reductions complete;  their sum over the shards;  norm, clip factor
  *     LAMB, LARS: moments and squares of the own elements, parameter by parameter;  their sum over the shards
- *     updates of the own elements;  zero 1, 2: a unit's parameters are all-gathered in place after its last update
+ *     updates of the own elements;  zero 1, 2: a unit's parameters are all-gathered in place after its last update (carry.c)
  *
  * Every instruction that works on a parameter is rewritten for the elements that this rank holds, as one-dim tensors; if it holds none,
  * the instruction is dropped. Every element counts once in every sum: without shards each rank has all elements and no sum over ranks is
@@ -21,6 +21,8 @@ struct update {
     struct pass *a;
     struct rewrite rewrite;
     ls_value norms, summed; /* [P,2] of LAMB and LARS, local and summed over all shards; or LS_NONE */
+    bool carries;
+    int *use; /* [a->ordered] the units in the order in which the next step reads them */
 };
 
 static enum optimizer_stage stage_of(const struct instruction *i) { return op_info(i->op)->stage; }
@@ -185,10 +187,13 @@ static void emit_squares(struct update *w, struct unit *u, ls_value acc)
     if (unit_end(a, u) > unit_begin(a, u) && unit_counts(a, u)) emit_call(a->p, OP_SUM_SQUARES, LS_WHEN_ALWAYS, unit_reduced(a, u), acc);
 }
 
-static void start_gather(struct pass *a, struct unit *u)
+static void start_gather(const struct update *w, struct unit *u)
 {
+    struct pass *a = w->a;
     const struct store_group *g = unit_group(a, u);
-    struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total };
+    struct exchange e = {
+        .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total, .carried = w->carries ? u->group + 1 : 0
+    };
     ls_value flat = program_group_value(a->p, u->group, STORE_VALUE, NULL);
     ls_value own = emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD);
     ls_value gathered = emit_part(a->p, flat, 0, g->total, LS_REPLICATE);
@@ -196,6 +201,7 @@ static void start_gather(struct pass *a, struct unit *u)
     if (!gathered.id) return;
     emit_start(a->p, &u->gather, &e, LS_WHEN_ALWAYS, own, gathered);
     if (!a->d->o.overlap) emit_wait(a->p, &u->gather);
+    if (w->carries) u->gather.open = false; /* wait_at_first_use() */
 }
 
 struct stage_of_unit {
@@ -237,7 +243,7 @@ static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value ac
     }
     if (stage == OPTIMIZER_UPDATE) sum_norms(w);
     for (int k = 0; k < a->ordered && program_ok(a->p); k++) {
-        struct unit *u = &a->unit[a->order[k]];
+        struct unit *u = &a->unit[stage == OPTIMIZER_UPDATE && w->carries ? w->use[k] : a->order[k]];
         struct stage_of_unit ctx = { w, u, stage };
 
         emit_wait(a->p, &u->reduction);
@@ -246,7 +252,7 @@ static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value ac
             if (stage_of(&w->rewrite.old.at[n]) == stage && instruction_unit(a, &w->rewrite.old.at[n]) == u)
                 emit_slice(w, u, w->rewrite.old.at[n]);
         offload_save(a, u, is_written, &ctx);
-        if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_shards(a, u->groups, STORE_VALUE)) start_gather(a, u);
+        if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_shards(a, u->groups, STORE_VALUE)) start_gather(w, u);
     }
 }
 
@@ -288,12 +294,16 @@ static void complete_order(struct pass *a)
 
 ls_status update_shards(struct pass *a)
 {
-    struct update w = { .a = a };
+    struct update w = { .a = a, .carries = gathers_carry(a) };
 
     if (!a->p->list[SEG_OPTIMIZER].n) return LS_OK;
     complete_order(a);
+    w.use = mem_array(MEM_OTHER, (size_t)a->ordered + 1, sizeof *w.use);
+    if (!w.use) return LS_ENOMEM;
+    if (w.carries) order_by_use(a, w.use);
     w.rewrite = rewrite_begin(a->p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     rewrite(&w);
     rewrite_end(a->p, &w.rewrite);
+    mem_free(w.use);
     return ls_program_status(a->p);
 }

@@ -41,6 +41,7 @@ static ls_status distribution(struct pass *a)
     reduce_wait(a);
     if (!data_is_distributed(a)) return LS_OK;
     LS_TRY(join_batch_norms(a));
+    LS_TRY(wait_at_first_use(a));
     LS_TRY(program_edit(a->p, AFTER_DATA_PARALLEL));
     return a->p->edit.unchecked ? LS_OK : check_placements(a);
 }

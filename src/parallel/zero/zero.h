@@ -3,7 +3,8 @@
  * The pass (zero.c lists the steps in order) works on units: parameters that are adjacent in a group of the store and are communicated
  * together. For zero 0 to 2 a unit is a bucket of gradients that become final one after another; for zero 3 it is a block of the model.
  * bucketing.c builds the units (fsdp_units.c holds their properties), gather.c gathers parameters, reduce.c reduces gradients, update.c
- * restricts the optimizer segment to the elements this rank updates (offload.c: with offloaded states), batch_stats.c handles batch
+ * restricts the optimizer segment to the elements this rank updates (offload.c: with offloaded states; carry.c: gathers that overlap the
+ * next forward), batch_stats.c handles batch
  * norms, and reduction_check.c verifies that every sum over ranks is computed exactly once.
  *
  * On a mesh, a unit is distributed over DATA, or for experts over EXPERT_DATA. Gradients that are also partial sums over tp, or that
@@ -68,6 +69,7 @@ struct unit {
     ls_value reduced;  /* the gradient that the optimizer reads: elements [begin, end) of the group, or all of them */
     int first, last;   /* first and last instruction that writes its gradients, counted over SEG_BACKWARD and SEG_WEIGHTS; -1: none */
     struct pending reduction, gather;
+    bool awaited;      /* the wait for its carried gather has been inserted */
     ls_value state[4]; /* as loaded from offload */
 };
 
@@ -90,10 +92,13 @@ ls_status units_form(struct pass *a); /* bucketing.c: creates groups in the stor
 ls_status gather_parameters(struct pass *a);
 ls_status reduce_gradients(struct pass *a);
 ls_status join_batch_norms(struct pass *a);
-ls_status update_shards(struct pass *a); /* calls the next two functions */
-void reduce_wait(struct pass *a);        /* reduce.c: waits in the optimizer's segment for reductions that nothing waited for */
-void reduce_joint(struct pass *a);       /* reduce.c: gradients to which several programs have added */
-void sum_over_mesh(struct pass *a);      /* model_axis_grads.c: gradients summed over more than data */
+ls_status wait_at_first_use(struct pass *a);         /* carry.c: inserts the waits for carried gathers */
+ls_status update_shards(struct pass *a);             /* calls the next two functions */
+bool gathers_carry(const struct pass *a);            /* carry.c: gathers of updated parameters overlap the next forward */
+void order_by_use(const struct pass *a, int *order); /* carry.c: order[a->ordered]: the units as forward and backward first read them */
+void reduce_wait(struct pass *a);                    /* reduce.c: waits in the optimizer's segment for reductions that nothing waited for */
+void reduce_joint(struct pass *a);                   /* reduce.c: gradients to which several programs have added */
+void sum_over_mesh(struct pass *a);                  /* model_axis_grads.c: gradients summed over more than data */
 ls_status check_placements(const struct pass *a);
 
 /* ---- shared helpers ---- */

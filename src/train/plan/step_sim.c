@@ -403,11 +403,35 @@ static void player_begin(struct step_sim *s, int stage)
     for (int k = 0; k < CROSSES; k++) p->posts[k].count = 0;
 }
 
+/* Gathers that the update of the step before has started are in flight when a step begins. Only programs of one stage carry gathers. */
+static ls_status player_carry(struct step_sim *s)
+{
+    const struct acting update = { .kind = 3 };
+    struct step_sim before = *s;
+    struct player *p = &s->stage[0];
+    struct pieces *x = &p->program[0];
+    size_t n = (size_t)s->ranks.stage[0].classes;
+    bool done;
+
+    before.watch = NULL;
+    memset(x->end, 0, (size_t)x->slots * n * sizeof *x->end);
+    LS_TRY(action_run(&before, 0, &update, &done));
+    ASSERT(done);
+    for (size_t k = 0; k < (size_t)x->slots * n; k++) x->end[k] -= p->now[k % n];
+    for (int g = 0; g < LS_GROUPS; g++)
+        for (size_t k = 0; p->idle_from[g][0] && k < n; k++) p->idle_from[g][0][k] -= p->now[k];
+    memset(p->now, 0, n * sizeof *p->now);
+    memset(p->kernels, 0, n * sizeof *p->kernels);
+    memset(p->exposed, 0, n * sizeof *p->exposed);
+    return LS_OK;
+}
+
 static ls_status play_all(struct step_sim *s)
 {
     int done = 0;
 
     for (int i = 0; i < s->stages; i++) player_begin(s, i);
+    if (s->stages == 1 && s->stage[0].program[0].carries) LS_TRY(player_carry(s));
     for (bool moved = true; moved && done < s->stages;) {
         moved = false;
         done = 0;

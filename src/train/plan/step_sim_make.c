@@ -28,6 +28,8 @@ static ls_status pieces_make(struct step_sim *s, const struct tape *t, const str
 {
     int n = 0;
 
+    out->slots = t->slots;
+    out->carries = t->carries;
     out->piece = mem_array(MEM_OTHER, 2 * (size_t)t->begin[SEGMENTS] + 1, sizeof *out->piece);
     out->posted = mem_array(MEM_OTHER, (size_t)t->slots + 1, sizeof *out->posted);
     if (!out->piece || !out->posted) return LS_ENOMEM;

@@ -14,6 +14,8 @@ struct piece {
 /* A program's pieces: those of segment s, in the last micro-batch or in one before it. */
 struct pieces {
     struct piece *piece;
+    int slots;
+    bool carries; /* some gathers of its update are carried */
     int begin[2][SEGMENTS + 1];
     double *end; /* [slots][classes] when the collective of a slot is over */
     int *posted; /* [slots] number of the post that the slot waits for, plus 1; 0: a collective within the stage */

@@ -62,6 +62,7 @@ static struct tape_entry exchange_entry(const struct step *s, const ls_program *
     x.kind = TAPE_START;
     x.group = group_of(s, p, e->comm);
     x.op = e->op;
+    x.carried = e->carried;
     x.moved.fixed = (double)e->total * (double)ls_dtype_bytes(p->values[v.id].dtype);
     return x;
 }
@@ -107,6 +108,7 @@ ls_status tape_make(const struct cluster *c, const struct step *s, const ls_prog
         for (int k = 0; k < p->list[g].n; k++) {
             struct tape_entry x = tape_entry_of(c, s, p, &p->list[g].at[k]);
 
+            out->carries |= x.carried;
             if (x.kind != TAPE_KERNEL || x.launches.fixed > 0) out->entry[n++] = x;
         }
     }
@@ -253,18 +255,38 @@ static void clock_micro(struct clock *t, bool last, struct tape_parts *parts, do
     }
 }
 
+/* Sets the clock to the beginning of a step: gathers that the step before started are in flight. */
+static void clock_carry(struct clock *t)
+{
+    struct tape_parts before = { 0 };
+
+    t->parts = &before;
+    clock_segment(t, SEG_OPTIMIZER, true);
+    for (int i = 0; i < t->tape->slots; i++) t->tape->end[i] -= t->now;
+    for (int g = 0; g < LS_GROUPS; g++)
+        for (int k = 0; k < 2; k++) t->idle_from[g][k] -= t->now;
+    t->host -= t->now;
+    t->now = 0;
+}
+
 void tape_play(struct tape *tape, const struct cluster *c, const struct tape_place *place, struct tape_seconds *out)
 {
     struct clock t = { .tape = tape, .cluster = c, .place = place };
-    struct tape_parts micro = { 0 }, last = { 0 };
+    struct tape_parts first = { 0 }, micro = { 0 }, last = { 0 };
+    double unused[3] = { 0 }; /* a program with carried gathers is no stage of a pipeline */
 
     for (int i = 0; i < tape->slots; i++) tape->end[i] = 0;
+    if (tape->carries) clock_carry(&t);
+    if (tape->carries) clock_micro(&t, false, &first, unused);
     clock_micro(&t, false, &micro, out->action);
     clock_micro(&t, true, &last, out->final);
     t.parts = &out->optimizer;
     clock_segment(&t, SEG_OPTIMIZER, true);
     tape_parts_add(&out->micro, &micro, 1);
     tape_parts_add(&out->last, &last, 1);
+    tape_parts_add(&out->last, &micro, -1);
+    if (!tape->carries) first = micro;
+    tape_parts_add(&out->last, &first, 1); /* a step has one first micro-batch, as it has one last */
     tape_parts_add(&out->last, &micro, -1);
     double message = tape_quantity_at(&tape->message, place);
     if (message > 0) out->message = MAX(out->message, seconds_of_collective(c, &place->neighbour, LS_COLLECTIVE_SEND, message));

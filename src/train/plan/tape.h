@@ -3,6 +3,7 @@
  * A tape is made once and played for groups of any size and place, so a search need not compile the program again for every number of
  * ranks. Played, the kernels run one after the other. A collective runs beside them from where the program starts it, after those of the
  * same group that were started before, and is exposed as far as the program waits for it; an exchange of routed rows is waited for at once.
+ * Gathers that an update starts for the next step (parallel/zero/carry.c) are in flight when a step begins.
  */
 #ifndef LS_TRAIN_PLAN_TAPE_H
 #define LS_TRAIN_PLAN_TAPE_H
@@ -49,12 +50,14 @@ struct tape_entry {
     ls_collective op;
     ls_axis axis;
     int slot;
+    bool carried; /* the start of a gather that the next step waits for */
 };
 
 struct tape {
     struct tape_entry *entry;
     int begin[SEGMENTS + 1]; /* the entries of a segment: begin[s] .. begin[s + 1] */
     int slots;
+    bool carries;                 /* some gathers of its update are carried */
     double *end;                  /* [slots] while it is played: when an exchange is over */
     struct tape_quantity message; /* bytes that a stage sends to the next in a micro-batch; 0: none */
 };

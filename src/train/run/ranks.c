@@ -11,6 +11,7 @@
 #include "comm/algorithms/steps.h"
 #include "device/collectives.h"
 #include "device/device.h"
+#include "parallel/layout.h"
 #include "parallel/mesh/mesh.h"
 
 static ls_status open_mesh(const ls_layout *l, struct ranks *r)
@@ -214,6 +215,24 @@ static ls_status check_options(const struct config *c, const struct ranks *r)
 
 /* ---- opening ---- */
 
+static int color_of(void *unused, int rank)
+{
+    (void)unused;
+    (void)rank;
+    return 0;
+}
+
+/* The calls of a comm run one after another: what steps agree on would wait for gathers that overlap the next forward. */
+static ls_status open_control(const ls_layout *l, struct ranks *r)
+{
+    r->control = r->comm;
+    if (!layout_carries_gathers(l) || ls_mesh_comm(r->mesh, LS_GROUP_SHARD) != r->comm) return LS_OK;
+    r->control = NULL;
+    LS_TRY(comm_split_by(r->comm, color_of, NULL, &r->control));
+    comm_name(r->control, "control");
+    return LS_OK;
+}
+
 static ls_status open_on_device(const struct config *c, const ls_layout *l, struct ranks *r)
 {
     bool native;
@@ -221,6 +240,7 @@ static ls_status open_on_device(const struct config *c, const ls_layout *l, stru
     LS_TRY(check_options(c, r));
     LS_TRY(check_devices(c, r, &native));
     LS_TRY(open_mesh(l, r));
+    LS_TRY(open_control(l, r));
     return native ? mesh_open_native(r->mesh, device_find(config_device(c)), l->cp_method == LS_CP_ALL_TO_ALL) : LS_OK;
 }
 
@@ -255,6 +275,7 @@ ls_status ranks_plan(const ls_layout *l, int rank, struct ranks *out)
 
     if (n > 1) {
         LS_TRY(ls_comm_open("plan:", rank, n, &r.comm));
+        r.control = r.comm;
         r.rank = rank;
         r.size = n;
         ls_status st = open_mesh(l, &r);
@@ -269,6 +290,7 @@ ls_status ranks_plan(const ls_layout *l, int rank, struct ranks *out)
 
 void ranks_close(struct ranks *r)
 {
+    if (r->control != r->comm) ls_comm_close(&r->control);
     ls_mesh_close(&r->mesh);
     ls_comm_close(&r->comm);
     *r = (struct ranks)RANKS_ALONE;
@@ -291,17 +313,17 @@ bool ranks_counts(const struct ranks *r)
 
 ls_status ranks_sum(const struct ranks *r, double *x, size_t count)
 {
-    return r->comm ? ls_all_reduce(r->comm, x, x, count, LS_F64, LS_SUM, NULL) : LS_OK;
+    return r->comm ? ls_all_reduce(r->control, x, x, count, LS_F64, LS_SUM, NULL) : LS_OK;
 }
 
 ls_status ranks_sum_int(const struct ranks *r, int64_t *x, size_t count)
 {
-    return r->comm ? ls_all_reduce(r->comm, x, x, count, LS_I64, LS_SUM, NULL) : LS_OK;
+    return r->comm ? ls_all_reduce(r->control, x, x, count, LS_I64, LS_SUM, NULL) : LS_OK;
 }
 
 ls_status ranks_most(const struct ranks *r, double *x, size_t count)
 {
-    return r->comm ? ls_all_reduce(r->comm, x, x, count, LS_F64, LS_MAX, NULL) : LS_OK;
+    return r->comm ? ls_all_reduce(r->control, x, x, count, LS_F64, LS_MAX, NULL) : LS_OK;
 }
 
 ls_status ranks_agree(const struct ranks *r, ls_status st)

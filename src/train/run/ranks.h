@@ -11,14 +11,15 @@
 #include "train/config/config.h"
 
 struct ranks {
-    ls_comm *comm; /* "world"; NULL: a single rank */
-    ls_mesh *mesh; /* NULL: a single rank */
+    ls_comm *comm;    /* "world"; NULL: a single rank */
+    ls_comm *control; /* of the same ranks, for sums and maxima of a few numbers; comm, unless gathers of parameters are in flight there */
+    ls_mesh *mesh;    /* NULL: a single rank */
     int rank, size;
     char collectives[240]; /* of tensors on a GPU: "NCCL 2.28.9", or why they go through the host; "": not on a GPU, or one rank */
 };
-#define RANKS_ALONE          \
-    {                        \
-        NULL, NULL, 0, 1, "" \
+#define RANKS_ALONE                \
+    {                              \
+        NULL, NULL, NULL, 0, 1, "" \
     }
 
 /* Connects this rank to the others, which it finds by the environment. launch.timeout applies from here on, in every phase: see
