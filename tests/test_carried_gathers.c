@@ -204,6 +204,7 @@ static void check_lost(ls_comm *comm, void *ctx)
 {
     struct layout l = layout_of(NET_LLAMA, 2, 1);
     struct training s;
+    char byte = 0;
     ls_status st;
     double loss;
 
@@ -211,13 +212,15 @@ static void check_lost(ls_comm *comm, void *ctx)
     threads_set(1);
     RANKS_TRY(distributed_open(&l, comm, false, &s));
     RANKS_TRY(distributed_step(&s, &l, 0, &loss));
-    if (ls_comm_rank(comm) == 1) {
-        comm_fail(comm, LS_EIO);
+    if (ls_comm_rank(comm) == 1) { /* once the other has come through its step */
+        RANKS_TRY(ls_recv(comm, &byte, 1, LS_U8, 0, NULL));
+        comm_fail(comm, ls_fail(LS_EIO, "the disk is full"));
         _Exit(0);
     }
+    RANKS_TRY(ls_send(comm, &byte, 1, LS_U8, 1, NULL));
     st = distributed_step(&s, &l, 1, &loss);
     RANKS_CHECK(st == LS_EPEER || st == LS_EIO);
-    RANKS_CHECK(strstr(ls_errmsg(), "rank 1"));
+    RANKS_CHECK(strstr(ls_errmsg(), "rank 1") && strstr(ls_errmsg(), "the disk is full"));
     RANKS_CHECK(ls_store_read(s.store, 0, "parameter", &loss, LS_F32, 1) < 0);
     distributed_close(&s);
     _Exit(0); /* without a barrier: one rank is gone */
