@@ -137,9 +137,16 @@ static void impossible_caches_are_refused(void **state)
         position = ls_input(p, "position", LS_I32, 1, (size_t[]){ 1 });
         deeper.layers = 3;
         ls_model_decode(p, k ? &deeper : &m, c, tokens, position, position, position, position);
-        REFUSED(LS_EINVAL, k ? "a cache of 2 layers for a model of 3" : "one sample at a time, not 2", ls_program_status(p));
+        REFUSED(LS_EINVAL, k ? "a cache of 2 layers for a model of 3" : "decoding takes tokens [1,T], not [2,T]", ls_program_status(p));
         ls_program_release(&p);
     }
+    OK(ls_program_new(s, &p));
+    tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, 3 });
+    position = ls_input(p, "position", LS_I32, 1, (size_t[]){ 1 });
+    ls_model_decode_batch(p, &m, 2, (ls_cache *[]){ c, c }, tokens, position, (ls_value[]){ position, position },
+                          (ls_value[]){ position, position });
+    REFUSED(LS_EINVAL, "3 tokens for 2 texts", ls_program_status(p));
+    ls_program_release(&p);
     ls_store_release(&s);
     ls_cache_release(&c);
 }

@@ -299,10 +299,12 @@ static ls_value decode(ls_program *p, struct forward *f, ls_value tokens)
 
     if (ls_value_size(p, tokens, 0) != 1)
         return program_fail(p, "model: decoding takes tokens [1,T], not [%zu,T]", ls_value_size(p, tokens, 0));
-    for (size_t i = 0; i < f->texts; i++)
-        if (f->cache[i]->layers != m->layers || f->cache[i]->batch != 1)
-            return program_fail(p, "model: a cache of %zu layers for %zu texts, but the model has %zu, and a text has its own cache",
-                                f->cache[i]->layers, f->cache[i]->batch, m->layers);
+    for (size_t i = 0; i < f->texts; i++) {
+        const ls_cache *c = f->cache[i];
+
+        if (c->layers != m->layers) return program_fail(p, "model: a cache of %zu layers for a model of %zu", c->layers, m->layers);
+        if (c->batch != 1) return program_fail(p, "model: a cache for %zu texts; each text has a cache of its own", c->batch);
+    }
     ls_value x = run_layers(p, f, tokens);
     return x.id == 0 ? LS_NONE : ls_reshape(p, x, 2, (size_t[]){ ls_value_size(p, tokens, 1), m->width });
 }
