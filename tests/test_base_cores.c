@@ -64,12 +64,32 @@ static void quotas_are_rounded_up(void **state)
     assert_int_equal(cores_quota(""), 0);
 }
 
+/* Whatever the processor has: sizes that a cache can have, and farther levels are not smaller. */
+static void caches_grow_with_their_level(void **state)
+{
+    size_t nearer = 0;
+
+    (void)state;
+    for (int level = 1; level <= 4; level++) {
+        size_t bytes = cores_cache(level);
+
+        if (bytes == 0) continue;
+        assert_in_range(bytes, (size_t)1 << 10, (size_t)1 << 34);
+        assert_true(bytes >= nearer);
+        assert_int_equal(bytes, cores_cache(level));
+        nearer = bytes;
+    }
+    assert_int_equal(cores_cache(0), 0);
+    assert_int_equal(cores_cache(9), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usable_cores_are_within_the_mask),
         cmocka_unit_test(shares_cover_the_mask_once),
         cmocka_unit_test(quotas_are_rounded_up),
+        cmocka_unit_test(caches_grow_with_their_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

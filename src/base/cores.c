@@ -1,11 +1,12 @@
 /* cores.c - the order of processors comes from hwloc, the allowed ones from the kernel.
  *
- * Nothing is cached: the topology is read when shares are made, once per launch.
+ * The topology is read when shares are made, once per launch; the sizes of caches once per process.
  */
 #include "base/cores.h"
 
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -139,4 +140,44 @@ bool cores_share(int n, cpu_set_t out[])
     hwloc_bitmap_free(mask);
     hwloc_topology_destroy(t);
     return done;
+}
+
+/* ---- caches ---- */
+
+enum { CACHE_LEVELS = 5 };
+
+static size_t cache_bytes[CACHE_LEVELS];
+
+static bool read_cache_line(int processor, int index, const char *name, char *line, size_t room)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cache/index%d/%s", processor, index, name);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    bool got = fgets(line, (int)room, f) != NULL;
+    fclose(f);
+    return got;
+}
+
+static void read_caches(void)
+{
+    int processor = MAX(0, sched_getcpu()), level;
+    char line[64], unit;
+    size_t size;
+
+    for (int i = 0; read_cache_line(processor, i, "level", line, sizeof line); i++) {
+        if (sscanf(line, "%d", &level) != 1 || level < 1 || level >= CACHE_LEVELS) continue;
+        if (!read_cache_line(processor, i, "type", line, sizeof line) || strncmp(line, "Instruction", 11) == 0) continue;
+        if (!read_cache_line(processor, i, "size", line, sizeof line) || sscanf(line, "%zu%c", &size, &unit) != 2) continue;
+        cache_bytes[level] = size << (unit == 'M' ? 20 : unit == 'K' ? 10 : 0);
+    }
+}
+
+size_t cores_cache(int level)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, read_caches);
+    return level > 0 && level < CACHE_LEVELS ? cache_bytes[level] : 0;
 }

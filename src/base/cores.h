@@ -8,6 +8,7 @@
 
 #include <sched.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 int cores_count(void); /* >= 1 */
 
@@ -22,6 +23,9 @@ int cores_of_job(bool bound, cpu_set_t *out);
  * threads of a core, cores of a cache, of a node). No core is split if there are at least n cores. False, and nothing is written, if there
  * are more shares than processors, or the topology is unknown. */
 bool cores_share(int n, cpu_set_t out[]);
+
+/* Bytes of the data cache of a level (1: nearest) that the processor of the first call has, perhaps together with others; 0: unknown. */
+size_t cores_cache(int level);
 
 /* Processors that a cpu.max file of a cgroup grants: "150000 100000" is 2; 0: no limit, or malformed text. */
 int cores_quota(const char *cpu_max);

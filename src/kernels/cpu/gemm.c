@@ -1,24 +1,35 @@
 /* gemm.c - divides a matmul: chunks of packed B, then blocks of rows distributed over the threads.
  *
  *   for each slice of k           (one slice, unless C is f32 and can be added to)
- *     for each chunk of n         its panels fill at most CHUNK_BYTES: they are packed by all threads, read by all
+ *     for each chunk of n         its panels fill at most chunk_bytes(): they are packed by all threads, read by all
  *       for each block of rows    x each group of panels: a task
  */
 #include "kernels/cpu/gemm.h"
 
 #include "base/base.h"
+#include "base/cores.h"
 #include "base/threads.h"
 #include "kernels/kernel.h"
 
 enum {
-    CHUNK_BYTES = 8 << 20,   /* of packed B: a part of the L3 cache */
-    BLOCK_BYTES = 512 << 10, /* of A in a block: half of the L2 cache */
     BLOCK_ROWS = 96,
     LEAST_ROWS = 24,
     SLICE_K = 2048,
     FEW_ROWS = 16,       /* at most these many: no packing; generation of several texts has the bits of each alone */
     TEAM_MACS = 1 << 19, /* minimum of multiply-adds for which the team is used */
 };
+
+static size_t cache_part(int level, size_t part, size_t unknown)
+{
+    size_t bytes = cores_cache(level);
+
+    return bytes ? bytes / part : unknown;
+}
+
+/* Of packed B: a quarter of the last cache. */
+static size_t chunk_bytes(void) { return MAX(cache_part(3, 4, cache_part(2, 2, 8 << 20)), (size_t)1 << 20); }
+/* Of A in a block: half of the L2 cache. */
+static size_t block_bytes(void) { return MAX(cache_part(2, 2, 512 << 10), (size_t)128 << 10); }
 
 extern const struct tiles tiles_gemm_avx2, tiles_gemm_avx512;
 
@@ -76,9 +87,9 @@ static struct blocking blocking_of(const struct gemm *p, int threads)
 
     unit = blocking.pairs ? sizeof(uint16_t) : sizeof(float);
     if (p->c.type == LS_F32 && !p->bias && p->k > SLICE_K) blocking.k = gemm_round_up((p->k + p->k / SLICE_K) / (p->k / SLICE_K + 1), 2);
-    blocking.n = MAX(CHUNK_BYTES / MAX(panel_bytes(blocking.pairs, blocking.k), (size_t)1), (size_t)1) * panel;
+    blocking.n = MAX(chunk_bytes() / MAX(panel_bytes(blocking.pairs, blocking.k), (size_t)1), (size_t)1) * panel;
     blocking.n = MIN(blocking.n, gemm_round_up(p->n, panel));
-    rows = MIN(BLOCK_BYTES / (unit * MAX(blocking.k, (size_t)1)), (size_t)BLOCK_ROWS);
+    rows = MIN(block_bytes() / (unit * MAX(blocking.k, (size_t)1)), (size_t)BLOCK_ROWS);
     blocking.m = block_rows(p->m, MAX(rows, (size_t)LEAST_ROWS), (size_t)threads);
     blocking.packed = blocking.n / panel * panel_bytes(blocking.pairs, blocking.k);
     blocking.block = block_scratch(blocking.pairs, blocking.m, blocking.k);
@@ -103,10 +114,10 @@ size_t gemm_scratch_most(const struct gemm *p, int threads)
     bool pairs = tiles_pairs(p->a.type, p->b.type);
     size_t panel = tiles_best()->panel, unit = pairs ? sizeof(uint16_t) : sizeof(float);
     size_t k = p->c.type == LS_F32 && !p->bias ? MIN(p->k, (size_t)SLICE_K + 2) : p->k;
-    size_t packed = MIN(gemm_round_up(p->n, panel) / panel * panel_bytes(pairs, k), MAX((size_t)CHUNK_BYTES, panel_bytes(pairs, k)));
-    /* rows of a block: as many as fill BLOCK_BYTES, between LEAST_ROWS and BLOCK_ROWS */
+    size_t packed = MIN(gemm_round_up(p->n, panel) / panel * panel_bytes(pairs, k), MAX(chunk_bytes(), panel_bytes(pairs, k)));
+    /* rows of a block: as many as fill block_bytes(), between LEAST_ROWS and BLOCK_ROWS */
     size_t rows =
-        MIN(MAX((size_t)BLOCK_BYTES, LEAST_ROWS * (k + 2) * unit) + TILE_ROWS * (k + 2) * unit, (BLOCK_ROWS + TILE_ROWS) * (k + 2) * unit);
+        MIN(MAX(block_bytes(), LEAST_ROWS * (k + 2) * unit) + TILE_ROWS * (k + 2) * unit, (BLOCK_ROWS + TILE_ROWS) * (k + 2) * unit);
 
     return gemm_round_up(packed, 64) + (size_t)threads * gemm_round_up(BLOCK_ROWS * panel * sizeof(float) + rows, 64);
 }
