@@ -345,6 +345,75 @@ static void unreachable_budget_is_refused(void **state)
     ls_store_release(&s);
 }
 
+enum { CHAIN = 9 };
+
+/* CHAIN layers, of which the first n are blocks, and an output of `out` channels, which may need more than the layers do. */
+static ls_program *chain(ls_store *s, int n, size_t out, const ls_compile_options *o)
+{
+    ls_program *p;
+    ls_value h, y;
+
+    OK(ls_program_new(s, &p));
+    h = ls_input(p, "x", LS_F32, 2, (size_t[]){ LAYERS_BATCH, LAYERS_HIDDEN });
+    y = ls_input(p, "y", LS_F32, 2, (size_t[]){ LAYERS_BATCH, out });
+    for (int i = 0; i < CHAIN; i++) {
+        char up[16], down[16];
+
+        snprintf(up, sizeof up, "%d.up", i);
+        snprintf(down, sizeof down, "%d.down", i);
+        if (i < n)
+            ls_block_begin(p, up);
+        h = ls_add(p, h, layers_layer(p, down, ls_gelu_tanh(p, layers_layer(p, up, h, LAYERS_HIDDEN, 4 * LAYERS_HIDDEN)),
+                                      4 * LAYERS_HIDDEN, LAYERS_HIDDEN));
+        if (i < n)
+            ls_block_end(p);
+    }
+    ls_backward(p, ls_output(p, "loss", ls_mse(p, layers_layer(p, "out", h, LAYERS_HIDDEN, out), y)));
+    p->status = ls_program_compile(p, o);
+    return p;
+}
+
+/* The budget's choice, compared with all choices: full recomputation of the first n blocks, n = 0 .. CHAIN. */
+static void budget_is_met_with_the_fewest_blocks(void **state)
+{
+    static const size_t outs[] = { 2, 100, 600 };
+    int met = 0, refused = 0;
+
+    (void)state;
+    for (int which = 0; which < 6; which++) {
+        ls_compile_options full = { .recompute = LS_RECOMPUTE_FULL, .split_backward = which % 2 };
+        ls_compile_options budget = { .recompute = LS_RECOMPUTE_BUDGET, .split_backward = which % 2 };
+        ls_store *s = layers_store(LS_F32);
+        ls_cost cost[CHAIN + 1];
+
+        for (int n = 0; n <= CHAIN; n++) {
+            ls_program *p = chain(s, n, outs[which / 2], &full);
+
+            OK(ls_program_status(p));
+            cost[n] = ls_program_cost(p);
+            ls_program_release(&p);
+        }
+        for (int k = 0; k < 2 * (CHAIN + 1); k++) {
+            ls_program *p;
+            int n = 0;
+
+            budget.bytes = cost[k / 2].activations - (size_t)(k % 2);
+            while (n <= CHAIN && cost[n].activations > budget.bytes) n++;
+            p = chain(s, CHAIN, outs[which / 2], &budget);
+            if ((p->status == LS_OK) != (n <= CHAIN)) fail_msg("case %d: budget %zu: status %d, expected %d blocks", which, budget.bytes, p->status, n);
+            if (n <= CHAIN && (ls_program_cost(p).activations != cost[n].activations ||
+                               ls_program_cost(p).recompute_flops != cost[n].recompute_flops))
+                fail_msg("case %d: budget %zu: %zu bytes, %d blocks need %zu", which, budget.bytes, ls_program_cost(p).activations, n,
+                         cost[n].activations);
+            met += n > 0 && n <= CHAIN;
+            refused += n > CHAIN;
+            ls_program_release(&p);
+        }
+        ls_store_release(&s);
+    }
+    assert_true(met > 20 && refused >= 6);
+}
+
 static void printed_program_names_every_segment(void **state)
 {
     ls_store *s = layers_store(LS_F32);
@@ -377,6 +446,7 @@ int main(void)
         cmocka_unit_test(dropout_mask_does_not_depend_on_sharding),
         cmocka_unit_test(attention_dropout_keeps_the_mean),
         cmocka_unit_test(unreachable_budget_is_refused),
+        cmocka_unit_test(budget_is_met_with_the_fewest_blocks),
         cmocka_unit_test(printed_program_names_every_segment),
     };
 

@@ -76,7 +76,7 @@ typedef enum ls_recompute {
     LS_RECOMPUTE_SELECTIVE, /* recompute cheap ops (norms, activations, softmax, dropout) before a block's backward */
     LS_RECOMPUTE_FULL,      /* keep block inputs only */
     LS_RECOMPUTE_EVERY,     /* keep the input of every k-th block: O(L/k + k) activations (Chen et al. 2016) */
-    LS_RECOMPUTE_BUDGET     /* recompute as few blocks as bring the arena within `bytes` */
+    LS_RECOMPUTE_BUDGET     /* recompute the first n blocks, the smallest n that brings the arena within `bytes` */
 } ls_recompute;
 
 typedef struct ls_compile_options {
@@ -87,11 +87,12 @@ typedef struct ls_compile_options {
     int fuse_loss;      /* ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, logits made once */
     int plan_only;      /* compute costs, don't allocate: ls_program_run fails */
     int check_finite;   /* after each instruction: the first inf or NaN is an error that names it */
-    int slots; /* micro-batches in flight at once, see ls_program_select(); 0: one, whose memory is planned for the whole program */
+    int slots;  /* micro-batches in flight at once, see ls_program_select(); 0: one, whose memory is planned for the whole program */
+    int retain; /* LS_BACKWARD may run several times after one LS_FORWARD: what it reads of the forward keeps its bytes to its end */
 } ls_compile_options;
-#define LS_COMPILE_DEFAULTS                    \
-    {                                          \
-        LS_RECOMPUTE_NONE, 1, 0, 0, 0, 0, 0, 0 \
+#define LS_COMPILE_DEFAULTS                       \
+    {                                             \
+        LS_RECOMPUTE_NONE, 1, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /* Bytes by purpose and FLOPs by segment; known after compile, before any run. */
@@ -109,7 +110,8 @@ void ls_program_release(ls_program **p);
 ls_status ls_program_status(const ls_program *p); /* the first failure, or LS_OK */
 ls_store *ls_program_store(ls_program *p);
 
-/* Appends the gradients of `loss` (one element) for every parameter that it depends on and that is not frozen. Once per program. */
+/* Appends the gradients of `loss` (one element) for every parameter that it depends on and that is not frozen. Once per
+ * program: a second call fails; the gradients of several losses are those of their sum. */
 void ls_backward(ls_program *p, ls_value loss);
 ls_status ls_program_compile(ls_program *p, const ls_compile_options *options); /* NULL: the defaults */
 
@@ -118,9 +120,10 @@ ls_status ls_program_compile(ls_program *p, const ls_compile_options *options); 
 size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, size_t *calls);
 
 /* Runs the given segments in their order. LS_EINVAL before compile; if check_finite finds a value; for an update whose gradient norm is not
- * finite (optim.h); for a backward without a forward just before it, because a backward consumes what its forward left; and on several
- * ranks for an update if the last backward ran without the LS_LAST that reduces its gradients. Without split_backward, LS_WEIGHTS is part
- * of LS_BACKWARD. */
+ * finite (optim.h); for a backward without a forward just before it, because a backward consumes what its forward left
+ * (with retain: without a forward since the last update; each further backward adds to the gradients as another micro-batch would); and on
+ * several ranks for an update if the last backward ran without the LS_LAST that reduces its gradients. Without split_backward, LS_WEIGHTS
+ * is part of LS_BACKWARD. */
 ls_status ls_program_run(ls_program *p, int segments);
 /* Copy from the host to an input, and from an output or bound value to the host, by name; count must be the value's. Indices (token ids,
  * positions) out of range for the ops that read them give LS_EINVAL. */

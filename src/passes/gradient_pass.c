@@ -150,7 +150,9 @@ void ls_backward(ls_program *p, ls_value loss)
 {
     if (!program_ok(p)) return;
     if (p->loss.id)
-        program_fail(p, "backward: this program already has a loss");
+        program_fail(p,
+                     "backward: this program already has a loss; add several losses up, or run LS_BACKWARD again with the compile option "
+                     "retain");
     else if (!loss.id)
         program_fail(p, "backward: the loss is missing");
     else

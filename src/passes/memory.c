@@ -87,6 +87,18 @@ static void choose_arenas(ls_program *p, int at)
     }
 }
 
+/* With retain, what the backward reads of the forward lives until all gradients are made, so that it can run again. */
+static void retain(ls_program *p)
+{
+    int forward = p->list[SEG_FORWARD].n, end = forward + p->list[SEG_BACKWARD].n + p->list[SEG_WEIGHTS].n;
+
+    for (int v = 1; v < p->nvalues; v++) {
+        struct value *x = &p->values[v];
+
+        if (x->first >= 0 && x->first < forward && x->last >= forward) x->last = MAX(x->last, end);
+    }
+}
+
 /* Fills first and last of every root; returns the number of positions. */
 static int lifetimes(ls_program *p)
 {
@@ -112,6 +124,7 @@ static int lifetimes(ls_program *p)
             x->last = at;
         }
     }
+    if (p->options.retain) retain(p);
     choose_arenas(p, at);
     return at;
 }

@@ -6,6 +6,10 @@
  * order, and every backward reader uses the clone; the original's lifetime then ends in the forward. Random masks are functions of their
  * key, so a clone has the same bits.
  *
+ * Within a budget of bytes the first n blocks are recomputed, the smallest n with which the arena fits: found by bisection, since each
+ * further block leaves less to keep. Only at the last blocks the arena can grow again, because the backward begins with them and
+ * recomputing them frees nothing before; so the bisection ends at the n that needs least, which is looked for from the end.
+ *
  * Selective recomputation repeats only ops whose inputs are kept anyway and whose work is a pass over memory (norms, activations): most of
  * the saving for little work (Korthikanti et al. 2022).
  */
@@ -234,17 +238,49 @@ static ls_status try_blocks(ls_program *p, int *unit_of, int n, size_t *bytes)
     return LS_OK;
 }
 
+/* Sets *most to the number of blocks with which the arena is smallest, and *least to its size: from all blocks on downwards. */
+static ls_status smallest_arena(ls_program *p, int *unit_of, int *most, size_t *least)
+{
+    size_t bytes;
+
+    *most = MAX(p->nblocks - 1, 0);
+    LS_TRY(try_blocks(p, unit_of, *most, least));
+    while (*most > 0) {
+        LS_TRY(try_blocks(p, unit_of, *most - 1, &bytes));
+        if (bytes >= *least) return LS_OK;
+        *least = bytes;
+        --*most;
+    }
+    return LS_OK;
+}
+
+/* The budget is met with `high` blocks. */
+static ls_status bisect_blocks(ls_program *p, int *unit_of, int high)
+{
+    int low = 0;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+        size_t bytes;
+
+        LS_TRY(try_blocks(p, unit_of, middle, &bytes));
+        if (bytes <= p->options.bytes)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return first_blocks(p, unit_of, high);
+}
+
 static ls_status within_budget(ls_program *p, int *unit_of)
 {
-    size_t best = SIZE_MAX, bytes;
+    size_t least;
+    int most;
 
-    for (int n = 0; n < p->nblocks; n++) {
-        LS_TRY(try_blocks(p, unit_of, n, &bytes));
-        if (bytes <= p->options.bytes) return first_blocks(p, unit_of, n);
-        best = MIN(best, bytes);
-    }
+    LS_TRY(smallest_arena(p, unit_of, &most, &least));
+    if (least <= p->options.bytes) return bisect_blocks(p, unit_of, most);
     return ls_fail(LS_EINVAL, "recompute: the budget of %zu bytes cannot be met: the program needs at least %zu; use a larger budget",
-                   p->options.bytes, best);
+                   p->options.bytes, least);
 }
 
 ls_status recompute_pass(ls_program *p)

@@ -209,7 +209,16 @@ static ls_status check_norm(const ls_program *p, const struct instruction *i)
 /* The segment in which gradients become final. */
 static enum segment final_segment(const ls_program *p) { return p->list[SEG_WEIGHTS].n ? SEG_WEIGHTS : SEG_BACKWARD; }
 
-/* A backward reads what the previous forward left in the slot, and replaces it. */
+/* True if segment s can run after what has run in the slot. A backward reads what the previous forward left there, and replaces it unless
+ * the program retains it. */
+static bool has_before(const ls_program *p, int s, int last)
+{
+    bool again = p->options.retain && (last == LS_BACKWARD || last == LS_WEIGHTS);
+
+    if (s == SEG_BACKWARD) return last == LS_FORWARD || again || !p->list[SEG_FORWARD].n;
+    return s != SEG_WEIGHTS || last == LS_BACKWARD;
+}
+
 static ls_status check_order(ls_program *p, int segments)
 {
     int last = p->run.last_run[p->run.slot];
@@ -226,9 +235,10 @@ static ls_status check_order(ls_program *p, int segments)
         if (empty && (s == SEG_BACKWARD || s == SEG_OPTIMIZER))
             return ls_fail(LS_EINVAL, "run: this program has no %s segment; create it with %s", segment_name((enum segment)s),
                            s == SEG_BACKWARD ? "ls_backward" : "ls_optimizer_append");
-        if ((s == SEG_BACKWARD && last != LS_FORWARD && p->list[SEG_FORWARD].n) || (s == SEG_WEIGHTS && last != LS_BACKWARD))
-            return ls_fail(LS_EINVAL, "run: %s needs a new %s; the previous one has been consumed", segment_name((enum segment)s),
-                           segment_name((enum segment)(s - 1)));
+        if (!has_before(p, s, last))
+            return ls_fail(LS_EINVAL, "run: %s needs a new %s; the previous one has been consumed%s", segment_name((enum segment)s),
+                           segment_name((enum segment)(s - 1)),
+                           s == SEG_BACKWARD && !p->options.retain ? "; to run it again, compile with retain" : "");
         if (s == (int)final_segment(p)) reduced = segments & LS_LAST;
         if (s == SEG_OPTIMIZER && p->wants_last && !reduced)
             return ls_fail(LS_EINVAL, "run: update after a backward without LS_LAST: gradients have not been reduced over ranks");
