@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "lockstep/hook.h"
 
 ls_status ls_program_new(ls_store *store, ls_program **out)
 {
@@ -31,6 +32,7 @@ void ls_program_release(ls_program **pp)
 
     if (!p) return;
     unbind(p);
+    ls_program_unhook(p);
     if (p->partition.release) p->partition.release(p->partition.ctx);
     if (p->distribution.release) p->distribution.release(p->distribution.ctx);
     streams_clear(p);

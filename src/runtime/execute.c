@@ -13,6 +13,7 @@
 #include "runtime/arena_bytes.h"
 #include "runtime/exchange.h"
 #include "runtime/graphs.h"
+#include "runtime/hooks.h"
 #include "runtime/multi_launch.h"
 #include "runtime/non_finite.h"
 #include "runtime/store.h"
@@ -339,7 +340,9 @@ static ls_status walk_between(ls_program *p, struct walk *w, int begin, int end,
         count = 1;
         if (instruction_is_view(i) || !instruction_runs(i, w->segments) || (g && graph_takes(i, w->segments))) continue;
         count = multi_count(p, i);
+        if (p->run.hooks) LS_TRY(hooks_before(p, w->s, n));
         LS_TRY(count > 1 ? run_multi(p, i, count) : run_instruction(p, i, w->number + n, &w->over));
+        if (p->run.hooks) LS_TRY(hooks_after(p, w->s, n));
     }
     return LS_OK;
 }

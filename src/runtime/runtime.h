@@ -32,6 +32,7 @@ struct run_state {
     ls_work **work; /* [slots of exchanges] exchanges in flight */
     program_watch_fn *watch;
     void *watch_ctx;
+    struct hooks *hooks;     /* hooks.h; NULL: none */
     struct graphs *graphs;   /* graphs.h; NULL: none */
     struct multi *multi;     /* multi_launch.h; NULL: none */
     bool singly;             /* program_launch_singly() */
@@ -67,7 +68,8 @@ struct graph_counts {
 };
 struct graph_counts program_graphs(const ls_program *p);
 void program_launch_singly(ls_program *p); /* from now on each instruction is launched by itself */
-/* It is in this run: one looks at single instructions (watchers, check_finite, injected values), or program_launch_singly() was called. */
+/* It is in this run: one looks at single instructions (watchers, hooks, check_finite, injected values), or program_launch_singly() was
+ * called. */
 bool program_launches_singly(const ls_program *p);
 ls_status program_profile_text(const ls_program *p, char **text); /* seconds by op, largest first */
 
