@@ -109,7 +109,9 @@ static const struct row rows[] = {
     /* recomputation */
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .dp = 2), NULL },
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET), "recompute.mode=budget:0 has no room" },
-    { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .tp = 2), "recompute.mode=budget:1GiB with parallel.tp=2" },
+    { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .tp = 2), NULL },
+    { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_FIRST, .every = 0, .tp = 2), NULL },
+    { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_FIRST, .every = -1), "recompute.mode=first:-1" },
     /* pipelines */
     { &gpt2, LAYOUT(.pp = 4), NULL },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .micro_batches = 3), NULL },
@@ -245,9 +247,16 @@ static ls_status compile_rank(const ls_model *m, const ls_layout *l, int rank)
 /* A step without samples, or of none: its programs compile. */
 static bool is_empty(const ls_layout *l) { return l->micro_batch < 1 || l->micro_batches < 1 || l->seq_len < 1; }
 
-static ls_status compile_all(const ls_model *m, const ls_layout *l)
+/* A step replaces a budget on a mesh by a number of blocks before it is compiled. */
+static ls_status compile_all(const ls_model *m, const ls_layout *given)
 {
+    ls_layout settled = *given, *l = &settled;
     int64_t ranks = ls_layout_ranks(l);
+
+    if (l->recompute == LS_RECOMPUTE_BUDGET && l->budget && (l->tp > 1 || l->cp > 1 || l->ep > 1)) {
+        l->recompute = LS_RECOMPUTE_FIRST;
+        l->every = 1;
+    }
 
     if (ranks < 1) return ls_fail(LS_EINVAL, "%lld ranks", (long long)ranks);
     for (int r = 0; r < ranks; r++) LS_TRY(compile_rank(m, l, r));
@@ -330,7 +339,7 @@ static ls_layout draw_layout(unsigned *s, const ls_model *m, char stages[64])
     l.micro_batch = draw_int(s, 1, 3);
     l.micro_batches = draw_int(s, 1, 5);
     l.seq_len = draw_int(s, layout_test_draw(s, 4) ? 8 : 1, layout_test_draw(s, 8) ? 12 : 36);
-    l.recompute = (ls_recompute)layout_test_draw(s, 5);
+    l.recompute = (ls_recompute)layout_test_draw(s, LS_RECOMPUTE_FIRST + 1);
     l.every = draw_int(s, layout_test_draw(s, 20) != 0, 2);
     l.budget = (size_t)1 << 40;
     l.compute = layout_test_draw(s, 4) ? LS_F32 : layout_test_draw(s, 20) ? LS_BF16 : (ls_dtype)layout_test_draw(s, LS_DTYPES);

@@ -63,6 +63,8 @@ for mode in selective full every:2; do
     equal "" "parallel.dp=2 parallel.ep=2 parallel.tp=2 recompute.mode=$mode" $qwen $fp32 $sgd --train.global_batch=2 --train.accumulate=1
 done
 equal "" "parallel.cp=2 parallel.ep=2 parallel.pp=2 recompute.mode=full" $mixtral $fp32 $sgd --train.global_batch=2 --train.accumulate=2
+equal "" "parallel.tp=2 parallel.pp=2 recompute.mode=budget:600KiB" $untied $fp32 $sgd $batch
+equal "" "parallel.dp=2 parallel.tp=2 parallel.zero=3 recompute.mode=budget:600KiB" $untied $fp32 $sgd $batch
 for accumulate in 1 2 4; do some flat.txt 1 $untied $fp32 $sgd --train.global_batch=8 --train.accumulate=$accumulate; done
 for optimizer in adam adamw lamb lars; do some meshes.txt 2 $tied $fp32 --optim.name=$optimizer --optim.clip=0.1 $batch; done
 equal "" "parallel.dp=2 parallel.ep=2 parallel.tp=2 parallel.zero=2" $mixtral $fp32 --optim.name=lamb --optim.clip=0.1 \
@@ -188,7 +190,6 @@ refused() {
     got=$?
     [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "--b: $words" err.txt || bad "exit $got: '$layout' $*: $(cat err.txt)"
 }
-refused "recompute.mode=budget:1MiB with parallel.tp=2" "parallel.tp=2" $gpt2 --recompute.mode=budget:1MiB
 refused "model.heads=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" --model.preset=gpt2-tiny $odd
 refused "model.vocab=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" $gpt2 --model.vocab=3
 refused "model.ffn=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" $untied --model.ffn=3

@@ -400,7 +400,8 @@ static void budget_is_met_with_the_fewest_blocks(void **state)
             budget.bytes = cost[k / 2].activations - (size_t)(k % 2);
             while (n <= CHAIN && cost[n].activations > budget.bytes) n++;
             p = chain(s, CHAIN, outs[which / 2], &budget);
-            if ((p->status == LS_OK) != (n <= CHAIN)) fail_msg("case %d: budget %zu: status %d, expected %d blocks", which, budget.bytes, p->status, n);
+            if ((p->status == LS_OK) != (n <= CHAIN))
+                fail_msg("case %d: budget %zu: status %d, expected %d blocks", which, budget.bytes, p->status, n);
             if (n <= CHAIN && (ls_program_cost(p).activations != cost[n].activations ||
                                ls_program_cost(p).recompute_flops != cost[n].recompute_flops))
                 fail_msg("case %d: budget %zu: %zu bytes, %d blocks need %zu", which, budget.bytes, ls_program_cost(p).activations, n,

@@ -54,6 +54,7 @@ train --optim.name=sgd --optim.beta1=0.5|optim.beta1|adam
 train --recompute.mode=some|recompute.mode|'some'|none, selective, full
 train --recompute.mode=every:0|recompute.mode|'every:0'|every:2
 train --recompute.mode=budget:much|recompute.mode|'budget:much'|budget:2GiB
+train --recompute.mode=first:-1|recompute.mode|'first:-1'|first:K
 train --train.global_batch=5 --train.micro_batch=2 --train.accumulate=1|train.global_batch|5 = 2 * 1 * 1|use --train.accumulate=-1
 train --train.micro_batch=0|train.micro_batch|1 or more
 train --data.vocab_size=300|data.vocab_size|data.tokenizer=bpe

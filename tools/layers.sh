@@ -68,11 +68,11 @@ BEGIN {
     n = split("base 0 device 1 tensor 2 kernels 2 comm 2 ir 3 passes 3 runtime 3 models 4 optim 4 data 4 " \
               "parallel 5 checkpoint 5 plan 5 train 6 learn 6 cli 7", w, " ")
     for (i = 1; i < n; i += 2) floor[w[i]] = w[i + 1]
-    n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 pipeline 5 layout 5 " \
+    n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 hook 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 pipeline 5 layout 5 " \
               "machine 5 checkpoint 5", w, " ")
     for (i = 1; i < n; i += 2) public[w[i]] = w[i + 1]
-    n = split("base/base.h base/cores.h base/crc.h base/csv.h base/file.h base/hash.h base/json.h base/log.h base/mem.h base/module.h " \
-              "base/options.h base/pulse.h base/yaml.h base/rng.h base/text.h base/threads.h base/worker.h base/yield.h " \
+    n = split("base/base.h base/cores.h base/crc.h base/csv.h base/fewest.h base/file.h base/hash.h base/json.h base/log.h base/mem.h " \
+              "base/module.h base/options.h base/pulse.h base/yaml.h base/rng.h base/text.h base/threads.h base/worker.h base/yield.h " \
               "device/collectives.h device/device.h " \
               "device/cuda/cuda.h device/check.h " \
               "tensor/tensor_over.h kernels/kernel.h kernels/op_shapes.h kernels/cpu/route.h comm/comm.h comm/algorithms/steps.h " \

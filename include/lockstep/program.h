@@ -76,12 +76,13 @@ typedef enum ls_recompute {
     LS_RECOMPUTE_SELECTIVE, /* recompute cheap ops (norms, activations, softmax, dropout) before a block's backward */
     LS_RECOMPUTE_FULL,      /* keep block inputs only */
     LS_RECOMPUTE_EVERY,     /* keep the input of every k-th block: O(L/k + k) activations (Chen et al. 2016) */
-    LS_RECOMPUTE_BUDGET     /* recompute the first n blocks, the smallest n that brings the arena within `bytes` */
+    LS_RECOMPUTE_BUDGET,    /* recompute the first n blocks, the smallest n that brings the arena within `bytes` */
+    LS_RECOMPUTE_FIRST      /* recompute the first `every` blocks */
 } ls_recompute;
 
 typedef struct ls_compile_options {
     ls_recompute recompute;
-    int every;          /* k of LS_RECOMPUTE_EVERY, >= 1 */
+    int every;          /* k of LS_RECOMPUTE_EVERY, >= 1; n of LS_RECOMPUTE_FIRST, >= 0 */
     size_t bytes;       /* of LS_RECOMPUTE_BUDGET */
     int split_backward; /* weight gradients into segment LS_WEIGHTS */
     int fuse_loss;      /* ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, logits made once */

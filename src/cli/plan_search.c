@@ -83,7 +83,7 @@ static const char *recompute_text(const ls_layout *l, char out[32])
     static const char *const names[] = { "none", "selective", "full" };
 
     if (l->recompute <= LS_RECOMPUTE_FULL) return names[l->recompute];
-    snprintf(out, 32, "%s", l->recompute == LS_RECOMPUTE_EVERY ? "of some layers" : "to a budget");
+    snprintf(out, 32, "%s", l->recompute == LS_RECOMPUTE_BUDGET ? "to a budget" : "of some layers");
     return out;
 }
 

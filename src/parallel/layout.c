@@ -173,23 +173,18 @@ ls_status layout_check_sequence(const ls_layout *l)
     return LS_OK;
 }
 
-/* With a budget each rank would decide by its own memory how many blocks repeat their collectives. */
 ls_status layout_check_recompute(const ls_layout *l)
 {
-    char size[32];
-
-    if ((unsigned)l->recompute > LS_RECOMPUTE_BUDGET)
-        return ls_fail(LS_EINVAL, "recompute.mode: %d does not exist; use none, selective, full, every:K or budget:SIZE",
+    if ((unsigned)l->recompute > LS_RECOMPUTE_FIRST)
+        return ls_fail(LS_EINVAL, "recompute.mode: %d does not exist; use none, selective, full, every:K, first:K or budget:SIZE",
                        (int)l->recompute);
+    if (l->recompute == LS_RECOMPUTE_FIRST && l->every < 0)
+        return ls_fail(LS_EINVAL, "recompute.mode=first:%d: the number of blocks must be 0 or more", l->every);
     if (l->recompute == LS_RECOMPUTE_EVERY && l->every < 1)
         return ls_fail(LS_EINVAL, "recompute.mode=every:%d: the number of blocks must be 1 or more", l->every);
     if (l->recompute == LS_RECOMPUTE_BUDGET && l->budget == 0)
         return ls_fail(LS_EINVAL, "recompute.mode=budget:0 has no room for any activation; use 1 byte or more");
-    if (l->recompute != LS_RECOMPUTE_BUDGET || (l->tp == 1 && l->cp == 1 && l->ep == 1)) return LS_OK;
-    return ls_fail(LS_EINVAL,
-                   "recompute.mode=budget:%s with parallel.tp=%d, parallel.cp=%d, parallel.ep=%d: ranks could choose different blocks; use "
-                   "selective, full or every:K, which are the same on all ranks",
-                   text_size(size, l->budget), l->tp, l->cp, l->ep);
+    return LS_OK;
 }
 
 /* ---- the pipeline ---- */

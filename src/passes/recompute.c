@@ -7,8 +7,8 @@
  * key, so a clone has the same bits.
  *
  * Within a budget of bytes the first n blocks are recomputed, the smallest n with which the arena fits: found by bisection, since each
- * further block leaves less to keep. Only at the last blocks the arena can grow again, because the backward begins with them and
- * recomputing them frees nothing before; so the bisection ends at the n that needs least, which is looked for from the end.
+ * further block leaves less to keep. Only at the last blocks the arena can grow again: the backward begins with them, so recomputing them
+ * frees nothing.
  *
  * Selective recomputation repeats only ops whose inputs are kept anyway and whose work is a pass over memory (norms, activations): most of
  * the saving for little work (Korthikanti et al. 2022).
@@ -16,6 +16,7 @@
 #include "ir/op_info.h"
 
 #include <string.h>
+#include "base/fewest.h"
 #include "base/mem.h"
 
 struct again {
@@ -213,15 +214,22 @@ static ls_status first_blocks(ls_program *p, int *unit_of, int n)
     return recompute_units(p, unit_of, n, false);
 }
 
+struct trying {
+    ls_program *p;
+    int *unit_of;
+};
+
 /* Sets *bytes to the size of the arena with the first n blocks recomputed; the program is not changed. */
-static ls_status try_blocks(ls_program *p, int *unit_of, int n, size_t *bytes)
+static ls_status try_blocks(void *ctx, int n, size_t *bytes)
 {
+    const struct trying *t = ctx;
+    ls_program *p = t->p;
     struct list *back = &p->list[SEG_BACKWARD], plain = { 0 };
     int nvalues = p->nvalues;
     ls_status st = LS_OK;
 
     for (int k = 0; k < back->n && st == LS_OK; k++) st = list_push(&plain, &back->at[k]);
-    if (st == LS_OK) st = first_blocks(p, unit_of, n);
+    if (st == LS_OK) st = first_blocks(p, t->unit_of, n);
     if (st == LS_OK && p->options.split_backward) st = split_pass(p);
     if (st == LS_OK) st = kernels_pass(p);
     if (st == LS_OK) st = memory_pass(p);
@@ -238,47 +246,14 @@ static ls_status try_blocks(ls_program *p, int *unit_of, int n, size_t *bytes)
     return LS_OK;
 }
 
-/* Sets *most to the number of blocks with which the arena is smallest, and *least to its size: from all blocks on downwards. */
-static ls_status smallest_arena(ls_program *p, int *unit_of, int *most, size_t *least)
-{
-    size_t bytes;
-
-    *most = MAX(p->nblocks - 1, 0);
-    LS_TRY(try_blocks(p, unit_of, *most, least));
-    while (*most > 0) {
-        LS_TRY(try_blocks(p, unit_of, *most - 1, &bytes));
-        if (bytes >= *least) return LS_OK;
-        *least = bytes;
-        --*most;
-    }
-    return LS_OK;
-}
-
-/* The budget is met with `high` blocks. */
-static ls_status bisect_blocks(ls_program *p, int *unit_of, int high)
-{
-    int low = 0;
-
-    while (low < high) {
-        int middle = (low + high) / 2;
-        size_t bytes;
-
-        LS_TRY(try_blocks(p, unit_of, middle, &bytes));
-        if (bytes <= p->options.bytes)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return first_blocks(p, unit_of, high);
-}
-
 static ls_status within_budget(ls_program *p, int *unit_of)
 {
+    struct trying t = { p, unit_of };
     size_t least;
-    int most;
+    int n;
 
-    LS_TRY(smallest_arena(p, unit_of, &most, &least));
-    if (least <= p->options.bytes) return bisect_blocks(p, unit_of, most);
+    LS_TRY(fewest_within(try_blocks, &t, MAX(p->nblocks - 1, 0), p->options.bytes, &n, &least));
+    if (n >= 0) return first_blocks(p, unit_of, n);
     return ls_fail(LS_EINVAL, "recompute: the budget of %zu bytes cannot be met: the program needs at least %zu; use a larger budget",
                    p->options.bytes, least);
 }
@@ -289,12 +264,16 @@ ls_status recompute_pass(ls_program *p)
     ls_status st;
 
     if (p->options.recompute == LS_RECOMPUTE_NONE) return LS_OK;
+    if (p->options.recompute == LS_RECOMPUTE_FIRST && p->options.every < 0)
+        return ls_fail(LS_EINVAL, "recompute: the first %d blocks; 0 or more is expected", p->options.every);
     if (every < 1) return ls_fail(LS_EINVAL, "recompute: every %d blocks; 1 or more is expected", every);
     unit_of = mem_array(MEM_OTHER, (size_t)p->nblocks, sizeof *unit_of);
     if (!unit_of) return LS_ENOMEM;
     for (int b = 1; b < p->nblocks; b++) unit_of[b] = (b - 1) / every + 1;
     if (p->options.recompute == LS_RECOMPUTE_BUDGET)
         st = within_budget(p, unit_of);
+    else if (p->options.recompute == LS_RECOMPUTE_FIRST)
+        st = first_blocks(p, unit_of, MIN(p->options.every, MAX(p->nblocks - 1, 0)));
     else
         st = recompute_units(p, unit_of, p->nblocks > 1 ? unit_of[p->nblocks - 1] : 0, p->options.recompute == LS_RECOMPUTE_SELECTIVE);
     mem_free(unit_of);

@@ -10,7 +10,7 @@
 
 /* ---- checks of the layout ---- */
 
-/* Checks the recompute options. Every rank must decide from what all ranks know. */
+/* Checks the recompute options. A compiler that meets a budget knows its own rank's memory only. */
 static ls_status check_layout(const struct partitioner *c)
 {
     ls_mesh_shape shape = ls_mesh_get_shape(c->d->mesh);
@@ -19,6 +19,12 @@ static ls_status check_layout(const struct partitioner *c)
     l.recompute = c->p->options.recompute;
     l.every = c->p->options.every;
     l.budget = c->p->options.bytes;
+    if (l.recompute == LS_RECOMPUTE_BUDGET && (shape.tp > 1 || shape.cp > 1 || shape.ep > 1))
+        return ls_fail(
+            LS_EINVAL,
+            "recompute: within a budget, ranks of tp=%d, cp=%d, ep=%d could choose different blocks; use LS_RECOMPUTE_FIRST with the "
+            "same number on all of them",
+            shape.tp, shape.cp, shape.ep);
     return layout_check_recompute(&l);
 }
 

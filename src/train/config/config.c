@@ -208,8 +208,8 @@ static const struct option rows[] = {
     BOOL(precision.tf32, "false", STEP | G | E,
          "allow matmuls of fp32 on a GPU to round their operands to TF32 (10 bits of mantissa), which tensor cores multiply",
          .off = "false"),
-    STRING(recompute.mode, "none", STEP, "activations to recompute in backward: none, selective, full, every:K, budget:SIZE", .off = "none",
-           .common = STEP),
+    STRING(recompute.mode, "none", STEP, "activations to recompute in backward: none, selective, full, every:K, first:K, budget:SIZE",
+           .off = "none", .common = STEP),
 
     INT(checkpoint.every, "0", 0, COUNT_MOST, "steps", T, "steps between checkpoints; 0: only at the end", .off = "0", .common = T),
     INT(checkpoint.keep, "2", 1, 1e6, "", T, "number of checkpoints to keep; older ones are removed"),

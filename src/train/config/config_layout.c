@@ -109,7 +109,7 @@ const char *config_layout_option(int i) { return i < (int)COUNT_OF(fields) ? fie
 /* The modes without a number, in the order of ls_recompute. */
 static const char *const recompute_names[] = { "none", "selective", "full" };
 
-/* Reads recompute.mode: none | selective | full | every:K | budget:SIZE. */
+/* Reads recompute.mode: none | selective | full | every:K | first:K | budget:SIZE. */
 static ls_status take_recompute(const char *mode, ls_layout *l)
 {
     int64_t every;
@@ -124,13 +124,19 @@ static ls_status take_recompute(const char *mode, ls_layout *l)
         l->every = (int)every;
         return LS_OK;
     }
+    if (strncmp(mode, "first:", 6) == 0 && text_read_int(mode + 6, &every) && every >= 0 && every <= INT32_MAX) {
+        l->recompute = LS_RECOMPUTE_FIRST;
+        l->every = (int)every;
+        return LS_OK;
+    }
     if (strncmp(mode, "budget:", 7) == 0 && text_read_bytes(mode + 7, &l->budget) && l->budget > 0) {
         l->recompute = LS_RECOMPUTE_BUDGET;
         return LS_OK;
     }
     return ls_fail(
         LS_EINVAL,
-        "recompute.mode: '%s' is not a mode; use none, selective, full, every:K (such as every:2) or budget:SIZE (such as budget:2GiB)",
+        "recompute.mode: '%s' is not a mode; use none, selective, full, every:K (such as every:2), first:K or budget:SIZE (such as "
+        "budget:2GiB)",
         mode);
 }
 
@@ -194,6 +200,8 @@ static void put_recompute(const ls_layout *l, struct text *out)
 
     if (l->recompute == LS_RECOMPUTE_EVERY)
         text_put(out, "every:%d", l->every);
+    else if (l->recompute == LS_RECOMPUTE_FIRST)
+        text_put(out, "first:%d", l->every);
     else if (l->recompute == LS_RECOMPUTE_BUDGET)
         text_put(out, "budget:%s", text_size(size, l->budget));
     else

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "runtime/non_finite.h"
+#include "train/run/step_budget.h"
 
 /* ---- the model ---- */
 
@@ -229,9 +230,11 @@ ls_status step_open(const struct task_model *model, const ls_layout *layout, con
     };
 
     LS_TRY(ls_layout_check(task_transformer(model), layout));
+    LS_TRY(step_budget_choose(model, o, ranks->rank, &s.layout));
     ls_status st = LS_OK;
     if (layout->offload == LS_OFFLOAD_FILE && !plan_only) st = file_make_folders(layout->offload_path);
     if (st == LS_OK) st = open_step(o, plan_only, &s);
+    if (st == LS_OK && layout->recompute == LS_RECOMPUTE_BUDGET) st = step_budget_check(&s, layout->budget);
     if (st == LS_OK)
         *out = s;
     else
