@@ -29,7 +29,7 @@ static const ls_model shared = { .architecture = LS_QWEN3_MOE, .layers = 4, .wid
 /* ---- a table ---- */
 
 #define LAYOUT(...) { .pp = 1, .vpp = 1, .dp = 1, .cp = 1, .tp = 1, .ep = 1, .replicate = 1, .tp_chunks = 1, .overlap = 1, \
-                      .reshard_after_forward = 1, .bucket_bytes = 1 << 20, .first_bucket_bytes = 1 << 20, \
+                      .fsdp_unit = 1, .prefetch = 1, .reshard_after_forward = 1, .bucket_bytes = 1 << 20, .first_bucket_bytes = 1 << 20, \
                       .schedule = "auto", .stages = "", \
                       .micro_batch = 2, .micro_batches = 4, .seq_len = 16, .every = 1, .master = 1, .offload_path = ".", __VA_ARGS__ }
 
@@ -132,6 +132,11 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.pp = 2, .dp = 2, .zero = 2, .schedule = "zb-h1", .unsharded_accumulation = 1), NULL },
     { &gpt2, LAYOUT(.pp = 2, .zero = 2, .schedule = "zb-h1"), NULL },  /* nothing to shard over */
     { &gpt2, LAYOUT(.dp = 2, .zero = 3, .reshard_after_forward = 0), NULL },
+    { &gpt2, LAYOUT(.dp = 2, .zero = 3, .fsdp_unit = 0, .prefetch = 0), NULL },
+    { &gpt2, LAYOUT(.dp = 2, .zero = 3, .fsdp_unit = 1000, .prefetch = LS_PREFETCH_MOST), NULL },
+    { &gpt2, LAYOUT(.dp = 2, .zero = 3, .fsdp_unit = -1), "parallel.fsdp_unit: -1 layers" },
+    { &gpt2, LAYOUT(.dp = 2, .zero = 3, .prefetch = -1), "parallel.prefetch=-1" },
+    { &gpt2, LAYOUT(.dp = 2, .zero = 3, .prefetch = LS_PREFETCH_MOST + 1), "parallel.prefetch=1001" },
     { &gpt2, LAYOUT(.pp = 2, .dp = 2, .zero = 3, .reshard_after_forward = 0), "parallel.reshard_after_forward=false with parallel.pp=2" },
 };
 #pragma GCC diagnostic pop
@@ -333,6 +338,8 @@ static ls_layout draw_layout(unsigned *s, const ls_model *m, char stages[64])
     l.cp_method = (ls_cp_method)layout_test_draw(s, 2 + (layout_test_draw(s, 20) == 0));
     l.tp_chunks = draw_rare(s, 1, 1, 17);
     l.overlap = layout_test_draw(s, 4) != 0;
+    l.fsdp_unit = draw_int(s, -(layout_test_draw(s, 40) == 0), 4);
+    l.prefetch = draw_int(s, -(layout_test_draw(s, 40) == 0), 4);
     l.reshard_after_forward = layout_test_draw(s, 3) != 0;
     l.unsharded_accumulation = (int)layout_test_draw(s, 2);
     l.bucket_bytes = layout_test_draw(s, 60) ? 4096 : 0;
@@ -355,12 +362,12 @@ static void print_layout(const ls_model *m, const ls_layout *l, char *out, size_
     snprintf(
         out, room,
         "%s of %zu layers, %zu heads, %zu kv, ffn %zu, expert_ffn %zu, shared_ffn %zu, experts %zu, vocab %zu, positions %zu; "
-        "pp %d vpp %d dp %d cp %d tp %d ep %d zero %d replicate %d sp %d method %d chunks %d overlap %d reshard %d unsharded %d bucket %zu "
-        "schedule %s stages '%s' B %d M %d T %d recompute %d every %d compute %d reduce %d offload %d",
+        "pp %d vpp %d dp %d cp %d tp %d ep %d zero %d replicate %d sp %d method %d chunks %d overlap %d unit %d prefetch %d reshard %d "
+        "unsharded %d bucket %zu schedule %s stages '%s' B %d M %d T %d recompute %d every %d compute %d reduce %d offload %d",
         ls_architecture_name(m->architecture), m->layers, m->heads, m->kv_heads, m->ffn, m->expert_ffn, m->shared_ffn, m->experts, m->vocab,
         m->max_positions, l->pp, l->vpp, l->dp, l->cp, l->tp, l->ep, l->zero, l->replicate, l->sp, (int)l->cp_method, l->tp_chunks,
-        l->overlap, l->reshard_after_forward, l->unsharded_accumulation, l->bucket_bytes, l->schedule, l->stages, l->micro_batch,
-        l->micro_batches, l->seq_len, (int)l->recompute, l->every, (int)l->compute, (int)l->reduce, (int)l->offload);
+        l->overlap, l->fsdp_unit, l->prefetch, l->reshard_after_forward, l->unsharded_accumulation, l->bucket_bytes, l->schedule,
+        l->stages, l->micro_batch, l->micro_batches, l->seq_len, (int)l->recompute, l->every, (int)l->compute, (int)l->reduce, (int)l->offload);
 }
 
 /* 300 random layouts; under LOCKSTEP_MATRIX=full 10,000. */

@@ -273,6 +273,25 @@ static void test_bf16_weights(void **state)
     run_cases(&c, 2, 3);
 }
 
+/* Units of one layer, of two (one of three layers is left over) and of everything, gathered 0 to 3 units ahead. */
+static void test_units(void **state)
+{
+    static struct cases c = { .rounding = 2e-5 };
+
+    (void)state;
+    for (int unit = 0; unit <= 2; unit++)
+        for (int ahead = 0; ahead <= 3; ahead++) {
+            struct layout l = { .net = ahead & 1 ? NET_GPT2 : NET_LLAMA_TIED, .optimizer = LS_ADAMW, .accumulate = 1 + (unit & 1),
+                                .data = small(3) };
+
+            l.data.fsdp_unit = unit;
+            l.data.prefetch = ahead;
+            l.data.reshard_after_forward = ahead != 2;
+            parallel_test_cases_add(&c, l);
+        }
+    run_cases(&c, 2, 3);
+}
+
 /* ---- the same again ---- */
 
 static void check_repeat(ls_comm *comm, void *ctx)
@@ -306,7 +325,7 @@ int main(void)
         cmocka_unit_test(test_split_backward),
         cmocka_unit_test(test_replicas),        cmocka_unit_test(test_bf16_reduction),
         cmocka_unit_test(test_bf16_weights),    cmocka_unit_test(test_repeats_bit_for_bit),
-        cmocka_unit_test(test_empty_shards),
+        cmocka_unit_test(test_empty_shards),    cmocka_unit_test(test_units),
     };
 
     return cmocka_run_group_tests(tests, parallel_set_up, NULL);

@@ -86,6 +86,8 @@ for zero in 1 2 3; do
     equal "" "parallel.dp=4 parallel.zero=$zero parallel.replicate=2" $tied $fp32 --optim.name=lamb --train.global_batch=6
 done
 equal "" "parallel.dp=2 parallel.zero=3 parallel.reshard_after_forward=false" $tied $fp32 $sgd --train.global_batch=4
+equal "" "parallel.dp=2 parallel.zero=3 parallel.fsdp_unit=layers:2 parallel.prefetch=3" $tied $fp32 $sgd --train.global_batch=4
+equal "" "parallel.dp=3 parallel.zero=3 parallel.fsdp_unit=model parallel.prefetch=0" $gpt2 $fp32 $sgd --train.global_batch=6
 for zero in 2 3; do
     equal "" "parallel.dp=2 parallel.zero=$zero parallel.unsharded_accumulation train.accumulate=2" $gpt2 $fp32 $sgd --train.global_batch=8
 done

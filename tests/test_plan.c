@@ -204,6 +204,8 @@ static const struct { const char *field; size_t at, bytes; int kind, value; cons
     ONE(cp_method, FIELD_INT, LS_CP_ALL_TO_ALL, NULL, "--parallel.cp_method=all_to_all"),
     ONE(tp_chunks, FIELD_INT, 4, NULL, "--parallel.tp_chunks=4"),
     ONE(overlap, FIELD_INT, 0, NULL, "--parallel.overlap=false"),
+    ONE(fsdp_unit, FIELD_INT, 2, NULL, "--parallel.fsdp_unit=layers:2"),
+    ONE(prefetch, FIELD_INT, 3, NULL, "--parallel.prefetch=3"),
     ONE(reshard_after_forward, FIELD_INT, 0, NULL, "--parallel.reshard_after_forward=false"),
     ONE(unsharded_accumulation, FIELD_INT, 1, NULL, "--parallel.unsharded_accumulation=true"),
     ONE(sync_batch_norm, FIELD_INT, 0, NULL, "--parallel.sync_batch_norm=false"),

@@ -49,6 +49,8 @@ agree 2
 agree 3
 agree 2 --parallel.zero=1 --train.accumulate=2
 agree 3 --parallel.zero=3
+agree 2 --parallel.zero=3 --parallel.fsdp_unit=layers:2 --parallel.prefetch=2
+agree 2 --parallel.zero=3 --parallel.fsdp_unit=model --parallel.prefetch=0
 agree 2 --parallel.pp=2
 agree 3 --parallel.tp=3 --parallel.sp=true --model.heads=4 --model.kv_heads=4 --model.ffn=101
 agree 2 --parallel.cp=2 --data.seq_len=29

@@ -68,6 +68,12 @@ train -n text.txt|-n: 'text.txt' is not a number|the number of ranks
 train -n -1|-n: launch.ranks: -1 is out of range
 train --parallel.zero=1|parallel.zero|a single rank|start more with -n
 train -n 2 --parallel.replicate=3 --parallel.zero=1|parallel.dp=2|parallel.replicate=3
+train -n 2 --parallel.zero=3 --parallel.fsdp_unit=layer|parallel.fsdp_unit|'layer'|layers:2
+train -n 2 --parallel.zero=3 --parallel.fsdp_unit=layers:0|parallel.fsdp_unit|'layers:0'|block, layers:K
+train -n 2 --parallel.zero=3 --parallel.prefetch=1001|parallel.prefetch|1001|at most 1000 units
+train -n 2 --parallel.zero=2 --parallel.prefetch=2|parallel.prefetch does nothing here|parallel.zero=3
+train -n 2 --parallel.zero=1 --parallel.fsdp_unit=model|parallel.fsdp_unit does nothing here|parallel.zero=3
+train -n 2 --parallel.zero=3 --parallel.overlap=false --parallel.prefetch=2|parallel.prefetch does nothing here|parallel.overlap=false
 train -n 2 --parallel.ep=2|parallel.ep=2|no experts
 train -n 2 --parallel.pp=2 --model.layers=1|model.layers=1|parallel.pp=2|at least one layer
 train -n 2 --parallel.pp=2 --parallel.schedule=fast|parallel.schedule=fast|zb-h1

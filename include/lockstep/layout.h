@@ -44,6 +44,9 @@ typedef struct ls_layout {
     ls_cp_method cp_method;     /* parallel.cp_method */
     int tp_chunks;              /* parallel.tp_chunks: row chunks of a matmul whose output is summed over tp, 1 to 16 */
     int overlap;                /* parallel.overlap: 1: communicate while computing; 0: wait at once */
+    int fsdp_unit;              /* parallel.fsdp_unit, zero 3: layers whose parameters are gathered together; 0: all parameters */
+    int prefetch;               /* parallel.prefetch, zero 3 with overlap: units gathered ahead of the one in use, up to
+                                 * LS_PREFETCH_MOST */
     int reshard_after_forward;  /* parallel.reshard_after_forward, zero 3: 1: parameters are gathered again for the backward */
     int unsharded_accumulation; /* parallel.unsharded_accumulation, zero 2 and 3: 1: one reduction a step */
     int sync_batch_norm;        /* parallel.sync_batch_norm: 1: statistics of all ranks */

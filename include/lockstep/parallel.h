@@ -46,16 +46,19 @@ typedef struct ls_data_parallel_options {
     size_t first_bucket_bytes;  /* size of the bucket that is ready first */
     ls_dtype reduce;            /* type of gradients in communication: f32 or bf16 */
     int overlap;                /* start early, wait late; zero 1, 2: parameters are gathered during the next forward; 0: wait at once */
+    int fsdp_unit;              /* zero 3: layers whose parameters are gathered and freed together; 0: all parameters at once */
+    int prefetch;               /* zero 3 with overlap: units whose gather may start ahead of the one in use */
     int reshard_after_forward;  /* zero 3: a unit is freed after its forward and gathered again for its backward; 0: it is kept */
     int unsharded_accumulation; /* zero 2, 3: unsharded gradients until LS_LAST; one reduction per step instead of one per micro-batch */
     int sync_batch_norm;        /* batch norms use the statistics of all ranks */
     ls_offload offload;         /* where optimizer state is kept between steps */
     const char *offload_path;   /* LS_OFFLOAD_FILE: folder for an unnamed file, made if missing */
 } ls_data_parallel_options;
-#define LS_DATA_PARALLEL_DEFAULTS                                            \
-    {                                                                        \
-        0, 1, 25u << 20, 1u << 20, LS_F32, 1, 1, 0, 1, LS_OFFLOAD_NONE, NULL \
+#define LS_DATA_PARALLEL_DEFAULTS                                                  \
+    {                                                                              \
+        0, 1, 25u << 20, 1u << 20, LS_F32, 1, 1, 1, 1, 0, 1, LS_OFFLOAD_NONE, NULL \
     }
+enum { LS_PREFETCH_MOST = 1000 };
 
 /* Before ls_program_compile(), after ls_optimizer_append(). The comm is borrowed until program and store are released, and
  * is the program's alone while it runs; NULL: one rank, for which only `offload` has an effect. All programs of one store must use the same

@@ -52,7 +52,9 @@ enum { MOST = 1 << 30 };
     X(exponent_bits, "exponent-bits", "exponent bits of a number format")                          \
     X(serial_percent, "serial-percent", "share of the work that no rank can share")                \
     X(bucket_mb, "bucket-mb", "MB of a bucket of gradients")                                       \
-    X(network_gbits, "network-gbits", "Gb/s of a node's network")
+    X(network_gbits, "network-gbits", "Gb/s of a node's network")                                  \
+    X(prefetch, "prefetch", "units gathered ahead, at most")                                       \
+    X(unit_layers, "unit-layers", "layers of an FSDP unit")
 
 #define SIZE_INDEX(id, name, text) SIZE_##id,
 #define SIZE_FLAG(id, name, text)  { name, FLAG_INT, &sizes[SIZE_##id], 1, MOST, "N", text },

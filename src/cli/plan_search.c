@@ -52,6 +52,11 @@ ls_status plan_search_complete(struct invocation *in, struct search_request *r)
         return ls_fail(LS_EINVAL, "--search needs the samples of a step, which all layouts share: add --train.global_batch=N");
     if (is_given(in, "train.accumulate"))
         return ls_fail(LS_EINVAL, "train.accumulate with --search: it follows from the layout and train.global_batch; leave it out");
+    if (strcmp(c->parallel.fsdp_unit, "block") != 0)
+        return ls_fail(LS_EINVAL, "parallel.fsdp_unit=%s with --search: layers are priced one by one; leave it out", c->parallel.fsdp_unit);
+    if (c->parallel.prefetch > 1)
+        return ls_fail(LS_EINVAL, "parallel.prefetch=%" PRId64 " with --search: at most one unit ahead can be priced; leave it out",
+                       c->parallel.prefetch);
     if (is_given(in, "parallel.stages"))
         return ls_fail(LS_EINVAL, "parallel.stages with --search: the stages of every layout are balanced; leave it out");
     if (strncmp(c->parallel.schedule, "file:", 5) == 0)

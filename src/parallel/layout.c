@@ -92,6 +92,8 @@ ls_status layout_check_data(const ls_layout *l)
                        "parallel.replicate=%d over parallel.dp=%d * parallel.cp=%d ranks makes every rank a replica and shards nothing; "
                        "use parallel.zero=0 and leave parallel.replicate out",
                        l->replicate, l->dp, l->cp);
+    LS_TRY(check_range("parallel.prefetch", l->prefetch, 0, LS_PREFETCH_MOST));
+    if (l->fsdp_unit < 0) return ls_fail(LS_EINVAL, "parallel.fsdp_unit: %d layers; use 1 or more, or 0 for the model", l->fsdp_unit);
     if (l->reduce != LS_F32 && l->reduce != LS_BF16)
         return ls_fail(LS_EINVAL, "precision.reduce=%s is not possible; use fp32 or bf16", type_name(l->reduce));
     if (l->bucket_bytes == 0) return ls_fail(LS_EINVAL, "parallel.bucket=0 holds no gradient; use 1 byte or more");

@@ -20,6 +20,8 @@ ls_layout ls_layout_default(void)
         .replicate = 1,
         .tp_chunks = 1,
         .overlap = 1,
+        .fsdp_unit = 1,
+        .prefetch = 1,
         .reshard_after_forward = 1,
         .sync_batch_norm = 1,
         .bucket_bytes = data.bucket_bytes,
@@ -86,6 +88,8 @@ ls_data_parallel_options ls_layout_data(const ls_layout *l)
         .first_bucket_bytes = l->first_bucket_bytes,
         .reduce = l->reduce,
         .overlap = l->overlap,
+        .fsdp_unit = l->fsdp_unit,
+        .prefetch = l->prefetch,
         .reshard_after_forward = l->reshard_after_forward,
         .unsharded_accumulation = l->unsharded_accumulation,
         .sync_batch_norm = l->sync_batch_norm,
@@ -148,6 +152,8 @@ ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_parallel_opti
     l.first_bucket_bytes = o->first_bucket_bytes;
     l.reduce = o->reduce;
     l.overlap = o->overlap;
+    l.fsdp_unit = o->fsdp_unit;
+    l.prefetch = o->prefetch;
     l.reshard_after_forward = o->reshard_after_forward;
     l.unsharded_accumulation = o->unsharded_accumulation;
     l.offload = o->offload;

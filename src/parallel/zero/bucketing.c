@@ -4,9 +4,9 @@
  * instruction that adds to them); a new bucket begins when the next parameter would make the current one too large. The first bucket is
  * smaller, so that communication begins early. Gradients that nothing writes come first.
  *
- * Zero 3: one unit per block of the model. Outside blocks, a matrix is a unit of its own; a parameter of one dim joins the unit used just
- * before it (or, if there is none, just after). A parameter belongs to the block that first uses it; later uses (tied weights) share
- * that unit.
+ * Zero 3: one unit per block of the model, or for fsdp_unit consecutive blocks, in the order of first use. Outside blocks, a matrix is a
+ * unit of its own; a parameter of one dim joins the unit used just before it (or, if there is none, just after). A parameter belongs to
+ * the block that first uses it; later uses (tied weights) share that unit. With fsdp_unit 0 all parameters are one unit.
  *
  * Frozen parameters and buffers stay replicated. Groups that another program has already created in the store are used as they are; this
  * program adds groups for the parameters it uses and, if it has the optimizer, for all remaining ones.
@@ -127,8 +127,17 @@ struct walk {
     struct candidate *c;
     int n, units, now; /* now: the current unit; -1: none */
     int *of_block;     /* by block of the program; -1: none */
+    int blocks, last;  /* how many blocks have a unit; the unit of the last one */
     bool vectors;      /* the unit has only one-dim parameters from outside blocks, so the next matrix joins it */
 };
+
+/* The unit of a block: fsdp_unit blocks in a row share one. */
+static int unit_of_block(struct walk *w, int block)
+{
+    if (w->of_block[block] >= 0) return w->of_block[block];
+    if (w->blocks++ % w->a->d->o.fsdp_unit == 0) w->last = w->units++;
+    return w->of_block[block] = w->last;
+}
 
 static void visit(struct walk *w, int param, int block)
 {
@@ -137,9 +146,11 @@ static void visit(struct walk *w, int param, int block)
 
     while (i < w->n && w->c[i].param != param) i++;
     if (i == w->n || w->c[i].key >= 0) return;
-    if (block) {
-        if (w->of_block[block] < 0) w->of_block[block] = w->units++;
-        w->now = w->of_block[block];
+    if (w->a->d->o.fsdp_unit == 0) {
+        w->now = 0;
+        w->units = 1;
+    } else if (block) {
+        w->now = unit_of_block(w, block);
         w->vectors = false;
     } else if (w->now < 0 || (matrix && !w->vectors)) {
         w->now = w->units++;
@@ -177,7 +188,8 @@ static ls_status form_blocks(struct pass *a, struct candidate *c, int n)
     for (int i = 0; i < n; i++) c[i].key = -1;
     walk_uses(&w);
     mem_free(w.of_block);
-    for (int i = 0; i < n; i++) /* unread parameters come last; each parameter shared by the end stages is a unit of its own */
+    if (a->d->o.fsdp_unit == 0) w.units = 0; /* unread parameters too */
+    for (int i = 0; i < n; i++)              /* unread parameters come last; each parameter shared by the end stages is a unit of its own */
         c[i].key = c[i].class & CLASS_ENDS ? c[i].param : c[i].key < 0 ? w.units : c[i].key;
     qsort(c, (size_t)n, sizeof *c, by_key);
     for (int i = 1; i <= n; i++)
@@ -208,7 +220,7 @@ static ls_status form_groups(struct pass *a)
     return st;
 }
 
-/* Finds the block that first uses each unit's parameters. */
+/* Finds the blocks that first and last use each unit's parameters. */
 static void find_blocks(struct pass *a)
 {
     const ls_program *p = a->p;
@@ -220,6 +232,7 @@ static void find_blocks(struct pass *a)
                 struct unit *u = root->role == LS_ROLE_PARAMETER ? unit_of(a, root) : NULL;
 
                 if (u) u->block = p->list[s].at[k].block;
+                if (u && s == SEG_FORWARD) u->last_block = MAX(u->last_block, u->block);
             }
 }
 

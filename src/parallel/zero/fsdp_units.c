@@ -74,10 +74,14 @@ ls_value unit_gradient(struct pass *a, const struct unit *u)
 
 ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_dtype type, size_t count)
 {
-    char name[200];
+    char name[300];
 
     if (a->d->o.zero < 3)
         snprintf(name, sizeof name, "bucket.%d/%s", u->group, what);
+    else if (a->d->o.fsdp_unit == 0)
+        snprintf(name, sizeof name, "model/%s", what);
+    else if (u->block && u->last_block > u->block && a->d->o.fsdp_unit > 1)
+        snprintf(name, sizeof name, "%.100s..%.100s/%s", a->p->blocks[u->block], a->p->blocks[u->last_block], what);
     else if (u->block)
         snprintf(name, sizeof name, "%.100s/%s", a->p->blocks[u->block], what);
     else

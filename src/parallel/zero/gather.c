@@ -1,10 +1,11 @@
 /* gather.c - zero 3: a unit's parameters are all-gathered before their first reader and freed after the last.
  *
- *     forward    gather(0) | wait(0), start gather(1) | unit 0 computes | wait(1), start gather(2) | unit 1 computes | ...
+ *     forward    gather(0) | wait(0), start gather(1 .. k) | unit 0 computes | wait(1), start gather(1 + k) | unit 1 computes | ...
  *     backward   the same, in the order in which backward reads them; without reshard_after_forward only units that forward did not gather
  *     weights    likewise, if weight gradients have a segment of their own
  *
- * So at most two units are gathered at once (a tied weight lives from its first to its last reader). Readers use views of the gathered
+ * k is `prefetch`, 1 by default, and 0 without overlap: a gather then starts when it is needed. So at most k + 1 units are gathered at once
+ * (a tied weight lives from its first to its last reader). Readers use views of the gathered
  * buffer with the parameter's shape. The memory pass frees the buffer after its last reader.
  */
 #include "parallel/zero/zero.h"
@@ -65,9 +66,19 @@ static ls_value gathered_view(struct pass *a, struct unit *u, ls_value v)
                                         (ptrdiff_t)g->at[k] + x.offset);
 }
 
-/* Gathers the parameters that instruction i reads, and starts the gather of the next unit. */
+static int place_of(const int *order, int n, int group)
+{
+    int k = 0;
+
+    while (k < n && order[k] != group) k++;
+    return k;
+}
+
+/* Gathers the parameters that instruction i reads, and starts the gathers of the next units. */
 static void gather_operands(struct pass *a, const struct instruction *i, const int *order, int n, int *next)
 {
+    int ahead = a->d->o.overlap ? a->d->o.prefetch : 0;
+
     for (int o = 0; o < i->nin && program_ok(a->p); o++) {
         struct unit *u = sharded_unit(a, i->in[o]);
 
@@ -77,7 +88,7 @@ static void gather_operands(struct pass *a, const struct instruction *i, const i
             start_gather(a, &a->unit[order[(*next)++]]);
         }
         emit_wait(a->p, &u->gather);
-        if (a->d->o.overlap && *next < n) start_gather(a, &a->unit[order[(*next)++]]);
+        for (int last = place_of(order, n, u->group) + ahead; *next < n && *next <= last;) start_gather(a, &a->unit[order[(*next)++]]);
     }
 }
 

@@ -144,12 +144,12 @@ static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls
     if (d->world != comm || d->mesh != mesh)
         return ls_fail(LS_EINVAL, "data parallelism: another program of this store is distributed over other ranks");
     if (m->zero != o->zero || m->replicate != o->replicate || m->reduce != o->reduce || m->offload != o->offload ||
-        m->unsharded_accumulation != o->unsharded_accumulation)
+        m->unsharded_accumulation != o->unsharded_accumulation || m->fsdp_unit != o->fsdp_unit)
         return ls_fail(LS_EINVAL,
                        "data parallelism: another program of this store has zero %d, replicate %d, reduce %s, offload %d, "
-                       "unsharded_accumulation %d; this one %d, %d, %s, %d, %d",
-                       m->zero, m->replicate, ls_dtype_name(m->reduce), (int)m->offload, m->unsharded_accumulation, o->zero, o->replicate,
-                       ls_dtype_name(o->reduce), (int)o->offload, o->unsharded_accumulation);
+                       "unsharded_accumulation %d, fsdp_unit %d; this one %d, %d, %s, %d, %d, %d",
+                       m->zero, m->replicate, ls_dtype_name(m->reduce), (int)m->offload, m->unsharded_accumulation, m->fsdp_unit, o->zero,
+                       o->replicate, ls_dtype_name(o->reduce), (int)o->offload, o->unsharded_accumulation, o->fsdp_unit);
     return LS_OK;
 }
 

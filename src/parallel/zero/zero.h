@@ -1,11 +1,11 @@
 /* zero.h - internals of the data-parallel pass.
  *
  * The pass (zero.c lists the steps in order) works on units: parameters that are adjacent in a group of the store and are communicated
- * together. For zero 0 to 2 a unit is a bucket of gradients that become final one after another; for zero 3 it is a block of the model.
- * bucketing.c builds the units (fsdp_units.c holds their properties), gather.c gathers parameters, reduce.c reduces gradients, update.c
- * restricts the optimizer segment to the elements this rank updates (offload.c: with offloaded states; carry.c: gathers that overlap the
- * next forward), batch_stats.c handles batch
- * norms, and reduction_check.c verifies that every sum over ranks is computed exactly once.
+ * together. For zero 0 to 2 a unit is a bucket of gradients that become final one after another; for zero 3 it is a block of the model, or
+ * several. bucketing.c builds the units (fsdp_units.c holds their properties), gather.c gathers parameters, reduce.c reduces gradients,
+ * update.c restricts the optimizer segment to the elements this rank updates (offload.c: with offloaded states; carry.c: gathers that
+ * overlap the next forward), batch_stats.c handles batch norms, and reduction_check.c verifies that every sum over ranks is computed
+ * exactly once.
  *
  * On a mesh, a unit is distributed over DATA, or for experts over EXPERT_DATA. Gradients that are also partial sums over tp, or that
  * the first and the last stage share, are reduced over those ranks once per step, before the optimizer (model_axis_grads.c).
@@ -64,6 +64,7 @@ struct unit {
     unsigned class;
     const struct zero_groups *groups;
     int block;         /* block of the program that first uses its parameters; 0: none */
+    int last_block;    /* the last one in the order of blocks that forward runs */
     ls_value gathered; /* zero 3: the parameters as last gathered [total] */
     ls_value full;     /* the gradient of one micro-batch [total], if the store holds a shard */
     ls_value reduced;  /* the gradient that the optimizer reads: elements [begin, end) of the group, or all of them */

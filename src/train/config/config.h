@@ -95,7 +95,8 @@ struct config {
         int64_t tp, tp_chunks, cp, pp, vpp, ep;
         bool sp;
         int cp_method; /* enum config_cp_method */
-        char *schedule, *stages;
+        char *schedule, *stages, *fsdp_unit;
+        int64_t prefetch;
         size_t bucket, first_bucket;
         bool overlap, reshard_after_forward, unsharded_accumulation, sync_batch_norm;
     } parallel;

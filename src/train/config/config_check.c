@@ -79,7 +79,7 @@ static const char *optimizers_with(size_t fact, char text[96])
 #define OPTIMIZERS_WITH(fact, i) optimizers_with(offsetof(ls_optimizer_facts, fact), out->text[i])
 
 /* The options that may have no effect. */
-enum { IDLE_MOST = 48, IDLE_TEXTS = 4 };
+enum { IDLE_MOST = 51, IDLE_TEXTS = 4 };
 struct idle_list {
     struct idle rule[IDLE_MOST];
     size_t n;
@@ -141,6 +141,9 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { alone, "log.per_rank", "there is one rank", true },
         { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block", false },
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block", false },
+        { zero != 3, "parallel.fsdp_unit", "it applies only to parallel.zero=3", !shared },
+        { zero != 3, "parallel.prefetch", "it applies only to parallel.zero=3", !shared },
+        { !c->parallel.overlap, "parallel.prefetch", "parallel.overlap=false waits for each gather where it starts", false },
         { zero != 3, "parallel.reshard_after_forward", "it applies only to parallel.zero=3", !shared },
         { zero < 2, "parallel.unsharded_accumulation", "it applies only to parallel.zero=2 and 3", !shared },
         { alone, "launch.bind", "a single rank uses the cores that the process is given", true },

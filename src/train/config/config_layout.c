@@ -62,7 +62,7 @@ ls_status config_check_ranks(struct config *c)
 /* A field of the layout, and the option that sets it. */
 struct layout_field {
     const char *option;
-    enum { FIELD_AXIS, FIELD_SIZE, FIELD_SWITCH, FIELD_BYTES, FIELD_TEXT, FIELD_CHOICE, FIELD_RECOMPUTE, FIELD_FOLDER } kind;
+    enum { FIELD_AXIS, FIELD_SIZE, FIELD_SWITCH, FIELD_BYTES, FIELD_TEXT, FIELD_CHOICE, FIELD_RECOMPUTE, FIELD_UNIT, FIELD_FOLDER } kind;
     size_t at;         /* offset in ls_layout */
     const int *choice; /* of FIELD_CHOICE: the field's value for each of the option's choices */
 };
@@ -86,6 +86,8 @@ static const struct layout_field fields[] = {
     { "parallel.cp_method", FIELD_CHOICE, offsetof(ls_layout, cp_method), cp_methods },
     { "parallel.tp_chunks", FIELD_AXIS, offsetof(ls_layout, tp_chunks), NULL },
     { "parallel.overlap", FIELD_SWITCH, offsetof(ls_layout, overlap), NULL },
+    { "parallel.fsdp_unit", FIELD_UNIT, offsetof(ls_layout, fsdp_unit), NULL },
+    { "parallel.prefetch", FIELD_AXIS, offsetof(ls_layout, prefetch), NULL },
     { "parallel.reshard_after_forward", FIELD_SWITCH, offsetof(ls_layout, reshard_after_forward), NULL },
     { "parallel.unsharded_accumulation", FIELD_SWITCH, offsetof(ls_layout, unsharded_accumulation), NULL },
     { "parallel.sync_batch_norm", FIELD_SWITCH, offsetof(ls_layout, sync_batch_norm), NULL },
@@ -140,6 +142,22 @@ static ls_status take_recompute(const char *mode, ls_layout *l)
         mode);
 }
 
+/* Reads parallel.fsdp_unit: block | layers:K | model. */
+static ls_status take_unit(const char *unit, int *out)
+{
+    int64_t layers;
+
+    if (strcmp(unit, "block") == 0 || strcmp(unit, "model") == 0) {
+        *out = unit[0] == 'b';
+        return LS_OK;
+    }
+    if (strncmp(unit, "layers:", 7) == 0 && text_read_int(unit + 7, &layers) && layers >= 1 && layers <= INT32_MAX) {
+        *out = (int)layers;
+        return LS_OK;
+    }
+    return ls_fail(LS_EINVAL, "parallel.fsdp_unit: '%s' is not a unit; use block, layers:K (such as layers:2) or model", unit);
+}
+
 static ls_status take_size(const char *name, int64_t n, int *out)
 {
     if (n > INT32_MAX) return ls_fail(LS_EINVAL, "%s=%" PRId64 " is out of range: at most %d", name, n, INT32_MAX);
@@ -161,6 +179,7 @@ static ls_status take_field(const struct config *c, const struct layout_field *f
     case FIELD_TEXT: *(const char **)to = *(char *const *)from; break;
     case FIELD_CHOICE: memcpy(to, &f->choice[*(const int *)from], sizeof(int)); break;
     case FIELD_RECOMPUTE: return take_recompute(*(char *const *)from, l);
+    case FIELD_UNIT: return take_unit(*(char *const *)from, to);
     case FIELD_FOLDER:
         text = *(char *const *)from;
         *(const char **)to = text[0] ? text : ".";
@@ -229,6 +248,12 @@ static void put_field(const struct layout_field *f, const ls_layout *l, struct t
         put_choice(row, f->choice, value, out);
         break;
     case FIELD_RECOMPUTE: put_recompute(l, out); break;
+    case FIELD_UNIT:
+        if (*(const int *)from > 1)
+            text_put(out, "layers:%d", *(const int *)from);
+        else
+            text_put(out, "%s", *(const int *)from ? "block" : "model");
+        break;
     }
 }
 
