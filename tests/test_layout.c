@@ -367,7 +367,8 @@ static void print_layout(const ls_model *m, const ls_layout *l, char *out, size_
         ls_architecture_name(m->architecture), m->layers, m->heads, m->kv_heads, m->ffn, m->expert_ffn, m->shared_ffn, m->experts, m->vocab,
         m->max_positions, l->pp, l->vpp, l->dp, l->cp, l->tp, l->ep, l->zero, l->replicate, l->sp, (int)l->cp_method, l->tp_chunks,
         l->overlap, l->fsdp_unit, l->prefetch, l->reshard_after_forward, l->unsharded_accumulation, l->bucket_bytes, l->schedule,
-        l->stages, l->micro_batch, l->micro_batches, l->seq_len, (int)l->recompute, l->every, (int)l->compute, (int)l->reduce, (int)l->offload);
+        l->stages, l->micro_batch, l->micro_batches, l->seq_len, (int)l->recompute, l->every,
+        (int)l->compute, (int)l->reduce, (int)l->offload);
 }
 
 /* 300 random layouts; under LOCKSTEP_MATRIX=full 10,000. */
