@@ -218,7 +218,8 @@ printf 'one\n\nthree\n' >gap.txt
 expect 2 "empty.txt: the file is empty; expected a prompt on each line" generate straight --prompts empty.txt
 expect 2 "gap.txt:2: the line is empty; expected a prompt on each line" generate straight --prompts gap.txt
 expect 1 "absent.txt: cannot open" generate straight --prompts absent.txt
-expect 2 "prompts.txt:2: the prompt's .* do not fit into the model's 128 positions" generate straight --prompts prompts.txt --tokens 124
+expect 2 "prompts.txt:2: the prompt's 10 tokens and 124 more do not fit into the model's 128 positions" generate straight \
+    --prompts prompts.txt --tokens 124
 [ -s out.txt ] && bad "prompts are printed before the refusal: $(cat out.txt)"
 expect 2 "prompts and --prompt are both given" generate straight --prompts prompts.txt --prompt x
 expect 2 "batch=4 has no effect without --prompts FILE" generate straight --prompt x --batch 4

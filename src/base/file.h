@@ -18,7 +18,8 @@ struct file_map {
 }; /* read-only; data is NULL when bytes == 0 */
 
 ls_status file_map_open(const char *path, struct file_map *out);
-void file_map_close(struct file_map *m); /* zeroes *m */
+void file_map_close(struct file_map *m);              /* zeroes *m */
+void file_map_expect(const void *data, size_t bytes); /* lets the disk begin to read bytes of a map that will be needed soon */
 /* The whole file and a terminating NUL that *bytes does not count; free with mem_free(). bytes may be NULL. */
 ls_status file_read(const char *path, char **text, size_t *bytes);
 

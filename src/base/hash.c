@@ -1,6 +1,7 @@
 /* hash.c - see hash.h. */
 #include "base/hash.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #define XXH_STATIC_LINKING_ONLY /* the size of XXH3_state_t, so that the ledger counts it */
 #include <xxhash.h>
@@ -14,9 +15,9 @@ struct hash_state {
     XXH3_state_t xxh;
 };
 
-static _Thread_local uint64_t counted;
+static atomic_uint_fast64_t counted;
 
-uint64_t hash_counted(void) { return counted; }
+uint64_t hash_counted(void) { return atomic_load(&counted); }
 
 ls_status hash_begin(hash_state **out)
 {
@@ -31,7 +32,7 @@ ls_status hash_begin(hash_state **out)
 
 static void add_blocks(XXH3_state_t *xxh, const unsigned char *data, size_t bytes)
 {
-    counted += bytes;
+    atomic_fetch_add(&counted, bytes);
     for (size_t at = 0, n; at < bytes; at += n) {
         n = MIN(bytes - at, (size_t)PULSE_BYTES);
         ASSERT(XXH3_128bits_update(xxh, data + at, n) == XXH_OK);

@@ -18,6 +18,6 @@ void hash_end(hash_state **h, char hex[HASH_ROOM]); /* *h = NULL; hex may be NUL
 void hash_so_far(const hash_state *h, char hex[HASH_ROOM]);
 void hash_next(hash_state *h, char hex[HASH_ROOM]); /* hash_so_far, then restarts as after hash_begin */
 void hash_of(const void *data, size_t bytes, char hex[HASH_ROOM]);
-uint64_t hash_counted(void); /* bytes that this thread has hashed since it started */
+uint64_t hash_counted(void); /* bytes that this process has hashed so far */
 
 #endif

@@ -9,7 +9,10 @@
 #include "base/base.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/threads.h"
 #include "checkpoint/pieces.h"
+
+enum { EXPECTED_PIECES = 8 };
 
 static ls_status check_whole(const struct saved *s, size_t file)
 {
@@ -56,17 +59,50 @@ static ls_status check_piece(const struct saved *s, size_t entry, size_t piece)
                    s->path, s->manifest->info.files[e->file].name, t->name, from, from + n - 1, hash, e->hashes + piece * PIECE_DIGITS);
 }
 
+struct checking {
+    const struct saved *s;
+    size_t entry, first; /* the first piece */
+};
+
+/* Lets the disk read pieces [first, last], and the next entry's first ones, which usually follow. */
+static void expect_pieces(const struct saved *s, size_t entry, size_t first, size_t last)
+{
+    const struct safetensor *t = s->tensor[entry], *next = entry + 1 < s->manifest->info.nentries ? s->tensor[entry + 1] : NULL;
+    size_t piece = s->manifest->info.piece_bytes, from = first * piece, to = MIN((last + 1) * piece, t->bytes);
+
+    file_map_expect(t->data + from, to - from);
+    if (next && s->manifest->info.entries[entry + 1].file == s->manifest->info.entries[entry].file)
+        file_map_expect(next->data, MIN(next->bytes, EXPECTED_PIECES * piece));
+}
+
+/* Compares pieces first + begin ..; one that differs stays unmarked. */
+static void check_range(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct checking *c = ctx;
+    unsigned char *checked = c->s->piece[c->entry];
+
+    (void)thread;
+    for (size_t p = c->first + begin; p < c->first + end; p++)
+        if (!checked[p]) checked[p] = check_piece(c->s, c->entry, p) == LS_OK;
+}
+
 ls_status saved_check_bytes(const struct saved *s, size_t entry, size_t from, size_t to)
 {
     const ls_checkpoint_info *info = &s->manifest->info;
+    struct checking c = { s, entry, 0 };
+    size_t last;
 
     if (!info->piece_bytes) return check_whole(s, info->entries[entry].file);
     if (from == to) return LS_OK;
     if (!s->piece[entry]) s->piece[entry] = mem_zalloc(MEM_OTHER, piece_count(&info->entries[entry], info->piece_bytes));
     if (!s->piece[entry]) return LS_ENOMEM;
-    for (size_t p = from / info->piece_bytes; p <= (to - 1) / info->piece_bytes; p++) {
+    c.first = from / info->piece_bytes;
+    last = (to - 1) / info->piece_bytes;
+    if (last > c.first && !s->piece[entry][c.first]) expect_pieces(s, entry, c.first, last);
+    if (last > c.first) threads_each(last + 1 - c.first, 1, check_range, &c);
+    for (size_t p = c.first; p <= last; p++) {
         if (s->piece[entry][p]) continue;
-        LS_TRY(check_piece(s, entry, p));
+        LS_TRY(check_piece(s, entry, p)); /* again, for the message on this thread; or the only one */
         s->piece[entry][p] = 1;
     }
     return LS_OK;

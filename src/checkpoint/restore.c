@@ -7,19 +7,21 @@
  *   master                       the source value
  *   another state                the saved state of that name, only with LS_LOAD_OPTIMIZER
  *
- * Each rank gets what it holds: a range of the elements of its box, assembled one chunk at a time from the saved slices, whichever ranks
- * saved them.
+ * Each rank gets what it holds: a range of the elements of its box, assembled from the saved slices, whichever ranks saved them, by all
+ * threads where the store holds it; for a device, one chunk at a time.
  */
 #include "lockstep/checkpoint.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/threads.h"
 #include "checkpoint/reader.h"
 #include "runtime/store.h"
 
-enum { CHUNK = 1 << 18 }; /* elements */
+enum { CHUNK = 1 << 18, DIRECT_GRAIN = 1 << 16 }; /* elements: at once, and at least for each thread */
 
 struct loader {
     struct saved saved;
@@ -27,6 +29,30 @@ struct loader {
     int flags;
     void *chunk; /* [at most CHUNK]; NULL while hashes are compared */
 };
+
+/* A tensor that is read to where the store holds it, by all threads. */
+struct direct {
+    const struct saved *saved;
+    const char *kind, *name;
+    const struct slice *box;
+    size_t begin, end;
+    char *to; /* element `begin` of the box */
+    ls_dtype type;
+    atomic_int st; /* everything was verified before: not LS_OK only if the file changed */
+};
+
+static void read_direct(void *ctx, size_t from, size_t to, int thread)
+{
+    struct direct *d = ctx;
+
+    (void)thread;
+    for (size_t at = from, n; at < to; at += n) {
+        n = MIN((size_t)CHUNK, to - at);
+        pulse();
+        ls_status st = saved_read(d->saved, d->kind, d->name, d->box, d->begin + at, n, d->to + at * ls_dtype_bytes(d->type), d->type);
+        if (st != LS_OK) atomic_store(&d->st, st);
+    }
+}
 
 /* Loads the saved `kind` of parameter i into the store's `to`; chunk NULL: only verifies what would be read. */
 static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i, const char *to)
@@ -41,11 +67,18 @@ static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i,
         box.extent[d] = store_local_size(l->store, i, d);
     }
     store_held(l->store, i, k, &begin, &end);
+    if (!l->chunk) return saved_read(&l->saved, kind, ls_store_name(l->store, i), &box, begin, end - begin, NULL, type);
+    struct direct d = { &l->saved, kind, ls_store_name(l->store, i), &box, begin, end, NULL, type, LS_OK };
+    d.to = begin < end ? store_part_data(l->store, i, k, to, begin) : NULL;
+    if (d.to) {
+        threads_for(end - begin, DIRECT_GRAIN, read_direct, &d);
+        return atomic_load(&d.st) == LS_OK ? LS_OK : ls_fail((ls_status)d.st, "parameter '%s': its %s cannot be read again", d.name, kind);
+    }
     for (size_t from = begin; from < end; from += n) {
         n = MIN((size_t)CHUNK, end - from);
         pulse();
         LS_TRY(saved_read(&l->saved, kind, ls_store_name(l->store, i), &box, from, n, l->chunk, type));
-        if (l->chunk) LS_TRY(store_write_part(l->store, i, k, to, from, n, l->chunk, type));
+        LS_TRY(store_write_part(l->store, i, k, to, from, n, l->chunk, type));
     }
     return LS_OK;
 }

@@ -6,8 +6,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/threads.h"
 
-enum { ALIGN = 8 };
+enum { ALIGN = 8, TEAM_BYTES = 1 << 20 };
 
 struct safetensors_writer {
     file_writer *file;
@@ -150,12 +151,41 @@ ls_status safetensors_pieces(const struct safetensors_writer *w, const char **di
     return LS_OK;
 }
 
+/* What one put does with its bytes: independent parts, so that a thread writes while another hashes. */
+enum put_part { PUT_WRITE, PUT_HASH, PUT_PARTS };
+
+struct putting {
+    struct safetensors_writer *w;
+    const void *data;
+    size_t bytes;
+    ls_status written;
+};
+
+/* The caller does the first part, whose message is then its own (threads_for). */
+static void put_parts(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct putting *p = ctx;
+
+    (void)thread;
+    for (size_t part = begin; part < end; part++)
+        if (part == PUT_WRITE) {
+            p->written = file_writer_put(p->w->file, p->data, p->bytes);
+        } else {
+            hash_add(p->w->hash, p->data, p->bytes);
+            if (p->w->piece) hash_pieces(p->w, p->data, p->bytes);
+        }
+}
+
 ls_status safetensors_put(struct safetensors_writer *w, const void *data, size_t bytes)
 {
+    struct putting p = { w, data, bytes, LS_OK };
+
     ASSERT(bytes <= w->want - w->bytes);
-    LS_TRY(file_writer_put(w->file, data, bytes));
-    hash_add(w->hash, data, bytes);
-    if (w->piece) hash_pieces(w, data, bytes);
+    if (bytes >= TEAM_BYTES)
+        threads_for(PUT_PARTS, 1, put_parts, &p);
+    else
+        put_parts(&p, 0, PUT_PARTS, 0);
+    LS_TRY(p.written);
     w->bytes += bytes;
     return LS_OK;
 }

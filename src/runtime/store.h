@@ -91,6 +91,9 @@ ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, con
 ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, const void *host,
                            ls_dtype type);
 
+/* Where element `from` of the box of a kind is, in memory that any thread of the host may read and write; NULL: nowhere. */
+char *store_part_data(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from);
+
 /* ls_store_allocate(), but nothing is initialised: the caller writes every parameter and calls store_set_loaded() for it. */
 ls_status store_allocate_to_load(ls_store *s);
 void store_set_loaded(ls_store *s, size_t i);

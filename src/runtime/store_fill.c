@@ -57,35 +57,12 @@ static void fill_range(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; f->has_master && i < end; i++) f->chunk[i] = (float)f->chunk[i];
 }
 
-/* ---- from the chunk to the value and the master copy ---- */
-
-struct put {
-    const struct part *part;
-    const double *chunk; /* chunk[0] is element `begin` of the box */
-    size_t begin;
-};
-
-static void put_range(void *ctx, size_t from, size_t to, int thread)
-{
-    const struct put *p = ctx;
-    ls_dtype type = p->part->type;
-    char *data = ls_tensor_data(p->part->base);
-
-    (void)thread;
-    data += ((ptrdiff_t)(p->begin + from) + p->part->shift) * (ptrdiff_t)ls_dtype_bytes(type);
-    ls_convert(data, type, p->chunk + from, LS_F64, to - from);
-}
-
-/* Copies the chunk as far as this rank holds its elements; all threads do where they can write to the device's memory. */
-static ls_status put_held(const ls_store *s, const struct fill *f, const struct part *part)
+/* Copies the chunk as far as this rank holds its elements. */
+static ls_status put_held(const struct fill *f, const struct part *part)
 {
     size_t begin = MAX(f->from, part->begin), end = MIN(f->from + f->n, part->end);
-    struct put p = { part, f->chunk + (begin - f->from), begin };
 
-    if (begin >= end) return LS_OK;
-    if (!part->base || !s->where->immediate) return part_write(part, begin, end - begin, p.chunk, LS_F64);
-    threads_for(end - begin, FILL_GRAIN, put_range, &p);
-    return LS_OK;
+    return begin < end ? part_write(part, begin, end - begin, f->chunk + (begin - f->from), LS_F64) : LS_OK;
 }
 
 /* Fills the value and the master copy, if there is one, from the same numbers. */
@@ -113,8 +90,8 @@ static ls_status initialise(ls_store *s, size_t i)
         f.n = MIN((size_t)CHUNK, end - f.from);
         pulse();
         threads_for(f.n, FILL_GRAIN, fill_range, &f);
-        st = put_held(s, &f, &value);
-        if (st == LS_OK) st = put_held(s, &f, &master);
+        st = put_held(&f, &value);
+        if (st == LS_OK) st = put_held(&f, &master);
     }
     atomic_fetch_add(&drawn, end - begin);
     mem_free(f.chunk);

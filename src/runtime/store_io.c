@@ -187,6 +187,13 @@ ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const ch
     return part_write(&p, from, n, host, type);
 }
 
+char *store_part_data(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from)
+{
+    struct part p;
+
+    return part_find(s, i, kind, state, &p) == LS_OK ? part_data(&p, from) : NULL;
+}
+
 static ls_status zero_slot(const ls_store *s, const struct slot *p, struct device_stream *compute)
 {
     ls_tensor *g = p->group < 0 ? p->grad : NULL;

@@ -3,6 +3,9 @@
 
 #include <string.h>
 #include "base/base.h"
+#include "base/threads.h"
+
+enum { CONVERT_GRAIN = 1 << 13 }; /* elements, at least for each thread */
 
 static ls_tensor *tensor_of(const struct slot *p, enum store_kind kind, const char *state)
 {
@@ -43,12 +46,14 @@ ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const cha
                        kind == STORE_VALUE  ? "value"
                        : kind == STORE_GRAD ? "gradient"
                                             : state);
+    part.writable = part.base && s->where->immediate;
     store_held(s, i, kind, &part.begin, &part.end);
     if (f) {
         part.g = s->group[p->group];
         group_held(part.g, kind, &first);
         part.shift = (ptrdiff_t)part.g->at[p->member] - (ptrdiff_t)first;
         part.base = f->tensor;
+        part.writable = part.base && f->home.device->immediate;
         part.at = f->at;
     }
     *out = part;
@@ -74,6 +79,27 @@ static ls_status move_file(const struct part *p, size_t from, size_t n, void *ho
     return st;
 }
 
+char *part_data(const struct part *p, size_t from)
+{
+    if (!p->writable) return NULL;
+    return (char *)ls_tensor_data(p->base) + ((ptrdiff_t)from + p->shift) * (ptrdiff_t)ls_dtype_bytes(p->type);
+}
+
+struct converting {
+    char *to;
+    const char *from;
+    ls_dtype to_type, from_type;
+};
+
+static void convert_range(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct converting *c = ctx;
+
+    (void)thread;
+    ls_convert(c->to + begin * ls_dtype_bytes(c->to_type), c->to_type, c->from + begin * ls_dtype_bytes(c->from_type), c->from_type,
+               end - begin);
+}
+
 static ls_status move(const struct part *p, size_t from, size_t n, void *host, ls_dtype type, bool write)
 {
     ls_tensor *view;
@@ -83,6 +109,12 @@ static ls_status move(const struct part *p, size_t from, size_t n, void *host, l
     ASSERT(from >= p->begin && from + n <= p->end);
     if (!n) return LS_OK;
     if (!p->base) return move_file(p, from, n, host, type, write);
+    if (p->writable && write) {
+        struct converting c = { part_data(p, from), host, p->type, type };
+
+        threads_for(n, CONVERT_GRAIN, convert_range, &c);
+        return LS_OK;
+    }
     LS_TRY(ls_tensor_view(p->base, 1, &n, &one, (ptrdiff_t)from + p->shift, &view));
     st = write ? ls_tensor_write(view, host, type, n) : ls_tensor_read(view, host, type, n);
     ls_tensor_release(&view);

@@ -100,6 +100,7 @@ struct part {
     size_t begin, end;
     enum store_kind kind;
     ls_dtype type;
+    bool writable; /* base is in memory that any thread of the host may write */
 };
 
 /* store_box.c */
@@ -122,6 +123,7 @@ ls_status slot_check_loaded(const struct slot *p);
 /* store_part.c */
 /* LS_EINVAL if parameter i has none of that kind, or it is not allocated. state: for STORE_STATE. */
 ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const char *state, struct part *out);
+char *part_data(const struct part *p, size_t from); /* of element `from` of the box; NULL: not writable */
 /* Copies elements [from, from + n) of the box, all of them held, from or to host[n]. */
 ls_status part_read(const struct part *p, size_t from, size_t n, void *host, ls_dtype type);
 ls_status part_write(const struct part *p, size_t from, size_t n, const void *host, ls_dtype type);

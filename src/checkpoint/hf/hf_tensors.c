@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/threads.h"
 #include "runtime/store.h"
 
 enum { LOOK_BACK = 4 }; /* parts of a tensor follow each other, alternating with the bias's */
@@ -100,18 +101,50 @@ void hf_place(void *hf, const void *own, const struct model_weight *w, size_t es
         for (size_t r = 0; r < rows; r++) memcpy(to + (c * outputs + first + r) * esize, from + (r * columns + c) * esize, esize);
 }
 
+struct picking {
+    char *own;
+    const char *hf; /* the first output of the part */
+    size_t columns, outputs, esize;
+};
+
+/* Rows [begin, end) of own[R,C], the columns of hf[C,outputs]: a few at a time, which share the lines of the cache that are read. */
+static void pick_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    enum { ROWS = 16 };
+    const struct picking *p = ctx;
+
+    (void)thread;
+    for (size_t first = begin; first < end; first += ROWS) {
+        size_t rows = MIN(end - first, (size_t)ROWS);
+
+        for (size_t c = 0; c < p->columns; c++) {
+            const char *from = p->hf + (c * p->outputs + first) * p->esize;
+            char *to = p->own + (first * p->columns + c) * p->esize;
+
+            if (p->esize == sizeof(float))
+                for (size_t r = 0; r < rows; r++) memcpy(to + r * p->columns * sizeof(float), from + r * sizeof(float), sizeof(float));
+            else
+                for (size_t r = 0; r < rows; r++) memcpy(to + r * p->columns * p->esize, from + r * p->esize, p->esize);
+        }
+    }
+}
+
 void hf_pick(void *own, const void *hf, const struct model_weight *w, size_t esize)
 {
-    size_t rows = hf_tensors_rows_of(w), columns = columns_of(w), first = (size_t)w->part * rows, outputs = w->hf_size[1];
-    char *to = own;
-    const char *from = hf;
+    size_t rows = hf_tensors_rows_of(w), columns = columns_of(w), first = (size_t)w->part * rows;
+    struct picking p = { own, (const char *)hf + first * esize, columns, w->hf_size[1], esize };
 
-    if (!w->transposed) {
-        memcpy(to, from + first * columns * esize, rows * columns * esize);
-        return;
-    }
-    for (size_t c = 0; c < columns; c++)
-        for (size_t r = 0; r < rows; r++) memcpy(to + (r * columns + c) * esize, from + (c * outputs + first + r) * esize, esize);
+    if (w->transposed)
+        threads_for(rows, 16, pick_rows, &p);
+    else
+        memcpy(own, (const char *)hf + first * columns * esize, rows * columns * esize);
+}
+
+const void *hf_pick_in_place(const void *hf, const struct model_weight *w, size_t esize)
+{
+    const char *from = (const char *)hf + (size_t)w->part * hf_tensors_rows_of(w) * columns_of(w) * esize;
+
+    return w->transposed || w->stacked || (uintptr_t)from % esize ? NULL : from;
 }
 
 ls_status hf_declare(ls_store *s, const ls_model *m)

@@ -25,6 +25,8 @@ size_t hf_part_count(const struct model_weight *w);
  */
 void hf_place(void *hf, const void *own, const struct model_weight *w, size_t esize);
 void hf_pick(void *own, const void *hf, const struct model_weight *w, size_t esize);
+/* Where hf has w's elements aligned and in the store's order; NULL: hf_pick() has to put them in order. */
+const void *hf_pick_in_place(const void *hf, const struct model_weight *w, size_t esize);
 
 /* Declares every parameter of the model with initial value 0; the caller fills them. */
 ls_status hf_declare(ls_store *s, const ls_model *m);
