@@ -178,7 +178,7 @@ static void test_edges(void **state)
     reference_run(OP_LINEAR_XENT, &c);
     CHECK_NEAR(loss, log(exp(3) + exp(4) + exp(7)) - 7, 1e-12);
     /* T = 2, S = 1, causal: query 0 comes before every key */
-    c = (struct call){ .nin = 3, .nout = 2, .attr.attention = { 1, 1 } };
+    c = (struct call){ .nin = 3, .nout = 2, .attr.attention = { .causal = 1, .scale = 1 } };
     c.in[0] = view_of(x, LS_F64, 4, (size_t[]){ 1, 2, 1, 2 });
     c.in[1] = c.in[2] = view_of(w, LS_F64, 4, (size_t[]){ 1, 1, 1, 2 });
     c.out[0] = view_of(o, LS_F64, 4, (size_t[]){ 1, 2, 1, 2 });

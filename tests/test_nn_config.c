@@ -174,6 +174,24 @@ static void test_config_written(void **state)
     }
 }
 
+/* Dropout is written with the model; configs' rates are settings of another training and are not read. */
+static void test_dropout_written(void **state)
+{
+    ls_model a = nn_preset("gpt2-tiny"), b;
+    size_t bytes;
+    char *text;
+
+    (void)state;
+    a.dropout = 0.25;
+    a.attention_dropout = 0.125;
+    OK(model_write_hf_config(&a, LS_F32, &text, &bytes));
+    assert_non_null(strstr(text, "\"attn_pdrop\": 0.125"));
+    assert_non_null(strstr(text, "\"resid_pdrop\": 0.25"));
+    OK(read_text(text, &b));
+    assert_true(b.dropout == 0 && b.attention_dropout == 0);
+    mem_free(text);
+}
+
 static void test_hf_names(void **state)
 {
     ls_model gpt2 = nn_preset("gpt2-tiny"), llama = nn_preset("llama-tiny");
@@ -234,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_config_read),
         cmocka_unit_test(malformed_configs_are_refused),
         cmocka_unit_test(test_config_written),
+        cmocka_unit_test(test_dropout_written),
         cmocka_unit_test(test_hf_names),
         cmocka_unit_test(test_weight_dims),
     };

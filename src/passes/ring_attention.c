@@ -335,7 +335,7 @@ static bool is_heads(const ls_program *p, ls_value x, const struct value *q)
 ls_value program_ring_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, const struct across *a)
 {
     const struct value *x;
-    struct op_attr attr = { .attention = { causal, 0 } };
+    struct op_attr attr = { .attention = { .causal = causal } };
     struct instruction *i;
     size_t size[4];
     ls_dtype type;
