@@ -23,6 +23,7 @@
 
 #include <dnnl.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
 
@@ -69,6 +70,7 @@ static void library_open(void)
 {
     features = dnnl_get_effective_cpu_isa();
     pthread_atfork(team_end, NULL, NULL);
+    atexit(team_end); /* LeakSanitizer cannot read the thread-local data of threads that a dlopen()ed library has started */
     if (dnnl_set_primitive_cache_capacity(0) != dnnl_success || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
 }
 
