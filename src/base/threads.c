@@ -24,7 +24,8 @@
 #include "base/pulse.h"
 
 enum {
-    PIECES = 8,         /* of a share, in threads_for */
+    PIECES = 8,         /* of a share at least, in threads_for, */
+    PIECE_BLOCKS = 16,  /* and as many as keep a piece within so many blocks */
     PIECES_MOST = 4096, /* of a loop; fits into 16 bits */
     MOVE_NS = 100000,   /* the least between two moves of a thread to another processor */
     SPIN_NS = 50000,    /* a thread without work looks for it so long before it sleeps */

@@ -193,7 +193,7 @@ static void each(int threads, size_t n, threads_range_fn *fn, void *ctx)
 
 static void run_chunk(struct chunk *c)
 {
-    size_t panels = (c->n + c->tiles->panel - 1) / c->tiles->panel, wanted = 4 * (size_t)c->threads;
+    size_t panels = (c->n + c->tiles->panel - 1) / c->tiles->panel, wanted = 8 * (size_t)c->threads;
 
     c->blocks = (c->p->m + c->blocking.m - 1) / c->blocking.m;
     c->groups = c->threads == 1 || c->blocks >= wanted ? 1 : MIN(panels, (wanted + c->blocks - 1) / c->blocks);
