@@ -47,6 +47,12 @@ train --optim.name=sgd --optim.nesterov=true --optim.momentum=0|optim.nesterov=t
 train --optim.nesterov=true|optim.nesterov|optim.name=sgd
 train --optim.eps=0|optim.eps=0|1e-8
 train --optim.eps=1|optim.eps=1|1e-8
+train --optim.in_backward|optim.in_backward=true with optim.clip=1|use optim.clip=0
+train --optim.in_backward --optim.clip=0 -n 2|optim.in_backward=true with 2 ranks|use one rank
+train --optim.in_backward --optim.clip=0 --train.accumulate=2|optim.in_backward=true with train.accumulate=2|use train.accumulate=1
+train --optim.in_backward --optim.clip=0 --optim.offload=file|optim.in_backward=true with optim.offload|use optim.offload=none
+train --optim.in_backward --optim.clip=0 --train.non_finite=skip|optim.in_backward=true with train.non_finite=skip|use train.non_finite=stop
+train --optim.in_backward --optim.clip=0 --run.device=check|optim.in_backward=true with run.device=check|run.device=cpu
 train --optim.min_lr=1 --optim.lr=0.1|optim.min_lr=1|optim.lr=0.1
 train --optim.warmup=20 --train.steps=10|optim.warmup=20|10 steps
 train --train.steps=0 --train.time_budget=9|train.time_budget|train.steps=0

@@ -48,10 +48,15 @@ typedef struct ls_optimizer {
      * move by fixed steps, are rounded to nearest */
     int stochastic_rounding;
     uint64_t seed; /* of stochastic_rounding: the bits are a function of seed, parameter, element and step */
+    /* 1: a parameter is updated in LS_BACKWARD | LS_LAST, as soon as its gradient is final, and the gradient's memory is used again: it is
+     * in the arena of activations, and the store has no gradients. Same bits. LS_OPTIMIZER_STEP computes the norm alone. Requires clip 0,
+     * one rank, one micro-batch, the cpu. Call ls_optimizer_set() before the backward. Updates stop before the first gradient that is not
+     * finite; parameters that were updated before it in the same backward keep their update. */
+    int in_backward;
 } ls_optimizer;
-#define LS_OPTIMIZER_DEFAULTS                                    \
-    {                                                            \
-        LS_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0, 0.001, 0.1, 1.0, 0, 0 \
+#define LS_OPTIMIZER_DEFAULTS                                       \
+    {                                                               \
+        LS_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0, 0.001, 0.1, 1.0, 0, 0, 0 \
     }
 
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o);

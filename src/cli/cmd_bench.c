@@ -51,8 +51,9 @@ static ls_status take_steps(const struct config *c, struct step *s, double *took
         if (i == warmup) mem_reset_peak();
         if (i == warmup) bench_time_begin(s, &out->time);
         double began = base_now();
+        LS_TRY(step_set(s, 1e-4, i + 1));
         LS_TRY(step_gradients(s, i, &out->loss, &valid));
-        LS_TRY(step_update(s, 1e-4, i + 1, &norm));
+        LS_TRY(step_update(s, i + 1, &norm));
         if (i < warmup) continue;
         out->time.wall += took[i - warmup] = base_now() - began;
         bench_time_step(s, &out->time);

@@ -169,7 +169,7 @@ struct value {
     int group;          /* store group if this is a group's flat buffer (param -1); else -1 */
     const char *state;  /* optimizer: name of the state */
     int flat;           /* 1 + the store group whose parameters or gradients this buffer temporarily holds in the group's order; 0: none */
-    bool flat_gradient; /* flat holds gradients */
+    bool flat_gradient; /* flat holds gradients, or an activation holds that of `param` */
     ls_placement place[LS_AXES]; /* all replicated if there is one rank */
     int time_dim;                /* the dim that counts the tokens of a sequence (time.c); -1: none */
     int block;                   /* 0: none */

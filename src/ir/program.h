@@ -27,9 +27,10 @@ struct ls_program {
     int ncounts;
     struct even_counts *even; /* [neven]: those that are even, by total and ranks */
     int neven;
-    ls_value loss; /* the argument of ls_backward; LS_NONE on a stage without a term of the loss */
-    bool backward; /* ls_backward has been called */
-    bool local;    /* values of the store created from now on have this rank's sizes */
+    ls_value loss;           /* the argument of ls_backward; LS_NONE on a stage without a term of the loss */
+    bool backward;           /* ls_backward has been called */
+    bool update_in_backward; /* the optimizer that was appended updates parameters in backward */
+    bool local;              /* values of the store created from now on have this rank's sizes */
     /* arguments of the passes */
     ls_compile_options options;
     struct partition partition;

@@ -6,6 +6,8 @@
  *
  * All sums come before all updates, so that ranks that hold shards of a parameter can reduce the sums in between.
  *
+ * With in_backward a pass (passes/update_in_backward.c) moves the sums and updates into backward.
+ *
  * hyper[4] is an input that ls_optimizer_set() writes before each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The formulas are in
  * kernels/cpu/ref/optim.c. Every parameter of the store that isn't frozen is updated once, in the store's order. Norms and biases (one dim)
  * have no weight decay, and LAMB and LARS do not scale their rate.
@@ -72,6 +74,9 @@ static ls_status optimizer_check(const ls_optimizer *o)
         return ls_fail(LS_EINVAL, "optimizer %s: trust_coefficient %g must be above 0", f->name, o->trust_coefficient);
     if (!within(o->weight_decay, 0, INFINITY) || !within(o->clip, 0, INFINITY))
         return ls_fail(LS_EINVAL, "optimizer %s: weight_decay %g and clip %g must be 0 or more", f->name, o->weight_decay, o->clip);
+    if (o->in_backward && o->clip > 0)
+        return ls_fail(LS_EINVAL, "optimizer %s: in_backward with clip %g: the norm is known only after the last update; clip must be 0",
+                       f->name, o->clip);
     return LS_OK;
 }
 
@@ -222,6 +227,7 @@ ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
     before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     a.kind = &kinds[o->kind];
     append_all(&a);
+    p->update_in_backward = o->in_backward;
     program_cursor_end(p, before);
     return ls_program_status(p);
 }

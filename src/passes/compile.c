@@ -126,6 +126,7 @@ static ls_status passes(ls_program *p)
     LS_TRY(pass_end(p, lower_pass(p)));
     LS_TRY(edit_after(p, AFTER_LOWER));
     if (p->distribution.pass) LS_TRY(pass_end(p, p->distribution.pass(p, p->distribution.ctx)));
+    if (p->update_in_backward) LS_TRY(pass_end(p, update_in_backward_pass(p)));
     LS_TRY(pass_end(p, fuse_pass(p)));
     LS_TRY(pass_end(p, kernels_pass(p)));
     LS_TRY(pass_end(p, overlap_pass(p)));

@@ -1,5 +1,6 @@
-/* passes.h - the passes of ls_program_compile(), in order: (partition), gradient, recompute, (split), lower, (distribution), fuse, kernels,
- * overlap, streams, memory, bind. Each is in one file and works on the lists of ir.h; partition and distribution are in src/parallel.
+/* passes.h - the passes of ls_program_compile(), in order: (partition), gradient, recompute, (split), lower, (distribution), (update in
+ * backward), fuse, kernels, overlap, streams, memory, bind. Each is in one file and works on the lists of ir.h; partition and distribution
+ * are in src/parallel.
  */
 #ifndef LS_PASSES_PASSES_H
 #define LS_PASSES_PASSES_H
@@ -37,14 +38,15 @@ struct stage_ends {
 };
 
 /* One pass per file. */
-ls_status gradient_pass(ls_program *p);  /* gradient_pass.c: loss -> SEG_BACKWARD */
-ls_status recompute_pass(ls_program *p); /* recompute.c */
-ls_status lower_pass(ls_program *p);     /* lower.c: expands composite instructions */
-ls_status overlap_pass(ls_program *p);   /* overlap.c: starts floating exchanges early, waits for them late */
-ls_status split_pass(ls_program *p);     /* compile.c: moves weight gradients into SEG_WEIGHTS */
-ls_status fuse_pass(ls_program *p);      /* fuse.c: pairs of instructions that one kernel of the device computes */
-ls_status kernels_pass(ls_program *p);   /* compile.c: selects kernels, determines scratch */
-ls_status memory_pass(ls_program *p);    /* memory.c: lifetimes, offsets, peak */
+ls_status gradient_pass(ls_program *p);           /* gradient_pass.c: loss -> SEG_BACKWARD */
+ls_status recompute_pass(ls_program *p);          /* recompute.c */
+ls_status lower_pass(ls_program *p);              /* lower.c: expands composite instructions */
+ls_status overlap_pass(ls_program *p);            /* overlap.c: starts floating exchanges early, waits for them late */
+ls_status split_pass(ls_program *p);              /* compile.c: moves weight gradients into SEG_WEIGHTS */
+ls_status update_in_backward_pass(ls_program *p); /* update_in_backward.c: updates where gradients are final; frees gradients */
+ls_status fuse_pass(ls_program *p);               /* fuse.c: pairs of instructions that one kernel of the device computes */
+ls_status kernels_pass(ls_program *p);            /* compile.c: selects kernels, determines scratch */
+ls_status memory_pass(ls_program *p);             /* memory.c: lifetimes, offsets, peak */
 
 /* compile.c: i's operands and attributes, without data, for the kernel table. */
 void instruction_call(const ls_program *p, const struct instruction *i, struct call *out);

@@ -129,7 +129,7 @@ static ls_status check_held(const ls_program *p, ls_value x)
 
     if (v && v->group >= 0 && !group_data(p, v))
         return ls_fail(LS_EINVAL, "'%s': all parameters of the group are frozen, so it does not exist", v->name);
-    if (!v || v->param < 0) return LS_OK;
+    if (!v || v->param < 0 || v->role == LS_ROLE_ACTIVATION) return LS_OK;
     t = v->role == LS_ROLE_PARAMETER  ? ls_store_value(p->store, (size_t)v->param)
         : v->role == LS_ROLE_GRADIENT ? ls_store_grad(p->store, (size_t)v->param)
                                       : ls_store_state(p->store, (size_t)v->param, v->state);
@@ -202,9 +202,25 @@ static ls_status check_norm(const ls_program *p, const struct instruction *i)
     LS_TRY(device_of(p)->copy_out(i->call->stream, &raw, v->data, ls_dtype_bytes(v->dtype)));
     LS_TRY(device_of(p)->stream_sync(i->call->stream));
     ls_convert(&norm, LS_F64, &raw, v->dtype, 1);
-    return isfinite(norm)
-               ? LS_OK
-               : ls_fail(LS_EINVAL, "the norm of the gradient is %s; no parameter was updated", isnan(norm) ? "NaN" : "infinite");
+    return isfinite(norm) ? LS_OK
+                          : ls_fail(LS_EINVAL, "the norm of the gradient is %s; %s", isnan(norm) ? "NaN" : "infinite",
+                                    p->update_in_backward ? "only parameters whose gradients came before it were updated"
+                                                          : "no parameter was updated");
+}
+
+/* Whether i is an update that must not run: in a backward with a gradient that is not finite, or in one that looks for it. */
+static bool is_held_back(const ls_program *p, const struct instruction *i)
+{
+    enum optimizer_stage stage = op_info(i->op)->stage;
+
+    return (stage == OPTIMIZER_NORMS || stage == OPTIMIZER_UPDATE) && (p->run.no_update || p->run.finding);
+}
+
+/* Updates in backward run on the cpu alone, where the sum can be read at once. */
+static void check_squares(ls_program *p, const struct instruction *i)
+{
+    if (!p->update_in_backward || op_info(i->op)->stage != OPTIMIZER_SQUARES) return;
+    p->run.no_update = p->run.no_update || !isfinite(*(const double *)i->call->out[0].data);
 }
 
 /* The segment in which gradients become final. */
@@ -305,6 +321,7 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     bool clips = op_info(i->op)->stage == OPTIMIZER_CLIP;
     double began, ended;
 
+    if (is_held_back(p, i)) return LS_OK;
     if (p->run.finding) LS_TRY(non_finite_before(p, i, number));
     began = base_now();
     if (!device_of(p)->immediate)
@@ -320,6 +337,7 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
         LS_TRY(non_finite_after(p, i, number));
     else if (p->options.check_finite && !instruction_is_start(i))
         LS_TRY(check_outputs(p, i, number));
+    check_squares(p, i);
     *over = p->run.finding && clips;
     return clips && !*over ? check_norm(p, i) : LS_OK;
 }
@@ -418,6 +436,7 @@ static ls_status execute_walk(ls_program *p, int segments)
     struct walk w = { .segments = segments };
 
     if (!p->carries) LS_TRY(ls_store_wait(p->store));
+    if (segments & LS_BACKWARD) p->run.no_update = false;
     if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST)) /* exchanges in flight after a backward use its bytes until here */
         LS_TRY(exchange_finish_all(p));
     for (int s = 0; s < SEGMENTS; s++) {

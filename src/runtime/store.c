@@ -176,6 +176,7 @@ bool store_is_joint(const ls_store *s, size_t i) { return s->slot[i].joint; }
 double store_sign_rate(const ls_store *s, size_t i) { return s->slot[i].sign_rate; }
 
 void store_request_grad(ls_store *s, size_t i) { s->slot[i].needs_grad = !s->slot[i].away; }
+void store_forget_grad(ls_store *s, size_t i) { s->slot[i].needs_grad = false; }
 
 ls_dtype store_type(const ls_store *s, enum store_kind kind)
 {

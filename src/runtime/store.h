@@ -24,6 +24,7 @@ double store_sign_rate(const ls_store *s, size_t i);
 void store_set_joint(ls_store *s, size_t i);
 bool store_is_joint(const ls_store *s, size_t i);
 void store_request_grad(ls_store *s, size_t i); /* the next allocation includes a gradient for parameter i */
+void store_forget_grad(ls_store *s, size_t i);  /* it does not, whoever requested it before */
 /* Groups: parameters of one type that are adjacent, in the order given, in one flat buffer per kind (one for values, one for gradients, one
  * per state), so that one collective transfers them all. A sharded kind is held in part: rank r of the comm's n has elements [total*r/n,
  * total*(r+1)/n) of the flat buffer. The tensors of its parameters are views of the flat buffers. A scattered kind is allocated in full,

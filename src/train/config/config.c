@@ -150,6 +150,11 @@ static const struct option rows[] = {
     REAL(optim.trust_coefficient, "0.001", 0, 1e6, "", T | B | Q,
          "trust coefficient: the norm of a layer's update relative to that of its weights (lars)", .alias = "optim.trust"),
 
+    BOOL(optim.in_backward, "false", T | P | B,
+         "update a parameter as soon as its gradient is final, and use the gradient's memory again; same bits. Needs optim.clip=0, one "
+         "rank, "
+         "one micro-batch per step, the cpu",
+         .off = "false"),
     ENUM(optim.offload, "none", "none|cpu|file", STEP,
          "where the optimizer state is kept between steps; none: with the parameters, cpu: in other memory of the host, file: in a file of "
          "the run's folder",

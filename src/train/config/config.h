@@ -85,7 +85,7 @@ struct config {
         int name;     /* ls_optimizer_kind */
         int schedule; /* ls_schedule_kind */
         double lr, min_lr, weight_decay, clip, beta1, beta2, eps, momentum, trust_coefficient;
-        bool nesterov;
+        bool nesterov, in_backward;
         int64_t warmup, decay, lr_scale_batch;
         int offload; /* enum config_offload */
     } optim;

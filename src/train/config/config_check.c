@@ -301,6 +301,33 @@ static ls_status check_non_finite(const struct config *c)
                    c->model.preset);
 }
 
+/* Rejects updates in backward where something needs a gradient later than its update. */
+static ls_status check_in_backward(const struct config *c, unsigned verb)
+{
+    if (!c->optim.in_backward) return LS_OK;
+    if (!(verb & VERB_PLAN) && c->optim.clip > 0) /* plan has no optim.clip, which changes no bytes */
+        return ls_fail(LS_EINVAL,
+                       "optim.in_backward=true with optim.clip=%g: the gradient norm is known only after the last update; use optim.clip=0",
+                       c->optim.clip);
+    if (c->launch.ranks > 1 || c->parallel.dp * c->parallel.tp * c->parallel.cp * c->parallel.pp > 1)
+        return ls_fail(LS_EINVAL, "optim.in_backward=true with %" PRId64 " ranks: gradients are reduced over ranks first; use one rank",
+                       MAX(c->launch.ranks, c->parallel.dp * c->parallel.tp * c->parallel.cp * c->parallel.pp));
+    if (c->train.accumulate > 1)
+        return ls_fail(LS_EINVAL,
+                       "optim.in_backward=true with train.accumulate=%" PRId64 ": gradients are summed over micro-batches, so they are not "
+                       "freed; use train.accumulate=1",
+                       c->train.accumulate);
+    if (c->optim.offload != OFFLOAD_NONE)
+        return ls_fail(LS_EINVAL, "optim.in_backward=true with optim.offload: state is loaded after backward; use optim.offload=none");
+    if (strcmp(config_device(c), "cpu") != 0)
+        return ls_fail(LS_EINVAL, "optim.in_backward=true with run.device=%s: it is implemented on run.device=cpu only", config_device(c));
+    if (c->train.non_finite == NON_FINITE_SKIP)
+        return ls_fail(LS_EINVAL,
+                       "optim.in_backward=true with train.non_finite=skip: a part of the update comes before the gradient that is "
+                       "not finite; use train.non_finite=stop");
+    return LS_OK;
+}
+
 enum { USUAL_STEPS = 1000 };
 
 ls_status config_check(struct config *c, unsigned verb) { return config_check_given(c, verb, NULL, false); }
@@ -321,6 +348,7 @@ ls_status config_check_given(struct config *c, unsigned verb, struct options *gi
     LS_TRY(config_layout(c, &layout)); /* checks recompute.mode, for every verb */
     if (config_check_row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_batch(c));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH)) LS_TRY(check_in_backward(c, verb));
     if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_faults(c));
     if (verb & VERB_TRAIN) LS_TRY(check_non_finite(c));
     if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));
@@ -370,8 +398,9 @@ ls_optimizer config_optimizer(const struct config *c)
         .nesterov = c->optim.nesterov,
         .trust_coefficient = c->optim.trust_coefficient,
         .weight_decay = c->optim.weight_decay,
-        .clip = c->optim.clip,
+        .clip = c->optim.in_backward ? 0 : c->optim.clip,
         .stochastic_rounding = c->precision.stochastic_rounding,
+        .in_backward = c->optim.in_backward,
         .seed = (uint64_t)c->train.seed,
     };
 }

@@ -34,7 +34,8 @@ static ls_status take_step(struct side *s, uint64_t index)
     LS_TRY(step_gradients(&s->step, index, &loss, &valid));
     LS_TRY(parity_gates_end(s->gates, &s->writer));
     LS_TRY(parity_routes_end(s->routes, index));
-    LS_TRY(step_update(&s->step, s->config->optim.lr, index + 1, &norm));
+    LS_TRY(step_set(&s->step, s->config->optim.lr, index + 1));
+    LS_TRY(step_update(&s->step, index + 1, &norm));
     LS_TRY(parity_put(&s->writer, RECORD_LOSS, index, 0, &loss, 1));
     LS_TRY(parity_put(&s->writer, RECORD_NORM, index, 0, &norm, 1));
     LS_TRY(parity_put_gradients(&s->writer, index));

@@ -60,8 +60,9 @@ static ls_status run_steps(struct measured *m, const struct config *c, struct st
     for (uint64_t i = 0; i < warmup + steps; i++) {
         random_tokens(s, i, 0);
         if (i == warmup) forget_seconds(s->program);
+        LS_TRY(step_set(s, 1e-4, i + 1));
         LS_TRY(step_gradients(s, i, &loss, &valid));
-        LS_TRY(step_update(s, 1e-4, i + 1, &norm));
+        LS_TRY(step_update(s, i + 1, &norm));
     }
     take_seconds(m, s->program);
     return LS_OK;

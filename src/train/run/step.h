@@ -80,12 +80,16 @@ struct distributing {
 ls_status step_distribute(const struct distributing *s, ls_program *p, const ls_stage *stage);
 void step_close(struct step *s); /* does nothing on a zeroed struct */
 
-/* Computes the gradients of the step. `index` (0, 1, ...) keys dropout. *loss: the step's loss on all ranks, including the routers' losses;
- * *valid: its tokens that count, on all ranks. If the loss is not finite: LS_EINVAL on all ranks, with *loss and *valid set. */
+/* Sets learning rate and number (1, 2, ...) of the update of the step that comes next. */
+ls_status step_set(struct step *s, double lr, uint64_t t);
+/* Computes the gradients of the step, after step_set(). `index` (0, 1, ...) keys dropout. *loss: the step's loss on all ranks, including
+ * the routers' losses; *valid: its tokens that count, on all ranks. If the loss is not finite: LS_EINVAL on all ranks, with *loss and
+ * *valid set. */
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid);
 /* Performs update t (1, 2, ...). *norm: norm of the gradient of all parameters before clipping. If it is not finite: LS_EINVAL on all
- * ranks, with *norm set; parameters and optimizer state are unchanged. */
-ls_status step_update(struct step *s, double lr, uint64_t t, double *norm);
+ * ranks, with *norm set; parameters and optimizer state are unchanged. With optim.in_backward step_gradients() has performed the update, as
+ * far as the first gradient that is not finite. */
+ls_status step_update(struct step *s, uint64_t t, double *norm);
 
 /* Call it after one of the two functions above found a value that is not finite: runs the step's micro-batches again and finds the first
  * such value. *rank, the same on all ranks, is the rank that computed it; on that rank, out describes it. Parameters and optimizer state

@@ -150,7 +150,8 @@ static ls_status take_cause(const struct trainer *t, int rank)
     return ls_fail(st, "stopped by %s%s", strncmp(line, own, front) == 0 ? "" : own, line);
 }
 
-/* Handles a step whose loss or gradient norm is not finite; st and its message say which. Parameters and optimizer state are unchanged. */
+/* Handles a step whose loss or gradient norm is not finite; st and its message say which. Parameters and optimizer state are unchanged,
+ * unless updates in backward came before it. */
 static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
 {
     bool skip = t->config->train.non_finite == NON_FINITE_SKIP && ++t->skipped <= SKIPPED_MOST;
@@ -173,8 +174,8 @@ static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
     if (rank != t->ranks.rank) return take_cause(t, rank);
     if (t->skipped) snprintf(row, sizeof row, ", %d steps in a row", t->skipped);
     if (t->saved_step != UINT64_MAX) snprintf(kept, sizeof kept, ", the checkpoint of step %" PRIu64 " is intact", t->saved_step);
-    ls_fail(st, "%s%s; first: %s; nothing was updated%s; a lower optim.lr or a longer optim.warmup helps most often", what, row,
-            t->non_finite, kept);
+    ls_fail(st, "%s%s; first: %s; %s%s; a lower optim.lr or a longer optim.warmup helps most often", what, row, t->non_finite,
+            t->config->optim.in_backward ? "only parameters whose gradients came before it were updated" : "nothing was updated", kept);
     return name_cause(t, st);
 }
 
@@ -186,10 +187,11 @@ static ls_status compute_step(struct trainer *t, struct metrics *m, size_t *vali
 
     LS_TRY(fetch_samples(t));
     fetched = base_now();
+    LS_TRY(step_set(&t->step, m->lr, m->step));
     ls_status st = step_gradients(&t->step, t->state.step, &m->loss, valid);
     updated = base_now();
     double between = read_comm(comm);
-    if (st == LS_OK) st = step_update(&t->step, m->lr, m->step, &m->grad_norm);
+    if (st == LS_OK) st = step_update(&t->step, m->step, &m->grad_norm);
     double ended = base_now(), after = read_comm(comm);
     m->time[METRICS_DATA] = fetched - began;
     m->time[METRICS_OPTIMIZER] = fmax(0, ended - updated - (after - between));
