@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """comm_peer.py - lockstep's shared-memory collectives compared with those of Open MPI, MPICH and gloo, in alternating runs.
 
-    bench/comm_peer.py [--lockstep build/lockstep] [--python V/bin/python] [--ranks 2 4] [--rounds 2]
-                       [--contenders lockstep plain openmpi mpich gloo] [--sizes 1024 16384 262144 1048576 ...]
+    bench/comm_peer.py [--lockstep build/lockstep] [--python V/bin/python] [--ranks 2 4] [--rounds 3] [--ops all_reduce ...]
+                       [--sizes 1KiB 256KiB ...] [--contenders lockstep plain openmpi mpich gloo] [--save FILE]
+    bench/comm_peer.py --table FILE... [--markdown]
 
-V is an environment with torch, for gloo; mpicc.openmpi and mpicc.mpich compile bench/comm_mpi.c. Each round runs every
-contender once per operation and number of ranks, one after the other, so that a slow phase of the machine affects all. A
-number is the median over the rounds of the bus bandwidth (nccl-tests' definition, GB/s), out of place if the peer supports
-it. "lockstep" uses memory of ls_comm_alloc, as training does; "plain" uses ordinary memory. The last column is the ratio to a
-memory-copy bound: the bandwidth of memcpy in huge pages by as many processes at once, as the bus bandwidth of an all-reduce that
-only reads and writes its buffers once.
+V is an environment with torch, for gloo; mpicc.openmpi and mpicc.mpich compile bench/comm_mpi.c. Each round runs every contender once per
+operation and number of ranks, one after the other, so that a slow phase of the machine affects all. A cell is the median over the rounds of
+the median time of a call, in microseconds, with the smallest and largest of the rounds' medians. "lockstep" uses memory of ls_comm_alloc, as
+training does; "plain" is lockstep on ordinary memory, as the peers'. The last columns are the time of the best peer divided by that of
+lockstep, and by that of plain. All contenders' ranks are bound to cores if there are as many cores.
+
+--save appends each run to a file as a line of JSON, so that a measurement can be made in several calls, by operations and sizes; --table
+prints the table of such files without measuring.
 """
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -20,68 +24,80 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-OPS = ("all_reduce", "all_gather", "reduce_scatter")
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "sendrecv")
+OURS = ("lockstep", "plain")
+CONTENDERS = (*OURS, "openmpi", "mpich", "gloo")
+FORMS = ("out of place", "in place")
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def size(text):
+    for unit, bytes_ in UNITS.items():
+        if text.endswith(unit):
+            return int(text[: -len(unit)]) * bytes_
+    return int(text)
+
+
+def size_text(bytes_):
+    for unit, of in reversed(UNITS.items()):
+        if bytes_ % of == 0:
+            return f"{bytes_ // of} {unit}"
+    return f"{bytes_} B"
 
 
 def options():
-    p = argparse.ArgumentParser(description="lockstep's collectives beside Open MPI and gloo")
+    p = argparse.ArgumentParser(description="lockstep's collectives beside those of Open MPI, MPICH and gloo")
     p.add_argument("--lockstep", default="build/lockstep")
     p.add_argument("--python", help="a Python that has torch; without it there is no gloo")
     p.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     p.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
-    p.add_argument("--contenders", nargs="+", choices=("lockstep", "plain", "openmpi", "mpich", "gloo"),
-                   default=["lockstep", "plain", "openmpi", "gloo"])
-    p.add_argument("--sizes", type=int, nargs="+", default=[1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24, 1 << 28], help="bytes")
-    p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    p.add_argument("--sizes", type=size, nargs="+", default=[1 << k for k in range(10, 29, 2)], help="bytes, or as in 256KiB")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--save", metavar="FILE", help="append what is measured to this file")
+    p.add_argument("--table", metavar="FILE", nargs="+", help="measure nothing; print the table of these files")
+    p.add_argument("--markdown", action="store_true", help="print the table as Markdown, without the ranges")
     return p.parse_args()
 
 
-def bus_factor(op, n):
-    return 2 * (n - 1) / n if op == "all_reduce" else (n - 1) / n
-
-
 def calls(bytes_):
-    """Timed calls of a size; the peers' programs have the same numbers."""
-    return 1000 if bytes_ < 1 << 16 else 100 if bytes_ < 1 << 22 else 10 if bytes_ < 1 << 26 else 3
+    """Timed calls of a size, of every contender."""
+    return 1000 if bytes_ < 1 << 16 else 200 if bytes_ < 1 << 20 else 50 if bytes_ < 1 << 24 else 10 if bytes_ < 1 << 27 else 5
 
 
 def ours(o, op, n, memory):
+    """{bytes: [seconds out of place, in place]}; nan: there is no such form."""
     found = {}
     for b in o.sizes:
         out = subprocess.run([o.lockstep, "bench", "comm", "-n", str(n), "--op", op, "--min", str(b), "--max", str(b), "--memory", memory,
                               "--iterations", str(calls(b)), "--warmup", "3", "--json"], check=True, capture_output=True, text=True)
-        found[b] = json.loads(out.stdout)[0]["out_of_place"]["seconds"]
+        row = json.loads(out.stdout)[0]
+        found[b] = [math.nan if op == "broadcast" else row["out_of_place"]["seconds"],
+                    math.nan if op == "sendrecv" else row["in_place"]["seconds"]]
     return found
 
 
 def peer(argv):
-    out = subprocess.run(argv, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    out = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if out.returncode:
+        sys.exit(f"comm_peer: exit {out.returncode} of {' '.join(argv)}:\n{out.stdout}{out.stderr}")
     rows = [line.split() for line in out.stdout.splitlines() if line.startswith(OPS)]
-    return {int(r[1]): float(r[2]) for r in rows}
+    return {int(r[1]): [float(r[2]), float(r[5])] for r in rows}
 
 
 def measure(o, who, op, n, built):
-    sizes = [op, *map(str, o.sizes)]
-    if who == "lockstep":
-        return ours(o, op, n, "comm")
-    if who == "plain":
-        return ours(o, op, n, "plain")
+    sizes = [op, *(f"{b}:{calls(b)}" for b in o.sizes)]
+    bound = n <= len(os.sched_getaffinity(0))
+    if who in OURS:
+        return ours(o, op, n, "comm" if who == "lockstep" else "plain")
     if who == "gloo":
         return peer([o.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n),
                      os.path.join(HERE, "comm_gloo.py"), *sizes])
-    root = ["--allow-run-as-root", "--oversubscribe"] if who == "openmpi" else []
-    return peer([f"mpirun.{who}", *root, "-np", str(n), built[who], *sizes])
-
-
-def copy_bandwidth(n, bytes_):
-    """GB/s of memcpy by n processes at once, each its own buffers; bytes written."""
-    code = ("import time,sys,mmap;import ctypes as c;b=int(sys.argv[1]);m=c.CDLL(None).memcpy;"
-            "m.argtypes=[c.c_void_p,c.c_void_p,c.c_size_t];h=[mmap.mmap(-1,b) for _ in '12'];[k.madvise(mmap.MADV_HUGEPAGE) for k in h];"
-            "x,y=[c.addressof(c.c_char.from_buffer(k)) for k in h];"
-            "k=max(3,(1<<28)//b);[(m(y,x,b),m(x,y,b)) for _ in range(3)];t=time.perf_counter();"
-            "[m(y,x,b) for _ in range(k)];print(b*k/(time.perf_counter()-t)/1e9)")
-    runs = [subprocess.Popen([sys.executable, "-c", code, str(bytes_)], stdout=subprocess.PIPE, text=True) for _ in range(n)]
-    return sum(float(r.communicate()[0]) for r in runs)
+    if who == "openmpi":
+        flags = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "core" if bound else "none"]
+    else:
+        flags = ["-bind-to", "core" if bound else "none"]
+    return peer([f"mpirun.{who}", *flags, "-np", str(n), built[who], *sizes])
 
 
 def build(o, folder):
@@ -93,36 +109,75 @@ def build(o, folder):
     return built
 
 
-def table(o, op, n, found):
-    names = list(found)
-    print(f"\n{op}, {n} ranks: bus bandwidth in GB/s" + "".join(f", ratio to {w}" for w in names if w not in ("lockstep", "plain")))
-    print(f"{'bytes':>12}" + "".join(f"{w:>10}" for w in names) +
-          "".join(f"{'x ' + w:>11}" for w in names if w not in ("lockstep", "plain")) + f"{'of copy':>9}")
-    for b in sorted(o.sizes):
-        bus = {w: statistics.median(b / r[b] * bus_factor(op, n) / 1e9 for r in found[w]) for w in names}
-        line = f"{b:>12}" + "".join(f"{bus[w]:>10.3f}" for w in names)
-        line += "".join(f"{bus['lockstep'] / bus[w]:>11.2f}" for w in names if w not in ("lockstep", "plain") and "lockstep" in bus)
-        if b >= 1 << 20 and "lockstep" in bus:
-            # Per rank: an all-reduce reads and writes its buffer once, as a copy does; the others handle (n-1)/n of it.
-            each = copy_bandwidth(n, b) / n
-            line += f"{bus['lockstep'] / (each * bus_factor(op, n)):>9.2f}"
-        print(line, flush=True)
+def cell(seconds, markdown):
+    """Median, and the range, of the rounds in microseconds."""
+    us = [1e6 * s for s in seconds if not math.isnan(s)]
+    if not us:
+        return "-"
+    number = lambda x: f"{x:.2f}" if x < 100 else f"{x:.0f}"
+    return number(statistics.median(us)) + ("" if markdown else f" ({number(min(us))}-{number(max(us))})")
+
+
+def ratio(found, of, peers):
+    """Time of the fastest peer / time of `of`, of the medians."""
+    of = [s for s in found.get(of, []) if not math.isnan(s)]
+    best = [statistics.median(s) for p in peers if (s := [x for x in found.get(p, []) if not math.isnan(x)])]
+    return f"{min(best) / statistics.median(of):.2f}" if of and best else "-"
+
+
+def print_table(runs, markdown):
+    """runs: what --save writes: op, ranks, contender, seconds {bytes: [out of place, in place]}."""
+    names = [w for w in CONTENDERS if any(r["contender"] == w for r in runs)]
+    peers = [w for w in names if w not in OURS]
+    for n, op in sorted({(r["ranks"], r["op"]) for r in runs}, key=lambda k: (k[0], OPS.index(k[1]))):
+        of_op = [r for r in runs if r["ranks"] == n and r["op"] == op]
+        for form in range(2):
+            if all(math.isnan(s[form]) for r in of_op for s in r["seconds"].values()):
+                continue
+            head = ["bytes", *names, *(f"best peer / {w}" for w in OURS if w in names and peers)]
+            lines = [head]
+            for b in sorted({int(b) for r in of_op for b in r["seconds"]}):
+                found = {w: [r["seconds"][str(b)][form] for r in of_op if r["contender"] == w and str(b) in r["seconds"]] for w in names}
+                lines.append([size_text(b), *(cell(found[w], markdown) for w in names),
+                              *(ratio(found, w, peers) for w in OURS if w in names and peers)])
+            print(f"\n{op}, {FORMS[form]}, {n} ranks: microseconds of a call")
+            put_lines(lines, markdown)
+
+
+def put_lines(lines, markdown):
+    if markdown:
+        for i, line in enumerate(lines):
+            print("| " + " | ".join(line) + " |" + ("\n" + "|---" * len(line) + "|" if i == 0 else ""))
+        return
+    width = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(text.rjust(width[i]) for i, text in enumerate(line)), flush=True)
+
+
+def run_all(o, built):
+    runs = []
+    for n in o.ranks:
+        for op in o.ops:
+            for _ in range(o.rounds):
+                for who in o.contenders:
+                    seconds = {str(b): s for b, s in measure(o, who, op, n, built).items()}
+                    runs.append({"op": op, "ranks": n, "contender": who, "seconds": seconds})
+                    if o.save:
+                        with open(o.save, "a") as f:
+                            f.write(json.dumps(runs[-1]) + "\n")
+    return runs
 
 
 def main():
     o = options()
+    if o.table:
+        print_table([json.loads(line) for name in o.table for line in open(name)], o.markdown)
+        return
     if "gloo" in o.contenders and not o.python:
         print("# no --python with torch: gloo is left out")
         o.contenders.remove("gloo")
     with tempfile.TemporaryDirectory() as folder:
-        built = build(o, folder)
-        for n in o.ranks:
-            for op in o.ops:
-                found = {w: [] for w in o.contenders}
-                for _ in range(o.rounds):
-                    for who in o.contenders:
-                        found[who].append(measure(o, who, op, n, built))
-                table(o, op, n, found)
+        print_table(run_all(o, build(o, folder)), o.markdown)
 
 
 if __name__ == "__main__":
