@@ -1,9 +1,9 @@
 /* comm_mpi.c - collectives of an MPI, timed in the same way as `lockstep bench comm`; for comm_peer.py.
  *
  *     mpicc -O2 bench/comm_mpi.c -o comm_mpi; mpirun -np 2 ./comm_mpi all_reduce 1024:1000 1048576:100
- * takes BYTES:CALLS of each size and prints: op, bytes of the complete buffer, then median, minimum and maximum of the seconds of a call out
- * of place, and the same in place; nan where the operation has no such form. A call takes the time from the end of the call before it to
- * its own, on the slowest rank.
+ * takes BYTES:CALLS of each size and prints: op, bytes of the complete buffer, then median, minimum and maximum of the seconds of a call
+ * out of place, and the same in place; nan where the operation has no such form. A call takes the time from the end of the call before it
+ * to its own, on the slowest rank.
  */
 #include <math.h>
 #include <mpi.h>
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n);
     if (argc < 3) {
-        if (rank == 0) fprintf(stderr, "usage: comm_mpi all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|sendrecv BYTES:CALLS...\n");
+        if (rank == 0) fputs("usage: comm_mpi all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|sendrecv BYTES:CALLS...\n", stderr);
         MPI_Finalize();
         return 2;
     }

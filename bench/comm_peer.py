@@ -7,9 +7,9 @@
 
 V is an environment with torch, for gloo; mpicc.openmpi and mpicc.mpich compile bench/comm_mpi.c. Each round runs every contender once per
 operation and number of ranks, one after the other, so that a slow phase of the machine affects all. A cell is the median over the rounds of
-the median time of a call, in microseconds, with the smallest and largest of the rounds' medians. "lockstep" uses memory of ls_comm_alloc, as
-training does; "plain" is lockstep on ordinary memory, as the peers'. The last columns are the time of the best peer divided by that of
-lockstep, and by that of plain. All contenders' ranks are bound to cores if there are as many cores.
+the median time of a call, in microseconds, with the smallest and largest of the rounds' medians. "lockstep" uses memory of ls_comm_alloc,
+as training does; "plain" is lockstep on ordinary memory, as the peers'. The last columns are the time of the best peer divided by that
+of lockstep, and by that of plain. All contenders' ranks are bound to cores if there are as many cores.
 
 --save appends each run to a file as a line of JSON, so that a measurement can be made in several calls, by operations and sizes; --table
 prints the table of such files without measuring.

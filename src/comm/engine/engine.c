@@ -4,7 +4,8 @@
  * for: a send after a receive, a collective after a send. Who drives:
  *   the caller that waits   in a blocking call or ls_work_wait: no other thread needs to wake up for it
  *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call
- *                           to the close of the last comm, and sleeps when nothing is in flight
+ *                           to the close of the last comm, and sleeps when nothing is in flight, or only receives of messages so small
+ *                           that their senders need not wait for them (link_base.eager): to wake it takes longer than they do
  * If nothing moves, a caller spins for SPIN_SECONDS (not with more ranks than cores), and then yields the processor (yield.h) for the
  * transport's yield_seconds; the progress thread does neither, because the computation needs the core. Then the driver sleeps in the
  * transport's idle(), longer each time; a caller that needs to drive ends that sleep with the transport's wake().
@@ -31,7 +32,7 @@ static struct {
     bool driving, stop, has_thread;
     atomic_int waiting;   /* callers in engine_wait that don't drive */
     atomic_int wanting;   /* callers in engine_enter */
-    atomic_int flying;    /* operations handed in and not ended, of all comms */
+    atomic_int flying;    /* operations handed in and not ended, of all comms; without patient ones */
     struct link *asleep;  /* where the driver sleeps */
     struct yields yields; /* of the caller that drives */
     pthread_t thread;
@@ -120,7 +121,7 @@ static bool look_round(void)
 
 void engine_ended(ls_work *w)
 {
-    atomic_fetch_sub(&engine.flying, 1);
+    if (!w->patient) atomic_fetch_sub(&engine.flying, 1);
     atomic_store(&w->ended, true);
     if (!atomic_load(&engine.waiting)) return;
     pthread_mutex_lock(&engine.lock);
@@ -359,13 +360,21 @@ static void post_locked(ls_work *w)
 {
     queue_push(&w->comm->posted, w);
     atomic_store(&w->comm->news, true);
-    atomic_fetch_add(&engine.flying, 1);
+    if (!w->patient) atomic_fetch_add(&engine.flying, 1);
+}
+
+static bool is_patient(const ls_work *w)
+{
+    const struct request *r = &w->request;
+
+    return w->op == LS_COLLECTIVE_RECV && !w->native && r->count * ls_dtype_bytes(r->type) <= link_base(w->comm->link)->eager;
 }
 
 ls_status engine_post(ls_work *w)
 {
+    w->patient = is_patient(w);
     pthread_mutex_lock(&engine.lock);
-    ls_status st = start_thread();
+    ls_status st = w->patient ? LS_OK : start_thread();
     if (st < 0) {
         pthread_mutex_unlock(&engine.lock);
         return st;
@@ -415,10 +424,28 @@ ls_status engine_broken(ls_comm *c, ls_status st)
     return ls_fail((ls_status)atomic_load(&c->job->status), "%s", c->job->line);
 }
 
+/* With the lock, which it gives up meanwhile: the caller of w begins to drive without posting it. */
+static void drive_at_once(ls_work *w)
+{
+    struct queue one = { w, w };
+
+    engine.driving = w->at_once = true;
+    atomic_fetch_add(&engine.flying, 1);
+    pthread_mutex_unlock(&engine.lock);
+    run_take(w->comm, &one);
+    drive(w);
+    pthread_mutex_lock(&engine.lock);
+    leave_locked();
+}
+
 void engine_run(ls_work *w)
 {
+    pulse();
     pthread_mutex_lock(&engine.lock);
-    post_locked(w);
+    if (engine.driving || atomic_load(&engine.wanting) || w->comm->posted.head)
+        post_locked(w);
+    else
+        drive_at_once(w);
     pthread_mutex_unlock(&engine.lock);
     engine_wait(w);
 }

@@ -83,10 +83,13 @@ struct ls_work {
     bool native;                      /* the device makes the call: the engine follows it */
     atomic_int passed;                /* of a native one: see engine_passed() */
     _Atomic double asked;             /* of a native one: when its caller last asked whether it has ended */
+    bool at_once;                     /* its caller drives: it begins when it is queued */
+    bool patient;                     /* a receive that nobody needs to drive before its caller waits */
     bool begun, by_transport;         /* by_transport: its native collective runs, not a list of steps */
     uint64_t call, bytes;             /* number in the ring of calls; payload that left this rank */
     double queued, finished, exposed; /* base_now(); exposed: a sum */
     _Atomic double started;           /* base_now(); written by the driver, shown by any thread */
+    bool stirred;                     /* there was progress since `moved`, which run_look() brings up to date */
     double moved, looked, judged;     /* last sign of progress; last checks of the peers and of the wait graph */
     struct cached_list *list;
     int step;

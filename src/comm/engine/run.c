@@ -101,7 +101,7 @@ static ls_status begin_collective(ls_comm *c, ls_work *w)
 static ls_status run_begin(ls_comm *c, ls_work *w)
 {
     w->begun = true;
-    w->started = w->moved = base_now();
+    w->started = w->moved = w->at_once ? w->queued : base_now();
     record_state(c, w, CALL_RUNNING);
     LS_TRY(c->transport->failed(c->link));
     if (w->native) return LS_OK;
@@ -196,7 +196,7 @@ static bool run_head(ls_comm *c, struct queue *q)
         moved = true;
         run_finish(c, w, atomic_load(&w->passed) < 0 ? LS_EPEER : LS_OK);
     } else if (st == LS_BUSY) {
-        if (moved) w->moved = base_now();
+        if (moved) w->stirred = true;
     } else {
         run_fail(c, st);
     }
@@ -246,12 +246,19 @@ void run_fail(ls_comm *c, ls_status st)
     atomic_store(&c->job->status, (int)first);
 }
 
+static ls_status look_at(ls_comm *c, ls_work *w, double now)
+{
+    if (w->stirred) w->moved = now;
+    w->stirred = false;
+    return verdict_look(c, w, now);
+}
+
 void run_look(ls_comm *c, double now)
 {
     ls_status st = c->transport->failed(c->link);
 
-    if (st == LS_OK && c->collectives.head) st = verdict_look(c, c->collectives.head, now);
+    if (st == LS_OK && c->collectives.head) st = look_at(c, c->collectives.head, now);
     for (int i = 0; st == LS_OK && c->messages && i < 2 * c->n; i++)
-        if (c->pairs[i].head) st = verdict_look(c, c->pairs[i].head, now);
+        if (c->pairs[i].head) st = look_at(c, c->pairs[i].head, now);
     if (st < 0) run_fail(c, st);
 }

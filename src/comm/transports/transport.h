@@ -24,6 +24,7 @@ struct link_base {
     char name[32];     /* "world", "world/0" */
     const int *member; /* [n] ranks of the world; NULL: of no use (plan) */
     int world_n;
+    size_t eager; /* bytes of the largest message that its sender can finish before the receiver looks; 0: none */
 };
 
 /* One message in flight. The caller fills the first part and keeps it unchanged until poll() reports the end. */

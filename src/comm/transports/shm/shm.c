@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/cores.h"
 #include "base/mem.h"
 #include "comm/transports/shm/shm_link.h"
 
@@ -36,6 +37,16 @@ static void link_free(struct link *l)
     mem_free(l);
 }
 
+/* Bytes; where none is known, as many as processors for servers have had at least. */
+static size_t largest_cache(void)
+{
+    enum { LEVELS = 4, UNKNOWN = 8 << 20 };
+    size_t most = 0;
+
+    for (int level = 1; level <= LEVELS; level++) most = MAX(most, cores_cache(level));
+    return most ? most : UNKNOWN;
+}
+
 /* Makes a link of the members, whose area is not open yet. NULL with the message set. */
 static struct link *link_new(struct segment *s, int n, const int *member, int me, uint64_t group)
 {
@@ -43,8 +54,11 @@ static struct link *link_new(struct segment *s, int n, const int *member, int me
     size_t count = (size_t)n;
 
     if (!l) return NULL;
-    l->base = (struct link_base){ .transport = &transport_shm, .rank = me, .n = n, .group = group, .world_n = s->control->n };
+    l->base = (struct link_base){
+        .transport = &transport_shm, .rank = me, .n = n, .group = group, .world_n = s->control->n, .eager = ring_eager(n)
+    };
     l->segment = s;
+    l->keeps = largest_cache() / 2 / (size_t)s->control->n; /* the other half: what the ranks compute with */
     l->member = mem_array(MEM_OTHER, count, sizeof *l->member);
     l->out = mem_array(MEM_OTHER, count * CHANNELS, sizeof *l->out);
     l->in = mem_array(MEM_OTHER, count * CHANNELS, sizeof *l->in);

@@ -27,23 +27,6 @@ static struct layout layout_of(int members)
 
 static unsigned char *part(const struct link *l, size_t at) { return (unsigned char *)l->area + at; }
 
-struct post *area_post(const struct link *l, uint64_t call, int member)
-{
-    return (struct post *)(void *)part(l, layout_of(l->base.n).posts) + (call % 2) * (uint64_t)l->base.n + (uint64_t)member;
-}
-
-uint64_t *area_table(const struct link *l, uint64_t call, int member)
-{
-    size_t n = (size_t)l->base.n;
-
-    return (uint64_t *)(void *)part(l, layout_of(l->base.n).tables) + ((call % 2) * n + (size_t)member) * (n + 1);
-}
-
-unsigned char *area_stage(const struct link *l, uint64_t piece, int member)
-{
-    return l->stage + ((size_t)member * STAGES + piece % STAGES) * STAGE_BYTES;
-}
-
 struct ring *area_ring(const struct link *l, int from, int to, int channel)
 {
     size_t n = (size_t)l->base.n, i = ((size_t)from * n + (size_t)to) * CHANNELS + (size_t)channel;
@@ -132,6 +115,8 @@ ls_status area_open(struct link *l, double deadline)
     }
     struct layout at = layout_of(l->base.n);
     l->seat = (struct seat *)(void *)part(l, at.seats);
+    l->post = (struct post *)(void *)part(l, at.posts);
+    l->table = (uint64_t *)(void *)part(l, at.tables);
     l->stage = part(l, at.stages);
     return LS_OK;
 }

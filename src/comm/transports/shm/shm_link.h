@@ -65,6 +65,8 @@ struct link {
     int *member; /* [n] ranks of the job */
     struct area *area;
     struct seat *seat; /* [n] */
+    struct post *post; /* [2][n] */
+    uint64_t *table;   /* [2][n][n + 1] */
     unsigned char *stage;
     struct lane *out, *in; /* [n][CHANNELS] */
     uint64_t begun, ended; /* native collectives */
@@ -73,19 +75,32 @@ struct link {
     const unsigned char **from; /* [n] each member's send buffer, here */
     unsigned char **into;       /* [n] and recv buffer, where it is in a heap */
     const void **term;          /* [n] of one sum */
+    size_t keeps;               /* bytes that each rank may read and write in a call whose data is to stay in the cache */
 };
 
 /* shm_area.c: the first member makes the area; the others find it through their cells. */
 ls_status area_open(struct link *l, double deadline);
 void area_close(struct link *l);
-struct post *area_post(const struct link *l, uint64_t call, int member);
-uint64_t *area_table(const struct link *l, uint64_t call, int member);
-unsigned char *area_stage(const struct link *l, uint64_t piece, int member);
+static inline struct post *area_post(const struct link *l, uint64_t call, int member)
+{
+    return l->post + (call % 2) * (uint64_t)l->base.n + (uint64_t)member;
+}
+static inline uint64_t *area_table(const struct link *l, uint64_t call, int member)
+{
+    size_t n = (size_t)l->base.n;
+
+    return l->table + ((call % 2) * n + (size_t)member) * (n + 1);
+}
+static inline unsigned char *area_stage(const struct link *l, uint64_t piece, int member)
+{
+    return l->stage + ((size_t)member * STAGES + piece % STAGES) * STAGE_BYTES;
+}
 struct ring *area_ring(const struct link *l, int from, int to, int channel);
 
 /* shm_ring.c */
 struct ring;
 size_t ring_bytes(int n); /* of one ring of a link of n, with its words */
+size_t ring_eager(int n); /* struct link_base.eager */
 void ring_open(struct link *l);
 ls_status ring_start(struct link *l, struct transfer *t);
 ls_status ring_poll(struct link *l, struct transfer *t);

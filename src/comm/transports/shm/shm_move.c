@@ -9,9 +9,8 @@
 #endif
 
 enum {
-    SUM_BYTES = 4 << 10,  /* bytes of a sum with several destinations: it and its terms stay in the L1 cache */
-    PAST_CACHE = 4 << 20, /* copies of a call at least this large bypass the cache */
-    SHARE_GRAIN = 32,     /* elements: shares of one buffer do not share a cache line */
+    SUM_BYTES = 4 << 10, /* bytes of a sum with several destinations: it and its terms stay in the L1 cache */
+    SHARE_GRAIN = 32,    /* elements: shares of one buffer do not share a cache line */
 };
 
 const void *move_source(const struct request *r) { return r->send ? r->send : r->recv; }
@@ -58,6 +57,9 @@ static void copy_past_cache(unsigned char *to, const unsigned char *from, size_t
 #endif
     memcpy(to, from, bytes);
 }
+
+/* Stores bypass the cache if the call's data, so many bytes a rank, would not stay there anyway. */
+static bool is_past_cache(const struct link *l, size_t bytes) { return bytes >= l->keeps; }
 
 static void shm_move_copy(unsigned char *to, const unsigned char *from, size_t bytes, bool past_cache)
 {
@@ -136,7 +138,7 @@ static size_t take_sums(struct link *l, const struct request *r, uint64_t k, uin
 {
     size_t e = ls_dtype_bytes(r->type), part = piece_of(&l->now, r->count, k);
     unsigned char *to = (unsigned char *)r->recv + (size_t)k * l->now.piece * e;
-    bool past_cache = r->count * e >= PAST_CACHE && r->recv != r->send;
+    bool past_cache = is_past_cache(l, 2 * r->count * e) && r->recv != r->send;
 
     for (int j = 0; j < l->base.n; j++) {
         size_t from = share_at(part, j, l->base.n), len = share_at(part, j + 1, l->base.n) - from;
@@ -156,13 +158,20 @@ static size_t take_block(struct link *l, const struct request *r, uint64_t k, ui
     return len * e * (size_t)l->base.n;
 }
 
+/* Blocks of its two buffers that a rank reads and writes. */
+static size_t blocks_touched(int op, int n)
+{
+    return op == LS_COLLECTIVE_BROADCAST ? 2 : op == LS_COLLECTIVE_ALL_GATHER ? (size_t)n + 1 : 2 * (size_t)n;
+}
+
 /* Copies every rank's block for us, or the root's. */
 static size_t take_copies(struct link *l, const struct request *r, uint64_t k, uint64_t p)
 {
     int n = l->base.n, me = l->base.rank, op = r->signature.op;
     const size_t *at = r->recv_at ? r->recv_at : r->at;
     size_t e = ls_dtype_bytes(r->type), moved = 0;
-    bool past_cache = (size_t)l->now.pieces * l->now.piece * e * (size_t)n >= PAST_CACHE;
+    size_t touched = (size_t)l->now.pieces * l->now.piece * e * blocks_touched(op, n);
+    bool past_cache = is_past_cache(l, touched) && r->send != r->recv; /* in place: the lines were just read */
 
     for (int i = 0; i < n; i++) {
         int j = (me + 1 + i) % n; /* not all from the same one at once */
@@ -190,7 +199,7 @@ size_t move_sum_direct(struct link *l, const struct request *r, uint64_t k)
     int n = l->base.n;
     size_t e = ls_dtype_bytes(r->type), begin = share_at(r->count, l->base.rank, n), end = share_at(r->count, l->base.rank + 1, n);
     size_t at = begin + (size_t)k * l->now.piece, len = piece_of(&l->now, end - begin, k);
-    bool past_cache = r->count * e >= PAST_CACHE;
+    bool past_cache = is_past_cache(l, (move_source(r) == r->recv ? 1 : 2) * r->count * e);
     _Alignas(64) unsigned char sum[SUM_BYTES];
 
     for (size_t done = 0, part; done < len; done += part) {

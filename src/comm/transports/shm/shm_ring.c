@@ -31,6 +31,9 @@ static size_t room_of(int n) { return n <= 8 ? 256 << 10 : n <= 32 ? 64 << 10 : 
 
 size_t ring_bytes(int n) { return sizeof(struct ring) + room_of(n); }
 
+/* Smaller than what is copied from the heap, and several fit into a ring. */
+size_t ring_eager(int n) { return MIN(room_of(n) / 4, (size_t)TAKE_FROM - 1); }
+
 void ring_open(struct link *l)
 {
     for (int i = 0; i < l->base.n; i++)
