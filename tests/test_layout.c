@@ -78,6 +78,17 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 4),
       "parallel.replicate=4 over parallel.dp=4 * parallel.cp=1 ranks makes every rank a replica and shards nothing" },
     { &gpt2, LAYOUT(.dp = 2, .cp = 2, .zero = 1, .replicate = 2), NULL },
+    /* methods */
+    { &gpt2, LAYOUT(.dp = 3, .method = LS_METHOD_DATAPARALLEL), NULL },
+    { NULL, LAYOUT(.dp = 3, .method = LS_METHOD_SERVER), NULL },
+    { &gpt2, LAYOUT(.dp = 3, .method = LS_METHOD_ASYNC, .async_turns = 1), NULL },
+    { &gpt2, LAYOUT(.dp = 3, .method = LS_METHODS), "parallel.method: 4 does not exist; use allreduce, dataparallel, server or async" },
+    { &gpt2, LAYOUT(.dp = 2, .method = LS_METHOD_SERVER, .zero = 1),
+      "parallel.zero=1 with parallel.method=server, which has one copy of the model, on rank 0, and shards nothing; use parallel.zero=0" },
+    { &gpt2, LAYOUT(.dp = 2, .method = LS_METHOD_DATAPARALLEL, .tp = 2), "parallel.tp=2 with parallel.method=dataparallel" },
+    { &gpt2, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC, .pp = 2), "parallel.pp=2 with parallel.method=async" },
+    { &gpt2, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC, .reduce = LS_BF16), "precision.reduce=bf16 with parallel.method=async" },
+    { &mixtral, LAYOUT(.dp = 2, .method = LS_METHOD_SERVER), NULL },
     /* tensor parallelism */
     { &gpt2, LAYOUT(.tp = 4, .sp = 1), NULL },
     { &llama, LAYOUT(.tp = 4), NULL },
@@ -343,6 +354,8 @@ static ls_layout draw_layout(unsigned *s, const ls_model *m, char stages[64])
     l.reshard_after_forward = layout_test_draw(s, 3) != 0;
     l.unsharded_accumulation = (int)layout_test_draw(s, 2);
     l.bucket_bytes = layout_test_draw(s, 60) ? 4096 : 0;
+    l.method = (ls_method)(layout_test_draw(s, 6) ? 0 : draw_int(s, 0, 4));
+    if (l.method != LS_METHOD_ALLREDUCE && layout_test_draw(s, 4)) l.zero = 0, l.replicate = 1;
     l.micro_batch = draw_int(s, 1, 3);
     l.micro_batches = draw_int(s, 1, 5);
     l.seq_len = draw_int(s, layout_test_draw(s, 4) ? 8 : 1, layout_test_draw(s, 8) ? 12 : 36);

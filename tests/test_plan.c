@@ -200,6 +200,8 @@ static const struct { const char *field; size_t at, bytes; int kind, value; cons
     ONE(ep, FIELD_INT, 2, NULL, "--parallel.ep=2"),
     ONE(zero, FIELD_INT, 3, NULL, "--parallel.zero=3"),
     ONE(replicate, FIELD_INT, 2, NULL, "--parallel.replicate=2"),
+    ONE(method, FIELD_INT, LS_METHOD_SERVER, NULL, "--parallel.method=server"),
+    ONE(async_turns, FIELD_INT, 1, NULL, "--parallel.async_turns=true"),
     ONE(sp, FIELD_INT, 1, NULL, "--parallel.sp=true"),
     ONE(cp_method, FIELD_INT, LS_CP_ALL_TO_ALL, NULL, "--parallel.cp_method=all_to_all"),
     ONE(tp_chunks, FIELD_INT, 4, NULL, "--parallel.tp_chunks=4"),

@@ -96,6 +96,18 @@ train -n 2 --model.preset=resnet-tiny --parallel.tp=2 --data.text=|parallel.tp=2
 train --launch.ranks=x|launch.ranks|'x'
 train --data.tokenizer=bpe --data.vocab_size=300 --model.vocab=270|tokens, but the model's vocabulary only 270|use --model.vocab=
 train --run.memory_limit=1.5|run.memory_limit|'1.5'|1.5GiB
+train -n 2 --parallel.method=ring|parallel.method|'ring'|server
+train --parallel.method=server|parallel.method does nothing here|start more with -n
+train -n 2 --parallel.method=server --parallel.zero=1|parallel.zero=1 with parallel.method=server|use parallel.zero=0
+train -n 4 --parallel.method=dataparallel --parallel.tp=2|parallel.tp=2 with parallel.method=dataparallel
+train -n 2 --parallel.method=dataparallel --parallel.bucket=1MiB|parallel.bucket does nothing here|block by block
+train -n 2 --parallel.method=async --parallel.first_bucket=2MiB|parallel.first_bucket does nothing here
+train -n 3 --parallel.method=async --model.preset=mixtral-tiny --data.seq_len=16|parallel.method=async with experts|parallel.method=server
+train -n 3 --parallel.method=async --train.non_finite=skip|train.non_finite=skip with parallel.method=async
+train -n 3 --parallel.method=async --run.device=check|run.device=check with parallel.method=async|run.device=cpu
+train -n 3 --parallel.method=async --debug.fault=average|debug.fault with parallel.method=async
+train -n 3 --parallel.method=async --train.micro_batch=2 --train.accumulate=1 --train.global_batch=6|(parallel.dp - 1)|6 = 2 * 1 * 2
+train -n 2 --parallel.method=server --train.time_budget=60|train.time_budget=60 with parallel.method=server|train.steps
 END
 
 # ---- the same values in the other commands ----
@@ -131,6 +143,10 @@ bench train text.txt|unexpected argument 'text.txt'
 generate x --tokens many|--tokens: 'many' is not a whole number
 bench train --model.preset=gpt5|model.preset|'gpt5'
 bench train --optim.name=sgd --optim.nesterov=true --optim.momentum=0|optim.nesterov=true|0.9
+parity --a "" --b "parallel.dp=3 parallel.method=async"|--b|parallel.method=async does not compute the step of a single rank
+plan --parallel.dp=2 --parallel.method=server --machine h100-dgx|parallel.method=server|planned only for parallel.method=allreduce
+plan -n 2 --parallel.method=server --machine h100-dgx --train.global_batch=8 --search|parallel.method=server
+bench train -n 3 --parallel.method=async|parallel.method=async
 parity --a "" --b "model.preset=gpt5"|--b|model.preset|'gpt5'
 parity --a "model.heads=5" --b "parallel.dp=2"|--a|model.heads=5
 parity --a "" --b "parallel.dp=2" --recompute.mode=some|recompute.mode|'some'

@@ -40,6 +40,8 @@ typedef struct ls_layout {
     /* what the ranks do */
     int zero;                   /* parallel.zero: 0 to 3, see parallel.h */
     int replicate;              /* parallel.replicate: copies of every shard; 1 with zero 0 */
+    ls_method method;           /* parallel.method */
+    int async_turns;            /* parallel.async_turns, method ASYNC: 1: rank 0 takes gradients in the order of ranks */
     int sp;                     /* parallel.sp: 1: norms, dropout and residual stream sharded along the sequence over tp */
     ls_cp_method cp_method;     /* parallel.cp_method */
     int tp_chunks;              /* parallel.tp_chunks: row chunks of a matmul whose output is summed over tp, 1 to 16 */

@@ -37,6 +37,18 @@
 extern "C" {
 #endif
 
+/* How gradients become an update. ALLREDUCE is the ordinary way, with `zero`. The others are counter-examples, which show by measurement
+ * why it is the ordinary one; the parameters' one copy that counts and the optimizer state are on rank 0 of the comm. They need zero 0,
+ * replicate 1 and no other axis than dp.
+ *     DATAPARALLEL  one process owns the model: in every micro-batch rank 0 sends the parameters to all ranks, which keep them for that
+ *                   micro-batch only, and adds up their gradients; nothing overlaps
+ *     SERVER        a synchronous parameter server: after the last micro-batch rank 0 adds up the gradients, updates, and sends the
+ *                   parameters to all ranks
+ *     ASYNC         an asynchronous one: the program communicates nothing, so statistics over samples are each rank's own; whoever runs it
+ * sends the gradients of a rank to rank 0, which alone runs the optimizer, and brings back parameters. This is not the step of a single
+ * rank
+ */
+typedef enum ls_method { LS_METHOD_ALLREDUCE, LS_METHOD_DATAPARALLEL, LS_METHOD_SERVER, LS_METHOD_ASYNC, LS_METHODS } ls_method;
 typedef enum ls_offload { LS_OFFLOAD_NONE, LS_OFFLOAD_CPU, LS_OFFLOAD_FILE } ls_offload;
 
 typedef struct ls_data_parallel_options {
@@ -53,10 +65,11 @@ typedef struct ls_data_parallel_options {
     int sync_batch_norm;        /* batch norms use the statistics of all ranks */
     ls_offload offload;         /* where optimizer state is kept between steps */
     const char *offload_path;   /* LS_OFFLOAD_FILE: folder for an unnamed file, made if missing */
+    ls_method method;
 } ls_data_parallel_options;
-#define LS_DATA_PARALLEL_DEFAULTS                                                  \
-    {                                                                              \
-        0, 1, 25u << 20, 1u << 20, LS_F32, 1, 1, 1, 1, 0, 1, LS_OFFLOAD_NONE, NULL \
+#define LS_DATA_PARALLEL_DEFAULTS                                                                       \
+    {                                                                                                   \
+        0, 1, 25u << 20, 1u << 20, LS_F32, 1, 1, 1, 1, 0, 1, LS_OFFLOAD_NONE, NULL, LS_METHOD_ALLREDUCE \
     }
 enum { LS_PREFETCH_MOST = 1000 };
 

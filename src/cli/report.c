@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
+#include "parallel/layout.h"
 #include "runtime/runtime.h"
 #include "train/run/stop.h"
 #include "train/run/version.h"
@@ -224,6 +225,50 @@ static void put_time(const struct trainer *t)
     printf("%s\n", split);
 }
 
+/* A row of the comparison; reference NULL: there is none. */
+static void put_compared(const char *name, const char *own, const char *reference)
+{
+    printf("  %-24s%16s%16s\n", name, own, reference ? reference : "");
+}
+
+static const char *compared_bytes(char out[16], const struct cost_figures *f, double bytes)
+{
+    return f->steps ? text_bytes(out, (size_t)(bytes + 0.5)) : NULL;
+}
+
+/* What a method other than allreduce costs beside it. */
+static void put_method(const struct trainer *t)
+{
+    const struct cost_figures *m = &t->method, *r = &t->reference;
+    char own[40], other[40], title[48];
+
+    if (m->steps == 0) return;
+    label("method");
+    printf("%s on %d ranks", layout_method_name(t->step.layout.method), t->ranks.size);
+    if (r->steps)
+        printf(", beside %" PRIu64 " step%s of allreduce from the same weights on the same samples", r->steps, r->steps == 1 ? "" : "s");
+    printf("\n");
+    put_compared("", layout_method_name(t->step.layout.method), r->steps ? "allreduce" : NULL);
+    snprintf(own, sizeof own, "%.4g", 1e3 * m->seconds);
+    snprintf(other, sizeof other, "%.4g", 1e3 * r->seconds);
+    put_compared("step, median [ms]", own, r->steps ? other : NULL);
+    put_compared("busiest rank sends", compared_bytes(own, m, m->sent), compared_bytes(other, r, r->sent));
+    put_compared("             receives", compared_bytes(own, m, m->received), compared_bytes(other, r, r->received));
+    put_compared("memory of rank 0", compared_bytes(own, m, (double)m->first), compared_bytes(other, r, (double)r->first));
+    put_compared("       of another, most", compared_bytes(own, m, (double)m->others), compared_bytes(other, r, (double)r->others));
+    if (r->steps && !isnan(m->loss)) {
+        snprintf(title, sizeof title, "loss of step %" PRIu64, r->after);
+        snprintf(own, sizeof own, "%.4f", m->loss);
+        snprintf(other, sizeof other, "%.4f", r->loss);
+        put_compared(title, own, other);
+    }
+    if (m->updates == 0) return;
+    snprintf(own, sizeof own, "%.2f", m->stale);
+    put_compared("staleness [updates]", own, r->steps ? "0" : NULL);
+    snprintf(own, sizeof own, "%" PRIu64, m->stale_most);
+    put_compared("           most", own, r->steps ? "0" : NULL);
+}
+
 static void put_bytes(const char *name, const size_t *planned, size_t measured)
 {
     char left[16] = "", right[16];
@@ -285,6 +330,7 @@ void report_end(const struct trainer *t)
     put_speed(t);
     put_time(t);
     put_memory(t);
+    put_method(t);
     label("checkpoint");
     printf("%s\n", checkpoint ? checkpoint : "none");
     mem_free(checkpoint);

@@ -39,6 +39,9 @@ ls_status comm_open_native(ls_comm *c, const struct device *d, const struct nati
 /* Makes the call at once, on an immediate device; work as in comm.h. */
 ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work);
 
+/* Waits until one of the calls in flight has ended, of which some may be NULL but not all: its index, for ls_work_wait(). Of several that
+ * have, the one that ended first. */
+int comm_wait_any(ls_work *const *works, int n);
 /* ls_comm_open, which waits this long for the others. */
 ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out);
 /* A name for messages and records: "world", "shard", "replicas". At most 31 bytes. */

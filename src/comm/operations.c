@@ -362,6 +362,17 @@ ls_status ls_work_wait(ls_work **work)
     return reap(w);
 }
 
+int comm_wait_any(ls_work *const *works, int n)
+{
+    double began = base_now();
+    int first;
+
+    device_settle();
+    first = engine_wait_any(works, n);
+    works[first]->exposed += base_now() - began;
+    return first;
+}
+
 /* ---- the calls ---- */
 
 ls_status ls_all_reduce(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype type, ls_redop op, ls_work **work)

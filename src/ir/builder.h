@@ -44,6 +44,7 @@ void program_carry_time(ls_program *p, const struct instruction *i);
 size_t *program_counts(ls_program *p, int n);
 /* Those of `total` elements divided evenly (block_at()); exchanges of one size share them, so nobody writes them. */
 size_t *program_even_counts(ls_program *p, size_t total, int n);
+size_t *program_rooted_counts(ls_program *p, size_t total, int n); /* all of them on rank 0 */
 /* Takes the instructions out of a segment and leaves it empty; the caller frees the list. */
 struct list program_take(ls_program *p, enum segment segment);
 ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim, const size_t *size, const ptrdiff_t *stride,

@@ -124,23 +124,29 @@ size_t *program_counts(ls_program *p, int n)
 struct even_counts {
     size_t total, *counts;
     int n;
+    bool rooted;
 };
 
-size_t *program_even_counts(ls_program *p, size_t total, int n)
+/* Found among those of the same kind, or made. */
+static size_t *program_shared_counts(ls_program *p, size_t total, int n, bool rooted)
 {
     struct even_counts *grown;
     size_t *counts;
 
     for (int k = 0; k < p->neven; k++)
-        if (p->even[k].total == total && p->even[k].n == n) return p->even[k].counts;
+        if (p->even[k].total == total && p->even[k].n == n && p->even[k].rooted == rooted) return p->even[k].counts;
     if (!(counts = program_counts(p, n))) return NULL;
-    for (int r = 0; r < n; r++) counts[r] = block_at(total, r + 1, n) - block_at(total, r, n);
+    for (int r = 0; r < n; r++) counts[r] = rooted ? (r == 0) * total : block_at(total, r + 1, n) - block_at(total, r, n);
     grown = mem_resize(p->even, ((size_t)p->neven + 1) * sizeof *grown);
     if (!grown) {
         program_fail_by(p, LS_ENOMEM);
         return NULL;
     }
     p->even = grown;
-    p->even[p->neven++] = (struct even_counts){ total, counts, n };
+    p->even[p->neven++] = (struct even_counts){ total, counts, n, rooted };
     return counts;
 }
+
+size_t *program_even_counts(ls_program *p, size_t total, int n) { return program_shared_counts(p, total, n, false); }
+
+size_t *program_rooted_counts(ls_program *p, size_t total, int n) { return program_shared_counts(p, total, n, true); }

@@ -77,11 +77,35 @@ static ls_status check_dp_alone(const ls_layout *l)
     return LS_OK;
 }
 
+/* Methods other than allreduce have one copy of the model, on rank 0, and shard nothing. */
+static ls_status check_method(const ls_layout *l)
+{
+    const struct {
+        const char *name;
+        int n, only;
+    } fixed[] = { { "zero", l->zero, 0 }, { "replicate", l->replicate, 1 }, { "tp", l->tp, 1 }, { "cp", l->cp, 1 }, { "pp", l->pp, 1 },
+                  { "ep", l->ep, 1 } };
+
+    if ((unsigned)l->method >= LS_METHODS)
+        return ls_fail(LS_EINVAL, "parallel.method: %d does not exist; use allreduce, dataparallel, server or async", (int)l->method);
+    for (size_t i = 0; i < COUNT_OF(fixed) && l->method != LS_METHOD_ALLREDUCE; i++)
+        if (fixed[i].n != fixed[i].only)
+            return ls_fail(LS_EINVAL,
+                           "parallel.%s=%d with parallel.method=%s, which has one copy of the model, on rank 0, and shards nothing; use "
+                           "parallel.%s=%d or parallel.method=allreduce",
+                           fixed[i].name, fixed[i].n, layout_method_name(l->method), fixed[i].name, fixed[i].only);
+    if (l->method == LS_METHOD_ASYNC && l->reduce != LS_F32)
+        return ls_fail(LS_EINVAL, "precision.reduce=%s with parallel.method=async, which sends gradients as they are; use fp32",
+                       type_name(l->reduce));
+    return LS_OK;
+}
+
 ls_status layout_check_data(const ls_layout *l)
 {
     int ranks = l->dp * l->cp;
 
     LS_TRY(check_range("parallel.zero", l->zero, 0, 3));
+    LS_TRY(check_method(l));
     if (l->replicate > 1 && l->zero == 0)
         return ls_fail(LS_EINVAL,
                        "parallel.replicate=%d does nothing here: parallel.zero=0 replicates everything; use parallel.zero=1 to 3, or leave "

@@ -7,6 +7,8 @@
 #include "lockstep/layout.h"
 
 const char *layout_schedule_name(const ls_layout *l); /* with "auto" resolved */
+const char *layout_method_name(ls_method m);          /* as parallel.method has it */
+int layout_workers(const ls_layout *l);               /* the ranks that compute samples: dp, less one that only serves (ASYNC) */
 int layout_least_chunks(const ls_layout *l);          /* of a rank under the layout's schedule */
 
 /* Gathers of updated parameters overlap the next forward (zero/carry.c). */
@@ -24,7 +26,7 @@ ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_parallel_opti
 
 ls_status layout_check_axes(const ls_layout *l);                     /* the axis sizes and their product are in range */
 ls_status layout_check_groups(const ls_layout *l);                   /* replicate divides dp; ep divides the ranks it splits */
-ls_status layout_check_data(const ls_layout *l);                     /* zero, replicas, buckets, types, offload */
+ls_status layout_check_data(const ls_layout *l);                     /* zero, replicas, method, buckets, types, offload */
 ls_status layout_check_model(const ls_model *m, const ls_layout *l); /* heads, widths, vocabulary, experts, chunks; m: checked */
 ls_status layout_check_sequence(const ls_layout *l);                 /* its tokens are enough for cp, and with sp for tp */
 ls_status layout_check_recompute(const ls_layout *l);

@@ -38,6 +38,15 @@ ls_layout ls_layout_default(void)
     };
 }
 
+const char *layout_method_name(ls_method m)
+{
+    static const char *const names[LS_METHODS] = { "allreduce", "dataparallel", "server", "async" };
+
+    return names[m];
+}
+
+int layout_workers(const ls_layout *l) { return l->method == LS_METHOD_ASYNC ? MAX(l->dp - 1, 1) : l->dp; }
+
 int64_t ls_layout_ranks(const ls_layout *l)
 {
     int64_t n = (int64_t)l->pp * l->dp;
@@ -46,7 +55,12 @@ int64_t ls_layout_ranks(const ls_layout *l)
     return over ? INT64_MAX : n;
 }
 
-bool layout_carries_gathers(const ls_layout *l) { return (l->zero == 1 || l->zero == 2) && l->overlap && l->pp == 1; }
+bool layout_carries_gathers(const ls_layout *l)
+{
+    bool gathers = l->method == LS_METHOD_SERVER || (l->method == LS_METHOD_ALLREDUCE && (l->zero == 1 || l->zero == 2));
+
+    return gathers && l->overlap && l->pp == 1;
+}
 
 /* ---- micro-batches ---- */
 
@@ -83,6 +97,7 @@ ls_data_parallel_options ls_layout_data(const ls_layout *l)
 {
     return (ls_data_parallel_options){
         .zero = l->zero,
+        .method = l->method,
         .replicate = l->replicate,
         .bucket_bytes = l->bucket_bytes,
         .first_bucket_bytes = l->first_bucket_bytes,
@@ -148,6 +163,7 @@ ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_parallel_opti
     ls_layout l = layout_of_mesh(shape);
 
     l.zero = o->zero;
+    l.method = o->method;
     l.bucket_bytes = o->bucket_bytes;
     l.first_bucket_bytes = o->first_bucket_bytes;
     l.reduce = o->reduce;
@@ -224,6 +240,9 @@ char *ls_layout_text(const ls_layout *l, char *out, size_t room)
     char zero[64], ep[48] = "";
 
     snprintf(zero, sizeof zero, "zero %d", stage);
+    if (l->method != LS_METHOD_ALLREDUCE && l->dp > 1)
+        snprintf(zero, sizeof zero, "%s%s", layout_method_name(l->method),
+                 l->method == LS_METHOD_ASYNC && l->async_turns ? ", in turn" : "");
     if (l->replicate > 1) snprintf(zero, sizeof zero, "zero %d, %d replicas", l->zero, l->replicate);
     if (l->ep > 1) snprintf(ep, sizeof ep, ", experts over %d", l->ep);
     out[0] = '\0';

@@ -27,10 +27,10 @@ void store_request_grad(ls_store *s, size_t i); /* the next allocation includes 
 void store_forget_grad(ls_store *s, size_t i);  /* it does not, whoever requested it before */
 /* Groups: parameters of one type that are adjacent, in the order given, in one flat buffer per kind (one for values, one for gradients, one
  * per state), so that one collective transfers them all. A sharded kind is held in part: rank r of the comm's n has elements [total*r/n,
- * total*(r+1)/n) of the flat buffer. The tensors of its parameters are views of the flat buffers. A scattered kind is allocated in full,
- * but only the own block has the final values (gradients after a reduce-scatter in place): ls_store_read takes each block from its owner.
- * Buffers that a collective reads or writes come from ls_comm_alloc. A parameter is in at most one group, and groups are created before
- * allocation. */
+ * total*(r+1)/n) of the flat buffer, or in a rooted group rank 0 has all of it. The tensors of its parameters are views of the flat
+ * buffers. A scattered kind is allocated in full, but only the own block has the final values (gradients after a reduce-scatter in place):
+ * ls_store_read takes each block from its owner. Buffers that a collective reads or writes come from ls_comm_alloc. A parameter is in at
+ * most one group, and groups are created before allocation. */
 enum store_kind { STORE_VALUE, STORE_GRAD, STORE_STATE, STORE_KINDS };
 enum store_backing { BACKING_MEMORY, BACKING_CPU, BACKING_FILE }; /* where states are stored between updates */
 
@@ -43,13 +43,17 @@ struct store_group {
     ls_comm *comm;
     ls_dtype type;              /* type of the values */
     enum store_backing backing; /* for STORE_STATE; if not MEMORY there is no tensor, and LOAD and SAVE access it */
+    bool rooted;                /* rank 0 of the comm has the complete buffer as its block, and the other blocks are empty */
 };
 struct store_group_options {
     unsigned sharded, scattered;
     enum store_backing backing;
     const char *path; /* folder, for BACKING_FILE */
+    bool rooted;
 };
 ls_status store_group(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_group_options *o, int *group);
+/* The block of `rank` of n: elements [*begin, *end) of a flat buffer of `total`. */
+void store_group_block(bool rooted, size_t total, int rank, int n, size_t *begin, size_t *end);
 int store_groups(const ls_store *s); /* the number of groups */
 const struct store_group *store_group_at(const ls_store *s, int group);
 int store_group_of(const ls_store *s, size_t param);                                           /* -1: none */

@@ -1,7 +1,7 @@
 /* store_group.c - groups of adjacent parameters in flat buffers: creating groups, blocks, memory, tensors.
  *
- * If a kind is sharded, rank r of n holds [total*r/n, total*(r+1)/n) of the flat buffer. A kind is allocated for the entire group as soon
- * as one of its parameters has it.
+ * If a kind is sharded, rank r of n holds [total*r/n, total*(r+1)/n) of the flat buffer; in a rooted group rank 0 holds all of it. A kind
+ * is allocated for the entire group as soon as one of its parameters has it.
  */
 #include "runtime/store_parts.h"
 
@@ -49,6 +49,12 @@ void group_free(struct group *g)
     mem_free(g);
 }
 
+void store_group_block(bool rooted, size_t total, int rank, int n, size_t *begin, size_t *end)
+{
+    *begin = rooted ? (rank > 0) * total : block_at(total, rank, n);
+    *end = rooted ? total : block_at(total, rank + 1, n);
+}
+
 static ls_status fill_group(const ls_store *s, struct group *g, int n, const int *params, ls_comm *comm,
                             const struct store_group_options *o)
 {
@@ -66,17 +72,19 @@ static ls_status fill_group(const ls_store *s, struct group *g, int n, const int
         total += s->slot[params[k]].held;
     }
     g->at[n] = total;
-    g->face = (struct store_group){ n,
-                                    g->params,
-                                    g->at,
-                                    total,
-                                    block_at(total, rank, ranks),
-                                    block_at(total, rank + 1, ranks),
-                                    o->sharded,
-                                    o->scattered,
-                                    comm,
-                                    s->slot[params[0]].type,
-                                    o->backing };
+    g->face = (struct store_group){
+        .n = n,
+        .params = g->params,
+        .at = g->at,
+        .total = total,
+        .sharded = o->sharded,
+        .scattered = o->scattered,
+        .comm = comm,
+        .type = s->slot[params[0]].type,
+        .backing = o->backing,
+        .rooted = o->rooted,
+    };
+    store_group_block(o->rooted, total, rank, ranks, &g->face.begin, &g->face.end);
     return LS_OK;
 }
 

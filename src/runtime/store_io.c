@@ -4,7 +4,6 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/pulse.h"
-#include "comm/algorithms/steps.h"
 
 static ls_status check_ask(const ls_store *s, size_t i, ls_dtype type, size_t count)
 {
@@ -33,8 +32,9 @@ static ls_status store_io_gather(const struct part *p, size_t at, size_t count, 
 
     if (!counts) return LS_ENOMEM;
     for (int r = 0; r < n; r++) {
-        size_t begin = block_at(g->total, r, n), end = block_at(g->total, r + 1, n);
+        size_t begin, end;
 
+        store_group_block(g->rooted, g->total, r, n, &begin, &end);
         begin = MAX(begin, at);
         end = MIN(end, at + count);
         counts[r] = end > begin ? end - begin : 0;

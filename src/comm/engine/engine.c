@@ -238,13 +238,23 @@ void engine_show_wait(const ls_comm *c, const ls_work *w)
     board_wait(c->job->board, &r, message && c->link ? link_base(c->link)->member[w->request.root] : -1);
 }
 
-/* Drives until w has ended, or another thread needs the engine. */
-static void drive(const ls_work *w)
+/* Of those that are not NULL the one that ended first; -1: none has. */
+static int ended_first(ls_work *const *works, int n)
+{
+    int first = -1;
+
+    for (int i = 0; i < n; i++)
+        if (works[i] && atomic_load(&works[i]->ended) && (first < 0 || works[i]->finished < works[first]->finished)) first = i;
+    return first;
+}
+
+/* Drives until one has ended, or another thread needs the engine. w: the one that is shown as waited for. */
+static void drive(ls_work *const *works, int n, const ls_work *w)
 {
     struct pace p = { 0 };
     bool shown = false;
 
-    while (!atomic_load(&w->ended) && !atomic_load(&engine.wanting)) {
+    while (ended_first(works, n) < 0 && !atomic_load(&engine.wanting)) {
         if (look_round())
             p.still = false;
         else
@@ -315,13 +325,16 @@ static ls_status start_thread(void)
     return LS_OK;
 }
 
-void engine_wait(ls_work *w)
+int engine_wait_any(ls_work *const *works, int n)
 {
+    int shown = 0;
+
     pulse();
-    if (atomic_load(&w->ended)) return;
+    if (ended_first(works, n) >= 0) return ended_first(works, n);
+    while (!works[shown]) shown++;
     pthread_mutex_lock(&engine.lock);
     atomic_fetch_add(&engine.waiting, 1);
-    while (!atomic_load(&w->ended)) {
+    while (ended_first(works, n) < 0) {
         if (engine.driving || atomic_load(&engine.wanting)) {
             wait_for_change();
             continue;
@@ -329,7 +342,7 @@ void engine_wait(ls_work *w)
         engine.driving = true;
         atomic_fetch_sub(&engine.waiting, 1);
         pthread_mutex_unlock(&engine.lock);
-        drive(w);
+        drive(works, n, works[shown]);
         pthread_mutex_lock(&engine.lock);
         leave_locked();
         atomic_fetch_add(&engine.waiting, 1);
@@ -338,7 +351,10 @@ void engine_wait(ls_work *w)
     if (!engine.driving) offer_to_drive();
     pthread_mutex_unlock(&engine.lock);
     pulse();
+    return ended_first(works, n);
 }
+
+void engine_wait(ls_work *w) { engine_wait_any(&w, 1); }
 
 bool engine_test(ls_work *w)
 {
@@ -433,7 +449,7 @@ static void drive_at_once(ls_work *w)
     atomic_fetch_add(&engine.flying, 1);
     pthread_mutex_unlock(&engine.lock);
     run_take(w->comm, &one);
-    drive(w);
+    drive((ls_work *const[]){ w }, 1, w);
     pthread_mutex_lock(&engine.lock);
     leave_locked();
 }

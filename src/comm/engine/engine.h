@@ -145,9 +145,10 @@ void engine_set_timeout(const struct job *j, double seconds); /* of all comms of
 ls_status engine_post(ls_work *w);                            /* the progress thread moves it */
 void engine_run(ls_work *w);                                  /* waits until it has ended */
 void engine_wait(ls_work *w);
-bool engine_test(ls_work *w);  /* true when it has ended */
-void engine_ended(ls_work *w); /* called by the driver: only the result of w is used after this */
-void engine_drain(ls_comm *c); /* waits until nothing is in flight */
+int engine_wait_any(ls_work *const *works, int n); /* waits until one has ended: the index of the first; NULLs are skipped */
+bool engine_test(ls_work *w);                      /* true when it has ended */
+void engine_ended(ls_work *w);                     /* called by the driver: only the result of w is used after this */
+void engine_drain(ls_comm *c);                     /* waits until nothing is in flight */
 /* Called by a native call's owner when it is over or, with done false, when the device has failed and it never will be. */
 void engine_passed(ls_work *w, bool done);
 /* ls_work_test() for a native call; also records that its owner still asks. */

@@ -81,11 +81,20 @@ static ls_status scratch_grow(ls_comm *c, size_t bytes)
     return LS_OK;
 }
 
+/* All of it belongs to rank 0: rings and trees would pass through other ranks what is for one, or comes from one. */
+static bool is_rooted(const ls_work *w)
+{
+    bool blocks = w->op == LS_COLLECTIVE_REDUCE_SCATTER || w->op == LS_COLLECTIVE_ALL_GATHER;
+
+    return blocks && w->comm->n > 2 && w->borders[w->comm->n] > 1 && w->borders[1] == w->borders[w->comm->n];
+}
+
 ls_status list_for(ls_work *w, struct cached_list **out)
 {
     ls_comm *c = w->comm;
     const struct request *r = &w->request;
-    const struct algorithm *a = algorithm_choose(w->op, request_bytes(w), c->n, sums_halves(w));
+    const struct algorithm *a =
+        is_rooted(w) ? algorithm_named(w->op, "direct") : algorithm_choose(w->op, request_bytes(w), c->n, sums_halves(w));
     struct cached_list *oldest = &c->lists[0], *found = NULL;
 
     for (int i = 0; i < LISTS_KEPT && !found; i++) {

@@ -16,8 +16,8 @@ static bool is_marked(const ls_program *p, ls_value v)
     return v.id && x->root == v.id && x->role == LS_ROLE_ACTIVATION && x->place[LS_AXIS_DP].kind == LS_PARTIAL;
 }
 
-/* The ranks that have different samples. */
-static ls_comm *samples(const struct pass *a) { return a->d->groups[GROUPS_DENSE].all; }
+/* The ranks that have different samples; NULL: this rank's are all that count. */
+static ls_comm *samples(const struct pass *a) { return a->d->method->apart ? NULL : a->d->groups[GROUPS_DENSE].all; }
 
 /* True if the result that i marks must be summed. */
 static bool is_summed(const struct pass *a, const struct instruction *i)

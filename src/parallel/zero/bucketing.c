@@ -38,7 +38,7 @@ static ls_status make_group(struct pass *a, const struct candidate *c, int n)
 {
     static const enum store_backing backings[] = { BACKING_MEMORY, BACKING_CPU, BACKING_FILE };
     const struct zero_groups *groups = unit_groups(a, c->class);
-    struct store_group_options o = { .backing = backings[a->d->o.offload], .path = a->d->o.offload_path };
+    struct store_group_options o = { .backing = backings[a->d->o.offload], .path = a->d->o.offload_path, .rooted = a->d->method->rooted };
     int *params = mem_array(MEM_OTHER, (size_t)n, sizeof *params), group;
     ls_status st;
 

@@ -42,12 +42,15 @@ static void start_gather(struct pass *a, struct unit *u)
 {
     ls_program *p = a->p;
     const struct store_group *g = unit_group(a, u);
-    struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total };
+    struct exchange e = {
+        .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total, .counts = unit_counts_of_ranks(a, u)
+    };
     ls_value shard = program_group_value(p, u->group, STORE_VALUE, NULL);
 
     if (!shard.id) return;
     value_set_place(p, shard, LS_SHARD);
-    u->gathered = unit_value(a, u, "parameters", program_value(p, shard)->dtype, g->total);
+    u->gathered = g->begin == 0 && g->end == g->total ? emit_part(p, shard, 0, g->total, LS_REPLICATE) /* it is all here */
+                                                      : unit_value(a, u, "parameters", program_value(p, shard)->dtype, g->total);
     if (u->gathered.id) emit_start(p, &u->gather, &e, LS_WHEN_ALWAYS, shard, u->gathered);
 }
 

@@ -88,6 +88,7 @@ static void reduce_start(struct pass *a, struct unit *u)
                           .axis = LS_AXIS_DP,
                           .comm = scatter ? u->groups->shard : u->groups->all,
                           .total = g->total,
+                          .counts = scatter ? unit_counts_of_ranks(a, u) : NULL,
                           .redop = LS_SUM };
     ls_value in = rounded_gradient(a, u, source(a, u), when_of(a, u)), out;
 

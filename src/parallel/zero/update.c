@@ -58,7 +58,7 @@ static struct unit *instruction_unit(const struct pass *a, const struct instruct
 /* The ranks over which squares are summed; NULL: this rank has all of them. */
 static ls_comm *norm_ranks(const struct pass *a)
 {
-    if (!data_is_distributed(a)) return NULL;
+    if (!data_is_distributed(a) || a->d->method->apart) return NULL;
     return a->d->mixed ? a->d->world : a->d->o.zero ? a->d->groups[GROUPS_DENSE].shard : NULL;
 }
 
@@ -192,7 +192,12 @@ static void start_gather(const struct update *w, struct unit *u)
     struct pass *a = w->a;
     const struct store_group *g = unit_group(a, u);
     struct exchange e = {
-        .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total, .carried = w->carries ? u->group + 1 : 0
+        .op = LS_COLLECTIVE_ALL_GATHER,
+        .axis = LS_AXIS_DP,
+        .comm = g->comm,
+        .total = g->total,
+        .counts = unit_counts_of_ranks(a, u),
+        .carried = w->carries ? u->group + 1 : 0,
     };
     ls_value flat = program_group_value(a->p, u->group, STORE_VALUE, NULL);
     ls_value own = emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD);
@@ -252,7 +257,8 @@ static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value ac
             if (stage_of(&w->rewrite.old.at[n]) == stage && instruction_unit(a, &w->rewrite.old.at[n]) == u)
                 emit_slice(w, u, w->rewrite.old.at[n]);
         offload_save(a, u, is_written, &ctx);
-        if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_shards(a, u->groups, STORE_VALUE)) start_gather(w, u);
+        if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_shards(a, u->groups, STORE_VALUE) && !a->d->method->apart)
+            start_gather(w, u);
     }
 }
 

@@ -33,7 +33,7 @@ static ls_status distribution(struct pass *a)
         LS_TRY(layout_check_in_flight(&l));
     }
     LS_TRY(units_form(a));
-    if (data_is_distributed(a)) {
+    if (data_is_distributed(a) && !a->d->method->apart) {
         LS_TRY(gather_parameters(a));
         LS_TRY(reduce_gradients(a));
     }
@@ -116,6 +116,19 @@ static ls_status find_ranks(struct data *d, ls_comm *comm, const ls_mesh *mesh)
     return LS_OK;
 }
 
+/* One rank has nothing that a method could do in another way. */
+static void data_use_method(struct data *d)
+{
+    const struct method *m = method_of(d->o.method);
+
+    d->method = d->groups[GROUPS_DENSE].shard ? m : method_of(LS_METHOD_ALLREDUCE);
+    if (!d->method->rooted) return;
+    d->o.zero = m->zero;
+    if (!m->keeps) return;
+    d->o.reshard_after_forward = 0;
+    d->o.overlap = 0;
+}
+
 static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o, struct data **out)
 {
     struct data *d = mem_zalloc(MEM_OTHER, sizeof *d);
@@ -129,6 +142,7 @@ static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_par
     }
     if (st == LS_OK) st = find_ranks(d, comm, mesh);
     if (!d->groups[GROUPS_DENSE].shard) d->o.zero = 0;
+    data_use_method(d);
     if (st < 0) {
         data_close(d);
         return st;
@@ -143,6 +157,9 @@ static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls
 
     if (d->world != comm || d->mesh != mesh)
         return ls_fail(LS_EINVAL, "data parallelism: another program of this store is distributed over other ranks");
+    if (m->method != o->method)
+        return ls_fail(LS_EINVAL, "data parallelism: another program of this store has method %s; this one %s",
+                       layout_method_name(m->method), layout_method_name(o->method));
     if (m->zero != o->zero || m->replicate != o->replicate || m->reduce != o->reduce || m->offload != o->offload ||
         m->unsharded_accumulation != o->unsharded_accumulation || m->fsdp_unit != o->fsdp_unit)
         return ls_fail(LS_EINVAL,

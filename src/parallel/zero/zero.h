@@ -28,12 +28,22 @@ struct zero_groups {
 };
 enum { GROUPS_DENSE, GROUPS_EXPERTS, GROUPS_KINDS };
 
+/* What a method does: a row of method.c for each ls_method. */
+struct method {
+    bool rooted; /* rank 0 of the comm holds all elements of whatever is sharded */
+    int zero;    /* the stage whose placement it takes; of rooted methods */
+    bool keeps;  /* gathered parameters are kept from forward to backward, and nothing overlaps */
+    bool apart;  /* the program communicates nothing */
+};
+
 /* Data-parallel state shared by all programs of a store; the store owns it. */
 struct data {
-    ls_data_parallel_options requested, o; /* as requested, and effective: zero is 0 where a copy is on one rank, offload_path is path */
-    char *path;                            /* owned */
-    const ls_mesh *mesh;                   /* NULL: ls_data_parallel() */
-    ls_comm *world;                        /* all ranks; NULL: one rank */
+    ls_data_parallel_options requested, o; /* as requested, and effective: zero is 0 where a copy is on one rank or the method's,
+                                            * offload_path is path */
+    const struct method *method;
+    char *path;          /* owned */
+    const ls_mesh *mesh; /* NULL: ls_data_parallel() */
+    ls_comm *world;      /* all ranks; NULL: one rank */
     struct zero_groups groups[GROUPS_KINDS];
     bool owns;  /* groups[GROUPS_DENSE].shard and .replicas were created here */
     bool mixed; /* ranks hold different parameters, so norms are summed over the world */
@@ -85,6 +95,7 @@ struct pass {
     int nviews;
 };
 
+const struct method *method_of(ls_method m); /* method.c */
 ls_layout data_layout(const struct data *d); /* the part of the layout that is known here */
 
 /* ---- the steps, in order ---- */
@@ -117,6 +128,7 @@ size_t unit_end(const struct pass *a, const struct unit *u);
 /* The flat gradient in the store. Its placement is marked with the sums that are still missing; unit_mark_sums marks x's. */
 ls_value unit_gradient(struct pass *a, const struct unit *u);
 void unit_mark_sums(ls_program *p, const struct unit *u, ls_value x);
+size_t *unit_counts_of_ranks(struct pass *a, const struct unit *u); /* elements of each rank's block; NULL: divided evenly */
 /* A communication value "UNIT/what" of `count` elements. */
 ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_dtype type, size_t count);
 

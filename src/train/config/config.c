@@ -187,6 +187,17 @@ static const struct option rows[] = {
         .common = T | P | Q),
     INT(parallel.replicate, "1", 1, LS_MESH_RANKS_MOST, "", STEP,
         "number of replicas, each sharded over dp / replicate ranks (HSDP, zero 1 to 3)", .off = "1", .common = Q),
+    ENUM(parallel.method, "allreduce", "allreduce|dataparallel|server|async", STEP,
+         "how gradients become an update: allreduce on all ranks; or a counter-example that keeps the model on rank 0: dataparallel (one "
+         "process sends weights and gathers gradients), server (parameter server), async (stale gradients); 'lockstep help ranks'",
+         .off = "allreduce", .common = Q),
+    BOOL(parallel.async_turns, "false", STEP,
+         "with parallel.method=async, rank 0 applies gradients in the order of ranks, so a run repeats; false: as they arrive",
+         .off = "false"),
+    INT(parallel.reference_steps, "8", 0, COUNT_MOST, "steps", T,
+        "steps of parallel.method=allreduce to run first, from the same weights on the same samples, which the report compares with any "
+        "other method; 0: none",
+        .off = "0"),
     BYTES(parallel.bucket, "25MiB", STEP, "bytes of a bucket of gradients, which are reduced together (zero 0 to 2)"),
     BYTES(parallel.first_bucket, "1MiB", STEP,
           "bytes of the first bucket that backward completes; small, so that communication starts early (zero 0 to 2)"),

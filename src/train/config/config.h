@@ -99,6 +99,9 @@ struct config {
         int64_t prefetch;
         size_t bucket, first_bucket;
         bool overlap, reshard_after_forward, unsharded_accumulation, sync_batch_norm;
+        int method; /* ls_method */
+        bool async_turns;
+        int64_t reference_steps;
     } parallel;
     struct {
         int compute; /* enum config_compute */

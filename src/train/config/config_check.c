@@ -12,6 +12,7 @@
 #include "comm/comm.h"
 #include "data/documents.h"
 #include "device/check.h"
+#include "parallel/layout.h"
 #include "train/task/task.h"
 
 /* ---- options without effect ---- */
@@ -79,7 +80,7 @@ static const char *optimizers_with(size_t fact, char text[96])
 #define OPTIMIZERS_WITH(fact, i) optimizers_with(offsetof(ls_optimizer_facts, fact), out->text[i])
 
 /* The options that may have no effect. */
-enum { IDLE_MOST = 51, IDLE_TEXTS = 4 };
+enum { IDLE_MOST = 60, IDLE_TEXTS = 4 };
 struct idle_list {
     struct idle rule[IDLE_MOST];
     size_t n;
@@ -139,6 +140,15 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { alone, "launch.comm", "a single rank does not communicate", true },
         { alone, "launch.share_gpus", "a single rank shares no GPU", true },
         { alone, "log.per_rank", "there is one rank", true },
+        { !shared, "parallel.method", alone ? "a single rank has no others; start more with -n" : "parallel.dp is 1", true },
+        { c->parallel.method != LS_METHOD_ASYNC, "parallel.async_turns", "it applies only to parallel.method=async", !shared },
+        { c->parallel.method == LS_METHOD_ALLREDUCE, "parallel.reference_steps",
+          "it applies only to parallel.method=dataparallel, server and async", !shared },
+        { c->parallel.method == LS_METHOD_DATAPARALLEL, "parallel.bucket", "parallel.method=dataparallel sends block by block", false },
+        { c->parallel.method == LS_METHOD_DATAPARALLEL, "parallel.first_bucket", "parallel.method=dataparallel sends block by block",
+          false },
+        { c->parallel.method == LS_METHOD_ASYNC, "parallel.first_bucket",
+          "parallel.method=async sends all gradients after the last micro-batch", false },
         { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block", false },
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block", false },
         { zero != 3, "parallel.fsdp_unit", "it applies only to parallel.zero=3", !shared },
@@ -328,6 +338,36 @@ static ls_status check_in_backward(const struct config *c, unsigned verb)
     return LS_OK;
 }
 
+static const char *method_name(const struct config *c) { return layout_method_name((ls_method)c->parallel.method); }
+
+/* What the methods beside allreduce do not do. */
+static ls_status check_method(const struct config *c, unsigned verb)
+{
+    bool async = c->parallel.method == LS_METHOD_ASYNC;
+
+    if (c->parallel.method == LS_METHOD_ALLREDUCE) return LS_OK;
+    if (c->train.time_budget > 0)
+        return ls_fail(LS_EINVAL,
+                       "train.time_budget=%g with parallel.method=%s: its trial and the reference steps would measure each other; use "
+                       "train.steps",
+                       c->train.time_budget, method_name(c));
+    if (async && !(verb & (VERB_TRAIN | VERB_PLAN)))
+        return ls_fail(
+            LS_EINVAL,
+            "parallel.method=async does not compute the step of a single rank: it updates with each rank's gradient by itself, "
+            "computed from stale weights, so there is nothing to compare or to time by steps; use dataparallel or server, or train");
+    if (async && c->train.non_finite == NON_FINITE_SKIP)
+        return ls_fail(LS_EINVAL,
+                       "train.non_finite=skip with parallel.method=async, which has no step that all ranks could skip; use stop");
+    if (async && strcmp(config_device(c), "cpu") != 0)
+        return ls_fail(LS_EINVAL,
+                       "run.device=%s with parallel.method=async, which sends gradients from the host's memory; use run.device=cpu",
+                       config_device(c));
+    if (async && c->debug.fault)
+        return ls_fail(LS_EINVAL, "debug.fault with parallel.method=async: its programs have no collective to change; leave it out");
+    return LS_OK;
+}
+
 enum { USUAL_STEPS = 1000 };
 
 ls_status config_check(struct config *c, unsigned verb) { return config_check_given(c, verb, NULL, false); }
@@ -349,6 +389,7 @@ ls_status config_check_given(struct config *c, unsigned verb, struct options *gi
     if (config_check_row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_batch(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH)) LS_TRY(check_in_backward(c, verb));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(check_method(c, verb));
     if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_faults(c));
     if (verb & VERB_TRAIN) LS_TRY(check_non_finite(c));
     if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));

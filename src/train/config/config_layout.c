@@ -68,6 +68,7 @@ struct layout_field {
 };
 
 static const int cp_methods[] = { [CP_METHOD_RING] = LS_CP_RING, [CP_METHOD_ALL_TO_ALL] = LS_CP_ALL_TO_ALL };
+static const int methods[] = { LS_METHOD_ALLREDUCE, LS_METHOD_DATAPARALLEL, LS_METHOD_SERVER, LS_METHOD_ASYNC };
 static const int compute_types[] = { [COMPUTE_AUTO] = LS_F32, [COMPUTE_FP32] = LS_F32, [COMPUTE_BF16] = LS_BF16 };
 static const int reduce_types[] = { [REDUCE_FP32] = LS_F32, [REDUCE_BF16] = LS_BF16 };
 static const int offloads[] = { [OFFLOAD_NONE] = LS_OFFLOAD_NONE, [OFFLOAD_CPU] = LS_OFFLOAD_CPU, [OFFLOAD_FILE] = LS_OFFLOAD_FILE };
@@ -82,6 +83,8 @@ static const struct layout_field fields[] = {
     { "parallel.ep", FIELD_AXIS, offsetof(ls_layout, ep), NULL },
     { "parallel.zero", FIELD_AXIS, offsetof(ls_layout, zero), NULL },
     { "parallel.replicate", FIELD_AXIS, offsetof(ls_layout, replicate), NULL },
+    { "parallel.method", FIELD_CHOICE, offsetof(ls_layout, method), methods },
+    { "parallel.async_turns", FIELD_SWITCH, offsetof(ls_layout, async_turns), NULL },
     { "parallel.sp", FIELD_SWITCH, offsetof(ls_layout, sp), NULL },
     { "parallel.cp_method", FIELD_CHOICE, offsetof(ls_layout, cp_method), cp_methods },
     { "parallel.tp_chunks", FIELD_AXIS, offsetof(ls_layout, tp_chunks), NULL },
@@ -280,29 +283,40 @@ ls_status config_layout_options(const ls_layout *from, const ls_layout *to, stru
 
 /* ---- batch sizes ---- */
 
+/* The ranks that divide the samples of a step. */
+static int64_t workers_of(const struct config *c)
+{
+    ls_layout l = { .dp = (int)c->parallel.dp, .method = (ls_method)c->parallel.method };
+
+    return layout_workers(&l);
+}
+
 static ls_status fail_batch(const struct config *c, const char *why)
 {
+    bool serves = workers_of(c) < c->parallel.dp;
+
     return ls_fail(LS_EINVAL,
-                   "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: %" PRId64 " = %" PRId64
+                   "train.global_batch = train.micro_batch * train.accumulate * %sparallel.dp%s does not hold: %" PRId64 " = %" PRId64
                    " * %" PRId64 " * %" PRId64 " (-1: derived from the others): %s",
-                   c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, why);
+                   serves ? "(" : "", serves ? " - 1)" : "", c->train.global_batch, c->train.micro_batch, c->train.accumulate,
+                   workers_of(c), why);
 }
 
 enum { USUAL_MICRO_BATCH = 8 };
 
 static void choose_micro(struct config *c)
 {
-    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, dp = c->parallel.dp,
+    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, dp = workers_of(c),
             least = c->train.accumulate > 0 ? 1 : layout_usual_micro_batches(c->parallel.pp);
 
     *micro = *global > 0 ? MIN(USUAL_MICRO_BATCH, layout_micro_batches(*global, dp, least)) : USUAL_MICRO_BATCH;
 }
 
-/* A global batch that does not fill the last micro-batches leaves rows that do not count, so every global batch of at least dp samples is
- * possible. accumulate must be the smallest number of micro-batches that holds it. */
+/* A global batch that does not fill the last micro-batches leaves rows that do not count, so every global batch of at least a sample per
+ * worker is possible. accumulate must be the smallest number of micro-batches that holds it. */
 ls_status config_check_batch(struct config *c)
 {
-    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, *accumulate = &c->train.accumulate, dp = c->parallel.dp,
+    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, *accumulate = &c->train.accumulate, dp = workers_of(c),
             per_rank, product;
 
     if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each must be 1 or more");

@@ -6,10 +6,12 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/text.h"
+#include "parallel/layout.h"
 #include "parallel/mesh/mesh.h"
 #include "parallel/sharding/partition.h"
 #include "data/loader.h"
 #include "runtime/store.h"
+#include "train/run/samples.h"
 #include "train/run/trace.h"
 
 ls_status plan_of_config(const struct config *c, const struct task_model *model, struct plan_job *job, ls_layout *layout)
@@ -18,6 +20,15 @@ ls_status plan_of_config(const struct config *c, const struct task_model *model,
     layout->offload_path = "."; /* the plan of a run is the same in any folder */
     *job = (struct plan_job){ .model = model, .step = step_options_of(c), .evaluates = c->data.val_fraction > 0, .traces = c->log.trace };
     return LS_OK;
+}
+
+ls_status plan_check_seconds(const ls_layout *l)
+{
+    if (l->method == LS_METHOD_ALLREDUCE) return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "parallel.method=%s: seconds on a machine are planned only for parallel.method=allreduce; plan without one, or train, "
+                   "which measures both",
+                   layout_method_name(l->method));
 }
 
 static size_t total_of(const ls_cost *c)
@@ -42,6 +53,7 @@ static ls_status price_step(const struct plan_job *j, const struct step *s, stru
 struct share {
     size_t total, times;
     ls_group over;
+    bool rooted; /* all on the first of them */
 };
 struct shares {
     struct share x[256];
@@ -60,9 +72,9 @@ static struct shares shares_of(const struct step *s)
         int k = 0;
 
         if (!group->sharded) continue;
-        while (k < out.n && (out.x[k].total != group->total || out.x[k].over != over)) k++;
+        while (k < out.n && (out.x[k].total != group->total || out.x[k].over != over || out.x[k].rooted != group->rooted)) k++;
         if (k == COUNT_OF(out.x)) k--; /* no model has so many sizes; if one did, the last would count for the rest */
-        if (k == out.n) out.x[out.n++] = (struct share){ group->total, 0, over };
+        if (k == out.n) out.x[out.n++] = (struct share){ group->total, 0, over, group->rooted };
         out.x[k].times++;
     }
     return out;
@@ -79,7 +91,10 @@ static size_t share_of(const struct shares *shares, const ls_mesh_shape *shape, 
         const struct share *x = &shares->x[k];
         const struct mesh_position *seat = x->over == LS_GROUP_SHARD ? &dense : &experts;
 
-        sum += x->times * shard_size(x->total, 1, 0, seat->index, seat->size);
+        size_t begin, end;
+
+        store_group_block(x->rooted, x->total, seat->index, seat->size, &begin, &end);
+        sum += x->times * (end - begin);
     }
     return sum;
 }
@@ -121,7 +136,9 @@ static size_t sample_bytes(const struct plan_job *j, const struct step *s)
 {
     size_t micro = step_micro_bytes(s), evaluation = j->evaluates ? micro + feed_bytes(&s->feed) : 0;
 
-    return s->accumulate * micro + evaluation + (s->model.task->drawn ? 0 : loader_bytes(s->batch * s->seq_len));
+    size_t loaders = s->model.task->drawn ? 0 : (size_t)samples_loaders(&s->layout, s->ranks.rank);
+
+    return s->accumulate * micro + evaluation + loaders * loader_bytes(s->batch * s->seq_len);
 }
 
 /* Bytes of the run's list of parameters and of a checkpoint's lists. To save a checkpoint, each rank learns what every other holds of each

@@ -37,6 +37,8 @@ struct plan_job {
 /* The job and layout of a config, after config_check(). The strings of both belong to the config. */
 ls_status plan_of_config(const struct config *c, const struct task_model *model, struct plan_job *job, ls_layout *layout);
 
+/* LS_EINVAL if seconds on another machine are not known for the layout's method. */
+ls_status plan_check_seconds(const ls_layout *l);
 ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out);
 /* The plan of the rank with the largest total, the lowest of several; total + other is the largest of any rank that was planned.
  * *compiled: number of ranks that were planned; may be NULL. */

@@ -16,7 +16,7 @@
 
 static bool raise_zero(ls_layout *l, int zero)
 {
-    if (l->dp * l->cp <= 1 || l->zero >= zero) return false;
+    if (l->dp * l->cp <= 1 || l->zero >= zero || l->method != LS_METHOD_ALLREDUCE) return false;
     l->zero = zero;
     return true;
 }
@@ -56,7 +56,7 @@ static bool sequence_parallel(ls_layout *l)
 /* Halves dp and doubles another axis. */
 static bool halve_dp(ls_layout *l, int *axis)
 {
-    if (l->dp % 2 || l->dp / 2 % l->replicate) return false;
+    if (l->dp % 2 || l->dp / 2 % l->replicate || l->method != LS_METHOD_ALLREDUCE) return false;
     l->dp /= 2;
     *axis *= 2;
     if (l->dp * l->cp == 1) l->zero = 0;

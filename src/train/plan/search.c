@@ -407,6 +407,7 @@ ls_status search_layouts(const struct plan_job *j, const struct cluster *c, cons
 
     if (!task_transformer(j->model))
         return ls_fail(LS_EINVAL, "a search is over layouts of a transformer; other models have only parallel.dp");
+    LS_TRY(plan_check_seconds(&space->base));
     LS_TRY(prices_open(j, c, space->base.seq_len, &s.prices));
     ls_status st = search_all(&s);
     out->compiled = prices_compiled(s.prices);

@@ -165,6 +165,7 @@ ls_status step_seconds_of(const struct plan_job *j, const ls_layout *layout, con
     ls_status st;
 
     LS_TRY(ls_layout_check(task_transformer(j->model), layout));
+    LS_TRY(plan_check_seconds(layout));
     LS_TRY(stage_actions_new(layout->pp * MAX(layout->vpp, 1), &a));
     stages = mem_array(MEM_OTHER, (size_t)layout->pp, sizeof *stages);
     st = stages ? time_stages(j, layout, c, &a, stages, out) : LS_ENOMEM;

@@ -148,6 +148,7 @@ ls_status step_sim_open(const struct plan_job *j, const ls_layout *l, const stru
     int *slots;
 
     LS_TRY(ls_layout_check(task_transformer(j->model), l));
+    LS_TRY(plan_check_seconds(l));
     if (!(s = *out = mem_zalloc(MEM_OTHER, sizeof *s))) return LS_ENOMEM;
     *s = (struct step_sim){
         .cluster = c, .variation = *v, .stages = l->pp, .micros = l->micro_batches, .chunks = l->pp > 1 ? MAX(l->vpp, 1) : 1

@@ -69,6 +69,15 @@ static void put_load(const struct metrics *m, struct json_out *out)
     json_end_array(out);
 }
 
+static void put_staleness(const struct metrics *m, struct json_out *out)
+{
+    json_begin_object(out, "staleness");
+    json_put_int(out, "updates", (int64_t)m->updates);
+    json_put_real(out, "mean", m->stale);
+    json_put_int(out, "most", (int64_t)m->stale_most);
+    json_end_object(out);
+}
+
 static void put_run(const struct metrics *m, struct json_out *out)
 {
     json_begin_object(out, "run");
@@ -96,6 +105,7 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
     put_axes(m, out);
     if (m->bubble >= 0) json_put_real(out, "bubble", m->bubble);
     if (m->load) put_load(m, out);
+    if (m->updates) put_staleness(m, out);
     if (m->skipped) json_put_bool(out, "skipped", true);
     json_put_int(out, "tokens_seen", (int64_t)m->tokens_seen);
     if (m->evaluated) json_put_real(out, "val_loss", m->val_loss);

@@ -19,6 +19,9 @@
  *     axis               {dp cp tp pp ep: seconds}: exposed communication by axis of the mesh, for axes with more than one rank
  *     bubble             with a pipeline: idle share of ranks x seconds, between the step's first forward and last backward
  *     expert_load        with experts: tokens of this step routed to each expert, a list per layer
+ *     staleness          with parallel.method=async: {updates mean most}: updates of this step, and how many other updates were made
+ *                        between the weights that their gradients are of and the update itself. loss is that of these weights,
+ *                        grad_norm the mean norm, step_seconds the time between the ends of two steps, time the workers' mean
  *     skipped            true if the update was skipped because loss or grad_norm is not finite (then null): train.non_finite=skip
  *     tokens_seen        valid tokens of all steps so far
  *     val_loss           loss of the evaluation after this step, if there was one
@@ -46,8 +49,10 @@ struct metrics {
     double axis[METRICS_AXES];  /* seconds; below 0: the axis has one rank */
     const double *load;         /* [layers,experts], borrowed; NULL: no experts */
     size_t layers, experts;
-    double bubble; /* below 0: no pipeline */
-    bool skipped;  /* the update was skipped: loss or grad_norm is not finite */
+    double bubble;                /* below 0: no pipeline */
+    uint64_t updates, stale_most; /* method async: updates of this step, 0 with any other; the largest staleness of their gradients */
+    double stale;                 /* its mean */
+    bool skipped;                 /* the update was skipped: loss or grad_norm is not finite */
     bool evaluated;
     double val_loss;
     const char *hosts; /* [ranks][host_bytes], borrowed; NULL unless this is the first line of a start */

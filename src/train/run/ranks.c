@@ -296,12 +296,17 @@ void ranks_close(struct ranks *r)
     *r = (struct ranks)RANKS_ALONE;
 }
 
+void ranks_block(size_t count, int index, int n, size_t *begin, size_t *end)
+{
+    *begin = block_at(count, index, n);
+    *end = block_at(count, index + 1, n);
+}
+
 void ranks_share(const struct ranks *r, size_t count, size_t *begin, size_t *end)
 {
     int index = ls_mesh_index(r->mesh, LS_GROUP_DP), n = ls_mesh_size(r->mesh, LS_GROUP_DP);
 
-    *begin = block_at(count, index, n);
-    *end = block_at(count, index + 1, n);
+    ranks_block(count, index, n, begin, end);
 }
 
 bool ranks_shard_model(const struct ranks *r) { return ls_mesh_size(r->mesh, LS_GROUP_DP) < r->size; }

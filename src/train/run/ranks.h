@@ -32,6 +32,8 @@ void ranks_close(struct ranks *r);
 bool ranks_shard_model(const struct ranks *r);
 /* True on the first of the ranks with the same samples; it alone counts them. */
 bool ranks_counts(const struct ranks *r);
+/* Block `index` of `count` samples that are divided as evenly as possible into n blocks: [begin, end). */
+void ranks_block(size_t count, int index, int n, size_t *begin, size_t *end);
 /* This rank's share of `count` samples, divided as evenly as possible over dp: [begin, end). */
 void ranks_share(const struct ranks *r, size_t count, size_t *begin, size_t *end);
 

@@ -8,6 +8,8 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "runtime/non_finite.h"
+#include "train/run/async.h"
+#include "train/run/samples.h"
 
 size_t step_parameters(const struct step *s) { return s->model.task->parameters(&s->model); }
 
@@ -120,7 +122,7 @@ static ls_status count_targets(const struct step *s, int64_t *all, int64_t *own)
     for (size_t i = 0; i < count; i++) counted += s->targets[i] >= 0;
     *own = counted * ls_mesh_size(s->ranks.mesh, LS_GROUP_DP);
     *all = ranks_counts(&s->ranks) ? counted : 0;
-    return ranks_sum_int(&s->ranks, all, 1);
+    return ranks_sum_int(&s->summed, all, 1);
 }
 
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid)
@@ -139,8 +141,8 @@ ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *v
         a.loss = 0;
         if (s->load) memset(s->load, 0, loads * sizeof *s->load);
     }
-    LS_TRY(ranks_sum(&s->ranks, &a.loss, 1));
-    if (s->load) LS_TRY(ranks_sum(&s->ranks, s->load, loads));
+    LS_TRY(ranks_sum(&s->summed, &a.loss, 1));
+    if (s->load) LS_TRY(ranks_sum(&s->summed, s->load, loads));
     *loss = a.loss;
     *valid = (size_t)counted;
     return isfinite(a.loss) ? LS_OK : ls_fail(LS_EINVAL, "step %" PRIu64 ": the loss is %s", index + 1, isnan(a.loss) ? "NaN" : "infinite");
@@ -185,6 +187,8 @@ size_t step_comm_bytes(const struct step *s, ls_collective op, size_t *calls)
     ls_program *p;
 
     *calls = 0;
+    if (op == LS_COLLECTIVE_SEND) bytes += samples_sent(s, &n), *calls += n;
+    if (op == LS_COLLECTIVE_SEND) bytes += async_sent(s, &n), *calls += n;
     if (s->pipeline && op == LS_COLLECTIVE_SEND) bytes += ls_pipeline_bytes(s->pipeline, calls);
     for (int i = 0; (p = step_program(s, i)); i++) {
         int each = LS_FORWARD | LS_BACKWARD | LS_WEIGHTS;

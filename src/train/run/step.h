@@ -31,7 +31,8 @@ struct step {
     ls_pipeline *pipeline;         /* NULL: no pipeline */
     ls_pipeline_schedule schedule; /* the pipeline's schedule */
     ls_optimizer optimizer;
-    struct ranks ranks; /* borrowed */
+    struct ranks ranks;  /* borrowed */
+    struct ranks summed; /* those whose losses and tokens are one step's: ranks, or with method ASYNC this rank alone */
     ls_layout layout;
     struct feed feed;
     double executed; /* FLOPs of a step on all ranks; in a plan: this rank's, times the number of ranks */

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "parallel/layout.h"
 #include "runtime/non_finite.h"
 #include "train/run/step_budget.h"
 
@@ -100,7 +101,7 @@ static ls_status step_compile(struct making *m)
 /* Counts the executed FLOPs: what the model needs, also for rows that do not count, and what all ranks compute in addition. */
 static ls_status count_work(struct step *s, bool plan_only)
 {
-    double again = 0, rows = (double)(s->accumulate * s->batch) * ls_mesh_size(s->ranks.mesh, LS_GROUP_DP) / (double)s->global;
+    double again = 0, rows = (double)(s->accumulate * s->batch) * layout_workers(&s->layout) / (double)s->global;
     ls_program *p;
 
     for (int i = 0; (p = step_program(s, i)); i++) {
@@ -108,8 +109,9 @@ static ls_status count_work(struct step *s, bool plan_only)
 
         again += (c.forward_flops + c.backward_flops + c.recompute_flops - c.model_flops) * (double)s->accumulate;
     }
+    if (s->begin == s->end) again = 0; /* it only serves */
     if (plan_only)
-        again *= s->ranks.size;
+        again *= (double)s->ranks.size / s->layout.dp * layout_workers(&s->layout);
     else
         LS_TRY(ranks_sum(&s->ranks, &again, 1));
     s->executed = step_model_flops(s) * rows + again;
@@ -190,13 +192,26 @@ static ls_status check_fault(const struct step *s)
     return possible ? LS_OK : fail_fault(s);
 }
 
+/* This rank's samples. With method ASYNC rank 0 has none, because it serves the others, and each rank's loss and tokens are its own. */
+static void step_share(struct step *s)
+{
+    bool serves = s->layout.method == LS_METHOD_ASYNC && s->ranks.size > 1;
+
+    s->summed = s->ranks;
+    ranks_share(&s->ranks, s->global, &s->begin, &s->end);
+    if (!serves) return;
+    s->summed = (struct ranks)RANKS_ALONE;
+    s->begin = s->end = 0;
+    if (s->ranks.rank > 0) ranks_block(s->global, s->ranks.rank - 1, s->ranks.size - 1, &s->begin, &s->end);
+}
+
 static ls_status open_step(const struct step_options *o, bool plan_only, struct step *s)
 {
     struct making m = { .s = s, .plan_only = plan_only, .compile = ls_layout_compile(&s->layout) };
     ls_store_options options = ls_layout_store(&s->layout);
     size_t values = s->model.task->sample_values(&s->model, s->seq_len);
 
-    ranks_share(&s->ranks, s->global, &s->begin, &s->end);
+    step_share(s);
     m.compile.fuse_loss = 1;
     m.compile.plan_only = plan_only;
     m.compile.check_finite = o->check_finite;

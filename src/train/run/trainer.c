@@ -11,31 +11,13 @@
 #include "base/mem.h"
 #include "device/device.h"
 #include "runtime/store.h"
+#include "train/run/async.h"
+#include "train/run/reference.h"
 #include "train/run/stop.h"
 
 enum { SKIPPED_MOST = 10 }; /* largest number of consecutive steps without an update; more indicate a persistent problem */
 
 /* ---- one step ---- */
-
-static ls_status fetch_samples(struct trainer *t)
-{
-    struct step *s = &t->step;
-    size_t count = s->batch * s->seq_len;
-    int32_t *tokens = s->inputs;
-    const int32_t *x, *y;
-
-    if (s->model.task->drawn) {
-        s->model.task->draw(s, t->state.samples);
-        for (size_t i = (s->end - s->begin) * s->seq_len; i < s->accumulate * count; i++) s->targets[i] = -1;
-        return LS_OK;
-    }
-    for (size_t k = 0; k < s->accumulate; k++) {
-        LS_TRY(ls_loader_next(t->loader, &x, &y));
-        memcpy(tokens + k * count, x, count * sizeof *x);
-        memcpy(s->targets + k * count, y, count * sizeof *y);
-    }
-    return LS_OK;
-}
 
 static void note_memory(struct trainer *t, const struct metrics *m)
 {
@@ -58,6 +40,13 @@ static void note_totals(struct trainer *t, const struct metrics *m)
     for (int i = 0; i < METRICS_TIMES; i++) t->time[i] += m->time[i];
 }
 
+void trainer_note_step(struct trainer *t, struct metrics *m, double seconds)
+{
+    note_speed(t, m, seconds);
+    note_memory(t, m);
+    note_totals(t, m);
+}
+
 /* Moves the seconds spent waiting for other stages from "exposed" to "bubble", and sets "other" so that the parts add up to the step. */
 static void split_time(const struct trainer *t, struct metrics *m, double bubble)
 {
@@ -69,7 +58,7 @@ static void split_time(const struct trainer *t, struct metrics *m, double bubble
     time[METRICS_OTHER] = fmax(0, rest);
 }
 
-static double read_comm(ls_comm_count *out)
+double trainer_read_comm(ls_comm_count *out)
 {
     double exposed = 0;
 
@@ -80,11 +69,11 @@ static double read_comm(ls_comm_count *out)
     return exposed;
 }
 
-static void note_comm(struct metrics *m, const ls_comm_count *before)
+void trainer_note_comm(struct metrics *m, const ls_comm_count *before)
 {
     ls_comm_count now[LS_COLLECTIVES];
 
-    m->time[METRICS_EXPOSED] = read_comm(now);
+    m->time[METRICS_EXPOSED] = trainer_read_comm(now);
     for (int op = 0; op < LS_COLLECTIVES; op++) {
         m->time[METRICS_EXPOSED] -= before[op].exposed;
         m->comm[op] = (ls_comm_count){ now[op].calls - before[op].calls, now[op].bytes - before[op].bytes,
@@ -183,16 +172,16 @@ static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
 static ls_status compute_step(struct trainer *t, struct metrics *m, size_t *valid)
 {
     ls_comm_count comm[LS_COLLECTIVES];
-    double began = base_now(), fetched, updated, before = read_comm(comm);
+    double began = base_now(), fetched, updated, before = trainer_read_comm(comm);
 
-    LS_TRY(fetch_samples(t));
+    LS_TRY(samples_fetch(&t->step, &t->samples, t->state.samples));
     fetched = base_now();
     LS_TRY(step_set(&t->step, m->lr, m->step));
     ls_status st = step_gradients(&t->step, t->state.step, &m->loss, valid);
     updated = base_now();
-    double between = read_comm(comm);
+    double between = trainer_read_comm(comm);
     if (st == LS_OK) st = step_update(&t->step, m->step, &m->grad_norm);
-    double ended = base_now(), after = read_comm(comm);
+    double ended = base_now(), after = trainer_read_comm(comm);
     m->time[METRICS_DATA] = fetched - began;
     m->time[METRICS_OPTIMIZER] = fmax(0, ended - updated - (after - between));
     m->time[METRICS_COMPUTE] = fmax(0, ended - fetched - (after - before) - m->time[METRICS_OPTIMIZER]);
@@ -207,8 +196,9 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     double began = base_now(), axis[METRICS_AXES];
     size_t valid;
 
+    cost_begin(&t->cost);
     mem_reset_peak();
-    read_comm(comm);
+    trainer_read_comm(comm);
     read_axes(t->ranks.mesh, axis);
     const ls_model *model = &t->step.model.transformer;
     *m = (struct metrics){ .bubble = -1,
@@ -224,10 +214,11 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     m->tokens = valid;
     m->tokens_seen = t->state.tokens;
     note_speed(t, m, base_now() - began);
-    note_comm(m, comm);
+    trainer_note_comm(m, comm);
     note_axes(t, m, axis);
     split_time(t, m, t->step.pipeline ? ls_pipeline_last_times(t->step.pipeline).waiting : 0);
     mem_read(&m->memory);
+    cost_end(&t->cost, m);
     return LS_OK;
 }
 
@@ -395,9 +386,15 @@ static ls_status try_save(struct trainer *t, const struct trainer_watch *w)
 
 static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
 
-static ls_status after_step(struct trainer *t, const struct trainer_watch *w, struct metrics *m, bool last)
+bool trainer_is_due(const struct trainer *t, uint64_t step)
+{
+    return due(t->config->train.eval_every, step) || due(t->config->checkpoint.every, step);
+}
+
+ls_status trainer_after_step(struct trainer *t, const struct trainer_watch *w, struct metrics *m, bool last)
 {
     recorder_stepped(m->step, (uint64_t)t->config->train.steps, m->tokens_per_second, t->step.model.task->units);
+    if (last || t->save || trainer_is_due(t, m->step)) LS_TRY(cost_settle(&t->cost, t->step.store));
     if (last || due(t->config->train.eval_every, m->step)) LS_TRY(evaluate(t, m));
     if (is_first(t)) LS_TRY(run_folder_put(&t->folder, m));
     t->last = *m;
@@ -434,21 +431,36 @@ static void say_stopped(const struct trainer *t)
     log_line(LOG_WARN, "%s: saving a checkpoint at step %" PRIu64 "%s, then exiting", stop_name(t->stopped_by), t->state.step, of);
 }
 
-static ls_status trainer_loop(struct trainer *t, const struct trainer_watch *w)
+/* One step of all ranks together. */
+static ls_status step_together(struct trainer *t, const struct trainer_watch *w, uint64_t steps)
 {
     struct metrics m;
 
+    LS_TRY(take_step(t, &m));
+    if (m.skipped) warn(t, w, "");
+    LS_TRY(run_folder_put_own(&t->folder, &m));
+    LS_TRY(sync_metrics(t, &m));
+    return trainer_after_step(t, w, &m, t->state.step == steps);
+}
+
+/* How the steps of a method are made: at least one of them, `steps` being the run's last. */
+typedef ls_status advance_fn(struct trainer *t, const struct trainer_watch *w, uint64_t steps);
+static advance_fn *const advances[LS_METHODS] = {
+    [LS_METHOD_ALLREDUCE] = step_together,
+    [LS_METHOD_DATAPARALLEL] = step_together,
+    [LS_METHOD_SERVER] = step_together,
+    [LS_METHOD_ASYNC] = async_advance,
+};
+
+static ls_status trainer_loop(struct trainer *t, const struct trainer_watch *w)
+{
     recorder_doing("training");
     LS_TRY(agree_to_stop(t));
     if (!trainer_must_leave(t)) LS_TRY(trainer_fix_steps(t, w));
     uint64_t steps = (uint64_t)t->config->train.steps; /* still -1 if a signal came before it was fixed: the loop then does nothing */
-    while (t->state.step < steps && !trainer_must_leave(t)) {
-        LS_TRY(take_step(t, &m));
-        if (m.skipped) warn(t, w, "");
-        LS_TRY(run_folder_put_own(&t->folder, &m));
-        LS_TRY(sync_metrics(t, &m));
-        LS_TRY(after_step(t, w, &m, t->state.step == steps));
-    }
+    advance_fn *advance = advances[t->ranks.size > 1 ? t->step.layout.method : LS_METHOD_ALLREDUCE];
+    while (t->state.step < steps && !trainer_must_leave(t)) LS_TRY(advance(t, w, steps));
+    LS_TRY(reference_compare(t));
     t->stopped_by = t->state.step < steps ? t->stop : 0;
     if (t->stopped_by && is_first(t)) {
         if (w->warned) w->warned(w->ctx);

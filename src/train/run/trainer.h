@@ -11,11 +11,13 @@
 #define LS_TRAIN_RUN_TRAINER_H
 
 #include "lockstep/checkpoint.h"
+#include "train/run/cost.h"
 #include "train/run/dataset.h"
 #include "train/run/evaluate.h"
 #include "train/run/metrics.h"
 #include "train/run/peak.h"
 #include "train/run/run_folder.h"
+#include "train/run/samples.h"
 #include "train/run/step.h"
 #include "train/run/trace.h"
 
@@ -31,7 +33,7 @@ struct trainer {
     struct step step;
     struct evaluation evaluation; /* not open if there are no validation data */
     ls_schedule schedule;
-    ls_loader *loader;
+    struct samples samples;
     ls_train_state state;             /* the state that a checkpoint saved now would contain */
     uint64_t first_step;              /* number of updates done before this start */
     uint64_t saved_step;              /* step of this run's newest checkpoint; UINT64_MAX: none */
@@ -57,7 +59,9 @@ struct trainer {
     struct trainer_taken {
         size_t device, collectives, graphs; /* the same, each of the rank with the most */
     } taken;
-    bool trial; /* the trial of trainer_budget.c is running: a requested checkpoint is saved after it */
+    struct cost cost;                      /* of the steps of this start, with a method other than allreduce */
+    struct cost_figures method, reference; /* the same of all ranks; of the steps of reference.c, 0 of which: none */
+    bool trial;                            /* the trial of trainer_budget.c is running: a requested checkpoint is saved after it */
 };
 
 /* Callbacks that show progress, on rank 0 only. Members may be NULL. */
@@ -84,11 +88,18 @@ char *trainer_checkpoint(const struct trainer *t);
 /* With train.time_budget, sets train.steps: a new run measures how many steps it has time for, a resumed run reads the number from its
  * checkpoint. If a signal arrives meanwhile, train.steps stays unset and a checkpoint of step 0 exists. */
 ls_status trainer_fix_steps(struct trainer *t, const struct trainer_watch *watch);
-ls_status trainer_step(struct trainer *t, struct metrics *m);             /* runs the next step and combines the figures of all ranks */
-ls_status trainer_write_checkpoint(struct trainer *t);                    /* saves t->state and the store */
-ls_status trainer_start_loader(struct trainer *t);                        /* (re)starts the loader at the next sample of t->state */
-ls_status trainer_config_text(const struct trainer *t, struct text *out); /* the text of config.yaml; not collective */
-ls_status trainer_write_config(const struct trainer *t);                  /* writes config.yaml; only rank 0 calls it */
-bool trainer_must_leave(struct trainer *t);                               /* true if a signal requested an exit; not collective */
+ls_status trainer_step(struct trainer *t, struct metrics *m); /* runs the next step and combines the figures of all ranks */
+/* What follows a step: evaluation, metrics, checkpoint. Collective where an evaluation or a checkpoint is due. */
+ls_status trainer_after_step(struct trainer *t, const struct trainer_watch *w, struct metrics *m, bool last);
+bool trainer_is_due(const struct trainer *t, uint64_t step);                  /* an evaluation or a checkpoint follows this step */
+void trainer_note_step(struct trainer *t, struct metrics *m, double seconds); /* adds m, with its speed, to the run's figures */
+double trainer_read_comm(ls_comm_count *out);                                 /* counters so far; returns the seconds that were exposed */
+void trainer_note_comm(struct metrics *m, const ls_comm_count *before);       /* what has been added since */
+ls_status trainer_write_checkpoint(struct trainer *t);                        /* saves t->state and the store */
+ls_status trainer_open_samples(struct trainer *t);                            /* opens the evaluation, and starts the loader */
+ls_status trainer_start_loader(struct trainer *t);                            /* (re)starts the loader at the next sample of t->state */
+ls_status trainer_config_text(const struct trainer *t, struct text *out);     /* the text of config.yaml; not collective */
+ls_status trainer_write_config(const struct trainer *t);                      /* writes config.yaml; only rank 0 calls it */
+bool trainer_must_leave(struct trainer *t);                                   /* true if a signal requested an exit; not collective */
 
 #endif

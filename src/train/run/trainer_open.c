@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "runtime/store.h"
 #include "train/plan/plan.h"
+#include "train/run/reference.h"
 #include "train/run/stop.h"
 #include "train/run/trainer_probe.h"
 #include "train/run/version.h"
@@ -264,6 +265,7 @@ static ls_status open_data_and_model(struct trainer *t)
     LS_TRY(ranks_settle(&t->ranks, task->model(c, t->data.vocab, &model)));
     if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.transformer.vocab));
     LS_TRY(plan_check_memory(c, &model, &t->data, &t->ranks));
+    LS_TRY(advise_all(t, reference_run(t, &model)));
     LS_TRY(advise_all(t, step_open_config(c, &model, &t->ranks, loads ? STEP_LOADED : STEP_INITIALISED, &t->step)));
     if (task->transformer) config_put_model(c, &model.transformer);
     return LS_OK;
@@ -280,23 +282,13 @@ static ls_status open_model(struct trainer *t)
 ls_status trainer_start_loader(struct trainer *t)
 {
     const struct task_model *m = &t->step.model;
-    struct task_samples samples;
-    ls_batches batches = {
-        .batch = t->step.batch,
-        .first = t->state.samples,
-        .per_step = t->step.accumulate,
-        .step = t->step.global,
-        .offset = t->step.begin,
-        .rows = t->step.end - t->step.begin,
-    };
+    struct task_samples samples = { 0 };
 
-    if (m->task->drawn) return LS_OK;
-    ls_loader_close(&t->loader);
-    LS_TRY(m->task->open_samples(t->config, &t->data, m, false, &samples));
-    return ls_loader_open(&samples.text, &batches, &t->loader);
+    if (!m->task->drawn) LS_TRY(m->task->open_samples(t->config, &t->data, m, false, &samples));
+    return samples_start(&t->step, &samples.text, t->state.samples, &t->samples);
 }
 
-static ls_status open_samples(struct trainer *t)
+ls_status trainer_open_samples(struct trainer *t)
 {
     const struct task_model *m = &t->step.model;
     struct task_samples samples;
@@ -441,11 +433,12 @@ static ls_status open_all(struct trainer *t)
     LS_TRY(advise(trainer_open_load(t)));
     LS_TRY(trainer_probe_space(t));
     LS_TRY(find_peak(t)); /* before the loader starts, whose thread would disturb the measurement */
-    LS_TRY(advise_all(t, open_samples(t)));
+    LS_TRY(advise_all(t, trainer_open_samples(t)));
     LS_TRY(note_planned(t));
     LS_TRY(open_folder(t));
     log_peak(t);
     t->schedule = config_schedule(t->config);
+    if (t->step.layout.method != LS_METHOD_ALLREDUCE) LS_TRY(cost_open(&t->ranks, t->reference.after, &t->cost));
     if (t->config->log.trace) LS_TRY(trace_open(&t->step, &t->trace));
     file_fail_at(t->config->debug.fail_write);
     return LS_OK;
@@ -482,7 +475,8 @@ void trainer_close(struct trainer **tp)
     if (!t) return;
     stop_uninstall();
     file_fail_at(0);
-    ls_loader_close(&t->loader);
+    samples_close(&t->samples);
+    cost_close(&t->cost);
     trace_close(&t->trace);
     evaluation_close(&t->evaluation);
     step_close(&t->step);
