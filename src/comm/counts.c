@@ -34,7 +34,6 @@ static void counts_add(ls_comm_count *n, const ls_work *w, double began)
     n->calls++;
     n->bytes += w->bytes;
     n->seconds += w->finished - began;
-    n->exposed += w->exposed;
 }
 
 static struct comm_seen seen(const ls_work *w, double began)
@@ -53,6 +52,15 @@ static struct comm_seen seen(const ls_work *w, double began)
                                .queued = w->queued,
                                .started = began,
                                .ended = w->finished };
+}
+
+void count_exposed(ls_work *w, double seconds)
+{
+    if (w->hidden) return;
+    w->comm->count[w->op].exposed += seconds;
+    pthread_mutex_lock(&lock);
+    total[w->op].exposed += seconds;
+    pthread_mutex_unlock(&lock);
 }
 
 void count_reaped(ls_work *w)

@@ -299,7 +299,7 @@ ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work)
         engine_run(w);
     else if ((st = engine_post(w)) < 0)
         goto drop_work;
-    w->exposed = (work ? base_now() : w->finished) - w->queued;
+    count_exposed(w, (work ? base_now() : w->finished) - w->queued);
     if (!work) return reap(w);
     *work = w;
     return LS_OK;
@@ -357,7 +357,7 @@ ls_status ls_work_wait(ls_work **work)
     device_settle(); /* the device reports its failure */
     began = base_now();
     engine_wait(w);
-    w->exposed += base_now() - began;
+    count_exposed(w, base_now() - began);
     *work = NULL;
     return reap(w);
 }
@@ -369,7 +369,7 @@ int comm_wait_any(ls_work *const *works, int n)
 
     device_settle();
     first = engine_wait_any(works, n);
-    works[first]->exposed += base_now() - began;
+    count_exposed(works[first], base_now() - began);
     return first;
 }
 

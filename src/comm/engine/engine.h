@@ -79,18 +79,18 @@ struct ls_work {
     size_t *borders; /* [2 * (n + 1)]: request.at, request.recv_at */
     atomic_bool ended;
     ls_status status;
-    bool hidden;                      /* internal, not counted */
-    bool native;                      /* the device makes the call: the engine follows it */
-    atomic_int passed;                /* of a native one: see engine_passed() */
-    _Atomic double asked;             /* of a native one: when its caller last asked whether it has ended */
-    bool at_once;                     /* its caller drives: it begins when it is queued */
-    bool patient;                     /* a receive that nobody needs to drive before its caller waits */
-    bool begun, by_transport;         /* by_transport: its native collective runs, not a list of steps */
-    uint64_t call, bytes;             /* number in the ring of calls; payload that left this rank */
-    double queued, finished, exposed; /* base_now(); exposed: a sum */
-    _Atomic double started;           /* base_now(); written by the driver, shown by any thread */
-    bool stirred;                     /* there was progress since `moved`, which run_look() brings up to date */
-    double moved, looked, judged;     /* last sign of progress; last checks of the peers and of the wait graph */
+    bool hidden;                  /* internal, not counted */
+    bool native;                  /* the device makes the call: the engine follows it */
+    atomic_int passed;            /* of a native one: see engine_passed() */
+    _Atomic double asked;         /* of a native one: when its caller last asked whether it has ended */
+    bool at_once;                 /* its caller drives: it begins when it is queued */
+    bool patient;                 /* a receive that nobody needs to drive before its caller waits */
+    bool begun, by_transport;     /* by_transport: its native collective runs, not a list of steps */
+    uint64_t call, bytes;         /* number in the ring of calls; payload that left this rank */
+    double queued, finished;      /* base_now() */
+    _Atomic double started;       /* base_now(); written by the driver, shown by any thread */
+    bool stirred;                 /* there was progress since `moved`, which run_look() brings up to date */
+    double moved, looked, judged; /* last sign of progress; last checks of the peers and of the wait graph */
     struct cached_list *list;
     int step;
     bool step_begun;
@@ -183,6 +183,7 @@ ls_status verdict_look(ls_comm *c, ls_work *w, double now); /* LS_OK, or the fai
 
 /* counts.c */
 void count_reaped(ls_work *w);
+void count_exposed(ls_work *w, double seconds);       /* its caller's, as they pass: a step may end before the call does */
 uint64_t count_transport(const ls_work *w, int peer); /* bytes that the peer reads in a native collective */
 
 /* operations.c */
