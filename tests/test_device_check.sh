@@ -25,6 +25,7 @@ expert_ranks | 2 | @qwen --parallel.dp=2 --parallel.ep=2
 pipeline | 2 | @llama --parallel.pp=2
 interleaved | 2 | @llama --model.layers=4 --parallel.pp=2 --parallel.vpp=2
 zero_bubble | 2 | @llama --parallel.pp=2 --parallel.schedule=zb-h1
+sharded_zero_bubble | 4 | @llama --parallel.pp=2 --parallel.zero=3 --parallel.fsdp_unit=model --parallel.schedule=zb-h1
 all | 4 | @mixtral --parallel.pp=2 --parallel.dp=2 --parallel.ep=2 --parallel.zero=1
 more
 sgd | 1 | @llama --optim.name=sgd

@@ -139,7 +139,8 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.pp = 2, .stages = "1,2"), "parallel.stages=1,2: expected 2 numbers that add up to 4" },
     { &gpt2, LAYOUT(.pp = 2, .stages = "4,0"), "parallel.stages=4,0: '0' is not a number of layers from 1 to 4" },
     { &gpt2, LAYOUT(.pp = 2, .stages = "1,1,2"), "expected 2 numbers" },
-    { &gpt2, LAYOUT(.pp = 2, .dp = 2, .zero = 2, .schedule = "zb-h1"), "parallel.schedule=zb-h1 with parallel.zero=2" },
+    { &gpt2, LAYOUT(.pp = 2, .dp = 2, .zero = 2, .schedule = "zb-h1"), NULL },
+    { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .dp = 2, .zero = 3, .schedule = "zb-v"), NULL },
     { &gpt2, LAYOUT(.pp = 2, .dp = 2, .zero = 2, .schedule = "zb-h1", .unsharded_accumulation = 1), NULL },
     { &gpt2, LAYOUT(.pp = 2, .zero = 2, .schedule = "zb-h1"), NULL },  /* nothing to shard over */
     { &gpt2, LAYOUT(.dp = 2, .zero = 3, .reshard_after_forward = 0), NULL },

@@ -180,21 +180,24 @@ static void test_switches(void **state)
     run_cases(&c, 1, 3);
 }
 
-/* Gradients become final after the backward, in a segment of their own. */
+/* Gradients become final after the backward, in a segment of their own; with fsdp_unit 0 the backward writes a part of every unit. */
 static void test_split_backward(void **state)
 {
     static struct cases c = { .rounding = 1e-5 };
 
     (void)state;
     for (int net = 0; net < NETS; net++)
-        for (int zero = 0; zero < 4; zero++) {
-            struct layout l = { .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = is_whole((enum net)net) ? 1 : 2, .split = true,
-                                .data = small(zero) };
+        for (int zero = 0; zero < 4; zero++)
+            for (int whole = 0; whole <= (zero >= 2); whole++)
+                for (int unit = 0; unit <= (zero == 3 ? 2 : 0); unit++) {
+                    struct layout l = { .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = is_whole((enum net)net) ? 1 : 2,
+                                        .split = true, .data = small(zero) };
 
-            l.data.unsharded_accumulation = 1;
-            l.data.reshard_after_forward = !(net & 1);
-            parallel_test_cases_add(&c, l);
-        }
+                    l.data.unsharded_accumulation = whole;
+                    l.data.reshard_after_forward = !(net & 1);
+                    l.data.fsdp_unit = unit;
+                    parallel_test_cases_add(&c, l);
+                }
     run_cases(&c, 3, 3);
 }
 

@@ -146,7 +146,7 @@ static void test_pipelines(void **state)
 
                 l.schedule = schedules[k];
                 l.accumulate = 4;
-                l.data.unsharded_accumulation = k == 2;
+                l.data.unsharded_accumulation = k == 2 && net == NET_LLAMA;
                 l.data.offload = k == 1 ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
                 parallel_mesh_test_cases_add(&c, l);
             }
@@ -168,10 +168,37 @@ static void test_chunks(void **state)
             l.chunks = 2;
             l.schedule = v ? "zb-v" : "interleaved";
             l.accumulate = 4;
-            l.data.unsharded_accumulation = v;
             parallel_mesh_test_cases_add(&c, l);
         }
     run_cases(&c, 4);
+}
+
+/* Weight gradients of a micro-batch are computed after other micro-batches have run; sharded ones are reduced when the unit is complete.
+ * With one unit for all parameters, the gradient of the output projection waits for the others. */
+static void test_zero_bubble(void **state)
+{
+    static struct cases c[2];
+
+    (void)state;
+    for (int zero = 1; zero < 4; zero++)
+        for (int unit = 0; unit <= (zero == 3 ? 2 : 0); unit++)
+            for (int v = 0; v < 2; v++)
+                for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
+                    for (int replicate = 1; replicate <= (net == NET_LLAMA ? 2 : 1); replicate++) {
+                        struct layout l = parallel_mesh_test_layout((enum net)net, net == NET_GPT2 ? LS_LAMB : LS_ADAMW, zero,
+                                                 (ls_mesh_shape){ 2, 2 * replicate, replicate, 1, 1, 1 });
+
+                        l.layers = 5;
+                        l.chunks = v ? 2 : 1;
+                        l.schedule = v ? "zb-v" : "zb-h1";
+                        l.accumulate = replicate == 2 ? 2 : 4;
+                        l.data.fsdp_unit = unit;
+                        l.data.overlap = net != NET_GPT2;
+                        l.recompute = net == NET_LLAMA_TIED ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
+                        parallel_mesh_test_cases_add(&c[replicate - 1], l);
+                    }
+    run_cases(&c[0], 4);
+    run_cases(&c[1], 8);
 }
 
 /* The same with whole backwards: what both chunks of a rank add to is scattered as it comes, or summed by the optimizer's program. */
@@ -235,7 +262,7 @@ static void test_bf16_reduction(void **state)
             l.accumulate = 2;
             l.partition.sp = pp == 1;
             l.data.reduce = LS_BF16;
-            l.data.unsharded_accumulation = pp > 1;
+            l.data.unsharded_accumulation = pp > 1 && zero == 3;
             parallel_mesh_test_cases_add(&c, l);
         }
     run_cases(&c, 4);
@@ -339,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_tp_and_dp),
         cmocka_unit_test(test_pipelines),
         cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_zero_bubble),
         cmocka_unit_test(test_joint_gradient_sums),
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_experts),

@@ -32,7 +32,7 @@ layouts() {
                     for (context = 0; context <= (cp > 1 && tp * cp <= 8); context++)
                         for (s = 1; s <= (pp > 1 ? 5 : 1); s++) {
                             name = schedule[s]
-                            if (zero >= 2 && name ~ /^zb/) unsharded = 1; else unsharded = 0
+                            unsharded = zero >= 2 && name ~ /^zb/ && n % 2
                             vpp = pp > 1 && (name == "interleaved" || name == "zb-v") ? 2 : 1
                             layers = pp * vpp > 5 ? pp * vpp : 5
                             micro = pp > 1 ? 2 * pp : zero % 2 + 1

@@ -32,7 +32,7 @@ parallel.pp=2 parallel.schedule=zb-h1
 parallel.pp=2 parallel.vpp=2 parallel.tp=2 parallel.sp
 parallel.pp=3 parallel.dp=2 parallel.zero=1
 parallel.pp=2 parallel.cp=2 parallel.zero=2
-parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v parallel.zero=3 parallel.unsharded_accumulation
+parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v parallel.zero=3
 END
 cat flat.txt staged.txt >meshes.txt
 
@@ -75,6 +75,12 @@ some meshes.txt 3 $gpt2 $fp32 $sgd $batch --model.dropout=0.2 --model.attention_
 for offload in cpu file; do some meshes.txt 1 $gpt2 $fp32 --optim.name=adamw $batch --optim.offload=$offload; done
 equal "" "parallel.dp=2 parallel.tp=2 precision.reduce=bf16" $gpt2 $fp32 $sgd $batch
 equal "" "parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v precision.reduce=bf16" $tied $fp32 $sgd $batch  # both end stages on a rank
+for schedule in zb-h1 "zb-v parallel.vpp=2"; do  # sharded gradients are reduced when the weights segment completes a unit
+    for zero in "2 parallel.bucket=4KiB" 3 "3 parallel.fsdp_unit=model" "3 parallel.fsdp_unit=layers:2 precision.reduce=bf16"; do
+        equal "" "parallel.pp=2 parallel.dp=2 parallel.schedule=$schedule parallel.zero=$zero" $untied $fp32 $sgd $batch
+    done
+done
+equal "" "parallel.pp=2 parallel.dp=2 parallel.ep=2 parallel.schedule=zb-h1 parallel.zero=3" $mixtral $fp32 $sgd $batch
 equal "" "parallel.tp=2 parallel.pp=2 parallel.overlap=false" $untied $fp32 $sgd $batch
 equal "" "parallel.tp=2 parallel.tp_chunks=3" $untied $fp32 $sgd $batch
 equal "" "parallel.dp=4 parallel.tp=2 parallel.zero=3 parallel.replicate=2" $tied $fp32 $sgd --train.global_batch=8 --train.accumulate=2
@@ -213,7 +219,6 @@ refused "model.layers=3 in parallel.pp=2 * parallel.vpp=2 stages: every stage ne
     $gpt2 --model.layers=3
 refused "parallel.stages=1,2: expected 2 numbers that add up to 5" "parallel.pp=2 parallel.stages=1,2" $gpt2
 refused "parallel.stages=1,x: 'x' is not a number of layers from 1 to 5" "parallel.pp=2 parallel.stages=1,x" $gpt2
-refused "parallel.schedule=zb-h1 with parallel.zero=2" "parallel.pp=2 parallel.schedule=zb-h1 parallel.dp=2 parallel.zero=2" $gpt2 $batch
 refused "parallel.reshard_after_forward=false with parallel.pp=2" \
     "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.reshard_after_forward=false" $gpt2 $batch
 refused 'parallel.schedule=zbv does not exist; use gpipe' "parallel.pp=2 parallel.schedule=zbv" $gpt2

@@ -52,6 +52,9 @@ agree 3 --parallel.zero=3
 agree 2 --parallel.zero=3 --parallel.fsdp_unit=layers:2 --parallel.prefetch=2
 agree 2 --parallel.zero=3 --parallel.fsdp_unit=model --parallel.prefetch=0
 agree 2 --parallel.pp=2
+agree 4 --parallel.pp=2 --parallel.zero=2 --parallel.schedule=zb-h1 --train.accumulate=4
+agree 4 --parallel.pp=2 --parallel.zero=3 --parallel.schedule=zb-h1 --parallel.fsdp_unit=model --train.accumulate=4
+agree 4 --parallel.pp=2 --parallel.zero=3 --parallel.schedule=zb-v --parallel.vpp=2 --model.layers=5 --train.accumulate=4
 agree 3 --parallel.tp=3 --parallel.sp=true --model.heads=4 --model.kv_heads=4 --model.ffn=101
 agree 2 --parallel.cp=2 --data.seq_len=29
 agree 3 --parallel.zero=2 --model.vocab=263 --recompute.mode=selective

@@ -80,8 +80,8 @@ ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_parallel_
 
 /* The same over the groups of a mesh: parameters outside of experts over DATA, experts over EXPERT_DATA. Gradients that are partial sums
  * over tp, or that two stages share (tied weights), are summed over those too; the norm counts each element once. A program without a
- * backward may run the optimizer on gradients that other programs of the store have reduced (pipelines); it is compiled last. With
- * split_backward, zero 2 and 3 require unsharded_accumulation; slots require reshard_after_forward. `replicate` is the mesh's. */
+ * backward may run the optimizer on gradients that other programs of the store have reduced (pipelines); it is compiled last. Slots
+ * require reshard_after_forward. `replicate` is the mesh's. */
 ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_parallel_options *options);
 
 typedef enum ls_cp_method { LS_CP_RING, LS_CP_ALL_TO_ALL } ls_cp_method;

@@ -235,15 +235,6 @@ ls_status layout_check_stage(const ls_stage *s, int layers)
                    s->index, s->stages, s->begin, s->end, layers, layers);
 }
 
-ls_status layout_check_split(const ls_layout *l, const char *schedule)
-{
-    if (l->zero < 2 || !zero_shards(l) || l->unsharded_accumulation) return LS_OK;
-    return ls_fail(LS_EINVAL,
-                   "%s%s with parallel.zero=%d: weight gradients are computed later than input gradients and cannot be sharded in between; "
-                   "use parallel.unsharded_accumulation=true, which keeps them unsharded until the last micro-batch",
-                   schedule ? "parallel.schedule=" : "a split backward", schedule ? schedule : "", l->zero);
-}
-
 ls_status layout_check_in_flight(const ls_layout *l)
 {
     if (l->reshard_after_forward || l->zero < 3 || !zero_shards(l)) return LS_OK;
@@ -256,16 +247,15 @@ ls_status layout_check_in_flight(const ls_layout *l)
 int layout_least_chunks(const ls_layout *l) { return l->pp > 1 ? schedule_least_chunks(layout_schedule_name(l)) : 1; }
 
 /* Looks the schedule up by name only, because a search checks many layouts. */
-static ls_status find_schedule(const ls_layout *l, bool *backward, bool *split)
+static ls_status find_schedule(const ls_layout *l, bool *backward)
 {
     const char *name = layout_schedule_name(l);
     ls_pipeline_schedule s;
 
-    if (strncmp(name, "file:", 5) != 0) return schedule_find(name, l->pp, l->vpp, l->micro_batches, backward, split);
+    if (strncmp(name, "file:", 5) != 0) return schedule_find(name, l->pp, l->vpp, l->micro_batches, backward);
     ls_status st = ls_layout_schedule(l, &s);
     if (st < 0) return ls_fail_at(st, "parallel.schedule=%s", name);
     *backward = s.backward;
-    *split = s.split;
     ls_pipeline_schedule_free(&s);
     return LS_OK;
 }
@@ -283,16 +273,15 @@ static ls_status check_begin(const ls_model *m, const ls_layout *l)
 static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
 {
     const char *name = layout_schedule_name(l);
-    bool backward, split;
+    bool backward;
 
     if (l->pp == 1) return LS_OK;
     LS_TRY(check_range("parallel.vpp", l->vpp, 1, LS_MESH_RANKS_MOST)); /* pp * vpp fits an int64_t */
     LS_TRY(layout_check_stages(m->layers, l));
     LS_TRY(check_begin(m, l));
-    ls_status st = find_schedule(l, &backward, &split);
+    ls_status st = find_schedule(l, &backward);
     if (st != LS_OK) return st;
     if (!backward) return ls_fail(LS_EINVAL, "parallel.schedule=%s is for evaluation: it has no backward passes; use 1f1b to train", name);
-    if (split) LS_TRY(layout_check_split(l, name));
     return layout_check_in_flight(l);
 }
 

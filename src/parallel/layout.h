@@ -33,7 +33,5 @@ ls_status layout_check_recompute(const ls_layout *l);
 ls_status layout_check_stages(size_t layers, const ls_layout *l);
 ls_status layout_check_stage(const ls_stage *s, int layers); /* a stage with given boundaries */
 ls_status layout_check_in_flight(const ls_layout *l);        /* for a program with slots */
-/* For a program that computes weight gradients in a separate segment; schedule: the option value that requires it, NULL if unknown. */
-ls_status layout_check_split(const ls_layout *l, const char *schedule);
 
 #endif

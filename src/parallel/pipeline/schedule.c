@@ -138,13 +138,12 @@ int schedule_least_chunks(const char *name)
     return row ? row->least : 1;
 }
 
-ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward, bool *split)
+ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward)
 {
     const struct row *row;
 
     LS_TRY(find_row(name, stages, chunks, micro, &row));
     *backward = row->backward;
-    *split = row->split;
     return LS_OK;
 }
 

@@ -10,7 +10,7 @@
 enum { SCHEDULE_MOST = 1 << 24 }; /* upper bound on the actions of all ranks together */
 
 /* Looks up the properties of a named schedule without building its lists; fails as ls_pipeline_schedule_make() does. */
-ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward, bool *split);
+ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward);
 int schedule_least_chunks(const char *name); /* that a rank has under a named schedule; 1 for an unknown name */
 /* Allocates room for every action and adds none: count[] is 0. The caller has checked the sizes. */
 ls_status schedule_new(const char *name, int stages, int chunks, int micro, bool backward, bool split, ls_stage_order order,

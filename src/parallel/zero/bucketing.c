@@ -2,7 +2,8 @@
  *
  * Zero 0 to 2: buckets. Parameters are taken in the order in which their gradients become final in the backward segment (the last
  * instruction that adds to them); a new bucket begins when the next parameter would make the current one too large. The first bucket is
- * smaller, so that communication begins early. Gradients that nothing writes come first.
+ * smaller, so that communication begins early. Gradients that nothing writes come first. If weight gradients have a segment of their own,
+ * those that are final before it are in other buckets than those that are final in it.
  *
  * Zero 3: one unit per block of the model, or for fsdp_unit consecutive blocks, in the order of first use. Outside blocks, a matrix is a
  * unit of its own; a parameter of one dim joins the unit used just before it (or, if there is none, just after). A parameter belongs to
@@ -99,6 +100,9 @@ static void find_final(const struct pass *a, struct candidate *c, int n)
             }
 }
 
+/* True if the gradient is final in the segment of weight gradients. */
+static bool is_late(const struct pass *a, const struct candidate *c) { return c->key >= a->p->list[SEG_BACKWARD].n; }
+
 static ls_status form_buckets(struct pass *a, struct candidate *c, int n)
 {
     size_t most = a->d->o.first_bucket_bytes, bytes = 0;
@@ -108,7 +112,7 @@ static ls_status form_buckets(struct pass *a, struct candidate *c, int n)
     qsort(c, (size_t)n, sizeof *c, by_key);
     for (int i = 0; i < n; i++) {
         size_t more = gradient_bytes(a->p->store, c[i].param);
-        bool other = c[i].class != c[first].class;
+        bool other = c[i].class != c[first].class || is_late(a, &c[i]) != is_late(a, &c[first]);
 
         if (other || (i > first && bytes + more > most)) {
             LS_TRY(make_group(a, c + first, i - first));

@@ -7,7 +7,10 @@
  *
  * Sharded gradients (zero 2 and 3): the store holds this rank's block. In each micro-batch a unit's gradient is a communication value,
  * zeroed before its first writer and reduce-scattered in place after its last; the own block is then added to the store's, and the
- * buffer is free. This is refused if weight gradients have a segment of their own, because other micro-batches run in between.
+ * buffer is free. If weight gradients have a segment of their own, other micro-batches run between the two segments, so the buffer
+ * exists in the segment that completes the unit only. What the backward writes of a unit that the weights segment completes (an output
+ * projection whose gradient comes with that of its input, in a unit with other parameters) waits in an activation, of which each
+ * micro-batch in flight has its own.
  *
  * Gradients to which several programs of the store add (tied weights, if a rank has both ends) are reduced before the optimizer; sharded
  * gradients are accumulated as they come.
@@ -20,6 +23,8 @@
  * buffer is in flight besides the one being filled.
  */
 #include "parallel/zero/zero.h"
+
+#include "base/mem.h"
 
 static ls_dtype exact_type(const struct pass *a) { return ls_store_settings(a->p->store).type == LS_F64 ? LS_F64 : LS_F32; }
 
@@ -58,6 +63,20 @@ static ls_value source(struct pass *a, struct unit *u)
     return v;
 }
 
+/* Adds what the backward has computed of this unit's gradient. */
+static void add_early(struct pass *a, struct unit *u)
+{
+    const struct store_group *g = unit_group(a, u);
+
+    for (int k = 0; k < g->n && program_ok(a->p); k++) {
+        ls_value early = a->early[g->params[k]];
+
+        if (!early.id) continue;
+        emit_call(a->p, OP_ACCUMULATE, LS_WHEN_ALWAYS, early,
+                  emit_part(a->p, u->full, g->at[k], value_count(program_value(a->p, early)), LS_PARTIAL));
+    }
+}
+
 static void reduce_begin(struct pass *a, struct unit *u)
 {
     if (!is_sharded(a, u)) return;
@@ -65,6 +84,20 @@ static void reduce_begin(struct pass *a, struct unit *u)
     value_set_place(a->p, u->full, LS_PARTIAL);
     unit_mark_sums(a->p, u, u->full);
     emit_call(a->p, OP_FILL, LS_WHEN_ALWAYS, LS_NONE, u->full);
+    add_early(a, u);
+}
+
+/* The activation in which the gradient of parameter `param`, [count], waits for the weights segment; zeroed when it is made. */
+static ls_value early_gradient(struct pass *a, struct unit *u, int param)
+{
+    ls_value *early = &a->early[param];
+
+    if (early->id) return *early;
+    *early = program_new_value(a->p, "early_gradient", exact_type(a), 1, (size_t[]){ store_local_count(a->p->store, (size_t)param) });
+    value_set_place(a->p, *early, LS_PARTIAL);
+    unit_mark_sums(a->p, u, *early);
+    emit_call(a->p, OP_FILL, LS_WHEN_ALWAYS, LS_NONE, *early);
+    return *early;
 }
 
 /* The bf16 copy of x that is communicated, or x itself. */
@@ -145,32 +178,37 @@ static void find_writers(struct pass *a)
 {
     const ls_program *p = a->p;
 
-    for (int s = SEG_BACKWARD, at = 0; s <= SEG_WEIGHTS; s++)
+    for (int s = SEG_BACKWARD, at = 0, begin = 0; s <= SEG_WEIGHTS; s++, begin = at)
         for (int k = 0; k < p->list[s].n; k++, at++)
             for (int o = 0; o < p->list[s].at[k].nout; o++) {
                 struct unit *u = written_unit(a, p->list[s].at[k].out[o]);
 
                 if (!u) continue;
-                u->first = u->first < 0 ? at : u->first;
+                u->first = u->last < begin ? at : u->first;
                 u->last = at;
             }
 }
 
-/* The value that a writer writes: the parameter's gradient in the store, or its place in the unit's buffer. */
-static ls_value target(struct pass *a, ls_value v)
+/* The value that writer number `at` writes: the parameter's gradient in the store, its place in the unit's buffer, or an activation if
+ * another segment completes the unit. */
+static ls_value target(struct pass *a, int at, ls_value v)
 {
     ls_program *p = a->p;
     struct unit *u = written_unit(a, v);
+    int param = p->values[p->values[v.id].root].param, k = 0;
     struct value x;
-    int k = 0;
+    ls_value into;
+    size_t begin;
 
     if (!u || !u->groups->all) return v;
     value_set_place(p, v, LS_PARTIAL);
-    if (!is_sharded(a, u) || !u->full.id) return v;
-    while (unit_group(a, u)->params[k] != p->values[p->values[v.id].root].param) k++;
+    if (!is_sharded(a, u)) return v;
+    into = at < u->first ? early_gradient(a, u, param) : u->full;
+    if (!into.id) return v;
+    while (unit_group(a, u)->params[k] != param) k++;
+    begin = at < u->first ? 0 : unit_group(a, u)->at[k];
     x = *program_value(p, v);
-    return program_view(p, u->full, (struct view_rule){ VIEW_SLICE, 0, 0, unit_group(a, u)->at[k] }, x.ndim, x.size, x.stride,
-                        (ptrdiff_t)unit_group(a, u)->at[k] + x.offset);
+    return program_view(p, into, (struct view_rule){ VIEW_SLICE, 0, 0, begin }, x.ndim, x.size, x.stride, (ptrdiff_t)begin + x.offset);
 }
 
 static struct unit *settle(struct pass *a, struct unit *pending)
@@ -229,7 +267,7 @@ static void reduce_walk(struct pass *a, enum segment s, int at)
         before = program_cursor_block(p, i.block);
         for (int g = 0; g < a->nunits; g++)
             if (a->unit[g].first == at && a->unit[g].groups->all) reduce_begin(a, &a->unit[g]);
-        for (int o = 0; o < i.nout; o++) i.out[o] = target(a, i.out[o]);
+        for (int o = 0; o < i.nout; o++) i.out[o] = target(a, at, i.out[o]);
         program_push(p, &i);
         pending = after_instruction(a, at, pending);
         program_cursor_end(p, before);
@@ -260,19 +298,12 @@ void reduce_joint(struct pass *a)
         if ((a->unit[g].class & CLASS_JOINT) && a->unit[g].groups->all && a->unit[g].last < 0) reduce_put_off(a, &a->unit[g]);
 }
 
-/* A micro-batch's gradient buffer cannot outlive its segment: other micro-batches run in between. */
-static ls_status check_split(const struct pass *a)
-{
-    ls_layout l = data_layout(a->d);
-
-    return a->p->list[SEG_WEIGHTS].n ? layout_check_split(&l, NULL) : LS_OK;
-}
-
 ls_status reduce_gradients(struct pass *a)
 {
     int split = a->p->list[SEG_BACKWARD].n;
 
-    LS_TRY(check_split(a));
+    a->early = mem_array(MEM_OTHER, ls_store_count(a->p->store) + 1, sizeof *a->early);
+    if (!a->early) return LS_ENOMEM;
     find_writers(a);
     if (split) reduce_walk(a, SEG_BACKWARD, 0);
     if (a->p->list[SEG_WEIGHTS].n) reduce_walk(a, SEG_WEIGHTS, split);

@@ -54,6 +54,7 @@ static ls_status run_pass(ls_program *p, void *ctx)
     mem_free(a.unit);
     mem_free(a.order);
     mem_free(a.view);
+    mem_free(a.early);
     return st;
 }
 

@@ -78,7 +78,8 @@ struct unit {
     ls_value gathered; /* zero 3: the parameters as last gathered [total] */
     ls_value full;     /* the gradient of one micro-batch [total], if the store holds a shard */
     ls_value reduced;  /* the gradient that the optimizer reads: elements [begin, end) of the group, or all of them */
-    int first, last;   /* first and last instruction that writes its gradients, counted over SEG_BACKWARD and SEG_WEIGHTS; -1: none */
+    int first, last;   /* first and last instruction that writes its gradients in the segment that completes them, counted over
+                        * SEG_BACKWARD and SEG_WEIGHTS; -1: none */
     struct pending reduction, gather;
     bool awaited;      /* the wait for its carried gather has been inserted */
     ls_value state[4]; /* as loaded from offload */
@@ -93,6 +94,7 @@ struct pass {
     int ordered;
     ls_value *view; /* by value id: the view into the gathered unit */
     int nviews;
+    ls_value *early; /* by parameter: its gradient as an earlier segment than the one that completes its unit has computed it */
 };
 
 const struct method *method_of(ls_method m); /* method.c */
