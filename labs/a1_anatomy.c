@@ -31,7 +31,7 @@ static ls_model one_billion(void)
 
 static struct anatomy anatomy_of(size_t layers, ls_recompute mode, int every)
 {
-    ls_store_options so = { "cpu", LS_BF16, 1, 1 };
+    ls_store_options so = { "cpu", LS_BF16, 1, 1, 0 };
     ls_compile_options plan = { .recompute = mode, .every = every, .plan_only = 1 };
     size_t size[] = { (size_t)lab_size("batch"), (size_t)lab_size("seq-len") };
     ls_model m = one_billion();

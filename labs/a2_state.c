@@ -15,7 +15,7 @@ struct state {
 
 static struct state state_of(const char *preset, size_t layers, size_t batch)
 {
-    ls_store_options so = { "cpu", LS_BF16, 1, 1 };
+    ls_store_options so = { "cpu", LS_BF16, 1, 1, 0 };
     ls_compile_options plan = { .every = 1, .plan_only = 1 };
     ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
     ls_program *p;

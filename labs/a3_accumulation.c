@@ -131,7 +131,7 @@ static void communication(int passes)
 static void updates_of(ls_optimizer_kind kind, int passes, double factor, int steps, double *moved)
 {
     enum { ROWS = 4, IN = 5, HIDDEN = 7, OUT = 2 };
-    ls_store_options f64 = { "cpu", LS_F64, 0, 1 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 1, 0 };
     ls_optimizer o = LS_OPTIMIZER_DEFAULTS;
     double x[ROWS * IN], y[ROWS * OUT], before[FIRST_LAYER];
     ls_store *s;
@@ -202,7 +202,7 @@ enum { ROOM = 32, CHANNELS = 6, CLASSES = 5, HEAD = CLASSES * CHANNELS };
 /* The gradient of an output layer for tokens begin .. end, of ROOM rows, whose losses are divided by `denominator`. */
 static void tokens_gradient(int begin, int end, double denominator, double *out)
 {
-    ls_store_options f64 = { "cpu", LS_F64, 0, 3 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 3, 0 };
     double x[ROOM * CHANNELS];
     int32_t y[ROOM];
     ls_store *s;

@@ -37,7 +37,7 @@ static void compute(enum gradient which, const char *other, size_t rows, size_t 
 /* The same two from the gradient of sum(dy * (x W^T)), with x and W both parameters. */
 static void complete_layer(double *dx, double *dw)
 {
-    ls_store_options f64 = { "cpu", LS_F64, 0, 0 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 0, 0 };
     ls_init zeros = { LS_INIT_ZEROS, 0 };
     ls_store *s;
     ls_program *p;

@@ -73,7 +73,7 @@ static void backward_flops(void)
 
 LAB(b2_three_layers, "the chain rule through three layers", { "layers", "layers whose FLOPs are counted", 3, 1, 64 })
 {
-    ls_store_options f64 = { "cpu", LS_F64, 0, 7 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 7, 0 };
     ls_init init = { LS_INIT_NORMAL, 0.5 };
     const char *names[] = { "w1", "w2", "w3" };
     double x[N], y[N], h[N], d[N], t[N], w[3][N * N], grad[N * N], off = 0, norm = 0, found = 0;

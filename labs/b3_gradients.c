@@ -27,7 +27,7 @@ enum { WIDTH = 4, USES_MOST = 16 };
  * instead of values W is factor times the identity. */
 static void gradient_of_uses(int uses, int tied, double factor, double *sum)
 {
-    ls_store_options f64 = { "cpu", LS_F64, 0, 0 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 0, 0 };
     double w[WIDTH * WIDTH], x[WIDTH], g[WIDTH * WIDTH];
     char name[16];
     ls_store *s;
@@ -85,7 +85,7 @@ static double second_step(double momentum, double decay, int frozen, double *sec
 {
     enum { COUNT = 4 };
     ls_optimizer sgd = { .kind = LS_SGD, .momentum = momentum, .weight_decay = decay };
-    ls_store_options f64 = { "cpu", LS_F64, 0, 0 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 0, 0 };
     double ones[COUNT] = { 1, 1, 1, 1 }, w[3][COUNT];
     ls_store *s;
     ls_program *p;
@@ -141,7 +141,7 @@ LAB(b3_gradients, "what gradients belong to", { "micro-batches", "backward passe
     { "uses", "uses of one weight in a program", 2, 1, USES_MOST })
 {
     ls_optimizer sgd = { .kind = LS_SGD };
-    ls_store_options f64 = { "cpu", LS_F64, 0, 1 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 1, 0 };
     double x[B * IN], y[B * OUT], w[OUT * IN], moved[OUT * IN], hand[OUT * IN], once, off = 0;
     ls_store *s;
     ls_program *p;

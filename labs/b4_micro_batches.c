@@ -9,7 +9,7 @@ enum { LEAST_SAMPLES = 24, MOST = 64, IN = 5, HIDDEN = 7, OUT = 2, WEIGHTS = IN 
 static void gradient(int samples, int k, double factor, double *out)
 {
     static double x[(LEAST_SAMPLES + MOST) * IN], y[(LEAST_SAMPLES + MOST) * OUT];
-    ls_store_options f64 = { "cpu", LS_F64, 0, 1 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 1, 0 };
     size_t rows = (size_t)(samples / k);
     ls_store *s;
     ls_program *p;

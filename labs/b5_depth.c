@@ -11,7 +11,7 @@ enum { LAYERS = 16, N = 64, B = 32 };
 /* errors[l] = norm of the error at layer l. */
 static void errors_by_depth(double s, double *errors)
 {
-    ls_store_options f64 = { "cpu", LS_F64, 0, 3 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 3, 0 };
     ls_store *store;
     ls_program *p;
     ls_value v;
@@ -51,7 +51,7 @@ static void errors_by_depth(double s, double *errors)
 static double identities(double a, int layers)
 {
     enum { SIZE = 2 };
-    ls_store_options f64 = { "cpu", LS_F64, 0, 0 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 0, 0 };
     double w[SIZE * SIZE] = { a, 0, 0, a }, x[SIZE] = { 1, 2 }, first[SIZE], last[SIZE];
     char name[32];
     ls_store *s;

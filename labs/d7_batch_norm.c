@@ -50,7 +50,7 @@ static void batch_norm_run(ls_comm *comm, int rank, int n, void *shared)
     struct shared *s = shared;
     ls_optimizer sgd = { .kind = LS_SGD };
     ls_data_parallel_options data = LS_DATA_PARALLEL_DEFAULTS;
-    ls_store_options f64 = { "cpu", LS_F64, 0, 1 };
+    ls_store_options f64 = { "cpu", LS_F64, 0, 1, 0 };
     static double gradient[ROOM];
     double first[8];
     size_t b = (size_t)(s->samples / n);

@@ -13,7 +13,7 @@ enum { T = 4, D_MOST = 256 };
 static ls_status attention_run(ls_dtype type, int fused, size_t D, double element, double *out, double *score)
 {
     static double q[T * D_MOST], v[T * D_MOST], y[T * D_MOST], scores_of[T * T];
-    ls_store_options options = { "cpu", type, 1, 0 };
+    ls_store_options options = { "cpu", type, 1, 0, 0 };
     ls_status st = LS_OK;
 
     for (size_t i = 0; i < T * D; i++) q[i] = element, v[i] = 1;

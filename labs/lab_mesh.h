@@ -54,7 +54,7 @@ static inline size_t net_batch(const struct net *n) { return (size_t)(n->samples
 /* world: of the ranks, or NULL: this rank alone. */
 static inline void distributed_open(const struct net *n, ls_comm *world, int plan_only, struct distributed *out)
 {
-    ls_store_options so = { "cpu", n->type, 1, 1 };
+    ls_store_options so = { "cpu", n->type, 1, 1, 0 };
     ls_compile_options co = { .recompute = n->recompute, .every = 1, .plan_only = plan_only };
     struct distributed s = { .net = *n };
     size_t size[2] = { 0, n->time };

@@ -27,7 +27,7 @@ static inline ls_status stage_build(void *ctx, ls_program *p, const ls_stage *st
 static inline void pipeline_open(struct line_of_stages *l, const struct net *n, ls_comm *world, const char *schedule, int chunks, int micro)
 {
     ls_pipeline_options o = { .schedule = &l->schedule, .build = stage_build, .ctx = l, .compile = LS_COMPILE_DEFAULTS };
-    ls_store_options so = { "cpu", n->type, 1, 1 };
+    ls_store_options so = { "cpu", n->type, 1, 1, 0 };
 
     *l = (struct line_of_stages){ .net = *n };
     l->net.shape.pp = ls_comm_size(world);

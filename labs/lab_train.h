@@ -44,7 +44,7 @@ static inline struct job job_of(size_t layers, size_t width)
 /* comm NULL: this process alone, of one rank. */
 static inline void training_open(const struct job *j, ls_comm *comm, int plan_only, struct training *out)
 {
-    ls_store_options so = { "cpu", j->type, 1, 1 };
+    ls_store_options so = { "cpu", j->type, 1, 1, 0 };
     ls_compile_options co = { .every = 1, .plan_only = plan_only };
     struct training t = { .comm = comm, .job = *j, .n = comm ? ls_comm_size(comm) : 1, .rank = comm ? ls_comm_rank(comm) : 0 };
     size_t batch = (size_t)(j->samples / (t.n * j->accumulate));

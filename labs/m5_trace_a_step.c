@@ -68,7 +68,7 @@ static ls_status trace_build(void *ctx, ls_program *p, const ls_stage *stage)
 static void trace_open(int rank, struct trace *t)
 {
     ls_pipeline_options o = { .schedule = &t->schedule, .build = trace_build, .ctx = t, .compile = LS_COMPILE_DEFAULTS };
-    ls_store_options so = { "cpu", LS_BF16, 1, 1 };
+    ls_store_options so = { "cpu", LS_BF16, 1, 1, 0 };
     ls_compile_options plan = { .every = 1, .plan_only = 1 };
 
     *t = (struct trace){ .net = trace_net() };

@@ -14,7 +14,7 @@
 static ls_status overflow(ls_dtype type, double *y, double *difference)
 {
     ls_compile_options careless = LS_COMPILE_DEFAULTS, careful = { .check_finite = 1 };
-    ls_store_options options = { "cpu", type, 1, 0 };
+    ls_store_options options = { "cpu", type, 1, 0, 0 };
     double x = 300;
     ls_status st = LS_OK;
 
@@ -47,7 +47,7 @@ static ls_status overflow(ls_dtype type, double *y, double *difference)
 /* Norm of the weight's gradient after 100 steps under a loss of |W x - y|^2 * 1e-7, and how far the weight has gone. */
 static double underflow(ls_dtype type, double *moved)
 {
-    ls_store_options options = { "cpu", type, 1, 0 };
+    ls_store_options options = { "cpu", type, 1, 0, 0 };
     ls_optimizer sgd = { .kind = LS_SGD };
     double x[4] = { 1, -1, 0.5, 0.25 }, y = 2, w[4], norm;
     ls_store *s;

@@ -23,7 +23,7 @@ struct scaled {
 /* The loss is |W x - y|^2 * small, and `scale` times that in backward; its error passes through a value of fp16. */
 static struct scaled scaled_open(ls_dtype type, double small, double scale)
 {
-    ls_store_options options = { "cpu", type, 1, 0 };
+    ls_store_options options = { "cpu", type, 1, 0, 0 };
     double x[WIDE] = { 1, -1, 0.5, 0.25 }, y = 2;
     struct scaled s;
     ls_value v;

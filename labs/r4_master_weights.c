@@ -23,7 +23,7 @@ static void weights_of(const ls_store *s, const char *kind, double *w)
  * as they were. */
 static void master_weights_train(int master, int stochastic, double *curve, double *still)
 {
-    ls_store_options options = { "cpu", LS_BF16, master, 1 };
+    ls_store_options options = { "cpu", LS_BF16, master, 1, 0 };
     ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
     static double before[WEIGHTS_MOST], after[WEIGHTS_MOST];
     const char *kind = master ? "master" : "parameter";

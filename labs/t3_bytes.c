@@ -54,7 +54,7 @@ static double forward(size_t *calls)
 {
     size_t width = (size_t)lab_size("width"), time = (size_t)lab_size("seq-len"), batch = (size_t)lab_size("batch");
     int T = (int)lab_size("ranks");
-    ls_store_options so = { "cpu", LS_BF16, 0, 1 };
+    ls_store_options so = { "cpu", LS_BF16, 0, 1, 0 };
     ls_compile_options plan = { .every = 1, .plan_only = 1 };
     ls_partition_options o = LS_PARTITION_DEFAULTS;
     struct net n = net_gpt2((size_t)lab_size("layers"), width / HEAD, time);

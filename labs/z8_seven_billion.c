@@ -22,7 +22,7 @@ static ls_model llama7b(void)
 static ls_cost seven_billion_price(int zero, int overlap)
 {
     ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;
-    ls_store_options so = { "cpu", LS_BF16, 0, 1 };
+    ls_store_options so = { "cpu", LS_BF16, 0, 1, 0 };
     ls_compile_options plan = { .every = 1, .plan_only = 1 };
     ls_model m = llama7b();
     ls_program *p;

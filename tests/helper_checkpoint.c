@@ -45,7 +45,7 @@ ls_store *small_store(ls_dtype type, int master, const char *states)
     static const struct { const char *name; int ndim; size_t size[LS_DIMS]; } parameter[] = {
         { "a.weight", 2, { 7, 5 } }, { "b.bias", 1, { 5 } }, { "c", 3, { 2, 3, 4 } }, { "d", 1, { 1 } },
     };
-    ls_store_options o = { "cpu", type, master, 7 };
+    ls_store_options o = { "cpu", type, master, 7, 0 };
     ls_store *s;
     int index;
 

@@ -136,7 +136,7 @@ static ls_status find_samples(const struct layout *l, ls_comm *comm, struct trai
 
 ls_status distributed_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out)
 {
-    ls_store_options so = { l->device ? l->device : "cpu", l->type, 1, 7 };
+    ls_store_options so = { l->device ? l->device : "cpu", l->type, 1, 7, 0 };
     ls_compile_options co = LS_COMPILE_DEFAULTS;
     struct training s = { .accumulate = l->accumulate ? l->accumulate : 1 };
     ls_status st;

@@ -35,7 +35,7 @@ const char *golden_device(void)
 
 ls_status golden_store_new(ls_dtype type, ls_store **out)
 {
-    ls_store_options o = { golden_device(), type, 1, 0 };
+    ls_store_options o = { golden_device(), type, 1, 0, 0 };
 
     return ls_store_new(&o, out);
 }

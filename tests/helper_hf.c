@@ -28,7 +28,7 @@ const char *hf_path(const char *folder, const char *name)
 
 ls_store *hf_store(const ls_model *m, ls_dtype type, int master)
 {
-    ls_store_options o = { "cpu", type, master, 0 };
+    ls_store_options o = { "cpu", type, master, 0, 0 };
     ls_store *s;
 
     OK(ls_store_new(&o, &s));

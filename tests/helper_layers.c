@@ -14,7 +14,7 @@ ls_store *layers_store(ls_dtype type)
 {
     ls_store *s;
 
-    OK(ls_store_new(&(ls_store_options){ "cpu", type, 0, 7 }, &s));
+    OK(ls_store_new(&(ls_store_options){ "cpu", type, 0, 7, 0 }, &s));
     return s;
 }
 

@@ -60,9 +60,9 @@ void layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct l
     ls_store *s;
 
     *out = (struct laid){ 0 };
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7, 0 }, &s));
     for (size_t i = 0; i < LAYOUT_PARAMETERS; i++) {
-        RANKS_TRY(store_declare_as(s, shapes[i].name, (ls_init){ LS_INIT_ZEROS, 0 }, i == FROZEN ? store_type(s, STORE_STATE) : type,
+        RANKS_TRY(store_declare_as(s, shapes[i].name, (ls_init){ LS_INIT_ZEROS, 0 }, i == FROZEN ? store_state_type(s) : type,
                                    shapes[i].ndim, shapes[i].size, &index));
         if (i == FROZEN) {
             RANKS_TRY(ls_store_freeze(s, i));
@@ -122,7 +122,7 @@ static void each(ls_store *s, bool fill)
         for (int k = -1; store_is_here(s, i) && k < ls_store_states(s, i); k++) {
             enum store_kind kind = k < 0 ? STORE_VALUE : STORE_STATE;
             const char *name = k < 0 ? "parameter" : ls_store_state_name(s, i, k);
-            ls_dtype type = k < 0 ? store_value_type(s, i) : store_type(s, kind);
+            ls_dtype type = store_kind_type(s, i, kind);
             char want[LAYOUT_MOST * 8], got[LAYOUT_MOST * 8];
             size_t begin, end, esize = ls_dtype_bytes(type);
 

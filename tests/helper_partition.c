@@ -43,7 +43,7 @@ void partition_build(ls_program *p, const struct partition_case *c)
 
 ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bool plan_only, struct partitioned *out)
 {
-    ls_store_options so = { "cpu", c->type, 1, 7 };
+    ls_store_options so = { "cpu", c->type, 1, 7, 0 };
     ls_compile_options co = LS_COMPILE_DEFAULTS;
     struct partitioned s = { 0 };
     ls_status st;

@@ -74,7 +74,7 @@ ls_status trial_after(void *ctx, ls_program *p, int chunk, int micro)
 
 static ls_status store_new(const struct trial *t, ls_store **out)
 {
-    return ls_store_new(&(ls_store_options){ "cpu", t->type, t->type != LS_F32, 7 }, out);
+    return ls_store_new(&(ls_store_options){ "cpu", t->type, t->type != LS_F32, 7, 0 }, out);
 }
 
 ls_status trial_alone(const struct trial *t, ls_store **store, double *loss)

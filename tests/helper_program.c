@@ -23,7 +23,7 @@ ls_store *seeded_store(ls_dtype type)
 {
     ls_store *s;
 
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 0, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 0, 7, 0 }, &s));
     return s;
 }
 

@@ -33,7 +33,7 @@ static void filed_open(struct filed *x)
     size_t count = COUNT;
     int parameter;
 
-    OK(ls_store_new(&(ls_store_options){ "check", LS_F32, 1, 7 }, &x->store));
+    OK(ls_store_new(&(ls_store_options){ "check", LS_F32, 1, 7, 0 }, &x->store));
     OK(store_declare(x->store, "w", (ls_init){ LS_INIT_ZEROS, 0 }, 1, &count, &parameter));
     OK(store_group(x->store, 1, (int[]){ 0 }, NULL, &o, &x->group));
     OK(ls_store_add_state(x->store, 0, "m"));

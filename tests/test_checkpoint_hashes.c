@@ -204,7 +204,7 @@ static void save_large(const char *root, uint64_t step)
     ls_store *s;
     int index;
 
-    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s));
+    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s));
     OK(store_declare(s, "w", (ls_init){ LS_INIT_NORMAL, 1 }, 2, (size_t[]){ ROWS, COLUMNS }, &index));
     OK(ls_store_allocate(s));
     OK(ls_checkpoint_save(root, s, NULL, &state, NULL));

@@ -195,7 +195,7 @@ static ls_store *model_store(const ls_model *m, ls_comm *world)
     int n = world ? ls_comm_size(world) : 1, rank = world ? ls_comm_rank(world) : 0;
     ls_store *s;
 
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_BF16, 1, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_BF16, 1, 7, 0 }, &s));
     RANKS_TRY(hf_declare(s, m));
     for (size_t i = 0; i < ls_store_count(s) && n > 1; i++) {
         int dim = (int)(i % 2), last = ls_store_ndim(s, i) - 1;

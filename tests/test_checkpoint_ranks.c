@@ -24,7 +24,7 @@ static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum s
     ls_store *s;
     int index, group, front[] = { 1, 0 }, back[] = { 2, 3 };
 
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7, 0 }, &s));
     for (size_t i = 0; i < PARAMETERS; i++) {
         RANKS_TRY(store_declare(s, shapes[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, shapes[i].ndim, shapes[i].size, &index));
         RANKS_TRY(ls_store_add_state(s, i, "m"));
@@ -45,7 +45,7 @@ static void each(ls_store *s, bool write)
     for (size_t i = 0; i < PARAMETERS; i++)
         for (int k = -1; k < ls_store_states(s, i); k++) {
             const char *kind = k < 0 ? "parameter" : ls_store_state_name(s, i, k);
-            ls_dtype type = k < 0 ? store_value_type(s, i) : store_type(s, STORE_STATE);
+            ls_dtype type = k < 0 ? store_value_type(s, i) : store_state_type(s);
             double want[MOST], got[MOST];
             unsigned char as_stored[MOST * 8];
 

@@ -35,7 +35,7 @@ struct shape { size_t layers, batch, time, vocab; };
 
 static struct measured step(struct shape z, ls_dtype type, ls_compile_options options)
 {
-    ls_store_options so = { "cpu", type, 1, 0 };
+    ls_store_options so = { "cpu", type, 1, 0, 0 };
     ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
     size_t n = z.batch * z.time;
     int32_t *tokens = malloc(n * sizeof *tokens);

@@ -37,7 +37,7 @@ struct net { ls_store *s; ls_program *p; ls_optimizer o; ls_model m; size_t b, t
 
 static void open_net(struct net *n, const ls_model *m, ls_dtype type, size_t b, size_t t, const ls_compile_options *co)
 {
-    ls_store_options so = { "cpu", type, 1, 5 };
+    ls_store_options so = { "cpu", type, 1, 5, 0 };
     ls_value tokens, targets, denominator;
 
     *n = (struct net){ .o = LS_OPTIMIZER_DEFAULTS, .m = *m, .b = b, .t = t };

@@ -64,6 +64,8 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.seq_len = 0), "data.seq_len=0 is out of range" },
     { &gpt2, LAYOUT(.zero = 4), "parallel.zero=4 is out of range: 0 to 3" },
     { &gpt2, LAYOUT(.compute = LS_I32), "precision.compute=i32 is not possible" },
+    { &gpt2, LAYOUT(.grads = LS_F16), "precision.grads=f16 is not possible; use fp32 or bf16" },
+    { &gpt2, LAYOUT(.grads = LS_BF16), "precision.grads=bf16 with precision.compute=fp32" },
     { &gpt2, LAYOUT(.reduce = LS_F16), "precision.reduce=f16 is not possible; use fp32 or bf16" },
     { &gpt2, LAYOUT(.bucket_bytes = 0), "parallel.bucket=0 holds no gradient; use 1 byte or more" },
     { &gpt2, LAYOUT(.offload = (ls_offload)3), "optim.offload: 3 does not exist" },

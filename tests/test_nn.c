@@ -22,7 +22,7 @@ struct run { ls_store *s; ls_program *p; double loss; };
 static struct run train_once(const ls_model *m, ls_dtype type, const ls_compile_options *options, int64_t dropout_step)
 {
     enum { B = 2, T = 12 };
-    ls_store_options so = { device, type, 1, 42 };
+    ls_store_options so = { device, type, 1, 42, 0 };
     int32_t x[B * T], y[B * T];
     ls_value tokens, targets, step = LS_NONE;
     struct run r;
@@ -191,7 +191,7 @@ static void test_retain(void **state)
 static void test_second_loss(void **state)
 {
     ls_model m = nn_preset("gpt2-tiny");
-    ls_store_options so = { "cpu", LS_F32, 1, 42 };
+    ls_store_options so = { "cpu", LS_F32, 1, 42, 0 };
     ls_store *s;
     ls_program *p;
     ls_value tokens, loss;

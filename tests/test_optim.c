@@ -72,7 +72,7 @@ struct pair { ls_store *s; ls_program *p; };
 
 static struct pair open_pair(ls_dtype type, int master, const ls_optimizer *o)
 {
-    ls_store_options so = { "cpu", type, master, 0 };
+    ls_store_options so = { "cpu", type, master, 0, 0 };
     struct pair x;
 
     OK(ls_store_new(&so, &x.s));

@@ -56,7 +56,7 @@ static ls_status open_program(ls_comm *comm, int zero, int master, ls_store **s,
 
     d.zero = zero;
     d.bucket_bytes = 200;  /* several of each type */
-    LS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, master, 7 }, s));
+    LS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, master, 7, 0 }, s));
     LS_TRY(ls_program_new(*s, p));
     build(*p, comm ? (size_t)(BATCH / ls_comm_size(comm)) : BATCH);
     LS_TRY(ls_optimizer_append(*p, &o));
@@ -204,7 +204,7 @@ static void types_that_do_not_fit_are_refused(void **state)
     ls_store *s;
 
     (void)state;
-    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 1, 7 }, &s));
+    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 1, 7, 0 }, &s));
     OK(store_declare_as(s, "a", (ls_init){ LS_INIT_ZEROS, 0 }, LS_BF16, 1, (size_t[]){ 3 }, &index));
     OK(store_declare(s, "b", (ls_init){ LS_INIT_ZEROS, 0 }, 1, (size_t[]){ 3 }, &index));
     assert_int_equal(store_declare(s, "a", (ls_init){ LS_INIT_ZEROS, 0 }, 1, (size_t[]){ 3 }, &index), LS_EINVAL);

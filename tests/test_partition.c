@@ -300,7 +300,7 @@ static ls_status largest_logits(const ls_mesh *mesh, const ls_model *m, int sp, 
 
     for (int i = 0; i < SAMPLES * TOKENS; i++)
         tokens[i] = i * 7 % VOCAB;
-    LS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F64, 0, 7 }, &s));
+    LS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F64, 0, 7, 0 }, &s));
     LS_TRY(ls_program_new(s, &p));
     ls_value logits = ls_model_logits(p, m, ls_input(p, "tokens", LS_I32, 2, (size_t[]){ SAMPLES, TOKENS }));
     ls_output(p, "largest", ls_max(p, logits, 2));

@@ -144,7 +144,7 @@ static void run_held(ls_comm *world, void *ctx)
     shape.pp = ls_comm_size(world);
     s.model.layers = (size_t)(shape.pp * h->chunks);
     RANKS_TRY(ls_mesh_open(world, &shape, &s.mesh));
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s.store));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s.store));
     RANKS_TRY(ls_pipeline_schedule_make(h->schedule, shape.pp, h->chunks, h->micro, &s.schedule));
     RANKS_TRY(ls_pipeline_open(s.store, s.mesh, &o, &s.pipeline));
     timeline_play(&s.schedule, &g.played);

@@ -36,7 +36,7 @@ static ls_store *new_store(void)
 {
     ls_store *s;
 
-    assert_int_equal(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s), LS_OK);
+    assert_int_equal(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s), LS_OK);
     return s;
 }
 

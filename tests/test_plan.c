@@ -221,6 +221,7 @@ static const struct { const char *field; size_t at, bytes; int kind, value; cons
     ONE(seq_len, FIELD_INT, 33, NULL, "--data.seq_len=33"),
     ONE(compute, FIELD_INT, LS_BF16, NULL, "--precision.compute=bf16"),
     ONE(master, FIELD_INT, 0, NULL, "--precision.master=false"),
+    ONE(grads, FIELD_INT, LS_BF16, NULL, "--precision.grads=bf16"),
     ONE(reduce, FIELD_INT, LS_BF16, NULL, "--precision.reduce=bf16"),
     ONE(offload, FIELD_INT, LS_OFFLOAD_CPU, NULL, "--optim.offload=cpu"),
     ONE(offload_path, FIELD_TEXT, 0, "there", "--run.dir=there"),
@@ -278,7 +279,8 @@ static void each_field_is_written_as_its_option(void **state)
         options_close(&options);
         covered += one_field[k].bytes;
     }
-    /* recompute.mode says three fields; the struct has no padding */
+    covered += offsetof(ls_layout, offload_path) - offsetof(ls_layout, offload) - sizeof(((ls_layout *)0)->offload); /* padding */
+    /* recompute.mode says three fields */
     covered += sizeof(((ls_layout *)0)->every) + sizeof(((ls_layout *)0)->budget);
     if (covered != sizeof(ls_layout)) fail_msg("the rows cover %zu of the %zu bytes of ls_layout", covered, sizeof(ls_layout));
 }

@@ -16,7 +16,7 @@ static ls_program *new_program(ls_store **s)
 {
     ls_program *p;
 
-    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, s));
+    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, s));
     OK(ls_program_new(*s, &p));
     return p;
 }

@@ -99,7 +99,7 @@ static void frozen_parameters_have_no_master(void **state)
     ls_program *p;
 
     (void)state;
-    OK(ls_store_new(&(ls_store_options){ "cpu", LS_BF16, 1, 7 }, &s));
+    OK(ls_store_new(&(ls_store_options){ "cpu", LS_BF16, 1, 7, 0 }, &s));
     OK(ls_program_new(s, &p));
     layers_build(p, LS_BF16);
     OK(ls_store_freeze(s, 0));
@@ -124,7 +124,7 @@ static void programs_fail_cleanly_without_memory(void **state)
         ls_status st;
 
         mem_fail_at(n);
-        st = ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s);
+        st = ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s);
         if (st == LS_OK)
             st = ls_program_new(s, &p);
         if (st == LS_OK) {

@@ -159,7 +159,7 @@ static void run_one(ls_comm *c, const struct one *given)
 
     t.m.comm = c;
     t.m.axis = LS_AXIS_TP;
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", t.type, 0, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", t.type, 0, 7, 0 }, &s));
     p = program_of(s, &t, r, n);
     RANKS_TRY(ls_program_compile(p, NULL));
     for (int twice = 0; twice < 2; twice++) {
@@ -253,7 +253,7 @@ static void add_up_twice(ls_comm *c, void *ctx)
 
     (void)ctx;
     o.slots = 2;
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s));
     RANKS_TRY(ls_program_new(s, &p));
     x = ls_mul(p, ls_input(p, "x", LS_F32, 1, &one), ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, 1, &one));
     y = program_move(p, &m, program_move(p, &m, x));

@@ -148,7 +148,7 @@ static void learn(ls_comm *c, const struct layers *o, struct learned *out)
     options.slots = o->slots;
     options.split_backward = o->split;
     memset(out, 0, sizeof *out);
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s));
     RANKS_TRY(ls_program_new(s, &p));
     h = ls_input(p, "x", LS_F32, 3, (size_t[]){ B, T, C });
     y = ls_input(p, "y", LS_F32, 3, (size_t[]){ B, T, C });

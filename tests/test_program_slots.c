@@ -43,7 +43,7 @@ static ls_store *new_store(void)
 {
     ls_store *s;
 
-    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s));
+    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s));
     return s;
 }
 

@@ -25,7 +25,7 @@ static ls_store *store_of(ls_dtype type)
 {
     ls_store *s;
 
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 0, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 0, 7, 0 }, &s));
     return s;
 }
 
@@ -190,7 +190,7 @@ static bool compiled_with(ls_comm *c, int64_t nth)
     o.split_backward = 1;
     o.plan_only = 1;
     o.slots = 2;
-    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s));
+    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s));
     OK(ls_program_new(s, &p));
     mem_fail_at(nth);
     x = ls_param(p, "x", (ls_init){ LS_INIT_ONES, 1 }, 3, (size_t[]){ 2, 5, 6 });

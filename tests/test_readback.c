@@ -20,7 +20,7 @@ static void readback_test_open(const char *device)
 {
     ls_value x;
 
-    OK(ls_store_new(&(ls_store_options){ device, LS_F32, 1, 7 }, &store));
+    OK(ls_store_new(&(ls_store_options){ device, LS_F32, 1, 7, 0 }, &store));
     OK(ls_program_new(store, &program));
     x = ls_input(program, "x", LS_F32, 1, (size_t[]){ COUNT });
     ls_output(program, "y", ls_scale(program, x, 0.1));

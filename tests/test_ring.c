@@ -123,7 +123,7 @@ static void run_side(struct side *z, const struct variant *m, const struct acros
     double *x;
 
     *z = (struct side){ 0 };
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", m->type, 0, 7 }, &z->store));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", m->type, 0, 7, 0 }, &z->store));
     RANKS_TRY(ls_program_new(z->store, &z->program));
     ring_build(z, m, a, length_of(s));
     options.split_backward = m->mode == SPLIT;
@@ -283,7 +283,7 @@ static size_t memory_of(int n)
 
     options.plan_only = 1;
     RANKS_TRY(ls_comm_open("plan:", 0, n, &a.comm));
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", m.type, 0, 7 }, &z.store));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", m.type, 0, 7, 0 }, &z.store));
     RANKS_TRY(ls_program_new(z.store, &z.program));
     ring_build(&z, &m, &a, length_of(&mine));
     RANKS_TRY(ls_program_compile(z.program, &options));

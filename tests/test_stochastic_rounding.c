@@ -24,7 +24,7 @@ enum { WIDE = 4096 };
 /* w [4096] = 1 in bf16, updated by SGD with the gradient 1 and the rate `lr` in steps 1 .. n, each after the other. */
 static void sgd_steps(const ls_optimizer *o, double lr, int steps, double w[WIDE])
 {
-    ls_store_options so = { "cpu", LS_BF16, 0, 0 };
+    ls_store_options so = { "cpu", LS_BF16, 0, 0, 0 };
     static double g[WIDE];
     ls_store *s;
     ls_program *p;
@@ -100,7 +100,7 @@ static void each_step_draws_other_bits(void **state)
 static void exact_copies_are_left_alone(void **state)
 {
     ls_optimizer o[2] = { { .kind = LS_SGD }, { .kind = LS_SGD, .stochastic_rounding = 1, .seed = 5 } };
-    static const ls_store_options stores[] = { { "cpu", LS_BF16, 1, 0 }, { "cpu", LS_F32, 0, 0 }, { "cpu", LS_F16, 0, 0 } };
+    static const ls_store_options stores[] = { { "cpu", LS_BF16, 1, 0, 0 }, { "cpu", LS_F32, 0, 0, 0 }, { "cpu", LS_F16, 0, 0, 0 } };
     double w[2][8], g[8] = { 1, 2, 3, 5, 7, 11, 13, 17 };
 
     (void)state;
@@ -258,7 +258,7 @@ static ls_status specs_steps(ls_store *s, ls_program *p, const ls_mesh *m, const
 static ls_status specs_train(const struct setting *x, ls_comm *comm, struct outcome *out)
 {
     static const ls_optimizer o = { .kind = LS_SGD, .stochastic_rounding = 1, .seed = 9 };
-    ls_store_options so = { "cpu", LS_BF16, 0, 0 };
+    ls_store_options so = { "cpu", LS_BF16, 0, 0, 0 };
     ls_mesh *m = NULL;
     ls_store *s = NULL;
     ls_program *p = NULL;

@@ -30,7 +30,7 @@ static ls_store *declared(ls_dtype type)
     ls_store *s;
     int index;
 
-    if (ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &s) < 0)
+    if (ls_store_new(&(ls_store_options){ "cpu", type, 1, 7, 0 }, &s) < 0)
         return NULL;
     for (int i = 0; i < PARAMETERS; i++)
         if (store_declare(s, shapes[i].name, (ls_init){ shapes[i].init, 0.5 }, shapes[i].ndim, shapes[i].size, &index) < 0)

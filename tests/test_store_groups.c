@@ -22,7 +22,7 @@ static ls_store *group_store_on(const char *device, ls_dtype type, ls_comm *comm
     ls_store *s;
     int index, group;
 
-    OK(ls_store_new(&(ls_store_options){ device, type, 1, 7 }, &s));
+    OK(ls_store_new(&(ls_store_options){ device, type, 1, 7, 0 }, &s));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
         OK(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size,
                          &index));

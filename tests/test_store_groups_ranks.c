@@ -19,7 +19,7 @@ static void check_all(const ls_store *s, ls_dtype type)
     ls_store *one;
     int index;
 
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &one));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7, 0 }, &one));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
         RANKS_TRY(store_declare(one, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim,
                                 group_shapes[i].size, &index));
@@ -85,7 +85,7 @@ static void gather_everything(ls_comm *comm, void *ctx)
                 int index, group;
 
                 mem_read(&before);
-                RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", types[t], 1, 7 }, &s));
+                RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", types[t], 1, 7, 0 }, &s));
                 for (int i = 0; i < GROUP_PARAMETERS; i++)
                     RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim,
                                             group_shapes[i].size, &index));
@@ -116,7 +116,7 @@ static void store_groups_ranks_test_scatter(ls_comm *comm, void *ctx)
     double got[GROUP_ELEMENTS_MOST];
 
     (void)ctx;
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 1, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 1, 7, 0 }, &s));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
         RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim,
                                 group_shapes[i].size, &index));

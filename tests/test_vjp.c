@@ -147,7 +147,7 @@ static void test_case(void **state)
 /* y = x * stop(x): the second factor is a constant to the gradient, which is c * x and not 2 c x. */
 static void test_stop_gradient(void **state)
 {
-    ls_store_options options = { "cpu", LS_F64, 0, 3 };
+    ls_store_options options = { "cpu", LS_F64, 0, 3, 0 };
     ls_store *s;
     ls_program *p;
     ls_value x;
@@ -174,7 +174,7 @@ static void test_router_loss(void **state)
 {
     for (int k = 0; k < 8; k++) {
         ls_router_loss_options o = { k / 2 % 2, 0.3, 0.2, k / 4 };
-        ls_store_options options = { "cpu", LS_F64, 0, 3 };
+        ls_store_options options = { "cpu", LS_F64, 0, 3, 0 };
         double up[2], down[2], old, *x, *g;
         ls_store *s;
         ls_program *p;

@@ -65,7 +65,7 @@ static void run_side(struct side *z, const struct variant *m, const struct acros
     ls_value x, w, t, d = LS_NONE, loss;
 
     *z = (struct side){ .rows = rows };
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", m->type, 0, 7 }, &z->store));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", m->type, 0, 7, 0 }, &z->store));
     RANKS_TRY(ls_program_new(z->store, &z->program));
     p = z->program;
     x = ls_param(p, "x", (ls_init){ LS_INIT_UNIFORM, 1.0 }, 3, (size_t[]){ B, T, C });

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-/* The order of the fields leaves no padding, so that a test can tell whether it covers all of them. */
+/* The order of the fields leaves no padding but before offload_path, so that a test can tell whether it covers all of them. */
 typedef struct ls_layout {
     /* ranks: pp * dp * cp * tp, at most LS_MESH_RANKS_MOST; each 1 or more */
     int pp;  /* parallel.pp: pipeline stages */
@@ -63,7 +63,8 @@ typedef struct ls_layout {
     size_t budget;            /* bytes of budget:SIZE */
     ls_dtype compute;         /* precision.compute: of parameters and arithmetic; floating */
     int master;               /* precision.master: 1: f32 master weights beside half types */
-    ls_dtype reduce;          /* precision.reduce: type of gradients in communication, f32 or bf16 */
+    ls_dtype grads;           /* precision.grads: type in which gradients are kept, f32, or bf16 with compute bf16 */
+    ls_dtype reduce;          /* precision.reduce: type of f32 gradients in communication, f32 or bf16 */
     ls_offload offload;       /* optim.offload: where optimizer state is kept between steps */
     const char *offload_path; /* run.dir: the folder for LS_OFFLOAD_FILE */
 } ls_layout;

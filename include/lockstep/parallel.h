@@ -56,7 +56,7 @@ typedef struct ls_data_parallel_options {
     int replicate;              /* replicas of every shard; divides the comm's size; 1: shard over all ranks */
     size_t bucket_bytes;        /* size of a gradient bucket, zero 0 .. 2; counted in f32 */
     size_t first_bucket_bytes;  /* size of the bucket that is ready first */
-    ls_dtype reduce;            /* type of gradients in communication: f32 or bf16 */
+    ls_dtype reduce;            /* type of f32 gradients in communication: f32 or bf16 */
     int overlap;                /* start early, wait late; zero 1, 2: parameters are gathered during the next forward; 0: wait at once */
     int fsdp_unit;              /* zero 3: layers whose parameters are gathered and freed together; 0: all parameters at once */
     int prefetch;               /* zero 3 with overlap: units whose gather may start ahead of the one in use */

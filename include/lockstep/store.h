@@ -10,7 +10,8 @@
  *   5. On several ranks (parallel.h) a rank may have a box of a parameter, or nothing of it (then its tensors are NULL and it has no
  *      states). Of the box it may hold only a shard of the value, gradient or state: then the tensor has one dim, the elements held (maybe
  *      none). Names and sizes are always those of the full parameter, and ls_store_read gives the full parameter.
- * Each parameter has its own type (ls_param_as); gradients and states are f32, or f64 in an f64 store, whose parameters are f64 alone.
+ * Each parameter has its own type (ls_param_as); gradients and states are f32, or f64 in an f64 store, whose parameters are f64 alone. With
+ * half_grads the gradient of a bf16 or f16 parameter has the parameter's type.
  * With master set, the optimizer updates f32 master copies (state "master") of the parameters of type bf16 and f16, which are their rounded
  * copies.
  */
@@ -30,10 +31,11 @@ typedef struct ls_store_options {
     ls_dtype type;      /* of parameters that are declared without a type of their own: f32, bf16, f16, f64 */
     int master;         /* keep f32 master weights of parameters of type bf16 or f16; with type f32 and f64: none */
     uint64_t seed;      /* of the initialization */
+    int half_grads;     /* with type bf16 or f16: gradients of half parameters have their type; what adds to one sums in f32 and rounds */
 } ls_store_options;
-#define LS_STORE_DEFAULTS   \
-    {                       \
-        "cpu", LS_F32, 1, 0 \
+#define LS_STORE_DEFAULTS      \
+    {                          \
+        "cpu", LS_F32, 1, 0, 0 \
     }
 
 typedef enum ls_init_kind { LS_INIT_ZEROS, LS_INIT_ONES, LS_INIT_NORMAL, LS_INIT_UNIFORM } ls_init_kind;
@@ -62,7 +64,7 @@ ls_store_options ls_store_settings(const ls_store *s);
  * do so by themselves. LS_EPEER, LS_ETIMEOUT: a rank was lost. */
 ls_status ls_store_wait(const ls_store *s);
 ls_tensor *ls_store_value(const ls_store *s, size_t i); /* NULL before allocation; f32 of a buffer (ops.h) */
-ls_tensor *ls_store_grad(const ls_store *s, size_t i);  /* f32 (f64 with type f64); NULL if frozen or before allocation */
+ls_tensor *ls_store_grad(const ls_store *s, size_t i);  /* f32 (f64 with type f64; half_grads); NULL if frozen or before allocation */
 /* Optimizer state by its name ("m", "v", "master"); NULL if there is none. */
 ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name);
 /* Declares a state of every parameter's shape, zeros, f32 (f64 with type f64), for parameter i. */

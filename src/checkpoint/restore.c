@@ -58,7 +58,7 @@ static void read_direct(void *ctx, size_t from, size_t to, int thread)
 static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i, const char *to)
 {
     enum store_kind k = strcmp(to, KIND_PARAMETER) == 0 ? STORE_VALUE : STORE_STATE;
-    ls_dtype type = k == STORE_VALUE ? store_value_type(l->store, i) : store_type(l->store, k);
+    ls_dtype type = store_kind_type(l->store, i, k);
     struct slice box = { { 0 }, { 0 } };
     size_t begin, end, n;
 

@@ -33,7 +33,7 @@ static ls_status claim(const ls_store *s, size_t i, const char *kind, uint64_t o
         return ls_fail(LS_EINVAL, "checkpoint: the name of state '%s' of '%s' is too long: %zu letters; at most %d", kind,
                        ls_store_name(s, i), strlen(kind), CLAIM_KIND - 1);
     strcpy(c.kind, kind);
-    c.type = order ? store_type(s, k) : store_value_type(s, i);
+    c.type = store_kind_type(s, i, k);
     for (int d = 0; d < ls_store_ndim(s, i); d++) {
         c.box.offset[d] = store_local_begin(s, i, d);
         c.box.extent[d] = store_local_size(s, i, d);

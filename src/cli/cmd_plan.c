@@ -299,6 +299,7 @@ static void put_work(const struct config *c, const struct step *s)
 static const char *precision_text(const struct config *c)
 {
     if (config_type(c) != LS_BF16) return "fp32";
+    if (c->precision.master && c->precision.grads) return "bf16, gradients too, with fp32 master weights";
     if (c->precision.master) return "bf16 with fp32 master weights";
     return c->precision.stochastic_rounding ? "bf16 with stochastic rounding" : "bf16";
 }

@@ -10,7 +10,7 @@ ls_value ls_buffer(ls_program *p, const char *name, ls_init init, int ndim, cons
     ls_status st;
 
     if (!program_ok(p)) return LS_NONE;
-    st = store_declare_as(p->store, name, init, store_type(p->store, STORE_STATE), ndim, size,
+    st = store_declare_as(p->store, name, init, store_state_type(p->store), ndim, size,
                           &index); /* half types are too coarse for running averages */
     if (st == LS_OK && !ls_store_is_frozen(p->store, (size_t)index)) st = ls_store_freeze(p->store, (size_t)index);
     return st < 0 ? program_fail_by(p, st) : program_param_value(p, index);

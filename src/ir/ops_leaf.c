@@ -41,8 +41,6 @@ static ls_value store_value(ls_program *p, ls_role role, int param, const char *
     return v;
 }
 
-static ls_dtype exact_type(const ls_program *p) { return ls_store_settings(p->store).type == LS_F64 ? LS_F64 : LS_F32; }
-
 ls_value program_param_value(ls_program *p, int param)
 {
     return store_value(p, LS_ROLE_PARAMETER, param, NULL, store_value_type(p->store, (size_t)param));
@@ -51,7 +49,7 @@ ls_value program_param_value(ls_program *p, int param)
 ls_value program_grad_value(ls_program *p, int param)
 {
     store_request_grad(p->store, (size_t)param);
-    return store_value(p, LS_ROLE_GRADIENT, param, NULL, exact_type(p));
+    return store_value(p, LS_ROLE_GRADIENT, param, NULL, store_kind_type(p->store, (size_t)param, STORE_GRAD));
 }
 
 ls_value program_state_value(ls_program *p, int param, const char *state)
@@ -59,7 +57,7 @@ ls_value program_state_value(ls_program *p, int param, const char *state)
     ls_status st = ls_store_add_state(p->store, (size_t)param, state);
 
     if (st < 0) return program_fail_by(p, st);
-    return store_value(p, LS_ROLE_OPTIMIZER, param, state, exact_type(p));
+    return store_value(p, LS_ROLE_OPTIMIZER, param, state, store_state_type(p->store));
 }
 
 ls_value program_find(const ls_program *p, const char *name)

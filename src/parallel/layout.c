@@ -31,8 +31,16 @@ static ls_status check_sizes(const ls_layout *l)
 {
     LS_TRY(check_range("train.micro_batch", l->micro_batch, 1, INT32_MAX));
     LS_TRY(check_range("train.accumulate", l->micro_batches, 1, INT32_MAX));
-    if ((unsigned)l->compute < LS_DTYPES && ls_dtype_is_float(l->compute)) return LS_OK;
-    return ls_fail(LS_EINVAL, "precision.compute=%s is not possible; use a floating-point type", type_name(l->compute));
+    if ((unsigned)l->compute >= LS_DTYPES || !ls_dtype_is_float(l->compute))
+        return ls_fail(LS_EINVAL, "precision.compute=%s is not possible; use a floating-point type", type_name(l->compute));
+    if (l->grads != LS_F32 && l->grads != LS_BF16)
+        return ls_fail(LS_EINVAL, "precision.grads=%s is not possible; use fp32 or bf16", type_name(l->grads));
+    if (l->grads == LS_BF16 && l->compute != LS_BF16)
+        return ls_fail(LS_EINVAL,
+                       "precision.grads=bf16 with precision.compute=%s: gradients have the type of the parameters or fp32; use "
+                       "precision.compute=bf16 or precision.grads=fp32",
+                       l->compute == LS_F32 ? "fp32" : type_name(l->compute));
+    return LS_OK;
 }
 
 /* ---- ranks ---- */

@@ -34,6 +34,7 @@ ls_layout ls_layout_default(void)
         .every = 1,
         .compute = LS_F32,
         .master = 1,
+        .grads = LS_F32,
         .reduce = LS_F32,
     };
 }
@@ -129,6 +130,7 @@ ls_store_options ls_layout_store(const ls_layout *l)
 
     o.type = l->compute;
     o.master = l->master && l->compute != LS_F32;
+    o.half_grads = l->grads != LS_F32;
     return o;
 }
 

@@ -216,7 +216,7 @@ static void state_instruction(ls_program *p, int op, int group, const char *stat
 
     if (!program_ok(p) || !x.id || !declare_kind(p, g, STORE_STATE, state)) return;
     if (value_count(&p->values[x.id]) != held || !value_is_contiguous(&p->values[x.id]) ||
-        p->values[x.id].dtype != store_type(p->store, STORE_STATE)) {
+        p->values[x.id].dtype != store_state_type(p->store)) {
         program_fail(p, "%s of state '%s' of group %d: %zu elements, but this rank holds %zu", program_op_name(op), state, group,
                      value_count(&p->values[x.id]), held);
         return;

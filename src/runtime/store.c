@@ -13,6 +13,8 @@
 #include "base/worker.h"
 #include "runtime/store_parts.h"
 
+static bool is_half(ls_dtype type) { return type == LS_BF16 || type == LS_F16; }
+
 ls_status ls_store_new(const ls_store_options *options, ls_store **out)
 {
     static const ls_store_options defaults = LS_STORE_DEFAULTS;
@@ -23,6 +25,8 @@ ls_status ls_store_new(const ls_store_options *options, ls_store **out)
 
     if (!ls_dtype_is_float(o->type))
         return ls_fail(LS_EINVAL, "store: parameters must have a floating-point type, not %s", ls_dtype_name(o->type));
+    if (o->half_grads && !is_half(o->type))
+        return ls_fail(LS_EINVAL, "store: half_grads with parameters of type %s; use bf16 or f16", ls_dtype_name(o->type));
     device = device_find(o->device);
     if (!device) return LS_EUNSUPPORTED;
     s = mem_zalloc(MEM_OTHER, sizeof *s);
@@ -104,8 +108,6 @@ static ls_status check_same(const struct slot *p, ls_dtype type, int ndim, const
     return LS_OK;
 }
 
-static bool is_half(ls_dtype type) { return type == LS_BF16 || type == LS_F16; }
-
 ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, const size_t *size, int *index)
 {
     return store_declare_as(s, name, init, s->options.type, ndim, size, index);
@@ -178,11 +180,18 @@ double store_sign_rate(const ls_store *s, size_t i) { return s->slot[i].sign_rat
 void store_request_grad(ls_store *s, size_t i) { s->slot[i].needs_grad = !s->slot[i].away; }
 void store_forget_grad(ls_store *s, size_t i) { s->slot[i].needs_grad = false; }
 
-ls_dtype store_type(const ls_store *s, enum store_kind kind)
+ls_dtype store_state_type(const ls_store *s) { return s->options.type == LS_F64 ? LS_F64 : LS_F32; }
+
+ls_dtype kind_type(const ls_store *s, ls_dtype value, enum store_kind kind)
 {
-    ASSERT(kind != STORE_VALUE); /* the value type is set per parameter */
-    return s->options.type == LS_F64 ? LS_F64 : LS_F32;
+    bool own = kind == STORE_VALUE || (kind == STORE_GRAD && s->options.half_grads && is_half(value));
+
+    return own ? value : store_state_type(s);
 }
+
+ls_dtype store_kind_type(const ls_store *s, size_t i, enum store_kind kind) { return kind_type(s, s->slot[i].type, kind); }
+
+ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind) { return kind_type(s, store_group_at(s, group)->type, kind); }
 
 ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
 {
@@ -249,7 +258,7 @@ ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name)
 
 void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload)
 {
-    size_t state = ls_dtype_bytes(store_type(s, STORE_STATE));
+    size_t state = ls_dtype_bytes(store_state_type(s));
     size_t bytes[STORE_KINDS] = { 0 };
 
     *offload = 0;

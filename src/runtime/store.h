@@ -107,7 +107,8 @@ uint64_t store_drawn(void);                      /* elements of parameters that 
 
 /* False before allocation, or if parameter i has none of that kind. state: for STORE_STATE. */
 bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);
-ls_dtype store_type(const ls_store *s, enum store_kind kind); /* for STORE_GRAD and STORE_STATE: f32, or f64 */
+ls_dtype store_state_type(const ls_store *s);                                /* f32, or f64 */
+ls_dtype store_kind_type(const ls_store *s, size_t i, enum store_kind kind); /* of parameter i's value, gradient or states */
 ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind);
 /* Copies everything held of an offloaded state to or from memory of that size. */
 ls_status store_load(ls_store *s, struct device_stream *stream, int group, const char *state, void *to);

@@ -137,7 +137,7 @@ static ls_status fill_slot(ls_store *s, size_t i, bool awaits)
 size_t gradient_bytes(const ls_store *s, size_t i)
 {
     enum { ALIGN = 64 };
-    size_t bytes = s->slot[i].held * ls_dtype_bytes(store_type(s, STORE_GRAD));
+    size_t bytes = s->slot[i].held * ls_dtype_bytes(store_kind_type(s, i, STORE_GRAD));
 
     return s->where->immediate ? bytes : (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -169,7 +169,7 @@ static ls_status allocate_gradients(ls_store *s)
         struct slot *p = &s->slot[i];
 
         if (!needs_gradient(p)) continue;
-        LS_TRY(tensor_over(s->where, x->data + at, store_type(s, STORE_GRAD), p->ndim, p->local, &p->grad));
+        LS_TRY(tensor_over(s->where, x->data + at, store_kind_type(s, i, STORE_GRAD), p->ndim, p->local, &p->grad));
         at += gradient_bytes(s, i);
     }
     return LS_OK;
@@ -191,10 +191,10 @@ static ls_status allocate_slot(ls_store *s, size_t i)
 
     if (!p->value) LS_TRY(ls_tensor_new(s->device, store_value_type(s, i), p->ndim, p->local, LS_PARAMETERS, &p->value));
     if (p->needs_grad && !p->frozen && !p->grad)
-        LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_GRAD), p->ndim, p->local, LS_GRADIENTS, &p->grad));
+        LS_TRY(ls_tensor_new(s->device, store_kind_type(s, i, STORE_GRAD), p->ndim, p->local, LS_GRADIENTS, &p->grad));
     for (int k = 0; k < p->states; k++)
         if (!p->state[k].tensor)
-            LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_STATE), p->ndim, p->local, LS_OPTIMIZER, &p->state[k].tensor));
+            LS_TRY(ls_tensor_new(s->device, store_state_type(s), p->ndim, p->local, LS_OPTIMIZER, &p->state[k].tensor));
     return LS_OK;
 }
 

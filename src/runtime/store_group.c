@@ -125,13 +125,6 @@ const struct store_group *store_group_at(const ls_store *s, int group)
     return &s->group[group]->face;
 }
 
-static ls_dtype kind_type(const ls_store *s, const struct group *g, enum store_kind kind)
-{
-    return kind == STORE_VALUE ? g->face.type : store_type(s, kind);
-}
-
-ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind) { return kind_type(s, s->group[group], kind); }
-
 size_t group_held(const struct group *g, enum store_kind kind, size_t *begin)
 {
     bool part = g->face.sharded >> kind & 1;
@@ -215,7 +208,7 @@ void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KI
     size_t begin;
 
     for (int k = 0; k < n; k++) {
-        size_t held = group_held(g, want[k].kind, &begin) * ls_dtype_bytes(kind_type(s, g, want[k].kind));
+        size_t held = group_held(g, want[k].kind, &begin) * ls_dtype_bytes(kind_type(s, g->face.type, want[k].kind));
 
         if (want[k].kind == STORE_STATE && g->face.backing != BACKING_MEMORY)
             *offload += g->face.backing == BACKING_CPU ? held : 0;
@@ -226,7 +219,7 @@ void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KI
 
 static ls_status allocate_flat(const ls_store *s, struct group *g, struct flat f)
 {
-    ls_dtype type = kind_type(s, g, f.kind);
+    ls_dtype type = kind_type(s, g->face.type, f.kind);
     size_t begin, held = group_held(g, f.kind, &begin);
 
     f.bytes = held * ls_dtype_bytes(type);

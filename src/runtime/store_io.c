@@ -15,11 +15,14 @@ static ls_status check_ask(const ls_store *s, size_t i, ls_dtype type, size_t co
     return LS_OK;
 }
 
+static enum store_kind kind_named(const char *kind)
+{
+    return strcmp(kind, "parameter") == 0 ? STORE_VALUE : strcmp(kind, "gradient") == 0 ? STORE_GRAD : STORE_STATE;
+}
+
 static ls_status part_of(const ls_store *s, size_t i, const char *kind, struct part *out)
 {
-    if (strcmp(kind, "parameter") == 0) return part_find(s, i, STORE_VALUE, NULL, out);
-    if (strcmp(kind, "gradient") == 0) return part_find(s, i, STORE_GRAD, NULL, out);
-    return part_find(s, i, STORE_STATE, kind, out);
+    return part_find(s, i, kind_named(kind), kind_named(kind) == STORE_STATE ? kind : NULL, out);
 }
 
 /* Fills all[count]: copies this rank's part to its place, then gathers the parts of all ranks. */
@@ -85,7 +88,7 @@ static ls_status read_alone(const ls_store *s, size_t i, struct part *p, void *h
 static ls_status read_together(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type)
 {
     const struct slot *slot = &s->slot[i];
-    ls_dtype own = strcmp(kind, "parameter") == 0 ? store_value_type(s, i) : store_type(s, STORE_STATE);
+    ls_dtype own = store_kind_type(s, i, kind_named(kind));
     size_t esize = ls_dtype_bytes(own);
     char *box = mem_alloc(MEM_OTHER, (slot->held + slot->count) * esize + 1), *full = box ? box + slot->held * esize : NULL;
     struct part p;

@@ -33,9 +33,7 @@ bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const
 ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const char *state, struct part *out)
 {
     const struct slot *p = &s->slot[i];
-    struct part part = { .base = tensor_of(p, kind, state),
-                         .kind = kind,
-                         .type = kind == STORE_VALUE ? store_value_type(s, i) : store_type(s, kind) };
+    struct part part = { .base = tensor_of(p, kind, state), .kind = kind, .type = store_kind_type(s, i, kind) };
     const struct flat *f = flat_of(s, p, kind, state);
     size_t first;
 

@@ -103,6 +103,9 @@ struct part {
     bool writable; /* base is in memory that any thread of the host may write */
 };
 
+/* store.c */
+ls_dtype kind_type(const ls_store *s, ls_dtype value, enum store_kind kind); /* of a kind of parameters whose values have that type */
+
 /* store_box.c */
 void box_whole(struct slot *p);
 bool box_is_whole(const struct slot *p);

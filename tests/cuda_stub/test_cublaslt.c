@@ -139,7 +139,7 @@ static int network_run(const char *device, ls_dtype type, const char *kernel, do
 
     for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = (float)(i % 7) / 4 - 0.7f;
-    OK(ls_store_new(&(ls_store_options){ device, type, 1, 7 }, &store));
+    OK(ls_store_new(&(ls_store_options){ device, type, 1, 7, 0 }, &store));
     OK(ls_program_new(store, &p));
     h = ls_input(p, "x", type, 2, (size_t[]){ ROWS, WIDTH });
     h = layer(p, ls_relu(p, layer(p, h, "w1", "b1", HIDDEN, WIDTH)), "w2", "b2", WIDTH, HIDDEN);

@@ -5,7 +5,7 @@
  *   dw += dy[b] columns^T     the images are divided into one part per thread; a part sums its own dw, and the parts are added in order
  *
  * Images are distributed over the threads, each matmul runs on one. A window of one element with stride 1 needs no columns: x[b] already
- * has that form. Operands are f32, bf16 or f16 in any mixture, dw is f32; all contiguous.
+ * has that form. Operands are f32, bf16 or f16 in any mixture, all contiguous.
  */
 #include "kernels/cpu/gemm.h"
 
@@ -345,17 +345,26 @@ static void dw_images(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+/* Adds the sums of all parts to dw, in f32, and rounds to its type. */
 static void dw_fold(void *ctx, size_t begin, size_t end, int thread)
 {
+    enum { FOLD = 256 };
     const struct conv *z = ctx;
-    float *dw = z->w.data;
-    size_t bytes;
+    size_t bytes, unit = ls_dtype_bytes(z->w.dtype);
+    float sums[FOLD];
 
     (void)thread;
-    for (size_t part = 0; part < dw_parts(z); part++) {
-        struct room r = dw_room(z, (char *)z->c->scratch + part * z->scratch, &bytes);
+    for (size_t i = begin, n; i < end; i += n) {
+        char *dw = (char *)z->w.data + i * unit;
 
-        for (size_t i = begin; i < end; i++) dw[i] += r.sums[i];
+        n = MIN(end - i, (size_t)FOLD);
+        ls_convert(sums, LS_F32, dw, z->w.dtype, n);
+        for (size_t part = 0; part < dw_parts(z); part++) {
+            struct room r = dw_room(z, (char *)z->c->scratch + part * z->scratch, &bytes);
+
+            for (size_t k = 0; k < n; k++) sums[k] += r.sums[i + k];
+        }
+        ls_convert(dw, z->w.dtype, sums, LS_F32, n);
     }
 }
 
@@ -363,7 +372,7 @@ static bool dw_of(const struct call *c, struct conv *z)
 {
     size_t bytes;
 
-    if (!conv_of(c, &c->in[1], &c->out[0], &c->in[0], z) || z->w.dtype != LS_F32) return false;
+    if (!conv_of(c, &c->in[1], &c->out[0], &c->in[0], z)) return false;
     dw_room(z, NULL, &bytes);
     z->scratch = bytes;
     return true;

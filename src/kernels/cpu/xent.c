@@ -1,7 +1,8 @@
 /* xent.c - the last linear layer and its cross-entropy in one op, by chunks of rows: the logits are never all in memory.
  *
  * For each chunk: logits = x w^T, the rows' lse and loss, dlogits in the place of the logits (as bf16 if the matmuls run on pairs of bf16),
- * dx = dlogits w, dw += dlogits^T x. x, w and dx are f32, bf16 or f16 in any mixture, dw is f32; all contiguous.
+ * dx = dlogits w, dw += dlogits^T x. x, w, dx and dw are f32, bf16 or f16 in any
+ * mixture, all contiguous. Each chunk is added to dw in f32 and rounded to its type.
  *
  * A chunk is a sixteenth of the rows, so that its logits are small beside the activations, which grow with the rows, too. Each chunk reads
  * w twice and dw once, so it has at least FULL_ROWS if that leaves LEAST_CHUNKS, else LEAST_ROWS. Rows alone decide, up to LOGIT_BYTES:
@@ -84,7 +85,7 @@ static bool forward_of(const struct call *c, struct xent *z) { return xent_of(c,
 static bool backward_of(const struct call *c, struct xent *z)
 {
     if (!xent_of(c, z) || !is_f32(&c->in[5]) || (call_has_in(c, 4) && !is_f32(&c->in[4])) ||
-        (call_has_out(c, 0) && !xent_is_plain(&c->out[0])) || (call_has_out(c, 1) && !is_f32(&c->out[1])) ||
+        (call_has_out(c, 0) && !xent_is_plain(&c->out[0])) || (call_has_out(c, 1) && !xent_is_plain(&c->out[1])) ||
         (call_has_out(c, 2) && !is_f32(&c->out[2])))
         return false;
     if (call_has_out(c, 0)) z->dx = c->out[0];

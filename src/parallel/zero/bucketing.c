@@ -54,7 +54,7 @@ static ls_status make_group(struct pass *a, const struct candidate *c, int n)
 
 static size_t gradient_bytes(const ls_store *s, int param)
 {
-    return store_local_count(s, (size_t)param) * ls_dtype_bytes(store_type(s, STORE_GRAD));
+    return store_local_count(s, (size_t)param) * ls_dtype_bytes(store_kind_type(s, (size_t)param, STORE_GRAD));
 }
 
 /* Marks the parameters that instructions read, or whose gradients they write. */

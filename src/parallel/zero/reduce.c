@@ -15,8 +15,8 @@
  * Gradients to which several programs of the store add (tied weights, if a rank has both ends) are reduced before the optimizer; sharded
  * gradients are accumulated as they come.
  *
- * bf16: a rounded copy is communicated, summed in f32 and rounded once (by a GPU's library after each addition: rule 5 of
- * src/device/collectives.h); the sum is copied back into f32.
+ * bf16: of an f32 gradient a rounded copy is communicated, and the sum is copied back into f32; a bf16 gradient is communicated as it is.
+ * Either is summed in f32 and rounded once (by a GPU's library after each addition: rule 5 of src/device/collectives.h).
  * Replicas: the owned block is all-reduced over the ranks that own the same block, in the last micro-batch.
  *
  * A reduction with work left after its wait (all but f32 in place) is finished just before the next one starts, so that at most one
@@ -25,8 +25,6 @@
 #include "parallel/zero/zero.h"
 
 #include "base/mem.h"
-
-static ls_dtype exact_type(const struct pass *a) { return ls_store_settings(a->p->store).type == LS_F64 ? LS_F64 : LS_F32; }
 
 /* The ranks with the same shard; NULL without shards. */
 static ls_comm *replicas(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? u->groups->replicas : NULL; }
@@ -38,11 +36,16 @@ static ls_placement_kind after(const struct pass *a, const struct unit *u)
 
 static bool is_sharded(const struct pass *a, const struct unit *u) { return data_shards(a, u->groups, STORE_GRAD); }
 
-/* True if nothing is left to do after the wait: an f32 sum in place. */
-static bool is_in_place(const struct pass *a, const struct unit *u)
+static ls_dtype gradient_type(const struct pass *a, const struct unit *u) { return store_group_type(a->p->store, u->group, STORE_GRAD); }
+
+/* True if a rounded copy of the gradient is communicated. */
+static bool is_rounded(const struct pass *a, const struct unit *u)
 {
-    return !is_sharded(a, u) && a->d->o.reduce != LS_BF16 && !replicas(a, u);
+    return a->d->o.reduce == LS_BF16 && ls_dtype_bytes(gradient_type(a, u)) > ls_dtype_bytes(LS_BF16);
 }
+
+/* True if nothing is left to do after the wait: a sum in place. */
+static bool is_in_place(const struct pass *a, const struct unit *u) { return !is_sharded(a, u) && !is_rounded(a, u) && !replicas(a, u); }
 
 /* When work that is done once per step runs: always in the optimizer's segment, else in the last micro-batch. */
 static ls_when once(const struct pass *a) { return a->p->cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : LS_WHEN_LAST; }
@@ -80,7 +83,7 @@ static void add_early(struct pass *a, struct unit *u)
 static void reduce_begin(struct pass *a, struct unit *u)
 {
     if (!is_sharded(a, u)) return;
-    u->full = unit_value(a, u, "gradient", exact_type(a), unit_group(a, u)->total);
+    u->full = unit_value(a, u, "gradient", gradient_type(a, u), unit_group(a, u)->total);
     value_set_place(a->p, u->full, LS_PARTIAL);
     unit_mark_sums(a->p, u, u->full);
     emit_call(a->p, OP_FILL, LS_WHEN_ALWAYS, LS_NONE, u->full);
@@ -93,7 +96,7 @@ static ls_value early_gradient(struct pass *a, struct unit *u, int param)
     ls_value *early = &a->early[param];
 
     if (early->id) return *early;
-    *early = program_new_value(a->p, "early_gradient", exact_type(a), 1, (size_t[]){ store_local_count(a->p->store, (size_t)param) });
+    *early = program_new_value(a->p, "early_gradient", gradient_type(a, u), 1, (size_t[]){ store_local_count(a->p->store, (size_t)param) });
     value_set_place(a->p, *early, LS_PARTIAL);
     unit_mark_sums(a->p, u, *early);
     emit_call(a->p, OP_FILL, LS_WHEN_ALWAYS, LS_NONE, *early);
@@ -105,7 +108,7 @@ static ls_value rounded_gradient(struct pass *a, struct unit *u, ls_value x, ls_
 {
     ls_value copy;
 
-    if (!x.id || a->d->o.reduce != LS_BF16) return x;
+    if (!x.id || !is_rounded(a, u)) return x;
     copy = unit_value(a, u, "gradient.bf16", LS_BF16, value_count(program_value(a->p, x)));
     value_set_place(a->p, copy, value_place(a->p, x));
     unit_mark_sums(a->p, u, copy);
@@ -159,7 +162,7 @@ static void reduce_finish(struct pass *a, struct unit *u)
         emit_call(a->p, OP_ACCUMULATE, LS_WHEN_ALWAYS, sum, kept);
     } else {
         kept = emit_part(a->p, kept, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
-        if (a->d->o.reduce == LS_BF16) emit_call(a->p, OP_COPY, once(a), sum, kept);
+        if (is_rounded(a, u)) emit_call(a->p, OP_COPY, once(a), sum, kept);
     }
     u->reduced = kept;
     if (replicas(a, u) && !is_put_off(a, u)) start_replicas(a, u, kept);

@@ -220,7 +220,11 @@ static const struct option rows[] = {
     ENUM(precision.compute, "auto", "auto|fp32|bf16", STEP | G | E,
          "type of weights and activations; auto: bf16 on a GPU or if the processor supports it natively, else fp32",
          .common = STEP | G | E),
-    ENUM(precision.reduce, "fp32", "fp32|bf16", STEP, "type in which gradients are communicated", .common = Q),
+    ENUM(precision.grads, "fp32", "fp32|bf16", STEP,
+         "type in which gradients are kept; bf16, with bf16 compute: 2 bytes a parameter instead of 4, accumulated over micro-batches and "
+         "communicated in bf16 too",
+         .off = "fp32", .common = P),
+    ENUM(precision.reduce, "fp32", "fp32|bf16", STEP, "type in which fp32 gradients are communicated", .common = Q),
     BOOL(precision.master, "true", STEP, "keep fp32 master weights, which the optimizer updates, in addition to bf16 weights",
          .off = "false", .common = P),
     BOOL(precision.stochastic_rounding, "false", STEP,

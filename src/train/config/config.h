@@ -105,6 +105,7 @@ struct config {
     } parallel;
     struct {
         int compute; /* enum config_compute */
+        int grads;   /* enum config_reduce */
         int reduce;  /* enum config_reduce */
         bool master, stochastic_rounding, tf32;
         bool automatic; /* compute was auto; set by config_check() */

@@ -134,6 +134,7 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
           "it needs parallel.tp without parallel.sp, and parallel.overlap=true", !tp },
         { !tp, "parallel.sp", "with parallel.tp=1 there are no ranks to shard the sequence over", true },
         { alone, "parallel.overlap", "a single rank does not communicate", true },
+        { c->precision.grads == REDUCE_BF16, "precision.reduce", "precision.grads=bf16 communicates gradients as they are kept", false },
         { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1", true },
         { alone, "parallel.sync_batch_norm", "a single rank has all samples", true },
         { alone, "launch.comm_table", "a single rank does not communicate", true },

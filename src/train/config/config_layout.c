@@ -104,6 +104,7 @@ static const struct layout_field fields[] = {
     { "data.seq_len", FIELD_SIZE, offsetof(ls_layout, seq_len), NULL },
     { "precision.compute", FIELD_CHOICE, offsetof(ls_layout, compute), compute_types },
     { "precision.master", FIELD_SWITCH, offsetof(ls_layout, master), NULL },
+    { "precision.grads", FIELD_CHOICE, offsetof(ls_layout, grads), reduce_types },
     { "precision.reduce", FIELD_CHOICE, offsetof(ls_layout, reduce), reduce_types },
     { "optim.offload", FIELD_CHOICE, offsetof(ls_layout, offload), offloads },
     { "run.dir", FIELD_FOLDER, offsetof(ls_layout, offload_path), NULL },

@@ -13,6 +13,9 @@ static const double MEAN = 2, MOST = 4;                              /* factors 
 /* The loss over a sharded vocabulary adds up at most MOST_CHUNKS chunks of at least CHUNK_ROWS rows in f32. */
 enum { CHUNK_ROWS = 128, MOST_CHUNKS = 8 };
 
+/* The output projection adds to its weight gradient in at most this many chunks of rows. */
+enum { GRADIENT_CHUNKS = 16 };
+
 double parity_through(double k)
 {
     double sum = 0;
@@ -33,7 +36,7 @@ static ls_status chain_of(const struct config *c, struct parity_chain *out)
 /* The share of one side in E^2. */
 static double error_of(const struct config *c, double sums, double rounded, double added)
 {
-    double half = config_type(c) != LS_F32 ? HALF : 0, r = c->precision.reduce ? HALF : half;
+    double half = config_type(c) != LS_F32 ? HALF : 0, r = c->precision.reduce || c->precision.grads ? HALF : half;
     double w = c->precision.tf32 ? TF32 : half; /* matmuls round their operands */
 
     return H * (SINGLE * SINGLE * sums / 2 + w * w * rounded + r * r * added);
@@ -107,7 +110,9 @@ static ls_status add_side(const struct config *c, int which, bool same_micro_bat
     struct parity_chain n;
 
     LS_TRY(chain_of(c, &n));
-    double added = c->precision.reduce ? (double)c->launch.ranks : 0;
+    double added = c->precision.reduce || c->precision.grads ? (double)c->launch.ranks : 0;
+
+    if (c->precision.grads) added += (n.uses + GRADIENT_CHUNKS) * (double)c->train.accumulate;
 
     *gradient += error_of(c, gradient_sums(c, &n, same_micro_batches), 2 * n.rounded, added);
     *loss += error_of(c, loss_sums(&n), n.rounded / n.targets, 0);

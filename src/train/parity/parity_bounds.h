@@ -13,7 +13,7 @@
  *     E^2 = 2 (h u^2 N / 2 + h w^2 R + h r^2 D)
  * N: the lengths of the sums from the tokens to the loss and back, plus the length of a weight gradient's sum over all tokens. R: the
  * number of tensors on that path that are rounded to the compute type, with roundoff w (TF32's with precision.tf32). D: the number of
- * contributions that are rounded to precision.reduce, with roundoff r.
+ * contributions that are rounded to precision.reduce, or to precision.grads as they are added to a gradient, with roundoff r.
  *
  * Three errors are compared with E: the root mean square of a gradient's error must be at most 2 E times the gradient's root mean square;
  * its largest error at most 4 E times the largest element; the loss's error at most 4 E of the loss, whose E is that of an average over

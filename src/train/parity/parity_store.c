@@ -130,7 +130,7 @@ static void expected_part(const ls_store *s, size_t i, const float *full, size_t
 static ls_status count_stale(struct parity_writer *w, size_t i, enum store_kind kind, const char *state)
 {
     const ls_store *s = w->step->store;
-    ls_dtype type = kind == STORE_VALUE ? store_value_type(s, i) : store_type(s, kind);
+    ls_dtype type = store_kind_type(s, i, kind);
     float held[CHUNK], expected[CHUNK];
     size_t begin, end, n;
 

@@ -17,7 +17,7 @@ static size_t checkpoint_bytes(const struct step *s)
 
         for (int d = 0; d < ls_store_ndim(s->store, i); d++) count *= ls_store_size(s->store, i, d);
         bytes += count * (ls_dtype_bytes(store_value_type(s->store, i)) +
-                          (size_t)ls_store_states(s->store, i) * ls_dtype_bytes(store_type(s->store, STORE_STATE)));
+                          (size_t)ls_store_states(s->store, i) * ls_dtype_bytes(store_state_type(s->store)));
     }
     return bytes;
 }
