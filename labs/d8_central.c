@@ -1,130 +1,174 @@
-/* D8 - data parallelism with one process that owns the model (DataParallel): in each step rank 0 sends the weights to all ranks,
- * gathers and adds their gradients, and makes the update. Its link carries (K-1) times the model in each direction, the others' links
- * carry it once; a ring loads all links equally, with less than twice the model. And K-1 ranks wait while one adds and updates.
+/* D8 - data parallelism with one process that owns the model, on a model of the user's: `lockstep train` with parallel.method=dataparallel
+ * (in each micro-batch rank 0 sends the weights to all ranks and adds their gradients, as PyTorch's DataParallel does) and with
+ * parallel.method=server (a synchronous parameter server: once a step). Rank 0 sends and receives (K-1) times the model, the others
+ * once; a ring loads all links equally, with less than twice the model. And K-1 ranks wait while one adds and updates.
+ *
+ * Before a run its bytes are planned; after it they are counted, and compared with those of an all-reduce, which the run made first from
+ * the same weights on the same samples (RUN/method.json).
  *
  * That it is unbalanced is certain: the bytes at rank 0 are counted. That it is slower depends: if bandwidth limits, it is, by a factor
  * of K/2; if latency limits, the number of sequential messages decides, and rank 0 has no more of them than the ring has steps. In one
  * machine's memory there are no links, so seconds are printed but not compared. */
-#include "lab_train.h"
+#include "lab_runs.h"
 
-enum { RANKS_MOST = 16, PART = 6, STEPS = 5, ROOM = 1 << 17 };
+enum { METHODS = 2, RANKS_MOST = 16 };
 
-struct found { uint64_t out, to_rank_0, elements, messages; double seconds, loss[STEPS]; uint64_t hash; };
+static const char *const method[METHODS] = { "dataparallel", "server" };
 
-static float weights[ROOM], came[ROOM], sum[ROOM];
+/* gathered, reduced: bytes a step of rank 0's weights and of all other ranks' gradients; state: of the optimizer. */
+struct central {
+    double parameters, gradients, gathered, reduced, reduced_1, calls, state_1; /* counted; parameters: with what is not trained */
+    double sent, received, memory, memory_1, seconds, loss;                             /* of the method */
+    double ring_sent, ring_received, ring_memory, ring_seconds, ring_loss;              /* of the all-reduce */
+    double planned_sent, planned_memory, planned_ring_sent, planned_ring_calls, total;  /* planned; total: the measured planned_memory */
+};
 
-static void central_move(struct training *t, const char *kind, float *flat, int write)
+static double central_plan(const char *folder, const char *key, const char *name)
 {
-    for (size_t i = 0, at = 0; i < ls_store_count(t->store); at += parameter_count(t->store, i++)) {
-        size_t n = parameter_count(t->store, i);
+    char own[200];
 
-        if (!write) TRY(ls_store_read(t->store, i, kind, flat + at, LS_F32, n));
-        else if (kind[0] == 'p') TRY(ls_store_set(t->store, i, flat + at, LS_F32, n));
-        else TRY(ls_store_write(t->store, i, kind, flat + at, LS_F32, n));
+    snprintf(own, sizeof own, "-n %ld --train.micro_batch=%ld --parallel.method=%s", lab_size("ranks"), lab_size("batch"), name);
+    return run_plan(folder, key, own);
+}
+
+/* What a plan counts, of line k of the metrics of rank 0: the ledger's peaks, without what is not the model's. */
+static double central_held(const char *metrics, int k)
+{
+    static const char *const key[] = { "memory.parameters", "memory.gradients", "memory.optimizer", "memory.activations",
+                                       "memory.communication" };
+    double sum = 0;
+
+    for (size_t i = 0; i < sizeof key / sizeof *key; i++) sum += run_number(metrics, k, key[i]);
+    return sum;
+}
+
+static void central_predict(const char *folder, const char *name, struct central *c)
+{
+    c->planned_sent = central_plan(folder, "comm.all_gather.bytes", name);
+    c->planned_memory = central_plan(folder, "memory.total", name);
+    c->planned_ring_sent = central_plan(folder, "comm.all_reduce.bytes", "allreduce");
+    c->planned_ring_calls = central_plan(folder, "comm.all_reduce.calls", "allreduce");
+    lab_say("planned: %-12s rank 0 sends %.0f bytes of weights a step, holds %.0f bytes; all-reduce: every rank sends %.0f\n", name,
+            c->planned_sent, c->planned_memory, c->planned_ring_sent);
+}
+
+static void central_count(const char *folder, const char *name, struct central *c)
+{
+    int last = (int)lab_size("steps") - 1;
+    char file[64];
+
+    for (int r = 0; r < (int)lab_size("ranks"); r++) {
+        snprintf(file, sizeof file, "metrics.rank_%04d.jsonl", r);
+        char *metrics = run_file(folder, name, file);
+        double reduced = run_number(metrics, last, "comm.reduce_scatter.bytes");
+
+        c->reduced += r ? reduced : 0;
+        if (r == 0) {
+            c->parameters = run_number(metrics, last, "memory.parameters");
+            c->gradients = run_number(metrics, last, "memory.gradients");
+            c->gathered = run_number(metrics, last, "comm.all_gather.bytes");
+            c->calls = run_number(metrics, last, "comm.all_gather.calls") + run_number(metrics, last, "comm.reduce_scatter.calls");
+            c->total = central_held(metrics, last);
+        }
+        if (r == 1) {
+            c->reduced_1 = reduced;
+            c->state_1 = run_number(metrics, last, "memory.optimizer");
+        }
+        free(metrics);
     }
 }
 
-/* One way or the other between rank 0 and everyone. */
-static void distributed_weights(ls_comm *comm, struct training *t, int rank, int n, size_t count)
+static void central_compare(const char *folder, const char *name, struct central *c)
 {
-    if (rank == 0) central_move(t, "parameter", weights, 0);
-    for (int r = 1; r < n && rank == 0; r++) TRY(ls_send(comm, weights, count, LS_F32, r, NULL));
-    if (rank == 0) return;
-    TRY(ls_recv(comm, weights, count, LS_F32, 0, NULL));
-    central_move(t, "parameter", weights, 1);
+    char *costs = run_file(folder, name, "method.json");
+
+    c->sent = lab_json(costs, "cost.sent");
+    c->received = lab_json(costs, "cost.received");
+    c->memory = lab_json(costs, "cost.memory_rank_0");
+    c->memory_1 = lab_json(costs, "cost.memory_others");
+    c->seconds = lab_json(costs, "cost.step_seconds");
+    c->loss = lab_json(costs, "cost.loss");
+    c->ring_sent = lab_json(costs, "allreduce.sent");
+    c->ring_received = lab_json(costs, "allreduce.received");
+    c->ring_memory = lab_json(costs, "allreduce.memory_rank_0");
+    c->ring_seconds = lab_json(costs, "allreduce.step_seconds");
+    c->ring_loss = lab_json(costs, "allreduce.loss");
+    free(costs);
 }
 
-static void gather_gradients(ls_comm *comm, struct training *t, int rank, int n, size_t count)
+static struct central central_run(const char *folder, const char *name)
 {
-    central_move(t, "gradient", sum, 0);
-    if (rank > 0) TRY(ls_send(comm, sum, count, LS_F32, 0, NULL));
-    if (rank > 0) return;
-    for (int r = 1; r < n; r++) {
-        TRY(ls_recv(comm, came, count, LS_F32, r, NULL));
-        for (size_t i = 0; i < count; i++) sum[i] += came[i];
-    }
-    central_move(t, "gradient", sum, 1);
+    long steps = lab_size("steps");
+    struct central c = { 0 };
+
+    central_predict(folder, name, &c);
+    RUN_TRAIN(folder, name,
+              "-n %ld --train.micro_batch=%ld --train.steps=%ld --parallel.reference_steps=%ld --log.per_rank=true --parallel.method=%s",
+              lab_size("ranks"), lab_size("batch"), steps, steps, name);
+    central_count(folder, name, &c);
+    central_compare(folder, name, &c);
+    return c;
 }
 
-/* The net of one rank; its arguments say which part of the batch it takes. */
-static void central(ls_comm *comm, int rank, int n, void *shared)
+static void central_print(const struct central *c)
 {
-    struct found *f = (struct found *)shared + rank;
-    struct job j = job_of(2, 64);
-    struct training t;
-    int part = PART, all = PART * n;
-    size_t count;
-
-    j.samples = part;
-    training_open(&j, NULL, 0, &t);
-    count = ls_store_elements(t.store);
-    if (count > ROOM) exit(1);
-    f->seconds = -seconds_now();
-    for (int s = 0; s < STEPS; s++) {
-        distributed_weights(comm, &t, rank, n, count);
-        ls_store_zero_grad(t.store);
-        f->loss[s] = training_micro_batch(&t, s, rank * part, all, LS_LAST);
-        gather_gradients(comm, &t, rank, n, count);
-        if (rank == 0) training_update(&t, s);
-    }
-    f->seconds += seconds_now();
-    f->elements = count;
-    f->out = sent(comm, LS_COLLECTIVE_SEND);
-    f->messages = ls_comm_counters(comm, LS_COLLECTIVE_SEND).calls / STEPS;
-    f->to_rank_0 = ls_comm_bytes_to(comm, 0);
-    training_close(&t);
+    lab_say("\na step, on %ld ranks           %14s %14s %14s\n", lab_size("ranks"), method[0], method[1], "all-reduce");
+    lab_say("%-30s %14.0f %14.0f %14.0f\n", "busiest rank sends [bytes]", c[0].sent, c[1].sent, c[1].ring_sent);
+    lab_say("%-30s %14.0f %14.0f %14.0f\n", "             receives", c[0].received, c[1].received, c[1].ring_received);
+    lab_say("%-30s %14.0f %14.0f %14.0f\n", "another rank sends", c[0].reduced_1, c[1].reduced_1, c[1].ring_sent);
+    lab_say("%-30s %14.0f %14.0f %14.0f\n", "memory of rank 0 [bytes]", c[0].memory, c[1].memory, c[1].ring_memory);
+    lab_say("%-30s %14.0f %14.0f %14.0f\n", "       of another, most", c[0].memory_1, c[1].memory_1, c[1].ring_memory);
+    lab_say("%-30s %14.6f %14.6f %14.6f\n", "median of a step [s]", c[0].seconds, c[1].seconds, c[1].ring_seconds);
+    lab_say("%-30s %14.4f %14.4f %14.4f\n\n", "loss of the last step", c[0].loss, c[1].loss, c[1].ring_loss);
 }
 
-static void central_ring(ls_comm *comm, int rank, int n, void *shared)
+/* Rows of one method. P bytes of weights, and as many of gradients. */
+static void central_rows(const char *name, const struct central *c, int ranks)
 {
-    struct found *f = (struct found *)shared + rank;
-    struct job j = job_of(2, 64);
-    struct training t;
+    char what[100];
 
-    j.samples = PART * n;
-    training_open(&j, comm, 0, &t);
-    f->seconds = -seconds_now();
-    for (int s = 0; s < STEPS; s++) f->loss[s] = training_step(&t, s);
-    f->seconds += seconds_now();
-    f->out = sent(comm, LS_COLLECTIVE_ALL_REDUCE);
-    f->messages = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE).calls / STEPS;
-    training_close(&t);
+    snprintf(what, sizeof what, "%s, %d ranks: rank 0 sends, in models a step", name, ranks);
+    lab_equal(what, ranks - 1, c->gathered / c->gradients, 0);
+    lab_equal("       rank 0 receives", ranks - 1, c->reduced / c->gradients, 0);
+    lab_equal("       another rank sends", 1, c->reduced_1 / c->gradients, 0);
+    lab_check("       bytes of rank 0, measured - planned", 0, c->gathered - c->planned_sent, 0);
+    lab_check("       memory of rank 0, measured - planned [bytes]", 0, c->total - c->planned_memory, 0);
+    lab_check("       optimizer state of another rank [bytes]", 0, c->state_1, 0);
+    lab_above("       unbalanced: memory of rank 0 / of another", 1, c->memory / c->memory_1);
+    lab_check("       the same training: loss of the last step", c->ring_loss, c->loss, 1e-4);
 }
 
-LAB(d8_central, "one process that owns the model", { "ranks", "ranks, one of which owns the model", 4, 2, RANKS_MOST })
+/* Of models all of whose state is trained: batch norm's statistics are summed by all-reduces in each method. */
+static void central_ring_rows(const struct central *c, int ranks)
+{
+    lab_check("all-reduce: every rank sends, in models a step: 2 (K-1)/K", 2.0 * (ranks - 1) / ranks, c->ring_sent / c->gradients, 0.01);
+    lab_equal("bandwidth-bound: bytes of the busiest rank, central / all-reduce, K/2", ranks / 2.0,
+              (c->sent + c->received) / (c->ring_sent + c->ring_received), 0.01);
+    lab_corrected("latency-bound: sequential messages per step, central / ring", '>', 1, 1,
+                  c->calls * (ranks - 1) / (c->planned_ring_calls * 2 * (ranks - 1)), 0,
+                  "why: rank 0 sends K-1 and receives K-1 messages a bucket, a ring takes 2 (K-1) steps: small models are not slower");
+}
+
+LAB_TRAINS(d8_central, "model data optim", "one process that owns the model",
+           { "ranks", "ranks, one of which owns the model", 4, 2, RANKS_MOST }, { "batch", "samples of a rank's batch", 2, 1, 1024 },
+           { "steps", "steps of each run", 8, 2, 10000 })
 {
     int ranks = (int)lab_size("ranks");
-    struct found *c = lab_shared(RANKS_MOST * sizeof *c), *d = lab_shared(RANKS_MOST * sizeof *d);
-    double into = 0, most = 0, loss[2] = { 0 }, model;
-    char what[80];
+    struct central c[METHODS];
+    char folder[COMMAND_PATH], text[COMMAND_PATH + 16];
 
-    lab_ranks(ranks, central, c);
-    lab_ranks(ranks, central_ring, d);
-    model = 4 * (double)c[0].elements * STEPS;
-    lab_say("sent by each rank, in models a step\n%12s %12s %12s\n", "rank", "central", "all-reduce");
-    for (int r = 0; r < ranks; r++) {
-        lab_say("%12d %12.3f %12.3f\n", r, (double)c[r].out / model, (double)d[r].out / model);
-        into += (double)c[r].to_rank_0;
-        most = fmax(most, fabs((double)d[r].out / model - 2.0 * (ranks - 1) / ranks));
-        loss[0] += c[r].loss[STEPS - 1];
-        loss[1] += d[r].loss[STEPS - 1];
-    }
-    lab_say("%12s %12.4f %12.4f\n\n", "seconds", c[0].seconds, d[0].seconds);
+    folder_new(folder);
+    snprintf(text, sizeof text, "%s/text.txt", folder);
+    folder_write_text(text);
+    for (int m = 0; m < METHODS; m++) c[m] = central_run(folder, method[m]);
+    folder_remove(folder);
+    central_print(c);
     lab_open("D8");
-    snprintf(what, sizeof what, "central, %d ranks: rank 0 sends, in models a step", ranks);
-    lab_equal(what, ranks - 1, (double)c[0].out / model, 0);
-    lab_equal("       rank 0 receives", ranks - 1, into / model, 0);
-    lab_equal("       another rank sends", 1, (double)c[1].out / model, 0);
-    lab_check("all-reduce: ranks' bytes off from 2 (K-1)/K models by", 0, most, 1e-3);
-    lab_equal("unbalanced: rank 0's bytes / another rank's, central", ranks - 1, (double)c[0].out / (double)c[1].out, 0);
-    lab_equal("bandwidth-bound: bytes of the busiest rank, central / all-reduce, K/2", ranks / 2.0,
-              ((double)c[0].out + into) / (2.0 * (double)d[0].out), 1e-3);
-    lab_corrected("latency-bound: sequential messages per step, central / ring", '>', 1, 1,
-                  (double)(c[0].messages + c[1].messages * (ranks - 1)) / (double)(d[0].messages * 2 * (ranks - 1)), 0,
-                  "why: rank 0 sends K-1 and receives K-1 messages, a ring takes 2 (K-1) steps: small models are not slower");
+    for (int m = 0; m < METHODS; m++) central_rows(method[m], &c[m], ranks);
+    lab_equal("unbalanced: rank 0's bytes / another rank's, server", ranks - 1, c[1].gathered / c[1].reduced_1, 0);
+    if (c[1].parameters == c[1].gradients) central_ring_rows(&c[1], ranks);
     lab_not_measurable("seconds, central / all-reduce",
                        "why: ranks share cores and memory, so no link is loaded and either may be faster (the seconds printed); "
                        "needs a link and a processor for each rank");
-    lab_check("the same training: loss of the last step", loss[1], loss[0], 1e-4);
     return lab_close();
 }

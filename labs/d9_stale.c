@@ -1,212 +1,214 @@
-/* D9 - asynchronous updates use stale gradients: noisier.
+/* D9 - asynchronous updates use stale gradients: noisier. On a model of the user's: `lockstep train` with parallel.method=async, in which
+ * rank 0 keeps the weights, updates with the gradient of each worker as it comes, and answers that worker with the new weights. Workers
+ * are served in turn (parallel.async_turns), so that the lab repeats; real servers take them as they come.
  *
- * Rank 0 keeps the weights and four workers compute gradients, in three ways, on the same samples:
+ *     in turn    one worker: each gradient is computed with the current weights
+ *     stale      W workers, the same small batches in the same order: a gradient was computed W - 1 updates ago
+ *     together   W ranks and an all-reduce: all gradients at the same weights, averaged, and one update for W batches
  *
- *     together   every worker gets the same weights; the server waits for all, averages and updates once (synchronous)
- *     stale      the server updates with each gradient as it arrives and answers that worker with the new weights; the gradient was
- *                computed three updates ago. Workers are served in turn, so that the lab repeats; real servers take them as they come
- *     in turn    one worker, the same small batches one after another, each gradient computed with the current weights
- *
- * "stale" differs from "in turn" only by staleness, from "together" also by the size of its batches. */
-#include "lab_train.h"
+ * "stale" differs from "in turn" only by staleness, from "together" also by the size of its batches. All use plain SGD with a constant
+ * learning rate, unless the user chooses another optimizer. The rows about losses are claims about the lab's own model: with other options
+ * they are printed and not judged. */
+#include "lab_runs.h"
 
-enum { WORKERS = 4, WORKERS_MOST = 8, UPDATES = 240, EVERY = WORKERS, POINTS = UPDATES / EVERY, BATCH = 4, ROOM = 1 << 14 };
-enum { EXAM = 16, EXAM_STEP = 1 << 20 };  /* batches, which no way trains on */
+enum { WORKERS = 4, WORKERS_MOST = 8, FASTER = 3 };
 
-enum way { TOGETHER, STALE, IN_TURN, WAYS };
+/* One run. loss[i]: mean over the samples i * WORKERS * batch ..; NAN from where it failed on. */
+struct curve {
+    int points, failed, workers;
+    double *loss, staleness, most, seconds, sent, ring_seconds, ring_sent, ring_loss, ended;
+};
 
-struct shared { enum way way; double lr, loss[POINTS], late; int after; uint64_t hash; };  /* after: updates, sum of the second half */
+static char folder[COMMAND_PATH];
 
-static float weights[ROOM], gradient[ROOM];
-static double came[ROOM];
-
-static void flat(struct training *t, const char *kind, float *x, int write)
+static double stale_rate(int faster)
 {
-    for (size_t i = 0, at = 0; i < ls_store_count(t->store); at += parameter_count(t->store, i++)) {
-        size_t n = parameter_count(t->store, i);
+    const char *lr = lab_option("optim.lr");
 
-        if (!write) TRY(ls_store_read(t->store, i, kind, x + at, LS_F32, n));
-        else if (kind[0] == 'p') TRY(ls_store_set(t->store, i, x + at, LS_F32, n));
-        else TRY(ls_store_write(t->store, i, kind, x + at, LS_F32, n));
+    return (lr ? strtod(lr, NULL) : 0.1) * (faster ? FASTER : 1);
+}
+
+
+/* The losses of all steps, `each` batches a step, as means over WORKERS batches. */
+static void curve_read(const char *name, int each, struct curve *c)
+{
+    char *metrics = run_file(folder, name, "metrics.jsonl");
+    int steps = (int)lab_size("updates") / each, batches = 0;
+
+    c->points = (int)lab_size("updates") / WORKERS;
+    c->loss = calloc((size_t)c->points, sizeof *c->loss);
+    if (!c->loss) exit(1);
+    for (int s = 0, at = 0; s < steps && at < c->points; s++) {
+        double loss = run_number(metrics, s, "loss");
+
+        for (int k = 0; k < each && at < c->points; k++) {
+            c->loss[at] += loss / WORKERS;
+            if (++batches % WORKERS == 0) at++;
+        }
+        if (isfinite(loss)) c->ended = loss;
+        if (s == steps - 1) c->staleness = run_number(metrics, s, "staleness.mean");
     }
+    free(metrics);
 }
 
-/* The gradient of batch k at the weights that the program has. */
-static void compute(struct training *t, int k)
+static void curve_costs(const char *name, struct curve *c)
 {
-    ls_store_zero_grad(t->store);
-    training_micro_batch(t, k, 0, BATCH, LS_LAST);
-    flat(t, "gradient", gradient, 0);
+    char *costs = run_file(folder, name, "method.json");
+
+    c->most = lab_json(costs, "cost.staleness_most");
+    c->seconds = lab_json(costs, "cost.step_seconds") / c->workers;
+    c->sent = lab_json(costs, "cost.sent") / c->workers;
+    c->ring_seconds = lab_json(costs, "allreduce.step_seconds");
+    c->ring_sent = lab_json(costs, "allreduce.sent");
+    c->ring_loss = lab_json(costs, "allreduce.loss");
+    free(costs);
 }
 
-static void worker(ls_comm *comm, struct training *t, int rank, int n, size_t count)
+/* W workers in turn, for `updates` updates; beside as many steps of allreduce as it takes. */
+static struct curve stale_run(int workers, int faster)
 {
-    for (int k = rank - 1; k < UPDATES; k += n - 1) {
-        TRY(ls_recv(comm, weights, count, LS_F32, 0, NULL));
-        flat(t, "parameter", weights, 1);
-        compute(t, k);
-        TRY(ls_send(comm, gradient, count, LS_F32, 0, NULL));
+    long updates = lab_size("updates"), batch = lab_size("batch");
+    struct curve c = { .workers = workers };
+    char name[64], line[RUN_TEXT];
+    static int runs;
+
+    snprintf(name, sizeof name, "async_%d", runs++);
+    c.failed = run_train(folder, name, line,
+                         "-n %d --optim.lr=%g --train.steps=%ld --train.micro_batch=%ld --train.global_batch=%ld --parallel.method=async "
+                         "--parallel.async_turns=true --parallel.reference_steps=%ld",
+                         workers + 1, stale_rate(faster), updates / workers, batch, batch * workers,
+                         workers > 1 && !faster ? updates / workers : 0);
+    if (c.failed && !strstr(line, "finite")) {
+        fprintf(stderr, "%s\n", line);
+        folder_remove(folder);
+        exit(1);
     }
+    curve_read(name, workers, &c);
+    if (!c.failed) curve_costs(name, &c);
+    return c;
 }
 
-/* ---- the server ---- */
-
-static void hand_out(ls_comm *comm, struct training *t, int to, size_t count)
+/* The synchronous run: W ranks with the same samples of a step. */
+static struct curve together_run(int faster)
 {
-    flat(t, "parameter", weights, 0);
-    TRY(ls_send(comm, weights, count, LS_F32, to, NULL));
-}
+    long batch = lab_size("batch");
+    struct curve c = { .workers = WORKERS };
 
-static void stale_apply(struct training *t, size_t count, int parts)
-{
-    for (size_t i = 0; i < count; i++) gradient[i] = (float)(came[i] / parts);
-    flat(t, "gradient", gradient, 1);
-    TRY(ls_optimizer_set(t->program, &t->job.optimizer, t->job.lr, 1));
-    ls_program_run(t->program, LS_OPTIMIZER_STEP);  /* refused where the gradient is NaN: training that diverged goes no further */
-}
-
-static double exam(struct training *t)
-{
-    double loss = 0;
-
-    for (int i = 0; i < EXAM; i++) loss += training_micro_batch(t, EXAM_STEP + i, 0, BATCH * EXAM, LS_LAST);
-    return loss;
-}
-
-/* How far the gradient that came for batch k is from the one at the present weights, of its length. */
-static double lateness(struct training *t, int k, size_t count)
-{
-    double off = 0, length = 0;
-
-    compute(t, k);
-    for (size_t i = 0; i < count; i++) {
-        off += pow(came[i] - gradient[i], 2);
-        length += pow(gradient[i], 2);
-    }
-    return sqrt(off / length);
-}
-
-static void receive(ls_comm *comm, int from, size_t count)
-{
-    TRY(ls_recv(comm, gradient, count, LS_F32, from, NULL));
-    for (size_t i = 0; i < count; i++) came[i] += gradient[i];
-}
-
-static void serve(ls_comm *comm, struct training *t, int workers, struct shared *s, size_t count)
-{
-    int updates = 0, handed_at[WORKERS_MOST + 1] = { 0 };
-
-    for (int r = 1; r <= workers; r++) hand_out(comm, t, r, count);
-    for (int k = 0; k < UPDATES; k++) {
-        int from = 1 + k % workers, last = s->way != TOGETHER || from == workers;
-
-        if (s->way != TOGETHER || from == 1) memset(came, 0, sizeof came);
-        receive(comm, from, count);
-        if (k >= UPDATES / 2) s->after += updates - handed_at[from];
-        if (s->way != TOGETHER) s->late += lateness(t, k, count) / UPDATES;
-        if (last) stale_apply(t, count, s->way == TOGETHER ? workers : 1);
-        updates += last;
-        for (int r = s->way == TOGETHER ? 1 : from; r <= from && last; r++)
-            if (k + 1 + (s->way == TOGETHER ? 0 : workers - 1) < UPDATES) {
-                hand_out(comm, t, r, count);
-                handed_at[r] = updates;
-            }
-        if (k % EVERY == EVERY - 1) s->loss[k / EVERY] = exam(t);
-    }
-}
-
-static void stale_run(ls_comm *comm, int rank, int n, void *shared)
-{
-    struct shared *s = shared;
-    struct job j = job_of(1, 16);
-    struct training t;
-    size_t count;
-
-    j.samples = BATCH;
-    j.optimizer = (ls_optimizer){ .kind = LS_SGD };
-    j.lr = s->lr;
-    training_open(&j, NULL, 0, &t);
-    count = ls_store_elements(t.store);
-    if (count > ROOM) exit(1);
-    if (rank > 0) worker(comm, &t, rank, n, count);
-    else serve(comm, &t, n - 1, s, count);
-    if (rank == 0) s->hash = training_hash(&t);
-    training_close(&t);
+    RUN_TRAIN(folder, faster ? "together_fast" : "together", "-n %d --optim.lr=%g --train.steps=%ld --train.micro_batch=%ld", WORKERS,
+              stale_rate(faster), lab_size("updates") / WORKERS, batch);
+    curve_read(faster ? "together_fast" : "together", WORKERS, &c);
+    return c;
 }
 
 /* ---- the curves ---- */
 
-/* Deviation between neighbours in the second half, where the curves are flat. */
-static double noise(const double *loss)
+static double curve_mean(const struct curve *c, int from, int to)
 {
     double sum = 0;
 
-    for (int i = POINTS / 2 + 1; i < POINTS; i++) sum += pow(loss[i] - loss[i - 1], 2);
-    return sqrt(sum / (POINTS - POINTS / 2 - 1) / 2);
+    for (int i = from; i < to; i++) sum += c->loss[i];
+    return to > from ? sum / (to - from) : NAN;
 }
 
-static double mean(const double *loss, int from, int to)
-{
-    double sum = 0;
-
-    for (int i = from; i < to; i++) sum += loss[i];
-    return sum / (to - from);
-}
+static double first_quarter(const struct curve *c) { return curve_mean(c, 0, c->points / 4); }
+static double last_quarter(const struct curve *c) { return curve_mean(c, c->points - c->points / 4, c->points); }
 
 /* All its steps upwards in the first quarter. */
-static double rises(const struct shared *s)
+static double curve_rises(const struct curve *c)
 {
     double sum = 0;
 
-    for (int i = 1; i < POINTS / 4; i++) sum += fmax(0, s->loss[i] - s->loss[i - 1]);
+    for (int i = 1; i < c->points / 4; i++) sum += fmax(0, c->loss[i] - c->loss[i - 1]);
     return sum;
 }
 
-static struct shared *stale_train(enum way way, double lr, int workers)
+static int curves_differ(const struct curve *a, const struct curve *b)
 {
-    struct shared *s = lab_shared(sizeof *s);
+    int n = 0;
 
-    s->way = way;
-    s->lr = lr;
-    lab_ranks(way == IN_TURN ? 2 : workers + 1, stale_run, s);
-    return s;
+    for (int i = 0; i < a->points; i++) n += a->loss[i] != b->loss[i];
+    return n;
 }
 
-static void print_curves(struct shared *const *s)
+static void print_curves(const struct curve *together, const struct curve *stale, const struct curve *turn, double rate)
 {
-    lab_say("loss by samples seen, learning rate %g\n%10s %12s %12s %12s\n", s[0]->lr, "samples", "together", "stale", "in turn");
-    for (int i = 0; i < POINTS; i += i < 16 ? 2 : 8)
-        lab_say("%10d %12.4f %12.4f %12.4f\n", (i + 1) * EVERY * BATCH, s[TOGETHER]->loss[i], s[STALE]->loss[i],
-               s[IN_TURN]->loss[i]);
-    lab_say("%10s %12.5f %12.5f %12.5f\n\n", "noise", noise(s[TOGETHER]->loss), noise(s[STALE]->loss), noise(s[IN_TURN]->loss));
+    int step = turn->points / 12 > 0 ? turn->points / 12 : 1;
+
+    lab_say("loss by samples seen, learning rate %g\n%10s %12s %12s %12s\n", rate, "samples", "together", "stale", "in turn");
+    for (int i = 0; i < turn->points; i += step)
+        lab_say("%10ld %12.4f %12.4f %12.4f\n", (i + 1) * WORKERS * lab_size("batch"), together->loss[i], stale->loss[i], turn->loss[i]);
+    lab_say("\n");
 }
 
-LAB(d9_stale, "asynchronous updates", { "ranks", "workers of the last row", WORKERS, 2, WORKERS_MOST })
+static void print_staleness(const struct curve *const *c, int n)
 {
-    struct shared *s[WAYS], *fast[WAYS], *again;
-    int workers = (int)lab_size("ranks");
-    char what[80];
+    lab_say("%ld updates each, learning rate %g; beside them all-reduce on as many ranks, fewer and larger updates\n", lab_size("updates"),
+            stale_rate(0));
+    lab_say("%8s %10s %14s %12s %16s %16s %16s\n", "workers", "staleness", "loss, last 1/4", "all-reduce", "s an update",
+            "busiest sends", "all-reduce sends");
+    for (int i = 0; i < n; i++)
+        lab_say("%8d %10.2f %14.4f %12.4f %16.6f %16.0f %16.0f\n", c[i]->workers, c[i]->staleness, last_quarter(c[i]), c[i]->ring_loss,
+                c[i]->seconds, c[i]->sent, c[i]->ring_sent);
+    lab_say("\n");
+}
 
-    for (int w = 0; w < WAYS; w++) s[w] = stale_train((enum way)w, 1, WORKERS);
-    for (int w = 0; w < WAYS; w++) fast[w] = stale_train((enum way)w, 2, WORKERS);
-    again = stale_train(STALE, 1, WORKERS);
-    print_curves(s);
-    print_curves(fast);
+/* ---- rows ---- */
+
+static void stale_rows(const struct curve *turn, const struct curve *two, const struct curve *stale, const struct curve *eight,
+                       const struct curve *together)
+{
+    char what[100];
+
+    snprintf(what, sizeof what, "rate %g: mean loss of the first quarter, %d workers / in turn", stale_rate(0), WORKERS);
+    lab_above(what, 1, first_quarter(stale) / first_quarter(turn));
+    lab_above("       noise on the way down: the loss rises by, more than together's", curve_rises(together), curve_rises(stale));
+    lab_above("       more than in turn's", curve_rises(turn), curve_rises(stale));
+    lab_above("       loss of the last quarter by staleness: 1 / 0", 1, last_quarter(two) / last_quarter(turn));
+    lab_above("       3 / 1", 1, last_quarter(stale) / last_quarter(two));
+    lab_above("       7 / 3", 1, last_quarter(eight) / last_quarter(stale));
+}
+
+static void fast_rows(const struct curve *turn, const struct curve *stale, const struct curve *together)
+{
+    char what[100];
+
+    snprintf(what, sizeof what, "rate %g, together: loss of the last quarter / of the first step", stale_rate(1));
+    lab_below(what, 0.5, last_quarter(together) / together->loss[0]);
+    lab_below("       in turn: the same", 0.5, last_quarter(turn) / turn->loss[0]);
+    lab_above("       stale: the same: it does not learn", 0.5, stale->failed ? INFINITY : last_quarter(stale) / stale->loss[0]);
+}
+
+LAB_TRAINS(d9_stale, "model data optim", "asynchronous updates", { "ranks", "workers of the last row", WORKERS, 2, WORKERS_MOST },
+           { "updates", "updates of each run", 240, 32, 100000 }, { "batch", "samples of a worker's batch", 4, 1, 1024 })
+{
+    int chosen = (int)lab_size("ranks"), own = lab_options()[0] || lab_size("updates") != 240 || lab_size("batch") != 4;
+    char what[100], text[COMMAND_PATH + 16];
+    struct curve run[4], fast[2], together[2], again, last;
+
+    run_defaults = run_user_gives("optim.name") ? "--optim.schedule=constant --optim.warmup=0"
+                                                : "--optim.name=sgd --optim.momentum=0 --optim.schedule=constant --optim.warmup=0";
+    folder_new(folder);
+    snprintf(text, sizeof text, "%s/text.txt", folder);
+    folder_write_text(text);
+    for (int i = 0; i < 4; i++) run[i] = stale_run(1 << i, 0);
+    for (int i = 0; i < 2; i++) {
+        fast[i] = stale_run(i ? WORKERS : 1, 1);
+        together[i] = together_run(i);
+    }
+    again = stale_run(WORKERS, 0);
+    last = chosen == WORKERS ? run[2] : stale_run(chosen, 0);
+    folder_remove(folder);
+    print_curves(&together[0], &run[2], &run[0], stale_rate(0));
+    print_curves(&together[1], &fast[1], &fast[0], stale_rate(1));
+    print_staleness((const struct curve *[]){ &run[0], &run[1], &run[2], &run[3] }, 4);
     lab_open("D9");
-    lab_equal("stale: a gradient is after by, workers - 1 [updates]", WORKERS - 1, s[STALE]->after / (UPDATES / 2.0), 0);
-    lab_check("in turn: after by [updates]", 0, s[IN_TURN]->after / (UPDATES / 2.0), 0);
-    lab_check("       gradient, off from the present one by, of its length", 0, s[IN_TURN]->late, 0);
-    lab_above("rate 1, stale: gradient, off from the present one by, of its length", 0, s[STALE]->late);
-    lab_above("       noise on the way down: the loss rises by, more than together's", rises(s[TOGETHER]), rises(s[STALE]));
-    lab_above("       more than in turn's", rises(s[IN_TURN]), rises(s[STALE]));
-    lab_above("       mean loss of the first quarter / in turn's", 1,
-              mean(s[STALE]->loss, 0, POINTS / 4) / mean(s[IN_TURN]->loss, 0, POINTS / 4));
-    lab_check("       noise at the end, small batches', / in turn's: alike", 1, noise(s[STALE]->loss) / noise(s[IN_TURN]->loss), 0.5);
-    lab_below("rate 2, together: loss at the end / at the start", 1, fast[TOGETHER]->loss[POINTS - 1] / fast[TOGETHER]->loss[0]);
-    lab_below("       in turn: the same", 1, fast[IN_TURN]->loss[POINTS - 1] / fast[IN_TURN]->loss[0]);
-    lab_equal("       stale: it diverges", 1, !(fast[STALE]->loss[POINTS - 1] < fast[STALE]->loss[0]), 0);
-    lab_check("rate 1, stale, once more: weights that differ", 0, again->hash != s[STALE]->hash, 0);
-    snprintf(what, sizeof what, "%d workers in turn: updates between a gradient's weights and its use", workers);
-    lab_equal(what, workers - 1, stale_train(STALE, 1, workers)->after / (UPDATES / 2.0), 0);
+    lab_equal("stale: a gradient is after by, workers - 1 [updates]", WORKERS - 1, run[2].staleness, 0);
+    lab_check("       at most", WORKERS - 1, run[2].most, 0);
+    lab_check("in turn: after by [updates]", 0, run[0].staleness, 0);
+    if (!own) stale_rows(&run[0], &run[1], &run[2], &run[3], &together[0]);
+    if (!own) fast_rows(&fast[0], &fast[1], &together[1]);
+    lab_check("stale, once more: losses that differ", 0, curves_differ(&run[2], &again), 0);
+    snprintf(what, sizeof what, "%d workers in turn: updates between a gradient's weights and its use", chosen);
+    lab_equal(what, chosen - 1, last.staleness, 0);
     return lab_close();
 }

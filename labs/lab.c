@@ -27,6 +27,7 @@ enum { RESULTS_MOST = 8 };
 /* The lab that runs. */
 static struct {
     const struct lab *lab;
+    const char *const *options;
     const struct claim *claim;
     struct lab_result result[RESULTS_MOST];
     int rows[LAB_VERDICTS], results, broken, json, written;
@@ -34,10 +35,11 @@ static struct {
 
 const char *lab_verdict_name(enum lab_verdict v) { return verdict_names[v]; }
 
-int lab_begin(const struct lab *l, int json)
+int lab_begin(const struct lab *l, const char *const *options, int json)
 {
     memset(&now, 0, sizeof now);
     now.lab = l;
+    now.options = options;
     now.json = json;
     return l->run();
 }
@@ -50,6 +52,18 @@ long lab_size(const char *name)
     if (s->name) return s->value;
     fprintf(stderr, "lab %s has no size %s\n", now.lab->name, name);
     exit(1);
+}
+
+const char *const *lab_options(void) { return now.options; }
+
+const char *lab_option(const char *name)
+{
+    const char *value = NULL;
+    size_t n = strlen(name);
+
+    for (const char *const *o = now.options; *o; o++)
+        if (strncmp(*o + 2, name, n) == 0 && (*o)[2 + n] == '=') value = *o + 3 + n;
+    return value;
 }
 
 void lab_say(const char *fmt, ...)
@@ -235,6 +249,18 @@ int lab_close(void)
 
 /* ---- plans ---- */
 
+double lab_json(const char *text, const char *key)
+{
+    char quoted[64];
+
+    for (; text && *key; key += strcspn(key, "."), key += *key == '.') {
+        snprintf(quoted, sizeof quoted, "\"%.*s\":", (int)strcspn(key, "."), key);
+        if ((text = strstr(text, quoted))) text += strlen(quoted);
+    }
+    if (!text || strncmp(text, "null", 4) == 0) return NAN;
+    return strncmp(text, "true", 4) == 0 ? 1 : strtod(text, NULL);
+}
+
 /* Plans that were read before: a lab asks for several numbers of each. */
 enum { PLANS = 16, PLAN_OPTIONS = 800, PLAN_ROOM = 16384 };
 static struct {
@@ -271,8 +297,7 @@ static const char *plan_find(const char *options)
 
 double lab_plan(const char *key, const char *fmt, ...)
 {
-    char options[PLAN_OPTIONS], quoted[64];
-    const char *at, *part = key;
+    char options[PLAN_OPTIONS];
     va_list a;
 
     va_start(a, fmt);
@@ -282,12 +307,8 @@ double lab_plan(const char *key, const char *fmt, ...)
         fprintf(stderr, "lab %s: the options of a plan are too long: %s\n", now.lab->name, options);
         exit(1);
     }
-    at = plan_find(options);
-    for (; at && *part; part += strcspn(part, "."), part += *part == '.') {
-        snprintf(quoted, sizeof quoted, "\"%.*s\":", (int)strcspn(part, "."), part);
-        if ((at = strstr(at, quoted))) at += strlen(quoted);
-    }
-    if (at) return strncmp(at, "true", 4) == 0 ? 1 : strtod(at, NULL);
+    double number = lab_json(plan_find(options), key);
+    if (!isnan(number)) return number;
     fprintf(stderr, "lab %s: a plan does not say %s\n", now.lab->name, key);
     exit(1);
 }

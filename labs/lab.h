@@ -44,23 +44,28 @@ struct lab {
     const char *name, *title; /* of the file, and in a few words */
     int (*run)(void);         /* 0, or 1 if a claim does not hold */
     struct lab_size *sizes;   /* ended by one without a name */
+    const char *options;      /* sections of the options of `train` that its runs take, as "model data"; NULL: none */
 };
 
 /* LAB(p2_bubble, "bubbles of pipelines", { "stages", "stages of the pipeline", 4, 2, 64 }) { .. return lab_close(); } */
-#define LAB(name_, ...) LAB_(name_, __VA_ARGS__, { NULL, NULL, 0, 0, 0 })
-#define LAB_(name_, title_, ...)                                                                     \
+#define LAB(name_, ...) LAB_(name_, NULL, __VA_ARGS__, { NULL, NULL, 0, 0, 0 })
+/* The same of a lab that trains the user's model: LAB_TRAINS(d8_central, "model data", "one process ..", { "ranks", .. }) */
+#define LAB_TRAINS(name_, options_, ...) LAB_(name_, options_, __VA_ARGS__, { NULL, NULL, 0, 0, 0 })
+#define LAB_(name_, options_, title_, ...)                                                           \
     static int lab_run(void);                                                                        \
     static struct lab_size lab_sizes[] = { __VA_ARGS__ };                                            \
-    const struct lab lab_##name_ = { #name_, title_, lab_run, lab_sizes };                           \
+    const struct lab lab_##name_ = { #name_, title_, lab_run, lab_sizes, options_ };                 \
     static int lab_run(void)
 
 extern const struct lab *const lab_list[]; /* made by CMakeLists.txt of the files; ended by NULL */
 
-/* Runs it; json: rows on standard output as JSON objects, a line each, and nothing else there. With LAB_JSON=FILE in the environment they
- * are also written to FILE. Keys in this order: claim, program, what, unit, relation, claimed, expected, measured, tolerance, why, verdict;
- * a number that does not exist is null. */
-int lab_begin(const struct lab *l, int json);
-long lab_size(const char *name); /* of the lab that runs */
+/* Runs it with these options of the user, "--section.key=value", ended by NULL; json: rows on standard output as JSON objects, a line each,
+ * and nothing else there. With LAB_JSON=FILE in the environment they are also written to FILE. Keys in this order: claim, program, what,
+ * unit, relation, claimed, expected, measured, tolerance, why, verdict; a number that does not exist is null. */
+int lab_begin(const struct lab *l, const char *const *options, int json);
+long lab_size(const char *name);          /* of the lab that runs */
+const char *const *lab_options(void);     /* those of the user, ended by NULL */
+const char *lab_option(const char *name); /* the user's value of "section.key"; NULL: not given */
 
 /* ---- verdicts ---- */
 
@@ -91,6 +96,9 @@ void lab_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The number at `key` of what `lockstep plan --json` says of these options: lab_plan("memory.total", "-n %d --parallel.zero=3", n). True
  * is 1. Ends the process if the plan fails. */
 double lab_plan(const char *key, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The number at `key` of a JSON object, "cost.sent" of {"cost":{"sent":1}}; true is 1; NAN: there is none. */
+double lab_json(const char *text, const char *key);
 
 /* The claims that a lab measured since lab_begin(): their ids and verdicts. */
 struct lab_result {

@@ -288,6 +288,7 @@ static ls_status args_take(struct reader *r, struct invocation *in)
 
     if (take_general(a, in)) return LS_OK;
     if (is_config(r->command, a)) return value_of(r, a + 2, 6) ? LS_OK : LS_EINVAL; /* load_files() has read it */
+    if (r->command->forwards && options_is_argument(a)) return take_plain(a, in);
     if (r->command->verb && options_is_argument(a)) {
         LS_TRY(options_take_argument(&in->options, r->argc, r->argv, &r->at));
         r->at--;

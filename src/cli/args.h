@@ -13,7 +13,7 @@
 #include "train/config/config.h"
 
 enum flag_kind { FLAG_SWITCH, FLAG_INT, FLAG_REAL, FLAG_STRING, FLAG_STRINGS };
-enum { ARGUMENTS_MOST = 8, FLAGS_MOST = 48, FLAG_ROOM = 24, STRINGS_MOST = 4 };
+enum { ARGUMENTS_MOST = 24, FLAGS_MOST = 48, FLAG_ROOM = 24, STRINGS_MOST = 4 };
 
 /* The values of a flag that may be given more than once, each with the flag as the user wrote it. */
 struct flag_strings {
@@ -50,6 +50,7 @@ struct command {
                   size_t room); /* writes the flag that an extra argument was probably meant for; or NULL */
     const char *n_counts;       /* what -n counts, if not only ranks; NULL: ranks */
     bool dashes;                /* arguments may begin with dashes: `help --zero` */
+    bool forwards;              /* options of the table are plain arguments, which the command passes on: `lab d8 --model.layers=4` */
     const struct flag *flags;
     const struct flag_alias *aliases;                /* NULL: none */
     const char *about;                               /* paragraphs of the complete help, each line ends with a line feed; NULL: none */

@@ -68,6 +68,7 @@ static ls_status put_labs(void)
            "  lockstep lab                  lists all claims, with the verdicts of what ran here before\n"
            "  lockstep lab z3               runs the lab of claim Z3\n"
            "  lockstep lab p2 --stages 8 --micro-batches 4    with other sizes\n"
+           "  lockstep lab d8 --model.preset=gpt2-124m        on a model of yours, for labs that take such options\n"
            "  make labs                     runs all labs and writes docs/claims.md\n"
            "\n"
            "A verdict says that the claim holds, that it is corrected (claimed, measured, why), that it cannot be measured here (why, and\n"
@@ -75,6 +76,8 @@ static ls_status put_labs(void)
     for (size_t i = 0; lab_list[i]; i++) {
         printf("%-24s %s", lab_list[i]->name, lab_list[i]->title);
         for (const struct lab_size *s = lab_list[i]->sizes; s->name; s++) printf("%s--%s", s == lab_list[i]->sizes ? ": " : ", ", s->name);
+        for (const char *at = lab_list[i]->options; at && *at; at += strcspn(at, " "), at += *at == ' ')
+            printf(", --%.*s.*", (int)strcspn(at, " "), at);
         printf("\n");
     }
     return LS_OK;

@@ -54,7 +54,10 @@ enum { MOST = 1 << 30 };
     X(bucket_mb, "bucket-mb", "MB of a bucket of gradients")                                       \
     X(network_gbits, "network-gbits", "Gb/s of a node's network")                                  \
     X(prefetch, "prefetch", "units gathered ahead, at most")                                       \
-    X(unit_layers, "unit-layers", "layers of an FSDP unit")
+    X(unit_layers, "unit-layers", "layers of an FSDP unit")                                        \
+    X(outputs, "outputs", "outputs of a layer")                                                    \
+    X(steps, "steps", "steps of each run")                                                         \
+    X(updates, "updates", "updates of each run")
 
 #define SIZE_INDEX(id, name, text) SIZE_##id,
 #define SIZE_FLAG(id, name, text)  { name, FLAG_INT, &sizes[SIZE_##id], 1, MOST, "N", text },
@@ -277,6 +280,59 @@ static ls_status fail_no_size(const struct lab *l, const char *name)
     return st;
 }
 
+/* The arguments that are not the lab. */
+static const char *options_of(const struct invocation *in, const char *options[ARGUMENTS_MOST + 1])
+{
+    const char *id = NULL;
+    int n = 0;
+
+    for (int i = 0; i < in->count; i++) {
+        if (options_is_argument(in->arguments[i]))
+            options[n++] = in->arguments[i];
+        else
+            id = in->arguments[i];
+    }
+    options[n] = NULL;
+    return id;
+}
+
+/* Whether the section of "--section.key=value" is one of "model data". */
+static bool names_section(const char *sections, const char *option)
+{
+    size_t n = strcspn(option + 2, ".");
+
+    for (; *sections; sections += strcspn(sections, " "), sections += *sections == ' ')
+        if (strcspn(sections, " ") == n && memcmp(sections, option + 2, n) == 0) return true;
+    return false;
+}
+
+/* A lab passes options on to `train`, whose rows say whether their values are possible. */
+static ls_status check_options(const struct lab *l, const char *const *options)
+{
+    struct options o;
+    struct config config;
+
+    if (!*options) return LS_OK;
+    if (!l->options)
+        return ls_fail(LS_EINVAL, "lab %s takes no options of train such as %s; 'lockstep help labs' lists those that do", l->name,
+                       *options);
+    LS_TRY(options_open(config_table(), &config, VERB_TRAIN, &o));
+    ls_status st = LS_OK;
+    for (; st == LS_OK && *options; options++) {
+        if (!strchr(*options, '='))
+            st = ls_fail(LS_EINVAL, "lab %s: %s needs a value: %s=VALUE", l->name, *options, *options);
+        else if (!names_section(l->options, *options))
+            st = ls_fail(LS_EINVAL, "lab %s sets %.*s itself; of train's options it takes the sections %s", l->name,
+                         (int)strcspn(*options + 2, "="), *options + 2, l->options);
+        else if (strchr(*options, '\''))
+            st = ls_fail(LS_EINVAL, "lab %s: %s has a quotation mark, which its plans cannot pass on; use another path", l->name, *options);
+        else
+            st = options_take_argument(&o, 1, (char *const[]){ (char *)*options }, &(int){ 0 });
+    }
+    options_close(&o);
+    return st;
+}
+
 /* *given: a size was given. */
 static ls_status set_sizes(const struct lab *l, bool *given)
 {
@@ -298,13 +354,20 @@ static ls_status set_sizes(const struct lab *l, bool *given)
 
 static ls_status cmd_lab_check(const struct invocation *in)
 {
+    const char *options[ARGUMENTS_MOST + 1], *id = options_of(in, options);
     bool given;
 
-    if (in->count) {
-        const struct lab *l = find_lab(in->arguments[0]);
+    for (int i = 0; i < in->count; i++)
+        if (!options_is_argument(in->arguments[i]) && in->arguments[i] != id)
+            return ls_fail(LS_EINVAL, "'%s' and '%s': name one lab; options have the form --section.key=value", in->arguments[i], id);
+    if (id) {
+        const struct lab *l = find_lab(id);
 
-        return l ? set_sizes(l, &given) : fail_no_lab(in->arguments[0]);
+        if (!l) return fail_no_lab(id);
+        LS_TRY(check_options(l, options));
+        return set_sizes(l, &given);
     }
+    if (*options) return ls_fail(LS_EINVAL, "%s is an option of a lab; name one", *options);
     for (const struct flag *f = flags; f->name; f++)
         if (f->kind == FLAG_INT && *(const int64_t *)f->value) return ls_fail(LS_EINVAL, "--%s is a size of a lab; name one", f->name);
     return LS_OK;
@@ -312,25 +375,27 @@ static ls_status cmd_lab_check(const struct invocation *in)
 
 static ls_status cmd_lab_run(struct invocation *in)
 {
+    const char *options[ARGUMENTS_MOST + 1], *id = options_of(in, options);
     const struct lab_result *result;
     const struct lab *l;
     bool given;
 
-    if (!in->count) return put_list();
-    l = find_lab(in->arguments[0]);
+    if (!id) return put_list();
+    l = find_lab(id);
     LS_TRY(set_sizes(l, &given));
     double began = base_now();
-    int failed = lab_begin(l, json), n = lab_results(&result);
+    int failed = lab_begin(l, options, json), n = lab_results(&result);
     fflush(stdout);
-    if (!given && !getenv("LAB_JSON"))
+    if (!given && !*options && !getenv("LAB_JSON"))
         history_write(result, n, base_now() - began); /* verdicts are of the claimed sizes, and not of tests */
     return failed ? ls_fail(LS_EFORMAT, "a claim of lab %s does not hold", l->name) : LS_OK;
 }
 
 const struct command command_lab = {
     .name = "lab",
-    .arguments = "[ID]",
-    .most = 1,
+    .arguments = "[ID] [--SECTION.KEY=VALUE]...",
+    .most = ARGUMENTS_MOST,
+    .forwards = true,
     .summary = "measure what people claim about distributed training",
     .flags = flags,
     .check = cmd_lab_check,
@@ -339,6 +404,9 @@ const struct command command_lab = {
         "Without ID: lists the claims, with the verdicts of the labs that ran on this machine before, and the seconds that they took.\n"
         "ID is a claim (p2), the name of a lab (p2_bubble), or its end (bubble). A lab prints the claimed number beside the measured\n"
         "one and gives a verdict: holds, corrected (why), not measurable here (what would be needed), does not hold (exit code 1).\n"
-        "Sizes differ by lab: 'lockstep help labs' lists them.\n",
-    .examples = "  lockstep lab\n  lockstep lab p2 --stages 8 --micro-batches 4\n  lockstep lab z2 --json\n",
+        "Sizes differ by lab: 'lockstep help labs' lists them.\n"
+        "Labs d8 and d9 train a model of yours: they pass options of the sections model, data and optim on to 'lockstep train', such as\n"
+        "--model.preset=gpt2-124m --data.text=book.txt (a model of pictures: --data.text= without a value).\n",
+    .examples = "  lockstep lab d8 --ranks 4 --model.layers=6 --model.width=256\n  lockstep lab\n  lockstep lab p2 --stages 8 "
+                "--micro-batches 4\n  lockstep lab z2 --json\n",
 };
