@@ -1,10 +1,10 @@
 /* F1 - a loss spike (a batch with a gradient that is far too large): clipping bounds what it does, warm-up makes early ones small, a roll
  * back undoes it, and a batch whose gradient is not finite is skipped; on all ranks alike, or the replicas part.
  *
- * Two ranks train with SGD. In one step the gradient of rank 1's samples is multiplied by 1,000, in another it is NaN. */
+ * Two ranks (or more) train with SGD. In one step the gradient of rank 1's samples is multiplied by 1,000, in another it is NaN. */
 #include "lab_train.h"
 
-enum { RANKS = 2, SPIKE = 4 };
+enum { RANKS_MOST = 8, SPIKE = 4 };
 
 struct spike {
     double usual, moved;   /* norm of an update before, and of the spike's */
@@ -24,9 +24,10 @@ static double distance(const double *a, const double *b, size_t n)
 /* Trains to the spike with this clipping and learning rate, and through it. */
 static void spike_run(ls_comm *comm, int rank, struct spike *out, double factor, double clip, double warm)
 {
-    struct job j = job_of(2, 32);
+    struct job j = job_of((size_t)lab_size("layers"), (size_t)lab_size("width"));
     struct training t;
 
+    j.samples = 12 * ls_comm_size(comm);
     j.optimizer.kind = LS_SGD;
     j.optimizer.momentum = j.optimizer.weight_decay = 0;
     j.optimizer.clip = clip;
@@ -67,22 +68,32 @@ static void spike_rank(ls_comm *comm, int rank, int n, void *shared)
     for (int k = 0; k < TRIALS; k++) spike_run(comm, rank, (struct spike *)shared + k * n + rank, trial[k][0], trial[k][1], trial[k][2]);
 }
 
-LAB(f1_spike, "a loss spike, and a batch that is not finite")
+LAB(f1_spike, "a loss spike, and a batch that is not finite", { "ranks", "ranks", 2, 2, RANKS_MOST },
+    { "layers", "layers of the model", 2, 1, 8 }, { "width", "its width, a multiple of 16", 32, 16, 256 })
 {
-    struct spike *a = lab_shared(TRIALS * RANKS * sizeof *a), *b = a + CLIPPED * RANKS, *c = a + WARMED * RANKS, *d = a + BROKEN * RANKS;
+    int ranks = (int)lab_size("ranks"), skip = 0, changed = 0, differ = 0, rolled = 0;
+    struct spike *a = lab_shared((size_t)(TRIALS * ranks) * sizeof *a), *b = a + CLIPPED * ranks, *c = a + WARMED * ranks,
+                 *d = a + BROKEN * ranks;
     double lr = job_of(2, 32).lr;
 
-    lab_ranks(RANKS, spike_rank, a);
+    if (lab_size("width") % 16) {
+        fprintf(stderr, "width %ld is not a multiple of 16\n", lab_size("width"));
+        return 1;
+    }
+    lab_ranks(ranks, spike_rank, a);
+    for (int r = 0; r < ranks; r++) {
+        skip += d[r].refused;
+        changed += d[r].before != d[r].after;
+        differ += (a[r].after != a[0].after) + (b[r].after != b[0].after) + (c[r].after != c[0].after);
+        rolled += a[r].back != a[0].before;
+    }
     lab_open("F1");
     lab_check_above("the spike's update / the one before it, no clipping", 100, a->moved / a->usual);
     lab_equal("clipping at 1: norm of the update / learning rate", 1, b->moved / lr, 1e-3);
     lab_equal("warm-up, 1% of the learning rate: the spike's update / without", 0.01, c->moved / a->moved, 1e-3);
-    lab_equal("NaN on rank 1 alone: ranks that skip the update", RANKS, d[0].refused + d[1].refused, 0);
-    lab_equal("NaN on rank 1 alone: ranks whose weights changed, bit for bit", 0,
-              (d[0].before != d[0].after) + (d[1].before != d[1].after), 0);
-    lab_equal("ranks whose weights differ from rank 0's after a spike, clipped or not", 0,
-              (a[1].after != a[0].after) + (b[1].after != b[0].after) + (c[1].after != c[0].after), 0);
-    lab_equal("rolled back, ranks whose weights differ from those before the spike", 0,
-              (a[0].back != a[0].before) + (a[1].back != a[1].before), 0);
+    lab_equal("NaN on rank 1 alone: ranks that skip the update", ranks, skip, 0);
+    lab_equal("NaN on rank 1 alone: ranks whose weights changed, bit for bit", 0, changed, 0);
+    lab_equal("ranks whose weights differ from rank 0's after a spike, clipped or not", 0, differ, 0);
+    lab_equal("rolled back, ranks whose weights differ from those before the spike", 0, rolled, 0);
     return lab_close();
 }

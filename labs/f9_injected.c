@@ -1,22 +1,30 @@
-/* F9 - failures that are injected into runs of two ranks: the first line that is printed names the rank and the cause, and the exit code is
- * the documented one. 1: failed; 2: options or variables are impossible or contradict each other; 3: a rank was lost or issued another
- * collective, and starting again may help.
+/* F9 - failures that are injected into runs of two ranks (or more): the first line that is printed names the rank and the cause, and the
+ * exit code is the documented one. 1: failed; 2: options or variables are impossible or contradict each other; 3: a rank was lost or issued
+ * another collective, and starting again may help.
  *
- * Where the two ranks must differ, the lab starts two processes as torchrun does, with its variables, and gives the second one other
- * options or variables. Otherwise it damages a checkpoint or a token file, or lets a write fail as on a full disk, and then starts
- * `lockstep train -n 2`. F3 has ranks that are killed, suspended or missing; F5 kills a save at each of its system calls. */
+ * Where the ranks must differ, the lab starts their processes as torchrun does, with its variables, and gives rank 1 other options or
+ * variables. Otherwise it damages a checkpoint or a token file, or lets a write fail as on a full disk, and then starts
+ * `lockstep train -n N`. F3 has ranks that are killed, suspended or missing; F5 kills a save at each of its system calls. */
 #include "lab_command.h"
 #include "lab_launch.h"
 
-enum { ROOM = 64, VARIABLES = 7, EITHER = -1, NO_RANK = -2 };
+enum { RANKS_MOST = 8, ROOM = 64, VARIABLES = 7, ANY_RANK = -1, NO_RANK = -2 };
 
-static const char *const injected_options =
-    "--model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.global_batch=4 --train.eval_every=0 --launch.threads=1 "
-    "--launch.timeout=30 --run.measure_peak=off --checkpoint.every=2 -q";
+/* Options of every run, with a space at the end. */
+static const char *injected_options(void)
+{
+    static char text[400];
 
-/* What a failure left: its exit code (of two processes that were started separately: how many have it), and its first line. */
+    snprintf(text, sizeof text,
+             "--model.preset=llama-tiny --model.layers=%ld --data.seq_len=16 --train.global_batch=%ld --train.eval_every=0 "
+             "--launch.threads=1 --launch.timeout=30 --run.measure_peak=off --checkpoint.every=2 -q ",
+             lab_size("layers"), 2 * lab_size("ranks"));
+    return text;
+}
+
+/* What a failure left: its exit code (of processes that were started separately: how many have it), and its first line. */
 struct failed {
-    int code, processes;
+    int code, processes, first_two; /* first_two: of ranks 0 and 1 */
     char line[1000];
 };
 
@@ -49,29 +57,30 @@ static struct failed command_fails(const char *command)
     return f;
 }
 
-/* Two ranks train to step `steps` in the run's folder, from its newest checkpoint if it has one. */
+/* The ranks train to step `steps` in the run's folder, from its newest checkpoint if it has one. */
 static struct failed train_to(int steps, const char *run, const char *more)
 {
     char command[COMMAND_TEXT];
 
-    snprintf(command, sizeof command, "train -n 2 --data.text=text.txt --train.schedule_steps=8 --train.steps=%d --run.dir=%s %s %s", steps,
-             run, injected_options, more);
+    snprintf(command, sizeof command, "train -n %ld --data.text=text.txt --train.schedule_steps=8 --train.steps=%d --run.dir=%s %s%s",
+             lab_size("ranks"), steps, run, injected_options(), more);
     return command_fails(command);
 }
 
-/* ---- two processes ---- */
+/* ---- a process for each rank ---- */
 
-/* Two processes with the variables of torchrun; the second one also has these options, and its own WORLD_SIZE. */
-static struct failed pair_fails(const char *run, const char *options, int world_of_second)
+/* Processes with the variables of torchrun; rank 1 also has these options, and its own WORLD_SIZE. */
+static struct failed ranks_fail(const char *run, const char *options, int world_of_rank_1)
 {
-    struct launched l[2];
+    static struct launched l[RANKS_MOST];
+    static char words[RANKS_MOST][COMMAND_TEXT];
     struct failed f = { .code = -1 };
-    char room[2][VARIABLES][ROOM], words[2][COMMAND_TEXT], *env[VARIABLES], *argv[COMMAND_ARGS];
+    char room[RANKS_MOST][VARIABLES][ROOM], *env[VARIABLES], *argv[COMMAND_ARGS];
     static int jobs;
-    int port = 20000 + ((int)getpid() * 8 + jobs++) % 40000;
+    int ranks = (int)lab_size("ranks"), port = 20000 + ((int)getpid() * 8 + jobs++) % 40000;
 
-    for (int r = 0; r < 2; r++) {
-        int world = r ? world_of_second : 2, n = 0;
+    for (int r = 0; r < ranks; r++) {
+        int world = r == 1 ? world_of_rank_1 : ranks, n = 0;
 
         snprintf(room[r][0], ROOM, "RANK=%d", r);
         snprintf(room[r][1], ROOM, "WORLD_SIZE=%d", world);
@@ -80,18 +89,19 @@ static struct failed pair_fails(const char *run, const char *options, int world_
         snprintf(room[r][4], ROOM, "MASTER_ADDR=127.0.0.1");
         snprintf(room[r][5], ROOM, "MASTER_PORT=%d", port);
         for (int v = 0; v < VARIABLES; v++) env[v] = v < VARIABLES - 1 ? room[r][v] : NULL;
-        snprintf(words[r], sizeof words[r], "train --data.text=%s/text.txt --run.dir=%s/%s --train.steps=4 %s %s", folder, folder, run,
-                 injected_options, r ? options : "");
+        snprintf(words[r], sizeof words[r], "train --data.text=%s/text.txt --run.dir=%s/%s --train.steps=4 %s%s", folder, folder, run,
+                 injected_options(), r == 1 ? options : "");
         argv[n++] = (char *)launch_command();
         for (char *word = strtok(words[r], " "); word && n < COMMAND_ARGS - 1; word = strtok(NULL, " ")) argv[n++] = word;
         argv[n] = NULL;
         launch_start(&l[r], env, argv);
     }
-    for (int r = 0; r < 2; r++) launch_wait(&l[r]);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ranks; r++) launch_wait(&l[r]);
+    for (int r = 0; r < ranks; r++) {
         if (l[r].text[0] && !f.line[0]) line_of(&f, l[r].text);
         if (f.code < 0) f.code = l[r].status;
         f.processes += l[r].status == f.code;
+        f.first_two += r < 2 && l[r].status == f.code;
     }
     return f;
 }
@@ -118,7 +128,7 @@ static void failure_rows(const char *what, const struct failed *f, int documente
 
     snprintf(name, sizeof name, "rank %d", rank);
     if (rank >= 0) named &= strstr(f->line, name) != NULL;
-    if (rank == EITHER) named &= strstr(f->line, "rank 0") || strstr(f->line, "rank 1");
+    if (rank == ANY_RANK) named &= strstr(f->line, "rank ") != NULL;
     for (; *words; words++) named &= strstr(f->line, *words) != NULL;
     lab_say("    %s\n", f->line);
     snprintf(text, sizeof text, "%s: exit code", what);
@@ -130,17 +140,24 @@ static void failure_rows(const char *what, const struct failed *f, int documente
 
 static void different_ranks(void)
 {
-    struct failed calls = pair_fails("calls", "--checkpoint.every=3", 2), memory = pair_fails("memory", "--run.memory_limit=1MiB", 2),
-                  world = pair_fails("world", "", 3), options = pair_fails("options", "--optim.lr=0.5", 2);
+    int ranks = (int)lab_size("ranks");
+    struct failed calls = ranks_fail("calls", "--checkpoint.every=3", ranks);
+    struct failed memory = ranks_fail("memory", "--run.memory_limit=1MiB", ranks);
+    struct failed world = ranks_fail("world", "", ranks + 1), options = ranks_fail("options", "--optim.lr=0.5", ranks);
+    char what[80], too_many[32], right[32];
 
     failure_rows("rank 1 has another learning rate", &options, 2, 1, WORDS("rank 1 has optim.lr 0.5", "rank 0 0.001"));
-    lab_check("       processes with that exit code", 2, options.processes, 0);
-    failure_rows("rank 1 saves after other steps, so it calls another collective", &calls, 3, 1, WORDS("rank 0 called", "rank 1 called"));
-    lab_check("       processes with that exit code", 2, calls.processes, 0);
+    lab_check("       processes with that exit code", ranks, options.processes, 0);
+    failure_rows("rank 1 saves after other steps, so it calls another collective", &calls, 3, 1,
+                 WORDS("rank 1 called", ranks == 2 ? "rank 0 called" : " called "));
+    lab_check("       processes with that exit code", ranks, calls.processes, 0);
     failure_rows("rank 1 is out of memory", &memory, 1, 1, WORDS("out of memory", "run.memory_limit"));
-    lab_check("       processes with that exit code", 2, memory.processes, 0);
-    failure_rows("WORLD_SIZE is 2 for rank 0 and 3 for rank 1", &world, 2, 1, WORDS("one of 3 ranks", "one of 2"));
-    lab_check("       processes with that exit code", 2, world.processes, 0);
+    lab_check("       processes with that exit code", ranks, memory.processes, 0);
+    snprintf(what, sizeof what, "WORLD_SIZE is %d for rank 0 and %d for rank 1", ranks, ranks + 1);
+    snprintf(too_many, sizeof too_many, "one of %d ranks", ranks + 1);
+    snprintf(right, sizeof right, "one of %d", ranks);
+    failure_rows(what, &world, 2, 1, WORDS(too_many, right));
+    lab_check("       of these two, processes with that exit code; others that had joined lost a peer", 2, world.first_two, 0);
 }
 
 static void damaged_checkpoints(void)
@@ -156,12 +173,12 @@ static void damaged_checkpoints(void)
     byte_flip(path_in("run/checkpoints/step_00000004/%s", parameters), 100);
     folder_remove(path_in("run/checkpoints/step_00000002"));
     f = train_to(6, "run", "");
-    failure_rows("a byte of the only checkpoint is flipped", &f, 1, EITHER, WORDS("step_00000004", parameters, "tensor '", "damaged"));
+    failure_rows("a byte of the only checkpoint is flipped", &f, 1, ANY_RANK, WORDS("step_00000004", parameters, "tensor '", "damaged"));
 
     train_to(2, "missing", "");
     unlink(path_in("missing/checkpoints/step_00000002/%s", optimizer));
     f = train_to(4, "missing", "");
-    failure_rows("a file of the only checkpoint is missing", &f, 1, EITHER, WORDS("step_00000002", optimizer, "No such file"));
+    failure_rows("a file of the only checkpoint is missing", &f, 1, ANY_RANK, WORDS("step_00000002", optimizer, "No such file"));
 }
 
 static void full_disk(void)
@@ -170,7 +187,7 @@ static void full_disk(void)
 
     train_to(2, "full", "");
     f = train_to(4, "full", "--debug.fail_write=1");
-    failure_rows("the disk is full when step 4 is saved", &f, 1, EITHER, WORDS("step 4 is not saved", "No space left on device"));
+    failure_rows("the disk is full when step 4 is saved", &f, 1, ANY_RANK, WORDS("step 4 is not saved", "No space left on device"));
     f = command_fails("ckpt verify full");
     lab_check("       the checkpoint of step 2 is intact: exit code of ckpt verify", 0, f.code, 0);
     f = train_to(4, "full", "");
@@ -185,12 +202,14 @@ static void data_cut_off(void)
     f = command_fails("data prepare tokens.bin --data.text=text.txt -q");
     lab_check("a token file is prepared: exit code", 0, f.code, 0);
     if (truncate(path_in("tokens.bin"), 20000) != 0) exit(1);
-    snprintf(command, sizeof command, "train -n 2 --data.tokens=tokens.bin --train.steps=4 --run.dir=cut %s", injected_options);
+    snprintf(command, sizeof command, "train -n %ld --data.tokens=tokens.bin --train.steps=4 --run.dir=cut %s", lab_size("ranks"),
+             injected_options());
     f = command_fails(command);
-    failure_rows("a token file is cut off", &f, 1, EITHER, WORDS("tokens.bin", "20000 bytes", "but the header says"));
+    failure_rows("a token file is cut off", &f, 1, ANY_RANK, WORDS("tokens.bin", "20000 bytes", "but the header says"));
 }
 
-LAB(f9_injected, "injected failures, and what names them")
+LAB(f9_injected, "injected failures, and what names them", { "ranks", "ranks of each run", 2, 2, RANKS_MOST },
+    { "layers", "layers of the model", 1, 1, 64 })
 {
     folder_new(folder);
     folder_write_text(path_in("text.txt"));

@@ -9,22 +9,17 @@
  *     buckets    no size helps: the bytes are the same
  *     topology   sharding inside the nodes sends a little less between them
  *     remedy     fewer bytes (gradients in bf16) and more samples for the same bytes (accumulation), besides the sharding */
-#include <unistd.h>
-#include "lab.h"
+#include "lab_command.h"
 
 enum { SLOW = 100 }; /* Gb/s of a node */
 
-static char slow_file[64], chosen_file[64];
+static char folder[COMMAND_PATH], slow_file[COMMAND_PATH + 32], chosen_file[COMMAND_PATH + 32];
 
 /* Nodes of 8 H100 with so many Gb/s for each node. */
-static void machine_write(char *path, size_t room, long gbits)
+static void machine_write(char path[COMMAND_PATH + 32], const char *name, long gbits)
 {
-    FILE *f;
-    int fd;
-
-    snprintf(path, room, "/tmp/lockstep-lab-XXXXXX.yaml");
-    fd = mkstemps(path, 5);
-    f = fd < 0 ? NULL : fdopen(fd, "w");
+    snprintf(path, COMMAND_PATH + 32, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
     if (!f) {
         perror(path);
         exit(1);
@@ -119,13 +114,13 @@ static void chosen_link(void)
 
 LAB(s6_diagnosis, "a run that a slow link binds", { "network-gbits", "Gb/s of a node's network, of the last row", SLOW, 25, 3200 })
 {
-    machine_write(slow_file, sizeof slow_file, SLOW);
-    machine_write(chosen_file, sizeof chosen_file, lab_size("network-gbits"));
+    folder_new(folder);
+    machine_write(slow_file, "slow.yaml", SLOW);
+    machine_write(chosen_file, "chosen.yaml", lab_size("network-gbits"));
     lab_open("S6");
     diagnosis();
     remedy();
     chosen_link();
-    remove(slow_file);
-    remove(chosen_file);
+    folder_remove(folder);
     return lab_close();
 }

@@ -8,7 +8,7 @@
 
 static ls_cost sixteen_price(ls_dtype type, size_t *elements)
 {
-    struct job j = job_of(4, 64);
+    struct job j = job_of((size_t)lab_size("layers"), (size_t)lab_size("width"));
     struct training t;
     ls_cost c;
 
@@ -20,9 +20,15 @@ static ls_cost sixteen_price(ls_dtype type, size_t *elements)
     return c;
 }
 
-LAB(z1_sixteen, "16 bytes a parameter")
+LAB(z1_sixteen, "16 bytes a parameter", { "layers", "layers of the model", 4, 1, 200 },
+    { "width", "its width, a multiple of 16", 64, 16, 16384 })
 {
     size_t elements;
+
+    if (lab_size("width") % 16) {
+        fprintf(stderr, "width %ld is not a multiple of 16\n", lab_size("width"));
+        return 1;
+    }
     ls_cost half = sixteen_price(LS_BF16, &elements), full = sixteen_price(LS_F32, &elements);
     double n = (double)elements;
 

@@ -38,13 +38,44 @@ grep -o '{"name":"[a-z-]*"' list.json | sort -u | sed 's/.*:"\(.*\)"/--\1/' >siz
 "$lockstep" lab --help | grep -oE '^  --[a-z-]+ N' | grep -oE -- '--[a-z-]+' | sort -u >flags.txt
 cmp -s sizes.txt flags.txt || bad "sizes that no flag sets, or flags without a lab: $(diff sizes.txt flags.txt)"
 
+# Labs that train a model of the user's pass options on; other labs and other sections are refused.
+"$lockstep" lab d8 --ranks 3 --steps 3 --model.preset=gpt2-tiny --model.layers=3 --data.seq_len=16 --optim.name=sgd --json >rows.json \
+    2>err.txt || bad "lab d8 on a GPT-2: $(cat err.txt)"
+grep -q '"what":"server, 3 ranks: rank 0 sends, in models a step".*"claimed":2,.*"measured":2,.*"verdict":"holds"' rows.json ||
+    bad "lab d8 on a GPT-2: $(cat rows.json)"
+"$lockstep" lab d8 --ranks 2 --steps 2 --model.preset=resnet-tiny --data.text= --json >rows.json 2>err.txt ||
+    bad "lab d8 on a model of pictures: $(cat err.txt)"
+printf 'abcdefghijklmnopqrstuvwxyz%.0s' $(seq 200) >letters.txt
+"$lockstep" lab d9 --ranks 3 --updates 32 --batch 1 --data.text=letters.txt --model.preset=gpt2-tiny --optim.name=adamw --optim.lr=0.001 \
+    --json >rows.json 2>err.txt || bad "lab d9 on a GPT-2: $(cat err.txt)"
+grep -q '"what":"3 workers in turn: .*"claimed":2,.*"measured":2,' rows.json || bad "lab d9 on a GPT-2: $(cat rows.json)"
+expect 2 "lab d8_central sets parallel.zero itself; of train's options it takes the sections model data optim" lab d8 --parallel.zero=1
+expect 2 "unknown option 'model.layrs'; did you mean 'model.layers'?" lab d8 --model.layrs=3
+expect 2 "lab d8_central: --model.layers needs a value: --model.layers=VALUE" lab d8 --model.layers
+expect 2 "lab p2_bubble takes no options of train such as --model.layers=3" lab p2 --model.layers=3
+expect 2 "'d8' and 'p2': name one lab" lab d8 p2
+expect 2 "--model.layers=3 is an option of a lab; name one" lab --model.layers=3
+"$lockstep" lab d8 --data.text=no-such-file.txt >out.txt 2>err.txt && bad "lab d8 ends well without its text"
+grep -q 'no-such-file.txt: cannot open' err.txt || bad "lab d8 does not say that its text is missing: $(cat err.txt)"
+
+# A lab's files are in a folder of its own, which it removes.
+mkdir room
+TMPDIR=$PWD/room "$lockstep" lab s6 >/dev/null 2>err.txt || bad "lab s6: $(cat err.txt)"
+rmdir room || bad "lab s6 left files: $(ls -R room)"
+TMPDIR=$PWD/missing "$lockstep" lab s6 >out.txt 2>err.txt && bad "lab s6 does not write to TMPDIR"
+
+# Every lab has the verdict of its usual sizes with other ones.
+for lab in "b1 --batch 64 --width 100 --outputs 7" "f1 --ranks 3 --layers 1 --width 48" "f9 --ranks 3" "z1 --layers 7 --width 48"; do
+    "$lockstep" lab $lab >out.txt 2>err.txt || bad "lab $lab: $(grep 'does not hold' out.txt) $(cat err.txt)"
+done
+
 "$lockstep" lab never-stored --json >rows.json 2>err.txt || bad "lab never-stored: $(cat err.txt)"
 grep -q '"program":"r7_never_stored"' rows.json || bad "a lab by a part of its name: $(head -1 rows.json)"
 
 expect 2 "there is no lab 'p2_buble'; did you mean 'p2_bubble'?" lab p2_buble
 expect 2 "there is no lab 'xyz'; 'lockstep lab' lists them" lab xyz
 expect 2 "lab p4_interleaving has no --width; it has --stages, --micro-batches" lab p4 --width 3
-expect 2 "lab b1_two_gradients has no --ranks; it has no sizes" lab b1 --ranks 3
+expect 2 "lab b1_two_gradients has no --ranks; it has --batch, --width, --outputs" lab b1 --ranks 3
 expect 2 "lab p4_interleaving: --stages=1 is out of range: 2 to 64" lab p4 --stages 1
 expect 2 "--stages is a size of a lab; name one" lab --stages 4
 
