@@ -20,7 +20,7 @@ static const struct { const char *name; int ndim; size_t size[3], count; } shape
 /* comm NULL: everything is whole. */
 static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum store_backing backing)
 {
-    struct store_group_options o = { .sharded = sharded, .backing = backing, .path = "/tmp" };
+    struct store_group_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
     ls_store *s;
     int index, group, front[] = { 1, 0 }, back[] = { 2, 3 };
 

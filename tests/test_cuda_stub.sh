@@ -18,6 +18,7 @@ tensor | 2 | @llama --parallel.tp=2 --parallel.sp
 ring | 2 | @llama --parallel.cp=2
 zero2 | 2 | @llama --parallel.dp=2 --parallel.zero=2 --optim.offload=cpu
 zero3 | 2 | @llama --parallel.dp=2 --parallel.zero=3 --precision.compute=bf16
+parameters | 1 | @llama --parallel.offload_parameters=file --optim.offload=file
 interleaved | 2 | @llama --model.layers=4 --parallel.pp=2 --parallel.vpp=2
 all | 4 | @mixtral --parallel.pp=2 --parallel.dp=2 --parallel.ep=2 --parallel.zero=1
 more

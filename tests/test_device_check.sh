@@ -21,6 +21,8 @@ zero1 | 2 | @gpt2 --parallel.dp=2 --parallel.zero=1 --precision.compute=bf16
 zero2 | 2 | @llama --parallel.dp=2 --parallel.zero=2 --optim.offload=cpu
 zero3 | 2 | @llama --parallel.dp=2 --parallel.zero=3 --optim.offload=cpu
 file | 2 | @llama --parallel.dp=2 --parallel.zero=3 --optim.offload=file
+parameters | 1 | @llama --parallel.offload_parameters=file --optim.offload=cpu
+parameters3 | 2 | @llama --parallel.dp=2 --parallel.zero=3 --parallel.offload_parameters=cpu --optim.offload=file
 expert_ranks | 2 | @qwen --parallel.dp=2 --parallel.ep=2
 pipeline | 2 | @llama --parallel.pp=2
 interleaved | 2 | @llama --model.layers=4 --parallel.pp=2 --parallel.vpp=2

@@ -229,6 +229,8 @@ static void gradients_and_values_are_those_of_one_rank(void **state)
 
 /* ---- one program ---- */
 
+static const ls_data_parallel_options *layers_offload; /* of the next program; NULL: none */
+
 static ls_program *layers_step(ls_store *s, const ls_optimizer *o)
 {
     enum { N = LAYERS_BATCH * LAYERS_IN, M = LAYERS_BATCH * LAYERS_OUT };
@@ -238,6 +240,7 @@ static ls_program *layers_step(ls_store *s, const ls_optimizer *o)
     OK(ls_program_new(s, &p));
     layers_build(p, LS_F32);
     if (o) OK(ls_optimizer_append(p, o));
+    if (layers_offload) OK(ls_data_parallel(p, NULL, layers_offload));
     OK(ls_program_compile(p, NULL));
     for (int i = 0; i < N; i++) x[i] = (float)(i % 7) / 3 - 1;
     for (int i = 0; i < M; i++) y[i] = (float)(i % 5) / 2 - 1;
@@ -283,6 +286,23 @@ static float *trained(double lr, bool hooked, size_t *count)
     ls_program_release(&p);
     ls_store_release(&s);
     return w;
+}
+
+/* What a hook would change is loaded again for the update. */
+static void hooks_on_offloaded_gradients_are_refused(void **state)
+{
+    ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;
+    ls_store *s = layers_store(LS_F32);
+    int calls = 0;
+
+    (void)state;
+    o.offload_parameters = LS_OFFLOAD_CPU;
+    layers_offload = &o;
+    ls_program *p = layers_step(s, &plain_sgd);
+    layers_offload = NULL;
+    REFUSED(LS_EINVAL, "gradients are offloaded", ls_program_hook_gradient(p, NULL, times_half, &calls));
+    ls_program_release(&p);
+    ls_store_release(&s);
 }
 
 static void halved_gradients_are_half_the_learning_rate(void **state)
@@ -407,7 +427,8 @@ static void calls_are_in_the_programs_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_and_values_are_those_of_one_rank), cmocka_unit_test(halved_gradients_are_half_the_learning_rate),
+        cmocka_unit_test(gradients_and_values_are_those_of_one_rank),
+        cmocka_unit_test(hooks_on_offloaded_gradients_are_refused), cmocka_unit_test(halved_gradients_are_half_the_learning_rate),
         cmocka_unit_test(failing_hook_stops_the_run),                 cmocka_unit_test(impossible_hooks_are_refused),
         cmocka_unit_test(calls_are_in_the_programs_order),
     };

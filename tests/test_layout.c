@@ -70,6 +70,13 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.bucket_bytes = 0), "parallel.bucket=0 holds no gradient; use 1 byte or more" },
     { &gpt2, LAYOUT(.offload = (ls_offload)3), "optim.offload: 3 does not exist" },
     { &gpt2, LAYOUT(.offload = LS_OFFLOAD_FILE), NULL },
+    { &gpt2, LAYOUT(.offload_parameters = (ls_offload)3), "parallel.offload_parameters: 3 does not exist" },
+    { &gpt2, LAYOUT(.offload_parameters = LS_OFFLOAD_FILE), NULL },
+    { &gpt2, LAYOUT(.offload_parameters = LS_OFFLOAD_FILE, .offload_path = NULL), "parallel.offload_parameters=file needs a folder" },
+    { &gpt2, LAYOUT(.dp = 2, .zero = 3, .offload_parameters = LS_OFFLOAD_CPU), NULL },
+    { &gpt2, LAYOUT(.dp = 2, .zero = 2, .offload_parameters = LS_OFFLOAD_CPU),
+      "parallel.offload_parameters=cpu with parallel.zero=2 over 2 data-parallel ranks" },
+    { &gpt2, LAYOUT(.tp = 2, .offload_parameters = LS_OFFLOAD_CPU), NULL },
     { &gpt2, LAYOUT(.offload = LS_OFFLOAD_FILE, .offload_path = NULL), "optim.offload=file needs a folder" },
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_EVERY, .every = 0), "recompute.mode=every:0" },
     { &gpt2, LAYOUT(.cp_method = (ls_cp_method)2), "parallel.cp_method: 2 does not exist; use ring or all_to_all" },
@@ -369,6 +376,7 @@ static ls_layout draw_layout(unsigned *s, const ls_model *m, char stages[64])
     l.reduce = layout_test_draw(s, 30) ? (ls_dtype)layout_test_draw(s, 2) : LS_F16;
     l.offload = (ls_offload)(layout_test_draw(s, 4) ? 0 : layout_test_draw(s, 4));
     l.offload_path = layout_test_draw(s, 30) ? "." : NULL;
+    l.offload_parameters = (ls_offload)(layout_test_draw(s, 4) ? 0 : layout_test_draw(s, 4));
     draw_pipeline(s, m, &l, stages);
     return l;
 }
@@ -379,12 +387,14 @@ static void print_layout(const ls_model *m, const ls_layout *l, char *out, size_
         out, room,
         "%s of %zu layers, %zu heads, %zu kv, ffn %zu, expert_ffn %zu, shared_ffn %zu, experts %zu, vocab %zu, positions %zu; "
         "pp %d vpp %d dp %d cp %d tp %d ep %d zero %d replicate %d sp %d method %d chunks %d overlap %d unit %d prefetch %d reshard %d "
-        "unsharded %d bucket %zu schedule %s stages '%s' B %d M %d T %d recompute %d every %d compute %d reduce %d offload %d",
+        "unsharded %d bucket %zu schedule %s stages '%s' B %d M %d T %d recompute %d every %d compute %d reduce %d offload %d "
+        "parameters %d",
         ls_architecture_name(m->architecture), m->layers, m->heads, m->kv_heads, m->ffn, m->expert_ffn, m->shared_ffn, m->experts, m->vocab,
         m->max_positions, l->pp, l->vpp, l->dp, l->cp, l->tp, l->ep, l->zero, l->replicate, l->sp, (int)l->cp_method, l->tp_chunks,
         l->overlap, l->fsdp_unit, l->prefetch, l->reshard_after_forward, l->unsharded_accumulation, l->bucket_bytes, l->schedule,
         l->stages, l->micro_batch, l->micro_batches, l->seq_len, (int)l->recompute, l->every,
-        (int)l->compute, (int)l->reduce, (int)l->offload);
+        (int)l->compute, (int)l->reduce, (int)l->offload,
+        (int)l->offload_parameters);
 }
 
 /* 300 random layouts; under LOCKSTEP_MATRIX=full 10,000. */

@@ -58,6 +58,7 @@ layout dp 1 -n 2 --optim.clip=0
 layout zero3 1 -n 2 --parallel.zero=3
 layout tp 1 -n 2 --parallel.tp=2 --optim.name=lamb
 layout pp 1 -n 2 --parallel.pp=2
+layout offload 0 --parallel.offload_parameters=file --optim.offload=file
 if [ "${LOCKSTEP_MATRIX:-}" = full ]; then
     layout zero1 1 -n 2 --parallel.zero=1
     layout zero2 0 -n 2 --parallel.zero=2 --optim.name=lars --optim.offload=file

@@ -80,7 +80,8 @@ static void payload_fits_the_way_an_op_runs(void **state)
         case RUN_START:
         case RUN_WAIT: EXPECT(op, has == PAYLOAD_exchange); break;
         case RUN_LOAD:
-        case RUN_SAVE: EXPECT(op, has == PAYLOAD_state); break;
+        case RUN_SAVE:
+        case RUN_OFFLOAD_WAIT: EXPECT(op, has == PAYLOAD_state); break;
         case RUN_SHUFFLE_COUNTS:
         case RUN_SHUFFLE: EXPECT(op, has == PAYLOAD_shuffle); break;
         case RUN_LOWERED: EXPECT(op, has == PAYLOAD_move || has == PAYLOAD_across); break;

@@ -180,6 +180,30 @@ static void test_switches(void **state)
     run_cases(&c, 1, 3);
 }
 
+/* Parameters and gradients elsewhere, with and without the state, ahead and not. */
+static void test_offloaded_parameters(void **state)
+{
+    static struct cases c = { .rounding = 1e-5 };
+
+    (void)state;
+    for (int net = 0; net < NETS; net++)
+        for (int where = LS_OFFLOAD_CPU; where <= LS_OFFLOAD_FILE; where++) {
+            struct layout l = { .net = (enum net)net, .optimizer = net & 1 ? LS_LAMB : LS_ADAMW, .data = small(3) };
+
+            l.accumulate = is_whole((enum net)net) ? 1 : 2;
+            l.data.offload_parameters = (ls_offload)where;
+            l.data.offload = (ls_offload)((where + net) % 3);
+            l.data.prefetch = net % 3;
+            l.data.fsdp_unit = (net + where) % 3;
+            l.data.reshard_after_forward = net != NET_LLAMA;
+            parallel_test_cases_add(&c, l);
+            l.data.overlap = 0;
+            l.recompute = LS_RECOMPUTE_FULL;
+            parallel_test_cases_add(&c, l);
+        }
+    run_cases(&c, 1, 3);
+}
+
 /* Gradients become final after the backward, in a segment of their own; with fsdp_unit 0 the backward writes a part of every unit. */
 static void test_split_backward(void **state)
 {
@@ -197,6 +221,8 @@ static void test_split_backward(void **state)
                     l.data.reshard_after_forward = !(net & 1);
                     l.data.fsdp_unit = unit;
                     parallel_test_cases_add(&c, l);
+                    l.data.offload_parameters = zero == 3 ? LS_OFFLOAD_FILE : LS_OFFLOAD_NONE;
+                    if (zero == 3) parallel_test_cases_add(&c, l);
                 }
     run_cases(&c, 3, 3);
 }
@@ -216,6 +242,8 @@ static void test_replicas(void **state)
                     l.data.replicate = 2;
                     l.data.unsharded_accumulation = whole;
                     parallel_test_cases_add(&c, l);
+                    l.data.offload_parameters = zero == 3 ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
+                    if (zero == 3) parallel_test_cases_add(&c, l);
                 }
     run_cases(&c, 4, 4);
     run_cases(&c, 6, 6);
@@ -256,6 +284,8 @@ static void test_bf16_reduction(void **state)
                     l.data.replicate = replicate;
                     l.data.unsharded_accumulation = whole;
                     parallel_test_cases_add(&c, l);
+                    l.data.offload_parameters = zero == 3 ? LS_OFFLOAD_FILE : LS_OFFLOAD_NONE;
+                    if (zero == 3) parallel_test_cases_add(&c, l);
                 }
     run_cases(&c, 4, 4);
 }
@@ -272,6 +302,8 @@ static void test_bf16_weights(void **state)
 
             l.data.offload = (ls_offload)offload;
             parallel_test_cases_add(&c, l);
+            l.data.offload_parameters = zero == 3 ? LS_OFFLOAD_FILE : LS_OFFLOAD_NONE;
+            if (zero == 3) parallel_test_cases_add(&c, l);
         }
     run_cases(&c, 2, 3);
 }
@@ -325,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_model),       cmocka_unit_test(test_every_optimizer),
         cmocka_unit_test(test_recomputation),   cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_offloaded_parameters),
         cmocka_unit_test(test_split_backward),
         cmocka_unit_test(test_replicas),        cmocka_unit_test(test_bf16_reduction),
         cmocka_unit_test(test_bf16_weights),    cmocka_unit_test(test_repeats_bit_for_bit),

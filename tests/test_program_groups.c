@@ -23,7 +23,7 @@ enum { WIDTH = 6 };
 /* Two layers whose four parameters make one group of the store. */
 static ls_store *grouped_store(ls_comm *c, unsigned sharded, enum store_backing backing)
 {
-    struct store_group_options o = { .sharded = sharded, .backing = backing, .path = "/tmp" };
+    struct store_group_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
     static const char *const names[] = { "h.0.weight", "h.0.bias", "h.1.weight", "h.1.bias" };
     ls_store *s = seeded_store(LS_F32);
     int params[4], group;
@@ -201,10 +201,12 @@ static void offloaded_state_is_loaded_and_stored(void **state)
         ls_cost cost;
 
         cursor = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
-        program_load(p, 0, "m", x);
+        program_load(p, 0, STORE_STATE, "m", x);
+        program_load_wait(p, 0, STORE_STATE, "m", x);
         one = ls_constant(p, LS_F32, 1, &n, 1.0);
         y = ls_add(p, ls_scale(p, x, 2), one);
-        program_save(p, 0, "m", y);
+        program_save(p, 0, STORE_STATE, "m", y);
+        program_save_wait(p, 0, STORE_STATE, "m", y);
         program_cursor_end(p, cursor);
         OK(ls_program_compile(p, NULL));
         cost = ls_program_cost(p);

@@ -77,6 +77,10 @@ train -n text.txt|-n: 'text.txt' is not a number|the number of ranks
 train -n -1|-n: launch.ranks: -1 is out of range
 train --parallel.zero=1|parallel.zero|a single rank|start more with -n
 train -n 2 --parallel.replicate=3 --parallel.zero=1|parallel.dp=2|parallel.replicate=3
+train -n 2 --parallel.zero=2 --parallel.offload_parameters=file|parallel.offload_parameters=file with parallel.zero=2|use parallel.zero=3
+train --optim.in_backward --optim.clip=0 --parallel.offload_parameters=cpu|optim.in_backward=true with parallel.offload_parameters
+train -n 2 --parallel.method=server --parallel.offload_parameters=cpu|parallel.offload_parameters=cpu with parallel.zero=0
+train --parallel.prefetch=2|parallel.prefetch does nothing here|parallel.offload_parameters
 train -n 2 --parallel.zero=3 --parallel.fsdp_unit=layer|parallel.fsdp_unit|'layer'|layers:2
 train -n 2 --parallel.zero=3 --parallel.fsdp_unit=layers:0|parallel.fsdp_unit|'layers:0'|block, layers:K
 train -n 2 --parallel.zero=3 --parallel.prefetch=1001|parallel.prefetch|1001|at most 1000 units

@@ -189,10 +189,10 @@ struct grid { int pp, dp, tp; };
 /* Rank (pp * DP + dp) * TP + tp. Parameter i is in stage i % PP, but the last is on all. */
 static ls_store *store_on(const struct grid *g, ls_comm *world, ls_comm *data, ls_dtype type, unsigned sharded, enum store_backing backing)
 {
-    struct store_group_options o = { .sharded = sharded, .backing = backing, .path = "/tmp" };
+    struct store_group_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
     int rank = ls_comm_rank(world), tp = rank % g->tp, pp = rank / g->tp / g->dp, members[PARAMETERS], n = 0, group;
     ls_store *s = declared(type);
-    size_t parameters, gradients, optimizer, offload;
+    size_t parameters, gradients, optimizer, offload, file;
     struct mem_stats before, after;
 
     RANKS_CHECK(s);
@@ -214,7 +214,7 @@ static ls_store *store_on(const struct grid *g, ls_comm *world, ls_comm *data, l
     store_set_world(s, world);
     if (n)
         RANKS_TRY(store_group(s, n, members, data, &o, &group));
-    store_bytes(s, &parameters, &gradients, &optimizer, &offload);
+    store_bytes(s, &parameters, &gradients, &optimizer, &offload, &file);
     mem_read(&before);
     RANKS_TRY(ls_store_allocate(s));
     mem_read(&after);

@@ -13,12 +13,13 @@
 #include "device/check.h"
 #include "helper_check.h"
 #include "helper_store_groups.h"
+#include "ir/ir.h"
 #include "runtime/store.h"
 
 /* comm NULL and sharded < 0: no group. Declared with gradients and a state m; not allocated. */
 static ls_store *group_store_on(const char *device, ls_dtype type, ls_comm *comm, int sharded, enum store_backing backing, const char *path)
 {
-    struct store_group_options o = { .sharded = (unsigned)sharded, .backing = backing, .path = path };
+    struct store_group_options o = { .sharded = (unsigned)sharded, .backing = { [STORE_STATE] = backing }, .path = path };
     ls_store *s;
     int index, group;
 
@@ -60,7 +61,7 @@ static ls_comm *plan_comm(int rank, int n)
 
 static void impossible_groups_are_refused(void **state)
 {
-    struct store_group_options plain = { 0 }, file = { .backing = BACKING_FILE };
+    struct store_group_options plain = { 0 }, file = { .backing = { [STORE_STATE] = BACKING_FILE } };
     ls_store *s = group_store_declared(LS_F32, NULL, -1, BACKING_MEMORY, NULL);
     int group, twice[] = { 1, 1 }, far[] = { GROUP_PARAMETERS }, one[] = { 1 }, both[] = { 0, 1 };
 
@@ -186,11 +187,11 @@ static void ledger_is_exact(void **state)
                 struct mem_stats before, after;
                 ls_comm *comm = plan_comm(n - 1, n);
                 ls_store *s;
-                size_t parameters, gradients, optimizer, offload;
+                size_t parameters, gradients, optimizer, offload, file;
 
                 mem_read(&before);
                 s = group_store_declared(LS_BF16, comm, sharded, backings[b], "/tmp");
-                store_bytes(s, &parameters, &gradients, &optimizer, &offload);
+                store_bytes(s, &parameters, &gradients, &optimizer, &offload, &file);
                 OK(ls_store_allocate(s));
                 mem_read(&after);
                 assert_int_equal(after.now[MEM_PARAMETERS] - before.now[MEM_PARAMETERS], parameters);
@@ -199,6 +200,7 @@ static void ledger_is_exact(void **state)
                 assert_int_equal(after.now[MEM_OFFLOAD] - before.now[MEM_OFFLOAD], offload);
                 assert_int_equal(after.now[MEM_COMMUNICATION], before.now[MEM_COMMUNICATION]);
                 assert_true((offload > 0) == (backings[b] == BACKING_CPU));
+                assert_true((file > 0) == (backings[b] == BACKING_FILE));
                 assert_int_equal(parameters, 2 * (11 + (sharded & VALUE ? GROUP_TOTAL - GROUP_TOTAL * (n - 1) / n : GROUP_TOTAL)));
                 ls_store_release(&s);
                 mem_read(&after);
@@ -252,15 +254,19 @@ static void offloaded_state_is_loaded_and_saved(void **state)
         assert_null(ls_store_state(s, 0, "m"));
         assert_null(store_group_data(s, 0, STORE_STATE, "m"));
         assert_non_null(ls_store_state(s, 4, "m"));  /* outside the group */
-        OK(store_load(s, NULL, 0, "m", x));
+        OK(store_load(s, NULL, &(struct group_state){ 0, STORE_STATE, "m" }, x));
+        OK(store_offload_wait(s, &(struct group_state){ 0, STORE_STATE, "m" }));
         for (size_t i = 0; i < n; i++) {
             assert_true(x[i] == 0);
             x[i] = (float)i + 0.5f;
         }
-        OK(store_save(s, NULL, 0, "m", x));
-        OK(store_load(s, NULL, 0, "m", y));
+        OK(store_save(s, NULL, &(struct group_state){ 0, STORE_STATE, "m" }, x));
+        OK(store_offload_wait(s, &(struct group_state){ 0, STORE_STATE, "m" }));
+        OK(store_load(s, NULL, &(struct group_state){ 0, STORE_STATE, "m" }, y));
+        OK(store_offload_wait(s, &(struct group_state){ 0, STORE_STATE, "m" }));
         assert_memory_equal(x, y, n * sizeof *x);
-        OK(store_load(s, NULL, 0, "master", y));  /* another stretch, with the initial values */
+        OK(store_load(s, NULL, &(struct group_state){ 0, STORE_STATE, "master" }, y));
+        OK(store_offload_wait(s, &(struct group_state){ 0, STORE_STATE, "master" }));  /* another stretch, with the initial values */
         for (size_t i = 0; i < n; i++) {
             int k = GROUP_MEMBERS - 1;
 
@@ -269,7 +275,7 @@ static void offloaded_state_is_loaded_and_saved(void **state)
             x[i] = ((float *)ls_tensor_data(ls_store_state(one, (size_t)group_members[k], "master")))[g->begin + i - g->at[k]];
         }
         assert_memory_equal(x, y, n * sizeof *x);
-        REFUSED(LS_EINVAL, "no state 'v'", store_load(s, NULL, 0, "v", y));
+        REFUSED(LS_EINVAL, "no state 'v'", store_load(s, NULL, &(struct group_state){ 0, STORE_STATE, "v" }, y));
         free(x);
         free(y);
         ls_store_release(&s);
@@ -357,7 +363,7 @@ static bool count_fills(void *ctx, const struct check_action *a)
 static void gradients_are_cleared_together(void **state)
 {
     double ones[GROUP_ELEMENTS_MOST], x[GROUP_ELEMENTS_MOST];
-    size_t bytes[4];
+    size_t bytes[5];
     struct mem_stats m;
 
     (void)state;
@@ -382,7 +388,7 @@ static void gradients_are_cleared_together(void **state)
             OK(ls_store_read(s, i, "gradient", x, LS_F64, count));
             for (size_t e = 0; e < count; e++) assert_true(x[e] == 0);
         }
-        store_bytes(s, &bytes[0], &bytes[1], &bytes[2], &bytes[3]);
+        store_bytes(s, &bytes[0], &bytes[1], &bytes[2], &bytes[3], &bytes[4]);
         mem_read(&m);
         assert_int_equal(m.now[MEM_GRADIENTS], bytes[1]);
         ls_store_release(&s);

@@ -78,8 +78,8 @@ static void gather_everything(ls_comm *comm, void *ctx)
     for (size_t t = 0; t < COUNT_OF(types); t++)
         for (size_t b = 0; b < COUNT_OF(backings); b++)
             for (int sharded = 0; sharded < 8; sharded++) {
-                struct store_group_options o = { .sharded = (unsigned)sharded, .backing = backings[b], .path = "/tmp" };
-                size_t parameters, gradients, optimizer, offload;
+                struct store_group_options o = { .sharded = (unsigned)sharded, .backing = { [STORE_STATE] = backings[b] }, .path = "/tmp" };
+                size_t parameters, gradients, optimizer, offload, file;
                 struct mem_stats before, after;
                 ls_store *s;
                 int index, group;
@@ -94,7 +94,7 @@ static void gather_everything(ls_comm *comm, void *ctx)
                     store_request_grad(s, i);
                     RANKS_TRY(ls_store_add_state(s, i, "m"));
                 }
-                store_bytes(s, &parameters, &gradients, &optimizer, &offload);
+                store_bytes(s, &parameters, &gradients, &optimizer, &offload, &file);
                 RANKS_TRY(ls_store_allocate(s));
                 mem_read(&after);
                 RANKS_CHECK(after.now[MEM_PARAMETERS] - before.now[MEM_PARAMETERS] == parameters);

@@ -58,15 +58,16 @@ typedef struct ls_layout {
                                  * or interleaved where vpp > 1. Borrowed, as are the texts below */
     const char *stages;         /* parallel.stages: layers of each of the pp * vpp stages, "3,4,4,1"; "" (NULL): balanced by work */
     /* memory and types */
-    ls_recompute recompute;   /* recompute.mode */
-    int every;                /* K of every:K */
-    size_t budget;            /* bytes of budget:SIZE */
-    ls_dtype compute;         /* precision.compute: of parameters and arithmetic; floating */
-    int master;               /* precision.master: 1: f32 master weights beside half types */
-    ls_dtype grads;           /* precision.grads: type in which gradients are kept, f32, or bf16 with compute bf16 */
-    ls_dtype reduce;          /* precision.reduce: type of f32 gradients in communication, f32 or bf16 */
-    ls_offload offload;       /* optim.offload: where optimizer state is kept between steps */
-    const char *offload_path; /* run.dir: the folder for LS_OFFLOAD_FILE */
+    ls_recompute recompute;        /* recompute.mode */
+    int every;                     /* K of every:K */
+    size_t budget;                 /* bytes of budget:SIZE */
+    ls_dtype compute;              /* precision.compute: of parameters and arithmetic; floating */
+    int master;                    /* precision.master: 1: f32 master weights beside half types */
+    ls_dtype grads;                /* precision.grads: type in which gradients are kept, f32, or bf16 with compute bf16 */
+    ls_dtype reduce;               /* precision.reduce: type of f32 gradients in communication, f32 or bf16 */
+    ls_offload offload;            /* optim.offload: where optimizer state is kept between steps */
+    ls_offload offload_parameters; /* parallel.offload_parameters: where parameters and gradients are kept while no unit needs them */
+    const char *offload_path;      /* run.dir: the folder for LS_OFFLOAD_FILE */
 } ls_layout;
 
 /* One rank, one micro-batch of one sample of one token; the rest as the options' defaults, f32. */

@@ -66,16 +66,20 @@ typedef struct ls_data_parallel_options {
     ls_offload offload;         /* where optimizer state is kept between steps */
     const char *offload_path;   /* LS_OFFLOAD_FILE: folder for an unnamed file, made if missing */
     ls_method method;
+    /* Where parameters are kept except while a unit (fsdp_unit) is in use, and gradients except while they are added to or read. Loads run
+     * `prefetch` units ahead with overlap. Ranks with different samples need zero 3. */
+    ls_offload offload_parameters;
 } ls_data_parallel_options;
-#define LS_DATA_PARALLEL_DEFAULTS                                                                       \
-    {                                                                                                   \
-        0, 1, 25u << 20, 1u << 20, LS_F32, 1, 1, 1, 1, 0, 1, LS_OFFLOAD_NONE, NULL, LS_METHOD_ALLREDUCE \
+#define LS_DATA_PARALLEL_DEFAULTS                                                                                        \
+    {                                                                                                                    \
+        0, 1, 25u << 20, 1u << 20, LS_F32, 1, 1, 1, 1, 0, 1, LS_OFFLOAD_NONE, NULL, LS_METHOD_ALLREDUCE, LS_OFFLOAD_NONE \
     }
 enum { LS_PREFETCH_MOST = 1000 };
 
 /* Before ls_program_compile(), after ls_optimizer_append(). The comm is borrowed until program and store are released, and
- * is the program's alone while it runs; NULL: one rank, for which only `offload` has an effect. All programs of one store must use the same
- * options, and the one that trains is compiled first. Frozen parameters and buffers stay replicated. Collective. */
+ * is the program's alone while it runs; NULL: one rank, for which only `offload` and `offload_parameters` have an effect. All programs of
+ * one store must use the same options, and the one that trains is compiled first. Frozen parameters and buffers stay replicated.
+ * Collective. */
 ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_parallel_options *options);
 
 /* The same over the groups of a mesh: parameters outside of experts over DATA, experts over EXPERT_DATA. Gradients that are partial sums

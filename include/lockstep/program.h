@@ -98,10 +98,11 @@ typedef struct ls_compile_options {
 
 /* Bytes by purpose and FLOPs by segment; known after compile, before any run. */
 typedef struct ls_cost {
-    size_t parameters, gradients, optimizer, activations;  /* bytes; activations: the arena */
-    size_t communication;                                  /* bytes: gathered parameters, buckets, messages in flight */
-    size_t offload;                                        /* bytes of host memory for offloaded optimizer state; 0 with a file */
-    size_t live_peak;                                      /* bytes alive at once in the arena; activations - live_peak is fragmentation */
+    size_t parameters, gradients, optimizer, activations; /* bytes; activations: the arena */
+    size_t communication;                                 /* bytes: gathered parameters, buckets, messages in flight */
+    size_t offload;      /* bytes of host memory for what is offloaded: optimizer state, parameters, gradients */
+    size_t offload_file; /* bytes in files for what is offloaded */
+    size_t live_peak;    /* bytes alive at once in the arena; activations - live_peak is fragmentation */
     double forward_flops, backward_flops, recompute_flops; /* of one forward, one backward and its recomputation */
     double model_flops;                                    /* forward + backward without recomputation: what MFU counts */
 } ls_cost;

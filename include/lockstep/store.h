@@ -63,7 +63,7 @@ ls_store_options ls_store_settings(const ls_store *s);
 /* Waits for parameters that an update is still gathering (overlap in parallel.h). The functions below that return, read or write values
  * do so by themselves. LS_EPEER, LS_ETIMEOUT: a rank was lost. */
 ls_status ls_store_wait(const ls_store *s);
-ls_tensor *ls_store_value(const ls_store *s, size_t i); /* NULL before allocation; f32 of a buffer (ops.h) */
+ls_tensor *ls_store_value(const ls_store *s, size_t i); /* NULL before allocation, and if offloaded; f32 of a buffer (ops.h) */
 ls_tensor *ls_store_grad(const ls_store *s, size_t i);  /* f32 (f64 with type f64; half_grads); NULL if frozen or before allocation */
 /* Optimizer state by its name ("m", "v", "master"); NULL if there is none. */
 ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name);

@@ -13,13 +13,13 @@
 #include "lockstep/status.h"
 
 /* The names are the keys of "memory" in a metrics line. */
-#define MEM_MAP(X)                                                                           \
-    X(PARAMETERS, "parameters")       /* weights that compute reads */                       \
-    X(GRADIENTS, "gradients")         /* of parameters */                                    \
-    X(OPTIMIZER, "optimizer")         /* moments, master weights */                          \
-    X(ACTIVATIONS, "activations")     /* a program's arena */                                \
-    X(COMMUNICATION, "communication") /* buckets, gathered shards */                         \
-    X(OFFLOAD, "offload")             /* optimizer state kept outside the device's memory */ \
+#define MEM_MAP(X)                                                                   \
+    X(PARAMETERS, "parameters")       /* weights that compute reads */               \
+    X(GRADIENTS, "gradients")         /* of parameters */                            \
+    X(OPTIMIZER, "optimizer")         /* moments, master weights */                  \
+    X(ACTIVATIONS, "activations")     /* a program's arena */                        \
+    X(COMMUNICATION, "communication") /* buckets, gathered shards */                 \
+    X(OFFLOAD, "offload")             /* what is kept outside the device's memory */ \
     X(OTHER, "other")                 /* tokens, tables, bookkeeping */
 
 enum mem_category {

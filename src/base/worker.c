@@ -5,13 +5,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 
 struct worker {
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t given;
+    pthread_cond_t given, done;
     struct worker_task *first, *last;
     bool closing;
 };
@@ -30,6 +32,15 @@ static struct worker_task *worker_take(struct worker *w)
     return t;
 }
 
+/* The task belongs to its caller again as soon as it is over. */
+static void worker_finish(struct worker *w, struct worker_task *t)
+{
+    pthread_mutex_lock(&w->lock);
+    atomic_store(&t->over, true);
+    pthread_cond_broadcast(&w->done);
+    pthread_mutex_unlock(&w->lock);
+}
+
 static void *worker_run(void *ctx)
 {
     struct worker_task *t;
@@ -37,7 +48,7 @@ static void *worker_run(void *ctx)
     while ((t = worker_take(ctx))) {
         t->status = t->fn(t->ctx);
         if (t->status < 0) snprintf(t->message, sizeof t->message, "%s", ls_errmsg());
-        atomic_store(&t->over, true);
+        worker_finish(ctx, t);
     }
     return NULL;
 }
@@ -63,12 +74,14 @@ ls_status worker_open(struct worker **out)
     if (!w) return LS_ENOMEM;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->given, NULL);
+    pthread_cond_init(&w->done, NULL);
     failed = worker_start(w);
     if (!failed) {
         *out = w;
         return LS_OK;
     }
     pthread_cond_destroy(&w->given);
+    pthread_cond_destroy(&w->done);
     pthread_mutex_destroy(&w->lock);
     mem_free(w);
     return ls_fail(LS_EIO, "cannot start a thread: %s", strerror(failed));
@@ -85,6 +98,7 @@ void worker_close(struct worker **wp)
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->given);
+    pthread_cond_destroy(&w->done);
     pthread_mutex_destroy(&w->lock);
     mem_free(w);
     *wp = NULL;
@@ -107,4 +121,25 @@ ls_status worker_result(struct worker_task *t)
 {
     if (!atomic_load(&t->over)) return LS_BUSY;
     return t->status < 0 ? ls_fail(t->status, "%s", t->message) : t->status;
+}
+
+ls_status worker_wait(struct worker *w, struct worker_task *t)
+{
+    enum { LOOK = 100 * 1000 * 1000 }; /* nanoseconds between two looks at the progress */
+    unsigned seen = 0;
+
+    pthread_mutex_lock(&w->lock);
+    while (!atomic_load(&t->over)) {
+        struct timespec until;
+
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&w->done, &w->lock, &until);
+        if (atomic_load(&t->progress) != seen) pulse();
+        seen = atomic_load(&t->progress);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return worker_result(t);
 }

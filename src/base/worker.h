@@ -14,6 +14,7 @@ struct worker_task {
     struct worker_task *next;
     ls_status status;
     char message[256];
+    atomic_uint progress; /* fn may count it up, to show who waits that it goes on */
     atomic_bool over;
 };
 
@@ -22,5 +23,7 @@ void worker_close(struct worker **w); /* after all tasks that it was given; NULL
 void worker_give(struct worker *w, struct worker_task *t);
 /* LS_BUSY, or the task's status; a failure has its message on the calling thread. */
 ls_status worker_result(struct worker_task *t);
+/* Waits until the task is over; pulses (base/pulse.h) whenever its progress has changed. */
+ls_status worker_wait(struct worker *w, struct worker_task *t);
 
 #endif

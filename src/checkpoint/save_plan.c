@@ -27,7 +27,7 @@ static ls_status claim(const ls_store *s, size_t i, const char *kind, uint64_t o
     struct claim c = { .param = i, .order = order };
     size_t from, to;
 
-    if (!ls_store_value(s, i) || !store_is_allocated(s, i, k, kind))
+    if (!store_is_allocated(s, i, STORE_VALUE, NULL) || !store_is_allocated(s, i, k, kind))
         return ls_fail(LS_EINVAL, "checkpoint: %s of '%s' is not allocated", kind, ls_store_name(s, i));
     if (strlen(kind) >= CLAIM_KIND)
         return ls_fail(LS_EINVAL, "checkpoint: the name of state '%s' of '%s' is too long: %zu letters; at most %d", kind,

@@ -59,8 +59,9 @@ static ls_status check_use(const struct config *c)
 {
     if (c->data.text[0] || c->data.tokens[0])
         return ls_fail(LS_EINVAL, "%s: no data are read to compare layouts; leave it out", c->data.text[0] ? "data.text" : "data.tokens");
-    if (*cluster.name && c->optim.offload != OFFLOAD_NONE)
-        return ls_fail(LS_EINVAL, "optim.offload with --machine: how long offloaded state takes is not known; leave one of them out");
+    if (*cluster.name && (c->optim.offload != OFFLOAD_NONE || c->parallel.offload_parameters != OFFLOAD_NONE))
+        return ls_fail(LS_EINVAL, "%s with --machine: how long loads and saves take is not known; leave one of them out",
+                       c->optim.offload != OFFLOAD_NONE ? "optim.offload" : "parallel.offload_parameters");
     return LS_OK;
 }
 

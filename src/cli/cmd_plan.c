@@ -149,6 +149,19 @@ static void put_comm_json(const struct step *s, struct json_out *j)
     json_end_object(j);
 }
 
+static void put_offload_json(const struct picture *p, struct json_out *j)
+{
+    size_t loaded, saved;
+
+    step_offload_bytes(p->step, &loaded, &saved);
+    if (loaded + saved == 0) return;
+    json_begin_object(j, "offload");
+    json_put_int(j, "file", (int64_t)p->bytes.cost.offload_file);
+    json_put_int(j, "loaded", (int64_t)loaded);
+    json_put_int(j, "saved", (int64_t)saved);
+    json_end_object(j);
+}
+
 static ls_status cmd_plan_put_json(const struct picture *p)
 {
     const struct config *c = p->config;
@@ -179,6 +192,7 @@ static ls_status cmd_plan_put_json(const struct picture *p)
     json_put_int(&j, "ranks", s->ranks.size);
     json_put_int(&j, "rank", p->bytes.rank);
     put_comm_json(s, &j);
+    put_offload_json(p, &j);
     if (*cluster.name) {
         struct seconds_shown x = shown(p);
 
@@ -257,6 +271,20 @@ static void put_wire(const struct step *s)
     }
 }
 
+static void put_offload(const struct picture *p)
+{
+    char size[16];
+    size_t loaded, saved;
+
+    step_offload_bytes(p->step, &loaded, &saved);
+    if (loaded + saved == 0) return;
+    printf("offload     bytes that this rank loads and saves per step\n");
+    if (p->bytes.cost.offload_file)
+        printf("  %-14s%12s  %14zu  not in memory\n", "in files", text_bytes(size, p->bytes.cost.offload_file), p->bytes.cost.offload_file);
+    printf("  %-14s%12s  %14zu\n", "loads", text_bytes(size, loaded), loaded);
+    printf("  %-14s%12s  %14zu\n", "saves", text_bytes(size, saved), saved);
+}
+
 static void put_limit(const struct picture *p)
 {
     char room[16], size[16];
@@ -331,6 +359,7 @@ static void cmd_plan_put_table(const struct picture *p)
         printf("  %-14s%12s  %14zu  at most %s while they are read\n", "data", text_bytes(size, p->data->held), p->data->held,
                text_bytes(peak, p->data->peak));
     put_limit(p);
+    put_offload(p);
     if (s->ranks.size > 1) put_wire(s);
     if (*cluster.name) {
         struct seconds_shown x = shown(p);
@@ -525,9 +554,9 @@ static ls_status cmd_plan_check(const struct invocation *in)
     if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s needs --print-schedule, which it draws", svg);
     if (machine && print_schedule && !print_mesh)
         return ls_fail(LS_EINVAL, "--machine %s: --print-schedule shows no machines; leave it out", machine);
-    if (*cluster.name && in->config.optim.offload != OFFLOAD_NONE)
-        return ls_fail(LS_EINVAL, "optim.offload with --machine %s: how long offloaded state takes is not known; leave one of them out",
-                       machine);
+    if (*cluster.name && (in->config.optim.offload != OFFLOAD_NONE || in->config.parallel.offload_parameters != OFFLOAD_NONE))
+        return ls_fail(LS_EINVAL, "%s with --machine %s: how long loads and saves take is not known; leave one of them out",
+                       in->config.optim.offload != OFFLOAD_NONE ? "optim.offload" : "parallel.offload_parameters", machine);
     if (html && (!*cluster.name || cases || draws))
         return ls_fail(LS_EINVAL, "--html %s needs --machine NAME, and no --cases or drawing", html);
     if (trace && (!*cluster.name || search || cases || draws))

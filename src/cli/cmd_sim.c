@@ -238,8 +238,9 @@ static ls_status cmd_sim_check(const struct invocation *in)
     if (slow > c->launch.ranks) return ls_fail(LS_EINVAL, "--slow %" PRId64 ": there are %" PRId64 " ranks", slow, c->launch.ranks);
     if (c->data.text[0] || c->data.tokens[0])
         return ls_fail(LS_EINVAL, "%s: no data are read to simulate; leave it out", c->data.text[0] ? "data.text" : "data.tokens");
-    if (c->optim.offload != OFFLOAD_NONE)
-        return ls_fail(LS_EINVAL, "optim.offload with sim: how long offloaded state takes is not known; leave it out");
+    if (c->optim.offload != OFFLOAD_NONE || c->parallel.offload_parameters != OFFLOAD_NONE)
+        return ls_fail(LS_EINVAL, "%s with sim: how long loads and saves take is not known; leave it out",
+                       c->optim.offload != OFFLOAD_NONE ? "optim.offload" : "parallel.offload_parameters");
     return step_seconds > 0 ? LS_OK : config_check_fit(c);
 }
 

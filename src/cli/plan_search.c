@@ -54,6 +54,8 @@ ls_status plan_search_complete(struct invocation *in, struct search_request *r)
         return ls_fail(LS_EINVAL, "train.accumulate with --search: it follows from the layout and train.global_batch; leave it out");
     if (strcmp(c->parallel.fsdp_unit, "block") != 0)
         return ls_fail(LS_EINVAL, "parallel.fsdp_unit=%s with --search: layers are priced one by one; leave it out", c->parallel.fsdp_unit);
+    if (c->parallel.offload_parameters != OFFLOAD_NONE)
+        return ls_fail(LS_EINVAL, "parallel.offload_parameters with --search: loads and saves are not priced; leave it out");
     if (c->parallel.prefetch > 1)
         return ls_fail(LS_EINVAL, "parallel.prefetch=%" PRId64 " with --search: at most one unit ahead can be priced; leave it out",
                        c->parallel.prefetch);

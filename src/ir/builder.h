@@ -62,8 +62,12 @@ ls_value program_comm_value(ls_program *p, const char *what, ls_dtype type, size
  * either in the same segment with the same `when`, or in the optimizer's segment. Both have phase COMMUNICATE. */
 void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_value out);
 void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out);
-void program_load(ls_program *p, int group, const char *state, ls_value out);
-void program_save(ls_program *p, int group, const char *state, ls_value in);
+/* Transfers of what is offloaded, everything that this rank holds of a kind (enum store_kind; state: for STORE_STATE, else NULL). A load or
+ * save has one wait, with the same arguments, later in the same segment. */
+void program_load(ls_program *p, int group, int kind, const char *state, ls_value out);
+void program_load_wait(ls_program *p, int group, int kind, const char *state, ls_value out);
+void program_save(ls_program *p, int group, int kind, const char *state, ls_value in);
+void program_save_wait(ls_program *p, int group, int kind, const char *state, ls_value in);
 ls_value program_find(const ls_program *p, const char *name); /* input, output or bound; LS_NONE */
 /* Fails the program unless it has failed already: the first message is kept. Returns LS_NONE. */
 ls_value program_fail(ls_program *p, const char *fmt, ...) LS_PRINTF(2, 3);

@@ -202,6 +202,6 @@ ls_cost ls_program_cost(const ls_program *p)
             c.recompute_flops += flops_of(p, i) - model;
         }
     c.model_flops = c.forward_flops + c.backward_flops;
-    store_bytes(p->store, &c.parameters, &c.gradients, &c.optimizer, &c.offload);
+    store_bytes(p->store, &c.parameters, &c.gradients, &c.optimizer, &c.offload, &c.offload_file);
     return c;
 }

@@ -15,8 +15,9 @@
 /* OP_VIEW computes nothing: its output is a view of its input. The executor's own ops are:
  *   COMM_START  in[0] -> out[0], begins a collective; the comm owns both until the wait
  *   COMM_WAIT   in[0], out[0] as in its start (which keeps both alive until here); later instructions may read out[0]
- *   LOAD        -> out[0] = the offloaded optimizer state of a group
- *   SAVE        in[0] -> the offloaded optimizer state of a group
+ *   LOAD        -> out[0] = one offloaded kind of a group: its values, gradients or a state; out[0] may be read after the wait
+ *   SAVE        in[0] -> one offloaded kind of a group; in[0] may be written after the wait
+ *   LOAD_WAIT, SAVE_WAIT  with the operand of the load or save, which keeps it alive until here
  *   SHUFFLE_COUNTS, SHUFFLE  rows of tokens to the ranks of their experts and back, see shuffle.c
  * The following ops are composite: the partition pass emits them, they have gradient rules and are recomputed like any other op, and the
  * lower pass (lower.c) expands them:
@@ -50,7 +51,9 @@
     PROGRAM_PASS_OP(X, COMM_START, "start", none, operands, exchange, START, none)                                            \
     PROGRAM_PASS_OP(X, COMM_WAIT, "wait", none, operands, exchange, WAIT, none)                                               \
     PROGRAM_PASS_OP(X, LOAD, "load", none, operands, state, LOAD, none)                                                       \
+    PROGRAM_PASS_OP(X, LOAD_WAIT, "load_wait", none, operands, state, OFFLOAD_WAIT, none)                                     \
     PROGRAM_PASS_OP(X, SAVE, "save", none, operands, state, SAVE, none)                                                       \
+    PROGRAM_PASS_OP(X, SAVE_WAIT, "save_wait", none, operands, state, OFFLOAD_WAIT, none)                                     \
     PROGRAM_PASS_OP(X, RING_ATTENTION_GRAD, "ring_attention_grad", ring_attention_grad, operands, across, LOWERED, ring_grad) \
     PROGRAM_PASS_OP(X, VOCAB_XENT_GRAD, "vocab_xent_grad", linear_xent_grad, operands, across, LOWERED, vocab_xent_grad)
 
@@ -105,10 +108,10 @@ struct shuffle {
     bool back;
     size_t expected; /* expected number of rows of this rank's tokens */
 };
-/* What LOAD and SAVE transfer: a state of a store group. */
+/* What LOAD and SAVE transfer: a kind (enum store_kind) of a store group, all of it that this rank holds. */
 struct group_state {
-    int group;
-    const char *name;
+    int group, kind;
+    const char *name; /* of a state; else NULL */
 };
 /* The ranks over which RING_ATTENTION, VOCAB_XENT and their gradients communicate. */
 struct across {
@@ -236,8 +239,9 @@ enum run_kind {
     RUN_NOTHING, /* its output is a view of its input */
     RUN_START,   /* begins a collective */
     RUN_WAIT,    /* ends it */
-    RUN_LOAD,
+    RUN_LOAD,    /* begins a transfer */
     RUN_SAVE,
+    RUN_OFFLOAD_WAIT,   /* ends it */
     RUN_SHUFFLE_COUNTS, /* a collective, all at once */
     RUN_SHUFFLE,        /* likewise, with counts that are known when it runs */
     RUN_LOWERED         /* never: the lower pass has replaced it */
@@ -255,6 +259,10 @@ static inline enum run_kind op_run_kind(int op)
 
 static inline bool instruction_is_view(const struct instruction *i) { return op_run_kind(i->op) == RUN_NOTHING; }
 static inline bool instruction_is_start(const struct instruction *i) { return op_run_kind(i->op) == RUN_START; }
+static inline bool instruction_is_load(const struct instruction *i) { return op_run_kind(i->op) == RUN_LOAD; }
+static inline bool instruction_is_save(const struct instruction *i) { return op_run_kind(i->op) == RUN_SAVE; }
+/* True if its outputs are written only until a later instruction, which waits. */
+static inline bool instruction_is_begun(const struct instruction *i) { return instruction_is_start(i) || instruction_is_load(i); }
 static inline bool instruction_is_wait(const struct instruction *i) { return op_run_kind(i->op) == RUN_WAIT; }
 static inline bool instruction_is_exchange(const struct instruction *i) { return op_payload(i->op) == PAYLOAD_exchange; }
 

@@ -42,11 +42,19 @@ struct ls_program {
     struct stage_ends stage;
     bool wants_last;                       /* gradients are reduced in the last micro-batch */
     bool carries;                          /* it waits for carried gathers where it first reads their parameters */
+    size_t comm_align;                     /* memory pass: of ARENA_COMMUNICATION and the buffers in it */
     size_t arena_bytes[ARENAS], live_peak; /* ARENA_SLOT: bytes of one slot; live_peak: of the activations in all slots */
     int slots;                             /* the number of exchanges that can be in flight at once */
     struct program_stream *stream;         /* [nstreams]: compute, copy, and those of comms; set by the streams pass */
     int nstreams, *wait;
     struct run_state run;
 };
+
+/* Bytes that one run of these segments (LS_LAST counts) loads and saves of what is offloaded. `gradients`: those of `loaded` that are
+ * gradients of forward, backward and weights, which are not moved in the first micro-batch of a step: they are zeros. */
+struct program_offload {
+    size_t loaded, gradients, saved;
+};
+struct program_offload program_offload(const ls_program *p, int segments); /* exchange.c */
 
 #endif

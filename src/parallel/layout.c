@@ -108,6 +108,24 @@ static ls_status check_method(const ls_layout *l)
     return LS_OK;
 }
 
+/* Replicated parameters would be loaded by every rank, and each micro-batch's gradients be summed from files. */
+static ls_status check_offload_parameters(const ls_layout *l)
+{
+    static const char *const names[] = { "none", "cpu", "file" };
+
+    if ((unsigned)l->offload_parameters > LS_OFFLOAD_FILE)
+        return ls_fail(LS_EINVAL, "parallel.offload_parameters: %d does not exist; use none, cpu or file", (int)l->offload_parameters);
+    if (!l->offload_parameters) return LS_OK;
+    if (l->dp * l->cp > 1 && l->zero != 3)
+        return ls_fail(LS_EINVAL,
+                       "parallel.offload_parameters=%s with parallel.zero=%d over %d data-parallel ranks: every rank would keep all "
+                       "parameters; use parallel.zero=3, with which each offloads its shard",
+                       names[l->offload_parameters], l->zero, l->dp * l->cp);
+    if (l->offload_parameters == LS_OFFLOAD_FILE && !l->offload_path)
+        return ls_fail(LS_EINVAL, "parallel.offload_parameters=file needs a folder; set run.dir");
+    return LS_OK;
+}
+
 ls_status layout_check_data(const ls_layout *l)
 {
     int ranks = l->dp * l->cp;
@@ -133,7 +151,7 @@ ls_status layout_check_data(const ls_layout *l)
     if ((unsigned)l->offload > LS_OFFLOAD_FILE)
         return ls_fail(LS_EINVAL, "optim.offload: %d does not exist; use none, cpu or file", (int)l->offload);
     if (l->offload == LS_OFFLOAD_FILE && !l->offload_path) return ls_fail(LS_EINVAL, "optim.offload=file needs a folder; set run.dir");
-    return LS_OK;
+    return check_offload_parameters(l);
 }
 
 /* ---- the model ---- */
@@ -245,7 +263,7 @@ ls_status layout_check_stage(const ls_stage *s, int layers)
 
 ls_status layout_check_in_flight(const ls_layout *l)
 {
-    if (l->reshard_after_forward || l->zero < 3 || !zero_shards(l)) return LS_OK;
+    if (l->reshard_after_forward || (!l->offload_parameters && (l->zero < 3 || !zero_shards(l)))) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "parallel.reshard_after_forward=false with parallel.pp=%d: several micro-batches are in flight between a forward pass "
                    "and its backward pass, and each would keep the parameters; leave it out",

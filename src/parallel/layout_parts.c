@@ -111,6 +111,7 @@ ls_data_parallel_options ls_layout_data(const ls_layout *l)
         .sync_batch_norm = l->sync_batch_norm,
         .offload = l->offload,
         .offload_path = l->offload_path,
+        .offload_parameters = l->offload_parameters,
     };
 }
 
@@ -176,6 +177,7 @@ ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_parallel_opti
     l.unsharded_accumulation = o->unsharded_accumulation;
     l.offload = o->offload;
     l.offload_path = o->offload_path;
+    l.offload_parameters = o->offload_parameters;
     return l;
 }
 

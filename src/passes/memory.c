@@ -6,7 +6,8 @@
  * it (runtime/multi_launch.h). The buffers of a collective live from its start to
  * its wait, which name the same values. Offsets: the largest buffer first, each at the lowest offset that is free for its whole lifetime
  * (greedy by size: Pisarchyk and Lee 2020); ties are tried in order of beginning and in reverse, and the smaller result is used.
- * arena_bytes is what will be allocated; live_peak is its lower bound.
+ * arena_bytes is what will be allocated; live_peak is its lower bound. Where a program loads from files or saves to them, the buffers of
+ * the communication arena begin at pages, so that the disk can access them directly (runtime/backing.c).
  *
  * With slots, micro-batches run their segments alternately: inputs, outputs and values that outlive a segment are in an arena of their own,
  * one per slot; values within one segment are in the arena that all slots share. The bytes of a value that is in flight between segments
@@ -18,6 +19,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "runtime/multi_launch.h"
+#include "runtime/store.h"
 
 #define ALIGN 64
 
@@ -172,7 +174,22 @@ static int owner(const ls_program *p, int v)
     return v;
 }
 
-static size_t rounded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+static size_t rounded_to(size_t bytes, size_t align) { return (bytes + align - 1) / align * align; }
+static size_t rounded(size_t bytes) { return rounded_to(bytes, ALIGN); }
+
+/* True if the program transfers bytes of a file. */
+static bool uses_files(const ls_program *p)
+{
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) {
+            const struct instruction *i = &p->list[s].at[n];
+
+            if ((instruction_is_load(i) || instruction_is_save(i)) &&
+                store_group_at(p->store, instruction_state(i)->group)->backing[instruction_state(i)->kind] == BACKING_FILE)
+                return true;
+        }
+    return false;
+}
 
 /* first: the position of the segment's first instruction. */
 static void collect_scratch(ls_program *p, struct layout *l, enum segment s, int first)
@@ -198,7 +215,9 @@ static ls_status memory_collect(ls_program *p, struct layout *l, enum arena a)
     for (int v = 1; v < p->nvalues; v++) {
         const struct value *x = &p->values[v];
 
-        if (in_arena(x, v, a) && !x->shares) l->buffer[l->n++] = (struct buffer){ rounded(x->bytes), 0, x->first, x->last, v, NULL };
+        if (in_arena(x, v, a) && !x->shares)
+            l->buffer[l->n++] =
+                (struct buffer){ rounded_to(x->bytes, a == ARENA_COMMUNICATION ? p->comm_align : ALIGN), 0, x->first, x->last, v, NULL };
     }
     for (int b = 0; b < l->n; b++) /* a shared buffer lives until its last holder dies */
         p->values[l->buffer[b].value].at = (size_t)b;
@@ -294,6 +313,7 @@ static ls_status lay_out(ls_program *p, enum arena a, int positions)
 
         p->arena_bytes[a] = place_all(&l, by_size_late);
         if (early <= p->arena_bytes[a]) p->arena_bytes[a] = place_all(&l, by_size);
+        if (a == ARENA_COMMUNICATION && p->arena_bytes[a]) p->arena_bytes[a] += p->comm_align - ALIGN; /* its beginning is aligned, too */
         for (int b = 0; b < l.n; b++)
             if (l.buffer[b].scratch_of)
                 l.buffer[b].scratch_of->scratch_at = l.buffer[b].at;
@@ -311,6 +331,7 @@ ls_status memory_pass(ls_program *p)
     int positions = lifetimes(p);
 
     share_in_place(p);
+    p->comm_align = uses_files(p) ? LS_PAGE : ALIGN;
     p->live_peak = 0;
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) p->list[s].at[n].live = 0;

@@ -259,6 +259,7 @@ static ls_status choose_stream(ls_program *p, const struct instruction *i, int *
     switch (op_run_kind(i->op)) {
     case RUN_NOTHING: *out = -1; return LS_OK;
     case RUN_WAIT: *out = instruction_is_carried(i) ? STREAM_COMPUTE : -1; return LS_OK;
+    case RUN_OFFLOAD_WAIT: *out = -1; return LS_OK; /* what touches the bytes waits */
     case RUN_LOAD:
     case RUN_SAVE: *out = STREAM_COPY; return LS_OK;
     case RUN_START:

@@ -1,5 +1,5 @@
-/* backing_queue.c - optimizer state between a group's file and a device with streams: operations of the copy stream, whose file access the
- * store's worker thread does, so that neither the host nor another stream waits for the disk.
+/* backing_queue.c - what is offloaded between a group's file and a device with streams: operations of the copy stream, whose file access
+ * the store's worker thread does, so that neither the host nor another stream waits for the disk.
  *
  * A state goes in pieces: what a device sets aside for an operation that runs on the processor stays small.
  */
@@ -23,9 +23,10 @@ struct file_piece {
 
 static ls_status piece_move(void *ctx)
 {
-    const struct file_piece *x = ctx;
+    struct file_piece *x = ctx;
 
-    return x->save ? backing_write(x->g, x->at, x->data, x->bytes) : backing_read(x->g, x->at, x->data, x->bytes);
+    return x->save ? backing_write(x->g, x->at, x->data, x->bytes, &x->task.progress)
+                   : backing_read(x->g, x->at, x->data, x->bytes, &x->task.progress);
 }
 
 static ls_status piece_run(void *args)

@@ -91,8 +91,12 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
     ls_value v = find_group_value(p, group, role[kind], kind == STORE_STATE ? state : NULL);
 
     if (v.id) return v;
-    if (kind == STORE_STATE && g->backing != BACKING_MEMORY)
-        return program_fail(p, "state '%s' of group %d is offloaded; load it instead", state, group);
+    if (g->backing[kind] != BACKING_MEMORY)
+        return program_fail(p, "%s%s of group %d: offloaded; load it instead", state ? "state " : "",
+                            state                ? state
+                            : kind == STORE_GRAD ? "gradients"
+                                                 : "values",
+                            group);
     if (!program_ok(p) || !declare_kind(p, g, kind, state)) return LS_NONE;
     group_name(p->store, g, name, sizeof name);
     snprintf(full_name, sizeof full_name, "%s%s%s", name, kind == STORE_VALUE ? "" : ".",
@@ -206,28 +210,48 @@ void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in,
     if (i) instruction_set_exchange(i, e);
 }
 
-/* LOAD and SAVE transfer everything that this rank holds of the state. */
-static void state_instruction(ls_program *p, int op, int group, const char *state, ls_value in, ls_value out)
+/* LOAD and SAVE transfer everything that this rank holds of the kind. */
+static void offload_instruction(ls_program *p, int op, const struct group_state *of, ls_value in, ls_value out)
 {
-    const struct store_group *g = store_group_at(p->store, group);
-    size_t held = g->sharded >> STORE_STATE & 1 ? g->end - g->begin : g->total;
+    const struct store_group *g = store_group_at(p->store, of->group);
+    size_t held = g->sharded >> of->kind & 1 ? g->end - g->begin : g->total;
     ls_value x = in.id ? in : out;
     struct instruction *i;
 
-    if (!program_ok(p) || !x.id || !declare_kind(p, g, STORE_STATE, state)) return;
+    if (!program_ok(p) || !x.id || !declare_kind(p, g, of->kind, of->name)) return;
     if (value_count(&p->values[x.id]) != held || !value_is_contiguous(&p->values[x.id]) ||
-        p->values[x.id].dtype != store_state_type(p->store)) {
-        program_fail(p, "%s of state '%s' of group %d: %zu elements, but this rank holds %zu", program_op_name(op), state, group,
-                     value_count(&p->values[x.id]), held);
+        p->values[x.id].dtype != store_group_type(p->store, of->group, (enum store_kind)of->kind)) {
+        program_fail(p, "%s of %s of group %d: %zu elements of type %s, but this rank holds %zu of type %s", program_op_name(op),
+                     of->name                 ? of->name
+                     : of->kind == STORE_GRAD ? "gradients"
+                                              : "values",
+                     of->group, value_count(&p->values[x.id]), ls_dtype_name(p->values[x.id].dtype), held,
+                     ls_dtype_name(store_group_type(p->store, of->group, (enum store_kind)of->kind)));
         return;
     }
     i = append(p, op, in, out);
-    if (!i) return;
-    instruction_set_state(i, &(struct group_state){ group, state });
+    if (i) instruction_set_state(i, of);
 }
 
-void program_load(ls_program *p, int group, const char *state, ls_value out) { state_instruction(p, OP_LOAD, group, state, LS_NONE, out); }
-void program_save(ls_program *p, int group, const char *state, ls_value in) { state_instruction(p, OP_SAVE, group, state, in, LS_NONE); }
+void program_load(ls_program *p, int group, int kind, const char *state, ls_value out)
+{
+    offload_instruction(p, OP_LOAD, &(struct group_state){ group, kind, state }, LS_NONE, out);
+}
+
+void program_load_wait(ls_program *p, int group, int kind, const char *state, ls_value out)
+{
+    offload_instruction(p, OP_LOAD_WAIT, &(struct group_state){ group, kind, state }, LS_NONE, out);
+}
+
+void program_save(ls_program *p, int group, int kind, const char *state, ls_value in)
+{
+    offload_instruction(p, OP_SAVE, &(struct group_state){ group, kind, state }, in, LS_NONE);
+}
+
+void program_save_wait(ls_program *p, int group, int kind, const char *state, ls_value in)
+{
+    offload_instruction(p, OP_SAVE_WAIT, &(struct group_state){ group, kind, state }, in, LS_NONE);
+}
 
 /* ---- running ---- */
 
@@ -308,4 +332,21 @@ size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, 
         }
     if (calls) *calls = n;
     return bytes;
+}
+
+struct program_offload program_offload(const ls_program *p, int segments)
+{
+    struct program_offload sum = { 0 };
+
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int k = 0; (segments >> s & 1) && k < p->list[s].n; k++) {
+            const struct instruction *i = &p->list[s].at[k];
+            ls_value x = instruction_is_load(i) ? i->out[0] : instruction_is_save(i) ? i->in[0] : LS_NONE;
+            size_t bytes = x.id ? value_count(&p->values[x.id]) * ls_dtype_bytes(p->values[x.id].dtype) : 0;
+
+            if (!bytes || !instruction_runs(i, segments)) continue;
+            *(instruction_is_load(i) ? &sum.loaded : &sum.saved) += bytes;
+            if (instruction_is_load(i) && s < SEG_OPTIMIZER && instruction_state(i)->kind == STORE_GRAD) sum.gradients += bytes;
+        }
+    return sum;
 }

@@ -35,6 +35,7 @@ void unbind(ls_program *p)
 {
     device_of(p)->sync(); /* the result does not matter here */
     exchange_drop_all(p);
+    store_offload_drop(p->store);
     graphs_unbind(p);
     multi_unbind(p);
     streams_unbind(p);
@@ -60,8 +61,8 @@ void unbind(ls_program *p)
     for (int a = 0; a < ARENAS; a++) {
         struct bytes_home home = home_of(p, (enum arena)a);
 
-        bytes_free(&home, p->run.arena[a], arena_size(p, (enum arena)a));
-        p->run.arena[a] = NULL;
+        bytes_free(&home, p->run.block[a], arena_size(p, (enum arena)a));
+        p->run.block[a] = p->run.arena[a] = NULL;
     }
 }
 
@@ -162,8 +163,10 @@ static ls_status execute_allocate(ls_program *p)
         struct bytes_home home = home_of(p, (enum arena)a);
 
         if (a != ARENA_ACTIVATIONS && !p->arena_bytes[a]) continue;
-        p->run.arena[a] = bytes_alloc(&home, arena_size(p, (enum arena)a));
-        if (!p->run.arena[a]) return device_no_memory(home.device);
+        p->run.block[a] = bytes_alloc(&home, arena_size(p, (enum arena)a));
+        if (!p->run.block[a]) return device_no_memory(home.device);
+        p->run.arena[a] = p->run.block[a];
+        if (a == ARENA_COMMUNICATION) p->run.arena[a] = (char *)p->run.block[a] + (0 - (uintptr_t)p->run.block[a]) % p->comm_align;
     }
     p->run.work = mem_array(MEM_OTHER, (size_t)p->slots, sizeof *p->run.work);
     p->run.last_run = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->run.last_run);
@@ -271,10 +274,9 @@ static ls_status run_one(ls_program *p, struct instruction *i)
     case RUN_KERNEL: return kernel_launch(device_of(p), i->kernel, i->call);
     case RUN_START: return exchange_start(p, i);
     case RUN_WAIT: return exchange_wait(p, i);
-    case RUN_LOAD:
-        return store_load(p->store, i->call->stream, instruction_state(i)->group, instruction_state(i)->name, i->call->out[0].data);
-    case RUN_SAVE:
-        return store_save(p->store, i->call->stream, instruction_state(i)->group, instruction_state(i)->name, i->call->in[0].data);
+    case RUN_LOAD: return store_load(p->store, i->call->stream, instruction_state(i), i->call->out[0].data);
+    case RUN_SAVE: return store_save(p->store, i->call->stream, instruction_state(i), i->call->in[0].data);
+    case RUN_OFFLOAD_WAIT: return store_offload_wait(p->store, instruction_state(i));
     case RUN_SHUFFLE_COUNTS: return shuffle_run_counts(p, i);
     case RUN_SHUFFLE: return shuffle_run_rows(p, i);
     case RUN_NOTHING:
@@ -335,7 +337,7 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     if (p->run.poison.name) LS_TRY(poison_after(p, i));
     if (p->run.finding)
         LS_TRY(non_finite_after(p, i, number));
-    else if (p->options.check_finite && !instruction_is_start(i))
+    else if (p->options.check_finite && !instruction_is_begun(i))
         LS_TRY(check_outputs(p, i, number));
     check_squares(p, i);
     *over = p->run.finding && clips;
@@ -455,6 +457,7 @@ static ls_status give_up(ls_program *p, ls_status st)
     snprintf(message, sizeof message, "%s", ls_errmsg());
     stream_set_sync(store_streams(p->store));
     exchange_drop_all(p);
+    store_offload_drop(p->store);
     return ls_fail(st, "%s", message);
 }
 

@@ -164,6 +164,12 @@ ls_status ls_program_hook_gradient(ls_program *p, const char *name, ls_gradient_
     if (!p->list[SEG_OPTIMIZER].n)
         return ls_fail(LS_EINVAL, "hook on the gradient of '%s': the program has no optimizer; append one with ls_optimizer_append()",
                        name ? name : "all");
+    for (int g = 0; g < store_groups(p->store); g++)
+        if (store_group_at(p->store, g)->backing[STORE_GRAD] != BACKING_MEMORY)
+            return ls_fail(LS_EINVAL,
+                           "hook on the gradient of '%s': gradients are offloaded, and read from there once for the norm and once for the "
+                           "update; use parallel.offload_parameters=none",
+                           name ? name : "every parameter");
     while (name && i < n && strcmp(ls_store_name(p->store, i), name) != 0) i++;
     if (name && i == n) return ls_fail(LS_EINVAL, "hook on the gradient of '%s': the store has no such parameter", name);
     return hook_parts(p, name ? (int)i : -1, fn, ctx);
@@ -186,7 +192,7 @@ ls_status ls_program_hook_value(ls_program *p, const char *name, ls_value_hook *
         for (int n = 0; n < p->list[s].n; n++) {
             const struct instruction *i = &p->list[s].at[n];
 
-            if (instruction_is_view(i) || instruction_is_start(i) || i->phase == LS_PHASE_RECOMPUTE) continue;
+            if (instruction_is_view(i) || instruction_is_begun(i) || i->phase == LS_PHASE_RECOMPUTE) continue;
             for (int k = 0; k < i->nout; k++) {
                 if (!i->out[k].id || !hook_names(p, name, i->out[k])) continue;
                 h.s = (enum segment)s;

@@ -117,7 +117,7 @@ ls_status non_finite_after(const ls_program *p, const struct instruction *i, int
     struct found f = { 0 };
     bool found;
 
-    if (to->source.program || !to->clean || instruction_is_start(i)) return LS_OK;
+    if (to->source.program || !to->clean || instruction_is_begun(i)) return LS_OK;
     LS_TRY(find_operand(p, i->out, i->call->out, i->nout, &f, &found));
     if (found) non_finite_note(instruction_communicates(i) ? &to->received : &to->source, f, p, i, number);
     return LS_OK;
@@ -164,7 +164,7 @@ static const char *weight_of(const ls_program *p, const struct instruction *i)
     for (int k = 0; k < i->nin; k++) {
         int param = i->in[k].id && is_weight(p, i->in[k]) ? parameter_at(p, i->in[k], 0, &within) : -1;
 
-        if (param >= 0 && !instruction_is_start(i)) return ls_store_name(p->store, (size_t)param);
+        if (param >= 0 && !instruction_is_begun(i)) return ls_store_name(p->store, (size_t)param);
     }
     return NULL;
 }

@@ -20,13 +20,13 @@ struct poison {
 
 struct run_state {
     bool runnable;
-    int *last_run;  /* [slots or 1] the segment whose values are in the slot; 0: none */
-    int *tag;       /* [slots or 1] the micro-batch in the slot, as the caller numbers them */
-    bool ran_last;  /* the last micro-batch of the step has run */
-    bool no_update; /* updates in backward: a gradient of this backward is not finite, so nothing more is updated */
-    void *arena[ARENAS];
-    int slot;              /* the selected slot */
-    struct staged *staged; /* [nstaged], transfer.c */
+    int *last_run;                       /* [slots or 1] the segment whose values are in the slot; 0: none */
+    int *tag;                            /* [slots or 1] the micro-batch in the slot, as the caller numbers them */
+    bool ran_last;                       /* the last micro-batch of the step has run */
+    bool no_update;                      /* updates in backward: a gradient of this backward is not finite, so nothing more is updated */
+    void *block[ARENAS], *arena[ARENAS]; /* as allocated, and from where values are counted */
+    int slot;                            /* the selected slot */
+    struct staged *staged;               /* [nstaged], transfer.c */
     int nstaged;
     struct slot_operand *slot_operands; /* pointers that follow the selected slot */
     int nslot_operands;

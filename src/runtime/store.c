@@ -52,6 +52,7 @@ void ls_store_release(ls_store **sp)
     if (!s) return;
     ls_store_wait(s);
     s->where->sync(); /* copies may be under way; the result does not matter here */
+    store_offload_drop(s);
     worker_close(&s->worker);
     for (size_t i = 0; i < s->count; i++) {
         struct slot *p = &s->slot[i];
@@ -212,9 +213,9 @@ ls_status ls_store_freeze(ls_store *s, size_t i)
 {
     struct slot *p = &s->slot[i];
 
-    if (p->value || p->needs_grad || p->states > store_has_master(s, i))
+    if (p->value || p->ready || p->needs_grad || p->states > store_has_master(s, i))
         return ls_fail(LS_EINVAL, "parameter '%s' is frozen too late: %s", p->name,
-                       p->value ? "it is already allocated" : "a program has requested its gradient or optimizer state");
+                       p->value || p->ready ? "it is already allocated" : "a program has requested its gradient or optimizer state");
     p->frozen = 1;
     p->states = 0;
     return LS_OK;
@@ -256,12 +257,12 @@ ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name)
     return NULL;
 }
 
-void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload)
+void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload, size_t *file)
 {
     size_t state = ls_dtype_bytes(store_state_type(s));
     size_t bytes[STORE_KINDS] = { 0 };
 
-    *offload = 0;
+    *offload = *file = 0;
     for (size_t i = 0; i < s->count; i++) {
         const struct slot *p = &s->slot[i];
 
@@ -272,7 +273,7 @@ void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_
             bytes[STORE_STATE] += p->held * state * (size_t)p->states;
         }
     }
-    for (int g = 0; g < s->groups; g++) group_bytes(s, s->group[g], bytes, offload);
+    for (int g = 0; g < s->groups; g++) group_bytes(s, s->group[g], bytes, offload, file);
     *parameters = bytes[STORE_VALUE];
     *gradients = bytes[STORE_GRAD];
     *optimizer = bytes[STORE_STATE];

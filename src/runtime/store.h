@@ -31,8 +31,9 @@ void store_forget_grad(ls_store *s, size_t i);  /* it does not, whoever requeste
  * buffers. A scattered kind is allocated in full, but only the own block has the final values (gradients after a reduce-scatter in place):
  * ls_store_read takes each block from its owner. Buffers that a collective reads or writes come from ls_comm_alloc. A parameter is in at
  * most one group, and groups are created before allocation. */
+enum { LS_PAGE = 4096 }; /* alignment of what files and memory exchange without the page cache */
 enum store_kind { STORE_VALUE, STORE_GRAD, STORE_STATE, STORE_KINDS };
-enum store_backing { BACKING_MEMORY, BACKING_CPU, BACKING_FILE }; /* where states are stored between updates */
+enum store_backing { BACKING_MEMORY, BACKING_CPU, BACKING_FILE }; /* where a kind is stored while no program uses it */
 
 struct store_group {
     int n;
@@ -41,13 +42,13 @@ struct store_group {
     size_t total, begin, end;    /* size of the flat buffer; begin and end of this rank's block */
     unsigned sharded, scattered; /* bit k: kind k */
     ls_comm *comm;
-    ls_dtype type;              /* type of the values */
-    enum store_backing backing; /* for STORE_STATE; if not MEMORY there is no tensor, and LOAD and SAVE access it */
-    bool rooted;                /* rank 0 of the comm has the complete buffer as its block, and the other blocks are empty */
+    ls_dtype type;                           /* type of the values */
+    enum store_backing backing[STORE_KINDS]; /* if not MEMORY there is no tensor, and LOAD and SAVE access it */
+    bool rooted;                             /* rank 0 of the comm has the complete buffer as its block, and the other blocks are empty */
 };
 struct store_group_options {
     unsigned sharded, scattered;
-    enum store_backing backing;
+    enum store_backing backing[STORE_KINDS];
     const char *path; /* folder, for BACKING_FILE */
     bool rooted;
 };
@@ -110,9 +111,23 @@ bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const
 ls_dtype store_state_type(const ls_store *s);                                /* f32, or f64 */
 ls_dtype store_kind_type(const ls_store *s, size_t i, enum store_kind kind); /* of parameter i's value, gradient or states */
 ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind);
-/* Copies everything held of an offloaded state to or from memory of that size. */
-ls_status store_load(ls_store *s, struct device_stream *stream, int group, const char *state, void *to);
-ls_status store_save(ls_store *s, struct device_stream *stream, int group, const char *state, const void *from);
+
+/* ---- what is offloaded: store_offload.c ---- */
+
+/* Starts a copy of everything held of an offloaded kind to or from memory of that size. With streams it is enqueued; else the memory is the
+ * store's until store_offload_wait(), and a kind has at most one copy under way. */
+struct group_state;
+ls_status store_load(ls_store *s, struct device_stream *stream, const struct group_state *of, void *to);
+ls_status store_save(ls_store *s, struct device_stream *stream, const struct group_state *of, const void *from);
+ls_status store_offload_wait(ls_store *s, const struct group_state *of);
+void store_offload_drop(ls_store *s); /* waits for all copies under way, ignoring failures */
+/* What loads and saves have moved since the store was made [bytes], and how long programs have waited for them [seconds]; 0 on devices with
+ * streams, where the host does not wait. */
+struct offload_count {
+    uint64_t loaded, saved;
+    double waited;
+};
+struct offload_count store_offload_count(const ls_store *s);
 
 /* ---- gathers that outlive the run that starts them: store_gathers.c ---- */
 
@@ -129,7 +144,7 @@ ls_status store_gathers_wait(ls_store *s); /* the same for all groups */
 void store_attach(ls_store *s, void *ctx, void (*release)(void *ctx));
 void *store_attached(const ls_store *s); /* NULL: nothing */
 
-/* The bytes that the ledger will show once everything declared is allocated; states in files are not included. */
-void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload);
+/* The bytes that the ledger will show once everything declared is allocated, and those in files. */
+void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload, size_t *file);
 
 #endif

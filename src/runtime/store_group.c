@@ -24,7 +24,7 @@ static ls_status check_members(const ls_store *s, int n, const int *params)
         if (params[k] < 0 || (size_t)params[k] >= s->count)
             return ls_fail(LS_EINVAL, "store: a group contains parameter %d, but there are only %zu", params[k], s->count);
         p = &s->slot[params[k]];
-        if (p->value) return ls_fail(LS_EINVAL, "parameter '%s' is grouped too late: it is already allocated", p->name);
+        if (p->value || p->ready) return ls_fail(LS_EINVAL, "parameter '%s' is grouped too late: it is already allocated", p->name);
         if (p->away) return ls_fail(LS_EINVAL, "parameter '%s' cannot be grouped on a rank that has nothing of it", p->name);
         if (p->group >= 0) return ls_fail(LS_EINVAL, "parameter '%s' is already in group %d", p->name, p->group);
         if (p->type != s->slot[params[0]].type)
@@ -43,6 +43,7 @@ void group_free(struct group *g)
         bytes_free(&g->flat[k].home, g->flat[k].data, g->flat[k].bytes);
     }
     if (g->fd >= 0) close(g->fd);
+    if (g->direct >= 0) close(g->direct);
     mem_free(g->params);
     mem_free(g->at);
     mem_free(g->path);
@@ -61,7 +62,7 @@ static ls_status fill_group(const ls_store *s, struct group *g, int n, const int
     size_t total = 0;
     int ranks = comm ? ls_comm_size(comm) : 1, rank = comm ? ls_comm_rank(comm) : 0;
 
-    g->fd = -1;
+    g->fd = g->direct = -1;
     g->params = mem_array(MEM_OTHER, (size_t)n, sizeof *g->params);
     g->at = mem_array(MEM_OTHER, (size_t)n + 1, sizeof *g->at);
     if (o->path) g->path = mem_strdup(o->path);
@@ -81,9 +82,9 @@ static ls_status fill_group(const ls_store *s, struct group *g, int n, const int
         .scattered = o->scattered,
         .comm = comm,
         .type = s->slot[params[0]].type,
-        .backing = o->backing,
         .rooted = o->rooted,
     };
+    memcpy(g->face.backing, o->backing, sizeof g->face.backing);
     store_group_block(o->rooted, total, rank, ranks, &g->face.begin, &g->face.end);
     return LS_OK;
 }
@@ -94,7 +95,9 @@ ls_status store_group(ls_store *s, int n, const int *params, ls_comm *comm, cons
     ls_status st;
 
     LS_TRY(check_members(s, n, params));
-    if (o->backing == BACKING_FILE && !o->path) return ls_fail(LS_EINVAL, "store: optimizer state in a file needs a folder");
+    for (int k = 0; k < STORE_KINDS; k++)
+        if (o->backing[k] == BACKING_FILE && !o->path)
+            return ls_fail(LS_EINVAL, "store: a group that is offloaded to a file needs a folder");
     grown = mem_resize(s->group, ((size_t)s->groups + 1) * sizeof *grown);
     if (!grown) return LS_ENOMEM;
     s->group = grown;
@@ -167,7 +170,7 @@ void *store_group_data(const ls_store *s, int group, enum store_kind kind, const
 {
     const struct flat *f = group_flat(s->group[group], kind, state);
 
-    return f && !(kind == STORE_STATE && s->group[group]->face.backing != BACKING_MEMORY) ? f->data : NULL;
+    return f && s->group[group]->face.backing[kind] == BACKING_MEMORY ? f->data : NULL;
 }
 
 /* ---- memory ---- */
@@ -197,11 +200,18 @@ static struct bytes_home home_of(const ls_store *s, const struct group *g, enum 
 {
     static const enum mem_category category[STORE_KINDS] = { MEM_PARAMETERS, MEM_GRADIENTS, MEM_OPTIMIZER };
 
-    if (kind == STORE_STATE && g->face.backing == BACKING_CPU) return (struct bytes_home){ &device_cpu, NULL, MEM_OFFLOAD };
+    if (g->face.backing[kind] == BACKING_CPU) return (struct bytes_home){ &device_cpu, NULL, MEM_OFFLOAD };
     return (struct bytes_home){ s->where, kind == STORE_STATE ? NULL : g->face.comm, category[kind] };
 }
 
-void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload)
+bool group_uses_file(const struct group *g)
+{
+    for (int k = 0; k < STORE_KINDS; k++)
+        if (g->face.backing[k] == BACKING_FILE) return true;
+    return false;
+}
+
+void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file)
 {
     struct flat want[FLATS];
     int n = kinds_wanted(s, g, want);
@@ -210,10 +220,11 @@ void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KI
     for (int k = 0; k < n; k++) {
         size_t held = group_held(g, want[k].kind, &begin) * ls_dtype_bytes(kind_type(s, g->face.type, want[k].kind));
 
-        if (want[k].kind == STORE_STATE && g->face.backing != BACKING_MEMORY)
-            *offload += g->face.backing == BACKING_CPU ? held : 0;
-        else
-            bytes[want[k].kind] += held;
+        switch (g->face.backing[want[k].kind]) {
+        case BACKING_MEMORY: bytes[want[k].kind] += held; break;
+        case BACKING_CPU: *offload += held; break;
+        case BACKING_FILE: *file += held; break;
+        }
     }
 }
 
@@ -224,7 +235,7 @@ static ls_status allocate_flat(const ls_store *s, struct group *g, struct flat f
 
     f.bytes = held * ls_dtype_bytes(type);
     f.home = home_of(s, g, f.kind);
-    if (f.kind == STORE_STATE && g->face.backing == BACKING_FILE) {
+    if (g->face.backing[f.kind] == BACKING_FILE) {
         LS_TRY(backing_grow(g, f.bytes, &f.at));
     } else {
         f.data = bytes_alloc(&f.home, f.bytes);
@@ -262,13 +273,15 @@ static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, 
     return ls_tensor_view(f->tensor, 1, &end, &step, shift, out);
 }
 
+/* What is offloaded has no tensor. */
 static ls_status allocate_member(const ls_store *s, size_t i)
 {
     struct slot *p = &s->slot[i];
+    const enum store_backing *backing = s->group[p->group]->face.backing;
 
-    LS_TRY(view_member(s, i, STORE_VALUE, NULL, &p->value));
-    if (p->needs_grad && !p->frozen) LS_TRY(view_member(s, i, STORE_GRAD, NULL, &p->grad));
-    for (int k = 0; k < p->states && s->group[p->group]->face.backing == BACKING_MEMORY; k++)
+    if (backing[STORE_VALUE] == BACKING_MEMORY) LS_TRY(view_member(s, i, STORE_VALUE, NULL, &p->value));
+    if (p->needs_grad && !p->frozen && backing[STORE_GRAD] == BACKING_MEMORY) LS_TRY(view_member(s, i, STORE_GRAD, NULL, &p->grad));
+    for (int k = 0; k < p->states && backing[STORE_STATE] == BACKING_MEMORY; k++)
         LS_TRY(view_member(s, i, STORE_STATE, p->state[k].name, &p->state[k].tensor));
     return LS_OK;
 }
@@ -278,38 +291,9 @@ ls_status group_allocate(ls_store *s, struct group *g)
     struct flat want[FLATS];
     int n = kinds_wanted(s, g, want);
 
-    if (g->face.backing == BACKING_FILE && !s->where->immediate && !s->worker) LS_TRY(worker_open(&s->worker));
+    if (group_uses_file(g) && !s->worker) LS_TRY(worker_open(&s->worker));
     for (int k = 0; k < n; k++)
         if (!group_flat(g, want[k].kind, want[k].state)) LS_TRY(allocate_flat(s, g, want[k]));
     for (int k = 0; k < g->face.n; k++) LS_TRY(allocate_member(s, (size_t)g->params[k]));
     return LS_OK;
-}
-
-/* ---- offloaded states ---- */
-
-static ls_status offloaded(const ls_store *s, int group, const char *state, struct flat **out)
-{
-    *out = group_flat(s->group[group], STORE_STATE, state);
-    if (!*out) return ls_fail(LS_EINVAL, "store: group %d has no state '%s', or it is not allocated", group, state);
-    return LS_OK;
-}
-
-ls_status store_load(ls_store *s, struct device_stream *stream, int group, const char *state, void *to)
-{
-    struct flat *f;
-
-    LS_TRY(offloaded(s, group, state, &f));
-    if (f->data) return s->where->copy_in(stream, to, f->data, f->bytes);
-    if (!s->where->immediate) return backing_enqueue(s, stream, s->group[group], f, to, false);
-    return backing_read(s->group[group], f->at, to, f->bytes);
-}
-
-ls_status store_save(ls_store *s, struct device_stream *stream, int group, const char *state, const void *from)
-{
-    struct flat *f;
-
-    LS_TRY(offloaded(s, group, state, &f));
-    if (f->data) return s->where->copy_out(stream, f->data, from, f->bytes);
-    if (!s->where->immediate) return backing_enqueue(s, stream, s->group[group], f, (void *)(uintptr_t)from, true);
-    return backing_write(s->group[group], f->at, from, f->bytes);
 }

@@ -205,12 +205,15 @@ static ls_status zero_slot(const ls_store *s, const struct slot *p, struct devic
 }
 
 /* Once for gradients that are beside each other. */
-static ls_status zero_gradients(const ls_store *s, struct device_stream *compute)
+static ls_status zero_gradients(ls_store *s, struct device_stream *compute)
 {
     for (int g = 0; g < s->groups; g++) {
-        const struct flat *f = group_flat(s->group[g], STORE_GRAD, NULL);
+        struct flat *f = group_flat(s->group[g], STORE_GRAD, NULL);
 
-        if (f) LS_TRY(s->where->fill(compute, f->data, 0, f->bytes));
+        if (f && s->group[g]->face.backing[STORE_GRAD] != BACKING_MEMORY)
+            f->zero = true; /* copies that are under way have read or written it by the time it is loaded or saved */
+        else if (f)
+            LS_TRY(s->where->fill(compute, f->data, 0, f->bytes));
     }
     for (const struct gradients *x = s->gradients; x; x = x->next) LS_TRY(s->where->fill(compute, x->data, 0, x->bytes));
     for (size_t i = 0; s->where->immediate && i < s->count; i++) LS_TRY(zero_slot(s, &s->slot[i], compute));

@@ -19,7 +19,7 @@ static ls_tensor *tensor_of(const struct slot *p, enum store_kind kind, const ch
 /* The group's buffer that contains that kind of the parameter; NULL: none. */
 static struct flat *flat_of(const ls_store *s, const struct slot *p, enum store_kind kind, const char *state)
 {
-    bool has = kind != STORE_STATE && tensor_of(p, kind, state);
+    bool has = kind == STORE_VALUE ? !p->away : kind == STORE_GRAD && p->needs_grad && !p->frozen;
 
     for (int k = 0; kind == STORE_STATE && k < p->states; k++) has = has || strcmp(p->state[k].name, state) == 0;
     return has && p->group >= 0 ? group_flat(s->group[p->group], kind, state) : NULL;
@@ -34,7 +34,7 @@ ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const cha
 {
     const struct slot *p = &s->slot[i];
     struct part part = { .base = tensor_of(p, kind, state), .kind = kind, .type = store_kind_type(s, i, kind) };
-    const struct flat *f = flat_of(s, p, kind, state);
+    struct flat *f = flat_of(s, p, kind, state);
     size_t first;
 
     LS_TRY(ls_store_wait(s));
@@ -48,6 +48,7 @@ ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const cha
     store_held(s, i, kind, &part.begin, &part.end);
     if (f) {
         part.g = s->group[p->group];
+        LS_TRY(flat_settle((ls_store *)(uintptr_t)s, part.g, f));
         group_held(part.g, kind, &first);
         part.shift = (ptrdiff_t)part.g->at[p->member] - (ptrdiff_t)first;
         part.base = f->tensor;
@@ -68,9 +69,9 @@ static ls_status move_file(const struct part *p, size_t from, size_t n, void *ho
     if (!own) return LS_ENOMEM;
     if (write) {
         ls_convert(own, p->type, host, type, n);
-        st = backing_write(p->g, at, own, n * esize);
+        st = backing_write(p->g, at, own, n * esize, NULL);
     } else {
-        st = backing_read(p->g, at, own, n * esize);
+        st = backing_read(p->g, at, own, n * esize, NULL);
         if (st == LS_OK) ls_convert(host, type, own, p->type, n);
     }
     mem_free(own);

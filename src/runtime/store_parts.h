@@ -8,6 +8,7 @@
 #define LS_RUNTIME_STORE_PARTS_H
 
 #include <sys/types.h>
+#include "base/worker.h"
 #include "runtime/arena_bytes.h"
 #include "runtime/store.h"
 #include "runtime/stream_set.h"
@@ -41,6 +42,16 @@ struct slot {
     int group, member; /* group -1: none; params[member] of it */
 };
 
+/* A copy between a group's file and memory, made by the store's worker. */
+struct file_transfer {
+    const struct group *g;
+    off_t at;
+    void *data;
+    size_t bytes;
+    bool save, open; /* open: under way, or not waited for */
+    struct worker_task task;
+};
+
 struct flat {
     enum store_kind kind;
     const char *state; /* for STORE_STATE */
@@ -49,14 +60,16 @@ struct flat {
     size_t bytes;
     ls_tensor *tensor; /* a one-dim view of data */
     off_t at;          /* offset of data in the file */
+    bool zero;         /* offloaded, and to be taken for zeros: it is written only when it is saved */
+    struct file_transfer transfer;
 };
 
 struct group {
     struct store_group face;
     int *params;
     size_t *at;
-    char *path; /* folder for the file */
-    int fd;     /* -1: none */
+    char *path;     /* folder for the file */
+    int fd, direct; /* of the same file: through the page cache, and without it (O_DIRECT); -1: none */
     off_t file_bytes;
     struct flat flat[FLATS];
     int flats;
@@ -85,8 +98,9 @@ struct ls_store {
     int groups;
     struct gradients *gradients;
     struct stream_set *streams;
-    struct worker *worker; /* for files of optimizer state; NULL: none is needed */
-    ls_comm *world;        /* NULL: this rank has everything */
+    struct worker *worker; /* for files; NULL: none is needed */
+    struct offload_count moved;
+    ls_comm *world; /* NULL: this rank has everything */
     void *attached;
     void (*detach)(void *ctx);
 };
@@ -136,15 +150,20 @@ struct flat *group_flat(const struct group *g, enum store_kind kind, const char 
 size_t group_held(const struct group *g, enum store_kind kind, size_t *begin);           /* elements of the flat buffer */
 ls_status group_allocate(ls_store *s, struct group *g); /* allocates the kinds that its parameters need and do not have */
 void group_free(struct group *g);
-/* The bytes needed of each kind, counted as the ledger will count them. */
-void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload);
+/* The bytes needed of each kind, counted as the ledger will count them; of those that are offloaded, in host memory and in files. */
+void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file);
+bool group_uses_file(const struct group *g);
+
+/* store_offload.c */
+ls_status flat_settle(ls_store *s, struct group *g, struct flat *f); /* for the host: no copy is under way, and zeros are written */
 
 /* backing.c: the unnamed file of a group */
 ls_status backing_grow(struct group *g, size_t bytes, off_t *at); /* extends the file by bytes, zeroed */
-ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes);
-ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes);
+/* Each piece that has been moved counts `progress` up; NULL: nobody asks. */
+ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes, atomic_uint *progress);
+ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes, atomic_uint *progress);
 
-/* backing_queue.c: state f of the group from its file to device memory, or (save) back, enqueued. The store has a worker. */
+/* backing_queue.c: f of the group from its file to device memory, or (save) back, enqueued. The store has a worker. */
 ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct group *g, const struct flat *f, void *data,
                           bool save);
 

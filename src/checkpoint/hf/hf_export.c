@@ -182,7 +182,8 @@ static ls_status read_store(const struct exporter *x, size_t i, void *own, size_
 
     if (is_in_parts(x->store, i))
         return ls_fail(LS_EINVAL, "parameter '%s' is sharded over several ranks; save a checkpoint and export that", name);
-    if (!ls_store_value(x->store, i)) return ls_fail(LS_EINVAL, "parameter '%s' cannot be exported before it is allocated", name);
+    if (!store_is_allocated(x->store, i, STORE_VALUE, NULL))
+        return ls_fail(LS_EINVAL, "parameter '%s' cannot be exported before it is allocated", name);
     return ls_store_read(x->store, i, store_is_allocated(x->store, i, STORE_STATE, KIND_MASTER) ? KIND_MASTER : KIND_PARAMETER, own,
                          x->o.type, count);
 }

@@ -5,9 +5,10 @@
  * smaller, so that communication begins early. Gradients that nothing writes come first. If weight gradients have a segment of their own,
  * those that are final before it are in other buckets than those that are final in it.
  *
- * Zero 3: one unit per block of the model, or for fsdp_unit consecutive blocks, in the order of first use. Outside blocks, a matrix is a
- * unit of its own; a parameter of one dim joins the unit used just before it (or, if there is none, just after). A parameter belongs to
- * the block that first uses it; later uses (tied weights) share that unit. With fsdp_unit 0 all parameters are one unit.
+ * Zero 3, and offloaded parameters: one unit per block of the model, or for fsdp_unit consecutive blocks, in the order of first use.
+ * Outside blocks, a matrix is a unit of its own; a parameter of one dim joins the unit used just before it (or, if there is none, just
+ * after). A parameter belongs to the block that first uses it; later uses (tied weights) share that unit. With fsdp_unit 0 all parameters
+ * are one unit.
  *
  * Frozen parameters and buffers stay replicated. Groups that another program has already created in the store are used as they are; this
  * program adds groups for the parameters it uses and, if it has the optimizer, for all remaining ones.
@@ -35,15 +36,28 @@ static int by_key(const void *x, const void *y)
     return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : (a->param > b->param) - (a->param < b->param);
 }
 
+/* Gradients that are summed over more than data, to which several programs or two segments add, or which are unsharded until the last
+ * micro-batch are read and written at more than one place, and stay in memory. */
+static bool offloads_gradients(const struct pass *a, unsigned class)
+{
+    const struct zero_groups *groups = unit_groups(a, class);
+
+    if (!a->d->o.offload_parameters || (class & (CLASS_TP | CLASS_ENDS | CLASS_JOINT))) return false;
+    return groups->all ? data_shards(a, groups, STORE_GRAD) : !a->p->options.split_backward;
+}
+
 static ls_status make_group(struct pass *a, const struct candidate *c, int n)
 {
     static const enum store_backing backings[] = { BACKING_MEMORY, BACKING_CPU, BACKING_FILE };
     const struct zero_groups *groups = unit_groups(a, c->class);
-    struct store_group_options o = { .backing = backings[a->d->o.offload], .path = a->d->o.offload_path, .rooted = a->d->method->rooted };
+    struct store_group_options o = { .path = a->d->o.offload_path, .rooted = a->d->method->rooted };
     int *params = mem_array(MEM_OTHER, (size_t)n, sizeof *params), group;
     ls_status st;
 
     if (!params) return LS_ENOMEM;
+    o.backing[STORE_VALUE] = backings[a->d->o.offload_parameters];
+    o.backing[STORE_GRAD] = offloads_gradients(a, c->class) ? backings[a->d->o.offload_parameters] : BACKING_MEMORY;
+    o.backing[STORE_STATE] = backings[a->d->o.offload];
     for (int i = 0; i < n; i++) params[i] = c[i].param;
     for (int k = 0; k < STORE_KINDS; k++) o.sharded |= data_shards(a, groups, (enum store_kind)k) ? 1u << k : 0;
     if (a->d->o.zero && groups->shard && !data_shards(a, groups, STORE_GRAD)) o.scattered = 1u << STORE_GRAD;
@@ -215,7 +229,7 @@ static ls_status form_groups(struct pass *a)
     if (st == LS_OK) find_used(a, used);
     for (size_t i = 0; i < ls_store_count(s) && st == LS_OK; i++)
         if (is_free(a, i, used)) c[n++] = (struct candidate){ .param = (int)i, .class = unit_class(a, i) };
-    if (n && a->d->o.zero == 3)
+    if (n && data_has_units(a))
         st = form_blocks(a, c, n);
     else if (n && a->p->list[SEG_OPTIMIZER].n + a->p->list[SEG_BACKWARD].n > 0)
         st = form_buckets(a, c, n);

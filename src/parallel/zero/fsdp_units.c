@@ -15,6 +15,8 @@ struct unit *unit_of(const struct pass *a, const struct value *root)
 
 bool data_is_distributed(const struct pass *a) { return a->d->world && ls_comm_size(a->d->world) > 1; }
 
+bool data_has_units(const struct pass *a) { return a->d->o.zero == 3 || a->d->o.offload_parameters; }
+
 int unit_zero(const struct pass *a, const struct unit *u) { return u->groups->shard ? a->d->o.zero : 0; }
 
 bool data_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind)
@@ -76,7 +78,7 @@ ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_d
 {
     char name[300];
 
-    if (a->d->o.zero < 3)
+    if (!data_has_units(a))
         snprintf(name, sizeof name, "bucket.%d/%s", u->group, what);
     else if (a->d->o.fsdp_unit == 0)
         snprintf(name, sizeof name, "model/%s", what);

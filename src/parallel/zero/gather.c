@@ -1,4 +1,5 @@
-/* gather.c - zero 3: a unit's parameters are all-gathered before their first reader and freed after the last.
+/* gather.c - zero 3 and offloaded parameters: a unit's parameters are loaded and all-gathered before their first reader and freed after
+ * the last.
  *
  *     forward    gather(0) | wait(0), start gather(1 .. k) | unit 0 computes | wait(1), start gather(1 + k) | unit 1 computes | ...
  *     backward   the same, in the order in which backward reads them; without reshard_after_forward only units that forward did not gather
@@ -7,19 +8,26 @@
  * k is `prefetch`, 1 by default, and 0 without overlap: a gather then starts when it is needed. So at most k + 1 units are gathered at once
  * (a tied weight lives from its first to its last reader). Readers use views of the gathered
  * buffer with the parameter's shape. The memory pass frees the buffer after its last reader.
+ *
+ * Offloaded parameters of which this rank holds all are loaded in place of being gathered, as far ahead. Of a shard the load starts one
+ * unit before the gather, which reads it:
+ *
+ *     load(0) | wait, start gather(0), load(1) | wait(0), wait for load(1), start gather(1), load(2) | unit 0 computes | ...
  */
 #include "parallel/zero/zero.h"
 
 #include <string.h>
 #include "base/mem.h"
 
-/* The sharded unit whose parameter v is (a view of); NULL if v is not a parameter or is replicated. */
-static struct unit *sharded_unit(const struct pass *a, ls_value v)
+static bool is_sharded(const struct pass *a, const struct unit *u) { return unit_group(a, u)->sharded >> STORE_VALUE & 1; }
+
+/* The unit to be brought together whose parameter v is (a view of); NULL if v is not a parameter, or is here always. */
+static struct unit *gathered_unit(const struct pass *a, ls_value v)
 {
     const struct value *root = &a->p->values[a->p->values[v.id].root];
     struct unit *u = v.id && root->role == LS_ROLE_PARAMETER ? unit_of(a, root) : NULL;
 
-    return u && unit_group(a, u)->sharded >> STORE_VALUE & 1 ? u : NULL;
+    return u && (is_sharded(a, u) || offload_has(a, u, STORE_VALUE)) ? u : NULL;
 }
 
 /* Lists the units that are not gathered yet, in the order in which l first reads them; returns how many. */
@@ -29,13 +37,40 @@ static int order_of_use(const struct pass *a, const struct list *l, int *order)
 
     for (int k = 0; k < l->n; k++)
         for (int o = 0; !instruction_is_view(&l->at[k]) && o < l->at[k].nin; o++) {
-            const struct unit *u = sharded_unit(a, l->at[k].in[o]);
+            const struct unit *u = gathered_unit(a, l->at[k].in[o]);
             int i = 0;
 
             while (u && i < n && order[i] != u->group) i++;
             if (u && i == n && !u->gathered.id) order[n++] = u->group;
         }
     return n;
+}
+
+static void start_load(struct pass *a, struct unit *u)
+{
+    const struct store_group *g = unit_group(a, u);
+    bool part = is_sharded(a, u);
+
+    if (!offload_has(a, u, STORE_VALUE) || u->shard.id) return;
+    u->shard = unit_value(a, u, part ? "shard" : "parameters", g->type, part ? g->end - g->begin : g->total);
+    value_set_place(a->p, u->shard, part ? LS_SHARD : LS_REPLICATE);
+    program_load(a->p, u->group, STORE_VALUE, NULL, u->shard);
+    u->loading = true;
+}
+
+static void wait_load(struct pass *a, struct unit *u)
+{
+    if (u->loading) program_load_wait(a->p, u->group, STORE_VALUE, NULL, u->shard);
+    u->loading = false;
+}
+
+/* The elements that this rank holds, in memory. */
+static ls_value own_elements(struct pass *a, struct unit *u)
+{
+    if (!offload_has(a, u, STORE_VALUE)) return program_group_value(a->p, u->group, STORE_VALUE, NULL);
+    start_load(a, u);
+    if (is_sharded(a, u)) wait_load(a, u); /* else its readers wait */
+    return u->shard;
 }
 
 static void start_gather(struct pass *a, struct unit *u)
@@ -45,9 +80,10 @@ static void start_gather(struct pass *a, struct unit *u)
     struct exchange e = {
         .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total, .counts = unit_counts_of_ranks(a, u)
     };
-    ls_value shard = program_group_value(p, u->group, STORE_VALUE, NULL);
+    ls_value shard = own_elements(a, u);
 
-    if (!shard.id) return;
+    if (!is_sharded(a, u)) u->gathered = shard;
+    if (!shard.id || !is_sharded(a, u)) return;
     value_set_place(p, shard, LS_SHARD);
     u->gathered = g->begin == 0 && g->end == g->total ? emit_part(p, shard, 0, g->total, LS_REPLICATE) /* it is all here */
                                                       : unit_value(a, u, "parameters", program_value(p, shard)->dtype, g->total);
@@ -80,18 +116,22 @@ static int place_of(const int *order, int n, int group)
 /* Gathers the parameters that instruction i reads, and starts the gathers of the next units. */
 static void gather_operands(struct pass *a, const struct instruction *i, const int *order, int n, int *next)
 {
-    int ahead = a->d->o.overlap ? a->d->o.prefetch : 0;
+    int ahead = a->d->o.overlap ? a->d->o.prefetch : 0, last;
 
     for (int o = 0; o < i->nin && program_ok(a->p); o++) {
-        struct unit *u = sharded_unit(a, i->in[o]);
+        struct unit *u = gathered_unit(a, i->in[o]);
 
-        if (!u || (u->gathered.id && !u->gather.open)) continue;
+        if (!u || (u->gathered.id && !u->gather.open && !u->loading)) continue;
         if (!u->gathered.id) {
             ASSERT(*next < n && order[*next] == u->group);
             start_gather(a, &a->unit[order[(*next)++]]);
         }
         emit_wait(a->p, &u->gather);
-        for (int last = place_of(order, n, u->group) + ahead; *next < n && *next <= last;) start_gather(a, &a->unit[order[(*next)++]]);
+        wait_load(a, u);
+        last = place_of(order, n, u->group) + ahead;
+        while (*next < n && *next <= last) start_gather(a, &a->unit[order[(*next)++]]);
+        for (int k = *next; ahead && k < n && k <= last + 1; k++)
+            if (is_sharded(a, &a->unit[order[k]])) start_load(a, &a->unit[order[k]]);
     }
 }
 
@@ -105,11 +145,11 @@ static void gather_segment(struct pass *a, enum segment s, int *order)
         struct instruction i = w.old.at[k];
         struct cursor before;
 
-        if (instruction_is_view(&i) && sharded_unit(a, i.in[0])) continue; /* readers get a view of the gathered buffer */
+        if (instruction_is_view(&i) && gathered_unit(a, i.in[0])) continue; /* readers get a view of the gathered buffer */
         before = program_cursor_block(p, i.block);
         gather_operands(a, &i, order, n, &next);
         for (int o = 0; o < i.nin && program_ok(p); o++) {
-            struct unit *u = sharded_unit(a, i.in[o]);
+            struct unit *u = gathered_unit(a, i.in[o]);
 
             if (u) i.in[o] = gathered_view(a, u, i.in[o]);
         }
@@ -123,14 +163,14 @@ ls_status gather_parameters(struct pass *a)
 {
     int *order;
 
-    if (a->d->o.zero < 3) return LS_OK;
+    if (!data_has_units(a)) return LS_OK;
     order = mem_array(MEM_OTHER, (size_t)a->nunits + 1, sizeof *order);
     a->nviews = a->p->nvalues;
     a->view = mem_array(MEM_OTHER, (size_t)a->nviews + 1, sizeof *a->view);
     for (int s = SEG_FORWARD; s <= SEG_WEIGHTS && order && a->view; s++) {
         if (s > SEG_FORWARD && a->d->o.reshard_after_forward) {
             memset(a->view, 0, (size_t)a->nviews * sizeof *a->view);
-            for (int g = 0; g < a->nunits; g++) a->unit[g].gathered = LS_NONE;
+            for (int g = 0; g < a->nunits; g++) a->unit[g].gathered = a->unit[g].shard = LS_NONE;
         }
         gather_segment(a, (enum segment)s, order);
     }

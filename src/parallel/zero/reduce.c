@@ -19,6 +19,10 @@
  * Either is summed in f32 and rounded once (by a GPU's library after each addition: rule 5 of src/device/collectives.h).
  * Replicas: the owned block is all-reduced over the ranks that own the same block, in the last micro-batch.
  *
+ * Offloaded gradients: where this rank alone has the samples, a unit's gradients are loaded before their first writer (with overlap as
+ * early as its parameters), added to in place, and saved after the last. Sharded ones are loaded, added to and saved after each
+ * reduce-scatter. A save is waited for before the next one starts.
+ *
  * A reduction with work left after its wait (all but f32 in place) is finished just before the next one starts, so that at most one
  * buffer is in flight besides the one being filled.
  */
@@ -35,6 +39,12 @@ static ls_placement_kind after(const struct pass *a, const struct unit *u)
 }
 
 static bool is_sharded(const struct pass *a, const struct unit *u) { return data_shards(a, u->groups, STORE_GRAD); }
+
+/* True if micro-batches add to a buffer of the unit, not to the store. */
+static bool has_buffer(const struct pass *a, const struct unit *u) { return is_sharded(a, u) || offload_has(a, u, STORE_GRAD); }
+
+/* True if its gradients are added to in the buffer to which they are loaded. */
+static bool is_loaded_first(const struct pass *a, const struct unit *u) { return !u->groups->all && offload_has(a, u, STORE_GRAD); }
 
 static ls_dtype gradient_type(const struct pass *a, const struct unit *u) { return store_group_type(a->p->store, u->group, STORE_GRAD); }
 
@@ -82,6 +92,11 @@ static void add_early(struct pass *a, struct unit *u)
 
 static void reduce_begin(struct pass *a, struct unit *u)
 {
+    if (is_loaded_first(a, u)) {
+        u->full = offload_load(a, u, STORE_GRAD, NULL, true);
+        offload_wait(a, u);
+        return;
+    }
     if (!is_sharded(a, u)) return;
     u->full = unit_value(a, u, "gradient", gradient_type(a, u), unit_group(a, u)->total);
     value_set_place(a->p, u->full, LS_PARTIAL);
@@ -132,6 +147,7 @@ static void reduce_start(struct pass *a, struct unit *u)
     out = emit_part(a->p, in, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
     if (out.id) emit_start(a->p, &u->reduction, &e, when_of(a, u), in, out);
     u->reduced = out;
+    if (offload_has(a, u, STORE_GRAD)) offload_load(a, u, STORE_GRAD, NULL, true);
 }
 
 /* Reduces over the replicas; x is this rank's block in the store. */
@@ -150,12 +166,28 @@ static void start_replicas(struct pass *a, struct unit *u, ls_value x)
     emit_call(a->p, OP_COPY, once(a), out, u->reduced);
 }
 
+static void save_begin(struct pass *a, struct unit *u)
+{
+    if (a->saving) offload_end(a, a->saving);
+    offload_save(a, u, STORE_GRAD, NULL);
+    a->saving = u;
+    if (!a->d->o.overlap) offload_end(a, u);
+}
+
+static void save_finish(struct pass *a)
+{
+    if (a->saving) offload_end(a, a->saving);
+    a->saving = NULL;
+}
+
 /* Waits, and copies or adds the sum to the store's gradient. */
 static void reduce_finish(struct pass *a, struct unit *u)
 {
-    ls_value sum = u->reduced, kept = unit_gradient(a, u);
+    bool offloaded = offload_has(a, u, STORE_GRAD);
+    ls_value sum = u->reduced, kept = offloaded ? offload_load(a, u, STORE_GRAD, NULL, true) : unit_gradient(a, u);
 
     emit_wait(a->p, &u->reduction);
+    if (offloaded) offload_wait(a, u);
     if (!kept.id) return;
     if (is_sharded(a, u)) {
         value_set_place(a->p, kept, after(a, u));
@@ -166,6 +198,9 @@ static void reduce_finish(struct pass *a, struct unit *u)
     }
     u->reduced = kept;
     if (replicas(a, u) && !is_put_off(a, u)) start_replicas(a, u, kept);
+    if (!offloaded) return;
+    emit_wait(a->p, &u->reduction);
+    save_begin(a, u);
 }
 
 /* ---- the walk ---- */
@@ -203,9 +238,9 @@ static ls_value target(struct pass *a, int at, ls_value v)
     ls_value into;
     size_t begin;
 
-    if (!u || !u->groups->all) return v;
-    value_set_place(p, v, LS_PARTIAL);
-    if (!is_sharded(a, u)) return v;
+    if (!u) return v;
+    if (u->groups->all) value_set_place(p, v, LS_PARTIAL);
+    if (!has_buffer(a, u)) return v;
     into = at < u->first ? early_gradient(a, u, param) : u->full;
     if (!into.id) return v;
     while (unit_group(a, u)->params[k] != param) k++;
@@ -226,7 +261,9 @@ static struct unit *after_instruction(struct pass *a, int at, struct unit *pendi
     for (int g = 0; g < a->nunits && program_ok(a->p); g++) {
         struct unit *u = &a->unit[g];
 
-        if (u->last != at || !u->groups->all || (is_put_off(a, u) && !is_sharded(a, u))) continue;
+        if (u->last != at) continue;
+        if (is_loaded_first(a, u)) save_begin(a, u);
+        if (!u->groups->all || (is_put_off(a, u) && !is_sharded(a, u))) continue;
         pending = settle(a, pending);
         a->order[a->ordered++] = g;
         reduce_start(a, u);
@@ -256,6 +293,14 @@ void reduce_wait(struct pass *a)
     program_cursor_end(a->p, before);
 }
 
+/* Gradients are loaded as early as the parameters of their unit. */
+static void load_ahead(struct pass *a, const struct instruction *i, int at)
+{
+    struct unit *u = instruction_is_load(i) && instruction_state(i)->kind == STORE_VALUE ? &a->unit[instruction_state(i)->group] : NULL;
+
+    if (u && a->d->o.overlap && is_loaded_first(a, u) && u->first > at) offload_load(a, u, STORE_GRAD, NULL, true);
+}
+
 /* Walks a segment whose instructions are numbered from `at`. */
 static void reduce_walk(struct pass *a, enum segment s, int at)
 {
@@ -269,14 +314,16 @@ static void reduce_walk(struct pass *a, enum segment s, int at)
 
         before = program_cursor_block(p, i.block);
         for (int g = 0; g < a->nunits; g++)
-            if (a->unit[g].first == at && a->unit[g].groups->all) reduce_begin(a, &a->unit[g]);
+            if (a->unit[g].first == at) reduce_begin(a, &a->unit[g]);
         for (int o = 0; o < i.nout; o++) i.out[o] = target(a, at, i.out[o]);
         program_push(p, &i);
+        load_ahead(a, &i, at);
         pending = after_instruction(a, at, pending);
         program_cursor_end(p, before);
     }
     before = program_cursor_block(p, w.old.n ? w.old.at[w.old.n - 1].block : 0);
     settle(a, pending);
+    save_finish(a);
     if (!waits_later(a)) wait_all(a);
     program_cursor_end(p, before);
     rewrite_end(p, &w);

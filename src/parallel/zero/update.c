@@ -96,11 +96,17 @@ ls_value unit_reduced(struct pass *a, struct unit *u)
     bool partial = u->groups->all && u->last >= 0;
     size_t begin = unit_begin(a, u), count = unit_end(a, u) - begin;
 
+    if (offload_has(a, u, STORE_GRAD)) return offload_value(u, STORE_GRAD, NULL);
     if (u->reduced.id) return u->reduced;
     return u->reduced = emit_part(a->p, unit_gradient(a, u), data_shards(a, u->groups, STORE_GRAD) ? 0 : begin, count,
                                   partial           ? LS_PARTIAL
                                   : unit_zero(a, u) ? LS_SHARD
                                                     : LS_REPLICATE);
+}
+
+static ls_value group_elements(struct pass *a, struct unit *u, enum store_kind kind, const char *state)
+{
+    return offload_has(a, u, kind) ? offload_value(u, kind, state) : program_group_value(a->p, u->group, kind, state);
 }
 
 /* Elements [lo, hi) of the unit's flat buffer of v's kind. */
@@ -117,10 +123,8 @@ static ls_value slice(struct pass *a, struct unit *u, ls_value v, size_t lo, siz
         flat = unit_reduced(a, u);
         place = flat.id ? value_place(p, flat) : place;
         break;
-    case LS_ROLE_OPTIMIZER:
-        flat = a->d->o.offload ? offload_state(a, u, root.state) : program_group_value(p, u->group, STORE_STATE, root.state);
-        break;
-    default: flat = program_group_value(p, u->group, STORE_VALUE, NULL); begin = data_shards(a, u->groups, STORE_VALUE) ? begin : 0;
+    case LS_ROLE_OPTIMIZER: flat = group_elements(a, u, STORE_STATE, root.state); break;
+    default: flat = group_elements(a, u, STORE_VALUE, NULL); begin = data_shards(a, u->groups, STORE_VALUE) ? begin : 0;
     }
     return emit_part(p, flat, lo - begin, hi - lo, place);
 }
@@ -183,8 +187,16 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
 static void emit_squares(struct update *w, struct unit *u, ls_value acc)
 {
     struct pass *a = w->a;
+    const struct store_group *g = unit_group(a, u);
 
-    if (unit_end(a, u) > unit_begin(a, u) && unit_counts(a, u)) emit_call(a->p, OP_SUM_SQUARES, LS_WHEN_ALWAYS, unit_reduced(a, u), acc);
+    if (unit_end(a, u) == unit_begin(a, u) || !unit_counts(a, u)) return;
+    if (u->groups->all || !a->d->o.offload_parameters) {
+        emit_call(a->p, OP_SUM_SQUARES, LS_WHEN_ALWAYS, unit_reduced(a, u), acc);
+        return;
+    }
+    for (int k = 0; k < g->n; k++) /* as without offload, so that the sum has the same bits */
+        emit_call(a->p, OP_SUM_SQUARES, LS_WHEN_ALWAYS,
+                  emit_part(a->p, unit_reduced(a, u), g->at[k], g->at[k + 1] - g->at[k], LS_REPLICATE), acc);
 }
 
 static void start_gather(const struct update *w, struct unit *u)
@@ -209,33 +221,90 @@ static void start_gather(const struct update *w, struct unit *u)
     if (w->carries) u->gather.open = false; /* wait_at_first_use() */
 }
 
-struct stage_of_unit {
-    const struct update *w;
-    const struct unit *u;
-    enum optimizer_stage stage;
+/* ---- what is offloaded ---- */
+
+/* A kind of a unit that a stage uses. */
+struct use {
+    enum store_kind kind;
+    const char *state;
+    bool read, written;
 };
 
-static bool writes_state(const ls_program *p, const struct instruction *i, const char *state)
+static enum store_kind kind_of(const struct value *root)
 {
-    for (int k = 0; k < i->nout; k++) {
-        const struct value *root = root_of(p, i->out[k]);
-
-        if (i->out[k].id && root->role == LS_ROLE_OPTIMIZER && strcmp(root->state, state) == 0) return true;
-    }
-    return false;
+    return root->role == LS_ROLE_PARAMETER ? STORE_VALUE : root->role == LS_ROLE_GRADIENT ? STORE_GRAD : STORE_STATE;
 }
 
-static bool is_written(const void *ctx, const char *state)
+/* Adds an operand. An update reads what it writes, but for a value that it rounds from the master copy. */
+static int add_use(const struct pass *a, const struct unit *u, ls_value x, bool written, struct use *use, int n)
 {
-    const struct stage_of_unit *s = ctx;
-    const struct pass *a = s->w->a;
+    const struct value *root = root_of(a->p, x);
+    struct use new = { .written = written };
+    int k = 0;
 
-    for (int n = 0; n < s->w->rewrite.old.n; n++) {
-        const struct instruction *i = &s->w->rewrite.old.at[n];
+    if (!x.id || !is_of_store(root) || !offload_has(a, u, kind_of(root))) return n;
+    new.kind = kind_of(root);
+    new.state = new.kind == STORE_STATE ? root->state : NULL;
+    new.read = new.kind != STORE_VALUE || !store_has_master(a->p->store, (size_t)root->param);
+    while (k < n && !(use[k].kind == new.kind && (!new.state || strcmp(use[k].state, new.state) == 0))) k++;
+    if (k == n) use[n++] = new;
+    use[k].read = use[k].read || new.read;
+    use[k].written = use[k].written || written;
+    return n;
+}
 
-        if (stage_of(i) == s->stage && instruction_unit(a, i) == s->u && writes_state(a->p, i, state)) return true;
+/* Lists what the instructions of a stage use of u that is offloaded; returns how many. */
+static int stage_uses(const struct update *w, enum optimizer_stage stage, const struct unit *u, struct use use[LOADED])
+{
+    const struct pass *a = w->a;
+    int n = 0;
+
+    if (unit_end(a, u) == unit_begin(a, u) || (stage == OPTIMIZER_SQUARES && !unit_counts(a, u))) return 0;
+    for (int k = 0; k < w->rewrite.old.n; k++) {
+        const struct instruction *i = &w->rewrite.old.at[k];
+
+        if (stage_of(i) != stage || instruction_unit(a, i) != u) continue;
+        for (int o = 0; o < i->nin; o++) n = add_use(a, u, i->in[o], false, use, n);
+        for (int o = 0; o < i->nout; o++) n = add_use(a, u, i->out[o], true, use, n);
     }
-    return false;
+    return n;
+}
+
+static void load_uses(const struct update *w, enum optimizer_stage stage, struct unit *u)
+{
+    struct use use[LOADED];
+    int n = stage_uses(w, stage, u, use);
+
+    for (int k = 0; k < n; k++) offload_load(w->a, u, use[k].kind, use[k].state, use[k].read);
+}
+
+static void save_uses(const struct update *w, enum optimizer_stage stage, struct unit *u)
+{
+    struct use use[LOADED];
+    int n = stage_uses(w, stage, u, use);
+
+    for (int k = 0; k < n; k++)
+        if (use[k].written) offload_save(w->a, u, use[k].kind, use[k].state);
+}
+
+/* ---- a stage ---- */
+
+static struct unit *unit_at(const struct update *w, enum optimizer_stage stage, int k)
+{
+    return k < 0 || k >= w->a->ordered ? NULL : &w->a->unit[stage == OPTIMIZER_UPDATE && w->carries ? w->use[k] : w->a->order[k]];
+}
+
+/* Loads what unit k needs. With overlap the next unit's is loaded while this one is updated, and the one before has been saved by then, so
+ * that two units are in memory. */
+static void stage_load(const struct update *w, enum optimizer_stage stage, int k)
+{
+    struct pass *a = w->a;
+    struct unit *before = unit_at(w, stage, k - 1), *next = unit_at(w, stage, k + 1);
+
+    load_uses(w, stage, unit_at(w, stage, k));
+    if (before) offload_end(a, before);
+    if (a->d->o.overlap && next) load_uses(w, stage, next);
+    offload_wait(a, unit_at(w, stage, k));
 }
 
 static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value acc)
@@ -248,15 +317,16 @@ static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value ac
     }
     if (stage == OPTIMIZER_UPDATE) sum_norms(w);
     for (int k = 0; k < a->ordered && program_ok(a->p); k++) {
-        struct unit *u = &a->unit[stage == OPTIMIZER_UPDATE && w->carries ? w->use[k] : a->order[k]];
-        struct stage_of_unit ctx = { w, u, stage };
+        struct unit *u = unit_at(w, stage, k);
 
+        stage_load(w, stage, k);
         emit_wait(a->p, &u->reduction);
         if (stage == OPTIMIZER_SQUARES) emit_squares(w, u, acc);
         for (int n = 0; n < w->rewrite.old.n && stage != OPTIMIZER_SQUARES && program_ok(a->p); n++)
             if (stage_of(&w->rewrite.old.at[n]) == stage && instruction_unit(a, &w->rewrite.old.at[n]) == u)
                 emit_slice(w, u, w->rewrite.old.at[n]);
-        offload_save(a, u, is_written, &ctx);
+        save_uses(w, stage, u);
+        if (!a->d->o.overlap || k + 1 == a->ordered) offload_end(a, u);
         if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_shards(a, u->groups, STORE_VALUE) && !a->d->method->apart)
             start_gather(w, u);
     }

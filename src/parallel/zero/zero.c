@@ -33,7 +33,7 @@ static ls_status distribution(struct pass *a)
         LS_TRY(layout_check_in_flight(&l));
     }
     LS_TRY(units_form(a));
-    if (data_is_distributed(a) && !a->d->method->apart) {
+    if ((data_is_distributed(a) && !a->d->method->apart) || a->d->o.offload_parameters) {
         LS_TRY(gather_parameters(a));
         LS_TRY(reduce_gradients(a));
     }
@@ -137,7 +137,7 @@ static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_par
 
     if (!d) return LS_ENOMEM;
     d->o = d->requested = *o;
-    if (o->offload == LS_OFFLOAD_FILE) {
+    if (o->offload == LS_OFFLOAD_FILE || o->offload_parameters == LS_OFFLOAD_FILE) {
         d->o.offload_path = d->path = mem_strdup(o->offload_path);
         st = d->path ? LS_OK : LS_ENOMEM;
     }
@@ -162,12 +162,14 @@ static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls
         return ls_fail(LS_EINVAL, "data parallelism: another program of this store has method %s; this one %s",
                        layout_method_name(m->method), layout_method_name(o->method));
     if (m->zero != o->zero || m->replicate != o->replicate || m->reduce != o->reduce || m->offload != o->offload ||
-        m->unsharded_accumulation != o->unsharded_accumulation || m->fsdp_unit != o->fsdp_unit)
+        m->unsharded_accumulation != o->unsharded_accumulation || m->fsdp_unit != o->fsdp_unit ||
+        m->offload_parameters != o->offload_parameters)
         return ls_fail(LS_EINVAL,
                        "data parallelism: another program of this store has zero %d, replicate %d, reduce %s, offload %d, "
-                       "unsharded_accumulation %d, fsdp_unit %d; this one %d, %d, %s, %d, %d, %d",
-                       m->zero, m->replicate, ls_dtype_name(m->reduce), (int)m->offload, m->unsharded_accumulation, m->fsdp_unit, o->zero,
-                       o->replicate, ls_dtype_name(o->reduce), (int)o->offload, o->unsharded_accumulation, o->fsdp_unit);
+                       "unsharded_accumulation %d, fsdp_unit %d, offload_parameters %d; this one %d, %d, %s, %d, %d, %d, %d",
+                       m->zero, m->replicate, ls_dtype_name(m->reduce), (int)m->offload, m->unsharded_accumulation, m->fsdp_unit,
+                       (int)m->offload_parameters, o->zero, o->replicate, ls_dtype_name(o->reduce), (int)o->offload,
+                       o->unsharded_accumulation, o->fsdp_unit, (int)o->offload_parameters);
     return LS_OK;
 }
 
@@ -188,7 +190,8 @@ static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const l
         LS_TRY(data_open(comm, mesh, o, &d));
         store_attach(p->store, d, data_close);
     }
-    if (ranks_of(comm) > 1 || d->o.offload) p->distribution = (struct distribution){ .pass = run_pass, .ctx = d };
+    if (ranks_of(comm) > 1 || d->o.offload || d->o.offload_parameters)
+        p->distribution = (struct distribution){ .pass = run_pass, .ctx = d };
     p->arena_comm = mesh ? comm : d->groups[GROUPS_DENSE].shard;
     return LS_OK;
 }

@@ -1,11 +1,11 @@
 /* zero.h - internals of the data-parallel pass.
  *
  * The pass (zero.c lists the steps in order) works on units: parameters that are adjacent in a group of the store and are communicated
- * together. For zero 0 to 2 a unit is a bucket of gradients that become final one after another; for zero 3 it is a block of the model, or
- * several. bucketing.c builds the units (fsdp_units.c holds their properties), gather.c gathers parameters, reduce.c reduces gradients,
- * update.c restricts the optimizer segment to the elements this rank updates (offload.c: with offloaded states; carry.c: gathers that
- * overlap the next forward), batch_stats.c handles batch norms, and reduction_check.c verifies that every sum over ranks is computed
- * exactly once.
+ * together. For zero 0 to 2 a unit is a bucket of gradients that become final one after another; for zero 3 and offloaded parameters it
+ * is a block of the model, or several. bucketing.c builds the units (fsdp_units.c holds their properties), gather.c gathers parameters,
+ * reduce.c reduces gradients, update.c restricts the optimizer segment to the elements this rank updates (carry.c: gathers that overlap the
+ * next forward), offload.c loads and saves what is offloaded, batch_stats.c handles batch norms, and reduction_check.c verifies that every
+ * sum over ranks is computed exactly once.
  *
  * On a mesh, a unit is distributed over DATA, or for experts over EXPERT_DATA. Gradients that are also partial sums over tp, or that
  * the first and the last stage share, are reduced over those ranks once per step, before the optimizer (model_axis_grads.c).
@@ -69,6 +69,15 @@ enum unit_class {
     CLASS_TYPE = 8 /* the value dtype is encoded from this bit on */
 };
 
+/* A kind of a unit in a communication value between its load and the end of its save. */
+struct loaded {
+    enum store_kind kind;
+    const char *state; /* for STORE_STATE */
+    ls_value at;
+    bool loading, saving; /* a transfer has no wait yet */
+};
+enum { LOADED = STORE_STATE + 4 };
+
 struct unit {
     int group; /* index in the store */
     unsigned class;
@@ -81,8 +90,11 @@ struct unit {
     int first, last;   /* first and last instruction that writes its gradients in the segment that completes them, counted over
                         * SEG_BACKWARD and SEG_WEIGHTS; -1: none */
     struct pending reduction, gather;
-    bool awaited;      /* the wait for its carried gather has been inserted */
-    ls_value state[4]; /* as loaded from offload */
+    bool awaited;   /* the wait for its carried gather has been inserted */
+    ls_value shard; /* offloaded parameters as last loaded for forward or backward: what this rank holds */
+    bool loading;   /* and their load has no wait yet */
+    struct loaded loaded[LOADED];
+    int nloaded;
 };
 
 struct pass {
@@ -92,7 +104,8 @@ struct pass {
     int nunits;
     int *order; /* [nunits], the order in which their gradients are reduced */
     int ordered;
-    ls_value *view; /* by value id: the view into the gathered unit */
+    struct unit *saving; /* the unit whose gradients are being saved */
+    ls_value *view;      /* by value id: the view into the gathered unit */
     int nviews;
     ls_value *early; /* by parameter: its gradient as an earlier segment than the one that completes its unit has computed it */
 };
@@ -123,6 +136,7 @@ unsigned unit_class(const struct pass *a, size_t i);                  /* of para
 const struct zero_groups *unit_groups(const struct pass *a, unsigned class);
 bool data_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind); /* true if that kind is sharded */
 bool data_is_distributed(const struct pass *a);                                                 /* more than one rank */
+bool data_has_units(const struct pass *a); /* units are blocks of the model, whose parameters are brought together while they are used */
 int unit_zero(const struct pass *a, const struct unit *u);     /* the zero stage; 0 if one rank holds a full copy */
 bool unit_counts(const struct pass *a, const struct unit *u);  /* this rank counts its elements in norms; on a mesh no other rank does */
 size_t unit_begin(const struct pass *a, const struct unit *u); /* the elements of the flat buffer that this rank updates */
@@ -156,8 +170,14 @@ ls_placement_kind value_place(const ls_program *p, ls_value x); /* placement ove
 void value_set_place(ls_program *p, ls_value x, ls_placement_kind kind);
 void value_set_place_on(ls_program *p, ls_value x, ls_axis axis, ls_placement_kind kind);
 
-/* offload.c: makes offloaded states available between load and save. */
-ls_value offload_state(struct pass *a, struct unit *u, const char *state); /* loads it unless it is loaded already */
-void offload_save(struct pass *a, struct unit *u, bool (*written)(const void *ctx, const char *state), const void *ctx);
+/* offload.c: what is offloaded, between load and save. */
+bool offload_has(const struct pass *a, const struct unit *u, enum store_kind kind); /* true if that kind is offloaded */
+/* Starts to load what this rank holds of a kind unless it has been loaded; `read` false: its contents do not matter. Returns its value,
+ * which may be read after offload_wait(). */
+ls_value offload_load(struct pass *a, struct unit *u, enum store_kind kind, const char *state, bool read);
+ls_value offload_value(const struct unit *u, enum store_kind kind, const char *state); /* LS_NONE: not loaded */
+void offload_wait(struct pass *a, struct unit *u);                                     /* for all its loads */
+void offload_save(struct pass *a, struct unit *u, enum store_kind kind, const char *state);
+void offload_end(struct pass *a, struct unit *u); /* waits for its saves; its values are gone */
 
 #endif

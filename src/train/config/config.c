@@ -211,6 +211,10 @@ static const struct option rows[] = {
     BOOL(parallel.reshard_after_forward, "true", STEP,
          "free gathered parameters after forward and gather them again for backward (zero 3); false: more memory, a third less traffic",
          .off = "true", .alias = "parallel.keep_gathered", .alias_inverts = true),
+    ENUM(parallel.offload_parameters, "none", "none|cpu|file", STEP,
+         "where parameters and gradients are kept while no unit (parallel.fsdp_unit) needs them; none: in memory, cpu: in other memory of "
+         "the host, file: in a file of the run's folder; read parallel.prefetch units ahead (one rank, or zero 3)",
+         .off = "none"),
     BOOL(parallel.unsharded_accumulation, "false", STEP,
          "keep unsharded gradients until the last micro-batch (zero 2, 3): more memory, less traffic", .off = "false",
          .alias = "parallel.accumulate_whole"),

@@ -99,7 +99,8 @@ struct config {
         int64_t prefetch;
         size_t bucket, first_bucket;
         bool overlap, reshard_after_forward, unsharded_accumulation, sync_batch_norm;
-        int method; /* ls_method */
+        int offload_parameters; /* enum config_offload */
+        int method;             /* ls_method */
         bool async_turns;
         int64_t reference_steps;
     } parallel;

@@ -92,6 +92,7 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
     const ls_optimizer_facts *optimizer = ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name);
     bool alone = c->launch.ranks <= 1;
     bool shared = c->parallel.dp * c->parallel.cp > 1, pipeline = c->parallel.pp > 1, tp = c->parallel.tp > 1;
+    bool offloads = c->parallel.offload_parameters != OFFLOAD_NONE, units = c->parallel.zero == 3 || offloads;
     int64_t zero = c->parallel.zero;
     const struct idle rules[] = {
         { !optimizer->moments, "optim.beta1", OPTIMIZERS_WITH(moments, 0), false },
@@ -133,7 +134,7 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { !tp || c->parallel.sp || !c->parallel.overlap, "parallel.tp_chunks",
           "it needs parallel.tp without parallel.sp, and parallel.overlap=true", !tp },
         { !tp, "parallel.sp", "with parallel.tp=1 there are no ranks to shard the sequence over", true },
-        { alone, "parallel.overlap", "a single rank does not communicate", true },
+        { alone && !offloads && c->optim.offload == OFFLOAD_NONE, "parallel.overlap", "a single rank does not communicate", true },
         { c->precision.grads == REDUCE_BF16, "precision.reduce", "precision.grads=bf16 communicates gradients as they are kept", false },
         { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1", true },
         { alone, "parallel.sync_batch_norm", "a single rank has all samples", true },
@@ -152,10 +153,10 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
           "parallel.method=async sends all gradients after the last micro-batch", false },
         { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block", false },
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block", false },
-        { zero != 3, "parallel.fsdp_unit", "it applies only to parallel.zero=3", !shared },
-        { zero != 3, "parallel.prefetch", "it applies only to parallel.zero=3", !shared },
+        { !units, "parallel.fsdp_unit", "it applies only to parallel.zero=3 and parallel.offload_parameters", !shared },
+        { !units, "parallel.prefetch", "it applies only to parallel.zero=3 and parallel.offload_parameters", !shared },
         { !c->parallel.overlap, "parallel.prefetch", "parallel.overlap=false waits for each gather where it starts", false },
-        { zero != 3, "parallel.reshard_after_forward", "it applies only to parallel.zero=3", !shared },
+        { !units, "parallel.reshard_after_forward", "it applies only to parallel.zero=3 and parallel.offload_parameters", !shared },
         { zero < 2, "parallel.unsharded_accumulation", "it applies only to parallel.zero=2 and 3", !shared },
         { alone, "launch.bind", "a single rank uses the cores that the process is given", true },
     };
@@ -330,6 +331,9 @@ static ls_status check_in_backward(const struct config *c, unsigned verb)
                        c->train.accumulate);
     if (c->optim.offload != OFFLOAD_NONE)
         return ls_fail(LS_EINVAL, "optim.in_backward=true with optim.offload: state is loaded after backward; use optim.offload=none");
+    if (c->parallel.offload_parameters != OFFLOAD_NONE)
+        return ls_fail(LS_EINVAL, "optim.in_backward=true with parallel.offload_parameters: parameters are updated after backward; use "
+                                  "parallel.offload_parameters=none");
     if (strcmp(config_device(c), "cpu") != 0)
         return ls_fail(LS_EINVAL, "optim.in_backward=true with run.device=%s: it is implemented on run.device=cpu only", config_device(c));
     if (c->train.non_finite == NON_FINITE_SKIP)
@@ -406,7 +410,9 @@ size_t config_memory_limit(const struct config *c, const ls_machine *m, int loca
     if (c->run.memory_limit) return c->run.memory_limit;
     if (!gpu->memory) return share;
     if (c->launch.share_gpus) of_gpu /= (size_t)MAX((local + gpu->processors - 1) / gpu->processors, 1);
-    return of_gpu + (c->optim.offload == OFFLOAD_CPU ? share : 0); /* what is offloaded is in the machine's memory */
+    return of_gpu + (c->optim.offload == OFFLOAD_CPU || c->parallel.offload_parameters == OFFLOAD_CPU
+                         ? share
+                         : 0); /* what is offloaded is in the machine's memory */
 }
 
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w)

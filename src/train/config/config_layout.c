@@ -93,6 +93,7 @@ static const struct layout_field fields[] = {
     { "parallel.prefetch", FIELD_AXIS, offsetof(ls_layout, prefetch), NULL },
     { "parallel.reshard_after_forward", FIELD_SWITCH, offsetof(ls_layout, reshard_after_forward), NULL },
     { "parallel.unsharded_accumulation", FIELD_SWITCH, offsetof(ls_layout, unsharded_accumulation), NULL },
+    { "parallel.offload_parameters", FIELD_CHOICE, offsetof(ls_layout, offload_parameters), offloads },
     { "parallel.sync_batch_norm", FIELD_SWITCH, offsetof(ls_layout, sync_batch_norm), NULL },
     { "parallel.bucket", FIELD_BYTES, offsetof(ls_layout, bucket_bytes), NULL },
     { "parallel.first_bucket", FIELD_BYTES, offsetof(ls_layout, first_bucket_bytes), NULL },

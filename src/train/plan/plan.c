@@ -128,7 +128,9 @@ static size_t checkpoint_scratch(const struct step *s)
 
     for (size_t i = 0; i < ls_store_count(s->store); i++) most = MAX(most, store_local_count(s->store, i));
     size_t saved = MIN((size_t)SAVED, most * sizeof(float)), loaded = MIN((size_t)LOADED, most * sizeof(double));
-    return (s->layout.offload == LS_OFFLOAD_FILE ? saved : 0) + MAX(BUFFER + saved, loaded);
+    bool file = s->layout.offload == LS_OFFLOAD_FILE || s->layout.offload_parameters == LS_OFFLOAD_FILE;
+
+    return (file ? saved : 0) + MAX(BUFFER + saved, loaded);
 }
 
 /* Bytes of samples: those of the step, of the evaluation, and those that the loader has prepared. */

@@ -31,6 +31,16 @@ static void put_comm(const struct metrics *m, struct json_out *out)
     json_end_object(out);
 }
 
+static void put_offload(const struct metrics *m, struct json_out *out)
+{
+    if (m->offload.loaded + m->offload.saved == 0) return;
+    json_begin_object(out, "offload");
+    json_put_int(out, "loaded", (int64_t)m->offload.loaded);
+    json_put_int(out, "saved", (int64_t)m->offload.saved);
+    json_put_real(out, "waited", m->offload.waited);
+    json_end_object(out);
+}
+
 const char *metrics_time_name(enum metrics_time i)
 {
     static const char *const names[METRICS_TIMES] = { "compute", "exposed", "bubble", "optimizer", "data", "other" };
@@ -101,6 +111,7 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
     json_put_real(out, "hfu", m->hfu);
     metrics_put_memory(&m->memory, out);
     put_comm(m, out);
+    put_offload(m, out);
     put_time(m, out);
     put_axes(m, out);
     if (m->bubble >= 0) json_put_real(out, "bubble", m->bubble);

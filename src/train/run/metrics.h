@@ -14,6 +14,8 @@
  *                        activations communication offload other; and peak, the largest sum
  *     comm               {op: {calls bytes seconds exposed}} of the step, for the operations that were called: bytes that one rank
  *                        sent, seconds from start to end, and the seconds that the rank waited
+ *     offload            {loaded saved waited} of the step, if something is offloaded: bytes that a rank moved, and the seconds that it
+ *                        waited for them, which are part of compute and optimizer
  *     time               {compute exposed bubble optimizer data other}: how step_seconds was spent, in seconds that add up to it.
  *                        exposed: waiting for communication; bubble: waiting for other pipeline stages; other: everything else
  *     axis               {dp cp tp pp ep: seconds}: exposed communication by axis of the mesh, for axes with more than one rank
@@ -26,7 +28,7 @@
  *     tokens_seen        valid tokens of all steps so far
  *     val_loss           loss of the evaluation after this step, if there was one
  *     run                only in the first line of every start: {"hosts": [...]}, the machine of each rank
- * On several ranks, loss, tokens and tokens_per_second are those of all ranks; memory, comm and axis are the largest rank's;
+ * On several ranks, loss, tokens and tokens_per_second are those of all ranks; memory, comm, offload and axis are the largest rank's;
  * step_seconds and time are means over the ranks.
  */
 #ifndef LS_TRAIN_RUN_METRICS_H
@@ -36,6 +38,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "lockstep/comm.h"
+#include "runtime/store.h"
 
 enum metrics_time { METRICS_COMPUTE, METRICS_EXPOSED, METRICS_BUBBLE, METRICS_OPTIMIZER, METRICS_DATA, METRICS_OTHER, METRICS_TIMES };
 enum metrics_axis { METRICS_DP, METRICS_CP, METRICS_TP, METRICS_PP, METRICS_EP, METRICS_AXES };
@@ -45,6 +48,7 @@ struct metrics {
     double loss, grad_norm, lr, tokens_per_second, step_seconds, mfu, hfu;
     struct mem_stats memory;
     ls_comm_count comm[LS_COLLECTIVES];
+    struct offload_count offload;
     double time[METRICS_TIMES]; /* seconds */
     double axis[METRICS_AXES];  /* seconds; below 0: the axis has one rank */
     const double *load;         /* [layers,experts], borrowed; NULL: no experts */

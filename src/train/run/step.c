@@ -203,6 +203,21 @@ size_t step_comm_bytes(const struct step *s, ls_collective op, size_t *calls)
     return bytes;
 }
 
+void step_offload_bytes(const struct step *s, size_t *loaded, size_t *saved)
+{
+    int each = LS_FORWARD | LS_BACKWARD | LS_WEIGHTS;
+    ls_program *p;
+
+    *loaded = *saved = 0;
+    for (int i = 0; (p = step_program(s, i)); i++) {
+        struct program_offload micro = program_offload(p, each), last = program_offload(p, each | LS_LAST),
+                               update = program_offload(p, LS_OPTIMIZER_STEP);
+
+        *loaded += micro.loaded * (s->accumulate - 1) + last.loaded - last.gradients + update.loaded;
+        *saved += micro.saved * (s->accumulate - 1) + last.saved + update.saved;
+    }
+}
+
 ls_cost step_cost(const struct step *s)
 {
     ls_cost cost = ls_program_cost(s->program);

@@ -113,6 +113,8 @@ double step_executed_flops(const struct step *s);
 /* Bytes that this rank's programs send in one step with one kind of operation; *calls: the number of calls. The few numbers that the
  * trainer itself exchanges are not included. */
 size_t step_comm_bytes(const struct step *s, ls_collective op, size_t *calls);
+/* Bytes that this rank loads and saves in one step of what is offloaded. */
+void step_offload_bytes(const struct step *s, size_t *loaded, size_t *saved);
 /* Program i of the step: a pipeline's chunks, then `program`; NULL after the last one. */
 ls_program *step_program(const struct step *s, int i);
 /* Bytes of all programs together. */

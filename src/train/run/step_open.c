@@ -24,7 +24,7 @@ ls_status step_distribute(const struct distributing *s, ls_program *p, const ls_
     ls_partition_options partition = ls_layout_partition(s->layout);
 
     if (!ranks_shard_model(s->ranks) && s->layout->ep == 1) {
-        if (!s->ranks->comm && o.offload == LS_OFFLOAD_NONE) return LS_OK;
+        if (!s->ranks->comm && o.offload == LS_OFFLOAD_NONE && o.offload_parameters == LS_OFFLOAD_NONE) return LS_OK;
         return ls_data_parallel(p, s->ranks->comm, &o);
     }
     if (stage) partition.stage = *stage;
@@ -247,7 +247,8 @@ ls_status step_open(const struct task_model *model, const ls_layout *layout, con
     LS_TRY(ls_layout_check(task_transformer(model), layout));
     LS_TRY(step_budget_choose(model, o, ranks->rank, &s.layout));
     ls_status st = LS_OK;
-    if (layout->offload == LS_OFFLOAD_FILE && !plan_only) st = file_make_folders(layout->offload_path);
+    if ((layout->offload == LS_OFFLOAD_FILE || layout->offload_parameters == LS_OFFLOAD_FILE) && !plan_only)
+        st = file_make_folders(layout->offload_path);
     if (st == LS_OK) st = open_step(o, plan_only, &s);
     if (st == LS_OK && layout->recompute == LS_RECOMPUTE_BUDGET) st = step_budget_check(&s, layout->budget);
     if (st == LS_OK)

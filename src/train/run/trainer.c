@@ -194,6 +194,7 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
 {
     ls_comm_count comm[LS_COLLECTIVES];
     double began = base_now(), axis[METRICS_AXES];
+    struct offload_count before = store_offload_count(t->step.store), after;
     size_t valid;
 
     cost_begin(&t->cost);
@@ -218,6 +219,8 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     note_axes(t, m, axis);
     split_time(t, m, t->step.pipeline ? ls_pipeline_last_times(t->step.pipeline).waiting : 0);
     mem_read(&m->memory);
+    after = store_offload_count(t->step.store);
+    m->offload = (struct offload_count){ after.loaded - before.loaded, after.saved - before.saved, after.waited - before.waited };
     cost_end(&t->cost, m);
     return LS_OK;
 }
@@ -269,7 +272,8 @@ static ls_status sync_metrics(struct trainer *t, struct metrics *m)
         MEMORY,
         AXES = MEMORY + MEM_CATEGORIES,
         COMM = AXES + METRICS_AXES,
-        STATS = COMM + 4 * LS_COLLECTIVES
+        OFFLOAD = COMM + 4 * LS_COLLECTIVES,
+        STATS = OFFLOAD + 3
     };
     double stats[STATS] = { [STOP] = stop_requested(),
                             [SAVE] = !t->trial && stop_take_save(),
@@ -284,6 +288,7 @@ static ls_status sync_metrics(struct trainer *t, struct metrics *m)
 
         memcpy(&stats[COMM + 4 * i], (double[4]){ (double)c->calls, (double)c->bytes, c->seconds, c->exposed }, 4 * sizeof *stats);
     }
+    memcpy(&stats[OFFLOAD], (double[3]){ (double)m->offload.loaded, (double)m->offload.saved, m->offload.waited }, 3 * sizeof *stats);
     LS_TRY(ranks_most(&t->ranks, stats, STATS));
     LS_TRY(share_time(t, m, stats[PIPELINE]));
     memcpy(m->axis, &stats[AXES], sizeof m->axis);
@@ -297,6 +302,7 @@ static ls_status sync_metrics(struct trainer *t, struct metrics *m)
 
         m->comm[i] = (ls_comm_count){ (uint64_t)c[0], (uint64_t)c[1], c[2], c[3] };
     }
+    m->offload = (struct offload_count){ (uint64_t)stats[OFFLOAD], (uint64_t)stats[OFFLOAD + 1], stats[OFFLOAD + 2] };
     note_memory(t, m);
     note_totals(t, m);
     return LS_OK;
