@@ -50,7 +50,8 @@ train --optim.eps=1|optim.eps=1|1e-8
 train --precision.grads=bf16 --precision.compute=fp32|precision.grads=bf16 with precision.compute=fp32|use precision.compute=bf16
 train -n 2 --precision.compute=bf16 --precision.grads=bf16 --precision.reduce=bf16|precision.reduce does nothing here|as they are kept
 train --precision.grads=fp16|precision.grads|'fp16'
-train --optim.in_backward|optim.in_backward=true with optim.clip=1|use optim.clip=0
+train --optim.in_backward|optim.in_backward=true with optim.clip=1|use optim.clip_by=previous or optim.clip=0
+train --optim.clip_by=previous --optim.clip=0|optim.clip_by does nothing here|optim.clip=0 clips nothing
 train --optim.in_backward --optim.clip=0 -n 2|optim.in_backward=true with 2 ranks|use one rank
 train --optim.in_backward --optim.clip=0 --train.accumulate=2|optim.in_backward=true with train.accumulate=2|use train.accumulate=1
 train --optim.in_backward --optim.clip=0 --optim.offload=file|optim.in_backward=true with optim.offload|use optim.offload=none

@@ -37,6 +37,7 @@ typedef struct ls_train_state {
     uint64_t schedule_steps; /* length of the learning-rate schedule */
     uint64_t budget_steps;   /* number of steps that the time budget allows; 0: no time budget, or not yet determined */
     double budget_seconds;   /* that time budget */
+    double grad_norm;        /* norm of the gradient of the last update, before clipping; 0: none, or not known */
     char optimizer[16];      /* "adamw" */
     char data[128];          /* the source of the samples: name and size, or a hash; "": unknown */
     char compute[8];         /* element type of the arithmetic: "f32", "bf16" */

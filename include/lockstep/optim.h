@@ -44,24 +44,28 @@ typedef struct ls_optimizer {
     double trust_coefficient; /* LARS: trust coefficient */
     double weight_decay;      /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
     double clip;              /* largest global gradient norm; 0: no clipping */
+    int clip_previous;        /* 1: clip by the norm that ls_optimizer_set_norm() gives, of the update before, not by this update's */
     /* 1: updated bf16 parameters without a master copy are rounded up or down at random, so that the mean is exact; router biases, which
      * move by fixed steps, are rounded to nearest */
     int stochastic_rounding;
     uint64_t seed; /* of stochastic_rounding: the bits are a function of seed, parameter, element and step */
     /* 1: a parameter is updated in LS_BACKWARD | LS_LAST, as soon as its gradient is final, and the gradient's memory is used again: it is
-     * in the arena of activations, and the store has no gradients. Same bits. LS_OPTIMIZER_STEP computes the norm alone. Requires clip 0,
-     * one rank, one micro-batch, the cpu. Call ls_optimizer_set() before the backward. Updates stop before the first gradient that is not
-     * finite; parameters that were updated before it in the same backward keep their update. */
+     * in the arena of activations, and the store has no gradients. Same bits. LS_OPTIMIZER_STEP computes the norm alone. Requires clip 0
+     * or clip_previous, one rank, one micro-batch, the cpu. Call ls_optimizer_set() before the backward. Updates stop before the first
+     * gradient that is not finite; parameters that were updated before it in the same backward keep their update. */
     int in_backward;
 } ls_optimizer;
-#define LS_OPTIMIZER_DEFAULTS                                       \
-    {                                                               \
-        LS_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0, 0.001, 0.1, 1.0, 0, 0, 0 \
+#define LS_OPTIMIZER_DEFAULTS                                          \
+    {                                                                  \
+        LS_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0, 0.001, 0.1, 1.0, 0, 0, 0, 0 \
     }
 
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o);
 /* Learning rate and step number t (1, 2, ...) of the update that runs next. After ls_program_compile(). */
 ls_status ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint64_t t);
+/* With clip_previous, before each update: ls_optimizer_norm() of the update before, by which this one is clipped. 0: there was none, and
+ * this one is not clipped. Any other optimizer ignores it. */
+ls_status ls_optimizer_set_norm(ls_program *p, const ls_optimizer *o, double norm);
 /* The global gradient norm, before clipping, of the last update, whether applied or rejected; NaN if the program has no optimizer. */
 double ls_optimizer_norm(const ls_program *p);
 

@@ -7,7 +7,8 @@
  *   "model":  the object of model_json.h; absent if the tensors belong to no known model
  *   "state":  {"step", "samples", "tokens", "schedule_steps", "threads": integers >= 0; "seed": a text of decimal
  *              digits; "optimizer", "data", "compute", "library", "isa": texts that fit the fields of ls_train_state;
- *              "budget_steps": integer >= 0, with "budget_seconds": number >= 0; absent without a time budget}
+ *              "budget_steps": integer >= 0, with "budget_seconds": number >= 0; absent without a time budget;
+ *              "grad_norm": number >= 0, of the last update; absent if it is not known}
  *   "piece_bytes": P, at least 4096; absent in checkpoints of earlier versions, which have no "header" and no "hashes" either
  *   "files":  [{"name": bare file name, "bytes": size, "hash": XXH3-128 of the content}, ...]: every file of the folder
  *             except the manifest; for one with tensors also "header": XXH3-128 of everything before their data (safetensors.h)
@@ -67,6 +68,12 @@ static ls_status read_budget(const json_node *n, const char *what, ls_train_stat
     return LS_OK;
 }
 
+static ls_status read_norm(const json_node *n, const char *what, ls_train_state *s)
+{
+    s->grad_norm = json_get(n, "grad_norm") ? json_real(json_get(n, "grad_norm"), -1) : 0;
+    return s->grad_norm >= 0 ? LS_OK : ls_fail(LS_EFORMAT, "%s: \"grad_norm\" is not a number >= 0", what);
+}
+
 static ls_status read_state(const json_node *n, const char *what, ls_train_state *s)
 {
     uint64_t threads = 0;
@@ -77,6 +84,7 @@ static ls_status read_state(const json_node *n, const char *what, ls_train_state
     LS_TRY(get_number(n, "tokens", what, &s->tokens));
     LS_TRY(get_number(n, "schedule_steps", what, &s->schedule_steps));
     LS_TRY(read_budget(n, what, s));
+    LS_TRY(read_norm(n, what, s));
     LS_TRY(json_get_u64(n, "seed", what, &s->seed));
     LS_TRY(get_number(n, "threads", what, &threads));
     if (threads > INT32_MAX) return ls_fail(LS_EFORMAT, "%s: \"threads\" is out of range: %llu", what, (unsigned long long)threads);

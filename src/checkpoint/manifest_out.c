@@ -19,6 +19,7 @@ static void put_state(struct json_out *j, const ls_train_state *s)
         json_put_int(j, "budget_steps", (int64_t)s->budget_steps);
         json_put_real(j, "budget_seconds", s->budget_seconds);
     }
+    if (s->grad_norm > 0) json_put_real(j, "grad_norm", s->grad_norm);
     json_put_u64(j, "seed", s->seed);
     json_put_int(j, "threads", s->threads);
     json_put_string(j, "optimizer", s->optimizer);

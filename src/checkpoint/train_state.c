@@ -36,6 +36,8 @@ ls_status train_state_check(const ls_train_state *s)
             return ls_fail(LS_EINVAL, "training state: %s has no NUL in its %zu bytes", text[i].name, text[i].room);
     if (!(s->budget_seconds >= 0 && s->budget_seconds <= DBL_MAX))
         return ls_fail(LS_EINVAL, "training state: budget_seconds is %g; expected a finite number >= 0", s->budget_seconds);
+    if (!(s->grad_norm >= 0 && s->grad_norm <= DBL_MAX))
+        return ls_fail(LS_EINVAL, "training state: grad_norm is %g; expected a finite number >= 0", s->grad_norm);
     if (s->threads < 0) return ls_fail(LS_EINVAL, "training state: threads is %d; must be at least 0", s->threads);
     return LS_OK;
 }

@@ -70,6 +70,7 @@ static void put_json_state(struct json_out *j, const ls_train_state *s)
     json_put_int(j, "step", (int64_t)s->step);
     json_put_int(j, "samples", (int64_t)s->samples);
     json_put_int(j, "tokens", (int64_t)s->tokens);
+    json_put_real(j, "grad_norm", s->grad_norm);
     json_put_int(j, "seed", (int64_t)s->seed);
     json_put_string(j, "optimizer", s->optimizer);
     json_put_string(j, "data", s->data);

@@ -4,6 +4,8 @@
  *   LAMB, LARS: norms[i] = 0;  norms[i] += both squares of parameter i (and LAMB's moments move)
  *   for every parameter: value, states, master = update(factor * gradient, hyper, norms[i])
  *
+ * With clip_previous the factor is an input instead, which the norm of the update before determines.
+ *
  * All sums come before all updates, so that ranks that hold shards of a parameter can reduce the sums in between.
  *
  * With in_backward a pass (passes/update_in_backward.c) moves the sums and updates into backward.
@@ -21,7 +23,7 @@
 #include "ir/program.h"
 #include "runtime/store.h"
 
-static const char HYPER[] = "optimizer.hyper", NORM[] = "optimizer.norm";
+static const char HYPER[] = "optimizer.hyper", NORM[] = "optimizer.norm", CLIP[] = "optimizer.clip_factor";
 
 #define OPTIMIZER_FACTS(upper, name, ...) { #name, __VA_ARGS__ },
 static const ls_optimizer_facts facts[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(OPTIMIZER_FACTS) };
@@ -74,18 +76,21 @@ static ls_status optimizer_check(const ls_optimizer *o)
         return ls_fail(LS_EINVAL, "optimizer %s: trust_coefficient %g must be above 0", f->name, o->trust_coefficient);
     if (!within(o->weight_decay, 0, INFINITY) || !within(o->clip, 0, INFINITY))
         return ls_fail(LS_EINVAL, "optimizer %s: weight_decay %g and clip %g must be 0 or more", f->name, o->weight_decay, o->clip);
-    if (o->in_backward && o->clip > 0)
-        return ls_fail(LS_EINVAL, "optimizer %s: in_backward with clip %g: the norm is known only after the last update; clip must be 0",
+    if (o->in_backward && o->clip > 0 && !o->clip_previous)
+        return ls_fail(LS_EINVAL,
+                       "optimizer %s: in_backward with clip %g: the norm is known only after the last update; use clip_previous or clip 0",
                        f->name, o->clip);
     return LS_OK;
 }
 
+static bool clips_by_previous(const ls_optimizer *o) { return o->clip_previous && o->clip > 0; }
+
 /* Appends the global norm as an output, and the clip factor. */
-static ls_value append_norm(ls_program *p, double most)
+static ls_value append_norm(ls_program *p, const ls_optimizer *o)
 {
-    ls_dtype type = ls_store_settings(p->store).type == LS_F64 ? LS_F64 : LS_F32;
+    ls_dtype type = store_state_type(p->store);
     ls_value acc = ls_constant(p, LS_F64, 1, (size_t[]){ 1 }, 0.0), out[2];
-    struct op_attr attr = { .clip = { most } };
+    struct op_attr attr = { .clip = { clips_by_previous(o) ? 0 : o->clip } };
 
     for (size_t i = 0; i < ls_store_count(p->store); i++)
         if (!ls_store_is_frozen(p->store, i) && store_sign_rate(p->store, i) == 0) {
@@ -97,7 +102,7 @@ static ls_value append_norm(ls_program *p, double most)
     out[1] = program_new_value(p, "clip_factor", type, 1, (size_t[]){ 1 });
     program_emit(p, OP_CLIP_FACTOR, &attr, 1, &acc, 2, out);
     ls_output(p, NORM, out[0]);
-    return out[1];
+    return clips_by_previous(o) ? ls_input(p, CLIP, type, 1, (size_t[]){ 1 }) : out[1];
 }
 
 static bool is_matrix(const struct append *a, int param) { return ls_store_ndim(a->p->store, (size_t)param) >= 2; }
@@ -206,7 +211,7 @@ static void append_all(struct append *a)
     size_t n = ls_store_count(a->p->store);
 
     a->hyper = ls_input(a->p, HYPER, LS_F32, 1, (size_t[]){ 4 });
-    a->factor = append_norm(a->p, a->o->clip);
+    a->factor = append_norm(a->p, a->o);
     if (a->kind->norms) {
         a->norms = ls_constant(a->p, LS_F64, 2, (size_t[]){ n, 2 }, 0.0);
         for (size_t i = 0; i < n; i++)
@@ -243,6 +248,15 @@ ls_status ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint
     hyper[2] = (float)(1.0 / (1.0 - pow(o->beta2, (double)t)));
     hyper[3] = (float)t;
     return ls_program_write(p, HYPER, hyper, LS_F32, 4);
+}
+
+ls_status ls_optimizer_set_norm(ls_program *p, const ls_optimizer *o, double norm)
+{
+    double factor = norm > o->clip ? o->clip / norm : 1;
+
+    if (!within(norm, 0, INFINITY))
+        return ls_fail(LS_EINVAL, "optimizer: the norm %g of the update before must be finite, 0 or more", norm);
+    return clips_by_previous(o) ? ls_program_write(p, CLIP, &factor, LS_F64, 1) : LS_OK;
 }
 
 double ls_optimizer_norm(const ls_program *p)

@@ -2,8 +2,9 @@
  *
  * A gradient then lives from its first writer to its update, in the arena of activations, and its bytes are used again: no gradients are
  * kept in the store. An update comes after the last instruction that touches the gradient or reads the parameter. The sums of squares move
- * with the updates, so the norm is still known at the end of the step; the clip factor, which it determines, is 1. The instructions of one
- * parameter stay in their order, and so do the bits of its update.
+ * with the updates, so the norm is still known at the end of the step; the clip factor that it determines is 1, or is not read because the
+ * norm of the step before determines another one (clip_previous). The instructions of one parameter stay in their order, and so do the bits
+ * of its update.
  *
  * The updates run in the last micro-batch; the only one, since a gradient that is summed over several cannot be freed. Everything else of
  * the optimizer's segment (zeros for sums, views) moves to the start of backward, except the norm.
@@ -25,7 +26,7 @@ struct moving {
     struct moved *param; /* [n] */
     size_t n;
     struct list optimizer; /* the optimizer's segment as it was */
-    ls_value factor, one;  /* the clip factor there, and the value 1 that replaces it */
+    ls_value factor, one;  /* the clip factor there, and the value 1 that replaces it; NONE: updates read another factor */
 };
 
 static const struct value *moving_root(const ls_program *p, ls_value v) { return &p->values[p->values[v.id].root]; }
@@ -126,10 +127,15 @@ static void emit_updates(struct moving *m, int param, int block)
 static void emit_start_of_updates(struct moving *m)
 {
     ls_dtype type = program_value(m->p, m->factor)->dtype;
+    bool reads = false;
 
-    for (int n = 0; n < m->optimizer.n; n++)
-        if (moving_stage(&m->optimizer.at[n]) == OPTIMIZER_NONE) program_push(m->p, &m->optimizer.at[n]);
-    m->one = ls_constant(m->p, type, 1, (size_t[]){ 1 }, 1.0);
+    for (int n = 0; n < m->optimizer.n; n++) {
+        const struct instruction *i = &m->optimizer.at[n];
+
+        if (moving_stage(i) == OPTIMIZER_NONE) program_push(m->p, i);
+        for (int k = 0; k < i->nin; k++) reads = reads || i->in[k].id == m->factor.id;
+    }
+    if (reads) m->one = ls_constant(m->p, type, 1, (size_t[]){ 1 }, 1.0);
 }
 
 /* Writes a segment again whose instructions are numbered from `at`. */

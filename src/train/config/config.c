@@ -142,6 +142,9 @@ static const struct option rows[] = {
     REAL(optim.weight_decay, "0.1", 0, 1e6, "", T | B | Q, "weight decay of matrices; norms and biases are not decayed", .off = "0"),
     REAL(optim.clip, "1", 0, 1e15, "", T | B | Q,
          "largest norm of the gradient of all parameters: a larger gradient is scaled down to it; 0: no clipping", .off = "0"),
+    ENUM(optim.clip_by, "current", "current|previous", STEP,
+         "the step whose gradient norm clips an update; previous: the norm of the step before, so that no update waits for the norm; the "
+         "first step of a run is not clipped"),
     REAL(optim.beta1, "0.9", 0, 0.999999, "", T | B | Q, "decay rate of the first moment (adam, adamw, lamb)"),
     REAL(optim.beta2, "0.95", 0, 0.999999, "", T | B | Q, "decay rate of the second moment (adam, adamw, lamb)"),
     REAL(optim.eps, "1e-8", 0, 1, "", T | B | Q, "term added to the square root of the second moment (adam, adamw, lamb)"),
@@ -151,9 +154,8 @@ static const struct option rows[] = {
          "trust coefficient: the norm of a layer's update relative to that of its weights (lars)", .alias = "optim.trust"),
 
     BOOL(optim.in_backward, "false", T | P | B,
-         "update a parameter as soon as its gradient is final, and use the gradient's memory again; same bits. Needs optim.clip=0, one "
-         "rank, "
-         "one micro-batch per step, the cpu",
+         "update a parameter as soon as its gradient is final, and use the gradient's memory again; same bits. Needs "
+         "optim.clip_by=previous or optim.clip=0, one rank, one micro-batch per step, the cpu",
          .off = "false"),
     ENUM(optim.offload, "none", "none|cpu|file", STEP,
          "where the optimizer state is kept between steps; none: with the parameters, cpu: in other memory of the host, file: in a file of "

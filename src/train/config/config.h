@@ -48,6 +48,7 @@ enum config_cp_method { CP_METHOD_RING, CP_METHOD_ALL_TO_ALL };
 enum config_reduce { REDUCE_FP32, REDUCE_BF16 };
 enum config_offload { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_FILE };
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16, CONFIG_ISA_AMX };
+enum config_clip_by { CLIP_BY_CURRENT, CLIP_BY_PREVIOUS };
 enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 
 enum config_cuda_graphs { CUDA_GRAPHS_AUTO, CUDA_GRAPHS_ON, CUDA_GRAPHS_OFF };
@@ -86,6 +87,7 @@ struct config {
         int schedule; /* ls_schedule_kind */
         double lr, min_lr, weight_decay, clip, beta1, beta2, eps, momentum, trust_coefficient;
         bool nesterov, in_backward;
+        int clip_by; /* enum config_clip_by */
         int64_t warmup, decay, lr_scale_batch;
         int offload; /* enum config_offload */
     } optim;

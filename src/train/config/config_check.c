@@ -101,6 +101,7 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { !optimizer->momentum, "optim.momentum", OPTIMIZERS_WITH(momentum, 1), false },
         { !optimizer->nesterov, "optim.nesterov", OPTIMIZERS_WITH(nesterov, 2), false },
         { !optimizer->trust, "optim.trust_coefficient", OPTIMIZERS_WITH(trust, 3), false },
+        { c->optim.clip == 0, "optim.clip_by", "optim.clip=0 clips nothing", false },
         { strcmp(config_device(c), "check") != 0, "debug.device_seed", "it applies only to run.device=check", false },
         { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd", false },
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays", false },
@@ -317,9 +318,11 @@ static ls_status check_non_finite(const struct config *c)
 static ls_status check_in_backward(const struct config *c, unsigned verb)
 {
     if (!c->optim.in_backward) return LS_OK;
-    if (!(verb & VERB_PLAN) && c->optim.clip > 0) /* plan has no optim.clip, which changes no bytes */
+    if (!(verb & VERB_PLAN) && c->optim.clip > 0 &&
+        c->optim.clip_by == CLIP_BY_CURRENT) /* plan has no optim.clip, which changes no bytes */
         return ls_fail(LS_EINVAL,
-                       "optim.in_backward=true with optim.clip=%g: the gradient norm is known only after the last update; use optim.clip=0",
+                       "optim.in_backward=true with optim.clip=%g: the gradient norm is known only after the last update; use "
+                       "optim.clip_by=previous or optim.clip=0",
                        c->optim.clip);
     if (c->launch.ranks > 1 || c->parallel.dp * c->parallel.tp * c->parallel.cp * c->parallel.pp > 1)
         return ls_fail(LS_EINVAL, "optim.in_backward=true with %" PRId64 " ranks: gradients are reduced over ranks first; use one rank",
@@ -446,7 +449,8 @@ ls_optimizer config_optimizer(const struct config *c)
         .nesterov = c->optim.nesterov,
         .trust_coefficient = c->optim.trust_coefficient,
         .weight_decay = c->optim.weight_decay,
-        .clip = c->optim.in_backward ? 0 : c->optim.clip,
+        .clip = c->optim.in_backward && c->optim.clip_by == CLIP_BY_CURRENT ? 0 : c->optim.clip,
+        .clip_previous = c->optim.clip_by == CLIP_BY_PREVIOUS,
         .stochastic_rounding = c->precision.stochastic_rounding,
         .in_backward = c->optim.in_backward,
         .seed = (uint64_t)c->train.seed,

@@ -235,6 +235,18 @@ static void compare_norm(struct comparison *c)
     parity_compare_note(c, &d);
 }
 
+/* The norm by which a side's update is clipped. */
+static double clip_norm(const struct comparison *c, int which)
+{
+    struct parity_place before = { 0 };
+    double norm = 0;
+
+    if (!c->bounds->optimizer.clip_previous) return c->norm[which];
+    if (c->step > 0) before = record(c, which, RECORD_NORM, c->step - 1, 0);
+    if (before.data) memcpy(&norm, before.data, sizeof norm);
+    return norm;
+}
+
 typedef struct update_expected expect_fn(const struct update_rule *u, size_t i);
 
 static const struct updated {
@@ -276,7 +288,7 @@ static bool set_rule(const struct comparison *c, int which, size_t i, struct upd
     const struct parity_shape *shape = &c->file[which].parameter[i].shape;
     int old = c->step == c->file[which].first ? which : c->leader;
 
-    update_rule_step(u, &c->bounds->optimizer, c->bounds->lr, c->step + 1, c->norm[which]);
+    update_rule_step(u, &c->bounds->optimizer, c->bounds->lr, c->step + 1, clip_norm(c, which));
     u->r = (struct update_records){
         .gradient = record(c, which, RECORD_GRADIENT, c->step, i).data,
         .weight = record(c, old, RECORD_WEIGHT, c->step, i).data,

@@ -33,7 +33,7 @@ struct update_expected {
     double value, allowed;
 };
 
-/* Sets the rule of update number t (1, 2, ..). norm: of all gradients, for the clip factor. */
+/* Sets the rule of update number t (1, 2, ..). norm: the one by which it is clipped. */
 void update_rule_step(struct update_rule *u, const ls_optimizer *o, double lr, uint64_t t, double norm);
 bool update_rule_reads_v(const struct update_rule *u);
 /* Must be called after the fields of the parameter are set. */

@@ -48,6 +48,7 @@ static ls_status save(struct side *s)
 {
     ls_train_state state = { .step = 1, .samples = s->step.global, .tokens = s->step.global * s->step.seq_len, .seed = s->step.seed };
 
+    state.grad_norm = s->step.norm;
     if (!s->run->save) return LS_OK;
     ls_status st =
         ls_checkpoint_save_ranks(s->step.ranks.comm, s->run->save, s->step.store, task_transformer(&s->step.model), &state, NULL);
@@ -72,6 +73,8 @@ static ls_status parity_write_load(struct side *s, uint64_t *next)
                        s->run->load, state.step, state.samples, state.seed, s->step.global, s->step.seed);
     LS_TRY(fault_restored(&s->step.injection, s->step.store));
     *next = state.step;
+    s->step.norm = state.grad_norm;
+    if (state.step > 0) LS_TRY(parity_put(&s->writer, RECORD_NORM, state.step - 1, 0, &state.grad_norm, 1));
     return LS_OK;
 }
 

@@ -256,6 +256,7 @@ static void async_complete(struct async_server *s, struct metrics *m)
     for (int i = 0; i < METRICS_TIMES; i++) m->time[i] = x->time[i] / x->updates;
     *x = (struct async_sums){ 0 };
     t->state.step = m->step;
+    t->state.grad_norm = t->step.norm;
     t->state.samples += t->step.global;
     t->state.tokens += m->tokens;
     m->tokens_seen = t->state.tokens;

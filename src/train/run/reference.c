@@ -30,6 +30,7 @@ static ls_status reference_load(struct trainer *r)
     r->state.step = saved.step;
     r->state.samples = saved.samples;
     r->state.tokens = saved.tokens;
+    r->state.grad_norm = saved.grad_norm;
     return LS_OK;
 }
 

@@ -161,12 +161,17 @@ ls_status step_run_again(struct step *s, uint64_t index)
 
 /* ---- the update ---- */
 
-ls_status step_set(struct step *s, double lr, uint64_t t) { return ls_optimizer_set(s->program, &s->optimizer, lr, t); }
+ls_status step_set(struct step *s, double lr, uint64_t t)
+{
+    LS_TRY(ls_optimizer_set_norm(s->program, &s->optimizer, s->norm));
+    return ls_optimizer_set(s->program, &s->optimizer, lr, t);
+}
 
 ls_status step_update(struct step *s, uint64_t t, double *norm)
 {
     ls_status st = ls_program_run(s->program, LS_OPTIMIZER_STEP);
     if (st == LS_OK || st == LS_EINVAL) *norm = ls_optimizer_norm(s->program);
+    if (st == LS_OK) s->norm = *norm;
     return st == LS_EINVAL ? ls_fail_at(st, "step %" PRIu64, t) : st;
 }
 

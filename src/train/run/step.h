@@ -31,6 +31,7 @@ struct step {
     ls_pipeline *pipeline;         /* NULL: no pipeline */
     ls_pipeline_schedule schedule; /* the pipeline's schedule */
     ls_optimizer optimizer;
+    double norm;         /* of the gradient of the update before; 0: none. With optim.clip_by=previous the next update is clipped by it */
     struct ranks ranks;  /* borrowed */
     struct ranks summed; /* those whose losses and tokens are one step's: ranks, or with method ASYNC this rank alone */
     ls_layout layout;

@@ -176,6 +176,7 @@ static ls_status compute_step(struct trainer *t, struct metrics *m, size_t *vali
 
     LS_TRY(samples_fetch(&t->step, &t->samples, t->state.samples));
     fetched = base_now();
+    t->step.norm = t->state.grad_norm;
     LS_TRY(step_set(&t->step, m->lr, m->step));
     ls_status st = step_gradients(&t->step, t->state.step, &m->loss, valid);
     updated = base_now();
@@ -210,6 +211,7 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
                            .lr = ls_schedule_lr(&t->schedule, t->state.step) };
     LS_TRY(compute_step(t, m, &valid));
     t->state.step = m->step;
+    t->state.grad_norm = t->step.norm;
     t->state.samples += t->step.global;
     t->state.tokens += valid;
     m->tokens = valid;

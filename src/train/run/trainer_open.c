@@ -207,6 +207,7 @@ static ls_status trainer_open_load(struct trainer *t)
     t->state.step = t->first_step = saved.step;
     t->state.samples = saved.samples;
     t->state.tokens = saved.tokens;
+    t->state.grad_norm = t->step.norm = saved.grad_norm;
     if (strcmp(t->config->checkpoint.resume, "auto") == 0) t->saved_step = saved.step;
     return LS_OK;
 }
