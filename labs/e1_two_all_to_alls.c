@@ -32,6 +32,11 @@ static void read_loads(const struct distributed *s, double load[LAYERS][EXPERTS]
     }
 }
 
+static int begins_all_to_all(const ls_instruction *i)
+{
+    return i->exchange == LS_EXCHANGE_START && i->collective == LS_COLLECTIVE_ALL_TO_ALL;
+}
+
 static void two_all_to_alls_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
@@ -44,7 +49,7 @@ static void two_all_to_alls_run(ls_comm *comm, int rank, int n, void *shared)
     distributed_open(&alone, NULL, 0, &one);
     l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++)
-        if (is_op(&l.at[k], "shuffle")) *(l.at[k].segment == LS_FORWARD ? &f->forward : &f->backward) += 1;
+        if (begins_all_to_all(&l.at[k])) *(l.at[k].segment == LS_FORWARD ? &f->forward : &f->backward) += 1;
     free(l.at);
     f->said = (double)ls_program_comm_bytes(s.program, WHOLE_STEP, LS_COLLECTIVE_ALL_TO_ALL, NULL);
     for (int step = 0; step < STEPS; step++) {
@@ -122,7 +127,7 @@ static void planned_layers(int n, size_t experts, size_t layers)
     distributed_plan(&net, 0, n, &s);
     l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++) {
-        shuffles += is_op(&l.at[k], "shuffle");
+        shuffles += begins_all_to_all(&l.at[k]);
         if (is_op(&l.at[k], "grouped_linear")) own = (double)l.at[k].in[1].size[0];
     }
     free(l.at);

@@ -17,6 +17,7 @@ qwen3="--model.preset=qwen3-tiny $shape --model.kv_heads=4 --model.head_size=6"
 untied="--model.preset=llama-tiny $shape --model.kv_heads=2 --model.tied=false"
 mixtral="--model.preset=mixtral-tiny --data.seq_len=20 --launch.threads=1"
 qwen="--model.preset=qwen3-moe-tiny --data.seq_len=20 --launch.threads=1"
+dropping="$mixtral --model.capacity=0.8 --model.drop=probability --model.shared_ffn=24"
 sgd="--optim.name=sgd --optim.lr=0.1 --optim.momentum=0.5"
 fp32="--precision.compute=fp32"
 
@@ -54,7 +55,7 @@ layouts() {
 # The same for models with experts.
 experts() {
     awk 'BEGIN {
-        split("mixtral qwen", model)
+        split("mixtral qwen dropping", model)
         for (n = 2; n <= 8; n++) for (pp = 1; pp <= n && pp <= 4; pp++) for (tp = 1; tp <= n && tp <= 4; tp++) for (cp = 1; cp <= n; cp++) {
             if (n % (pp * tp * cp)) continue
             dp = n / (pp * tp * cp)
@@ -64,7 +65,7 @@ experts() {
                     sp = tp > 1 && (zero + ep) % 2; context = (zero + dp) % 2
                     k++
                     micro = pp > 1 ? pp : zero % 2 + 1; layers = pp > 2 ? pp : 3
-                    printf "%s %d %d %d parallel.dp=%d parallel.ep=%d", model[k % 2 + 1], dp, layers, micro, dp, ep
+                    printf "%s %d %d %d parallel.dp=%d parallel.ep=%d", model[k % 3 + 1], dp, layers, micro, dp, ep
                     if (zero) printf " parallel.zero=%d", zero
                     if (tp > 1) printf " parallel.tp=%d", tp
                     if (sp) printf " parallel.sp"

@@ -84,6 +84,7 @@ ls_value program_expand(ls_program *p, ls_value x, int dim, int ndim, const size
 /* shuffle.c: returns there[n,e], the counts of all ranks; program_shuffle fills out with the exchanged rows. */
 ls_value program_shuffle_counts(ls_program *p, ls_comm *comm, ls_value counts);
 ls_value program_shuffle(ls_program *p, const struct shuffle *s, ls_value rows, ls_value counts, ls_value there, ls_value out);
+void program_shuffle_lower(ls_program *p, const struct instruction *i); /* a SHUFFLE over several ranks, as a start and a wait */
 /* ops_experts.c: the largest number of rows that the experts of so many samples can get. */
 size_t program_route_rows(size_t samples, size_t tokens, size_t experts, size_t chosen, size_t capacity);
 /* shared checks of ops */

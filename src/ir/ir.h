@@ -18,7 +18,8 @@
  *   LOAD        -> out[0] = one offloaded kind of a group: its values, gradients or a state; out[0] may be read after the wait
  *   SAVE        in[0] -> one offloaded kind of a group; in[0] may be written after the wait
  *   LOAD_WAIT, SAVE_WAIT  with the operand of the load or save, which keeps it alive until here
- *   SHUFFLE_COUNTS, SHUFFLE  rows of tokens to the ranks of their experts and back, see shuffle.c
+ *   SHUFFLE_COUNTS, SHUFFLE  rows of tokens to the ranks of their experts and back, see shuffle.c; over several ranks SHUFFLE is lowered to
+ *               a start, which also reads the counts, and a wait
  * The following ops are composite: the partition pass emits them, they have gradient rules and are recomputed like any other op, and the
  * lower pass (lower.c) expands them:
  *   MOVE        in[0] -> out[0], the same value in another placement (struct move)
@@ -34,16 +35,16 @@
     X(id, name, "", 0, none, 0xff, flops, bytes, COSTLY, none, general, 0, none, NONE, payload, run, lowering)
 
 /* id, name, gradient, to, FLOPs, bytes, recompute, sharding, check, traits, time, payload, run, lowering */
-#define OP_PROGRAM_MODEL_MAP(X)                                                                                                         \
-    PROGRAM_OP(X, VIEW, "view", view, 0xff, none, none, SAME, view, view, TRAIT_LINEAR | TRAIT_STRIDED_DY | TRAIT_MONOTONE, view, view, \
-               NOTHING, none)                                                                                                           \
-    PROGRAM_OP(X, SHUFFLE_COUNTS, "shuffle_counts", none, 0xff, none, operands, ONCE, none, general, 0, none, shuffle, SHUFFLE_COUNTS,  \
-               none)                                                                                                                    \
-    PROGRAM_OP(X, SHUFFLE, "shuffle", shuffle, 0x01, none, operands, COSTLY, none, general, TRAIT_LINEAR, none, shuffle, SHUFFLE, none) \
-    PROGRAM_OP(X, MOVE, "move", move, 0xff, none, operands, MOVE, none, move, 0, first, move, LOWERED, move)                            \
-    PROGRAM_OP(X, RING_ATTENTION, "ring_attention", ring_attention, 0x07, ring_attention, operands, COSTLY, none, ring, 0, attention,   \
-               across, LOWERED, ring)                                                                                                   \
-    PROGRAM_OP(X, VOCAB_XENT, "vocab_xent", vocab_xent, 0x03, linear_xent, operands, COSTLY, none, vocab_loss, TRAIT_LOSS_BY_GRADIENT,  \
+#define OP_PROGRAM_MODEL_MAP(X)                                                                                                            \
+    PROGRAM_OP(X, VIEW, "view", view, 0xff, none, none, SAME, view, view, TRAIT_LINEAR | TRAIT_STRIDED_DY | TRAIT_MONOTONE, view, view,    \
+               NOTHING, none)                                                                                                              \
+    PROGRAM_OP(X, SHUFFLE_COUNTS, "shuffle_counts", none, 0xff, none, operands, ONCE, none, general, 0, none, shuffle, SHUFFLE_COUNTS,     \
+               none)                                                                                                                       \
+    PROGRAM_OP(X, SHUFFLE, "shuffle", shuffle, 0x01, none, operands, COSTLY, none, general, TRAIT_LINEAR, none, shuffle, SHUFFLE, shuffle) \
+    PROGRAM_OP(X, MOVE, "move", move, 0xff, none, operands, MOVE, none, move, 0, first, move, LOWERED, move)                               \
+    PROGRAM_OP(X, RING_ATTENTION, "ring_attention", ring_attention, 0x07, ring_attention, operands, COSTLY, none, ring, 0, attention,      \
+               across, LOWERED, ring)                                                                                                      \
+    PROGRAM_OP(X, VOCAB_XENT, "vocab_xent", vocab_xent, 0x03, linear_xent, operands, COSTLY, none, vocab_loss, TRAIT_LOSS_BY_GRADIENT,     \
                none, across, LOWERED, vocab_xent)
 
 /* id, name, FLOPs, bytes, payload, run, lowering */
@@ -107,6 +108,7 @@ struct shuffle {
     ls_comm *comm;
     bool back;
     size_t expected; /* expected number of rows of this rank's tokens */
+    bool floating;   /* it may overlap with neighbouring instructions */
 };
 /* What LOAD and SAVE transfer: a kind (enum store_kind) of a store group, all of it that this rank holds. */
 struct group_state {
@@ -132,7 +134,8 @@ const char *axis_name(ls_axis axis);        /* "tp" */
  *   broadcast       out[total] from root; no in
  *   all_to_all      in[sum of counts] -> out[sum of recv_counts]
  *   send, recv      in[total] to, out[total] from rank root of the comm
- * If the caller gives counts (from program_counts()), the blocks have those sizes and total is their sum. */
+ * If the caller gives counts (from program_counts()), the blocks have those sizes and total is their sum. With rows.comm it is an
+ * all_to_all of rows whose counts are known at run time: the start is rows, counts, there -> rows (shuffle.c); total is the expected. */
 struct exchange {
     ls_collective op;
     ls_comm *comm;
@@ -145,6 +148,7 @@ struct exchange {
     ls_axis axis;        /* for prints and counts; LS_AXIS_PP (0): unspecified */
     bool floating;       /* the overlap pass may start it earlier and wait for it later */
     int carried;         /* 1 + the store's group whose values it gathers for a later run, which waits (store_gathers.c); 0: none */
+    struct shuffle rows;
 };
 
 /* COMMUNICATION holds values of that role. With options.slots, SLOT holds, once per slot, inputs, outputs and values that outlive a
@@ -202,7 +206,7 @@ struct instruction {
         struct shuffle shuffle;
         struct group_state state;
     } own;
-    struct shuffle_host *host; /* for SHUFFLE_COUNTS and SHUFFLE; set when bound */
+    struct shuffle_host *host; /* for SHUFFLE_COUNTS, SHUFFLE and starts of it; set when bound */
     ls_when when;
     int block;
     ls_phase phase;
@@ -294,6 +298,13 @@ PAYLOAD_ACCESS(across, struct across)
 PAYLOAD_ACCESS(shuffle, struct shuffle)
 PAYLOAD_ACCESS(state, struct group_state)
 #undef PAYLOAD_ACCESS
+
+/* The shuffle that a SHUFFLE, a SHUFFLE_COUNTS or the start of a SHUFFLE runs; NULL for other instructions. */
+static inline const struct shuffle *instruction_rows(const struct instruction *i)
+{
+    if (op_payload(i->op) == PAYLOAD_shuffle) return &i->own.shuffle;
+    return instruction_is_start(i) && i->own.exchange.rows.comm ? &i->own.exchange.rows : NULL;
+}
 
 static inline bool instruction_is_move(const struct instruction *i, enum move_kind kind)
 {

@@ -4,6 +4,9 @@
  *   y = sum over the token's experts e of weight[e] * down_e(silu(gate_e(x)) * up_e(x)) + shared(x)
  *
  * The experts' weights are stacked: [E,F,C], [E,F,C] and [E,C,F]. A token that exceeds an expert's capacity bypasses it.
+ *
+ * The shared expert is computed in two halves, each after rows have been sent to other ranks and before they are read, so that it overlaps
+ * with the exchange: its inner width while rows go to the ranks of their experts, its output while they come back.
  */
 #include "models/llama.h"
 
@@ -72,12 +75,14 @@ ls_value model_experts(ls_program *p, const struct forward *f, size_t i, ls_valu
                                           "mlp.shared_experts.down_proj.weight" };
     ls_routing r = route(p, f, i, x);
     ls_value rows = ls_rows_permute(p, x, &r);
+    ls_value inner = f->m->shared_ffn ? llama_mlp_inner(p, f, shared, i, x) : LS_NONE;
     ls_value gate = grouped(p, f, "mlp.experts.gate_proj.weight", i, rows, &r);
     ls_value up = grouped(p, f, "mlp.experts.up_proj.weight", i, rows, &r);
     ls_value y = grouped(p, f, "mlp.experts.down_proj.weight", i, ls_swiglu(p, gate, up), &r);
 
-    y = ls_rows_unpermute(p, y, &r);
-    return f->m->shared_ffn ? ls_add(p, y, llama_mlp(p, f, shared, i, x)) : y;
+    if (!f->m->shared_ffn) return ls_rows_unpermute(p, y, &r);
+    inner = llama_linear(p, f, shared[2], i, inner);
+    return ls_add(p, ls_rows_unpermute(p, y, &r), inner);
 }
 
 ls_value llama_experts_layer(ls_program *p, const struct forward *f, size_t i, ls_value x)

@@ -59,11 +59,16 @@ ls_value llama_attention(ls_program *p, const struct forward *f, size_t i, ls_va
     return llama_linear(p, f, "self_attn.o_proj.weight", i, model_attend(p, f, i, q, k, v));
 }
 
-ls_value llama_mlp(ls_program *p, const struct forward *f, const char *const names[3], size_t i, ls_value x)
+ls_value llama_mlp_inner(ls_program *p, const struct forward *f, const char *const names[3], size_t i, ls_value x)
 {
     ls_value gate = llama_linear(p, f, names[0], i, x), up = llama_linear(p, f, names[1], i, x);
 
-    return llama_linear(p, f, names[2], i, ls_swiglu(p, gate, up));
+    return ls_swiglu(p, gate, up);
+}
+
+ls_value llama_mlp(ls_program *p, const struct forward *f, const char *const names[3], size_t i, ls_value x)
+{
+    return llama_linear(p, f, names[2], i, llama_mlp_inner(p, f, names, i, x));
 }
 
 ls_value llama_layer(ls_program *p, const struct forward *f, size_t i, ls_value x)

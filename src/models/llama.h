@@ -59,7 +59,8 @@ ls_value llama_linear(ls_program *p, const struct forward *f, const char *weight
 ls_value llama_norm(ls_program *p, const struct forward *f, const char *weight, long layer, ls_value x);
 ls_value llama_embed(ls_program *p, const struct forward *f, ls_value tokens);
 ls_value llama_attention(ls_program *p, const struct forward *f, size_t layer, ls_value x);
-/* names: of gate, up, down. */
+/* names: of gate, up, down. The inner part is swiglu(gate, up), [B,T,F]. */
+ls_value llama_mlp_inner(ls_program *p, const struct forward *f, const char *const names[3], size_t layer, ls_value x);
 ls_value llama_mlp(ls_program *p, const struct forward *f, const char *const names[3], size_t layer, ls_value x);
 ls_value llama_final_norm(ls_program *p, const struct forward *f, ls_value x);
 size_t llama_default_ffn(size_t width);

@@ -395,6 +395,14 @@ static void lower_ring_grad(struct lower *l, const struct instruction *i) { ring
 static void lower_vocab_xent(struct lower *l, const struct instruction *i) { vocab_xent_lower(l->p, i); }
 static void lower_vocab_xent_grad(struct lower *l, const struct instruction *i) { vocab_xent_grad_lower(l->p, i); }
 
+static void lower_shuffle(struct lower *l, const struct instruction *i)
+{
+    if (instruction_shuffle(i)->comm)
+        program_shuffle_lower(l->p, i);
+    else
+        program_push(l->p, i);
+}
+
 typedef void lower_fn(struct lower *l, const struct instruction *i);
 
 /* NULL for an op that is not lowered. */

@@ -278,6 +278,10 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
     const struct device *d = store_device(p->store);
     struct call_args call = exchange_call(i);
 
+    if (e->rows.comm) {
+        LS_TRY(ls_work_wait(&p->run.work[e->slot]));
+        return shuffle_run_rows(p, i, &p->run.work[e->slot]);
+    }
     if (e->carried) return store_gather_start(p->store, e->carried - 1, e->comm, i->call->stream, &call);
     if (!d->immediate) return comm_enqueue(e->comm, d, i->call->stream, &call);
     LS_TRY(ls_work_wait(&p->run.work[e->slot])); /* a previous run may have left it in flight */
@@ -321,13 +325,11 @@ size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, 
             const struct instruction *i = &p->list[s].at[k];
             const struct exchange *e;
 
-            if (op_run_kind(i->op) == RUN_SHUFFLE && collective == LS_COLLECTIVE_ALL_TO_ALL && instruction_shuffle(i)->comm) {
-                bytes += shuffle_bytes(p, i);
-                n++;
-            }
             if (!instruction_is_start(i) || (int)instruction_exchange(i)->op != collective || !instruction_runs(i, segments)) continue;
             e = instruction_exchange(i);
-            bytes += ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->nout ? i->out[0].id : i->in[0].id].dtype);
+            bytes += e->rows.comm
+                         ? shuffle_bytes(p, i)
+                         : ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->nout ? i->out[0].id : i->in[0].id].dtype);
             n++;
         }
     if (calls) *calls = n;

@@ -278,7 +278,7 @@ static ls_status run_one(ls_program *p, struct instruction *i)
     case RUN_SAVE: return store_save(p->store, i->call->stream, instruction_state(i), i->call->in[0].data);
     case RUN_OFFLOAD_WAIT: return store_offload_wait(p->store, instruction_state(i));
     case RUN_SHUFFLE_COUNTS: return shuffle_run_counts(p, i);
-    case RUN_SHUFFLE: return shuffle_run_rows(p, i);
+    case RUN_SHUFFLE: return shuffle_run_rows(p, i, NULL);
     case RUN_NOTHING:
     case RUN_LOWERED: break;
     }

@@ -62,7 +62,8 @@ ls_status transfer_out(const ls_program *p, int value, void *host, size_t count,
 ls_status shuffle_bind(ls_program *p, struct instruction *i);
 void shuffle_unbind(const ls_program *p, struct instruction *i);
 ls_status shuffle_run_counts(const ls_program *p, const struct instruction *i);
-ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i);
+/* Exchanges the rows, or begins to: *work is waited for. work NULL: at once. What the exchange leaves of the output is zeroed. */
+ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i, ls_work **work);
 /* How many graphs (graphs.h) the last micro-batch of a step has, and the instructions that they take of all. */
 struct graph_counts {
     int graphs, instructions, all;

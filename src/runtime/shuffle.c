@@ -4,7 +4,9 @@
  *   SHUFFLE         rows[M,C] by expert, counts, there -> rows[M',C] by rank, then by expert; back: the other way
  *
  * Rank r of the comm's n has experts [E*r/n, E*(r+1)/n). Sizes are static: M' is as many rows as all ranks can send to one. Rows that
- * are not in use are zeros. The gradient of one way is the other. Both run at once, without a start and a wait.
+ * are not in use are zeros. The gradient of one way is the other. The counts are exchanged at once, because the host needs them to begin
+ * the exchange of rows; that is lowered to a start and a wait, which overlap with what does not depend on them (overlap.c): a shared
+ * expert, weight gradients.
  */
 #include "passes/gradient.h"
 
@@ -40,7 +42,7 @@ static ls_value emit(ls_program *p, int op, const struct shuffle *s, int nin, co
 
 ls_value program_shuffle_counts(ls_program *p, ls_comm *comm, ls_value counts)
 {
-    struct shuffle s = { comm, false, 0 };
+    struct shuffle s = { comm, false, 0, false };
     size_t size[2];
 
     if (!program_ok(p) || !counts.id) return LS_NONE;
@@ -52,6 +54,21 @@ ls_value program_shuffle_counts(ls_program *p, ls_comm *comm, ls_value counts)
 ls_value program_shuffle(ls_program *p, const struct shuffle *s, ls_value rows, ls_value counts, ls_value there, ls_value out)
 {
     return emit(p, OP_SHUFFLE, s, 3, (ls_value[]){ rows, counts, there }, out);
+}
+
+void program_shuffle_lower(ls_program *p, const struct instruction *i)
+{
+    const struct shuffle *s = instruction_shuffle(i);
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_TO_ALL, .comm = s->comm, .axis = LS_AXIS_EP, .floating = s->floating, .rows = *s };
+    struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    struct instruction *start;
+
+    e.total = s->expected * program_value(p, i->in[0])->size[1];
+    e.slot = p->slots++;
+    start = program_append(p, OP_COMM_START, NULL, i->nin, i->in, 1, i->out);
+    if (start) instruction_set_exchange(start, &e);
+    program_cursor_end(p, before);
+    program_exchange_wait(p, &e, i->in[0], i->out[0]);
 }
 
 void gradient_shuffle(struct gradient *g, const struct instruction *i, ls_value dy)
@@ -68,9 +85,9 @@ void gradient_shuffle(struct gradient *g, const struct instruction *i, ls_value 
 size_t shuffle_bytes(const ls_program *p, const struct instruction *i)
 {
     const struct value *v = &p->values[i->out[0].id];
-    size_t n = (size_t)ranks_of(instruction_shuffle(i));
+    size_t n = (size_t)ranks_of(instruction_rows(i));
 
-    return instruction_shuffle(i)->expected * (n - 1) / n * v->size[1] * ls_dtype_bytes(v->dtype);
+    return instruction_rows(i)->expected * (n - 1) / n * v->size[1] * ls_dtype_bytes(v->dtype);
 }
 
 /* ---- running ---- */
@@ -82,7 +99,7 @@ struct shuffle_host {
     int32_t *counts, *there;
     size_t experts, received;         /* E, n * e */
     struct device_event **copied;     /* [slots] */
-    const struct instruction *source; /* of SHUFFLE: the SHUFFLE_COUNTS that made its counts */
+    const struct instruction *source; /* of rows: the SHUFFLE_COUNTS that made their counts */
 };
 
 static const struct instruction *find_counts(const ls_program *p, const struct instruction *i)
@@ -113,10 +130,10 @@ ls_status shuffle_bind(ls_program *p, struct instruction *i)
 {
     struct shuffle_host *h;
 
-    if (op_payload(i->op) != PAYLOAD_shuffle) return LS_OK;
+    if (!instruction_rows(i)) return LS_OK;
     h = i->host = mem_zalloc(MEM_OTHER, sizeof *h);
     if (!h) return LS_ENOMEM;
-    h->sizes = mem_array(MEM_OTHER, 2 * (size_t)ranks_of(instruction_shuffle(i)), sizeof *h->sizes);
+    h->sizes = mem_array(MEM_OTHER, 2 * (size_t)ranks_of(instruction_rows(i)), sizeof *h->sizes);
     if (!h->sizes) return LS_ENOMEM;
     if (store_device(p->store)->host_visible) return LS_OK;
     if (op_run_kind(i->op) == RUN_SHUFFLE_COUNTS) return bind_counts(p, i, h);
@@ -145,9 +162,11 @@ static size_t sum(const int32_t *x, size_t begin, size_t end)
     return n;
 }
 
-static ls_status exchange(const ls_program *p, const struct instruction *i, const size_t *send, const size_t *recv)
+/* work NULL: returns when it is over, on a device without streams. */
+static ls_status exchange(const ls_program *p, const struct instruction *i, const size_t *send, const size_t *recv, ls_work **work)
 {
     const struct device *d = store_device(p->store);
+    ls_comm *comm = instruction_rows(i)->comm;
     const struct view *in = &i->call->in[0], *out = &i->call->out[0];
     struct call_args call = { .op = LS_COLLECTIVE_ALL_TO_ALL,
                               .send = in->data,
@@ -157,9 +176,8 @@ static ls_status exchange(const ls_program *p, const struct instruction *i, cons
                               .recv_counts = recv,
                               .type = in->dtype };
 
-    if (!instruction_shuffle(i)->comm) return d->copy(i->call->stream, out->data, in->data, send[0] * ls_dtype_bytes(in->dtype));
-    return d->immediate ? operation_run(instruction_shuffle(i)->comm, &call, NULL)
-                        : comm_enqueue(instruction_shuffle(i)->comm, d, i->call->stream, &call);
+    if (!comm) return d->copy(i->call->stream, out->data, in->data, send[0] * ls_dtype_bytes(in->dtype));
+    return d->immediate ? operation_run(comm, &call, work) : comm_enqueue(comm, d, i->call->stream, &call);
 }
 
 /* The counts on their way to the host, where the rows' shuffles wait for them. */
@@ -178,13 +196,13 @@ static ls_status copy_counts(const ls_program *p, const struct instruction *i)
 ls_status shuffle_run_counts(const ls_program *p, const struct instruction *i)
 {
     size_t E = i->call->in[0].size[1], own = i->call->out[0].size[1], *send = i->host->sizes;
-    int n = ranks_of(instruction_shuffle(i));
+    int n = ranks_of(instruction_rows(i));
 
     for (int r = 0; r < n; r++) {
         send[r] = shard_begin(E, 1, r + 1, n) - shard_begin(E, 1, r, n);
         send[n + r] = own;
     }
-    LS_TRY(exchange(p, i, send, send + n));
+    LS_TRY(exchange(p, i, send, send + n, NULL));
     return copy_counts(p, i);
 }
 
@@ -199,9 +217,9 @@ static ls_status find_host_counts(const ls_program *p, const struct instruction 
     return h ? store_device(p->store)->event_sync(h->copied[slot]) : LS_OK;
 }
 
-ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i)
+ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i, ls_work **work)
 {
-    const struct shuffle *s = instruction_shuffle(i);
+    const struct shuffle *s = instruction_rows(i);
     const struct view *out = &i->call->out[0];
     const int32_t *counts, *there;
     size_t E = i->call->in[1].size[1], own = i->call->in[2].size[1], C = view_last(out), used = 0, *here = i->host->sizes,
@@ -216,6 +234,6 @@ ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i)
         used += s->back ? here[r] : arrives[r];
     }
     ASSERT(used <= view_count(out));
-    LS_TRY(exchange(p, i, s->back ? arrives : here, s->back ? here : arrives));
+    LS_TRY(exchange(p, i, s->back ? arrives : here, s->back ? here : arrives, work));
     return store_device(p->store)->fill(i->call->stream, (char *)out->data + used * bytes, 0, (view_count(out) - used) * bytes);
 }

@@ -171,7 +171,7 @@ static void place_as_rows(struct partitioner *c, ls_value y, ls_value x, size_t 
 
 static void shuffle(struct partitioner *c, const struct routing *r, bool back, ls_value x, ls_value y)
 {
-    struct shuffle s = { c->comm[LS_AXIS_EP], back, r->expected };
+    struct shuffle s = { c->comm[LS_AXIS_EP], back, r->expected, c->d->o.overlap };
 
     program_shuffle(c->p, &s, x, r->counts, r->there, y);
     shardings_grow(c);

@@ -39,17 +39,12 @@ static ls_group group_of(const struct step *s, const ls_program *p, const ls_com
     return comm == p->arena_comm ? LS_GROUP_SHARD : LS_GROUP_REPLICAS;
 }
 
-/* shuffle_bytes() is what leaves the rank, of n shares n - 1. */
+/* Exchanged counts, whose bytes are few. */
 static struct tape_entry shuffle_entry(const struct step *s, const ls_program *p, const struct instruction *i)
 {
-    const ls_comm *comm = instruction_shuffle(i)->comm;
-    double n = ls_comm_size(comm);
-
-    return (struct tape_entry){ .kind = TAPE_SHUFFLE,
-                                .group = group_of(s, p, comm),
-                                .op = LS_COLLECTIVE_ALL_TO_ALL,
-                                .axis = LS_AXIS_EP,
-                                .moved = { op_run_kind(i->op) == RUN_SHUFFLE ? (double)shuffle_bytes(p, i) * n / (n - 1) : 0, 0, 0 } };
+    return (struct tape_entry){
+        .kind = TAPE_SHUFFLE, .group = group_of(s, p, instruction_shuffle(i)->comm), .op = LS_COLLECTIVE_ALL_TO_ALL, .axis = LS_AXIS_EP
+    };
 }
 
 static struct tape_entry exchange_entry(const struct step *s, const ls_program *p, const struct instruction *i)
@@ -215,7 +210,7 @@ static void clock_start(struct clock *t, const struct tape_entry *x)
     if (t->cluster->serial) clock_wait(t, x);
 }
 
-/* Routed rows, or their counts, are exchanged while nothing else runs. */
+/* Counts of routed rows are exchanged while nothing else runs. */
 static void clock_shuffle(struct clock *t, const struct tape_entry *x)
 {
     double seconds = exchange_seconds(t, x);
