@@ -1,6 +1,7 @@
 #!/bin/sh
-# test_in_backward.sh LOCKSTEP TESTS - optim.in_backward: a run has the bits of one without it, gradients take no bytes of their own, the
-# planned bytes are those measured, a resumed run has the same bits, and updates stop before the first gradient that is not finite.
+# test_in_backward.sh LOCKSTEP TESTS - optim.in_backward: a run has the bits of one without it, on one rank and on several, gradients take
+# no bytes of their own, the planned bytes are those measured, a resumed run has the same bits, and updates stop before the first gradient
+# that is not finite.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -37,6 +38,26 @@ same lamb --model.preset=llama-tiny --precision.compute=bf16 --optim.name=lamb
 same lars --model.preset=qwen3-tiny --precision.compute=fp32 --optim.name=lars
 same rounding --model.preset=llama-tiny --precision.compute=bf16 --precision.master=false --precision.stochastic_rounding
 same experts --model.preset=mixtral-tiny --precision.compute=fp32 --model.router_bias_rate=0.01
+same clipped --model.preset=gpt2-tiny --precision.compute=fp32 --optim.clip=0.5 --optim.clip_by=previous
+same grads --model.preset=llama-tiny --precision.compute=bf16 --precision.grads=bf16
+
+# On ranks: a unit is reduced, updated and freed. Buckets of 64 KiB, so that there are several.
+buckets="--parallel.bucket=64KiB --parallel.first_bucket=16KiB"
+for zero in 0 1 2 3; do
+    [ $zero -eq 3 ] && buckets=
+    same zero$zero -n 2 --model.preset=gpt2-tiny --precision.compute=fp32 --parallel.zero=$zero $buckets
+    same bf16_zero$zero -n 2 --model.preset=llama-tiny --precision.compute=bf16 --parallel.zero=$zero $buckets --optim.clip=0.5 \
+        --optim.clip_by=previous --precision.grads=bf16
+done
+buckets="--parallel.bucket=64KiB --parallel.first_bucket=16KiB"
+same waits -n 2 --model.preset=gpt2-tiny --precision.compute=fp32 --parallel.zero=1 $buckets --parallel.overlap=false
+same rounded -n 2 --model.preset=gpt2-tiny --precision.compute=fp32 --parallel.zero=0 $buckets --precision.reduce=bf16
+same hybrid -n 4 --model.preset=gpt2-tiny --precision.compute=fp32 --parallel.zero=3 --parallel.replicate=2
+same lamb0 -n 2 --model.preset=llama-tiny --precision.compute=fp32 --optim.name=lamb --parallel.zero=0 $buckets
+same tp -n 2 --model.preset=llama-tiny --precision.compute=fp32 --parallel.tp=2 --parallel.sp
+same mesh -n 4 --model.preset=gpt2-tiny --precision.compute=fp32 --parallel.tp=2 --parallel.zero=2 $buckets --recompute.mode=selective
+same cp -n 2 --model.preset=llama-tiny --precision.compute=fp32 --parallel.cp=2 --parallel.zero=1 $buckets
+same ep -n 2 --model.preset=mixtral-tiny --precision.compute=fp32 --parallel.ep=2 --model.router_bias_rate=0.01 $buckets
 
 # Resumed from the checkpoint in the middle.
 cp -r adamw.moved resumed

@@ -52,7 +52,10 @@ train -n 2 --precision.compute=bf16 --precision.grads=bf16 --precision.reduce=bf
 train --precision.grads=fp16|precision.grads|'fp16'
 train --optim.in_backward|optim.in_backward=true with optim.clip=1|use optim.clip_by=previous or optim.clip=0
 train --optim.clip_by=previous --optim.clip=0|optim.clip_by does nothing here|optim.clip=0 clips nothing
-train --optim.in_backward --optim.clip=0 -n 2|optim.in_backward=true with 2 ranks|use one rank
+train --optim.in_backward --optim.clip=0 -n 2 --parallel.pp=2|optim.in_backward=true with parallel.pp=2|use parallel.pp=1
+train --optim.in_backward --optim.clip=0 -n 2 --parallel.zero=3 --parallel.offload_parameters=cpu|true with parallel.offload_parameters
+train --optim.in_backward --optim.clip=0 -n 2 --parallel.method=server|optim.in_backward=true with parallel.method=server|=allreduce
+train --optim.in_backward --optim.clip=0 -n 2 --parallel.zero=1 --optim.name=lamb|optim.in_backward=true with optim.name=lamb|=adamw
 train --optim.in_backward --optim.clip=0 --train.accumulate=2|optim.in_backward=true with train.accumulate=2|use train.accumulate=1
 train --optim.in_backward --optim.clip=0 --optim.offload=file|optim.in_backward=true with optim.offload|use optim.offload=none
 train --optim.in_backward --optim.clip=0 --train.non_finite=skip|optim.in_backward=true with train.non_finite=skip|use train.non_finite=stop
@@ -132,6 +135,7 @@ plan --train.micro_batch=3000000000|train.micro_batch=3000000000 is out of range
 plan --train.micro_batch=1 --train.accumulate=3000000000|train.accumulate=3000000000 is out of range|at most 2147483647
 plan --parallel.pp=2 --parallel.stages=1,2|parallel.stages=1,2
 plan -n 262144|launch.ranks: 262144|at most 131072
+plan -n 2 --search --machine=h100-dgx --train.global_batch=8 --optim.in_backward|optim.in_backward with --search|leave it out
 plan --recompute.mode=budget:1KiB|recompute|budget of 1024 bytes cannot be met|use a larger budget
 plan gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
 plan text.txt text.txt|data.text takes one

@@ -50,9 +50,10 @@ typedef struct ls_optimizer {
     int stochastic_rounding;
     uint64_t seed; /* of stochastic_rounding: the bits are a function of seed, parameter, element and step */
     /* 1: a parameter is updated in LS_BACKWARD | LS_LAST, as soon as its gradient is final, and the gradient's memory is used again: it is
-     * in the arena of activations, and the store has no gradients. Same bits. LS_OPTIMIZER_STEP computes the norm alone. Requires clip 0
-     * or clip_previous, one rank, one micro-batch, the cpu. Call ls_optimizer_set() before the backward. Updates stop before the first
-     * gradient that is not finite; parameters that were updated before it in the same backward keep their update. */
+     * in an arena, and the store has no gradients. On several ranks the gradients of a bucket or FSDP unit are reduced, used and freed
+     * together. Same bits. LS_OPTIMIZER_STEP computes the norm alone. Requires clip 0 or clip_previous, one micro-batch, no pipeline, no
+     * offloaded state, the cpu, and for LAMB and LARS no shards of parameters. Call ls_optimizer_set() before the backward. Updates stop
+     * before the first gradient that is not finite; parameters that were updated before it in the same backward keep their update. */
     int in_backward;
 } ls_optimizer;
 #define LS_OPTIMIZER_DEFAULTS                                          \

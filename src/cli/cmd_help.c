@@ -203,7 +203,7 @@ static const char memory_page[] =
     "                               pipeline stage has its own K\n"
     "--optim.in_backward --optim.clip_by=previous (or --optim.clip=0)\n"
     "                               update each parameter in backward, as soon as its gradient is final, so that gradients are freed as\n"
-    "                               they are used (one rank, one micro-batch per step, the cpu). The bits of the weights are the same.\n"
+    "                               they are used (one micro-batch per step, no pipeline, the cpu). The bits of the weights are the same.\n"
     "                               Updates stop before the first gradient that is not finite; those made before it in that step stay.\n"
     "                               optim.clip_by=previous clips by the norm of the step before; checkpoints have it\n"
     "\n"

@@ -56,6 +56,10 @@ ls_status plan_search_complete(struct invocation *in, struct search_request *r)
         return ls_fail(LS_EINVAL, "parallel.fsdp_unit=%s with --search: layers are priced one by one; leave it out", c->parallel.fsdp_unit);
     if (c->parallel.offload_parameters != OFFLOAD_NONE)
         return ls_fail(LS_EINVAL, "parallel.offload_parameters with --search: loads and saves are not priced; leave it out");
+    if (c->optim.in_backward)
+        return ls_fail(LS_EINVAL,
+                       "optim.in_backward with --search: updates in backward are not priced from parts; leave it out, and plan the "
+                       "layout that is found with it");
     if (c->parallel.prefetch > 1)
         return ls_fail(LS_EINVAL, "parallel.prefetch=%" PRId64 " with --search: at most one unit ahead can be priced; leave it out",
                        c->parallel.prefetch);

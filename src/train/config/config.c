@@ -155,7 +155,7 @@ static const struct option rows[] = {
 
     BOOL(optim.in_backward, "false", T | P | B,
          "update a parameter as soon as its gradient is final, and use the gradient's memory again; same bits. Needs "
-         "optim.clip_by=previous or optim.clip=0, one rank, one micro-batch per step, the cpu",
+         "optim.clip_by=previous or optim.clip=0, one micro-batch per step, no pipeline, the cpu",
          .off = "false"),
     ENUM(optim.offload, "none", "none|cpu|file", STEP,
          "where the optimizer state is kept between steps; none: with the parameters, cpu: in other memory of the host, file: in a file of "
