@@ -72,6 +72,15 @@ attention=$(of seconds.attention)
 plan compute.yaml -n 2 --parallel.tp=2 $heads
 near "$(of seconds.attention)" "$(sum "$attention * 2 / 3")" "2 of 3 heads"
 
+# Dropout of attention draws a number for each score in forward and in backward: 130 FLOPs beside 14 for each element of a head.
+drops="--model.preset=gpt2-tiny --model.width=64 --model.heads=4 --model.layers=2 --data.seq_len=64 --precision.compute=fp32"
+for dropout in 0 0.1; do
+    "$lockstep" plan --machine ./compute.yaml $drops --model.attention_dropout=$dropout --train.micro_batch=2 --json >plan.json \
+        2>err.txt || bad "plan with dropout $dropout: $(cat err.txt)"
+    eval "attention_${dropout#*.}=$(of seconds.attention)"
+done
+near "$attention_1" "$(sum "$attention_0 * (1 + 130 / (14 * 16))")" "attention with dropout"
+
 # A pipeline: the parts add up, and more micro-batches have a smaller bubble.
 plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=8 --model.layers=8
 near "$(sum "$(of seconds.matmul) + $(of seconds.attention) + $(of seconds.memory_bound) + $(of seconds.optimizer) + \

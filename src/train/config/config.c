@@ -55,9 +55,12 @@ static const struct option rows[] = {
          "activation function of the feed-forward layer, in families that offer a choice; gelu: the exact function, gelu_tanh: its "
          "approximation by tanh"),
     REAL(model.dropout, "0", 0, 0.99, "", STEP,
-         "probability that an activation is dropped in training, in families with dropout; 0: no dropout", .off = "0"),
+         "probability that an activation is dropped in training, in families with dropout; 0: no dropout, also where the config.json of "
+         "model.hf has another resid_pdrop",
+         .off = "0"),
     REAL(model.attention_dropout, "0", 0, 0.99, "", STEP,
-         "probability that an attention probability is dropped in training, in families with dropout (attn_pdrop of Hugging Face); 0: none",
+         "probability that an attention probability is dropped in training, in families with dropout; 0: none, also where the config.json "
+         "of model.hf has another attn_pdrop",
          .off = "0"),
 
     INT(model.experts, "0", 0, COUNT_MOST, "", STEP, "number of experts per layer, in families with experts; 0: the preset's"),
