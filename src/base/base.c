@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include "base/pulse.h"
 
 double base_now(void)
 {
@@ -11,6 +12,18 @@ double base_now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void base_sleep(double seconds)
+{
+    double end = base_now() + seconds;
+
+    for (double left = seconds; left > 0; left = end - base_now()) {
+        long ns = left < 0.02 ? (long)(1e9 * left) : 20000000;
+
+        nanosleep(&(struct timespec){ 0, ns }, NULL);
+        pulse();
+    }
 }
 
 static int ascending(const void *a, const void *b)

@@ -22,6 +22,10 @@ static atomic_int_fast64_t fail_at;
 
 void file_fail_at(int64_t nth) { atomic_store(&fail_at, nth); }
 
+static _Atomic double slow;
+
+void file_slow(double seconds) { atomic_store(&slow, seconds); }
+
 static ls_status fail_errno(const char *path, const char *doing)
 {
     return ls_fail(LS_EIO, "%s: cannot %s: %s", path, doing, strerror(errno));
@@ -110,9 +114,10 @@ ls_status file_read(const char *path, char **text, size_t *bytes)
     return LS_OK;
 }
 
-/* write(2), which tests can make fail like a full disk: part of the data is written, then there is no space. */
+/* write(2), which tests can make slow, or fail like a full disk: part of the data is written, then there is no space. */
 static ssize_t write_some(int fd, const void *data, size_t bytes)
 {
+    base_sleep(atomic_load(&slow));
     if (atomic_load(&fail_at) > 0 && atomic_fetch_sub(&fail_at, 1) == 1) {
         if (bytes > 1 && write(fd, data, bytes / 2) < 0) return -1;
         errno = ENOSPC;

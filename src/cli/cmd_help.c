@@ -146,7 +146,8 @@ static const char run_page[] =
     "other} (how step_seconds was spent;\n"
     "exposed: waiting for communication; bubble: waiting for other pipeline stages; other: everything else), axis {dp cp tp pp ep}\n"
     "(seconds waited, by axis of the mesh), bubble (with a pipeline: the idle share of the ranks' time), expert_load (with experts:\n"
-    "tokens routed to each expert, a list per layer), staleness {updates mean most} (parallel.method=async), skipped (true if the update "
+    "tokens routed to each expert, a list per layer), staleness {updates mean most} (parallel.method=async), save_seconds (of a\n"
+    "checkpoint that was saved just before the step), skipped (true if the update "
     "was skipped), tokens_seen (of all steps), val_loss\n"
     "(if there was an evaluation). On several ranks, step_seconds and time are means, and memory, comm and axis are those of the\n"
     "largest rank; --log.per_rank=true adds a file per rank. The first line of every start also has run {hosts} (one per rank).\n"
@@ -285,6 +286,13 @@ static ls_status put_faults(void)
            "detect it. A fault is refused in layouts where it would change nothing.\n\n");
     if (!faults_built()) return puts("This lockstep was built without injected faults (-DFAULTS=OFF).") < 0 ? LS_EIO : LS_OK;
     for (int f = FAULT_NONE + 1; f < FAULTS; f++) printf("%-16s %s\n", fault_name((enum fault)f), fault_what((enum fault)f));
+    printf("\n--debug.slow=PART:RANK:MS slows a part of one rank (or of all) of 'lockstep train' down; the numbers stay the same:\n\n"
+           "compute          the gradients of a step take MS milliseconds longer: that rank computes, and the others wait for it\n"
+           "                 (time.compute and time.exposed of metrics.rank_NNNN.jsonl, --log.per_rank=true)\n"
+           "link             each collective and message of the rank begins MS later; with :MB_PER_SECOND also as much later as its\n"
+           "                 bytes take (comm.*.seconds, time.exposed, the trace)\n"
+           "disk             each write of up to 256 KiB takes MS longer, of the ranks that write a checkpoint (save_seconds, the log)\n"
+           "loader           each micro-batch is read MS later; what the step does not hide of it is time.data\n");
     return LS_OK;
 }
 

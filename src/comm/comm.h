@@ -72,6 +72,11 @@ bool comm_has_failed(const ls_comm *c);
  * skipped ("skip"). */
 void comm_inject(ls_comm *c, const char *what);
 
+/* An injected fault: every call of this process begins `seconds` later, and as much later again as its bytes take at `bandwidth` bytes/s
+ * (0: any). The collectives of a comm run one after another, as on a slow link. Internal calls, and those that a device makes, are not
+ * delayed. */
+void comm_slow(double seconds, double bandwidth);
+
 /* This process's rank and the number of ranks, from flags and a launcher's variables (see environment.c). */
 enum launcher { LAUNCHER_NONE, LAUNCHER_OWN, LAUNCHER_TORCHRUN, LAUNCHER_OPEN_MPI, LAUNCHER_PMI, LAUNCHER_PMIX, LAUNCHER_SLURM };
 struct world {

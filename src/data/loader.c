@@ -23,6 +23,7 @@ struct ls_loader {
     pthread_cond_t moved;
     uint64_t made, taken;
     bool stop;
+    double slow;      /* seconds; loader_slow() */
     ls_status failed; /* of batch `made`; the thread has ended */
     char error[ERROR_BYTES];
 };
@@ -58,8 +59,17 @@ static bool wait_for_room(ls_loader *l)
     pthread_mutex_lock(&l->lock);
     while (!l->stop && l->made - l->taken >= l->batches.depth) pthread_cond_wait(&l->moved, &l->lock);
     bool go = !l->stop;
+    double late = l->slow;
     pthread_mutex_unlock(&l->lock);
+    if (go) base_sleep(late);
     return go;
+}
+
+void loader_slow(ls_loader *l, double seconds)
+{
+    pthread_mutex_lock(&l->lock);
+    l->slow = seconds;
+    pthread_mutex_unlock(&l->lock);
 }
 
 static void *loader_run(void *ctx)

@@ -88,6 +88,7 @@ struct ls_work {
     bool begun, by_transport;     /* by_transport: its native collective runs, not a list of steps */
     uint64_t call, bytes;         /* number in the ring of calls; payload that left this rank */
     double queued, finished;      /* base_now() */
+    double due;                   /* it begins then: comm_slow(); 0: at once */
     _Atomic double started;       /* base_now(); written by the driver, shown by any thread */
     bool stirred;                 /* there was progress since `moved`, which run_look() brings up to date */
     double moved, looked, judged; /* last sign of progress; last checks of the peers and of the wait graph */

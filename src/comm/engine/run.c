@@ -98,14 +98,48 @@ static ls_status begin_collective(ls_comm *c, ls_work *w)
     return list_for(w, &w->list);
 }
 
+/* comm_slow(); set before there is a second thread. */
+static struct {
+    double seconds, bandwidth;
+} slow;
+
+void comm_slow(double seconds, double bandwidth)
+{
+    slow.seconds = seconds;
+    slow.bandwidth = bandwidth;
+}
+
+static double run_due(const ls_work *w)
+{
+    struct buffers b = operation_buffers(w);
+
+    if ((slow.seconds == 0 && slow.bandwidth == 0) || w->native || w->hidden) return 0;
+    return w->started + slow.seconds + (slow.bandwidth > 0 ? (double)MAX(b.send, b.recv) / slow.bandwidth : 0);
+}
+
+static ls_status run_start(ls_comm *c, ls_work *w)
+{
+    w->due = 0;
+    LS_TRY(c->transport->failed(c->link));
+    if (w->native) return LS_OK;
+    return run_is_message(w) ? begin_message(c, w) : begin_collective(c, w);
+}
+
 static ls_status run_begin(ls_comm *c, ls_work *w)
 {
     w->begun = true;
     w->started = w->moved = w->at_once ? w->queued : base_now();
     record_state(c, w, CALL_RUNNING);
-    LS_TRY(c->transport->failed(c->link));
-    if (w->native) return LS_OK;
-    return run_is_message(w) ? begin_message(c, w) : begin_collective(c, w);
+    w->due = run_due(w);
+    return w->due > 0 ? LS_OK : run_start(c, w);
+}
+
+/* True until the time at which a call begins that has been delayed. */
+static bool run_delayed(ls_work *w)
+{
+    if (w->due == 0) return false;
+    w->moved = base_now();
+    return w->moved < w->due;
 }
 
 /* ---- progress ---- */
@@ -182,6 +216,8 @@ static bool run_head(ls_comm *c, struct queue *q)
     bool moved = !w->begun;
 
     if (!w->begun) st = run_begin(c, w);
+    if (st >= 0 && run_delayed(w)) return moved;
+    if (st >= 0 && w->due > 0) st = run_start(c, w);
     if (st >= 0) {
         if (w->native)
             st = advance_native(c, w);

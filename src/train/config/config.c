@@ -306,6 +306,10 @@ static const struct option rows[] = {
          .off = "false"),
     ENUM(debug.fault, "none", FAULT_CHOICES, T | Q, "fault to inject, to test that it is detected; 'lockstep help faults' describes each",
          .off = "none", .alias = "debug.plant"),
+    STRING(debug.slow, "", T,
+           "part of a rank to slow down, to see what shows it, as compute:RANK:MS, link:RANK:MS[:MB_PER_SECOND], disk:RANK:MS or "
+           "loader:RANK:MS; RANK counts from 0, or is all; 'lockstep help faults' says what takes MS milliseconds longer",
+           .off = ""),
     STRING(debug.non_finite, "", T,
            "NaN to inject, for tests, as STEP:RANK:MICRO:NAME; NAME is PARAMETER.grad for its gradient, or PARAMETER for the output of "
            "the first op that reads it; STEP counts from 1, RANK and MICRO from 0",

@@ -266,6 +266,7 @@ static void async_complete(struct async_server *s, struct metrics *m)
     mem_read(&own);
     m->memory = own;
     m->step_seconds = now - s->ended;
+    m->save_seconds = t->save_seconds;
     cost_end(&t->cost, m);
     m->memory.total_peak = MAX(own.total_peak, s->memory.total_peak);
     for (int c = 0; c < MEM_CATEGORIES; c++) m->memory.peak[c] = MAX(own.peak[c], s->memory.peak[c]);

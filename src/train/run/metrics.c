@@ -117,6 +117,7 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
     if (m->bubble >= 0) json_put_real(out, "bubble", m->bubble);
     if (m->load) put_load(m, out);
     if (m->updates) put_staleness(m, out);
+    if (m->save_seconds > 0) json_put_real(out, "save_seconds", m->save_seconds);
     if (m->skipped) json_put_bool(out, "skipped", true);
     json_put_int(out, "tokens_seen", (int64_t)m->tokens_seen);
     if (m->evaluated) json_put_real(out, "val_loss", m->val_loss);

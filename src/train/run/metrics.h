@@ -24,6 +24,7 @@
  *     staleness          with parallel.method=async: {updates mean most}: updates of this step, and how many other updates were made
  *                        between the weights that their gradients are of and the update itself. loss is that of these weights,
  *                        grad_norm the mean norm, step_seconds the time between the ends of two steps, time the workers' mean
+ *     save_seconds       seconds that the checkpoint took that was saved since the step before this one; left out if there was none
  *     skipped            true if the update was skipped because loss or grad_norm is not finite (then null): train.non_finite=skip
  *     tokens_seen        valid tokens of all steps so far
  *     val_loss           loss of the evaluation after this step, if there was one
@@ -56,6 +57,7 @@ struct metrics {
     double bubble;                /* below 0: no pipeline */
     uint64_t updates, stale_most; /* method async: updates of this step, 0 with any other; the largest staleness of their gradients */
     double stale;                 /* its mean */
+    double save_seconds;          /* of the checkpoint before this step; 0: there was none */
     bool skipped;                 /* the update was skipped: loss or grad_norm is not finite */
     bool evaluated;
     double val_loss;

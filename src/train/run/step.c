@@ -136,6 +136,7 @@ ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *v
     ls_store_zero_grad(s->store);
     a.denominator = (float)fault_count(&s->injection, counted, own);
     if (s->load) memset(s->load, 0, loads * sizeof *s->load);
+    if (config_is_slow(&s->slow, SLOW_COMPUTE, s->ranks.rank)) base_sleep(s->slow.seconds);
     LS_TRY(run_all(&a));
     if (ls_mesh_index(s->ranks.mesh, LS_GROUP_TP) > 0) { /* all tp ranks have the same sums; the first one counts them */
         a.loss = 0;

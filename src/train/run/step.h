@@ -39,6 +39,7 @@ struct step {
     double executed; /* FLOPs of a step on all ranks; in a plan: this rank's, times the number of ranks */
     uint64_t seed;   /* seed of the run */
     struct step_fault fault;
+    struct config_slow slow;           /* debug.slow */
     struct injection injection;        /* debug.fault */
     size_t global;                     /* samples of a step, over all ranks */
     size_t begin, end;                 /* this rank's share of them */
@@ -58,6 +59,7 @@ struct step_options {
     bool check_finite;
     enum fault fault;             /* debug.fault */
     struct step_fault non_finite; /* debug.non_finite */
+    struct config_slow slow;      /* debug.slow */
     bool loads;                   /* the parameters' values will be loaded, and are not initialised */
 };
 struct step_options step_options_of(const struct config *c);

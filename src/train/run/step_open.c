@@ -237,6 +237,7 @@ ls_status step_open(const struct task_model *model, const ls_layout *layout, con
         .layout = *layout,
         .seed = o->seed,
         .fault = o->non_finite,
+        .slow = o->slow,
         .global = o->global,
         .batch = (size_t)layout->micro_batch,
         .seq_len = model->task->sequences ? (size_t)layout->seq_len : 1,
@@ -270,6 +271,7 @@ struct step_options step_options_of(const struct config *c)
         .check_finite = c->debug.check_finite,
         .fault = (enum fault)c->debug.fault,
         .non_finite = { poison.step, poison.rank, poison.micro, poison.name },
+        .slow = config_slow(c),
     };
 }
 

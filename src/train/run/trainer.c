@@ -207,6 +207,7 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
                            .load = t->step.load,
                            .layers = model->layers,
                            .experts = model->experts,
+                           .save_seconds = t->save_seconds,
                            .step = t->state.step + 1,
                            .lr = ls_schedule_lr(&t->schedule, t->state.step) };
     LS_TRY(compute_step(t, m, &valid));
@@ -367,16 +368,19 @@ ls_status trainer_write_checkpoint(struct trainer *t)
 
 static ls_status save(struct trainer *t, const struct trainer_watch *w)
 {
+    double began = base_now();
+
     recorder_doing("saving");
     ls_status st = trainer_write_checkpoint(t);
     recorder_doing("training");
+    t->save_seconds = base_now() - began;
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
     if (!is_first(t)) return LS_OK;
     if (prune_checkpoints(t) != LS_OK) warn(t, w, "old checkpoints are not removed: ");
     char *path = trainer_checkpoint(t);
     if (!path) return LS_ENOMEM;
-    log_line(LOG_INFO, "saved %s", path);
+    log_line(LOG_INFO, "saved %s in %.3f s", path, t->save_seconds);
     if (w->saved) w->saved(w->ctx, t, path);
     mem_free(path);
     return LS_OK;
@@ -405,6 +409,7 @@ ls_status trainer_after_step(struct trainer *t, const struct trainer_watch *w, s
     if (last || t->save || trainer_is_due(t, m->step)) LS_TRY(cost_settle(&t->cost, t->step.store));
     if (last || due(t->config->train.eval_every, m->step)) LS_TRY(evaluate(t, m));
     if (is_first(t)) LS_TRY(run_folder_put(&t->folder, m));
+    t->save_seconds = 0;
     t->last = *m;
     log_line(LOG_DEBUG, "step %" PRIu64 " loss %.6f grad_norm %.4f lr %.3e step_seconds %.3f", m->step, m->loss, m->grad_norm, m->lr,
              m->step_seconds);

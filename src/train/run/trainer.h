@@ -36,6 +36,7 @@ struct trainer {
     struct samples samples;
     ls_train_state state;             /* the state that a checkpoint saved now would contain */
     uint64_t first_step;              /* number of updates done before this start */
+    double save_seconds;              /* that the last checkpoint took, until the next step has noted it; then 0 */
     uint64_t saved_step;              /* step of this run's newest checkpoint; UINT64_MAX: none */
     char *resumed;                    /* checkpoint that this start loaded; NULL: none, or model.hf */
     double peak_flops;                /* FLOP/s of matmuls in the compute type, all ranks together; NaN: run.measure_peak=off */

@@ -421,6 +421,16 @@ static ls_status open_ranks(struct trainer *t)
     return st < 0 || !d->taken ? st : note_taken(t, d);
 }
 
+/* debug.slow: what this process slows down itself; a step and its loader do the rest. */
+static void note_slow(const struct trainer *t)
+{
+    struct config_slow s = config_slow(t->config);
+
+    if (config_is_slow(&s, SLOW_LINK, t->ranks.rank)) comm_slow(s.seconds, s.bandwidth);
+    if (config_is_slow(&s, SLOW_DISK, t->ranks.rank)) file_slow(s.seconds);
+    if (config_is_slow(&s, s.part, t->ranks.rank) && s.part) log_line(LOG_INFO, "injected: debug.slow=%s", t->config->debug.slow);
+}
+
 static ls_status open_all(struct trainer *t)
 {
     LS_TRY(take_signals());
@@ -442,6 +452,7 @@ static ls_status open_all(struct trainer *t)
     if (t->step.layout.method != LS_METHOD_ALLREDUCE) LS_TRY(cost_open(&t->ranks, t->reference.after, &t->cost));
     if (t->config->log.trace) LS_TRY(trace_open(&t->step, &t->trace));
     file_fail_at(t->config->debug.fail_write);
+    note_slow(t);
     return LS_OK;
 }
 
@@ -476,6 +487,8 @@ void trainer_close(struct trainer **tp)
     if (!t) return;
     stop_uninstall();
     file_fail_at(0);
+    file_slow(0);
+    comm_slow(0, 0);
     samples_close(&t->samples);
     cost_close(&t->cost);
     trace_close(&t->trace);
