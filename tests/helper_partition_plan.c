@@ -11,7 +11,7 @@
 
 struct partition_case partition_case_of(ls_model m, int tp, int cp, int sp, ls_cp_method method)
 {
-    return (struct partition_case){ .model = m, .shape = { 1, -1, 1, cp, tp, 1 }, .options = { sp, method, 0, 1, { 0, 1, 0, 0 } },
+    return (struct partition_case){ .model = m, .shape = { 1, -1, 1, cp, tp, 1 }, .options = { sp, method, 0, 1, { 0, 1, 0, 0 }, 0 },
                                     .batch = 2, .time = 16 };
 }
 

@@ -247,7 +247,7 @@ static ls_value shuffled(ls_program *p)  /* on one rank: there and back */
 
     for (int k = 0; k < 2; k++) {
         y[k] = program_new_value(p, "shuffled", LS_F64, 2, (size_t[]){ k ? r.size : r.size + 3, 4 });
-        program_shuffle(p, &(struct shuffle){ NULL, k, r.size, false }, k ? y[0] : rows, r.counts, there, y[k]);
+        program_shuffle(p, &(struct shuffle){ NULL, k, r.size, false, 0 }, k ? y[0] : rows, r.counts, there, y[k]);
     }
     return ls_rows_unpermute(p, y[1], &r);
 }

@@ -17,7 +17,7 @@ struct cases { struct partition_case at[MOST]; int n; };
 static struct partition_case *experts_ranks_test_cases_add(struct cases *c, const char *name, ls_model m, ls_mesh_shape shape, int sp)
 {
     assert_true(c->n < MOST);
-    c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = shape, .options = { sp, LS_CP_RING, 1, 1, { 0, 1, 0, 0 } },
+    c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = shape, .options = { sp, LS_CP_RING, 1, 1, { 0, 1, 0, 0 }, 0 },
                                            .batch = 2, .time = 9 };
     return &c->at[c->n++];
 }

@@ -58,6 +58,8 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.replicate = 0), "parallel.replicate=0 is out of range" },
     { &gpt2, LAYOUT(.vpp = 0), NULL },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 0), "parallel.vpp=0 is out of range" },
+    { &gpt2, LAYOUT(.receive_factor = 0.9), "parallel.receive_factor=0.9 is out of range: 1, which has room for an even load" },
+    { &gpt2, LAYOUT(.receive_factor = 1.5), NULL },
     { &gpt2, LAYOUT(.tp_chunks = 17), "parallel.tp_chunks=17 is out of range: 1 to 16" },
     { &gpt2, LAYOUT(.micro_batch = 0), "train.micro_batch=0 is out of range" },
     { &gpt2, LAYOUT(.micro_batches = 0), "train.accumulate=0 is out of range" },

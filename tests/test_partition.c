@@ -20,7 +20,7 @@ static struct partition_case *partition_test_cases_add(struct cases *c, const ch
 {
     assert_true(c->n < MOST);
     c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = { 1, -1, 1, 1, tp, 1 },
-                                           .options = { sp, LS_CP_RING, 1, 1, { 0, 1, 0, 0 } },
+                                           .options = { sp, LS_CP_RING, 1, 1, { 0, 1, 0, 0 }, 0 },
                                            .batch = 2, .time = 11 };
     return &c->at[c->n++];
 }
@@ -73,7 +73,7 @@ static struct partition_case draw_case(unsigned *s, int ranks)
         cp--;
     c.shape = (ls_mesh_shape){ 1, ranks / tp / cp, 1, cp, tp, 1 };
     c.model = draw_model(s);
-    c.options = (ls_partition_options){ (int)case_draw(s, 2), (ls_cp_method)case_draw(s, 2), 1, 1, { 0, 1, 0, 0 } };
+    c.options = (ls_partition_options){ (int)case_draw(s, 2), (ls_cp_method)case_draw(s, 2), 1, 1, { 0, 1, 0, 0 }, 0 };
     partition_test_overlap(&c, (int)case_draw(s, 3));
     c.recompute = (ls_recompute)case_draw(s, LS_RECOMPUTE_EVERY + 1);
     c.fuse_loss = (int)case_draw(s, 2);
@@ -293,7 +293,7 @@ enum { SAMPLES = 2, TOKENS = 6, VOCAB = 37 };
 /* The largest logit of each token, and of all: over tp a max of the ranks' maxima. */
 static ls_status largest_logits(const ls_mesh *mesh, const ls_model *m, int sp, double out[SAMPLES * TOKENS], int *reductions)
 {
-    ls_partition_options o = { sp, LS_CP_RING, 1, 1, { 0, 1, 0, 0 } };
+    ls_partition_options o = { sp, LS_CP_RING, 1, 1, { 0, 1, 0, 0 }, 0 };
     ls_store *s;
     ls_program *p;
     int32_t tokens[SAMPLES * TOKENS];

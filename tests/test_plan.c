@@ -189,7 +189,7 @@ static void check_same_layout(const ls_layout *a, const ls_layout *b)
 }
 
 /* A change of one field of the layout, and the options that must say it. */
-enum { FIELD_INT, FIELD_BYTES, FIELD_TEXT };
+enum { FIELD_INT, FIELD_REAL, FIELD_BYTES, FIELD_TEXT };
 #define ONE(field, kind, ...) { #field, offsetof(ls_layout, field), sizeof(((ls_layout *)0)->field), kind, __VA_ARGS__ }
 static const struct { const char *field; size_t at, bytes; int kind, value; const char *text, *options; } one_field[] = {
     ONE(dp, FIELD_INT, 3, NULL, "--launch.ranks=3 --parallel.dp=3"),
@@ -198,6 +198,7 @@ static const struct { const char *field; size_t at, bytes; int kind, value; cons
     ONE(pp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.pp=2 --train.accumulate=1"),
     ONE(vpp, FIELD_INT, 2, NULL, "--parallel.vpp=2"),
     ONE(ep, FIELD_INT, 2, NULL, "--parallel.ep=2"),
+    ONE(receive_factor, FIELD_REAL, 2, NULL, "--parallel.receive_factor=2"),
     ONE(zero, FIELD_INT, 3, NULL, "--parallel.zero=3"),
     ONE(replicate, FIELD_INT, 2, NULL, "--parallel.replicate=2"),
     ONE(method, FIELD_INT, LS_METHOD_SERVER, NULL, "--parallel.method=server"),
@@ -274,6 +275,7 @@ static void each_field_is_written_as_its_option(void **state)
         to = from;
         void *field = (char *)&to + one_field[k].at;
         if (one_field[k].kind == FIELD_INT) memcpy(field, &one_field[k].value, sizeof(int));
+        if (one_field[k].kind == FIELD_REAL) *(double *)field = one_field[k].value;
         if (one_field[k].kind == FIELD_BYTES) *(size_t *)field = (size_t)one_field[k].value;
         if (one_field[k].kind == FIELD_TEXT) *(const char **)field = one_field[k].text;
         check_options(&config, &options, &from, &to, one_field[k].options);

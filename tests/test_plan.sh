@@ -59,6 +59,8 @@ agree 3 --parallel.tp=3 --parallel.sp=true --model.heads=4 --model.kv_heads=4 --
 agree 2 --parallel.cp=2 --data.seq_len=29
 agree 3 --parallel.zero=2 --model.vocab=263 --recompute.mode=selective
 agree 2 --parallel.ep=2 --model.preset=mixtral-tiny --model.experts=5
+agree 2 --parallel.ep=2 --model.preset=mixtral-tiny --model.experts=5 --parallel.receive_factor=1.9
+agree 4 --parallel.ep=4 --parallel.cp=2 --model.preset=mixtral-tiny --model.capacity=0.8
 agree 2 --precision.compute=bf16 --parallel.zero=1
 
 # ---- what the plan assumes is printed ----

@@ -52,6 +52,8 @@ typedef struct ls_layout {
     int reshard_after_forward;  /* parallel.reshard_after_forward, zero 3: 1: parameters are gathered again for the backward */
     int unsharded_accumulation; /* parallel.unsharded_accumulation, zero 2 and 3: 1: one reduction a step */
     int sync_batch_norm;        /* parallel.sync_batch_norm: 1: statistics of all ranks */
+    double receive_factor;      /* parallel.receive_factor: room for rows that arrive for a rank's experts in training, in multiples of an
+                                 * even load, at least 1; 0: for as many as can arrive */
     size_t bucket_bytes;        /* parallel.bucket, zero 0 to 2: bytes of gradients that are reduced together */
     size_t first_bucket_bytes;  /* parallel.first_bucket: the size of the bucket that is ready first */
     const char *schedule;       /* parallel.schedule, where pp > 1: a name of pipeline.h, "file:PATH", or "auto" (NULL): 1f1b,

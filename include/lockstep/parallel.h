@@ -95,10 +95,12 @@ typedef struct ls_partition_options {
     int overlap;            /* 1: communication overlaps independent compute; 0: wait at once */
     int tp_chunks;  /* with overlap, n >= 2: split row-parallel matmuls into n row chunks; the all-reduce of each overlaps the next */
     ls_stage stage; /* pipeline stage; stages 0 or 1: the whole model */
+    double receive_factor; /* room for routed rows that arrive at a rank of ep, in multiples of an even load, in programs with a backward; a
+                            * run into which more arrive fails with LS_ENOMEM; 0: room for as many as can arrive */
 } ls_partition_options;
-#define LS_PARTITION_DEFAULTS               \
-    {                                       \
-        0, LS_CP_RING, 1, 1, { 0, 1, 0, 0 } \
+#define LS_PARTITION_DEFAULTS                    \
+    {                                            \
+        0, LS_CP_RING, 1, 1, { 0, 1, 0, 0 }, 0.0 \
     }
 
 /* Before ls_program_compile() and ls_data_parallel_mesh(), after the model. m: the model that was appended (copied). Inputs keep their

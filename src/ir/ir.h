@@ -109,6 +109,7 @@ struct shuffle {
     bool back;
     size_t expected; /* expected number of rows of this rank's tokens */
     bool floating;   /* it may overlap with neighbouring instructions */
+    double factor;   /* room for rows that arrive, in multiples of an even load; 0: for as many as can arrive */
 };
 /* What LOAD and SAVE transfer: a kind (enum store_kind) of a store group, all of it that this rank holds. */
 struct group_state {

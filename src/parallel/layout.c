@@ -18,7 +18,7 @@ static bool zero_shards(const ls_layout *l) { return l->zero > 0 && copy_ranks(l
 
 /* ---- ranges ---- */
 
-enum { CHUNKS_MOST = 16 };
+enum { CHUNKS_MOST = 16, RECEIVE_FACTOR_MOST = 1000000 };
 
 static ls_status check_range(const char *name, int n, int least, int most)
 {
@@ -199,6 +199,11 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l)
     if (l->overlap) LS_TRY(check_range("parallel.tp_chunks", l->tp_chunks, 1, CHUNKS_MOST));
     LS_TRY(check_tensor(m, l));
     LS_TRY(check_experts(m, l));
+    if (l->receive_factor != 0 && !(l->receive_factor >= 1 && l->receive_factor <= RECEIVE_FACTOR_MOST))
+        return ls_fail(LS_EINVAL,
+                       "parallel.receive_factor=%g is out of range: 1, which has room for an even load, to %d, or 0 for all rows that can "
+                       "arrive",
+                       l->receive_factor, RECEIVE_FACTOR_MOST);
     heads = least_heads(m, l->tp);
     if (l->cp > 1 && l->cp_method == LS_CP_ALL_TO_ALL && heads < (size_t)l->cp)
         return ls_fail(LS_EINVAL,

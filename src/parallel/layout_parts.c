@@ -90,6 +90,7 @@ ls_partition_options ls_layout_partition(const ls_layout *l)
         .cp_method = l->cp_method,
         .overlap = l->overlap,
         .tp_chunks = l->tp_chunks,
+        .receive_factor = l->receive_factor,
         .stage = { .stages = 1 },
     };
 }
@@ -158,6 +159,7 @@ ls_layout layout_of_partition(const ls_mesh_shape *shape, const ls_partition_opt
     l.cp_method = o->cp_method;
     l.overlap = o->overlap;
     l.tp_chunks = o->tp_chunks;
+    l.receive_factor = o->receive_factor;
     return l;
 }
 

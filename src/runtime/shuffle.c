@@ -3,13 +3,15 @@
  *   SHUFFLE_COUNTS  counts[1,E] of the own tokens -> there[n,e]: what each rank sends to this rank's e experts
  *   SHUFFLE         rows[M,C] by expert, counts, there -> rows[M',C] by rank, then by expert; back: the other way
  *
- * Rank r of the comm's n has experts [E*r/n, E*(r+1)/n). Sizes are static: M' is as many rows as all ranks can send to one. Rows that
+ * Rank r of the comm's n has experts [E*r/n, E*(r+1)/n). Sizes are static: M' is as many rows as all ranks can send to one, or `factor`
+ * times those of an even load; a run into which more arrive fails before their exchange, because rows are never dropped here. Rows that
  * are not in use are zeros. The gradient of one way is the other. The counts are exchanged at once, because the host needs them to begin
  * the exchange of rows; that is lowered to a start and a wait, which overlap with what does not depend on them (overlap.c): a shared
  * expert, weight gradients.
  */
 #include "passes/gradient.h"
 
+#include <math.h>
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "device/device.h"
@@ -42,7 +44,7 @@ static ls_value emit(ls_program *p, int op, const struct shuffle *s, int nin, co
 
 ls_value program_shuffle_counts(ls_program *p, ls_comm *comm, ls_value counts)
 {
-    struct shuffle s = { comm, false, 0, false };
+    struct shuffle s = { comm, false, 0, false, 0 };
     size_t size[2];
 
     if (!program_ok(p) || !counts.id) return LS_NONE;
@@ -217,6 +219,21 @@ static ls_status find_host_counts(const ls_program *p, const struct instruction 
     return h ? store_device(p->store)->event_sync(h->copied[slot]) : LS_OK;
 }
 
+/* Says by which factor all rows would have had room, in hundredths. */
+static ls_status fail_room(const ls_program *p, const struct instruction *i, size_t arrive)
+{
+    const struct shuffle *s = instruction_rows(i);
+    size_t room = i->call->out[0].size[0];
+
+    ASSERT(s->factor > 0);
+    return ls_fail(
+        LS_ENOMEM,
+        "%s: %zu rows of tokens arrive for this rank's experts, but parallel.receive_factor=%g has room for %zu; use %.2f or more, "
+        "or 0 for as many rows as can arrive",
+        i->block ? p->blocks[i->block] : "experts", arrive, s->factor, room,
+        ceil(100 * s->factor * (double)arrive / (double)MAX(room, 1)) / 100);
+}
+
 ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i, ls_work **work)
 {
     const struct shuffle *s = instruction_rows(i);
@@ -233,7 +250,7 @@ ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i, ls_
         arrives[r] = sum(there, (size_t)r * own, (size_t)(r + 1) * own) * C;
         used += s->back ? here[r] : arrives[r];
     }
-    ASSERT(used <= view_count(out));
+    if (used > view_count(out)) return fail_room(p, i, used / MAX(C, 1));
     LS_TRY(exchange(p, i, s->back ? arrives : here, s->back ? here : arrives, work));
     return store_device(p->store)->fill(i->call->stream, (char *)out->data + used * bytes, 0, (view_count(out) - used) * bytes);
 }

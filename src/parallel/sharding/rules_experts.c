@@ -8,12 +8,14 @@
  *     combine     P rows, ~R weights  -> P, reduced              over ep: preceded by receiving the rows back
  *
  * Over ep only the experts' weights are sharded: its ranks have different tokens, as over dp. A layer's forward has two exchanges of rows.
- * The counts are known at run time; buffers are allocated for the largest possible counts. Over cp rows are sharded as their tokens are.
+ * The counts are known at run time; buffers are allocated for the largest possible counts, which a capacity lowers, or in training for
+ * receive_factor times the counts of an even load. Over cp rows are sharded as their tokens are.
  * With a capacity, the tokens of a sample compete for room: all ranks of cp gather its logits, route the full sample in the same way, and
  * keep the choices of their tokens.
  */
 #include "parallel/sharding/partition.h"
 
+#include <math.h>
 #include "base/mem.h"
 
 static bool distribute_over(const struct partitioner *c) { return c->n[LS_AXIS_EP] > 1; }
@@ -151,15 +153,37 @@ static size_t most_tokens(struct partitioner *c, ls_value rows)
     return b * most;
 }
 
-/* The largest number of rows that all ranks can send to this one. */
-static size_t most_rows(struct partitioner *c, const struct routing *r, ls_value rows)
+/* An evaluation or generation has other samples than a step, and too few for an even load. */
+static double receive_factor(const struct partitioner *c) { return c->p->backward ? c->d->o.receive_factor : 0; }
+
+/* The number of different samples on the ranks of ep, in units of a micro-batch: ranks that differ in cp alone have the same ones. */
+static size_t micro_batches_of_ep(const struct partitioner *c)
+{
+    int cp = c->n[LS_AXIS_CP], n = c->n[LS_AXIS_EP];
+    int first = (ls_mesh_index(c->d->mesh, LS_GROUP_DP) * cp + c->rank[LS_AXIS_CP]) / n * n;
+
+    return (size_t)((first + n - 1) / cp - first / cp + 1);
+}
+
+/* The number of rows that arrive at this rank for which there is room: the largest possible one, or receive_factor times an even load. */
+static size_t room_for_rows(struct partitioner *c, const struct routing *r, ls_value rows)
 {
     int n = c->n[LS_AXIS_EP], rank = c->rank[LS_AXIS_EP];
-    size_t own = shard_begin(r->experts, 1, rank + 1, n) - shard_begin(r->experts, 1, rank, n);
-    size_t tokens = most_tokens(c, rows), most = tokens * MIN(r->chosen, own);
+    size_t own = shard_begin(r->experts, 1, rank + 1, n) - shard_begin(r->experts, 1, rank, n),
+           samples = program_value(c->p, rows)->size[0];
+    size_t tokens = (size_t)n * most_tokens(c, rows), most = tokens * MIN(r->chosen, own);
+    double even = (double)tokens * (double)r->chosen * (double)own / (double)r->experts;
 
-    if (r->capacity) most = MIN(most, own * MIN(program_value(c->p, rows)->size[0] * r->capacity, tokens));
-    return (size_t)n * most;
+    if (r->capacity) most = MIN(most, own * MIN(micro_batches_of_ep(c) * samples * r->capacity, tokens));
+    return receive_factor(c) > 0 ? (size_t)fmin((double)most, ceil(receive_factor(c) * even)) : most;
+}
+
+/* The largest number of rows of this rank's tokens. */
+static size_t own_rows(struct partitioner *c, const struct routing *r, ls_value rows)
+{
+    const struct value *v = program_value(c->p, rows);
+
+    return program_route_rows(v->size[0], v->size[1], r->experts, r->chosen, r->capacity);
 }
 
 /* Gives y [M,C] the placement of x [B,T,C]; tokens become rows. */
@@ -171,7 +195,7 @@ static void place_as_rows(struct partitioner *c, ls_value y, ls_value x, size_t 
 
 static void shuffle(struct partitioner *c, const struct routing *r, bool back, ls_value x, ls_value y)
 {
-    struct shuffle s = { c->comm[LS_AXIS_EP], back, r->expected, c->d->o.overlap };
+    struct shuffle s = { c->comm[LS_AXIS_EP], back, r->expected, c->d->o.overlap, receive_factor(c) };
 
     program_shuffle(c->p, &s, x, r->counts, r->there, y);
     shardings_grow(c);
@@ -186,14 +210,14 @@ void rule_rows_permute(struct partitioner *c, struct instruction *i)
     if (distribute_over(c)) i->out[0] = value_like(c, "rows_permute", y);
     if (!program_ok(c->p)) return;
     r->expected = value_count(program_value(c->p, rows));
-    r->buffer = value_is_sharded(c, rows, LS_AXIS_CP) ? r->expected : program_value(c->p, y)->size[0];
+    r->buffer = own_rows(c, r, rows);
     place_as_rows(c, i->out[0], i->in[0], r->buffer);
     emit_local(c, i);
     if (!distribute_over(c)) return;
     r->there = program_shuffle_counts(c->p, c->comm[LS_AXIS_EP], r->counts);
     shardings_grow(c);
     if (!program_ok(c->p)) return;
-    place_as_rows(c, y, i->in[0], most_rows(c, r, rows));
+    place_as_rows(c, y, i->in[0], room_for_rows(c, r, rows));
     shuffle(c, r, false, i->out[0], y);
 }
 

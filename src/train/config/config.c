@@ -188,6 +188,10 @@ static const struct option rows[] = {
     STRING(parallel.stages, "", STEP, "number of layers of each virtual stage, such as 3,4,4,1; empty: balanced by work"),
     INT(parallel.ep, "1", 1, LS_MESH_RANKS_MOST, "ranks", STEP | E,
         "number of expert-parallel ranks: the experts are sharded over this many of the dp x cp ranks", .off = "1", .common = Q),
+    REAL(parallel.receive_factor, "0", 0, 1e6, "", STEP,
+         "room for the rows that arrive for the experts of a rank (ep) in training, in multiples of an even load; a step in which more "
+         "arrive fails and says how much is needed; 0: room for as many as can arrive",
+         .off = "0"),
     INT(parallel.zero, "0", 0, 3, "", STEP | E, "ZeRO stage: 0 none, 1 optimizer state, 2 + gradients, 3 + parameters (FSDP)", .off = "0",
         .common = T | P | Q),
     INT(parallel.replicate, "1", 1, LS_MESH_RANKS_MOST, "", STEP,

@@ -97,6 +97,7 @@ struct config {
         int64_t dp, replicate, zero; /* dp -1: derived by config_check() */
         bool dp_is_derived;          /* dp was -1; set by config_check() */
         int64_t tp, tp_chunks, cp, pp, vpp, ep;
+        double receive_factor;
         bool sp;
         int cp_method; /* enum config_cp_method */
         char *schedule, *stages, *fsdp_unit;

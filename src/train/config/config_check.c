@@ -134,6 +134,7 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { c->parallel.cp <= 1, "parallel.cp_method", "with parallel.cp=1 every rank has complete sequences", true },
         { !tp || c->parallel.sp || !c->parallel.overlap, "parallel.tp_chunks",
           "it needs parallel.tp without parallel.sp, and parallel.overlap=true", !tp },
+        { c->parallel.ep <= 1, "parallel.receive_factor", "with parallel.ep=1 no row of a token is sent to another rank", true },
         { !tp, "parallel.sp", "with parallel.tp=1 there are no ranks to shard the sequence over", true },
         { alone && !offloads && c->optim.offload == OFFLOAD_NONE, "parallel.overlap", "a single rank does not communicate", true },
         { c->precision.grads == REDUCE_BF16, "precision.reduce", "precision.grads=bf16 communicates gradients as they are kept", false },

@@ -62,7 +62,18 @@ ls_status config_check_ranks(struct config *c)
 /* A field of the layout, and the option that sets it. */
 struct layout_field {
     const char *option;
-    enum { FIELD_AXIS, FIELD_SIZE, FIELD_SWITCH, FIELD_BYTES, FIELD_TEXT, FIELD_CHOICE, FIELD_RECOMPUTE, FIELD_UNIT, FIELD_FOLDER } kind;
+    enum {
+        FIELD_AXIS,
+        FIELD_SIZE,
+        FIELD_SWITCH,
+        FIELD_REAL,
+        FIELD_BYTES,
+        FIELD_TEXT,
+        FIELD_CHOICE,
+        FIELD_RECOMPUTE,
+        FIELD_UNIT,
+        FIELD_FOLDER
+    } kind;
     size_t at;         /* offset in ls_layout */
     const int *choice; /* of FIELD_CHOICE: the field's value for each of the option's choices */
 };
@@ -81,6 +92,7 @@ static const struct layout_field fields[] = {
     { "parallel.pp", FIELD_AXIS, offsetof(ls_layout, pp), NULL },
     { "parallel.vpp", FIELD_AXIS, offsetof(ls_layout, vpp), NULL },
     { "parallel.ep", FIELD_AXIS, offsetof(ls_layout, ep), NULL },
+    { "parallel.receive_factor", FIELD_REAL, offsetof(ls_layout, receive_factor), NULL },
     { "parallel.zero", FIELD_AXIS, offsetof(ls_layout, zero), NULL },
     { "parallel.replicate", FIELD_AXIS, offsetof(ls_layout, replicate), NULL },
     { "parallel.method", FIELD_CHOICE, offsetof(ls_layout, method), methods },
@@ -180,6 +192,7 @@ static ls_status take_field(const struct config *c, const struct layout_field *f
     case FIELD_AXIS: *(int *)to = (int)MIN(*(const int64_t *)from, (int64_t)INT32_MAX); break; /* ls_layout_check() has the range */
     case FIELD_SIZE: return take_size(f->option, *(const int64_t *)from, to);
     case FIELD_SWITCH: *(int *)to = *(const bool *)from; break;
+    case FIELD_REAL: *(double *)to = *(const double *)from; break;
     case FIELD_BYTES: *(size_t *)to = *(const size_t *)from; break;
     case FIELD_TEXT: *(const char **)to = *(char *const *)from; break;
     case FIELD_CHOICE: memcpy(to, &f->choice[*(const int *)from], sizeof(int)); break;
@@ -245,6 +258,7 @@ static void put_field(const struct layout_field *f, const ls_layout *l, struct t
     case FIELD_AXIS:
     case FIELD_SIZE: text_put(out, "%d", *(const int *)from); break;
     case FIELD_SWITCH: text_put(out, "%s", *(const int *)from ? "true" : "false"); break;
+    case FIELD_REAL: text_put(out, "%.10g", *(const double *)from); break;
     case FIELD_BYTES: text_put(out, "%s", text_size(size, *(const size_t *)from)); break;
     case FIELD_TEXT:
     case FIELD_FOLDER: text_put(out, "%s", *(const char *const *)from ? *(const char *const *)from : row->text); break;
