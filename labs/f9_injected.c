@@ -3,7 +3,7 @@
  * another collective, and starting again may help.
  *
  * Where the ranks must differ, the lab starts their processes as torchrun does, with its variables, and gives rank 1 other options or
- * variables. Otherwise it damages a checkpoint or a token file, or lets a write fail as on a full disk, and then starts
+ * variables. Otherwise it damages a checkpoint or a token file, or lets a write fail as on a full disk or take longer, and then starts
  * `lockstep train -n N`. F3 has ranks that are killed, suspended or missing; F5 kills a save at each of its system calls. */
 #include "lab_command.h"
 #include "lab_launch.h"
@@ -208,6 +208,27 @@ static void data_cut_off(void)
     failure_rows("a token file is cut off", &f, 1, ANY_RANK, WORDS("tokens.bin", "20000 bytes", "but the header says"));
 }
 
+/* Of a run's steps after a checkpoint: seconds that it took, and seconds of computing in all steps. */
+static void slow_storage(void)
+{
+    double saves = 0, computes = 0;
+    char line[COMMAND_TEXT];
+    struct failed f = train_to(6, "slow", "--debug.slow=disk:all:50");
+    FILE *metrics = fopen(path_in("slow/metrics.jsonl"), "r");
+
+    lab_equal("each write of a checkpoint takes 50 ms longer: exit code", 0, f.code, 0);
+    while (metrics && fgets(line, sizeof line, metrics)) {
+        double saved = lab_json(line, "save_seconds");
+
+        saves += isnan(saved) ? 0 : saved;
+        computes += lab_json(line, "time.compute");
+    }
+    if (metrics) fclose(metrics);
+    lab_above("       seconds of saving / of computing, in metrics.jsonl", 1, saves / computes);
+    f = command_fails("ckpt verify slow");
+    lab_equal("       the checkpoint is intact: exit code of ckpt verify", 0, f.code, 0);
+}
+
 LAB(f9_injected, "injected failures, and what names them", { "ranks", "ranks of each run", 2, 2, RANKS_MOST },
     { "layers", "layers of the model", 1, 1, 64 })
 {
@@ -218,9 +239,9 @@ LAB(f9_injected, "injected failures, and what names them", { "ranks", "ranks of 
     damaged_checkpoints();
     full_disk();
     data_cut_off();
+    slow_storage();
     lab_not_measurable("a link that loses packets, a firewall between nodes", "needs two machines and control over their network");
     lab_not_measurable("a GPU with memory errors, or one that falls off the bus", "needs a GPU, and a driver that injects such errors");
-    lab_not_measurable("storage that is slow but does not fail", "needs a file system that delays reads and writes on demand");
     folder_remove(folder);
     return lab_close();
 }

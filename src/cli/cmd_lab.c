@@ -405,7 +405,7 @@ const struct command command_lab = {
         "ID is a claim (p2), the name of a lab (p2_bubble), or its end (bubble). A lab prints the claimed number beside the measured\n"
         "one and gives a verdict: holds, corrected (why), not measurable here (what would be needed), does not hold (exit code 1).\n"
         "Sizes differ by lab: 'lockstep help labs' lists them.\n"
-        "Labs d8 and d9 train a model of yours: they pass options of the sections model, data and optim on to 'lockstep train', such as\n"
+        "Labs d8, d9 and f4 train a model of yours: they pass options of the sections model, data and optim on to 'lockstep train':\n"
         "--model.preset=gpt2-124m --data.text=book.txt (a model of pictures: --data.text= without a value).\n",
     .examples = "  lockstep lab d8 --ranks 4 --model.layers=6 --model.width=256\n  lockstep lab\n  lockstep lab p2 --stages 8 "
                 "--micro-batches 4\n  lockstep lab z2 --json\n",
