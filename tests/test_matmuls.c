@@ -132,6 +132,9 @@ static void matmuls(void)
         { 5, 9, 33, false, true, true, false, LS_F16, LS_F32, LS_F16 },
         { 97, 200, 150, false, true, false, true, LS_F32, LS_F32, LS_F32 },      /* linear */
         { 97, 200, 151, false, true, false, true, LS_BF16, LS_BF16, LS_BF16 },   /* an odd k */
+        { 23, 700, 2100, true, false, false, true, LS_F32, LS_F32, LS_F32 },     /* turned: few rows, b's columns in place */
+        { 65, 701, 300, true, true, false, true, LS_BF16, LS_BF16, LS_BF16 },
+        { 129, 3001, 64, false, false, true, true, LS_F32, LS_F32, LS_F16 },
         { 203, 65, 129, false, false, false, false, LS_BF16, LS_BF16, LS_BF16 }, /* linear_dx */
         { 203, 65, 128, false, false, false, false, LS_F16, LS_F16, LS_F16 },
         { 131, 70, 2500, true, false, true, false, LS_F32, LS_F32, LS_F32 },     /* linear_dw: slices of k */

@@ -98,14 +98,33 @@ static struct blocking blocking_of(const struct gemm *p, int threads)
 
 int gemm_threads(const struct gemm *p) { return (double)p->m * (double)p->n * (double)p->k < TEAM_MACS ? 1 : threads_count(); }
 
+static struct matrix turned(struct matrix m) { return (struct matrix){ m.data, m.type, m.col, m.row }; }
+
+/* The matmul that runs: p, or c^T = b^T a^T if packing b is so much more than packing a that it takes longer than transposing c, which
+ * takes a quarter of a packed element's time (measured on Zen 4). b's columns must be readable in place. */
+static struct gemm as_run(const struct gemm *p)
+{
+    bool pairs = tiles_pairs(p->a.type, p->b.type), in_place = p->b.row == 1 && (pairs ? p->k % 2 == 0 : p->b.type == LS_F32);
+    struct gemm t = *p;
+
+    if (!in_place || p->n <= p->m || (double)(p->n - p->m) * (double)p->k < 0.25 * (double)p->m * (double)p->n) return t;
+    t.m = p->n;
+    t.n = p->m;
+    t.a = turned(p->b);
+    t.b = turned(p->a);
+    t.c = turned(p->c);
+    return t;
+}
+
 static bool few_rows(const struct gemm *p) { return p->m <= FEW_ROWS && p->b.row == 1 && p->a.col == 1; }
 
 size_t gemm_scratch(const struct gemm *p, int threads)
 {
+    struct gemm run = as_run(p);
     struct blocking blocking;
 
     if (few_rows(p)) return 0;
-    blocking = blocking_of(p, threads);
+    blocking = blocking_of(&run, threads);
     return blocking.packed + (size_t)threads * blocking.block;
 }
 
@@ -171,7 +190,7 @@ static void run_task(const struct chunk *c, size_t task, int thread)
         .scratch = c->scratch + (size_t)thread * c->blocking.block,
     };
 
-    if (p->bias) b.bias = (const char *)p->bias + (c->n0 + j) * ls_dtype_bytes(p->bias_type);
+    if (p->bias) b.bias = (const char *)p->bias + (p->c.col == 1 ? c->n0 + j : i) * ls_dtype_bytes(p->bias_type);
     c->tiles->block(&b);
 }
 
@@ -221,7 +240,8 @@ static void run_few_rows(const struct gemm *p, int threads)
 
 void gemm_run(const struct gemm *p, int threads, void *scratch)
 {
-    struct chunk c = { .p = p, .tiles = tiles_best(), .threads = threads };
+    struct gemm run = as_run(p);
+    struct chunk c = { .p = &run, .tiles = tiles_best(), .threads = threads };
 
     ASSERT(p->c.col == 1 && (p->a.row == 1 || p->a.col == 1) && (p->b.row == 1 || p->b.col == 1));
     if (p->m == 0 || p->n == 0) return;
@@ -229,13 +249,13 @@ void gemm_run(const struct gemm *p, int threads, void *scratch)
         run_few_rows(p, threads);
         return;
     }
-    c.blocking = blocking_of(p, threads);
+    c.blocking = blocking_of(&run, threads);
     c.packed = scratch;
     c.scratch = c.packed + c.blocking.packed;
     for (; c.k0 < MAX(p->k, (size_t)1); c.k0 += c.blocking.k) {
         c.k = MIN(p->k - c.k0, c.blocking.k);
-        for (c.n0 = 0; c.n0 < p->n; c.n0 += c.blocking.n) {
-            c.n = MIN(p->n - c.n0, c.blocking.n);
+        for (c.n0 = 0; c.n0 < run.n; c.n0 += c.blocking.n) {
+            c.n = MIN(run.n - c.n0, c.blocking.n);
             run_chunk(&c);
         }
         if (p->k == 0) break;

@@ -5,6 +5,9 @@
  * contiguous and have the type of the arithmetic, else a block of its rows is copied into the thread's scratch. A tile of 6 rows x one
  * panel stays in registers over a slice of k. Arithmetic is f32, or pairs of bf16 summed in f32. The order of a sum depends only on the
  * sizes.
+ *
+ * A matmul with few rows and many columns is turned, c^T = b^T a^T: packing all of B, a matrix of weights, would take longer than a few
+ * rows of work on it are worth, while as rows it is read in place. Its results are transposed when they are stored.
  */
 #ifndef LS_KERNELS_CPU_GEMM_H
 #define LS_KERNELS_CPU_GEMM_H
@@ -32,9 +35,9 @@ struct gemm {
 /* The part of one thread: m rows and n columns, from packed panels. */
 struct gemm_block {
     size_t m, n, k;
-    struct matrix a, c;
-    const void *b; /* the first panel */
-    bool pairs;    /* panels of pairs; a is bf16 */
+    struct matrix a, c; /* c.row is 1 instead of c.col in a turned matmul, whose bias is one of rows */
+    const void *b;      /* the first panel */
+    bool pairs;         /* panels of pairs; a is bf16 */
     const void *bias;
     ls_dtype bias_type;
     bool add;

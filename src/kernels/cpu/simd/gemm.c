@@ -36,6 +36,25 @@ INLINE void store_panel(ls_dtype type, ls_dtype bias_type, const struct gemm_blo
         }
 }
 
+/* The same for a turned matmul: a row of sums is a column of c. */
+INLINE void store_turned(ls_dtype type, ls_dtype bias_type, const struct gemm_block *b, const float *sums, size_t j, size_t n)
+{
+    EACH(i, rows, 0, b->m)
+    for (size_t v = 0; v < n; v += LANES) {
+        vf x[LANES];
+
+        for (size_t r = 0; r < LANES; r++) x[r] = r < rows ? vload_f32(sums + (i + r) * PANEL + v, LANES) : vset(0);
+        transpose(x);
+        for (size_t r = 0; r < MIN(n - v, (size_t)LANES); r++) {
+            size_t at = i + (j + v + r) * (size_t)b->c.col;
+
+            if (b->bias) x[r] += load(bias_type, b->bias, i, rows);
+            if (b->add) x[r] += load(type, b->c.data, at, rows);
+            store(type, b->c.data, at, rows, x[r]);
+        }
+    }
+}
+
 static void block(const struct gemm_block *b)
 {
     float *sums = b->scratch;
@@ -45,11 +64,15 @@ static void block(const struct gemm_block *b)
     for (size_t j = 0; j < b->n; j += PANEL) {
         const char *panel = (const char *)b->b + j / PANEL * bytes;
 
-        if (b->c.type == LS_F32 && !b->bias && b->n - j >= PANEL) {
+        if (b->c.col == 1 && b->c.type == LS_F32 && !b->bias && b->n - j >= PANEL) {
             sum_panel(b, a, panel, (float *)b->c.data + j, (size_t)b->c.row, b->add);
             continue;
         }
         sum_panel(b, a, panel, sums, PANEL, false);
+        if (b->c.col != 1) {
+            BY_TYPE(b->c.type, T, BY_TYPE(b->bias_type, S, store_turned(T, S, b, sums, j, MIN(b->n - j, (size_t)PANEL))))
+            continue;
+        }
         BY_TYPE(b->c.type, T, BY_TYPE(b->bias_type, S, store_panel(T, S, b, sums, j, MIN(b->n - j, (size_t)PANEL))))
     }
 }

@@ -7,48 +7,6 @@
 
 enum { AHEAD = 16, LINE = 64 }; /* rows that a strided walk prefetches; bytes of a cache line */
 
-#ifdef SIMD_AVX512
-INLINE vf low_pairs(vf a, vf b) { return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); }
-INLINE vf high_pairs(vf a, vf b) { return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); }
-INLINE vf low_ones(vf a, vf b) { return _mm512_unpacklo_ps(a, b); }
-INLINE vf high_ones(vf a, vf b) { return _mm512_unpackhi_ps(a, b); }
-#else
-INLINE vf low_pairs(vf a, vf b) { return _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a), _mm256_castps_pd(b))); }
-INLINE vf high_pairs(vf a, vf b) { return _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a), _mm256_castps_pd(b))); }
-INLINE vf low_ones(vf a, vf b) { return _mm256_unpacklo_ps(a, b); }
-INLINE vf high_ones(vf a, vf b) { return _mm256_unpackhi_ps(a, b); }
-#endif
-
-/* r[i][j] becomes r[j][i]: 4 x 4 inside the lanes of 128 bits, then the lanes. */
-INLINE void transpose(vf r[LANES])
-{
-    vf t[LANES];
-
-    for (int i = 0; i < LANES; i += 4) {
-        vf a = low_ones(r[i], r[i + 1]), b = high_ones(r[i], r[i + 1]);
-        vf c = low_ones(r[i + 2], r[i + 3]), d = high_ones(r[i + 2], r[i + 3]);
-
-        t[i] = low_pairs(a, c);
-        t[i + 1] = high_pairs(a, c);
-        t[i + 2] = low_pairs(b, d);
-        t[i + 3] = high_pairs(b, d);
-    }
-    for (int i = 0; i < 4; i++) {
-#ifdef SIMD_AVX512
-        vf even = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), odd = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
-        vf even2 = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), odd2 = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
-
-        r[i] = _mm512_shuffle_f32x4(even, even2, 0x88);
-        r[i + 4] = _mm512_shuffle_f32x4(odd, odd2, 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(even, even2, 0xdd);
-        r[i + 12] = _mm512_shuffle_f32x4(odd, odd2, 0xdd);
-#else
-        r[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
-#endif
-    }
-}
-
 /* Rows of b are laid out along the panel. */
 INLINE void pack_along(ls_dtype type, float *panel, size_t k, size_t n, const struct matrix *b)
 {
