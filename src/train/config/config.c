@@ -207,7 +207,8 @@ static const struct option rows[] = {
         "steps of parallel.method=allreduce to run first, from the same weights on the same samples, which the report compares with any "
         "other method; 0: none",
         .off = "0"),
-    BYTES(parallel.bucket, "25MiB", STEP, "bytes of a bucket of gradients, which are reduced together (zero 0 to 2)"),
+    BYTES(parallel.bucket, "25MiB", STEP,
+          "bytes of a bucket of gradients, which are reduced together (zero 0 to 2); offloaded optimizer state is loaded by buckets"),
     BYTES(parallel.first_bucket, "1MiB", STEP,
           "bytes of the first bucket that backward completes; small, so that communication starts early (zero 0 to 2)"),
     BOOL(parallel.overlap, "true", STEP, "overlap communication with compute; false: wait for each collective where it starts",
