@@ -67,9 +67,6 @@ static void impossible_layouts_are_refused(void **state)
     l = layout_of(NET_MLP, 0);
     l.data.offload = LS_OFFLOAD_FILE;
     layout_refused(2, l, "needs a folder");
-    l = layout_of(NET_MLP, 2);
-    l.split = true;
-    layout_refused(2, l, "a split backward with parallel.zero=2");
     l = layout_of(NET_GPT2, 3);
     l.data.reshard_after_forward = 0;
     l.meshed = true;

@@ -69,6 +69,7 @@ ls_status ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint
 ls_status ls_optimizer_set_norm(ls_program *p, const ls_optimizer *o, double norm);
 /* The global gradient norm, before clipping, of the last update, whether applied or rejected; NaN if the program has no optimizer. */
 double ls_optimizer_norm(const ls_program *p);
+ls_status ls_optimizer_read_norm(const ls_program *p, double *norm); /* the same, or why it cannot be read */
 
 typedef enum ls_schedule_kind { LS_CONSTANT, LS_LINEAR, LS_COSINE, LS_WSD } ls_schedule_kind;
 typedef struct ls_schedule {

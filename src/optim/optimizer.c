@@ -259,9 +259,11 @@ ls_status ls_optimizer_set_norm(ls_program *p, const ls_optimizer *o, double nor
     return clips_by_previous(o) ? ls_program_write(p, CLIP, &factor, LS_F64, 1) : LS_OK;
 }
 
+ls_status ls_optimizer_read_norm(const ls_program *p, double *norm) { return ls_program_read(p, NORM, norm, LS_F64, 1); }
+
 double ls_optimizer_norm(const ls_program *p)
 {
     double norm = NAN;
 
-    return ls_program_read(p, NORM, &norm, LS_F64, 1) < 0 ? NAN : norm;
+    return ls_optimizer_read_norm(p, &norm) < 0 ? NAN : norm;
 }
