@@ -93,7 +93,8 @@ static void broadcast_buffers(struct pass *a, bool *seen)
         for (int o = 0; o < l->at[k].nout; o++) {
             const struct value *root = &p->values[p->values[l->at[k].out[o].id].root];
 
-            if (!l->at[k].out[o].id || root->role != LS_ROLE_PARAMETER || seen[root->param]) continue;
+            /* root->param < 0: all of a group, which a gather writes */
+            if (!l->at[k].out[o].id || root->role != LS_ROLE_PARAMETER || root->param < 0 || seen[root->param]) continue;
             seen[root->param] = true;
             broadcast_buffer(a, (ls_value){ p->values[l->at[k].out[o].id].root });
         }
