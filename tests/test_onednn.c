@@ -1,89 +1,18 @@
 /* test_onednn.c - oneDNN's kernels compared with the reference: sizes with and without packed weights, aligned and odd;
- * accumulation, biases, types, strides, thread teams; calls that they refuse; how primitives are shared and freed; when the module is
- * loaded.
+ * accumulation, biases, types, strides; calls that they refuse; how primitives are shared and freed.
  *
- * test_kernels.c runs them on the small cases of every op as well. With the argument "absent" it is run by test_onednn_module.sh from a
- * folder without the module, or with one that cannot be used.
+ * test_kernels.c runs them on the small cases of every op as well; test_onednn_threads.c has teams, forks and the module.
  */
-#include "helper_kernels.h"
+#include "helper_onednn.h"
 
-#include <dirent.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include "base/base.h"
-#include "base/log.h"
 #include "base/mem.h"
-#include "base/module.h"
-#include "base/rng.h"
 #include "base/threads.h"
-#include "device/device.h"
 #include "kernels/cpu/onednn_load.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define ONEDNN_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ONEDNN_TSAN 1
-#endif
-#endif
-
-#ifdef ONEDNN_TSAN  /* it ends a forked child that starts threads */
-enum { CHILD_THREADS = 1 };
-#else
-enum { CHILD_THREADS = 3 };
-#endif
-
 static const ls_dtype types[] = { LS_F32, LS_BF16 };
-
-struct gemm_case { enum op op; size_t R, K, N; ls_dtype type, out; bool bias; };
-
-static struct view filled(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, uint64_t stream)
-{
-    struct view v = block_view(b, type, ndim, size, layout, stream % 2 == 1);
-
-    for (size_t i = 0; i < view_count(&v); i++)
-        element_put(&v, i, 2 * rng_uniform(7, stream, i) - 1);
-    return v;
-}
-
-static void case_open(struct kernel_case *c, const struct gemm_case *p)
-{
-    size_t x[] = { p->R, p->K }, y[] = { p->R, p->N }, w[] = { p->N, p->K }, b[] = { p->N };
-    bool dx = p->op == OP_LINEAR_DX, dw = p->op == OP_LINEAR_DW;
-
-    memset(c, 0, sizeof *c);
-    snprintf(c->name, sizeof c->name, "%s R %zu K %zu N %zu %s to %s%s", op_name(p->op), p->R, p->K, p->N,
-             ls_dtype_name(p->type), ls_dtype_name(p->out), p->bias ? ", bias" : "");
-    c->call.op = p->op;
-    c->call.nin = p->bias ? 3 : 2;
-    c->call.nout = 1;
-    c->call.in[0] = filled(&c->in[0], p->type, 2, dx || dw ? y : x, 0, 1);
-    c->call.in[1] = filled(&c->in[1], p->type, 2, dw ? x : w, 0, 2);
-    if (p->bias)
-        c->call.in[2] = filled(&c->in[2], p->out, 1, b, 0, 3);
-    c->call.out[0] = filled(&c->out[0], p->out, 2, dx ? x : dw ? w : y, 0, 4);
-}
-
-static void case_close(struct kernel_case *c)
-{
-    for (int i = 0; i < CALL_OPERANDS; i++) {
-        block_free(&c->in[i]);
-        block_free(&c->out[i]);
-    }
-}
-
-static const struct kernel *row_for(const struct call *c)
-{
-    const struct kernel *k = kernel_named(c->op, "onednn");
-
-    assert_non_null(k);
-    return k->accepts(c) ? k : NULL;
-}
 
 /* bf16 needs a processor that multiplies it. */
 static bool usable(ls_dtype type)
@@ -115,7 +44,7 @@ static struct view moved(const struct kernel_case *c, unsigned char *block)
 /* Near the reference, the same bits again, and nothing but the output written. */
 static void onednn_check_case(struct kernel_case *c)
 {
-    const struct kernel *k = row_for(&c->call);
+    const struct kernel *k = onednn_row(&c->call);
     struct block *b = &c->out[0];
     unsigned char *before = malloc(b->bytes), *want, *got, *again;
     struct view v = c->call.out[0], w, g;
@@ -158,9 +87,9 @@ static void test_linear(void **state)
                                               wide ? LS_F32 : types[t], variant == 1 && ops[o] == OP_LINEAR };
                     struct kernel_case c;
 
-                    case_open(&c, &p);
+                    onednn_open(&c, &p);
                     onednn_check_case(&c);
-                    case_close(&c);
+                    onednn_close(&c);
                 }
 }
 
@@ -179,11 +108,11 @@ static void test_packed(void **state)
                                               types[t], many[i].op == OP_LINEAR };
                     struct kernel_case c;
 
-                    case_open(&c, &p);
+                    onednn_open(&c, &p);
                     if (!less && isa_best() >= ISA_AVX512)  /* for AVX2 oneDNN takes some of these weights as they are */
-                        assert_true(row_for(&c.call)->scratch(&c.call) >= view_bytes(&c.call.in[1]));
+                        assert_true(onednn_row(&c.call)->scratch(&c.call) >= view_bytes(&c.call.in[1]));
                     onednn_check_case(&c);
-                    case_close(&c);
+                    onednn_close(&c);
                 }
 }
 
@@ -209,171 +138,12 @@ static void test_matmul(void **state)
             a[n - 1] = b[n - 2] = cases[i].k;
             b[n - 1] = y[n - 1] = cases[i].n;
             snprintf(c.name, sizeof c.name, "matmul %s, case %zu", ls_dtype_name(types[t]), i);
-            c.call.in[0] = filled(&c.in[0], types[t], n, a, cases[i].layout, 1);
-            c.call.in[1] = filled(&c.in[1], types[t], n, b, cases[i].layout, 2);
-            c.call.out[0] = filled(&c.out[0], types[t], n, y, 0, 4);
+            c.call.in[0] = onednn_filled(&c.in[0], types[t], n, a, cases[i].layout, 1);
+            c.call.in[1] = onednn_filled(&c.in[1], types[t], n, b, cases[i].layout, 2);
+            c.call.out[0] = onednn_filled(&c.out[0], types[t], n, y, 0, 4);
             onednn_check_case(&c);
-            case_close(&c);
+            onednn_close(&c);
         }
-}
-
-static int process_threads(void)
-{
-    DIR *tasks = opendir("/proc/self/task");
-    struct dirent *e;
-    int n = 0;
-
-    assert_non_null(tasks);
-    while ((e = readdir(tasks)))
-        n += e->d_name[0] != '.';
-    closedir(tasks);
-    return n;
-}
-
-static void *run_and_count(void *ctx)
-{
-    struct call *c = ctx;
-    int before = process_threads();
-
-    kernel_named(c->op, "onednn")->run(c);
-    return process_threads() > before ? c : NULL;
-}
-
-static void run_in_task(void *ctx, size_t begin, size_t end, int thread)
-{
-    (void)end;
-    (void)thread;
-    if (begin == 0)
-        assert_null(run_and_count(ctx));
-}
-
-/* Packed weights, prepared for three threads and run once; the caller frees *want, the result. */
-static void prepared(struct kernel_case *c, void **want)
-{
-    struct gemm_case p = { OP_LINEAR_DX, 2300, 70, 90, LS_F32, LS_F32, false };
-    const struct kernel *k;
-    size_t bytes;
-
-    case_open(c, &p);
-    k = row_for(&c->call);
-    assert_non_null(k);
-    bytes = view_bytes(&c->call.out[0]);
-    *want = malloc(bytes);
-    assert_non_null(*want);
-    c->call.scratch = mem_alloc(MEM_OTHER, k->scratch(&c->call));
-    assert_int_equal(k->prepare(&c->call), LS_OK);
-    k->run(&c->call);
-    memcpy(*want, c->call.out[0].data, bytes);
-    memset(c->call.out[0].data, 0xff, bytes);
-}
-
-static void released(struct kernel_case *c, void *want)
-{
-    kernel_named(c->call.op, "onednn")->release(&c->call);
-    mem_free(c->call.scratch);
-    free(want);
-    case_close(c);
-}
-
-/* Run with the team at one, in a thread that has no team yet, and inside a task of the team: the same bits, and no thread is started. */
-static void test_other_teams(void **state)
-{
-    struct kernel_case c;
-    void *want, *grew;
-    pthread_t thread;
-    size_t bytes;
-
-    (void)state;
-    prepared(&c, &want);
-    bytes = view_bytes(&c.call.out[0]);
-    threads_set(1);
-    assert_int_equal(pthread_create(&thread, NULL, run_and_count, &c.call), 0);
-    pthread_join(thread, &grew);
-    assert_null(grew);
-    assert_memory_equal(c.call.out[0].data, want, bytes);
-    threads_set(3);
-    memset(c.call.out[0].data, 0xff, bytes);
-    threads_each(3, 1, run_in_task, &c.call);
-    assert_memory_equal(c.call.out[0].data, want, bytes);
-    released(&c, want);
-}
-
-/* A child of a process in which oneDNN had a team computes, instead of waiting for threads that it does not have. */
-static void forked_child_computes(void **state)
-{
-    struct kernel_case c;
-    void *want;
-    int status;
-
-    (void)state;
-    prepared(&c, &want);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(60);
-        log_set_console(LOG_ERROR);
-        threads_set(CHILD_THREADS);
-        kernel_named(c.call.op, "onednn")->run(&c.call);
-        _exit(memcmp(c.call.out[0].data, want, view_bytes(&c.call.out[0])) != 0);
-    }
-    waitpid(child, &status, 0);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-    released(&c, want);
-}
-
-static bool module_is_loaded(void)
-{
-    char path[4200];
-    void *handle;
-
-    assert_true(module_find("onednn", path, sizeof path));
-    handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    if (handle)
-        dlclose(handle);
-    return handle != NULL;
-}
-
-/* Choosing among the rows does not load oneDNN where our own take the call; asking one of its rows does, and tells libgomp not to spin. */
-static void module_is_loaded_when_asked(void **state)
-{
-    struct gemm_case p = { OP_LINEAR, 8, 16, 8, LS_F32, LS_F32, false };
-
-    (void)state;
-    unsetenv("OMP_WAIT_POLICY");
-    for (size_t t = 0; t < COUNT_OF(types) && isa_best() >= ISA_AVX2; t++) {
-        struct kernel_case c;
-
-        p.type = types[t];
-        if (p.type == LS_BF16 && isa_best() == ISA_AMX)
-            continue;
-        case_open(&c, &p);
-        assert_string_equal(kernel_choose(&c.call, &device_cpu)->name, "tiles");
-        assert_false(module_is_loaded());
-        case_close(&c);
-    }
-    assert_null(getenv("OMP_WAIT_POLICY"));
-    assert_true(onednn_found());
-    assert_true(module_is_loaded());
-    assert_string_equal(getenv("OMP_WAIT_POLICY"), "passive");
-}
-
-/* Without the module the rows accept nothing; that of AMX, which is asked only where it would run, says so once. */
-static int run_absent(void)
-{
-    int accepted = onednn_found();
-
-    for (size_t t = 0; t < COUNT_OF(types); t++) {
-        struct gemm_case p = { OP_LINEAR, 8, 16, 8, types[t], LS_F32, false };
-        struct kernel_case c;
-
-        case_open(&c, &p);
-        for (int i = 0; i < 2; i++) {
-            accepted += kernel_named(OP_LINEAR, "onednn")->accepts(&c.call);
-            accepted += kernel_named(OP_LINEAR, "onednn_amx")->accepts(&c.call);
-        }
-        case_close(&c);
-    }
-    return accepted;
 }
 
 static void unsupported_calls_are_refused(void **state)
@@ -383,28 +153,28 @@ static void unsupported_calls_are_refused(void **state)
     struct call other;
 
     (void)state;
-    case_open(&c, &p);
-    assert_non_null(row_for(&c.call));
+    onednn_open(&c, &p);
+    assert_non_null(onednn_row(&c.call));
     for (int i = 0; i < 2; i++) {
         other = c.call;
         other.in[0].dtype = i ? LS_F16 : LS_F64;
-        assert_null(row_for(&other));
+        assert_null(onednn_row(&other));
     }
     other = c.call;
     other.in[2].dtype = LS_BF16;  /* a bias smaller than the product's type */
-    assert_null(row_for(&other));
+    assert_null(onednn_row(&other));
     other = c.call;
     other.in[0].size[0] = other.out[0].size[0] = 0;
-    assert_null(row_for(&other));
+    assert_null(onednn_row(&other));
     other = c.call;
     other.in[0].stride[1] = 2;
-    assert_null(row_for(&other));
+    assert_null(onednn_row(&other));
     if (isa_best() > ISA_ANY) {
         isa_cap(ISA_ANY);  /* below what oneDNN would use */
-        assert_null(row_for(&c.call));
+        assert_null(onednn_row(&c.call));
         isa_cap(ISAS - 1);
     }
-    case_close(&c);
+    onednn_close(&c);
 }
 
 /* Calls of one kind share a primitive; another size, type or team is another; all go with their last call. */
@@ -417,10 +187,10 @@ static void test_shared(void **state)
 
     (void)state;
     q.R = 25;
-    case_open(&a, &p);
-    case_open(&b, &q);
+    onednn_open(&a, &p);
+    onednn_open(&b, &q);
     again = a.call;
-    k = row_for(&a.call);
+    k = onednn_row(&a.call);
     assert_non_null(k);
     assert_int_equal(onednn_primitives(), 0);
     assert_int_equal(k->prepare(&a.call), LS_OK);
@@ -440,8 +210,8 @@ static void test_shared(void **state)
     k->release(&a.call);
     assert_null(a.call.state);
     assert_int_equal(onednn_primitives(), 0);
-    case_close(&a);
-    case_close(&b);
+    onednn_close(&a);
+    onednn_close(&b);
 }
 
 /* Each allocation of prepare() fails in turn: a status, nothing kept. run() allocates nothing. */
@@ -454,8 +224,8 @@ static void test_allocations(void **state)
     int fails = 0;
 
     (void)state;
-    case_open(&c, &p);
-    k = row_for(&c.call);
+    onednn_open(&c, &p);
+    k = onednn_row(&c.call);
     assert_non_null(k);
     c.call.scratch = mem_alloc(MEM_OTHER, k->scratch(&c.call));
     mem_read(&before);
@@ -482,7 +252,7 @@ static void test_allocations(void **state)
     assert_int_equal(after.calls, before.calls);
     k->release(&c.call);
     mem_free(c.call.scratch);
-    case_close(&c);
+    onednn_close(&c);
 }
 
 static int start(void **state)
@@ -492,17 +262,13 @@ static int start(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(module_is_loaded_when_asked), cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_packed),                 cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_other_teams),            cmocka_unit_test(forked_child_computes),
-        cmocka_unit_test(unsupported_calls_are_refused), cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_linear),      cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_matmul),      cmocka_unit_test(unsupported_calls_are_refused),
+        cmocka_unit_test(test_shared),      cmocka_unit_test(test_allocations),
     };
 
-    if (argc == 2 && strcmp(argv[1], "absent") == 0)
-        return run_absent();
     return cmocka_run_group_tests(tests, start, NULL);
 }

@@ -30,13 +30,14 @@ fi
 
 # WORDS: what the line says of a folder's module.
 absent() {
-    (cd "$1" && ./test_onednn absent) >out.txt 2>err.txt || bad "$1: rows of oneDNN accept calls, or it failed: $(cat out.txt err.txt)"
+    (cd "$1" && ./test_onednn_threads absent) >out.txt 2>err.txt ||
+        bad "$1: rows of oneDNN accept calls, or it failed: $(cat out.txt err.txt)"
     [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF "$2" err.txt || bad "$1: not one line that says '$2': $(cat err.txt)"
     case $(kernels "$1/lockstep") in *onednn*|'') bad "$1: bench gemm: $(cat err.txt)" ;; esac
 }
 for folder in none broken other; do
     mkdir $folder
-    cp "$lockstep" "$build/test_onednn" $folder/
+    cp "$lockstep" "$build/test_onednn_threads" $folder/
 done
 absent none "tile instructions (AMX): lockstep_onednn.so is neither in $work/none nor in "
 [ "$isa" = amx ] || [ ! -s err.txt ] || bad "bench gemm without the module, and without AMX, says: $(cat err.txt)"
