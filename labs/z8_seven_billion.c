@@ -89,6 +89,9 @@ LAB(z8_seven_billion, "7 billion parameters on 8 ranks", { "ranks", "data-parall
                   "why: the next layer is gathered while this one computes, so two are gathered at a time");
     snprintf(what, sizeof what, "K = %d, no overlap: weights at the peak, N/K and a layer [GB]", ranks);
     lab_equal(what, 14.0 / ranks + 14.0 / 32, (double)(fsdp.parameters + once.communication) / 1e9, 0.03);
+    snprintf(what, sizeof what, "K = %d, overlap: weights at the peak, N/K and two layers [GB]", ranks);
+    lab_corrected(what, '=', 14.0 / ranks + 14.0 / 32, 14.0 / ranks + 2 * 2 * layer / 1e9,
+                  (double)(fsdp.parameters + fsdp.communication) / 1e9, 0.01, "why: prefetch: the next layer is complete as well");
     snprintf(what, sizeof what, "K = %d, overlap: layers gathered at a time", ranks);
     lab_corrected(what, '=', 1, 2, (double)fsdp.communication / (2 * layer), 1e-3, "why: prefetch, as above");
     lab_corrected("trained: messages of DDP, buckets of 25 MiB", '=', 560, 32 * 9 + 3, (double)messages(0), 0,
