@@ -1,7 +1,7 @@
 #!/bin/sh
 # labs.sh [BUILD]: runs every lab of BUILD (default: build) and writes docs/claims.md, the table of claims.
-# labs.sh check BUILD: every claim of labs/lab_claims.h has its program, every lab its claims, every question, lab and claim a card of
-#   labs/cards.yaml, and docs/claims.md the verdicts that the labs
+# labs.sh check BUILD: every claim of labs/lab_claims.h has its program, every lab its claims, every question, scenario, lab and claim a
+#   card of labs/cards.yaml, and docs/claims.md the verdicts that the labs
 #   gave when they ran last (BUILD/labs/*.jsonl, which the tests leave there).
 set -u
 mode=write
@@ -72,8 +72,8 @@ table() {
 # The table without what is measured, which a processor may change in its last digits.
 verdicts() { grep '^| [A-Z][0-9]* | .*`lockstep lab ' | awk -F ' [|] ' '{ print $1 " | " $2 " | " $3 " | " $NF }' | sort; }
 
-# Every question and scenario of labs/questions.txt has a card, and every card is listed there; every claim, and so every lab, has a card, and the claims of
-# the cards exist. That what they run exists, the test `cards` shows.
+# Every question and scenario of labs/questions.txt has a card, and every card is listed there; every claim, and so every lab, has a card,
+# and the claims of the cards exist. That what they run exists, the test `cards` shows.
 check_cards() {
     sed -n 's/^\([A-Z]*-[0-9][0-9]\):$/\1/p' labs/cards.yaml | sort >"$rows.cards"
     sort labs/questions.txt | diff - "$rows.cards" >"$rows.differ" ||
