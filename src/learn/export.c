@@ -1,6 +1,7 @@
 /* export.c - the cards for Anki, and as one HTML page with numbers that were measured here. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -66,9 +67,13 @@ static const char style[] =
     "details{border:1px solid var(--line);border-radius:.4rem;margin:.5rem 0;padding:.4rem .7rem}"
     "summary{cursor:pointer}summary small{opacity:.7;white-space:nowrap}dt{font-weight:600;margin-top:.5rem}dd{margin:0}"
     "code{background:var(--soft);padding:.1em .3em;border-radius:.2rem;overflow-wrap:anywhere}"
-    "table{border-collapse:collapse;margin:.5rem 0}td,th{padding:.2rem .7rem;text-align:left;border-bottom:1px solid var(--line)}"
-    "nav a{display:inline-block;margin-right:.7rem}figure{margin:1rem 0;overflow-x:auto;background:#fff;color:#000;padding:.5rem;"
-    "border-radius:.4rem}figure svg{max-width:100%;height:auto}figcaption{font-size:.9rem}</style>";
+    "table{border-collapse:collapse;margin:.5rem 0}"
+    "td,th{padding:.2rem 1rem .2rem 0;text-align:left;font-weight:400;border-bottom:1px solid var(--line)}"
+    "nav a{display:inline-block;margin-right:.7rem}"
+    /* A picture may be wider than the column. In a narrow window it shrinks to --least, where its text can still be read, then scrolls. */
+    "figure{box-sizing:border-box;width:max-content;max-width:calc(100vw - 2rem);margin:1rem 0;position:relative;left:50%;"
+    "transform:translateX(-50%);overflow-x:auto;background:#fff;color:#000;padding:.5rem;border-radius:.4rem}"
+    "figure svg{display:block;height:auto;max-width:max(100%,var(--least))}figcaption{font-size:.9rem;contain:inline-size}</style>";
 
 static void put_html_card(struct text *out, const struct card *c, const struct answer *a)
 {
@@ -84,18 +89,29 @@ static void put_html_card(struct text *out, const struct card *c, const struct a
     put_html(out, c, c->mistake);
     text_put(out, "</dd></dl>");
     if (card_has_number(c)) {
-        text_put(out, "<table><tr><th>");
+        text_put(out, "<p><b>");
         put_html(out, c, c->ask);
-        text_put(out, "</th><th>claimed</th><th>measured here</th></tr><tr><td></td><td>");
+        text_put(out, "</b></p><table><tr><th scope=\"row\">claimed</th><td>");
         text_put(out, isfinite(a->claimed) ? "%.6g" : "-", a->claimed);
-        text_put(out, "</td><td>");
-        text_put(out, isfinite(a->measured) ? "<b>%.6g</b> " : "not measured here", a->measured);
+        text_put(out, "</td></tr><tr><th scope=\"row\">measured here</th><td>");
+        text_put(out, isfinite(a->measured) ? "<b>%.6g</b> " : "-", a->measured);
         if (c->unit && isfinite(a->measured)) text_add_xml(out, c->unit);
         text_put(out, "</td></tr></table>");
     }
     text_put(out, "<p><code>lockstep ");
     put_html(out, c, c->run);
     text_put(out, "</code>%s</p></details>\n", a->code ? " (failed here)" : "");
+}
+
+/* Begins a figure whose picture is `width` pixels wide. */
+static void put_figure(struct text *out, double width) { text_put(out, "<figure tabindex=\"0\" style=\"--least:%.0fpx\">", 0.92 * width); }
+
+static double svg_width(const char *svg)
+{
+    static const char attribute[] = " width=\"";
+    const char *at = strstr(svg, attribute);
+
+    return at ? strtod(at + strlen(attribute), NULL) : 0;
 }
 
 static ls_status put_schedule(struct text *out, const char *name, int chunks, const char *caption)
@@ -105,7 +121,10 @@ static ls_status put_schedule(struct text *out, const char *name, int chunks, co
 
     LS_TRY(ls_pipeline_schedule_make(name, 4, chunks, 8, &s));
     ls_status st = ls_pipeline_svg(&s, NULL, &svg);
-    if (st == LS_OK) text_put(out, "<figure>%s<figcaption>%s</figcaption></figure>\n", svg, caption);
+    if (st == LS_OK) {
+        put_figure(out, svg_width(svg));
+        text_put(out, "%s<figcaption>%s</figcaption></figure>\n", svg, caption);
+    }
     ls_free(svg);
     ls_pipeline_schedule_free(&s);
     return st;
@@ -141,8 +160,9 @@ static ls_status put_memory(struct text *out)
 {
     enum { HEIGHT = 180 };
 
+    put_figure(out, 640);
     text_put(out,
-             "<figure><svg viewBox=\"0 0 640 220\" width=\"640\" font-family=\"sans-serif\" font-size=\"12\">"
+             "<svg viewBox=\"0 0 640 220\" width=\"640\" font-family=\"sans-serif\" font-size=\"12\">"
              "<path d=\"M40 10V%d H630\" fill=\"none\" stroke=\"#888\"/>",
              HEIGHT);
     for (int held = 0; held <= 8; held += 2)
@@ -161,7 +181,8 @@ static void put_scaling(struct text *out)
 {
     static const double serial[] = { 0.01, 0.02, 0.05, 0.1 };
 
-    text_put(out, "<figure><svg viewBox=\"0 0 640 240\" width=\"640\" font-family=\"sans-serif\" font-size=\"12\">"
+    put_figure(out, 640);
+    text_put(out, "<svg viewBox=\"0 0 640 240\" width=\"640\" font-family=\"sans-serif\" font-size=\"12\">"
                   "<path d=\"M40 10V200H560\" fill=\"none\" stroke=\"#888\"/>");
     for (int k = 0; k <= 8; k++) text_put(out, "<text x=\"%d\" y=\"216\" text-anchor=\"middle\">%d</text>", 40 + 64 * k, 1 << k);
     for (int y = 0; y <= 60; y += 20) text_put(out, "<text x=\"34\" y=\"%d\" text-anchor=\"end\">%d</text>", 204 - 3 * y, y);

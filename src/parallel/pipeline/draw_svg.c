@@ -25,9 +25,9 @@ struct rgb {
 
 static struct rgb kind_colour(const ls_pipeline_schedule *s, ls_action_kind kind)
 {
-    if (kind == LS_ACTION_FORWARD) return (struct rgb){ 58, 122, 204 };
+    if (kind == LS_ACTION_FORWARD) return (struct rgb){ 54, 116, 196 };
     if (kind == LS_ACTION_WEIGHTS) return (struct rgb){ 139, 92, 190 };
-    return s->split ? (struct rgb){ 224, 130, 44 } : (struct rgb){ 56, 148, 88 };
+    return s->split ? (struct rgb){ 224, 130, 44 } : (struct rgb){ 44, 128, 74 };
 }
 
 /* Chunk 0 has the kind's colour, the last chunk is 55% of the way to white. */
@@ -39,7 +39,15 @@ static struct rgb shade(const ls_pipeline_schedule *s, const ls_action *a)
     return (struct rgb){ (int)(c.r + light * (255 - c.r)), (int)(c.g + light * (255 - c.g)), (int)(c.b + light * (255 - c.b)) };
 }
 
-static const char *ink(struct rgb c) { return 299 * c.r + 587 * c.g + 114 * c.b > 150000 ? "#1a1a1a" : "#ffffff"; }
+static double linear(int v) { return v <= 10 ? v / (255 * 12.92) : pow((v / 255.0 + 0.055) / 1.055, 2.4); }
+
+/* White where its contrast is at least 4.5 (WCAG 2), else black, whose contrast then is. */
+static const char *ink(struct rgb c)
+{
+    double luminance = 0.2126 * linear(c.r) + 0.7152 * linear(c.g) + 0.0722 * linear(c.b);
+
+    return 1.05 / (luminance + 0.05) >= 4.5 ? "#ffffff" : "#000000";
+}
 
 /* ---- parts ---- */
 
@@ -76,7 +84,7 @@ static void put_grid(struct text *t, const struct page *g)
 
         text_put(t,
                  "<line x1=\"%.0f\" y1=\"%d\" x2=\"%.0f\" y2=\"%d\" stroke=\"#e2e2e2\"/><text x=\"%.0f\" y=\"%d\" font-size=\"11\" "
-                 "text-anchor=\"middle\" fill=\"#808080\">%g</text>\n",
+                 "text-anchor=\"middle\" fill=\"#707070\">%g</text>\n",
                  x, TOP - 4, x, TOP + ROW * g->s->stages, x, TOP - 10, at);
     }
 }
