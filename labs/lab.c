@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "lockstep/machine.h"
 
 static const char *const verdict_names[LAB_VERDICTS] = { "holds", "corrected", "not measurable here", "does not hold" };
 
@@ -315,16 +316,61 @@ double lab_plan(const char *key, const char *fmt, ...)
 
 /* ---- ranks ---- */
 
+/* The first of the hardware threads that share a processor's core. */
+static int first_of_core(int processor)
+{
+    char path[96];
+    int first = processor;
+
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", processor);
+    FILE *f = fopen(path, "r");
+    if (!f) return first;
+    if (fscanf(f, "%d", &first) != 1) first = processor;
+    fclose(f);
+    return first;
+}
+
+/* The processors that this process may use: one of each core, then the others. Returns how many there are; *cores: how many cores. */
+static int processors_of(int processor[CPU_SETSIZE], int *cores)
+{
+    unsigned char seen[CPU_SETSIZE] = { 0 }, again[CPU_SETSIZE] = { 0 };
+    cpu_set_t may;
+    int n = 0;
+
+    CPU_ZERO(&may);
+    *cores = 0;
+    if (sched_getaffinity(0, sizeof may, &may) != 0) return 0;
+    for (int p = 0; p < CPU_SETSIZE; p++) {
+        int first = CPU_ISSET(p, &may) ? first_of_core(p) : -1;
+
+        if (first < 0) continue;
+        if (first >= CPU_SETSIZE || seen[first]++) again[p] = 1;
+        else processor[n++] = p;
+    }
+    *cores = n;
+    for (int p = 0; p < CPU_SETSIZE; p++)
+        if (again[p]) processor[n++] = p;
+    return n;
+}
+
+int lab_cores(void)
+{
+    int processor[CPU_SETSIZE], cores;
+    ls_machine m;
+
+    processors_of(processor, &cores);
+    TRY(ls_machine_this(&m));
+    return cores < m.processors ? cores : m.processors;
+}
+
 void lab_one_core(int rank)
 {
-    cpu_set_t may, one;
-    int turn;
+    int processor[CPU_SETSIZE], cores, n = processors_of(processor, &cores);
+    cpu_set_t one;
 
+    if (n == 0) return;
     CPU_ZERO(&one);
-    if (sched_getaffinity(0, sizeof may, &may) != 0) return;
-    turn = rank % CPU_COUNT(&may);
-    for (int core = 0; core < CPU_SETSIZE; core++)
-        if (CPU_ISSET(core, &may) && turn-- == 0) CPU_SET(core, &one);
+    CPU_SET(processor[rank % n], &one);
     sched_setaffinity(0, sizeof one, &one);
 }
 

@@ -118,6 +118,7 @@ typedef void lab_rank(ls_comm *comm, int rank, int n, void *shared);
 void lab_ranks(int n, lab_rank *run, void *shared);
 void *lab_shared(size_t bytes); /* zeroed memory that they share */
 void lab_unshare(void *shared, size_t bytes);
-void lab_one_core(int rank);    /* keeps the calling rank to one of the cores that it may use, by turns */
+void lab_one_core(int rank);    /* keeps the calling rank to one of the processors that it may use, by turns, of different cores first */
+int lab_cores(void);            /* ranks that can each have a core of this machine to themselves */
 
 #endif

@@ -57,6 +57,7 @@ enum { MOST = 1 << 30 };
     X(unit_layers, "unit-layers", "layers of an FSDP unit")                                        \
     X(outputs, "outputs", "outputs of a layer")                                                    \
     X(steps, "steps", "steps of each run")                                                         \
+    X(repeats, "repeats", "how often each run is repeated")                                        \
     X(updates, "updates", "updates of each run")
 
 #define SIZE_INDEX(id, name, text) SIZE_##id,
