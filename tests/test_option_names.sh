@@ -39,7 +39,7 @@ for command in train plan compare sim lab learn parity doctor generate eval "ben
     "$lockstep" $command --help | sed -n '/^flags/,/^options\|^examples/p' | grep -oE -- '--[a-z][a-z0-9_-]*'
 done | sort -u >flags.txt
 # of main and parity's own children, --mpi of srun, and variables of the style of a page
-printf '%s\n' --version --help --quiet --verbose --write --save --load --mpi --line --soft >>flags.txt
+printf '%s\n' --version --help --quiet --verbose --write --save --load --mpi --line --soft --least >>flags.txt
 grep -oE -- "[ '(]--[a-z][a-z0-9_-]+[^a-z0-9_.*%-]" strings.txt | grep -oE -- '--[a-z][a-z0-9_-]+' | sort -u >typed.txt
 unknown=$(sort -u flags.txt | comm -13 - typed.txt)
 [ -z "$unknown" ] || bad "no such flags: $unknown"
