@@ -5,6 +5,7 @@
  */
 #include "helper_onednn.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
