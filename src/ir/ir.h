@@ -176,6 +176,7 @@ struct value {
     int param;          /* store index if this is a parameter, gradient or optimizer state; else -1 */
     int group;          /* store group if this is a group's flat buffer (param -1); else -1 */
     const char *state;  /* optimizer: name of the state */
+    int leaf;           /* of a parameter or group: the value that was made of it before this one; 0: none (struct leaves) */
     int flat;           /* 1 + the store group whose parameters or gradients this buffer temporarily holds in the group's order; 0: none */
     bool flat_gradient; /* flat holds gradients, or an activation holds that of `param` */
     ls_placement place[LS_AXES]; /* all replicated if there is one rank */
@@ -323,6 +324,7 @@ struct view value_view(const struct value *v, void *root_data); /* as a kernel s
 /* "[4,1024,768]" into a buffer of at least 96 bytes; returns it. */
 char *value_shape(const struct value *v, char *text);
 ls_status list_push(struct list *l, const struct instruction *i);
+ls_status list_reserve(struct list *l, int room); /* instructions */
 void list_free(struct list *l);
 
 const char *phase_name(ls_phase phase);

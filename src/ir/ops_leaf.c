@@ -11,7 +11,7 @@
 
 static ls_value find_store_value(const ls_program *p, ls_role role, int param, const char *state)
 {
-    for (int v = 1; v < p->nvalues; v++) {
+    for (int v = leaves_last(&p->of_param, param); v; v = p->values[v].leaf) {
         const struct value *x = &p->values[v];
 
         if (x->role == role && x->param == param && (!state || strcmp(x->state, state) == 0)) return (ls_value){ v };
@@ -38,6 +38,7 @@ static ls_value store_value(ls_program *p, ls_role role, int param, const char *
     program_value(p, v)->role = role;
     program_value(p, v)->param = param;
     program_value(p, v)->state = state;
+    leaves_add(p, &p->of_param, param, v);
     return v;
 }
 

@@ -47,6 +47,8 @@ void ls_program_release(ls_program **pp)
     for (int b = 1; b < p->nblocks; b++) mem_free(p->blocks[b]);
     mem_free(p->blocks);
     mem_free(p->values);
+    mem_free(p->of_param.last);
+    mem_free(p->of_group.last);
     mem_free(p);
     *pp = NULL;
 }
@@ -189,16 +191,40 @@ ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int n
     return (ls_value){ id };
 }
 
-ls_status list_push(struct list *l, const struct instruction *i)
-{
-    if (l->n == l->room) {
-        int room = l->room ? 2 * l->room : 64;
-        struct instruction *grown = mem_resize(l->at, (size_t)room * sizeof *grown);
+int leaves_last(const struct leaves *l, int key) { return key < l->room ? l->last[key] : 0; }
 
-        if (!grown) return LS_ENOMEM;
-        l->at = grown;
+void leaves_add(ls_program *p, struct leaves *l, int key, ls_value v)
+{
+    if (key >= l->room) {
+        int room = MAX(2 * key, 64);
+        int *grown = mem_resize(l->last, (size_t)room * sizeof *grown);
+
+        if (!grown) {
+            stick(p, LS_ENOMEM, ls_errmsg());
+            return;
+        }
+        memset(grown + l->room, 0, (size_t)(room - l->room) * sizeof *grown);
+        l->last = grown;
         l->room = room;
     }
+    p->values[v.id].leaf = l->last[key];
+    l->last[key] = v.id;
+}
+
+ls_status list_reserve(struct list *l, int room)
+{
+    if (l->room >= room) return LS_OK;
+
+    struct instruction *grown = mem_resize(l->at, (size_t)room * sizeof *grown);
+    if (!grown) return LS_ENOMEM;
+    l->at = grown;
+    l->room = room;
+    return LS_OK;
+}
+
+ls_status list_push(struct list *l, const struct instruction *i)
+{
+    if (l->n == l->room) LS_TRY(list_reserve(l, l->room ? 2 * l->room : 64));
     l->at[l->n++] = *i;
     return LS_OK;
 }

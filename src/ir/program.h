@@ -12,6 +12,14 @@ struct program_stream {
     int lane, index;
 };
 
+/* The values of the store that were made, by parameter or by group. */
+struct leaves {
+    int *last; /* [room]: the last one, whose `leaf` leads to the others; 0: none */
+    int room;
+};
+int leaves_last(const struct leaves *l, int key); /* program.c */
+void leaves_add(ls_program *p, struct leaves *l, int key, ls_value v);
+
 struct ls_program {
     /* built */
     ls_store *store;
@@ -19,6 +27,7 @@ struct ls_program {
     char message[512];
     struct value *values; /* [0] is the null value */
     int nvalues, values_room;
+    struct leaves of_param, of_group;
     struct list list[SEGMENTS];
     char **blocks; /* names; [0] is "" */
     int nblocks;

@@ -27,11 +27,17 @@ struct buffer {
     size_t bytes, at;
     int first, last, value;
     struct instruction *scratch_of;
+    size_t before; /* where the first order placed it */
+};
+/* What a placed buffer occupies. */
+struct box {
+    size_t at, end;
+    int first, last;
 };
 struct layout {
     struct buffer *buffer;
     int n;
-    struct buffer **placed;
+    struct box *placed; /* [nplaced], by offset */
     int nplaced;
 };
 
@@ -199,7 +205,7 @@ static void collect_scratch(ls_program *p, struct layout *l, enum segment s, int
         for (int k = n; k < end; k++) {
             struct instruction *i = &p->list[s].at[k];
 
-            if (i->scratch_bytes) l->buffer[l->n++] = (struct buffer){ rounded(i->scratch_bytes), 0, first + n, first + end - 1, 0, i };
+            if (i->scratch_bytes) l->buffer[l->n++] = (struct buffer){ rounded(i->scratch_bytes), 0, first + n, first + end - 1, 0, i, 0 };
         }
     }
 }
@@ -217,7 +223,7 @@ static ls_status memory_collect(ls_program *p, struct layout *l, enum arena a)
 
         if (in_arena(x, v, a) && !x->shares)
             l->buffer[l->n++] =
-                (struct buffer){ rounded_to(x->bytes, a == ARENA_COMMUNICATION ? p->comm_align : ALIGN), 0, x->first, x->last, v, NULL };
+                (struct buffer){ rounded_to(x->bytes, a == ARENA_COMMUNICATION ? p->comm_align : ALIGN), 0, x->first, x->last, v, NULL, 0 };
     }
     for (int b = 0; b < l->n; b++) /* a shared buffer lives until its last holder dies */
         p->values[l->buffer[b].value].at = (size_t)b;
@@ -249,15 +255,16 @@ static void place(struct layout *l, struct buffer *b)
     int k;
 
     for (k = 0; k < l->nplaced; k++) {
-        const struct buffer *q = l->placed[k];
+        const struct box *q = &l->placed[k];
 
         if (q->last < b->first || b->last < q->first) continue;
         if (at + b->bytes <= q->at) break;
-        at = MAX(at, q->at + q->bytes);
+        at = MAX(at, q->end);
     }
     b->at = at;
-    for (k = l->nplaced++; k > 0 && l->placed[k - 1]->at > at; k--) l->placed[k] = l->placed[k - 1];
-    l->placed[k] = b;
+    for (k = l->nplaced++; k > 0 && l->placed[k - 1].at > at; k--) continue;
+    memmove(&l->placed[k + 1], &l->placed[k], (size_t)(l->nplaced - 1 - k) * sizeof *l->placed);
+    l->placed[k] = (struct box){ at, at + b->bytes, b->first, b->last };
 }
 
 /* Adds the bytes in use at each position, and `times` the largest of them. */
@@ -309,10 +316,12 @@ static ls_status lay_out(ls_program *p, enum arena a, int positions)
     ls_status st = memory_collect(p, &l, a);
 
     if (st == LS_OK) {
-        size_t early = place_all(&l, by_size);
+        size_t early = place_all(&l, by_size), late;
 
-        p->arena_bytes[a] = place_all(&l, by_size_late);
-        if (early <= p->arena_bytes[a]) p->arena_bytes[a] = place_all(&l, by_size);
+        for (int b = 0; b < l.n; b++) l.buffer[b].before = l.buffer[b].at;
+        late = place_all(&l, by_size_late);
+        for (int b = 0; b < l.n && early <= late; b++) l.buffer[b].at = l.buffer[b].before;
+        p->arena_bytes[a] = MIN(early, late);
         if (a == ARENA_COMMUNICATION && p->arena_bytes[a]) p->arena_bytes[a] += p->comm_align - ALIGN; /* its beginning is aligned, too */
         for (int b = 0; b < l.n; b++)
             if (l.buffer[b].scratch_of)

@@ -151,7 +151,7 @@ static ls_status clone_all(struct again *a, struct list *out)
 static ls_status splice(struct again *a, int at, const struct list *clones)
 {
     struct list *back = &a->p->list[SEG_BACKWARD], joined = { 0 };
-    ls_status st = LS_OK;
+    ls_status st = list_reserve(&joined, back->n + clones->n);
 
     for (int n = 0; n < back->n && st == LS_OK; n++) {
         struct instruction i = back->at[n];
@@ -226,7 +226,7 @@ static ls_status try_blocks(void *ctx, int n, size_t *bytes)
     ls_program *p = t->p;
     struct list *back = &p->list[SEG_BACKWARD], plain = { 0 };
     int nvalues = p->nvalues;
-    ls_status st = LS_OK;
+    ls_status st = list_reserve(&plain, back->n);
 
     for (int k = 0; k < back->n && st == LS_OK; k++) st = list_push(&plain, &back->at[k]);
     if (st == LS_OK) st = first_blocks(p, t->unit_of, n);

@@ -64,10 +64,10 @@ static bool declare_kind(ls_program *p, const struct store_group *g, int kind, c
 
 static ls_value find_group_value(const ls_program *p, int group, ls_role role, const char *state)
 {
-    for (int v = 1; v < p->nvalues; v++) {
+    for (int v = leaves_last(&p->of_group, group); v; v = p->values[v].leaf) {
         const struct value *x = &p->values[v];
 
-        if (x->group == group && x->role == role && x->root == v && (!state || strcmp(x->state, state) == 0)) return (ls_value){ v };
+        if (x->group == group && x->role == role && (!state || strcmp(x->state, state) == 0)) return (ls_value){ v };
     }
     return LS_NONE;
 }
@@ -107,6 +107,7 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
     if (!v.id) return LS_NONE;
     program_value(p, v)->group = group;
     program_value(p, v)->state = kind == STORE_STATE ? state : NULL;
+    leaves_add(p, &p->of_group, group, v);
     if (part) program_value(p, v)->place[LS_AXIS_DP] = (ls_placement){ .kind = LS_SHARD };
     return v;
 }

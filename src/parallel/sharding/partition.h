@@ -59,7 +59,7 @@ struct partitioner {
     ls_comm *comm[LS_AXES];    /* NULL: one rank */
     size_t time;               /* T, the length of the full sequence; 0: no time dim is declared */
     struct sharding *sharding; /* [nshardings], by value id */
-    int nshardings;
+    int nshardings, shardings_room;
     struct version *version;
     int nversions, versions_room;
     struct routing *routing;

@@ -10,15 +10,17 @@
 
 void shardings_grow(struct partitioner *c)
 {
-    struct sharding *grown;
-
     if (c->nshardings >= c->p->nvalues || !program_ok(c->p)) return;
-    grown = mem_resize(c->sharding, (size_t)c->p->values_room * sizeof *grown);
-    if (!grown) {
-        program_fail_by(c->p, LS_ENOMEM);
-        return;
+    if (c->shardings_room < c->p->nvalues) {
+        struct sharding *grown = mem_resize(c->sharding, (size_t)c->p->values_room * sizeof *grown);
+
+        if (!grown) {
+            program_fail_by(c->p, LS_ENOMEM);
+            return;
+        }
+        c->sharding = grown;
+        c->shardings_room = c->p->values_room;
     }
-    c->sharding = grown;
     for (; c->nshardings < c->p->nvalues; c->nshardings++) {
         const struct value *v = &c->p->values[c->nshardings];
 

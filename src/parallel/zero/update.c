@@ -259,6 +259,7 @@ static int stage_uses(const struct update *w, enum optimizer_stage stage, const 
     const struct pass *a = w->a;
     int n = 0;
 
+    if (!offload_has(a, u, STORE_VALUE) && !offload_has(a, u, STORE_GRAD) && !offload_has(a, u, STORE_STATE)) return 0;
     if (unit_end(a, u) == unit_begin(a, u) || (stage == OPTIMIZER_SQUARES && !unit_counts(a, u))) return 0;
     for (int k = 0; k < w->rewrite.old.n; k++) {
         const struct instruction *i = &w->rewrite.old.at[k];
