@@ -5,7 +5,8 @@ lockstep=$1
 . "$2/script.sh"
 model="--model.preset=llama-tiny --data.seq_len=64 --train.micro_batch=2 --launch.threads=1 --bench.steps=3 --bench.warmup=1"
 
-"$lockstep" bench machine -n 2 $model --bench.steps=1 --bench.warmup=0 --out this.yaml >out.txt 2>err.txt || bad "bench machine: $(cat err.txt)"
+"$lockstep" bench machine -n 2 $model --bench.steps=1 --bench.warmup=0 --out this.yaml >out.txt 2>err.txt ||
+    bad "bench machine: $(cat err.txt)"
 for words in "^processor:" "^  fp32: " "^kernels:" "^  attention-f32: " "^  adam-f32: " "^collectives:" "^  all_reduce-2: " \
     "^  send-2: "; do
     grep -q "$words" this.yaml || bad "the file lacks '$words': $(cut -c1-80 this.yaml)"

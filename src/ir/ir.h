@@ -173,16 +173,16 @@ struct value {
     ptrdiff_t offset;          /* elements from the root's first */
     int root;                  /* owner of the bytes; the value itself if it is not a view */
     ls_role role;
-    int param;          /* store index if this is a parameter, gradient or optimizer state; else -1 */
-    int group;          /* store group if this is a group's flat buffer (param -1); else -1 */
-    const char *state;  /* optimizer: name of the state */
-    int leaf;           /* of a parameter or group: the value that was made of it before this one; 0: none (struct leaves) */
-    int flat;           /* 1 + the store group whose parameters or gradients this buffer temporarily holds in the group's order; 0: none */
-    bool flat_gradient; /* flat holds gradients, or an activation holds that of `param` */
+    int param;         /* store index if this is a parameter, gradient or optimizer state; else -1 */
+    int group;         /* store group if this is a group's flat buffer (param -1); else -1 */
+    const char *state; /* optimizer: name of the state */
+    int flat;          /* 1 + the store group whose parameters or gradients this buffer temporarily holds in the group's order; 0: none */
+    int leaf;          /* of a parameter or group: the value that was made of it before this one; 0: none (struct leaves) */
     ls_placement place[LS_AXES]; /* all replicated if there is one rank */
     int time_dim;                /* the dim that counts the tokens of a sequence (time.c); -1: none */
     int block;                   /* 0: none */
     bool keep;                   /* lasts to the end of the program */
+    bool flat_gradient;          /* flat holds gradients, or an activation holds that of `param` */
     int64_t least, most;         /* i32 inputs: the range that their readers accept; checked when written */
     ls_tensor *tensor;           /* bound; or NULL */
     /* memory pass, roots only */

@@ -7,6 +7,7 @@
 #include "kernels/kernel.h"
 
 #include <cpuid.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include "base/base.h"
@@ -156,14 +157,28 @@ const struct kernel *kernel_at(int i)
 
 static bool runs_on(const struct kernel *k, const struct device *d) { return strcmp(k->device ? k->device : "cpu", d->kernels) == 0; }
 
+/* Bit p: parts[p] has a row of the op. */
+static uint64_t parts_of[OPS];
+static pthread_once_t parts_looked_at = PTHREAD_ONCE_INIT;
+
+static void look_at_parts(void)
+{
+    _Static_assert(COUNT_OF(parts) <= 64, "parts_of has a bit a part");
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++) parts_of[k->op] |= (uint64_t)1 << p;
+}
+
 const struct kernel *kernel_choose(const struct call *c, const struct device *d)
 {
     const struct kernel *best = NULL, *part;
     enum isa most = isa_best();
 
-    for (size_t p = 0; (part = part_at(p)); p++)
+    pthread_once(&parts_looked_at, look_at_parts);
+    for (size_t p = 0; (part = part_at(p)); p++) {
+        if (p < COUNT_OF(parts) && !(parts_of[c->op] >> p & 1)) continue;
         for (const struct kernel *k = part; k->name; k++)
             if (k->op == c->op && k->isa <= most && (!best || k->priority > best->priority) && runs_on(k, d) && k->accepts(c)) best = k;
+    }
     return best;
 }
 

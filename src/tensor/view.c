@@ -81,25 +81,6 @@ size_t view_rows(const struct view *v)
 
 size_t view_last(const struct view *v) { return v->ndim > 0 ? v->size[v->ndim - 1] : 1; }
 
-/* Ends at the first dim before which nothing is left of i. Divisions of 32 bits are several times as fast as those of 64. */
-ptrdiff_t view_offset(const struct view *v, size_t i)
-{
-    ptrdiff_t offset = 0;
-    int d = v->ndim - 1;
-
-    for (; d > 0 && i > UINT32_MAX; d--) {
-        offset += (ptrdiff_t)(i % v->size[d]) * v->stride[d];
-        i /= v->size[d];
-    }
-    for (; d > 0 && i >= v->size[d]; d--) {
-        uint32_t size = (uint32_t)v->size[d], left = (uint32_t)i / size;
-
-        offset += (ptrdiff_t)((uint32_t)i - left * size) * v->stride[d];
-        i = left;
-    }
-    return d < 0 ? 0 : offset + (ptrdiff_t)i * v->stride[d];
-}
-
 /* Elements of dims 2 and on, for a slice along dim 1. */
 static size_t inner_count(const struct view *x)
 {

@@ -234,7 +234,7 @@ void *emulator_touch(emulator_region *r, const void *p, size_t bytes, size_t ali
     size_t at = (size_t)((const char *)p - r->base);
     if (at >= r->bytes || bytes > r->bytes - at)
         emulator_fail("out of bounds: it %s %zu bytes at byte %zd of %s, which has %zu", does, bytes, (ptrdiff_t)at, r->name, r->bytes);
-    if ((uintptr_t)p % align) emulator_fail("misaligned: it %s %zu bytes at byte %zu of %s", does, bytes, at, r->name);
+    if ((uintptr_t)p & (align - 1)) emulator_fail("misaligned: it %s %zu bytes at byte %zu of %s", does, bytes, at, r->name);
     if (access != EMULATOR_READ && !r->writable)
         emulator_fail("it writes %zu bytes at byte %zu of %s, which is an input", bytes, at, r->name);
     size_t need = (r->bytes + ((size_t)1 << r->shift) - 1) >> r->shift;

@@ -117,13 +117,27 @@ static bool plan_remedies_make(const struct trial *t, const struct counts *n, st
     return settle_layout(t, out);
 }
 
+/* Bytes that the largest rank holds at least: its even share of the model's parameters, of their master copies and of the moments, as far
+ * as they are not offloaded. 0 for models other than transformers. */
+static double least_of_largest(const struct plan_job *j, const ls_layout *l)
+{
+    const ls_model *m = task_transformer(j->model);
+    const ls_optimizer *o = &j->step.optimizer;
+    double elements = m ? (double)ls_model_parameters(m) / ((double)l->tp * l->pp * l->ep) : 0, shards = (double)l->dp * l->cp;
+    int state = ls_optimizer_facts_of(o->kind)->moments ? 8 : o->momentum > 0 ? 4 : 0;
+
+    if (l->master && ls_dtype_bytes(l->compute) < 4) state += 4;
+    return (l->offload_parameters ? 0 : elements * (double)ls_dtype_bytes(l->compute) / (l->zero >= 3 ? shards : 1)) +
+           (l->offload ? 0 : elements * state / (l->zero >= 1 ? shards : 1));
+}
+
 /* Plans rank 0 first, because it does not fit in most trials that fail. */
 static bool plan_remedies_fits(const struct trial *t, const struct counts *n, struct remedy *r)
 {
     struct plan_job job = *t->job;
     struct plan_bytes most;
 
-    if (!plan_remedies_make(t, n, r)) return false;
+    if (!plan_remedies_make(t, n, r) || least_of_largest(&job, &r->layout) > (double)t->limit) return false;
     job.step.global = r->global;
     if (plan_of_rank(&job, &r->layout, 0, &most) < 0 || most.total + most.other > t->limit) return false;
     if (plan_of_largest(&job, &r->layout, &most, NULL) < 0 || most.total + most.other > t->limit) return false;

@@ -237,8 +237,8 @@ static ls_status open_on_device(const struct config *c, const ls_layout *l, stru
 {
     bool native;
 
+    LS_TRY(check_devices(c, r, &native)); /* first: what is chosen automatically, such as precision.compute, depends on the device */
     LS_TRY(check_options(c, r));
-    LS_TRY(check_devices(c, r, &native));
     LS_TRY(open_mesh(l, r));
     LS_TRY(open_control(l, r));
     return native ? mesh_open_native(r->mesh, device_find(config_device(c)), l->cp_method == LS_CP_ALL_TO_ALL) : LS_OK;

@@ -9,11 +9,37 @@
 #include "base/base.h"
 #include "kernels/kernel.h"
 
+double ref_get_converted(const struct view *v, size_t i); /* of any type */
+void ref_put_converted(const struct view *v, size_t i, double x);
+
 /* Element i in row-major order. */
-double ref_get(const struct view *v, size_t i);
-int64_t ref_int(const struct view *v, size_t i); /* of a view of i32 or i64 */
+static inline double ref_get(const struct view *v, size_t i)
+{
+    switch (v->dtype) {
+    case LS_F32: return ((const float *)v->data)[view_offset(v, i)];
+    case LS_F64: return ((const double *)v->data)[view_offset(v, i)];
+    case LS_BF16: return ls_bf16_to_f32(((const uint16_t *)v->data)[view_offset(v, i)]);
+    case LS_F16: return ls_f16_to_f32(((const uint16_t *)v->data)[view_offset(v, i)]);
+    default: return ref_get_converted(v, i);
+    }
+}
+
+/* Rounds once, to nearest even. */
+static inline void ref_put(const struct view *v, size_t i, double x)
+{
+    if (v->dtype == LS_F32)
+        ((float *)v->data)[view_offset(v, i)] = (float)x;
+    else
+        ref_put_converted(v, i, x);
+}
+
+/* Of a view of i32 or i64. */
+static inline int64_t ref_int(const struct view *v, size_t i)
+{
+    return v->dtype == LS_I32 ? ((const int32_t *)v->data)[view_offset(v, i)] : ((const int64_t *)v->data)[view_offset(v, i)];
+}
+
 void ref_put_int(const struct view *v, size_t i, int64_t x);
-void ref_put(const struct view *v, size_t i, double x); /* rounds once, to nearest even */
 static inline void ref_add(const struct view *v, size_t i, double x) { ref_put(v, i, ref_get(v, i) + x); }
 
 /* accepts() of every reference entry. */
