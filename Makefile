@@ -49,7 +49,7 @@ check: configure
 	@tools/layers.sh
 	@tools/format.sh check
 	@$(STAGE) build $(BUILD)/build.log cmake --build $(BUILD) -j$(JOBS)
-	@cd $(BUILD) && ctest --output-on-failure -j$(JOBS) $(if $(TESTS),-R '$(TESTS)')
+	@cd $(BUILD) && ctest --output-on-failure -j$$((2 * $(JOBS))) $(if $(TESTS),-R '$(TESTS)')
 
 nightly: export LOCKSTEP_KILLS = 100
 nightly:

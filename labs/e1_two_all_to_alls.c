@@ -1,6 +1,9 @@
 /* E1 - expert parallelism needs two all-to-alls per MoE layer in forward. Dispatch sends each token's row to the ranks that have its
  * experts, combine returns their outputs; in backward the gradients take the same way, with two more.
  *
+ * W3 - it is said that these all-to-alls cannot overlap with compute. Nothing that follows in the chain of a token can run meanwhile, but
+ * a shared expert, which every token passes, and the gradients of the experts' weights can.
+ *
  * A Mixtral of 2 layers on real ranks, with experts sharded over all of them. Before rows are sent, the ranks exchange how many there
  * are: one more all-to-all of a few counts per layer, whose bytes are counted too. How many rows go to which rank is known at run time,
  * from the routing: the counted bytes are compared with the loads that the ranks' routers report, in both directions; with an even
@@ -155,6 +158,43 @@ static void planned_bytes(int n)
     lab_check("        in an all-reduce of it, twice that [MB]", 2000.0 * (n - 1) / n, reduced / 1e6, 1e-5);
 }
 
+/* Exchanges of rows between whose start and wait something computes. */
+static double exchanges_that_overlap(size_t layers, size_t shared)
+{
+    struct net net = net_experts(layers, 4, 24, EXPERTS, CHOSEN);
+    struct instructions l;
+    struct distributed s;
+    double found = 0;
+
+    if (shared) net.model.architecture = LS_QWEN3_MOE;
+    net.model.shared_ffn = shared;
+    net.samples = net.shape.dp = net.shape.ep = 2;
+    distributed_plan(&net, 0, 2, &s);
+    l = instructions_of(s.program);
+    for (int k = 0; k < l.n; k++) {
+        double flops = 0;
+
+        if (!begins_all_to_all(&l.at[k])) continue;
+        for (int between = k + 1; between < wait_of(&l, k); between++) flops += l.at[between].flops;
+        found += flops > 0;
+    }
+    free(l.at);
+    distributed_close(&s);
+    return found;
+}
+
+static void said_of_overlap(size_t layers)
+{
+    char what[80];
+
+    lab_open("W3");
+    snprintf(what, sizeof what, "%zu layers with a shared expert: all-to-alls of tokens that overlap", layers);
+    lab_corrected(what, '=', 0, 4.0 * (double)layers, exchanges_that_overlap(layers, 32), 0,
+                  "why: half of the shared expert computes in each; in backward its gradients and those of the experts' weights");
+    lab_corrected("        without a shared expert", '=', 0, (double)layers, exchanges_that_overlap(layers, 0), 0,
+                  "why: in backward the experts' weight gradients compute while the gradients of rows return");
+}
+
 LAB(e1_two_all_to_alls, "all-to-alls of experts", { "ranks", "ranks over which experts are planned", 8, 2, 64 },
     { "experts", "experts of a layer, a multiple of the ranks", 64, 8, 256 }, { "layers", "layers of experts, planned", 4, 1, 64 })
 {
@@ -169,5 +209,6 @@ LAB(e1_two_all_to_alls, "all-to-alls of experts", { "ranks", "ranks over which e
     for (int k = 2; k <= MOST; k += 2) two_all_to_alls_check(k);
     planned_layers(n, experts, (size_t)lab_size("layers"));
     planned_bytes(n);
+    said_of_overlap((size_t)lab_size("layers"));
     return lab_close();
 }

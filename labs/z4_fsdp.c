@@ -1,6 +1,8 @@
 /* Z4 - FSDP's peak is N/K and the largest gathered units, not the model. Weights are gathered twice, in forward and in
  * backward; keeping them after forward (reshard_after_forward=false) saves a third of the traffic and holds the complete model.
  *
+ * W2 - it is said that FSDP's extra gather is in forward and that its backward only reduce-scatters. Backward gathers every layer, too.
+ *
  * Llama with 16 layers on 8 ranks (--layers, --ranks), f32, planned. The units are the layers, the embedding, and the output
  * projection. While one unit computes, the next is gathered; without overlap only one is gathered at a time. */
 #include "lab_program.h"
@@ -72,6 +74,18 @@ static void layers_print(int layers, const struct priced *p, const struct priced
     lab_check(what, 100.0 / 3, 100 * (1 - (keep->gathered + keep->reduced) / (p->gathered + p->reduced)), 0.02);
 }
 
+static void said_of_gathers(int layers, int ranks, const struct priced *fsdp, const struct priced *keep)
+{
+    double all_reduced = 2 * fsdp->whole * (ranks - 1) / ranks;
+    char what[80];
+
+    lab_open("W2");
+    snprintf(what, sizeof what, "%d layers: gathers in backward", layers);
+    lab_corrected(what, '=', 0, layers, fsdp->backward, 0, "why: weights are freed after forward, and the input gradient needs them");
+    lab_check("without them (weights are kept after forward): sent by a rank / by DDP's all-reduces", 1,
+              (keep->gathered + keep->reduced) / all_reduced, 1e-2);
+}
+
 LAB(z4_fsdp, "the peak of FSDP", { "layers", "layers of the model", 16, 8, 128 }, { "ranks", "data-parallel ranks", 8, 2, 64 })
 {
     int ranks = (int)lab_size("ranks"), layers = (int)lab_size("layers");
@@ -103,5 +117,6 @@ LAB(z4_fsdp, "the peak of FSDP", { "layers", "layers of the model", 16, 8, 128 }
                   1 - (keep.gathered + keep.reduced) / (two.gathered + two.reduced), off, "why: the embedding again; otherwise a third");
     lab_above("       communication buffers / model", 1, (double)keep.cost.communication / keep.whole);
     layers_print(layers, &two, &keep);
+    said_of_gathers(layers, ranks, &two, &keep);
     return lab_close();
 }

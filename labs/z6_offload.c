@@ -161,10 +161,12 @@ static int plan_fits(const char *folder, int layers, int place)
     return command_wait(&c) == 0 && strstr(command_said(&c, "out.txt"), "\"fits\":true");
 }
 
+/* Doubles until it does not fit: a plan that does not fit looks for layouts that do, the longer the more layers there are. */
 static int largest_planned(const char *folder, int place, int most)
 {
-    int fits = 0, fails = most + 1;
+    int fits = 0, fails = 1;
 
+    while (fails <= most && plan_fits(folder, fails, place)) fits = fails, fails *= 2;
     while (fails - fits > 1) {
         int middle = (fits + fails) / 2;
 

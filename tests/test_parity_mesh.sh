@@ -3,11 +3,11 @@
 # norm and the weights of 3 steps in fp32. Layouts are generated: all combinations of dp, tp, cp and pp with the ZeRO stages, sequence
 # parallelism, context methods, schedules, virtual stages and expert-parallel ranks that fit; each layout is tested with one model.
 #
-# By default every 13th layout (LOCKSTEP_STRIDE); LOCKSTEP_MATRIX=full: all of them.
+# By default every 23rd layout (LOCKSTEP_STRIDE); LOCKSTEP_MATRIX=full: all of them.
 set -u
 lockstep=$1
 . "${2:-$(dirname "$0")}/script.sh"
-stride=${LOCKSTEP_STRIDE:-13}
+stride=${LOCKSTEP_STRIDE:-23}
 [ "${LOCKSTEP_MATRIX:-}" = full ] && stride=1
 
 shape="--model.width=32 --model.heads=8 --model.ffn=44 --model.vocab=67 --data.seq_len=20 --launch.threads=1"
