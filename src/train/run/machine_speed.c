@@ -8,7 +8,7 @@
 #include "train/run/machine.h"
 
 static const double ENOUGH_SECONDS = 0.1, SLOW_SECONDS = 0.1;
-enum { FEWEST_RUNS = 3, REPEATS = 3 };
+enum { FEWEST_RUNS = 3, REPEATS = 3 }; /* the fastest shape is found by single runs, and then measured */
 
 struct gemm_call {
     struct call call;
@@ -34,12 +34,13 @@ static ls_status open_operand(struct view *v, void **memory, ls_dtype type, size
     return LS_OK;
 }
 
-static ls_status time_runs(const struct kernel *kernel, struct call *c, double *seconds)
+/* At least `fewest` runs, for at least ENOUGH_SECONDS. */
+static ls_status time_runs(const struct kernel *kernel, struct call *c, int fewest, double *seconds)
 {
     double best = 0, spent = 0;
 
     if (kernel->prepare) LS_TRY(kernel->prepare(c));
-    for (int i = 0; i <= FEWEST_RUNS || spent < ENOUGH_SECONDS; i++) {
+    for (int i = 0; i <= fewest || spent < ENOUGH_SECONDS; i++) {
         double began = base_now();
 
         pulse();
@@ -62,7 +63,7 @@ static const struct kernel *find_kernel(const struct call *c, const char *name)
     return kernel && kernel->isa <= isa_best() && (!kernel->accepts || kernel->accepts(c)) ? kernel : NULL;
 }
 
-ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, const char **name, double *seconds)
+static ls_status time_linear(ls_dtype type, size_t m, size_t n, size_t k, int fewest, const char **name, double *seconds)
 {
     struct gemm_call p = { .call = { .op = OP_LINEAR, .nin = 2, .nout = 1 } };
     struct call *c = &p.call;
@@ -75,13 +76,18 @@ ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, const
     const struct kernel *kernel = st == LS_OK ? find_kernel(c, *name) : NULL;
     if (kernel) {
         c->scratch = kernel->scratch ? mem_alloc(MEM_OTHER, kernel->scratch(c)) : NULL;
-        st = kernel->scratch && !c->scratch ? LS_ENOMEM : time_runs(kernel, c, seconds);
+        st = kernel->scratch && !c->scratch ? LS_ENOMEM : time_runs(kernel, c, fewest, seconds);
         *name = kernel->name;
     } else {
         *seconds = 0;
     }
     close_call(&p);
     return st;
+}
+
+ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, const char **name, double *seconds)
+{
+    return time_linear(type, m, n, k, FEWEST_RUNS, name, seconds);
 }
 
 /* ---- the peak ---- */
@@ -99,11 +105,11 @@ static bool has_room(ls_dtype type, size_t side)
     return free_bytes == 0 || 5 * side * side * ls_dtype_bytes(type) <= free_bytes / 4;
 }
 
-static ls_status time_shape(ls_dtype type, const struct shape *s, double *seconds, double *flops)
+static ls_status time_shape(ls_dtype type, const struct shape *s, int fewest, double *seconds, double *flops)
 {
     const char *kernel = s->kernel;
 
-    LS_TRY(machine_time_linear(type, 2 * s->side, s->side, s->side, &kernel, seconds));
+    LS_TRY(time_linear(type, 2 * s->side, s->side, s->side, fewest, &kernel, seconds));
     *flops = *seconds > 0 ? 4 * (double)s->side * (double)s->side * (double)s->side / *seconds : 0;
     return LS_OK;
 }
@@ -117,7 +123,7 @@ static ls_status scan_shapes(ls_dtype type, const char *kernel, struct shape *be
     for (size_t i = 0; i < COUNT_OF(sides) && seconds < SLOW_SECONDS && (i == 0 || has_room(type, sides[i])); i++) {
         struct shape s = { kernel, sides[i], 0 };
 
-        LS_TRY(time_shape(type, &s, &seconds, &flops));
+        LS_TRY(time_shape(type, &s, 1, &seconds, &flops));
         s.flops = flops;
         if (s.flops > best->flops) *best = s;
     }
@@ -132,7 +138,7 @@ static ls_status find_peak(ls_dtype type, double *out)
     LS_TRY(scan_shapes(type, NULL, &best));
     LS_TRY(scan_shapes(type, "onednn", &best));
     for (int i = 0; i < REPEATS; i++) {
-        LS_TRY(time_shape(type, &best, &seconds, &flops));
+        LS_TRY(time_shape(type, &best, FEWEST_RUNS, &seconds, &flops));
         best.flops = fmax(best.flops, flops);
     }
     *out = best.flops;
