@@ -9,12 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "learn/cards.h"
 #include "learn/fsrs.h"
 #include "learn/history.h"
 #include "learn/learn.h"
+#include "learn/same_run.h"
 
 /* Reviews and what follows from them, by version 6.3.2 of the Python package fsrs, without learning steps and
  * fuzz. first: of a card. */
@@ -244,6 +246,38 @@ static ls_status add_review(history *h, int i)
                                             .rating = i % 5 + 1 });
 }
 
+/* Sizes at a lab's defaults do not make another run. */
+static void equal_runs_are_found(void **state)
+{
+    static const char labs[] =
+        "{\"claim\":\"Z6\",\"program\":\"z6_offload\",\"sizes\":[{\"name\":\"ranks\",\"value\":2},{\"name\":\"layers\",\"value\":8}]}\n"
+        "{\"claim\":\"P3\",\"program\":\"p2_bubble\",\"sizes\":[]}\n";
+    static const struct { const char *command, *key, *program; } cases[] = {
+        { "lab z6", "lab z6_offload", "z6_offload" },
+        { "lab z6 --ranks 2", "lab z6_offload", "z6_offload" },
+        { "lab Z6  --layers 8 --ranks 2", "lab z6_offload", "z6_offload" },
+        { "lab z6 --layers 8 --ranks 4", "lab z6_offload --ranks 4", "" },
+        { "lab z6 --ranks 2x", "lab z6_offload --ranks 2x", "" },
+        { "lab z6 --steps 2", "lab z6_offload --steps 2", "" },
+        { "lab z6 --json", "lab z6_offload --json", "" },
+        { "lab p3", "lab p2_bubble", "p2_bubble" },
+        { "lab nothing --ranks 2", "lab nothing --ranks 2", "" },
+        { "plan -n 2", "plan -n 2", "" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct same_run same;
+
+        assert_int_equal(same_run_of(cases[i].command, labs, &same), LS_OK);
+        assert_string_equal(same.key.data, cases[i].key);
+        assert_string_equal(same.program, cases[i].program);
+        text_free(&same.key);
+    }
+    struct same_run same;
+    assert_int_equal(same_run_of("lab z6", "not JSON", &same), LS_EFORMAT);
+}
+
 static void reviews_are_kept(void **state)
 {
     struct fsrs_card c;
@@ -331,6 +365,7 @@ int main(void)
         cmocka_unit_test(cards_are_filled_in),
         cmocka_unit_test(wrong_cards_are_named),
         cmocka_unit_test(predictions_are_read_and_rated),
+        cmocka_unit_test(equal_runs_are_found),
         cmocka_unit_test(reviews_are_kept),
         cmocka_unit_test(reviews_survive_a_kill),
         cmocka_unit_test(other_files_are_refused),

@@ -13,10 +13,13 @@ struct answer {
 /* Called with each line of what the run says, as it comes: rows of labs as "claimed measured verdict text", other output as it is. */
 typedef void answer_line(void *ctx, const char *line);
 
-/* What commands said: a command that several cards run is run once. Zeroed: empty. */
+/* What commands said: what several cards run is run once, also where one names sizes that another leaves at their defaults. Zeroed: empty.
+ * With LAB_ROWS=FOLDER in the environment, rows of labs with all sizes at their defaults are read from FOLDER/PROGRAM.jsonl, where labs
+ * have left them (LAB_JSON), if that file exists. */
 struct answer_cache {
     struct answer_run_kept *kept;
     size_t count;
+    char *labs; /* what `lockstep lab --json` prints */
 };
 void answer_cache_free(struct answer_cache *c);
 
