@@ -78,6 +78,13 @@ expect 2 "lab p4_interleaving has no --width; it has --stages, --micro-batches" 
 expect 2 "lab b1_two_gradients has no --ranks; it has --batch, --width, --outputs" lab b1 --ranks 3
 expect 2 "lab p4_interleaving: --stages=1 is out of range: 2 to 64" lab p4 --stages 1
 expect 2 "--stages is a size of a lab; name one" lab --stages 4
+expect 2 "lab p2_bubble: a rank has one stage, so --ranks=4 and --stages=8 contradict each other" lab p2 --ranks 4 --stages 8
+expect 2 "lab b1_two_gradients has no --ranks" lab b1 --ranks 4
+
+# A pipeline has a stage on each rank.
+"$lockstep" lab p2 --ranks 8 --micro-batches 4 --json >ranks.json 2>err.txt || bad "--ranks of a pipeline: $(cat err.txt)"
+"$lockstep" lab p2 --stages 8 --micro-batches 4 --json >stages.json 2>err.txt || bad "--stages: $(cat err.txt)"
+[ -s ranks.json ] && cmp -s ranks.json stages.json || bad "--ranks is not --stages: $(diff ranks.json stages.json | head -3)"
 
 [ $failures -eq 0 ] || exit 1
 say "labs are listed, run, sized and remembered"

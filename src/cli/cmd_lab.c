@@ -334,19 +334,32 @@ static ls_status check_options(const struct lab *l, const char *const *options)
     return st;
 }
 
-/* *given: a size was given. */
+static struct lab_size *find_size(const struct lab *l, const char *name)
+{
+    struct lab_size *s = l->sizes;
+
+    while (s->name && strcmp(s->name, name) != 0) s++;
+    return s->name ? s : NULL;
+}
+
+/* *given: a size was given. A lab of pipelines has a stage on each rank, and takes --ranks for --stages. */
 static ls_status set_sizes(const struct lab *l, bool *given)
 {
+    const struct lab_size *by_ranks = NULL;
+
     *given = false;
     for (const struct flag *f = flags; f->name; f++) {
         int64_t value = f->kind == FLAG_INT ? *(const int64_t *)f->value : 0;
-        struct lab_size *s = l->sizes;
+        struct lab_size *s = find_size(l, f->name);
 
         if (value == 0) continue;
-        while (s->name && strcmp(s->name, f->name) != 0) s++;
-        if (!s->name) return fail_no_size(l, f->name);
+        if (!s && strcmp(f->name, "ranks") == 0) by_ranks = s = find_size(l, "stages");
+        if (!s) return fail_no_size(l, f->name);
+        if (s == by_ranks && strcmp(f->name, "ranks") != 0 && value != s->value)
+            return ls_fail(LS_EINVAL, "lab %s: a rank has one stage, so --ranks=%ld and --stages=%" PRId64 " contradict each other",
+                           l->name, s->value, value);
         if (value < s->low || value > s->high)
-            return ls_fail(LS_EINVAL, "lab %s: --%s=%" PRId64 " is out of range: %ld to %ld", l->name, s->name, value, s->low, s->high);
+            return ls_fail(LS_EINVAL, "lab %s: --%s=%" PRId64 " is out of range: %ld to %ld", l->name, f->name, value, s->low, s->high);
         s->value = (long)value;
         *given = true;
     }
