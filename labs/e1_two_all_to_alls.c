@@ -1,8 +1,8 @@
 /* E1 - expert parallelism needs two all-to-alls per MoE layer in forward. Dispatch sends each token's row to the ranks that have its
  * experts, combine returns their outputs; in backward the gradients take the same way, with two more.
  *
- * W3 - it is said that these all-to-alls cannot overlap with compute. Nothing that follows in the chain of a token can run meanwhile, but
- * a shared expert, which every token passes, and the gradients of the experts' weights can.
+ * W3 - it is said that these all-to-alls cannot overlap with compute. What a token's experts compute has to wait for its rows, but a shared
+ * expert, which every token passes, and the gradients of the experts' weights can be computed meanwhile.
  *
  * A Mixtral of 2 layers on real ranks, with experts sharded over all of them. Before rows are sent, the ranks exchange how many there
  * are: one more all-to-all of a few counts per layer, whose bytes are counted too. How many rows go to which rank is known at run time,

@@ -1,7 +1,8 @@
 /* F5 - checkpoints: parameters, optimizer state, data position and random state; sharded, each rank its own part; a run that is killed at
  * any time continues from a complete one, as if it had not been killed. Asynchronous writes are what large runs add.
  *
- * W4 - it is said that only rank 0 writes checkpoints. So it is where the state is replicated; else every rank writes what it owns.
+ * W4 - it is said that only rank 0 writes checkpoints. That is right where the state is replicated; if it is sharded, every rank writes its
+ * shard.
  *
  * What a checkpoint holds is read from its manifest. Ranks save together under ZeRO-3 and under DDP. A process that saves is killed at the
  * return of each of its system calls, one after another, so at each of its writes. A run is killed after each of its steps and started
@@ -262,7 +263,7 @@ LAB(f5_checkpoints, "checkpoints", { "ranks", "ranks that save together", 8, 2, 
                        "saves are synchronous here: every rank writes its part and waits; 'lockstep sim --stall --write' plays both");
     lab_open("W4");
     lab_corrected("ZeRO-3: share of the bytes that rank 0 writes", '=', 1, 1.0 / n, zero3.first / zero3.bytes, 0.05,
-                  "why: every rank writes what it owns; rank 0 alone would have to gather it first");
+                  "why: every rank writes its shard; rank 0 alone would have to gather all shards first");
     lab_equal("DDP: share of the bytes that rank 0 writes", 1, zero0.first / zero0.bytes, 0);
     lab_unshare(run, STEPS * sizeof *run);
     return lab_close();

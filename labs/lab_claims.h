@@ -1,6 +1,6 @@
-/* lab_claims.h - what people say about distributed training: the claims that labs measure, and the program for each. Those of W circulate
- * and are wrong. A program PROGRAM is
- * labs/PROGRAM.c, built as build/lab_PROGRAM. `lockstep help labs`, docs/claims.md and the labs themselves read this table.
+/* lab_claims.h - what people say about distributed training: the claims that labs measure, and the program for each. W1, W2, .. are
+ * statements that circulate and are wrong. A program PROGRAM is labs/PROGRAM.c; `lockstep lab` runs it. `lockstep help labs`,
+ * docs/claims.md and the labs themselves read this table.
  *
  * N parameters, K data-parallel ranks, D bytes of the tensor, P stages, M micro-batches, T tensor-parallel ranks, L layers, b s d batch,
  * sequence, width. */
@@ -83,7 +83,7 @@
     X("T6", "t6_ring", "context parallelism shards the sequence everywhere; ring attention; causal masks need zigzag slices")       \
     X("T7", "t7_all_to_all", "all-to-all over heads (Ulysses) is the alternative to ring attention")                                \
     X("W1", "p2_bubble", "said: the bubble of a pipeline is about 1/M")                                                             \
-    X("W2", "z4_fsdp", "said: what FSDP gathers in addition to DDP, it gathers in forward; its backward only reduce-scatters")      \
+    X("W2", "z4_fsdp", "said: FSDP's extra gather is in forward, and its backward only reduce-scatters")      \
     X("W3", "e1_two_all_to_alls", "said: the all-to-alls of experts cannot overlap with compute")                                   \
     X("W4", "f5_checkpoints", "said: only rank 0 writes checkpoints")                                                               \
     X("Z1", "z1_sixteen", "Adam in mixed precision: 2 weights + 2 gradients + 4 master + 4 momentum + 4 variance = 16N bytes")      \

@@ -4,7 +4,7 @@
  * P3 - 1F1B does not reduce the bubble but the memory: GPipe holds the activations of all M micro-batches, 1F1B on rank r those of P -
  * r, so P at most. M = 32, P = 4: 8 times less on the first rank.
  *
- * W1 - it is said to be about 1/M. That is the idle time over the work of two stages; it is (P-1)/M.
+ * W1 - the bubble is said to be about 1/M. That is right for two stages: idle time over work is (P-1)/M.
  *
  * Schedules are lists; each is simulated with equal stages and compared with the formulas. */
 #include "lab.h"

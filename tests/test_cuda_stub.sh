@@ -133,17 +133,17 @@ LOCKSTEP_CUDA_MODULE=$built
 # ---- ranks of another launcher: each with a device of its own choice ----
 mixed_rank() { # rank
     [ $1 -eq 0 ] && set -- $of_0 || set -- $of_1
-    CUDA_VISIBLE_DEVICES=$2 "$lockstep" train $tiny $gpt2 --run.dir=mixed --run.device=$1
+    CUDA_VISIBLE_DEVICES=$2 "$lockstep" train $tiny $gpt2 --run.dir=mixed --run.device=$1 --precision.compute=$3
 }
-mixed() { # device and GPU of rank 0, of rank 1, what is said
+mixed() { # device, GPU and type of rank 0, of rank 1, what is said: the device, also where the type differs with it
     of_0=$1 of_1=$2
     as_torchrun mixed_rank
     [ "$codes" = "2 2" ] || bad "mixed devices: exit codes $codes, $(cat err_0.txt err_1.txt)"
     grep -q "$3" err_0.txt || bad "mixed devices: $(cat err_0.txt)"
 }
 stub gpus=2
-mixed "cpu 0" "cuda 1" "rank 1 is on device cuda, but rank 0 on cpu"
-mixed "cuda 0" "cuda 0" "ranks 0 and 1 are on the same GPU"
+mixed "cpu 0 fp32" "cuda 1 bf16" "rank 1 is on device cuda, but rank 0 on cpu"
+mixed "cuda 0 fp32" "cuda 0 fp32" "ranks 0 and 1 are on the same GPU"
 
 # ---- a rank that is killed: the others end as on the cpu ----
 rm -rf lost

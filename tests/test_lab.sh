@@ -82,8 +82,9 @@ expect 2 "lab p2_bubble: a rank has one stage, so --ranks=4 and --stages=8 contr
 expect 2 "lab b1_two_gradients has no --ranks" lab b1 --ranks 4
 
 # A pipeline has a stage on each rank.
-"$lockstep" lab p2 --ranks 8 --micro-batches 4 --json >ranks.json 2>err.txt || bad "--ranks of a pipeline: $(cat err.txt)"
-"$lockstep" lab p2 --stages 8 --micro-batches 4 --json >stages.json 2>err.txt || bad "--stages: $(cat err.txt)"
+"$lockstep" lab p2 --ranks 4 --micro-batches 6 --json >ranks.json 2>err.txt || bad "--ranks of a pipeline: $(cat err.txt)"
+"$lockstep" lab p2 --stages 4 --micro-batches 6 --json >stages.json 2>err.txt || bad "--stages: $(cat err.txt)"
+grep -q '"what":"P = 4, M = 6"' ranks.json || bad "--ranks 4 does not make four stages: $(head -3 ranks.json)"
 [ -s ranks.json ] && cmp -s ranks.json stages.json || bad "--ranks is not --stages: $(diff ranks.json stages.json | head -3)"
 
 [ $failures -eq 0 ] || exit 1

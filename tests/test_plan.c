@@ -91,7 +91,8 @@ static const struct { const char *layout; bool experts; } layouts[] = {
 static bool compare_with_all(const struct setup *s, const char *what)
 {
     struct plan_bytes found, one, most = { .total = 0 };
-    size_t least = SIZE_MAX;
+    size_t least = SIZE_MAX, state = 0;
+    double bound = plan_least_state(&s->job, &s->layout);
 
     OK(plan_of_places(&s->job, &s->layout, &found, NULL));
     for (int r = 0; r < s->config.launch.ranks; r++) {
@@ -99,7 +100,10 @@ static bool compare_with_all(const struct setup *s, const char *what)
         assert_int_equal(one.rank, r);
         if (one.total > most.total) most = one;
         least = MIN(least, one.total);
+        state = MAX(state, one.cost.parameters + one.cost.optimizer);
     }
+    if (bound > (double)state || bound < (double)state / 4)
+        fail_msg("%s: at most %zu bytes of parameters and optimizer state on a rank, but the bound is %.0f", what, state, bound);
     if (found.total != most.total)
         fail_msg("%s: rank %d with %zu bytes is said to be the largest, rank %d has %zu", what, found.rank, found.total, most.rank,
                  most.total);

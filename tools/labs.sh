@@ -1,8 +1,8 @@
 #!/bin/sh
 # labs.sh [BUILD]: runs every lab of BUILD (default: build) and writes docs/claims.md, the table of claims.
-# labs.sh check BUILD: every claim of labs/lab_claims.h has its program, every lab its claims, every question, scenario, lab and claim a
-#   card of labs/cards.yaml, and docs/claims.md the verdicts that the labs
-#   gave when they ran last (BUILD/labs/*.jsonl, which the tests leave there).
+# labs.sh check BUILD: checks that every claim of labs/lab_claims.h has its program, every lab its claims, every question, scenario, lab and
+#   claim a card of labs/cards.yaml, and that docs/claims.md has the verdicts that the labs gave when they ran last (BUILD/labs/*.jsonl,
+#   which the tests leave there).
 set -u
 mode=write
 [ "${1:-}" = check ] && { mode=check; shift; }

@@ -286,8 +286,8 @@ size_t view_last(const struct view *v);                                       /*
 struct view view_of_tensor(const ls_tensor *t);                               /* valid while t is */
 /* v narrowed to [start, start + size) of dim; the same bytes. */
 struct view view_narrow(const struct view *v, int dim, size_t start, size_t size);
-/* Of element i in row-major order, from data, in elements. It ends at the first dim before which nothing is left of i; divisions of 32 bits
- * are several times as fast as those of 64. */
+/* The offset of element i in row-major order, from data, in elements. The walk from the last dim ends where the rest of i is 0. Divisions
+ * of 32 bits are several times as fast as those of 64. */
 static inline ptrdiff_t view_offset(const struct view *v, size_t i)
 {
     ptrdiff_t offset = 0;

@@ -268,7 +268,6 @@ static ls_status list_labs(struct answer_cache *cache)
     struct answer answer = { 0 };
     struct run r = { .card = &none, .command = mem_strdup("lab --json"), .keep = &list, .out = &answer };
 
-    if (cache->labs) return LS_OK;
     ls_status st = r.command ? do_run(&r) : LS_ENOMEM;
     if (st == LS_OK) st = text_status(&list.said);
     if (st == LS_OK) cache->labs = list.said.data ? list.said.data : mem_strdup("");
@@ -296,7 +295,7 @@ static ls_status cached_run(struct run *r, struct answer_cache *cache)
 {
     struct same_run same;
 
-    LS_TRY(list_labs(cache));
+    if (!cache->labs) LS_TRY(list_labs(cache));
     LS_TRY(same_run_of(r->command, cache->labs, &same));
     for (size_t i = 0; i < cache->count; i++)
         if (strcmp(cache->kept[i].key.data, same.key.data) == 0) {

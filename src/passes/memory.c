@@ -257,7 +257,7 @@ static void place(struct layout *l, struct buffer *b)
     for (k = 0; k < l->nplaced; k++) {
         const struct box *q = &l->placed[k];
 
-        if ((q->last < b->first) | (b->last < q->first)) continue;
+        if (q->last < b->first || b->last < q->first) continue;
         if (at + b->bytes <= q->at) break;
         at = MAX(at, q->end);
     }

@@ -67,7 +67,7 @@ static ls_value find_group_value(const ls_program *p, int group, ls_role role, c
     for (int v = leaves_last(&p->of_group, group); v; v = p->values[v].leaf) {
         const struct value *x = &p->values[v];
 
-        if (x->group == group && x->role == role && (!state || strcmp(x->state, state) == 0)) return (ls_value){ v };
+        if (x->group == group && x->role == role && x->root == v && (!state || strcmp(x->state, state) == 0)) return (ls_value){ v };
     }
     return LS_NONE;
 }

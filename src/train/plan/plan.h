@@ -46,6 +46,10 @@ ls_status plan_of_largest(const struct plan_job *j, const ls_layout *layout, str
 /* The same, but always by the selection of ranks that is described above. */
 ls_status plan_of_places(const struct plan_job *j, const ls_layout *layout, struct plan_bytes *out, int *compiled);
 
+/* A lower bound of the bytes of parameters and optimizer state on the rank that holds the most of them, without compiling: an even share of
+ * the model's parameters, their master copies and their moments, without what is offloaded. 0 for models other than transformers. */
+double plan_least_state(const struct plan_job *j, const ls_layout *layout);
+
 /* Bytes that start-up takes: options, communicators, the run's folder and its files. */
 enum { PLAN_START = 64 << 10 };
 #define PLAN_SMALLER_DATA "raise run.memory_limit, or encode the text once with 'lockstep data prepare' and give --data.tokens=FILE"

@@ -117,9 +117,7 @@ static bool plan_remedies_make(const struct trial *t, const struct counts *n, st
     return settle_layout(t, out);
 }
 
-/* Bytes that the largest rank holds at least: its even share of the model's parameters, of their master copies and of the moments, as far
- * as they are not offloaded. 0 for models other than transformers. */
-static double least_of_largest(const struct plan_job *j, const ls_layout *l)
+double plan_least_state(const struct plan_job *j, const ls_layout *l)
 {
     const ls_model *m = task_transformer(j->model);
     const ls_optimizer *o = &j->step.optimizer;
@@ -137,7 +135,7 @@ static bool plan_remedies_fits(const struct trial *t, const struct counts *n, st
     struct plan_job job = *t->job;
     struct plan_bytes most;
 
-    if (!plan_remedies_make(t, n, r) || least_of_largest(&job, &r->layout) > (double)t->limit) return false;
+    if (!plan_remedies_make(t, n, r) || plan_least_state(&job, &r->layout) > (double)t->limit) return false;
     job.step.global = r->global;
     if (plan_of_rank(&job, &r->layout, 0, &most) < 0 || most.total + most.other > t->limit) return false;
     if (plan_of_largest(&job, &r->layout, &most, NULL) < 0 || most.total + most.other > t->limit) return false;
