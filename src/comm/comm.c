@@ -89,6 +89,7 @@ ls_status comm_open_within(const char *where, int rank, int n, double seconds, l
     if (!(job = mem_zalloc(MEM_OTHER, sizeof *job))) return LS_ENOMEM;
     engine_enter();
     if (t && (st = t->open(strchr(where, ':') + 1, rank, n, seconds, &link)) < 0) goto free_job;
+    if (link && t->here) job->here = t->here(link);
     if (link && t->board) board_open(job->board = t->board(link));
     if ((st = comm_new(link, rank, n, job, out)) < 0) goto close_link;
     (*out)->group = link ? link_base(link)->group : 1;

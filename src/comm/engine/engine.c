@@ -6,7 +6,7 @@
  *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call
  *                           to the close of the last comm, and sleeps when nothing is in flight, or only receives of messages so small
  *                           that their senders need not wait for them (link_base.eager): to wake it takes longer than they do
- * If nothing moves, a caller spins for SPIN_SECONDS (not with more ranks than cores), and then yields the processor (yield.h) for the
+ * If nothing moves, a caller spins for SPIN_SECONDS (not where this machine has more ranks than cores), and then yields the processor (yield.h) for the
  * transport's yield_seconds; the progress thread does neither, because the computation needs the core. Then the driver sleeps in the
  * transport's idle(), longer each time; a caller that needs to drive ends that sleep with the transport's wake().
  */
@@ -159,12 +159,12 @@ static void sleep_on(ls_comm *c, double seconds, bool progress)
     if (st < 0) run_fail(c, st);
 }
 
-static double spin_seconds(const ls_comm *c)
+double engine_spin_seconds(const ls_comm *c)
 {
     static long cores;
 
     if (!cores) cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return c->n > cores ? 0 : SPIN_SECONDS;
+    return c->job->here > cores ? 0 : SPIN_SECONDS;
 }
 
 static bool yields_on(struct pace *p, double now, double seconds)
@@ -207,7 +207,7 @@ static void pause_driver(struct pace *p, bool progress)
     p->rounds++;
     ls_comm *c = one_in_flight(p->slept ? p->rounds : 0);
     if (!c) return;
-    if (!p->slept && spins_on(p, spin_seconds(c))) {
+    if (!p->slept && spins_on(p, engine_spin_seconds(c))) {
         relax();
         return;
     }

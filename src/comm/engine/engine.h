@@ -37,6 +37,7 @@ struct job {
     int comms;
     atomic_int status;
     char line[LINE_ROOM];
+    int here;            /* ranks of the world on this machine */
     struct board *board; /* this rank's; NULL */
     double *stopped;     /* [ranks of the world] since when each has been seen stopped; 0: it is not. NULL until needed */
 };
@@ -142,6 +143,7 @@ void engine_enter(void); /* waits until nobody else drives */
 void engine_leave(void);
 void engine_add(ls_comm *c); /* these two: between enter and leave */
 void engine_remove(ls_comm *c);
+double engine_spin_seconds(const ls_comm *c); /* how long a wait for another rank of c spins; 0: it does not */
 void engine_set_timeout(const struct job *j, double seconds); /* of all comms of the job; so is this */
 ls_status engine_post(ls_work *w);                            /* the progress thread moves it */
 void engine_run(ls_work *w);                                  /* waits until it has ended */

@@ -85,6 +85,8 @@ struct transport {
     ls_status (*see)(struct link *l, int rank, struct board_seen *out);
     /* True: the process of `rank` is stopped by a signal. NULL, and on other machines: unknown. */
     bool (*stopped)(struct link *l, int rank);
+    /* How many ranks of the world run on this machine, itself included; ranks of which that is unknown count. */
+    int (*here)(struct link *l);
     /* This process's own board. NULL member: there is none. */
     struct board *(*board)(struct link *l);
     /* Ends the job's communication: every rank's next call on any link gives st and this message. The first one wins. */

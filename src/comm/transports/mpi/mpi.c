@@ -211,6 +211,7 @@ const struct transport row = {
     .peek = row_peek,
     .see = row_see,
     .stopped = row_stopped,
+    .here = row_here,
     .board = row_board,
     .fail = row_fail,
     .failed = row_failed,

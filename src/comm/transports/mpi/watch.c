@@ -33,6 +33,8 @@ static uint64_t read_boot(void) /* of this machine since it started; 0: unknown 
 
 static int pidfd(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 
+static bool may_be_here(const struct place *mine, const struct place *its) { return !mine->boot || !its->boot || its->boot == mine->boot; }
+
 static void watch_rank(int rank, const struct place *mine, const struct place *its)
 {
     int fd;
@@ -58,7 +60,10 @@ ls_status watch_open(void)
     bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (code == MPI_SUCCESS && mpi.watch && mpi.watched && bell >= 0) {
         mpi.watch[mpi.watches++] = (struct pollfd){ bell, POLLIN, 0 };
-        for (int i = 0; i < mpi.n; i++) watch_rank(i, &mine, &all[i]);
+        for (int i = 0; i < mpi.n; i++) {
+            watch_rank(i, &mine, &all[i]);
+            mpi.here += may_be_here(&mine, &all[i]);
+        }
     }
     host->free(all);
     if (code != MPI_SUCCESS) return mpi_refused(code, "exchanging addresses with the other ranks");
@@ -73,6 +78,12 @@ static void gone(int i)
     mpi.watch[i].fd = -1;
     look(); /* it may have sent the reason, or BYE */
     if (!mpi.peers[mpi.watched[i]].left) end_job(LS_EPEER, "rank %d is lost: its process has ended", mpi.watched[i]);
+}
+
+int row_here(struct link *l)
+{
+    (void)l;
+    return mpi.here;
 }
 
 bool row_stopped(struct link *l, int rank)

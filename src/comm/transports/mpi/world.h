@@ -92,7 +92,7 @@ struct peer {
 struct mpi {
     bool started, ours, failed, leaving; /* leaving: has sent BYE */
     pid_t pid;
-    int rank, n;
+    int rank, n, here; /* here: ranks on this machine, or for all it is known */
     MPI_Comm data, control;
     struct peer *peers;        /* [n] */
     struct pollfd *watch;      /* [watches]: the bell, an eventfd that ends a sleep; a pidfd of each rank on this machine */
@@ -126,6 +126,7 @@ struct board *row_board(struct link *l);
 
 /* watch.c */
 ls_status watch_open(void); /* the bell, and the ranks on this machine; collective */
+int row_here(struct link *l);
 bool row_stopped(struct link *l, int rank);
 void nap(double seconds); /* or until row_wake(), or the end of a process */
 void row_wake(struct link *l);

@@ -190,6 +190,8 @@ static ls_status shm_see(struct link *l, int rank, struct board_seen *out)
 
 static struct board *shm_board(struct link *l) { return &l->segment->cell[l->segment->rank].board; }
 
+static int shm_here(struct link *l) { return l->segment->control->n; }
+
 static bool shm_stopped(struct link *l, int rank) { return rank_stopped(l->segment, rank); }
 
 const struct transport transport_shm = {
@@ -208,6 +210,7 @@ const struct transport transport_shm = {
     .peek = shm_peek,
     .see = shm_see,
     .stopped = shm_stopped,
+    .here = shm_here,
     .board = shm_board,
     .fail = shm_fail,
     .failed = shm_failed,
