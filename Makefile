@@ -4,7 +4,7 @@
 #   make demo       train a small model on the King James Bible, report, sample from it
 #   make check      build and run all tests
 #   make nightly    the whole matrices, the suite again under sanitizers and with clang, a build without faults,
-#                   a minute of each fuzz target
+#                   a minute of each fuzz target: hours (STAGES="threads fuzz" picks some)
 #   make labs       run every lab, write the verdicts to docs/claims.md
 #   make gpu_bundle pack a folder that tests the CUDA module on a machine with a GPU
 #   make format     format src/ and include/ by .clang-format
@@ -51,15 +51,8 @@ check: configure
 	@$(STAGE) build $(BUILD)/build.log cmake --build $(BUILD) -j$(JOBS)
 	@cd $(BUILD) && ctest --output-on-failure -j$$((2 * $(JOBS))) $(if $(TESTS),-R '$(TESTS)')
 
-nightly: export LOCKSTEP_KILLS = 100
 nightly:
-	LOCKSTEP_MATRIX=full $(MAKE) BUILD=build-matrix CMAKE_FLAGS='$(CMAKE_FLAGS) -DTEST_TIMEOUT=14400' check
-	build-matrix/lockstep learn --check all
-	$(MAKE) SANITIZE=address,undefined check
-	$(MAKE) CC=clang CMAKE_FLAGS='$(CMAKE_FLAGS) -DWERROR=ON' check
-	$(MAKE) SANITIZE=thread TESTS='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps|readback|backing|waits_removed' check
-	tools/faults_off.sh build-faults-off
-	$(MAKE) fuzz
+	@MAKE='$(MAKE)' CMAKE_FLAGS='$(CMAKE_FLAGS)' tools/nightly.sh $(STAGES)
 
 fuzz: deps
 	@tools/deps.sh fuzz

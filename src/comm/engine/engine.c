@@ -6,9 +6,9 @@
  *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call
  *                           to the close of the last comm, and sleeps when nothing is in flight, or only receives of messages so small
  *                           that their senders need not wait for them (link_base.eager): to wake it takes longer than they do
- * If nothing moves, a caller spins for SPIN_SECONDS (not where this machine has more ranks than cores), and then yields the processor (yield.h) for the
- * transport's yield_seconds; the progress thread does neither, because the computation needs the core. Then the driver sleeps in the
- * transport's idle(), longer each time; a caller that needs to drive ends that sleep with the transport's wake().
+ * If nothing moves, a caller spins for SPIN_SECONDS (not where this machine has more ranks than cores), and then yields the processor
+ * (yield.h) for the transport's yield_seconds; the progress thread does neither, because the computation needs the core. Then the driver
+ * sleeps in the transport's idle(), longer each time; a caller that needs to drive ends that sleep with the transport's wake().
  */
 #include "comm/engine/engine.h"
 

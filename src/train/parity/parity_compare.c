@@ -96,7 +96,11 @@ static double largest(struct parity_place p)
 {
     double most = 0;
 
-    for (size_t i = 0; i < p.count; i++) most = fmax(most, fabs(parity_f32(p.data, i)));
+    for (size_t i = 0; i < p.count; i++) {
+        double x = fabs(parity_f32(p.data, i));
+
+        if (x > most) most = x; /* not fmax(), which is a call */
+    }
     return most;
 }
 

@@ -64,8 +64,6 @@ static const struct update_kind {
 
 static const struct update_kind *update_kind_of(const struct update_rule *u) { return &update_kinds[u->optimizer->kind]; }
 
-static bool has_moments(const struct update_rule *u) { return ls_optimizer_facts_of(u->optimizer->kind)->moments; }
-
 static double decay_of(const struct update_rule *u) { return u->matrix ? (float)u->optimizer->weight_decay : 0; }
 
 static number scaled_gradient(const struct update_rule *u, size_t i)
@@ -84,34 +82,50 @@ static number effective_gradient(const struct update_rule *u, size_t i)
     return update_kind_of(u)->ratio == RATIO_TO_GRADIENT ? multiply((number){ u->ratio, u->ratio_error }, g) : g;
 }
 
-/* c1 m / (sqrt(c2 v) + eps) of the new moments. */
-static number direction(const struct update_rule *u, size_t i)
+static number new_m(const struct update_rule *u, size_t i, number g)
 {
-    number scale = square_root(multiply(exact(u->c2), update_rule_v(u, i)));
+    float keep = (float)(u->moments ? u->optimizer->beta1 : u->optimizer->momentum);
+    number old = multiply(exact(keep), exact(parity_f32(u->r.m, i)));
 
-    return divide(multiply(exact(u->c1), update_rule_m(u, i)), parity_update_add(scale, exact((float)u->optimizer->eps)));
+    return parity_update_add(old, u->moments ? multiply(constant(1 - (double)keep), g) : g);
 }
 
-static number momentum_step(const struct update_rule *u, size_t i)
+static number new_v(const struct update_rule *u, size_t i, number g)
 {
-    number g = effective_gradient(u, i);
+    float keep = (float)u->optimizer->beta2;
+    number old = multiply(exact(keep), exact(parity_f32(u->r.v, i)));
 
+    return parity_update_add(old, multiply(multiply(constant(1 - (double)keep), g), g));
+}
+
+/* c1 m / (sqrt(c2 v) + eps) of the new moments. */
+static number direction(const struct update_rule *u, size_t i, number g)
+{
+    number scale = square_root(multiply(exact(u->c2), new_v(u, i, g)));
+
+    return divide(multiply(exact(u->c1), new_m(u, i, g)), parity_update_add(scale, exact((float)u->optimizer->eps)));
+}
+
+static number momentum_step(const struct update_rule *u, size_t i, number g)
+{
     if (!u->r.m) return g;
-    number m = update_rule_m(u, i);
+    number m = new_m(u, i, g);
     return u->optimizer->nesterov ? parity_update_add(g, multiply(exact((float)u->optimizer->momentum), m)) : m;
 }
 
 /* The step before it is multiplied by the learning rate. */
 static number step_of(const struct update_rule *u, size_t i)
 {
-    if (!has_moments(u)) return momentum_step(u, i);
-    number d = direction(u, i);
+    number g = effective_gradient(u, i);
+
+    if (!u->moments) return momentum_step(u, i, g);
+    number d = direction(u, i, g);
     return update_kind_of(u)->decay == DECAY_OF_STEP ? parity_update_add(d, multiply(exact(decay_of(u)), weight(u, i))) : d;
 }
 
 /* ---- the rules ---- */
 
-bool update_rule_reads_v(const struct update_rule *u) { return u->sign_rate == 0 && has_moments(u); }
+bool update_rule_reads_v(const struct update_rule *u) { return u->sign_rate == 0 && u->moments; }
 
 /* Rounds the settings to single precision as the kernels do; they compute 1 - beta in double and round it. */
 void update_rule_step(struct update_rule *u, const ls_optimizer *o, double lr, uint64_t t, double norm)
@@ -119,6 +133,7 @@ void update_rule_step(struct update_rule *u, const ls_optimizer *o, double lr, u
     bool clips = o->clip > 0 && norm > o->clip;
 
     u->optimizer = o;
+    u->moments = ls_optimizer_facts_of(o->kind)->moments;
     u->lr = (float)lr;
     u->c1 = (float)(1.0 / (1.0 - pow(o->beta1, (double)t)));
     u->c2 = (float)(1.0 / (1.0 - pow(o->beta2, (double)t)));
@@ -184,19 +199,6 @@ struct update_expected update_rule_weight(const struct update_rule *u, size_t i)
     return x;
 }
 
-struct update_expected update_rule_m(const struct update_rule *u, size_t i)
-{
-    const ls_optimizer *o = u->optimizer;
-    float keep = (float)(has_moments(u) ? o->beta1 : o->momentum);
-    number old = multiply(exact(keep), exact(parity_f32(u->r.m, i))), g = effective_gradient(u, i);
+struct update_expected update_rule_m(const struct update_rule *u, size_t i) { return new_m(u, i, effective_gradient(u, i)); }
 
-    return parity_update_add(old, has_moments(u) ? multiply(constant(1 - (double)keep), g) : g);
-}
-
-struct update_expected update_rule_v(const struct update_rule *u, size_t i)
-{
-    float keep = (float)u->optimizer->beta2;
-    number g = effective_gradient(u, i);
-
-    return parity_update_add(multiply(exact(keep), exact(parity_f32(u->r.v, i))), multiply(multiply(constant(1 - (double)keep), g), g));
-}
+struct update_expected update_rule_v(const struct update_rule *u, size_t i) { return new_v(u, i, effective_gradient(u, i)); }

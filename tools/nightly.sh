@@ -1,0 +1,47 @@
+#!/bin/sh
+# nightly.sh [STAGE...] - what `make nightly` runs, or some of it. A stage that fails stops no other; the last lines are a table of verdicts
+# and seconds. Exit code 1 if a stage failed.
+#
+#   matrix     the suite with whole matrices instead of samples of them, and kills at 100 places
+#   cards      every card of `learn` in every size
+#   address    the suite under AddressSanitizer and UndefinedBehaviorSanitizer
+#   clang      the suite, built by clang, where a warning is an error
+#   threads    the tests of what has threads, under ThreadSanitizer
+#   faults     a build without injected faults
+#   fuzz       a minute of each fuzz target
+set -u
+cd "$(dirname "$0")/.."
+make=${MAKE:-make} flags=${CMAKE_FLAGS:-}
+threads='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps|readback|backing|waits_removed'
+table=
+failed=0
+
+run_stage() {
+    case $1 in
+    matrix) LOCKSTEP_MATRIX=full LOCKSTEP_KILLS=100 $make BUILD=build-matrix CMAKE_FLAGS="$flags -DTEST_TIMEOUT=14400" check ;;
+    cards) $make BUILD=build-matrix CMAKE_FLAGS="$flags" all && build-matrix/lockstep learn --check all ;;
+    address) LOCKSTEP_KILLS=100 $make SANITIZE=address,undefined CMAKE_FLAGS="$flags" check ;;
+    clang) LOCKSTEP_KILLS=100 $make CC=clang CMAKE_FLAGS="$flags -DWERROR=ON" check ;;
+    threads) $make SANITIZE=thread TESTS="$threads" CMAKE_FLAGS="$flags" check ;;
+    faults) tools/faults_off.sh build-faults-off ;;
+    fuzz) $make fuzz ;;
+    esac
+}
+
+stages="matrix cards address clang threads faults fuzz"
+[ $# -gt 0 ] || set -- $stages
+for stage in "$@"; do
+    case " $stages " in
+    *" $stage "*) ;;
+    *) echo "nightly: no stage '$stage'; the stages are $stages" >&2 && exit 2 ;;
+    esac
+done
+for stage in "$@"; do
+    echo "---- $stage ----"
+    began=$(date +%s)
+    if run_stage "$stage"; then verdict=passed; else verdict=FAILED failed=1; fi
+    table="$table$(printf '%-8s %s %6d s' "$stage" $verdict $(($(date +%s) - began)))
+"
+done
+printf '\n%s' "$table"
+exit $failed
