@@ -143,7 +143,7 @@ void engine_enter(void); /* waits until nobody else drives */
 void engine_leave(void);
 void engine_add(ls_comm *c); /* these two: between enter and leave */
 void engine_remove(ls_comm *c);
-double engine_spin_seconds(const ls_comm *c); /* how long a wait for another rank of c spins; 0: it does not */
+double engine_spin_seconds(const ls_comm *c);                 /* how long a wait for another rank of c spins; 0: it does not */
 void engine_set_timeout(const struct job *j, double seconds); /* of all comms of the job; so is this */
 ls_status engine_post(ls_work *w);                            /* the progress thread moves it */
 void engine_run(ls_work *w);                                  /* waits until it has ended */
