@@ -210,5 +210,12 @@ LAB_TRAINS(d9_stale, "model data optim", "asynchronous updates", { "ranks", "wor
     lab_check("stale, once more: losses that differ", 0, curves_differ(&run[2], &again), 0);
     snprintf(what, sizeof what, "%d workers in turn: updates between a gradient's weights and its use", chosen);
     lab_equal(what, chosen - 1, last.staleness, 0);
+    for (int i = 0; i < 4; i++) free(run[i].loss);
+    for (int i = 0; i < 2; i++) {
+        free(fast[i].loss);
+        free(together[i].loss);
+    }
+    free(again.loss);
+    if (chosen != WORKERS) free(last.loss);
     return lab_close();
 }

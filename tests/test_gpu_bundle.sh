@@ -34,7 +34,7 @@ export PATH
 
 values() { tr -d '\n' <"$1" | json "$2"; } # of JSON over several lines
 
-sh bundle/run.sh --tiny --seconds 3000 results >out.txt 2>&1
+sh bundle/run.sh --tiny --seconds 30000 results >out.txt 2>&1
 code=$?
 [ $code -eq 1 ] || bad "exit code $code: $(cat out.txt)"
 for step in $steps; do

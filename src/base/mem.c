@@ -7,6 +7,8 @@
  */
 #include "base/mem.h"
 
+#include <limits.h>
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,6 +243,14 @@ void mem_free(void *p)
     ASSERT((unsigned)h->category < MEM_CATEGORIES);
     ledger_give(h->category, h->bytes);
     free(h);
+}
+
+void mem_keep_pages(void)
+{
+#ifdef M_TRIM_THRESHOLD
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the largest that glibc takes */
+#endif
 }
 
 void mem_read(struct mem_stats *out)

@@ -325,6 +325,7 @@ static ls_status cmd_compare_run(struct invocation *in)
     struct compared *x = mem_array(MEM_OTHER, (size_t)in->count, sizeof *x);
 
     if (!x) return LS_ENOMEM;
+    mem_keep_pages();
     if (machine) {
         ls_status st = cluster_read(machine, &cluster);
 

@@ -498,6 +498,7 @@ static ls_status cmd_plan_draw(const struct config *c)
 static ls_status cmd_plan_run(struct invocation *in)
 {
     searching = in;
+    mem_keep_pages();
     if (cases) return args_refuse(in, plan_cases_run(cases, out_file, *cluster.name ? &cluster : NULL));
     return args_refuse(in, print_mesh || print_schedule ? cmd_plan_draw(&in->config) : plan(&in->config));
 }

@@ -207,7 +207,11 @@ static ls_status sim_with(const struct config *c)
 
 /* ---- the command ---- */
 
-static ls_status cmd_sim_run(struct invocation *in) { return args_refuse(in, sim_with(&in->config)); }
+static ls_status cmd_sim_run(struct invocation *in)
+{
+    mem_keep_pages();
+    return args_refuse(in, sim_with(&in->config));
+}
 
 static ls_status cmd_sim_complete(struct invocation *in)
 {

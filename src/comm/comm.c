@@ -182,23 +182,30 @@ leave:
     return st;
 }
 
+/* Ranks of a color below 0 are in no group. */
+static ls_status split_to_color(ls_comm *c, int k, const int *members, int64_t color, ls_comm **out)
+{
+    int me = 0;
+
+    c->splits++;
+    *out = NULL;
+    if (color < 0) return LS_OK;
+    while (members[me] != c->rank) me++;
+    return split_to(c, k, members, me, color, out);
+}
+
 /* all[n] by rank; it is overwritten. */
 static ls_status split_by_table(ls_comm *c, struct member *all, ls_comm **out)
 {
     int64_t color = all[c->rank].color;
-    int k = 0, me = 0, *members = mem_array(MEM_OTHER, (size_t)c->n, sizeof *members);
+    int k = 0, *members = mem_array(MEM_OTHER, (size_t)c->n, sizeof *members);
 
     if (!members) return LS_ENOMEM;
     for (int i = 0; i < c->n; i++)
         if (all[i].color == color) all[k++] = all[i];
     qsort(all, (size_t)k, sizeof *all, by_key);
-    for (int i = 0; i < k; i++) {
-        if (all[i].rank == c->rank) me = i;
-        members[i] = (int)all[i].rank;
-    }
-    c->splits++;
-    *out = NULL;
-    ls_status st = color < 0 ? LS_OK : split_to(c, k, members, me, color, out);
+    for (int i = 0; i < k; i++) members[i] = (int)all[i].rank;
+    ls_status st = split_to_color(c, k, members, color, out);
     mem_free(members);
     return st;
 }
@@ -222,16 +229,17 @@ ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
 
 ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **out)
 {
-    struct member *all = mem_array(MEM_OTHER, (size_t)c->n, sizeof *all);
+    int *members = mem_alloc(MEM_OTHER, (size_t)c->n * sizeof *members), mine = color(ctx, c->rank), k = 0;
     ls_status st = LS_OK;
 
-    if (!all) return LS_ENOMEM;
-    for (int i = 0; i < c->n; i++) all[i] = (struct member){ color(ctx, i), i, i };
+    if (!members) return LS_ENOMEM;
+    for (int i = 0; i < c->n && mine >= 0; i++)
+        if (color(ctx, i) == mine) members[k++] = i;
     /* no rank waits in split() for one that still waits for our message */
     if (c->n > 1 && c->transport->start)
         st = operation_run(c, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, NULL);
-    if (st >= 0) st = split_by_table(c, all, out);
-    mem_free(all);
+    if (st >= 0) st = split_to_color(c, k, members, mine, out);
+    mem_free(members);
     return st;
 }
 

@@ -128,6 +128,13 @@ static struct rank rank_open(int rank, int n, const char *where, const struct na
     return r;
 }
 
+/* What is left of a rank whose communicators are not closed. */
+static void rank_free(struct rank *r)
+{
+    free(r->host);
+    free(r->want);
+}
+
 static void rank_close(struct rank *r)
 {
     RANKS_TRY(cuda->sync());
@@ -138,8 +145,7 @@ static void rank_close(struct rank *r)
     cuda->stream_free(r->other);
     cuda->free(r->device);
     cuda->free(r->plain);
-    free(r->host);
-    free(r->want);
+    rank_free(r);
 }
 
 /* ---- a test's ranks ---- */

@@ -197,6 +197,7 @@ static void body_abort(int rank, int n, const char *where, void *ctx)
     RANKS_TRY(comm_open_native(second, &counted_device, &for_collectives));
     if (rank == 1) {
         ranks_event_wait(returned);
+        rank_free(&r);
         return;
     }
     RANKS_TRY(comm_enqueue(r.comm, cuda, r.stream, &a));
@@ -205,6 +206,7 @@ static void body_abort(int rank, int n, const char *where, void *ctx)
     RANKS_CHECK(cuda->sync() == LS_ETIMEOUT);
     RANKS_CHECK(strstr(ls_errmsg(), "rank 1 did not call it within"));
     ranks_event_report(returned);
+    rank_free(&r);
 }
 
 static void test_abort(void **state)
