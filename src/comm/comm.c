@@ -227,18 +227,36 @@ ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
     return st;
 }
 
+/* No rank waits in split() for one that still waits for our message. */
+static ls_status split_meet(ls_comm *c)
+{
+    if (c->n == 1 || !c->transport->start) return LS_OK;
+    return operation_run(c, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, NULL);
+}
+
 ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **out)
 {
     int *members = mem_alloc(MEM_OTHER, (size_t)c->n * sizeof *members), mine = color(ctx, c->rank), k = 0;
-    ls_status st = LS_OK;
+    ls_status st;
 
     if (!members) return LS_ENOMEM;
     for (int i = 0; i < c->n && mine >= 0; i++)
         if (color(ctx, i) == mine) members[k++] = i;
-    /* no rank waits in split() for one that still waits for our message */
-    if (c->n > 1 && c->transport->start)
-        st = operation_run(c, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, NULL);
+    st = split_meet(c);
     if (st >= 0) st = split_to_color(c, k, members, mine, out);
+    mem_free(members);
+    return st;
+}
+
+ls_status comm_split_regular(ls_comm *c, int first, int stride, int size, ls_comm **out)
+{
+    int *members = mem_alloc(MEM_OTHER, (size_t)size * sizeof *members);
+    ls_status st;
+
+    if (!members) return LS_ENOMEM;
+    for (int i = 0; i < size; i++) members[i] = first + i * stride;
+    st = split_meet(c);
+    if (st >= 0) st = split_to_color(c, size, members, size > 1 ? first : -1, out);
     mem_free(members);
     return st;
 }

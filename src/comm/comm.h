@@ -63,6 +63,8 @@ ls_comm_count comm_counted(ls_collective c);
  * communication, so a comm of "plan:" can be split. Collective. */
 typedef int comm_color_fn(void *ctx, int rank);
 ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **out);
+/* The same where every rank knows its group: ranks first, first + stride, .., `size` of them. A group of one rank has no comm. */
+ls_status comm_split_regular(ls_comm *c, int first, int stride, int size, ls_comm **out);
 /* Ends the job's communication with st and this thread's message, which names this rank on all others: what is in flight here ends at once,
  * and every other rank ends when it next looks. No effect on a comm of one rank. */
 void comm_fail(ls_comm *c, ls_status st);

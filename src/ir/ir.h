@@ -165,7 +165,7 @@ struct view_rule {
 }; /* slice: dim0, begin */
 
 struct value {
-    char *name; /* "h.3/linear"; unique for inputs, outputs, bound values only */
+    const char *name; /* "h.3/linear", in the program's names; unique for inputs, outputs, bound values only */
     ls_dtype dtype;
     int ndim;
     size_t size[LS_DIMS];

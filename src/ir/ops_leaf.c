@@ -129,7 +129,7 @@ ls_value ls_param_as(ls_program *p, const char *name, ls_init init, ls_dtype typ
 
 ls_value ls_output(ls_program *p, const char *name, ls_value x)
 {
-    char *copy;
+    const char *copy;
     struct value *v;
 
     if (!program_ok(p) || !x.id) return LS_NONE;
@@ -140,10 +140,9 @@ ls_value ls_output(ls_program *p, const char *name, ls_value x)
                 ? (program_fail(p, "output '%s': this value is output '%s' already", name, program_value(p, x)->name), LS_NONE)
                 : program_copy(p, x, program_value(p, x)->dtype); /* a view or a leaf is copied */
     if (!x.id) return LS_NONE;
-    copy = mem_strdup(name);
+    copy = names_add(&p->names, NULL, name);
     if (!copy) return program_fail_by(p, LS_ENOMEM);
     v = program_value(p, x);
-    mem_free(v->name);
     v->name = copy;
     v->role = LS_ROLE_OUTPUT;
     v->keep = true;

@@ -40,10 +40,8 @@ void ls_program_release(ls_program **pp)
     mem_free(p->even);
     for (int k = 0; k < p->ncounts; k++) mem_free(p->counts[k]);
     mem_free(p->counts);
-    for (int v = 1; v < p->nvalues; v++) {
-        mem_free(p->values[v].name);
-        ls_tensor_release(&p->values[v].tensor);
-    }
+    for (int v = 1; v < p->nvalues; v++) ls_tensor_release(&p->values[v].tensor);
+    names_rewind(&p->names, (struct names){ 0 });
     for (int b = 1; b < p->nblocks; b++) mem_free(p->blocks[b]);
     mem_free(p->blocks);
     mem_free(p->values);
@@ -142,7 +140,6 @@ struct view value_view(const struct value *v, void *root_data)
 static int grow_values(ls_program *p, const char *what)
 {
     struct value *v;
-    char name[256];
 
     if (p->nvalues == p->values_room) {
         struct value *grown = mem_resize(p->values, 2 * (size_t)p->values_room * sizeof *grown);
@@ -153,8 +150,7 @@ static int grow_values(ls_program *p, const char *what)
     }
     v = &p->values[p->nvalues];
     memset(v, 0, sizeof *v);
-    snprintf(name, sizeof name, "%s%s%s", p->cursor.block ? p->blocks[p->cursor.block] : "", p->cursor.block ? "/" : "", what);
-    v->name = mem_strdup(name);
+    v->name = names_add(&p->names, p->cursor.block ? p->blocks[p->cursor.block] : NULL, what);
     if (!v->name) return stick(p, LS_ENOMEM, ls_errmsg()).id;
     v->param = -1;
     v->group = -1;

@@ -3,6 +3,7 @@
 #define LS_IR_PROGRAM_H
 
 #include "ir/builder.h"
+#include "ir/names.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
 
@@ -27,6 +28,7 @@ struct ls_program {
     char message[512];
     struct value *values; /* [0] is the null value */
     int nvalues, values_room;
+    struct names names; /* of the values */
     struct leaves of_param, of_group;
     struct list list[SEGMENTS];
     char **blocks; /* names; [0] is "" */

@@ -226,6 +226,7 @@ static ls_status try_blocks(void *ctx, int n, size_t *bytes)
     ls_program *p = t->p;
     struct list *back = &p->list[SEG_BACKWARD], plain = { 0 };
     int nvalues = p->nvalues;
+    struct names names = p->names;
     ls_status st = list_reserve(&plain, back->n);
 
     for (int k = 0; k < back->n && st == LS_OK; k++) st = list_push(&plain, &back->at[k]);
@@ -239,7 +240,8 @@ static ls_status try_blocks(void *ctx, int n, size_t *bytes)
     }
     *bytes = program_activation_bytes(p);
     unbind(p);
-    while (p->nvalues > nvalues) mem_free(p->values[--p->nvalues].name);
+    p->nvalues = nvalues;
+    names_rewind(&p->names, names);
     p->list[SEG_WEIGHTS].n = 0;
     list_free(back);
     *back = plain;

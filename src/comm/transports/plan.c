@@ -1,7 +1,7 @@
 /* plan.c - the transport "plan:": a rank among n that has no peers.
  *
- * Its comms give sizes, blocks and byte counts for plans, and are split by comm_split_by(). They cannot communicate: start and poll are
- * absent, and operations fail before they begin.
+ * Its comms give sizes, blocks and byte counts for plans, and are split by comm_split_by() and comm_split_regular(). They cannot
+ * communicate: start and poll are absent, and operations fail before they begin.
  */
 #include "base/mem.h"
 #include "comm/transports/transport.h"

@@ -119,19 +119,6 @@ ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks)
 
 /* ---- comms ---- */
 
-struct group_query {
-    const ls_mesh_shape *shape;
-    ls_group group;
-};
-
-static int color_of(void *ctx, int rank)
-{
-    const struct group_query *a = ctx;
-    struct mesh_position s = mesh_position_of(a->shape, a->group, rank);
-
-    return s.size == 1 ? -1 : s.first;
-}
-
 static bool summed(ls_group g)
 {
     return g == LS_GROUP_WORLD || g == LS_GROUP_DP || g == LS_GROUP_DATA || g == LS_GROUP_SHARD || g == LS_GROUP_REPLICAS ||
@@ -153,10 +140,10 @@ static ls_comm *shared(const ls_mesh *m, ls_group g)
 
 static ls_status group_open(ls_mesh *m, ls_group g)
 {
-    struct group_query a = { &m->shape, g };
+    struct mesh_position s = mesh_position_of(&m->shape, g, m->rank);
 
     if (summed(g) && (m->comm[g] = shared(m, g))) return LS_OK;
-    LS_TRY(comm_split_by(m->comm[LS_GROUP_WORLD], color_of, &a, &m->comm[g]));
+    LS_TRY(comm_split_regular(m->comm[LS_GROUP_WORLD], s.first, s.stride, s.size, &m->comm[g]));
     if (m->comm[g]) comm_name(m->comm[g], ls_group_name(g));
     m->own[g] = m->comm[g] != NULL;
     return LS_OK;

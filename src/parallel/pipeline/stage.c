@@ -266,28 +266,22 @@ void stage_costs(const ls_program *p, double *cost, double *before, double *afte
 
 /* ---- extraction ---- */
 
-/* Frees the name before ls_output() gives it to another value. */
-static ls_status forget(ls_program *p, int v)
+/* Before ls_output() gives the name to another value. */
+static void forget(ls_program *p, int v)
 {
     struct value *x = &p->values[v];
-    char *name = mem_strdup("elsewhere");
-
-    if (!name) return LS_ENOMEM;
-    mem_free(x->name);
-    x->name = name;
+    x->name = "elsewhere";
     x->role = LS_ROLE_ACTIVATION;
     x->keep = false;
     ls_tensor_release(&x->tensor);
-    return LS_OK;
 }
 
 static ls_status name_value(ls_program *p, int v, const char *name, ls_role role)
 {
     struct value *x = &p->values[v];
-    char *copy = mem_strdup(name);
+    const char *copy = names_add(&p->names, NULL, name);
 
     if (!copy) return LS_ENOMEM;
-    mem_free(x->name);
     x->name = copy;
     x->role = role;
     x->keep = true;
@@ -325,7 +319,7 @@ static ls_status split_sums(struct extraction *c, const struct instruction *comp
         if (c->p->values[v].role != LS_ROLE_OUTPUT || side_of_value(c, share) != SPLIT) continue;
         share = v == loss.id ? c->p->loss : shares(c, complete, share);
         snprintf(name, sizeof name, "%s", c->p->values[v].name);
-        LS_TRY(forget(c->p, v));
+        forget(c->p, v);
         if (share.id && program_value(c->p, share)->role == LS_ROLE_OUTPUT)
             share = program_copy(c->p, share, program_value(c->p, share)->dtype);
         if (share.id) ls_output(c->p, name, share);
@@ -354,7 +348,7 @@ static ls_status forget_unused(struct extraction *c)
         ls_role r = c->p->values[v].role;
 
         if (!c->used[v] && (r == LS_ROLE_INPUT || r == LS_ROLE_OUTPUT || r == LS_ROLE_BOUND) && side_of_value(c, (ls_value){ v }) != SPLIT)
-            LS_TRY(forget(c->p, v));
+            forget(c->p, v);
     }
     return LS_OK;
 }

@@ -54,6 +54,7 @@ ls_status watch_open(void)
     int bell, code;
 
     if (!all) return LS_ENOMEM;
+    mpi.here = 0;
     code = MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, mpi.control);
     mpi.watch = host->zalloc(MEM_OTHER, (size_t)mpi.n * sizeof *mpi.watch);
     mpi.watched = host->zalloc(MEM_OTHER, (size_t)mpi.n * sizeof *mpi.watched);
