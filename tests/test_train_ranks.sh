@@ -289,7 +289,7 @@ while rm -rf lack && as_torchrun lacking_rank && [ "$codes" != "0 0" ] && [ $n -
     grep -v "^lockstep train: rank 0: .*rank 1: .*out of memory: .*made to fail by a test" err_0.txt >other.txt &&
         bad "allocation $n: rank 0: $(cat other.txt)"
     lines=$((lines + $(wc -l <err_0.txt)))
-    n=$((n + 150))
+    n=$((n + 70))
 done
 [ "$codes" = "0 0" ] && [ $lines -gt 2 ] || bad "allocation $n: exit codes $codes, $lines lines of rank 0"
 

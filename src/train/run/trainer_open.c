@@ -328,14 +328,24 @@ static ls_status name_folder(struct trainer *t)
     return run_folder_name(t->config, &t->folder);
 }
 
+/* What a rank has of its own in the folder, which is there; and room for the hosts of all. */
+static ls_status open_own(struct trainer *t)
+{
+    struct world world;
+
+    LS_TRY(world_find(&world));
+    if (t->ranks.rank > 0) LS_TRY(run_folder_follow(&t->folder, t->config, t->ranks.rank, t->state.step));
+    LS_TRY(run_folder_calls(&t->folder, t->ranks.rank, t->ranks.size, strncmp(world.where, "shm:fd:", 7) == 0, &t->calls));
+    t->folder.hosts = mem_array(MEM_OTHER, (size_t)t->ranks.size, RUN_HOST);
+    return t->folder.hosts ? LS_OK : LS_ENOMEM;
+}
+
 /* The hosts of all ranks, for the first line of metrics. */
 static ls_status gather_hosts(struct trainer *t)
 {
     char own[RUN_HOST] = "";
 
     run_host(own);
-    t->folder.hosts = mem_array(MEM_OTHER, (size_t)t->ranks.size, RUN_HOST);
-    if (!t->folder.hosts) return LS_ENOMEM;
     t->folder.ranks = t->ranks.size;
     memcpy(t->folder.hosts, own, sizeof own);
     return t->ranks.comm ? ls_all_gather(t->ranks.comm, own, t->folder.hosts, RUN_HOST, LS_U8, NULL) : LS_OK;
@@ -343,13 +353,8 @@ static ls_status gather_hosts(struct trainer *t)
 
 static ls_status open_folder(struct trainer *t)
 {
-    ls_status st = t->ranks.rank == 0 ? start_folder(t) : LS_OK;
-    struct world world;
-
-    LS_TRY(ranks_agree(&t->ranks, st));
-    LS_TRY(world_find(&world));
-    if (t->ranks.rank > 0) LS_TRY(run_folder_follow(&t->folder, t->config, t->ranks.rank, t->state.step));
-    LS_TRY(run_folder_calls(&t->folder, t->ranks.rank, t->ranks.size, strncmp(world.where, "shm:fd:", 7) == 0, &t->calls));
+    LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? start_folder(t) : LS_OK));
+    LS_TRY(ranks_settle(&t->ranks, open_own(t)));
     recorder_use(t->calls);
     recorder_doing("starting");
     recorder_stepped(t->state.step, (uint64_t)MAX(t->config->train.steps, 0), 0, t->step.model.task->units);
@@ -450,7 +455,7 @@ static ls_status open_all(struct trainer *t)
     log_peak(t);
     t->schedule = config_schedule(t->config);
     if (t->step.layout.method != LS_METHOD_ALLREDUCE) LS_TRY(cost_open(&t->ranks, t->reference.after, &t->cost));
-    if (t->config->log.trace) LS_TRY(trace_open(&t->step, &t->trace));
+    LS_TRY(ranks_settle(&t->ranks, t->config->log.trace ? trace_open(&t->step, &t->trace) : LS_OK));
     file_fail_at(t->config->debug.fail_write);
     note_slow(t);
     return LS_OK;
