@@ -4,7 +4,7 @@
 #   make demo       train a small model on the King James Bible, report, sample from it
 #   make check      build and run all tests
 #   make nightly    the whole matrices, the suite again under sanitizers and with clang, a build without faults,
-#                   a minute of each fuzz target: hours (STAGES="threads fuzz" picks some)
+#                   a minute of each fuzz target. It takes hours; STAGES="threads fuzz" picks some
 #   make labs       run every lab, write the verdicts to docs/claims.md
 #   make gpu_bundle pack a folder that tests the CUDA module on a machine with a GPU
 #   make format     format src/ and include/ by .clang-format

@@ -1,8 +1,9 @@
 #!/bin/sh
 # nightly.sh [STAGE...] - what `make nightly` runs, or some of it. A stage that fails stops no other; the last lines are a table of verdicts
 # and seconds. Exit code 1 if a stage failed.
+# Tests that kill a process do so at 100 places.
 #
-#   matrix     the suite with whole matrices instead of samples of them, and kills at 100 places
+#   matrix     the suite with whole matrices instead of samples of them
 #   cards      every card of `learn` in every size
 #   address    the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 #   clang      the suite, built by clang, where a warning is an error
@@ -15,13 +16,14 @@ make=${MAKE:-make} flags=${CMAKE_FLAGS:-}
 threads='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps|readback|backing|waits_removed'
 table=
 failed=0
+export LOCKSTEP_KILLS=100
 
 run_stage() {
     case $1 in
-    matrix) LOCKSTEP_MATRIX=full LOCKSTEP_KILLS=100 $make BUILD=build-matrix CMAKE_FLAGS="$flags -DTEST_TIMEOUT=14400" check ;;
+    matrix) LOCKSTEP_MATRIX=full $make BUILD=build-matrix CMAKE_FLAGS="$flags -DTEST_TIMEOUT=14400" check ;;
     cards) $make BUILD=build-matrix CMAKE_FLAGS="$flags" all && build-matrix/lockstep learn --check all ;;
-    address) LOCKSTEP_KILLS=100 $make SANITIZE=address,undefined CMAKE_FLAGS="$flags" check ;;
-    clang) LOCKSTEP_KILLS=100 $make CC=clang CMAKE_FLAGS="$flags -DWERROR=ON" check ;;
+    address) $make SANITIZE=address,undefined CMAKE_FLAGS="$flags" check ;;
+    clang) $make CC=clang CMAKE_FLAGS="$flags -DWERROR=ON" check ;;
     threads) $make SANITIZE=thread TESTS="$threads" CMAKE_FLAGS="$flags" check ;;
     faults) tools/faults_off.sh build-faults-off ;;
     fuzz) $make fuzz ;;

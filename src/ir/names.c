@@ -1,4 +1,4 @@
-/* names.c - chunks of names. */
+/* names.c - pages of names. */
 #include "ir/names.h"
 
 #include <stdbool.h>
@@ -6,22 +6,22 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-enum { CHUNK_ROOM = 8192 };
+enum { PAGE_ROOM = 8192 };
 
-struct names_chunk {
-    struct names_chunk *before;
+struct names_page {
+    struct names_page *before;
     size_t room;
     char at[];
 };
 
 static bool names_grow(struct names *n, size_t bytes)
 {
-    size_t room = MAX(bytes, (size_t)CHUNK_ROOM);
-    struct names_chunk *c = mem_alloc(MEM_OTHER, sizeof *c + room);
+    size_t room = MAX(bytes, (size_t)PAGE_ROOM);
+    struct names_page *page = mem_alloc(MEM_OTHER, sizeof *page + room);
 
-    if (!c) return false;
-    *c = (struct names_chunk){ .before = n->last, .room = room };
-    *n = (struct names){ .last = c };
+    if (!page) return false;
+    *page = (struct names_page){ .before = n->last, .room = room };
+    *n = (struct names){ .last = page };
     return true;
 }
 
@@ -44,10 +44,10 @@ const char *names_add(struct names *n, const char *block, const char *what)
 void names_rewind(struct names *n, struct names before)
 {
     while (n->last != before.last) {
-        struct names_chunk *c = n->last;
+        struct names_page *page = n->last;
 
-        n->last = c->before;
-        mem_free(c);
+        n->last = page->before;
+        mem_free(page);
     }
     n->used = before.used;
 }

@@ -1,17 +1,17 @@
 /* names.h - the names of a program's values, which are freed together: most are read only when a program is printed or an error names one.
  *
- * They lie in chunks, one after the other. A name that is replaced stays until the program is released.
+ * They are stored one after the other in pages of 8 KiB. A name that is replaced is freed with the program.
  */
 #ifndef LS_IR_NAMES_H
 #define LS_IR_NAMES_H
 
 #include <stddef.h>
 
-struct names_chunk;
+struct names_page;
 
 struct names {
-    struct names_chunk *last;
-    size_t used; /* bytes of the last chunk */
+    struct names_page *last;
+    size_t used; /* bytes of the last page */
 };
 
 /* A copy of "block/what", or of what if block is NULL or "". NULL if there is no memory, with the message set. */

@@ -85,7 +85,7 @@ struct transport {
     ls_status (*see)(struct link *l, int rank, struct board_seen *out);
     /* True: the process of `rank` is stopped by a signal. NULL, and on other machines: unknown. */
     bool (*stopped)(struct link *l, int rank);
-    /* How many ranks of the world run on this machine, itself included; ranks of which that is unknown count. */
+    /* Number of the world's ranks on this machine, with this one. A rank whose machine is unknown counts. NULL member: no rank waits. */
     int (*here)(struct link *l);
     /* This process's own board. NULL member: there is none. */
     struct board *(*board)(struct link *l);

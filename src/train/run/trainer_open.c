@@ -328,7 +328,7 @@ static ls_status name_folder(struct trainer *t)
     return run_folder_name(t->config, &t->folder);
 }
 
-/* What a rank has of its own in the folder, which is there; and room for the hosts of all. */
+/* This rank's own files in the run folder, which rank 0 has made, and room for the hosts of all ranks. */
 static ls_status open_own(struct trainer *t)
 {
     struct world world;

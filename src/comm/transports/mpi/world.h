@@ -92,7 +92,7 @@ struct peer {
 struct mpi {
     bool started, ours, failed, leaving; /* leaving: has sent BYE */
     pid_t pid;
-    int rank, n, here; /* here: ranks on this machine, or for all it is known */
+    int rank, n, here; /* here: ranks on this machine; one whose machine is unknown counts */
     MPI_Comm data, control;
     struct peer *peers;        /* [n] */
     struct pollfd *watch;      /* [watches]: the bell, an eventfd that ends a sleep; a pidfd of each rank on this machine */
