@@ -18,7 +18,7 @@ struct update_records {
 
 struct update_rule {
     const ls_optimizer *optimizer;
-    bool moments;
+    bool moments;                /* the optimizer has m and v */
     double lr, c1, c2;           /* c1, c2: bias corrections of step t, as ls_optimizer_set() computes them */
     double factor, factor_error; /* the clip factor */
     double weight_unit;          /* unit roundoff of the type of the weight */

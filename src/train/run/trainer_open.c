@@ -436,6 +436,13 @@ static void note_slow(const struct trainer *t)
     if (config_is_slow(&s, s.part, t->ranks.rank) && s.part) log_line(LOG_INFO, "injected: debug.slow=%s", t->config->debug.slow);
 }
 
+/* What this rank counts and records beside the metrics. */
+static ls_status open_records(struct trainer *t)
+{
+    if (t->step.layout.method != LS_METHOD_ALLREDUCE) LS_TRY(cost_open(&t->ranks, t->reference.after, &t->cost));
+    return t->config->log.trace ? trace_open(&t->step, &t->trace) : LS_OK;
+}
+
 static ls_status open_all(struct trainer *t)
 {
     LS_TRY(take_signals());
@@ -454,8 +461,7 @@ static ls_status open_all(struct trainer *t)
     LS_TRY(open_folder(t));
     log_peak(t);
     t->schedule = config_schedule(t->config);
-    if (t->step.layout.method != LS_METHOD_ALLREDUCE) LS_TRY(cost_open(&t->ranks, t->reference.after, &t->cost));
-    LS_TRY(ranks_settle(&t->ranks, t->config->log.trace ? trace_open(&t->step, &t->trace) : LS_OK));
+    LS_TRY(ranks_settle(&t->ranks, open_records(t)));
     file_fail_at(t->config->debug.fail_write);
     note_slow(t);
     return LS_OK;
