@@ -37,7 +37,7 @@ deps:
 
 configure: deps
 	@mkdir -p $(BUILD)
-	@$(STAGE) configure $(BUILD)/configure.log cmake -S . -B $(BUILD) -DCMAKE_C_COMPILER=$(CC) -DSANITIZE=$(SANITIZE) \
+	@$(STAGE) configure $(BUILD)/configure.log cmake -G Ninja -S . -B $(BUILD) -DCMAKE_C_COMPILER=$(CC) -DSANITIZE=$(SANITIZE) \
 	  -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS)
 
 demo: configure
@@ -57,7 +57,7 @@ nightly:
 fuzz: deps
 	@tools/deps.sh fuzz
 	@mkdir -p build-fuzz
-	@$(STAGE) configure build-fuzz/configure.log cmake -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DFUZZ=ON
+	@$(STAGE) configure build-fuzz/configure.log cmake -G Ninja -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DFUZZ=ON
 	@$(STAGE) build build-fuzz/build.log cmake --build build-fuzz -j$(JOBS) --target fuzzers
 	tools/fuzz.sh build-fuzz 60
 

@@ -3,9 +3,9 @@
 set -eu
 
 case "${1:-build}" in
-build) want="gcc g++ cmake make pkg-config libdnnl-dev libgomp1 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev
-    libhwloc-dev zlib1g-dev libzstd-dev libsqlite3-dev libncurses-dev libcmocka-dev openmpi-bin libopenmpi-dev mpich libmpich-dev
-    iproute2 tmux" ;;
+build) want="gcc g++ cmake make ninja-build pkg-config libdnnl-dev libgomp1 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev
+    libxxhash-dev libhwloc-dev zlib1g-dev libzstd-dev libsqlite3-dev libncurses-dev libcmocka-dev openmpi-bin
+    libopenmpi-dev mpich libmpich-dev iproute2 tmux" ;;
 demo)  want="bible-kjv" ;;
 format) want="clang-format" ;;
 gpu_bundle) want="patchelf" ;;

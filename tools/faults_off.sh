@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 build=$1
 fail() { echo "faults off: $*" >&2; exit 1; }
 
-cmake -S . -B "$build" -DFAULTS=OFF >/dev/null
+cmake -G Ninja -S . -B "$build" -DFAULTS=OFF >/dev/null
 cmake --build "$build" -j"$(nproc)" --target lockstep >/dev/null
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -22,7 +22,7 @@ build_programs() {
     [ -x /usr/local/cuda/bin/nvcc ] || command -v nvcc >/dev/null || fail "nvcc was not found; install the CUDA toolkit"
     tools/deps.sh gpu_bundle
     mkdir -p $build
-    tools/stage.sh configure $build/configure.log cmake -S . -B $build -DONEDNN=OFF ${CMAKE_FLAGS:-}
+    tools/stage.sh configure $build/configure.log cmake -G Ninja -S . -B $build -DONEDNN=OFF ${CMAKE_FLAGS:-}
     tools/stage.sh build $build/build.log cmake --build $build -j"${JOBS:-$(nproc)}" --target lockstep lockstep_cuda test_gpu_kernels \
         test_golden
 }

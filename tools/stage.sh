@@ -13,11 +13,11 @@ fi
 
 printf '%-10s ' "$name"
 began=$(date +%s.%N)
-GNUMAKEFLAGS="--output-sync=target --no-print-directory" "$@" >"$log" 2>&1
+"$@" >"$log" 2>&1
 code=$?
 files=$(grep -c 'Building C object' "$log")
 seconds=$(echo "$began $(date +%s.%N)" | awk '{ printf "%.1f s", $2 - $1 }')
-worth=$(grep -vE '^\[ *[0-9]+%\]|^-- |^Consolidate compiler|^g?make(\[[0-9]+\])?: (Entering|Leaving) directory|^$' "$log")
+worth=$(grep -vE '^\[[0-9]+/[0-9]+\] |^ninja: |^-- |^$' "$log")
 
 if [ $code -ne 0 ]; then
     echo "failed after $seconds:"

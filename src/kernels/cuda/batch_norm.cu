@@ -4,8 +4,6 @@
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/reduce.h"
 
-enum { THREADS = 256 };
-
 struct batch {
     size_t B, C, S;
     struct array x, dy, w, b, y;
@@ -32,15 +30,15 @@ static __device__ inline struct moments moments_at(global<const double> stats, s
 static __device__ inline bool sample_counts(const struct batch &z, size_t b) { return !z.labels || z.labels[b] >= 0; }
 
 /* Sums of x and x^2 over valid samples; channel 0's block writes their number, too. */
-static __global__ void __launch_bounds__(THREADS) batch_stats(const __grid_constant__ struct batch z, global<double> stats)
+static __global__ void __launch_bounds__(BLOCK_THREADS) batch_stats(const __grid_constant__ struct batch z, global<double> stats)
 {
     size_t c = blockIdx.x;
     double sum = 0, squares = 0;
     int valid = 0;
 
-    for (size_t b = threadIdx.x; b < z.B; b += THREADS) valid += sample_counts(z, b);
+    for (size_t b = threadIdx.x; b < z.B; b += BLOCK_THREADS) valid += sample_counts(z, b);
     valid = row_sum(valid);
-    for (size_t i = threadIdx.x; c < z.C && i < z.B * z.S; i += THREADS) {
+    for (size_t i = threadIdx.x; c < z.C && i < z.B * z.S; i += BLOCK_THREADS) {
         size_t s, b = divide(i, z.S, &s);
         double x;
 
@@ -59,9 +57,9 @@ static __global__ void __launch_bounds__(THREADS) batch_stats(const __grid_const
     if (c == 0) stats[2 * z.C] = (double)valid * (double)z.S;
 }
 
-static __global__ void __launch_bounds__(THREADS) batch_recall(struct array mean, struct array var, size_t C, global<double> stats)
+static __global__ void __launch_bounds__(BLOCK_THREADS) batch_recall(struct array mean, struct array var, size_t C, global<double> stats)
 {
-    size_t c = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t c = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     double m;
 
     if (c == 0) stats[2 * C] = 1;
@@ -71,9 +69,10 @@ static __global__ void __launch_bounds__(THREADS) batch_recall(struct array mean
     stats[C + c] = array_get(var, c) + m * m;
 }
 
-static __global__ void __launch_bounds__(THREADS) batch_track(const __grid_constant__ struct batch z, struct array mean, struct array var)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
+    batch_track(const __grid_constant__ struct batch z, struct array mean, struct array var)
 {
-    size_t c = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t c = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     struct moments m;
 
     if (c >= z.C) return;
@@ -83,9 +82,9 @@ static __global__ void __launch_bounds__(THREADS) batch_track(const __grid_const
     array_add(var, c, (float)(z.momentum * (m.var * m.count / (m.count - 1) - array_get(var, c))));
 }
 
-static __global__ void __launch_bounds__(THREADS) batch_norm_all(const __grid_constant__ struct batch z, size_t count)
+static __global__ void __launch_bounds__(BLOCK_THREADS) batch_norm_all(const __grid_constant__ struct batch z, size_t count)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, c;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, c;
     struct moments m;
     float scale;
 
@@ -97,14 +96,14 @@ static __global__ void __launch_bounds__(THREADS) batch_norm_all(const __grid_co
 }
 
 /* Sums of dy and dy n, to both outputs. */
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     batch_grad_stats(const __grid_constant__ struct batch z, global<double> sums, global<double> own)
 {
     size_t c = blockIdx.x;
     struct moments m = moments_at(z.stats, z.C, c);
     double rstd = 1 / sqrt(m.var + z.eps), sum = 0, sum_n = 0;
 
-    for (size_t i = threadIdx.x; i < z.B * z.S; i += THREADS) {
+    for (size_t i = threadIdx.x; i < z.B * z.S; i += BLOCK_THREADS) {
         size_t s, b = divide(i, z.S, &s), at = (b * z.C + c) * z.S + s;
         double dy = array_get(z.dy, at);
 
@@ -118,9 +117,9 @@ static __global__ void __launch_bounds__(THREADS)
     sums[z.C + c] = own[z.C + c] = sum_n;
 }
 
-static __global__ void __launch_bounds__(THREADS) batch_dx(const __grid_constant__ struct batch z, size_t count)
+static __global__ void __launch_bounds__(BLOCK_THREADS) batch_dx(const __grid_constant__ struct batch z, size_t count)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, c, b;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, c, b;
     struct moments m;
     double rstd, mean = 0, mean_n = 0, n;
 
@@ -136,9 +135,9 @@ static __global__ void __launch_bounds__(THREADS) batch_dx(const __grid_constant
     array_put(z.y, i, (float)(array_get(z.w, c) * rstd * (array_get(z.dy, i) - mean - n * mean_n)));
 }
 
-static __global__ void __launch_bounds__(THREADS) batch_dw(global<const double> own, size_t C, struct array dw, struct array db)
+static __global__ void __launch_bounds__(BLOCK_THREADS) batch_dw(global<const double> own, size_t C, struct array dw, struct array db)
 {
-    size_t c = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t c = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
 
     if (c >= C) return;
     array_add(dw, c, (float)own[C + c]);
@@ -177,14 +176,14 @@ static void run_batch_stats(const struct call *c)
 
     z.x = array_in(c, 0);
     z.labels = labels_in(c, 1);
-    launch(c, KERNEL(batch_stats), z.C ? (unsigned)z.C : 1, THREADS, 0, z, global_of<double>(c->out[0].data));
+    launch(c, KERNEL(batch_stats), z.C ? (unsigned)z.C : 1, BLOCK_THREADS, 0, z, global_of<double>(c->out[0].data));
 }
 
 static void run_batch_recall(const struct call *c)
 {
     size_t C = view_count(&c->in[0]);
 
-    launch(c, KERNEL(batch_recall), blocks_of(C + 1, THREADS), THREADS, 0, array_in(c, 0), array_in(c, 1), C,
+    launch(c, KERNEL(batch_recall), blocks_of(C + 1, BLOCK_THREADS), BLOCK_THREADS, 0, array_in(c, 0), array_in(c, 1), C,
            global_of<double>(c->out[0].data));
 }
 
@@ -198,7 +197,7 @@ static void run_batch_track(const struct call *c)
     z.sums = nullptr;
     z.labels = nullptr;
     z.momentum = c->attr.batch.momentum;
-    launch(c, KERNEL(batch_track), blocks_of(z.C, THREADS), THREADS, 0, z, array_out(c, 0), array_out(c, 1));
+    launch(c, KERNEL(batch_track), blocks_of(z.C, BLOCK_THREADS), BLOCK_THREADS, 0, z, array_out(c, 0), array_out(c, 1));
 }
 
 static void run_batch_norm(const struct call *c)
@@ -211,7 +210,7 @@ static void run_batch_norm(const struct call *c)
     z.w = array_in(c, 2);
     z.b = array_in(c, 3);
     z.y = array_out(c, 0);
-    launch(c, KERNEL(batch_norm_all), blocks_of(count, THREADS), THREADS, 0, z, count);
+    launch(c, KERNEL(batch_norm_all), blocks_of(count, BLOCK_THREADS), BLOCK_THREADS, 0, z, count);
 }
 
 static void run_batch_grad_stats(const struct call *c)
@@ -221,7 +220,8 @@ static void run_batch_grad_stats(const struct call *c)
     z.dy = array_in(c, 0);
     z.x = array_in(c, 1);
     z.stats = doubles_in(c, 2);
-    launch(c, KERNEL(batch_grad_stats), (unsigned)z.C, THREADS, 0, z, global_of<double>(c->out[0].data), global_of<double>(c->out[1].data));
+    launch(c, KERNEL(batch_grad_stats), (unsigned)z.C, BLOCK_THREADS, 0, z, global_of<double>(c->out[0].data),
+           global_of<double>(c->out[1].data));
 }
 
 static void run_batch_dx(const struct call *c)
@@ -236,14 +236,14 @@ static void run_batch_dx(const struct call *c)
     z.sums = doubles_in(c, 4);
     z.labels = labels_in(c, 5);
     z.y = array_out(c, 0);
-    launch(c, KERNEL(batch_dx), blocks_of(count, THREADS), THREADS, 0, z, count);
+    launch(c, KERNEL(batch_dx), blocks_of(count, BLOCK_THREADS), BLOCK_THREADS, 0, z, count);
 }
 
 static void run_batch_dw(const struct call *c)
 {
     size_t C = view_count(&c->out[0]);
 
-    launch(c, KERNEL(batch_dw), blocks_of(C, THREADS), THREADS, 0, doubles_in(c, 0), C, array_out(c, 0), array_out(c, 1));
+    launch(c, KERNEL(batch_dw), blocks_of(C, BLOCK_THREADS), BLOCK_THREADS, 0, doubles_in(c, 0), C, array_out(c, 0), array_out(c, 1));
 }
 
 /* Arrays, statistics in f64 and labels, as the op's row has them; no f64 elements. */

@@ -6,7 +6,7 @@
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/reduce.h"
 
-enum { LANES = 32, ROWS = 8, WIDE = 4 * LANES, THREADS = 256 };
+enum { LANES = 32, ROWS = 8, WIDE = 4 * LANES };
 static const size_t LEAST_CHUNK = 64, MOST_CHUNKS = 64, LONG_ROW = 8192;
 enum columns_kind { COLUMNS_SUM, COLUMNS_MAX, COLUMNS_LAYER_NORM, COLUMNS_RMS_NORM };
 
@@ -75,10 +75,10 @@ static __global__ void __launch_bounds__(LANES *ROWS) columns_chunk(struct colum
 }
 
 /* y (+)= the chunks of each column, in order. */
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     columns_add(int kind, struct array parts, struct array y, size_t C, size_t chunks, size_t count, int add)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, at;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, at;
     float sum = kind == COLUMNS_MAX ? -INFINITY : 0;
 
     if (i >= count) return;
@@ -99,7 +99,7 @@ static void run_columns(const struct call *c, struct columns z, size_t outer, si
                         const struct view *y2, int add)
 {
     size_t half = columns_bytes(outer, n, C, 1);
-    unsigned blocks = blocks_of(outer * C, THREADS);
+    unsigned blocks = blocks_of(outer * C, BLOCK_THREADS);
 
     z.n = n;
     z.C = C;
@@ -109,8 +109,8 @@ static void run_columns(const struct call *c, struct columns z, size_t outer, si
     z.parts2 = array_of_floats((char *)c->scratch + half);
     if (!y2) z.parts2 = array_none();
     launch(c, KERNEL(columns_chunk), dim3(blocks_of(C, WIDE), (unsigned)z.chunks, (unsigned)outer), dim3(LANES, ROWS), 0, z);
-    launch(c, KERNEL(columns_add), blocks, THREADS, 0, z.kind, z.parts, array_of(y), C, z.chunks, outer * C, add);
-    if (y2) launch(c, KERNEL(columns_add), blocks, THREADS, 0, z.kind, z.parts2, array_of(y2), C, z.chunks, outer * C, add);
+    launch(c, KERNEL(columns_add), blocks, BLOCK_THREADS, 0, z.kind, z.parts, array_of(y), C, z.chunks, outer * C, add);
+    if (y2) launch(c, KERNEL(columns_add), blocks, BLOCK_THREADS, 0, z.kind, z.parts2, array_of(y2), C, z.chunks, outer * C, add);
 }
 
 /* ---- gradients of weights ---- */

@@ -4,16 +4,16 @@
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/sort.h"
 
-enum { THREADS = 128 };
+enum { EMBEDDING_THREADS = 128 };
 
 /* A block a row. */
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(EMBEDDING_THREADS)
     embedding_rows(global<const int> ids, struct array w, size_t V, size_t C, long long first, struct array y)
 {
     size_t row = blockIdx.x;
     long long id = (long long)ids[row] - first;
 
-    for (size_t i = threadIdx.x * 4; i < C; i += THREADS * 4) {
+    for (size_t i = threadIdx.x * 4; i < C; i += EMBEDDING_THREADS * 4) {
         float4s x = { { 0, 0, 0, 0 } };
 
         if (id >= 0 && (size_t)id < V) x = array_load4(w, (size_t)id * C + i, C - i, C % 4 == 0);
@@ -22,14 +22,14 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* A block for each place in the sorted order: where a token begins, it adds all of the token's rows. */
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(EMBEDDING_THREADS)
     embedding_dw_rows(struct sorted s, struct array dy, size_t R, size_t V, size_t C, struct array dw)
 {
     size_t begin = blockIdx.x;
     int key = s.key[begin];
 
     if (key >= (long long)V || (begin && s.key[begin - 1] == key)) return;
-    for (size_t i = threadIdx.x * 4; i < C; i += THREADS * 4) {
+    for (size_t i = threadIdx.x * 4; i < C; i += EMBEDDING_THREADS * 4) {
         float4s sum = { { 0, 0, 0, 0 } }, before;
 
         for (size_t at = begin; at < R && s.key[at] == key; at++) {
@@ -47,8 +47,8 @@ static void run_embedding(const struct call *c)
 {
     size_t R = view_count(&c->in[0]);
 
-    launch(c, KERNEL(embedding_rows), (unsigned)R, THREADS, 0, global_of<const int>(c->in[0].data), array_in(c, 1), c->in[1].size[0],
-           view_last(&c->in[1]), (long long)c->attr.embedding.first, array_out(c, 0));
+    launch(c, KERNEL(embedding_rows), (unsigned)R, EMBEDDING_THREADS, 0, global_of<const int>(c->in[0].data), array_in(c, 1),
+           c->in[1].size[0], view_last(&c->in[1]), (long long)c->attr.embedding.first, array_out(c, 0));
 }
 
 static bool embedding_accepts(const struct call *c)
@@ -63,7 +63,7 @@ static void run_embedding_dw(const struct call *c)
     size_t R = view_count(&c->in[1]), V = c->out[0].size[0];
     struct sorted s = sort_launch(c, global_of<const int>(c->in[1].data), (long long)c->attr.embedding.first, (long long)V, R, c->scratch);
 
-    launch(c, KERNEL(embedding_dw_rows), (unsigned)R, THREADS, 0, s, array_in(c, 0), R, V, view_last(&c->in[0]), array_out(c, 0));
+    launch(c, KERNEL(embedding_dw_rows), (unsigned)R, EMBEDDING_THREADS, 0, s, array_in(c, 0), R, V, view_last(&c->in[0]), array_out(c, 0));
 }
 
 static bool embedding_dw_accepts(const struct call *c)

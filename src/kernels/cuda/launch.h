@@ -29,6 +29,8 @@
 #endif
 #include "kernels/cuda/parts.h"
 
+constexpr int BLOCK_THREADS = 256; /* of a block, where a kernel needs no other number */
+
 extern "C" {
 
 /* Given by whoever links the kernels: the module, or the emulator. */

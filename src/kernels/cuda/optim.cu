@@ -7,7 +7,6 @@
 #include "kernels/cuda/philox.h"
 #include "kernels/cuda/total_list.h"
 
-enum { THREADS = 256 };
 enum { GRADIENT, PARAMETER, FIRST, SECOND, MASTER, ARRAYS };
 enum { PARAMETERS = 35 }; /* of one launch: within the 4 KB of arguments that every GPU takes */
 
@@ -123,10 +122,10 @@ static __device__ inline float4s round_stochastically(const struct update &u, co
     return p;
 }
 
-static __global__ void __launch_bounds__(THREADS) update_packs(const __grid_constant__ struct update u)
+static __global__ void __launch_bounds__(BLOCK_THREADS) update_packs(const __grid_constant__ struct update u)
 {
     const struct parameter &x = u.of[list_find(u.of, u.items)];
-    size_t i = ((size_t)(blockIdx.x - x.first) * THREADS + threadIdx.x) * 4;
+    size_t i = ((size_t)(blockIdx.x - x.first) * BLOCK_THREADS + threadIdx.x) * 4;
     float4s g, m, v, p;
     struct rates r;
 
@@ -293,8 +292,8 @@ static int run_update_list(const struct call *const *c, int n)
     unsigned blocks = 0;
 
     while (u.items < n && u.items < PARAMETERS && update_joins(c[0], c[u.items]))
-        blocks += blocks_of(update_add(&u, c[u.items], blocks)->count, 4 * THREADS);
-    launch(c[0], KERNEL(update_packs), blocks, THREADS, 0, u);
+        blocks += blocks_of(update_add(&u, c[u.items], blocks)->count, 4 * BLOCK_THREADS);
+    launch(c[0], KERNEL(update_packs), blocks, BLOCK_THREADS, 0, u);
     return u.items;
 }
 

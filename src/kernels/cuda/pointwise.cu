@@ -6,7 +6,7 @@
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/philox.h"
 
-enum { THREADS = 256, EACH = 4 };
+enum { EACH = 4 };
 enum expr {
     EXPR_ADD,
     EXPR_MUL,
@@ -77,9 +77,9 @@ struct pointwise {
     size_t count, repeat;       /* b has `repeat` elements */
 };
 
-static __global__ void __launch_bounds__(THREADS) pointwise_packs(struct pointwise p)
+static __global__ void __launch_bounds__(BLOCK_THREADS) pointwise_packs(struct pointwise p)
 {
-    size_t i = ((size_t)blockIdx.x * THREADS + threadIdx.x) * EACH, left;
+    size_t i = ((size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x) * EACH, left;
     float4s a, b, d, y, z;
     float k = p.k;
 
@@ -109,12 +109,12 @@ static __global__ void __launch_bounds__(THREADS) pointwise_packs(struct pointwi
 }
 
 /* The same for any strides. */
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     pointwise_strided(int expr, int inputs, float k, const __grid_constant__ struct strided a, const __grid_constant__ struct strided b,
                       const __grid_constant__ struct strided d, const __grid_constant__ struct strided y,
                       const __grid_constant__ struct strided z, size_t count, size_t repeat)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     float one, two;
 
     if (i >= count) return;
@@ -132,9 +132,10 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* FILL and ACCUMULATE of f64: y = value, or y += x. */
-static __global__ void __launch_bounds__(THREADS) pointwise_doubles(global<const double> x, global<double> y, double value, size_t count)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
+    pointwise_doubles(global<const double> x, global<double> y, double value, size_t count)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
 
     if (i >= count) return;
     if (x)
@@ -192,7 +193,7 @@ static void run_pointwise(const struct call *c)
 
     if (c->op == OP_MSE_GRAD) k = (float)(2 / (double)count);
     if (is_doubles(c)) {
-        launch(c, KERNEL(pointwise_doubles), blocks_of(count, THREADS), THREADS, 0,
+        launch(c, KERNEL(pointwise_doubles), blocks_of(count, BLOCK_THREADS), BLOCK_THREADS, 0,
                c->nin ? global_of<const double>(c->in[0].data) : global<const double>(nullptr), global_of<double>(c->out[0].data),
                c->attr.scale.value, count);
         return;
@@ -209,12 +210,12 @@ static void run_pointwise(const struct call *c)
                                count,
                                repeat };
 
-        launch(c, KERNEL(pointwise_packs), blocks_of(count, THREADS * EACH), THREADS, 0, p);
+        launch(c, KERNEL(pointwise_packs), blocks_of(count, BLOCK_THREADS * EACH), BLOCK_THREADS, 0, p);
     } else {
         struct strided none = {}, s[3];
 
         for (int i = 0; i < 3; i++) s[i] = in[i] ? strided_of(in[i]) : none;
-        launch(c, KERNEL(pointwise_strided), blocks_of(count, THREADS), THREADS, 0, expr, inputs, k, s[0], s[1], s[2],
+        launch(c, KERNEL(pointwise_strided), blocks_of(count, BLOCK_THREADS), BLOCK_THREADS, 0, expr, inputs, k, s[0], s[1], s[2],
                strided_of(&c->out[0]), c->nout > 1 ? strided_of(&c->out[1]) : none, count, repeat);
     }
 }
@@ -239,10 +240,10 @@ static __device__ inline unsigned long long dropout_index_of(const struct dropou
     return first + i / z.mine * z.row + (at < z.split ? z.begin[0] + at : z.begin[1] + at - z.split);
 }
 
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     dropout_packs(struct dropout z, struct array x, global<const long long> step, struct array y)
 {
-    size_t i = ((size_t)blockIdx.x * THREADS + threadIdx.x) * EACH, left;
+    size_t i = ((size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x) * EACH, left;
     unsigned long long stream, first = z.first, done = ~0ull;
     unsigned word[4] = {};
     float4s v;
@@ -288,7 +289,7 @@ static void run_dropout(const struct call *c)
         z.split = c->attr.dropout.count[0] * inner;
         for (int k = 0; k < 2; k++) z.begin[k] = c->attr.dropout.begin[k] * inner;
     }
-    launch(c, KERNEL(dropout_packs), blocks_of(count, THREADS * EACH), THREADS, 0, z, array_in(c, 0),
+    launch(c, KERNEL(dropout_packs), blocks_of(count, BLOCK_THREADS * EACH), BLOCK_THREADS, 0, z, array_in(c, 0),
            global_of<const long long>(c->in[1].data), array_out(c, 0));
 }
 

@@ -1,8 +1,6 @@
 /* pool.cu - pooling, a thread an element of the result; cpu/ref/image.c has the rules. */
 #include "kernels/cuda/array.h"
 
-enum { THREADS = 256 };
-
 struct pool {
     size_t H, W, OH, OW, height, width, stride, padding;
 };
@@ -38,10 +36,10 @@ static __device__ inline size_t pool_largest(const struct pool &p, const struct 
     return best;
 }
 
-static __global__ void __launch_bounds__(THREADS) pool_forward(struct pool p, int average, const __grid_constant__ struct strided x,
-                                                               const __grid_constant__ struct strided y, size_t count)
+static __global__ void __launch_bounds__(BLOCK_THREADS) pool_forward(struct pool p, int average, const __grid_constant__ struct strided x,
+                                                                     const __grid_constant__ struct strided y, size_t count)
 {
-    size_t n = (size_t)blockIdx.x * THREADS + threadIdx.x, j, i, plane, at;
+    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, j, i, plane, at;
     float sum = 0;
 
     if (n >= count) return;
@@ -64,11 +62,11 @@ static __device__ inline bool pool_window(size_t at, size_t k, size_t stride, si
 }
 
 /* A pixel collects from the windows that have it: all of them, or those whose largest element it is. */
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     pool_backward(struct pool p, int average, const __grid_constant__ struct strided x, const __grid_constant__ struct strided dy,
                   const __grid_constant__ struct strided dx, size_t count)
 {
-    size_t n = (size_t)blockIdx.x * THREADS + threadIdx.x, w, h, plane, i, j;
+    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, w, h, plane, i, j;
     float sum = 0;
 
     if (n >= count) return;
@@ -90,11 +88,11 @@ static void run_pool(const struct call *c)
     size_t count = view_count(&c->out[0]);
 
     if (down)
-        launch(c, KERNEL(pool_forward), blocks_of(count, THREADS), THREADS, 0, p, (int)average, strided_of(&c->in[0]),
+        launch(c, KERNEL(pool_forward), blocks_of(count, BLOCK_THREADS), BLOCK_THREADS, 0, p, (int)average, strided_of(&c->in[0]),
                strided_of(&c->out[0]), count);
     else
-        launch(c, KERNEL(pool_backward), blocks_of(count, THREADS), THREADS, 0, p, (int)average, strided_of(&c->in[0]), strided_of(dy),
-               strided_of(&c->out[0]), count);
+        launch(c, KERNEL(pool_backward), blocks_of(count, BLOCK_THREADS), BLOCK_THREADS, 0, p, (int)average, strided_of(&c->in[0]),
+               strided_of(dy), strided_of(&c->out[0]), count);
 }
 
 static bool pool_accepts(const struct call *c)

@@ -1,8 +1,6 @@
 /* rope.cu - rotary positions; cpu/ref/attention.c has the formulas. */
 #include "kernels/cuda/array.h"
 
-enum { THREADS = 256 };
-
 struct rope_table {
     double theta, factor, low_freq_factor, high_freq_factor, original;
     size_t T, D;
@@ -21,10 +19,10 @@ static __device__ inline double rope_frequency(const struct rope_table &z, size_
     return (1 - blend) * f / z.factor + blend * f;
 }
 
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     rope_table_all(const __grid_constant__ struct rope_table z, global<const int> positions, struct array table)
 {
-    size_t n = (size_t)blockIdx.x * THREADS + threadIdx.x, half = z.D / 2, i, t;
+    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, half = z.D / 2, i, t;
     double angle;
 
     if (n >= z.T * half) return;
@@ -41,17 +39,17 @@ static void run_rope_table(const struct call *c)
         r->theta, r->factor, r->low_freq_factor, r->high_freq_factor, (double)r->original, view_count(&c->in[0]), view_last(&c->out[0])
     };
 
-    launch(c, KERNEL(rope_table_all), blocks_of(z.T * (z.D / 2), THREADS), THREADS, 0, z, global_of<const int>(c->in[0].data),
+    launch(c, KERNEL(rope_table_all), blocks_of(z.T * (z.D / 2), BLOCK_THREADS), BLOCK_THREADS, 0, z, global_of<const int>(c->in[0].data),
            array_out(c, 0));
 }
 
 static bool rope_table_accepts(const struct call *c) { return is_array_of(&c->in[0], LS_I32) && is_array(&c->out[0]); }
 
 /* A thread rotates one pair of elements: in place, no other thread touches them. */
-static __global__ void __launch_bounds__(THREADS) rope_pairs(const __grid_constant__ struct strided x, struct array table,
-                                                             const __grid_constant__ struct strided y, size_t pairs, float sign)
+static __global__ void __launch_bounds__(BLOCK_THREADS) rope_pairs(const __grid_constant__ struct strided x, struct array table,
+                                                                   const __grid_constant__ struct strided y, size_t pairs, float sign)
 {
-    size_t n = (size_t)blockIdx.x * THREADS + threadIdx.x, D = x.size[3], half = D / 2, i, h, row, t, rest;
+    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, D = x.size[3], half = D / 2, i, h, row, t, rest;
     float cosine, sine, a, b;
 
     if (n >= pairs) return;
@@ -70,8 +68,8 @@ static void run_rope(const struct call *c)
 {
     size_t pairs = view_rows(&c->in[0]) * (c->in[0].size[3] / 2);
 
-    launch(c, KERNEL(rope_pairs), blocks_of(pairs, THREADS), THREADS, 0, strided_of(&c->in[0]), array_in(c, 1), strided_of(&c->out[0]),
-           pairs, c->attr.rotate.inverse ? -1.0f : 1.0f);
+    launch(c, KERNEL(rope_pairs), blocks_of(pairs, BLOCK_THREADS), BLOCK_THREADS, 0, strided_of(&c->in[0]), array_in(c, 1),
+           strided_of(&c->out[0]), pairs, c->attr.rotate.inverse ? -1.0f : 1.0f);
 }
 
 static bool rope_accepts(const struct call *c)

@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/route.h"
 
-enum { THREADS = 256, WARPS = ROWS_MOST };
+enum { WARPS = ROWS_MOST };
 
 /* This warp's token. */
 static __device__ inline size_t token_index(void) { return (size_t)blockIdx.x * blockDim.y + threadIdx.y; }
@@ -97,9 +97,9 @@ static __global__ void route_choose(const __grid_constant__ struct route z)
 }
 
 /* A choice is dropped if its expert has already taken its capacity from this sample. */
-static __global__ void __launch_bounds__(THREADS) route_drop(const __grid_constant__ struct route z)
+static __global__ void __launch_bounds__(BLOCK_THREADS) route_drop(const __grid_constant__ struct route z)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, real = real_rows(z.samples, z.rows, z.T) * z.K, begin, end, before = 0;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, real = real_rows(z.samples, z.rows, z.T) * z.K, begin, end, before = 0;
     float mine;
     int e;
 
@@ -121,9 +121,9 @@ static __global__ void __launch_bounds__(THREADS) route_drop(const __grid_consta
 }
 
 /* Scores to weights. A thread a token. */
-static __global__ void __launch_bounds__(THREADS) route_weigh(const __grid_constant__ struct route z)
+static __global__ void __launch_bounds__(BLOCK_THREADS) route_weigh(const __grid_constant__ struct route z)
 {
-    size_t row = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t row = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     float sum = 0, factor;
 
     if (row >= real_rows(z.samples, z.rows, z.T)) return;
@@ -167,8 +167,8 @@ static void run_route(const struct call *c)
     z.normalize = c->attr.route.normalize;
     z.by_probability = c->attr.route.by_probability;
     launch(c, KERNEL(route_choose), blocks_of(z.rows, WARPS), dim3(32, WARPS), 0, z);
-    if (z.capacity) launch(c, KERNEL(route_drop), blocks_of(z.rows * z.K, THREADS), THREADS, 0, z);
-    if (z.capacity || z.normalize) launch(c, KERNEL(route_weigh), blocks_of(z.rows, THREADS), THREADS, 0, z);
+    if (z.capacity) launch(c, KERNEL(route_drop), blocks_of(z.rows * z.K, BLOCK_THREADS), BLOCK_THREADS, 0, z);
+    if (z.capacity || z.normalize) launch(c, KERNEL(route_weigh), blocks_of(z.rows, BLOCK_THREADS), BLOCK_THREADS, 0, z);
 }
 
 /* ---- ROUTE_GRAD ---- */
@@ -229,12 +229,12 @@ static void run_route_grad(const struct call *c)
 /* ---- loads ---- */
 
 /* load[g,e]: a block counts the tokens of group g that chose expert e. */
-static __global__ void __launch_bounds__(THREADS) route_loads(global<const int> index, size_t each, struct array load)
+static __global__ void __launch_bounds__(BLOCK_THREADS) route_loads(global<const int> index, size_t each, struct array load)
 {
     size_t begin = blockIdx.y * each;
     int e = (int)blockIdx.x, n = 0;
 
-    for (size_t i = begin + threadIdx.x; i < begin + each; i += THREADS) n += index[i] != ROUTE_PADDING && expert_of(index[i]) == e;
+    for (size_t i = begin + threadIdx.x; i < begin + each; i += BLOCK_THREADS) n += index[i] != ROUTE_PADDING && expert_of(index[i]) == e;
     n = row_sum(n);
     if (threadIdx.x == 0) array_put(load, (size_t)blockIdx.y * gridDim.x + blockIdx.x, (float)n);
 }
@@ -243,17 +243,17 @@ static void run_route_load(const struct call *c)
 {
     size_t E = view_last(&c->out[0]), G = view_rows(&c->out[0]), n = view_count(&c->in[0]);
 
-    launch(c, KERNEL(route_loads), dim3((unsigned)E, (unsigned)G), THREADS, 0, global_of<const int>(c->in[0].data), G ? n / G : 0,
+    launch(c, KERNEL(route_loads), dim3((unsigned)E, (unsigned)G), BLOCK_THREADS, 0, global_of<const int>(c->in[0].data), G ? n / G : 0,
            array_out(c, 0));
 }
 
 /* excess[e] += E load[e] - all loads, of tokens [begin, end) of each sample. */
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     route_excesses(global<const int> index, size_t n, size_t K, size_t T, size_t begin, size_t end, struct array excess)
 {
     int e = (int)blockIdx.x, mine = 0, all = 0;
 
-    for (size_t i = threadIdx.x; i < n; i += THREADS) {
+    for (size_t i = threadIdx.x; i < n; i += BLOCK_THREADS) {
         size_t t = i / K % T;
 
         if (t < begin || t >= end || index[i] == ROUTE_PADDING) continue;
@@ -271,7 +271,7 @@ static void run_route_excess(const struct call *c)
     size_t E = view_count(&c->out[0]), n = view_count(index), T = index->size[1], share = (size_t)c->attr.route_excess.share;
     size_t shares = c->attr.route_excess.shares > 1 ? (size_t)c->attr.route_excess.shares : 1;
 
-    launch(c, KERNEL(route_excesses), (unsigned)E, THREADS, 0, global_of<const int>(index->data), n, view_last(index), T,
+    launch(c, KERNEL(route_excesses), (unsigned)E, BLOCK_THREADS, 0, global_of<const int>(index->data), n, view_last(index), T,
            T * share / shares, T * (share + 1) / shares, array_out(c, 0));
 }
 
@@ -287,14 +287,14 @@ struct router_loss {
 };
 
 /* One block: the coefficients of each group. */
-static __global__ void __launch_bounds__(THREADS) router_factors(const __grid_constant__ struct router_loss l)
+static __global__ void __launch_bounds__(BLOCK_THREADS) router_factors(const __grid_constant__ struct router_loss l)
 {
     double N = 0;
 
-    for (size_t i = threadIdx.x; i < l.G * l.E; i += THREADS) N += array_get(l.load, i);
+    for (size_t i = threadIdx.x; i < l.G * l.E; i += BLOCK_THREADS) N += array_get(l.load, i);
     N = row_sum(N) / l.chosen;
     if (l.samples.given) N = array_get(l.samples, 1) * l.tokens;
-    for (size_t g = threadIdx.x; g < l.G; g += THREADS) {
+    for (size_t g = threadIdx.x; g < l.G; g += BLOCK_THREADS) {
         double n = 0;
 
         for (size_t e = 0; e < l.E; e++) n += array_get(l.load, g * l.E + e);
@@ -373,7 +373,7 @@ static void run_router_loss(const struct call *c)
     l.sigmoid = c->attr.router_loss.sigmoid;
     l.factors = global_of<double>(scratch);
     l.losses = forward ? global_of<double>(scratch + padded_doubles(2 * l.G)) : global<double>(nullptr);
-    launch(c, KERNEL(router_factors), l.G ? 1 : 0, THREADS, 0, l);
+    launch(c, KERNEL(router_factors), l.G ? 1 : 0, BLOCK_THREADS, 0, l);
     launch(c, KERNEL(router_rows), blocks_of(l.rows, WARPS), dim3(32, WARPS), 0, l);
     if (!forward) return;
     t.y = array_out(c, 0);

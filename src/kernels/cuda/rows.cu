@@ -3,13 +3,14 @@
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/sort.h"
 
-enum { THREADS = 256, ROW_THREADS = 128 };
+enum { ROW_THREADS = 128 };
 
 /* ---- ROUTE_ROWS: choices sorted by expert, in the order of their tokens; a choice's place is its row ---- */
 
-static __global__ void __launch_bounds__(THREADS) rows_scatter(struct sorted s, size_t n, int experts, global<int> rows, global<int> counts)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
+    rows_scatter(struct sorted s, size_t n, int experts, global<int> rows, global<int> counts)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     int e;
 
     if (i < n) rows[s.position[i]] = s.key[i] < experts ? (int)i : -1;
@@ -42,7 +43,7 @@ static void run_route_rows(const struct call *c)
     size_t n = view_count(&c->in[0]), E = view_count(&c->out[1]);
     struct sorted s = sort_launch(c, global_of<const int>(c->in[0].data), 0, (long long)E, n, c->scratch);
 
-    launch(c, KERNEL(rows_scatter), blocks_of(n > E ? n : E, THREADS), THREADS, 0, s, n, (int)E, global_of<int>(c->out[0].data),
+    launch(c, KERNEL(rows_scatter), blocks_of(n > E ? n : E, BLOCK_THREADS), BLOCK_THREADS, 0, s, n, (int)E, global_of<int>(c->out[0].data),
            global_of<int>(c->out[1].data));
 }
 
@@ -55,15 +56,15 @@ static bool route_rows_accepts(const struct call *c)
 /* ---- permute and back ---- */
 
 /* from[row] = the choice whose row this is, or -1 */
-static __global__ void __launch_bounds__(THREADS) rows_clear(global<int> from, size_t M)
+static __global__ void __launch_bounds__(BLOCK_THREADS) rows_clear(global<int> from, size_t M)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
 
     if (i < M) from[i] = -1;
 }
-static __global__ void __launch_bounds__(THREADS) rows_invert(global<const int> rows, size_t n, size_t M, global<int> from)
+static __global__ void __launch_bounds__(BLOCK_THREADS) rows_invert(global<const int> rows, size_t n, size_t M, global<int> from)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     int row;
 
     if (i >= n) return;
@@ -134,8 +135,8 @@ static void run_permute(const struct call *c)
     size_t n = view_count(&c->in[1]), M = view_rows(&c->out[0]);
     global<int> from = global_of<int>(c->scratch);
 
-    launch(c, KERNEL(rows_clear), blocks_of(M, THREADS), THREADS, 0, from, M);
-    launch(c, KERNEL(rows_invert), blocks_of(n, THREADS), THREADS, 0, global_of<const int>(c->in[1].data), n, M, from);
+    launch(c, KERNEL(rows_clear), blocks_of(M, BLOCK_THREADS), BLOCK_THREADS, 0, from, M);
+    launch(c, KERNEL(rows_invert), blocks_of(n, BLOCK_THREADS), BLOCK_THREADS, 0, global_of<const int>(c->in[1].data), n, M, from);
     launch(c, KERNEL(permute_rows), (unsigned)M, ROW_THREADS, 0, array_in(c, 0), from, array_in(c, 2), view_last(&c->in[1]),
            view_last(&c->out[0]), array_out(c, 0));
 }

@@ -5,8 +5,6 @@
  */
 #include "kernels/cuda/array.h"
 
-enum { THREADS = 256 };
-
 /* y[at stride + ..] = x, where `at` is a position on the device that is known at run time, or no pointer. rows: positions of y's dim from
  * which x's `need` are taken; a position that does not fit writes nothing. */
 struct moved {
@@ -28,10 +26,10 @@ static __device__ inline bool moved_by(const struct moved &m, long long *offset)
 
 /* count elements, or groups of four of them: x and y then have sizes and strides in groups. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     copy_bits(const __grid_constant__ struct strided x, const __grid_constant__ struct strided y, size_t count, struct moved m)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     long long offset;
 
     if (i >= count || !moved_by(m, &offset)) return;
@@ -39,36 +37,36 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     copy_bits4(const __grid_constant__ struct strided x, const __grid_constant__ struct strided y, size_t count, struct moved m)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     long long offset;
 
     if (i >= count || !moved_by(m, &offset)) return;
     pack_store(global_as<T>(y.data), 4 * strided_at(y, i) + offset, pack_load<4>(global_as<const T>(x.data), 4 * strided_at(x, i)));
 }
 
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     copy_converted(const __grid_constant__ struct strided x, const __grid_constant__ struct strided y, size_t count, struct moved m)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     long long offset;
 
     if (i >= count || !moved_by(m, &offset)) return;
     type_put(y.data, y.type, strided_at(y, i) + offset, strided_get(x, i));
 }
 
-static __global__ void __launch_bounds__(THREADS) copy_converted4(struct array x, struct array y, size_t count)
+static __global__ void __launch_bounds__(BLOCK_THREADS) copy_converted4(struct array x, struct array y, size_t count)
 {
-    size_t i = 4 * ((size_t)blockIdx.x * THREADS + threadIdx.x);
+    size_t i = 4 * ((size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x);
 
     if (i < count) array_store4(y, i, count - i, true, array_load4(x, i, count - i, true));
 }
 
-static __global__ void __launch_bounds__(THREADS) fill_zero(const __grid_constant__ struct strided y, size_t count)
+static __global__ void __launch_bounds__(BLOCK_THREADS) fill_zero(const __grid_constant__ struct strided y, size_t count)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
 
     if (i < count) strided_put(y, i, 0);
 }
@@ -115,22 +113,22 @@ static void copy_same(const struct call *c, const struct view *from, const struc
 {
     struct strided x = strided_of(from), y = strided_of(to);
     size_t count = view_count(from);
-    unsigned blocks = blocks_of(count, THREADS);
+    unsigned blocks = blocks_of(count, BLOCK_THREADS);
 
     merge_dims(&x, &y);
     if (group_by_four(&x, &y, from, to, m.at ? m.stride : 0)) {
-        blocks = blocks_of(count / 4, THREADS);
+        blocks = blocks_of(count / 4, BLOCK_THREADS);
         if (bytes_of_type(x.type) == 4)
-            launch(c, KERNEL(copy_bits4<unsigned>), blocks, THREADS, 0, x, y, count / 4, m);
+            launch(c, KERNEL(copy_bits4<unsigned>), blocks, BLOCK_THREADS, 0, x, y, count / 4, m);
         else
-            launch(c, KERNEL(copy_bits4<unsigned short>), blocks, THREADS, 0, x, y, count / 4, m);
+            launch(c, KERNEL(copy_bits4<unsigned short>), blocks, BLOCK_THREADS, 0, x, y, count / 4, m);
         return;
     }
     switch (bytes_of_type(x.type)) {
-    case 8: launch(c, KERNEL(copy_bits<unsigned long long>), blocks, THREADS, 0, x, y, count, m); break;
-    case 4: launch(c, KERNEL(copy_bits<unsigned>), blocks, THREADS, 0, x, y, count, m); break;
-    case 2: launch(c, KERNEL(copy_bits<unsigned short>), blocks, THREADS, 0, x, y, count, m); break;
-    default: launch(c, KERNEL(copy_bits<byte>), blocks, THREADS, 0, x, y, count, m);
+    case 8: launch(c, KERNEL(copy_bits<unsigned long long>), blocks, BLOCK_THREADS, 0, x, y, count, m); break;
+    case 4: launch(c, KERNEL(copy_bits<unsigned>), blocks, BLOCK_THREADS, 0, x, y, count, m); break;
+    case 2: launch(c, KERNEL(copy_bits<unsigned short>), blocks, BLOCK_THREADS, 0, x, y, count, m); break;
+    default: launch(c, KERNEL(copy_bits<byte>), blocks, BLOCK_THREADS, 0, x, y, count, m);
     }
 }
 
@@ -144,13 +142,13 @@ static void copy_moved(const struct call *c, const struct view *from, const stru
         return;
     }
     if (!m.at && view_is_contiguous(from) && view_is_contiguous(to)) {
-        launch(c, KERNEL(copy_converted4), blocks_of(count, 4 * THREADS), THREADS, 0, array_of(from), array_of(to), count);
+        launch(c, KERNEL(copy_converted4), blocks_of(count, 4 * BLOCK_THREADS), BLOCK_THREADS, 0, array_of(from), array_of(to), count);
         return;
     }
     x = strided_of(from);
     y = strided_of(to);
     merge_dims(&x, &y);
-    launch(c, KERNEL(copy_converted), blocks_of(count, THREADS), THREADS, 0, x, y, count, m);
+    launch(c, KERNEL(copy_converted), blocks_of(count, BLOCK_THREADS), BLOCK_THREADS, 0, x, y, count, m);
 }
 
 static void copy_view(const struct call *c, const struct view *from, const struct view *to)
@@ -193,7 +191,7 @@ static void fill_part(const struct call *c, size_t start, size_t size)
 {
     struct view part = view_narrow(&c->out[0], c->attr.pad.dim, start, size);
 
-    launch(c, KERNEL(fill_zero), blocks_of(view_count(&part), THREADS), THREADS, 0, strided_of(&part), view_count(&part));
+    launch(c, KERNEL(fill_zero), blocks_of(view_count(&part), BLOCK_THREADS), BLOCK_THREADS, 0, strided_of(&part), view_count(&part));
 }
 
 static void run_pad(const struct call *c)

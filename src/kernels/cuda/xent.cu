@@ -7,8 +7,6 @@
 #include "kernels/cuda/total.h"
 
 static const size_t CHUNK_BYTES = 64 << 20, LEAST_ROWS = 64;
-enum { THREADS = 256 };
-
 /* Largest element and sum of exp(l - it) of this row of threads' row, whose V elements start at row * ld. */
 static __device__ inline void row_statistics(struct array l, size_t row, size_t R, size_t V, size_t ld, float *most_, float *sum_)
 {
@@ -34,11 +32,11 @@ static __device__ inline void row_statistics(struct array l, size_t row, size_t 
 /* ---- the number of valid rows ---- */
 
 /* denom = valid rows, at least 1; inverse = 1 / valid rows, or 0 without valid rows. An output that is not given is not written. */
-static __global__ void __launch_bounds__(THREADS) count_valid(global<const int> y, size_t R, struct array denom, struct array inverse)
+static __global__ void __launch_bounds__(BLOCK_THREADS) count_valid(global<const int> y, size_t R, struct array denom, struct array inverse)
 {
     int valid = 0;
 
-    for (size_t r = threadIdx.x; r < R; r += THREADS) valid += y[r] >= 0;
+    for (size_t r = threadIdx.x; r < R; r += BLOCK_THREADS) valid += y[r] >= 0;
     valid = row_sum(valid);
     if (threadIdx.x) return;
     if (denom.given) array_put(denom, 0, valid ? (float)valid : 1);
@@ -94,7 +92,7 @@ static __global__ void xent_rows(struct array logits, global<const int> y, size_
 
 /* dl = dloss/denom (exp(l - lse) - [target]) in the place of the logits: rows of dl are dld elements apart and start where those of the
  * logits do. All threads have read a step's logits before its gradients, which take no more bytes, overwrite them or earlier ones. */
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     xent_gradient(struct array logits, global<const int> y, size_t R, size_t V, size_t ld, struct array lse, struct array inverse,
                   struct array dloss, struct array dl, size_t dld)
 {
@@ -133,7 +131,7 @@ void xent_begin(const struct call *c, const struct xent *z)
     if (call_has_in(c, 3))
         launch(c, KERNEL(invert), 1, 1, 0, array_in(c, 3), inverse);
     else
-        launch(c, KERNEL(count_valid), 1, THREADS, 0, targets_from(c, 0), z->R, array_none(), inverse);
+        launch(c, KERNEL(count_valid), 1, BLOCK_THREADS, 0, targets_from(c, 0), z->R, array_none(), inverse);
 }
 
 /* The gradient's lse is an input that may be absent, the forward's an output. */
@@ -251,7 +249,7 @@ bool xent_accepts(const struct call *c) { return xent_arrays(c, 2) && tiles_fit(
 
 static void run_xent_count(const struct call *c)
 {
-    launch(c, KERNEL(count_valid), 1, THREADS, 0, global_of<const int>(c->in[0].data), view_count(&c->in[0]), array_out(c, 0),
+    launch(c, KERNEL(count_valid), 1, BLOCK_THREADS, 0, global_of<const int>(c->in[0].data), view_count(&c->in[0]), array_out(c, 0),
            array_none());
 }
 
@@ -283,10 +281,10 @@ static void run_xent_part(const struct call *c)
            c->attr.embedding.first, array_out(c, 0));
 }
 
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     xent_combine_rows(struct array stats, global<const int> y, size_t n, size_t R, struct array lse, global<double> loss)
 {
-    size_t r = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    size_t r = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     float most = -INFINITY, sum = 0, target = 0;
 
     if (r >= R) return;
@@ -312,18 +310,18 @@ static void run_xent_combine(const struct call *c)
     global<double> loss = global_of<double>(c->scratch);
     struct total t = total_none();
 
-    launch(c, KERNEL(xent_combine_rows), blocks_of(R, THREADS), THREADS, 0, array_in(c, 0), global_of<const int>(c->in[1].data), n, R,
-           array_out(c, 1), loss);
+    launch(c, KERNEL(xent_combine_rows), blocks_of(R, BLOCK_THREADS), BLOCK_THREADS, 0, array_in(c, 0), global_of<const int>(c->in[1].data),
+           n, R, array_out(c, 1), loss);
     t.add = array_out(c, 0);
     t.denom = array_in(c, 2);
     total_doubles(c, t, loss, R, (char *)c->scratch + padded(R * sizeof(double)));
 }
 
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(BLOCK_THREADS)
     xent_dlogits_all(struct array l, global<const int> y, struct array lse, struct array denom, struct array dloss, size_t R, size_t V,
                      size_t first, struct array dl)
 {
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, row, column;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, row, column;
     float factor;
 
     if (i >= R * V) return;
@@ -336,8 +334,9 @@ static void run_xent_dlogits(const struct call *c)
 {
     size_t R = view_rows(&c->in[0]), V = view_last(&c->in[0]);
 
-    launch(c, KERNEL(xent_dlogits_all), blocks_of(R * V, THREADS), THREADS, 0, array_in(c, 0), global_of<const int>(c->in[1].data),
-           array_in(c, 2), array_in(c, 3), array_in(c, 4), R, V, c->attr.embedding.first, array_out(c, 0));
+    launch(c, KERNEL(xent_dlogits_all), blocks_of(R * V, BLOCK_THREADS), BLOCK_THREADS, 0, array_in(c, 0),
+           global_of<const int>(c->in[1].data), array_in(c, 2), array_in(c, 3), array_in(c, 4), R, V, c->attr.embedding.first,
+           array_out(c, 0));
 }
 
 const struct kernel kernels_cuda_xent[] = {

@@ -22,35 +22,48 @@ static void sum_panel(const struct gemm_block *b, struct rows a, const char *pan
     }
 }
 
+/* to[0, n) = elements [at, at + n) of the bias. */
+static void widen_bias(const struct gemm_block *b, size_t at, size_t n, float *to){
+    BY_TYPE(b->bias_type, T, EACH(v, count, 0, n) vstore_f32(to + v, count, load(T, b->bias, at + v, count)))
+}
+
 /* Stores columns [0, n) of sums[m, PANEL], with bias or added, into c from column j on. */
-INLINE void store_panel(ls_dtype type, ls_dtype bias_type, const struct gemm_block *b, const float *sums, size_t j, size_t n)
+INLINE void store_panel(ls_dtype type, const struct gemm_block *b, const float *sums, size_t j, size_t n)
 {
+    float bias[PANEL];
+
+    if (b->bias) widen_bias(b, j, n, bias);
     for (size_t i = 0; i < b->m; i++) EACH(v, count, 0, n)
         {
             size_t at = i * (size_t)b->c.row + j + v;
             vf x = vload_f32(sums + i * PANEL + v, count);
 
-            if (b->bias) x += load(bias_type, b->bias, j + v, count);
+            if (b->bias) x += vload_f32(bias + v, count);
             if (b->add) x += load(type, b->c.data, at, count);
             store(type, b->c.data, at, count, x);
         }
 }
 
 /* The same for a turned matmul: a row of sums is a column of c. */
-INLINE void store_turned(ls_dtype type, ls_dtype bias_type, const struct gemm_block *b, const float *sums, size_t j, size_t n)
+INLINE void store_turned(ls_dtype type, const struct gemm_block *b, const float *sums, size_t j, size_t n)
 {
+    float bias[LANES];
+
     EACH(i, rows, 0, b->m)
-    for (size_t v = 0; v < n; v += LANES) {
-        vf x[LANES];
+    {
+        if (b->bias) widen_bias(b, i, rows, bias);
+        for (size_t v = 0; v < n; v += LANES) {
+            vf x[LANES];
 
-        for (size_t r = 0; r < LANES; r++) x[r] = r < rows ? vload_f32(sums + (i + r) * PANEL + v, LANES) : vset(0);
-        transpose(x);
-        for (size_t r = 0; r < MIN(n - v, (size_t)LANES); r++) {
-            size_t at = i + (j + v + r) * (size_t)b->c.col;
+            for (size_t r = 0; r < LANES; r++) x[r] = r < rows ? vload_f32(sums + (i + r) * PANEL + v, LANES) : vset(0);
+            transpose(x);
+            for (size_t r = 0; r < MIN(n - v, (size_t)LANES); r++) {
+                size_t at = i + (j + v + r) * (size_t)b->c.col;
 
-            if (b->bias) x[r] += load(bias_type, b->bias, i, rows);
-            if (b->add) x[r] += load(type, b->c.data, at, rows);
-            store(type, b->c.data, at, rows, x[r]);
+                if (b->bias) x[r] += vload_f32(bias, rows);
+                if (b->add) x[r] += load(type, b->c.data, at, rows);
+                store(type, b->c.data, at, rows, x[r]);
+            }
         }
     }
 }
@@ -70,10 +83,10 @@ static void block(const struct gemm_block *b)
         }
         sum_panel(b, a, panel, sums, PANEL, false);
         if (b->c.col != 1) {
-            BY_TYPE(b->c.type, T, BY_TYPE(b->bias_type, S, store_turned(T, S, b, sums, j, MIN(b->n - j, (size_t)PANEL))))
+            BY_TYPE(b->c.type, T, store_turned(T, b, sums, j, MIN(b->n - j, (size_t)PANEL)))
             continue;
         }
-        BY_TYPE(b->c.type, T, BY_TYPE(b->bias_type, S, store_panel(T, S, b, sums, j, MIN(b->n - j, (size_t)PANEL))))
+        BY_TYPE(b->c.type, T, store_panel(T, b, sums, j, MIN(b->n - j, (size_t)PANEL)))
     }
 }
 
