@@ -23,11 +23,11 @@ wait_for() {
 }
 
 # ended_by SIGNAL TARGET OPTIONS...: TARGET is the parent alone, or its group, as with a terminal. env restores SIGINT, which a script's
-# background job ignores.
+# background job ignores, and SIGHUP, which nohup ignores.
 ended_by() {
     signal=$1 to=$2
     shift 2
-    setsid env --default-signal=INT "$lockstep" parity --a "parallel.dp=2" --b "" --model.preset=gpt2-tiny --data.seq_len=6 \
+    setsid env --default-signal=INT,HUP "$lockstep" parity --a "parallel.dp=2" --b "" --model.preset=gpt2-tiny --data.seq_len=6 \
         --launch.threads=1 \
         --steps 100000 "$mark" "$@" >out.txt 2>err.txt &
     launcher=$!

@@ -25,8 +25,8 @@ ended() {
 for n in 1 3; do
     for name in HUP INT TERM; do
         run=sig$name$n
-        # SIGINT is ignored in background jobs of a script, as here: it is taken all the same
-        "$lockstep" train -n $n $tiny --train.steps=1000000 --run.dir=$run >out.txt 2>err.txt &
+        # SIGINT is ignored in background jobs of a script, as here: it is taken all the same. SIGHUP is ignored under nohup.
+        env --default-signal=HUP "$lockstep" train -n $n $tiny --train.steps=1000000 --run.dir=$run >out.txt 2>err.txt &
         launcher=$!
         wait_lines $run/metrics.jsonl 3
         kill -$name $launcher
