@@ -89,9 +89,60 @@ static void test_equal_programs(void **state)
     assert_true(exactly >= COUNT_OF(cases) * 2 / 3);
 }
 
+/* Prices are the same bits whatever was priced before: nothing that is kept is taken for something else. */
+static void test_kept(void **state)
+{
+    static const char *const words[] = {
+        "parallel.dp=16",
+        "parallel.dp=16 parallel.zero=1",
+        "parallel.dp=16 parallel.zero=3 train.micro_batch=2",
+        "parallel.dp=8 parallel.tp=2 parallel.zero=1",
+        "parallel.dp=2 parallel.tp=8 parallel.zero=1 parallel.sp=true",
+        "parallel.pp=4 parallel.dp=4 train.accumulate=16",
+        "parallel.pp=4 parallel.dp=4 train.accumulate=8",
+        "parallel.pp=4 parallel.dp=4 train.accumulate=16 train.micro_batch=2",
+        "parallel.pp=4 parallel.dp=4 parallel.vpp=2 train.accumulate=16",
+        "parallel.pp=4 parallel.dp=4 parallel.schedule=zb-h1 train.accumulate=16",
+        "parallel.pp=4 parallel.dp=4 parallel.schedule=zb-v train.accumulate=16",
+        "parallel.pp=8 parallel.dp=2 parallel.zero=1 train.accumulate=32",
+        "parallel.pp=2 parallel.dp=8 parallel.zero=1 train.accumulate=8 recompute.mode=full",
+    };
+    enum { N = sizeof words / sizeof words[0] };
+    struct plan_setup s[N];
+    struct price alone[N];
+    struct cluster c;
+    struct prices *p;
+
+    (void)state;
+    OK(cluster_read("h100-dgx", &c));
+    c.host = 0;
+    for (int i = 0; i < N; i++) {
+        char all[400];
+
+        snprintf(all, sizeof all, "precision.compute=bf16 data.seq_len=2048 model.preset=llama3-8b %s", words[i]);
+        plan_setup_open(&s[i], all);
+        OK(prices_open(&s[i].job, &c, s[i].layout.seq_len, &p));
+        OK(prices_price(p, &s[i].layout, INFINITY, INFINITY, &alone[i]));
+        prices_close(&p);
+    }
+    OK(prices_open(&s[0].job, &c, s[0].layout.seq_len, &p));
+    for (int turn = 0; turn < 3; turn++)
+        for (int i = 0; i < N; i++) {
+            int at = turn == 1 ? N - 1 - i : i;
+            struct price price;
+
+            OK(prices_price(p, &s[at].layout, INFINITY, INFINITY, &price));
+            if (price.seconds != alone[at].seconds || price.bytes != alone[at].bytes)
+                fail_msg("turn %d, %s: %.17g s, %.17g bytes; alone %.17g and %.17g", turn, words[at], price.seconds, price.bytes,
+                         alone[at].seconds, alone[at].bytes);
+        }
+    prices_close(&p);
+    for (int i = 0; i < N; i++) options_close(&s[i].options);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_equal_programs) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_equal_programs), cmocka_unit_test(test_kept) };
 
     threads_set(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "lockstep/pipeline.h"
+#include "parallel/pipeline/sequence.h"
 
 /* ---- times ---- */
 
@@ -41,6 +42,41 @@ static void simulated_times_equal_hand_computed(void **state)
     assert_int_equal(ls_pipeline_play(&s, &t, &p), LS_EINVAL);       /* no weights */
     assert_non_null(strstr(ls_errmsg(), "seconds of W on stage 0"));
     ls_pipeline_schedule_free(&s);
+}
+
+/* Every named schedule with uneven times: its sequence takes as long, bit for bit. */
+static void sequences_take_as_long(void **state)
+{
+    static const int size[][3] = { { 2, 1, 2 }, { 4, 1, 7 }, { 3, 2, 6 }, { 4, 4, 8 }, { 5, 2, 10 }, { 1, 1, 3 }, { 4, 2, 1 } };
+    enum { MOST = 16 };
+    uint32_t seed = 1;
+    int played = 0;
+
+    (void)state;
+    for (int k = 0; ls_pipeline_schedule_name(k); k++)
+        for (size_t i = 0; i < sizeof size / sizeof size[0]; i++) {
+            double seconds[2][3 * MOST];
+            int stages = size[i][0] * size[i][1];
+            ls_pipeline_schedule s;
+            ls_pipeline_timeline p;
+            struct sequence q;
+
+            if (ls_pipeline_schedule_make(ls_pipeline_schedule_name(k), size[i][0], size[i][1], size[i][2], &s) < 0) continue;
+            for (int n = 0; n < 6 * MOST; n++) seconds[n / (3 * MOST)][n % (3 * MOST)] = (double)(seed = seed * 1664525 + 1013904223) / 7e8;
+            ls_pipeline_times t = { seconds[0], seconds[0] + stages, seconds[0] + 2 * stages, 0.3,
+                                    { seconds[1], seconds[1] + stages, seconds[1] + 2 * stages } };
+            assert_int_equal(ls_pipeline_play(&s, &t, &p), LS_OK);
+            assert_int_equal(sequence_make(&s, &q), LS_OK);
+            for (int again = 0; again < 2; again++) {
+                double got = sequence_play(&q, (const double *const[]){ seconds[0], seconds[1] }, 0.3);
+                if (got != p.seconds) fail_msg("%s of %d stages: %.17g, not %.17g", s.name, stages, got, p.seconds);
+            }
+            played++;
+            sequence_free(&q);
+            ls_pipeline_played_free(&s, &p);
+            ls_pipeline_schedule_free(&s);
+        }
+    assert_in_range(played, 20, 100);
 }
 
 /* With one dear stage the pace is its: M times its work, and the way there and back. */
@@ -141,6 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(simulated_times_equal_hand_computed),
+        cmocka_unit_test(sequences_take_as_long),
         cmocka_unit_test(slowest_stage_sets_the_pace),
         cmocka_unit_test(balance_is_optimal),
         cmocka_unit_test(balance_of_usual_models),

@@ -81,8 +81,8 @@ BEGIN {
               "ir/ir.h ir/builder.h ir/program.h ir/op_info.h ir/distributed_ops.h passes/passes.h passes/gradient.h passes/streams.h " \
               "runtime/runtime.h runtime/store.h runtime/exchange.h runtime/multi_launch.h runtime/readback.h runtime/stream_set.h " \
               "runtime/non_finite.h models/model.h models/hf.h data/array.h data/documents.h data/loader.h data/tokenizer.h " \
-              "data/tokens.h parallel/layout.h parallel/mesh/mesh.h parallel/pipeline/stage.h parallel/sharding/partition.h " \
-              "checkpoint/collective_status.h " \
+              "data/tokens.h parallel/layout.h parallel/mesh/mesh.h parallel/pipeline/sequence.h parallel/pipeline/stage.h " \
+              "parallel/sharding/partition.h checkpoint/collective_status.h " \
               "checkpoint/folder.h checkpoint/manifest.h checkpoint/safetensors.h checkpoint/verify.h kernels/cpu/normals.h " \
               "train/config/config.h train/doctor/doctor.h train/faults/faults.h train/launch/launch.h train/parity/parity.h " \
               "train/parity/parity_routes.h train/plan/measure.h train/plan/plan.h train/plan/prices.h train/plan/search.h " \

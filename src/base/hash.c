@@ -72,3 +72,10 @@ void hash_of(const void *data, size_t bytes, char hex[HASH_ROOM])
     add_blocks(&xxh, data, bytes);
     write_hex(XXH3_128bits_digest(&xxh), hex);
 }
+
+struct hash_words hash_words_of(const void *data, size_t bytes)
+{
+    XXH128_hash_t h = XXH3_128bits(data, bytes);
+
+    return (struct hash_words){ h.low64, h.high64 };
+}

@@ -18,6 +18,12 @@ void hash_end(hash_state **h, char hex[HASH_ROOM]); /* *h = NULL; hex may be NUL
 void hash_so_far(const hash_state *h, char hex[HASH_ROOM]);
 void hash_next(hash_state *h, char hex[HASH_ROOM]); /* hash_so_far, then restarts as after hash_begin */
 void hash_of(const void *data, size_t bytes, char hex[HASH_ROOM]);
-uint64_t hash_counted(void); /* bytes that this process has hashed so far */
+uint64_t hash_counted(void); /* bytes that this process has hashed so far, but for those of hash_words_of() */
+
+/* The same 128 bits, for tables in memory. */
+struct hash_words {
+    uint64_t low, high;
+};
+struct hash_words hash_words_of(const void *data, size_t bytes);
 
 #endif

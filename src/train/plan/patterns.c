@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "base/base.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 
@@ -262,18 +263,9 @@ static ls_status pattern_make(struct patterns *p, const struct pattern_key *key,
 
 /* ---- the table of patterns ---- */
 
-static uint64_t key_hash(const struct pattern_key *key)
-{
-    const unsigned char *byte = (const unsigned char *)key;
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-
-    for (size_t i = 0; i < sizeof *key; i++) h = (h ^ byte[i]) * 1099511628211u;
-    return h ^ h >> 32;
-}
-
 static int *find_bucket(const struct patterns *p, int *bucket, int buckets, const struct pattern_key *key)
 {
-    uint64_t at = key_hash(key) & (uint64_t)(buckets - 1);
+    uint64_t at = hash_words_of(key, sizeof *key).low & (uint64_t)(buckets - 1);
 
     while (bucket[at] && memcmp(&p->pattern[bucket[at] - 1].key, key, sizeof *key) != 0) at = (at + 1) & (uint64_t)(buckets - 1);
     return &bucket[at];

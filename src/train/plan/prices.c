@@ -4,15 +4,41 @@
 #include <math.h>
 #include <string.h>
 #include "base/base.h"
+#include "base/hash.h"
 #include "base/mem.h"
+#include "parallel/layout.h"
 #include "parallel/pipeline/stage.h"
 #include "train/plan/patterns.h"
 
-/* Slots of every rank's chunks under a schedule. */
-struct in_flight {
-    const char *schedule; /* a constant */
+/* A search asks for a schedule, and for what a pattern takes in one place, again and again: they are kept, until there are too many. */
+enum {
+    SCHEDULES_KEPT = 1 << 12,
+    ACTIONS_KEPT = 1 << 20, /* of the sequences of all of them */
+    PLAYED_LEAST = 1 << 10, /* room for results of tape_play(): it is doubled, */
+    PLAYED_MOST = 1 << 17,  /* and emptied at half of this; both are powers of 2 */
+};
+
+struct priced_schedule {
+    const char *name; /* a constant; NULL: nothing is kept here */
     int pp, vpp, micro_batches;
-    int *slots; /* [pp][vpp] */
+    int *slots;               /* [pp][vpp] of every rank's chunks */
+    struct sequence sequence; /* empty: not asked for yet */
+};
+
+/* What tape_play() takes, as bytes without padding. */
+struct played_key {
+    int64_t pattern; /* 1 + its index */
+    double samples, ranks;
+    struct {
+        int32_t ranks, nodes, pods, unused;
+        double slowed;
+    } group[LS_GROUPS + 1]; /* the last: two neighbouring stages */
+};
+
+/* Results, each at its key's hash or behind it. */
+struct played {
+    struct hash_words key; /* zeros: nothing is here */
+    struct tape_seconds seconds;
 };
 
 struct prices {
@@ -20,10 +46,12 @@ struct prices {
     const struct cluster *cluster;
     struct patterns *patterns;
     int seq_len;
-    double block, before, after; /* FLOPs of a forward, for balancing stages */
-    int **begin;                 /* [layers + 1] first blocks of so many balanced stages; NULL: not asked for yet */
-    struct in_flight *in_flight;
-    int flights, flight_room;
+    double block, before, after;      /* FLOPs of a forward, for balancing stages */
+    int **begin;                      /* [layers + 1] first blocks of so many balanced stages; NULL: not asked for yet */
+    struct priced_schedule *schedule; /* [SCHEDULES_KEPT] */
+    struct played *played;            /* [played_room] */
+    int played_room, played_count;
+    int actions; /* of all sequences that are kept */
 };
 
 /* ---- opening ---- */
@@ -61,13 +89,24 @@ ls_status prices_open(const struct plan_job *j, const struct cluster *c, int seq
     if (!p) return LS_ENOMEM;
     *p = (struct prices){ .job = j, .cluster = c, .seq_len = seq_len };
     p->begin = mem_array(MEM_OTHER, j->model->transformer.layers + 1, sizeof *p->begin);
-    if (p->begin) st = patterns_open(j, c, &p->patterns);
+    p->schedule = mem_array(MEM_OTHER, SCHEDULES_KEPT, sizeof *p->schedule);
+    p->played = mem_array(MEM_OTHER, PLAYED_LEAST, sizeof *p->played);
+    p->played_room = PLAYED_LEAST;
+    if (p->begin && p->schedule && p->played) st = patterns_open(j, c, &p->patterns);
     if (st == LS_OK) st = measure_blocks(p);
     if (st == LS_OK)
         *out = p;
     else
         prices_close(&p);
     return st;
+}
+
+static void schedule_forget(struct prices *p, struct priced_schedule *x)
+{
+    p->actions -= x->sequence.n;
+    sequence_free(&x->sequence);
+    mem_free(x->slots);
+    *x = (struct priced_schedule){ 0 };
 }
 
 void prices_close(struct prices **out)
@@ -78,9 +117,10 @@ void prices_close(struct prices **out)
     if (!p) return;
     patterns_close(&p->patterns);
     for (size_t i = 0; p->begin && i <= p->job->model->transformer.layers; i++) mem_free(p->begin[i]);
-    for (int i = 0; i < p->flights; i++) mem_free(p->in_flight[i].slots);
+    for (int i = 0; p->schedule && i < SCHEDULES_KEPT; i++) schedule_forget(p, &p->schedule[i]);
     mem_free(p->begin);
-    mem_free(p->in_flight);
+    mem_free(p->schedule);
+    mem_free(p->played);
     mem_free(p);
 }
 
@@ -109,34 +149,51 @@ static ls_status balanced(struct prices *p, int stages, const int **out)
     return st;
 }
 
-/* Slots [pp][vpp] of the layout's schedule; owned by p. */
-static ls_status slots_of(struct prices *p, const ls_layout *l, const int **out)
+static ls_status schedule_make(const ls_layout *l, struct priced_schedule *x)
 {
-    struct in_flight x = { l->schedule, l->pp, l->vpp, l->micro_batches, NULL };
     ls_pipeline_schedule s;
 
-    for (int i = p->flights - 1; i >= 0; i--) {
-        const struct in_flight *f = &p->in_flight[i];
-
-        *out = f->slots;
-        if (f->schedule == x.schedule && f->pp == x.pp && f->vpp == x.vpp && f->micro_batches == x.micro_batches) return LS_OK;
-    }
-    if (p->flights == p->flight_room) {
-        struct in_flight *grown = mem_resize(p->in_flight, (size_t)(2 * p->flights + 16) * sizeof *grown);
-
-        if (!grown) return LS_ENOMEM;
-        p->in_flight = grown;
-        p->flight_room = 2 * p->flights + 16;
-    }
     LS_TRY(ls_layout_schedule(l, &s));
-    x.slots = mem_array(MEM_OTHER, (size_t)(l->pp * l->vpp), sizeof *x.slots);
-    for (int r = 0; x.slots && r < l->pp; r++)
-        for (int k = 0; k < l->vpp; k++) x.slots[r * l->vpp + k] = ls_pipeline_schedule_slots(&s, r, k);
+    x->slots = mem_array(MEM_OTHER, (size_t)(l->pp * l->vpp), sizeof *x->slots);
+    for (int r = 0; x->slots && r < l->pp; r++)
+        for (int k = 0; k < l->vpp; k++) x->slots[r * l->vpp + k] = ls_pipeline_schedule_slots(&s, r, k);
     ls_pipeline_schedule_free(&s);
-    if (!x.slots) return LS_ENOMEM;
-    *out = x.slots;
-    p->in_flight[p->flights++] = x;
+    return x->slots ? LS_OK : LS_ENOMEM;
+}
+
+/* The layout's schedule; owned by p, until the next call. */
+static ls_status schedule_of(struct prices *p, const ls_layout *l, struct priced_schedule **out)
+{
+    const char *name = layout_schedule_name(l);
+    int key[4] = { l->pp, l->vpp, l->micro_batches, 0 };
+
+    memcpy(&key[3], name, MIN(strlen(name), sizeof key[3]));
+    struct priced_schedule *x = &p->schedule[hash_words_of(key, sizeof key).low % SCHEDULES_KEPT];
+
+    *out = x;
+    if (x->name && strcmp(x->name, name) == 0 && x->pp == l->pp && x->vpp == l->vpp && x->micro_batches == l->micro_batches) return LS_OK;
+    schedule_forget(p, x);
+    LS_TRY(schedule_make(l, x));
+    x->name = name, x->pp = l->pp, x->vpp = l->vpp, x->micro_batches = l->micro_batches;
     return LS_OK;
+}
+
+/* Its sequence; owned by p, until the next call. */
+static ls_status sequence_of(struct prices *p, const ls_layout *l, struct sequence **out)
+{
+    struct priced_schedule *x;
+    ls_pipeline_schedule s;
+
+    LS_TRY(schedule_of(p, l, &x));
+    *out = &x->sequence;
+    if (x->sequence.n) return LS_OK;
+    for (int i = 0; p->actions > ACTIONS_KEPT && i < SCHEDULES_KEPT; i++)
+        if (&p->schedule[i] != x) schedule_forget(p, &p->schedule[i]);
+    LS_TRY(ls_layout_schedule(l, &s));
+    ls_status st = sequence_make(&s, &x->sequence);
+    ls_pipeline_schedule_free(&s);
+    p->actions += x->sequence.n;
+    return st;
 }
 
 static enum pattern_place place_of(int stage, int stages)
@@ -189,26 +246,51 @@ static ls_layout evaluation_layout(const ls_layout *l)
     return out;
 }
 
+/* Stages of the same place and size hold and take the same. More kinds than these are computed for each stage. */
+enum { KINDS = 8 };
+
+static ls_status kind_bytes(struct prices *p, const ls_layout *l, const ls_layout *evaluation, enum pattern_place place, int blocks,
+                            struct bytes_sum *out)
+{
+    struct pattern_stage s = { l, place, blocks, false };
+    struct bytes_sum held = { 0 };
+
+    *out = (struct bytes_sum){ 0 };
+    LS_TRY(stage_bytes(p, &s, out));
+    s.layout = evaluation;
+    s.evaluation = true;
+    if (p->job->evaluates) LS_TRY(stage_bytes(p, &s, &held));
+    out->all += held.all;
+    return LS_OK;
+}
+
 static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *begin, double *most)
 {
     ls_layout evaluation = evaluation_layout(l);
-    const int *slots = NULL;
+    struct priced_schedule *schedule = NULL;
+    struct {
+        enum pattern_place place;
+        int blocks;
+        struct bytes_sum sum;
+    } kind[KINDS + 1]; /* the last: the others, one after the other */
+    int kinds = 0;
 
     *most = 0;
-    if (l->pp > 1) LS_TRY(slots_of(p, l, &slots));
+    if (l->pp > 1) LS_TRY(schedule_of(p, l, &schedule));
     for (int r = 0; r < l->pp; r++) {
         double sum = 0;
 
         for (int k = 0; k < l->vpp; k++) {
-            int stage = stage_of(l, r, k);
-            struct pattern_stage s = { l, place_of(stage, l->pp * l->vpp), begin[stage + 1] - begin[stage], false };
-            struct bytes_sum step = { 0 }, held = { 0 };
+            int stage = stage_of(l, r, k), blocks = begin[stage + 1] - begin[stage], i = 0;
+            enum pattern_place place = place_of(stage, l->pp * l->vpp);
 
-            LS_TRY(stage_bytes(p, &s, &step));
-            s.layout = &evaluation;
-            s.evaluation = true;
-            if (p->job->evaluates) LS_TRY(stage_bytes(p, &s, &held));
-            sum += step.all + held.all + (slots ? slots[r * l->vpp + k] * step.slot : 0);
+            while (i < kinds && (kind[i].place != place || kind[i].blocks != blocks)) i++;
+            if (i == kinds) {
+                LS_TRY(kind_bytes(p, l, &evaluation, place, blocks, &kind[i].sum));
+                kind[i].place = place, kind[i].blocks = blocks;
+                if (kinds < KINDS) kinds++;
+            }
+            sum += kind[i].sum.all + (schedule ? schedule->slots[r * l->vpp + k] * kind[i].sum.slot : 0);
         }
         *most = MAX(*most, sum);
     }
@@ -217,26 +299,88 @@ static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *b
 
 /* ---- seconds ---- */
 
+static struct played_key played_key_of(const struct tape_place *where)
+{
+    struct played_key key = { .ranks = where->ranks };
+
+    for (int g = 0; g <= LS_GROUPS; g++) {
+        const struct seconds_group *from = g < LS_GROUPS ? &where->group[g] : &where->neighbour;
+
+        key.group[g].ranks = from->ranks, key.group[g].nodes = from->nodes, key.group[g].pods = from->pods;
+        key.group[g].slowed = from->slowed;
+    }
+    return key;
+}
+
+static struct played *played_find(struct played *table, int room, const struct hash_words *key)
+{
+    size_t at = key->low & (size_t)(room - 1);
+
+    while ((table[at].key.low || table[at].key.high) && (table[at].key.low != key->low || table[at].key.high != key->high))
+        at = (at + 1) & (size_t)(room - 1);
+    return &table[at];
+}
+
+/* Makes room for one more. */
+static ls_status grow_played(struct prices *p)
+{
+    int room = 2 * p->played_room;
+    struct played *grown;
+
+    if (2 * p->played_count < p->played_room) return LS_OK;
+    if (p->played_room == PLAYED_MOST) {
+        for (int i = 0; i < p->played_room; i++) p->played[i].key = (struct hash_words){ 0 };
+        p->played_count = 0;
+        return LS_OK;
+    }
+    if (!(grown = mem_array(MEM_OTHER, (size_t)room, sizeof *grown))) return LS_ENOMEM;
+    for (int i = 0; i < p->played_room; i++)
+        if (p->played[i].key.low || p->played[i].key.high) *played_find(grown, room, &p->played[i].key) = p->played[i];
+    mem_free(p->played);
+    p->played = grown;
+    p->played_room = room;
+    return LS_OK;
+}
+
+/* Plays a pattern's tapes in a place, whose key is given but for the pattern and the samples. */
+static ls_status play_pattern(struct prices *p, int pattern, const struct tape_place *at, struct played_key *key, struct tape_seconds *out)
+{
+    struct pattern *x = patterns_at(p->patterns, pattern);
+
+    key->pattern = pattern + 1;
+    key->samples = at->samples;
+    struct hash_words words = hash_words_of(key, sizeof *key);
+    struct played *kept = played_find(p->played, p->played_room, &words);
+    if (kept->key.low == 0 && kept->key.high == 0) {
+        LS_TRY(grow_played(p));
+        kept = played_find(p->played, p->played_room, &words);
+        *kept = (struct played){ .key = words };
+        for (int k = 0; k < x->tapes; k++) tape_play(&x->tape[k], p->cluster, at, &kept->seconds);
+        p->played_count++;
+    }
+    *out = kept->seconds;
+    return LS_OK;
+}
+
 static ls_status stage_seconds(struct prices *p, const struct pattern_stage *s, const struct tape_place *where, struct tape_seconds *out)
 {
     struct pattern_sum sum;
+    struct played_key key = played_key_of(where);
+    struct tape_place at = *where;
 
     *out = (struct tape_seconds){ 0 };
     LS_TRY(patterns_sum(p->patterns, s, &sum));
     for (int i = 0; i < sum.n; i++) {
-        struct pattern *x = patterns_at(p->patterns, sum.term[i].pattern);
-        struct tape_place at = *where;
-        struct tape_seconds played = { 0 };
+        struct tape_seconds played;
 
         at.samples = sum.term[i].samples;
-        for (int k = 0; k < x->tapes; k++) tape_play(&x->tape[k], p->cluster, &at, &played);
+        LS_TRY(play_pattern(p, sum.term[i].pattern, &at, &key, &played));
         tape_seconds_add(out, &played, sum.term[i].times);
     }
     return LS_OK;
 }
 
-/* The stages of a layout while it is timed. Stages of the same place and size take the same time. */
-enum { KINDS = 8 };
+/* The stages of a layout while it is timed. */
 struct timing {
     struct prices *p;
     const ls_layout *layout;
@@ -293,17 +437,16 @@ static ls_status time_ranks(struct timing *t)
 static ls_status join(struct timing *t, double most, struct price *out)
 {
     const ls_layout *l = t->layout;
-    ls_pipeline_schedule schedule = { 0 };
+    struct sequence *sequence;
     struct step_seconds seconds;
 
     out->seconds = step_seconds_least(l->pp, l->micro_batches, t->rank);
     out->bounded = l->pp > 1 && out->seconds > most;
     if (l->pp == 1 || out->bounded) return LS_OK;
-    LS_TRY(ls_layout_schedule(l, &schedule));
-    ls_status st = step_seconds_join(&schedule, l->pp, l->micro_batches, t->rank, &t->actions, &seconds);
-    ls_pipeline_schedule_free(&schedule);
+    LS_TRY(sequence_of(t->p, l, &sequence));
+    step_seconds_join(sequence, l->pp, l->micro_batches, t->rank, &t->actions, &seconds);
     out->seconds = seconds.step;
-    return st;
+    return LS_OK;
 }
 
 ls_status prices_bytes(struct prices *p, const ls_layout *l, double *bytes)

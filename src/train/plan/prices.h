@@ -1,10 +1,10 @@
 /* prices.h - the price of a layout, put together from patterns (patterns.h), for searches over many layouts of one model.
  *
- * A price depends on the patterns of (tp, sp, cp, ep, zero, recomputation), of which there are few, and takes well under a millisecond once
- * they are compiled. Compared with step_seconds_of() and plan_of_largest(), which compile every program of the layout: bytes are the same
- * but for the rounding of shards and what is not the step's own (plan_bytes.other); seconds differ where a collective crosses more than
- * three blocks or the loss has more chunks with more samples, and the norm's collective counts for each chunk of a rank. test_prices
- * compares them.
+ * A price depends on the patterns of (tp, sp, cp, ep, zero, recomputation), of which there are few. What a pattern takes in one place of
+ * the cluster and the schedules are kept, so once they are known a price takes about 10 us (bench/prices.c). Compared with
+ * step_seconds_of() and plan_of_largest(), which compile every program of the layout: bytes are the same but for the rounding of shards and
+ * what is not the step's own (plan_bytes.other); seconds differ where a collective crosses more than three blocks or the loss has more
+ * chunks with more samples, and the norm's collective counts for each chunk of a rank. test_prices compares them.
  */
 #ifndef LS_TRAIN_PLAN_PRICES_H
 #define LS_TRAIN_PLAN_PRICES_H

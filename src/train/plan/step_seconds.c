@@ -87,18 +87,6 @@ static void put_parts(const struct tape_seconds *x, int micros, struct step_seco
     out->recomputed = sum.recomputed;
 }
 
-/* From the first forward to the end of the last backward of all stages, as the schedule has them. */
-static ls_status play(const ls_pipeline_schedule *schedule, const struct stage_actions *a, double message, double *seconds)
-{
-    ls_pipeline_times times = { a->micro[0], a->micro[1], a->micro[2], message, { a->last[0], a->last[1], a->last[2] } };
-    ls_pipeline_timeline played;
-
-    LS_TRY(ls_pipeline_play(schedule, &times, &played));
-    *seconds = played.seconds;
-    ls_pipeline_played_free(schedule, &played);
-    return LS_OK;
-}
-
 double step_seconds_least(int pp, int micro_batches, const struct tape_seconds *stages)
 {
     double most = 0;
@@ -107,24 +95,22 @@ double step_seconds_least(int pp, int micro_batches, const struct tape_seconds *
     return most;
 }
 
-ls_status step_seconds_join(const ls_pipeline_schedule *schedule, int pp, int micro_batches, const struct tape_seconds *stages,
-                            const struct stage_actions *a, struct step_seconds *out)
+void step_seconds_join(struct sequence *sequence, int pp, int micro_batches, const struct tape_seconds *stages,
+                       const struct stage_actions *a, struct step_seconds *out)
 {
-    double most = step_seconds_least(pp, micro_batches, stages), message = 0, rest = 0, played = 0;
+    double most = step_seconds_least(pp, micro_batches, stages), message = 0, rest = 0;
     int slowest = 0;
 
     while (stage_busy(&stages[slowest], micro_batches) < most) slowest++;
     *out = (struct step_seconds){ .step = most };
     put_parts(&stages[slowest], micro_batches, out);
-    if (pp == 1) return LS_OK;
+    if (pp == 1) return;
     for (int i = 0; i < pp; i++) {
         message = MAX(message, stages[i].message);
         rest = MAX(rest, stages[i].optimizer.all);
     }
-    LS_TRY(play(schedule, a, message, &played));
-    out->step = played + rest;
+    out->step = sequence_play(sequence, (const double *const[]){ a->micro[0], a->last[0] }, message) + rest;
     out->bubble = out->step - most;
-    return LS_OK;
 }
 
 ls_status stage_actions_new(int stages, struct stage_actions *out)
@@ -143,12 +129,18 @@ static ls_status time_stages(const struct plan_job *j, const ls_layout *l, const
                              struct tape_seconds *stages, struct step_seconds *out)
 {
     ls_pipeline_schedule schedule = { 0 };
+    struct sequence sequence = { 0 };
     double model_flops = 0;
+    ls_status st = LS_OK;
 
     for (int i = 0; i < l->pp; i++) LS_TRY(time_stage(j, l, c, i, a, &stages[i], &model_flops));
-    if (l->pp > 1) LS_TRY(ls_layout_schedule(l, &schedule));
-    ls_status st = step_seconds_join(&schedule, l->pp, l->micro_batches, stages, a, out);
+    if (l->pp > 1) {
+        LS_TRY(ls_layout_schedule(l, &schedule));
+        st = sequence_make(&schedule, &sequence);
+    }
+    if (st == LS_OK) step_seconds_join(&sequence, l->pp, l->micro_batches, stages, a, out);
     out->model_flops = model_flops;
+    sequence_free(&sequence);
     ls_pipeline_schedule_free(&schedule);
     return st;
 }

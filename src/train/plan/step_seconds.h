@@ -7,6 +7,7 @@
 #ifndef LS_TRAIN_PLAN_STEP_SECONDS_H
 #define LS_TRAIN_PLAN_STEP_SECONDS_H
 
+#include "parallel/pipeline/sequence.h"
 #include "train/plan/plan.h"
 #include "train/plan/tape.h"
 
@@ -31,7 +32,7 @@ double group_buffers_of(const struct cluster *c, const ls_layout *l);
 
 /* The seconds of each virtual stage's actions, by kind; owned. */
 struct stage_actions {
-    double *micro[3], *last[3]; /* [pp * vpp] in a micro-batch before the last, and in the last */
+    double *micro[3], *last[3]; /* [pp * vpp] in a micro-batch before the last, and in the last; the three of each follow each other */
 };
 ls_status stage_actions_new(int stages, struct stage_actions *out);
 void stage_actions_free(struct stage_actions *a);
@@ -40,8 +41,8 @@ void stage_actions_put(const struct stage_actions *a, int stage, const struct ta
 
 /* Seconds that the busiest of pp stages computes and waits for collectives: no step is shorter. */
 double step_seconds_least(int pp, int micro_batches, const struct tape_seconds *stages);
-/* The step from its stages. schedule and a are read if pp > 1. model_flops stays 0. */
-ls_status step_seconds_join(const ls_pipeline_schedule *schedule, int pp, int micro_batches, const struct tape_seconds *stages,
-                            const struct stage_actions *a, struct step_seconds *out);
+/* The step from its stages. The schedule's sequence and a are used if pp > 1. model_flops is 0. */
+void step_seconds_join(struct sequence *sequence, int pp, int micro_batches, const struct tape_seconds *stages,
+                       const struct stage_actions *a, struct step_seconds *out);
 
 #endif

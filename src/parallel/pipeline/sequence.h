@@ -1,0 +1,32 @@
+/* sequence.h - the actions of all ranks of a schedule in one sequence, each after those that it needs, so that one pass plays them: for
+ * callers that play a schedule many times. play.c says what an action waits for.
+ */
+#ifndef LS_PARALLEL_PIPELINE_SEQUENCE_H
+#define LS_PARALLEL_PIPELINE_SEQUENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "lockstep/pipeline.h"
+
+struct sequence_action {
+    int32_t rank, own, heard; /* own, heard: the actions, by their place in the sequence, that it waits for on its rank, and whose result
+                                 it receives; -1: none */
+    int32_t cost;             /* kind * virtual stages + stage */
+    bool last, crosses;       /* last: of the last micro-batch; crosses: what it receives comes from another rank */
+};
+
+struct sequence {
+    struct sequence_action *action; /* [n] */
+    int n, ranks;
+    double *end; /* [n + ranks] while it is played */
+};
+
+/* Free it with sequence_free(); a zeroed one is a no-op. */
+ls_status sequence_make(const ls_pipeline_schedule *s, struct sequence *out);
+void sequence_free(struct sequence *s);
+
+/* The seconds from the first action to the end of the last: those of ls_pipeline_play(), with equal bits. times[0], times[1]: of a
+ * micro-batch before the last, and of the last, by `cost`. message: of what is received from another rank. */
+double sequence_play(struct sequence *s, const double *const times[2], double message);
+
+#endif
