@@ -399,3 +399,29 @@ ls_status stage_extract(ls_program *p, const ls_stage *stage)
     extraction_close(&c);
     return st;
 }
+
+/* ---- stages that are alike ---- */
+
+/* The blocks of a rank's chunk; 0: it is at an end of the model. */
+static int inner_blocks(const ls_pipeline_schedule *s, const int *begin, int rank, int chunk)
+{
+    int stage = ls_pipeline_stage(s, rank, chunk);
+
+    return stage == 0 || stage == s->stages * s->chunks - 1 ? 0 : begin[stage + 1] - begin[stage];
+}
+
+static bool chunks_alike(const ls_pipeline_schedule *s, const int *begin, int a, int b)
+{
+    for (int k = 0; k < s->chunks; k++)
+        if (inner_blocks(s, begin, a, k) == 0 || inner_blocks(s, begin, a, k) != inner_blocks(s, begin, b, k)) return false;
+    return true;
+}
+
+int stage_twin(const ls_layout *l, const ls_pipeline_schedule *s, const int *begin, int rank)
+{
+    bool counts = l->recompute > LS_RECOMPUTE_FULL || (l->zero == 3 && l->fsdp_unit > 1);
+
+    for (int other = 0; !counts && other < rank; other++)
+        if (chunks_alike(s, begin, other, rank)) return other;
+    return rank;
+}

@@ -8,6 +8,7 @@
 #ifndef LS_PARALLEL_PIPELINE_STAGE_H
 #define LS_PARALLEL_PIPELINE_STAGE_H
 
+#include "lockstep/layout.h"
 #include "lockstep/pipeline.h"
 #include "ir/program.h"
 
@@ -19,6 +20,11 @@ ls_status stage_extract(ls_program *p, const ls_stage *stage);
 
 /* Computes which parameters the stage reads, into reads[ls_store_count()]. p is the complete forward and does not change. */
 ls_status stage_reads(ls_program *p, const ls_stage *stage, bool *reads);
+
+/* The first pipeline rank whose programs have the same instructions as those of `rank`: both have neither the first nor the last stage, and
+ * as many blocks in each chunk; else `rank` itself. Blocks of a transformer are alike, but where recomputation or the units of FSDP count
+ * them. begin[stages * chunks + 1]. The ranks may differ in the micro-batches that are in flight. */
+int stage_twin(const ls_layout *l, const ls_pipeline_schedule *s, const int *begin, int rank);
 
 /* Computes the FLOPs of each block of the complete forward p, into cost[nblocks - 1], and those before and after the blocks. */
 void stage_costs(const ls_program *p, double *cost, double *before, double *after);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "parallel/layout.h"
 #include "parallel/mesh/mesh.h"
+#include "parallel/pipeline/stage.h"
 #include "parallel/sharding/partition.h"
 #include "data/loader.h"
 #include "runtime/store.h"
@@ -159,8 +160,9 @@ static size_t run_bytes(const struct plan_job *j, const struct step *s)
     return PLAN_START + list_bytes_of(s) + checkpoint_scratch(s) + sample_bytes(j, s) + (j->traces ? trace_bytes() : 0);
 }
 
-/* *better: a rank that may hold more and should be planned too; better may be NULL. */
-static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out, int *better)
+/* *better: a rank that may hold more and should be planned too. begin[pp * vpp + 1]: first blocks of the stages, where pp > 1. Both may be
+ * NULL. */
+static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out, int *better, int *begin)
 {
     size_t more = 0;
     struct plan_bytes found = { .rank = rank };
@@ -176,6 +178,7 @@ static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, in
     if (st == LS_OK) {
         st = price_step(j, &s, &found);
         if (better) *better = largest_share(&s, rank);
+        if (begin && s.pipeline) memcpy(begin, ls_pipeline_begin(s.pipeline), ((size_t)(layout->pp * layout->vpp) + 1) * sizeof *begin);
         more = run_bytes(j, &s);
         step_close(&s);
     }
@@ -188,7 +191,7 @@ static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, in
 
 ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out)
 {
-    return plan_rank(j, layout, rank, out, NULL);
+    return plan_rank(j, layout, rank, out, NULL, NULL);
 }
 
 /* ---- the rank with the most bytes ---- */
@@ -224,11 +227,11 @@ struct largest {
     int compiled;
 };
 
-static ls_status try_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct largest *l, int *better)
+static ls_status try_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct largest *l, int *better, int *begin)
 {
     struct plan_bytes one;
 
-    LS_TRY(plan_rank(j, layout, rank, &one, better));
+    LS_TRY(plan_rank(j, layout, rank, &one, better, begin));
     if (l->best.rank < 0 || one.total > l->best.total) l->best = one;
     l->most = MAX(l->most, one.total + one.other);
     l->compiled++;
@@ -242,21 +245,45 @@ static void take_largest(const struct largest *l, struct plan_bytes *out, int *c
     if (compiled) *compiled = l->compiled;
 }
 
-ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct plan_bytes *out, int *compiled)
+/* True if an earlier stage has the same programs and as many micro-batches in flight, or more. */
+static bool holds_no_more(const ls_layout *l, const ls_pipeline_schedule *s, const int *begin, int stage)
+{
+    int twin = stage > 0 ? stage_twin(l, s, begin, stage) : stage;
+
+    for (int k = 0; twin != stage && k < s->chunks; k++)
+        if (ls_pipeline_schedule_slots(s, twin, k) < ls_pipeline_schedule_slots(s, stage, k)) return false;
+    return twin != stage;
+}
+
+static ls_status try_stage(const struct plan_job *j, const ls_layout *m, int stage, struct largest *l, int *begin)
 {
     int dp[PLACES], cp[PLACES], tp[PLACES];
-    struct largest l = { .best = { .rank = -1 } };
     int ndp = places_of(m->dp, dp), ncp = places_of_cp(m, cp), ntp = places_of(m->tp, tp);
 
-    for (int k = 0; k < m->pp * ndp * ncp * ntp; k++) { /* in ascending order of ranks */
-        int t = k % ntp, s = k / ntp % ncp, d = k / ntp / ncp % ndp, p = k / ntp / ncp / ndp, better;
-        int rank = ((p * m->dp + dp[d]) * m->cp + cp[s]) * m->tp + tp[t];
+    for (int k = 0; k < ndp * ncp * ntp; k++) { /* in ascending order of ranks */
+        int t = k % ntp, s = k / ntp % ncp, d = k / ntp / ncp, better;
+        int rank = ((stage * m->dp + dp[d]) * m->cp + cp[s]) * m->tp + tp[t];
 
-        LS_TRY(try_rank(j, m, rank, &l, &better));
-        if (better != rank) LS_TRY(try_rank(j, m, better, &l, NULL));
+        LS_TRY(try_rank(j, m, rank, l, &better, begin));
+        if (better != rank) LS_TRY(try_rank(j, m, better, l, NULL, NULL));
     }
-    take_largest(&l, out, compiled);
     return LS_OK;
+}
+
+ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct plan_bytes *out, int *compiled)
+{
+    struct largest l = { .best = { .rank = -1 } };
+    ls_pipeline_schedule s = { 0 };
+    int *begin = mem_array(MEM_OTHER, (size_t)(m->pp * MAX(m->vpp, 1)) + 1, sizeof *begin);
+    ls_status st = begin ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK && m->pp > 1) st = ls_layout_schedule(m, &s);
+    for (int i = 0; st == LS_OK && i < m->pp; i++)
+        if (!holds_no_more(m, &s, begin, i)) st = try_stage(j, m, i, &l, begin);
+    if (st == LS_OK) take_largest(&l, out, compiled);
+    ls_pipeline_schedule_free(&s);
+    mem_free(begin);
+    return st;
 }
 
 ls_status plan_of_largest(const struct plan_job *j, const ls_layout *layout, struct plan_bytes *out, int *compiled)
@@ -266,7 +293,7 @@ ls_status plan_of_largest(const struct plan_job *j, const ls_layout *layout, str
 
     LS_TRY(ls_layout_check(task_transformer(j->model), layout));
     if (ls_layout_ranks(layout) > EVERY_RANK) return plan_of_places(j, layout, out, compiled);
-    for (int r = 0; r < ls_layout_ranks(layout); r++) LS_TRY(try_rank(j, layout, r, &l, NULL));
+    for (int r = 0; r < ls_layout_ranks(layout); r++) LS_TRY(try_rank(j, layout, r, &l, NULL, NULL));
     take_largest(&l, out, compiled);
     return LS_OK;
 }

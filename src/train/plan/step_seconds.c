@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "parallel/pipeline/stage.h"
 
 /* ---- a stage ---- */
 
@@ -48,24 +49,73 @@ static ls_status time_step(const struct cluster *c, const struct step *s, int st
     return LS_OK;
 }
 
-static ls_status time_stage(const struct plan_job *j, const ls_layout *l, const struct cluster *c, int stage, const struct stage_actions *a,
-                            struct tape_seconds *out, double *model_flops)
+/* A layout's stages while they are timed. */
+struct stages_timed {
+    const struct plan_job *job;
+    const ls_layout *layout;
+    const struct cluster *cluster;
+    ls_pipeline_schedule schedule; /* where pp > 1 */
+    const struct stage_actions *actions;
+    struct tape_seconds *seconds; /* [pp] */
+    int *begin;                   /* [pp * vpp + 1] known once stage 0 is timed */
+    double model_flops;
+};
+
+/* The rank of a stage that is planned: the last, since no shard is larger than its. */
+static int planned_rank(const ls_layout *l, int stage) { return (int)(ls_layout_ranks(l) / l->pp) * (stage + 1) - 1; }
+
+static ls_status time_stage(struct stages_timed *t, int stage)
 {
-    int rank = (int)(ls_layout_ranks(l) / l->pp) * (stage + 1) - 1; /* the last: no shard is larger than its */
+    const ls_layout *l = t->layout;
     struct ranks ranks;
     struct step s;
     ls_status st;
 
     pulse();
-    LS_TRY(ranks_plan(l, rank, &ranks));
-    st = step_open(j->model, l, &j->step, &ranks, true, &s);
+    LS_TRY(ranks_plan(l, planned_rank(l, stage), &ranks));
+    st = step_open(t->job->model, l, &t->job->step, &ranks, true, &s);
     if (st == LS_OK) {
-        st = time_step(c, &s, stage, a, out);
-        *model_flops = step_model_flops(&s);
+        st = time_step(t->cluster, &s, stage, t->actions, &t->seconds[stage]);
+        t->model_flops = step_model_flops(&s);
+        if (s.pipeline) memcpy(t->begin, ls_pipeline_begin(s.pipeline), ((size_t)(l->pp * l->vpp) + 1) * sizeof *t->begin);
         step_close(&s);
     }
     ranks_close(&ranks);
     return st;
+}
+
+static bool groups_alike(const struct seconds_group *a, const struct seconds_group *b)
+{
+    return a->ranks == b->ranks && a->nodes == b->nodes && a->pods == b->pods && a->slowed == b->slowed;
+}
+
+static bool places_alike(const struct tape_place *a, const struct tape_place *b)
+{
+    for (int g = 0; g < LS_GROUPS; g++)
+        if (!groups_alike(&a->group[g], &b->group[g])) return false;
+    return groups_alike(&a->neighbour, &b->neighbour);
+}
+
+/* Takes the seconds of an earlier stage if this one has the same programs and its groups are placed alike; false: it has none such. */
+static bool time_by_twin(struct stages_timed *t, int stage)
+{
+    const ls_layout *l = t->layout;
+    int twin = stage > 0 ? stage_twin(l, &t->schedule, t->begin, stage) : stage;
+
+    if (twin == stage) return false;
+    struct tape_place here = tape_place_of(t->cluster, l, planned_rank(l, stage)),
+                      there = tape_place_of(t->cluster, l, planned_rank(l, twin));
+    if (!places_alike(&here, &there)) return false;
+    t->seconds[stage] = t->seconds[twin];
+    for (int k = 0; k < l->vpp; k++) {
+        int to = ls_pipeline_stage(&t->schedule, stage, k), from = ls_pipeline_stage(&t->schedule, twin, k);
+
+        for (int kind = 0; kind < 3; kind++) {
+            t->actions->micro[kind][to] = t->actions->micro[kind][from];
+            t->actions->last[kind][to] = t->actions->last[kind][from];
+        }
+    }
+    return true;
 }
 
 /* ---- the step ---- */
@@ -125,23 +175,18 @@ ls_status stage_actions_new(int stages, struct stage_actions *out)
 
 void stage_actions_free(struct stage_actions *a) { mem_free(a->micro[0]); }
 
-static ls_status time_stages(const struct plan_job *j, const ls_layout *l, const struct cluster *c, const struct stage_actions *a,
-                             struct tape_seconds *stages, struct step_seconds *out)
+static ls_status time_stages(struct stages_timed *t, struct step_seconds *out)
 {
-    ls_pipeline_schedule schedule = { 0 };
+    const ls_layout *l = t->layout;
     struct sequence sequence = { 0 };
-    double model_flops = 0;
     ls_status st = LS_OK;
 
-    for (int i = 0; i < l->pp; i++) LS_TRY(time_stage(j, l, c, i, a, &stages[i], &model_flops));
-    if (l->pp > 1) {
-        LS_TRY(ls_layout_schedule(l, &schedule));
-        st = sequence_make(&schedule, &sequence);
-    }
-    if (st == LS_OK) step_seconds_join(&sequence, l->pp, l->micro_batches, stages, a, out);
-    out->model_flops = model_flops;
+    for (int i = 0; i < l->pp; i++)
+        if (!time_by_twin(t, i)) LS_TRY(time_stage(t, i));
+    if (l->pp > 1) st = sequence_make(&t->schedule, &sequence);
+    if (st == LS_OK) step_seconds_join(&sequence, l->pp, l->micro_batches, t->seconds, t->actions, out);
+    out->model_flops = t->model_flops;
     sequence_free(&sequence);
-    ls_pipeline_schedule_free(&schedule);
     return st;
 }
 
@@ -152,16 +197,20 @@ double group_buffers_of(const struct cluster *c, const ls_layout *l)
 
 ls_status step_seconds_of(const struct plan_job *j, const ls_layout *layout, const struct cluster *c, struct step_seconds *out)
 {
-    struct tape_seconds *stages;
     struct stage_actions a = { 0 };
-    ls_status st;
+    struct stages_timed t = { .job = j, .layout = layout, .cluster = c, .actions = &a };
+    int stages = layout->pp * MAX(layout->vpp, 1);
 
     LS_TRY(ls_layout_check(task_transformer(j->model), layout));
     LS_TRY(plan_check_seconds(layout));
-    LS_TRY(stage_actions_new(layout->pp * MAX(layout->vpp, 1), &a));
-    stages = mem_array(MEM_OTHER, (size_t)layout->pp, sizeof *stages);
-    st = stages ? time_stages(j, layout, c, &a, stages, out) : LS_ENOMEM;
-    mem_free(stages);
+    if (layout->pp > 1) LS_TRY(ls_layout_schedule(layout, &t.schedule));
+    t.seconds = mem_array(MEM_OTHER, (size_t)layout->pp, sizeof *t.seconds);
+    t.begin = mem_array(MEM_OTHER, (size_t)stages + 1, sizeof *t.begin);
+    ls_status st = t.seconds && t.begin ? stage_actions_new(stages, &a) : LS_ENOMEM;
+    if (st == LS_OK) st = time_stages(&t, out);
     stage_actions_free(&a);
+    mem_free(t.begin);
+    mem_free(t.seconds);
+    ls_pipeline_schedule_free(&t.schedule);
     return st;
 }
