@@ -186,10 +186,11 @@ static int main_run(const struct command *c, int words, int argc, char *const ar
     struct invocation in;
     bool help, acts = false;
 
-    if (args_parse(c, words, argc, argv, &in) != LS_OK) return main_fail(c->name, EXIT_USAGE);
+    ls_status st = args_parse(c, words, argc, argv, &in);
+    if (st != LS_OK) return main_fail(c->name, st == LS_ENOMEM ? EXIT_FAILED : EXIT_USAGE);
     log_set_console(in.quiet ? LOG_ERROR : in.verbose ? LOG_DEBUG : LOG_WARN);
     help = in.short_help || in.long_help;
-    ls_status st = help ? help_command(c, in.long_help) : main_check(&in);
+    st = help ? help_command(c, in.long_help) : main_check(&in);
     if (st == LS_OK && !help) {
         acts = true;
         st = act(&in);
