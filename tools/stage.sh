@@ -17,7 +17,7 @@ began=$(date +%s.%N)
 code=$?
 files=$(grep -c 'Building C object' "$log")
 seconds=$(echo "$began $(date +%s.%N)" | awk '{ printf "%.1f s", $2 - $1 }')
-worth=$(grep -vE '^\[[0-9]+/[0-9]+\] |^ninja: |^-- |^$' "$log")
+worth=$(grep -vE '^\[[0-9]+/[0-9]+\] |^ninja: (no work to do|build stopped|Entering)|^-- |^$' "$log")
 
 if [ $code -ne 0 ]; then
     echo "failed after $seconds:"

@@ -35,7 +35,7 @@ struct played_key {
     } group[LS_GROUPS + 1]; /* the last: two neighbouring stages */
 };
 
-/* Results, each at its key's hash or behind it. */
+/* Results, each at its key's hash or behind it. No two keys are expected to have the same 128 bits. */
 struct played {
     struct hash_words key; /* zeros: nothing is here */
     struct tape_seconds seconds;
