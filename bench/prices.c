@@ -124,7 +124,7 @@ int main(int n, char **word)
     plan_setup_open(&s, word[4]);
     if (cluster_read(word[1], &c) < 0) return fprintf(stderr, "%s\n", ls_errmsg()), 2;
     add_all(&s, atoi(word[2]), atoi(word[3]));
-    if (layouts == 0) return fprintf(stderr, "no layout is possible\n"), 2;
+    if (layouts == 0) return fprintf(stderr, "ls_layout_check() accepts no layout of %s ranks and %s samples\n", word[2], word[3]), 2;
     if (prices_open(&s.job, &c, s.layout.seq_len, &p) < 0) return fprintf(stderr, "%s\n", ls_errmsg()), 1;
     double first = price_all(p, INFINITY, &timed);
     printf("%d layouts, %d programs compiled in %.1f s\n", layouts, prices_compiled(p), first);

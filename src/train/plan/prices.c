@@ -25,17 +25,14 @@ struct priced_schedule {
     struct sequence sequence; /* empty: not asked for yet */
 };
 
-/* What tape_play() takes, as bytes without padding. */
+/* What tape_play() takes: no padding, so its bytes are compared. */
 struct played_key {
-    int64_t pattern; /* 1 + its index */
-    double samples, ranks;
-    struct {
-        int32_t ranks, nodes, pods, unused;
-        double slowed;
-    } group[LS_GROUPS + 1]; /* the last: two neighbouring stages */
+    struct hash_words place; /* of the stage */
+    int64_t pattern;
+    double samples; /* of the term */
 };
 
-/* Results, each at its key's hash or behind it. No two keys are expected to have the same 128 bits. */
+/* Results, each at its key's hash or behind it. */
 struct played {
     struct hash_words key; /* zeros: nothing is here */
     struct tape_seconds seconds;
@@ -299,19 +296,6 @@ static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *b
 
 /* ---- seconds ---- */
 
-static struct played_key played_key_of(const struct tape_place *where)
-{
-    struct played_key key = { .ranks = where->ranks };
-
-    for (int g = 0; g <= LS_GROUPS; g++) {
-        const struct seconds_group *from = g < LS_GROUPS ? &where->group[g] : &where->neighbour;
-
-        key.group[g].ranks = from->ranks, key.group[g].nodes = from->nodes, key.group[g].pods = from->pods;
-        key.group[g].slowed = from->slowed;
-    }
-    return key;
-}
-
 static struct played *played_find(struct played *table, int room, const struct hash_words *key)
 {
     size_t at = key->low & (size_t)(room - 1);
@@ -342,14 +326,12 @@ static ls_status grow_played(struct prices *p)
     return LS_OK;
 }
 
-/* Plays a pattern's tapes in a place, whose key is given but for the pattern and the samples. */
-static ls_status play_pattern(struct prices *p, int pattern, const struct tape_place *at, struct played_key *key, struct tape_seconds *out)
+/* stage: tape_place_words() of the place, whatever its samples were. */
+static ls_status play_pattern(struct prices *p, int pattern, const struct tape_place *at, struct hash_words stage, struct tape_seconds *out)
 {
     struct pattern *x = patterns_at(p->patterns, pattern);
-
-    key->pattern = pattern + 1;
-    key->samples = at->samples;
-    struct hash_words words = hash_words_of(key, sizeof *key);
+    struct played_key key = { stage, pattern, at->samples };
+    struct hash_words words = hash_words_of(&key, sizeof key);
     struct played *kept = played_find(p->played, p->played_room, &words);
     if (kept->key.low == 0 && kept->key.high == 0) {
         LS_TRY(grow_played(p));
@@ -365,8 +347,8 @@ static ls_status play_pattern(struct prices *p, int pattern, const struct tape_p
 static ls_status stage_seconds(struct prices *p, const struct pattern_stage *s, const struct tape_place *where, struct tape_seconds *out)
 {
     struct pattern_sum sum;
-    struct played_key key = played_key_of(where);
     struct tape_place at = *where;
+    struct hash_words place = tape_place_words(where);
 
     *out = (struct tape_seconds){ 0 };
     LS_TRY(patterns_sum(p->patterns, s, &sum));
@@ -374,7 +356,7 @@ static ls_status stage_seconds(struct prices *p, const struct pattern_stage *s, 
         struct tape_seconds played;
 
         at.samples = sum.term[i].samples;
-        LS_TRY(play_pattern(p, sum.term[i].pattern, &at, &key, &played));
+        LS_TRY(play_pattern(p, sum.term[i].pattern, &at, place, &played));
         tape_seconds_add(out, &played, sum.term[i].times);
     }
     return LS_OK;

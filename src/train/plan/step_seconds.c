@@ -84,18 +84,6 @@ static ls_status time_stage(struct stages_timed *t, int stage)
     return st;
 }
 
-static bool groups_alike(const struct seconds_group *a, const struct seconds_group *b)
-{
-    return a->ranks == b->ranks && a->nodes == b->nodes && a->pods == b->pods && a->slowed == b->slowed;
-}
-
-static bool places_alike(const struct tape_place *a, const struct tape_place *b)
-{
-    for (int g = 0; g < LS_GROUPS; g++)
-        if (!groups_alike(&a->group[g], &b->group[g])) return false;
-    return groups_alike(&a->neighbour, &b->neighbour);
-}
-
 /* Takes the seconds of an earlier stage if this one has the same programs and its groups are placed alike; false: it has none such. */
 static bool time_by_twin(struct stages_timed *t, int stage)
 {
@@ -105,7 +93,8 @@ static bool time_by_twin(struct stages_timed *t, int stage)
     if (twin == stage) return false;
     struct tape_place here = tape_place_of(t->cluster, l, planned_rank(l, stage)),
                       there = tape_place_of(t->cluster, l, planned_rank(l, twin));
-    if (!places_alike(&here, &there)) return false;
+    struct hash_words a = tape_place_words(&here), b = tape_place_words(&there);
+    if (a.low != b.low || a.high != b.high) return false;
     t->seconds[stage] = t->seconds[twin];
     for (int k = 0; k < l->vpp; k++) {
         int to = ls_pipeline_stage(&t->schedule, stage, k), from = ls_pipeline_stage(&t->schedule, twin, k);

@@ -156,6 +156,22 @@ struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int
     return out;
 }
 
+struct hash_words tape_place_words(const struct tape_place *place)
+{
+    struct {
+        double samples, ranks, slowed[LS_GROUPS + 1];
+        int at[LS_GROUPS + 1][4]; /* the last is 0: the struct has no padding, so its bytes are compared */
+    } x = { .samples = place->samples, .ranks = place->ranks };
+
+    for (int g = 0; g <= LS_GROUPS; g++) {
+        const struct seconds_group *from = g < LS_GROUPS ? &place->group[g] : &place->neighbour;
+
+        x.slowed[g] = from->slowed;
+        x.at[g][0] = from->ranks, x.at[g][1] = from->nodes, x.at[g][2] = from->pods;
+    }
+    return hash_words_of(&x, sizeof x);
+}
+
 /* A rank's clock. Collectives of a group follow each other, what is received beside what is sent. */
 struct clock {
     struct tape *tape;

@@ -8,6 +8,7 @@
 #ifndef LS_TRAIN_PLAN_TAPE_H
 #define LS_TRAIN_PLAN_TAPE_H
 
+#include "base/hash.h"
 #include "plan/seconds.h"
 #include "train/run/step.h"
 
@@ -71,6 +72,8 @@ struct tape_place {
     struct seconds_group group[LS_GROUPS], neighbour;
     double samples, ranks;
 };
+/* Equal for equal places, and for no others: 128 bits tell them apart. */
+struct hash_words tape_place_words(const struct tape_place *place);
 double tape_quantity_at(const struct tape_quantity *q, const struct tape_place *place);
 /* Seconds of a kernel, or of an exchange whose group is in `group`. */
 double tape_kernel_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place);

@@ -23,8 +23,13 @@ static void sum_panel(const struct gemm_block *b, struct rows a, const char *pan
 }
 
 /* to[0, n) = elements [at, at + n) of the bias. */
-static void widen_bias(const struct gemm_block *b, size_t at, size_t n, float *to){
-    BY_TYPE(b->bias_type, T, EACH(v, count, 0, n) vstore_f32(to + v, count, load(T, b->bias, at + v, count)))
+static void widen_bias(const struct gemm_block *b, size_t at, size_t n, float *to)
+{
+    for (size_t v = 0; v < n; v += LANES) {
+        size_t count = MIN(n - v, (size_t)LANES);
+
+        BY_TYPE(b->bias_type, T, vstore_f32(to + v, count, load(T, b->bias, at + v, count)))
+    }
 }
 
 /* Stores columns [0, n) of sums[m, PANEL], with bias or added, into c from column j on. */
