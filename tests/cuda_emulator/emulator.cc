@@ -23,7 +23,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-enum { STACK = 128 << 10, PAGE = 4096, TEXT = 600 };
+enum { PAGE = 4096, STACK = (128 << 10) + PAGE, TEXT = 600 };
 enum { MOST_GRID_YZ = 65535, MOST_BLOCK_Z = 64 };
 
 fiber emulator_fibers[MOST_THREADS];
@@ -179,7 +179,8 @@ void emulator_barrier(const char *file, int line)
     fiber_wait(FIBER_BARRIER, file, line);
 }
 
-/* Each stack has a page before it that cannot be touched. */
+/* Each stack has a page before it that cannot be touched, and an odd number of pages: a power of two would put what all threads use most
+ * into the same few sets of the caches. */
 static char *stack_top(int i)
 {
     if (!run.stacks) {
@@ -200,7 +201,7 @@ static char *stack_top(int i)
 static void fiber_begin(fiber *f, int i, dim3 block)
 {
     unsigned t = (unsigned)i;
-    void **sp = (void **)(stack_top(i) - 64);
+    void **sp = (void **)(stack_top(i) - 64 - i / 16 % 8 * 512); /* not at the same place of all pages either */
 
     f->where.thread = dim3(t % emulator_block.size.x, t / emulator_block.size.x % emulator_block.size.y,
                            t / emulator_block.size.x / emulator_block.size.y);
@@ -230,7 +231,7 @@ static uint64_t run_random(uint64_t below)
     run.state ^= run.state << 13; /* xorshift64 */
     run.state ^= run.state >> 7;
     run.state ^= run.state << 17;
-    return run.state % below;
+    return (uint64_t)((__uint128_t)run.state * below >> 64);
 }
 
 static void run_ready(void)

@@ -25,6 +25,7 @@ struct cell {
 struct emulator_region {
     char *base, *real;
     size_t bytes, shift; /* a grain has 1 << shift bytes */
+    size_t stamped;      /* the first bytes that have cells */
     bool writable, shared;
     uint32_t used; /* shared: the block that has it */
     const char *key, *name;
@@ -74,7 +75,7 @@ static void region_end(emulator_region *r)
 {
     if (r->cells.size()) spare.push_back(std::move(r->cells));
     r->cells.clear();
-    r->bytes = 0;
+    r->bytes = r->stamped = 0;
 }
 
 void emulator_memory_remove(void *base)
@@ -181,8 +182,21 @@ emulator_region *emulator_shared_region(const char *key, const char *name, size_
 
 /* ---- races ---- */
 
+/* Cells for all of a region's bytes. */
+static void cells_add(emulator_region *r)
+{
+    size_t need = (r->bytes + ((size_t)1 << r->shift) - 1) >> r->shift;
+
+    if (r->cells.empty() && spare.size()) {
+        r->cells = std::move(spare.back());
+        spare.pop_back();
+    }
+    if (r->cells.size() < need) r->cells.resize(need);
+    r->stamped = r->bytes;
+}
+
 /* Each block has shared memory of its own. */
-static bool in_order(const emulator_region *r, const stamp *s, const fiber *f, bool atomic)
+static inline bool in_order(const emulator_region *r, const stamp *s, const fiber *f, bool atomic)
 {
     if (s->block < emulator_block.launch || (atomic && s->atomic)) return true;
     if (s->block != emulator_block.serial) return r->shared;
@@ -190,7 +204,7 @@ static bool in_order(const emulator_region *r, const stamp *s, const fiber *f, b
     return s->thread / WARP == f->warp && f->clock[s->thread % WARP] >= s->clock;
 }
 
-static void race_report(const emulator_region *r, size_t at, const stamp *s, const char *did, const char *does)
+[[gnu::cold]] static void race_report(const emulator_region *r, size_t at, const stamp *s, const char *did, const char *does)
 {
     size_t grain = (size_t)1 << r->shift;
 
@@ -201,7 +215,7 @@ static void race_report(const emulator_region *r, size_t at, const stamp *s, con
                   (at + 1) * grain, s->thread, did);
 }
 
-static void cell_read(const emulator_region *r, cell *c, size_t at, const stamp *now, const fiber *f)
+static inline void cell_read(const emulator_region *r, cell *c, size_t at, const stamp *now, const fiber *f)
 {
     if (r->shared && c->write.block != now->block)
         emulator_fail("uninitialised: it reads byte %zu of %s, which no thread of the block has written", at << r->shift, r->name);
@@ -214,7 +228,7 @@ static void cell_read(const emulator_region *r, cell *c, size_t at, const stamp 
     c->read = *now;
 }
 
-static void cell_write(const emulator_region *r, cell *c, size_t at, const stamp *now, const fiber *f)
+static inline void cell_write(const emulator_region *r, cell *c, size_t at, const stamp *now, const fiber *f)
 {
     if (r->shared && now->atomic && c->write.block != now->block)
         emulator_fail("uninitialised: it reads byte %zu of %s, which no thread of the block has written", at << r->shift, r->name);
@@ -237,19 +251,14 @@ void *emulator_touch(emulator_region *r, const void *p, size_t bytes, size_t ali
     if ((uintptr_t)p & (align - 1)) emulator_fail("misaligned: it %s %zu bytes at byte %zu of %s", does, bytes, at, r->name);
     if (access != EMULATOR_READ && !r->writable)
         emulator_fail("it writes %zu bytes at byte %zu of %s, which is an input", bytes, at, r->name);
-    size_t need = (r->bytes + ((size_t)1 << r->shift) - 1) >> r->shift;
-    if (r->cells.size() < need) {
-        if (r->cells.empty() && spare.size()) {
-            r->cells = std::move(spare.back());
-            spare.pop_back();
-        }
-        if (r->cells.size() < need) r->cells.resize(need);
-    }
+    if (!r->writable) return r->real + at; /* nothing races with reads */
+    if (r->stamped < r->bytes) cells_add(r);
     stamp now = { emulator_block.serial, emulator_block.epoch, f->clock[f->lane], (uint16_t)f->index, access == EMULATOR_ATOMIC };
-    for (size_t k = at >> r->shift; k <= (at + bytes - 1) >> r->shift; k++)
-        if (access == EMULATOR_READ)
-            cell_read(r, &r->cells[k], k, &now, f);
-        else
-            cell_write(r, &r->cells[k], k, &now, f);
+    size_t k = at >> r->shift, last = (at + bytes - 1) >> r->shift;
+    cell *c = &r->cells[k];
+    if (access == EMULATOR_READ)
+        for (; k <= last; k++) cell_read(r, c++, k, &now, f);
+    else
+        for (; k <= last; k++) cell_write(r, c++, k, &now, f);
     return r->real + at;
 }

@@ -13,7 +13,7 @@ static fiber *lane_of(int warp, int lane)
 static bool lane_is_here(const fiber *f, const fiber *first)
 {
     return f && f->state == FIBER_WARP && f->op == first->op && f->mask == first->mask && f->line == first->line &&
-           strcmp(f->file, first->file) == 0;
+           (f->file == first->file || strcmp(f->file, first->file) == 0);
 }
 
 static unsigned warp_ballot(const fiber *first)
