@@ -26,6 +26,13 @@ enum {
 /* request.phase. While pieces move it counts up from PHASE_MOVES, so that the engine sees progress. */
 enum { PHASE_WAITS, PHASE_MEETS, PHASE_ENDS, PHASE_MOVES };
 
+/* After a word that all members wait for from all members: who writes the last one rings, the others' words wake nobody. Of two that write
+ * at once, at least one sees all. */
+static void ring_members(const struct link *l)
+{
+    for (int i = 0; i < l->base.n; i++) wait_ring(l->segment, l->member[i]);
+}
+
 static uint64_t number_of(const struct request *r) { return (uint64_t)(uintptr_t)r->state; }
 
 ls_status shm_collective_begin(struct link *l, struct request *r)
@@ -52,6 +59,13 @@ static size_t bytes_sent(const struct link *l, const struct request *r)
     }
 }
 
+static bool all_posted(const struct link *l, uint64_t call)
+{
+    for (int i = 0; i < l->base.n; i++)
+        if (atomic_load_explicit(&area_post(l, call, i)->call, memory_order_relaxed) != call) return false;
+    return true;
+}
+
 /* Posts the call and its buffers; others see it once post.call has this number. */
 static void post(struct link *l, struct request *r)
 {
@@ -75,7 +89,8 @@ static void post(struct link *l, struct request *r)
         for (int i = 0; i <= l->base.n; i++) table[i] = move_border(r->at, r->count, i);
     }
     atomic_store_explicit(&p->call, number_of(r), memory_order_release);
-    for (int i = 0; i < l->base.n; i++) wait_ring(l->segment, l->member[i]);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (all_posted(l, number_of(r))) ring_members(l);
 }
 
 /* For all-to-all only: checks that each rank sends us what we expect from it. */
@@ -178,11 +193,17 @@ static void shm_collectives_choose(struct link *l, struct request *r)
 
 /* ---- moving the pieces ---- */
 
-/* LS_OK when a word of every seat has reached `want`: the one at `word` bytes from its start. */
+/* The word at `word` bytes from the start of a member's seat. */
+static _Atomic uint64_t *seat_word(const struct link *l, int member, size_t word)
+{
+    return (void *)((unsigned char *)&l->seat[member] + word);
+}
+
+/* LS_OK when that word of every seat has reached `want`. */
 static ls_status all_reached(struct link *l, size_t word, uint64_t want)
 {
     for (int i = 0; i < l->base.n; i++) {
-        const _Atomic uint64_t *w = (const void *)((const unsigned char *)&l->seat[i] + word);
+        const _Atomic uint64_t *w = seat_word(l, i, word);
         if (atomic_load_explicit(w, memory_order_acquire) >= want) continue;
         if (!rank_left(l->segment, l->member[i])) return LS_BUSY;
         if (atomic_load_explicit(w, memory_order_acquire) < want) return wait_left(l->segment, l->member[i]);
@@ -191,13 +212,19 @@ static ls_status all_reached(struct link *l, size_t word, uint64_t want)
 }
 #define ALL_REACHED(l, word, want) all_reached(l, offsetof(struct seat, word), want)
 
-static void shm_collectives_reach(struct link *l, _Atomic uint64_t *word, uint64_t value)
+/* Our word reaches `value`. The others wait for this value of all members, or for an earlier one, which its last member has rung for. */
+static void shm_collectives_reach(struct link *l, size_t word, uint64_t value)
 {
+    int i = 0;
+
     move_fence();
-    atomic_store_explicit(word, value, memory_order_release);
-    for (int i = 0; i < l->base.n; i++) wait_ring(l->segment, l->member[i]);
+    atomic_store_explicit(seat_word(l, l->base.rank, word), value, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+    while (i < l->base.n && atomic_load_explicit(seat_word(l, i, word), memory_order_relaxed) >= value) i++;
+    if (i == l->base.n) ring_members(l);
     wait_moved(l->segment);
 }
+#define REACH(l, word, value) shm_collectives_reach(l, offsetof(struct seat, word), value)
 
 /* Advances each of the three phases by one piece if possible. *moved: bytes. */
 static ls_status fill_next(struct link *l, struct request *r, size_t *moved)
@@ -211,7 +238,7 @@ static ls_status fill_next(struct link *l, struct request *r, size_t *moved)
         if (st != LS_OK) return st;
     }
     *moved += move_fill(l, r, w->in, p);
-    shm_collectives_reach(l, &l->seat[l->base.rank].in, p);
+    REACH(l, in, p);
     w->in++;
     return LS_OK;
 }
@@ -225,7 +252,7 @@ static ls_status sum_next(struct link *l, struct request *r, size_t *moved)
     ls_status st = ALL_REACHED(l, in, p);
     if (st != LS_OK) return st;
     *moved += move_sum_staged(l, r, w->sums, p);
-    shm_collectives_reach(l, &l->seat[l->base.rank].sums, p);
+    REACH(l, sums, p);
     w->sums++;
     return LS_OK;
 }
@@ -240,7 +267,7 @@ static ls_status take_next(struct link *l, struct request *r, size_t *moved)
     ls_status st = sums ? ALL_REACHED(l, sums, p) : ALL_REACHED(l, in, p);
     if (st != LS_OK) return st;
     *moved += move_take(l, r, w->out, p);
-    shm_collectives_reach(l, &l->seat[l->base.rank].out, p);
+    REACH(l, out, p);
     w->out++;
     return LS_OK;
 }
@@ -298,7 +325,7 @@ static void shm_collectives_finish(struct link *l)
     l->pieces += l->now.pieces;
     atomic_store_explicit(&seat->in, l->pieces, memory_order_relaxed);
     atomic_store_explicit(&seat->sums, l->pieces, memory_order_relaxed);
-    shm_collectives_reach(l, &seat->out, l->pieces);
+    REACH(l, out, l->pieces);
 }
 
 ls_status shm_collective_advance(struct link *l, struct request *r)

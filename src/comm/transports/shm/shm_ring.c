@@ -117,28 +117,39 @@ static void shm_ring_take(struct link *l, struct ring *r, struct transfer *t, co
     t->state = TRANSFER_OVER;
 }
 
+/* After `read` has passed `before`: true if the sender may wait for that, because the ring was full or the message is in its heap. */
+static bool sender_waits(const struct ring *r, size_t room, uint64_t before, bool offered)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    return offered || atomic_load_explicit(&r->written, memory_order_relaxed) - before >= room;
+}
+
 /* Advances a receive. LS_BUSY: nothing has arrived. */
 static ls_status pull(struct link *l, struct ring *r, struct transfer *t)
 {
     size_t room = room_of(l->base.n);
+    uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
+    bool offered = false;
 
     if (t->state == TRANSFER_WAITS) {
-        uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
         if (atomic_load_explicit(&r->written, memory_order_acquire) == read) return LS_BUSY;
         const struct message *m = (const void *)(r->data + read % room);
         if (!signature_agrees(t->signature, &m->signature) || m->bytes != t->bytes) return shm_ring_refuse(l, t, m);
-        if (m->at) {
+        offered = m->at != 0;
+        if (offered) {
             shm_ring_take(l, r, t, m);
-            return LS_OK;
+        } else {
+            atomic_store_explicit(&r->read, read + SHM_LINE, memory_order_release);
+            t->state = t->bytes ? TRANSFER_MOVES : TRANSFER_OVER;
         }
-        atomic_store_explicit(&r->read, read + SHM_LINE, memory_order_release);
-        t->state = t->bytes ? TRANSFER_MOVES : TRANSFER_OVER;
-        return LS_OK;
+    } else {
+        size_t part = get(r, room, (unsigned char *)t->data + t->done, t->bytes - t->done);
+        if (part == 0) return LS_BUSY;
+        t->done += part;
+        if (t->done == t->bytes) t->state = TRANSFER_OVER;
     }
-    size_t part = get(r, room, (unsigned char *)t->data + t->done, t->bytes - t->done);
-    t->done += part;
-    if (t->done == t->bytes) t->state = TRANSFER_OVER;
-    return part > 0 ? LS_OK : LS_BUSY;
+    if (sender_waits(r, room, read, offered)) wait_ring(l->segment, l->member[t->peer]);
+    return LS_OK;
 }
 
 /* The peer closed its side: data it sent before may still be there; more will never come. */
@@ -162,7 +173,7 @@ static ls_status shm_ring_run(struct link *l, struct lane *lane)
         if (st == LS_BUSY) return stuck(l, lane, t);
         if (st < 0) return st;
         wait_moved(l->segment);
-        wait_ring(l->segment, l->member[t->peer]);
+        if (t->sending) wait_ring(l->segment, l->member[t->peer]);
         if (t->state == TRANSFER_OVER)
             lane->first = t->request;
         else if (t->done >= TAKE_BYTES && !t->sending)

@@ -1,7 +1,8 @@
 /* shm_wait.c - waiting for other processes, and detecting that one has ended.
  *
  * A rank sleeps on its bell. Before that it sets a flag, and its caller checks everything once more; a rank that stores a word that it may
- * wait for checks the flag after a fence: one of the two sees the other. Sleeps are short anyway, because peers must be checked.
+ * wait for checks the flag after a fence: one of the two sees the other. Who rings takes the flag away: while the sleeper waits for a core
+ * nobody rings again. Sleeps are short anyway, because peers must be checked.
  *
  * The end of a process is detected by its pidfd (also as a zombie), or, without pidfds, by /proc/PID/stat. If a launcher created the
  * segment, it knows how the process ended, so its report is awaited for a moment.
@@ -36,7 +37,7 @@ void wait_ring(struct segment *s, int rank)
 
     if (rank == s->rank) return;
     atomic_thread_fence(memory_order_seq_cst);
-    if (!atomic_load_explicit(&c->asleep, memory_order_relaxed)) return;
+    if (!atomic_load_explicit(&c->asleep, memory_order_relaxed) || !atomic_exchange(&c->asleep, 0)) return;
     atomic_fetch_add(&c->bell, 1);
     futex_wake(&c->bell);
 }
