@@ -26,8 +26,16 @@ enum {
 /* request.phase. While pieces move it counts up from PHASE_MOVES, so that the engine sees progress. */
 enum { PHASE_WAITS, PHASE_MEETS, PHASE_ENDS, PHASE_MOVES };
 
-/* After a word that all members wait for from all members: who writes the last one rings, the others' words wake nobody. Of two that write
- * at once, at least one sees all. */
+/* Words that all members wait for from all members: who writes the last one rings, the others' words wake nobody. Of two that write at once,
+ * at least one sees all. Where nobody sleeps the others' words are not read: their cache lines are in use. */
+static bool somebody_sleeps(const struct link *l)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int i = 0; i < l->base.n; i++)
+        if (i != l->base.rank && wait_sleeps(l->segment, l->member[i])) return true;
+    return false;
+}
+
 static void ring_members(const struct link *l)
 {
     for (int i = 0; i < l->base.n; i++) wait_ring(l->segment, l->member[i]);
@@ -89,8 +97,7 @@ static void post(struct link *l, struct request *r)
         for (int i = 0; i <= l->base.n; i++) table[i] = move_border(r->at, r->count, i);
     }
     atomic_store_explicit(&p->call, number_of(r), memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst);
-    if (all_posted(l, number_of(r))) ring_members(l);
+    if (somebody_sleeps(l) && all_posted(l, number_of(r))) ring_members(l);
 }
 
 /* For all-to-all only: checks that each rank sends us what we expect from it. */
@@ -212,16 +219,19 @@ static ls_status all_reached(struct link *l, size_t word, uint64_t want)
 }
 #define ALL_REACHED(l, word, want) all_reached(l, offsetof(struct seat, word), want)
 
+static bool all_are_there(const struct link *l, size_t word, uint64_t value)
+{
+    for (int i = 0; i < l->base.n; i++)
+        if (atomic_load_explicit(seat_word(l, i, word), memory_order_relaxed) < value) return false;
+    return true;
+}
+
 /* Our word reaches `value`. The others wait for this value of all members, or for an earlier one, which its last member has rung for. */
 static void shm_collectives_reach(struct link *l, size_t word, uint64_t value)
 {
-    int i = 0;
-
     move_fence();
     atomic_store_explicit(seat_word(l, l->base.rank, word), value, memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst);
-    while (i < l->base.n && atomic_load_explicit(seat_word(l, i, word), memory_order_relaxed) >= value) i++;
-    if (i == l->base.n) ring_members(l);
+    if (somebody_sleeps(l) && all_are_there(l, word, value)) ring_members(l);
     wait_moved(l->segment);
 }
 #define REACH(l, word, value) shm_collectives_reach(l, offsetof(struct seat, word), value)

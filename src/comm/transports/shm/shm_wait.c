@@ -31,13 +31,15 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t seen, double seconds)
 
 static void futex_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0); }
 
+bool wait_sleeps(const struct segment *s, int rank) { return atomic_load_explicit(&s->cell[rank].asleep, memory_order_relaxed); }
+
 void wait_ring(struct segment *s, int rank)
 {
     struct cell *c = &s->cell[rank];
 
     if (rank == s->rank) return;
     atomic_thread_fence(memory_order_seq_cst);
-    if (!atomic_load_explicit(&c->asleep, memory_order_relaxed) || !atomic_exchange(&c->asleep, 0)) return;
+    if (!wait_sleeps(s, rank) || !atomic_exchange(&c->asleep, 0)) return;
     atomic_fetch_add(&c->bell, 1);
     futex_wake(&c->bell);
 }
