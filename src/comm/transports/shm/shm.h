@@ -107,7 +107,7 @@ ls_status segment_rendezvous(const char *name, int rank, int n, double deadline,
 void wait_moved(struct segment *s); /* something moved here: the next wait_idle() only sets the flag again */
 /* Called again and again, with everything checked between two calls: sets the flag, then sleeps. */
 ls_status wait_idle(struct segment *s, double seconds);
-void wait_ring(struct segment *s, int rank); /* after the store that `rank` may wait for */
+void wait_ring(struct segment *s, int rank);         /* after the store that `rank` may wait for */
 bool wait_sleeps(const struct segment *s, int rank); /* after a fence */
 void wait_ring_self(struct segment *s);
 /* LS_EPEER and the verdict if `rank` closed its side while it is still needed. */
