@@ -78,6 +78,7 @@ size_t store_local_count(const ls_store *s, size_t i);      /* 0 if it is left o
 ls_placement *store_placement(const ls_store *s, size_t i); /* [LS_AXES], initially all replicated; the caller may change it */
 /* With boxes: sets the comm of all ranks that share the parameters. ls_store_read() is then collective over it. */
 void store_set_world(ls_store *s, ls_comm *world);
+ls_comm *store_world(const ls_store *s); /* NULL: this rank has everything */
 /* Of the ranks that have the same box along the axes that shard the model, one is the owner: its copy is counted in norms, read, and
  * written to checkpoints. True until the partition sets it; false if parameter i is left out. Ranks that differ only in the data-parallel
  * axes have the same setting: reads and checkpoints use the lowest of those with the same data, norms count a kind that is not sharded on

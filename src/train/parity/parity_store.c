@@ -12,6 +12,7 @@ static const struct {
     enum parity_record record;
     const char *state;
 } states[] = { { RECORD_M, "m" }, { RECORD_V, "v" } };
+_Static_assert(COUNT_OF(states) == PARITY_STATES, "a writer counts these");
 
 static size_t count_of(const ls_store *s, size_t i)
 {
@@ -69,27 +70,34 @@ ls_status parity_writer_open(const struct step *s, file_writer *out, struct pari
     *w = (struct parity_writer){ .step = s, .out = out };
     w->full = mem_array(MEM_OTHER, most, sizeof *w->full);
     w->stale = mem_array(MEM_OTHER, n + 1, sizeof *w->stale);
-    return w->full && w->stale ? put_parameters(w) : LS_ENOMEM;
+    w->here = mem_array(MEM_OTHER, n + 1, sizeof *w->here);
+    w->states = mem_array(MEM_OTHER, n + 1, sizeof *w->states);
+    if (!w->full || !w->stale || !w->here || !w->states) return LS_ENOMEM;
+    for (size_t i = 0; i < n; i++) w->here[i] = store_is_here(s->store, i);
+    LS_TRY(ranks_sum_int(&s->ranks, w->here, n));
+    return put_parameters(w);
 }
 
 void parity_writer_close(struct parity_writer *w)
 {
     mem_free(w->full);
     mem_free(w->stale);
+    mem_free(w->here);
+    mem_free(w->states);
     *w = (struct parity_writer){ 0 };
 }
 
-/* Reads tensor i into w->full. Every rank takes part, because sharded tensors are gathered, and receives what rank 0 read, which is what
- * the file contains. A tensor that no rank has becomes NaN. */
+/* Reads tensor i into w->full. Every rank takes part, because sharded tensors are gathered, and receives what the file contains: what rank
+ * 0 read, or what ls_store_read() put together of all ranks. A tensor that no rank has becomes NaN. */
 static ls_status read_full(struct parity_writer *w, size_t i, const char *kind, size_t count)
 {
-    const struct ranks *ranks = &w->step->ranks;
-    int64_t have = store_is_here(w->step->store, i);
+    const ls_store *s = w->step->store;
+    ls_comm *comm = w->step->ranks.comm;
 
-    LS_TRY(ranks_sum_int(ranks, &have, 1));
-    for (size_t k = 0; !have && k < count; k++) w->full[k] = NAN;
-    if (have) LS_TRY(ls_store_read(w->step->store, i, kind, w->full, LS_F32, count));
-    return ranks->comm ? ls_broadcast(ranks->comm, w->full, count, LS_F32, 0, NULL) : LS_OK;
+    for (size_t k = 0; !w->here[i] && k < count; k++) w->full[k] = NAN;
+    if (!w->here[i]) return LS_OK;
+    LS_TRY(ls_store_read(s, i, kind, w->full, LS_F32, count));
+    return comm && !store_world(s) ? ls_broadcast(comm, w->full, count, LS_F32, 0, NULL) : LS_OK;
 }
 
 ls_status parity_put_gradients(struct parity_writer *w, uint64_t step)
@@ -158,16 +166,24 @@ static ls_status put_weight(struct parity_writer *w, uint64_t updates, size_t i)
     return master ? count_stale(w, i, STORE_STATE, "master") : LS_OK;
 }
 
+/* How many ranks have each state of each parameter. */
+static ls_status count_states(struct parity_writer *w)
+{
+    const ls_store *s = w->step->store;
+    size_t n = ls_store_count(s);
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < COUNT_OF(states); k++) w->states[i][k] = has_state(s, i, states[k].state);
+    return ranks_sum_int(&w->step->ranks, w->states[0], n * COUNT_OF(states));
+}
+
 /* A state that some rank has is read by all ranks. */
 static ls_status put_optimizer(struct parity_writer *w, uint64_t updates, size_t i)
 {
     const ls_store *s = w->step->store;
-    int64_t have[COUNT_OF(states)];
 
-    for (size_t k = 0; k < COUNT_OF(states); k++) have[k] = has_state(s, i, states[k].state);
-    LS_TRY(ranks_sum_int(&w->step->ranks, have, COUNT_OF(states)));
     for (size_t k = 0; k < COUNT_OF(states); k++) {
-        if (!have[k]) continue;
+        if (!w->states[i][k]) continue;
         LS_TRY(read_full(w, i, states[k].state, count_of(s, i)));
         LS_TRY(parity_put(w, states[k].record, updates, i, w->full, count_of(s, i)));
         LS_TRY(count_stale(w, i, STORE_STATE, states[k].state));
@@ -180,6 +196,7 @@ ls_status parity_put_state(struct parity_writer *w, uint64_t updates)
     size_t n = ls_store_count(w->step->store);
 
     memset(w->stale, 0, n * sizeof *w->stale);
+    LS_TRY(count_states(w));
     for (size_t i = 0; i < n; i++) {
         LS_TRY(put_weight(w, updates, i));
         LS_TRY(put_optimizer(w, updates, i));

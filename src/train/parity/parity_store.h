@@ -5,11 +5,15 @@
 #include "train/parity/parity_file.h"
 #include "train/run/step.h"
 
+enum { PARITY_STATES = 2 }; /* of an optimizer, compared */
+
 struct parity_writer {
     const struct step *step;
-    file_writer *out; /* on rank 0; NULL on other ranks, which only take part in gathering tensors */
-    float *full;      /* [elements of the largest parameter] a gathered tensor */
-    int64_t *stale;   /* [parameters] number of elements of this rank that differ from the record */
+    file_writer *out;                 /* on rank 0; NULL on other ranks, which only take part in gathering tensors */
+    float *full;                      /* [elements of the largest parameter] a gathered tensor */
+    int64_t *stale;                   /* [parameters] number of elements of this rank that differ from the record */
+    int64_t *here;                    /* [parameters] number of ranks that have it, or a part of it */
+    int64_t (*states)[PARITY_STATES]; /* [parameters] number of ranks that have each state */
 };
 
 /* Writes the records of the parameters. out is NULL on all ranks but 0. */
