@@ -6,8 +6,9 @@
 # row has its properties. Outside of kernels and injected faults no code compares an op with a name or has a table of some ops; its row has
 # its properties. No name of a static function is used in more than three files. Every file that a comment names exists.
 cd "$(dirname "$0")/.." || exit 1
+export LC_ALL=C # every awk reads bytes
 find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
-    { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character, whatever awk takes for one
+    { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character
     length(line) > 140 { print FILENAME ":" FNR ": " length(line) " columns; 140 are the limit"; bad = 1 }
     FNR == 501 && FILENAME ~ /^tests/ { print FILENAME ": longer than 500 lines; split it by subject"; bad = 1 }
     END { exit bad }' || exit 1
