@@ -2,14 +2,14 @@
 """comm_peer.py - lockstep's shared-memory collectives compared with those of Open MPI, MPICH and gloo, in alternating runs.
 
     bench/comm_peer.py [--lockstep build/lockstep] [--python V/bin/python] [--ranks 2 4] [--rounds 3] [--ops all_reduce ...]
-                       [--sizes 1KiB 256KiB ...] [--contenders lockstep plain openmpi mpich gloo] [--save FILE]
+                       [--sizes 1KiB 256KiB ...] [--contenders lockstep plain openmpi mpich gloo] [--loops 0] [--save FILE]
     bench/comm_peer.py --table FILE... [--markdown]
 
 V is an environment with torch, for gloo; mpicc.openmpi and mpicc.mpich compile bench/comm_mpi.c. Each round runs every contender once per
 operation and number of ranks, one after the other, so that a slow phase of the machine affects all. A cell is the median over the rounds of
 the median time of a call, in microseconds, with the smallest and largest of the rounds' medians. "lockstep" uses memory of ls_comm_alloc,
 as training does; "plain" is lockstep on ordinary memory, as the peers'. The last columns are the time of the best peer divided by that
-of lockstep, and by that of plain. All contenders' ranks are bound to cores if there are as many cores.
+of lockstep, and by that of plain. All contenders' ranks are bound to cores if there are as many cores and no busy loops (--loops).
 
 --save appends each run to a file as a line of JSON, so that a measurement can be made in several calls, by operations and sizes; --table
 prints the table of such files without measuring.
@@ -22,6 +22,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+from noise import busy_loops
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "sendrecv")
@@ -54,14 +56,18 @@ def options():
     p.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     p.add_argument("--sizes", type=size, nargs="+", default=[1 << k for k in range(10, 29, 2)], help="bytes, or as in 256KiB")
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--loops", type=int, default=0, help="busy loops beside every run")
+    p.add_argument("--iterations", type=int, help="timed calls of every size [by size: 5 to 1000]")
     p.add_argument("--save", metavar="FILE", help="append what is measured to this file")
     p.add_argument("--table", metavar="FILE", nargs="+", help="measure nothing; print the table of these files")
     p.add_argument("--markdown", action="store_true", help="print the table as Markdown, without the ranges")
     return p.parse_args()
 
 
-def calls(bytes_):
+def calls(o, bytes_):
     """Timed calls of a size, of every contender."""
+    if o.iterations:
+        return o.iterations
     return 1000 if bytes_ < 1 << 16 else 200 if bytes_ < 1 << 20 else 50 if bytes_ < 1 << 24 else 10 if bytes_ < 1 << 27 else 5
 
 
@@ -70,7 +76,7 @@ def ours(o, op, n, memory):
     found = {}
     for b in o.sizes:
         out = subprocess.run([o.lockstep, "bench", "comm", "-n", str(n), "--op", op, "--min", str(b), "--max", str(b), "--memory", memory,
-                              "--iterations", str(calls(b)), "--warmup", "3", "--json"], check=True, capture_output=True, text=True)
+                              "--iterations", str(calls(o, b)), "--warmup", "3", "--json"], check=True, capture_output=True, text=True)
         row = json.loads(out.stdout)[0]
         found[b] = [math.nan if op == "broadcast" else row["out_of_place"]["seconds"],
                     math.nan if op == "sendrecv" else row["in_place"]["seconds"]]
@@ -86,8 +92,8 @@ def peer(argv):
 
 
 def measure(o, who, op, n, built):
-    sizes = [op, *(f"{b}:{calls(b)}" for b in o.sizes)]
-    bound = n <= len(os.sched_getaffinity(0))
+    sizes = [op, *(f"{b}:{calls(o, b)}" for b in o.sizes)]
+    bound = n <= len(os.sched_getaffinity(0)) and not o.loops
     if who in OURS:
         return ours(o, op, n, "comm" if who == "lockstep" else "plain")
     if who == "gloo":
@@ -160,7 +166,8 @@ def run_all(o, built):
         for op in o.ops:
             for _ in range(o.rounds):
                 for who in o.contenders:
-                    seconds = {str(b): s for b, s in measure(o, who, op, n, built).items()}
+                    with busy_loops(o.loops):
+                        seconds = {str(b): s for b, s in measure(o, who, op, n, built).items()}
                     runs.append({"op": op, "ranks": n, "contender": who, "seconds": seconds})
                     if o.save:
                         with open(o.save, "a") as f:

@@ -10,6 +10,7 @@ GPT-2 124M with one sample of 256 tokens a step; with --python (an environment w
 model, after --, are lockstep's alone.
 """
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -18,7 +19,18 @@ import sys
 
 from peer import HERE, processor
 
-BUSY = "while True: pass"
+
+
+@contextlib.contextmanager
+def busy_loops(count):
+    """That many programs which never wait, until the block ends."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for b in loops:
+            b.kill()
+            b.wait()
 
 
 def options():
@@ -45,13 +57,8 @@ def contenders(o):
 
 
 def speed(argv, loops):
-    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(loops)]
-    try:
+    with busy_loops(loops):
         out = subprocess.run(argv, capture_output=True, text=True)
-    finally:
-        for b in busy:
-            b.kill()
-            b.wait()
     lines = [s for s in out.stdout.splitlines() if s.startswith("{")]
     if out.returncode != 0 or not lines:
         sys.exit(f"noise.py: exit {out.returncode} from: {' '.join(argv)}\n{out.stderr}")
