@@ -53,8 +53,8 @@ size_t store_local_count(const ls_store *s, size_t i) { return s->slot[i].held; 
 ls_placement *store_placement(const ls_store *s, size_t i) { return s->slot[i].place; }
 
 void store_set_world(ls_store *s, ls_comm *world) { s->world = world; }
-
 ls_comm *store_world(const ls_store *s) { return s->world; }
+
 void store_set_owner(ls_store *s, size_t i, bool owner) { s->slot[i].not_owner = !owner; }
 bool store_is_owner(const ls_store *s, size_t i) { return !s->slot[i].not_owner && !s->slot[i].away; }
 

@@ -26,8 +26,8 @@ enum {
 /* request.phase. While pieces move it counts up from PHASE_MOVES, so that the engine sees progress. */
 enum { PHASE_WAITS, PHASE_MEETS, PHASE_ENDS, PHASE_MOVES };
 
-/* Words that all members wait for from all members: who writes the last one rings, the others' words wake nobody. Of two that write at
- * once, at least one sees all. Where nobody sleeps the others' words are not read: their cache lines are in use. */
+/* Every member waits for a word of every member. Whoever writes the last one rings; the words before it wake nobody. If two write at once,
+ * at least one of them sees all words. They are read only if somebody sleeps: their cache lines are in use. */
 static bool somebody_sleeps(const struct link *l)
 {
     atomic_thread_fence(memory_order_seq_cst);
