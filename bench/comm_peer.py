@@ -2,7 +2,8 @@
 """comm_peer.py - lockstep's shared-memory collectives compared with those of Open MPI, MPICH and gloo, in alternating runs.
 
     bench/comm_peer.py [--lockstep build/lockstep] [--python V/bin/python] [--ranks 2 4] [--rounds 3] [--ops all_reduce ...]
-                       [--sizes 1KiB 256KiB ...] [--contenders lockstep plain openmpi mpich gloo] [--loops 0] [--save FILE]
+                       [--sizes 1KiB 256KiB ...] [--contenders lockstep plain openmpi mpich gloo] [--loops 0]
+                       [--iterations N] [--save FILE]
     bench/comm_peer.py --table FILE... [--markdown]
 
 V is an environment with torch, for gloo; mpicc.openmpi and mpicc.mpich compile bench/comm_mpi.c. Each round runs every contender once per

@@ -20,7 +20,6 @@ import sys
 from peer import HERE, processor
 
 
-
 @contextlib.contextmanager
 def busy_loops(count):
     """That many programs which never wait, until the block ends."""

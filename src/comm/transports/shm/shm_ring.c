@@ -117,11 +117,11 @@ static void shm_ring_take(struct link *l, struct ring *r, struct transfer *t, co
     t->state = TRANSFER_OVER;
 }
 
-/* After `read` has passed `before`: true if the sender may wait for that, because the ring was full or the message is in its heap. */
-static bool sender_waits(const struct ring *r, size_t room, uint64_t before, bool offered)
+/* After `read` has passed `before`: true if the ring was full until then, so that the sender may wait for room. */
+static bool was_full(const struct ring *r, size_t room, uint64_t before)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    return offered || atomic_load_explicit(&r->written, memory_order_relaxed) - before >= room;
+    return atomic_load_explicit(&r->written, memory_order_relaxed) - before >= room;
 }
 
 /* Advances a receive. LS_BUSY: nothing has arrived. */
@@ -129,15 +129,15 @@ static ls_status pull(struct link *l, struct ring *r, struct transfer *t)
 {
     size_t room = room_of(l->base.n);
     uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
-    bool offered = false;
+    bool taken = false; /* all of a message in the sender's heap */
 
     if (t->state == TRANSFER_WAITS) {
         if (atomic_load_explicit(&r->written, memory_order_acquire) == read) return LS_BUSY;
         const struct message *m = (const void *)(r->data + read % room);
         if (!signature_agrees(t->signature, &m->signature) || m->bytes != t->bytes) return shm_ring_refuse(l, t, m);
-        offered = m->at != 0;
-        if (offered) {
+        if (m->at) {
             shm_ring_take(l, r, t, m);
+            taken = t->state == TRANSFER_OVER;
         } else {
             atomic_store_explicit(&r->read, read + SHM_LINE, memory_order_release);
             t->state = t->bytes ? TRANSFER_MOVES : TRANSFER_OVER;
@@ -148,7 +148,7 @@ static ls_status pull(struct link *l, struct ring *r, struct transfer *t)
         t->done += part;
         if (t->done == t->bytes) t->state = TRANSFER_OVER;
     }
-    if (sender_waits(r, room, read, offered)) wait_ring(l->segment, l->member[t->peer]);
+    if (taken || was_full(r, room, read)) wait_ring(l->segment, l->member[t->peer]);
     return LS_OK;
 }
 
