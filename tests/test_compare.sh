@@ -30,6 +30,17 @@ for words in "^a  recompute.mode=none: 1 rank," "^b  recompute.mode=full" "split
 done
 grep -q "^step" table.txt && bad "there are seconds without a machine"
 
+# Threads and the instruction set are each layout's, as of a plan.
+"$lockstep" compare "parallel.tp=2" "parallel.tp=2 launch.threads=3" "parallel.tp=2 launch.threads=2 run.isa=any" -n 2 $model \
+    --train.global_batch=16 --json >compare.json 2>err.txt || bad "compare: $(cat err.txt)"
+i=0
+for options in "" "--launch.threads=3" "--launch.threads=2 --run.isa=any"; do
+    "$lockstep" plan -n 2 --parallel.tp=2 $options $model --train.global_batch=16 --json >plan.json 2>err.txt || bad "plan: $(cat err.txt)"
+    ours=$(json "layouts[$i].memory" <compare.json) plans=$(json memory.total <plan.json)
+    awk -v a="$ours" -v b="$plans" 'BEGIN { exit !(a == b && a + 0 > 0) }' || bad "'$options': $ours bytes, the plan says $plans"
+    i=$((i + 1))
+done
+
 "$lockstep" compare "recompute.mode=none" "recompute.mode=full" $model --run.memory_limit=1GiB >table.txt 2>err.txt
 grep -q "^it fits  *no  *no" table.txt || bad "run.memory_limit: $(cat table.txt)"
 

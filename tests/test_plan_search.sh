@@ -44,6 +44,7 @@ done
 "$lockstep" train --config best.yaml --run.dir=run >out.txt 2>err.txt || bad "train --config best.yaml: $(tail -3 err.txt)"
 [ -f run/metrics.jsonl ] || bad "nothing was trained"
 grep -q "ranks: 2 " best.yaml || bad "best.yaml is not for 2 ranks"
+grep -q "isa: best " best.yaml || bad "best.yaml restricts the instruction set: $(grep isa: best.yaml)"
 
 # Bad input.
 expect 2 "add --machine NAME" plan -n 8 $big --search

@@ -111,6 +111,18 @@ grep -q "EUR for a million tokens" out.txt && grep -q "^change  " out.txt && gre
 grep -q "bf16 with fp32 master weights" out.txt && grep -q "fits into the memory (A100" out.txt && grep -q "tokens/s, MFU" out.txt ||
     bad "a100-80-selene: $(cat out.txt)"
 
+# Bytes on another machine do not depend on the processor that plans.
+# bytes OPTIONS...: of a rank
+bytes() { "$lockstep" plan "$@" --json 2>err.txt | json memory.total; }
+is_same() { [ "$1" = "$2" ] && [ "${1:-0}" -gt 0 ] || bad "$3: $1 bytes, not $2"; }
+llama="--model.preset=llama3-8b --model.layers=4 --data.seq_len=2048"
+is_same "$(bytes --machine h100-dgx -n 16 $llama --parallel.tp=2 --parallel.zero=1)" 14608259712 "tp 2, zero 1"
+is_same "$(bytes --machine h100-dgx -n 16 $llama --parallel.zero=3 --recompute.mode=full)" 12175778688 "zero 3, recomputed"
+# A cpu is taken for one like this one.
+sed 's/^node:/node:\n  serial: 1/' compute.yaml >serial.yaml
+is_same "$(bytes --machine ./serial.yaml $tiny)" "$(bytes $tiny --launch.threads=1)" "a cpu"
+is_same "$(bytes --machine ./compute.yaml $tiny)" "$(bytes $tiny --launch.threads=1 --run.isa=any)" "another processor"
+
 # The page names every machine that is built in.
 for file in "$2"/../machines/*.yaml; do
     name=$(basename "$file" .yaml)

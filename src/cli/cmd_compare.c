@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/threads.h"
 #include "cli/args.h"
 #include "cli/terminal.h"
 #include "train/plan/step_seconds.h"
@@ -77,12 +76,12 @@ static ls_status resolve(const struct invocation *in, const char *words, int64_t
     LS_TRY(take_words(x));
     for (size_t i = 0; i < t->count; i++) LS_TRY(options_inherit(&x->options, &in->options, t->rows[i].name));
     if (more_ranks > 0) c->launch.ranks = more_ranks;
+    if (*cluster.name) step_seconds_settle(c, &cluster);
     if (c->run.device == 0) c->run.device = 1; /* the programs are those of the cpu: row 0 of DEVICE_MAP */
-    if (c->precision.compute == COMPUTE_AUTO && *cluster.name)
-        c->precision.compute = cluster.flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
     snprintf(text, sizeof text, "%" PRId64, global);
     if (global > 0) LS_TRY(options_set(&x->options, "train.global_batch", text, "layout"));
     LS_TRY(config_ranks(c, VERB_PLAN, &in->world));
+    LS_TRY(config_apply(c, VERB_PLAN, &in->world));
     LS_TRY(config_check(c, VERB_PLAN));
     LS_TRY(check_use(c));
     return config_check_fit(c);
@@ -100,11 +99,13 @@ static void count_messages(const struct step *s, struct compared *x)
     x->tokens = (double)s->global * (double)(s->model.task->sequences ? s->seq_len : 1);
 }
 
-static ls_status measure(struct compared *x)
+static ls_status measure(const struct invocation *in, struct compared *x)
 {
     struct ranks ranks;
     struct step s;
 
+    LS_TRY(config_apply(&x->config, VERB_PLAN, &in->world));
+    plan_set_threads(&x->config, (int)x->config.launch.ranks, *cluster.name);
     LS_TRY(task_model_of(&x->config, 0, &x->model));
     LS_TRY(plan_of_config(&x->config, &x->model, &x->job, &x->layout));
     LS_TRY(plan_of_largest(&x->job, &x->layout, &x->plan, NULL));
@@ -309,9 +310,8 @@ static ls_status compare_all(const struct invocation *in, struct compared *x)
             if (st < 0) return ls_fail_at(st, "'%s'", in->arguments[i]);
             if (!pass) most = MAX(most, x[i].config.train.global_batch);
         }
-    threads_set(1);
     for (int i = 0; i < in->count; i++) {
-        ls_status st = measure(&x[i]);
+        ls_status st = measure(in, &x[i]);
 
         if (st < 0) return ls_fail_at(st, "'%s'", in->arguments[i]);
     }

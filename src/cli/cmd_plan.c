@@ -5,7 +5,6 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/cores.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/args.h"
@@ -480,8 +479,7 @@ static ls_status plan(const struct config *c)
     LS_TRY(ls_machine_this(&here));
     p.limit = config_memory_limit(c, &here, p.local);
     if (*cluster.name && !c->run.memory_limit) p.limit = (size_t)(cluster.memory - cluster.reserved);
-    if (c->launch.threads == 0 && *cluster.name) threads_set(1);
-    if (c->launch.threads == 0 && ranks > 1 && !*cluster.name) threads_set(cores_per_rank(p.local));
+    plan_set_threads(c, p.local, *cluster.name);
     ls_status st = open_data(c, &data, &vocab);
     if (st == LS_OK) st = plan_with(c, vocab, &p);
     dataset_close(&data);
@@ -508,8 +506,6 @@ static ls_status fail_search_machine(void)
     return ls_fail(LS_EINVAL, "--search compares seconds: add --machine NAME, such as --machine %s", cluster_builtin(0));
 }
 
-/* A machine file is of processors that need not be here: what `auto` chooses is then not this machine's. The programs are those of the
- * cpu's kernels wherever the plan is made. */
 static ls_status cmd_plan_complete(struct invocation *in)
 {
     struct config *c = &in->config;
@@ -524,9 +520,8 @@ static ls_status cmd_plan_complete(struct invocation *in)
         return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", machine, LS_MESH_RANKS_MOST);
     }
     LS_TRY(cluster_read(machine, &cluster));
-    if (!cases) cluster.host = 0;              /* our steps are issued as graphs, or run ahead */
-    if (c->run.device == 0) c->run.device = 1; /* the processor: row 0 of DEVICE_MAP */
-    if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = cluster.flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
+    if (!cases) cluster.host = 0; /* our steps are issued as graphs, or run ahead */
+    step_seconds_settle(c, &cluster);
     return search ? plan_search_complete(in, &request) : LS_OK;
 }
 

@@ -224,8 +224,7 @@ static ls_status cmd_sim_complete(struct invocation *in)
         return ls_fail(LS_EINVAL, "sim needs --machine NAME to plan a step for, such as %s, or --step-seconds S", cluster_builtin(0));
     if (machine) LS_TRY(cluster_read(machine, &cluster));
     cluster.host = 0;
-    if (c->run.device == 0) c->run.device = 1; /* the programs are those of the cpu: row 0 of DEVICE_MAP */
-    if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = machine && cluster.flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
+    step_seconds_settle(c, &cluster);
     return LS_OK;
 }
 

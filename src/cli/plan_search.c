@@ -252,7 +252,9 @@ static ls_status write_config(struct invocation *in, const char *path, const ls_
         if (st < 0) return st;
     }
     LS_TRY(options_set(&in->options, "precision.compute", best->compute == LS_BF16 ? "bf16" : "fp32", "search"));
-    if (!is_given(in, "run.device")) in->config.run.device = 0; /* auto, which the plan took for the cpu's programs */
+    /* What the plan took instead of what is automatic. */
+    if (!is_given(in, "run.device")) in->config.run.device = 0;
+    if (!is_given(in, "run.isa")) in->config.run.isa = CONFIG_ISA_BEST;
     options_put_yaml(&in->options, true, &out);
     ls_status st = text_status(&out);
     if (st == LS_OK) st = file_write(path, out.data, out.bytes);

@@ -3,9 +3,11 @@
 
 #include <string.h>
 #include "base/base.h"
+#include "base/cores.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "parallel/layout.h"
 #include "parallel/mesh/mesh.h"
 #include "parallel/pipeline/stage.h"
@@ -21,6 +23,15 @@ ls_status plan_of_config(const struct config *c, const struct task_model *model,
     layout->offload_path = "."; /* the plan of a run is the same in any folder */
     *job = (struct plan_job){ .model = model, .step = step_options_of(c), .evaluates = c->data.val_fraction > 0, .traces = c->log.trace };
     return LS_OK;
+}
+
+void plan_set_threads(const struct config *c, int local, bool elsewhere)
+{
+    if (c->launch.threads) return;
+    if (elsewhere)
+        threads_set(1);
+    else if (c->launch.ranks > 1)
+        threads_set(cores_per_rank(local));
 }
 
 ls_status plan_check_seconds(const ls_layout *l)

@@ -26,8 +26,8 @@ struct plan_bytes {
     ls_cost cost;
 };
 
-/* What is planned: a model and what trains it, under any layout. A plan also depends on the number of threads and the instruction set of
- * this process. */
+/* What is planned: a model and what trains it, under any layout. A plan also depends on the number of threads of this process and on its
+ * instruction set (run.isa). */
 struct plan_job {
     const struct task_model *model; /* borrowed */
     struct step_options step;
@@ -36,6 +36,9 @@ struct plan_job {
 };
 /* The job and layout of a config, after config_check(). The strings of both belong to the config. */
 ls_status plan_of_config(const struct config *c, const struct task_model *model, struct plan_job *job, ls_layout *layout);
+/* After config_apply(): as many threads as a rank will have, of `local` ranks on a machine like this one; 1 if it is planned for another
+ * machine, where how many there will be is not known. launch.threads goes first. */
+void plan_set_threads(const struct config *c, int local, bool elsewhere);
 
 /* LS_EINVAL if seconds on another machine are not known for the layout's method. */
 ls_status plan_check_seconds(const ls_layout *l);

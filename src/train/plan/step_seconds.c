@@ -7,6 +7,13 @@
 #include "base/pulse.h"
 #include "parallel/pipeline/stage.h"
 
+void step_seconds_settle(struct config *config, const struct cluster *c)
+{
+    if (config->run.device == 0) config->run.device = 1; /* the processor: row 0 of DEVICE_MAP */
+    if (config->run.isa == CONFIG_ISA_BEST && !c->serial) config->run.isa = CONFIG_ISA_ANY;
+    if (config->precision.compute == COMPUTE_AUTO) config->precision.compute = c->flops[LS_BF16] > 0 ? COMPUTE_BF16 : COMPUTE_FP32;
+}
+
 /* ---- a stage ---- */
 
 static ls_status play_program(const struct cluster *c, const struct step *s, const ls_program *p, const struct tape_place *place,

@@ -23,6 +23,11 @@ struct step_seconds {
     double model_flops;            /* of the step on all ranks, as MFU counts them */
 };
 
+/* Before a config is checked that is planned for machine c, which need not be here: what is automatic becomes c's. The programs are those
+ * of the cpu; unless c is a cpu, too (c->serial: its collectives take the processor), they consist of reference kernels, so that no number
+ * depends on the processor that plans. */
+void step_seconds_settle(struct config *config, const struct cluster *c);
+
 ls_status step_seconds_of(const struct plan_job *j, const ls_layout *layout, const struct cluster *c, struct step_seconds *out);
 
 /* Bytes that the machine's communication library holds for the groups of the layout. */
