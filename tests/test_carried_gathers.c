@@ -6,8 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-
+#include <stdlib.h>
 #include <string.h>
+
 #include "base/threads.h"
 #include "comm/comm.h"
 #include "helper_distributed.h"
