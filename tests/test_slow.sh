@@ -23,7 +23,7 @@ of() { printf '%s/metrics.rank_%04d.jsonl' "$1" "$2"; }
 
 # A slow rank computes, and the others wait for it. With three ranks rank 1 is the one that waits least.
 run plain -n 3 --log.per_rank=true
-run compute -n 3 --log.per_rank=true --debug.slow=compute:1:60
+run compute -n 3 --log.per_rank=true --debug.slow=compute:1:200
 same_bits plain compute
 computes=$(total "$(of compute 1)" time.compute) waits=$(total "$(of compute 1)" time.exposed)
 for other in 0 2; do
@@ -31,10 +31,10 @@ for other in 0 2; do
     more "$(total "$(of compute $other)" time.exposed)" "$waits" "waiting of rank $other and of the slow rank"
     more "$(total "$(of compute $other)" time.exposed)" "$(total "$(of compute $other)" time.compute)" "rank $other: its waiting"
 done
-grep -rq 'injected: debug.slow=compute:1:60' compute/log || bad "the log does not say what was injected"
+grep -rq 'injected: debug.slow=compute:1:200' compute/log || bad "the log does not say what was injected"
 
 # On a slow link the calls are what a step takes, by latency and by bandwidth; the trace shows their spans.
-for how in link:1:60 link:all:0:2; do
+for how in link:1:150 link:all:0:2; do
     run link$how -n 2 --log.per_rank=true --debug.slow=$how
     for rank in 0 1; do
         computes=$(total "$(of link$how $rank)" time.compute)
@@ -43,7 +43,7 @@ for how in link:1:60 link:all:0:2; do
     more "$(total "$(of link$how 1)" comm.all_reduce.seconds)" "$computes" "$how: seconds of calls, and compute"
 done
 run two -n 2
-for how in link:1:60 link:all:0:2; do same_bits two link$how; done
+for how in link:1:150 link:all:0:2; do same_bits two link$how; done
 # with less bandwidth the same call takes longer; a trace has it
 run wide -n 2 --log.per_rank=true --debug.slow=link:1:0:200 --log.trace=true
 more "$(total "$(of linklink:all:0:2 1)" comm.all_reduce.seconds)" "$(total "$(of wide 1)" comm.all_reduce.seconds)" \
@@ -72,7 +72,7 @@ run share_plain -n 2 --parallel.zero=1 --checkpoint.every=2
 more "$(total share/metrics.jsonl save_seconds)" "$(total share_plain/metrics.jsonl save_seconds)" "saving where a rank's disk is slow"
 
 # What a slow loader takes beyond the step is data.
-run loader -n 2 --log.per_rank=true --debug.slow=loader:1:60
+run loader -n 2 --log.per_rank=true --debug.slow=loader:1:200
 run loader_plain -n 2
 same_bits loader loader_plain
 more "$(total "$(of loader 1)" time.data)" "$(total "$(of loader 1)" time.compute)" "data and compute of the rank with a slow loader"
