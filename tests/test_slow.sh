@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_slow.sh LOCKSTEP TESTS - debug.slow: each part that is slowed down is the one that the figures name, on that rank; losses and weights
-# keep their bits. Seconds are compared with one another, never with a clock's.
+# keep their bits. Seconds are compared with one another, never with a clock's; what is injected is ten times what the same takes without.
 lockstep=$1
 . "$2/script.sh"
 steps=6
@@ -19,11 +19,16 @@ run() {
 total() { json "$2" <"$1" | tail -n +2 | awk '{ s += $1 } END { printf "%.9g", s }'; }
 # more A B WHAT
 more() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > b) }' || bad "$3: $1 is not more than $2"; }
+# delay NAME KEY: milliseconds, ten times the mean of KEY in run NAME, at least 60
+delay() {
+    json "$2" <"$1/metrics.jsonl" | awk '$1 != "none" { s += $1; n++ } END { ms = n ? 1e4 * s / n : 0; printf "%d", (ms > 60 ? ms : 60) }'
+}
 of() { printf '%s/metrics.rank_%04d.jsonl' "$1" "$2"; }
 
 # A slow rank computes, and the others wait for it. With three ranks rank 1 is the one that waits least.
 run plain -n 3 --log.per_rank=true
-run compute -n 3 --log.per_rank=true --debug.slow=compute:1:200
+ms=$(delay plain step_seconds)
+run compute -n 3 --log.per_rank=true --debug.slow=compute:1:$ms
 same_bits plain compute
 computes=$(total "$(of compute 1)" time.compute) waits=$(total "$(of compute 1)" time.exposed)
 for other in 0 2; do
@@ -31,10 +36,12 @@ for other in 0 2; do
     more "$(total "$(of compute $other)" time.exposed)" "$waits" "waiting of rank $other and of the slow rank"
     more "$(total "$(of compute $other)" time.exposed)" "$(total "$(of compute $other)" time.compute)" "rank $other: its waiting"
 done
-grep -rq 'injected: debug.slow=compute:1:200' compute/log || bad "the log does not say what was injected"
+grep -rq 'injected: debug.slow=compute:1:'"$ms" compute/log || bad "the log does not say what was injected"
 
 # On a slow link the calls are what a step takes, by latency and by bandwidth; the trace shows their spans.
-for how in link:1:150 link:all:0:2; do
+run two -n 2
+ms=$(delay two step_seconds)
+for how in link:1:$ms link:all:0:2; do
     run link$how -n 2 --log.per_rank=true --debug.slow=$how
     for rank in 0 1; do
         computes=$(total "$(of link$how $rank)" time.compute)
@@ -42,8 +49,7 @@ for how in link:1:150 link:all:0:2; do
     done
     more "$(total "$(of link$how 1)" comm.all_reduce.seconds)" "$computes" "$how: seconds of calls, and compute"
 done
-run two -n 2
-for how in link:1:150 link:all:0:2; do same_bits two link$how; done
+for how in link:1:$ms link:all:0:2; do same_bits two link$how; done
 # with less bandwidth the same call takes longer; a trace has it
 run wide -n 2 --log.per_rank=true --debug.slow=link:1:0:200 --log.trace=true
 more "$(total "$(of linklink:all:0:2 1)" comm.all_reduce.seconds)" "$(total "$(of wide 1)" comm.all_reduce.seconds)" \
@@ -51,29 +57,30 @@ more "$(total "$(of linklink:all:0:2 1)" comm.all_reduce.seconds)" "$(total "$(o
 grep -q all_reduce wide/trace.json || bad "no call in the trace"
 
 # A pipeline's messages, and the gathers of zero 3, are slowed down as well.
-run pipe -n 2 --parallel.pp=2 --model.layers=2 --log.per_rank=true --train.accumulate=2 --debug.slow=link:0:40
+run shard -n 2 --parallel.zero=3 --log.per_rank=true --debug.slow=link:1:$ms
+more "$(total "$(of shard 1)" comm.all_gather.seconds)" "$(total "$(of shard 1)" time.compute)" "gathers, and compute"
 run pipe_plain -n 2 --parallel.pp=2 --model.layers=2 --log.per_rank=true --train.accumulate=2
+ms=$(delay pipe_plain step_seconds)
+run pipe -n 2 --parallel.pp=2 --model.layers=2 --log.per_rank=true --train.accumulate=2 --debug.slow=link:0:$ms
 same_bits pipe pipe_plain
 more "$(total "$(of pipe 0)" comm.send.seconds)" "$(total "$(of pipe 0)" time.compute)" "messages of a stage, and its compute"
-run shard -n 2 --parallel.zero=3 --log.per_rank=true --debug.slow=link:1:30
-more "$(total "$(of shard 1)" comm.all_gather.seconds)" "$(total "$(of shard 1)" time.compute)" "gathers, and compute"
 
 # A slow disk is in save_seconds of the step after each checkpoint, and in the log.
-run disk --checkpoint.every=2 --debug.slow=disk:all:60
 run disk_plain --checkpoint.every=2
+run disk --checkpoint.every=2 --debug.slow=disk:all:"$(delay disk_plain save_seconds)"
 same_bits disk disk_plain
 [ "$(json save_seconds <disk/metrics.jsonl | grep -vxc none)" -eq 2 ] || bad "save_seconds: $(json save_seconds <disk/metrics.jsonl)"
 more "$(total disk/metrics.jsonl save_seconds)" "$(total disk/metrics.jsonl time.compute)" "saving, and compute"
 more "$(total disk/metrics.jsonl save_seconds)" "$(total disk_plain/metrics.jsonl save_seconds)" "saving on a slow disk, and on this one"
 [ "$(cat disk/log/* | grep -c 'saved .* in [0-9.]* s')" -eq 3 ] || bad "the log: $(cat disk/log/*)"
 
-run share -n 2 --parallel.zero=1 --checkpoint.every=2 --debug.slow=disk:1:60
 run share_plain -n 2 --parallel.zero=1 --checkpoint.every=2
+run share -n 2 --parallel.zero=1 --checkpoint.every=2 --debug.slow=disk:1:"$(delay share_plain save_seconds)"
 more "$(total share/metrics.jsonl save_seconds)" "$(total share_plain/metrics.jsonl save_seconds)" "saving where a rank's disk is slow"
 
 # What a slow loader takes beyond the step is data.
-run loader -n 2 --log.per_rank=true --debug.slow=loader:1:200
 run loader_plain -n 2
+run loader -n 2 --log.per_rank=true --debug.slow=loader:1:"$(delay loader_plain step_seconds)"
 same_bits loader loader_plain
 more "$(total "$(of loader 1)" time.data)" "$(total "$(of loader 1)" time.compute)" "data and compute of the rank with a slow loader"
 more "$(total "$(of loader 1)" time.data)" "$(total "$(of loader 0)" time.data)" "data of that rank and of the other"
