@@ -157,6 +157,25 @@ static void test_matmuls(void **state)
     on_every_isa(matmuls);
 }
 
+/* Every number of rows that a tile may leave over, and depths around its steps. */
+static void edges(void)
+{
+    static const size_t depths[] = { 1, 2, 31, 32, 33, 34, 383, 384, 386, 449 };
+
+    for (int turned = 0; turned < 2; turned++) {
+        for (size_t m = 17; m <= 66; m++)
+            run_gemm(&(struct gemm_case){ m, 70, 66, turned, !turned, m % 2, false, LS_BF16, LS_BF16, LS_F32 }, 1);
+        for (size_t d = 0; d < COUNT_OF(depths); d++)
+            run_gemm(&(struct gemm_case){ 50, 70, depths[d], turned, !turned, d % 2, false, LS_BF16, LS_BF16, LS_F32 }, 1);
+    }
+}
+
+static void test_edges(void **state)
+{
+    (void)state;
+    on_every_isa(edges);
+}
+
 /* The call with the entry of that name, or the reference when there is none such. */
 static void run_call(struct call *c, bool reference)
 {
@@ -322,7 +341,7 @@ static void test_xent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmuls),
+        cmocka_unit_test(test_matmuls), cmocka_unit_test(test_edges),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_xent),
     };

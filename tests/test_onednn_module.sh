@@ -39,10 +39,10 @@ for folder in none broken other; do
     mkdir $folder
     cp "$lockstep" "$build/test_onednn_threads" $folder/
 done
-absent none "tile instructions (AMX): lockstep_onednn.so is neither in $work/none nor in "
+absent none "(AMX): lockstep_onednn.so is neither in $work/none nor in "
 [ "$isa" = amx ] || [ ! -s err.txt ] || bad "bench gemm without the module, and without AMX, says: $(cat err.txt)"
 echo "not a library" >broken/lockstep_onednn.so
-absent broken "tile instructions (AMX): $work/broken/lockstep_onednn.so: file too short; install oneDNN 2 (Debian: libdnnl2)"
+absent broken "(AMX): $work/broken/lockstep_onednn.so: file too short; install oneDNN 2 (Debian: libdnnl2)"
 if [ -f "$build/lockstep_cuda_stub.so" ]; then
     cp "$build/lockstep_cuda_stub.so" other/lockstep_onednn.so
     absent other "oneDNN is not used: $work/other/lockstep_onednn.so belongs to another version of lockstep; build both together"

@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "base/base.h"
 #include "device/device.h"
 
@@ -97,7 +99,10 @@ static bool has_avx512_bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
 }
 
-/* Tiles of bf16, and an operating system that saves them: bits 17 and 18 of XCR0 (Intel SDM, volume 1, 13.3). */
+/* Tiles of bf16, and an operating system that saves them: bits 17 and 18 of XCR0 (Intel SDM, volume 1, 13.3). Linux wants to be asked for
+ * their 8 KiB a thread before they are used (Documentation/arch/x86/xstate.rst). */
+enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+
 static bool has_amx_bf16(void)
 {
     const unsigned osxsave = 1u << 27, tile = 1u << 24, bf16 = 1u << 22, saved = 3u << 17;
@@ -106,7 +111,7 @@ static bool has_amx_bf16(void)
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & osxsave)) return false;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tile | bf16)) != (tile | bf16)) return false;
     __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    return (a & saved) == saved;
+    return (a & saved) == saved && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
 /* __builtin_cpu_supports also checks that the operating system saves the registers. */

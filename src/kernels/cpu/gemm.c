@@ -10,10 +10,11 @@
 #include "base/cores.h"
 #include "base/threads.h"
 #include "kernels/kernel.h"
+#include "kernels/cpu/amx.h"
 
 enum {
     BLOCK_ROWS = 96,
-    LEAST_ROWS = 24,
+    LEAST_ROWS = 32,
     SLICE_K = 2048,
     FEW_ROWS = 16,       /* at most these many: no packing; generation of several texts has the bits of each alone */
     TEAM_MACS = 1 << 19, /* minimum of multiply-adds for which the team is used */
@@ -42,6 +43,10 @@ const struct tiles *tiles_best(void)
 
 bool tiles_pairs(ls_dtype a, ls_dtype b) { return a == LS_BF16 && b == LS_BF16 && isa_best() >= ISA_AVX512_BF16; }
 
+bool tiles_amx(void) { return isa_best() >= ISA_AMX; }
+
+size_t tile_rows(bool pairs) { return pairs && tiles_amx() ? AMX_ROWS : TILE_ROWS; }
+
 size_t panel_bytes(bool pairs, size_t k) { return (pairs ? (k + 1) / 2 : k) * tiles_best()->panel * sizeof(float); }
 
 static size_t gemm_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
@@ -63,12 +68,12 @@ struct blocking {
 };
 
 /* Rows of a block, at most `most` and at least half of it: as many as possible such that the threads end together. */
-static size_t block_rows(size_t m, size_t most, size_t threads)
+static size_t block_rows(size_t m, size_t most, size_t tile, size_t threads)
 {
-    size_t best = TILE_ROWS;
+    size_t best = tile;
     double least = 0;
 
-    for (size_t rows = most / TILE_ROWS * TILE_ROWS; rows >= TILE_ROWS && 2 * rows >= most; rows -= TILE_ROWS) {
+    for (size_t rows = most / tile * tile; rows >= tile && 2 * rows >= most; rows -= tile) {
         size_t blocks = (m + rows - 1) / rows, rounds = (blocks + threads - 1) / threads;
         double cost = (double)(rounds * rows) + 2.0 * (double)rounds; /* 2: the fixed cost of a block, in rows */
 
@@ -90,7 +95,7 @@ static struct blocking blocking_of(const struct gemm *p, int threads)
     blocking.n = MAX(chunk_bytes() / MAX(panel_bytes(blocking.pairs, blocking.k), (size_t)1), (size_t)1) * panel;
     blocking.n = MIN(blocking.n, gemm_round_up(p->n, panel));
     rows = MIN(block_bytes() / (unit * MAX(blocking.k, (size_t)1)), (size_t)BLOCK_ROWS);
-    blocking.m = block_rows(p->m, MAX(rows, (size_t)LEAST_ROWS), (size_t)threads);
+    blocking.m = block_rows(p->m, MAX(rows, (size_t)LEAST_ROWS), tile_rows(blocking.pairs), (size_t)threads);
     blocking.packed = blocking.n / panel * panel_bytes(blocking.pairs, blocking.k);
     blocking.block = block_scratch(blocking.pairs, blocking.m, blocking.k);
     return blocking;

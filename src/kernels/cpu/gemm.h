@@ -3,8 +3,8 @@
  * B is packed once into panels of `panel` columns: [panel][k][columns] floats, zeros past the last column; if the processor multiplies
  * pairs of bf16, two rows of B interleave: [panel][(k + 1) / 2][columns][2], zeros past an odd k. A is read in place if its rows are
  * contiguous and have the type of the arithmetic, else a block of its rows is copied into the thread's scratch. A tile of 6 rows x one
- * panel stays in registers over a slice of k. Arithmetic is f32, or pairs of bf16 summed in f32. The order of a sum depends only on the
- * sizes.
+ * panel stays in registers over a slice of k; on AMX (amx.h), which takes the same panels of pairs, 32 rows x half a panel. Arithmetic is
+ * f32, or pairs of bf16 summed in f32. The order of a sum depends only on the sizes.
  *
  * A matmul with few rows and many columns is turned, c^T = b^T a^T: packing all of B, a matrix of weights, would take longer than a few
  * rows of work on it are worth, while as rows it is read in place. Its results are transposed when they are stored.
@@ -72,6 +72,8 @@ struct tiles {
 
 const struct tiles *tiles_best(void);                 /* NULL: none for this processor under the cap */
 bool tiles_pairs(ls_dtype a, ls_dtype b);             /* true if matmuls of these types run on pairs of bf16 */
+bool tiles_amx(void);                                 /* true if pairs run on AMX (amx.h), which reads rows of A as they are */
+size_t tile_rows(bool pairs);                         /* of a tile's sums */
 size_t panel_bytes(bool pairs, size_t k);             /* of one packed panel */
 size_t block_scratch(bool pairs, size_t m, size_t k); /* bytes */
 

@@ -7,7 +7,7 @@
 #include "kernels/cpu/simd/simd_math.h"
 #include "kernels/cpu/simd/tile.h"
 
-enum { QUERIES = 192, KEYS = 128 }; /* of a block: multiples of 6 and of PANEL */
+enum { QUERIES = 192, KEYS = 128 }; /* of a block: multiples of PANEL and, QUERIES, of 6 and 32 rows of a tile */
 
 #ifdef SIMD_AVX512
 INLINE float lanes_max(vf x) { return _mm512_reduce_max_ps(x); }
@@ -46,12 +46,12 @@ INLINE size_t seen(const struct attention *a, size_t t)
     return t + a->S < a->T ? 0 : MIN(t + a->S - a->T + 1, a->S);
 }
 
-/* The first query of [t, t + n) that sees key s, as an offset rounded down to complete groups of 6 rows. */
+/* The first query of [t, t + n) that sees key s, as an offset rounded down to complete tiles. */
 INLINE size_t first_row(const struct attention *a, size_t t, size_t s)
 {
     size_t first = a->causal && s + a->T > a->S + t ? s + a->T - a->S - t : 0;
 
-    return first / TILE_ROWS * TILE_ROWS;
+    return first - first % tile_rows(a->pairs);
 }
 
 /* keep[j] = 0 or 1 / (1 - p): what multiplies the probability of query t and key s0 + j < s0 + n, and 0 for LANES more.
@@ -113,8 +113,9 @@ INLINE void multiply(bool pairs, size_t m, size_t n, size_t first, size_t k, siz
 /* Rows [first, ...) of the result of pack_rows(). */
 INLINE struct rows rows_from(struct rows a, bool pairs, size_t first)
 {
-    ASSERT(first % TILE_ROWS == 0);
-    a.data = (const char *)a.data + (ptrdiff_t)(first / TILE_ROWS) * a.tile * (ptrdiff_t)(pairs ? sizeof(uint16_t) : sizeof(float));
+    ptrdiff_t at = (ptrdiff_t)(first / TILE_ROWS) * a.tile + (ptrdiff_t)(first % TILE_ROWS) * a.row;
+
+    a.data = (const char *)a.data + at * (ptrdiff_t)(pairs ? sizeof(uint16_t) : sizeof(float));
     return a;
 }
 

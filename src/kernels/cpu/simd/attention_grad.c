@@ -5,7 +5,7 @@
  *                                       dq += ds k
  * With dropout, w is 0 or 1 / (1 - drop.p): dv += (w p)^T do, ds = p (w do v^T - delta) scale.
  * Head by head: panels of q and do are packed once, then each block of keys is combined with the blocks of queries that see it. With pairs
- * of bf16, p and ds are also written with two queries interleaved, as rows of p^T and ds^T.
+ * of bf16, p and ds are also written with two queries interleaved, as rows of p^T and ds^T; on AMX as these rows themselves.
  */
 #include "kernels/cpu/simd/attention.h"
 
@@ -18,7 +18,7 @@ struct backward {
     size_t block;             /* bytes of the panels of one block */
     void *kt, *vt, *k;        /* panels of a block of keys: keys along the panel; D along the panel */
     float *p, *ds;            /* [QUERIES, KEYS] scores, then probabilities; do v^T, then ds */
-    uint16_t *p2, *ds2, *ds1; /* with pairs: [QUERIES/2, KEYS, 2] of p and ds, [QUERIES, KEYS] of ds */
+    uint16_t *p2, *ds2, *ds1; /* with pairs: [QUERIES/2, KEYS, 2] of p and ds, or [KEYS, QUERIES]; [QUERIES, KEYS] of ds */
     float *delta;             /* [T] */
     float *dq, *dk, *dv;      /* [T], [S], [S] x [columns]: sums */
 };
@@ -123,13 +123,57 @@ static void round_pair(struct backward *f, size_t i, bool both, size_t all)
         _mm512_storeu_si512(f->ds2 + i * KEYS + 2 * j, pair_up(ds0, ds1));
     }
 }
+
+/* to[all, QUERIES] = from[QUERIES, all]^T in bf16, of the queries [i, i + 2 * LANES); rows of `from` past the last are zeros. */
+static void turn_rows(uint16_t *to, const float *from, size_t i, size_t last, size_t all)
+{
+    for (size_t j = 0; j < all; j += LANES) {
+        vf r[LANES];
+
+        for (size_t q = 0; q < LANES; q++) {
+            size_t t = i + 2 * q;
+            vf low = t < last ? vload_f32(from + t * KEYS + j, LANES) : vset(0);
+            vf high = t + 1 < last ? vload_f32(from + (t + 1) * KEYS + j, LANES) : vset(0);
+
+            r[q] = _mm512_castsi512_ps(pair_up(low, high));
+        }
+        transpose(r);
+        for (size_t q = 0; q < LANES; q++) vstore_f32((float *)(void *)(to + (j + q) * QUERIES + i), LANES, r[q]);
+    }
+}
 #else
 static void round_pair(struct backward *f, size_t i, bool both, size_t all)
 {
     (void)f, (void)i, (void)both, (void)all;
     ASSERT(!"pairs of bf16 without avx512_bf16");
 }
+
+static void turn_rows(uint16_t *to, const float *from, size_t i, size_t last, size_t all)
+{
+    (void)to, (void)from, (void)i, (void)last, (void)all;
+    ASSERT(!"pairs of bf16 without avx512_bf16");
+}
 #endif
+
+/* p and ds as bf16, of the queries [first, last) and `all` keys: *pt and *dst as rows of their transposes, *ds as they are. */
+static void round_tile(struct backward *f, size_t first, size_t last, size_t all, struct rows *pt, struct rows *dst, struct rows *ds)
+{
+    *ds = (struct rows){ f->ds1 + first * KEYS, TILE_ROWS * KEYS, KEYS, 2 };
+    if (!tiles_amx()) {
+        for (size_t r = first; r < last; r += 2) round_pair(f, r, r + 1 < last, all);
+        *pt = (struct rows){ f->p2 + first * KEYS, 2 * TILE_ROWS, 2, 2 * KEYS };
+        *dst = (struct rows){ f->ds2 + first * KEYS, 2 * TILE_ROWS, 2, 2 * KEYS };
+        return;
+    }
+    for (size_t r = first; r < last; r += 2 * LANES) {
+        turn_rows(f->p2, f->p, r, last, all);
+        turn_rows(f->ds2, f->ds, r, last, all);
+    }
+    for (size_t r = first; r < last; r++)
+        for (size_t j = 0; j < all; j += LANES) store(LS_BF16, f->ds1, r * KEYS + j, LANES, vload_f32(f->ds + r * KEYS + j, LANES));
+    *pt = (struct rows){ f->p2 + first, TILE_ROWS * QUERIES, QUERIES, 2 };
+    *dst = (struct rows){ f->ds2 + first, TILE_ROWS * QUERIES, QUERIES, 2 };
+}
 
 /* Combines block i of the queries with keys [s0, s0 + n). */
 static void add_tile(struct backward *f, size_t i, size_t s0, size_t n)
@@ -154,12 +198,7 @@ static void add_tile(struct backward *f, size_t i, size_t s0, size_t n)
         if (keep) mask_row(a, f->b, f->h, t0 + r, s0, here, keep);
         weigh(f, t0 + r, f->p + r * KEYS, f->ds + r * KEYS, here, wide, keep);
     }
-    if (a->pairs) {
-        for (size_t r = first; r < all; r += 2) round_pair(f, r, r + 1 < all, wide);
-        pt = (struct rows){ f->p2 + first * KEYS, 2 * TILE_ROWS, 2, 2 * KEYS };
-        dst = (struct rows){ f->ds2 + first * KEYS, 2 * TILE_ROWS, 2, 2 * KEYS };
-        ds = (struct rows){ f->ds1 + first * KEYS, TILE_ROWS * KEYS, KEYS, 2 };
-    }
+    if (a->pairs) round_tile(f, first, all, wide, &pt, &dst, &ds);
     multiply(a->pairs, n, a->D, first, rows, all, pt, f->go + i * f->block, dv, f->columns, true);
     multiply(a->pairs, n, a->D, first, rows, all, dst, f->q + i * f->block, dk, f->columns, true);
     multiply(a->pairs, rows, a->D, 0, n, n, ds, f->k, dq, f->columns, true);

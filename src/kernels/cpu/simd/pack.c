@@ -86,6 +86,26 @@ static void pack_pairs(uint16_t *panel, size_t k, size_t n, const struct matrix 
         pack_pairs_across(panel, k, n, b);
 }
 
+/* The same row by row, as the tile instructions read them: one row takes `even` elements. */
+static void pack_pair_rows(uint16_t *to, size_t m, size_t k, size_t even, const struct matrix *a)
+{
+    const uint16_t *from = a->data;
+
+    for (size_t p = 0; p < k; p += 2 * LANES)
+        for (size_t i = 0; i < m; i += LANES) {
+            size_t rows = MIN(m - i, (size_t)LANES), pairs = (MIN(k - p, (size_t)2 * LANES) + 1) / 2;
+            vf r[LANES];
+
+            for (size_t q = 0; q < LANES; q++) {
+                const uint16_t *low = from + (p + 2 * q) * (size_t)a->col + i, *high = p + 2 * q + 1 < k ? low + a->col : NULL;
+
+                r[q] = q < pairs ? _mm512_castsi512_ps(interleave(low, high, rows)) : vset(0);
+            }
+            transpose(r);
+            for (size_t q = 0; q < rows; q++) vstore_f32((float *)(void *)(to + (i + q) * even + p), pairs, r[q]);
+        }
+}
+
 /* Groups of 6 rows: for each pair of k the 6 pairs of the group. a.row is 1. */
 static void pack_pair_groups(uint16_t *to, size_t m, size_t k, const struct matrix *a)
 {
@@ -112,6 +132,12 @@ static void pack_pair_groups(uint16_t *to, size_t m, size_t k, const struct matr
 static void pack_pairs(uint16_t *panel, size_t k, size_t n, const struct matrix *b)
 {
     (void)panel, (void)k, (void)n, (void)b;
+    ASSERT(!"pairs of bf16 without avx512_bf16");
+}
+
+static void pack_pair_rows(uint16_t *to, size_t m, size_t k, size_t even, const struct matrix *a)
+{
+    (void)to, (void)m, (void)k, (void)even, (void)a;
     ASSERT(!"pairs of bf16 without avx512_bf16");
 }
 
@@ -160,6 +186,10 @@ static struct rows rows_of_pairs(uint16_t *to, size_t m, size_t k, const struct 
     size_t even = k + k % 2;
 
     if (a->col == 1 && k % 2 == 0) return (struct rows){ a->data, TILE_ROWS * a->row, a->row, 2 };
+    if (a->col != 1 && tiles_amx()) {
+        pack_pair_rows(to, m, k, even, a);
+        return (struct rows){ to, (ptrdiff_t)(TILE_ROWS * even), (ptrdiff_t)even, 2 };
+    }
     if (a->col != 1) {
         pack_pair_groups(to, m, k, a);
         return (struct rows){ to, (ptrdiff_t)(TILE_ROWS * even), 2, 2 * TILE_ROWS };

@@ -5,6 +5,8 @@
  */
 #include "kernels/cpu/simd/tile.h"
 
+#include "kernels/cpu/amx.h"
+
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
@@ -92,6 +94,11 @@ WITH_PAIRS void tile_pairs(size_t m, size_t k, struct rows a, const uint16_t *pa
 {
     const uint16_t *from = a.data;
 
+    if (tiles_amx()) {
+        ASSERT(a.step == 2 && a.tile == TILE_ROWS * a.row);
+        amx_tile(m, k, from, a.row, panel, c, ldc, add);
+        return;
+    }
     for (size_t n; m > 0; m -= n, from += a.tile, c += n * ldc) {
         n = MIN(m, (size_t)TILE_ROWS);
         switch (n) {
