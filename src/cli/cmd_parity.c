@@ -396,8 +396,9 @@ const struct command command_parity = {
         "With --drift both sides run freely, and the command prints how far apart they are in each step. Rounding errors grow there with\n"
         "the model's own sensitivity, so there is no verdict and the exit code is 0. A tensor's drift is the root mean square of its\n"
         "difference, relative to its own root mean square or, if that is smaller, to a quarter of the root mean square of all gradients\n"
-        "(gradients) or to the root mean square of all parameters (weights). Tensors whose gradient is only rounding, such as GPT-2's key\n"
-        "biases, which softmax ignores, are left out and listed.\n",
+        "(gradients) or to the root mean square of all parameters (weights). Tensors whose gradients in the first step differ by\n"
+        "half of themselves, because they are only rounding, such as those of GPT-2's key biases, which softmax ignores, are left out:\n"
+        "the last line counts them, --json lists them.\n",
     .examples = "  lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"\n"
                 "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
                 "  lockstep parity --a \"parallel.tp=2\" --b \"parallel.dp=2 parallel.zero=3\" --checkpoint --precision.compute=fp32\n"

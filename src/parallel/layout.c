@@ -276,6 +276,8 @@ ls_status layout_check_in_flight(const ls_layout *l)
 }
 
 int layout_least_chunks(const ls_layout *l) { return l->pp > 1 ? schedule_least_chunks(layout_schedule_name(l)) : 1; }
+bool layout_splits(const ls_layout *l) { return l->pp > 1 && schedule_splits(layout_schedule_name(l)); }
+bool layout_is_v(const ls_layout *l) { return l->pp > 1 && schedule_is_v(layout_schedule_name(l)); }
 
 /* Looks the schedule up by name only, because a search checks many layouts. */
 static ls_status find_schedule(const ls_layout *l, bool *backward)

@@ -9,7 +9,10 @@
 const char *layout_schedule_name(const ls_layout *l); /* with "auto" resolved */
 const char *layout_method_name(ls_method m);          /* as parallel.method has it */
 int layout_workers(const ls_layout *l);               /* the ranks that compute samples: dp, less one that only serves (ASYNC) */
-int layout_least_chunks(const ls_layout *l);          /* of a rank under the layout's schedule */
+/* Under the layout's schedule; without stages 1 and false. */
+int layout_least_chunks(const ls_layout *l); /* that a rank has */
+bool layout_splits(const ls_layout *l);      /* weight gradients are actions of their own */
+bool layout_is_v(const ls_layout *l);        /* the chunks of a rank are placed in a V */
 
 /* Gathers of updated parameters overlap the next forward (zero/carry.c). */
 bool layout_carries_gathers(const ls_layout *l);

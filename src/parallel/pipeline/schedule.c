@@ -138,6 +138,20 @@ int schedule_least_chunks(const char *name)
     return row ? row->least : 1;
 }
 
+bool schedule_splits(const char *name)
+{
+    const struct row *row = row_of(name);
+
+    return row && row->split;
+}
+
+bool schedule_is_v(const char *name)
+{
+    const struct row *row = row_of(name);
+
+    return row && row->order == LS_STAGES_V;
+}
+
 ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward)
 {
     const struct row *row;

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "parallel/layout.h"
 
 enum { STAGES = 3 };  /* a pipeline's pattern is compiled in a pipeline of so many stages */
 enum { SAMPLES = 2 }; /* and with so many samples, and twice as many (or more: add_pattern()), where the micro-batch has more than one */
@@ -56,8 +57,6 @@ struct pattern *patterns_at(const struct patterns *p, int i) { return &p->patter
 
 /* ---- compiling a pattern ---- */
 
-bool pattern_splits(const ls_layout *l) { return l->pp > 1 && l->schedule && strncmp(l->schedule, "zb-", 3) == 0; }
-
 double pattern_sharing(const ls_layout *l) { return (double)l->dp / MAX(l->replicate, 1) * l->cp; }
 
 /* The layout that stands for l. *shares: so it does for more ranks, but for what they share. */
@@ -69,7 +68,7 @@ static ls_layout pattern_layout(const ls_layout *l, int blocks, bool *shares)
 
     out.pp = l->pp > 1 ? STAGES : 1;
     out.vpp = 1;
-    out.schedule = l->pp == 1 ? NULL : pattern_splits(l) ? "zb-h1" : "1f1b";
+    out.schedule = l->pp == 1 ? NULL : layout_splits(l) ? "zb-h1" : "1f1b";
     out.stages = l->pp > 1 ? stages[blocks] : NULL;
     out.micro_batch = MIN(l->micro_batch, SAMPLES);
     out.micro_batches = STAGES; /* the programs do not depend on it */

@@ -66,7 +66,6 @@ struct pattern_sum {
 ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct pattern_sum *out);
 struct pattern *patterns_at(const struct patterns *p, int i); /* of a term; valid until the next patterns_sum() */
 
-bool pattern_splits(const ls_layout *l);    /* weight gradients are actions of their own */
 double pattern_sharing(const ls_layout *l); /* ranks that share optimizer state */
 
 #endif

@@ -201,9 +201,7 @@ static enum pattern_place place_of(int stage, int stages)
 /* Virtual stage of a rank's chunk. */
 static int stage_of(const ls_layout *l, int rank, int chunk)
 {
-    bool v = l->pp > 1 && l->schedule && strcmp(l->schedule, "zb-v") == 0;
-
-    return v && chunk ? 2 * l->pp - 1 - rank : chunk * l->pp + rank;
+    return chunk && layout_is_v(l) ? 2 * l->pp - 1 - rank : chunk * l->pp + rank;
 }
 
 /* ---- bytes ---- */
@@ -409,7 +407,7 @@ static ls_status time_ranks(struct timing *t)
             LS_TRY(time_kind(t, stage, r, &one));
             message = MAX(message, one.message);
             tape_seconds_add(&t->rank[r], &one, 1);
-            stage_actions_put(&t->actions, stage, &one, pattern_splits(l));
+            stage_actions_put(&t->actions, stage, &one, layout_splits(l));
         }
         t->rank[r].message = message;
     }

@@ -63,7 +63,7 @@ static double least_seconds(const struct search *s, const ls_layout *l, const st
 {
     double layers = (double)s->job->model->transformer.layers, wait = block->forward;
 
-    if (l->schedule && strncmp(l->schedule, "zb-", 3) != 0) wait = block->all;
+    if (l->schedule && !layout_splits(l)) wait = block->all;
     return (l->micro_batches * (layers * block->all + block->ends) + (l->pp - 1) * wait * layers / l->vpp) / l->pp;
 }
 
