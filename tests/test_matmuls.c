@@ -176,6 +176,36 @@ static void test_edges(void **state)
     on_every_isa(edges);
 }
 
+/* 1 to n */
+static size_t below(uint64_t at, size_t n) { return 1 + rng_u32(7, 0, at) % n; }
+
+/* What is reserved for all matmuls up to a size is enough for each of them. */
+static void scratch_most(void)
+{
+    for (int i = 0; i < 2000; i++) {
+        uint64_t at = 5 * (uint64_t)i;
+        ls_dtype type = i % 2 ? LS_BF16 : LS_F32, c = i % 4 < 2 ? LS_F32 : LS_BF16;
+        struct gemm most = { .m = below(at, 300), .n = below(at + 1, 900), .k = below(at + 2, 9000) }, p;
+        int threads = 1 + i % 3;
+
+        most.a = (struct matrix){ NULL, type, (ptrdiff_t)most.k, 1 };
+        most.b = (struct matrix){ NULL, type, (ptrdiff_t)most.n, 1 };
+        most.c = (struct matrix){ NULL, c, (ptrdiff_t)most.n, 1 };
+        p = most;
+        p.m = below(at + 3, most.m);
+        p.k = below(at + 4, most.k);
+        if (gemm_scratch(&p, threads) > gemm_scratch_most(&most, threads))
+            fail_msg("%s: %zu x %zu x %zu needs %zu bytes, up to %zu x %zu are said to need %zu", isa_name(isa_best()), p.m, p.n, p.k,
+                     gemm_scratch(&p, threads), most.m, most.k, gemm_scratch_most(&most, threads));
+    }
+}
+
+static void test_scratch_most(void **state)
+{
+    (void)state;
+    on_every_isa(scratch_most);
+}
+
 /* The call with the entry of that name, or the reference when there is none such. */
 static void run_call(struct call *c, bool reference)
 {
@@ -341,7 +371,7 @@ static void test_xent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmuls), cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_matmuls), cmocka_unit_test(test_edges), cmocka_unit_test(test_scratch_most),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_xent),
     };

@@ -14,7 +14,7 @@
 
 enum {
     BLOCK_ROWS = 96,
-    LEAST_ROWS = 32,
+    LEAST_ROWS = 24,
     SLICE_K = 2048,
     FEW_ROWS = 16,       /* at most these many: no packing; generation of several texts has the bits of each alone */
     TEAM_MACS = 1 << 19, /* minimum of multiply-adds for which the team is used */
@@ -46,6 +46,8 @@ bool tiles_pairs(ls_dtype a, ls_dtype b) { return a == LS_BF16 && b == LS_BF16 &
 bool tiles_amx(void) { return isa_best() >= ISA_AMX; }
 
 size_t tile_rows(bool pairs) { return pairs && tiles_amx() ? AMX_ROWS : TILE_ROWS; }
+
+static size_t least_rows(bool pairs) { return MAX((size_t)LEAST_ROWS, tile_rows(pairs)); }
 
 size_t panel_bytes(bool pairs, size_t k) { return (pairs ? (k + 1) / 2 : k) * tiles_best()->panel * sizeof(float); }
 
@@ -95,7 +97,7 @@ static struct blocking blocking_of(const struct gemm *p, int threads)
     blocking.n = MAX(chunk_bytes() / MAX(panel_bytes(blocking.pairs, blocking.k), (size_t)1), (size_t)1) * panel;
     blocking.n = MIN(blocking.n, gemm_round_up(p->n, panel));
     rows = MIN(block_bytes() / (unit * MAX(blocking.k, (size_t)1)), (size_t)BLOCK_ROWS);
-    blocking.m = block_rows(p->m, MAX(rows, (size_t)LEAST_ROWS), tile_rows(blocking.pairs), (size_t)threads);
+    blocking.m = block_rows(p->m, MAX(rows, least_rows(blocking.pairs)), tile_rows(blocking.pairs), (size_t)threads);
     blocking.packed = blocking.n / panel * panel_bytes(blocking.pairs, blocking.k);
     blocking.block = block_scratch(blocking.pairs, blocking.m, blocking.k);
     return blocking;
@@ -139,9 +141,9 @@ size_t gemm_scratch_most(const struct gemm *p, int threads)
     size_t panel = tiles_best()->panel, unit = pairs ? sizeof(uint16_t) : sizeof(float);
     size_t k = p->c.type == LS_F32 && !p->bias ? MIN(p->k, (size_t)SLICE_K + 2) : p->k;
     size_t packed = MIN(gemm_round_up(p->n, panel) / panel * panel_bytes(pairs, k), MAX(chunk_bytes(), panel_bytes(pairs, k)));
-    /* rows of a block: as many as fill block_bytes(), between LEAST_ROWS and BLOCK_ROWS */
-    size_t rows =
-        MIN(MAX(block_bytes(), LEAST_ROWS * (k + 2) * unit) + TILE_ROWS * (k + 2) * unit, (BLOCK_ROWS + TILE_ROWS) * (k + 2) * unit);
+    /* rows of a block: as many as fill block_bytes(), between least_rows() and BLOCK_ROWS */
+    size_t row = (k + 2) * unit, tile = tile_rows(pairs),
+           rows = MIN(MAX(block_bytes(), least_rows(pairs) * row), BLOCK_ROWS * row) + tile * row;
 
     return gemm_round_up(packed, 64) + (size_t)threads * gemm_round_up(BLOCK_ROWS * panel * sizeof(float) + rows, 64);
 }
