@@ -185,7 +185,7 @@ static void scratch_most(void)
     for (int i = 0; i < 2000; i++) {
         uint64_t at = 5 * (uint64_t)i;
         ls_dtype type = i % 2 ? LS_BF16 : LS_F32, c = i % 4 < 2 ? LS_F32 : LS_BF16;
-        struct gemm most = { .m = below(at, 300), .n = below(at + 1, 900), .k = below(at + 2, 9000) }, p;
+        struct gemm most = { .m = below(at, 300), .n = below(at + 1, 900), .k = below(at + 2, 60000) }, p;
         int threads = 1 + i % 3;
 
         most.a = (struct matrix){ NULL, type, (ptrdiff_t)most.k, 1 };
