@@ -2,7 +2,7 @@
  *
  * Operands are f32, bf16 or f16 in any mixture. The leading dims of a linear layer's operands must collapse to rows with a constant stride
  * and contiguous elements; w and dw are 2-d. Scratch is sized for the team's current size (threads_count()); the team must not have grown
- * when the kernel runs. If the processor multiplies tiles of bf16 in hardware (AMX), oneDNN runs linear layers in bf16 and their input
+ * when the kernel runs. If the processor multiplies tiles of bf16 in hardware (AMX), oneDNN runs linear layers in bf16 and their
  * gradients.
  */
 #include "base/base.h"

@@ -2,7 +2,7 @@
  * when one of them is first asked whether it accepts a matmul that oneDNN computes.
  *
  * Rows are asked only where no row of higher priority has accepted the call: so a process loads oneDNN for matmuls that our tiles decline,
- * for linear layers and their input gradients in bf16 on processors with AMX, and where the rows are named (`bench gemm`, measuring the
+ * for linear layers and their gradients in bf16 on processors with AMX, and where the rows are named (`bench gemm`, measuring the
  * peak). Without the module, or the library that it is linked with, they accept nothing and the next row runs. On processors with AMX this
  * costs some speed, and a line says so.
  *
@@ -93,8 +93,7 @@ static bool onednn_accepts(const struct call *c)
     return recipe_of(c, &r) && onednn_found() && module->isa(c->in[0].dtype) <= isa_best();
 }
 
-/* For bf16 on tile instructions, where oneDNN is up to a third faster than our tiles (of weight gradients it is slower); the row's ISA
- * ensures that the processor has them. */
+/* For bf16 on tile instructions, where oneDNN is up to a third faster than our tiles; the row's ISA ensures that the processor has them. */
 static bool amx_accepts(const struct call *c)
 {
     if (c->in[0].dtype != LS_BF16 || c->in[1].dtype != LS_BF16) return false;
@@ -144,10 +143,7 @@ static void onednn_run(const struct call *c)
 #define ONEDNN_LIBRARY(id) ONEDNN_ROW(id, "onednn", PRIORITY_LIBRARY, ISA_ANY, onednn_accepts)
 #define ONEDNN_AMX(id)     ONEDNN_ROW(id, "onednn_amx", PRIORITY_AMX, ISA_AMX, amx_accepts)
 
-const struct kernel kernels_onednn[] = { ONEDNN_LIBRARY(LINEAR),
-                                         ONEDNN_LIBRARY(LINEAR_DX),
-                                         ONEDNN_LIBRARY(LINEAR_DW),
-                                         ONEDNN_LIBRARY(MATMUL),
-                                         ONEDNN_AMX(LINEAR),
-                                         ONEDNN_AMX(LINEAR_DX),
-                                         KERNELS_END };
+const struct kernel kernels_onednn[] = { ONEDNN_LIBRARY(LINEAR),    ONEDNN_LIBRARY(LINEAR_DX),
+                                         ONEDNN_LIBRARY(LINEAR_DW), ONEDNN_LIBRARY(MATMUL),
+                                         ONEDNN_AMX(LINEAR),        ONEDNN_AMX(LINEAR_DX),
+                                         ONEDNN_AMX(LINEAR_DW),     KERNELS_END };
