@@ -513,6 +513,7 @@ static ls_status cmd_plan_complete(struct invocation *in)
     if (more_ranks > 0 && c->launch.ranks > 0 && c->launch.ranks != more_ranks)
         return ls_fail(LS_EINVAL, "--ranks %" PRId64 " and -n %" PRId64 ": leave one of them out", more_ranks, c->launch.ranks);
     if (more_ranks > 0) c->launch.ranks = more_ranks;
+    if (!machine && cases) step_seconds_settle(c, &cluster); /* the machines of the table's rows are not this one either */
     if (!machine) return search ? fail_search_machine() : LS_OK;
     if (text_read_int(machine, &local_ranks)) {
         if (search) return fail_search_machine();

@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "kernels/kernel.h"
 #include "train/plan/prices.h"
 
 enum { PRICED_MODELS = 24 };
@@ -479,7 +478,6 @@ ls_status plan_cases_run(const char *in, const char *out, const struct cluster *
     for (size_t i = 0; st == LS_OK && i < COUNT_OF(needed); i++)
         if (!csv_has(&table, needed[i])) st = ls_fail(LS_EFORMAT, "%s: there is no column %s", in, needed[i]);
     threads_set(1);
-    if (!machine || !machine->serial) isa_cap(ISA_ANY); /* as step_seconds_settle() does */
     text_put(&text, "row_id,step_seconds,memory_gb,fits,assumed\n");
     for (int i = 0; st == LS_OK && i < table.rows; i++) st = put_run(&k, i, &text);
     if (st == LS_OK) st = text_status(&text);

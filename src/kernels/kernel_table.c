@@ -99,10 +99,11 @@ static bool has_avx512_bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
 }
 
-/* Tiles of bf16, and an operating system that saves them: bits 17 and 18 of XCR0 (Intel SDM, volume 1, 13.3). Linux wants to be asked for
- * their 8 KiB a thread before they are used (Documentation/arch/x86/xstate.rst). */
+/* Of arch_prctl(2), which the C library's headers do not have. */
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
+/* Tiles of bf16, and an operating system that saves them: bits 17 and 18 of XCR0 (Intel SDM, volume 1, 13.3). Linux must be asked for the
+ * 8 KiB that they take in each thread before they are used (Documentation/arch/x86/xstate.rst). */
 static bool has_amx_bf16(void)
 {
     const unsigned osxsave = 1u << 27, tile = 1u << 24, bf16 = 1u << 22, saved = 3u << 17;

@@ -86,7 +86,7 @@ static void pack_pairs(uint16_t *panel, size_t k, size_t n, const struct matrix 
         pack_pairs_across(panel, k, n, b);
 }
 
-/* The same row by row, as the tile instructions read them: one row takes `even` elements. */
+/* Rows of a one after the other, `even` elements apart, as the tile instructions read them. a.row is 1. */
 static void pack_pair_rows(uint16_t *to, size_t m, size_t k, size_t even, const struct matrix *a)
 {
     const uint16_t *from = a->data;
