@@ -104,7 +104,7 @@ static ls_status measure(const struct invocation *in, struct compared *x)
     struct ranks ranks;
     struct step s;
 
-    LS_TRY(config_apply(&x->config, VERB_PLAN, &in->world)); /* the instruction set is the process's: that of the last one resolved */
+    LS_TRY(config_apply(&x->config, VERB_PLAN, &in->world)); /* again: the last layout was resolved since */
     plan_set_threads(&x->config, (int)x->config.launch.ranks, *cluster.name);
     LS_TRY(task_model_of(&x->config, 0, &x->model));
     LS_TRY(plan_of_config(&x->config, &x->model, &x->job, &x->layout));
