@@ -42,4 +42,7 @@ sed 's/^  adam-f32: .*/  adam-f32: 1e6:1e-3 1e5:1e-4/' this.yaml >bad.yaml
 expect 2 "size 1e5 is not above the one before it" plan --machine ./bad.yaml --model.preset=llama-tiny
 expect 2 "it is not one of" bench train --model.preset=llama-tiny --predict nowhere
 
+# What has no known seconds is refused before anything is timed.
+expect 2 "it needs offload.bandwidth" bench train $model --precision.compute=fp32 --predict ./this.yaml --optim.offload=cpu
+
 [ $failures -eq 0 ]

@@ -44,9 +44,16 @@ done
 "$lockstep" compare "recompute.mode=none" "recompute.mode=full" $model --run.memory_limit=1GiB >table.txt 2>err.txt
 grep -q "^it fits  *no  *no" table.txt || bad "run.memory_limit: $(cat table.txt)"
 
+# What is offloaded has rows of its own.
+"$lockstep" compare "parallel.zero=1" "parallel.zero=1 optim.offload=cpu" -n 2 $model --train.global_batch=16 --machine h100-dgx \
+    >table.txt 2>err.txt || bad "compare: $(cat err.txt)"
+for words in "^offloaded  *0 B  *[1-9]" "^loading and saving  *0 s  *[0-9.]*[1-9]" "(zero 1), optimizer state in host memory"; do
+    grep -q "$words" table.txt || bad "the table lacks '$words': $(cat table.txt)"
+done
+
 # Bad input.
 expect 2 "no data are read" compare "parallel.dp=2" "parallel.tp=2" $model --data.text=text.txt
-expect 2 "leave one of them out" compare "parallel.dp=2" "parallel.tp=2" $model --optim.offload=cpu --machine h100-dgx
+expect 2 "it needs offload.read" compare "parallel.dp=2" "parallel.tp=2" $model --optim.offload=file --machine mi300x
 expect 2 "compare" compare "parallel.dp=2"
 expect 2 "'parallel.tp=3'" compare "parallel.tp=3" "parallel.dp=8" -n 8 $model
 expect 2 "parallel.tq" compare "parallel.tq=3" "parallel.dp=8" $model

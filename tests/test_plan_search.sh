@@ -46,6 +46,14 @@ done
 grep -q "ranks: 2 " best.yaml || bad "best.yaml is not for 2 ranks"
 grep -q "isa: best " best.yaml || bad "best.yaml restricts the instruction set: $(grep isa: best.yaml)"
 
+# What fits on no layout otherwise is offloaded to the host, unless that is ruled out.
+"$lockstep" plan --machine h100-dgx -n 1 $big --search >table.txt 2>err.txt || bad "search with offload: $(cat err.txt)"
+grep -q "^options .*--optim.offload=cpu" table.txt || bad "nothing is offloaded: $(cat table.txt)"
+grep -q "optimizer state in host memory" table.txt || bad "the table does not name what is offloaded: $(cat table.txt)"
+expect 1 "the least is" plan --machine h100-dgx -n 1 $big --optim.offload=none --search
+"$lockstep" plan --machine h100-dgx -n 1 $big --recompute.mode=full --json >plan.json 2>err.txt || bad "plan: $(cat err.txt)"
+json 'what_fits[].options' <plan.json | grep -q -e "--optim.offload=cpu" || bad "offload is no remedy: $(cat plan.json)"
+
 # Bad input.
 expect 2 "add --machine NAME" plan -n 8 $big --search
 expect 2 "add --machine NAME" plan --machine 4 -n 8 $big --search
@@ -59,7 +67,7 @@ expect 2 "run it first" plan --machine h100-dgx -n 8 $big --search --rank 0
 expect 2 "cannot be sharded over parallel.tp=64" plan --machine h100-dgx -n 64 $big --parallel.tp=64 --search
 expect 2 "no layout of 64 ranks is possible" \
     plan --machine h100-dgx -n 64 $big --parallel.dp=1 --parallel.tp=1 --parallel.cp=1 --search
-expect 1 "the least is" plan --machine h100-dgx -n 2 $big --model.preset=llama3-70b --search
+expect 1 "the least is" plan --machine h100-dgx -n 2 $big --model.preset=llama3-70b --train.micro_batch=8 --parallel.tp=2 --search
 [ ! -e x.yaml ] || bad "x.yaml was written"
 
 [ $failures -eq 0 ]

@@ -25,6 +25,7 @@ plan() {
     shift
     "$lockstep" plan --machine ./"$file" $tiny "$@" --json >plan.json 2>err.txt || bad "plan $*: $(cat err.txt)"
 }
+is_same() { [ "$1" = "$2" ] && [ "${1:-0}" -gt 0 ] || bad "$3: $1 bytes, not $2"; }
 of() { json "$1" <plan.json; }
 sum() { awk "BEGIN { printf \"%.15g\", ($1) }"; }
 
@@ -64,6 +65,41 @@ near "$(of seconds.exposed.cp)" "$(sum "$(of comm.send.bytes) / 1e9")" "2 ranks 
 "$lockstep" plan --machine ./link.yaml --model.preset=qwen3-moe-tiny --precision.compute=fp32 --data.val_fraction=0 -n 2 --parallel.ep=2 \
     --parallel.overlap=false --json >plan.json 2>err.txt || bad "experts: $(cat err.txt)"
 near "$(of seconds.exposed.ep)" "$(sum "$(of comm.all_to_all.bytes) / 1e9")" "routed rows"
+
+# What is offloaded takes its bytes, loaded and saved, also where micro-batches load parameters and gradients; kernels may hide it.
+# offload FILE BANDWIDTH MEMORY READ WRITE: a machine with a host, whose kernels take no time
+offload() {
+    machine "$1" 1e18 1e18 1e18
+    printf '%s\n' "offload:" "  bandwidth: $2" "  memory: $3" "  read: $4" "  write: $5" >>"$1"
+}
+offload copies.yaml 1e9 "8 GiB" 1e8 2e8
+for options in "--optim.offload=cpu" "--optim.offload=cpu --parallel.offload_parameters=cpu --train.accumulate=3" \
+    "-n 2 --parallel.zero=3 --optim.offload=cpu --parallel.offload_parameters=cpu --train.accumulate=2"; do
+    plan copies.yaml $options
+    near "$(of seconds.exposed.offload)" "$(sum "($(of offload.loaded) + $(of offload.saved)) / 1e9")" "loads and saves, $options"
+done
+plan copies.yaml --optim.offload=file
+near "$(of seconds.exposed.offload)" "$(sum "$(of offload.loaded) / 1e8 + $(of offload.saved) / 2e8")" "loads and saves of a file"
+offload hides.yaml 1e9 "8 GiB" 1e8 2e8
+sed -i 's/1e18$/1e12/' hides.yaml
+plan hides.yaml --optim.offload=cpu --parallel.offload_parameters=cpu --train.accumulate=3
+[ "$(sum "$(of seconds.hidden.offload) > 0")" = 1 ] || bad "kernels hide no loads"
+near "$(sum "$(of seconds.exposed.offload) + $(of seconds.hidden.offload)")" "$(sum "($(of offload.loaded) + $(of offload.saved)) / 1e9")" \
+    "loads and saves, exposed and hidden"
+
+# It is in the host's memory, of which a processor has an eighth here; a cpu's host is itself.
+sharded="-n 2 --parallel.zero=1 --parallel.bucket=64KiB --parallel.first_bucket=64KiB"
+plan copies.yaml $sharded
+total=$(of memory.total) state=$(of memory.optimizer)
+plan copies.yaml $sharded --optim.offload=cpu
+is_same "$(of offload.host)" "$state" "bytes in the host"
+[ "$(sum "$(of memory.total) < $total")$(of fits)" = 1true ] || bad "offload frees nothing: $(of memory.total) of $total, fits: $(of fits)"
+offload full.yaml 1e9 "1 MiB" 1e8 2e8
+plan full.yaml $sharded --optim.offload=cpu
+[ "$(of fits)" = false ] || bad "the host is too small: $(of fits)"
+sed 's/^node:/node:\n  serial: 1/' copies.yaml >serial.yaml
+plan serial.yaml $sharded --optim.offload=cpu
+is_same "$(of memory.offload)" "$state" "bytes of a cpu's own memory"
 
 # Of heads that are not divisible the rank with the most counts: 2 of 3.
 heads="--model.heads=3 --model.kv_heads=3 --model.head_size=16 --train.micro_batch=2"
@@ -114,7 +150,6 @@ grep -q "bf16 with fp32 master weights" out.txt && grep -q "fits into the memory
 # Bytes on another machine do not depend on the processor that plans.
 # bytes OPTIONS...: of a rank
 bytes() { "$lockstep" plan "$@" --json 2>err.txt | json memory.total; }
-is_same() { [ "$1" = "$2" ] && [ "${1:-0}" -gt 0 ] || bad "$3: $1 bytes, not $2"; }
 llama="--model.preset=llama3-8b --model.layers=4 --data.seq_len=2048"
 is_same "$(bytes --machine h100-dgx -n 16 $llama --parallel.tp=2 --parallel.zero=1)" 14608259712 "tp 2, zero 1"
 is_same "$(bytes --machine h100-dgx -n 16 $llama --parallel.zero=3 --recompute.mode=full)" 12175778688 "zero 3, recomputed"
@@ -134,6 +169,7 @@ expect 2 "machine 'h100': it is not one of" plan --machine h100 $tiny
 sed 's/bandwidth: 1e18/bandwith: 1e18/' compute.yaml >wrong.yaml
 expect 2 "did you mean 'processor.bandwidth'" plan --machine ./wrong.yaml $tiny
 expect 2 "use 1 to" plan --machine 0 $tiny
-expect 2 "leave one of them out" plan --machine ./compute.yaml $tiny --optim.offload=cpu
+expect 2 "it needs offload.bandwidth and offload.memory" plan --machine ./compute.yaml $tiny --optim.offload=cpu
+expect 2 "it needs offload.read and offload.write" plan --machine gb200-nvl72 $tiny --optim.offload=file
 
 [ $failures -eq 0 ]

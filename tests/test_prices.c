@@ -53,6 +53,10 @@ static const struct {
       "parallel.pp=2 parallel.dp=3 parallel.zero=1 train.micro_batch=2 train.accumulate=2" },
     { "model.preset=gpt2-1.5b model.layers=8 data.seq_len=1024",
       "parallel.pp=2 parallel.dp=4 parallel.zero=1 train.micro_batch=2 train.accumulate=2" },
+    { "model.preset=llama3-8b", "parallel.dp=1 optim.offload=cpu train.accumulate=2" },
+    { "model.preset=llama3-8b", "parallel.dp=16 parallel.zero=1 optim.offload=cpu train.micro_batch=4" },
+    { "model.preset=llama3-8b", "parallel.dp=24 parallel.zero=3 optim.offload=cpu parallel.offload_parameters=cpu train.accumulate=4" },
+    { "model.preset=llama3-8b", "parallel.pp=4 parallel.dp=4 parallel.zero=1 train.accumulate=16 optim.offload=cpu" },
 };
 
 static void test_equal_programs(void **state)
@@ -74,6 +78,7 @@ static void test_equal_programs(void **state)
 
         snprintf(words, sizeof words, "precision.compute=bf16 data.seq_len=2048 %s %s", cases[i].model, cases[i].layout);
         plan_setup_open(&s, words);
+        s.job.cluster = &c;
         OK(prices_open(&s.job, &c, s.layout.seq_len, &p));
         OK(prices_price(p, &s.layout, INFINITY, INFINITY, &price));
         OK(step_seconds_of(&s.job, &s.layout, &c, &exact));
@@ -81,6 +86,8 @@ static void test_equal_programs(void **state)
         double off = price.seconds / exact.step - 1, more = price.bytes / (double)bytes.total - 1;
         if (fabs(off) > 0.02 || fabs(more) > 0.01)
             fail_msg("%s %s: %+.2f%% seconds, %+.2f%% bytes", cases[i].model, cases[i].layout, 100 * off, 100 * more);
+        if (fabs(price.host - (double)bytes.host) > 1e-4 * price.host || (bytes.host > 0) != (s.layout.offload > 0))
+            fail_msg("%s %s: %.0f bytes in the host, planned %zu", cases[i].model, cases[i].layout, price.host, bytes.host);
         most = fmax(most, fabs(off)), largest = fmax(largest, fabs(more));
         exactly += fabs(off) < 1e-3;
         prices_close(&p);

@@ -25,11 +25,11 @@ struct brute {
     int ranks;
     size_t global;
     double room, best;
-    int64_t tried, fit;
+    int64_t tried, fit, offloaded; /* offloaded: of those that fit */
     ls_layout layout;
 };
 
-static void brute_one(struct brute *b, const ls_layout *l)
+static void brute_exactly(struct brute *b, const ls_layout *l)
 {
     struct plan_job job = b->s->job;
     struct step_seconds seconds;
@@ -38,11 +38,25 @@ static void brute_one(struct brute *b, const ls_layout *l)
     if (ls_layout_check(&b->s->model.transformer, l) < 0) return;
     b->tried++;
     job.step.global = b->global;
+    job.cluster = b->c;
     OK(plan_of_largest(&job, l, &plan, NULL));
-    if ((double)(plan.total + plan.other) + group_buffers_of(b->c, l) > b->room) return;
+    if (!plan_fits(&job, &plan, b->room - group_buffers_of(b->c, l))) return;
     b->fit++;
+    b->offloaded += l->offload || l->offload_parameters;
     OK(step_seconds_of(&job, l, b->c, &seconds));
     if (seconds.step < b->best) b->best = seconds.step, b->layout = *l;
+}
+
+static void brute_one(struct brute *b, const ls_layout *l)
+{
+    ls_layout x = *l;
+
+    for (int state = 0; state <= (b->c->offload.bandwidth > 0); state++)
+        for (int parameters = 0; parameters <= state; parameters++) {
+            x.offload = state ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
+            x.offload_parameters = parameters ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
+            brute_exactly(b, &x);
+        }
 }
 
 static void brute_schedules(struct brute *b, ls_layout l)
@@ -95,7 +109,7 @@ static void brute_force(struct brute *b)
                     }
 }
 
-static struct cluster machine(double link, double network, int processors)
+static struct cluster machine(double link, double network, int processors, double host, double copies)
 {
     struct cluster c;
 
@@ -104,6 +118,7 @@ static struct cluster machine(double link, double network, int processors)
     c.node.bandwidth = link;
     c.network.bandwidth = network;
     c.processors = processors;
+    c.offload = (struct cluster_offload){ .bandwidth = copies, .memory = host };
     return c;
 }
 
@@ -111,14 +126,19 @@ static const struct {
     const char *model;
     int ranks, global, processors;
     double room, link, network;
+    double host, copies; /* memory of a node's host, bytes/s of copies to it; 0: no host to offload to */
     bool nightly;
 } cases[] = {
-    { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 70e9, 100e9, 5e9, false },
-    { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 17e9, 100e9, 25e9, false },
-    { "model.preset=mixtral-8x7b model.layers=2 data.seq_len=2048", 2, 4, 2, 60e9, 300e9, 25e9, false },
-    { "model.preset=llama3-8b model.layers=6 data.seq_len=2048", 4, 8, 4, 80e9, 300e9, 25e9, true },
-    { "model.preset=gpt2-1.5b model.layers=3 data.seq_len=1024", 6, 12, 3, 6e9, 50e9, 5e9, true },
-    { "model.preset=mixtral-8x7b model.layers=4 data.seq_len=2048", 4, 4, 2, 50e9, 300e9, 5e9, true },
+    { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 70e9, 100e9, 5e9, 0, 0, false },
+    { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 17e9, 100e9, 25e9, 0, 0, false },
+    { "model.preset=mixtral-8x7b model.layers=2 data.seq_len=2048", 2, 4, 2, 60e9, 300e9, 25e9, 0, 0, false },
+    { "model.preset=llama3-8b model.layers=4 data.seq_len=2048", 2, 4, 2, 13e9, 300e9, 25e9, 100e9, 100e9, false },
+    { "model.preset=llama3-8b model.layers=4 data.seq_len=2048", 2, 4, 2, 14e9, 300e9, 25e9, 28e9, 100e9, true },
+    { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 17e9, 100e9, 25e9, 100e9, 500e9, true },
+    { "model.preset=llama3-8b model.layers=6 data.seq_len=2048", 4, 8, 4, 80e9, 300e9, 25e9, 500e9, 50e9, true },
+    { "model.preset=gpt2-1.5b model.layers=3 data.seq_len=1024", 6, 12, 3, 6e9, 50e9, 5e9, 0, 0, true },
+    { "model.preset=mixtral-8x7b model.layers=4 data.seq_len=2048", 4, 4, 2, 50e9, 300e9, 5e9, 0, 0, true },
+    { "model.preset=mixtral-8x7b model.layers=4 data.seq_len=2048", 4, 4, 2, 20e9, 300e9, 5e9, 200e9, 50e9, true },
 };
 
 static void test_equals_brute_force(void **state)
@@ -128,10 +148,10 @@ static void test_equals_brute_force(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct cluster c = machine(cases[i].link, cases[i].network, cases[i].processors);
+        struct cluster c = machine(cases[i].link, cases[i].network, cases[i].processors, cases[i].host, cases[i].copies);
         struct search_result *r = calloc(1, sizeof *r);
         struct plan_setup s = { 0 };
-        char found[160], right[160], words[400];
+        char found[LS_LAYOUT_TEXT], right[LS_LAYOUT_TEXT], words[400];
 
         if (cases[i].nightly && !full) {
             free(r);
@@ -149,8 +169,8 @@ static void test_equals_brute_force(void **state)
         brute_force(&b);
         ls_layout_text(&r->best[0].layout, found, sizeof found);
         ls_layout_text(&b.layout, right, sizeof right);
-        printf("case %zu: %" PRId64 " layouts, %" PRId64 " fit; the best takes %g s (%s, %d x %d)\n", i, b.tried, b.fit, b.best, right,
-               b.layout.micro_batch, b.layout.micro_batches);
+        printf("case %zu: %" PRId64 " layouts, %" PRId64 " fit, %" PRId64 " of them by offload; the best takes %g s (%s, %d x %d)\n", i,
+               b.tried, b.fit, b.offloaded, b.best, right, b.layout.micro_batch, b.layout.micro_batches);
         printf("        found %g s (%s, %d x %d); %" PRId64 " priced, %d compiled\n", r->best[0].seconds.step, found,
                r->best[0].layout.micro_batch, r->best[0].layout.micro_batches, r->priced, r->exact);
         assert_true(b.fit > 0 && r->exact > 0);

@@ -70,7 +70,7 @@ expect 2 "machine 'h100-aws' does not say how fast a checkpoint is written; give
 expect 2 "--step-seconds plays no step; leave --jitter out" sim --step-seconds 1 -n 8 --jitter 0.1
 expect 2 "--slow 65: there are 64 ranks" sim --machine h100-dgx $layout $model --slow 65
 expect 2 "--days" sim --step-seconds 1 -n 8 --days 0
-expect 2 "optim.offload" sim --machine h100-dgx $layout $model --optim.offload=cpu
+expect 2 "it needs offload.read" sim --machine mi300x $layout $model --optim.offload=file
 expect 2 "does not hold: 6 = 1 * 1 * 1 * 4" sim --machine h100-dgx -n 6 $model --parallel.tp=4
 expect 2 "it needs --machine NAME" plan $layout $model --trace t.json
 expect 2 "--html t.html needs --machine NAME" plan $layout $model --html t.html

@@ -50,6 +50,9 @@ static const char *const one_stage[] = {
     LLAMA "parallel.dp=2 parallel.cp=4 parallel.zero=1",
     LLAMA "parallel.dp=2 parallel.cp=4 parallel.cp_method=all_to_all parallel.tp=2",
     MIXTRAL "parallel.dp=16 parallel.ep=8 parallel.zero=1 train.accumulate=2",
+    LLAMA "parallel.dp=16 parallel.zero=3 train.accumulate=3 optim.offload=cpu parallel.offload_parameters=cpu",
+    LLAMA "parallel.dp=8 parallel.zero=3 train.accumulate=2 optim.offload=file parallel.offload_parameters=cpu",
+    LLAMA "parallel.dp=4 parallel.tp=4 parallel.zero=1 optim.offload=cpu",
 };
 
 static const char *const stages[] = {
@@ -61,6 +64,7 @@ static const char *const stages[] = {
     LLAMA "parallel.pp=4 parallel.schedule=gpipe parallel.cp=2 parallel.dp=2 parallel.zero=1 train.accumulate=4",
     "model.preset=gpt2-124m precision.compute=bf16 data.seq_len=512 train.micro_batch=1 parallel.pp=4 parallel.dp=8 train.accumulate=8",
     MIXTRAL "parallel.pp=2 parallel.dp=8 parallel.ep=4 parallel.zero=1 train.accumulate=4",
+    LLAMA "parallel.pp=4 parallel.dp=4 parallel.zero=1 train.accumulate=8 optim.offload=cpu",
 };
 
 static void without_variation_a_step_is_as_long_as_planned(void **state)
@@ -260,7 +264,7 @@ static void events_fill_the_step(void **state)
         struct plan_setup s = { 0 };
         struct step_sim *sim;
         struct sim_step step;
-        int kinds[4] = { 0 };
+        int kinds[SIM_MESSAGE + 1] = { 0 };
 
         plan_setup_open(&s, stages[i]);
         OK(step_sim_open(&s.job, &s.layout, &cluster, &none, &sim));

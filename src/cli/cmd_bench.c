@@ -306,10 +306,19 @@ static ls_status run_train(struct invocation *in)
     return st;
 }
 
+static ls_status check_prediction(const struct config *c)
+{
+    ls_layout l;
+
+    LS_TRY(cluster_read(predict, &cluster));
+    cluster.host = 0;
+    LS_TRY(config_layout(c, &l));
+    return plan_check_seconds(&l, &cluster);
+}
+
 static ls_status check_train(const struct invocation *in)
 {
-    if (predict) LS_TRY(cluster_read(predict, &cluster));
-    cluster.host = 0;
+    if (predict) LS_TRY(check_prediction(&in->config));
     if (profile && in->config.run.cuda_graphs == CUDA_GRAPHS_ON)
         return ls_fail(LS_EINVAL, "--profile: it needs each instruction launched by itself; use run.cuda_graphs=auto or off");
     return LS_OK;

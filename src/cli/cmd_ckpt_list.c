@@ -33,7 +33,7 @@ struct entry {
     time_t when;
     double loss, val_loss; /* NaN: unknown */
     int64_t ranks;         /* 0: unknown */
-    char layout[160], damage[512];
+    char layout[LS_LAYOUT_TEXT], damage[512];
 };
 
 /* *out: RUN/checkpoints, or the folder itself if it has no such subfolder. */

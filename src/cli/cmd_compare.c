@@ -58,9 +58,6 @@ static ls_status check_use(const struct config *c)
 {
     if (c->data.text[0] || c->data.tokens[0])
         return ls_fail(LS_EINVAL, "%s: no data are read to compare layouts; leave it out", c->data.text[0] ? "data.text" : "data.tokens");
-    if (*cluster.name && (c->optim.offload != OFFLOAD_NONE || c->parallel.offload_parameters != OFFLOAD_NONE))
-        return ls_fail(LS_EINVAL, "%s with --machine: how long loads and saves take is not known; leave one of them out",
-                       c->optim.offload != OFFLOAD_NONE ? "optim.offload" : "parallel.offload_parameters");
     return LS_OK;
 }
 
@@ -108,6 +105,7 @@ static ls_status measure(const struct invocation *in, struct compared *x)
     plan_set_threads(&x->config, (int)x->config.launch.ranks, *cluster.name);
     LS_TRY(task_model_of(&x->config, 0, &x->model));
     LS_TRY(plan_of_config(&x->config, &x->model, &x->job, &x->layout));
+    if (*cluster.name) x->job.cluster = &cluster;
     LS_TRY(plan_of_largest(&x->job, &x->layout, &x->plan, NULL));
     if (*cluster.name) LS_TRY(step_seconds_of(&x->job, &x->layout, &cluster, &x->seconds));
     LS_TRY(ranks_plan(&x->layout, x->plan.rank, &ranks));
@@ -153,7 +151,11 @@ static void put_use(const ls_layout *l)
     if (l->cp > 1) printf("   use when   sequences are so long that one rank cannot hold their activations\n");
     if (l->pp > 1) printf("   use when   links are slow: it sends least, but ranks wait unless there are many micro-batches a step\n");
     if (l->ep > 1) printf("   use when   experts do not fit: rows go to the ranks of their experts and back\n");
-    if (ls_layout_ranks(l) == 1) printf("   use when   everything fits\n");
+    if (l->offload || l->offload_parameters)
+        printf("   use when   nothing else fits: what is offloaded is loaded and saved %s\n",
+               l->offload_parameters ? "by every micro-batch" : "once a step");
+    else if (ls_layout_ranks(l) == 1)
+        printf("   use when   everything fits\n");
 }
 
 /* ---- the table ---- */
@@ -174,6 +176,8 @@ static double exposed(const struct compared *x)
     return sum;
 }
 
+static double copying(const struct compared *x) { return x->seconds.exposed[SECONDS_OFFLOAD]; }
+
 static double mfu(const struct compared *x)
 {
     double peak = cluster.flops[config_type(&x->config)] * (double)ls_layout_ranks(&x->layout);
@@ -186,6 +190,7 @@ static double gradients_of(const struct compared *x) { return (double)x->plan.co
 static double optimizer_of(const struct compared *x) { return (double)x->plan.cost.optimizer; }
 static double activations_of(const struct compared *x) { return (double)x->plan.cost.activations; }
 static double buffers_of(const struct compared *x) { return (double)x->plan.cost.communication; }
+static double offloaded_of(const struct compared *x) { return (double)(x->plan.host + x->plan.cost.offload + x->plan.cost.offload_file); }
 static double total_of(const struct compared *x) { return (double)x->plan.total; }
 /* Bytes that a rank may hold; 0: not known. */
 static double room_of(const struct compared *x)
@@ -194,7 +199,7 @@ static double room_of(const struct compared *x)
 
     return (limit ? (double)limit : cluster.memory - cluster.reserved) - group_buffers_of(&cluster, &x->layout);
 }
-static double fits(const struct compared *x) { return (double)(x->plan.total + x->plan.other) <= room_of(x); }
+static double fits(const struct compared *x) { return plan_fits(&x->job, &x->plan, room_of(x)); }
 static double sent_of(const struct compared *x) { return (double)x->sent; }
 static double calls_of(const struct compared *x) { return (double)x->calls; }
 static double step_of(const struct compared *x) { return x->seconds.step; }
@@ -206,27 +211,37 @@ static const struct figure {
     const char *name, *key;
     enum { FIGURE_BYTES, FIGURE_COUNT, FIGURE_SECONDS, FIGURE_PERCENT, FIGURE_RATE, FIGURE_FITS } kind;
     bool timed; /* with a machine only; FIGURE_FITS with a limit, too */
+    bool rare;  /* left out of the table where it is 0 for all */
     double (*of)(const struct compared *x);
 } figures[] = {
-    { "parameters", "parameters", FIGURE_BYTES, false, parameters_of },
-    { "gradients", "gradients", FIGURE_BYTES, false, gradients_of },
-    { "optimizer", "optimizer", FIGURE_BYTES, false, optimizer_of },
-    { "activations", "activations", FIGURE_BYTES, false, activations_of },
-    { "communication buffers", "communication", FIGURE_BYTES, false, buffers_of },
-    { "memory of a rank", "memory", FIGURE_BYTES, false, total_of },
-    { "it fits", "fits", FIGURE_FITS, true, fits },
-    { "sent by a rank a step", "sent", FIGURE_BYTES, false, sent_of },
-    { "in collectives", "collectives", FIGURE_COUNT, false, calls_of },
-    { "computing", "computing", FIGURE_SECONDS, true, computing },
-    { "waiting for messages", "exposed", FIGURE_SECONDS, true, exposed },
-    { "pipeline bubble", "bubble", FIGURE_SECONDS, true, bubble_of },
-    { "step", "step", FIGURE_SECONDS, true, step_of },
-    { "tokens a second", "tokens_per_second", FIGURE_COUNT, true, speed_of },
-    { "MFU", "mfu_percent", FIGURE_PERCENT, true, mfu },
-    { "link needed", "link_needed", FIGURE_RATE, true, link_of },
+    { "parameters", "parameters", FIGURE_BYTES, false, false, parameters_of },
+    { "gradients", "gradients", FIGURE_BYTES, false, false, gradients_of },
+    { "optimizer", "optimizer", FIGURE_BYTES, false, false, optimizer_of },
+    { "activations", "activations", FIGURE_BYTES, false, false, activations_of },
+    { "communication buffers", "communication", FIGURE_BYTES, false, false, buffers_of },
+    { "offloaded", "offloaded", FIGURE_BYTES, false, true, offloaded_of },
+    { "memory of a rank", "memory", FIGURE_BYTES, false, false, total_of },
+    { "it fits", "fits", FIGURE_FITS, true, false, fits },
+    { "sent by a rank a step", "sent", FIGURE_BYTES, false, false, sent_of },
+    { "in collectives", "collectives", FIGURE_COUNT, false, false, calls_of },
+    { "computing", "computing", FIGURE_SECONDS, true, false, computing },
+    { "waiting for messages", "exposed", FIGURE_SECONDS, true, false, exposed },
+    { "loading and saving", "offload_seconds", FIGURE_SECONDS, true, true, copying },
+    { "pipeline bubble", "bubble", FIGURE_SECONDS, true, false, bubble_of },
+    { "step", "step", FIGURE_SECONDS, true, false, step_of },
+    { "tokens a second", "tokens_per_second", FIGURE_COUNT, true, false, speed_of },
+    { "MFU", "mfu_percent", FIGURE_PERCENT, true, false, mfu },
+    { "link needed", "link_needed", FIGURE_RATE, true, false, link_of },
 };
 
 enum { COLUMN = 16 };
+
+static bool is_zero(const struct figure *f, const struct compared *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (f->of(&x[i]) > 0) return false;
+    return true;
+}
 
 static bool is_shown(const struct figure *f, const struct compared *x)
 {
@@ -250,7 +265,7 @@ static void put_figure(const struct figure *f, double x)
 
 static void cmd_compare_put_table(const struct compared *x, int n)
 {
-    char text[160], name[TASK_TEXT];
+    char text[LS_LAYOUT_TEXT], name[TASK_TEXT];
 
     x->model.task->describe(&x->model, true, name);
     printf("%s; %" PRId64 " samples a step%s%s\n\n", name, x->config.train.global_batch, *cluster.name ? ", on " : "", cluster.processor);
@@ -266,7 +281,7 @@ static void cmd_compare_put_table(const struct compared *x, int n)
     for (int i = 0; i < n; i++) printf("%*c", COLUMN, 'a' + i);
     printf("\n");
     for (size_t f = 0; f < COUNT_OF(figures); f++) {
-        if (!is_shown(&figures[f], x)) continue;
+        if (!is_shown(&figures[f], x) || (figures[f].rare && is_zero(&figures[f], x, n))) continue;
         printf("%-24s", figures[f].name);
         for (int i = 0; i < n; i++) put_figure(&figures[f], figures[f].of(&x[i]));
         printf("\n");
@@ -277,7 +292,7 @@ static void cmd_compare_put_table(const struct compared *x, int n)
 static ls_status cmd_compare_put_json(const struct compared *x, int n)
 {
     struct json_out j = { 0 };
-    char text[160];
+    char text[LS_LAYOUT_TEXT];
 
     json_begin_object(&j, NULL);
     json_begin_array(&j, "layouts");

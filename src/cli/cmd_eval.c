@@ -165,7 +165,7 @@ static ls_status cmd_eval_put_json(const struct config *c, const struct evaluate
 
 static void cmd_eval_put_table(const struct config *c, const struct evaluated *e)
 {
-    char count[32], text[160];
+    char count[32], text[LS_LAYOUT_TEXT];
     ls_layout layout;
 
     printf("checkpoint  %s\n", found_path);

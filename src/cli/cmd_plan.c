@@ -121,7 +121,7 @@ static ls_status write_page(const struct plan_shown *p, struct step_sim *sim)
 {
     int stages = step_sim_stages(sim), ranks = (int)ls_layout_ranks(&p->layout);
     struct stage_bytes *bytes = mem_array(MEM_OTHER, (size_t)stages, sizeof *bytes);
-    char title[TASK_TEXT + 400], what[TASK_TEXT], layout[160];
+    char title[TASK_TEXT + 400], what[TASK_TEXT], layout[LS_LAYOUT_TEXT];
     ls_status st = bytes ? LS_OK : LS_ENOMEM;
 
     for (int i = 0; i < stages && st == LS_OK; i++) {
@@ -157,6 +157,7 @@ static ls_status plan_with(const struct config *c, size_t vocab, struct plan_sho
 
     LS_TRY(task_model_of(c, vocab, &model));
     LS_TRY(plan_of_config(c, &model, &p->job, &p->layout));
+    if (*cluster.name) p->job.cluster = &cluster;
     if (search) return search_with(p);
     if (*cluster.name) LS_TRY(step_seconds_of(&p->job, &p->layout, &cluster, &p->seconds));
     if (trace || html) LS_TRY(write_pictures(p));
@@ -249,9 +250,6 @@ static ls_status cmd_plan_check(const struct invocation *in)
     if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s needs --print-schedule, which it draws", svg);
     if (machine && print_schedule && !print_mesh)
         return ls_fail(LS_EINVAL, "--machine %s: --print-schedule shows no machines; leave it out", machine);
-    if (*cluster.name && (in->config.optim.offload != OFFLOAD_NONE || in->config.parallel.offload_parameters != OFFLOAD_NONE))
-        return ls_fail(LS_EINVAL, "%s with --machine %s: how long loads and saves take is not known; leave one of them out",
-                       in->config.optim.offload != OFFLOAD_NONE ? "optim.offload" : "parallel.offload_parameters", machine);
     if (html && (!*cluster.name || cases || draws))
         return ls_fail(LS_EINVAL, "--html %s needs --machine NAME, and no --cases or drawing", html);
     if (trace && (!*cluster.name || search || cases || draws))

@@ -90,6 +90,7 @@ static ls_status plan_step(const struct config *c, struct sim_shown *x)
     ls_status st = play_steps(sim, x);
     step_sim_close(&sim);
     x->planned = planned.step;
+    x->offloads = l.offload || l.offload_parameters;
     x->units = (double)job.step.global * (double)(model.task->sequences ? l.seq_len : 1);
     x->unit = model.task->units;
     x->peak = cluster.flops[l.compute];
@@ -241,9 +242,6 @@ static ls_status cmd_sim_check(const struct invocation *in)
     if (slow > c->launch.ranks) return ls_fail(LS_EINVAL, "--slow %" PRId64 ": there are %" PRId64 " ranks", slow, c->launch.ranks);
     if (c->data.text[0] || c->data.tokens[0])
         return ls_fail(LS_EINVAL, "%s: no data are read to simulate; leave it out", c->data.text[0] ? "data.text" : "data.tokens");
-    if (c->optim.offload != OFFLOAD_NONE || c->parallel.offload_parameters != OFFLOAD_NONE)
-        return ls_fail(LS_EINVAL, "%s with sim: how long loads and saves take is not known; leave it out",
-                       c->optim.offload != OFFLOAD_NONE ? "optim.offload" : "parallel.offload_parameters");
     return step_seconds > 0 ? LS_OK : config_check_fit(c);
 }
 

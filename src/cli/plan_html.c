@@ -124,7 +124,7 @@ static const char *recomputation(const ls_layout *l)
 ls_status plan_html_search(const char *path, const char *title, const struct search_result *r, double room)
 {
     struct text t = { 0 };
-    char layout[160];
+    char layout[LS_LAYOUT_TEXT];
 
     put_head(&t, title);
     put_scatter(&t, r, room);
@@ -222,7 +222,7 @@ static void draw_event(void *ctx, const struct sim_event *e)
     if (!d->rank[e->stage]) d->rank[e->stage] = e->rank + 1;
     if (d->rank[e->stage] != e->rank + 1) return;
     d->end = fmax(d->end, e->end);
-    if (e->kind == SIM_COLLECTIVE)
+    if (e->kind == SIM_COLLECTIVE || e->kind == SIM_COPY)
         box_add(d, e->stage, 1, BOX_COLLECTIVE, e->begin, e->end);
     else
         box_add(d, e->stage, 0, e->kind == SIM_KERNELS ? e->action + 1 : BOX_WAIT, e->begin, e->end);

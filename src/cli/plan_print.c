@@ -44,7 +44,7 @@ size_t plan_print_group_buffers(const struct plan_shown *p) { return (size_t)gro
 
 bool plan_print_fits(const struct plan_shown *p)
 {
-    return p->limit == 0 || p->bytes.total + p->bytes.other + plan_print_group_buffers(p) <= plan_room(p->limit, p->data);
+    return p->limit == 0 || plan_fits(&p->job, &p->bytes, (double)plan_room(p->limit, p->data) - (double)plan_print_group_buffers(p));
 }
 
 /* ---- JSON ---- */
@@ -84,6 +84,7 @@ static void put_offload_json(const struct plan_shown *p, struct json_out *j)
     step_offload_bytes(p->step, &loaded, &saved);
     if (loaded + saved == 0) return;
     json_begin_object(j, "offload");
+    if (p->bytes.host) json_put_int(j, "host", (int64_t)p->bytes.host);
     json_put_int(j, "file", (int64_t)p->bytes.cost.offload_file);
     json_put_int(j, "loaded", (int64_t)loaded);
     json_put_int(j, "saved", (int64_t)saved);
@@ -152,7 +153,7 @@ static void put_layout(const struct plan_shown *p)
                                            "optimizer state, gradients and parameters" };
     const struct step *s = p->step;
     int shards = ls_mesh_size(s->ranks.mesh, LS_GROUP_SHARD);
-    char text[160];
+    char text[LS_LAYOUT_TEXT];
 
     printf("layout      %d ranks: %s; ", s->ranks.size, ls_layout_text(&s->layout, text, sizeof text));
     put_place(p);
@@ -201,12 +202,15 @@ static void put_wire(const struct step *s)
 
 static void put_offload(const struct plan_shown *p)
 {
-    char size[16];
+    char size[16], share[16];
     size_t loaded, saved;
 
     step_offload_bytes(p->step, &loaded, &saved);
     if (loaded + saved == 0) return;
     printf("offload     bytes that this rank loads and saves per step\n");
+    if (p->bytes.host)
+        printf("  %-14s%12s  %14zu  a processor's part of the host's memory: %s\n", "in the host", text_bytes(size, p->bytes.host),
+               p->bytes.host, text_bytes(share, (size_t)(p->cluster->offload.memory / p->cluster->processors)));
     if (p->bytes.cost.offload_file)
         printf("  %-14s%12s  %14zu  not in memory\n", "in files", text_bytes(size, p->bytes.cost.offload_file), p->bytes.cost.offload_file);
     printf("  %-14s%12s  %14zu\n", "loads", text_bytes(size, loaded), loaded);

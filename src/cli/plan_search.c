@@ -31,6 +31,8 @@ static const struct {
     { "parallel.cp_method", SEARCH_CP_METHOD },
     { "train.micro_batch", SEARCH_MICRO_BATCH },
     { "recompute.mode", SEARCH_RECOMPUTE },
+    { "optim.offload", SEARCH_OFFLOAD },
+    { "parallel.offload_parameters", SEARCH_OFFLOAD },
 };
 
 static bool is_given(const struct invocation *in, const char *option)
@@ -54,8 +56,6 @@ ls_status plan_search_complete(struct invocation *in, struct search_request *r)
         return ls_fail(LS_EINVAL, "train.accumulate with --search: it follows from the layout and train.global_batch; leave it out");
     if (strcmp(c->parallel.fsdp_unit, "block") != 0)
         return ls_fail(LS_EINVAL, "parallel.fsdp_unit=%s with --search: layers are priced one by one; leave it out", c->parallel.fsdp_unit);
-    if (c->parallel.offload_parameters != OFFLOAD_NONE)
-        return ls_fail(LS_EINVAL, "parallel.offload_parameters with --search: loads and saves are not priced; leave it out");
     if (c->optim.in_backward)
         return ls_fail(LS_EINVAL,
                        "optim.in_backward with --search: updates in backward are not priced from parts; leave it out, and plan the "
@@ -87,7 +87,7 @@ struct searched {
     const char *units; /* "tokens" */
 };
 
-enum { LAYOUT_TEXT = 256 };
+enum { LAYOUT_TEXT = 320 };
 
 static const char *recompute_text(const ls_layout *l, char out[32])
 {
@@ -100,7 +100,7 @@ static const char *recompute_text(const ls_layout *l, char out[32])
 
 static const char *layout_text(const ls_layout *l, char out[LAYOUT_TEXT])
 {
-    char axes[160], recompute[32];
+    char axes[LS_LAYOUT_TEXT], recompute[32];
 
     snprintf(out, LAYOUT_TEXT, "%s, micro-batch %d x %d, recomputation %s", ls_layout_text(l, axes, sizeof axes), l->micro_batch,
              l->micro_batches, recompute_text(l, recompute));
@@ -193,7 +193,8 @@ static ls_status put_state(const struct searched *s, const struct plan_job *job,
     LS_TRY(plan_of_rank(&alone, &one, 0, &plan));
     double bytes = (double)(plan.cost.parameters + plan.cost.gradients + plan.cost.optimizer);
     printf("memory      %s of parameters, gradients and optimizer state in all; a rank has %s%s\n", text_bytes(state, (size_t)bytes),
-           text_bytes(room, (size_t)s->request->room), bytes > s->request->room ? ", so they have to be sharded" : "");
+           text_bytes(room, (size_t)s->request->room),
+           bytes > s->request->room ? s->request->ranks > 1 ? ", so they have to be sharded" : ", so they do not fit" : "");
     return LS_OK;
 }
 
@@ -204,8 +205,9 @@ static ls_status put_search(const struct searched *s, const struct plan_job *job
 
     s->model->task->describe(s->model, true, what);
     printf("model       %s\n", what);
-    printf("step        %" PRId64 " samples of %d tokens on %s processors (%s): %s tokens\n", s->in->config.train.global_batch,
-           base->seq_len, text_count(ranks, s->request->ranks), s->request->cluster->processor, text_count(tokens, (int64_t)s->tokens));
+    printf("step        %" PRId64 " samples of %d tokens on %s processor%s (%s): %s tokens\n", s->in->config.train.global_batch,
+           base->seq_len, text_count(ranks, s->request->ranks), s->request->ranks > 1 ? "s" : "", s->request->cluster->processor,
+           text_count(tokens, (int64_t)s->tokens));
     LS_TRY(put_state(s, job, base));
     printf("search      %s layouts were checked; %s may be among the fastest and were priced, %s of these fit; the best %d were compiled\n",
            text_count(checked, r->checked), text_count(priced, r->priced), text_count(fit, r->fit), r->exact);

@@ -36,11 +36,15 @@ static void bind(struct binding *b, const char *name, double seconds)
     if (seconds > b->seconds) *b = (struct binding){ .name = name, .seconds = seconds };
 }
 
-static void say_exposed(const struct seconds_shown *x, ls_axis a, char *out, size_t room)
+static void say_exposed(const struct seconds_shown *x, int a, char *out, size_t room)
 {
     const ls_layout *l = x->layout;
 
-    if (a == LS_AXIS_TP && l->tp > x->cluster->processors)
+    if (a == SECONDS_OFFLOAD)
+        snprintf(out, room, "%s",
+                 l->offload_parameters ? "larger micro-batches, so that each load computes more; or optim.offload alone, if it fits"
+                                       : "more samples a step (train.accumulate), so that it counts less");
+    else if (a == LS_AXIS_TP && l->tp > x->cluster->processors)
         snprintf(out, room, "keep parallel.tp inside a node, at most %d", x->cluster->processors);
     else if (a == LS_AXIS_TP)
         snprintf(out, room, "%sa smaller parallel.tp, if it fits, with more pipeline stages or ZeRO instead",
@@ -62,23 +66,23 @@ static void say_exposed(const struct seconds_shown *x, ls_axis a, char *out, siz
 
 static struct binding binding_of(const struct seconds_shown *x)
 {
-    static const char *const exposed[LS_AXES] = { [LS_AXIS_DP] = "communication over dp",
-                                                  [LS_AXIS_TP] = "communication over tp",
-                                                  [LS_AXIS_CP] = "communication over cp",
-                                                  [LS_AXIS_PP] = "communication over pp",
-                                                  [LS_AXIS_EP] = "communication over ep" };
+    static const char *const exposed[SECONDS_WAITS] = {
+        [LS_AXIS_DP] = "communication over dp", [LS_AXIS_TP] = "communication over tp",
+        [LS_AXIS_CP] = "communication over cp", [LS_AXIS_PP] = "communication over pp",
+        [LS_AXIS_EP] = "communication over ep", [SECONDS_OFFLOAD] = "loading and saving what is offloaded"
+    };
     const struct step_seconds *s = x->seconds;
     struct binding b = { .name = "matmuls", .seconds = 0.05 * s->step };
     int axis = -1;
 
-    for (int a = 0; a < LS_AXES; a++)
+    for (int a = 0; a < SECONDS_WAITS; a++)
         if (s->exposed[a] > b.seconds) bind(&b, exposed[a], s->exposed[a]), axis = a;
     bind(&b, "the pipeline bubble", s->bubble);
     bind(&b, "recomputation", s->recomputed);
     bind(&b, "the optimizer", s->optimizer);
     bind(&b, "memory-bound kernels", s->kernels[SECONDS_MEMORY]);
     if (axis >= 0 && b.name == exposed[axis])
-        say_exposed(x, (ls_axis)axis, b.change, sizeof b.change);
+        say_exposed(x, axis, b.change, sizeof b.change);
     else if (b.seconds == s->bubble)
         snprintf(b.change, sizeof b.change,
                  "more micro-batches a step than %d, parallel.vpp, a zero-bubble parallel.schedule, or fewer stages",
@@ -117,12 +121,14 @@ void plan_seconds_print(const struct seconds_shown *x)
         snprintf(name, sizeof name, "exposed communication, %s", axis_name((ls_axis)a));
         put_part(x, name, s->exposed[a], "");
     }
+    put_part(x, "exposed offload", s->exposed[SECONDS_OFFLOAD], "");
     put_part(x, "pipeline bubble", s->bubble, "");
     put_part(x, "recomputation", s->recomputed, " (part of the kernels above)");
     for (int a = 0; a < LS_AXES; a++) {
         snprintf(name, sizeof name, "hidden communication, %s", axis_name((ls_axis)a));
         put_part(x, name, s->hidden[a], " (not part of the step)");
     }
+    put_part(x, "hidden offload", s->hidden[SECONDS_OFFLOAD], " (not part of the step)");
     struct binding b = binding_of(x);
     printf("binds       %s, %.1f%% of the step\n", b.name,
            100 * (b.seconds > 0.05 * s->step ? b.seconds : s->kernels[SECONDS_MATMUL]) / s->step);
@@ -154,10 +160,10 @@ void plan_seconds_json(const struct seconds_shown *x, struct json_out *j)
     json_put_real(j, "recomputed", s->recomputed);
     json_put_real(j, "bubble", s->bubble);
     json_begin_object(j, "exposed");
-    for (int a = 0; a < LS_AXES; a++) json_put_real(j, axis_name((ls_axis)a), s->exposed[a]);
+    for (int a = 0; a < SECONDS_WAITS; a++) json_put_real(j, seconds_wait_name(a), s->exposed[a]);
     json_end_object(j);
     json_begin_object(j, "hidden");
-    for (int a = 0; a < LS_AXES; a++) json_put_real(j, axis_name((ls_axis)a), MAX(s->hidden[a], 0));
+    for (int a = 0; a < SECONDS_WAITS; a++) json_put_real(j, seconds_wait_name(a), MAX(s->hidden[a], 0));
     json_end_object(j);
     json_end_object(j);
 }

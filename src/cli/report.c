@@ -82,7 +82,7 @@ static void put_batch(const struct trainer *t)
     printf("\n");
     if (s->ranks.size == 1) return;
     label("layout");
-    char mesh[160];
+    char mesh[LS_LAYOUT_TEXT];
 
     printf("%d ranks over %s: %s\n", s->ranks.size, ls_comm_transport(s->ranks.comm), ls_layout_text(&s->layout, mesh, sizeof mesh));
 }

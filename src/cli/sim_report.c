@@ -89,8 +89,9 @@ static void print_step(const struct sim_shown *x)
         printf("step        %.4g s, as given\n", x->step.seconds);
         return;
     }
-    printf("step        %.4g s: kernels %.4g s, communication that is waited for %.4g s, waits for other stages and ranks %.4g s (means)\n",
-           x->step.seconds, x->step.kernels, x->step.exposed, x->step.bubble);
+    printf("step        %.4g s: kernels %.4g s, %s %.4g s, waits for other stages and ranks %.4g s (means)\n", x->step.seconds,
+           x->step.kernels, x->offloads ? "communication and offload that are waited for" : "communication that is waited for",
+           x->step.exposed, x->step.bubble);
     printf("            %.4g s as planned, without variation; ", x->planned);
     printf("%s ranks played, %d step%s\n", text_count(count, x->classes), x->steps_played, x->steps_played > 1 ? "s" : "");
     if (x->slow) printf("            %d slow rank%s, %.3g times as long\n", x->slow, x->slow > 1 ? "s" : "", x->slower);

@@ -6,8 +6,9 @@
 #include "train/plan/step_sim.h"
 
 struct sim_shown {
-    const struct cluster *cluster;      /* its name is empty without a machine */
-    char model[TASK_TEXT], layout[160]; /* empty if no step was planned */
+    const struct cluster *cluster;                 /* its name is empty without a machine */
+    char model[TASK_TEXT], layout[LS_LAYOUT_TEXT]; /* empty if no step was planned */
+    bool offloads;                                 /* waits for loads and saves are part of those for communication */
     double ranks, nodes;
     double planned;       /* seconds of a step without variation; 0: no step was planned */
     struct sim_step step; /* means over the steps that were played */

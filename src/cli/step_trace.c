@@ -34,15 +34,16 @@ static void name_event(const struct sim_event *e, char *out, size_t room)
         else
             snprintf(out, room, "%s, chunk %d, micro-batch %d", actions[e->action], e->chunk, e->micro);
         break;
-    case SIM_COLLECTIVE: snprintf(out, room, "%s (%s)", ls_collective_name(e->op), axis_name(e->axis)); break;
-    case SIM_WAIT: snprintf(out, room, "wait (%s)", axis_name(e->axis)); break;
+    case SIM_COLLECTIVE: snprintf(out, room, "%s (%s)", ls_collective_name(e->op), seconds_wait_name(e->wait)); break;
+    case SIM_COPY: snprintf(out, room, "%s (offload)", e->save ? "save" : "load"); break;
+    case SIM_WAIT: snprintf(out, room, "wait (%s)", seconds_wait_name(e->wait)); break;
     case SIM_MESSAGE: snprintf(out, room, "wait for stage"); break;
     }
 }
 
 static void put_event(void *ctx, const struct sim_event *e)
 {
-    static const char *const categories[] = { "kernels", "communication", "wait", "wait" };
+    static const char *const categories[] = { "kernels", "communication", "offload", "wait", "wait" };
     struct step_trace *t = ctx;
     struct json_out *j = &t->json;
     char name[96];
@@ -60,7 +61,7 @@ static void put_event(void *ctx, const struct sim_event *e)
     json_put_real(j, "ts", 1e6 * e->begin);
     json_put_real(j, "dur", 1e6 * (e->end - e->begin));
     json_put_int(j, "pid", e->rank);
-    json_put_int(j, "tid", e->kind == SIM_COLLECTIVE ? TRACE_ROW_COMMUNICATION : TRACE_ROW_PROGRAM);
+    json_put_int(j, "tid", e->kind == SIM_COLLECTIVE || e->kind == SIM_COPY ? TRACE_ROW_COMMUNICATION : TRACE_ROW_PROGRAM);
     json_end_object(j);
 }
 

@@ -240,6 +240,16 @@ static void put_axis(char *out, size_t room, const char *name, int n, const char
         snprintf(out + at, room - at, "%s%s %d%s%s%s", at ? " x " : "", name, n, about[0] ? " (" : "", about, about[0] ? ")" : "");
 }
 
+static const char *offload_text(const ls_layout *l)
+{
+    bool files = l->offload == LS_OFFLOAD_FILE || l->offload_parameters == LS_OFFLOAD_FILE;
+
+    if (!l->offload && !l->offload_parameters) return "";
+    if (!l->offload_parameters) return files ? ", optimizer state in files" : ", optimizer state in host memory";
+    if (!l->offload) return files ? ", parameters and gradients in files" : ", parameters and gradients in host memory";
+    return files ? ", parameters, gradients and optimizer state in files" : ", parameters, gradients and optimizer state in host memory";
+}
+
 char *ls_layout_text(const ls_layout *l, char *out, size_t room)
 {
     int stage = l->dp / l->replicate * l->cp > 1 ? l->zero : 0; /* without ranks to shard over every stage acts as 0 */
@@ -256,6 +266,6 @@ char *ls_layout_text(const ls_layout *l, char *out, size_t room)
     put_axis(out, room, "dp", l->dp, zero);
     put_axis(out, room, "cp", l->cp, l->cp_method == LS_CP_RING ? "ring" : "all-to-all");
     put_axis(out, room, "tp", l->tp, l->sp ? "sp" : "");
-    snprintf(out + strlen(out), room - strlen(out), "%s", ep);
+    snprintf(out + strlen(out), room - strlen(out), "%s%s", ep, offload_text(l));
     return out;
 }

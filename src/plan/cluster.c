@@ -68,6 +68,10 @@ static const struct cluster_key cluster_keys[] = {
     OPTIONAL("spine.bandwidth", KEY_NUMBER, spine.bandwidth, 1e6, 1e18),
     OPTIONAL("spine.latency", KEY_NUMBER, spine.latency, 0, 1),
     OPTIONAL("spine.paths", KEY_COUNT, paths, 1, 1e6),
+    OPTIONAL("offload.bandwidth", KEY_NUMBER, offload.bandwidth, 1e6, 1e18),
+    OPTIONAL("offload.memory", KEY_BYTES, offload.memory, 1 << 20, 1e18),
+    OPTIONAL("offload.read", KEY_NUMBER, offload.read, 1e3, 1e18),
+    OPTIONAL("offload.write", KEY_NUMBER, offload.write, 1e3, 1e18),
     OPTIONAL("storage.read", KEY_NUMBER, read, 1e3, 1e18),
     OPTIONAL("storage.write", KEY_NUMBER, write, 1e3, 1e18),
     OPTIONAL("storage.shared", KEY_NUMBER, shared, 1e3, 1e18),
@@ -228,14 +232,26 @@ static int line_of(const struct cluster_reading *r, const char *key)
 /* Keys that say nothing without each other. */
 static ls_status check_together(const struct cluster_reading *r, const char *name)
 {
-    static const char *const pairs[][2] = {
-        { "spine.pod", "spine.bandwidth" },       { "spine.bandwidth", "spine.latency" },       { "spine.latency", "spine.pod" },
-        { "spine.paths", "spine.pod" },           { "storage.read", "storage.write" },          { "storage.write", "storage.read" },
-        { "storage.shared", "storage.write" },    { "failures.processor", "failures.restart" }, { "failures.network", "failures.restart" },
-        { "failures.host", "failures.restart" },  { "failures.software", "failures.restart" },  { "failures.restart", "failures.detect" },
-        { "failures.detect", "failures.repair" }, { "failures.repair", "failures.restart" },    { "price.hour", "price.currency" },
-        { "price.currency", "price.hour" }
-    };
+    static const char *const pairs[][2] = { { "spine.pod", "spine.bandwidth" },
+                                            { "spine.bandwidth", "spine.latency" },
+                                            { "spine.latency", "spine.pod" },
+                                            { "spine.paths", "spine.pod" },
+                                            { "storage.read", "storage.write" },
+                                            { "storage.write", "storage.read" },
+                                            { "offload.bandwidth", "offload.memory" },
+                                            { "offload.memory", "offload.bandwidth" },
+                                            { "offload.read", "offload.write" },
+                                            { "offload.write", "offload.bandwidth" },
+                                            { "storage.shared", "storage.write" },
+                                            { "failures.processor", "failures.restart" },
+                                            { "failures.network", "failures.restart" },
+                                            { "failures.host", "failures.restart" },
+                                            { "failures.software", "failures.restart" },
+                                            { "failures.restart", "failures.detect" },
+                                            { "failures.detect", "failures.repair" },
+                                            { "failures.repair", "failures.restart" },
+                                            { "price.hour", "price.currency" },
+                                            { "price.currency", "price.hour" } };
 
     for (size_t i = 0; i < COUNT_OF(pairs); i++)
         if (line_of(r, pairs[i][0]) && !line_of(r, pairs[i][1]))

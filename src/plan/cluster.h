@@ -18,7 +18,8 @@
  * bytes/s of bus bandwidth (all_gather: reduce_scatter, too), where that was measured; between two numbers of nodes on straight lines of
  * logarithms. A ring over some of the processors of a node has its share. Without them it is link_share of the adapters.
  * `bench machine` adds sections `kernels` and `collectives`: "matmul-f32: 1e6:2.1e-5 1e8:1.3e-3", pairs of size and seconds.
- * What a plan of one step does not need may be left out: the level above the network (`spine`), `storage`, `failures` and `price`.
+ * What a plan of one step does not need may be left out: the level above the network (`spine`), what offloads use of a processor's host
+ * (`offload`), `storage`, `failures` and `price`.
  * Numbers are in SI units: seconds, bytes, FLOP/s. cluster.c lists the keys and their bounds. An unknown key and an impossible value are
  * errors that name file and line, a missing key is one that names the file.
  */
@@ -34,6 +35,12 @@ enum { CLUSTER_NAME = 128 };
 /* One level of links. bandwidth: bytes/s of one processor in one direction; latency: seconds of a step of a collective. */
 struct cluster_link {
     double bandwidth, latency;
+};
+
+/* What a processor can offload to. bandwidth: bytes/s of copies between its memory and its host's, in one direction; memory: bytes of a
+ * node's host; read, write: bytes/s of a processor's part of the node's own disks. 0: not known. */
+struct cluster_offload {
+    double bandwidth, memory, read, write;
 };
 
 /* Why a job stops. PLANNED: on purpose, at the end of a step, after a checkpoint. */
@@ -66,10 +73,11 @@ struct cluster {
     double link_share;   /* share of a link's bandwidth that collectives reach */
     int processors;      /* of a node */
     struct cluster_link node, network;
-    int pod;                        /* nodes that the network connects at its full bandwidth; 0: all */
-    struct cluster_link spine;      /* between pods; bandwidth: a processor's share if all send at once */
-    int paths;                      /* equal-cost paths out of a pod for each adapter's place in a node, one of which is drawn for each
-                                       connection; 0: traffic is spread over all */
+    int pod;                   /* nodes that the network connects at its full bandwidth; 0: all */
+    struct cluster_link spine; /* between pods; bandwidth: a processor's share if all send at once */
+    int paths;                 /* equal-cost paths out of a pod for each adapter's place in a node, one of which is drawn for each
+                                  connection; 0: traffic is spread over all */
+    struct cluster_offload offload;
     double read, write, shared;     /* bytes/s of a node's storage, and of all nodes together; 0: not known, not limited */
     double failures[FAILURES];      /* per processor and hour */
     double detect, restart, repair; /* seconds until a failure is noticed; from then to the first step, but for reading the checkpoint;

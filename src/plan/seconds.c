@@ -13,6 +13,8 @@ const char *seconds_kind_name(enum seconds_kind kind)
     return names[kind];
 }
 
+const char *seconds_wait_name(int wait) { return wait == SECONDS_OFFLOAD ? "offload" : axis_name((ls_axis)wait); }
+
 static enum seconds_kind kind_of(const struct op_info *op)
 {
     if (op->flops == flops_attention || op->flops == flops_attention_grad) return SECONDS_ATTENTION;
@@ -199,4 +201,12 @@ double seconds_of_collective(const struct cluster *c, const struct seconds_group
     case LS_COLLECTIVE_ALL_TO_ALL: return step + MAX((k - 1) / n * bytes / node, (n - k) / n * bytes / own);
     default: return step + bytes / own;
     }
+}
+
+double seconds_of_copy(const struct cluster *c, struct seconds_copy copy, double bytes)
+{
+    double rate = c->offload.bandwidth;
+
+    if (copy.file) rate = MIN(rate, copy.save ? c->offload.write : c->offload.read);
+    return bytes / rate;
 }

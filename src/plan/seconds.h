@@ -16,7 +16,8 @@
  * the bandwidth of a ring is the smaller of the node's and k times the network's, and of its steps those between nodes have the network's
  * latency. Where a group has m ranks in each of several pods, its rings share the pod's links with those of the other groups, n / m of them
  * of n ranks: its ring is at most m times a processor's share of the spine. What an all_to_all sends to other nodes, and a message to one,
- * leaves by the rank's own adapter. The ring's steps: Thakur, Rabenseifner and Gropp 2005.
+ * leaves by the rank's own adapter. The ring's steps: Thakur, Rabenseifner and Gropp 2005. What is offloaded takes its bytes / the
+ * bandwidth between a processor and its host's memory, or what the host's disks read or write for it, whichever takes longer.
  */
 #ifndef LS_PLAN_SECONDS_H
 #define LS_PLAN_SECONDS_H
@@ -25,6 +26,10 @@
 #include "ir/program.h"
 #include "parallel/mesh/mesh.h"
 #include "plan/cluster.h"
+
+/* What a rank waits for: collectives, by axis, and loads and saves of what is offloaded. */
+enum { SECONDS_OFFLOAD = LS_AXES, SECONDS_WAITS };
+const char *seconds_wait_name(int wait); /* "dp", "offload" */
 
 /* What kind of limit an instruction has. */
 enum seconds_kind { SECONDS_MATMUL, SECONDS_ATTENTION, SECONDS_MEMORY, SECONDS_KINDS };
@@ -53,5 +58,11 @@ struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh
 /* bytes: of the complete buffer over all ranks of the group; of an all_to_all those of this rank's rows, also of the share that it keeps;
  * of a message its own. */
 double seconds_of_collective(const struct cluster *c, const struct seconds_group *g, ls_collective op, double bytes);
+
+/* A load or a save of what is offloaded, which is in a file or in the host's memory. */
+struct seconds_copy {
+    bool file, save;
+};
+double seconds_of_copy(const struct cluster *c, struct seconds_copy copy, double bytes);
 
 #endif

@@ -11,7 +11,9 @@
 enum { STAGES = 3 };  /* a pipeline's pattern is compiled in a pipeline of so many stages */
 enum { SAMPLES = 2 }; /* and with so many samples, and twice as many (or more: add_pattern()), where the micro-batch has more than one */
 enum { SAMPLES_MOST = 4 }; /* programs of more samples take long to compile */
-enum { SHARING = 2 };      /* where more ranks share optimizer state, it is compiled for so many, times ep, and for twice as many */
+/* Where more ranks share optimizer state, it is compiled for so many, times ep, and for twice as many. Shards that few ranks load are
+ * larger than everything else that is communicated, those of many are not. */
+enum { SHARING = 2, SHARING_LOADED = 8 };
 
 struct patterns {
     const struct plan_job *job;
@@ -65,6 +67,7 @@ static ls_layout pattern_layout(const ls_layout *l, int blocks, bool *shares)
     static const char *const stages[BLOCKS_MOST + 1] = { "", "1,1,1", "2,2,2", "3,3,3", "4,4,4" };
     ls_layout out = *l;
     int copies = l->replicate > 1 ? 2 : 1, sharing = l->dp / MAX(l->replicate, 1);
+    int most = (l->offload || l->offload_parameters ? SHARING_LOADED : SHARING) * l->ep;
 
     out.pp = l->pp > 1 ? STAGES : 1;
     out.vpp = 1;
@@ -72,9 +75,9 @@ static ls_layout pattern_layout(const ls_layout *l, int blocks, bool *shares)
     out.stages = l->pp > 1 ? stages[blocks] : NULL;
     out.micro_batch = MIN(l->micro_batch, SAMPLES);
     out.micro_batches = STAGES; /* the programs do not depend on it */
-    *shares = l->zero && sharing > SHARING * l->ep;
+    *shares = l->zero && sharing > most;
     out.replicate = copies;
-    out.dp = copies * MIN(sharing, SHARING * l->ep);
+    out.dp = copies * MIN(sharing, most);
     return out;
 }
 
@@ -99,6 +102,7 @@ static ls_status read_step(const struct patterns *p, const struct step *s, struc
     }
     out->bytes.all.fixed = (double)(cost.parameters + cost.gradients + cost.optimizer + cost.activations);
     out->bytes.communication.fixed = (double)cost.communication;
+    *(p->cluster->serial ? &out->bytes.all.fixed : &out->bytes.host.fixed) += (double)cost.offload;
     if (!s->pipeline) return LS_OK;
     program = ls_pipeline_program(s->pipeline, 0);
     out->bytes.slot.fixed = (double)program->arena_bytes[ARENA_SLOT];
@@ -216,6 +220,7 @@ static void fit_pattern(const struct differences *d, struct pattern *out)
 
     fit(d, base.all.fixed, sample.all.fixed, shared.all.fixed, &out->bytes.all);
     fit(d, base.slot.fixed, sample.slot.fixed, shared.slot.fixed, &out->bytes.slot);
+    fit(d, base.host.fixed, sample.host.fixed, shared.host.fixed, &out->bytes.host);
     fit(d, base.communication.fixed, sample.communication.fixed, shared.communication.fixed, &out->bytes.communication);
     for (int i = 0; i < out->tapes; i++) {
         struct tape *t = &out->tape[i];

@@ -23,9 +23,9 @@ enum pattern_place { PLACE_ONLY, PLACE_FIRST, PLACE_MIDDLE, PLACE_LAST };
 enum { BLOCKS_MOST = 4, BLOCKS_BASE = 3, PROGRAMS = 2 };
 
 /* Bytes of a rank: `all` but for what follows; of a pipeline's activations, `slot` once per micro-batch in flight; of communication, which
- * is reused from block to block. */
+ * is reused from block to block; what is offloaded to its host, in a memory apart. */
 struct pattern_bytes {
-    struct tape_quantity all, slot, communication;
+    struct tape_quantity all, slot, communication, host;
 };
 
 /* The layout that a pattern is compiled in, and which stage of it. No padding: keys are compared as bytes. */

@@ -34,8 +34,19 @@ void plan_set_threads(const struct config *c, int local, bool elsewhere)
         threads_set(cores_per_rank(local));
 }
 
-ls_status plan_check_seconds(const ls_layout *l)
+static ls_status check_offload(const char *option, ls_offload where, const struct cluster *c)
 {
+    bool file = where == LS_OFFLOAD_FILE;
+
+    if (where == LS_OFFLOAD_NONE || (file ? c->offload.read > 0 : c->offload.bandwidth > 0)) return LS_OK;
+    return ls_fail(LS_EINVAL, "%s=%s: the machine file of '%s' does not say how fast that is: it needs %s", option, file ? "file" : "cpu",
+                   c->name, file ? "offload.read and offload.write" : "offload.bandwidth and offload.memory");
+}
+
+ls_status plan_check_seconds(const ls_layout *l, const struct cluster *c)
+{
+    LS_TRY(check_offload("optim.offload", l->offload, c));
+    LS_TRY(check_offload("parallel.offload_parameters", l->offload_parameters, c));
     if (l->method == LS_METHOD_ALLREDUCE) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "parallel.method=%s: seconds on a machine are planned only for parallel.method=allreduce; plan without one, or train, "
@@ -48,6 +59,14 @@ static size_t total_of(const ls_cost *c)
     return c->parameters + c->gradients + c->optimizer + c->activations + c->communication + c->offload;
 }
 
+static bool host_is_apart(const struct plan_job *j) { return j->cluster && !j->cluster->serial; }
+
+bool plan_fits(const struct plan_job *j, const struct plan_bytes *b, double room)
+{
+    if (b->host && (double)b->host > j->cluster->offload.memory / j->cluster->processors) return false;
+    return (double)(b->total + b->other) <= room;
+}
+
 /* A run holds the evaluation's activations in addition to the step's. */
 static ls_status price_step(const struct plan_job *j, const struct step *s, struct plan_bytes *out)
 {
@@ -57,6 +76,10 @@ static ls_status price_step(const struct plan_job *j, const struct step *s, stru
     out->cost = step_cost(s);
     out->cost.activations += evaluation.activations;
     out->cost.communication += evaluation.communication;
+    if (host_is_apart(j)) {
+        out->host = out->cost.offload;
+        out->cost.offload = 0;
+    }
     out->total = total_of(&out->cost);
     return LS_OK;
 }

@@ -14,15 +14,17 @@
 #ifndef LS_TRAIN_PLAN_PLAN_H
 #define LS_TRAIN_PLAN_PLAN_H
 
+#include "plan/cluster.h"
 #include "train/run/dataset.h"
 #include "train/run/evaluate.h"
 
 /* cost: bytes by category, including the evaluation's activations and communication; total: their sum. other: the most that samples,
  * tables, the programs themselves, saving and start-up take in addition. The data (struct dataset) are not included: train accepts a limit
- * if total + other is at most plan_room(). */
+ * if total + other is at most plan_room(). host: what is offloaded to the memory of a host that is apart from the processor's; else that is
+ * part of the cost. */
 struct plan_bytes {
     int rank;
-    size_t total, other;
+    size_t total, other, host;
     ls_cost cost;
 };
 
@@ -31,8 +33,9 @@ struct plan_bytes {
 struct plan_job {
     const struct task_model *model; /* borrowed */
     struct step_options step;
-    bool evaluates; /* the run holds an evaluation in addition to the step */
-    bool traces;    /* the run writes a trace */
+    bool evaluates;                /* the run holds an evaluation in addition to the step */
+    bool traces;                   /* the run writes a trace */
+    const struct cluster *cluster; /* the machine that is planned for; NULL: one like this. Borrowed */
 };
 /* The job and layout of a config, after config_check(). The strings of both belong to the config. */
 ls_status plan_of_config(const struct config *c, const struct task_model *model, struct plan_job *job, ls_layout *layout);
@@ -40,8 +43,10 @@ ls_status plan_of_config(const struct config *c, const struct task_model *model,
  * machine, where how many there will be is not known. launch.threads goes first. */
 void plan_set_threads(const struct config *c, int local, bool elsewhere);
 
-/* LS_EINVAL if seconds on another machine are not known for the layout's method. */
-ls_status plan_check_seconds(const ls_layout *l);
+/* LS_EINVAL: the layout's method has no known seconds, or it offloads to what the machine's file says nothing of. */
+ls_status plan_check_seconds(const ls_layout *l, const struct cluster *c);
+/* room: bytes of a processor for the step. */
+bool plan_fits(const struct plan_job *j, const struct plan_bytes *b, double room);
 ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out);
 /* The plan of the rank with the largest total, the lowest of several; total + other is the largest of any rank that was planned.
  * *compiled: number of ranks that were planned; may be NULL. */

@@ -66,6 +66,14 @@ static bool halve_dp(ls_layout *l, int *axis)
 static bool more_tp(ls_layout *l) { return halve_dp(l, &l->tp); }
 static bool more_pp(ls_layout *l) { return halve_dp(l, &l->pp); }
 
+/* Frees memory only where the host's is apart from the processor's. */
+static bool offload_host(ls_layout *l)
+{
+    if (l->offload) return false;
+    l->offload = LS_OFFLOAD_CPU;
+    return true;
+}
+
 static bool offload_file(ls_layout *l)
 {
     if (l->offload == LS_OFFLOAD_FILE) return false;
@@ -74,7 +82,8 @@ static bool offload_file(ls_layout *l)
 }
 
 static bool (*const changes[])(ls_layout *l) = {
-    zero_1, zero_2, recompute_selective, halve_micro_batch, recompute_full, zero_3, sequence_parallel, more_tp, more_pp, offload_file,
+    zero_1,  zero_2,  recompute_selective, halve_micro_batch, recompute_full, zero_3, sequence_parallel,
+    more_tp, more_pp, offload_host,        offload_file,
 };
 enum { CHANGES = COUNT_OF(changes), TIMES_MOST = 16, DOUBLINGS = 10 }; /* the last change is not combined with more ranks */
 
@@ -98,6 +107,10 @@ static bool settle_layout(const struct trial *t, struct remedy *r)
     bool same = l->micro_batch == t->base->micro_batch && l->dp == t->base->dp, grows = r->global < (size_t)l->dp;
     int64_t micro = grows ? layout_usual_micro_batches(l->pp) : layout_micro_batches((int64_t)r->global, l->dp, l->micro_batch);
 
+    const struct cluster *elsewhere = t->job->cluster;
+
+    if (l->offload != t->base->offload && elsewhere && plan_check_seconds(l, elsewhere) < 0) return false;
+    if (l->offload == LS_OFFLOAD_CPU && !t->base->offload && (!elsewhere || elsewhere->serial)) return false;
     if (!same && micro > INT32_MAX) return false;
     if (!same) l->micro_batches = (int)micro;
     if (grows) r->global = (size_t)l->micro_batch * (size_t)l->micro_batches * (size_t)l->dp;
@@ -137,8 +150,8 @@ static bool plan_remedies_fits(const struct trial *t, const struct counts *n, st
 
     if (!plan_remedies_make(t, n, r) || plan_least_state(&job, &r->layout) > (double)t->limit) return false;
     job.step.global = r->global;
-    if (plan_of_rank(&job, &r->layout, 0, &most) < 0 || most.total + most.other > t->limit) return false;
-    if (plan_of_largest(&job, &r->layout, &most, NULL) < 0 || most.total + most.other > t->limit) return false;
+    if (plan_of_rank(&job, &r->layout, 0, &most) < 0 || !plan_fits(&job, &most, (double)t->limit)) return false;
+    if (plan_of_largest(&job, &r->layout, &most, NULL) < 0 || !plan_fits(&job, &most, (double)t->limit)) return false;
     r->total = most.total;
     return true;
 }

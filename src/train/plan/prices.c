@@ -207,7 +207,7 @@ static int stage_of(const ls_layout *l, int rank, int chunk)
 /* ---- bytes ---- */
 
 struct bytes_sum {
-    double all, slot;
+    double all, slot, host;
 };
 
 static ls_status stage_bytes(struct prices *p, const struct pattern_stage *s, struct bytes_sum *out)
@@ -223,6 +223,7 @@ static ls_status stage_bytes(struct prices *p, const struct pattern_stage *s, st
 
         out->all += t->times * tape_quantity_at(&b->all, &at);
         out->slot += t->times * tape_quantity_at(&b->slot, &at);
+        out->host += t->times * tape_quantity_at(&b->host, &at);
         communication[t->role] += t->share * tape_quantity_at(&b->communication, &at);
     }
     out->all += MAX(communication[ROLE_OWN], communication[ROLE_MORE]);
@@ -259,7 +260,7 @@ static ls_status kind_bytes(struct prices *p, const ls_layout *l, const ls_layou
     return LS_OK;
 }
 
-static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *begin, double *most)
+static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *begin, struct price *out)
 {
     ls_layout evaluation = evaluation_layout(l);
     struct priced_schedule *schedule = NULL;
@@ -270,10 +271,10 @@ static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *b
     } kind[KINDS + 1]; /* the last: the others, one after the other */
     int kinds = 0;
 
-    *most = 0;
+    out->bytes = out->host = 0;
     if (l->pp > 1) LS_TRY(schedule_of(p, l, &schedule));
     for (int r = 0; r < l->pp; r++) {
-        double sum = 0;
+        double sum = 0, host = 0;
 
         for (int k = 0; k < l->vpp; k++) {
             int stage = stage_of(l, r, k), blocks = begin[stage + 1] - begin[stage], i = 0;
@@ -286,8 +287,10 @@ static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *b
                 if (kinds < KINDS) kinds++;
             }
             sum += kind[i].sum.all + (schedule ? schedule->slots[r * l->vpp + k] * kind[i].sum.slot : 0);
+            host += kind[i].sum.host;
         }
-        *most = MAX(*most, sum);
+        out->bytes = MAX(out->bytes, sum);
+        out->host = MAX(out->host, host);
     }
     return LS_OK;
 }
@@ -431,10 +434,13 @@ static ls_status join(struct timing *t, double most, struct price *out)
 
 ls_status prices_bytes(struct prices *p, const ls_layout *l, double *bytes)
 {
+    struct price price;
     const int *begin;
 
     LS_TRY(balanced(p, l->pp * l->vpp, &begin));
-    return layout_bytes(p, l, begin, bytes);
+    LS_TRY(layout_bytes(p, l, begin, &price));
+    *bytes = price.bytes;
+    return LS_OK;
 }
 
 ls_status prices_price(struct prices *p, const ls_layout *l, double room, double most, struct price *out)
@@ -443,7 +449,7 @@ ls_status prices_price(struct prices *p, const ls_layout *l, double room, double
 
     *out = (struct price){ .seconds = INFINITY };
     LS_TRY(balanced(p, l->pp * l->vpp, &t.begin));
-    LS_TRY(layout_bytes(p, l, t.begin, &out->bytes));
+    LS_TRY(layout_bytes(p, l, t.begin, out));
     if (out->bytes > room) return LS_OK;
     LS_TRY(stage_actions_new(l->pp * l->vpp, &t.actions));
     t.rank = mem_array(MEM_OTHER, (size_t)l->pp, sizeof *t.rank);

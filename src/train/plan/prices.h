@@ -20,11 +20,12 @@ int prices_compiled(const struct prices *p); /* programs so far */
 
 struct price {
     double bytes;   /* of the rank that holds the most */
+    double host;    /* of the rank that offloads the most to its host, where that memory is apart */
     double seconds; /* of a step; INFINITY if it was not computed, because the layout does not fit */
     bool bounded;   /* seconds is only a lower bound, which is already more than was asked for */
 };
 /* room: bytes of a rank; a layout that needs more is not timed. most: a layout whose busiest stage alone takes longer is not played. Both
- * may be INFINITY. The layout has passed ls_layout_check(). */
+ * may be INFINITY. The layout has passed ls_layout_check(). Whether the host has room is not asked. */
 ls_status prices_price(struct prices *p, const ls_layout *l, double room, double most, struct price *out);
 ls_status prices_bytes(struct prices *p, const ls_layout *l, double *bytes); /* only those */
 

@@ -147,18 +147,25 @@ static void put_point(struct search_result *r, const ls_layout *l, const struct 
     if (r->fit % r->point_every == 0) r->point[r->points++] = (struct search_point){ price->seconds, price->bytes, search_uses(l) };
 }
 
-static ls_status price_layout(struct search *s, const ls_layout *l)
+/* What a host's memory has for a rank. */
+static double host_of(const struct search *s) { return s->cluster->offload.memory / s->cluster->processors; }
+
+/* *fits: the layout need not offload more. */
+static ls_status price_layout(struct search *s, const ls_layout *l, bool *fits)
 {
     struct search_result *r = s->out;
     struct price price;
     bool too_much;
 
+    *fits = false;
     LS_TRY(holds_too_much(s, l, &too_much));
     if (too_much) return LS_OK;
     r->priced++;
     LS_TRY(prices_price(s->prices, l, room_of(s, l, s->room), too_long(s), &price));
+    if (price.host > 0 && price.host > host_of(s)) return LS_OK;
     if (price.bytes < r->least) r->least = price.bytes, r->least_layout = *l;
-    if (price.bytes > room_of(s, l, s->room)) return LS_OK;
+    *fits = price.bytes <= room_of(s, l, s->room);
+    if (!*fits) return LS_OK;
     s->larger = true;
     r->fit++;
     if (!price.bounded) put_point(r, l, &price);
@@ -169,12 +176,48 @@ static ls_status price_layout(struct search *s, const ls_layout *l)
     return LS_OK;
 }
 
+static bool is_fixed(const struct search *s, unsigned choice) { return s->space->fixed & choice; }
+
+/* What a layout offloads to the host, from nothing to everything: each level takes longer than the one before it, so it is tried only if
+ * that does not fit. */
+static const struct {
+    ls_offload state, parameters;
+} offload_level[] = { { LS_OFFLOAD_NONE, LS_OFFLOAD_NONE }, { LS_OFFLOAD_CPU, LS_OFFLOAD_NONE }, { LS_OFFLOAD_CPU, LS_OFFLOAD_CPU } };
+
+static size_t offload_levels(const struct search *s)
+{
+    return is_fixed(s, SEARCH_OFFLOAD) || s->cluster->serial || s->cluster->offload.bandwidth == 0 ? 1 : COUNT_OF(offload_level);
+}
+
+/* Seconds that the optimizer's loads and saves of a level at least take, after backward: of all its state but for what stays on the
+ * processor. */
+static double least_copies(const struct search *s, const ls_layout *l)
+{
+    ls_layout kept = *l, moved = *l;
+
+    if (l->offload != LS_OFFLOAD_CPU) return 0;
+    kept.offload = LS_OFFLOAD_NONE;
+    return 2 * seconds_of_copy(s->cluster, (struct seconds_copy){ 0 }, plan_least_state(s->job, &kept) - plan_least_state(s->job, &moved));
+}
+
 static ls_status try_layout(struct search *s, const ls_layout *l)
 {
+    size_t levels = offload_levels(s);
+    bool fits = false;
+
     if (ls_layout_check(task_transformer(s->job->model), l) < 0) return LS_OK;
-    s->out->checked++;
-    if (!leave_out(s, l, least_seconds(s, l, &s->block))) return price_layout(s, l);
-    s->larger = true;
+    for (size_t k = 0; k < levels && !fits; k++) {
+        ls_layout x = *l;
+
+        if (levels > 1) x.offload = offload_level[k].state, x.offload_parameters = offload_level[k].parameters;
+        if (k > 0 && ls_layout_check(task_transformer(s->job->model), &x) < 0) continue;
+        s->out->checked++;
+        if (leave_out(s, &x, least_seconds(s, &x, &s->block) + least_copies(s, &x))) {
+            s->larger = true;
+            return LS_OK;
+        }
+        LS_TRY(price_layout(s, &x, &fits));
+    }
     return LS_OK;
 }
 
@@ -192,8 +235,6 @@ static bool axes_are_possible(const struct search *s, const ls_layout *axes)
     l.micro_batch = l.micro_batches = 1;
     return ls_layout_check(task_transformer(s->job->model), &l) == LS_OK;
 }
-
-static bool is_fixed(const struct search *s, unsigned choice) { return s->space->fixed & choice; }
 
 static ls_status try_chunks(struct search *s, ls_layout l, int least, int most)
 {
@@ -345,7 +386,7 @@ static ls_status compile_found(const struct search *s, struct search_found *x, b
 
     LS_TRY(step_seconds_of(&job, &x->layout, s->cluster, &x->seconds));
     LS_TRY(plan_of_largest(&job, &x->layout, &x->plan, NULL));
-    *fits = (double)(x->plan.total + x->plan.other) <= room_of(s, &x->layout, s->space->room);
+    *fits = plan_fits(&job, &x->plan, room_of(s, &x->layout, s->space->room));
     if (!*fits) *excess = MIN(*excess, (double)(x->plan.total + x->plan.other) - x->bytes);
     x->exact = *fits;
     return LS_OK;
@@ -403,12 +444,14 @@ static ls_status search_all(struct search *s)
 
 ls_status search_layouts(const struct plan_job *j, const struct cluster *c, const struct search_space *space, struct search_result *out)
 {
-    struct search s = { .job = j, .cluster = c, .space = space, .out = out };
+    struct plan_job job = *j;
+    struct search s = { .job = &job, .cluster = c, .space = space, .out = out };
 
     if (!task_transformer(j->model))
         return ls_fail(LS_EINVAL, "a search is over layouts of a transformer; other models have only parallel.dp");
-    LS_TRY(plan_check_seconds(&space->base));
-    LS_TRY(prices_open(j, c, space->base.seq_len, &s.prices));
+    LS_TRY(plan_check_seconds(&space->base, c));
+    job.cluster = c;
+    LS_TRY(prices_open(&job, c, space->base.seq_len, &s.prices));
     ls_status st = search_all(&s);
     out->compiled = prices_compiled(s.prices);
     prices_close(&s.prices);

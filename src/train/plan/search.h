@@ -3,7 +3,9 @@
  * The layouts: all divisors of the ranks as tp, cp, pp and (of a model with experts) ep, dp being what is left; ZeRO stages 0 to 3, with
  * one copy of the shards or one a node; with and without sequence parallelism; both cp methods; every micro-batch that divides a rank's
  * samples; recomputation none, selective and full; schedules 1f1b, interleaved with 2 to SEARCH_VPP_MOST chunks, zb-h1 and zb-v. (gpipe
- * takes as long as 1f1b and holds more.) What the caller fixes is kept, and so is everything else of the base layout.
+ * takes as long as 1f1b and holds more.) Where a layout does not fit and the machine's file describes a host that is apart: with its
+ * optimizer state in the host's memory, and then with its parameters and gradients there, too. What the caller fixes is kept, and so is
+ * everything else of the base layout.
  *
  * All that fit are priced from patterns (prices.h), except those that cannot be among the best: kernels, the communication inside a
  * micro-batch and the schedule's bubble alone take longer than what was found. What does not fit with a smaller micro-batch or with more
@@ -34,6 +36,7 @@ enum search_choice {
     SEARCH_CP_METHOD = 1 << 10,
     SEARCH_MICRO_BATCH = 1 << 11,
     SEARCH_RECOMPUTE = 1 << 12,
+    SEARCH_OFFLOAD = 1 << 13,
 };
 
 struct search_space {

@@ -16,10 +16,10 @@ struct step_seconds {
     double step;
     double kernels[SECONDS_KINDS]; /* forward and backward, with what is recomputed */
     double optimizer;              /* its kernels */
-    double exposed[LS_AXES];       /* collectives that are waited for, by axis */
+    double exposed[SECONDS_WAITS]; /* collectives that are waited for, by axis; loads and saves of what is offloaded */
     double bubble;                 /* of the pipeline: waits for other stages, and messages between them */
     double recomputed;             /* of the kernels: forward instructions that are repeated for the backward */
-    double hidden[LS_AXES];        /* collectives beside kernels; not part of the step */
+    double hidden[SECONDS_WAITS];  /* the same beside kernels; not part of the step */
     double model_flops;            /* of the step on all ranks, as MFU counts them */
 };
 

@@ -103,7 +103,7 @@ static void groups_meet(struct step_sim *s, const struct sim_group *g, const dou
 static double group_seconds(const struct step_sim *s, const struct player *p, const struct piece *x, const struct sim_group *g, int i,
                             double usual)
 {
-    struct seconds_group at = p->place.group[x->entry.group];
+    struct seconds_group at = p->place.group[x->entry.queue];
 
     if (!g->slowed || g->slowed[i] == 1) return usual;
     at.slowed = g->slowed[i];
@@ -145,15 +145,34 @@ static void wait_until(struct player *p, int classes, const double *end)
     }
 }
 
+/* A load or a save: each rank's own. The first micro-batch of a step does not load gradients, and so waits for none. */
+static void copy_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x)
+{
+    int classes = s->ranks.stage[stage].classes;
+    struct player *p = &s->stage[stage];
+    double *idle_from = p->idle_from[TAPE_COPIES][0], *end = program->end + (size_t)x->entry.slot * (size_t)classes;
+    double seconds = tape_exchange_seconds(s->cluster, &x->entry, &p->place, NULL);
+
+    if (x->entry.later && a->micro == 0) {
+        memset(end, 0, (size_t)classes * sizeof *end);
+        return;
+    }
+    for (int c = 0; c < classes; c++) {
+        s->top[c] = MAX(p->now[c], idle_from[c]);
+        end[c] = idle_from[c] = s->top[c] + seconds;
+    }
+    if (s->watch) watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_COPY, .save = x->entry.copy.save }, s->top, end);
+}
+
 static ls_status start_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x)
 {
     const struct sim_stage *ranks = &s->ranks.stage[stage];
-    const struct sim_group *g = &ranks->group[x->entry.group];
+    const struct sim_group *g = &ranks->group[x->entry.queue];
     struct player *p = &s->stage[stage];
     bool receives = x->entry.op == LS_COLLECTIVE_RECV;
-    double *idle_from = p->idle_from[x->entry.group][receives], *end = program->end + (size_t)x->entry.slot * (size_t)ranks->classes;
-    double usual = tape_exchange_seconds(s->cluster, &x->entry, &p->place, &p->place.group[x->entry.group]);
-    int cross = crosses(s, x->entry.group), number;
+    double *idle_from = p->idle_from[x->entry.queue][receives], *end = program->end + (size_t)x->entry.slot * (size_t)ranks->classes;
+    double usual = tape_exchange_seconds(s->cluster, &x->entry, &p->place, &p->place.group[x->entry.queue]);
+    int cross = crosses(s, x->entry.queue), number;
 
     program->posted[x->entry.slot] = 0;
     if (cross >= 0) {
@@ -180,7 +199,7 @@ static ls_status start_run(struct step_sim *s, int stage, struct pieces *program
         if (s->watch) memcpy(s->top, s->normal, (size_t)ranks->classes * sizeof *s->top);
     }
     if (s->watch)
-        watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_COLLECTIVE, .op = x->entry.op, .axis = x->entry.axis }, s->top, end);
+        watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_COLLECTIVE, .op = x->entry.op, .wait = x->entry.wait }, s->top, end);
     if (s->cluster->serial) wait_until(p, ranks->classes, end);
     return LS_OK;
 }
@@ -217,8 +236,8 @@ static double posts_last_of_all(const struct step_sim *s, int number)
 static void posts_finish(struct step_sim *s, int stage, const struct piece *start, int cross, int number, double *end)
 {
     struct player *p = &s->stage[stage];
-    double *idle_from = p->idle_from[start->entry.group][0], all = cross == CROSS_WORLD ? posts_last_of_all(s, number) : 0;
-    double seconds = tape_exchange_seconds(s->cluster, &start->entry, &p->place, &p->place.group[start->entry.group]);
+    double *idle_from = p->idle_from[start->entry.queue][0], all = cross == CROSS_WORLD ? posts_last_of_all(s, number) : 0;
+    double seconds = tape_exchange_seconds(s->cluster, &start->entry, &p->place, &p->place.group[start->entry.queue]);
 
     for (int c = 0; c < s->ranks.stage[stage].classes; c++) {
         double last = cross == CROSS_WORLD ? all : posts_last(s, stage, c, cross, number);
@@ -246,7 +265,7 @@ static bool wait_run(struct step_sim *s, int stage, struct pieces *program, cons
 
     if (number >= 0) {
         const struct piece *start = starter(program, x->entry.slot);
-        int cross = crosses(s, start->entry.group);
+        int cross = crosses(s, start->entry.queue);
 
         if (!posts_there(s, cross, number)) return false;
         posts_finish(s, stage, start, cross, number, end);
@@ -254,16 +273,16 @@ static bool wait_run(struct step_sim *s, int stage, struct pieces *program, cons
     }
     memcpy(s->top, p->now, (size_t)ranks->classes * sizeof *s->top);
     wait_until(p, ranks->classes, end);
-    if (s->watch) watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_WAIT, .axis = x->entry.axis }, s->top, p->now);
+    if (s->watch) watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_WAIT, .wait = x->entry.wait }, s->top, p->now);
     return true;
 }
 
 static void shuffle_run(struct step_sim *s, int stage, const struct acting *a, const struct piece *x)
 {
     const struct sim_stage *ranks = &s->ranks.stage[stage];
-    const struct sim_group *g = &ranks->group[x->entry.group];
+    const struct sim_group *g = &ranks->group[x->entry.queue];
     struct player *p = &s->stage[stage];
-    double usual = tape_exchange_seconds(s->cluster, &x->entry, &p->place, &p->place.group[x->entry.group]);
+    double usual = tape_exchange_seconds(s->cluster, &x->entry, &p->place, &p->place.group[x->entry.queue]);
 
     groups_meet(s, g, p->now, NULL);
     for (int c = 0; c < ranks->classes; c++) {
@@ -274,7 +293,7 @@ static void shuffle_run(struct step_sim *s, int stage, const struct acting *a, c
         p->now[c] = over;
     }
     if (s->watch)
-        watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_COLLECTIVE, .op = x->entry.op, .axis = x->entry.axis }, s->normal, p->now);
+        watch_all(s, stage, a, &(struct sim_event){ .kind = SIM_COLLECTIVE, .op = x->entry.op, .wait = x->entry.wait }, s->normal, p->now);
 }
 
 /* ---- messages between stages ---- */
@@ -356,6 +375,7 @@ static ls_status action_run(struct step_sim *s, int stage, const struct acting *
             switch (x->kind) {
             case PIECE_KERNELS: kernels_run(s, stage, a, x); break;
             case PIECE_START: LS_TRY(start_run(s, stage, program, a, x)); break;
+            case PIECE_COPY: copy_run(s, stage, program, a, x); break;
             case PIECE_WAIT:
                 if ((*done = wait_run(s, stage, program, a, x))) break;
                 return LS_OK;
@@ -397,7 +417,7 @@ static void player_begin(struct step_sim *s, int stage)
     memset(p->now, 0, n);
     memset(p->kernels, 0, n);
     memset(p->exposed, 0, n);
-    for (int g = 0; g < LS_GROUPS; g++)
+    for (int g = 0; g < TAPE_QUEUES; g++)
         for (int k = 0; k < 2; k++)
             if (p->idle_from[g][k]) memset(p->idle_from[g][k], 0, n);
     for (int k = 0; k < CROSSES; k++) p->posts[k].count = 0;
@@ -418,7 +438,7 @@ static ls_status player_carry(struct step_sim *s)
     LS_TRY(action_run(&before, 0, &update, &done));
     ASSERT(done);
     for (size_t k = 0; k < (size_t)x->slots * n; k++) x->end[k] -= p->now[k % n];
-    for (int g = 0; g < LS_GROUPS; g++)
+    for (int g = 0; g < TAPE_QUEUES; g++)
         for (size_t k = 0; p->idle_from[g][0] && k < n; k++) p->idle_from[g][0][k] -= p->now[k];
     memset(p->now, 0, n * sizeof *p->now);
     memset(p->kernels, 0, n * sizeof *p->kernels);

@@ -27,12 +27,13 @@ struct variation {
 
 /* What a rank did at a moment of a step, for pictures: seconds from the step's begin. */
 struct sim_event {
-    enum { SIM_KERNELS, SIM_COLLECTIVE, SIM_WAIT, SIM_MESSAGE } kind;
+    enum { SIM_KERNELS, SIM_COLLECTIVE, SIM_COPY, SIM_WAIT, SIM_MESSAGE } kind;
     int stage, rank;  /* rank: one of its class */
     int action;       /* ls_action_kind; 3: the optimizer */
     int chunk, micro; /* of the action */
     ls_collective op; /* SIM_COLLECTIVE */
-    ls_axis axis;     /* SIM_COLLECTIVE, SIM_WAIT */
+    int wait;         /* SIM_COLLECTIVE, SIM_WAIT: ls_axis, or SECONDS_OFFLOAD */
+    bool save;        /* SIM_COPY: to the host; else from it */
     double begin, end;
 };
 

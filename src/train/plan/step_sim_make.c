@@ -17,7 +17,7 @@ static void piece_put(struct pieces *p, int begin, int *n, const struct tape_ent
     p->piece[*n] = (struct piece){ .entry = *x, .seconds = seconds };
     switch (x->kind) {
     case TAPE_KERNEL: p->piece[*n].kind = PIECE_KERNELS; break;
-    case TAPE_START: p->piece[*n].kind = PIECE_START; break;
+    case TAPE_START: p->piece[*n].kind = x->queue == TAPE_COPIES ? PIECE_COPY : PIECE_START; break;
     case TAPE_WAIT: p->piece[*n].kind = PIECE_WAIT; break;
     case TAPE_SHUFFLE: p->piece[*n].kind = PIECE_SHUFFLE; break;
     }
@@ -40,7 +40,7 @@ static ls_status pieces_make(struct step_sim *s, const struct tape *t, const str
                 const struct tape_entry *x = &t->entry[k];
 
                 if (x->when == (last ? LS_WHEN_NOT_LAST : LS_WHEN_LAST)) continue;
-                if (x->kind == TAPE_START || x->kind == TAPE_SHUFFLE) s->used |= 1u << x->group;
+                if (x->kind == TAPE_START || x->kind == TAPE_SHUFFLE) s->used |= 1u << x->queue;
                 piece_put(out, out->begin[last][g], &n, x, x->kind == TAPE_KERNEL ? tape_kernel_seconds(s->cluster, x, place) : 0);
             }
         }
@@ -98,7 +98,7 @@ static ls_status player_clocks(struct step_sim *s, int stage, const int *slots)
     p->kernels = mem_array(MEM_OTHER, n, sizeof *p->kernels);
     p->exposed = mem_array(MEM_OTHER, n, sizeof *p->exposed);
     if (!p->now || !p->kernels || !p->exposed) return LS_ENOMEM;
-    for (int g = 0; g < LS_GROUPS; g++)
+    for (int g = 0; g < TAPE_QUEUES; g++)
         for (int k = 0; k < 2; k++)
             if (s->used >> g & 1 && !(p->idle_from[g][k] = mem_array(MEM_OTHER, n, sizeof(double)))) return LS_ENOMEM;
     for (int i = 0; i < p->programs; i++)
@@ -148,7 +148,7 @@ ls_status step_sim_open(const struct plan_job *j, const ls_layout *l, const stru
     int *slots;
 
     LS_TRY(ls_layout_check(task_transformer(j->model), l));
-    LS_TRY(plan_check_seconds(l));
+    LS_TRY(plan_check_seconds(l, c));
     if (!(s = *out = mem_zalloc(MEM_OTHER, sizeof *s))) return LS_ENOMEM;
     *s = (struct step_sim){
         .cluster = c, .variation = *v, .stages = l->pp, .micros = l->micro_batches, .chunks = l->pp > 1 ? MAX(l->vpp, 1) : 1
@@ -172,7 +172,7 @@ static void player_free(struct player *p)
         for (int i = 0; i < p->posts[k].room; i++) mem_free(p->posts[k].at[i]);
         mem_free(p->posts[k].at);
     }
-    for (int g = 0; g < LS_GROUPS; g++)
+    for (int g = 0; g < TAPE_QUEUES; g++)
         for (int k = 0; k < 2; k++) mem_free(p->idle_from[g][k]);
     mem_free(p->exposed);
     mem_free(p->kernels);

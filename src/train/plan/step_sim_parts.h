@@ -6,7 +6,7 @@
 #include "train/plan/step_sim.h"
 
 struct piece {
-    enum { PIECE_KERNELS, PIECE_START, PIECE_WAIT, PIECE_SHUFFLE } kind;
+    enum { PIECE_KERNELS, PIECE_START, PIECE_COPY, PIECE_WAIT, PIECE_SHUFFLE } kind;
     double seconds; /* of kernels as planned */
     struct tape_entry entry;
 };
@@ -35,8 +35,8 @@ struct player {
     struct pieces *program;  /* [programs] */
     int programs;
     struct tape_place place;
-    double *now, *kernels, *exposed; /* [classes] */
-    double *idle_from[LS_GROUPS][2]; /* [classes] */
+    double *now, *kernels, *exposed;   /* [classes] */
+    double *idle_from[TAPE_QUEUES][2]; /* [classes] */
     struct posts posts[CROSSES];
     uint64_t drawn;
 };

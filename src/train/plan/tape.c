@@ -4,13 +4,14 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "ir/op_info.h"
+#include "runtime/store.h"
 
 void tape_parts_add(struct tape_parts *to, const struct tape_parts *x, double times)
 {
     to->all += times * x->all;
     to->recomputed += times * x->recomputed;
     for (int k = 0; k < SECONDS_KINDS; k++) to->kernels[k] += times * x->kernels[k];
-    for (int a = 0; a < LS_AXES; a++) {
+    for (int a = 0; a < SECONDS_WAITS; a++) {
         to->exposed[a] += times * x->exposed[a];
         to->hidden[a] += times * x->hidden[a];
     }
@@ -43,26 +44,43 @@ static ls_group group_of(const struct step *s, const ls_program *p, const ls_com
 static struct tape_entry shuffle_entry(const struct step *s, const ls_program *p, const struct instruction *i)
 {
     return (struct tape_entry){
-        .kind = TAPE_SHUFFLE, .group = group_of(s, p, instruction_shuffle(i)->comm), .op = LS_COLLECTIVE_ALL_TO_ALL, .axis = LS_AXIS_EP
+        .kind = TAPE_SHUFFLE, .queue = group_of(s, p, instruction_shuffle(i)->comm), .op = LS_COLLECTIVE_ALL_TO_ALL, .wait = LS_AXIS_EP
     };
 }
 
 static struct tape_entry exchange_entry(const struct step *s, const ls_program *p, const struct instruction *i)
 {
     const struct exchange *e = instruction_exchange(i);
-    struct tape_entry x = { .kind = TAPE_WAIT, .axis = e->axis, .slot = e->slot };
+    struct tape_entry x = { .kind = TAPE_WAIT, .wait = e->axis, .slot = e->slot };
 
     if (!instruction_is_start(i)) return x;
     ls_value v = i->nin && i->in[0].id ? i->in[0] : i->out[0];
     x.kind = TAPE_START;
-    x.group = group_of(s, p, e->comm);
+    x.queue = group_of(s, p, e->comm);
     x.op = e->op;
     x.carried = e->carried;
     x.moved.fixed = (double)e->total * (double)ls_dtype_bytes(p->values[v.id].dtype);
     return x;
 }
 
-static struct tape_entry tape_entry_of(const struct cluster *c, const struct step *s, const ls_program *p, const struct instruction *i)
+/* A slot for each value that is loaded or saved, beyond those of exchanges. */
+static struct tape_entry offload_entry(const struct step *s, const ls_program *p, const struct instruction *i, enum segment segment)
+{
+    const struct group_state *of = instruction_state(i);
+    ls_offload where = of->kind == STORE_STATE ? s->layout.offload : s->layout.offload_parameters;
+    ls_value v = i->nin ? i->in[0] : i->out[0];
+    struct tape_entry x = { .kind = TAPE_WAIT, .queue = TAPE_COPIES, .wait = SECONDS_OFFLOAD, .slot = p->slots + v.id };
+
+    if (!instruction_is_load(i) && !instruction_is_save(i)) return x;
+    x.kind = TAPE_START;
+    x.copy = (struct seconds_copy){ .file = where == LS_OFFLOAD_FILE, .save = instruction_is_save(i) };
+    x.later = instruction_is_load(i) && of->kind == STORE_GRAD && segment != SEG_OPTIMIZER;
+    x.moved.fixed = (double)value_count(&p->values[v.id]) * (double)ls_dtype_bytes(p->values[v.id].dtype);
+    return x;
+}
+
+static struct tape_entry tape_entry_of(const struct cluster *c, const struct step *s, const ls_program *p, const struct instruction *i,
+                                       enum segment segment)
 {
     struct tape_entry x = { .kind = TAPE_KERNEL, .recomputed = i->phase == LS_PHASE_RECOMPUTE };
     struct seconds_work work;
@@ -71,6 +89,8 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
         x = shuffle_entry(s, p, i);
     else if (instruction_is_exchange(i))
         x = exchange_entry(s, p, i);
+    else if (op_payload(i->op) == PAYLOAD_state)
+        x = offload_entry(s, p, i, segment);
     else
         x.launches.fixed = seconds_work_of(c, p, i, &work); /* views take no time */
     if (x.kind == TAPE_KERNEL) {
@@ -84,15 +104,22 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
     return x;
 }
 
+static bool offloads(const ls_program *p)
+{
+    struct program_offload bytes = program_offload(p, ~0);
+
+    return bytes.loaded + bytes.saved > 0;
+}
+
 ls_status tape_make(const struct cluster *c, const struct step *s, const ls_program *p, struct tape *out)
 {
     const struct value *sent = &p->values[p->stage.out.id];
     int n = 0;
 
-    *out = (struct tape){ .slots = p->slots };
+    *out = (struct tape){ .slots = p->slots + (offloads(p) ? p->nvalues : 0) };
     for (int g = 0; g < SEGMENTS; g++) n += p->list[g].n;
     out->entry = mem_array(MEM_OTHER, (size_t)n + 1, sizeof *out->entry);
-    out->end = mem_array(MEM_OTHER, (size_t)p->slots + 1, sizeof *out->end);
+    out->end = mem_array(MEM_OTHER, (size_t)out->slots + 1, sizeof *out->end);
     if (!out->entry || !out->end) {
         tape_free(out);
         return LS_ENOMEM;
@@ -101,9 +128,10 @@ ls_status tape_make(const struct cluster *c, const struct step *s, const ls_prog
     for (int g = 0; g < SEGMENTS; g++) {
         out->begin[g] = n;
         for (int k = 0; k < p->list[g].n; k++) {
-            struct tape_entry x = tape_entry_of(c, s, p, &p->list[g].at[k]);
+            struct tape_entry x = tape_entry_of(c, s, p, &p->list[g].at[k], (enum segment)g);
 
             out->carries |= x.carried;
+            out->later |= x.later;
             if (x.kind != TAPE_KERNEL || x.launches.fixed > 0) out->entry[n++] = x;
         }
     }
@@ -137,7 +165,9 @@ double tape_kernel_seconds(const struct cluster *c, const struct tape_entry *x, 
 double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place,
                              const struct seconds_group *group)
 {
-    return seconds_of_collective(c, group, x->op, tape_quantity_at(&x->moved, place));
+    double bytes = tape_quantity_at(&x->moved, place);
+
+    return x->queue == TAPE_COPIES ? seconds_of_copy(c, x->copy, bytes) : seconds_of_collective(c, group, x->op, bytes);
 }
 
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank)
@@ -177,14 +207,15 @@ struct clock {
     struct tape *tape;
     const struct cluster *cluster;
     const struct tape_place *place;
-    double now, idle_from[LS_GROUPS][2];
+    double now, idle_from[TAPE_QUEUES][2];
     double host; /* until when the host has issued what comes before */
+    bool first;  /* in a step's first micro-batch */
     struct tape_parts *parts;
 };
 
 static double exchange_seconds(const struct clock *t, const struct tape_entry *x)
 {
-    return tape_exchange_seconds(t->cluster, x, t->place, &t->place->group[x->group]);
+    return tape_exchange_seconds(t->cluster, x, t->place, x->queue < LS_GROUPS ? &t->place->group[x->queue] : NULL);
 }
 
 /* A kernel starts when the host has issued it; what it is waited for counts as the kernel's. */
@@ -212,18 +243,18 @@ static void clock_wait(struct clock *t, const struct tape_entry *x)
 
     if (waited <= 0) return;
     t->now = t->tape->end[x->slot];
-    t->parts->exposed[x->axis] += waited;
-    t->parts->hidden[x->axis] -= waited;
+    t->parts->exposed[x->wait] += waited;
+    t->parts->hidden[x->wait] -= waited;
 }
 
 static void clock_start(struct clock *t, const struct tape_entry *x)
 {
-    double *idle_from = &t->idle_from[x->group][x->op == LS_COLLECTIVE_RECV], seconds = exchange_seconds(t, x);
+    double *idle_from = &t->idle_from[x->queue][x->op == LS_COLLECTIVE_RECV], seconds = exchange_seconds(t, x);
 
     clock_issue(t, 1);
     t->tape->end[x->slot] = *idle_from = MAX(t->now, *idle_from) + seconds;
-    t->parts->hidden[x->axis] += seconds;
-    if (t->cluster->serial) clock_wait(t, x);
+    t->parts->hidden[x->wait] += seconds;
+    if (t->cluster->serial && x->queue != TAPE_COPIES) clock_wait(t, x);
 }
 
 /* Counts of routed rows are exchanged while nothing else runs. */
@@ -232,7 +263,7 @@ static void clock_shuffle(struct clock *t, const struct tape_entry *x)
     double seconds = exchange_seconds(t, x);
 
     t->now += seconds;
-    t->parts->exposed[x->axis] += seconds;
+    t->parts->exposed[x->wait] += seconds;
 }
 
 /* Runs a segment in the last micro-batch, or in one before it. */
@@ -243,7 +274,7 @@ static void clock_segment(struct clock *t, enum segment s, bool last)
     for (int n = t->tape->begin[s]; n < t->tape->begin[s + 1]; n++) {
         const struct tape_entry *x = &t->tape->entry[n];
 
-        if (x->when == (last ? LS_WHEN_NOT_LAST : LS_WHEN_LAST)) continue;
+        if (x->when == (last ? LS_WHEN_NOT_LAST : LS_WHEN_LAST) || (x->later && t->first)) continue;
         switch (x->kind) {
         case TAPE_KERNEL: clock_kernel(t, x); break;
         case TAPE_START: clock_start(t, x); break;
@@ -274,7 +305,7 @@ static void clock_carry(struct clock *t)
     t->parts = &before;
     clock_segment(t, SEG_OPTIMIZER, true);
     for (int i = 0; i < t->tape->slots; i++) t->tape->end[i] -= t->now;
-    for (int g = 0; g < LS_GROUPS; g++)
+    for (int g = 0; g < TAPE_QUEUES; g++)
         for (int k = 0; k < 2; k++) t->idle_from[g][k] -= t->now;
     t->host -= t->now;
     t->now = 0;
@@ -284,11 +315,16 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
 {
     struct clock t = { .tape = tape, .cluster = c, .place = place };
     struct tape_parts first = { 0 }, micro = { 0 }, last = { 0 };
-    double unused[3] = { 0 }; /* a program with carried gathers is no stage of a pipeline */
+    double unused[3] = {
+        0
+    }; /* a program with carried gathers is no stage of a pipeline; of loads, a pipeline's first counts as the next */
+    bool first_differs = tape->carries || tape->later;
 
     for (int i = 0; i < tape->slots; i++) tape->end[i] = 0;
     if (tape->carries) clock_carry(&t);
-    if (tape->carries) clock_micro(&t, false, &first, unused);
+    t.first = first_differs;
+    if (first_differs) clock_micro(&t, false, &first, unused);
+    t.first = false;
     clock_micro(&t, false, &micro, out->action);
     clock_micro(&t, true, &last, out->final);
     t.parts = &out->optimizer;
@@ -296,7 +332,7 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
     tape_parts_add(&out->micro, &micro, 1);
     tape_parts_add(&out->last, &last, 1);
     tape_parts_add(&out->last, &micro, -1);
-    if (!tape->carries) first = micro;
+    if (!first_differs) first = micro;
     tape_parts_add(&out->last, &first, 1); /* a step has one first micro-batch, as it has one last */
     tape_parts_add(&out->last, &micro, -1);
     double message = tape_quantity_at(&tape->message, place);

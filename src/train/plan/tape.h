@@ -3,6 +3,7 @@
  * A tape is made once and played for groups of any size and place, so a search need not compile the program again for every number of
  * ranks. Played, the kernels run one after the other. A collective runs beside them from where the program starts it, after those of the
  * same group that were started before, and is exposed as far as the program waits for it; an exchange of routed rows is waited for at once.
+ * Loads and saves of what is offloaded follow each other in the same way.
  * Gathers that an update starts for the next step (parallel/zero/carry.c) are in flight when a step begins.
  */
 #ifndef LS_TRAIN_PLAN_TAPE_H
@@ -16,9 +17,9 @@
 struct tape_parts {
     double all; /* from the first instruction to the end of the last */
     double kernels[SECONDS_KINDS];
-    double recomputed;       /* of the kernels: forward instructions that are repeated for the backward */
-    double exposed[LS_AXES]; /* collectives that are waited for, by axis */
-    double hidden[LS_AXES];  /* collectives beside kernels; not part of `all` */
+    double recomputed;             /* of the kernels: forward instructions that are repeated for the backward */
+    double exposed[SECONDS_WAITS]; /* what is waited for */
+    double hidden[SECONDS_WAITS];  /* what runs beside kernels; not part of `all` */
 };
 void tape_parts_add(struct tape_parts *to, const struct tape_parts *x, double times);
 
@@ -39,6 +40,8 @@ struct tape_quantity {
 };
 
 enum tape_kind { TAPE_KERNEL, TAPE_START, TAPE_WAIT, TAPE_SHUFFLE };
+/* Where exchanges follow each other: a queue for each group, and one for all copies of what is offloaded. */
+enum { TAPE_COPIES = LS_GROUPS, TAPE_QUEUES };
 struct tape_entry {
     enum tape_kind kind;
     ls_when when;
@@ -47,11 +50,13 @@ struct tape_entry {
     struct tape_quantity rows, columns;      /* of a matmul's output (struct seconds_work) */
     enum seconds_kind work;
     bool recomputed;
-    ls_group group; /* of an exchange */
+    int queue; /* of an exchange: ls_group, or TAPE_COPIES */
     ls_collective op;
-    ls_axis axis;
+    struct seconds_copy copy;
+    int wait; /* ls_axis, or SECONDS_OFFLOAD */
     int slot;
     bool carried; /* the start of a gather that the next step waits for */
+    bool later;   /* a load that the first micro-batch of a step does not need: gradients, which are zeros then */
 };
 
 struct tape {
@@ -59,6 +64,7 @@ struct tape {
     int begin[SEGMENTS + 1]; /* the entries of a segment: begin[s] .. begin[s + 1] */
     int slots;
     bool carries;                 /* some gathers of its update are carried */
+    bool later;                   /* some loads are not those of a first micro-batch */
     double *end;                  /* [slots] while it is played: when an exchange is over */
     struct tape_quantity message; /* bytes that a stage sends to the next in a micro-batch; 0: none */
 };
@@ -75,7 +81,7 @@ struct tape_place {
 /* Equal for equal places, and for no others: 128 bits tell them apart. */
 struct hash_words tape_place_words(const struct tape_place *place);
 double tape_quantity_at(const struct tape_quantity *q, const struct tape_place *place);
-/* Seconds of a kernel, or of an exchange whose group is in `group`. */
+/* Seconds of a kernel, or of an exchange, whose group, if it has one, is in `group`. */
 double tape_kernel_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place);
 double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place,
                              const struct seconds_group *group);
