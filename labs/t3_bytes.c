@@ -84,6 +84,8 @@ static double forward(size_t *calls)
     return bytes;
 }
 
+enum { NODE = 8 }; /* GPUs of a DGX H100 */
+
 /* Planned bytes a second of the all-reduces over tp of this many ranks, two layers of a 70B model on machines of eight. */
 static double rate(int tp)
 {
@@ -94,15 +96,16 @@ static double rate(int tp)
     return lab_plan("comm.all_reduce.bytes", options, tp, tp) / seconds;
 }
 
-/* The largest tp whose rate is still within a tenth of that of two ranks. */
+/* The largest tp whose rate is still within a tenth of that of a whole node. */
 static int node(void)
 {
+    double whole = rate(NODE);
     int within = 2;
 
     for (int tp = 2; tp <= 64; tp *= 2) {
-        double part = rate(tp) / rate(2);
+        double here = rate(tp), part = here / whole;
 
-        lab_say("DGX H100, tp %2d: planned rate of the all-reduces %5.1f GB/s, %.2f of tp 2's\n", tp, rate(tp) / 1e9, part);
+        lab_say("DGX H100, tp %2d: planned rate of the all-reduces %5.1f GB/s, %.2f of tp %d's\n", tp, here / 1e9, part, NODE);
         if (part > 0.9) within = tp;
     }
     lab_say("\n");

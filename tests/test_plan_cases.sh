@@ -12,6 +12,7 @@ gpu='"H100-80GB-SXM (DGX, 8 nodes)",8,400'
     echo "micro,$model,8,$gpu,1,1,1,1,1,3 (FSDP FULL_SHARD),,32,0,full,bf16,1,"
     echo "fp8,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,fp8,1,1F1B"
     echo "scores,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,0,1F1B"
+    echo "chunks,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B; overlap TP comm"
     echo "slow,$model,16,\"H100-80GB-SXM (DGX, 8 nodes)\",8,10,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
     echo "eager,2,256,1024,1,4,4,1000,0,128,1,$gpu,1,1,1,1,1,0,1,1,0,none,bf16,1,"
     echo "\"odd, \"\"batch\"\"\",$model,16,$gpu,2,2,1,1,1,1,3,32,1,selective,bf16,1,1F1B"
@@ -24,7 +25,7 @@ gpu='"H100-80GB-SXM (DGX, 8 nodes)",8,400'
     echo "unknown,$model,16,$gpu,,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
 } >runs.csv
 "$lockstep" plan --cases runs.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
-[ "$(wc -l <prices.csv)" = 15 ] || bad "not a line for each row: $(cat prices.csv)"
+[ "$(wc -l <prices.csv)" = 16 ] || bad "not a line for each row: $(cat prices.csv)"
 seconds() { awk -F, -v row="$1" '$1 == row { print $2 }' prices.csv; }
 says() { grep "^$1," prices.csv | grep -q "$2" || bad "row $1 does not say '$2': $(grep "^$1," prices.csv)"; }
 
@@ -33,6 +34,7 @@ faster() { awk -v a="$(seconds "$1")" -v b="$(seconds "$2")" 'BEGIN { exit !(a >
 faster fp8 plain
 faster plain scores
 faster plain slow
+faster chunks plain
 awk -v a="$(seconds eager)" 'BEGIN { exit !(a > 2e-3) }' || bad "the host's time is not in $(seconds eager)"
 says micro "micro-batch not published: [1248]; the fastest that fits of 3 layouts with"
 says plain "machine like NVIDIA DGX H100"
@@ -89,7 +91,7 @@ expect 1 "No such file" plan --cases none.csv --out x.csv
 sed 's/,vocab,/,words,/' runs.csv >wrong.csv
 expect 1 "there is no column vocab" plan --cases wrong.csv --out x.csv
 echo "short,1,2" >>runs.csv
-expect 1 "runs.csv:16: 3 fields" plan --cases runs.csv --out x.csv
+expect 1 "runs.csv:17: 3 fields" plan --cases runs.csv --out x.csv
 [ ! -e x.csv ] || bad "x.csv was written"
 
 [ $failures -eq 0 ]

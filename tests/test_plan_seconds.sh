@@ -59,6 +59,18 @@ plan both.yaml -n 2 --train.micro_batch=2
 [ "$(sum "$(of seconds.exposed.dp) < $exposed")$(sum "$(of seconds.hidden.dp) > 0")" = 11 ] || bad "nothing is hidden"
 near "$(sum "$(of seconds.exposed.dp) + $(of seconds.hidden.dp)")" "$exposed" "what is exposed and what is hidden"
 
+# A collective in flight takes some of the units: kernels beside it are that much slower.
+sed 's/^  bandwidth: 1e18/  units: 10\n&/; /^  units/n' both.yaml | awk '/units/ && seen++ { next } { print }' >units.yaml
+{ cat units.yaml && printf '%s\n' "nccl:" "  generation: ampere" "  channels: 4"; } >channels.yaml
+{ cat units.yaml && printf '%s\n' "nccl:" "  generation: ampere"; } >library.yaml
+kernels() { sum "$(of seconds.matmul) + $(of seconds.attention) + $(of seconds.memory_bound) + $(of seconds.optimizer)"; }
+buckets="-n 2 --train.micro_batch=2 --parallel.bucket=64KiB --parallel.first_bucket=64KiB"
+plan library.yaml $buckets
+alone=$(kernels)
+plan channels.yaml $buckets
+[ "$(sum "$(of seconds.hidden.dp) > 0.1 * $alone")" = 1 ] || bad "nothing runs beside kernels: $(of seconds.hidden.dp) of $alone"
+near "$(kernels)" "$(sum "$alone + 4 / 10 * $(of seconds.hidden.dp)")" "kernels beside collectives"
+
 # Keys and values that pass around a ring are received while others are sent; routed rows are exchanged over ep.
 plan link.yaml -n 2 --parallel.cp=2 --parallel.cp_method=ring --parallel.overlap=false
 near "$(of seconds.exposed.cp)" "$(sum "$(of comm.send.bytes) / 1e9")" "2 ranks of a ring"

@@ -123,6 +123,9 @@ static void take_efficiencies(const struct cluster *from, struct cluster *to)
 }
 
 /* Programs whose kernels are fused by hand: NVIDIA's and what is derived from Megatron. Others run PyTorch's kernels one by one. */
+/* Programs that are said to overlap collectives over tp with matmuls, as Transformer Engine and MegaScale (3.2) do. */
+static bool chunks_tp(const struct run *r) { return run_says(r, "schedule", "TP comm") || run_says(r, "model", "MegaScale"); }
+
 static bool is_eager(const struct run *r)
 {
     static const char *const fused[] = { "NVIDIA", "Megatron", "NeMo", "Nemotron", "MLPerf", "MegaScale" };
@@ -149,6 +152,7 @@ static ls_status machine_of(const struct cases *k, struct run *r, struct cluster
     assume(r, text);
     out->fp8 = says_fp8(r);
     out->scores_written = run_size(r, "flash_attn", 1) == 0;
+    out->chunks_tp = chunks_tp(r);
     if (out->eager > 0 && is_eager(r)) {
         out->matmul /= out->eager;
         out->attention /= out->eager;

@@ -2,9 +2,9 @@
  *
  * Columns that are read: row_id, layers, hidden, ffn_hidden, glu, heads, kv_heads, vocab, tied_emb, seq; gpus, gpu_type, gpus_per_node,
  * internode_gbps_per_gpu; tp, pp, dp, cp, ep, vpp, zero_stage, micro_batch, global_batch, sequence_parallel, recompute, precision,
- * flash_attn, schedule, source. The machine is the built-in one whose processor gpu_type names, with the processors of a node and the
- * network of the row; or that of --machine, if gpu_type names none. If gpu_type names the processor of --machine, its efficiencies are used
- * instead of those of the built-in machine: tools/plan_fit.py fits them.
+ * flash_attn, schedule, source, model. The machine is the built-in one whose processor gpu_type names, with the processors of a node and
+ * the network of the row; or that of --machine, if gpu_type names none. If gpu_type names the processor of --machine, its efficiencies are
+ * used instead of those of the built-in machine: tools/plan_fit.py fits them.
  *
  * Columns that are written: row_id, step_seconds, memory_gb (10^9 bytes of the rank that holds the most), fits (1 or 0), assumed: what is
  * not published and was taken for it, and what the planner takes otherwise than the run. Of tp, pp, vpp, the ZeRO stage and the

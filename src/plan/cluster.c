@@ -13,7 +13,7 @@
 /* A key of a machine file, and where its value goes. */
 struct cluster_key {
     const char *name;
-    enum { KEY_TEXT, KEY_NUMBER, KEY_BYTES, KEY_COUNT, KEY_FLAG } kind;
+    enum { KEY_TEXT, KEY_NUMBER, KEY_BYTES, KEY_COUNT, KEY_FLAG, KEY_NCCL } kind;
     size_t at; /* offset in struct cluster */
     double low, high;
     bool optional;
@@ -64,6 +64,9 @@ static const struct cluster_key cluster_keys[] = {
     SECONDS("node.latency", node.latency),
     RATE("network.bandwidth", network.bandwidth),
     SECONDS("network.latency", network.latency),
+    OPTIONAL("nccl.generation", KEY_NCCL, nccl, 0, 0),
+    OPTIONAL("nccl.channels", KEY_COUNT, channels, 1, 1024),
+    OPTIONAL("nccl.nvls", KEY_NUMBER, nvls, 1e6, 1e18),
     OPTIONAL("spine.pod", KEY_COUNT, pod, 1, 1e6),
     OPTIONAL("spine.bandwidth", KEY_NUMBER, spine.bandwidth, 1e6, 1e18),
     OPTIONAL("spine.latency", KEY_NUMBER, spine.latency, 0, 1),
@@ -112,6 +115,16 @@ static ls_status cluster_number(const struct cluster_key *k, const char *value, 
     return LS_OK;
 }
 
+static ls_status set_nccl(const char *value, char *at)
+{
+    for (int g = NCCL_NONE + 1; g < NCCL_GENERATIONS; g++) {
+        if (strcmp(value, nccl_generation_name((enum nccl_generation)g)) != 0) continue;
+        memcpy(at, &(enum nccl_generation){ (enum nccl_generation)g }, sizeof(enum nccl_generation));
+        return LS_OK;
+    }
+    return ls_fail(LS_EINVAL, "nccl.generation: '%s' does not exist; use volta, ampere, hopper or blackwell", value);
+}
+
 static ls_status cluster_set(const struct cluster_key *k, const char *value, struct cluster *out)
 {
     char *at = (char *)out + k->at;
@@ -122,6 +135,7 @@ static ls_status cluster_set(const struct cluster_key *k, const char *value, str
         memcpy(at, value, strlen(value) + 1);
         return LS_OK;
     }
+    if (k->kind == KEY_NCCL) return set_nccl(value, at);
     LS_TRY(cluster_number(k, value, &x));
     if (k->kind == KEY_COUNT)
         memcpy(at, &(int){ (int)x }, sizeof(int));
@@ -242,6 +256,8 @@ static ls_status check_together(const struct cluster_reading *r, const char *nam
                                             { "offload.memory", "offload.bandwidth" },
                                             { "offload.read", "offload.write" },
                                             { "offload.write", "offload.bandwidth" },
+                                            { "nccl.nvls", "nccl.generation" },
+                                            { "nccl.channels", "processor.units" },
                                             { "storage.shared", "storage.write" },
                                             { "failures.processor", "failures.restart" },
                                             { "failures.network", "failures.restart" },
@@ -270,6 +286,8 @@ static ls_status cluster_check(const struct cluster_reading *r, const char *name
     LS_TRY(check_together(r, name));
     if (c->spine.bandwidth > c->network.bandwidth)
         return ls_fail(LS_EINVAL, "%s: spine.bandwidth is more than network.bandwidth, by which it is reached", name);
+    if (c->units && c->channels >= c->units)
+        return ls_fail(LS_EINVAL, "%s: nccl.channels: %d of a processor's %d units leave none for kernels", name, c->channels, c->units);
     if (c->reserved >= c->memory) return ls_fail(LS_EINVAL, "%s: processor.reserved is not below processor.memory", name);
     return LS_OK;
 }

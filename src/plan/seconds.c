@@ -193,6 +193,17 @@ double seconds_of_collective(const struct cluster *c, const struct seconds_group
 
     if (g->ranks <= 1) return 0;
     if (curve) return cluster_curve_at(curve, bytes);
+    if (c->nccl && nccl_knows(op)) {
+        struct nccl_group of = { .generation = c->nccl,
+                                 .ranks = g->ranks,
+                                 .nodes = g->nodes,
+                                 .ring = ring,
+                                 .between = measured > 0 ? measured : out,
+                                 .further = between - (nodes - 1) * NCCL_NETWORK,
+                                 .nvls = c->nvls };
+
+        return nccl_seconds(&of, op, bytes);
+    }
     switch (op) {
     case LS_COLLECTIVE_ALL_REDUCE: return 2 * (steps + part);
     case LS_COLLECTIVE_ALL_GATHER:

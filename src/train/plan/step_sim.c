@@ -63,6 +63,17 @@ static void watch_all(const struct step_sim *s, int stage, const struct acting *
 
 /* ---- pieces ---- */
 
+/* Until when a class's last collective is in flight. */
+static double busy_until(const struct player *p, int class)
+{
+    double busy = 0;
+
+    for (int g = 0; g < LS_GROUPS; g++)
+        for (int k = 0; k < 2; k++)
+            if (p->idle_from[g][k]) busy = MAX(busy, p->idle_from[g][k][class]);
+    return busy;
+}
+
 static void kernels_run(struct step_sim *s, int stage, const struct acting *a, const struct piece *x)
 {
     const struct sim_stage *ranks = &s->ranks.stage[stage];
@@ -79,6 +90,7 @@ static void kernels_run(struct step_sim *s, int stage, const struct acting *a, c
 
         if (s->variation.jitter > 0) seconds *= MAX(0, 1 + s->variation.jitter * s->normal[c]);
         s->top[c] = p->now[c];
+        seconds = tape_beside(s->cluster, seconds, busy_until(p, c) - p->now[c]);
         p->now[c] += seconds;
         p->kernels[c] += seconds;
     }

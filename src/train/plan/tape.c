@@ -170,6 +170,14 @@ double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x
     return x->queue == TAPE_COPIES ? seconds_of_copy(c, x->copy, bytes) : seconds_of_collective(c, group, x->op, bytes);
 }
 
+double tape_beside(const struct cluster *c, double seconds, double busy)
+{
+    double left = c->channels ? 1 - (double)c->channels / c->units : 1;
+
+    if (busy <= 0 || left == 1) return seconds;
+    return seconds <= busy * left ? seconds / left : busy + seconds - busy * left;
+}
+
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank)
 {
     ls_mesh_shape shape = ls_layout_mesh(l);
@@ -227,11 +235,21 @@ static void clock_issue(struct clock *t, double launches)
     t->now = t->host;
 }
 
+/* Until when some collective is in flight. */
+static double clock_busy(const struct clock *t)
+{
+    double busy = 0;
+
+    for (int g = 0; g < LS_GROUPS; g++) busy = MAX(busy, MAX(t->idle_from[g][0], t->idle_from[g][1]));
+    return busy;
+}
+
 static void clock_kernel(struct clock *t, const struct tape_entry *x)
 {
     double seconds = tape_kernel_seconds(t->cluster, x, t->place);
 
     clock_issue(t, tape_quantity_at(&x->launches, t->place));
+    seconds = tape_beside(t->cluster, seconds, clock_busy(t) - t->now);
     t->now += seconds;
     t->parts->kernels[x->work] += seconds;
     if (x->recomputed) t->parts->recomputed += seconds;
@@ -242,7 +260,8 @@ static void clock_wait(struct clock *t, const struct tape_entry *x)
     double waited = t->tape->end[x->slot] - t->now;
 
     if (waited <= 0) return;
-    t->now = t->tape->end[x->slot];
+    if (t->cluster->chunks_tp && x->wait == LS_AXIS_TP) waited /= t->place->group[LS_GROUP_TP].ranks;
+    t->now += waited;
     t->parts->exposed[x->wait] += waited;
     t->parts->hidden[x->wait] -= waited;
 }
