@@ -18,9 +18,9 @@
  * bytes/s of bus bandwidth (all_gather: reduce_scatter, too), where that was measured; between two numbers of nodes on straight lines of
  * logarithms. A ring over some of the processors of a node has its share. Without them it is link_share of the adapters.
  * `bench machine` adds sections `kernels` and `collectives`: "matmul-f32: 1e6:2.1e-5 1e8:1.3e-3", pairs of size and seconds.
- * `nccl.generation` names the generation of NVIDIA's processors whose communication library is used (nccl.h); without it, collectives are
- * rings of the steps that link and latency say.
- * What a plan of one step does not need may be left out: the level above the network (`spine`), what offloads use of a processor's host
+ * `nccl.generation` names the generation of NVIDIA's processors whose communication library is used (nccl_model.h); without it, collectives
+ * are rings of the steps that link and latency say. What a plan of one step does not need may be left out: the level above the network
+ * (`spine`), what offloads use of a processor's host
  * (`offload`), `storage`, `failures` and `price`.
  * Numbers are in SI units: seconds, bytes, FLOP/s. cluster.c lists the keys and their bounds. An unknown key and an impossible value are
  * errors that name file and line, a missing key is one that names the file.
@@ -31,7 +31,7 @@
 #include <stdbool.h>
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
-#include "plan/nccl.h"
+#include "plan/nccl_model.h"
 
 enum { CLUSTER_NAME = 128 };
 
@@ -83,7 +83,7 @@ struct cluster {
     struct cluster_offload offload;
     enum nccl_generation nccl;
     int channels;                   /* of the units, those that a collective takes while it runs; 0: none */
-    double nvls;                    /* bytes/s that a processor sends while the switches of its node add (nccl.h); 0: they do not */
+    double nvls;                    /* bytes/s that a processor sends while the switches of its node add (nccl_model.h); 0: they do not */
     double read, write, shared;     /* bytes/s of a node's storage, and of all nodes together; 0: not known, not limited */
     double failures[FAILURES];      /* per processor and hour */
     double detect, restart, repair; /* seconds until a failure is noticed; from then to the first step, but for reading the checkpoint;

@@ -1,4 +1,4 @@
-/* test_nccl.c - seconds of collectives by the cost model of NVIDIA's library: closed forms, and published measurements. */
+/* test_nccl_model.c - seconds of collectives by the cost model of NVIDIA's library: closed forms, and published measurements. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

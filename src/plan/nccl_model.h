@@ -1,5 +1,6 @@
-/* nccl.h - how long NVIDIA's communication library takes for a collective: it knows several algorithms and protocols, and uses the one that
- * by its own cost model is fastest for the group and the size. That model is taken, with its constants (its tuner, in version 2.30):
+/* nccl_model.h - how long NVIDIA's communication library takes for a collective: it knows several algorithms and protocols, and uses the
+ * one that by its own cost model is fastest for the group and the size. That model is taken, with its constants (its tuner, in
+ * version 2.30):
  *
  *   seconds = latency + bytes / bandwidth
  *   ring    latency: of the algorithm's start, and of every step; bandwidth: the ring's, (n - 1) / n of the bytes once or, for an
@@ -13,8 +14,8 @@
  * each by the protocols LL (short latency, half the bandwidth or less), LL128 (0.92 of it) and Simple (all of it, long latency). Left out:
  * PAT, which gathers over one rank a node since version 2.23, what needs switches of the network that add, and limits of a single channel.
  */
-#ifndef LS_PLAN_NCCL_H
-#define LS_PLAN_NCCL_H
+#ifndef LS_PLAN_NCCL_MODEL_H
+#define LS_PLAN_NCCL_MODEL_H
 
 #include <stdbool.h>
 #include "lockstep/comm.h"

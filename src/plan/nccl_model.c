@@ -1,5 +1,5 @@
-/* nccl.c - see nccl.h. Bandwidths of the tables are bytes/s, latencies seconds. */
-#include "plan/nccl.h"
+/* nccl_model.c - see nccl_model.h. Bandwidths of the tables are bytes/s, latencies seconds. */
+#include "plan/nccl_model.h"
 
 #include <math.h>
 #include "base/base.h"
