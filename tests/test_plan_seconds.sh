@@ -109,6 +109,8 @@ is_same "$(of offload.host)" "$state" "bytes in the host"
 offload full.yaml 1e9 "1 MiB" 1e8 2e8
 plan full.yaml $sharded --optim.offload=cpu
 [ "$(of fits)" = false ] || bad "the host is too small: $(of fits)"
+"$lockstep" plan --machine ./full.yaml $tiny $sharded --optim.offload=cpu >table.txt 2>err.txt
+grep -q "it does not fit into the memory of the host" table.txt || bad "the table does not say that the host is too small: $(cat table.txt)"
 sed 's/^node:/node:\n  serial: 1/' copies.yaml >serial.yaml
 plan serial.yaml $sharded --optim.offload=cpu
 is_same "$(of memory.offload)" "$state" "bytes of a cpu's own memory"

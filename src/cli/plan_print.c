@@ -210,7 +210,7 @@ static void put_offload(const struct plan_shown *p)
     printf("offload     bytes that this rank loads and saves per step\n");
     if (p->bytes.host)
         printf("  %-14s%12s  %14zu  a processor's part of the host's memory: %s\n", "in the host", text_bytes(size, p->bytes.host),
-               p->bytes.host, text_bytes(share, (size_t)(p->cluster->offload.memory / p->cluster->processors)));
+               p->bytes.host, text_bytes(share, (size_t)plan_host_room(&p->job)));
     if (p->bytes.cost.offload_file)
         printf("  %-14s%12s  %14zu  not in memory\n", "in files", text_bytes(size, p->bytes.cost.offload_file), p->bytes.cost.offload_file);
     printf("  %-14s%12s  %14zu\n", "loads", text_bytes(size, loaded), loaded);
@@ -229,7 +229,9 @@ static void put_limit(const struct plan_shown *p)
         printf("  %-14s%12s  %14.0f  not the step's: the driver's context and the runtime\n", "reserved",
                text_bytes(size, (size_t)p->cluster->reserved), p->cluster->reserved);
     printf("  %-14s%12s  %s", "limit", text_bytes(room, p->limit), plan_print_fits(p) ? "it fits" : "it does not fit");
-    if (*p->cluster->name && !p->config->run.memory_limit)
+    if ((double)p->bytes.host > plan_host_room(&p->job))
+        printf(" into the memory of the host");
+    else if (*p->cluster->name && !p->config->run.memory_limit)
         printf(" into the memory (%s)", p->cluster->processor);
     else if (p->config->run.device_facts.memory && !p->config->run.memory_limit)
         printf(" into the memory of a %s", p->config->run.device_facts.name);

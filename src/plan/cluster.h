@@ -20,8 +20,7 @@
  * `bench machine` adds sections `kernels` and `collectives`: "matmul-f32: 1e6:2.1e-5 1e8:1.3e-3", pairs of size and seconds.
  * `nccl.generation` names the generation of NVIDIA's processors whose communication library is used (nccl_model.h); without it, collectives
  * are rings of the steps that link and latency say. What a plan of one step does not need may be left out: the level above the network
- * (`spine`), what offloads use of a processor's host
- * (`offload`), `storage`, `failures` and `price`.
+ * (`spine`), what offloads use of a processor's host (`offload`), `storage`, `failures` and `price`.
  * Numbers are in SI units: seconds, bytes, FLOP/s. cluster.c lists the keys and their bounds. An unknown key and an impossible value are
  * errors that name file and line, a missing key is one that names the file.
  */

@@ -61,10 +61,11 @@ static size_t total_of(const ls_cost *c)
 
 static bool host_is_apart(const struct plan_job *j) { return j->cluster && !j->cluster->serial; }
 
+double plan_host_room(const struct plan_job *j) { return host_is_apart(j) ? j->cluster->offload.memory / j->cluster->processors : 0; }
+
 bool plan_fits(const struct plan_job *j, const struct plan_bytes *b, double room)
 {
-    if (b->host && (double)b->host > j->cluster->offload.memory / j->cluster->processors) return false;
-    return (double)(b->total + b->other) <= room;
+    return (double)b->host <= plan_host_room(j) && (double)(b->total + b->other) <= room;
 }
 
 /* A run holds the evaluation's activations in addition to the step's. */

@@ -45,6 +45,8 @@ void plan_set_threads(const struct config *c, int local, bool elsewhere);
 
 /* LS_EINVAL: the layout's method has no known seconds, or it offloads to what the machine's file says nothing of. */
 ls_status plan_check_seconds(const ls_layout *l, const struct cluster *c);
+/* Bytes that a rank may offload to its host, where that memory is apart. */
+double plan_host_room(const struct plan_job *j);
 /* room: bytes of a processor for the step. */
 bool plan_fits(const struct plan_job *j, const struct plan_bytes *b, double room);
 ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out);

@@ -147,9 +147,6 @@ static void put_point(struct search_result *r, const ls_layout *l, const struct 
     if (r->fit % r->point_every == 0) r->point[r->points++] = (struct search_point){ price->seconds, price->bytes, search_uses(l) };
 }
 
-/* What a host's memory has for a rank. */
-static double host_of(const struct search *s) { return s->cluster->offload.memory / s->cluster->processors; }
-
 /* *fits: the layout need not offload more. */
 static ls_status price_layout(struct search *s, const ls_layout *l, bool *fits)
 {
@@ -162,7 +159,7 @@ static ls_status price_layout(struct search *s, const ls_layout *l, bool *fits)
     if (too_much) return LS_OK;
     r->priced++;
     LS_TRY(prices_price(s->prices, l, room_of(s, l, s->room), too_long(s), &price));
-    if (price.host > 0 && price.host > host_of(s)) return LS_OK;
+    if (price.host > plan_host_room(s->job)) return LS_OK;
     if (price.bytes < r->least) r->least = price.bytes, r->least_layout = *l;
     *fits = price.bytes <= room_of(s, l, s->room);
     if (!*fits) return LS_OK;
