@@ -135,6 +135,7 @@ static const struct {
     { "model.preset=llama3-8b model.layers=4 data.seq_len=2048", 2, 4, 2, 13e9, 300e9, 25e9, 100e9, 100e9, false },
     { "model.preset=llama3-8b model.layers=4 data.seq_len=2048", 2, 4, 2, 14e9, 300e9, 25e9, 28e9, 100e9, true },
     { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 17e9, 100e9, 25e9, 100e9, 500e9, true },
+    { "model.preset=llama3-8b model.layers=10 data.seq_len=2048", 2, 4, 2, 9e9, 300e9, 25e9, 100e9, 50e9, true },
     { "model.preset=llama3-8b model.layers=6 data.seq_len=2048", 4, 8, 4, 80e9, 300e9, 25e9, 500e9, 50e9, true },
     { "model.preset=gpt2-1.5b model.layers=3 data.seq_len=1024", 6, 12, 3, 6e9, 50e9, 5e9, 0, 0, true },
     { "model.preset=mixtral-8x7b model.layers=4 data.seq_len=2048", 4, 4, 2, 50e9, 300e9, 5e9, 0, 0, true },

@@ -188,6 +188,7 @@ static ls_status put_state(const struct searched *s, const struct plan_job *job,
 
     one.pp = one.vpp = one.dp = one.cp = one.tp = one.ep = one.replicate = one.micro_batch = one.micro_batches = 1;
     one.zero = one.sp = 0;
+    one.offload = one.offload_parameters = LS_OFFLOAD_NONE;
     one.schedule = one.stages = NULL;
     alone.step.global = 1;
     LS_TRY(plan_of_rank(&alone, &one, 0, &plan));

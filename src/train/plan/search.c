@@ -44,15 +44,17 @@ static void keep(struct search_result *r, const struct search_found *x)
     r->best[at] = *x;
 }
 
+static double slack_of(const ls_layout *l) { return l->offload_parameters ? SEARCH_SLACK_LOADED : SEARCH_SLACK; }
+
 /* Longer than this, a layout is not among the best. */
-static double too_long(const struct search *s) { return worst_kept(s->out) * (1 + SEARCH_SLACK); }
+static double too_long(const struct search *s, const ls_layout *l) { return worst_kept(s->out) * (1 + slack_of(l)); }
 
 /* True if a layout with these axes that takes at least so long is not priced. */
 static bool leave_out(struct search *s, const ls_layout *l, double seconds)
 {
     double *bound = &s->out->bound[search_uses(l)];
 
-    if (seconds <= too_long(s)) return false;
+    if (seconds <= too_long(s, l)) return false;
     *bound = MIN(*bound, seconds);
     return true;
 }
@@ -158,7 +160,7 @@ static ls_status price_layout(struct search *s, const ls_layout *l, bool *fits)
     LS_TRY(holds_too_much(s, l, &too_much));
     if (too_much) return LS_OK;
     r->priced++;
-    LS_TRY(prices_price(s->prices, l, room_of(s, l, s->room), too_long(s), &price));
+    LS_TRY(prices_price(s->prices, l, room_of(s, l, s->room), too_long(s, l), &price));
     if (price.host > plan_host_room(s->job)) return LS_OK;
     if (price.bytes < r->least) r->least = price.bytes, r->least_layout = *l;
     *fits = price.bytes <= room_of(s, l, s->room);
@@ -401,7 +403,7 @@ static ls_status settle(struct search *s, double *excess)
         struct search_found x = r->best[i];
         bool fits = true;
 
-        if (x.price * (1 - SEARCH_SLACK) <= second) LS_TRY(compile_found(s, &x, &fits, excess));
+        if (x.price * (1 - slack_of(&x.layout)) <= second) LS_TRY(compile_found(s, &x, &fits, excess));
         if (!fits) continue;
         if (x.exact) second = MIN(second, MAX(best, x.seconds.step)), best = MIN(best, x.seconds.step);
         r->exact += x.exact;

@@ -10,8 +10,8 @@
  * All that fit are priced from patterns (prices.h), except those that cannot be among the best: kernels, the communication inside a
  * micro-batch and the schedule's bubble alone take longer than what was found. What does not fit with a smaller micro-batch or with more
  * recomputation is not tried with a larger one or less. Of the rest, those with the lowest prices are compiled completely, in
- * ascending order, until no other can be better unless its price is wrong by more than SEARCH_SLACK. So the winner is the one that
- * compiling every layout finds; test_search does that for small spaces.
+ * ascending order, until no other can be better unless its price is wrong by more than SEARCH_SLACK (SEARCH_SLACK_LOADED). So the winner is
+ * the one that compiling every layout finds; test_search does that for small spaces.
  */
 #ifndef LS_TRAIN_PLAN_SEARCH_H
 #define LS_TRAIN_PLAN_SEARCH_H
@@ -19,7 +19,8 @@
 #include "train/plan/step_seconds.h"
 
 enum { SEARCH_VPP_MOST = 8, SEARCH_KEPT = 16 };
-#define SEARCH_SLACK 0.02
+#define SEARCH_SLACK        0.02
+#define SEARCH_SLACK_LOADED 0.05 /* of layouts with offloaded parameters, whose loads may queue for more blocks than a pattern has */
 
 /* What the caller may fix. */
 enum search_choice {
