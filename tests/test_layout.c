@@ -180,7 +180,7 @@ static void table(void **state)
 static void one_rank_is_the_default(void **state)
 {
     ls_layout l = ls_layout_default();
-    char text[160];
+    char text[LS_LAYOUT_TEXT];
 
     (void)state;
     assert_int_equal(ls_layout_ranks(&l), 1);
@@ -189,6 +189,26 @@ static void one_rank_is_the_default(void **state)
     l.pp = 2, l.dp = 3, l.cp = 5, l.tp = 7, l.sp = 1, l.zero = 1;
     assert_int_equal(ls_layout_ranks(&l), 210);
     assert_string_equal(ls_layout_text(&l, text, sizeof text), "pp 2 (1f1b) x dp 3 (zero 1) x cp 5 (ring) x tp 7 (sp)");
+}
+
+static void what_is_offloaded_is_named(void **state)
+{
+    static const struct { ls_offload state, parameters; const char *text; } places[] = {
+        { LS_OFFLOAD_CPU, LS_OFFLOAD_NONE, "dp 1 (zero 0), optimizer state in host memory" },
+        { LS_OFFLOAD_NONE, LS_OFFLOAD_FILE, "dp 1 (zero 0), parameters and gradients in files" },
+        { LS_OFFLOAD_CPU, LS_OFFLOAD_CPU, "dp 1 (zero 0), parameters, gradients and optimizer state in host memory" },
+        { LS_OFFLOAD_FILE, LS_OFFLOAD_CPU, "dp 1 (zero 0), parameters and gradients in host memory, optimizer state in files" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(places); i++) {
+        ls_layout l = ls_layout_default();
+        char text[LS_LAYOUT_TEXT];
+
+        l.offload = places[i].state;
+        l.offload_parameters = places[i].parameters;
+        assert_string_equal(ls_layout_text(&l, text, sizeof text), places[i].text);
+    }
 }
 
 /* ---- the compiler ---- */
@@ -467,6 +487,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table),
         cmocka_unit_test(one_rank_is_the_default),
+        cmocka_unit_test(what_is_offloaded_is_named),
         cmocka_unit_test(the_table_compiles),
         cmocka_unit_test(it_says_what_the_compiler_says),
         cmocka_unit_test(budget_that_is_too_small_is_found_by_the_compiler),

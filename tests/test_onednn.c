@@ -289,10 +289,10 @@ static int start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_sums_over_63),      cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_matmul),      cmocka_unit_test(unsupported_calls_are_refused),
-        cmocka_unit_test(test_shared),      cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_linear),      cmocka_unit_test(test_sums_over_63),
+        cmocka_unit_test(test_packed),      cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_shared),      cmocka_unit_test(unsupported_calls_are_refused),
+        cmocka_unit_test(test_allocations),
     };
 
     return cmocka_run_group_tests(tests, start, NULL);

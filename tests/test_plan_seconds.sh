@@ -60,7 +60,7 @@ plan both.yaml -n 2 --train.micro_batch=2
 near "$(sum "$(of seconds.exposed.dp) + $(of seconds.hidden.dp)")" "$exposed" "what is exposed and what is hidden"
 
 # A collective in flight takes some of the units: kernels beside it are that much slower.
-sed 's/^  bandwidth: 1e18/  units: 10\n&/; /^  units/n' both.yaml | awk '/units/ && seen++ { next } { print }' >units.yaml
+sed 's/^  bandwidth: 1e18/  units: 10\n&/' both.yaml >units.yaml
 { cat units.yaml && printf '%s\n' "nccl:" "  generation: ampere" "  channels: 4"; } >channels.yaml
 { cat units.yaml && printf '%s\n' "nccl:" "  generation: ampere"; } >library.yaml
 kernels() { sum "$(of seconds.matmul) + $(of seconds.attention) + $(of seconds.memory_bound) + $(of seconds.optimizer)"; }

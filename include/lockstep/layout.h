@@ -83,8 +83,8 @@ int64_t ls_layout_ranks(const ls_layout *l); /* INT64_MAX if the product is larg
  * "file:PATH". */
 ls_status ls_layout_check(const ls_model *m, const ls_layout *l);
 
-/* Writes "pp 2 (1f1b) x dp 2 (zero 1) x tp 2 (sp), optimizer state in host memory" into out and returns it. LS_LAYOUT_TEXT is room enough.
- */
+/* Writes "pp 2 (1f1b) x dp 2 (zero 1) x tp 2 (sp), optimizer state in host memory" into out and returns it. Any layout has room in
+ * LS_LAYOUT_TEXT bytes; a schedule's path is cut off. */
 enum { LS_LAYOUT_TEXT = 224 };
 char *ls_layout_text(const ls_layout *l, char *out, size_t room);
 

@@ -210,28 +210,28 @@ static double link_of(const struct compared *x) { return (double)x->sent / compu
 static const struct figure {
     const char *name, *key;
     enum { FIGURE_BYTES, FIGURE_COUNT, FIGURE_SECONDS, FIGURE_PERCENT, FIGURE_RATE, FIGURE_FITS } kind;
-    bool timed; /* with a machine only; FIGURE_FITS with a limit, too */
-    bool rare;  /* left out of the table where it is 0 for all */
+    /* with a machine only; FIGURE_FITS with a limit, too; left out of the table where it is 0 for all */
+    enum { ALWAYS, TIMED = 1, RARE = 2 } shown;
     double (*of)(const struct compared *x);
 } figures[] = {
-    { "parameters", "parameters", FIGURE_BYTES, false, false, parameters_of },
-    { "gradients", "gradients", FIGURE_BYTES, false, false, gradients_of },
-    { "optimizer", "optimizer", FIGURE_BYTES, false, false, optimizer_of },
-    { "activations", "activations", FIGURE_BYTES, false, false, activations_of },
-    { "communication buffers", "communication", FIGURE_BYTES, false, false, buffers_of },
-    { "offloaded", "offloaded", FIGURE_BYTES, false, true, offloaded_of },
-    { "memory of a rank", "memory", FIGURE_BYTES, false, false, total_of },
-    { "it fits", "fits", FIGURE_FITS, true, false, fits },
-    { "sent by a rank a step", "sent", FIGURE_BYTES, false, false, sent_of },
-    { "in collectives", "collectives", FIGURE_COUNT, false, false, calls_of },
-    { "computing", "computing", FIGURE_SECONDS, true, false, computing },
-    { "waiting for messages", "exposed", FIGURE_SECONDS, true, false, exposed },
-    { "loading and saving", "offload_seconds", FIGURE_SECONDS, true, true, copying },
-    { "pipeline bubble", "bubble", FIGURE_SECONDS, true, false, bubble_of },
-    { "step", "step", FIGURE_SECONDS, true, false, step_of },
-    { "tokens a second", "tokens_per_second", FIGURE_COUNT, true, false, speed_of },
-    { "MFU", "mfu_percent", FIGURE_PERCENT, true, false, mfu },
-    { "link needed", "link_needed", FIGURE_RATE, true, false, link_of },
+    { "parameters", "parameters", FIGURE_BYTES, ALWAYS, parameters_of },
+    { "gradients", "gradients", FIGURE_BYTES, ALWAYS, gradients_of },
+    { "optimizer", "optimizer", FIGURE_BYTES, ALWAYS, optimizer_of },
+    { "activations", "activations", FIGURE_BYTES, ALWAYS, activations_of },
+    { "communication buffers", "communication", FIGURE_BYTES, ALWAYS, buffers_of },
+    { "offloaded", "offloaded", FIGURE_BYTES, RARE, offloaded_of },
+    { "memory of a rank", "memory", FIGURE_BYTES, ALWAYS, total_of },
+    { "it fits", "fits", FIGURE_FITS, TIMED, fits },
+    { "sent by a rank a step", "sent", FIGURE_BYTES, ALWAYS, sent_of },
+    { "in collectives", "collectives", FIGURE_COUNT, ALWAYS, calls_of },
+    { "computing", "computing", FIGURE_SECONDS, TIMED, computing },
+    { "waiting for messages", "exposed", FIGURE_SECONDS, TIMED, exposed },
+    { "loading and saving", "offload_seconds", FIGURE_SECONDS, TIMED | RARE, copying },
+    { "pipeline bubble", "bubble", FIGURE_SECONDS, TIMED, bubble_of },
+    { "step", "step", FIGURE_SECONDS, TIMED, step_of },
+    { "tokens a second", "tokens_per_second", FIGURE_COUNT, TIMED, speed_of },
+    { "MFU", "mfu_percent", FIGURE_PERCENT, TIMED, mfu },
+    { "link needed", "link_needed", FIGURE_RATE, TIMED, link_of },
 };
 
 enum { COLUMN = 16 };
@@ -245,7 +245,7 @@ static bool is_zero(const struct figure *f, const struct compared *x, int n)
 
 static bool is_shown(const struct figure *f, const struct compared *x)
 {
-    return !f->timed || *cluster.name || (f->kind == FIGURE_FITS && room_of(x) > 0);
+    return !(f->shown & TIMED) || *cluster.name || (f->kind == FIGURE_FITS && room_of(x) > 0);
 }
 
 static void put_figure(const struct figure *f, double x)
@@ -281,7 +281,7 @@ static void cmd_compare_put_table(const struct compared *x, int n)
     for (int i = 0; i < n; i++) printf("%*c", COLUMN, 'a' + i);
     printf("\n");
     for (size_t f = 0; f < COUNT_OF(figures); f++) {
-        if (!is_shown(&figures[f], x) || (figures[f].rare && is_zero(&figures[f], x, n))) continue;
+        if (!is_shown(&figures[f], x) || ((figures[f].shown & RARE) && is_zero(&figures[f], x, n))) continue;
         printf("%-24s", figures[f].name);
         for (int i = 0; i < n; i++) put_figure(&figures[f], figures[f].of(&x[i]));
         printf("\n");

@@ -240,20 +240,22 @@ static void put_axis(char *out, size_t room, const char *name, int n, const char
         snprintf(out + at, room - at, "%s%s %d%s%s%s", at ? " x " : "", name, n, about[0] ? " (" : "", about, about[0] ? ")" : "");
 }
 
-static const char *offload_text(const ls_layout *l)
+static void put_offload(char *out, size_t room, const ls_layout *l)
 {
-    bool files = l->offload == LS_OFFLOAD_FILE || l->offload_parameters == LS_OFFLOAD_FILE;
+    static const char *const where[] = { [LS_OFFLOAD_CPU] = "in host memory", [LS_OFFLOAD_FILE] = "in files" };
 
-    if (!l->offload && !l->offload_parameters) return "";
-    if (!l->offload_parameters) return files ? ", optimizer state in files" : ", optimizer state in host memory";
-    if (!l->offload) return files ? ", parameters and gradients in files" : ", parameters and gradients in host memory";
-    return files ? ", parameters, gradients and optimizer state in files" : ", parameters, gradients and optimizer state in host memory";
+    if (l->offload && l->offload == l->offload_parameters) {
+        snprintf(out, room, ", parameters, gradients and optimizer state %s", where[l->offload]);
+        return;
+    }
+    if (l->offload_parameters) snprintf(out, room, ", parameters and gradients %s", where[l->offload_parameters]);
+    if (l->offload) snprintf(out + strlen(out), room - strlen(out), ", optimizer state %s", where[l->offload]);
 }
 
 char *ls_layout_text(const ls_layout *l, char *out, size_t room)
 {
     int stage = l->dp / l->replicate * l->cp > 1 ? l->zero : 0; /* without ranks to shard over every stage acts as 0 */
-    char zero[64], ep[48] = "";
+    char zero[64], ep[48] = "", offload[96] = "";
 
     snprintf(zero, sizeof zero, "zero %d", stage);
     if (l->method != LS_METHOD_ALLREDUCE && l->dp > 1)
@@ -261,11 +263,12 @@ char *ls_layout_text(const ls_layout *l, char *out, size_t room)
                  l->method == LS_METHOD_ASYNC && l->async_turns ? ", in turn" : "");
     if (l->replicate > 1) snprintf(zero, sizeof zero, "zero %d, %d replicas", l->zero, l->replicate);
     if (l->ep > 1) snprintf(ep, sizeof ep, ", experts over %d", l->ep);
+    put_offload(offload, sizeof offload, l);
     out[0] = '\0';
     put_axis(out, room, "pp", l->pp, layout_schedule_name(l));
     put_axis(out, room, "dp", l->dp, zero);
     put_axis(out, room, "cp", l->cp, l->cp_method == LS_CP_RING ? "ring" : "all-to-all");
     put_axis(out, room, "tp", l->tp, l->sp ? "sp" : "");
-    snprintf(out + strlen(out), room - strlen(out), "%s%s", ep, offload_text(l));
+    snprintf(out + strlen(out), room - strlen(out), "%s%s", ep, offload);
     return out;
 }

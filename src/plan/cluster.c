@@ -246,28 +246,16 @@ static int line_of(const struct cluster_reading *r, const char *key)
 /* Keys that say nothing without each other. */
 static ls_status check_together(const struct cluster_reading *r, const char *name)
 {
-    static const char *const pairs[][2] = { { "spine.pod", "spine.bandwidth" },
-                                            { "spine.bandwidth", "spine.latency" },
-                                            { "spine.latency", "spine.pod" },
-                                            { "spine.paths", "spine.pod" },
-                                            { "storage.read", "storage.write" },
-                                            { "storage.write", "storage.read" },
-                                            { "offload.bandwidth", "offload.memory" },
-                                            { "offload.memory", "offload.bandwidth" },
-                                            { "offload.read", "offload.write" },
-                                            { "offload.write", "offload.bandwidth" },
-                                            { "nccl.nvls", "nccl.generation" },
-                                            { "nccl.channels", "processor.units" },
-                                            { "storage.shared", "storage.write" },
-                                            { "failures.processor", "failures.restart" },
-                                            { "failures.network", "failures.restart" },
-                                            { "failures.host", "failures.restart" },
-                                            { "failures.software", "failures.restart" },
-                                            { "failures.restart", "failures.detect" },
-                                            { "failures.detect", "failures.repair" },
-                                            { "failures.repair", "failures.restart" },
-                                            { "price.hour", "price.currency" },
-                                            { "price.currency", "price.hour" } };
+    static const char *const pairs[][2] = {
+        { "spine.pod", "spine.bandwidth" },       { "spine.bandwidth", "spine.latency" },       { "spine.latency", "spine.pod" },
+        { "spine.paths", "spine.pod" },           { "storage.read", "storage.write" },          { "storage.write", "storage.read" },
+        { "storage.shared", "storage.write" },    { "offload.bandwidth", "offload.memory" },    { "offload.memory", "offload.bandwidth" },
+        { "offload.read", "offload.write" },      { "offload.write", "offload.bandwidth" },     { "nccl.nvls", "nccl.generation" },
+        { "nccl.channels", "processor.units" },   { "failures.processor", "failures.restart" }, { "failures.network", "failures.restart" },
+        { "failures.host", "failures.restart" },  { "failures.software", "failures.restart" },  { "failures.restart", "failures.detect" },
+        { "failures.detect", "failures.repair" }, { "failures.repair", "failures.restart" },    { "price.hour", "price.currency" },
+        { "price.currency", "price.hour" }
+    };
 
     for (size_t i = 0; i < COUNT_OF(pairs); i++)
         if (line_of(r, pairs[i][0]) && !line_of(r, pairs[i][1]))

@@ -80,9 +80,9 @@ struct cluster {
     int paths;                 /* equal-cost paths out of a pod for each adapter's place in a node, one of which is drawn for each
                                   connection; 0: traffic is spread over all */
     struct cluster_offload offload;
-    enum nccl_generation nccl;
+    enum nccl_generation nccl;      /* of the communication library's cost model (nccl_model.h); NCCL_NONE: rings of the steps above */
     int channels;                   /* of the units, those that a collective takes while it runs; 0: none */
-    double nvls;                    /* bytes/s that a processor sends while the switches of its node add (nccl_model.h); 0: they do not */
+    double nvls;                    /* bytes/s that a processor sends while the switches of its node add; 0: they do not */
     double read, write, shared;     /* bytes/s of a node's storage, and of all nodes together; 0: not known, not limited */
     double failures[FAILURES];      /* per processor and hour */
     double detect, restart, repair; /* seconds until a failure is noticed; from then to the first step, but for reading the checkpoint;

@@ -102,7 +102,10 @@ static ls_status read_step(const struct patterns *p, const struct step *s, struc
     }
     out->bytes.all.fixed = (double)(cost.parameters + cost.gradients + cost.optimizer + cost.activations);
     out->bytes.communication.fixed = (double)cost.communication;
-    *(p->cluster->serial ? &out->bytes.all.fixed : &out->bytes.host.fixed) += (double)cost.offload;
+    if (p->cluster->serial)
+        out->bytes.all.fixed += (double)cost.offload; /* a cpu's host is itself */
+    else
+        out->bytes.host.fixed = (double)cost.offload;
     if (!s->pipeline) return LS_OK;
     program = ls_pipeline_program(s->pipeline, 0);
     out->bytes.slot.fixed = (double)program->arena_bytes[ARENA_SLOT];

@@ -192,11 +192,11 @@ static size_t offload_levels(const struct search *s)
  * processor. */
 static double least_copies(const struct search *s, const ls_layout *l)
 {
-    ls_layout kept = *l, moved = *l;
+    ls_layout kept = *l;
 
     if (l->offload != LS_OFFLOAD_CPU) return 0;
     kept.offload = LS_OFFLOAD_NONE;
-    return 2 * seconds_of_copy(s->cluster, (struct seconds_copy){ 0 }, plan_least_state(s->job, &kept) - plan_least_state(s->job, &moved));
+    return 2 * seconds_of_copy(s->cluster, (struct seconds_copy){ 0 }, plan_least_state(s->job, &kept) - plan_least_state(s->job, l));
 }
 
 static ls_status try_layout(struct search *s, const ls_layout *l)

@@ -1,4 +1,5 @@
-/* step_sim_parts.h - what a simulated step consists of; for step_sim.c, which plays it, and step_sim_make.c, which makes it. */
+/* step_sim_parts.h - what a simulated step consists of; for step_sim.c, which plays it, step_sim_pieces.c, which takes its pieces, and
+ * step_sim_make.c, which makes it. */
 #ifndef LS_TRAIN_PLAN_STEP_SIM_PARTS_H
 #define LS_TRAIN_PLAN_STEP_SIM_PARTS_H
 
@@ -57,5 +58,16 @@ struct step_sim {
     void (*watch)(void *ctx, const struct sim_event *e);
     void *ctx;
 };
+
+/* An action of a stage; kind 3 is the optimizer. */
+struct acting {
+    int kind, chunk, micro;
+};
+
+/* Takes the next piece of an action on all classes of a stage; *done false: it waits for another stage. */
+ls_status piece_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x, bool *done);
+/* Calls s->watch for every class whose clock has moved. */
+void sim_watch(const struct step_sim *s, int stage, const struct acting *a, const struct sim_event *like, const double *begin,
+               const double *end);
 
 #endif

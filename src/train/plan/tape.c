@@ -172,9 +172,9 @@ double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x
 
 double tape_beside(const struct cluster *c, double seconds, double busy)
 {
-    double left = c->channels ? 1 - (double)c->channels / c->units : 1;
+    double left = 1 - (double)c->channels / c->units;
 
-    if (busy <= 0 || left == 1) return seconds;
+    if (busy <= 0) return seconds;
     return seconds <= busy * left ? seconds / left : busy + seconds - busy * left;
 }
 
@@ -249,7 +249,7 @@ static void clock_kernel(struct clock *t, const struct tape_entry *x)
     double seconds = tape_kernel_seconds(t->cluster, x, t->place);
 
     clock_issue(t, tape_quantity_at(&x->launches, t->place));
-    seconds = tape_beside(t->cluster, seconds, clock_busy(t) - t->now);
+    if (t->cluster->channels) seconds = tape_beside(t->cluster, seconds, clock_busy(t) - t->now);
     t->now += seconds;
     t->parts->kernels[x->work] += seconds;
     if (x->recomputed) t->parts->recomputed += seconds;
@@ -334,9 +334,7 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
 {
     struct clock t = { .tape = tape, .cluster = c, .place = place };
     struct tape_parts first = { 0 }, micro = { 0 }, last = { 0 };
-    double unused[3] = {
-        0
-    }; /* a program with carried gathers is no stage of a pipeline; of loads, a pipeline's first counts as the next */
+    double unused[3] = { 0 }; /* a program with carried gathers is no stage; a stage's first loads are taken to be those of the next */
     bool first_differs = tape->carries || tape->later;
 
     for (int i = 0; i < tape->slots; i++) tape->end[i] = 0;

@@ -85,7 +85,8 @@ double tape_quantity_at(const struct tape_quantity *q, const struct tape_place *
 double tape_kernel_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place);
 double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place,
                              const struct seconds_group *group);
-/* What kernels of so many seconds take beside collectives that are in flight for `busy` more: these take some of the processor's units. */
+/* What kernels of so many seconds take beside collectives that are in flight for `busy` more, on a machine with channels: these take
+ * some of the processor's units. */
 double tape_beside(const struct cluster *c, double seconds, double busy);
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank);
 
