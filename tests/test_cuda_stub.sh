@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_cuda_stub.sh LOCKSTEP TESTS - run.device=cuda on a stub of the CUDA runtime (tests/cuda_stub/stub.h): layouts, checkpoints, texts and
-# evaluations have the bits of the cpu if the cpu's kernels run there, in whatever order the streams are drained; impossible settings are
-# refused in one line; a run in which a call fails ends with one line and the right exit code.
+# test_cuda_stub.sh LOCKSTEP TESTS - run.device=cuda on a stub of the CUDA runtime (tests/cuda_stub/stub.h): layouts, whose collectives go
+# through the host, checkpoints, texts and evaluations have the bits of the cpu if the cpu's kernels run there, in whatever order the
+# streams are drained; impossible settings are refused in one line; a run in which a call fails ends with one line and the right exit code.
 #
 # By default one seed per row and some of the calls; LOCKSTEP_MATRIX=full: 20 seeds, more rows, every call.
 set -u
@@ -39,6 +39,7 @@ END_ROWS
 stub() { LOCKSTEP_CUDA_STUB="kernels=cpu $*" && export LOCKSTEP_CUDA_STUB; }
 on_device() {
     stub seed=$seed
+    [ $count -eq 1 ] || set -- "$@" --launch.comm=host
     train "$@" --run.device=cuda
 }
 each_row same_on_device <rows.txt
@@ -163,10 +164,13 @@ least="--train.steps=1 $text --data.seq_len=4 --model.preset=gpt2-tiny --model.l
        --log.tensorboard=false --run.device=cuda"
 least=$(echo $least)
 # What fails after the last step is written changes nothing.
-fails() { # setting, ranks
-    stub "$1"
-    failing "1 2 3" -n $2 $least --parallel.dp=$2
-    [ $code -ne 0 ] || [ -f failed/checkpoints/step_00000001/manifest.json ] || bad "$1 with $2 ranks: exit code 0, and nothing was saved"
+fails() { # setting, ranks, options
+    setting=$1 count=$2
+    shift 2
+    stub "$setting"
+    failing "1 2 3" -n $count $least --parallel.dp=$count "$@"
+    [ $code -ne 0 ] || [ -f failed/checkpoints/step_00000001/manifest.json ] ||
+        bad "$setting with $count ranks: exit code 0, and nothing was saved"
 }
 fails "calls=$PWD/calls.txt" 1
 read -r calls operations nccl <calls.txt
@@ -176,6 +180,8 @@ step=$((calls / 60)) run_step=$((operations / 12)) first=40
 for n in $(seq $first) $(seq $((first + 1)) $step $calls); do fails fail=$n 1; done
 for n in $(seq 1 $run_step $operations); do fails fail_run=$n 1; done
 for n in 7 60 250 700; do fails fail=$n 2; done
+# what one rank's GPU reports is the line of all, whatever carries their collectives
+for n in $(seq 300 200 2500); do fails "fail_gpu=1 fail=$n" 2 --launch.comm=host; done
 say "$calls calls, $operations operations"
 
 [ $failures -eq 0 ] || exit 1

@@ -49,10 +49,10 @@ done
 
 # ---- what the steps say ----
 said() { grep -q "$2" results/logs/$1.txt || bad "$1 does not say '$2': $(cat results/logs/$1.txt)"; }
-said machine "^collectives through the host: NCCL was not found"
+said machine "^collectives CUDA IPC, which took .*: NCCL was not found"
 said goldens "PASSED.* 1 test"
 said parity "^2 equal, 0 different"
-said layouts "^2 equal, 0 different"
+said layouts "^4 equal, 0 different"
 said layouts "parallel.pp=2 parallel.dp=2 parallel.ep=2"
 said curve "^fp32: 2 steps, last loss [0-9.]* on cpu, [0-9.]* on cuda"
 [ "$(values results/curve.json 'bf16.step[]' | wc -w)" -gt 0 ] || bad "curve.json: $(cat results/curve.json)"

@@ -53,7 +53,7 @@ each_row same_on_device <rows.txt
 two=$(echo $tiny $(expand "@llama --parallel.dp=2"))
 stub seed=1
 train -n 2 $two --run.dir=host --run.device=cuda --launch.comm=host
-says "through the host, as launch.comm says$"
+says "through the host: launch.comm says so$"
 expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
     train -n 2 $two --run.device=cpu --launch.comm=nccl
 expect 2 "launch.comm does nothing here: a single rank does not communicate" train $tiny $llama --run.device=cuda --launch.comm=nccl
@@ -62,16 +62,16 @@ expect 2 "launch.comm does nothing here: a single rank does not communicate" tra
 # ---- several ranks on one GPU ----
 stub gpus=1
 train -n 2 $two --run.dir=shared --run.device=cuda --launch.share_gpus
-says "through the host: ranks share a GPU, which NCCL 2.28.9 refuses$"
+shared="CUDA IPC, which took 8.00 MiB of the GPU's memory: ranks share a GPU, which NCCL 2.28.9 refuses"
+says "$shared$"
 same_bits host/checkpoints/step_00000003 shared/checkpoints/step_00000003
-refusal="through the host: ranks share a GPU, which NCCL 2.28.9 refuses; use launch.comm=auto"
-expect 2 "launch.comm=nccl cannot be used: collectives would go $refusal" \
+expect 2 "launch.comm=nccl cannot be used: ranks share a GPU, which NCCL 2.28.9 refuses; use launch.comm=auto" \
     train -n 2 $two --run.dir=refused --run.device=cuda --launch.share_gpus --launch.comm=nccl
 expect 2 "2 ranks on this machine, but it has 1 GPU; use launch.ranks=1, or launch.share_gpus=true" train -n 2 $two --run.device=cuda
 train -n 2 $two --run.dir=shared_auto --launch.share_gpus
-says "through the host: ranks share a GPU, which NCCL 2.28.9 refuses$"
+says "$shared$"
 stub gpus=1 memory=64000000
-expect 1 "the limit is 26.7 MiB (a rank's part of the GPU's memory)" \
+expect 1 "the limit is 18.7 MiB (a rank's part of the GPU's memory)" \
     train -n 2 $two --model.width=1024 --run.device=cuda --launch.share_gpus
 stub gpus=2 # each rank has a GPU of its own
 train -n 2 $two --run.dir=apart --run.device=cuda --launch.share_gpus
@@ -108,9 +108,9 @@ done
 
 LOCKSTEP_CUDA_STUB=kernels=cpu
 train -n 2 $two --run.dir=absent --run.device=cuda
-says "through the host: NCCL was not found (libnccl.so.2: not by the loader, in the CUDA toolkit, or in .*; run.library_path=FOLDER names"
+says "CUDA IPC, which took 8.00 MiB of the GPU's memory: NCCL was not found (libnccl.so.2: not by the loader, in the CUDA toolkit, or in .*"
 same_bits host/checkpoints/step_00000003 absent/checkpoints/step_00000003
-expect 2 "launch.comm=nccl cannot be used: collectives would go through the host: NCCL was not found" \
+expect 2 "launch.comm=nccl cannot be used: NCCL was not found" \
     train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=nccl
 
 # ---- a rank that ends, is stopped, or hangs: while communicators are opened, and after some calls of a step ----

@@ -88,14 +88,19 @@ parity() {
     [ $bad -eq 0 ]
 }
 
-# The first of each number of ranks alone with --tiny.
+# Ranks on one GPU, whose collectives go through its memory, and then through the host. The first of each number of ranks alone with --tiny.
 layouts() {
+    for by in ipc host; do layouts_by $by; done
+    [ $bad -eq 0 ]
+}
+
+layouts_by() {
     counted=
     while IFS='|' read -r ranks model type layout; do
         [ -z "$tiny" ] || [ "$counted" != "$ranks" ] || continue
         counted=$ranks
-        compare --a run.device=cuda --b "run.device=cuda launch.share_gpus=true $layout" --model.preset=$model --precision.compute=$type \
-            $sizes </dev/null
+        compare --a run.device=cuda --b "run.device=cuda launch.share_gpus=true launch.comm=$1 $layout" --model.preset=$model \
+            --precision.compute=$type $sizes </dev/null
     done <<'END_LAYOUTS'
 2|llama-tiny|fp32|parallel.tp=2 parallel.sp=true
 2|gpt2-tiny|bf16|parallel.dp=2 parallel.zero=3
@@ -108,7 +113,6 @@ layouts() {
 4|llama-tiny|bf16|parallel.pp=2 parallel.tp=2
 4|gpt2-tiny|bf16|parallel.dp=4 parallel.zero=3
 END_LAYOUTS
-    [ $bad -eq 0 ]
 }
 
 # curve_of NAME MOST STEPS OPTIONS...: the losses of both devices, in curve_NAME.txt; they differ by at most MOST of the loss.

@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
+#include "device/collectives.h"
 #include "parallel/layout.h"
 #include "runtime/runtime.h"
 #include "train/run/stop.h"
@@ -131,7 +132,7 @@ static void put_device(const struct trainer *t)
     label("collectives");
     printf("%s", t->ranks.collectives);
     if (t->taken.collectives) printf(", which took %s of the GPU's memory", text_bytes(taken, t->taken.collectives));
-    printf("\n");
+    printf("%s%s\n", t->ranks.collectives_why[0] ? ": " : "", t->ranks.collectives_why);
 }
 
 void report_start(const struct trainer *t)
@@ -295,7 +296,7 @@ static void put_memory(const struct trainer *t)
     put_bytes("peak", NULL, t->most.total_peak);
     if (!t->config->run.device_facts.memory) return;
     put_bytes("CUDA context", NULL, t->taken.device); /* beside the peak: of the GPU's memory, not allocated by the run */
-    if (t->taken.collectives) put_bytes("NCCL", NULL, t->taken.collectives);
+    if (t->taken.collectives) put_bytes(t->ranks.native->name, NULL, t->taken.collectives);
     if (t->taken.graphs) put_bytes("CUDA graphs", NULL, t->taken.graphs);
 }
 

@@ -7,6 +7,7 @@
 
 struct json_out;
 struct device;
+struct device_collectives;
 struct device_stream;
 
 struct call_args { /* the arguments of a call */
@@ -32,10 +33,10 @@ struct native_spec {
     int share;        /* of the device's processors for each of the groups, of so many: collectives.h */
     int shares;
 };
-/* Opens the groups of the device's own library for the comm, which comm_enqueue() uses from then on. Collective; what has been enqueued is
- * waited for. A no-op on a comm of one rank, and on one that has its groups. After a sync the device's memory and streams may be freed
- * before the comm is closed. */
-ls_status comm_open_native(ls_comm *c, const struct device *d, const struct native_spec *s);
+/* Opens groups of one of the device's tables of collectives for the comm, which comm_enqueue() uses from then on. Collective; what has
+ * been enqueued is waited for. A no-op on a comm of one rank, and on one that has its groups. After a sync the device's memory and streams
+ * may be freed before the comm is closed. */
+ls_status comm_open_native(ls_comm *c, const struct device *d, const struct device_collectives *by, const struct native_spec *s);
 /* Makes the call at once, on an immediate device; work as in comm.h. */
 ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work);
 

@@ -52,6 +52,10 @@ void check_on_action(check_action_fn *fn, void *ctx);
 /* For a device on top of this one, which asks instead of waiting: runs an operation if one can run; true: e, or s where e is NULL, has
  * nothing left to wait for. */
 bool check_poll(struct device_stream *s, const struct device_event *e);
+/* A file of the block's bytes from now on, which other processes may open as /proc/PID/fd/N and map with check_map(). */
+struct check_block;
+int check_file(struct check_block *b);
+void *check_map(int file, size_t bytes); /* device memory that others have too, until check_release(); NULL with the message set */
 /* Runs what can run; false: a stream is waiting for an operation that is still under way. */
 bool check_run_all(void);
 
@@ -80,6 +84,7 @@ struct check_block {
     char *visible, *shadow;
     size_t bytes, mapped;
     enum mem_category category;
+    int file; /* of its bytes, where another process may map them; -1: none may */
     struct check_records records;
 };
 

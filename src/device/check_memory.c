@@ -98,24 +98,31 @@ static ls_status blocks_insert(struct check_block *b)
     return LS_OK;
 }
 
-static ls_status block_map(struct check_block *b)
+/* file < 0: it could not be made. */
+static ls_status block_map(struct check_block *b, int file)
 {
-    int fd = memfd_create("lockstep device check", MFD_CLOEXEC);
-    bool grown = fd >= 0 && ftruncate(fd, (off_t)b->mapped) == 0;
-
-    if (grown) {
-        b->visible = mmap(NULL, b->mapped, PROT_NONE, MAP_SHARED, fd, 0);
-        b->shadow = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file >= 0) {
+        b->visible = mmap(NULL, b->mapped, PROT_NONE, MAP_SHARED, file, 0);
+        b->shadow = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
-    if (fd >= 0) close(fd);
-    if (grown && b->visible != MAP_FAILED && b->shadow != MAP_FAILED) return LS_OK;
-    if (grown && b->visible != MAP_FAILED) munmap(b->visible, b->mapped);
-    if (grown && b->shadow != MAP_FAILED) munmap(b->shadow, b->mapped);
+    if (file >= 0 && b->visible != MAP_FAILED && b->shadow != MAP_FAILED) return LS_OK;
+    if (file >= 0 && b->visible != MAP_FAILED) munmap(b->visible, b->mapped);
+    if (file >= 0 && b->shadow != MAP_FAILED) munmap(b->shadow, b->mapped);
     return ls_fail(LS_ENOMEM, "device check: %zu bytes can't be mapped: %s", b->bytes, strerror(errno));
+}
+
+static int file_new(size_t bytes)
+{
+    int file = memfd_create("lockstep device check", MFD_CLOEXEC);
+
+    if (file < 0 || ftruncate(file, (off_t)bytes) == 0) return file;
+    close(file);
+    return -1;
 }
 
 static void block_free(struct check_block *b)
 {
+    if (b->file >= 0) close(b->file);
     munmap(b->visible, b->mapped);
     munmap(b->shadow, b->mapped);
     mem_give(b->category, b->bytes);
@@ -123,31 +130,62 @@ static void block_free(struct check_block *b)
     mem_free(b);
 }
 
-void *check_alloc(enum mem_category c, size_t bytes)
+/* Of the bytes of a file or, where file is -1, of new ones. */
+static struct check_block *block_new(enum mem_category c, size_t bytes, int file)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     struct check_block *b;
+    int made = -1;
 
     watch_faults();
     if (mem_take(c, bytes) < 0) return NULL;
     b = mem_zalloc(MEM_OTHER, sizeof *b);
     if (!b) goto give_bytes;
-    b->bytes = bytes;
-    b->mapped = (MAX(bytes, (size_t)1) + page - 1) / page * page;
-    b->category = c;
-    if (block_map(b) < 0) goto free_block;
-    memset(b->shadow, 0xff, bytes); /* nobody may count on zeros */
+    *b = (struct check_block){ .bytes = bytes, .mapped = (MAX(bytes, (size_t)1) + page - 1) / page * page, .category = c, .file = -1 };
+    if (file < 0) made = file_new(b->mapped);
+    if (block_map(b, file < 0 ? made : file) < 0) goto free_block;
+    if (made >= 0) close(made);
     if (blocks_insert(b) < 0) {
         block_free(b);
         return NULL;
     }
-    return b->visible;
+    return b;
 
 free_block:
+    if (made >= 0) close(made);
     mem_free(b);
 give_bytes:
     mem_give(c, bytes);
     return NULL;
+}
+
+void *check_alloc(enum mem_category c, size_t bytes)
+{
+    struct check_block *b = block_new(c, bytes, -1);
+
+    if (!b) return NULL;
+    memset(b->shadow, 0xff, bytes); /* nobody may count on zeros */
+    return b->visible;
+}
+
+void *check_map(int file, size_t bytes)
+{
+    struct check_block *b = block_new(MEM_OTHER, bytes, file);
+
+    return b ? b->visible : NULL;
+}
+
+/* The same bytes at the same addresses, in a file that is kept open. */
+int check_file(struct check_block *b)
+{
+    int file = b->file < 0 ? file_new(b->mapped) : b->file;
+
+    if (b->file >= 0) return file;
+    if (file < 0 || pwrite(file, b->shadow, b->mapped, 0) != (ssize_t)b->mapped ||
+        mmap(b->visible, b->mapped, PROT_NONE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED ||
+        mmap(b->shadow, b->mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+        check_die("%zu bytes can't be mapped again: %s", b->bytes, strerror(errno));
+    return b->file = file;
 }
 
 void check_release(void *p)

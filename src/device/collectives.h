@@ -1,7 +1,7 @@
 /* collectives.h - collectives and messages among the processors of several ranks, on their streams: a part of a device's row.
  *
- * A group is one communicator of the device's library, of which each rank holds its end. A device without this table has its collectives
- * staged through the host: device_operation of device.h. Here too one thread at a time.
+ * A device has a table for each way to make them, in order of preference; without any they are staged through the host: device_operation of
+ * device.h. A group is one communicator, of which each rank holds its end. Here too one thread at a time.
  *   1. All ranks of a group enqueue the same calls in the same order. A call on a stream starts when the stream has come to it.
  *   2. A group takes the calls of its kind. A group for messages has two ranks and takes those from its rank 0 to its rank 1, so no
  *      message waits for one of another pair, or of the other direction.
@@ -9,7 +9,7 @@
  *      share, so there is room for the calls of all groups at once.
  *   4. After a failure of the device all groups are aborted: what was enqueued ends, and nothing more is enqueued. Nothing here waits for
  *      that, nor for a rank that does not answer.
- *   5. Sums are the library's own: it may round bf16 and f16 after each addition, multiply by 1/n before it sums (DEVICE_AVG), and leave
+ *   5. Sums are the table's own: it may round bf16 and f16 after each addition, multiply by 1/n before it sums (DEVICE_AVG), and leave
  *      out NaNs (DEVICE_MAX), where include/lockstep/comm.h promises f32, one rounding, x / n and NaN. Every rank still gets the same
  *      bits. Sums in f32 differ from the host's in their order alone.
  */
@@ -74,14 +74,19 @@ struct device_watch {
 enum { DEVICE_GROUP_ID = 128 };
 
 struct device_collectives {
-    const char *name; /* "NCCL" */
-    /* Makes the library ready and says which it is, "NCCL 2.28.9"; fails with the message why there is none. */
+    const char *name;   /* "NCCL" */
+    const char *choice; /* "nccl": of launch.comm */
+    bool one_machine;   /* all ranks of a group are on one machine */
+    bool shares;        /* ranks of a group may be on the same processor */
+    /* *out: a group may have this rank and one on another processor of this machine, whose device_facts.identity is given. NULL: always. */
+    ls_status (*reaches)(const char *identity, bool *out);
+    /* Makes it ready and says what it is, "NCCL 2.28.9"; fails with the message why there is none. */
     ls_status (*load)(char *version, size_t room);
     bool (*takes)(const struct device_call *c); /* of the call's op, type and redop: the same on all ranks */
     ls_status (*id)(char id[DEVICE_GROUP_ID]);  /* made by one rank, for all of the group */
     ls_status (*open)(const char id[DEVICE_GROUP_ID], const struct device_group_spec *s, struct device_group **out); /* begins to open it */
     ls_status (*opened)(struct device_group *g);                                                                     /* LS_BUSY: not yet */
-    /* Bytes of the device's memory that the library took for the groups as they were opened; those of a group until it is closed. */
+    /* Bytes of the device's memory that were taken for the groups as they were opened; those of a group until it is closed. */
     size_t (*taken)(void);
     ls_status (*finish)(struct device_group *g); /* before close(), of all ranks: what was enqueued is over. LS_BUSY: not yet */
     void (*close)(struct device_group *g);       /* aborts what is not finished; NULL is a no-op */

@@ -73,10 +73,11 @@ struct device_settings {
 };
 
 struct device {
-    const char *name;                             /* "cpu" */
-    const char *kernels;                          /* the device whose rows of the kernel table it runs */
-    const struct kernel_rows *rows;               /* rows that come with it: kernel.h; NULL: none */
-    const struct device_collectives *collectives; /* collectives.h; NULL: they are staged through the host */
+    const char *name;               /* "cpu" */
+    const char *kernels;            /* the device whose rows of the kernel table it runs */
+    const struct kernel_rows *rows; /* rows that come with it: kernel.h; NULL: none */
+    /* collectives.h: the first is preferred; ended by NULL. NULL: collectives are staged through the host. */
+    const struct device_collectives *const *collectives;
     /* Of a row that stands for a module: loads it and returns its row. NULL with the message set. */
     const struct device *(*load)(void);
     bool (*built)(void); /* there is such a module */

@@ -12,6 +12,7 @@
  *   memory=1073741824 bytes of each GPU
  *   seed=0       of the order in which streams are drained
  *   fail=0       the call with this number fails: allocations for lack of memory, others as a GPU that has failed, as does all after them
+ *   fail_gpu=-1  only processes of that GPU have calls that fail; -1: all
  *   fail_run=0   the operation with this number fails when it runs
  *   capture_fail=0 the capture with this number is found to be invalid when it ends
  *   calls=       the file to which each process adds a line at its end: the numbers of calls, of operations, of calls of NCCL, of its
@@ -26,6 +27,10 @@
  *                loops for ever (loop)
  *   nccl_open=   GPU:HOW:N: the same, instead of opening its Nth communicator
  *   nccl_close=  GPU:HOW:N: the same, instead of finalizing its Nth communicator
+ *   write_end=   GPU:HOW:N: the same, instead of its Nth cuStreamWriteValue64
+ *   ipc_open=, ipc_close= GPU:HOW:N: the same, instead of its Nth cudaIpcOpenMemHandle or cudaIpcCloseMemHandle
+ *   ipc=1        0: GPUs have no CUDA IPC
+ *   peers=1      0: GPUs have no access to each other's memory
  *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory; none: there are none
  *   cublaslt=1   0: there is no libcublasLt
  *   library=     the folder that has NCCL and cuBLASLt, in it or below; none: the loader knows them
@@ -53,10 +58,10 @@ struct stub_settings {
     int gpus, driver;
     size_t memory;
     uint64_t seed, fail, fail_run, nccl_fail, nccl_async, capture_fail;
-    int nccl_version;
-    struct stub_end nccl_end, nccl_open, nccl_close;
+    int nccl_version, fail_gpu;
+    struct stub_end nccl_end, nccl_open, nccl_close, write_end, ipc_open, ipc_close;
     char calls[512], trace[512], nccl[512], library[512];
-    bool cpu_kernels, no_kernels, cublaslt, epilogues;
+    bool cpu_kernels, no_kernels, cublaslt, epilogues, ipc, peers;
     int fastest;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
 };
@@ -74,6 +79,12 @@ void stub_enqueue(struct device_stream *s, const struct device_operation *o);
 
 /* The time that events measure, after so many microseconds more. */
 uint64_t stub_time_passes(unsigned microseconds);
+
+/* Ends this process as the setting says, if this is the call with that number. */
+void stub_end_at(const struct stub_end *end, uint64_t number);
+
+bool stub_is_pinned(const void *p, size_t bytes);
+void stub_ipc_freed(const void *p); /* dies if another process has it mapped */
 
 void stub_need_context(const char *call);
 void stub_need_thread(const char *call); /* this thread has called cudaSetDevice */

@@ -1,11 +1,10 @@
-/* stub_calls.c - the functions of the CUDA runtime. See stub.h. */
+/* stub_calls.c - the functions of the CUDA runtime: the machine, copies and fills. See stub.h. */
 #include "stub_graph.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include "base/base.h"
 #include "device/check.h"
 #include "emulator.h"
@@ -60,6 +59,26 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     p->major = 9;
     p->multiProcessorCount = 132;
     return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
+{
+    cudaError_t e = stub_call("cudaDeviceGetAttribute", false);
+
+    if (attr != cudaDevAttrIpcEventSupport) stub_die("cudaDeviceGetAttribute: attribute %d", (int)attr);
+    if (device < 0 || device >= stub_settings()->nvisible) return ended(cudaErrorInvalidDevice);
+    *value = stub_settings()->ipc;
+    return e;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    cudaError_t e = stub_call("cudaDeviceCanAccessPeer", false);
+
+    if (device < 0 || device >= stub_settings()->nvisible || peer < 0 || peer >= stub_settings()->nvisible)
+        return ended(cudaErrorInvalidDevice);
+    *can = stub_settings()->peers && device != peer;
+    return e;
 }
 
 void stub_need_thread(const char *call)
@@ -127,72 +146,6 @@ const char *cudaGetErrorName(cudaError_t e)
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
     default: return "cudaErrorUnknown";
     }
-}
-
-/* ---- memory ---- */
-
-void stub_wait_for_all(const char *call)
-{
-    if (stub_fails() == cudaSuccess && !check_run_all()) stub_die("%s would wait for ever: a stream waits for the host", call);
-}
-
-cudaError_t cudaMalloc(void **out, size_t bytes)
-{
-    cudaError_t e = stub_call("cudaMalloc", true);
-
-    stub_need_context("cudaMalloc");
-    if (e != cudaSuccess) return e;
-    if (!bytes) stub_die("cudaMalloc: of 0 bytes");
-    stub_wait_for_all("cudaMalloc");
-    if (!stub_memory_take(bytes)) return ended(cudaErrorMemoryAllocation);
-    *out = queue->alloc(MEM_OTHER, bytes);
-    if (!*out) return ended(cudaErrorMemoryAllocation);
-    return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *p)
-{
-    cudaError_t e = stub_call("cudaFree", false);
-    struct check_block *b = check_block_of(p, 0);
-
-    if (e != cudaSuccess) return e;
-    if (!b || b->visible != p) stub_die("cudaFree: %p is not what cudaMalloc returned, or was freed before", p);
-    if (stub_is_allocated(p)) stub_die("cudaFree: %p is a library's own memory", p);
-    stub_wait_for_all("cudaFree");
-    stub_memory_give(b->bytes);
-    queue->free(p);
-    return cudaSuccess;
-}
-
-static struct pinned_range {
-    struct pinned_range *next;
-    char *at;
-    size_t bytes;
-} *pinned;
-
-static bool is_pinned(const void *p, size_t bytes)
-{
-    for (const struct pinned_range *r = pinned; r; r = r->next)
-        if ((const char *)p >= r->at && (const char *)p + bytes <= r->at + r->bytes) return true;
-    return false;
-}
-
-cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
-{
-    cudaError_t e = stub_call("cudaHostAlloc", true);
-    struct pinned_range *r;
-
-    stub_need_context("cudaHostAlloc");
-    if (e != cudaSuccess) return e;
-    if (flags != cudaHostAllocDefault || !bytes) stub_die("cudaHostAlloc: flags %u, %zu bytes", flags, bytes);
-    r = malloc(sizeof *r);
-    if (!r || posix_memalign((void **)&r->at, 4096, bytes)) return free(r), ended(cudaErrorMemoryAllocation);
-    memset(r->at, 0xff, bytes);
-    r->bytes = bytes;
-    r->next = pinned;
-    pinned = r;
-    *out = r->at;
-    return cudaSuccess;
 }
 
 /* ---- what streams run ---- */
@@ -275,7 +228,7 @@ static void need_device(const char *call, const void *p, size_t bytes)
 
 static void need_pinned(const char *call, const void *p, size_t bytes)
 {
-    if (!is_pinned(p, bytes))
+    if (!stub_is_pinned(p, bytes))
         stub_die("%s: %p of %zu bytes is not, or not all, pinned: with pageable memory the copy would not be asynchronous", call, p, bytes);
 }
 
@@ -316,45 +269,5 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
     stub_enqueue(s, &(struct device_operation){ .name = "fill", .run = run_set, .args = &a, .bytes = sizeof a,
                                                 .pointer = { offsetof(struct bytes_args, to) }, .pointers = 1,
                                                 .access = { { .data = to, .bytes = bytes, .write = true } }, .accesses = 1 });
-    return cudaSuccess;
-}
-
-struct wait_args {
-    const volatile uint32_t *at;
-    uint32_t value;
-};
-
-static ls_status run_wait(void *args)
-{
-    const struct wait_args *a = args;
-
-    return (int32_t)(*a->at - a->value) >= 0 ? LS_OK : LS_BUSY;
-}
-
-static int stub_wait_value(cudaStream_t stream, unsigned long long at, uint32_t value, unsigned flags)
-{
-    static const char call[] = "cuStreamWaitValue32";
-    struct device_stream *s = stub_stream(stream, call);
-    struct wait_args a = { (const volatile uint32_t *)(uintptr_t)at, value };
-    cudaError_t e = stub_call(call, false);
-
-    if (e != cudaSuccess) return (int)e;
-    if (flags || at % sizeof value) stub_die("%s: flags %u, address %llx", call, flags, at);
-    need_pinned(call, (const void *)(uintptr_t)at, sizeof value);
-    stub_enqueue(s, &(struct device_operation){ .name = "wait for the host", .run = run_wait, .args = &a, .bytes = sizeof a });
-    return 0;
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version, unsigned long long flags,
-                                             enum cudaDriverEntryPointQueryResult *found)
-{
-    cudaError_t e = stub_call("cudaGetDriverEntryPointByVersion", false);
-    int (*at)(cudaStream_t, unsigned long long, uint32_t, unsigned) = stub_wait_value;
-
-    if (e != cudaSuccess) return e;
-    if (strcmp(symbol, "cuStreamWaitValue32") != 0 || version > CUDART_VERSION || flags != cudaEnableDefault)
-        stub_die("cudaGetDriverEntryPointByVersion: %s, version %u, flags %llu", symbol, version, flags);
-    memcpy(out, &at, sizeof at);
-    *found = cudaDriverEntryPointSuccess;
     return cudaSuccess;
 }

@@ -5,12 +5,13 @@
 #include <string.h>
 #include "base/base.h"
 #include "device/check.h"
+#include "device/cuda/cuda.h"
 #include "device/cuda/module.h"
 #include "emulator.h"
 
-void cuda_launch_failed(const char *kernel, int error, const char *text); /* src/device/cuda/cuda.c */
 const struct device *real_lockstep_cuda_row(const struct cuda_host *host); /* src/device/cuda/import.c */
 
+void cuda_launch_failed(const char *kernel, int error, const char *text); /* src/device/cuda/cuda.c */
 static struct device row;
 static ls_status (*kernel_begin)(struct device_stream *s, const char *name, const struct device_access *access, int accesses);
 
@@ -178,6 +179,7 @@ const struct device *lockstep_cuda_row(const struct cuda_host *host)
     row = *real;
     kernel_begin = row.kernel_begin;
     row.kernel_begin = note_kernel;
+    cuda.kernel_begin = note_kernel;
     emulator_enqueue(enqueue_launch);
     if (stub_settings()->cpu_kernels) {
         row.kernels = "cpu";

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,15 +22,6 @@ static _Thread_local struct {
     cudaStream_t stream;
     struct nccl_part part[NCCL_PARTS];
 } group;
-
-/* This process ends as a setting says. */
-static void end_process(const char *how)
-{
-    if (strcmp(how, "kill") == 0) raise(SIGKILL);
-    if (strcmp(how, "stop") == 0) raise(SIGSTOP);
-    if (strcmp(how, "loop") == 0)
-        for (;;) pause();
-}
 
 ncclResult_t nccl_call(void)
 {
@@ -137,8 +127,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     if (group.depth) stub_die("%s: in a group", call);
     check_ctas(call, config->maxCTAs);
     *out = NULL;
-    if (++opened == stub_settings()->nccl_open.number && stub_gpu() == stub_settings()->nccl_open.gpu)
-        end_process(stub_settings()->nccl_open.how);
+    stub_end_at(&stub_settings()->nccl_open, ++opened);
     if (r != ncclSuccess) return free(c), r;
     c->n = n;
     c->rank = rank;
@@ -196,8 +185,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     nccl_need_comm("ncclCommFinalize", c, true);
     if (c->run != c->given) stub_die("ncclCommFinalize: %llu calls have not ended", (unsigned long long)(c->given - c->run));
     nccl_registrations_end("ncclCommFinalize", c, false);
-    if (++finalized == stub_settings()->nccl_close.number && stub_gpu() == stub_settings()->nccl_close.gpu)
-        end_process(stub_settings()->nccl_close.how);
+    stub_end_at(&stub_settings()->nccl_close, ++finalized);
     c->state = NCCL_FINALIZING;
     c->polls = (int)(draw() % 3);
     atomic_store(&c->shared->left[c->rank], 1);
@@ -303,13 +291,6 @@ static void note_registered(const struct ncclComm *c, struct nccl_launch *l)
     *stub_nccl_in_place() += !(all & (NCCL_SENDS_OTHER | NCCL_RECEIVES_OTHER)) && all;
 }
 
-static void end_as_set(void)
-{
-    const struct stub_settings *s = stub_settings();
-
-    if (++launches == s->nccl_end.number && stub_gpu() == s->nccl_end.gpu) end_process(s->nccl_end.how);
-}
-
 /* What was collected is a call: begun now, or after some questions. */
 static ncclResult_t close_group(const char *call)
 {
@@ -319,7 +300,7 @@ static ncclResult_t close_group(const char *call)
     group.comm = NULL;
     if (r != ncclSuccess || !c) return r;
     nccl_need_comm(call, c, true);
-    end_as_set();
+    stub_end_at(&stub_settings()->nccl_end, ++launches);
     c->stream = stub_stream(group.stream, call);
     c->waiting = (struct nccl_launch){ .comm = c, .number = c->given++, .n = group.n };
     memcpy(c->waiting.part, group.part, (size_t)group.n * sizeof *group.part);

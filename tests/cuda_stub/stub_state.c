@@ -1,6 +1,7 @@
 /* stub_state.c - settings, injected failures, and the memory of the stub itself, which the ledger does not count. See stub.h. */
 #include "stub_graph.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,8 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->seed = strtoull(value, NULL, 10);
     else if (setting_is(word, "fail", &value))
         s->fail = strtoull(value, NULL, 10);
+    else if (setting_is(word, "fail_gpu", &value))
+        s->fail_gpu = atoi(value);
     else if (setting_is(word, "fail_run", &value))
         s->fail_run = strtoull(value, NULL, 10);
     else if (setting_is(word, "nccl", &value))
@@ -77,6 +80,16 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->nccl_open = read_end(word, value);
     else if (setting_is(word, "nccl_close", &value))
         s->nccl_close = read_end(word, value);
+    else if (setting_is(word, "write_end", &value))
+        s->write_end = read_end(word, value);
+    else if (setting_is(word, "ipc_open", &value))
+        s->ipc_open = read_end(word, value);
+    else if (setting_is(word, "ipc_close", &value))
+        s->ipc_close = read_end(word, value);
+    else if (setting_is(word, "ipc", &value))
+        s->ipc = atoi(value) != 0;
+    else if (setting_is(word, "peers", &value))
+        s->peers = atoi(value) != 0;
     else if (setting_is(word, "nccl_version", &value))
         s->nccl_version = atoi(value);
     else if (setting_is(word, "capture_fail", &value))
@@ -131,6 +144,7 @@ static void write_calls(void)
 const struct stub_settings *stub_settings(void)
 {
     static struct stub_settings s = { .gpus = 8, .driver = CUDART_VERSION, .memory = (size_t)1 << 30, .cublaslt = true, .epilogues = true,
+                                       .ipc = true, .peers = true, .fail_gpu = -1,
                                        .fastest = 1 };
     static bool ready;
     const char *text = getenv("LOCKSTEP_CUDA_STUB");
@@ -143,6 +157,15 @@ const struct stub_settings *stub_settings(void)
     read_visible(&s);
     if (s.calls[0]) atexit(write_calls);
     return &s;
+}
+
+void stub_end_at(const struct stub_end *end, uint64_t number)
+{
+    if (number != end->number || stub_gpu() != end->gpu) return;
+    if (strcmp(end->how, "kill") == 0) raise(SIGKILL);
+    if (strcmp(end->how, "stop") == 0) raise(SIGSTOP);
+    if (strcmp(end->how, "loop") == 0)
+        for (;;) pause();
 }
 
 /* ---- calls that fail ---- */
@@ -164,6 +187,8 @@ uint64_t *stub_nccl_in_place(void)
 
 void stub_set_last(cudaError_t e) { state.last = e; }
 
+static bool fails_here(void) { return stub_settings()->fail_gpu < 0 || stub_settings()->fail_gpu == stub_gpu(); }
+
 /* The line of a call is its number. */
 static void note_call(const char *name)
 {
@@ -182,7 +207,7 @@ cudaError_t stub_call(const char *name, bool allocates)
     stub_capture_call(name);
     note_call(name);
     state.queries += strstr(name, "Query") != NULL;
-    if (e == cudaSuccess && ++state.calls == stub_settings()->fail) {
+    if (e == cudaSuccess && ++state.calls == stub_settings()->fail && fails_here()) {
         e = allocates ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure;
         if (!allocates) state.failed = e;
     }
@@ -193,7 +218,7 @@ cudaError_t stub_call(const char *name, bool allocates)
 /* True: the operation that is about to run, and all later ones, fail. */
 bool stub_run_fails(void)
 {
-    if (state.failed == cudaSuccess && ++state.runs == stub_settings()->fail_run) state.failed = cudaErrorLaunchFailure;
+    if (state.failed == cudaSuccess && ++state.runs == stub_settings()->fail_run && fails_here()) state.failed = cudaErrorLaunchFailure;
     return state.failed != cudaSuccess;
 }
 

@@ -13,4 +13,6 @@ _Static_assert(cudaEventWaitExternal == 1 && cudaEventRecordDefault == 0 && cuda
 _Static_assert(cudaErrorStreamCaptureUnsupported == 900 && cudaErrorStreamCaptureInvalidated == 901, "errors");
 _Static_assert(cudaErrorGraphExecUpdateFailure == 910, "errors");
 _Static_assert(cudaStreamCaptureModeGlobal == 0 && cudaStreamCaptureModeThreadLocal == 1 && cudaStreamCaptureModeRelaxed == 2, "modes");
+_Static_assert(cudaHostRegisterMapped == 2 && cudaIpcMemLazyEnablePeerAccess == 1 && cudaDevAttrIpcEventSupport == 125, "flags");
+_Static_assert(sizeof(cudaIpcMemHandle_t) == 64, "structs");
 _Static_assert(sizeof(cudaUUID_t) == 16 && sizeof(((struct cudaDeviceProp *)0)->name) == 256, "structs");

@@ -104,16 +104,16 @@ static ls_status gather_ids(ls_comm *c, char *ids, bool make)
         NULL);
 }
 
-ls_status comm_open_native(ls_comm *c, const struct device *d, const struct native_spec *s)
+ls_status comm_open_native(ls_comm *c, const struct device *d, const struct device_collectives *by, const struct native_spec *s)
 {
     bool collectives = s->collectives || s->exchanges;
     char *ids;
     ls_status st = LS_OK;
 
-    if (c->n == 1 || !d->collectives || c->native.table) return LS_OK;
+    if (c->n == 1 || c->native.table) return LS_OK;
     LS_TRY(d->sync());
     if (!(ids = mem_zalloc(MEM_OTHER, (size_t)c->n * DEVICE_GROUP_ID))) return LS_ENOMEM;
-    c->native.table = d->collectives;
+    c->native.table = by;
     c->native.spec = *s;
     if (collectives) st = gather_ids(c, ids, c->rank == 0);
     if (st == LS_OK && collectives) st = open_all(c, ids);

@@ -20,6 +20,7 @@ ls_status cuda_fail(ls_status st)
     for (struct device_stream *s = cuda.streams; s; s = s->next) *(volatile uint32_t *)s->ended = s->given;
     flights_fail();
     nccl_abort();
+    ipc_abort();
     return cuda_failed();
 }
 
@@ -72,19 +73,24 @@ static ls_status cuda_count(int *count)
     return LS_OK;
 }
 
+void cuda_identity(const struct cudaDeviceProp *p, char out[CUDA_IDENTITY])
+{
+    int at = snprintf(out, CUDA_IDENTITY, "GPU-");
+
+    for (size_t k = 0; k < sizeof p->uuid.bytes; k++)
+        at += snprintf(out + at, CUDA_IDENTITY - (size_t)at, "%02x", (unsigned char)p->uuid.bytes[k]);
+}
+
 static ls_status cuda_choose(int local_rank, struct device_facts *out)
 {
-    const unsigned char *id = (const unsigned char *)cuda.properties.uuid.bytes;
-    int count, at;
+    int count;
 
     LS_TRY(cuda_count(&count));
     if (!cuda.open) cuda.gpu = local_rank % count;
     LS_TRY(cuda_check(cudaGetDeviceProperties(&cuda.properties, cuda.gpu), "cudaGetDeviceProperties"));
     *out = (struct device_facts){ .memory = cuda.properties.totalGlobalMem, .processors = count };
     snprintf(out->name, sizeof out->name, "%s", cuda.properties.name);
-    at = snprintf(out->identity, sizeof out->identity, "GPU-");
-    for (size_t k = 0; k < sizeof cuda.properties.uuid.bytes; k++)
-        at += snprintf(out->identity + at, sizeof out->identity - (size_t)at, "%02x", id[k]);
+    cuda_identity(&cuda.properties, out->identity);
     return LS_OK;
 }
 
@@ -97,16 +103,15 @@ static void cuda_configure(const struct device_settings *s)
     cuda.settings.libraries = cuda.libraries;
 }
 
-static ls_status find_wait_value(void)
+ls_status cuda_driver_function(const char *name, void **out)
 {
     enum cudaDriverEntryPointQueryResult found;
     void *at = NULL;
 
-    LS_TRY(cuda_check(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &at, 12000, cudaEnableDefault, &found),
-                      "cudaGetDriverEntryPointByVersion"));
+    LS_TRY(cuda_check(cudaGetDriverEntryPointByVersion(name, &at, 12000, cudaEnableDefault, &found), "cudaGetDriverEntryPointByVersion"));
     if (found != cudaDriverEntryPointSuccess || !at)
-        return cuda_fail(ls_fail(LS_EUNSUPPORTED, "cuda: the NVIDIA driver has no cuStreamWaitValue32; update it"));
-    *(void **)&cuda.wait_value = at;
+        return cuda_fail(ls_fail(LS_EUNSUPPORTED, "cuda: the NVIDIA driver has no %s; update it", name));
+    *out = at;
     return LS_OK;
 }
 
@@ -144,7 +149,7 @@ static ls_status open_gpu(void)
     LS_TRY(cuda_check(cudaSetDevice(cuda.gpu), "cudaSetDevice"));
     LS_TRY(cuda_check(cudaMemGetInfo(&available, &all), "cudaMemGetInfo"));
     cuda.taken = all - available;
-    LS_TRY(find_wait_value());
+    LS_TRY(cuda_driver_function("cuStreamWaitValue32", (void **)&cuda.wait_value));
     LS_TRY(make_words());
     return stream_make(&cuda.fallback, "default");
 }
@@ -205,15 +210,16 @@ ls_status cuda_memory_left(size_t *bytes)
 ls_status cuda_no_memory(enum mem_category c, size_t bytes)
 {
     size_t available = 0, all = 0;
-    char nccl[64] = "", graphs[64] = "";
+    char groups[64] = "", graphs[64] = "";
 
     cudaMemGetInfo(&available, &all);
-    if (cuda.taken_nccl) snprintf(nccl, sizeof nccl, "; NCCL's communicators took %zu", cuda.taken_nccl);
+    if (cuda.taken_nccl) snprintf(groups, sizeof groups, "; NCCL's communicators took %zu", cuda.taken_nccl);
+    if (cuda.taken_ipc) snprintf(groups, sizeof groups, "; the windows of CUDA IPC took %zu", cuda.taken_ipc);
     if (cuda.taken_graphs) snprintf(graphs, sizeof graphs, "; CUDA graphs took %zu", cuda.taken_graphs);
     return ls_fail(LS_ENOMEM,
                    "out of memory on GPU %d (%s): %zu bytes needed for %s, %zu of %zu are free; the CUDA context and other processes "
                    "took %zu before the first allocation%s%s",
-                   cuda.gpu, cuda.properties.name, bytes, mem_category_name(c), available, all, cuda.taken, nccl, graphs);
+                   cuda.gpu, cuda.properties.name, bytes, mem_category_name(c), available, all, cuda.taken, groups, graphs);
 }
 
 static ls_status memory_new(enum mem_category c, size_t bytes, void **out)
@@ -382,11 +388,13 @@ void cuda_launch_failed(const char *kernel, int error, const char *text)
 
 extern const struct kernel_rows cuda_kernel_rows; /* src/kernels/cuda/rows.c */
 
+static const struct device_collectives *const collectives[] = { &cuda_nccl, &cuda_ipc, NULL };
+
 const struct device cuda_row = {
     .name = "cuda",
     .kernels = "cuda",
     .rows = &cuda_kernel_rows,
-    .collectives = &cuda_nccl,
+    .collectives = collectives,
     .count = cuda_count,
     .choose = cuda_choose,
     .configure = cuda_configure,

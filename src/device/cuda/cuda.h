@@ -7,6 +7,7 @@
  *   flight.c  what the host does when a stream has come to a point, and the host's waits
  *   room.c    how many operations a stream may be given before its first ones have ended
  *   nccl.c    collectives among GPUs by NCCL, in nccl*.c (nccl_library.h); nccl_absent.c where its header was not found
+ *   ipc.c     collectives among ranks of one machine through memory of the GPUs, in ipc*.c (ipc.h)
  *   library.c where libraries are found that are loaded when they are needed
  *   import.c  the functions of the library that the module uses, and its entry
  *
@@ -19,8 +20,8 @@
  * queue is full. The host only stops for a stream that is full or waited for. So a program that ends on a device whose collectives block
  * the host ends here.
  *
- * A call of NCCL runs on the stream itself. Its flight tells the comm when the stream has come to it and when it is past it, and asks NCCL
- * in between whether it can still end.
+ * A call of NCCL or of CUDA IPC runs on the stream itself. Its flight tells the comm when the stream has come to it and when it is past it,
+ * and asks in between whether it can still end.
  *
  * Between cuda_graph_begin() and cuda_graph_end() one stream is captured. Events are captured as external nodes, which order the graph with
  * other streams whenever it is launched. The host moves no flight and asks for nothing then: a query would end the capture.
@@ -64,7 +65,7 @@ struct cuda_state {
     char tuned[4096];              /* that folder; "": none */
     char libraries[4096];          /* device_settings.libraries; "": none */
     size_t taken;                  /* of the GPU's memory, before anything was allocated: contexts, other processes */
-    size_t taken_nccl;             /* for the communicators that are open */
+    size_t taken_nccl, taken_ipc;  /* for the communicators that are open; for the groups of CUDA IPC */
     size_t taken_graphs;           /* for the graphs that there are */
     struct device_stream *streams; /* all but the default one */
     struct device_stream fallback; /* the default one */
@@ -72,6 +73,8 @@ struct cuda_state {
     bool word_used[STREAMS_MOST];
     struct device_stream *capturing; /* what this stream is given is recorded; NULL: none */
     unsigned captured;               /* operations recorded so far */
+    /* Before a kernel that is not in the kernel table is launched: device.kernel_begin, for whoever wraps the row; NULL: not needed. */
+    ls_status (*kernel_begin)(struct device_stream *s, const char *name, const struct device_access *access, int accesses);
     int (*wait_value)(cudaStream_t s, unsigned long long at, uint32_t value, unsigned flags); /* cuStreamWaitValue32 */
     ls_status failed;
     char message[512];
@@ -86,6 +89,9 @@ ls_status cuda_failed(void);                           /* the failure, with its 
 ls_status cuda_check(cudaError_t e, const char *call); /* LS_OK, or the device has failed */
 ls_status cuda_no_memory(enum mem_category c, size_t bytes); /* LS_ENOMEM, with the message */
 ls_status cuda_check_driver(int result, const char *call);   /* of a function of the driver */
+ls_status cuda_driver_function(const char *name, void **out);
+enum { CUDA_IDENTITY = 48 };
+void cuda_identity(const struct cudaDeviceProp *p, char out[CUDA_IDENTITY]); /* device_facts.identity */
 
 /* ---- library.c ---- */
 
@@ -110,14 +116,15 @@ ls_status flight_room_for(struct device_stream *s, unsigned operations);
 /* Gives the block back once s has come to here; if host is given, after its bytes were copied there. */
 ls_status flight_add(struct device_stream *s, struct pinned *block, void *host, size_t bytes);
 ls_status cuda_enqueue(struct device_stream *s, const struct device_operation *o);
-/* A call of NCCL: flight_call_begin() before it, flight_call_end() after it. Between the two flights may move: asked whether the call is
- * broken. A flight that was begun is over when the device fails. */
+/* A call of NCCL or CUDA IPC: flight_call_begin() before it, flight_call_end() after it. Between the two flights may move: asked whether
+ * the call is broken. A flight that was begun is over when the device fails. broken NULL: what can still end is for the comm alone to say.
+ */
 struct flight;
 typedef ls_status flight_broken_fn(void *group); /* LS_OK: no; else with the message */
 ls_status flight_call_begin(struct device_stream *s, const struct device_watch *w, flight_broken_fn *broken, void *group,
                             struct flight **out);
 ls_status flight_call_end(struct flight *f);
-void flights_fail(void);           /* the device has failed: calls of NCCL are over */
+void flights_fail(void);           /* the device has failed: such calls are over */
 void flights_rest(unsigned turns); /* in a loop that waits: a moment's rest */
 void flights_rested(void);         /* after that loop */
 void flights_move(void);
@@ -152,6 +159,11 @@ void pinned_give(struct pinned *p);
 
 extern const struct device_collectives cuda_nccl;
 void nccl_abort(void); /* begins to abort all that is open: the device has failed */
+
+/* ---- ipc.c ---- */
+
+extern const struct device_collectives cuda_ipc;
+void ipc_abort(void); /* the device has failed: its streams wait for no other rank, and the others are told */
 
 /* ---- nccl_memory.c ---- */
 

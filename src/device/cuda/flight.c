@@ -8,7 +8,7 @@
 #include "base/pulse.h"
 #include "base/yield.h"
 
-/* A copy that ends in a block; an operation of the host between the copies out of and into one; or a call of NCCL, which is watched. */
+/* A copy that ends in a block; an operation of the host between the copies out of and into one; or a call of a group, which is watched. */
 struct flight {
     struct flight *next;
     struct device_stream *stream;
@@ -20,7 +20,7 @@ struct flight {
     bool begun, over;
     uint32_t number;
     char *args;
-    struct device_watch watch; /* of a call of NCCL; its data is args */
+    struct device_watch watch; /* of a call of a group; its data is args */
     flight_broken_fn *broken;
     void *group;
     bool enqueued, passed; /* all of the call is on the stream, which is past it */
@@ -109,7 +109,7 @@ void flights_fail(void)
         if (f->watch.run) call_over(f, false);
 }
 
-/* True: the call of NCCL is over. */
+/* True: the call of the group is over. */
 static bool call_move(struct flight *f)
 {
     ls_status st, broken;
@@ -125,7 +125,8 @@ static bool call_move(struct flight *f)
         st = f->watch.run(f->args);
         if (st < 0) cuda_fail(st);
     }
-    if (cuda.failed == LS_OK && !f->passed && (broken = f->broken(f->group)) < 0) cuda_fail(f->watch.broken(f->args, broken));
+    broken = cuda.failed == LS_OK && !f->passed && f->broken ? f->broken(f->group) : LS_OK;
+    if (broken < 0) cuda_fail(f->watch.broken(f->args, broken));
     if (cuda.failed < 0) return true;
     f->over = st != LS_BUSY;
     if (f->over) pulse();
@@ -159,8 +160,8 @@ static void flight_release(struct flight *f)
     flights.spare = f;
 }
 
-/* A stream's later flights are not asked about before its first one is over, a call of NCCL aside that the stream is past: its flight lasts
- * until the comm has noticed. */
+/* A stream's later flights are not asked about before its first one is over, a call of a group aside that the stream is past: its flight
+ * lasts until the comm has noticed. */
 void flights_move(void)
 {
     struct flight **at = &flights.first, *last = NULL;
@@ -426,7 +427,7 @@ ls_status cuda_enqueue(struct device_stream *stream, const struct device_operati
     return st;
 }
 
-/* ---- calls of NCCL ---- */
+/* ---- calls of groups ---- */
 
 static ls_status call_flight(struct device_stream *s, const struct device_watch *w, struct flight **out)
 {

@@ -319,6 +319,7 @@ static void nccl_close(struct device_group *g)
 
 const struct device_collectives cuda_nccl = {
     .name = "NCCL",
+    .choice = "nccl",
     .load = nccl_load,
     .takes = nccl_takes,
     .id = nccl_id,

@@ -21,4 +21,4 @@ static ls_status absent_load(char *version, size_t room)
 }
 
 /* Nothing else of it is called. */
-const struct device_collectives cuda_nccl = { .name = "NCCL", .load = absent_load, .taken = absent_taken };
+const struct device_collectives cuda_nccl = { .name = "NCCL", .choice = "nccl", .load = absent_load, .taken = absent_taken };

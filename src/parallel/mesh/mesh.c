@@ -226,7 +226,7 @@ static int native_shares(const ls_mesh *m, bool cp_exchanges)
     return sum;
 }
 
-ls_status mesh_open_native(ls_mesh *m, const struct device *d, bool cp_exchanges)
+ls_status mesh_open_native(ls_mesh *m, const struct device *d, const struct device_collectives *by, bool cp_exchanges)
 {
     int shares = native_shares(m, cp_exchanges);
 
@@ -234,7 +234,7 @@ ls_status mesh_open_native(ls_mesh *m, const struct device *d, bool cp_exchanges
         struct native_spec s = native_spec_of(i, cp_exchanges);
 
         s.shares = shares;
-        if (m->comm[mesh_order[i].group]) LS_TRY(comm_open_native(m->comm[mesh_order[i].group], d, &s));
+        if (m->comm[mesh_order[i].group]) LS_TRY(comm_open_native(m->comm[mesh_order[i].group], d, by, &s));
     }
     return LS_OK;
 }

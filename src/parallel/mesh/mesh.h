@@ -6,6 +6,7 @@
 #include "lockstep/mesh.h"
 
 struct device;
+struct device_collectives;
 
 /* The group of a rank: the ranks first + k * stride for k < size; the rank itself is at k = index. The caller has checked shape. */
 struct mesh_position {
@@ -13,8 +14,8 @@ struct mesh_position {
 };
 struct mesh_position mesh_position_of(const ls_mesh_shape *shape, ls_group g, int rank);
 
-/* Opens the groups of the device's own library for all comms of the mesh, the world among them: comm_open_native(). Every rank calls it.
+/* Opens groups of the table for all comms of the mesh, the world among them: comm_open_native(). Every rank calls it.
  * cp_exchanges: heads are exchanged over cp instead of passing keys and values around a ring. */
-ls_status mesh_open_native(ls_mesh *m, const struct device *d, bool cp_exchanges);
+ls_status mesh_open_native(ls_mesh *m, const struct device *d, const struct device_collectives *by, bool cp_exchanges);
 
 #endif

@@ -264,11 +264,12 @@ static const struct option rows[] = {
          "time without progress after which a rank counts as lost: the run ends and names it", .common = C),
     STRING(launch.comm_table, "", T | B | Q, "comm table that 'bench comm --tune' wrote: the algorithm of each collective by size",
            .alias = "launch.choices"),
-    ENUM(launch.comm, "auto", "auto|nccl|host", T | B | Q | E,
-         "collectives of ranks on GPUs: by NCCL or staged through the host; auto: by NCCL where every rank can load it"),
+    ENUM(launch.comm, "auto", "auto|nccl|ipc|host", T | B | Q | E,
+         "collectives of ranks on GPUs: nccl; ipc: through memory that ranks of one machine map from each other's GPUs; host: staged "
+         "through the host; auto: the first of these that all ranks can use"),
     BOOL(launch.share_gpus, "false", T | B | Q | E,
-         "let ranks share a GPU, each with its part of the memory, where a machine has fewer GPUs than ranks; collectives are then staged "
-         "through the host (slow; to try out layouts)",
+         "let ranks share a GPU, each with its part of the memory, where a machine has fewer GPUs than ranks; collectives are then not "
+         "NCCL's (slow; to try out layouts)",
          .off = "false"),
     BOOL(launch.bind, "true", T | B | C | Q | E, "bind each rank that is started on this machine to its share of the cores", .off = "false",
          .common = C),

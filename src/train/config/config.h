@@ -54,7 +54,7 @@ enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 enum config_slow_part { SLOW_NONE, SLOW_COMPUTE, SLOW_LINK, SLOW_DISK, SLOW_LOADER };
 
 enum config_cuda_graphs { CUDA_GRAPHS_AUTO, CUDA_GRAPHS_ON, CUDA_GRAPHS_OFF };
-enum comm_choice { COMM_AUTO, COMM_NCCL, COMM_HOST };
+enum comm_choice { COMM_AUTO, COMM_NCCL, COMM_IPC, COMM_HOST };
 
 struct config {
     struct {

@@ -9,116 +9,16 @@
 #include "base/options.h"
 #include "base/text.h"
 #include "comm/algorithms/steps.h"
-#include "device/collectives.h"
 #include "device/device.h"
 #include "parallel/layout.h"
 #include "parallel/mesh/mesh.h"
+#include "train/run/rank_devices.h"
 
 static ls_status open_mesh(const ls_layout *l, struct ranks *r)
 {
     ls_mesh_shape shape = ls_layout_mesh(l);
 
     return ls_mesh_open(r->comm, &shape, &r->mesh);
-}
-
-/* ---- devices ---- */
-
-struct rank_device {
-    int64_t row, identity; /* of DEVICE_MAP; 0: a processor that ranks may share */
-    int64_t native;        /* it has collectives of its own */
-};
-
-/* What runs the collectives of this rank's device, or why they go through the host; true: a library of the device. */
-static bool find_native(const struct config *c, char *text, size_t room)
-{
-    const struct device *d = device_find(config_device(c));
-    char version[200];
-
-    if (!d || !d->collectives) return false;
-    snprintf(text, room, "through the host, as launch.comm says");
-    if (c->launch.comm == COMM_HOST) return false;
-    if (d->collectives->load(version, sizeof version) == LS_OK) {
-        snprintf(text, room, "%s", version);
-        return true;
-    }
-    snprintf(text, room, "through the host: %s", ls_errmsg());
-    return false;
-}
-
-static struct rank_device rank_device_of(const struct config *c, struct ranks *r)
-{
-    struct rank_device d = { .row = c->run.device_chosen, .native = find_native(c, r->collectives, sizeof r->collectives) };
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (const char *at = c->run.device_facts.identity; *at; at++) h = (h ^ (unsigned char)*at) * 0x100000001b3u;
-    if (c->run.device_facts.identity[0]) d.identity = (int64_t)(h | 1);
-    return d;
-}
-
-static const char *device_name_of(const struct rank_device *d) { return device_row((int)MAX(d->row, 1) - 1)->name; }
-
-/* *shared: some ranks are on the same GPU. */
-static ls_status compare_devices(const struct config *c, const struct rank_device *all, int n, bool *shared)
-{
-    *shared = false;
-    for (int r = 1; r < n; r++)
-        if (all[r].row != all[0].row)
-            return ls_fail(LS_EINVAL, "rank %d is on device %s, but rank 0 on %s; set run.device to one that all ranks have", r,
-                           device_name_of(&all[r]), device_name_of(&all[0]));
-    for (int r = 1; r < n; r++)
-        for (int q = 0; q < r && all[r].identity; q++) {
-            if (all[q].identity != all[r].identity) continue;
-            *shared = true;
-            if (!c->launch.share_gpus)
-                return ls_fail(LS_EINVAL,
-                               "ranks %d and %d are on the same GPU; start as many ranks on a machine as it has GPUs, or use "
-                               "launch.share_gpus=true, which is slow, or run.device=cpu",
-                               q, r);
-        }
-    return LS_OK;
-}
-
-/* *native: all ranks' devices have collectives of their own. NCCL refuses ranks that share a GPU. */
-static ls_status compare_native(const struct config *c, const struct rank_device *all, bool shared, struct ranks *r, bool *native)
-{
-    int without = 0;
-    char library[184];
-
-    while (without < r->size && all[without].native) without++;
-    *native = without == r->size && !shared;
-    if (*native) return LS_OK;
-    snprintf(library, sizeof library, "%.180s", r->collectives);
-    if (shared && all[r->rank].native)
-        snprintf(r->collectives, sizeof r->collectives, "through the host: ranks share a GPU, which %s refuses", library);
-    else if (all[r->rank].native)
-        snprintf(r->collectives, sizeof r->collectives, "through the host: rank %d cannot load NCCL", without);
-    if (c->launch.comm != COMM_NCCL) return LS_OK;
-    return ls_fail(LS_EINVAL, "launch.comm=nccl cannot be used: collectives would go %s; use launch.comm=auto", r->collectives);
-}
-
-/* All ranks compute on the same kind of device, and none on the processor of another. Collective. */
-static ls_status check_devices(const struct config *c, struct ranks *r, bool *native)
-{
-    ls_comm *comm = r->comm;
-    size_t n = (size_t)ls_comm_size(comm);
-    bool shared;
-    struct rank_device *all = mem_array(MEM_OTHER, n, sizeof *all);
-    ls_status st;
-
-    if (!all) return LS_ENOMEM;
-    all[ls_comm_rank(comm)] = rank_device_of(c, r);
-    st = operation_run(comm,
-                       &(struct call_args){ .op = LS_COLLECTIVE_ALL_GATHER,
-                                            .send = &all[ls_comm_rank(comm)],
-                                            .recv = all,
-                                            .count = sizeof *all / sizeof(int64_t),
-                                            .type = LS_I64,
-                                            .hidden = true },
-                       NULL);
-    if (st == LS_OK) st = compare_devices(c, all, (int)n, &shared);
-    if (st == LS_OK) st = compare_native(c, all, shared, r, native);
-    mem_free(all);
-    return st;
 }
 
 /* ---- options ---- */
@@ -233,15 +133,13 @@ static ls_status open_control(const ls_layout *l, struct ranks *r)
     return LS_OK;
 }
 
-static ls_status open_on_device(const struct config *c, const ls_layout *l, struct ranks *r)
+static ls_status open_on_device(const struct config *c, const struct world *w, const ls_layout *l, struct ranks *r)
 {
-    bool native;
-
-    LS_TRY(check_devices(c, r, &native)); /* first: what is chosen automatically, such as precision.compute, depends on the device */
+    LS_TRY(rank_devices_compare(c, w, r)); /* first: what is chosen automatically, such as precision.compute, depends on the device */
     LS_TRY(check_options(c, r));
     LS_TRY(open_mesh(l, r));
     LS_TRY(open_control(l, r));
-    return native ? mesh_open_native(r->mesh, device_find(config_device(c)), l->cp_method == LS_CP_ALL_TO_ALL) : LS_OK;
+    return r->native ? mesh_open_native(r->mesh, device_find(config_device(c)), r->native, l->cp_method == LS_CP_ALL_TO_ALL) : LS_OK;
 }
 
 ls_status ranks_open(const struct config *c, struct ranks *out)
@@ -258,8 +156,9 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
         ls_comm_set_timeout(r.comm, c->launch.timeout);
         r.rank = world.rank;
         r.size = world.size;
-        ls_status st = open_on_device(c, &layout, &r);
+        ls_status st = open_on_device(c, &world, &layout, &r);
         if (st < 0) {
+            if (st == LS_EPEER) comm_fail(r.comm, st); /* a device has failed: the other ranks end with its line */
             ranks_close(&r);
             return st;
         }

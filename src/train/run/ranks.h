@@ -15,11 +15,13 @@ struct ranks {
     ls_comm *control; /* of the same ranks, for sums and maxima of a few numbers; comm, unless gathers of parameters are in flight there */
     ls_mesh *mesh;    /* NULL: a single rank */
     int rank, size;
-    char collectives[240]; /* of tensors on a GPU: "NCCL 2.28.9", or why they go through the host; "": not on a GPU, or one rank */
+    const struct device_collectives *native; /* makes the collectives of tensors on a GPU; NULL: the host does, or there are none */
+    char collectives[240];                   /* of tensors on a GPU: "NCCL 2.28.9", "through the host"; "": not on a GPU, or one rank */
+    char collectives_why[640];               /* why not what is preferred; "": it is */
 };
-#define RANKS_ALONE                \
-    {                              \
-        NULL, NULL, NULL, 0, 1, "" \
+#define RANKS_ALONE                          \
+    {                                        \
+        NULL, NULL, NULL, 0, 1, NULL, "", "" \
     }
 
 /* Connects this rank to the others, which it finds by the environment. launch.timeout applies from here on, in every phase: see

@@ -500,6 +500,7 @@ ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
 
     ls_status st = trainer_loop(t, is_first(t) ? watch : &nobody);
     if (st == LS_OK && t->trace && t->state.step > t->first_step) st = trace_write(t->trace, &t->ranks, t->folder.path, t->first_step);
+    if (st == LS_EPEER && t->ranks.comm) comm_fail(t->ranks.comm, st); /* a device has failed: the other ranks end with its line */
     trainer_note_end(t, st);
     if (st != LS_OK) log_line(LOG_DEBUG, "failed: %s", ls_errmsg());
     stop_uninstall();

@@ -55,7 +55,7 @@ struct trainer {
     int stop, save;                   /* requests that any rank received: the signal to exit by; to save a checkpoint */
     bool refused;                     /* data, model or device could not be opened because the options are impossible */
     size_t device_taken;              /* bytes of the GPU's memory in use before the run; 0: no GPU */
-    size_t collectives_taken;         /* bytes of it that NCCL took for its communicators */
+    size_t collectives_taken;         /* bytes of it that were taken for groups of ranks.native */
     size_t graphs_taken;              /* and CUDA graphs, so far */
     struct trainer_taken {
         size_t device, collectives, graphs; /* the same, each of the rank with the most */

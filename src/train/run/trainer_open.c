@@ -411,7 +411,7 @@ static ls_status note_taken(struct trainer *t, const struct device *d)
     size_t taken;
 
     LS_TRY(d->taken(&t->device_taken));
-    t->collectives_taken = d->collectives ? d->collectives->taken() : 0;
+    t->collectives_taken = t->ranks.native ? t->ranks.native->taken() : 0;
     taken = t->device_taken + t->collectives_taken;
     if (!t->config->run.memory_limit) mem_set_limit(mem_limit() - MIN(taken, mem_limit() - 1));
     return LS_OK;

@@ -25,6 +25,7 @@ typedef enum cudaError {
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 
+enum cudaDeviceAttr { cudaDevAttrIpcEventSupport = 125 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDriverEntryPointQueryResult {
     cudaDriverEntryPointSuccess,
@@ -33,6 +34,8 @@ enum cudaDriverEntryPointQueryResult {
 };
 
 #define cudaHostAllocDefault   0x00
+#define cudaHostRegisterMapped 0x02
+#define cudaIpcMemLazyEnablePeerAccess 0x01
 #define cudaEventDefault       0x00
 #define cudaEventDisableTiming 0x02
 #define cudaEventWaitDefault   0x00
@@ -50,6 +53,10 @@ typedef struct CUuuid_st {
     char bytes[16];
 } cudaUUID_t;
 
+typedef struct cudaIpcMemHandle_st {
+    char reserved[64];
+} cudaIpcMemHandle_t;
+
 struct cudaDeviceProp {
     char name[256];
     cudaUUID_t uuid;
@@ -60,6 +67,8 @@ struct cudaDeviceProp {
 cudaError_t CUDARTAPI cudaDriverGetVersion(int *driverVersion);
 cudaError_t CUDARTAPI cudaGetDeviceCount(int *count);
 cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
+cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
+cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int *canAccessPeer, int device, int peerDevice);
 cudaError_t CUDARTAPI cudaSetDevice(int device);
 cudaError_t CUDARTAPI cudaMemGetInfo(size_t *free, size_t *total);
 cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(const char *symbol, void **funcPtr, unsigned int cudaVersion,
@@ -70,6 +79,12 @@ const char *CUDARTAPI cudaGetErrorName(cudaError_t error);
 cudaError_t CUDARTAPI cudaMalloc(void **devPtr, size_t size);
 cudaError_t CUDARTAPI cudaFree(void *devPtr);
 cudaError_t CUDARTAPI cudaHostAlloc(void **pHost, size_t size, unsigned int flags);
+cudaError_t CUDARTAPI cudaHostRegister(void *ptr, size_t size, unsigned int flags);
+cudaError_t CUDARTAPI cudaHostUnregister(void *ptr);
+cudaError_t CUDARTAPI cudaHostGetDevicePointer(void **pDevice, void *pHost, unsigned int flags);
+cudaError_t CUDARTAPI cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *devPtr);
+cudaError_t CUDARTAPI cudaIpcOpenMemHandle(void **devPtr, cudaIpcMemHandle_t handle, unsigned int flags);
+cudaError_t CUDARTAPI cudaIpcCloseMemHandle(void *devPtr);
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags);
 cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream);
 cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream);

@@ -1,7 +1,7 @@
-/* test_nccl_stub.c - collectives and messages by the CUDA module's NCCL, on its stub, call by call: each leaves in device memory the bytes
- * that the same call through the host leaves in host memory, and it was NCCL that made it.
+/* test_native_stub.c - collectives and messages by the CUDA module's NCCL, and by its CUDA IPC, on the stub, call by call: each leaves in
+ * device memory the bytes that the same call through the host leaves in host memory, and it was not the host that made it.
  */
-#include "nccl_rank.h"
+#include "native_rank.h"
 
 /* ---- collectives ---- */
 
@@ -83,7 +83,7 @@ static void case_run(struct rank *r, const struct comm_case *k, int in)
     RANKS_TRY(cuda->copy_out(r->stream, r->host, received, p.end + GUARD));
     RANKS_TRY(cuda->stream_sync(r->stream));
     if (calls - before != case_is_native(r, k))
-        ranks_fail("%s: rank %d of %d: NCCL was given %d calls", comm_case_text(k), r->rank, r->n, calls - before);
+        ranks_fail("%s: rank %d of %d: its table was given %d calls", comm_case_text(k), r->rank, r->n, calls - before);
     if (memcmp(r->host + p.recv, r->want + p.recv, p.recv_bytes))
         ranks_fail("%s: rank %d of %d: not the host's result", comm_case_text(k), r->rank, r->n);
     for (size_t i = 0; i < GUARD; i++) RANKS_CHECK((unsigned char)r->host[p.end + i] == 0xa5);
@@ -98,7 +98,8 @@ static void run_ways(struct rank *r, struct comm_case k)
             k.in_place = way & 2;
             k.root = (int)(k.count % (size_t)r->n);
             if ((k.v && !comm_op_has_v(k.op)) || (k.in_place && k.op == LS_COLLECTIVE_ALL_TO_ALL && k.v)) continue;
-            if (k.redop == LS_AVG && (!ls_dtype_is_float(k.type) || r->n == 3)) continue; /* x / 3 and x * (1 / 3): body_numbers() */
+            if (k.redop == LS_AVG && !ls_dtype_is_float(k.type)) continue;
+            if (k.redop == LS_AVG && by == BY_NCCL && r->n == 3) continue; /* x / 3 and x * (1 / 3): test_nccl_groups.c */
             for (int in = 0; in < (k.in_place || k.op == LS_COLLECTIVE_BROADCAST ? 1 : IN_WAYS); in++) case_run(r, &k, in);
         }
 }
@@ -163,7 +164,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_collectives), cmocka_unit_test(test_exchanges),
                                         cmocka_unit_test(test_messages) };
+    int failed = 0;
 
     folder_open();
-    return folder_close(cmocka_run_group_tests(tests, NULL, NULL));
+    for (by = BY_NCCL; by <= BY_IPC; by++) failed += cmocka_run_group_tests_name(by == BY_NCCL ? "NCCL" : "CUDA IPC", tests, NULL, NULL);
+    return folder_close(failed);
 }

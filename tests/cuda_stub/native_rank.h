@@ -1,8 +1,8 @@
-/* nccl_rank.h - shared by the tests of NCCL on its stub: a rank on a GPU, with communicators whose calls, memory and registrations are
- * counted, and the run of a test on 2 to RANKS ranks. Included by one file of each test.
+/* native_rank.h - shared by the tests of the CUDA module's collectives on the stub: a rank on a GPU, with groups whose calls, memory and
+ * (of NCCL) registrations are counted, and the run of a test on 2 to RANKS ranks. Included by one file of each test.
  */
-#ifndef LS_TESTS_NCCL_RANK_H
-#define LS_TESTS_NCCL_RANK_H
+#ifndef LS_TESTS_NATIVE_RANK_H
+#define LS_TESTS_NATIVE_RANK_H
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,21 +27,24 @@
 #include "parallel/mesh/mesh.h"
 
 /* COMM_BYTES, PEER_BYTES: of memory that the stub takes for a communicator, and for a connection of messages. */
-enum { ROOM = 64 << 10, GUARD = 64, RANKS = 4, COMM_BYTES = 3 << 20, PEER_BYTES = 1 << 20 };
+enum { ROOM = 64 << 10, GUARD = 64, RANKS = 4, COMM_BYTES = 3 << 20, PEER_BYTES = 1 << 20, WINDOW_BYTES = 8 << 20 };
+
+/* The tables of the device. */
+enum { BY_NCCL, BY_IPC };
+static int by = BY_NCCL;
 
 static char folder[] = "/tmp/lockstep_nccl_XXXXXX";
 
-/* ---- the device, whose calls of NCCL are counted ---- */
+/* ---- the device, whose native calls are counted ---- */
 
 static const struct device *cuda;
-static struct device counted_device;
 static struct device_collectives counted;
 static int calls;
 
 static ls_status enqueue_counted(struct device_group *g, struct device_stream *s, const struct device_call *c, const struct device_watch *w)
 {
     calls++;
-    return cuda->collectives->enqueue(g, s, c, w);
+    return cuda->collectives[by]->enqueue(g, s, c, w);
 }
 
 static int ask_stub(const char *function)
@@ -56,11 +59,16 @@ static int ask_stub(const char *function)
     return count();
 }
 
-/* So many buffers are registered with communicators, and so many communicators are open; their connections were made as they were opened,
- * and counted. */
-static void check_nccl(int registered, size_t open)
+/* So many groups are open; of NCCL, so many buffers are registered with communicators, whose connections were made as they were opened, and
+ * counted. */
+static void check_groups(int registered, size_t open)
 {
     size_t peers = (size_t)ask_stub("stub_nccl_connections");
+
+    if (by == BY_IPC) {
+        if (counted.taken() != open * WINDOW_BYTES) ranks_fail("CUDA IPC took %zu bytes for %zu groups", counted.taken(), open);
+        return;
+    }
 
     if (ask_stub("stub_nccl_registered") != registered)
         ranks_fail("%d buffers are registered, not %d", ask_stub("stub_nccl_registered"), registered);
@@ -75,12 +83,10 @@ static void device_open(int rank)
 
     if (!(cuda = device_find("cuda"))) ranks_fail("%s", ls_errmsg());
     RANKS_TRY(cuda->choose(rank, &facts));
-    RANKS_TRY(cuda->collectives->load(version, sizeof version));
-    RANKS_CHECK(strcmp(version, "NCCL 2.28.9") == 0);
-    counted = *cuda->collectives;
+    RANKS_TRY(cuda->collectives[by]->load(version, sizeof version));
+    RANKS_CHECK(strcmp(version, by == BY_NCCL ? "NCCL 2.28.9" : "CUDA IPC") == 0);
+    counted = *cuda->collectives[by];
     counted.enqueue = enqueue_counted;
-    counted_device = *cuda;
-    counted_device.collectives = &counted;
 }
 
 static void *device_block(enum mem_category category, size_t bytes)
@@ -100,7 +106,7 @@ struct rank {
     /* The same bytes: on the device, in memory for communication and in other memory; copied from it; as the host's call leaves them. */
     char *device, *plain, *host, *want;
     bool collectives, exchanges;
-    size_t open; /* communicators */
+    size_t open; /* groups */
 };
 
 static const struct native_spec for_collectives = { .collectives = true, .share = 1, .shares = 8 },
@@ -118,13 +124,13 @@ static struct rank rank_open(int rank, int n, const char *where, const struct na
     device_open(rank);
     RANKS_TRY(ls_comm_open(where, rank, n, &r.comm));
     ls_comm_set_timeout(r.comm, COMM_TIMEOUT);
-    RANKS_TRY(comm_open_native(r.comm, &counted_device, s));
+    RANKS_TRY(comm_open_native(r.comm, cuda, &counted, s));
     r.open = (s->collectives || s->exchanges) + 2 * (s->step != 0);
     RANKS_TRY(cuda->stream_new("one", &r.stream));
     RANKS_TRY(cuda->stream_new("two", &r.other));
     r.device = device_block(MEM_COMMUNICATION, ROOM);
     r.plain = device_block(MEM_ACTIVATIONS, ROOM);
-    check_nccl(s->collectives, r.open);
+    check_groups(s->collectives, r.open);
     return r;
 }
 
@@ -138,9 +144,9 @@ static void rank_free(struct rank *r)
 static void rank_close(struct rank *r)
 {
     RANKS_TRY(cuda->sync());
-    check_nccl(r->collectives, r->open);
+    check_groups(r->collectives, r->open);
     ls_comm_close(&r->comm);
-    check_nccl(0, 0);
+    check_groups(0, 0);
     cuda->stream_free(r->stream);
     cuda->stream_free(r->other);
     cuda->free(r->device);

@@ -1,0 +1,331 @@
+/* ipc.c - groups of CUDA IPC: opened, finished and closed by their ranks together. See ipc.h. */
+#include "device/cuda/ipc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/mem.h"
+
+static const double CLOSE_SECONDS = 2; /* that closing waits for a stream to pass what was enqueued */
+
+struct ipc_functions ipc;
+static struct device_group *groups;
+
+static ls_status ipc_load(char *version, size_t room)
+{
+    int there = 0;
+    cudaError_t e = cudaDeviceGetAttribute(&there, cudaDevAttrIpcEventSupport, cuda.gpu);
+
+    snprintf(version, room, "CUDA IPC");
+    if (e != cudaSuccess) return ls_fail(LS_EUNSUPPORTED, "CUDA IPC cannot be used: cudaDeviceGetAttribute: %s", cudaGetErrorString(e));
+    return there ? LS_OK : ls_fail(LS_EUNSUPPORTED, "the driver has no CUDA IPC for this GPU");
+}
+
+/* *out: of the GPUs that this process sees, the one with that identity; -1: none. */
+static ls_status gpu_of(const char *identity, int *out)
+{
+    int count = 0;
+
+    *out = -1;
+    LS_TRY(cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount"));
+    for (int k = 0; k < count && *out < 0; k++) {
+        struct cudaDeviceProp p;
+        char own[CUDA_IDENTITY];
+
+        LS_TRY(cuda_check(cudaGetDeviceProperties(&p, k), "cudaGetDeviceProperties"));
+        cuda_identity(&p, own);
+        if (strcmp(own, identity) == 0) *out = k;
+    }
+    return LS_OK;
+}
+
+static ls_status ipc_reaches(const char *identity, bool *out)
+{
+    int gpu, can = 0;
+
+    LS_TRY(gpu_of(identity, &gpu));
+    if (gpu >= 0) LS_TRY(cuda_check(cudaDeviceCanAccessPeer(&can, cuda.gpu, gpu), "cudaDeviceCanAccessPeer"));
+    *out = can;
+    return LS_OK;
+}
+
+static ls_status find_functions(void)
+{
+    if (ipc.wait) return LS_OK;
+    LS_TRY(cuda_driver_function("cuStreamWriteValue64", (void **)&ipc.write));
+    return cuda_driver_function("cuStreamWaitValue64", (void **)&ipc.wait);
+}
+
+/* ---- the file ---- */
+
+/* "process:descriptor": the file is open there until all ranks have mapped it. */
+static ls_status ipc_id(char id[DEVICE_GROUP_ID])
+{
+    int fd = memfd_create("lockstep cuda ipc", MFD_CLOEXEC);
+
+    if (fd < 0 || ftruncate(fd, sizeof(struct ipc_shared)) != 0)
+        return ls_fail(LS_EIO, "CUDA IPC: a file in memory cannot be made: %s", strerror(errno));
+    snprintf(id, DEVICE_GROUP_ID, "%ld:%d", (long)getpid(), fd);
+    return LS_OK;
+}
+
+static ls_status map_shared(struct device_group *g, const char *id)
+{
+    char path[64];
+    long process;
+    int at, fd;
+
+    if (sscanf(id, "%ld:%d", &process, &at) != 2) return ls_fail(LS_EINVAL, "CUDA IPC: '%s' names no group", id);
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", process, at);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "CUDA IPC: rank %d of a group cannot open %s, a file of its rank 0: %s; use launch.comm=host where ranks see "
+                       "different processes",
+                       g->rank, path, strerror(errno));
+    g->shared = mmap(NULL, sizeof *g->shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (g->shared != MAP_FAILED) return LS_OK;
+    g->shared = NULL;
+    return ls_fail(LS_ENOMEM, "CUDA IPC: %s cannot be mapped: %s", path, strerror(errno));
+}
+
+static bool all_have(const struct device_group *g, size_t flag)
+{
+    for (int r = 0; r < g->n; r++)
+        if (!atomic_load((const atomic_int *)((const char *)&g->shared->rank[r] + flag))) return false;
+    return true;
+}
+#define ALL_HAVE(g, flag) all_have(g, offsetof(__typeof__((g)->shared->rank[0]), flag))
+
+/* ---- opening ---- */
+
+static ls_status window_new(struct device_group *g)
+{
+    void *p = NULL;
+    cudaError_t e = cudaMalloc(&p, IPC_WINDOW); /* a multiple of the driver's pages: a handle stands for whole ones */
+
+    if (e == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); /* this one is not kept */
+        return cuda_no_memory(MEM_COMMUNICATION, IPC_WINDOW);
+    }
+    LS_TRY(cuda_check(e, "cudaMalloc"));
+    g->window[g->rank] = p;
+    cuda.taken_ipc += IPC_WINDOW;
+    return cuda_check(cudaIpcGetMemHandle(&g->shared->rank[g->rank].window, p), "cudaIpcGetMemHandle");
+}
+
+static ls_status words_pin(struct device_group *g)
+{
+    size_t bytes = ((size_t)g->n * (size_t)g->n * IPC_WORDS * sizeof(uint64_t) + WORDS_PAGE - 1) / WORDS_PAGE * WORDS_PAGE;
+    void *at = NULL;
+
+    LS_TRY(cuda_check(cudaHostRegister(g->shared->word, bytes, cudaHostRegisterMapped), "cudaHostRegister"));
+    g->pinned = true;
+    LS_TRY(cuda_check(cudaHostGetDevicePointer(&at, g->shared->word, 0), "cudaHostGetDevicePointer"));
+    g->words = (uintptr_t)at;
+    return LS_OK;
+}
+
+static ls_status group_begin(struct device_group *g, const char *id)
+{
+    LS_TRY(find_functions());
+    LS_TRY(map_shared(g, id));
+    LS_TRY(words_pin(g));
+    LS_TRY(window_new(g));
+    LS_TRY(flight_event(&g->ended));
+    atomic_store(&g->shared->rank[g->rank].joined, 1);
+    return LS_OK;
+}
+
+/* Rank 0 closes the file once all have mapped it. */
+static int file_of(const struct device_group *g, const char *id)
+{
+    int fd = -1;
+
+    return g->rank == 0 && sscanf(id, "%*d:%d", &fd) == 1 ? fd : -1;
+}
+
+static ls_status ipc_open(const char id[DEVICE_GROUP_ID], const struct device_group_spec *s, struct device_group **out)
+{
+    struct device_stream *stream;
+    struct device_group *g;
+
+    LS_TRY(cuda_failed());
+    LS_TRY(cuda_stream(NULL, &stream)); /* the GPU is chosen */
+    if (s->n > IPC_RANKS)
+        return ls_fail(LS_EUNSUPPORTED, "CUDA IPC: a group of %d ranks; there can be %d; use launch.comm=host", s->n, IPC_RANKS);
+    if (!(g = mem_zalloc(MEM_OTHER, sizeof *g))) return LS_ENOMEM;
+    g->rank = s->rank;
+    g->n = s->n;
+    g->file = file_of(g, id);
+    g->next = groups;
+    groups = *out = g; /* closed by the caller, whatever happens */
+    return group_begin(g, id);
+}
+
+static ls_status windows_open(struct device_group *g)
+{
+    for (int r = 0; r < g->n; r++) {
+        void *p = NULL;
+
+        if (r == g->rank) continue;
+        LS_TRY(cuda_check(cudaIpcOpenMemHandle(&p, g->shared->rank[r].window, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle"));
+        g->window[r] = p;
+    }
+    return LS_OK;
+}
+
+static void file_close(struct device_group *g)
+{
+    if (g->file >= 0) close(g->file);
+    g->file = -1;
+}
+
+static ls_status ipc_opened(struct device_group *g)
+{
+    LS_TRY(cuda_failed());
+    if (g->state == IPC_OPENING) {
+        if (!ALL_HAVE(g, joined)) return LS_BUSY;
+        file_close(g);
+        LS_TRY(windows_open(g));
+        atomic_store(&g->shared->rank[g->rank].opened, 1);
+        g->state = IPC_OPENED;
+    }
+    if (g->state == IPC_OPENED && !ALL_HAVE(g, opened)) return LS_BUSY;
+    g->state = IPC_OPEN;
+    return LS_OK;
+}
+
+static size_t ipc_taken(void) { return cuda.taken_ipc; }
+
+/* ---- failures ---- */
+
+/* No stream of this process waits for another rank any more. Peers that go on may write their numbers over this one: until it has been
+ * seen, it is written again. */
+static void words_release(struct device_group *g)
+{
+    for (int r = 0; r < g->n; r++)
+        for (int w = 0; w < IPC_WORDS; w++) __atomic_store_n(ipc_word_of(g, g->rank, r, w), (uint64_t)INT64_MAX / 2, __ATOMIC_RELEASE);
+}
+
+static void group_abort(struct device_group *g)
+{
+    if (!g->shared || g->state >= IPC_CLOSING) return;
+    atomic_store(&g->shared->rank[g->rank].failed, 1);
+    words_release(g);
+}
+
+void ipc_abort(void)
+{
+    for (struct device_group *g = groups; g; g = g->next) group_abort(g);
+}
+
+/* ---- closing ---- */
+
+/* What finishing returns while it waits for the others: not for one whose device has failed, or that has closed the group meanwhile. The
+ * thread's message is that of an earlier failure, if there was one: it is kept. */
+static ls_status finish_waits(const struct device_group *g)
+{
+    for (int r = 0; r < g->n; r++)
+        if (atomic_load(&g->shared->rank[r].failed)) return LS_EPEER;
+    return LS_BUSY;
+}
+
+static ls_status windows_close(struct device_group *g)
+{
+    for (int r = 0; r < g->n; r++) {
+        if (r == g->rank || !g->window[r]) continue;
+        LS_TRY(cuda_check(cudaIpcCloseMemHandle(g->window[r]), "cudaIpcCloseMemHandle"));
+        g->window[r] = NULL;
+    }
+    return LS_OK;
+}
+
+/* A window is freed once no rank has it mapped. */
+static ls_status group_end(struct device_group *g)
+{
+    LS_TRY(cuda_check(cudaFree(g->window[g->rank]), "cudaFree"));
+    g->window[g->rank] = NULL;
+    cuda.taken_ipc -= IPC_WINDOW;
+    LS_TRY(cuda_check(cudaHostUnregister(g->shared->word), "cudaHostUnregister"));
+    g->pinned = false;
+    return cuda_check(cudaEventDestroy(g->ended), "cudaEventDestroy");
+}
+
+static ls_status ipc_finish(struct device_group *g)
+{
+    LS_TRY(cuda_failed());
+    if (g->state == IPC_OPEN) {
+        LS_TRY(cuda_row.sync());
+        atomic_store(&g->shared->rank[g->rank].finished, 1);
+        g->state = IPC_FINISHING;
+    }
+    if (g->state == IPC_FINISHING) {
+        if (!ALL_HAVE(g, finished)) return finish_waits(g);
+        LS_TRY(windows_close(g));
+        atomic_store(&g->shared->rank[g->rank].closed, 1);
+        g->state = IPC_CLOSING;
+    }
+    if (g->state == IPC_CLOSING) {
+        if (!ALL_HAVE(g, closed)) return finish_waits(g);
+        g->state = IPC_FINISHED;
+        return group_end(g);
+    }
+    return LS_OK;
+}
+
+/* Until the streams are past what the group was given. */
+static void group_drain(struct device_group *g)
+{
+    static const struct timespec nap = { .tv_nsec = 100000 };
+    struct timespec began, now;
+    double passed = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    while (g->call && passed < CLOSE_SECONDS && cudaEventQuery(g->ended) == cudaErrorNotReady) {
+        words_release(g);
+        nanosleep(&nap, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        passed = (double)(now.tv_sec - began.tv_sec) + 1e-9 * (double)(now.tv_nsec - began.tv_nsec);
+    }
+}
+
+/* What a rank that did not finish may still read is not freed. */
+static void ipc_close(struct device_group *g)
+{
+    struct device_group **at = &groups;
+
+    if (!g) return;
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
+    file_close(g);
+    if (g->state != IPC_FINISHED) {
+        group_abort(g);
+        if (g->shared && g->ended) group_drain(g);
+    }
+    if (g->shared && !g->pinned) munmap(g->shared, sizeof *g->shared);
+    mem_free(g);
+}
+
+const struct device_collectives cuda_ipc = {
+    .name = "CUDA IPC",
+    .choice = "ipc",
+    .one_machine = true,
+    .shares = true,
+    .reaches = ipc_reaches,
+    .load = ipc_load,
+    .takes = ipc_takes,
+    .id = ipc_id,
+    .open = ipc_open,
+    .opened = ipc_opened,
+    .taken = ipc_taken,
+    .finish = ipc_finish,
+    .close = ipc_close,
+    .enqueue = ipc_enqueue,
+};
