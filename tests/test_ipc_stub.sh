@@ -109,10 +109,11 @@ for options in "--parallel.dp=2 --parallel.zero=3" "--parallel.pp=2"; do
     fails "calls=$PWD/calls.txt" "$options"
     calls=$(sort -n calls.txt | tail -n 1 | cut -d ' ' -f 1)
     [ "$calls" -gt 300 ] || bad "a run of $calls calls"
-    step=$((calls / 25 + 1))
-    [ -n "$full" ] && step=1
+    step=$((calls / 20 + 1))
+    early=2
+    [ -n "$full" ] && step=1 early=1
     for n in 8 9 10; do fails fail=$n "$options"; done # before a GPU is chosen, on both ranks
-    for n in $(seq 11 40) $(seq 41 $step $calls); do fails "fail_gpu=1 fail=$n" "$options"; done
+    for n in $(seq 11 $early 40) $(seq 41 $step $calls); do fails "fail_gpu=1 fail=$n" "$options"; done
     for n in 3 20 60; do fails "fail_gpu=1 fail_run=$n" "$options"; done
     say "$calls calls: $options"
 done

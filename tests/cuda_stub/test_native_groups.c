@@ -201,7 +201,7 @@ static void body_waits(int rank, int n, const char *where, void *ctx)
 /* ---- tests ---- */
 
 TEST_RANKS(test_two_comms, body_two_comms, &for_both, 5)
-TEST_RANKS(test_two_streams, body_two_streams, &for_collectives, 20)
+TEST_RANKS(test_two_streams, body_two_streams, &for_collectives, 5)
 TEST_RANKS(test_waits, body_waits, &for_collectives, 5)
 
 int main(void)
