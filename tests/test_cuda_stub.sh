@@ -66,6 +66,15 @@ cmp -s text_cpu.txt text_cuda.txt || bad "generated there: $(cat text_cuda.txt);
 "$lockstep" parity --a run.device=cpu --b run.device=cuda --launch.threads=1 --data.seq_len=16 ${llama#$text} >out.txt 2>&1 ||
     bad "parity: $(cat out.txt)"
 
+LOCKSTEP_CUDA_STUB=seed=1
+expect 0 "y[m,n] = x[m,k] w[n,k]^T, device cuda: stub GPU 0; GFLOP/s and kernel" bench gemm --m 8 --n 24 --k 16 --run.device=cuda
+expect 0 '"gflops"' bench gemm --m 8 --n 24 --k 16 --run.device=cuda --json
+[ "$(json '[].kernel' <out.txt | tr '\n' ' ')" = "cublaslt cuda cublaslt cuda " ] || bad "bench gemm: $(cat out.txt)"
+expect 0 '"kernel":"tiles"' bench gemm --m 8 --n 24 --k 16 --run.device=check --json
+LOCKSTEP_CUDA_STUB=fail=40
+expect 3 "cuda: GPU 0 (stub GPU 0): " bench gemm --m 8 --n 24 --k 16 --run.device=cuda
+stub seed=1
+
 # ---- with the kernels of the device itself, which the emulator runs ----
 own() {
     seed=$((seed + 1))

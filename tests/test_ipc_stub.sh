@@ -1,7 +1,8 @@
 #!/bin/sh
 # test_ipc_stub.sh LOCKSTEP TESTS - run.device=cuda with collectives by CUDA IPC, on the stub of the CUDA runtime (tests/cuda_stub/stub.h):
 # layouts whose ranks share a GPU, or have one each, have the bits of the cpu; a rank that is killed, stopped or stuck is named in one line;
-# calls that fail end the run with one line and the right exit code; where CUDA IPC cannot be used the report says why.
+# calls that fail end the run with one line and the right exit code; where CUDA IPC cannot be used the report says why; `bench comm` with
+# operands on GPUs.
 #
 # By default one seed per row and some of the calls; LOCKSTEP_MATRIX=full: 20 seeds, more rows, every call.
 set -u
@@ -55,6 +56,23 @@ refused peers=0 "CUDA IPC cannot be used: the GPU of rank 0 has no access to the
 stub gpus=1 peers=0
 train -n 2 $two --run.dir=one_gpu --run.device=cuda --launch.share_gpus
 says "CUDA IPC, which took 8.00 MiB of the GPU's memory: NCCL was not found"
+
+# ---- bench comm: the operands are on the GPUs ----
+stub
+for op in all_reduce reduce_scatter all_gather broadcast all_to_all sendrecv; do
+    for by in ipc host; do
+        expect 0 "# Out of bounds values : 0 OK" bench comm -n 3 --op $op -b 4 -e 400000 -f 316 --iterations 2 --warmup 1 \
+            --run.device=cuda --launch.comm=$by
+        [ $by = ipc ] && over="CUDA IPC, algorithm its own" || over="shm, staged through the host, algorithm by the comm table"
+        grep -q "$op of 3 ranks over $over, comm memory of device cuda" out.txt || bad "bench comm: $(cat out.txt)"
+    done
+done
+stub gpus=1
+expect 0 '"device":"cuda","transport":"CUDA IPC"' bench comm -n 2 -b 64 -e 64 --iterations 2 --launch.share_gpus --memory plain --json
+expect 2 "--tune applies only to run.device=cpu" bench comm -n 2 --tune --run.device=cuda --launch.share_gpus
+expect 2 "--algorithm applies only to run.device=cpu" bench comm -n 2 --algorithm ring --run.device=cuda --launch.share_gpus
+expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
+    bench comm -n 2 -b 64 -e 64 --run.device=cpu --launch.comm=ipc
 
 # ---- a rank that ends, is stopped, or hangs: while groups are opened, and after some of what it tells the others ----
 lost() { # how, which call, options, ranks, the line, the setting

@@ -89,7 +89,8 @@ BEGIN {
               "train/parity/parity_routes.h train/plan/measure.h train/plan/plan.h train/plan/prices.h train/plan/search.h " \
               "train/plan/step_seconds.h train/plan/step_sim.h plan/cluster.h plan/goodput.h plan/seconds.h " \
               "train/run/dataset.h train/run/evaluate_saved.h train/run/generate.h " \
-              "train/run/machine.h train/run/metrics.h train/run/peak.h train/run/random_tokens.h train/run/step.h train/run/stop.h " \
+              "train/run/machine.h train/run/metrics.h train/run/peak.h train/run/random_tokens.h train/run/rank_devices.h " \
+              "train/run/step.h train/run/stop.h " \
               "train/run/trace.h train/run/trainer.h train/run/version.h train/task/task.h " \
               "learn/cards.h learn/history.h learn/learn.h", w, " ")
     for (i = 1; i <= n; i++) offered[w[i]] = 1

@@ -15,6 +15,9 @@
 #include "cli/comm_steps.h"
 #include "cli/comm_tune.h"
 #include "cli/launching.h"
+#include "comm/comm.h"
+#include "device/device.h"
+#include "train/run/rank_devices.h"
 
 enum { USUAL_FACTOR = 4, USUAL_ITERATIONS = 20, NCCL_RANKS_MOST = 64 };
 
@@ -236,6 +239,11 @@ static ls_status check_comm(const struct invocation *in)
     if (write_path && !tune) return ls_fail(LS_EINVAL, "--write applies only to --tune");
     if (table_path && (tune || algorithm_name)) return ls_fail(LS_EINVAL, "--comm-table cannot be combined with --tune or --algorithm");
     if (table_path) LS_TRY(algorithm_load_table(table_path));
+    if (!print_steps && (tune || algorithm_name || table_path) && in->config.run.device_facts.memory)
+        return ls_fail(LS_EINVAL, "--%s applies only to run.device=cpu: on a GPU launch.comm chooses what makes the calls",
+                       tune             ? "tune"
+                       : algorithm_name ? "algorithm"
+                                        : "comm-table");
     return print_steps ? check_steps(in, (int)in->config.launch.ranks) : check_times(in, in->config.launch.ranks);
 }
 
@@ -250,10 +258,24 @@ struct row {
     struct comm_time time[2];
 }; /* index 0: separate buffers, 1: in place; bandwidths in GB/s */
 
-static void put_head(const struct comm_times *t)
+/* What makes the calls: a transport, or on a GPU what launch.comm has chosen. */
+static const char *made_by(const struct comm_times *t, const struct ranks *r)
 {
-    printf("# lockstep bench comm: %s of %d ranks over %s, algorithm %s, %s memory\n", timed_name(t), t->n, ls_comm_transport(t->comm),
-           algorithm_name ? algorithm_name : "by the comm table", memory);
+    return r->native ? r->collectives : ls_comm_transport(t->comm);
+}
+
+static const char *algorithm_of(const struct ranks *r)
+{
+    return algorithm_name ? algorithm_name : r->native ? "its own" : "by the comm table";
+}
+
+static void put_head(const struct comm_times *t, const struct ranks *r)
+{
+    printf("# lockstep bench comm: %s of %d ranks over %s%s, algorithm %s, %s memory", timed_name(t), t->n, made_by(t, r),
+           t->device && !r->native ? ", staged through the host" : "", algorithm_of(r), memory);
+    if (t->device) printf(" of device %s, each call waited for by the host", t->device->name);
+    puts("");
+    if (r->collectives_why[0]) printf("# %s: %s\n", r->collectives, r->collectives_why);
     printf("# %d untimed calls, then %d timed calls, one after another; time: the slowest rank's median, minimum and maximum\n", t->warmup,
            t->iterations);
     if (t->op == LS_COLLECTIVE_BROADCAST) puts("# a broadcast has one buffer: both halves are in place");
@@ -294,7 +316,7 @@ static void put_row(const struct comm_times *t, const struct row *r)
     fflush(stdout);
 }
 
-static void put_json_row(const struct comm_times *t, const struct row *r, struct json_out *j)
+static void put_json_row(const struct comm_times *t, const struct ranks *ranks, const struct row *r, struct json_out *j)
 {
     static const char *const names[] = { "out_of_place", "in_place" };
 
@@ -302,8 +324,9 @@ static void put_json_row(const struct comm_times *t, const struct row *r, struct
     json_put_string(j, "op", timed_name(t));
     if (sums()) json_put_string(j, "redop", comm_redop_name(t->redop));
     json_put_int(j, "ranks", t->n);
-    json_put_string(j, "transport", ls_comm_transport(t->comm));
-    json_put_string(j, "algorithm", algorithm_name ? algorithm_name : "by the comm table");
+    if (t->device) json_put_string(j, "device", t->device->name);
+    json_put_string(j, "transport", made_by(t, ranks));
+    json_put_string(j, "algorithm", algorithm_of(ranks));
     json_put_string(j, "memory", memory);
     json_put_string(j, "type", ls_dtype_name(t->type));
     json_put_int(j, "bytes", (int64_t)r->bytes);
@@ -333,7 +356,7 @@ static ls_status take_row(const struct comm_times *t, size_t bytes, struct row *
     return LS_OK;
 }
 
-static ls_status cmd_bench_comm_measure(const struct comm_times *t, struct json_out *j)
+static ls_status cmd_bench_comm_measure(const struct comm_times *t, const struct ranks *ranks, struct json_out *j)
 {
     double bus = 0;
     int64_t wrong = 0;
@@ -347,7 +370,7 @@ static ls_status cmd_bench_comm_measure(const struct comm_times *t, struct json_
         wrong += r.time[0].wrong + r.time[1].wrong;
         rows += 2;
         if (t->rank == 0 && json)
-            put_json_row(t, &r, j);
+            put_json_row(t, ranks, &r, j);
         else if (t->rank == 0)
             put_row(t, &r);
         if (bytes > SIZE_MAX / (size_t)factor || bytes > SIZE_MAX - request.step) break;
@@ -357,13 +380,13 @@ static ls_status cmd_bench_comm_measure(const struct comm_times *t, struct json_
     return comm_times_verdict(t, wrong);
 }
 
-static ls_status measure_and_print(const struct comm_times *t)
+static ls_status measure_and_print(const struct comm_times *t, const struct ranks *r)
 {
     struct json_out j = { 0 };
 
-    if (t->rank == 0 && !json) put_head(t);
+    if (t->rank == 0 && !json) put_head(t, r);
     if (json) json_begin_array(&j, NULL);
-    ls_status st = cmd_bench_comm_measure(t, &j);
+    ls_status st = cmd_bench_comm_measure(t, r, &j);
     if (json) json_end_array(&j);
     if (st == LS_OK && json) st = json_out_status(&j);
     if (st == LS_OK && json && t->rank == 0) puts(j.text);
@@ -388,9 +411,27 @@ static ls_status tune_and_write(struct comm_times *t)
 
 /* ---- the command ---- */
 
+/* The device that has the buffers, unless it is the processor, and the groups of its collectives that the operation needs. */
+static ls_status open_device(const struct invocation *in, struct comm_times *t, struct ranks *r)
+{
+    const struct device *d = device_find(config_device(&in->config));
+    bool exchanges = t->op == LS_COLLECTIVE_ALL_TO_ALL, messages = t->op == LS_COLLECTIVE_SEND;
+
+    if (!d) return LS_EUNSUPPORTED;
+    if (d->immediate) return LS_OK;
+    t->device = d;
+    LS_TRY(rank_devices_compare(&in->config, &in->world, r));
+    if (!r->native) return LS_OK;
+    return comm_open_native(
+        t->comm, d, r->native,
+        &(struct native_spec){
+            .collectives = !exchanges && !messages, .exchanges = exchanges, .step = messages, .share = 1, .shares = messages ? 2 : 1 });
+}
+
 static ls_status run_times(const struct invocation *in)
 {
     const struct world *w = &in->world;
+    struct ranks r = RANKS_ALONE;
     struct comm_times t = {
         .rank = w->rank,
         .n = w->size,
@@ -406,8 +447,11 @@ static ls_status run_times(const struct invocation *in)
 
     LS_TRY(ls_comm_open(w->size > 1 ? w->where : "shm:alone", w->rank, w->size, &t.comm));
     ls_comm_set_timeout(t.comm, in->config.launch.timeout);
-    ls_status st = comm_times_open(&t, request.max);
-    if (st == LS_OK) st = tune ? tune_and_write(&t) : measure_and_print(&t);
+    r = (struct ranks){ .comm = t.comm, .rank = t.rank, .size = t.n };
+    ls_status st = open_device(in, &t, &r);
+    if (st == LS_OK) st = comm_times_open(&t, request.max);
+    if (st == LS_OK) st = tune ? tune_and_write(&t) : measure_and_print(&t, &r);
+    if (st == LS_EPEER) comm_fail(t.comm, st); /* a device has failed: the other ranks end with its line */
     comm_times_close(&t);
     ls_comm_close(&t.comm);
     return st;

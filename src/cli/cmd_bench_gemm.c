@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/threads.h"
 #include "cli/launching.h"
+#include "device/device.h"
 #include "train/run/machine.h"
 
 static bool json;
@@ -41,18 +42,19 @@ static void put_gemm_json(struct json_out *j, const struct shape *s, ls_dtype ty
     json_end_object(j);
 }
 
-static ls_status time_shape(const struct shape *s, struct json_out *j)
+/* Each type by the entry that a program would choose, and by another one. */
+static ls_status time_shape(const struct device *d, const struct shape *s, struct json_out *j)
 {
     static const ls_dtype types[] = { LS_F32, LS_BF16 };
-    static const char *const others[] = { NULL, "onednn" };
+    const char *other[] = { NULL, d->immediate ? "onednn" : "cuda" };
 
     if (!json) printf("%7zu %7zu %7zu", s->m, s->n, s->k);
-    for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(others); i++) {
-        ls_dtype type = types[i / COUNT_OF(others)];
-        const char *kernel = others[i % COUNT_OF(others)];
+    for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(other); i++) {
+        ls_dtype type = types[i / COUNT_OF(other)];
+        const char *kernel = other[i % COUNT_OF(other)];
         double seconds;
 
-        LS_TRY(machine_time_linear(type, s->m, s->n, s->k, &kernel, &seconds));
+        LS_TRY(machine_time_linear(d, type, s->m, s->n, s->k, &kernel, &seconds));
         if (json && seconds > 0)
             put_gemm_json(j, s, type, kernel, seconds);
         else if (!json && seconds > 0)
@@ -65,6 +67,16 @@ static ls_status time_shape(const struct shape *s, struct json_out *j)
     return LS_OK;
 }
 
+static void put_head(const struct config *c, const struct device *d)
+{
+    printf("y[m,n] = x[m,k] w[n,k]^T, ");
+    if (d->immediate)
+        printf("%d threads", threads_count());
+    else
+        printf("device %s%s%s", d->name, c->run.device_facts.memory ? ": " : "", c->run.device_facts.name);
+    printf("; GFLOP/s and kernel\n%7s %7s %7s  %7s %-8s  %7s %-8s  %7s\n", "m", "n", "k", "f32", "", "f32", "", "bf16");
+}
+
 static ls_status run_gemm(struct invocation *in)
 {
     static const struct shape usual[] = {
@@ -72,17 +84,17 @@ static ls_status run_gemm(struct invocation *in)
         { 4096, 3072, 768 }, { 4096, 768, 3072 }, { 1024, 50257, 768 }, { 2048, 2048, 2048 },
     };
     struct shape one = { (size_t)rows, (size_t)columns, (size_t)inner };
+    const struct device *d = device_find(config_device(&in->config));
     struct json_out j = { 0 };
     ls_status st = LS_OK;
 
-    (void)in;
+    if (!d) return LS_EUNSUPPORTED;
     if (json)
         json_begin_array(&j, NULL);
     else
-        printf("y[m,n] = x[m,k] w[n,k]^T, %d threads; GFLOP/s and kernel\n%7s %7s %7s  %7s %-8s  %7s %-8s  %7s\n", threads_count(), "m",
-               "n", "k", "f32", "", "f32", "", "bf16");
-    if (rows) st = time_shape(&one, &j);
-    for (size_t i = 0; !rows && st == LS_OK && i < COUNT_OF(usual); i++) st = time_shape(&usual[i], &j);
+        put_head(&in->config, d);
+    if (rows) st = time_shape(d, &one, &j);
+    for (size_t i = 0; !rows && st == LS_OK && i < COUNT_OF(usual); i++) st = time_shape(d, &usual[i], &j);
     if (json) json_end_array(&j);
     if (st == LS_OK && json) st = json_out_status(&j);
     if (st == LS_OK && json) puts(j.text);
@@ -100,5 +112,6 @@ const struct command command_bench_gemm = {
     .run = run_gemm,
     .examples = "  lockstep bench gemm\n"
                 "  lockstep bench gemm --m 4096 --n 768 --k 768 --launch.threads=1\n"
-                "  lockstep bench gemm --run.isa=avx2 --json\n",
+                "  lockstep bench gemm --run.isa=avx2 --json\n"
+                "  lockstep bench gemm --run.device=cuda\n",
 };

@@ -7,6 +7,8 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "comm/comm.h"
+#include "device/device.h"
 
 enum { PERIOD = 3, TILE = 1023 * PERIOD }; /* elements */
 
@@ -39,9 +41,21 @@ double comm_times_bus(ls_collective op, int n)
     return op == LS_COLLECTIVE_ALL_REDUCE ? 2 * share : op == LS_COLLECTIVE_BROADCAST || op == LS_COLLECTIVE_SEND ? 1 : share;
 }
 
+static ls_status open_on_device(struct comm_times *t)
+{
+    enum mem_category c = t->plain ? MEM_ACTIVATIONS : MEM_COMMUNICATION;
+
+    if (!(t->host = mem_alloc(MEM_OTHER, t->room))) return LS_ENOMEM;
+    LS_TRY(t->device->stream_new("bench comm", &t->stream));
+    LS_TRY(t->device->stream_new("bench comm receives", &t->other));
+    if (!(t->send = t->device->alloc(c, t->room)) || !(t->recv = t->device->alloc(c, t->room))) return device_no_memory(t->device);
+    return LS_OK;
+}
+
 ls_status comm_times_open(struct comm_times *t, size_t room)
 {
     t->room = MAX(room, (size_t)t->n * 8);
+    if (t->device) return open_on_device(t);
     t->send = t->plain ? mem_alloc(MEM_COMMUNICATION, t->room) : ls_comm_alloc(t->comm, t->room);
     t->recv = !t->send ? NULL : t->plain ? mem_alloc(MEM_COMMUNICATION, t->room) : ls_comm_alloc(t->comm, t->room);
     if (t->recv) return LS_OK;
@@ -53,13 +67,18 @@ void comm_times_close(struct comm_times *t)
 {
     char *held[] = { t->recv, t->send };
 
+    if (t->device) t->device->stream_free(t->stream), t->device->stream_free(t->other);
     for (size_t i = 0; i < COUNT_OF(held); i++) {
-        if (t->plain)
+        if (t->device)
+            t->device->free(held[i]);
+        else if (t->plain)
             mem_free(held[i]);
         else if (held[i])
             ls_comm_free(t->comm, held[i]);
     }
-    t->send = t->recv = NULL;
+    mem_free(t->host);
+    t->send = t->recv = t->host = NULL;
+    t->stream = t->other = NULL;
 }
 
 /* ---- values ---- */
@@ -103,9 +122,9 @@ static int64_t count_wrong(const struct comm_times *t, const void *p, size_t cou
 /* Element i of rank r's input is (start(r) + i) mod 3. */
 static size_t comm_times_start(const struct comm_times *t, int r) { return t->op == LS_COLLECTIVE_BROADCAST ? r != t->root : (size_t)r; }
 
-static void fill_send(const struct comm_times *t, struct ends e, size_t count)
+/* Writes this rank's input to p. */
+static void fill_send(const struct comm_times *t, char *p, size_t count)
 {
-    char *p = (char *)(uintptr_t)e.send;
     size_t block = count * ls_dtype_bytes(t->type);
 
     if (t->op == LS_COLLECTIVE_REDUCE_SCATTER)
@@ -118,7 +137,8 @@ static void fill_send(const struct comm_times *t, struct ends e, size_t count)
 
 static int comm_times_before(const struct comm_times *t) { return (t->rank + t->n - 1) % t->n; }
 
-static int64_t wrong_in(const struct comm_times *t, struct ends e, size_t count)
+/* Of the result at p. */
+static int64_t wrong_in(const struct comm_times *t, const char *p, size_t count)
 {
     static const float same[PERIOD] = { 0, 1, 2 };
     size_t block = count * ls_dtype_bytes(t->type);
@@ -133,15 +153,15 @@ static int64_t wrong_in(const struct comm_times *t, struct ends e, size_t count)
         }
     for (int k = 0; k < PERIOD && t->redop == LS_AVG; k++) sum[k] /= (float)t->n;
     switch (t->op) {
-    case LS_COLLECTIVE_ALL_REDUCE: return count_wrong(t, e.recv, count, sum, 0);
-    case LS_COLLECTIVE_REDUCE_SCATTER: return count_wrong(t, e.recv, count, sum, (size_t)t->rank * count);
-    case LS_COLLECTIVE_BROADCAST: return count_wrong(t, e.recv, count, same, 0);
-    case LS_COLLECTIVE_SEND: return count_wrong(t, e.recv, count, same, comm_times_start(t, comm_times_before(t)));
+    case LS_COLLECTIVE_ALL_REDUCE: return count_wrong(t, p, count, sum, 0);
+    case LS_COLLECTIVE_REDUCE_SCATTER: return count_wrong(t, p, count, sum, (size_t)t->rank * count);
+    case LS_COLLECTIVE_BROADCAST: return count_wrong(t, p, count, same, 0);
+    case LS_COLLECTIVE_SEND: return count_wrong(t, p, count, same, comm_times_start(t, comm_times_before(t)));
     default:
         for (int from = 0; from < t->n; from++) {
             size_t phase = t->op == LS_COLLECTIVE_ALL_TO_ALL ? comm_times_start(t, from + t->rank) : comm_times_start(t, from);
 
-            wrong += count_wrong(t, (char *)e.recv + (size_t)from * block, count, same, phase);
+            wrong += count_wrong(t, p + (size_t)from * block, count, same, phase);
         }
         return wrong;
     }
@@ -160,6 +180,26 @@ static struct ends ends_of(const struct comm_times *t, size_t count, bool in_pla
     return (struct ends){ t->recv, t->recv };
 }
 
+static ls_status enqueue_one(const struct comm_times *t, ls_collective op, struct ends e, size_t count, int root)
+{
+    return comm_enqueue(t->comm, t->device, op == LS_COLLECTIVE_RECV ? t->other : t->stream,
+                        &(struct call_args){ .op = op,
+                                             .send = op == LS_COLLECTIVE_RECV || op == LS_COLLECTIVE_BROADCAST ? NULL : e.send,
+                                             .recv = op == LS_COLLECTIVE_SEND ? NULL : e.recv,
+                                             .count = count,
+                                             .type = t->type,
+                                             .redop = t->redop,
+                                             .root = root });
+}
+
+static ls_status call_on_device(const struct comm_times *t, struct ends e, size_t count)
+{
+    if (t->op == LS_COLLECTIVE_SEND) LS_TRY(enqueue_one(t, LS_COLLECTIVE_RECV, e, count, comm_times_before(t)));
+    LS_TRY(enqueue_one(t, t->op, e, count, t->op == LS_COLLECTIVE_SEND ? (t->rank + 1) % t->n : t->root));
+    LS_TRY(t->device->stream_sync(t->stream));
+    return t->op == LS_COLLECTIVE_SEND ? t->device->stream_sync(t->other) : LS_OK;
+}
+
 static ls_status send_and_receive(const struct comm_times *t, struct ends e, size_t count)
 {
     ls_work *work = NULL;
@@ -171,6 +211,7 @@ static ls_status send_and_receive(const struct comm_times *t, struct ends e, siz
 
 static ls_status call(const struct comm_times *t, struct ends e, size_t count)
 {
+    if (t->device) return call_on_device(t, e, count);
     switch (t->op) {
     case LS_COLLECTIVE_ALL_REDUCE: return ls_all_reduce(t->comm, e.send, e.recv, count, t->type, t->redop, NULL);
     case LS_COLLECTIVE_ALL_GATHER: return ls_all_gather(t->comm, e.send, e.recv, count, t->type, NULL);
@@ -181,19 +222,44 @@ static ls_status call(const struct comm_times *t, struct ends e, size_t count)
     }
 }
 
+static ls_status set_bytes(const struct comm_times *t, char *p, int byte, size_t bytes)
+{
+    if (t->device) return t->device->fill(t->stream, p, byte, bytes);
+    memset(p, byte, bytes);
+    return LS_OK;
+}
+
+static ls_status give_input(const struct comm_times *t, struct ends e, size_t count)
+{
+    bool whole = t->op == LS_COLLECTIVE_REDUCE_SCATTER || t->op == LS_COLLECTIVE_ALL_TO_ALL;
+    size_t bytes = count * ls_dtype_bytes(t->type) * (whole ? (size_t)t->n : 1);
+
+    fill_send(t, t->device ? t->host : (char *)(uintptr_t)e.send, count);
+    return t->device ? device_write(t->device, (void *)(uintptr_t)e.send, t->host, bytes) : LS_OK;
+}
+
+static ls_status take_result(const struct comm_times *t, struct ends e, size_t count, int64_t *wrong)
+{
+    bool whole = t->op == LS_COLLECTIVE_ALL_GATHER || t->op == LS_COLLECTIVE_ALL_TO_ALL;
+    size_t bytes = count * ls_dtype_bytes(t->type) * (whole ? (size_t)t->n : 1);
+
+    if (t->device) LS_TRY(device_read(t->device, t->host, e.recv, bytes));
+    *wrong = wrong_in(t, t->device ? t->host : e.recv, count);
+    return LS_OK;
+}
+
 /* Compares one call with the expected values. Afterwards the buffers are 0, so that repeated in-place sums do not reach infinity. */
 static ls_status comm_times_check(const struct comm_times *t, struct ends e, size_t count, int64_t *wrong)
 {
     size_t bytes = comm_times_bytes(t, count);
 
-    memset(t->recv, 0x5a, bytes);
-    fill_send(t, e, count);
+    LS_TRY(set_bytes(t, t->recv, 0x5a, bytes));
+    LS_TRY(give_input(t, e, count));
     LS_TRY(call(t, e, count));
-    *wrong = wrong_in(t, e, count);
+    LS_TRY(take_result(t, e, count, wrong));
     LS_TRY(ls_barrier(t->comm));
-    memset(t->send, 0, bytes);
-    memset(t->recv, 0, bytes);
-    return LS_OK;
+    LS_TRY(set_bytes(t, t->send, 0, bytes));
+    return set_bytes(t, t->recv, 0, bytes);
 }
 
 /* took[iterations]: seconds of each timed call on this rank. */

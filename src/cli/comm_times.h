@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include "lockstep/comm.h"
 
+struct device;
+struct device_stream;
+
 /* op LS_COLLECTIVE_SEND means sendrecv: each rank sends to the next rank and at the same time receives from the one before. */
 struct comm_times {
     ls_comm *comm;
@@ -16,12 +19,15 @@ struct comm_times {
     bool unchecked; /* results are not checked, and `wrong` is 0 */
     bool plain;     /* buffers are in the process's own memory, not from ls_comm_alloc() */
     int warmup, iterations;
-    char *send, *recv; /* buffers of `room` bytes each */
+    const struct device *device; /* that has the buffers, and a stream for the calls; NULL: the processor */
+    char *send, *recv;           /* buffers of `room` bytes each */
     size_t room;
+    char *host;                           /* room bytes: what a device's buffer gets or had; NULL: there is no device */
+    struct device_stream *stream, *other; /* other: for what is received while stream sends */
 };
 
-/* A call takes the time from the end of the call before it to its own, on the slowest rank. wrong: wrong elements on all ranks in one call
- * before the timed ones. */
+/* A call takes the time from the end of the call before it to its own, on the slowest rank; on a device the host waits for each. wrong:
+ * wrong elements on all ranks in one call before the timed ones. */
 struct comm_time {
     double seconds, least, most; /* median, minimum and maximum of the calls */
     int64_t wrong;

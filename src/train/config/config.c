@@ -264,10 +264,10 @@ static const struct option rows[] = {
          "time without progress after which a rank counts as lost: the run ends and names it", .common = C),
     STRING(launch.comm_table, "", T | B | Q, "comm table that 'bench comm --tune' wrote: the algorithm of each collective by size",
            .alias = "launch.choices"),
-    ENUM(launch.comm, "auto", "auto|nccl|ipc|host", T | B | Q | E,
+    ENUM(launch.comm, "auto", "auto|nccl|ipc|host", T | B | C | Q | E,
          "collectives of ranks on GPUs: nccl; ipc: through memory that ranks of one machine map from each other's GPUs; host: staged "
          "through the host; auto: the first of these that all ranks can use"),
-    BOOL(launch.share_gpus, "false", T | B | Q | E,
+    BOOL(launch.share_gpus, "false", T | B | C | Q | E,
          "let ranks share a GPU, each with its part of the memory, where a machine has fewer GPUs than ranks; collectives are then not "
          "NCCL's (slow; to try out layouts)",
          .off = "false"),
@@ -275,14 +275,14 @@ static const struct option rows[] = {
          .common = C),
 
     STRING(run.dir, "", T, "folder of the run; empty: a new folder in runs/, named after the time", .common = T),
-    ENUM(run.device, "auto", "auto" DEVICE_MAP(DEVICE_CHOICE), RUNS | P,
+    ENUM(run.device, "auto", "auto" DEVICE_MAP(DEVICE_CHOICE), RUNS | C | M | P,
          "device that holds the tensors and computes; auto: cuda if there is a GPU for each rank, else cpu" DEVICE_MAP(DEVICE_HELP)),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
          "largest instruction set that kernels may use; best: everything that the processor supports", .common = B | M),
-    STRING(run.library_path, "", RUNS,
+    STRING(run.library_path, "", RUNS | C | M,
            "folders, with colons between them, in which NCCL and cuBLASLt are looked for first (run.device=cuda); they are also found by "
            "the loader, in the CUDA toolkit and in a Python environment's site-packages"),
-    BOOL(run.tune_matmuls, "false", RUNS,
+    BOOL(run.tune_matmuls, "false", RUNS | M,
          "measure which of cuBLASLt's algorithms is the fastest for each matmul (run.device=cuda) and keep the choice in "
          "~/.cache/lockstep, from where later runs take it; false: the algorithm that the library proposes first",
          .off = "false"),
@@ -320,7 +320,7 @@ static const struct option rows[] = {
            "NaN to inject, for tests, as STEP:RANK:MICRO:NAME; NAME is PARAMETER.grad for its gradient, or PARAMETER for the output of "
            "the first op that reads it; STEP counts from 1, RANK and MICRO from 0",
            .off = ""),
-    INT(debug.device_seed, "0", 0, COUNT_MOST, "", RUNS, "seed of the order in which run.device=check runs enqueued operations"),
+    INT(debug.device_seed, "0", 0, COUNT_MOST, "", RUNS | C, "seed of the order in which run.device=check runs enqueued operations"),
     INT(debug.fail_alloc, "0", 0, COUNT_MOST, "", RUNS | C | M | P, "fail the Nth allocation from now, for tests; 0: none", .off = "0"),
     INT(debug.fail_write, "0", 0, COUNT_MOST, "", T, "fail the Nth write into a checkpoint from now as on a full disk, for tests; 0: none",
         .off = "0"),

@@ -9,85 +9,120 @@
 
 static const double ENOUGH_SECONDS = 0.1, SLOW_SECONDS = 0.1;
 enum { FEWEST_RUNS = 3, REPEATS = 3 }; /* the fastest shape is found by single runs, and then measured */
+enum { LAUNCHES = 20 };                /* of a run on a device with streams */
 
 struct gemm_call {
+    const struct device *device;
     struct call call;
     void *memory[3];
 };
 
+static void *gemm_alloc(const struct device *d, size_t bytes)
+{
+    return d->immediate ? mem_zalloc(MEM_OTHER, bytes) : d->alloc(MEM_OTHER, bytes);
+}
+
+static void gemm_free(const struct device *d, void *p)
+{
+    if (d->immediate)
+        mem_free(p);
+    else
+        d->free(p);
+}
+
 static void close_call(struct gemm_call *p)
 {
-    for (size_t i = 0; i < COUNT_OF(p->memory); i++) mem_free(p->memory[i]);
-    mem_free(p->call.scratch);
+    for (size_t i = 0; i < COUNT_OF(p->memory); i++) gemm_free(p->device, p->memory[i]);
+    gemm_free(p->device, p->call.scratch);
 }
 
 /* Fills the matrix with zeros: the time of a matmul does not depend on the values, unless they are denormal. */
-static ls_status open_operand(struct view *v, void **memory, ls_dtype type, size_t rows, size_t columns)
+static ls_status open_operand(const struct device *d, struct view *v, void **memory, ls_dtype type, size_t rows, size_t columns)
 {
     size_t count, bytes;
 
     if (!size_mul(rows, columns, &count) || !size_mul(count, ls_dtype_bytes(type), &bytes))
         return ls_fail(LS_EINVAL, "a matrix of %zu x %zu is too large", rows, columns);
-    *memory = mem_zalloc(MEM_OTHER, bytes);
-    if (!*memory) return LS_ENOMEM;
+    *memory = gemm_alloc(d, bytes);
+    if (!*memory) return d->immediate ? LS_ENOMEM : device_no_memory(d);
+    if (!d->immediate) LS_TRY(d->fill(NULL, *memory, 0, bytes));
     *v = view_of(*memory, type, 2, (size_t[]){ rows, columns });
     return LS_OK;
 }
 
-/* At least `fewest` runs, for at least ENOUGH_SECONDS. */
-static ls_status time_runs(const struct kernel *kernel, struct call *c, int fewest, double *seconds)
+/* *seconds: of a call. */
+static ls_status time_run(const struct device *d, const struct kernel *kernel, const struct call *c, double *seconds)
 {
-    double best = 0, spent = 0;
+    int launches = d->immediate ? 1 : LAUNCHES;
+    double began = base_now();
 
-    if (kernel->prepare) LS_TRY(kernel->prepare(c));
-    for (int i = 0; i <= fewest || spent < ENOUGH_SECONDS; i++) {
-        double began = base_now();
+    for (int i = 0; i < launches; i++) LS_TRY(kernel_launch(d, kernel, c));
+    if (!d->immediate) LS_TRY(d->stream_sync(NULL));
+    *seconds = (base_now() - began) / launches;
+    return LS_OK;
+}
 
+/* At least `fewest` runs, for at least ENOUGH_SECONDS. */
+static ls_status time_runs(const struct device *d, const struct kernel *kernel, struct call *c, int fewest, double *seconds)
+{
+    double best = 0, spent = 0, took;
+    ls_status st = kernel->prepare ? kernel->prepare(c) : LS_OK;
+
+    if (st < 0) return st;
+    for (int i = 0; st == LS_OK && (i <= fewest || spent < ENOUGH_SECONDS); i++) {
         pulse();
-        kernel->run(c);
-        double took = base_now() - began;
-        if (i == 0) continue; /* the first run maps pages and warms caches */
-        spent += took;
+        st = time_run(d, kernel, c, &took);
+        if (st < 0 || i == 0) continue; /* the first run maps pages and warms caches */
+        spent += took * (d->immediate ? 1 : LAUNCHES);
         best = best == 0 ? took : MIN(best, took);
     }
     if (kernel->release) kernel->release(c);
     *seconds = best;
-    return LS_OK;
+    return st;
 }
 
 /* The entry of that name, or the best one for NULL; the result is NULL if it does not accept the call or the processor cannot run it. */
-static const struct kernel *find_kernel(const struct call *c, const char *name)
+static const struct kernel *find_kernel(const struct device *d, const struct call *c, const char *name)
 {
-    const struct kernel *kernel = name ? kernel_named(c->op, name) : kernel_choose(c, &device_cpu);
+    const struct kernel *kernel = name ? kernel_named(c->op, name) : kernel_choose(c, d);
 
     return kernel && kernel->isa <= isa_best() && (!kernel->accepts || kernel->accepts(c)) ? kernel : NULL;
 }
 
-static ls_status time_linear(ls_dtype type, size_t m, size_t n, size_t k, int fewest, const char **name, double *seconds)
+static ls_status time_entry(struct gemm_call *p, const struct kernel *kernel, int fewest, double *seconds)
 {
-    struct gemm_call p = { .call = { .op = OP_LINEAR, .nin = 2, .nout = 1 } };
-    struct call *c = &p.call;
-    ls_status st;
+    const struct device *d = p->device;
+    size_t bytes = kernel->scratch ? kernel->scratch(&p->call) : 0;
 
+    if (bytes && !(p->call.scratch = gemm_alloc(d, bytes))) return d->immediate ? LS_ENOMEM : device_no_memory(d);
+    return time_runs(d, kernel, &p->call, fewest, seconds);
+}
+
+static ls_status time_linear(const struct device *d, ls_dtype type, size_t m, size_t n, size_t k, int fewest, const char **name,
+                             double *seconds)
+{
+    struct gemm_call p = { .device = d, .call = { .op = OP_LINEAR, .nin = 2, .nout = 1 } };
+    struct call *c = &p.call;
+    const struct kernel *kernel;
+    ls_status st = kernel_table_add(d);
+
+    *seconds = 0;
     for (int i = 0; i < CALL_OPERANDS; i++) c->in[i].ndim = c->out[i].ndim = VIEW_ABSENT;
-    st = open_operand(&c->in[0], &p.memory[0], type, m, k);
-    if (st == LS_OK) st = open_operand(&c->in[1], &p.memory[1], type, n, k);
-    if (st == LS_OK) st = open_operand(&c->out[0], &p.memory[2], type, m, n);
-    const struct kernel *kernel = st == LS_OK ? find_kernel(c, *name) : NULL;
+    if (st == LS_OK) st = open_operand(d, &c->in[0], &p.memory[0], type, m, k);
+    if (st == LS_OK) st = open_operand(d, &c->in[1], &p.memory[1], type, n, k);
+    if (st == LS_OK) st = open_operand(d, &c->out[0], &p.memory[2], type, m, n);
+    kernel = st == LS_OK ? find_kernel(d, c, *name) : NULL;
     if (kernel) {
-        c->scratch = kernel->scratch ? mem_alloc(MEM_OTHER, kernel->scratch(c)) : NULL;
-        st = kernel->scratch && !c->scratch ? LS_ENOMEM : time_runs(kernel, c, fewest, seconds);
         *name = kernel->name;
-    } else {
-        *seconds = 0;
+        st = time_entry(&p, kernel, fewest, seconds);
     }
     close_call(&p);
     return st;
 }
 
-ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, const char **name, double *seconds)
+ls_status machine_time_linear(const struct device *d, ls_dtype type, size_t m, size_t n, size_t k, const char **name, double *seconds)
 {
-    return time_linear(type, m, n, k, FEWEST_RUNS, name, seconds);
+    return time_linear(d, type, m, n, k, FEWEST_RUNS, name, seconds);
 }
 
 /* ---- the peak ---- */
@@ -109,7 +144,7 @@ static ls_status time_shape(ls_dtype type, const struct shape *s, int fewest, do
 {
     const char *kernel = s->kernel;
 
-    LS_TRY(time_linear(type, 2 * s->side, s->side, s->side, fewest, &kernel, seconds));
+    LS_TRY(time_linear(&device_cpu, type, 2 * s->side, s->side, s->side, fewest, &kernel, seconds));
     *flops = *seconds > 0 ? 4 * (double)s->side * (double)s->side * (double)s->side / *seconds : 0;
     return LS_OK;
 }
