@@ -8,7 +8,7 @@ lockstep=$1
 use_cuda_stub
 LOCKSTEP_CUDA_STUB=gpus=1
 export LOCKSTEP_CUDA_STUB
-steps="machine kernels goldens parity layouts curve memcheck racecheck bench profile all_cases"
+steps="machine kernels goldens parity layouts comm gemm curve memcheck racecheck bench profile all_cases"
 
 "$2/../tools/gpu_bundle.sh" --link "${lockstep%/*}" "$work/bundle" || bad "the bundle was not packed"
 # What a machine with a GPU has besides. A python3 without torch, whatever this machine's has.
@@ -54,6 +54,9 @@ said goldens "PASSED.* 1 test"
 said parity "^2 equal, 0 different"
 said layouts "^4 equal, 0 different"
 said layouts "parallel.pp=2 parallel.dp=2 parallel.ep=2"
+said comm "reduce_scatter of 2 ranks over CUDA IPC"
+said comm "sendrecv of 2 ranks over shm, staged through the host"
+said gemm "cublaslt .* cuda "
 said curve "^fp32: 2 steps, last loss [0-9.]* on cpu, [0-9.]* on cuda"
 [ "$(values results/curve.json 'bf16.step[]' | wc -w)" -gt 0 ] || bad "curve.json: $(cat results/curve.json)"
 said bench "skipped: ModuleNotFoundError: No module named 'torch'"
@@ -65,7 +68,7 @@ tar -tzf results/results.tar.gz | grep -q logs/goldens.txt || bad "results.tar.g
 
 # ---- no time, and no GPU ----
 sh bundle/run.sh --tiny --seconds 4 late >out.txt 2>&1 || bad "without time: exit code $?: $(cat out.txt)"
-[ "$(grep -c 'no time' late/summary.txt)" -eq 11 ] || bad "without time: $(cat late/summary.txt)"
+[ "$(grep -c 'no time' late/summary.txt)" -eq 13 ] || bad "without time: $(cat late/summary.txt)"
 LOCKSTEP_CUDA_STUB=gpus=0
 sh bundle/run.sh --only "kernels bench" none >out.txt 2>&1 || bad "without a GPU: exit code $?: $(cat out.txt)"
 [ "$(grep -c 'skipped.*there is no GPU' none/summary.txt)" -eq 2 ] || bad "without a GPU: $(cat none/summary.txt)"

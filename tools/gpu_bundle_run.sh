@@ -10,6 +10,8 @@
 #   goldens     ten steps of small models and the optimizers against numbers that PyTorch wrote
 #   parity      cpu and cuda compute the same step, for each model and type
 #   layouts     2 and 4 ranks on the GPU compute the step of one rank
+#   comm        collectives of 2 ranks on the GPU: results and times
+#   gemm        matmuls by shape and type
 #   curve       a run on real text: losses on cuda beside those on the cpu
 #   memcheck    the kernel tests under compute-sanitizer's memcheck, a case of each kernel
 #   racecheck   and under its racecheck
@@ -88,16 +90,17 @@ parity() {
     [ $bad -eq 0 ]
 }
 
-# Ranks on one GPU, whose collectives go through its memory, and then through the host. The first of each number of ranks alone with --tiny.
+# Ranks on one GPU, whose collectives go through its memory; and through the host, the first layout of each number of ranks.
 layouts() {
-    for by in ipc host; do layouts_by $by; done
+    layouts_by ipc $tiny
+    layouts_by host 1
     [ $bad -eq 0 ]
 }
 
-layouts_by() {
+layouts_by() { # launch.comm, set: only the first layouts
     counted=
     while IFS='|' read -r ranks model type layout; do
-        [ -z "$tiny" ] || [ "$counted" != "$ranks" ] || continue
+        [ -z "${2:-}" ] || [ "$counted" != "$ranks" ] || continue
         counted=$ranks
         compare --a run.device=cuda --b "run.device=cuda launch.share_gpus=true launch.comm=$1 $layout" --model.preset=$model \
             --precision.compute=$type $sizes </dev/null
@@ -114,6 +117,18 @@ layouts_by() {
 4|gpt2-tiny|bf16|parallel.dp=4 parallel.zero=3
 END_LAYOUTS
 }
+
+# Two ranks on the GPU; every element is checked.
+comm() {
+    for by in ipc host; do
+        for op in all_reduce reduce_scatter all_to_all sendrecv; do
+            shown lockstep bench comm -n 2 --op $op --run.device=cuda --launch.share_gpus --launch.comm=$by -b 1K -f 64 \
+                -e $([ -z "$tiny" ] && echo 64M || echo 4K) --iterations $([ -z "$tiny" ] && echo 20 || echo 2) || return 1
+        done
+    done
+}
+
+gemm() { shown lockstep bench gemm --run.device=cuda ${tiny:+--m 8 --n 24 --k 16}; }
 
 # curve_of NAME MOST STEPS OPTIONS...: the losses of both devices, in curve_NAME.txt; they differ by at most MOST of the loss.
 curve_of() {
@@ -204,7 +219,7 @@ if ! ldconfig -p 2>/dev/null | grep -q libcuda.so.1 && [ -e /usr/local/nvidia/li
 fi
 
 # Seconds that each step may have at least, if all take as much; together 570.
-shares="machine 15|kernels 50|goldens 40|parity 60|layouts 85|curve 50|memcheck 45|racecheck 45|bench 140|profile 40|all_cases 0"
+shares="machine 15|kernels 50|goldens 40|parity 60|layouts 80|comm 15|gemm 15|curve 50|memcheck 45|racecheck 45|bench 125|profile 30|all_cases 0"
 share_of() { echo "$shares" | tr '|' '\n' | awk -v name=$1 -v seconds=$seconds '$1 == name { print int($2 * seconds / 570) }'; }
 # What the steps after this one may have.
 reserved_after() {
