@@ -159,6 +159,35 @@ static void external_bytes_are_counted_and_limited(void **state)
     assert_int_equal(now().now[MEM_OFFLOAD], before.now[MEM_OFFLOAD]);
 }
 
+/* A device's bytes have a limit of their own, and the other one does not count them. */
+static void device_bytes_have_their_own_limit(void **state)
+{
+    struct mem_stats before = now();
+    void *p;
+
+    (void)state;
+    mem_set_device_limit(1000);
+    mem_set_limit(before.total_now + 500);
+    assert_int_equal(mem_device_limit(), 1000);
+    assert_int_equal(mem_take_device(MEM_PARAMETERS, 900), LS_OK);
+    assert_int_equal(mem_take_device(MEM_GRADIENTS, 101), LS_ENOMEM);
+    assert_non_null(strstr(ls_errmsg(), "101 bytes needed for gradients"));
+    assert_non_null(strstr(ls_errmsg(), "limit 1000 of the device's memory"));
+    assert_non_null(p = mem_alloc(MEM_PARAMETERS, 500));
+    assert_null(mem_alloc(MEM_PARAMETERS, 1));
+    assert_int_equal(mem_take_device(MEM_GRADIENTS, 100), LS_OK);
+    assert_int_equal(now().total_now - before.total_now, 1500);
+    assert_int_equal(now().now[MEM_PARAMETERS] - before.now[MEM_PARAMETERS], 1400);
+    mem_give_device(MEM_PARAMETERS, 900);
+    mem_give_device(MEM_GRADIENTS, 100);
+    mem_free(p);
+    assert_int_equal(now().total_now, before.total_now);
+    assert_int_equal(mem_take_device(MEM_PARAMETERS, 1000), LS_OK);
+    mem_give_device(MEM_PARAMETERS, 1000);
+    mem_set_limit(0);
+    mem_set_device_limit(0);
+}
+
 static void *churn(void *arg)
 {
     enum mem_category c = *(enum mem_category *)arg;
@@ -222,6 +251,7 @@ int main(void)
         cmocka_unit_test(allocation_beyond_the_limit_fails_cleanly),     cmocka_unit_test(chosen_allocation_fails),
         cmocka_unit_test(category_names_are_those_of_metrics),
         cmocka_unit_test(external_bytes_are_counted_and_limited),
+        cmocka_unit_test(device_bytes_have_their_own_limit),
         cmocka_unit_test(counts_are_exact_across_threads),
         cmocka_unit_test(pages_grow_within_the_limit),
     };

@@ -93,6 +93,21 @@ for category in parameters gradients optimizer activations communication; do
     [ "$(json memory.$category <cpu_zero3/metrics.jsonl)" = "$(json memory.$category <device_zero3/metrics.jsonl)" ] ||
         bad "$category: $(json memory.$category <cpu_zero3/metrics.jsonl | tail -1) bytes on the cpu, not so on cuda"
 done
+# The GPU's memory and the host's have limits of their own: what is offloaded, or held to save, is not in the GPU's.
+model="--data.seq_len=16 --model.preset=llama-tiny --model.layers=12 --model.width=256 --model.heads=8 --precision.compute=fp32
+       --train.global_batch=2 --train.micro_batch=1 --launch.threads=1"
+model=$(echo $model)
+large="$model --data.text=text.txt --train.steps=2 --train.eval_every=0 --run.measure_peak=off --log.tensorboard=false"
+stub memory=178000000
+for where in none cpu; do
+    rm -rf said
+    train $large --run.dir=said --run.device=cuda --optim.offload=$where
+done
+stub memory=150000000
+expect 1 "MiB, the limit is 134 MiB (the GPU's memory); most is in communication" \
+    train $large --run.dir=refused --run.device=cuda --optim.offload=cpu
+expect 0 "it does not fit into the memory of a stub GPU 0" plan $model --run.device=cuda --optim.offload=cpu
+stub seed=1
 rm -rf said
 train $(echo $tiny | sed 's/--run.measure_peak=off//') $gpt2 --run.dir=said --run.device=cuda
 grep -q '^device      cuda: stub GPU 0, 1.00 GiB, of which 64.0 MiB were taken before the run' out.txt || bad "report: $(cat out.txt)"

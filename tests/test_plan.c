@@ -439,6 +439,24 @@ static void impossible_limit_has_no_suggestion(void **state)
     options_close(&s.options);
 }
 
+/* On a GPU the step's own bytes are in its memory; what is offloaded, and what else the run holds, in the host's. */
+static void two_memories_have_a_limit_each(void **state)
+{
+    struct plan_job gpu = { .host = 1000 }, cpu = { 0 };
+    struct plan_bytes b = { .total = 500, .other = 400, .host = 600 };
+
+    (void)state;
+    assert_true(plan_host_room(&gpu) == 1000);
+    assert_true(plan_fits(&gpu, &b, 500));
+    assert_false(plan_fits(&gpu, &b, 499));
+    b.other = 401;
+    assert_false(plan_fits(&gpu, &b, 500));
+    b.host = 0;
+    assert_true(plan_host_room(&cpu) == 0);
+    assert_true(plan_fits(&cpu, &b, 901));
+    assert_false(plan_fits(&cpu, &b, 900));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -451,6 +469,7 @@ int main(void)
         cmocka_unit_test(recomputation_and_several_fields_are_written),
         cmocka_unit_test(suggested_options_fit),
         cmocka_unit_test(impossible_limit_has_no_suggestion),
+        cmocka_unit_test(two_memories_have_a_limit_each),
     };
     threads_set(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

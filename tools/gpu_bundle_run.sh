@@ -219,7 +219,8 @@ if ! ldconfig -p 2>/dev/null | grep -q libcuda.so.1 && [ -e /usr/local/nvidia/li
 fi
 
 # Seconds that each step may have at least, if all take as much; together 570.
-shares="machine 15|kernels 50|goldens 40|parity 60|layouts 80|comm 15|gemm 15|curve 50|memcheck 45|racecheck 45|bench 125|profile 30|all_cases 0"
+shares="machine 15|kernels 50|goldens 40|parity 60|layouts 80|comm 15|gemm 15|curve 50|memcheck 45|racecheck 45|bench 125|profile 30"
+shares="$shares|all_cases 0"
 share_of() { echo "$shares" | tr '|' '\n' | awk -v name=$1 -v seconds=$seconds '$1 == name { print int($2 * seconds / 570) }'; }
 # What the steps after this one may have.
 reserved_after() {

@@ -42,7 +42,10 @@ _Static_assert(sizeof(struct header) <= HEADER, "the header has its own 64 bytes
 
 static struct {
     atomic_size_t now[MEM_CATEGORIES], peak[MEM_CATEGORIES];
-    atomic_size_t total_now, total_peak, limit;
+    atomic_size_t total_now, total_peak;
+    struct place {
+        atomic_size_t now, limit;
+    } host, device;
     atomic_uint_fast64_t calls;
     atomic_int_fast64_t fail_at;
 } ledger;
@@ -67,24 +70,27 @@ static void raise_to(atomic_size_t *peak, size_t now)
     }
 }
 
-/* Reserves `bytes` of the limit; false, and nothing reserved, if they do not fit. */
-static bool ledger_take(enum mem_category c, size_t bytes)
+/* Reserves `bytes` of the place's limit; false, and nothing reserved, if they do not fit. */
+static bool place_take(struct place *p, enum mem_category c, size_t bytes)
 {
-    size_t limit = atomic_load(&ledger.limit), total = atomic_load(&ledger.total_now), after;
+    size_t limit = atomic_load(&p->limit), now = atomic_load(&p->now), after;
 
     do {
-        if (!size_add(total, bytes, &after) || (limit && after > limit)) return false;
-    } while (!atomic_compare_exchange_weak(&ledger.total_now, &total, after));
-    raise_to(&ledger.total_peak, after);
+        if (!size_add(now, bytes, &after) || (limit && after > limit)) return false;
+    } while (!atomic_compare_exchange_weak(&p->now, &now, after));
+    raise_to(&ledger.total_peak, atomic_fetch_add(&ledger.total_now, bytes) + bytes);
     raise_to(&ledger.peak[c], atomic_fetch_add(&ledger.now[c], bytes) + bytes);
     return true;
 }
 
-static void ledger_give(enum mem_category c, size_t bytes)
+static void place_give(struct place *p, enum mem_category c, size_t bytes)
 {
+    atomic_fetch_sub(&p->now, bytes);
     atomic_fetch_sub(&ledger.now[c], bytes);
     atomic_fetch_sub(&ledger.total_now, bytes);
 }
+
+static void ledger_give(enum mem_category c, size_t bytes) { place_give(&ledger.host, c, bytes); }
 
 static _Thread_local enum mem_category failed_largest = MEM_OTHER;
 
@@ -102,11 +108,11 @@ static void *mem_fail(enum mem_category c, size_t bytes, const char *why)
     return NULL;
 }
 
-static void *fail_limit(enum mem_category c, size_t bytes)
+static void *fail_place(const struct place *p, enum mem_category c, size_t bytes)
 {
     char why[64];
 
-    snprintf(why, sizeof why, "limit %zu", atomic_load(&ledger.limit));
+    snprintf(why, sizeof why, "limit %zu%s", atomic_load(&p->limit), p == &ledger.device ? " of the device's memory" : "");
     return mem_fail(c, bytes, why);
 }
 
@@ -137,7 +143,7 @@ static void *system_alloc(size_t bytes)
     return posix_memalign(&block, HEADER, bytes) == 0 ? block : NULL;
 }
 
-ls_status mem_take(enum mem_category c, size_t bytes)
+static ls_status take_bytes(struct place *p, enum mem_category c, size_t bytes)
 {
     ASSERT((unsigned)c < MEM_CATEGORIES);
     atomic_fetch_add(&ledger.calls, 1);
@@ -145,14 +151,17 @@ ls_status mem_take(enum mem_category c, size_t bytes)
         mem_fail(c, bytes, "made to fail by a test");
     else if (bytes > PTRDIFF_MAX - HEADER)
         mem_fail(c, bytes, "no address space is that large");
-    else if (!ledger_take(c, bytes))
-        fail_limit(c, bytes);
+    else if (!place_take(p, c, bytes))
+        fail_place(p, c, bytes);
     else
         return LS_OK;
     return LS_ENOMEM;
 }
 
-void mem_give(enum mem_category c, size_t bytes) { ledger_give(c, bytes); }
+ls_status mem_take(enum mem_category c, size_t bytes) { return take_bytes(&ledger.host, c, bytes); }
+void mem_give(enum mem_category c, size_t bytes) { place_give(&ledger.host, c, bytes); }
+ls_status mem_take_device(enum mem_category c, size_t bytes) { return take_bytes(&ledger.device, c, bytes); }
+void mem_give_device(enum mem_category c, size_t bytes) { place_give(&ledger.device, c, bytes); }
 
 void *mem_alloc(enum mem_category c, size_t bytes)
 {
@@ -270,8 +279,10 @@ void mem_reset_peak(void)
     atomic_store(&ledger.total_peak, atomic_load(&ledger.total_now));
 }
 
-void mem_set_limit(size_t bytes) { atomic_store(&ledger.limit, bytes); }
+void mem_set_limit(size_t bytes) { atomic_store(&ledger.host.limit, bytes); }
+void mem_set_device_limit(size_t bytes) { atomic_store(&ledger.device.limit, bytes); }
+size_t mem_device_limit(void) { return atomic_load(&ledger.device.limit); }
 
-size_t mem_limit(void) { return atomic_load(&ledger.limit); }
+size_t mem_limit(void) { return atomic_load(&ledger.host.limit); }
 
 void mem_fail_at(int64_t nth) { atomic_store(&ledger.fail_at, nth); }

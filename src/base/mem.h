@@ -61,11 +61,16 @@ void *mem_pages_resize(enum mem_category c, void *p, size_t was, size_t bytes);
  * is undone by one mem_give. */
 ls_status mem_take(enum mem_category c, size_t bytes);
 void mem_give(enum mem_category c, size_t bytes);
+/* The same for bytes of a device with memory of its own: they count against its limit. */
+ls_status mem_take_device(enum mem_category c, size_t bytes);
+void mem_give_device(enum mem_category c, size_t bytes);
 
 void mem_read(struct mem_stats *out);
 void mem_reset_peak(void);        /* peaks become the bytes held now */
-void mem_set_limit(size_t bytes); /* of the total; 0: none */
+void mem_set_limit(size_t bytes); /* of all that is not a device's; 0: none */
 size_t mem_limit(void);
+void mem_set_device_limit(size_t bytes); /* of all that is; 0: none */
+size_t mem_device_limit(void);
 void mem_fail_at(int64_t nth); /* the nth call from now fails (1 = next); 0: none */
 
 #endif

@@ -80,7 +80,7 @@ static ls_status put_program(const struct step *s)
 static ls_status show(struct plan_shown *p)
 {
     if (!plan_print_fits(p)) {
-        size_t room = plan_room(p->limit, p->data), buffers = MIN(room, plan_print_group_buffers(p));
+        size_t room = plan_step_room(&p->job, p->limit, p->data), buffers = MIN(room, plan_print_group_buffers(p));
 
         LS_TRY(plan_remedies(&p->job, &p->layout, room - buffers, p->remedy, &p->remedies));
     }
@@ -109,7 +109,7 @@ static ls_status show_rank(struct plan_shown *p)
 static ls_status search_with(const struct plan_shown *p)
 {
     request.cluster = &cluster;
-    request.room = (double)plan_room(p->limit, p->data);
+    request.room = (double)plan_step_room(&p->job, p->limit, p->data);
     request.json = json;
     request.out = out_file;
     request.html = html;
@@ -157,6 +157,7 @@ static ls_status plan_with(const struct config *c, size_t vocab, struct plan_sho
 
     LS_TRY(task_model_of(c, vocab, &model));
     LS_TRY(plan_of_config(c, &model, &p->job, &p->layout));
+    p->job.host = p->host ? plan_room(p->host, p->data) : 0;
     if (*cluster.name) p->job.cluster = &cluster;
     if (search) return search_with(p);
     if (*cluster.name) LS_TRY(step_seconds_of(&p->job, &p->layout, &cluster, &p->seconds));
@@ -177,6 +178,7 @@ static ls_status plan(const struct config *c)
 
     LS_TRY(ls_machine_this(&here));
     p.limit = config_memory_limit(c, &here, p.local);
+    p.host = config_host_limit(c, &here, p.local);
     if (*cluster.name && !c->run.memory_limit) p.limit = (size_t)(cluster.memory - cluster.reserved);
     plan_set_threads(c, p.local, *cluster.name);
     ls_status st = open_data(c, &data, &vocab);

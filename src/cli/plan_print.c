@@ -44,7 +44,9 @@ size_t plan_print_group_buffers(const struct plan_shown *p) { return (size_t)gro
 
 bool plan_print_fits(const struct plan_shown *p)
 {
-    return p->limit == 0 || plan_fits(&p->job, &p->bytes, (double)plan_room(p->limit, p->data) - (double)plan_print_group_buffers(p));
+    double room = (double)plan_step_room(&p->job, p->limit, p->data) - (double)plan_print_group_buffers(p);
+
+    return p->limit == 0 || plan_fits(&p->job, &p->bytes, room);
 }
 
 /* ---- JSON ---- */

@@ -20,6 +20,7 @@ struct plan_shown {
     bool asked;                    /* the rank was asked for: not the one with the most bytes */
     int local;                     /* number of ranks on each machine */
     size_t limit;                  /* memory limit of the rank; 0: unknown */
+    size_t host;                   /* config_host_limit() */
     struct step_seconds seconds;   /* on a machine that was named */
     struct remedy remedy[REMEDIES];
     int remedies;

@@ -238,9 +238,9 @@ static void *cuda_alloc(enum mem_category c, size_t bytes)
     void *p = NULL;
 
     ASSERT(!cuda.capturing);
-    if (cuda_open() < 0 || flights_finish() < 0 || blocks_make_room() < 0 || mem_take(c, bytes) < 0) return NULL;
+    if (cuda_open() < 0 || flights_finish() < 0 || blocks_make_room() < 0 || mem_take_device(c, bytes) < 0) return NULL;
     if (memory_new(c, bytes, &p) < 0) {
-        mem_give(c, bytes);
+        mem_give_device(c, bytes);
         return NULL;
     }
     blocks.at[blocks.n++] = (struct memory_block){ p, bytes, c };
@@ -264,7 +264,7 @@ static void cuda_free(void *p)
     while (k >= 0 && blocks.at[k].at != p) k--;
     ASSERT(k >= 0);
     if (cuda_sync() == LS_OK && !nccl_memory_free(p)) cuda_check(cudaFree(p), "cudaFree");
-    mem_give(blocks.at[k].category, blocks.at[k].bytes);
+    mem_give_device(blocks.at[k].category, blocks.at[k].bytes);
     blocks.at[k] = blocks.at[--blocks.n];
 }
 

@@ -39,6 +39,8 @@ void *mem_resize(void *p, size_t bytes) { return host->resize(p, bytes); }
 void mem_free(void *p) { host->free(p); }
 ls_status mem_take(enum mem_category c, size_t bytes) { return host->take(c, bytes); }
 void mem_give(enum mem_category c, size_t bytes) { host->give(c, bytes); }
+ls_status mem_take_device(enum mem_category c, size_t bytes) { return host->take_device(c, bytes); }
+void mem_give_device(enum mem_category c, size_t bytes) { host->give_device(c, bytes); }
 const char *mem_category_name(enum mem_category c) { return host->category_name(c); }
 void pulse(void) { host->pulse(); }
 

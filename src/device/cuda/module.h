@@ -26,6 +26,8 @@ struct cuda_host {
     void (*free)(void *p);
     ls_status (*take)(enum mem_category c, size_t bytes);
     void (*give)(enum mem_category c, size_t bytes);
+    ls_status (*take_device)(enum mem_category c, size_t bytes);
+    void (*give_device)(enum mem_category c, size_t bytes);
     const char *(*category_name)(enum mem_category c);
     void (*pulse)(void);
     void (*log)(enum log_level level, const char *fmt, ...) LS_PRINTF(2, 3);

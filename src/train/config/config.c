@@ -296,7 +296,7 @@ static const struct option rows[] = {
          "measured, no MFU is shown",
          .off = "off"),
     BYTES(run.memory_limit, "0", RUNS | C | M | P | D,
-          "limit of the memory that a rank may hold; 0: its share of its machine's free memory", .common = P),
+          "limit of the memory that a rank may hold, on a GPU of the GPU's; 0: its share of its machine's free memory", .common = P),
 
     INT(log.every, "10", 1, COUNT_MOST, "steps", T, "steps between lines of progress if the output is not a terminal"),
     BOOL(log.tensorboard, "true", T, "write TensorBoard events into the run's folder", .off = "false"),

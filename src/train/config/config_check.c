@@ -437,14 +437,18 @@ size_t config_memory_limit(const struct config *c, const ls_machine *m, int loca
     if (c->run.memory_limit) return c->run.memory_limit;
     if (!gpu->memory) return share;
     if (c->launch.share_gpus) of_gpu /= (size_t)MAX((local + gpu->processors - 1) / gpu->processors, 1);
-    return of_gpu + (c->optim.offload == OFFLOAD_CPU || c->parallel.offload_parameters == OFFLOAD_CPU
-                         ? share
-                         : 0); /* what is offloaded is in the machine's memory */
+    return of_gpu;
+}
+
+size_t config_host_limit(const struct config *c, const ls_machine *m, int local)
+{
+    return c->run.device_facts.memory ? m->memory / (size_t)MAX(local, 1) : 0;
 }
 
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w)
 {
     static const enum isa caps[] = { ISAS - 1, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
+    size_t host, limit;
     ls_machine m;
     int threads;
 
@@ -452,7 +456,10 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
     threads_set(c->launch.threads ? (int)c->launch.threads : threads);
     isa_cap(caps[c->run.isa]);
     LS_TRY(ls_machine_this(&m));
-    mem_set_limit(verb & VERB_PLAN ? m.memory : config_memory_limit(c, &m, w->local_size));
+    host = config_host_limit(c, &m, w->local_size);
+    limit = verb & VERB_PLAN ? m.memory : config_memory_limit(c, &m, w->local_size);
+    mem_set_limit(host && !(verb & VERB_PLAN) ? host : limit);
+    mem_set_device_limit(host ? limit : 0);
     check_set_seed((uint64_t)c->debug.device_seed << 16 | (uint64_t)w->rank); /* each rank has its own order */
     mem_fail_at(c->debug.fail_alloc);
     return LS_OK;

@@ -1,6 +1,8 @@
 /* plan.c - computes the memory of ranks, which do not need to exist. */
 #include "train/plan/plan.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/cores.h"
@@ -59,12 +61,22 @@ static size_t total_of(const ls_cost *c)
     return c->parameters + c->gradients + c->optimizer + c->activations + c->communication + c->offload;
 }
 
-static bool host_is_apart(const struct plan_job *j) { return j->cluster && !j->cluster->serial; }
+static bool host_is_apart(const struct plan_job *j) { return j->cluster ? !j->cluster->serial : j->host > 0; }
 
-double plan_host_room(const struct plan_job *j) { return host_is_apart(j) ? j->cluster->offload.memory / j->cluster->processors : 0; }
+double plan_host_room(const struct plan_job *j)
+{
+    if (!host_is_apart(j)) return 0;
+    return j->cluster ? j->cluster->offload.memory / j->cluster->processors : (double)j->host;
+}
+
+size_t plan_step_room(const struct plan_job *j, size_t limit, const struct dataset *data)
+{
+    return !j->cluster && j->host ? limit : plan_room(limit, data);
+}
 
 bool plan_fits(const struct plan_job *j, const struct plan_bytes *b, double room)
 {
+    if (!j->cluster && j->host) return b->host + b->other <= j->host && (double)b->total <= room;
     return (double)b->host <= plan_host_room(j) && (double)(b->total + b->other) <= room;
 }
 
@@ -364,7 +376,8 @@ static const char *largest_part(const ls_cost *c, size_t *bytes)
     return part[most].name;
 }
 
-/* What a rank needs and what it may hold. held: bytes of the data and of what is not the step's own (plan_bytes.other). */
+/* What a rank needs and what it may hold. held: bytes of the data and of what is not the step's own (plan_bytes.other). On a GPU held, and
+ * what is offloaded, are in the host's memory: job.host is what that has for the step. */
 struct need {
     struct plan_job job;
     ls_layout layout;
@@ -380,7 +393,7 @@ static void put_remedies(const struct need *n, struct text *out)
     char size[16];
     int count = 0;
 
-    if (plan_remedies(&n->job, &n->layout, plan_room(n->limit, n->data), remedy, &count) < 0 || count == 0) {
+    if (plan_remedies(&n->job, &n->layout, plan_step_room(&n->job, n->limit, n->data), remedy, &count) < 0 || count == 0) {
         text_put(out, "; %s", plan_nothing_fits(n->limit, n->data));
         return;
     }
@@ -390,25 +403,39 @@ static void put_remedies(const struct need *n, struct text *out)
 
 static ls_status fail_memory(const struct need *n)
 {
-    char need[16], have[16], room[16], part[16];
+    char need[16], have[16], room[16], part[16], beside[40] = "";
     struct text remedies = { 0 };
     size_t most;
     const char *name = largest_part(&n->own.cost, &most);
 
     put_remedies(n, &remedies);
-    if (n->held > most) name = "other", most = n->held;
-    ls_fail(LS_ENOMEM, "out of memory: the step needs %s in addition to %s, the limit is %s (%s); most is in %s: %s%s",
-            text_bytes(need, n->own.total), text_bytes(have, n->held), text_bytes(room, n->limit), n->limited_by, name,
-            text_bytes(part, most), remedies.data ? remedies.data : "");
+    if (!n->job.host && n->held > most) name = "other", most = n->held;
+    if (!n->job.host) snprintf(beside, sizeof beside, " in addition to %s", text_bytes(have, n->held));
+    if (n->job.host && n->own.host + n->own.other > n->job.host)
+        ls_fail(LS_ENOMEM, "out of memory: the step needs %s of the host's memory, of which %s offloaded; a rank's share is %s%s",
+                text_bytes(need, n->own.host + n->own.other), text_bytes(part, n->own.host), text_bytes(room, n->job.host),
+                remedies.data ? remedies.data : "");
+    else
+        ls_fail(LS_ENOMEM, "out of memory: the step needs %s%s, the limit is %s (%s); most is in %s: %s%s", text_bytes(need, n->own.total),
+                beside, text_bytes(room, n->limit), n->limited_by, name, text_bytes(part, most), remedies.data ? remedies.data : "");
     text_free(&remedies);
     return LS_ENOMEM;
+}
+
+/* Bytes that the rank lacks; 0 or less: none. */
+static double excess_of(const struct need *n)
+{
+    double total = (double)n->own.total, host = (double)n->own.host + (double)n->own.other;
+
+    if (n->job.host) return fmax(n->limit ? total - (double)n->limit : 0, host - (double)n->job.host);
+    return n->limit ? total + (double)n->held - (double)n->limit : 0;
 }
 
 static ls_status check_memory(const struct ranks *ranks, struct need *n)
 {
     LS_TRY(ranks_settle(ranks, plan_of_rank(&n->job, &n->layout, ranks->rank, &n->own)));
     n->held = n->data->held + n->own.other;
-    double excess = n->limit ? (double)n->own.total + (double)n->held - (double)n->limit : 0, most = excess, first;
+    double excess = excess_of(n), most = excess, first;
     LS_TRY(ranks_most(ranks, &most, 1));
     if (most <= 0) return LS_OK;
     first = excess == most ? ranks->size - ranks->rank : 0;
@@ -425,11 +452,13 @@ ls_status plan_check_memory(const struct config *c, const struct task_model *mod
                                     : c->run.device_facts.memory ? "the GPU's memory"
                                                                  : "a rank's share of what is free",
                       .data = data,
-                      .limit = mem_limit() };
+                      .limit = mem_device_limit() ? mem_device_limit() : mem_limit() };
+    size_t limit = mem_limit();
 
     LS_TRY(plan_of_config(c, model, &n.job, &n.layout));
+    n.job.host = mem_device_limit() ? plan_room(limit, data) : 0;
     mem_set_limit(0);
     ls_status st = check_memory(ranks, &n);
-    mem_set_limit(n.limit);
+    mem_set_limit(limit);
     return st;
 }

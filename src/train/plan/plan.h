@@ -21,7 +21,7 @@
 /* cost: bytes by category, including the evaluation's activations and communication; total: their sum. other: the most that samples,
  * tables, the programs themselves, saving and start-up take in addition. The data (struct dataset) are not included: train accepts a limit
  * if total + other is at most plan_room(). host: what is offloaded to the memory of a host that is apart from the processor's; else that is
- * part of the cost. */
+ * part of the cost. On a GPU of a machine like this one, other and host are together in the host's memory. */
 struct plan_bytes {
     int rank;
     size_t total, other, host;
@@ -36,6 +36,7 @@ struct plan_job {
     bool evaluates;                /* the run holds an evaluation in addition to the step */
     bool traces;                   /* the run writes a trace */
     const struct cluster *cluster; /* the machine that is planned for; NULL: one like this. Borrowed */
+    size_t host;                   /* of one like this, on a GPU: bytes of the host's memory for the step; 0: there is one memory for all */
 };
 /* The job and layout of a config, after config_check(). The strings of both belong to the config. */
 ls_status plan_of_config(const struct config *c, const struct task_model *model, struct plan_job *job, ls_layout *layout);
@@ -47,7 +48,7 @@ void plan_set_threads(const struct config *c, int local, bool elsewhere);
 ls_status plan_check_seconds(const ls_layout *l, const struct cluster *c);
 /* Bytes that a rank may offload to its host, where that memory is apart. */
 double plan_host_room(const struct plan_job *j);
-/* room: bytes of a processor for the step. */
+/* room: bytes of a processor for the step, plan_step_room(). */
 bool plan_fits(const struct plan_job *j, const struct plan_bytes *b, double room);
 ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out);
 /* The plan of the rank with the largest total, the lowest of several; total + other is the largest of any rank that was planned.
@@ -66,6 +67,8 @@ enum { PLAN_START = 64 << 10 };
 
 /* Bytes of a limit that are left for the step after the data are opened; 0: opening the data already exceeds the limit. */
 size_t plan_room(size_t limit, const struct dataset *data);
+/* Of a processor's limit: the data are in the host's memory, which may be another one. */
+size_t plan_step_room(const struct plan_job *j, size_t limit, const struct dataset *data);
 /* What to do if there are no remedies, as the end of a message. */
 const char *plan_nothing_fits(size_t limit, const struct dataset *data);
 

@@ -110,7 +110,7 @@ static bool settle_layout(const struct trial *t, struct remedy *r)
     const struct cluster *elsewhere = t->job->cluster;
 
     if (l->offload != t->base->offload && elsewhere && plan_check_seconds(l, elsewhere) < 0) return false;
-    if (l->offload == LS_OFFLOAD_CPU && !t->base->offload && (!elsewhere || elsewhere->serial)) return false;
+    if (l->offload == LS_OFFLOAD_CPU && !t->base->offload && plan_host_room(t->job) == 0) return false;
     if (!same && micro > INT32_MAX) return false;
     if (!same) l->micro_batches = (int)micro;
     if (grows) r->global = (size_t)l->micro_batch * (size_t)l->micro_batches * (size_t)l->dp;

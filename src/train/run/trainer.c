@@ -255,11 +255,11 @@ static ls_status share_time(struct trainer *t, struct metrics *m, double longest
 static size_t note_graphs(struct trainer *t)
 {
     const struct device *d = store_device(t->step.store);
-    size_t taken = d->graphs_taken ? d->graphs_taken() : 0, limit = mem_limit() + t->graphs_taken;
+    size_t taken = d->graphs_taken ? d->graphs_taken() : 0, limit = mem_device_limit() + t->graphs_taken;
 
     if (taken == t->graphs_taken) return taken;
-    if (!t->config->run.memory_limit) mem_set_limit(limit - MIN(taken, limit - 1));
-    log_line(LOG_INFO, "CUDA graphs: they took %zu bytes of the GPU's memory; %zu are left for the run", taken, mem_limit());
+    if (!t->config->run.memory_limit) mem_set_device_limit(limit - MIN(taken, limit - 1));
+    log_line(LOG_INFO, "CUDA graphs: they took %zu bytes of the GPU's memory; %zu are left for the run", taken, mem_device_limit());
     return t->graphs_taken = taken;
 }
 
