@@ -39,13 +39,13 @@ static void choices_find(const struct device *d, struct choices *out)
     }
 }
 
-static ls_status gather_words(const struct ranks *r, void *all, size_t bytes)
+static ls_status gather_devices(const struct ranks *r, struct rank_device *all)
 {
     return operation_run(r->comm,
                          &(struct call_args){ .op = LS_COLLECTIVE_ALL_GATHER,
-                                              .send = (char *)all + (size_t)r->rank * bytes,
+                                              .send = &all[r->rank],
                                               .recv = all,
-                                              .count = bytes / sizeof(int64_t),
+                                              .count = sizeof *all / sizeof(int64_t),
                                               .type = LS_I64,
                                               .hidden = true },
                          NULL);
@@ -88,54 +88,60 @@ static ls_status compare_devices(const struct config *c, const struct rank_devic
 
 /* ---- collectives ---- */
 
-static ls_status table_reaches(const struct device_collectives *t, const struct rank_device *all, int rank, int n, bool *out)
-{
-    *out = true;
-    for (int r = 0; r < n && *out && t->reaches; r++)
-        if (strcmp(all[r].identity, all[rank].identity) != 0) LS_TRY(t->reaches(all[r].identity, out));
-    return LS_OK;
-}
-
-/* Bit k of *bits: by number k of the tables this rank reaches all others. The others end with the line of a rank that fails here. */
-static ls_status tables_that_reach(const struct choices *own, const struct rank_device *all, const struct ranks *r, int n, int64_t *bits)
-{
-    *bits = 0;
-    for (int k = 0; k < own->n; k++) {
-        bool reaches = false;
-        ls_status st = own->why[k][0] ? LS_OK : table_reaches(own->table[k], all, r->rank, n, &reaches);
-
-        if (st < 0) {
-            comm_fail(r->comm, st);
-            return st;
-        }
-        if (reaches) *bits |= (int64_t)1 << k;
-    }
-    return LS_OK;
-}
-
-/* The lowest rank without bit k; n: all have it. */
-static int rank_without(const int64_t *bits, size_t apart, int n, int k)
-{
-    int r = 0;
-
-    while (r < n && bits[(size_t)r * apart] >> k & 1) r++;
-    return r;
-}
-
 /* What is known of all ranks: the same on each. */
 struct ranks_known {
     const struct rank_device *all;
-    const int64_t *reach;
     int n;
     bool shared, several_machines;
 };
 
-/* Why the ranks cannot use number k of the tables; "": they can. */
-static void table_refused(const struct choices *own, const struct ranks_known *known, int k, char *why, size_t room)
+static ls_status rank_reaches(const struct device_collectives *t, const struct ranks_known *known, int rank, bool *out)
+{
+    *out = true;
+    for (int r = 0; r < known->n && *out; r++)
+        if (strcmp(known->all[r].identity, known->all[rank].identity) != 0) LS_TRY(t->reaches(known->all[r].identity, out));
+    return LS_OK;
+}
+
+/* *far: the lowest rank that does not reach all others by the table; n: there is none. Collective; the others end with the line of a rank
+ * whose device fails here. */
+static ls_status find_far(const struct device_collectives *t, const struct ranks_known *known, const struct ranks *r, int *far)
+{
+    double lowest = 0;
+    bool reaches = true;
+    ls_status st = t->reaches ? rank_reaches(t, known, r->rank, &reaches) : LS_OK;
+
+    *far = known->n;
+    if (st < 0) {
+        comm_fail(r->comm, st);
+        return st;
+    }
+    if (!t->reaches) return LS_OK;
+    if (!reaches) lowest = known->n - r->rank;
+    LS_TRY(operation_run(
+        r->comm,
+        &(struct call_args){
+            .op = LS_COLLECTIVE_ALL_REDUCE, .send = &lowest, .recv = &lowest, .count = 1, .type = LS_F64, .redop = LS_MAX, .hidden = true },
+        NULL));
+    *far = known->n - (int)lowest;
+    return LS_OK;
+}
+
+/* The lowest rank that cannot use number k of the tables; n: all can. */
+static int rank_without(const struct ranks_known *known, int k)
+{
+    int r = 0;
+
+    while (r < known->n && known->all[r].loads >> k & 1) r++;
+    return r;
+}
+
+/* Why the ranks cannot use number k of the tables; "": they can. Collective. */
+static ls_status refuse_table(const struct choices *own, const struct ranks_known *known, const struct ranks *ranks, int k, char *why,
+                              size_t room)
 {
     const struct device_collectives *t = own->table[k];
-    int without = rank_without(&known->all[0].loads, sizeof *known->all / sizeof(int64_t), known->n, k);
-    int far = rank_without(known->reach, 1, known->n, k);
+    int without = rank_without(known, k), far = known->n;
 
     why[0] = '\0';
     if (own->why[k][0])
@@ -146,13 +152,16 @@ static void table_refused(const struct choices *own, const struct ranks_known *k
         snprintf(why, room, "rank %d cannot use %s", without, t->name);
     else if (known->several_machines && t->one_machine)
         snprintf(why, room, "the ranks are on several machines, and %s needs one", t->name);
-    else if (far < known->n)
+    if (without < known->n || why[0]) return LS_OK; /* on all ranks alike */
+    LS_TRY(find_far(t, known, ranks, &far));
+    if (far < known->n)
         snprintf(why, room, "%s cannot be used: the GPU of rank %d has no access to the memory of another rank's", t->name, far);
+    return LS_OK;
 }
 
 static const char *comm_word(const struct config *c) { return (const char *const[]){ "auto", "nccl", "ipc", "host" }[c->launch.comm]; }
 
-/* The first table that launch.comm allows and all ranks can use. */
+/* The first table that launch.comm allows and all ranks can use. Collective. */
 static ls_status choose_collectives(const struct config *c, const struct choices *own, const struct ranks_known *known, struct ranks *r)
 {
     size_t said = 0;
@@ -163,7 +172,7 @@ static ls_status choose_collectives(const struct config *c, const struct choices
         char why[400];
 
         if (c->launch.comm != COMM_AUTO && strcmp(own->table[k]->choice, comm_word(c)) != 0) continue;
-        table_refused(own, known, k, why, sizeof why);
+        LS_TRY(refuse_table(own, known, r, k, why, sizeof why));
         if (!why[0]) {
             r->native = own->table[k];
             snprintf(r->collectives, sizeof r->collectives, "%s", own->name[k]);
@@ -182,21 +191,15 @@ ls_status rank_devices_compare(const struct config *c, const struct world *w, st
 {
     int n = ls_comm_size(r->comm);
     struct rank_device *all = mem_array(MEM_OTHER, (size_t)n, sizeof *all);
-    int64_t *reach = mem_array(MEM_OTHER, (size_t)n, sizeof *reach);
-    struct ranks_known known = { .all = all, .reach = reach, .n = n, .several_machines = w->local_size < w->size };
+    struct ranks_known known = { .all = all, .n = n, .several_machines = w->local_size < w->size };
     struct choices own;
-    ls_status st = all && reach ? LS_OK : LS_ENOMEM;
+    ls_status st = all ? LS_OK : LS_ENOMEM;
 
     choices_find(device_find(config_device(c)), &own);
     if (st == LS_OK) all[r->rank] = rank_device_of(c, &own);
-    if (st == LS_OK) st = gather_words(r, all, sizeof *all);
+    if (st == LS_OK) st = gather_devices(r, all);
     if (st == LS_OK) st = compare_devices(c, all, n, &known.shared);
-    if (st == LS_OK && own.n) { /* on all ranks alike: they have the same kind of device */
-        st = tables_that_reach(&own, all, r, n, &reach[r->rank]);
-        if (st == LS_OK) st = gather_words(r, reach, sizeof *reach);
-    }
-    if (st == LS_OK && own.n) st = choose_collectives(c, &own, &known, r);
+    if (st == LS_OK && own.n) st = choose_collectives(c, &own, &known, r); /* on all ranks alike: they have the same kind of device */
     mem_free(all);
-    mem_free(reach);
     return st;
 }
