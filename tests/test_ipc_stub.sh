@@ -63,7 +63,7 @@ for op in all_reduce reduce_scatter all_gather broadcast all_to_all sendrecv; do
     for by in ipc host; do
         expect 0 "# Out of bounds values : 0 OK" bench comm -n 3 --op $op -b 4 -e 400000 -f 316 --iterations 2 --warmup 1 \
             --run.device=cuda --launch.comm=$by
-        [ $by = ipc ] && over="CUDA IPC, algorithm its own" || over="shm, staged through the host, algorithm by the comm table"
+        [ $by = ipc ] && over="CUDA IPC" || over="shm, staged through the host, algorithm by the comm table"
         grep -q "$op of 3 ranks over $over, comm memory of device cuda" out.txt || bad "bench comm: $(cat out.txt)"
     done
 done

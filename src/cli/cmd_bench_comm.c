@@ -264,15 +264,13 @@ static const char *made_by(const struct comm_times *t, const struct ranks *r)
     return r->native ? r->collectives : ls_comm_transport(t->comm);
 }
 
-static const char *algorithm_of(const struct ranks *r)
-{
-    return algorithm_name ? algorithm_name : r->native ? "its own" : "by the comm table";
-}
+static const char *algorithm_used(void) { return algorithm_name ? algorithm_name : "by the comm table"; }
 
 static void put_head(const struct comm_times *t, const struct ranks *r)
 {
-    printf("# lockstep bench comm: %s of %d ranks over %s%s, algorithm %s, %s memory", timed_name(t), t->n, made_by(t, r),
-           t->device && !r->native ? ", staged through the host" : "", algorithm_of(r), memory);
+    printf("# lockstep bench comm: %s of %d ranks over %s", timed_name(t), t->n, made_by(t, r));
+    if (!r->native) printf("%s, algorithm %s", t->device ? ", staged through the host" : "", algorithm_used());
+    printf(", %s memory", memory);
     if (t->device) printf(" of device %s, each call waited for by the host", t->device->name);
     puts("");
     if (r->collectives_why[0]) printf("# %s: %s\n", r->collectives, r->collectives_why);
@@ -326,7 +324,7 @@ static void put_json_row(const struct comm_times *t, const struct ranks *ranks, 
     json_put_int(j, "ranks", t->n);
     if (t->device) json_put_string(j, "device", t->device->name);
     json_put_string(j, "transport", made_by(t, ranks));
-    json_put_string(j, "algorithm", algorithm_of(ranks));
+    if (!ranks->native) json_put_string(j, "algorithm", algorithm_used());
     json_put_string(j, "memory", memory);
     json_put_string(j, "type", ls_dtype_name(t->type));
     json_put_int(j, "bytes", (int64_t)r->bytes);
