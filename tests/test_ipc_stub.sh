@@ -55,7 +55,7 @@ refused ipc=0 "the driver has no CUDA IPC for this GPU"
 refused peers=0 "CUDA IPC cannot be used: the GPU of rank 0 has no access to the memory of another rank's"
 stub gpus=1 peers=0
 train -n 2 $two --run.dir=one_gpu --run.device=cuda --launch.share_gpus
-says "CUDA IPC, which took 8.00 MiB of the GPU's memory: NCCL was not found"
+says "CUDA IPC, which took 2.00 MiB of the GPU's memory: NCCL was not found"
 
 # ---- bench comm: the operands are on the GPUs ----
 stub

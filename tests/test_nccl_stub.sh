@@ -62,7 +62,7 @@ expect 2 "launch.comm does nothing here: a single rank does not communicate" tra
 # ---- several ranks on one GPU ----
 stub gpus=1
 train -n 2 $two --run.dir=shared --run.device=cuda --launch.share_gpus
-shared="CUDA IPC, which took 8.00 MiB of the GPU's memory: ranks share a GPU, which NCCL 2.28.9 refuses"
+shared="CUDA IPC, which took 2.00 MiB of the GPU's memory: ranks share a GPU, which NCCL 2.28.9 refuses"
 says "$shared$"
 same_bits host/checkpoints/step_00000003 shared/checkpoints/step_00000003
 expect 2 "launch.comm=nccl cannot be used: ranks share a GPU, which NCCL 2.28.9 refuses; use launch.comm=auto" \
@@ -71,7 +71,7 @@ expect 2 "2 ranks on this machine, but it has 1 GPU; use launch.ranks=1, or laun
 train -n 2 $two --run.dir=shared_auto --launch.share_gpus
 says "$shared$"
 stub gpus=1 memory=64000000
-expect 1 "the limit is 18.7 MiB (a rank's part of the GPU's memory)" \
+expect 1 "the limit is 24.7 MiB (a rank's part of the GPU's memory)" \
     train -n 2 $two --model.width=1024 --run.device=cuda --launch.share_gpus
 stub gpus=2 # each rank has a GPU of its own
 train -n 2 $two --run.dir=apart --run.device=cuda --launch.share_gpus
@@ -108,7 +108,7 @@ done
 
 LOCKSTEP_CUDA_STUB=kernels=cpu
 train -n 2 $two --run.dir=absent --run.device=cuda
-says "CUDA IPC, which took 8.00 MiB of the GPU's memory: NCCL was not found (libnccl.so.2: not by the loader, in the CUDA toolkit, or in .*"
+says "CUDA IPC, which took 2.00 MiB of the GPU's memory: NCCL was not found (libnccl.so.2: not by the loader, in the CUDA toolkit, or in .*"
 same_bits host/checkpoints/step_00000003 absent/checkpoints/step_00000003
 expect 2 "launch.comm=nccl cannot be used: NCCL was not found" \
     train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=nccl

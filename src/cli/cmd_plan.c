@@ -157,7 +157,7 @@ static ls_status plan_with(const struct config *c, size_t vocab, struct plan_sho
 
     LS_TRY(task_model_of(c, vocab, &model));
     LS_TRY(plan_of_config(c, &model, &p->job, &p->layout));
-    p->job.host = p->host ? plan_room(p->host, p->data) : 0;
+    p->job.host = p->host ? MAX(plan_room(p->host, p->data), (size_t)1) : 0;
     if (*cluster.name) p->job.cluster = &cluster;
     if (search) return search_with(p);
     if (*cluster.name) LS_TRY(step_seconds_of(&p->job, &p->layout, &cluster, &p->seconds));

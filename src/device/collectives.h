@@ -77,6 +77,7 @@ struct device_collectives {
     const char *name;   /* "NCCL" */
     const char *choice; /* "nccl": of launch.comm */
     bool one_machine;   /* all ranks of a group are on one machine */
+    int most;           /* ranks that a group can have; 0: any number */
     bool shares;        /* ranks of a group may be on the same processor */
     /* *out: a group may have this rank and one on another processor of this machine, whose device_facts.identity is given. NULL: always. */
     ls_status (*reaches)(const char *identity, bool *out);

@@ -27,7 +27,7 @@
 #include "parallel/mesh/mesh.h"
 
 /* COMM_BYTES, PEER_BYTES: of memory that the stub takes for a communicator, and for a connection of messages. */
-enum { ROOM = 64 << 10, GUARD = 64, RANKS = 4, COMM_BYTES = 3 << 20, PEER_BYTES = 1 << 20, WINDOW_BYTES = 8 << 20 };
+enum { ROOM = 64 << 10, GUARD = 64, RANKS = 4, COMM_BYTES = 3 << 20, PEER_BYTES = 1 << 20, WINDOW_BYTES = 2 << 20 };
 
 /* The tables of the device. */
 enum { BY_NCCL, BY_IPC };

@@ -4,7 +4,7 @@
  */
 #include "native_rank.h"
 
-enum { SLOT = 4 << 20 };
+enum { SLOT = 1 << 20 };
 
 /* ---- calls ---- */
 
@@ -123,7 +123,7 @@ static void body_long(int rank, int n, const char *where, void *ctx)
 /* A message of several rounds in each direction of a ring. */
 static void body_long_messages(int rank, int n, const char *where, void *ctx)
 {
-    enum { COUNT = 2 * SLOT + 4 * 7, HALF = 12 << 20 };
+    enum { COUNT = 2 * SLOT + 4 * 7, HALF = 3 << 20 };
     struct rank r = rank_open(rank, n, where, ctx);
     char *host = malloc(COUNT), *got = malloc(COUNT), *device = device_block(MEM_ACTIVATIONS, 2 * (size_t)HALF);
     int to = (rank + 1) % n, from = (rank + n - 1) % n;

@@ -44,11 +44,13 @@ ls_status cuda_check_driver(int result, const char *call)
 
 static ls_status check_driver(void)
 {
+    const char *given = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     int driver = 0;
     cudaError_t e;
 
-    /* As many hardware queues as there can be: streams that share one wait for each other. The driver reads it in its first call. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    /* As many hardware queues as there can be: streams that share one wait for each other. The driver reads it in its first call. A smaller
+     * number, which other programs ask for, could let ranks wait for each other for ever. */
+    if (!given || atoi(given) < 32) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     e = cudaDriverGetVersion(&driver);
     if (e != cudaSuccess) return ls_fail(LS_EUNSUPPORTED, "the version of the NVIDIA driver is not known: %s", cudaGetErrorString(e));
     if (!driver) return ls_fail(LS_EUNSUPPORTED, "there is no NVIDIA driver on this machine (libcuda.so.1 is not found)");

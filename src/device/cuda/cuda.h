@@ -121,8 +121,11 @@ ls_status cuda_enqueue(struct device_stream *s, const struct device_operation *o
  */
 struct flight;
 typedef ls_status flight_broken_fn(void *group); /* LS_OK: no; else with the message */
-ls_status flight_call_begin(struct device_stream *s, const struct device_watch *w, flight_broken_fn *broken, void *group,
-                            struct flight **out);
+/* True: a peer has failed, so the call leaves nonsense if it ends. It is not over then, and the host's waits do not end, until the comm
+ * says why; SPOILED_SECONDS after it ended the device fails. NULL: never. */
+typedef bool flight_spoiled_fn(void *group);
+ls_status flight_call_begin(struct device_stream *s, const struct device_watch *w, flight_broken_fn *broken, flight_spoiled_fn *spoiled,
+                            void *group, struct flight **out);
 ls_status flight_call_end(struct flight *f);
 void flights_fail(void);           /* the device has failed: such calls are over */
 void flights_rest(unsigned turns); /* in a loop that waits: a moment's rest */

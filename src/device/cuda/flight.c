@@ -22,6 +22,8 @@ struct flight {
     char *args;
     struct device_watch watch; /* of a call of a group; its data is args */
     flight_broken_fn *broken;
+    flight_spoiled_fn *spoiled;
+    double spoiled_at; /* when it ended so; 0: it has not */
     void *group;
     bool enqueued, passed; /* all of the call is on the stream, which is past it */
 };
@@ -30,6 +32,7 @@ static struct {
     struct flight *first, *last, *spare;
     uint64_t pass;
     bool moving;
+    bool spoiled;          /* a call has ended that a peer's failure spoiled */
     struct flight *waited; /* the host waits, and this one has begun and is not over */
     struct yields yields;
 } flights;
@@ -109,6 +112,25 @@ void flights_fail(void)
         if (f->watch.run) call_over(f, false);
 }
 
+static const double SPOILED_SECONDS = 2;
+
+/* f has ended. True: a peer's failure has spoiled it. */
+static bool call_spoiled(struct flight *f)
+{
+    struct timespec t;
+    double now;
+
+    if (!f->spoiled || !f->spoiled(f->group)) return false;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    flights.spoiled = true;
+    if (f->spoiled_at == 0) f->spoiled_at = now;
+    if (now - f->spoiled_at < SPOILED_SECONDS) return true;
+    ls_fail(LS_EPEER, "cuda: GPU %d (%s): another rank of a collective has failed", cuda.gpu, cuda.properties.name);
+    cuda_fail(f->watch.broken(f->args, LS_EPEER));
+    return true;
+}
+
 /* True: the call of the group is over. */
 static bool call_move(struct flight *f)
 {
@@ -120,7 +142,7 @@ static bool call_move(struct flight *f)
     f->begun = true;
     st = f->watch.run(f->args);
     if (st < 0) cuda_fail(st);
-    if (cuda.failed == LS_OK && f->enqueued && !f->passed && event_is_over(f->ended)) {
+    if (cuda.failed == LS_OK && f->enqueued && !f->passed && event_is_over(f->ended) && !call_spoiled(f)) {
         call_over(f, true);
         st = f->watch.run(f->args);
         if (st < 0) cuda_fail(st);
@@ -197,7 +219,7 @@ static ls_status wait_until(const struct device_stream *s, cudaEvent_t e)
         flights_move();
         LS_TRY(cuda_failed());
         answer = e ? cudaEventQuery(e) : cudaStreamQuery(s->handle);
-        if (answer != cudaErrorNotReady) break;
+        if (answer != cudaErrorNotReady && !flights.spoiled) break;
         flights_rest(queries);
     }
     flights_rested();
@@ -445,8 +467,8 @@ static ls_status call_flight(struct device_stream *s, const struct device_watch 
     return cuda.failed < 0 ? cuda.failed : LS_ENOMEM;
 }
 
-ls_status flight_call_begin(struct device_stream *s, const struct device_watch *w, flight_broken_fn *broken, void *group,
-                            struct flight **out)
+ls_status flight_call_begin(struct device_stream *s, const struct device_watch *w, flight_broken_fn *broken, flight_spoiled_fn *spoiled,
+                            void *group, struct flight **out)
 {
     struct flight *f = NULL;
     ls_status st = flight_room(s);
@@ -460,6 +482,7 @@ ls_status flight_call_begin(struct device_stream *s, const struct device_watch *
     }
     f->watch = *w;
     f->broken = broken;
+    f->spoiled = spoiled;
     f->group = group;
     flights_append(f);
     *out = f;

@@ -68,8 +68,11 @@ static ls_status ipc_id(char id[DEVICE_GROUP_ID])
 {
     int fd = memfd_create("lockstep cuda ipc", MFD_CLOEXEC);
 
-    if (fd < 0 || ftruncate(fd, sizeof(struct ipc_shared)) != 0)
-        return ls_fail(LS_EIO, "CUDA IPC: a file in memory cannot be made: %s", strerror(errno));
+    if (fd < 0 || ftruncate(fd, sizeof(struct ipc_shared)) != 0) {
+        ls_fail(LS_EIO, "CUDA IPC: a file in memory cannot be made: %s", strerror(errno));
+        if (fd >= 0) close(fd);
+        return LS_EIO;
+    }
     snprintf(id, DEVICE_GROUP_ID, "%ld:%d", (long)getpid(), fd);
     return LS_OK;
 }
@@ -105,18 +108,28 @@ static bool all_have(const struct device_group *g, size_t flag)
 
 /* ---- opening ---- */
 
+static size_t own_slot(void)
+{
+    size_t bytes = IPC_SLOT_LEAST;
+
+    while (bytes < IPC_SLOT_MOST && 2 * bytes <= cuda.properties.totalGlobalMem / 4096) bytes *= 2;
+    return bytes;
+}
+
 static ls_status window_new(struct device_group *g)
 {
+    size_t bytes = IPC_SLOTS * own_slot();
     void *p = NULL;
-    cudaError_t e = cudaMalloc(&p, IPC_WINDOW); /* a multiple of the driver's pages: a handle stands for whole ones */
+    cudaError_t e = cudaMalloc(&p, bytes);
 
     if (e == cudaErrorMemoryAllocation) {
         cudaGetLastError(); /* this one is not kept */
-        return cuda_no_memory(MEM_COMMUNICATION, IPC_WINDOW);
+        return cuda_no_memory(MEM_COMMUNICATION, bytes);
     }
     LS_TRY(cuda_check(e, "cudaMalloc"));
     g->window[g->rank] = p;
-    cuda.taken_ipc += IPC_WINDOW;
+    cuda.taken_ipc += g->taken = bytes;
+    g->shared->rank[g->rank].slot = bytes / IPC_SLOTS;
     return cuda_check(cudaIpcGetMemHandle(&g->shared->rank[g->rank].window, p), "cudaIpcGetMemHandle");
 }
 
@@ -158,8 +171,7 @@ static ls_status ipc_open(const char id[DEVICE_GROUP_ID], const struct device_gr
 
     LS_TRY(cuda_failed());
     LS_TRY(cuda_stream(NULL, &stream)); /* the GPU is chosen */
-    if (s->n > IPC_RANKS)
-        return ls_fail(LS_EUNSUPPORTED, "CUDA IPC: a group of %d ranks; there can be %d; use launch.comm=host", s->n, IPC_RANKS);
+    ASSERT(s->n <= IPC_RANKS);
     if (!(g = mem_zalloc(MEM_OTHER, sizeof *g))) return LS_ENOMEM;
     g->rank = s->rank;
     g->n = s->n;
@@ -171,6 +183,8 @@ static ls_status ipc_open(const char id[DEVICE_GROUP_ID], const struct device_gr
 
 static ls_status windows_open(struct device_group *g)
 {
+    g->slot = IPC_SLOT_MOST;
+    for (int r = 0; r < g->n; r++) g->slot = MIN(g->slot, (size_t)g->shared->rank[r].slot);
     for (int r = 0; r < g->n; r++) {
         void *p = NULL;
 
@@ -205,6 +219,16 @@ static ls_status ipc_opened(struct device_group *g)
 static size_t ipc_taken(void) { return cuda.taken_ipc; }
 
 /* ---- failures ---- */
+
+/* A rank that has failed no longer waits for what it sums or copies, and says that it is done with it. */
+bool ipc_spoiled(void *group)
+{
+    const struct device_group *g = group;
+
+    for (int r = 0; r < g->n; r++)
+        if (atomic_load(&g->shared->rank[r].failed)) return true;
+    return false;
+}
 
 /* No stream of this process waits for another rank any more. Peers that go on may write their numbers over this one: until it has been
  * seen, it is written again. */
@@ -252,7 +276,7 @@ static ls_status group_end(struct device_group *g)
 {
     LS_TRY(cuda_check(cudaFree(g->window[g->rank]), "cudaFree"));
     g->window[g->rank] = NULL;
-    cuda.taken_ipc -= IPC_WINDOW;
+    cuda.taken_ipc -= g->taken;
     LS_TRY(cuda_check(cudaHostUnregister(g->shared->word), "cudaHostUnregister"));
     g->pinned = false;
     return cuda_check(cudaEventDestroy(g->ended), "cudaEventDestroy");
@@ -280,16 +304,24 @@ static ls_status ipc_finish(struct device_group *g)
     return LS_OK;
 }
 
-/* Until the streams are past what the group was given. */
-static void group_drain(struct device_group *g)
+/* After a failure no stream is freed, and a call that failed midway has recorded no event. */
+static bool group_drained(const struct device_group *g)
+{
+    if (!g->call) return true;
+    return (cuda.failed < 0 ? cudaStreamQuery(g->on->handle) : cudaEventQuery(g->ended)) != cudaErrorNotReady;
+}
+
+/* Until the streams are past what the group was given, which may wait for what other groups were given. */
+static void group_drain(const struct device_group *g)
 {
     static const struct timespec nap = { .tv_nsec = 100000 };
     struct timespec began, now;
     double passed = 0;
 
     clock_gettime(CLOCK_MONOTONIC, &began);
-    while (g->call && passed < CLOSE_SECONDS && cudaEventQuery(g->ended) == cudaErrorNotReady) {
-        words_release(g);
+    while (passed < CLOSE_SECONDS && !group_drained(g)) {
+        for (struct device_group *other = groups; other; other = other->next)
+            if (other->shared && atomic_load(&other->shared->rank[other->rank].failed)) words_release(other);
         nanosleep(&nap, NULL);
         clock_gettime(CLOCK_MONOTONIC, &now);
         passed = (double)(now.tv_sec - began.tv_sec) + 1e-9 * (double)(now.tv_nsec - began.tv_nsec);
@@ -302,13 +334,13 @@ static void ipc_close(struct device_group *g)
     struct device_group **at = &groups;
 
     if (!g) return;
-    while (*at != g) at = &(*at)->next;
-    *at = g->next;
     file_close(g);
     if (g->state != IPC_FINISHED) {
         group_abort(g);
         if (g->shared && g->ended) group_drain(g);
     }
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
     if (g->shared && !g->pinned) munmap(g->shared, sizeof *g->shared);
     mem_free(g);
 }
@@ -317,6 +349,7 @@ const struct device_collectives cuda_ipc = {
     .name = "CUDA IPC",
     .choice = "ipc",
     .one_machine = true,
+    .most = IPC_RANKS,
     .shares = true,
     .reaches = ipc_reaches,
     .load = ipc_load,

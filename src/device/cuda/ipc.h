@@ -21,7 +21,10 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/ipc_sum.h"
 
-enum { IPC_SLOTS = 2, IPC_SLOT = 4 << 20, IPC_WINDOW = IPC_SLOTS * IPC_SLOT, WORDS_PAGE = 4096 };
+/* A slot has a 4096th of the GPU's memory, within these bounds: at least the pages of which a handle stands for whole ones. A round of a
+ * call takes several operations of its stream, which has room for STREAM_DEPTH: the larger the slots, the longer a call that the host can
+ * enqueue before its peers have begun it. */
+enum { IPC_SLOTS = 2, IPC_SLOT_LEAST = 1 << 20, IPC_SLOT_MOST = 16 << 20, WORDS_PAGE = 4096 };
 
 /* What one rank tells another: it has filled its slot of the round; its share of the slot is reduced; it has read the other's slot. */
 enum ipc_word { IPC_FILLED, IPC_REDUCED, IPC_READ, IPC_WORDS };
@@ -30,6 +33,7 @@ enum ipc_word { IPC_FILLED, IPC_REDUCED, IPC_READ, IPC_WORDS };
 struct ipc_shared {
     struct {
         cudaIpcMemHandle_t window;
+        uint64_t slot; /* bytes of this rank's; the smallest of the group's is used */
         atomic_int joined, opened, finished, closed, failed;
     } rank[IPC_RANKS];
     _Alignas(WORDS_PAGE) uint64_t word[IPC_RANKS * IPC_RANKS * IPC_WORDS]; /* of n ranks: [to][from][ipc_word] */
@@ -46,6 +50,7 @@ struct device_group {
     int file; /* of rank 0, until all have mapped it; else -1 */
     bool pinned;
     uintptr_t words;          /* the device's address of shared->word */
+    size_t taken, slot;       /* bytes of this rank's window; of a slot */
     char *window[IPC_RANKS];  /* this rank's, and the others' as they are mapped here */
     uint64_t call, filled;    /* calls so far; the last one in which this rank filled slots */
     struct device_stream *on; /* where the last call is, which ends at `ended` */
@@ -70,5 +75,6 @@ struct ipc_functions {
     ipc_value_fn *wait, *write;
 };
 extern struct ipc_functions ipc;
+bool ipc_spoiled(void *group); /* what calls leave may be wrong, though they end */
 
 #endif

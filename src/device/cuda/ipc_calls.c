@@ -79,7 +79,7 @@ static struct span block_span(const struct ipc_call *k, const size_t *at, int r)
 }
 
 static bool span_empty(struct span s) { return s.begin == s.end; }
-static char *slot_of(const struct ipc_call *k, int r) { return k->g->window[r] + (size_t)(k->now % IPC_SLOTS) * IPC_SLOT; }
+static char *slot_of(const struct ipc_call *k, int r) { return k->g->window[r] + (size_t)(k->now % IPC_SLOTS) * k->g->slot; }
 static char *region_of(const struct ipc_call *k, int r, int block) { return slot_of(k, r) + (size_t)block * k->region; }
 static char *element_of(const struct ipc_call *k, const void *p, size_t i) { return (char *)(uintptr_t)p + i * k->size; }
 
@@ -277,7 +277,7 @@ static void call_plan(struct ipc_call *k)
     size_t most = c->count;
 
     if (blocks || c->op == DEVICE_ALL_GATHER) most = MAX(largest_block(k, c->at, !exchanges), largest_block(k, c->recv_at, !exchanges));
-    k->region = blocks ? IPC_SLOT / (size_t)k->g->n / REGION * REGION : IPC_SLOT;
+    k->region = blocks ? k->g->slot / (size_t)k->g->n / REGION * REGION : k->g->slot;
     k->piece = k->region / k->size;
     k->rounds = (most + k->piece - 1) / k->piece;
     ASSERT(k->rounds < 1u << ROUND_BITS);
@@ -331,7 +331,7 @@ ls_status ipc_enqueue(struct device_group *g, struct device_stream *stream, cons
         w->over(w->data, false);
         return st;
     }
-    LS_TRY(flight_call_begin(k.s, w, NULL, g, &f));
+    LS_TRY(flight_call_begin(k.s, w, NULL, ipc_spoiled, g, &f));
     call_plan(&k);
     st = call_give(&k);
     return st < 0 ? cuda_fail(st) : flight_call_end(f);

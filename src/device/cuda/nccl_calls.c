@@ -179,7 +179,7 @@ ls_status nccl_enqueue(struct device_group *g, struct device_stream *stream, con
         w->over(w->data, false);
         return st;
     }
-    LS_TRY(flight_call_begin(s, w, group_broken, g, &f));
+    LS_TRY(flight_call_begin(s, w, group_broken, NULL, g, &f));
     k.s = s->handle;
     if (!call_empty(&k)) {
         st = copy_sent(&k);

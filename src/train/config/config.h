@@ -212,7 +212,8 @@ ls_status config_check_data(const struct config *c, bool needed);
 /* Bytes that one of `local` ranks on a machine may hold: run.memory_limit, or the memory of its GPU, or its share of the machine's
  * free memory. 0: unknown. */
 size_t config_memory_limit(const struct config *c, const ls_machine *m, int local);
-/* Bytes of the machine's memory that one of them may hold where it computes on a GPU: its share of what is free. 0: on the processor. */
+/* Bytes of the machine's memory that one of them may hold where it computes on a GPU: its share of what is free, a large
+ * number if that is unknown. 0: on the processor. */
 size_t config_host_limit(const struct config *c, const ls_machine *m, int local);
 const struct option *config_check_row_of(const char *name); /* the row of an option that exists */
 /* Finds what run.device means in this process, checks that it is there, and takes this rank's processor of it. */

@@ -442,7 +442,8 @@ size_t config_memory_limit(const struct config *c, const ls_machine *m, int loca
 
 size_t config_host_limit(const struct config *c, const ls_machine *m, int local)
 {
-    return c->run.device_facts.memory ? m->memory / (size_t)MAX(local, 1) : 0;
+    if (!c->run.device_facts.memory) return 0;
+    return m->memory ? m->memory / (size_t)MAX(local, 1) : SIZE_MAX / 2;
 }
 
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w)

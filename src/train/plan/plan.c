@@ -456,7 +456,7 @@ ls_status plan_check_memory(const struct config *c, const struct task_model *mod
     size_t limit = mem_limit();
 
     LS_TRY(plan_of_config(c, model, &n.job, &n.layout));
-    n.job.host = mem_device_limit() ? plan_room(limit, data) : 0;
+    n.job.host = mem_device_limit() ? MAX(plan_room(limit, data), (size_t)1) : 0;
     mem_set_limit(0);
     ls_status st = check_memory(ranks, &n);
     mem_set_limit(limit);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "device/collectives.h"
@@ -12,6 +13,7 @@ enum { TABLES = 4, NAME = 200 };
 
 /* What the ranks tell each other: whole words. */
 struct rank_device {
+    int64_t processes;  /* where processes have the same value they see each other */
     int64_t row, loads; /* row: 1 + that of DEVICE_MAP; loads: bit k: this rank can use number k of the device's tables of collectives */
     char identity[48];  /* device_facts; "": a processor that ranks may share */
 };
@@ -56,6 +58,9 @@ static ls_status gather_devices(const struct ranks *r, struct rank_device *all)
 static struct rank_device rank_device_of(const struct config *c, const struct choices *own)
 {
     struct rank_device d = { .row = c->run.device_chosen };
+    struct stat s;
+
+    if (stat("/proc/self/ns/pid", &s) == 0) d.processes = (int64_t)s.st_ino;
 
     snprintf(d.identity, sizeof d.identity, "%s", c->run.device_facts.identity);
     for (int k = 0; k < own->n; k++)
@@ -94,6 +99,13 @@ struct ranks_known {
     int n;
     bool shared, several_machines;
 };
+
+static bool see_each_other(const struct ranks_known *known)
+{
+    for (int r = 1; r < known->n; r++)
+        if (known->all[r].processes != known->all[0].processes) return false;
+    return true;
+}
 
 static ls_status rank_reaches(const struct device_collectives *t, const struct ranks_known *known, int rank, bool *out)
 {
@@ -152,6 +164,10 @@ static ls_status refuse_table(const struct choices *own, const struct ranks_know
         snprintf(why, room, "rank %d cannot use %s", without, t->name);
     else if (known->several_machines && t->one_machine)
         snprintf(why, room, "the ranks are on several machines, and %s needs one", t->name);
+    else if (t->one_machine && !see_each_other(known))
+        snprintf(why, room, "the ranks are in several containers, whose processes do not see each other as %s needs", t->name);
+    else if (t->most && known->n > t->most)
+        snprintf(why, room, "there are %d ranks, and %s takes %d", known->n, t->name, t->most);
     if (without < known->n || why[0]) return LS_OK; /* on all ranks alike */
     LS_TRY(find_far(t, known, ranks, &far));
     if (far < known->n)

@@ -413,7 +413,7 @@ static ls_status note_taken(struct trainer *t, const struct device *d)
     LS_TRY(d->taken(&t->device_taken));
     t->collectives_taken = t->ranks.native ? t->ranks.native->taken() : 0;
     taken = t->device_taken + t->collectives_taken;
-    if (!t->config->run.memory_limit) mem_set_device_limit(mem_device_limit() - MIN(taken, mem_device_limit() - 1));
+    if (!t->config->run.memory_limit && mem_device_limit()) mem_set_device_limit(mem_device_limit() - MIN(taken, mem_device_limit() - 1));
     return LS_OK;
 }
 
