@@ -248,6 +248,74 @@ static void body_numbers(int rank, int n, const char *where, void *ctx)
     rank_close(&r);
 }
 
+/* ---- a failure ---- */
+
+/* What a watch was told, where its data points. */
+struct told {
+    bool over, ended;
+};
+
+static ls_status watch_run(void *data) { return (*(struct told **)data)->over ? LS_OK : LS_BUSY; }
+static void watch_over(void *data, bool ended) { **(struct told **)data = (struct told){ true, ended }; }
+static ls_status watch_broken(void *data, ls_status st) { return (void)data, st; }
+
+static void enqueue_sum(struct rank *r, struct device_group *g, struct told *told)
+{
+    RANKS_TRY(counted.enqueue(g, r->stream,
+                              &(struct device_call){ .op = DEVICE_ALL_REDUCE,
+                                                     .send = r->device,
+                                                     .recv = r->device,
+                                                     .count = 100,
+                                                     .type = LS_F32,
+                                                     .redop = DEVICE_SUM },
+                              &(struct device_watch){ .data = &told,
+                                                      .bytes = sizeof told,
+                                                      .run = watch_run,
+                                                      .over = watch_over,
+                                                      .broken = watch_broken }));
+}
+
+/* Rank 1 gives up in the middle of a call: its stream goes on and says that it has done its part. The call of rank 0, which can end then,
+ * is not one that has ended well. ctx: rank 1 has given up. */
+static void body_spoiled(int rank, int n, const char *where, void *ctx)
+{
+    struct rank r = rank_open(rank, n, where, &(struct native_spec){ 0 });
+    char id[DEVICE_GROUP_ID] = "";
+    struct told told = { false, false };
+    struct device_group *g;
+    ls_status st;
+
+    if (rank == 0) RANKS_TRY(counted.id(id));
+    RANKS_TRY(ls_broadcast(r.comm, id, sizeof id, LS_U8, 0, NULL));
+    RANKS_TRY(counted.open(id, &(struct device_group_spec){ .rank = rank, .n = n, .share = 1, .shares = 1 }, &g));
+    while ((st = counted.opened(g)) == LS_BUSY) usleep(100);
+    RANKS_TRY(st);
+    if (rank == 1) {
+        enqueue_sum(&r, g, &told);
+        counted.close(g);
+        ranks_event_report(ctx);
+        rank_free(&r);
+        return;
+    }
+    ranks_event_wait(ctx);
+    enqueue_sum(&r, g, &told);
+    RANKS_CHECK(cuda->sync() == LS_EPEER);
+    RANKS_CHECK(strstr(ls_errmsg(), "another rank of a collective has failed"));
+    RANKS_CHECK(told.over && !told.ended);
+    rank_free(&r);
+}
+
+static void test_spoiled(void **state)
+{
+    struct ranks_event given_up;
+
+    (void)state;
+    setenv("LOCKSTEP_CUDA_STUB", "kernels=cpu", 1);
+    ranks_event_open(&given_up);
+    ranks_pass(2, 60, body_spoiled, &given_up);
+    ranks_event_close(&given_up);
+}
+
 /* ---- tests ---- */
 
 TEST_RANKS(test_long, body_long, &for_exchanges, 1)
@@ -258,7 +326,7 @@ TEST_RANKS(test_numbers, body_numbers, &for_collectives, 1)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_long), cmocka_unit_test(test_long_messages), cmocka_unit_test(test_sequence),
-                                        cmocka_unit_test(test_numbers) };
+                                        cmocka_unit_test(test_numbers), cmocka_unit_test(test_spoiled) };
 
     by = BY_IPC;
     folder_open();
