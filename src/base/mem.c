@@ -44,7 +44,7 @@ static struct {
     atomic_size_t now[MEM_CATEGORIES], peak[MEM_CATEGORIES];
     atomic_size_t total_now, total_peak;
     struct place {
-        atomic_size_t now, limit;
+        atomic_size_t now, limit, of[MEM_CATEGORIES];
     } host, device;
     atomic_uint_fast64_t calls;
     atomic_int_fast64_t fail_at;
@@ -80,12 +80,14 @@ static bool place_take(struct place *p, enum mem_category c, size_t bytes)
     } while (!atomic_compare_exchange_weak(&p->now, &now, after));
     raise_to(&ledger.total_peak, atomic_fetch_add(&ledger.total_now, bytes) + bytes);
     raise_to(&ledger.peak[c], atomic_fetch_add(&ledger.now[c], bytes) + bytes);
+    atomic_fetch_add(&p->of[c], bytes);
     return true;
 }
 
 static void place_give(struct place *p, enum mem_category c, size_t bytes)
 {
     atomic_fetch_sub(&p->now, bytes);
+    atomic_fetch_sub(&p->of[c], bytes);
     atomic_fetch_sub(&ledger.now[c], bytes);
     atomic_fetch_sub(&ledger.total_now, bytes);
 }
@@ -96,15 +98,15 @@ static _Thread_local enum mem_category failed_largest = MEM_OTHER;
 
 enum mem_category mem_failed_largest(void) { return failed_largest; }
 
-static void *mem_fail(enum mem_category c, size_t bytes, const char *why)
+static void *mem_fail(const struct place *p, enum mem_category c, size_t bytes, const char *why)
 {
     int largest = 0;
 
     for (int i = 1; i < MEM_CATEGORIES; i++)
-        if (atomic_load(&ledger.now[i]) > atomic_load(&ledger.now[largest])) largest = i;
+        if (atomic_load(&p->of[i]) > atomic_load(&p->of[largest])) largest = i;
     failed_largest = (enum mem_category)largest;
     ls_fail(LS_ENOMEM, "out of memory: %zu bytes needed for %s, %zu held, %s; most is in %s: %zu bytes", bytes, mem_category_name(c),
-            atomic_load(&ledger.total_now), why, mem_category_name((enum mem_category)largest), atomic_load(&ledger.now[largest]));
+            atomic_load(&p->now), why, mem_category_name((enum mem_category)largest), atomic_load(&p->of[largest]));
     return NULL;
 }
 
@@ -113,7 +115,7 @@ static void *fail_place(const struct place *p, enum mem_category c, size_t bytes
     char why[64];
 
     snprintf(why, sizeof why, "limit %zu%s", atomic_load(&p->limit), p == &ledger.device ? " of the device's memory" : "");
-    return mem_fail(c, bytes, why);
+    return mem_fail(p, c, bytes, why);
 }
 
 static bool must_fail(void) { return atomic_load(&ledger.fail_at) > 0 && atomic_fetch_sub(&ledger.fail_at, 1) == 1; }
@@ -148,9 +150,9 @@ static ls_status take_bytes(struct place *p, enum mem_category c, size_t bytes)
     ASSERT((unsigned)c < MEM_CATEGORIES);
     atomic_fetch_add(&ledger.calls, 1);
     if (must_fail())
-        mem_fail(c, bytes, "made to fail by a test");
+        mem_fail(p, c, bytes, "made to fail by a test");
     else if (bytes > PTRDIFF_MAX - HEADER)
-        mem_fail(c, bytes, "no address space is that large");
+        mem_fail(p, c, bytes, "no address space is that large");
     else if (!place_take(p, c, bytes))
         fail_place(p, c, bytes);
     else
@@ -172,7 +174,7 @@ void *mem_alloc(enum mem_category c, size_t bytes)
     unsigned char *block = system_alloc(whole);
     if (!block) {
         ledger_give(c, bytes);
-        return mem_fail(c, bytes, "the system refused");
+        return mem_fail(&ledger.host, c, bytes, "the system refused");
     }
     *(struct header *)(void *)block = (struct header){ bytes, c };
     ASAN_POISON_MEMORY_REGION(block, HEADER);
@@ -192,7 +194,7 @@ void *mem_pages_resize(enum mem_category c, void *p, size_t was, size_t bytes)
         munmap(p, whole_pages(was));
     if (moved == MAP_FAILED) {
         if (bytes > was) mem_give(c, bytes - was);
-        return mem_fail(c, bytes, "the system refused");
+        return mem_fail(&ledger.host, c, bytes, "the system refused");
     }
     if (bytes < was) mem_give(c, was - bytes);
     return moved;

@@ -241,7 +241,7 @@ static void put_limit(const struct plan_shown *p)
         printf(" into a rank's share of the %s that this machine has free", text_bytes(size, p->limit * (size_t)p->local));
     printf("\n");
     if (plan_print_fits(p)) return;
-    if (p->remedies == 0) printf("what fits   %s\n", plan_nothing_fits(p->limit, p->data));
+    if (p->remedies == 0) printf("what fits   %s\n", plan_nothing_fits(&p->job, p->limit, p->data));
     for (int i = 0; i < p->remedies; i++)
         printf("%-12s%12s  %14zu  %s%s\n", i ? "" : "what fits", text_bytes(size, p->remedy[i].total), p->remedy[i].total,
                p->remedy[i].options, ls_layout_ranks(&p->remedy[i].layout) > p->step->ranks.size ? ", on more machines" : "");

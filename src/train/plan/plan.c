@@ -352,8 +352,9 @@ size_t plan_room(size_t limit, const struct dataset *data)
     return limit > data->peak + PLAN_START && limit > data->held ? limit - data->held : 0;
 }
 
-const char *plan_nothing_fits(size_t limit, const struct dataset *data)
+const char *plan_nothing_fits(const struct plan_job *j, size_t limit, const struct dataset *data)
 {
+    if (!j->cluster && j->host) limit = j->host + data->held; /* of the memory that has the data */
     return data->held > 0 && (data->held > limit / 2 || plan_room(limit, data) == 0)
                ? PLAN_SMALLER_DATA
                : "no change that was tried is enough: use more machines, or a smaller model";
@@ -394,7 +395,7 @@ static void put_remedies(const struct need *n, struct text *out)
     int count = 0;
 
     if (plan_remedies(&n->job, &n->layout, plan_step_room(&n->job, n->limit, n->data), remedy, &count) < 0 || count == 0) {
-        text_put(out, "; %s", plan_nothing_fits(n->limit, n->data));
+        text_put(out, "; %s", plan_nothing_fits(&n->job, n->limit, n->data));
         return;
     }
     text_put(out, "; what fits: ");

@@ -70,7 +70,7 @@ size_t plan_room(size_t limit, const struct dataset *data);
 /* Of a processor's limit: the data are in the host's memory, which may be another one. */
 size_t plan_step_room(const struct plan_job *j, size_t limit, const struct dataset *data);
 /* What to do if there are no remedies, as the end of a message. */
-const char *plan_nothing_fits(size_t limit, const struct dataset *data);
+const char *plan_nothing_fits(const struct plan_job *j, size_t limit, const struct dataset *data);
 
 /* Finds similar layouts whose largest rank fits into `limit` bytes (plan_room()). Each has been compiled; those that cost the least time
  * come first. */
