@@ -340,8 +340,9 @@ static int out_of_memory(void)
     mem_fail_at(1);
     CHECK(d->alloc(MEM_PARAMETERS, 1000) == NULL);
     mem_fail_at(0);
-    mem_set_limit(before.total_now + 1000);
+    mem_set_device_limit(before.now[MEM_GRADIENTS] + 1000);
     CHECK(d->alloc(MEM_PARAMETERS, 4000) == NULL && device_no_memory(d) == LS_ENOMEM);
+    CHECK(strstr(ls_errmsg(), "limit 501000 of the device's memory"));
     return 0;
 }
 
