@@ -57,6 +57,27 @@ stub gpus=1 peers=0
 train -n 2 $two --run.dir=one_gpu --run.device=cuda --launch.share_gpus
 says "CUDA IPC, which took 2.00 MiB of the GPU's memory: NCCL was not found"
 
+# ---- ranks that mpirun started: on one machine, and as if on two ----
+if command -v mpirun.openmpi >/dev/null; then
+    cat >alone.sh <<'END'
+OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_RANK exec "$@"
+END
+    by_mpirun() { # folder, command
+        folder=$1
+        shift
+        timeout 100 mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n 2 "$@" "$lockstep" train $two --run.dir=$folder \
+            --run.device=cuda >out.txt 2>err.txt || bad "mpirun: $(cat err.txt)"
+        same_bits one_gpu/checkpoints/step_00000003 $folder/checkpoints/step_00000003
+    }
+    stub
+    by_mpirun one_machine
+    says "CUDA IPC, which took 2.00 MiB"
+    by_mpirun two_machines sh alone.sh
+    says "through the host: .*; the ranks are on several machines, and CUDA IPC needs one$"
+else
+    say "skipped: there is no mpirun.openmpi"
+fi
+
 # ---- bench comm: the operands are on the GPUs ----
 stub
 for op in all_reduce reduce_scatter all_gather broadcast all_to_all sendrecv; do

@@ -81,7 +81,7 @@ struct device_collectives {
     bool shares;        /* ranks of a group may be on the same processor */
     /* *out: a group may have this rank and one on another processor of this machine, whose device_facts.identity is given. NULL: always. */
     ls_status (*reaches)(const char *identity, bool *out);
-    /* Makes it ready and says what it is, "NCCL 2.28.9"; fails with the message why there is none. */
+    /* Loads what it needs and writes its name and version, "NCCL 2.28.9". If it cannot be used, the message says why. */
     ls_status (*load)(char *version, size_t room);
     bool (*takes)(const struct device_call *c); /* of the call's op, type and redop: the same on all ranks */
     ls_status (*id)(char id[DEVICE_GROUP_ID]);  /* made by one rank, for all of the group */

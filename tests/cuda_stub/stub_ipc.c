@@ -1,7 +1,7 @@
 /* stub_ipc.c - the functions of the CUDA runtime that share memory of a GPU among processes. See stub.h.
  *
- * A handle names the file of the memory, which its process keeps open, as /proc/PID/fd/N. A page behind the bytes counts by how many
- * processes they are mapped: memory that another one has mapped must not be freed.
+ * Memory that is shared is a file, which its process keeps open; the handle names it as /proc/PID/fd/N. After the bytes the file has a page
+ * with a counter: how many other processes have mapped them. Until that is 0 the memory must not be freed.
  */
 #include "stub.h"
 

@@ -90,6 +90,7 @@ ls_status cuda_check(cudaError_t e, const char *call); /* LS_OK, or the device h
 ls_status cuda_no_memory(enum mem_category c, size_t bytes); /* LS_ENOMEM, with the message */
 ls_status cuda_check_driver(int result, const char *call);   /* of a function of the driver */
 ls_status cuda_driver_function(const char *name, void **out);
+double cuda_now(void); /* seconds */
 enum { CUDA_IDENTITY = 48 };
 void cuda_identity(const struct cudaDeviceProp *p, char out[CUDA_IDENTITY]); /* device_facts.identity */
 

@@ -38,6 +38,7 @@ static struct {
 } flights;
 
 enum { QUERIES_BEFORE_SLEEP = 256 };
+static const double SPOILED_SECONDS = 2;
 
 static void flight_waits(struct flight *f, bool on)
 {
@@ -112,20 +113,13 @@ void flights_fail(void)
         if (f->watch.run) call_over(f, false);
 }
 
-static const double SPOILED_SECONDS = 2;
-
 /* f has ended. True: a peer's failure has spoiled it. */
 static bool call_spoiled(struct flight *f)
 {
-    struct timespec t;
-    double now;
-
     if (!f->spoiled || !f->spoiled(f->group)) return false;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     flights.spoiled = true;
-    if (f->spoiled_at == 0) f->spoiled_at = now;
-    if (now - f->spoiled_at < SPOILED_SECONDS) return true;
+    if (f->spoiled_at == 0) f->spoiled_at = cuda_now();
+    if (cuda_now() - f->spoiled_at < SPOILED_SECONDS) return true;
     ls_fail(LS_EPEER, "cuda: GPU %d (%s): another rank of a collective has failed", cuda.gpu, cuda.properties.name);
     cuda_fail(f->watch.broken(f->args, LS_EPEER));
     return true;

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -98,13 +97,14 @@ static ls_status map_shared(struct device_group *g, const char *id)
     return ls_fail(LS_ENOMEM, "CUDA IPC: %s cannot be mapped: %s", path, strerror(errno));
 }
 
-static bool all_have(const struct device_group *g, size_t flag)
+static void come_to(struct device_group *g, enum ipc_stage stage) { atomic_store(&g->shared->rank[g->rank].stage, (int)stage); }
+
+static bool all_came_to(const struct device_group *g, enum ipc_stage stage)
 {
     for (int r = 0; r < g->n; r++)
-        if (!atomic_load((const atomic_int *)((const char *)&g->shared->rank[r] + flag))) return false;
+        if (atomic_load(&g->shared->rank[r].stage) < (int)stage) return false;
     return true;
 }
-#define ALL_HAVE(g, flag) all_have(g, offsetof(__typeof__((g)->shared->rank[0]), flag))
 
 /* ---- opening ---- */
 
@@ -152,7 +152,7 @@ static ls_status group_begin(struct device_group *g, const char *id)
     LS_TRY(words_pin(g));
     LS_TRY(window_new(g));
     LS_TRY(flight_event(&g->ended));
-    atomic_store(&g->shared->rank[g->rank].joined, 1);
+    come_to(g, IPC_JOINED);
     return LS_OK;
 }
 
@@ -205,13 +205,13 @@ static ls_status ipc_opened(struct device_group *g)
 {
     LS_TRY(cuda_failed());
     if (g->state == IPC_OPENING) {
-        if (!ALL_HAVE(g, joined)) return LS_BUSY;
+        if (!all_came_to(g, IPC_JOINED)) return LS_BUSY;
         file_close(g);
         LS_TRY(windows_open(g));
-        atomic_store(&g->shared->rank[g->rank].opened, 1);
+        come_to(g, IPC_MAPPED);
         g->state = IPC_OPENED;
     }
-    if (g->state == IPC_OPENED && !ALL_HAVE(g, opened)) return LS_BUSY;
+    if (g->state == IPC_OPENED && !all_came_to(g, IPC_MAPPED)) return LS_BUSY;
     g->state = IPC_OPEN;
     return LS_OK;
 }
@@ -287,17 +287,17 @@ static ls_status ipc_finish(struct device_group *g)
     LS_TRY(cuda_failed());
     if (g->state == IPC_OPEN) {
         LS_TRY(cuda_row.sync());
-        atomic_store(&g->shared->rank[g->rank].finished, 1);
+        come_to(g, IPC_DONE);
         g->state = IPC_FINISHING;
     }
     if (g->state == IPC_FINISHING) {
-        if (!ALL_HAVE(g, finished)) return finish_waits(g);
+        if (!all_came_to(g, IPC_DONE)) return finish_waits(g);
         LS_TRY(windows_close(g));
-        atomic_store(&g->shared->rank[g->rank].closed, 1);
+        come_to(g, IPC_UNMAPPED);
         g->state = IPC_CLOSING;
     }
     if (g->state == IPC_CLOSING) {
-        if (!ALL_HAVE(g, closed)) return finish_waits(g);
+        if (!all_came_to(g, IPC_UNMAPPED)) return finish_waits(g);
         g->state = IPC_FINISHED;
         return group_end(g);
     }
@@ -315,16 +315,12 @@ static bool group_drained(const struct device_group *g)
 static void group_drain(const struct device_group *g)
 {
     static const struct timespec nap = { .tv_nsec = 100000 };
-    struct timespec began, now;
-    double passed = 0;
+    double began = cuda_now();
 
-    clock_gettime(CLOCK_MONOTONIC, &began);
-    while (passed < CLOSE_SECONDS && !group_drained(g)) {
+    while (cuda_now() - began < CLOSE_SECONDS && !group_drained(g)) {
         for (struct device_group *other = groups; other; other = other->next)
             if (other->shared && atomic_load(&other->shared->rank[other->rank].failed)) words_release(other);
         nanosleep(&nap, NULL);
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        passed = (double)(now.tv_sec - began.tv_sec) + 1e-9 * (double)(now.tv_nsec - began.tv_nsec);
     }
 }
 

@@ -29,12 +29,15 @@ enum { IPC_SLOTS = 2, IPC_SLOT_LEAST = 1 << 20, IPC_SLOT_MOST = 16 << 20, WORDS_
 /* What one rank tells another: it has filled its slot of the round; its share of the slot is reduced; it has read the other's slot. */
 enum ipc_word { IPC_FILLED, IPC_REDUCED, IPC_READ, IPC_WORDS };
 
+/* A rank comes to each once: its window is there; it has mapped the others'; its calls are over; it maps none of them any more. */
+enum ipc_stage { IPC_JOINED = 1, IPC_MAPPED, IPC_DONE, IPC_UNMAPPED };
+
 /* In a file without a name, which rank 0 made. */
 struct ipc_shared {
     struct {
         cudaIpcMemHandle_t window;
-        uint64_t slot; /* bytes of this rank's; the smallest of the group's is used */
-        atomic_int joined, opened, finished, closed, failed;
+        uint64_t slot;            /* bytes of this rank's; the smallest of the group's is used */
+        atomic_int stage, failed; /* stage: the last ipc_stage that it has come to */
     } rank[IPC_RANKS];
     _Alignas(WORDS_PAGE) uint64_t word[IPC_RANKS * IPC_RANKS * IPC_WORDS]; /* of n ranks: [to][from][ipc_word] */
 };

@@ -55,15 +55,9 @@ static bool ends_are_over(void)
 static void ends_wait(const struct nccl_end *e, double seconds)
 {
     static const struct timespec nap = { .tv_nsec = 100000 };
-    struct timespec began, now;
-    double passed = 0;
+    double began = cuda_now();
 
-    clock_gettime(CLOCK_MONOTONIC, &began);
-    while (!(e ? atomic_load(&e->over) : ends_are_over()) && passed < seconds) {
-        nanosleep(&nap, NULL);
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        passed = (double)(now.tv_sec - began.tv_sec) + 1e-9 * (double)(now.tv_nsec - began.tv_nsec);
-    }
+    while (!(e ? atomic_load(&e->over) : ends_are_over()) && cuda_now() - began < seconds) nanosleep(&nap, NULL);
 }
 
 /* ---- the process's exit ---- */

@@ -115,8 +115,8 @@ static ls_status rank_reaches(const struct device_collectives *t, const struct r
     return LS_OK;
 }
 
-/* *far: the lowest rank that does not reach all others by the table; n: there is none. Collective; the others end with the line of a rank
- * whose device fails here. */
+/* *far: the lowest rank whose GPU has no access to that of another rank, as the table needs; n: all have. Collective. If a device fails
+ * here, all ranks end with its message. */
 static ls_status find_far(const struct device_collectives *t, const struct ranks_known *known, const struct ranks *r, int *far)
 {
     double lowest = 0;

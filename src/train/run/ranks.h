@@ -15,7 +15,7 @@ struct ranks {
     ls_comm *control; /* of the same ranks, for sums and maxima of a few numbers; comm, unless gathers of parameters are in flight there */
     ls_mesh *mesh;    /* NULL: a single rank */
     int rank, size;
-    const struct device_collectives *native; /* makes the collectives of tensors on a GPU; NULL: the host does, or there are none */
+    const struct device_collectives *native; /* of tensors on a GPU; NULL: collectives go through the host, or there is one rank */
     char collectives[240];                   /* of tensors on a GPU: "NCCL 2.28.9", "through the host"; "": not on a GPU, or one rank */
     char collectives_why[640];               /* why not what is preferred; "": it is */
 };
