@@ -304,10 +304,19 @@ static ls_status ipc_finish(struct device_group *g)
     return LS_OK;
 }
 
-/* After a failure no stream is freed, and a call that failed midway has recorded no event. */
+static bool stream_is_open(const struct device_stream *s)
+{
+    const struct device_stream *open = cuda.streams;
+
+    while (open && open != s) open = open->next;
+    return open || s == &cuda.fallback;
+}
+
+/* A stream that was freed was past all that it was given. After a failure none is freed, and a call that failed midway has recorded no
+ * event. */
 static bool group_drained(const struct device_group *g)
 {
-    if (!g->call) return true;
+    if (!g->call || !stream_is_open(g->on)) return true;
     return (cuda.failed < 0 ? cudaStreamQuery(g->on->handle) : cudaEventQuery(g->ended)) != cudaErrorNotReady;
 }
 
