@@ -33,7 +33,10 @@
  *   peers=1      0: GPUs have no access to each other's memory
  *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory; none: there are none
  *   cublaslt=1   0: there is no libcublasLt
- *   library=     the folder that has NCCL and cuBLASLt, in it or below; none: the loader knows them
+ *   cudnn=1      0: there is no libcudnn
+ *   cudnn_version=91900 what cudnnGetVersion returns
+ *   cudnn_engines=1 0: cuDNN has no engine that lockstep may take (stub_cudnn.h)
+ *   library=     the folder that has NCCL, cuBLASLt and cuDNN, in it or below; none: the loader knows them
  *   epilogues=1  0: cuBLASLt has no algorithm for GELU and bias gradients
  *   fastest=1    the algorithm of cuBLASLt (stub_cublaslt.h) that is the fastest
  */
@@ -58,10 +61,10 @@ struct stub_settings {
     int gpus, driver;
     size_t memory;
     uint64_t seed, fail, fail_run, nccl_fail, nccl_async, capture_fail;
-    int nccl_version, fail_gpu;
+    int nccl_version, cudnn_version, fail_gpu;
     struct stub_end nccl_end, nccl_open, nccl_close, write_end, ipc_open, ipc_close;
     char calls[512], trace[512], nccl[512], library[512];
-    bool cpu_kernels, no_kernels, cublaslt, epilogues, ipc, peers;
+    bool cpu_kernels, no_kernels, cublaslt, epilogues, cudnn, cudnn_engines, ipc, peers;
     int fastest;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
 };

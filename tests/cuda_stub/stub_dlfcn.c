@@ -1,5 +1,6 @@
 /* stub_dlfcn.c - replaces the module's dlopen() and dlsym(), so that it loads the stub's libraries. */
 #include <cublasLt.h>
+#include <cudnn.h>
 #include <nccl.h>
 #include <stdbool.h>
 #include <string.h>
@@ -20,6 +21,9 @@ static const struct {
     SYMBOL(cublasLtMatrixLayoutSetAttribute), SYMBOL(cublasLtMatmulDescCreate), SYMBOL(cublasLtMatmulDescDestroy),
     SYMBOL(cublasLtMatmulDescSetAttribute), SYMBOL(cublasLtMatmulPreferenceCreate), SYMBOL(cublasLtMatmulPreferenceDestroy),
     SYMBOL(cublasLtMatmulPreferenceSetAttribute), SYMBOL(cublasLtMatmulAlgoCheck),
+    SYMBOL(cudnnGetVersion), SYMBOL(cudnnGetErrorString), SYMBOL(cudnnCreate), SYMBOL(cudnnSetStream), SYMBOL(cudnnBackendCreateDescriptor),
+    SYMBOL(cudnnBackendDestroyDescriptor), SYMBOL(cudnnBackendSetAttribute), SYMBOL(cudnnBackendGetAttribute),
+    SYMBOL(cudnnBackendFinalize), SYMBOL(cudnnBackendExecute),
     SYMBOL(ncclGetVersion), SYMBOL(ncclGetErrorString), SYMBOL(ncclGetLastError), SYMBOL(ncclGetUniqueId), SYMBOL(ncclCommInitRankConfig),
     SYMBOL(ncclCommFinalize), SYMBOL(ncclCommDestroy), SYMBOL(ncclCommAbort), SYMBOL(ncclCommGetAsyncError), SYMBOL(ncclAllReduce),
     SYMBOL(ncclAllGather), SYMBOL(ncclReduceScatter), SYMBOL(ncclReduce), SYMBOL(ncclBroadcast), SYMBOL(ncclSend), SYMBOL(ncclRecv),
@@ -42,6 +46,7 @@ void *stub_dlopen(const char *file, int mode)
 {
     (void)mode;
     if (stub_settings()->nccl[0] && is_library(file, "libnccl.so.2")) return (void *)symbols;
+    if (stub_settings()->cudnn && is_library(file, "libcudnn.so.9")) return (void *)symbols;
     return stub_settings()->cublaslt && is_library(file, "libcublasLt.so.13") ? (void *)symbols : NULL;
 }
 

@@ -21,7 +21,7 @@ extern "C" {
 /* clang-format on */
 
 /* Parts on libraries, in C: kernels that the emulator does not run. */
-#define CUDA_LIBRARY_PARTS(X) X(cublaslt) X(cublaslt_fused) X(cublaslt_xent)
+#define CUDA_LIBRARY_PARTS(X) X(cublaslt) X(cublaslt_fused) X(cublaslt_xent) X(cudnn)
 
 #define CUDA_PART_DECLARE(name) extern const struct kernel kernels_cuda_##name[];
 CUDA_PARTS(CUDA_PART_DECLARE)

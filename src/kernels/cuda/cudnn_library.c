@@ -1,0 +1,74 @@
+/* cudnn_library.c - see cudnn_library.h. */
+#include "kernels/cuda/cudnn_library.h"
+
+#include <dlfcn.h>
+#include "base/base.h"
+#include "base/log.h"
+#include "device/cuda/cuda.h"
+
+#define CUDNN_FILE "libcudnn.so.9"
+
+/* Before 9.15.1, attention over a number of keys that is no multiple of 128 needs a mask for the rest (cudnn-frontend's support surface). */
+enum { PATH_ROOM = 400, CUDNN_OLDEST = 91501 };
+
+struct cudnn_functions cudnn;
+
+/* NULL, or the function that the library lacks. */
+static const char *cudnn_resolve(void *library)
+{
+#define CUDNN_RESOLVE(name) \
+    if (!(*(void **)&cudnn.name = dlsym(library, "cudnn" #name))) return "cudnn" #name;
+    CUDNN_FUNCTIONS(CUDNN_RESOLVE)
+#undef CUDNN_RESOLVE
+    return NULL;
+}
+
+static bool cudnn_load(void)
+{
+    static const char instead[] = "attention and convolutions run on lockstep's own kernels";
+    char path[PATH_ROOM];
+    void *library = cuda_library_open(CUDNN_FILE, path, sizeof path);
+    const char *lacks = library ? cudnn_resolve(library) : NULL, *file = library && path[0] ? path : CUDNN_FILE;
+
+    if (!library)
+        log_line(LOG_WARN, "cuda: %s was not found; %s, which are slower (%s)", file, instead, CUDA_LIBRARY_PLACES);
+    else if (lacks)
+        log_line(LOG_WARN, "cuda: %s is of another version; %s, which are slower (%s)", file, instead, lacks);
+    else if (cudnn.GetVersion() < CUDNN_OLDEST)
+        log_line(LOG_WARN, "cuda: %s is cuDNN %zu, but %d or a later one is needed; %s, which are slower", file, cudnn.GetVersion(),
+                 CUDNN_OLDEST, instead);
+    else
+        return true;
+    return false;
+}
+
+bool cudnn_found(void)
+{
+    static int found = -1;
+
+    if (found < 0) found = cudnn_load();
+    return found;
+}
+
+static bool is_allocation(cudnnStatus_t s)
+{
+    return s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED || s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+}
+
+ls_status cudnn_check(cudnnStatus_t s, const char *call)
+{
+    if (s == CUDNN_STATUS_SUCCESS) return LS_OK;
+    return cuda_fail(ls_fail(is_allocation(s) ? LS_ENOMEM : LS_EPEER, "cuda: GPU %d (%s): cudnn%s: %s", cuda.gpu,
+                             cuda.properties.name, call, cudnn.GetErrorString(s)));
+}
+
+ls_status cudnn_handle(cudnnHandle_t *out)
+{
+    static cudnnHandle_t handle;
+    struct device_stream *s;
+
+    LS_TRY(cuda_stream(NULL, &s)); /* there must be a context */
+    if (!handle) LS_TRY(cudnn_check(cudnn.Create(&handle), "Create"));
+    *out = handle;
+    return LS_OK;
+}

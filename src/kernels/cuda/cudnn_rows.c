@@ -1,0 +1,228 @@
+/* cudnn_rows.c - attention and convolutions by cuDNN: rows of the kernel table, above our own kernels.
+ *
+ * accepts() looks at the shapes that cuDNN is documented to take. Only prepare() can ask the library whether it has an engine for the graph
+ * on this GPU; if not, our own kernel runs, and the first such call is reported. scratch has room for either.
+ *
+ *   attention         the workspace of the plan
+ *   attention_grad    row sums, the workspace
+ *   conv2d, conv2d_dx the workspace
+ *   conv2d_dw         the gradient in f32, which is then added to dw, f32 copies of half operands, the workspace
+ */
+#include "base/base.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "device/cuda/cuda.h"
+#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn_conv.h"
+#include "kernels/cuda/parts.h"
+
+enum { PIECE_ALIGNMENT = 256, PIECES = 4 };
+
+struct cudnn_row {
+    struct cudnn_plan *plan; /* NULL: our own kernel */
+    int parts;
+    struct cudnn_pack pack[]; /* [parts] */
+};
+
+static bool is_attention(const struct call *c) { return c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD; }
+
+/* Our own kernel for c. */
+static const struct kernel *own_kernel(const struct call *c)
+{
+    static const struct kernel *const parts[] = { kernels_cuda_attention_mma, kernels_cuda_attention_mma_grad, kernels_cuda_attention,
+                                                  kernels_cuda_conv,          kernels_cuda_pointwise,          kernels_cuda_shape };
+
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (k->op == c->op && k->accepts(c)) return k;
+    return NULL;
+}
+
+static bool row_accepts(const struct call *c)
+{
+    return (is_attention(c) ? cudnn_attention_accepts(c) : cudnn_conv_accepts(c)) && own_kernel(c) && cudnn_found();
+}
+
+/* ---- scratch ---- */
+
+enum { PIECE_SUMS = 0, PIECE_DW = 0, PIECE_X, PIECE_DY, PIECE_WORKSPACE };
+
+static size_t piece_bytes(const struct call *c, int piece)
+{
+    bool gradient = c->op == OP_CONV2D_DW, written;
+    struct call part;
+
+    if (is_attention(c)) {
+        part = cudnn_attention_part(c, 0);
+        return piece == PIECE_SUMS ? cudnn_attention_sums(&part) : piece == PIECE_WORKSPACE ? cudnn_attention_workspace(&part) : 0;
+    }
+    switch (piece) {
+    case PIECE_WORKSPACE: return cudnn_conv_workspace(c);
+    case PIECE_DW: return gradient ? view_count(&c->out[0]) * sizeof(float) : 0;
+    default:
+        return gradient && c->in[0].dtype != LS_F32
+                   ? view_count(cudnn_conv_operand(c, piece == PIECE_X ? CONV_X : CONV_Y, &written)) * sizeof(float)
+                   : 0;
+    }
+}
+
+static size_t piece_rounded(size_t bytes) { return (bytes + PIECE_ALIGNMENT - 1) / PIECE_ALIGNMENT * PIECE_ALIGNMENT; }
+
+static size_t row_scratch(const struct call *c)
+{
+    const struct kernel *own = own_kernel(c);
+    size_t bytes = PIECE_ALIGNMENT, least = own->scratch ? own->scratch(c) : 0;
+
+    for (int piece = 0; piece < PIECES; piece++) bytes += piece_rounded(piece_bytes(c, piece));
+    return MAX(bytes, least);
+}
+
+static char *piece_of(const struct call *c, int piece)
+{
+    char *at = (char *)piece_rounded((size_t)c->scratch);
+
+    for (int before = 0; before < piece; before++) at += piece_rounded(piece_bytes(c, before));
+    return at;
+}
+
+/* ---- plans ---- */
+
+static bool is_aligned(const struct view *v) { return (size_t)v->data % CUDNN_ALIGNMENT == 0; }
+
+static bool operands_are_aligned(const struct call *c)
+{
+    bool aligned = true;
+
+    for (int i = 0; i < c->nin; i++) aligned = aligned && (!call_has_in(c, i) || is_aligned(&c->in[i]));
+    for (int i = 0; i < c->nout; i++) aligned = aligned && (!call_has_out(c, i) || is_aligned(&c->out[i]));
+    return aligned;
+}
+
+static ls_status row_plan(const struct call *c, struct cudnn_plan **out)
+{
+    struct call part = is_attention(c) ? cudnn_attention_part(c, 0) : *c;
+    struct cudnn_limits limits = { .workspace = piece_bytes(c, PIECE_WORKSPACE),
+                                   .tensor_cores = c->in[0].dtype != LS_F32 || cuda.settings.tf32 };
+    struct cudnn_target target = { 0 };
+
+    if (!operands_are_aligned(c)) return ls_fail(LS_EUNSUPPORTED, "operands are not aligned to %d bytes", CUDNN_ALIGNMENT);
+    LS_TRY(cudnn_handle(&target.handle));
+    return cudnn_plan_new(is_attention(c) ? cudnn_attention_graph(&part) : cudnn_conv_graph(c), &target, &limits, out);
+}
+
+static const char *row_words(const struct call *c)
+{
+    switch (c->op) {
+    case OP_ATTENTION: return "attention";
+    case OP_ATTENTION_GRAD: return "the gradient of attention";
+    case OP_CONV2D: return "a convolution";
+    default: return "the gradient of a convolution";
+    }
+}
+
+static ls_status row_prepare(struct call *c)
+{
+    static bool said[OPS];
+    int parts = is_attention(c) ? cudnn_attention_parts(c) : 1;
+    struct cudnn_row *r = mem_zalloc(MEM_OTHER, sizeof *r + (size_t)parts * sizeof r->pack[0]);
+    ls_status st;
+
+    c->state = r;
+    if (!r) return LS_ENOMEM;
+    r->parts = parts;
+    st = row_plan(c, &r->plan);
+    if (st == LS_OK) return LS_OK;
+    cudnn_plan_free(r->plan);
+    r->plan = NULL;
+    if (st == LS_EUNSUPPORTED) {
+        if (!said[c->op]) log_line(LOG_WARN, "cuda: %s: %s; lockstep's own kernel is used", row_words(c), ls_errmsg());
+        said[c->op] = true;
+        return LS_OK;
+    }
+    mem_free(r);
+    c->state = NULL;
+    return st;
+}
+
+static void row_release(struct call *c)
+{
+    struct cudnn_row *r = c->state;
+
+    for (int i = 0; r && i < r->parts; i++) cudnn_pack_free(&r->pack[i]);
+    if (r) cudnn_plan_free(r->plan);
+    mem_free(r);
+    c->state = NULL;
+}
+
+/* ---- runs ---- */
+
+static void run_attention(struct cudnn_row *r, const struct call *c, struct device_stream *stream)
+{
+    for (int i = 0; i < r->parts; i++) {
+        struct call p = cudnn_attention_part(c, i);
+        void *forward[] = { p.in[0].data, p.in[1].data, p.in[2].data, p.out[0].data, p.out[1].data };
+        void *gradient[] = { p.in[0].data, p.in[1].data,  p.in[2].data,  p.in[3].data,  p.in[4].data,
+                             p.in[5].data, p.out[0].data, p.out[1].data, p.out[2].data, piece_of(c, PIECE_SUMS) };
+
+        if (cudnn_plan_run(r->plan, &r->pack[i], c->op == OP_ATTENTION ? forward : gradient, piece_of(c, PIECE_WORKSPACE), stream) < 0) return;
+    }
+}
+
+/* A kernel of our own with one input and one output of the same sizes. */
+static void run_own(const struct call *c, enum op op, const struct view *in, const struct view *out)
+{
+    struct call own = { .op = op, .nin = 1, .nout = 1, .stream = c->stream };
+
+    own.in[0] = *in;
+    own.out[0] = *out;
+    own_kernel(&own)->run(&own);
+}
+
+static void run_conv(struct cudnn_row *r, const struct call *c, struct device_stream *stream)
+{
+    bool gradient = c->op == OP_CONV2D_DW, converted = gradient && c->in[0].dtype != LS_F32, written;
+    void *at[CONV_Y + 1];
+
+    for (int k = CONV_X; k <= CONV_Y; k++) {
+        const struct view *v = cudnn_conv_operand(c, k, &written);
+
+        at[k] = v->data;
+        if (gradient && written) at[k] = piece_of(c, PIECE_DW);
+        if (converted && !written) {
+            struct view copy = view_of(piece_of(c, k == CONV_X ? PIECE_X : PIECE_DY), LS_F32, v->ndim, v->size);
+
+            run_own(c, OP_COPY, v, &copy);
+            at[k] = copy.data;
+        }
+    }
+    if (cudnn_plan_run(r->plan, &r->pack[0], at, piece_of(c, PIECE_WORKSPACE), stream) < 0) return;
+    if (gradient) {
+        struct view dw = view_of(at[CONV_W], LS_F32, c->out[0].ndim, c->out[0].size);
+
+        run_own(c, OP_ACCUMULATE, &dw, &c->out[0]);
+    }
+}
+
+static void row_run(const struct call *c)
+{
+    struct cudnn_row *r = c->state;
+    struct device_stream *stream;
+
+    if (!r || cuda_stream(c->stream, &stream) < 0) return;
+    if (!r->plan)
+        own_kernel(c)->run(c);
+    else if (is_attention(c))
+        run_attention(r, c, stream);
+    else
+        run_conv(r, c, stream);
+}
+
+#define CUDNN_ROW(id, priority_)                                                                                      \
+    {                                                                                                                 \
+        .op = OP_##id, .name = "cudnn", .device = "cuda", .priority = priority_, .isa = ISA_ANY, .accepts = row_accepts, \
+        .scratch = row_scratch, .prepare = row_prepare, .release = row_release, .run = row_run                        \
+    }
+
+const struct kernel kernels_cuda_cudnn[] = { CUDNN_ROW(ATTENTION, PRIORITY_AMX),  CUDNN_ROW(ATTENTION_GRAD, PRIORITY_AMX),
+                                             CUDNN_ROW(CONV2D, PRIORITY_LIBRARY), CUDNN_ROW(CONV2D_DX, PRIORITY_LIBRARY),
+                                             CUDNN_ROW(CONV2D_DW, PRIORITY_LIBRARY), KERNELS_END };
