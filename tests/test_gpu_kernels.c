@@ -58,6 +58,17 @@ static void gpu_check_case(void *ctx, struct kernel_case *c)
         kernel_check_free(check);
 }
 
+/* No kernel of its name accepts anything. */
+static bool is_library_absent(const struct kernel *k, const unsigned *runs)
+{
+    const struct kernel *other;
+
+    for (int i = 0; (other = kernel_at(i)); i++)
+        if (is_row(other) && strcmp(other->name, k->name) == 0 && runs[i] > 0)
+            return false;
+    return k->prepare;
+}
+
 static void every_kernel_agrees_with_its_reference(void **state)
 {
     const char *matrix = getenv("LOCKSTEP_MATRIX"), *only = getenv("LOCKSTEP_OP"), *most = getenv("LOCKSTEP_CASES");
@@ -75,6 +86,10 @@ static void every_kernel_agrees_with_its_reference(void **state)
     for (int i = 0; (k = kernel_at(i)); i++) {
         if (!is_row(k) || (only && strcmp(only, op_name(k->op)) != 0))
             continue;
+        if (w.runs[i] == 0 && is_library_absent(k, w.runs)) {
+            printf("%s of %s: the library is not here\n", k->name, op_name(k->op));
+            continue;
+        }
         rows++;
         if (w.runs[i] == 0)
             fail_msg("%s of %s accepts no case", k->name, op_name(k->op));

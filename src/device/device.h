@@ -68,6 +68,7 @@ struct device_settings {
     /* The folder that keeps which algorithm of a library is the fastest, where that is measured. NULL: the library's own choice is taken,
      * and the folder is not read. */
     const char *tuned;
+    bool no_cudnn;         /* its own kernels in place of cuDNN's */
     bool no_graphs;        /* every kernel is launched by itself */
     const char *libraries; /* folders, with colons between them, in which its libraries are looked for first; NULL: none */
 };

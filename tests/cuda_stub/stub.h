@@ -35,6 +35,7 @@
  *   cublaslt=1   0: there is no libcublasLt
  *   cudnn=1      0: there is no libcudnn
  *   cudnn_version=91900 what cudnnGetVersion returns
+ *   cudnn_pairs=0 what cudnn_pairs_most is instead of its own value
  *   cudnn_engines=1 0: cuDNN has no engine that lockstep may take (stub_cudnn.h)
  *   library=     the folder that has NCCL, cuBLASLt and cuDNN, in it or below; none: the loader knows them
  *   epilogues=1  0: cuBLASLt has no algorithm for GELU and bias gradients
@@ -59,7 +60,7 @@ struct stub_end {
 
 struct stub_settings {
     int gpus, driver;
-    size_t memory;
+    size_t memory, cudnn_pairs;
     uint64_t seed, fail, fail_run, nccl_fail, nccl_async, capture_fail;
     int nccl_version, cudnn_version, fail_gpu;
     struct stub_end nccl_end, nccl_open, nccl_close, write_end, ipc_open, ipc_close;

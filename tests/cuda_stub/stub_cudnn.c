@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "device/check.h"
 #include "stub.h"
 
 enum { ATTRIBUTES = 20, ALIGNED_TO = 256 };
@@ -516,6 +517,10 @@ static void run_bind(struct stub_run *r, const struct descriptor *pack)
         if (!t->between && !t->by_value && (uintptr_t)at % (uintptr_t)t->alignment)
             stub_die("cudnnBackendExecute: tensor %lld is not aligned to %lld bytes", (long long)t->id, (long long)t->alignment);
         if (!t->by_value) {
+            size_t bytes = (size_t)stub_tensor_reach(t) * stub_cudnn_bytes(t->type);
+
+            if (at && !check_block_of(at, bytes))
+                stub_die("cudnnBackendExecute: tensor %lld, %zu bytes at %p, is not, or not all, memory of cudaMalloc", (long long)t->id, bytes, at);
             r->at[k] = at;
             continue;
         }

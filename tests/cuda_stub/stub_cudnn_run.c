@@ -110,9 +110,18 @@ static void index_of(const struct stub_tensor *t, int64_t i, int64_t index[STUB_
     }
 }
 
+/* Tensor cores take both operands in the half type of one. */
+static void values_narrow(const struct values *v, cudnnDataType_t type)
+{
+    for (int64_t i = 0; v->t->type == CUDNN_DATA_FLOAT && i < stub_tensor_elements(v->t); i++) v->at[i] = rounded(v->at[i], type);
+}
+
 static void run_matmul(const struct values *a, const struct values *b, const struct values *y)
 {
     const int64_t *m = y->t->size, K = a->t->size[3], N = m[3];
+
+    values_narrow(a, b->t->type);
+    values_narrow(b, a->t->type);
 
     if (a->t->size[2] != m[2] || b->t->size[2] != K || b->t->size[3] != N) stub_die("a product of other sizes");
     for (int64_t i = 0; i < m[0] * m[1] * m[2]; i++) {

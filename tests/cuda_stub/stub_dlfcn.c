@@ -4,6 +4,7 @@
 #include <nccl.h>
 #include <stdbool.h>
 #include <string.h>
+#include "kernels/cuda/cudnn_attention.h"
 #include "stub.h"
 
 int stub_nccl_registered(void);  /* stub_nccl_memory.c */
@@ -46,7 +47,10 @@ void *stub_dlopen(const char *file, int mode)
 {
     (void)mode;
     if (stub_settings()->nccl[0] && is_library(file, "libnccl.so.2")) return (void *)symbols;
-    if (stub_settings()->cudnn && is_library(file, "libcudnn.so.9")) return (void *)symbols;
+    if (stub_settings()->cudnn && is_library(file, "libcudnn.so.9")) {
+        if (stub_settings()->cudnn_pairs) cudnn_pairs_most = stub_settings()->cudnn_pairs;
+        return (void *)symbols;
+    }
     return stub_settings()->cublaslt && is_library(file, "libcublasLt.so.13") ? (void *)symbols : NULL;
 }
 

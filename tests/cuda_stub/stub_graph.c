@@ -56,7 +56,8 @@ void stub_capture_call(const char *name)
 {
     static const char *const allowed[] = { "cudaMemcpyAsync",  "cudaMemsetAsync",          "a launch",
                                            "cudaEventRecord",  "cudaEventRecordWithFlags", "cudaStreamWaitEvent",
-                                           "cudaStreamBeginCapture", "cudaStreamEndCapture" };
+                                           "cudaStreamBeginCapture", "cudaStreamEndCapture",   "cudnnSetStream",
+                                           "cudnnBackendExecute" };
     const struct CUstream_st *s = stub_streams();
 
     while (s && !s->capture) s = s->next;

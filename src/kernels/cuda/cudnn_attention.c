@@ -41,9 +41,9 @@ static struct attention_sizes sizes_of(const struct call *c)
 /* [B,T,H,D] as B, H, T, D. The stride of a dim of one element is of no meaning; it is made one that a tensor without gaps could have. */
 static struct cudnn_operand heads_of(const struct view *v, const struct attention_sizes *z)
 {
-    struct cudnn_operand x = { z->type,
-                               { (int64_t)v->size[0], (int64_t)v->size[2], (int64_t)v->size[1], (int64_t)v->size[3] },
-                               { v->stride[0], v->stride[2], v->stride[1], v->stride[3] } };
+    struct cudnn_operand x = { .type = z->type,
+                               .size = { (int64_t)v->size[0], (int64_t)v->size[2], (int64_t)v->size[1], (int64_t)v->size[3] },
+                               .stride = { v->stride[0], v->stride[2], v->stride[1], v->stride[3] } };
 
     if (v->size[2] == 1) x.stride[1] = x.size[3];
     if (v->size[1] == 1) x.stride[2] = x.stride[1] * x.size[1];
@@ -159,7 +159,7 @@ size_t cudnn_attention_workspace(const struct call *part)
 
     if (part->op == OP_ATTENTION) return ROOM;
     return pairs_bytes(&z, z.B, z.H) + heads * attention_round((size_t)z.T, TILE) * sizeof(float) +
-           (z.G < z.H ? 4 * heads * (size_t)z.D * attention_round((size_t)z.S, TILE) : 0) + ROOM;
+           (z.G < z.H ? 2 * sizeof(float) * heads * (size_t)z.D * attention_round((size_t)z.S, TILE) : 0) + ROOM;
 }
 
 /* ---- operations that both share ---- */
@@ -261,6 +261,7 @@ static int row_operand(const struct attention_graph *a, int64_t sample, int at)
     struct cudnn_operand x = cudnn_contiguous(CUDNN_DATA_FLOAT, a->z.B, a->z.H, a->z.T, 1);
 
     x.stride[0] = sample;
+    x.alignment = sizeof(float); /* of a part that does not begin with the first head */
 
     return cudnn_graph_operand(a->g, &x, at);
 }
@@ -304,7 +305,7 @@ static void keys_gradient(const struct attention_graph *a, int x, int b, const s
         cudnn_graph_matmul(a->g, pairs, b, y);
         return;
     }
-    each = between_of(a, a->z.type, a->z.S, a->z.D);
+    each = between_of(a, CUDNN_DATA_FLOAT, a->z.S, a->z.D);
     cudnn_graph_matmul(a->g, pairs, b, each);
     cudnn_graph_reduce(a->g, CUDNN_REDUCE_TENSOR_ADD, each, y);
 }

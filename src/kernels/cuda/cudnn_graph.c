@@ -86,14 +86,14 @@ cudnnDataType_t cudnn_type(ls_dtype t) { return t == LS_BF16 ? CUDNN_DATA_BFLOAT
 
 struct cudnn_operand cudnn_contiguous(cudnnDataType_t type, int64_t n, int64_t c, int64_t h, int64_t w)
 {
-    return (struct cudnn_operand){ type, { n, c, h, w }, { c * h * w, h * w, w, 1 } };
+    return (struct cudnn_operand){ .type = type, .size = { n, c, h, w }, .stride = { c * h * w, h * w, w, 1 } };
 }
 
 static int tensor_add(struct cudnn_graph *g, const struct cudnn_operand *x, bool between, bool by_value)
 {
     int number = g->tensors;
     cudnnBackendDescriptor_t d = descriptor_new(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, g->tensor, &g->tensors, CUDNN_TENSORS);
-    int64_t id = number + 1, alignment = by_value ? 4 : CUDNN_ALIGNMENT;
+    int64_t id = number + 1, alignment = x->alignment ? x->alignment : CUDNN_ALIGNMENT;
 
     descriptor_set(g, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
     descriptor_set_type(g, d, CUDNN_ATTR_TENSOR_DATA_TYPE, x->type);
@@ -123,6 +123,7 @@ static int tensor_of_value(struct cudnn_graph *g, cudnnDataType_t type)
 {
     struct cudnn_operand one = cudnn_contiguous(type, 1, 1, 1, 1);
 
+    one.alignment = sizeof(float);
     return tensor_add(g, &one, false, true);
 }
 

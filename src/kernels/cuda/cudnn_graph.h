@@ -22,6 +22,7 @@ struct cudnn_plan;
 struct cudnn_operand {
     cudnnDataType_t type;
     int64_t size[CUDNN_DIMS], stride[CUDNN_DIMS];
+    int64_t alignment; /* bytes; 0: CUDNN_ALIGNMENT */
 };
 
 /* Where a plan runs: the handle of this process' GPU, or, to find out what cuDNN would do on another one, a descriptor of its properties. */
@@ -41,7 +42,7 @@ struct cudnn_graph *cudnn_graph_new(void);
 void cudnn_graph_free(struct cudnn_graph *g);
 
 /* Each returns the tensor's number. */
-/* Aligned to CUDNN_ALIGNMENT bytes; its pointer is pointer[at] of cudnn_plan_run(). */
+/* Its pointer is pointer[at] of cudnn_plan_run(). */
 int cudnn_graph_operand(struct cudnn_graph *g, const struct cudnn_operand *x, int at);
 int cudnn_graph_between(struct cudnn_graph *g, const struct cudnn_operand *x); /* written by one operation, read by others */
 int cudnn_graph_float(struct cudnn_graph *g, float value);

@@ -46,6 +46,7 @@ bool cudnn_found(void)
 {
     static int found = -1;
 
+    if (cuda.settings.no_cudnn) return false;
     if (found < 0) found = cudnn_load();
     return found;
 }

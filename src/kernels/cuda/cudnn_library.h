@@ -29,7 +29,7 @@ struct cudnn_functions {
 };
 extern struct cudnn_functions cudnn;
 
-/* Looks for the library the first time; says once, as a warning, if it is not there or too old. */
+/* Looks for the library the first time; says once, as a warning, if it is not there or too old. False with run.cudnn=false. */
 bool cudnn_found(void);
 /* After cudnn_found(). The handle for this process' GPU, made the first time. */
 ls_status cudnn_handle(cudnnHandle_t *out);

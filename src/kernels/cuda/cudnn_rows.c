@@ -122,7 +122,8 @@ static const char *row_words(const struct call *c)
 
 static ls_status row_prepare(struct call *c)
 {
-    static bool said[OPS];
+    static bool said[OPS][2]; /* not aligned; no engine */
+    bool aligned = operands_are_aligned(c);
     int parts = is_attention(c) ? cudnn_attention_parts(c) : 1;
     struct cudnn_row *r = mem_zalloc(MEM_OTHER, sizeof *r + (size_t)parts * sizeof r->pack[0]);
     ls_status st;
@@ -135,8 +136,8 @@ static ls_status row_prepare(struct call *c)
     cudnn_plan_free(r->plan);
     r->plan = NULL;
     if (st == LS_EUNSUPPORTED) {
-        if (!said[c->op]) log_line(LOG_WARN, "cuda: %s: %s; lockstep's own kernel is used", row_words(c), ls_errmsg());
-        said[c->op] = true;
+        if (!said[c->op][aligned]) log_line(LOG_WARN, "cuda: %s: %s; lockstep's own kernel is used", row_words(c), ls_errmsg());
+        said[c->op][aligned] = true;
         return LS_OK;
     }
     mem_free(r);

@@ -140,7 +140,7 @@ struct config {
         struct device_facts device_facts; /* memory 0: of a device without processors of its own */
         int measure_peak;                 /* enum peak_mode (peak.h) */
         char *library_path;
-        bool tune_matmuls;
+        bool cudnn, tune_matmuls;
         int cuda_graphs; /* enum config_cuda_graphs */
         size_t memory_limit;
     } run;

@@ -107,6 +107,7 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays", false },
         { strcmp(config_device(c), "cuda") != 0, "precision.tf32", "it applies only to run.device=cuda", false },
         { strcmp(config_device(c), "cuda") != 0, "run.library_path", "it applies only to run.device=cuda", false },
+        { strcmp(config_device(c), "cuda") != 0, "run.cudnn", "it applies only to run.device=cuda", false },
         { strcmp(config_device(c), "cuda") != 0, "run.tune_matmuls", "it applies only to run.device=cuda", false },
         { strcmp(config_device(c), "cuda") != 0, "run.cuda_graphs", "it applies only to run.device=cuda", false },
         { verb == VERB_TRAIN && c->log.trace, "run.cuda_graphs", "log.trace times instructions one by one, without graphs", false },

@@ -48,6 +48,7 @@ static void choose_automatic(struct config *c, int local_ranks)
 static ls_status configure_device(const struct device *d, const struct config *c, const struct world *w)
 {
     struct device_settings s = { .tf32 = c->precision.tf32,
+                                 .no_cudnn = !c->run.cudnn,
                                  .no_graphs = c->run.cuda_graphs == CUDA_GRAPHS_OFF,
                                  .libraries = c->run.library_path };
     char *folder = NULL;

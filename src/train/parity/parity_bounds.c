@@ -76,7 +76,7 @@ static bool has_same_kernels(const struct config *a, const struct config *b)
 {
     const struct device *of_a, *of_b;
 
-    if (a->run.isa != b->run.isa || a->run.tune_matmuls != b->run.tune_matmuls) return false;
+    if (a->run.isa != b->run.isa || a->run.tune_matmuls != b->run.tune_matmuls || a->run.cudnn != b->run.cudnn) return false;
     if (strcmp(config_device(a), config_device(b)) == 0) return true;
     of_a = device_find(config_device(a));
     of_b = device_find(config_device(b));
