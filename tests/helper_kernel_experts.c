@@ -244,7 +244,7 @@ void rows_cases(struct gen *g)
 
 static const size_t matmuls[][5] = {
     { 1, 1, 1, 1, 1 }, { 1, 3, 0, 5, 4 }, { 1, 3, 11, 5, 7 }, { 2, 5, 37, 17, 33 }, { 3, 16, 40, 8, 24 }, { 1, 2, 230, 96, 130 },
-    { 1, 2, 5000, 9, 17 },
+    { 1, 2, 230, 136, 160 }, { 2, 3, 300, 40, 136 }, { 1, 2, 5000, 9, 17 },
 };
 
 /* Unevenly, and the first expert gets none from the last source; 3 rows stay out of use. */

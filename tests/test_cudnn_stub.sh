@@ -52,9 +52,10 @@ runs_of "$cuda run.cudnn=false" "$cuda" "$small $bf16 --model.preset=qwen3-tiny 
 [ "$(runs)" -gt 0 ] || bad "qwen3: cuDNN did not run"
 runs_of "$cuda" "$cuda parallel.cp=2 parallel.cp_method=ring" "$small $bf16 --model.preset=llama-tiny --model.kv_heads=2"
 runs_of "$cuda" "$cuda parallel.tp=2 parallel.dp=2" "$small $bf16 --model.preset=llama-tiny --model.kv_heads=2"
-runs_of run.device=cpu "$cuda" "$base --precision.compute=fp32 --model.preset=resnet-tiny"
+images="--launch.threads=1 --train.global_batch=2 --model.preset=resnet-tiny --steps 1"
+runs_of run.device=cpu "$cuda" "$images --precision.compute=fp32"
 [ "$(runs)" -gt 0 ] || bad "resnet-tiny: cuDNN did not run"
-runs_of run.device=cpu "$cuda" "$base $bf16 --model.preset=resnet-tiny"
+runs_of run.device=cpu "$cuda" "$images $bf16"
 [ "$(runs)" -gt 0 ] || bad "resnet-tiny in bf16: cuDNN did not run"
 runs_of "$cuda" "$cuda run.cudnn=false" "$small --precision.compute=fp32 --model.preset=gpt2-tiny" # fp32: attention is not cuDNN's
 [ "$(runs)" -eq 0 ] || bad "fp32: cuDNN ran"

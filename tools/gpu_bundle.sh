@@ -4,8 +4,8 @@
 #
 # FOLDER (build-gpu/gpu_bundle) is relocatable: the command and its CUDA module, tests with their golden numbers, bench/gpu.py, a text to
 # train on, and private copies of the Debian libraries that the programs use, found through $ORIGIN. glibc, the driver and NVIDIA's
-# libraries are the machine's own: cuBLASLt and NCCL are found in the toolkit or in a Python environment. FOLDER/run.sh runs all steps
-# there; tools/gpu_bundle_run.sh lists them.
+# libraries are the machine's own: cuBLASLt, cuDNN and NCCL are found in the toolkit or in a Python environment. FOLDER/run.sh runs all
+# steps there; tools/gpu_bundle_run.sh lists them.
 set -eu
 cd "$(dirname "$0")/.."
 build=build-gpu linked=

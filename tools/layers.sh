@@ -98,7 +98,7 @@ BEGIN {
               "zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c " \
               " hwloc.h src/base/cores.c mpi.h src/comm/transports/mpi/world.h " \
               "cuda_runtime_api.h src/device/cuda/cuda.h cublasLt.h src/kernels/cuda/cublaslt.h " \
-              "nccl.h src/device/cuda/nccl_library.h sqlite3.h src/learn/history.c " \
+              "nccl.h src/device/cuda/nccl_library.h cudnn.h src/kernels/cuda/cudnn_library.h sqlite3.h src/learn/history.c " \
               "curses.h src/learn/page.c", w, " ")
     for (i = 1; i < n; i += 2) vendor[w[i]] = w[i + 1]
     while ((getline line < "src/train/task/task.h") > 0)

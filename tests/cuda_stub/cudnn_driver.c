@@ -9,8 +9,9 @@ enum { SUCCESS = 0, NO_DEVICE = 100, NOT_FOUND = 500, VERSION = 13000 };
 #define TAKEN(F) \
     F(cuCtxGetCurrent) F(cuCtxGetDevice) F(cuCtxGetLimit) F(cuCtxPopCurrent) F(cuCtxPushCurrent) F(cuDeviceGet) F(cuDeviceGetAttribute) \
     F(cuDeviceGetCount) F(cuDevicePrimaryCtxRelease) F(cuDevicePrimaryCtxReset) F(cuDevicePrimaryCtxRetain) F(cuFuncGetAttribute) \
-    F(cuFuncSetAttribute) F(cuGetErrorName) F(cuGetErrorString) F(cuKernelGetAttribute) F(cuKernelSetAttribute) F(cuLaunchCooperativeKernel) \
-    F(cuLaunchKernel) F(cuLaunchKernelEx) F(cuLibraryUnload) F(cuLinkAddData) F(cuLinkAddData_v2) F(cuLinkAddFile_v2) F(cuLinkComplete) \
+    F(cuFuncSetAttribute) F(cuGetErrorName) F(cuGetErrorString) F(cuKernelGetAttribute) F(cuKernelSetAttribute) \
+    F(cuLaunchCooperativeKernel) F(cuLaunchKernel) F(cuLaunchKernelEx) F(cuLibraryUnload) F(cuLinkAddData) F(cuLinkAddData_v2) \
+    F(cuLinkAddFile_v2) F(cuLinkComplete) \
     F(cuLinkCreate) F(cuLinkCreate_v2) F(cuLinkDestroy) F(cuMemcpyDtoH_v2) F(cuModuleGetGlobal_v2) F(cuModuleUnload) \
     F(cuOccupancyMaxActiveBlocksPerMultiprocessor) F(cuOccupancyMaxPotentialClusterSize) F(cuStreamGetCtx) F(cuStreamSynchronize) \
     F(cuTensorMapEncodeTiled)

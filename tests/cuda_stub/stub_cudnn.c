@@ -6,7 +6,7 @@
 #include "device/check.h"
 #include "stub.h"
 
-enum { ATTRIBUTES = 20, ALIGNED_TO = 256 };
+enum { ALIGNED_TO = 256 };
 
 /* ---- what the attributes are ---- */
 
@@ -22,13 +22,7 @@ enum { ANY = STUB_TENSORS };
     { D(OPERATION_CONVOLUTION_##kind), A(OPERATION_CONVOLUTION_##at##_ALPHA), T(FLOAT), 1, 1, true },                    \
     { D(OPERATION_CONVOLUTION_##kind), A(OPERATION_CONVOLUTION_##at##_BETA), T(FLOAT), 1, 1, true }
 
-static const struct attribute_rule {
-    cudnnBackendDescriptorType_t of;
-    cudnnBackendAttributeName_t name;
-    cudnnBackendAttributeType_t type;
-    int least, most;
-    bool required;
-} rules[] = {
+static const struct stub_attribute_rule rules[] = {
     { D(TENSOR), A(TENSOR_UNIQUE_ID), T(INT64), 1, 1, true },
     { D(TENSOR), A(TENSOR_DATA_TYPE), T(DATA_TYPE), 1, 1, true },
     { D(TENSOR), A(TENSOR_DIMENSIONS), T(INT64), STUB_DIMS, STUB_DIMS, true },
@@ -91,34 +85,18 @@ static size_t type_bytes(cudnnBackendAttributeType_t t)
 
 /* ---- descriptors, which are kept when they are destroyed, to be known as such ---- */
 
-struct attribute {
-    const struct attribute_rule *rule;
-    int64_t count;
-    void *value;
-};
-
-struct descriptor {
-    struct descriptor *next;
-    cudnnBackendDescriptorType_t type;
-    bool alive, finished;
-    struct attribute attribute[ATTRIBUTES];
-    int attributes;
-    struct stub_graph *graph; /* of a graph; of an engine, its settings, its plan: the graph's */
-    enum stub_engine engine;
-};
-
 struct cudnnContext {
     cudaStream_t stream;
     bool set;
 };
 
-static struct descriptor *descriptors;
+static struct stub_descriptor *descriptors;
 static struct cudnnContext context;
 static bool created;
 
-static struct descriptor *descriptor_of(const void *p, const char *call)
+struct stub_descriptor *stub_descriptor_of(const void *p, const char *call)
 {
-    struct descriptor *d = descriptors;
+    struct stub_descriptor *d = descriptors;
 
     while (d && d != p) d = d->next;
     if (!d) stub_die("%s: %p is not a descriptor", call, p);
@@ -126,32 +104,32 @@ static struct descriptor *descriptor_of(const void *p, const char *call)
     return d;
 }
 
-static struct descriptor *descriptor_typed(const void *p, cudnnBackendDescriptorType_t type, const char *call)
+static struct stub_descriptor *descriptor_typed(const void *p, cudnnBackendDescriptorType_t type, const char *call)
 {
-    struct descriptor *d = descriptor_of(p, call);
+    struct stub_descriptor *d = stub_descriptor_of(p, call);
 
     if (d->type != type) stub_die("%s: a descriptor of type %d, not %d", call, (int)d->type, (int)type);
     if (!d->finished) stub_die("%s: the descriptor of type %d is not finalized", call, (int)type);
     return d;
 }
 
-static const struct attribute *attribute_find(const struct descriptor *d, cudnnBackendAttributeName_t name)
+const struct stub_attribute *stub_attribute_find(const struct stub_descriptor *d, cudnnBackendAttributeName_t name)
 {
     for (int k = 0; k < d->attributes; k++)
         if (d->attribute[k].rule->name == name) return &d->attribute[k];
     return NULL;
 }
 
-static const void *attribute_value(const struct descriptor *d, cudnnBackendAttributeName_t name)
+const void *stub_attribute_value(const struct stub_descriptor *d, cudnnBackendAttributeName_t name)
 {
-    const struct attribute *a = attribute_find(d, name);
+    const struct stub_attribute *a = stub_attribute_find(d, name);
 
     return a ? a->value : NULL;
 }
 
-static int64_t attribute_int(const struct descriptor *d, cudnnBackendAttributeName_t name)
+int64_t stub_attribute_int(const struct stub_descriptor *d, cudnnBackendAttributeName_t name)
 {
-    const void *v = attribute_value(d, name);
+    const void *v = stub_attribute_value(d, name);
     int64_t wide = 0;
     int narrow = 0;
 
@@ -162,12 +140,12 @@ static int64_t attribute_int(const struct descriptor *d, cudnnBackendAttributeNa
     return narrow;
 }
 
-static struct descriptor *attribute_descriptor(const struct descriptor *d, cudnnBackendAttributeName_t name)
+struct stub_descriptor *stub_attribute_descriptor(const struct stub_descriptor *d, cudnnBackendAttributeName_t name)
 {
     void *p;
 
-    memcpy(&p, attribute_value(d, name), sizeof p);
-    return descriptor_of(p, "cudnnBackendFinalize");
+    memcpy(&p, stub_attribute_value(d, name), sizeof p);
+    return stub_descriptor_of(p, "cudnnBackendFinalize");
 }
 
 /* ---- the library ---- */
@@ -215,10 +193,10 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t h, cudaStream_t s)
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out)
 {
-    struct descriptor *d = calloc(1, sizeof *d);
+    struct stub_descriptor *d = calloc(1, sizeof *d);
 
     if (!d) stub_die("cudnnBackendCreateDescriptor: no memory");
-    *d = (struct descriptor){ .next = descriptors, .type = type, .alive = true };
+    *d = (struct stub_descriptor){ .next = descriptors, .type = type, .alive = true };
     descriptors = d;
     *out = d;
     return CUDNN_STATUS_SUCCESS;
@@ -226,11 +204,11 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cu
 
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t p)
 {
-    descriptor_of(p, "cudnnBackendDestroyDescriptor")->alive = false;
+    stub_descriptor_of(p, "cudnnBackendDestroyDescriptor")->alive = false;
     return CUDNN_STATUS_SUCCESS;
 }
 
-static const struct attribute_rule *rule_of(const struct descriptor *d, cudnnBackendAttributeName_t name, const char *call)
+static const struct stub_attribute_rule *rule_of(const struct stub_descriptor *d, cudnnBackendAttributeName_t name, const char *call)
 {
     for (size_t k = 0; k < sizeof rules / sizeof rules[0]; k++)
         if (rules[k].of == d->type && rules[k].name == name) return &rules[k];
@@ -242,164 +220,23 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t p, cudnnBackendA
                                        int64_t count, const void *value)
 {
     static const char call[] = "cudnnBackendSetAttribute";
-    struct descriptor *d = descriptor_of(p, call);
-    const struct attribute_rule *r = rule_of(d, name, call);
+    struct stub_descriptor *d = stub_descriptor_of(p, call);
+    const struct stub_attribute_rule *r = rule_of(d, name, call);
     size_t bytes = (size_t)count * type_bytes(type);
     void *copy = malloc(bytes);
 
     if (d->finished) stub_die("%s: attribute %d of a descriptor that is finalized", call, (int)name);
     if (type != r->type || count < r->least || count > r->most || !value)
         stub_die("%s: attribute %d: type %d, %lld elements", call, (int)name, (int)type, (long long)count);
-    if (attribute_find(d, name) || d->attributes == ATTRIBUTES || !copy) stub_die("%s: attribute %d once more", call, (int)name);
+    if (stub_attribute_find(d, name) || d->attributes == STUB_ATTRIBUTES || !copy) stub_die("%s: attribute %d once more", call, (int)name);
     memcpy(copy, value, bytes);
     for (int64_t k = 0; k < count && type == CUDNN_TYPE_BACKEND_DESCRIPTOR; k++) {
-        const struct descriptor *child = descriptor_of(((void *const *)copy)[k], call);
+        const struct stub_descriptor *child = stub_descriptor_of(((void *const *)copy)[k], call);
 
         if (!child->finished) stub_die("%s: attribute %d is a descriptor that is not finalized", call, (int)name);
     }
-    d->attribute[d->attributes++] = (struct attribute){ r, count, copy };
+    d->attribute[d->attributes++] = (struct stub_attribute){ r, count, copy };
     return CUDNN_STATUS_SUCCESS;
-}
-
-/* ---- graphs ---- */
-
-static int graph_tensor(struct stub_graph *g, const struct descriptor *d, cudnnBackendAttributeName_t name)
-{
-    const struct descriptor *x;
-    struct stub_tensor t = { 0 };
-    const bool *flag;
-
-    if (!attribute_find(d, name)) return -1;
-    x = attribute_descriptor(d, name);
-    if (x->type != CUDNN_BACKEND_TENSOR_DESCRIPTOR) stub_die("attribute %d is no tensor", (int)name);
-    t.id = attribute_int(x, CUDNN_ATTR_TENSOR_UNIQUE_ID);
-    for (int k = 0; k < g->tensors; k++)
-        if (g->tensor[k].id == t.id) return k;
-    if (g->tensors == STUB_TENSORS) stub_die("a graph of more than %d tensors", STUB_TENSORS);
-    t.type = (cudnnDataType_t)attribute_int(x, CUDNN_ATTR_TENSOR_DATA_TYPE);
-    t.alignment = attribute_int(x, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
-    memcpy(t.size, attribute_value(x, CUDNN_ATTR_TENSOR_DIMENSIONS), sizeof t.size);
-    memcpy(t.stride, attribute_value(x, CUDNN_ATTR_TENSOR_STRIDES), sizeof t.stride);
-    if ((flag = attribute_value(x, CUDNN_ATTR_TENSOR_IS_VIRTUAL))) t.between = *flag;
-    if ((flag = attribute_value(x, CUDNN_ATTR_TENSOR_IS_BY_VALUE))) t.by_value = *flag;
-    for (int k = 0; k < STUB_DIMS; k++)
-        if (t.size[k] < 1 || t.stride[k] < 1) stub_die("tensor %lld: dim %d of %lld, stride %lld", (long long)t.id, k, (long long)t.size[k],
-                                                       (long long)t.stride[k]);
-    g->tensor[g->tensors] = t;
-    return g->tensors++;
-}
-
-static void convolution_read(struct stub_operation *o, const struct descriptor *d, cudnnBackendAttributeName_t part,
-                             cudnnBackendAttributeName_t alpha, cudnnBackendAttributeName_t beta)
-{
-    const struct descriptor *c = attribute_descriptor(d, part);
-    const int64_t *dilations = attribute_value(c, CUDNN_ATTR_CONVOLUTION_DILATIONS);
-    const float *a = attribute_value(d, alpha), *b = attribute_value(d, beta);
-
-    memcpy(o->stride, attribute_value(c, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES), sizeof o->stride);
-    memcpy(o->padding, attribute_value(c, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS), sizeof o->padding);
-    if (attribute_int(c, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) != 2 || dilations[0] != 1 || dilations[1] != 1 || *a != 1 || *b != 0 ||
-        attribute_int(c, CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION ||
-        memcmp(o->padding, attribute_value(c, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS), sizeof o->padding) != 0)
-        stub_die("the stub has no such convolution");
-}
-
-static struct stub_operation operation_read(struct stub_graph *g, const struct descriptor *d)
-{
-    struct stub_operation o = { .kind = d->type, .x = -1, .b = -1, .t = -1, .y = -1 };
-
-    switch (d->type) {
-    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
-        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
-        break;
-    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: {
-        const struct descriptor *p = attribute_descriptor(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
-
-        o.mode = (int)attribute_int(p, CUDNN_ATTR_POINTWISE_MODE);
-        o.dim = attribute_int(p, CUDNN_ATTR_POINTWISE_AXIS);
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
-        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
-        o.t = graph_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
-        break;
-    }
-    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
-        o.mode = (int)attribute_int(attribute_descriptor(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC), CUDNN_ATTR_REDUCTION_OPERATOR);
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
-        break;
-    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
-        break;
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
-        convolution_read(&o, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA);
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X);
-        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y);
-        break;
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
-        convolution_read(&o, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA);
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX);
-        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY);
-        break;
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
-        convolution_read(&o, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA);
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X);
-        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY);
-        break;
-    default: stub_die("a graph has a descriptor of type %d", (int)d->type);
-    }
-    return o;
-}
-
-int stub_operation_written(const struct stub_operation *o)
-{
-    return o->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR     ? o->x
-           : o->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR ? o->b
-                                                                                       : o->y;
-}
-
-/* Each tensor is written by at most one operation, before others read it; between operations there is both. */
-static void graph_check(struct stub_graph *g)
-{
-    for (int k = 0; k < g->operations; k++) {
-        const struct stub_operation *o = &g->operation[k];
-        int tensors[] = { o->x, o->b, o->t, o->y }, written = stub_operation_written(o);
-
-        for (int i = 0; i < 4; i++) {
-            if (tensors[i] < 0 || tensors[i] == written) continue;
-            g->tensor[tensors[i]].readers++;
-            if (g->tensor[tensors[i]].between && !g->tensor[tensors[i]].writers)
-                stub_die("operation %d reads tensor %lld, which none before it writes", k, (long long)g->tensor[tensors[i]].id);
-        }
-        if (g->tensor[written].by_value || g->tensor[written].writers++)
-            stub_die("operation %d writes tensor %lld once more, or a value", k, (long long)g->tensor[written].id);
-    }
-    for (int k = 0; k < g->tensors; k++)
-        if (g->tensor[k].between && !g->tensor[k].readers) stub_die("tensor %lld: nothing reads it", (long long)g->tensor[k].id);
-}
-
-static struct stub_graph *graph_read(const struct descriptor *d)
-{
-    const struct attribute *a = attribute_find(d, CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    struct stub_graph *g = calloc(1, sizeof *g);
-
-    if (!g) stub_die("no memory");
-    for (int64_t k = 0; k < a->count; k++) {
-        struct stub_operation o = operation_read(g, descriptor_of(((void *const *)a->value)[k], "cudnnBackendFinalize"));
-
-        g->operation[g->operations++] = o;
-    }
-    graph_check(g);
-    return g;
 }
 
 /* ---- engines ---- */
@@ -414,9 +251,9 @@ static size_t engine_workspace(const struct stub_graph *g, enum stub_engine e)
     return e == STUB_HUGE ? (size_t)1 << 50 : e == STUB_TENSOR ? bytes / 2 : 0;
 }
 
-static int engines_proposed(const struct descriptor *d, enum stub_engine out[STUB_ENGINES])
+static int engines_proposed(const struct stub_descriptor *d, enum stub_engine out[STUB_ENGINES])
 {
-    bool fallback = attribute_int(d, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_FALLBACK;
+    bool fallback = stub_attribute_int(d, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_FALLBACK;
     int n = 0;
 
     for (int e = fallback ? STUB_DIRECT : STUB_RANDOM; e < (stub_settings()->cudnn_engines ? STUB_ENGINES : STUB_TENSOR); e++)
@@ -424,24 +261,24 @@ static int engines_proposed(const struct descriptor *d, enum stub_engine out[STU
     return n;
 }
 
-static cudnnStatus_t results_get(const struct descriptor *d, int64_t most, int64_t *count, void *value)
+static cudnnStatus_t results_get(const struct stub_descriptor *d, int64_t most, int64_t *count, void *value)
 {
     enum stub_engine engine[STUB_ENGINES];
     int n = engines_proposed(d, engine);
 
     for (int64_t k = 0; k < n && k < most; k++) {
-        struct descriptor *config = descriptor_of(((void **)value)[k], "cudnnBackendGetAttribute");
+        struct stub_descriptor *config = stub_descriptor_of(((void **)value)[k], "cudnnBackendGetAttribute");
 
         if (config->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) stub_die("cudnnBackendGetAttribute: results are engine configurations");
         config->finished = true;
-        config->graph = attribute_descriptor(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)->graph;
+        config->graph = stub_attribute_descriptor(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)->graph;
         config->engine = engine[k];
     }
     *count = n < most ? n : most;
     return CUDNN_STATUS_SUCCESS;
 }
 
-static cudnnStatus_t notes_get(const struct descriptor *d, int64_t most, int64_t *count, cudnnBackendNumericalNote_t *value)
+static cudnnStatus_t notes_get(const struct stub_descriptor *d, int64_t most, int64_t *count, cudnnBackendNumericalNote_t *value)
 {
     static const int notes[STUB_ENGINES] = { CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDNN_NUMERICAL_NOTE_WINOGRAD,
                                              CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_TENSOR_CORE, -1 };
@@ -456,7 +293,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const p, cudnnBa
                                        cudnnBackendAttributeType_t type, int64_t most, int64_t *count, void *value)
 {
     static const char call[] = "cudnnBackendGetAttribute";
-    struct descriptor *d = descriptor_of(p, call), *engine;
+    struct stub_descriptor *d = stub_descriptor_of(p, call), *engine;
     int64_t bytes;
 
     if (!d->finished) stub_die("%s: the descriptor is not finalized", call);
@@ -466,7 +303,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const p, cudnnBa
         return notes_get(d, most, count, value);
     *count = 1;
     if (d->type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR && name == CUDNN_ATTR_ENGINECFG_ENGINE && type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-        engine = descriptor_of(*(void **)value, call);
+        engine = stub_descriptor_of(*(void **)value, call);
         engine->finished = true;
         engine->engine = d->engine;
         return CUDNN_STATUS_SUCCESS;
@@ -480,15 +317,15 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const p, cudnnBa
 
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t p)
 {
-    struct descriptor *d = descriptor_of(p, "cudnnBackendFinalize");
+    struct stub_descriptor *d = stub_descriptor_of(p, "cudnnBackendFinalize");
 
     if (d->finished) stub_die("cudnnBackendFinalize: once more");
     for (size_t k = 0; k < sizeof rules / sizeof rules[0]; k++)
-        if (rules[k].of == d->type && rules[k].required && !attribute_find(d, rules[k].name))
+        if (rules[k].of == d->type && rules[k].required && !stub_attribute_find(d, rules[k].name))
             stub_die("cudnnBackendFinalize: a descriptor of type %d without attribute %d", (int)d->type, (int)rules[k].name);
-    if (d->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) d->graph = graph_read(d);
+    if (d->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) d->graph = stub_graph_read(d);
     if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
-        const struct descriptor *config = attribute_descriptor(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+        const struct stub_descriptor *config = stub_attribute_descriptor(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
 
         if (stub_call("cudnnBackendFinalize", false) != cudaSuccess) return CUDNN_STATUS_EXECUTION_FAILED;
         d->graph = config->graph;
@@ -500,12 +337,13 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t p)
 
 /* ---- runs ---- */
 
-static void run_bind(struct stub_run *r, const struct descriptor *pack)
+static void run_bind(struct stub_run *r, const struct stub_descriptor *pack)
 {
-    const struct attribute *ids = attribute_find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
-    const struct attribute *pointers = attribute_find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    const struct stub_attribute *ids = stub_attribute_find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    const struct stub_attribute *pointers = stub_attribute_find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
 
-    if (ids->count != pointers->count) stub_die("cudnnBackendExecute: %lld ids, %lld pointers", (long long)ids->count, (long long)pointers->count);
+    if (ids->count != pointers->count)
+        stub_die("cudnnBackendExecute: %lld ids, %lld pointers", (long long)ids->count, (long long)pointers->count);
     for (int k = 0; k < r->graph->tensors; k++) {
         const struct stub_tensor *t = &r->graph->tensor[k];
         void *at = NULL;
@@ -513,14 +351,16 @@ static void run_bind(struct stub_run *r, const struct descriptor *pack)
 
         for (int64_t i = 0; i < ids->count; i++)
             if (((const int64_t *)ids->value)[i] == t->id) at = ((void *const *)pointers->value)[i];
-        if (!at != t->between) stub_die("cudnnBackendExecute: tensor %lld %s", (long long)t->id, at ? "is between operations" : "has no pointer");
+        if (!at != t->between)
+            stub_die("cudnnBackendExecute: tensor %lld %s", (long long)t->id, at ? "is between operations" : "has no pointer");
         if (!t->between && !t->by_value && (uintptr_t)at % (uintptr_t)t->alignment)
             stub_die("cudnnBackendExecute: tensor %lld is not aligned to %lld bytes", (long long)t->id, (long long)t->alignment);
         if (!t->by_value) {
             size_t bytes = (size_t)stub_tensor_reach(t) * stub_cudnn_bytes(t->type);
 
             if (at && !check_block_of(at, bytes))
-                stub_die("cudnnBackendExecute: tensor %lld, %zu bytes at %p, is not, or not all, memory of cudaMalloc", (long long)t->id, bytes, at);
+                stub_die("cudnnBackendExecute: tensor %lld, %zu bytes at %p, is not, or not all, memory of cudaMalloc", (long long)t->id,
+                         bytes, at);
             r->at[k] = at;
             continue;
         }
@@ -533,15 +373,15 @@ static void run_bind(struct stub_run *r, const struct descriptor *pack)
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack)
 {
     static const char call[] = "cudnnBackendExecute";
-    const struct descriptor *p = descriptor_typed(plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, call);
-    const struct descriptor *v = descriptor_typed(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, call);
+    const struct stub_descriptor *p = descriptor_typed(plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, call);
+    const struct stub_descriptor *v = descriptor_typed(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, call);
     struct stub_run r = { .graph = p->graph, .engine = p->engine, .workspace_bytes = engine_workspace(p->graph, p->engine) };
 
     handle_check(h, call);
     if (!h->set) stub_die("%s: no stream was set", call);
     if (stub_call(call, false) != cudaSuccess) return CUDNN_STATUS_EXECUTION_FAILED;
     if (p->engine < STUB_TENSOR) stub_die("%s: engine %d is not one that lockstep may take", call, (int)p->engine);
-    memcpy(&r.workspace, attribute_value(v, CUDNN_ATTR_VARIANT_PACK_WORKSPACE), sizeof r.workspace);
+    memcpy(&r.workspace, stub_attribute_value(v, CUDNN_ATTR_VARIANT_PACK_WORKSPACE), sizeof r.workspace);
     if (r.workspace_bytes && (!r.workspace || (uintptr_t)r.workspace % ALIGNED_TO)) stub_die("%s: the workspace is %p", call, r.workspace);
     run_bind(&r, v);
     stub_run_enqueue(stub_stream(h->stream, call), &r);

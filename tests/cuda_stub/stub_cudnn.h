@@ -19,7 +19,7 @@
 #include "device/device.h"
 
 enum stub_engine { STUB_RANDOM, STUB_WINOGRAD, STUB_HUGE, STUB_TENSOR, STUB_DIRECT, STUB_ENGINES };
-enum { STUB_DIMS = 4, STUB_TENSORS = 48, STUB_OPERATIONS = 32, STUB_OPERANDS = 24 };
+enum { STUB_DIMS = 4, STUB_TENSORS = 48, STUB_OPERATIONS = 32, STUB_ATTRIBUTES = 20 };
 
 struct stub_tensor {
     int64_t id, size[STUB_DIMS], stride[STUB_DIMS], alignment;
@@ -63,5 +63,40 @@ struct stub_run {
 };
 /* stub_cudnn_run.c: enqueues it. */
 void stub_run_enqueue(struct device_stream *s, const struct stub_run *r);
+
+/* ---- descriptors (stub_cudnn.c) ---- */
+
+struct stub_attribute_rule {
+    cudnnBackendDescriptorType_t of;
+    cudnnBackendAttributeName_t name;
+    cudnnBackendAttributeType_t type;
+    int least, most;
+    bool required;
+};
+
+struct stub_attribute {
+    const struct stub_attribute_rule *rule;
+    int64_t count;
+    void *value;
+};
+
+struct stub_descriptor {
+    struct stub_descriptor *next;
+    cudnnBackendDescriptorType_t type;
+    bool alive, finished;
+    struct stub_attribute attribute[STUB_ATTRIBUTES];
+    int attributes;
+    struct stub_graph *graph; /* of a graph; of an engine, its settings, its plan: the graph's */
+    enum stub_engine engine;
+};
+
+struct stub_descriptor *stub_descriptor_of(const void *p, const char *call); /* dies if it is none */
+const struct stub_attribute *stub_attribute_find(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
+const void *stub_attribute_value(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
+int64_t stub_attribute_int(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
+struct stub_descriptor *stub_attribute_descriptor(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
+
+/* stub_cudnn_graph.c: the graph of a descriptor that has all its attributes; dies if it makes no sense. */
+struct stub_graph *stub_graph_read(const struct stub_descriptor *d);
 
 #endif

@@ -66,14 +66,16 @@ static cudnnBackendDescriptor_t properties_of(const struct gpu *g)
     snprintf(text, sizeof text,
              "{\"version\":%zu,\"cudaDeviceId\":0,\"deviceName\":\"%s\",\"deviceVer\":%d,\"driverVer\":13000,\"isTccDriver\":0,"
              "\"l2CacheSize\":%d,\"maxBlockSize\":[1024,1024,64],\"maxCtasPerSM\":32,\"maxGridSize\":[2147483647,65535,65535],"
-             "\"maxRegistersPerSM\":65536,\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%d,\"maxThreadsPerBlock\":1024,"
+             "\"maxRegistersPerSM\":65536,\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%d,"
+             "\"maxThreadsPerBlock\":1024,"
              "\"maxThreadsPerSM\":2048,\"memClockRateKHz\":2619000,\"multiProcessorCount\":%d,\"pciDeviceId\":0,\"regsPerBlock\":65536,"
              "\"reservedSharedMemoryPerBlock\":1024,\"smClockRateKHz\":1980000,\"supportCoopLaunch\":1,\"totalGlobalMem\":%.0f,"
              "\"warpSize\":32}",
              cudnn.GetVersion(), g->name, g->version, g->l2, g->shared, g->processors, g->gigabytes * 0x1p30);
     assert_int_equal(cudnn.BackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d), CUDNN_STATUS_SUCCESS);
-    assert_int_equal(cudnn.BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(text) + 1, text),
-                     CUDNN_STATUS_SUCCESS);
+    assert_int_equal(
+        cudnn.BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(text) + 1, text),
+        CUDNN_STATUS_SUCCESS);
     assert_int_equal(cudnn.BackendFinalize(d), CUDNN_STATUS_SUCCESS);
     return d;
 }
@@ -188,7 +190,8 @@ static void test_attention_parts(void **state)
     struct call c = attention_call(&s, true), part;
     const size_t before = cudnn_pairs_most, head = 64 * 64 * 2;
     const struct { size_t most; int parts; size_t samples, groups; } want[] = {
-        { 48 * head, 1, 6, 4 }, { 47 * head, 2, 3, 4 }, { 16 * head, 3, 2, 4 }, { 8 * head, 6, 1, 4 }, { 7 * head, 12, 1, 2 }, { 2 * head, 24, 1, 1 }
+        { 48 * head, 1, 6, 4 }, { 47 * head, 2, 3, 4 },  { 16 * head, 3, 2, 4 },
+        { 8 * head, 6, 1, 4 },  { 7 * head, 12, 1, 2 }, { 2 * head, 24, 1, 1 },
     };
 
     (void)state;
@@ -218,7 +221,8 @@ static const struct conv_shape { size_t B, C, H, O, K, stride, padding; } convs[
 static struct call conv_call(const struct conv_shape *s, enum op op, ls_dtype type)
 {
     size_t out = (s->H + 2 * s->padding - s->K) / s->stride + 1;
-    struct view x = view_of(NULL, type, 4, (size_t[]){ s->B, s->C, s->H, s->H }), w = view_of(NULL, type, 4, (size_t[]){ s->O, s->C, s->K, s->K });
+    struct view x = view_of(NULL, type, 4, (size_t[]){ s->B, s->C, s->H, s->H });
+    struct view w = view_of(NULL, type, 4, (size_t[]){ s->O, s->C, s->K, s->K });
     struct view y = view_of(NULL, type, 4, (size_t[]){ s->B, s->O, out, out });
     struct call c = { .op = op, .nin = 2, .nout = 1 };
 

@@ -47,7 +47,8 @@ static struct cudnn_operand heads_of(const struct view *v, const struct attentio
 
     if (v->size[2] == 1) x.stride[1] = x.size[3];
     if (v->size[1] == 1) x.stride[2] = x.stride[1] * x.size[1];
-    if (v->size[0] == 1) x.stride[0] = x.stride[2] * x.size[2] > x.stride[1] * x.size[1] ? x.stride[2] * x.size[2] : x.stride[1] * x.size[1];
+    if (v->size[0] == 1)
+        x.stride[0] = x.stride[2] * x.size[2] > x.stride[1] * x.size[1] ? x.stride[2] * x.size[2] : x.stride[1] * x.size[1];
     return x;
 }
 
@@ -136,7 +137,7 @@ struct call cudnn_attention_part(const struct call *c, int i)
     group = (size_t)(i % (z.G / groups) * groups);
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct view *v = k < c->nin ? &part.in[k] : &part.out[k - c->nin];
-        int dim = v->ndim == 3 ? 1 : 2; /* lse: [B,H,T] */
+        int dim = v->ndim == 3 ? 1 : 2;           /* lse: [B,H,T] */
         size_t each = v->size[dim] / (size_t)z.G; /* heads of a group */
 
         *v = view_narrow(v, 0, sample, (size_t)samples);
@@ -145,10 +146,7 @@ struct call cudnn_attention_part(const struct call *c, int i)
     return part;
 }
 
-size_t cudnn_attention_sums(const struct call *part)
-{
-    return part->op == OP_ATTENTION ? 0 : view_rows(&part->in[0]) * sizeof(float);
-}
+size_t cudnn_attention_sums(const struct call *part) { return part->op == OP_ATTENTION ? 0 : view_rows(&part->in[0]) * sizeof(float); }
 
 /* What cuDNN 9.19 takes for the graphs here, with ROOM for small things: the pairs, row sums, and, of heads that share keys, the gradients
  * of each. */
@@ -273,7 +271,8 @@ static void forward_add(const struct attention_graph *a)
     const struct call *c = a->c;
     struct cudnn_graph *g = a->g;
     int q = operand_add(a, &c->in[0], ATTENTION_Q), k = operand_add_transposed(a, &c->in[1], ATTENTION_K);
-    int v = operand_add(a, &c->in[2], ATTENTION_V), o = operand_add(a, &c->out[0], ATTENTION_O), lse = row_operand(a, c->out[1].stride[0], ATTENTION_LSE);
+    int v = operand_add(a, &c->in[2], ATTENTION_V), o = operand_add(a, &c->out[0], ATTENTION_O),
+        lse = row_operand(a, c->out[1].stride[0], ATTENTION_LSE);
     int s = masked(a, scores(a, q, k)), most = rows_reduced(a, CUDNN_REDUCE_TENSOR_MAX, s);
     int e = pairs_of(a, CUDNN_POINTWISE_EXP, pairs_of(a, CUDNN_POINTWISE_SUB, s, most), CUDNN_NO_TENSOR);
     int sum = rows_reduced(a, CUDNN_REDUCE_TENSOR_ADD, e), log_sum = rows_between(a), p = pairs_between(a, a->z.type);
@@ -331,7 +330,8 @@ static void gradient_add(const struct attention_graph *a)
     struct cudnn_operand keys = heads_of(&c->in[1], &a->z);
     int q = operand_add(a, &c->in[0], ATTENTION_Q), k = operand_add_transposed(a, &c->in[1], ATTENTION_K);
     int v = operand_add_transposed(a, &c->in[2], ATTENTION_V), o = operand_add(a, &c->in[3], ATTENTION_O);
-    int lse = row_operand(a, c->in[4].stride[0], ATTENTION_LSE), dout = operand_add(a, &c->in[5], ATTENTION_DO), dq = operand_add(a, &c->out[0], ATTENTION_DQ);
+    int lse = row_operand(a, c->in[4].stride[0], ATTENTION_LSE), dout = operand_add(a, &c->in[5], ATTENTION_DO),
+        dq = operand_add(a, &c->out[0], ATTENTION_DQ);
     int sums = row_sums(a, dout, o), s = masked(a, pairs_of(a, CUDNN_POINTWISE_SUB, scores(a, q, k), lse));
     int p = pairs_of(a, CUDNN_POINTWISE_EXP, s, CUDNN_NO_TENSOR), dp, ds, rows;
 

@@ -6,7 +6,18 @@
 
 /* The operands of cudnn_plan_run(), as the op list has them: q k v -> o lse; q k v o lse do -> dq dk dv, and the row sums of do o, [B,H,T]
  * f32, which are scratch. */
-enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O, ATTENTION_LSE, ATTENTION_DO, ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV, ATTENTION_SUMS };
+enum {
+    ATTENTION_Q,
+    ATTENTION_K,
+    ATTENTION_V,
+    ATTENTION_O,
+    ATTENTION_LSE,
+    ATTENTION_DO,
+    ATTENTION_DQ,
+    ATTENTION_DK,
+    ATTENTION_DV,
+    ATTENTION_SUMS
+};
 
 /* False: not for cuDNN. */
 bool cudnn_attention_accepts(const struct call *c);

@@ -45,8 +45,7 @@ static cudnnBackendDescriptor_t descriptor_new(struct cudnn_graph *g, cudnnBacke
     ASSERT(*n < most);
     list[*n] = NULL;
     graph_say(g, &type, sizeof type);
-    if (g->status == CUDNN_STATUS_SUCCESS)
-        graph_note_status(g, cudnn.BackendCreateDescriptor(type, &list[*n]), "BackendCreateDescriptor");
+    if (g->status == CUDNN_STATUS_SUCCESS) graph_note_status(g, cudnn.BackendCreateDescriptor(type, &list[*n]), "BackendCreateDescriptor");
     return list[(*n)++];
 }
 

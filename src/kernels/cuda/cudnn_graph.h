@@ -3,7 +3,7 @@
  * A graph is built by adding tensors and the operations between them; the first error is kept, and later calls do nothing. Tensors have
  * four dims, in cuDNN's order, with strides in elements. A plan is one of the engines that cuDNN proposes for the graph: the first one that
  * keeps to the limits. It is a function of the GPU, of the library's version and of the graph, so a run repeats bit for bit and all ranks
- * on equal GPUs compute the same. To build one takes most of a second for attention (kernels are compiled for it), so equal graphs share it.
+ * on equal GPUs compute the same. For attention cuDNN compiles kernels, which takes most of a second, so equal graphs share a plan.
  *
  * Reference: cuDNN 9 documentation, "Backend API" and "Graph API".
  */
@@ -25,7 +25,7 @@ struct cudnn_operand {
     int64_t alignment; /* bytes; 0: CUDNN_ALIGNMENT */
 };
 
-/* Where a plan runs: the handle of this process' GPU, or, to find out what cuDNN would do on another one, a descriptor of its properties. */
+/* Where a plan runs: the handle of this process' GPU; or, to find out what cuDNN would do on another one, that one's properties. */
 struct cudnn_target {
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t properties;
@@ -59,7 +59,8 @@ void cudnn_graph_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t op, int x, 
 /* y: x by other strides */
 void cudnn_graph_reshape(struct cudnn_graph *g, int x, int y);
 /* kind: CUDNN_BACKEND_OPERATION_CONVOLUTION_..; the two that are read and the one that is written: x, w and y or their gradients. */
-void cudnn_graph_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind, int x, int w, int y, int64_t stride, int64_t padding);
+void cudnn_graph_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind, int x, int w, int y, int64_t stride,
+                             int64_t padding);
 
 /* cudnn_plan.c. g is the plan's from here on, or freed. LS_EUNSUPPORTED, with a message: cuDNN has no engine for it. */
 ls_status cudnn_plan_new(struct cudnn_graph *g, const struct cudnn_target *t, const struct cudnn_limits *l, struct cudnn_plan **out);

@@ -8,7 +8,7 @@
 
 #define CUDNN_FILE "libcudnn.so.9"
 
-/* Before 9.15.1, attention over a number of keys that is no multiple of 128 needs a mask for the rest (cudnn-frontend's support surface). */
+/* Before 9.15.1, attention over a number of keys that is no multiple of 128 needs a mask for the rest (cudnn-frontend). */
 enum { PATH_ROOM = 400, CUDNN_OLDEST = 91501 };
 
 struct cudnn_functions cudnn;
@@ -59,8 +59,8 @@ static bool is_allocation(cudnnStatus_t s)
 ls_status cudnn_check(cudnnStatus_t s, const char *call)
 {
     if (s == CUDNN_STATUS_SUCCESS) return LS_OK;
-    return cuda_fail(ls_fail(is_allocation(s) ? LS_ENOMEM : LS_EPEER, "cuda: GPU %d (%s): cudnn%s: %s", cuda.gpu,
-                             cuda.properties.name, call, cudnn.GetErrorString(s)));
+    return cuda_fail(ls_fail(is_allocation(s) ? LS_ENOMEM : LS_EPEER, "cuda: GPU %d (%s): cudnn%s: %s", cuda.gpu, cuda.properties.name,
+                             call, cudnn.GetErrorString(s)));
 }
 
 ls_status cudnn_handle(cudnnHandle_t *out)

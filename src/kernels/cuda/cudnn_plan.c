@@ -268,7 +268,11 @@ static bool pack_is_of(const struct cudnn_pack *k, const struct cudnn_graph *g, 
 {
     bool same = k->descriptor && k->workspace == workspace;
 
-    for (int i = 0; i < g->bounds; i++) same = same && (g->bound[i].at == CUDNN_NO_TENSOR || k->pointer[g->bound[i].at] == pointer[g->bound[i].at]);
+    for (int i = 0; i < g->bounds && same; i++) {
+        int at = g->bound[i].at;
+
+        same = at == CUDNN_NO_TENSOR || k->pointer[at] == pointer[at];
+    }
     return same;
 }
 

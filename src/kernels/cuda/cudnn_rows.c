@@ -165,7 +165,8 @@ static void run_attention(struct cudnn_row *r, const struct call *c, struct devi
         void *gradient[] = { p.in[0].data, p.in[1].data,  p.in[2].data,  p.in[3].data,  p.in[4].data,
                              p.in[5].data, p.out[0].data, p.out[1].data, p.out[2].data, piece_of(c, PIECE_SUMS) };
 
-        if (cudnn_plan_run(r->plan, &r->pack[i], c->op == OP_ATTENTION ? forward : gradient, piece_of(c, PIECE_WORKSPACE), stream) < 0) return;
+        if (cudnn_plan_run(r->plan, &r->pack[i], c->op == OP_ATTENTION ? forward : gradient, piece_of(c, PIECE_WORKSPACE), stream) < 0)
+            return;
     }
 }
 
@@ -218,12 +219,12 @@ static void row_run(const struct call *c)
         run_conv(r, c, stream);
 }
 
-#define CUDNN_ROW(id, priority_)                                                                                      \
-    {                                                                                                                 \
+#define CUDNN_ROW(id, priority_)                                                                                         \
+    {                                                                                                                    \
         .op = OP_##id, .name = "cudnn", .device = "cuda", .priority = priority_, .isa = ISA_ANY, .accepts = row_accepts, \
-        .scratch = row_scratch, .prepare = row_prepare, .release = row_release, .run = row_run                        \
+        .scratch = row_scratch, .prepare = row_prepare, .release = row_release, .run = row_run                           \
     }
 
-const struct kernel kernels_cuda_cudnn[] = { CUDNN_ROW(ATTENTION, PRIORITY_AMX),  CUDNN_ROW(ATTENTION_GRAD, PRIORITY_AMX),
-                                             CUDNN_ROW(CONV2D, PRIORITY_LIBRARY), CUDNN_ROW(CONV2D_DX, PRIORITY_LIBRARY),
+const struct kernel kernels_cuda_cudnn[] = { CUDNN_ROW(ATTENTION, PRIORITY_AMX),     CUDNN_ROW(ATTENTION_GRAD, PRIORITY_AMX),
+                                             CUDNN_ROW(CONV2D, PRIORITY_LIBRARY),    CUDNN_ROW(CONV2D_DX, PRIORITY_LIBRARY),
                                              CUDNN_ROW(CONV2D_DW, PRIORITY_LIBRARY), KERNELS_END };

@@ -1,37 +1,13 @@
-/* grouped.cu - matmuls of the rows of each expert, on the plain tile of gemm.h. The counts stay on the device: a block finds its rows by
- * walking over them.
- *
- * Rows of a group (one expert, one source) begin at any row, so each group has tiles of its own: at most M / 64 tiles and one a group.
- */
+/* grouped.cu - matmuls of the rows of each expert, on the plain tile of gemm.h. */
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/groups.h"
 
 struct grouped {
     struct matrix x, w, y; /* w: of expert 0; the others follow after w_each elements */
     long long w_each;
     size_t M, N, K;
-    global<const int> counts;
-    int groups, experts;
+    struct groups of;
 };
-
-/* Group of the tile'th tile of rows: its expert and rows [*begin, *end), the tile's first at *row. false: there is none. */
-static __device__ inline bool grouped_find(const struct grouped &g, size_t tile, int *expert, size_t *row, size_t *end)
-{
-    size_t at = 0;
-
-    for (int k = 0; k < g.groups; k++) {
-        size_t count = (size_t)g.counts[k], tiles = (count + TILE - 1) / TILE;
-
-        if (tile < tiles) {
-            *expert = k % g.experts;
-            *row = at + tile * TILE;
-            *end = at + count;
-            return true;
-        }
-        tile -= tiles;
-        at += count;
-    }
-    return false;
-}
 
 /* y[m,n] = sum_k x[m,k] w[expert][k,n] */
 static __global__ void __launch_bounds__(GEMM_THREADS) grouped_tiles(const __grid_constant__ struct grouped g)
@@ -41,20 +17,11 @@ static __global__ void __launch_bounds__(GEMM_THREADS) grouped_tiles(const __gri
     struct tile t;
     int expert;
 
-    if (!grouped_find(g, blockIdx.x, &expert, &row, &end) || end > g.M) return;
+    if (!groups_find(g.of, blockIdx.x, TILE, &expert, &row, &end) || end > g.M) return;
     w.offset = expert * g.w_each;
     tile_clear(&t);
     tile_multiply(&t, g.x, w, row, end, n0, g.N, 0, g.K);
     EACH_OF_TILE(t, row, end, n0, g.N, r, s, v) type_put(g.y.data, g.y.type, (long long)r * g.y.row + (long long)s, v);
-}
-
-/* Rows that belong to no group. */
-static __global__ void __launch_bounds__(GEMM_THREADS) grouped_rest(const __grid_constant__ struct grouped g)
-{
-    size_t i = (size_t)blockIdx.x * GEMM_THREADS + threadIdx.x, used = 0;
-
-    for (int k = 0; k < g.groups; k++) used += (size_t)g.counts[k];
-    if (i < g.M * g.N && i / g.N >= used) type_put(g.y.data, g.y.type, (long long)i, 0);
 }
 
 /* dw[expert][n,k] += sum over the expert's rows m of dy[m,n] x[m,k]; each source's sum is added (and rounded) before the next one's */
@@ -63,11 +30,11 @@ static __global__ void __launch_bounds__(GEMM_THREADS) grouped_dw(const __grid_c
     size_t m0 = (size_t)blockIdx.x * TILE, n0 = (size_t)blockIdx.y * TILE, at = 0;
     struct tile t;
 
-    for (int k = 0; k < g.groups; k++) {
-        size_t count = (size_t)g.counts[k];
+    for (int k = 0; k < g.of.groups; k++) {
+        size_t count = (size_t)g.of.counts[k];
 
         at += count;
-        if (k % g.experts != (int)blockIdx.z || !count || at > g.K) continue;
+        if (k % g.of.experts != (int)blockIdx.z || !count || at > g.K) continue;
         tile_clear(&t);
         tile_multiply(&t, g.x, g.w, m0, g.M, n0, g.N, at - count, at);
         EACH_OF_TILE(t, m0, g.M, n0, g.N, r, s, v)
@@ -79,23 +46,14 @@ static __global__ void __launch_bounds__(GEMM_THREADS) grouped_dw(const __grid_c
     }
 }
 
-static struct grouped grouped_of(const struct call *c)
-{
-    struct grouped g = {};
-
-    g.counts = global_of<const int>(c->in[2].data);
-    g.groups = (int)view_count(&c->in[2]);
-    g.experts = (int)view_last(&c->in[2]);
-    return g;
-}
-
 static void run_grouped(const struct call *c)
 {
     const struct view *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     bool forward = c->op == OP_GROUPED_LINEAR;
     long long inner = (long long)w->size[2];
-    struct grouped g = grouped_of(c);
+    struct grouped g = {};
 
+    g.of = groups_of(c);
     g.x = matrix_of_view(x, false);
     g.w = matrix_of(global_of<byte>(w->data), w->dtype, forward ? 1 : inner, forward ? inner : 1);
     g.y = matrix_of_view(y, false);
@@ -104,14 +62,15 @@ static void run_grouped(const struct call *c)
     g.N = view_last(y);
     g.K = view_last(x);
     if (!g.M) return;
-    launch(c, KERNEL(grouped_tiles), dim3(blocks_of(g.M, TILE) + (unsigned)g.groups, blocks_of(g.N, TILE)), GEMM_THREADS, 0, g);
-    launch(c, KERNEL(grouped_rest), blocks_of(g.M * g.N, GEMM_THREADS), GEMM_THREADS, 0, g);
+    launch(c, KERNEL(grouped_tiles), dim3(blocks_of(g.M, TILE) + (unsigned)g.of.groups, blocks_of(g.N, TILE)), GEMM_THREADS, 0, g);
+    groups_clear_rest(c);
 }
 
 static void run_grouped_dw(const struct call *c)
 {
-    struct grouped g = grouped_of(c);
+    struct grouped g = {};
 
+    g.of = groups_of(c);
     g.x = matrix_of_view(&c->in[0], true);
     g.w = matrix_of_view(&c->in[1], false);
     g.y = matrix_of_view(&c->out[0], false);
@@ -119,7 +78,7 @@ static void run_grouped_dw(const struct call *c)
     g.N = view_last(&c->in[1]);
     g.K = view_rows(&c->in[0]);
     g.w_each = (long long)(g.M * g.N);
-    launch(c, KERNEL(grouped_dw), dim3(blocks_of(g.M, TILE), blocks_of(g.N, TILE), (unsigned)g.experts), GEMM_THREADS, 0, g);
+    launch(c, KERNEL(grouped_dw), dim3(blocks_of(g.M, TILE), blocks_of(g.N, TILE), (unsigned)g.of.experts), GEMM_THREADS, 0, g);
 }
 
 static bool grouped_accepts(const struct call *c)

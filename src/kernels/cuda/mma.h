@@ -81,6 +81,16 @@ static __device__ inline struct mma_a<T> mma_load_a(shared<const T> tile, int st
     return a;
 }
 
+/* The same of the transpose: row k of `tile` is column k of A. */
+template <typename T>
+static __device__ inline struct mma_a<T> mma_load_a_transposed(shared<const T> tile, int stride, struct mma_site at = mma_site()) {
+    int lane = threadIdx.x % 32, matrix = lane / 8;
+    struct mma_a<T> a;
+
+    mma_ldmatrix<true, T>(a.r, tile + (matrix / 2 * 8 + lane % 8) * stride + matrix % 2 * 8, at);
+    return a;
+}
+
 /* B[0] and B[1], side by side, are the 16 x 16 elements at `tile`. */
 template <typename T>
 static __device__ inline void mma_load_b(struct mma_b<T> *b, shared<const T> tile, int stride, struct mma_site at = mma_site())

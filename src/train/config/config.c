@@ -280,8 +280,8 @@ static const struct option rows[] = {
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
          "largest instruction set that kernels may use; best: everything that the processor supports", .common = B | M),
     STRING(run.library_path, "", RUNS | C | M,
-           "folders, with colons between them, in which NCCL, cuBLASLt and cuDNN are looked for first (run.device=cuda); they are also found by "
-           "the loader, in the CUDA toolkit and in a Python environment's site-packages"),
+           "folders, with colons between them, in which NCCL, cuBLASLt and cuDNN are looked for first (run.device=cuda); they are also "
+           "found by the loader, in the CUDA toolkit and in a Python environment's site-packages"),
     BOOL(run.cudnn, "true", RUNS | P,
          "attention and convolutions by cuDNN where it is found and has an algorithm for them (run.device=cuda); false: by lockstep's own "
          "kernels",

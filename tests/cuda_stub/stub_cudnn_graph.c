@@ -1,0 +1,145 @@
+/* stub_cudnn_graph.c - operation graphs as descriptors describe them: read, and checked. See stub_cudnn.h. */
+#include "stub_cudnn.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "stub.h"
+
+static int graph_tensor(struct stub_graph *g, const struct stub_descriptor *d, cudnnBackendAttributeName_t name)
+{
+    const struct stub_descriptor *x;
+    struct stub_tensor t = { 0 };
+    const bool *flag;
+
+    if (!stub_attribute_find(d, name)) return -1;
+    x = stub_attribute_descriptor(d, name);
+    if (x->type != CUDNN_BACKEND_TENSOR_DESCRIPTOR) stub_die("attribute %d is no tensor", (int)name);
+    t.id = stub_attribute_int(x, CUDNN_ATTR_TENSOR_UNIQUE_ID);
+    for (int k = 0; k < g->tensors; k++)
+        if (g->tensor[k].id == t.id) return k;
+    if (g->tensors == STUB_TENSORS) stub_die("a graph of more than %d tensors", STUB_TENSORS);
+    t.type = (cudnnDataType_t)stub_attribute_int(x, CUDNN_ATTR_TENSOR_DATA_TYPE);
+    t.alignment = stub_attribute_int(x, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+    memcpy(t.size, stub_attribute_value(x, CUDNN_ATTR_TENSOR_DIMENSIONS), sizeof t.size);
+    memcpy(t.stride, stub_attribute_value(x, CUDNN_ATTR_TENSOR_STRIDES), sizeof t.stride);
+    if ((flag = stub_attribute_value(x, CUDNN_ATTR_TENSOR_IS_VIRTUAL))) t.between = *flag;
+    if ((flag = stub_attribute_value(x, CUDNN_ATTR_TENSOR_IS_BY_VALUE))) t.by_value = *flag;
+    for (int k = 0; k < STUB_DIMS; k++)
+        if (t.size[k] < 1 || t.stride[k] < 1) stub_die("tensor %lld: dim %d of %lld, stride %lld", (long long)t.id, k, (long long)t.size[k],
+                                                       (long long)t.stride[k]);
+    g->tensor[g->tensors] = t;
+    return g->tensors++;
+}
+
+static void convolution_read(struct stub_operation *o, const struct stub_descriptor *d, cudnnBackendAttributeName_t part,
+                             cudnnBackendAttributeName_t alpha, cudnnBackendAttributeName_t beta)
+{
+    const struct stub_descriptor *c = stub_attribute_descriptor(d, part);
+    const int64_t *dilations = stub_attribute_value(c, CUDNN_ATTR_CONVOLUTION_DILATIONS);
+    const float *a = stub_attribute_value(d, alpha), *b = stub_attribute_value(d, beta);
+
+    memcpy(o->stride, stub_attribute_value(c, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES), sizeof o->stride);
+    memcpy(o->padding, stub_attribute_value(c, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS), sizeof o->padding);
+    if (stub_attribute_int(c, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) != 2 || dilations[0] != 1 || dilations[1] != 1 || *a != 1 || *b != 0 ||
+        stub_attribute_int(c, CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION ||
+        memcmp(o->padding, stub_attribute_value(c, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS), sizeof o->padding) != 0)
+        stub_die("the stub has no such convolution");
+}
+
+static struct stub_operation operation_read(struct stub_graph *g, const struct stub_descriptor *d)
+{
+    struct stub_operation o = { .kind = d->type, .x = -1, .b = -1, .t = -1, .y = -1 };
+
+    switch (d->type) {
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
+        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
+        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+        break;
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: {
+        const struct stub_descriptor *p = stub_attribute_descriptor(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+
+        o.mode = (int)stub_attribute_int(p, CUDNN_ATTR_POINTWISE_MODE);
+        o.dim = stub_attribute_int(p, CUDNN_ATTR_POINTWISE_AXIS);
+        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
+        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+        o.t = graph_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+        break;
+    }
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+        o.mode = (int)stub_attribute_int(stub_attribute_descriptor(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC), CUDNN_ATTR_REDUCTION_OPERATOR);
+        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
+        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
+        break;
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+        break;
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+        convolution_read(&o, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA);
+        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X);
+        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W);
+        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y);
+        break;
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+        convolution_read(&o, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA);
+        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX);
+        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W);
+        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY);
+        break;
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
+        convolution_read(&o, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA);
+        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X);
+        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW);
+        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY);
+        break;
+    default: stub_die("a graph has a descriptor of type %d", (int)d->type);
+    }
+    return o;
+}
+
+int stub_operation_written(const struct stub_operation *o)
+{
+    return o->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR     ? o->x
+           : o->kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR ? o->b
+                                                                                       : o->y;
+}
+
+/* Each tensor is written by at most one operation, before others read it; between operations there is both. */
+static void graph_check(struct stub_graph *g)
+{
+    for (int k = 0; k < g->operations; k++) {
+        const struct stub_operation *o = &g->operation[k];
+        int tensors[] = { o->x, o->b, o->t, o->y }, written = stub_operation_written(o);
+
+        for (int i = 0; i < 4; i++) {
+            if (tensors[i] < 0 || tensors[i] == written) continue;
+            g->tensor[tensors[i]].readers++;
+            if (g->tensor[tensors[i]].between && !g->tensor[tensors[i]].writers)
+                stub_die("operation %d reads tensor %lld, which none before it writes", k, (long long)g->tensor[tensors[i]].id);
+        }
+        if (g->tensor[written].by_value || g->tensor[written].writers++)
+            stub_die("operation %d writes tensor %lld once more, or a value", k, (long long)g->tensor[written].id);
+    }
+    for (int k = 0; k < g->tensors; k++)
+        if (g->tensor[k].between && !g->tensor[k].readers) stub_die("tensor %lld: nothing reads it", (long long)g->tensor[k].id);
+}
+
+struct stub_graph *stub_graph_read(const struct stub_descriptor *d)
+{
+    const struct stub_attribute *a = stub_attribute_find(d, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    struct stub_graph *g = calloc(1, sizeof *g);
+
+    if (!g) stub_die("no memory");
+    for (int64_t k = 0; k < a->count; k++) {
+        struct stub_operation o = operation_read(g, stub_descriptor_of(((void *const *)a->value)[k], "cudnnBackendFinalize"));
+
+        g->operation[g->operations++] = o;
+    }
+    graph_check(g);
+    return g;
+}
