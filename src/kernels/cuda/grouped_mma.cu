@@ -11,11 +11,15 @@
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/mma.h"
 
-enum { SIDE = 128, STEP = 32, STAGES = 3, BLOCK = 256, WARP_ROWS = 64, WARP_COLUMNS = 32 };
+enum { TILE_SIDE = 128, TILE_STEP = 32, STAGES = 3, MMA_THREADS = 256, WARP_ROWS = 64, WARP_COLUMNS = 32 };
 
-/* Elements of shared memory between rows of a tile, which are then in different banks; room for a tile of SIDE x STEP or STEP x SIDE. */
-#define PAD(columns) ((columns) + 8)
-enum { ROOM = SIDE * PAD(STEP) > STEP *PAD(SIDE) ? SIDE *PAD(STEP) : STEP *PAD(SIDE) };
+/* Elements of shared memory between rows of a tile, which are then in different banks; room for a tile of TILE_SIDE x TILE_STEP or
+ * TILE_STEP x TILE_SIDE. */
+#define STAGE_STRIDE(columns) ((columns) + 8)
+enum {
+    STAGE_ROOM = TILE_SIDE * STAGE_STRIDE(TILE_STEP) > TILE_STEP *STAGE_STRIDE(TILE_SIDE) ? TILE_SIDE *STAGE_STRIDE(TILE_STEP)
+                                                                                          : TILE_STEP *STAGE_STRIDE(TILE_SIDE)
+};
 
 /* A matrix whose rows are contiguous. aligned: 8 elements at a multiple of 8 are one access. */
 struct expert_rows {
@@ -40,18 +44,18 @@ static __device__ inline void stage_load(shared<T> to, const struct expert_rows 
     global<const T> from = global_as<const T>(x.data) + offset;
 
 #pragma unroll
-    for (int n = 0; n < ROWS * COLUMNS / 8 / BLOCK; n++) {
-        int i = n * BLOCK + threadIdx.x, r = i / (COLUMNS / 8), c = i % (COLUMNS / 8) * 8;
+    for (int n = 0; n < ROWS * COLUMNS / 8 / MMA_THREADS; n++) {
+        int i = n * MMA_THREADS + threadIdx.x, r = i / (COLUMNS / 8), c = i % (COLUMNS / 8) * 8;
         bool there = row + r < row_end && column + c < column_end;
         long long at = there ? (long long)(row + r) * x.row + (long long)(column + c) : 0;
         pack<T, 8> e;
 
         if (x.aligned) {
-            copy_async16<T>(to + (r * PAD(COLUMNS) + c), from + at, there);
+            copy_async16<T>(to + (r * STAGE_STRIDE(COLUMNS) + c), from + at, there);
             continue;
         }
         for (int k = 0; k < 8; k++) type_of(there ? float_of(from[at + k]) : 0, &e.v[k]);
-        pack_store(to, r * PAD(COLUMNS) + c, e);
+        pack_store(to, r * STAGE_STRIDE(COLUMNS) + c, e);
     }
 }
 
@@ -61,19 +65,20 @@ struct expert_place {
     long long right; /* offset of the expert's weight */
 };
 
-/* LEFT, RIGHT: the operand's rows go along the sum, so a tile has STEP rows of SIDE elements, else SIDE rows of STEP. */
+/* LEFT, RIGHT: the operand's rows go along the sum, so a tile has TILE_STEP rows of TILE_SIDE elements, else TILE_SIDE rows of TILE_STEP.
+ */
 template <typename T, bool LEFT, bool RIGHT>
 static __device__ inline void stage_start(shared<T> stage, const struct expert_product &z, const struct expert_place &p, size_t at)
 {
     if (at < p.end) {
         if (LEFT)
-            stage_load<T, STEP, SIDE>(stage, z.left, 0, at, p.end, p.row, p.row_end);
+            stage_load<T, TILE_STEP, TILE_SIDE>(stage, z.left, 0, at, p.end, p.row, p.row_end);
         else
-            stage_load<T, SIDE, STEP>(stage, z.left, 0, p.row, p.row_end, at, p.end);
+            stage_load<T, TILE_SIDE, TILE_STEP>(stage, z.left, 0, p.row, p.row_end, at, p.end);
         if (RIGHT)
-            stage_load<T, STEP, SIDE>(stage + ROOM, z.right, p.right, at, p.end, p.column, p.column_end);
+            stage_load<T, TILE_STEP, TILE_SIDE>(stage + STAGE_ROOM, z.right, p.right, at, p.end, p.column, p.column_end);
         else
-            stage_load<T, SIDE, STEP>(stage + ROOM, z.right, p.right, p.column, p.column_end, at, p.end);
+            stage_load<T, TILE_SIDE, TILE_STEP>(stage + STAGE_ROOM, z.right, p.right, p.column, p.column_end, at, p.end);
     }
     copy_async_commit();
 }
@@ -82,24 +87,24 @@ static __device__ inline void stage_start(shared<T> stage, const struct expert_p
 template <typename T, bool LEFT, bool RIGHT>
 static __device__ inline void stage_multiply(struct mma_c own[WARP_ROWS / 16][WARP_COLUMNS / 8], shared<const T> stage, int row, int column)
 {
-    shared<const T> left = stage, right = stage + ROOM;
+    shared<const T> left = stage, right = stage + STAGE_ROOM;
 
 #pragma unroll
-    for (int k = 0; k < STEP; k += 16) {
+    for (int k = 0; k < TILE_STEP; k += 16) {
         struct mma_a<T> a[WARP_ROWS / 16];
 
 #pragma unroll
         for (int i = 0; i < WARP_ROWS / 16; i++)
-            a[i] = LEFT ? mma_load_a_transposed<T>(left + k * PAD(SIDE) + row + 16 * i, PAD(SIDE))
-                        : mma_load_a<T>(left + (row + 16 * i) * PAD(STEP) + k, PAD(STEP));
+            a[i] = LEFT ? mma_load_a_transposed<T>(left + k * STAGE_STRIDE(TILE_SIDE) + row + 16 * i, STAGE_STRIDE(TILE_SIDE))
+                        : mma_load_a<T>(left + (row + 16 * i) * STAGE_STRIDE(TILE_STEP) + k, STAGE_STRIDE(TILE_STEP));
 #pragma unroll
         for (int j = 0; j < WARP_COLUMNS / 8; j += 2) {
             struct mma_b<T> b[2];
 
             if (RIGHT)
-                mma_load_b<T>(b, right + k * PAD(SIDE) + column + 8 * j, PAD(SIDE));
+                mma_load_b<T>(b, right + k * STAGE_STRIDE(TILE_SIDE) + column + 8 * j, STAGE_STRIDE(TILE_SIDE));
             else
-                mma_load_b_transposed<T>(b, right + (column + 8 * j) * PAD(STEP) + k, PAD(STEP));
+                mma_load_b_transposed<T>(b, right + (column + 8 * j) * STAGE_STRIDE(TILE_STEP) + k, STAGE_STRIDE(TILE_STEP));
 #pragma unroll
             for (int i = 0; i < WARP_ROWS / 16; i++) {
                 mma_16x8x16(&own[i][j], a[i], b[0]);
@@ -117,12 +122,12 @@ static __device__ inline void tile_product(shared<T> all, const struct expert_pr
     struct mma_c own[WARP_ROWS / 16][WARP_COLUMNS / 8] = {};
     int stage = 0;
 
-    for (int s = 0; s < STAGES - 1; s++) stage_start<T, LEFT, RIGHT>(all + s * 2 * ROOM, z, p, p.begin + s * STEP);
-    for (size_t at = p.begin; at < p.end; at += STEP) {
+    for (int s = 0; s < STAGES - 1; s++) stage_start<T, LEFT, RIGHT>(all + s * 2 * STAGE_ROOM, z, p, p.begin + s * TILE_STEP);
+    for (size_t at = p.begin; at < p.end; at += TILE_STEP) {
         copy_async_wait<STAGES - 2>();
         __syncthreads();
-        stage_start<T, LEFT, RIGHT>(all + (stage + STAGES - 1) % STAGES * 2 * ROOM, z, p, at + (STAGES - 1) * STEP);
-        stage_multiply<T, LEFT, RIGHT>(own, all + stage * 2 * ROOM, row, column);
+        stage_start<T, LEFT, RIGHT>(all + (stage + STAGES - 1) % STAGES * 2 * STAGE_ROOM, z, p, at + (STAGES - 1) * TILE_STEP);
+        stage_multiply<T, LEFT, RIGHT>(own, all + stage * 2 * STAGE_ROOM, row, column);
         stage = (stage + 1) % STAGES;
     }
     copy_async_wait<0>();
@@ -141,26 +146,27 @@ static __device__ inline void tile_product(shared<T> all, const struct expert_pr
 
 /* y or dx: a block has a tile of a group's rows. */
 template <typename T, bool RIGHT>
-static __global__ void __launch_bounds__(BLOCK, 2) grouped_rows_mma(const __grid_constant__ struct expert_product z)
+static __global__ void __launch_bounds__(MMA_THREADS, 2) grouped_rows_mma(const __grid_constant__ struct expert_product z)
 {
     DYNAMIC_SHARED(T, all);
-    struct expert_place p = { 0, 0, (size_t)blockIdx.y * SIDE, z.N, 0, z.K, 0 };
+    struct expert_place p = { 0, 0, (size_t)blockIdx.y * TILE_SIDE, z.N, 0, z.K, 0 };
     int expert;
 
-    if (!groups_find(z.of, blockIdx.x, SIDE, &expert, &p.row, &p.row_end) || p.row_end > z.M) return;
+    if (!groups_find(z.of, blockIdx.x, TILE_SIDE, &expert, &p.row, &p.row_end) || p.row_end > z.M) return;
     p.right = expert * z.right_each;
     tile_product<T, false, RIGHT, false>(all, z, p, 0);
 }
 
 /* dw: a block has a tile of an expert's gradient; each source's sum is added (and rounded) before the next one's */
-template <typename T> static __global__ void __launch_bounds__(BLOCK, 2) grouped_dw_mma(const __grid_constant__ struct expert_product z)
+template <typename T>
+static __global__ void __launch_bounds__(MMA_THREADS, 2) grouped_dw_mma(const __grid_constant__ struct expert_product z)
 {
     DYNAMIC_SHARED(T, all);
     size_t at = 0;
 
     for (int k = 0; k < z.of.groups; k++) {
         size_t count = (size_t)z.of.counts[k];
-        struct expert_place p = { (size_t)blockIdx.x * SIDE, z.M, (size_t)blockIdx.y * SIDE, z.N, at, at + count, 0 };
+        struct expert_place p = { (size_t)blockIdx.x * TILE_SIDE, z.M, (size_t)blockIdx.y * TILE_SIDE, z.N, at, at + count, 0 };
 
         at += count;
         if (k % z.of.experts == (int)blockIdx.z && count && at <= z.K) tile_product<T, true, true, true>(all, z, p, blockIdx.z * z.to_each);
@@ -188,19 +194,19 @@ static struct expert_product product_of(const struct call *c)
     return z;
 }
 
-#define STAGE_BYTES ((size_t)STAGES * 2 * ROOM * 2)
+#define STAGE_BYTES ((size_t)STAGES * 2 * STAGE_ROOM * 2)
 
 template <typename T> static void grouped_mma_of(const struct call *c, const struct expert_product &z)
 {
-    dim3 grid(blocks_of(z.M, SIDE) + (unsigned)z.of.groups, blocks_of(z.N, SIDE));
+    dim3 grid(blocks_of(z.M, TILE_SIDE) + (unsigned)z.of.groups, blocks_of(z.N, TILE_SIDE));
 
     if (c->op == OP_GROUPED_LINEAR)
-        launch(c, KERNEL(grouped_rows_mma<T, false>), grid, BLOCK, STAGE_BYTES, z);
+        launch(c, KERNEL(grouped_rows_mma<T, false>), grid, MMA_THREADS, STAGE_BYTES, z);
     else if (c->op == OP_GROUPED_LINEAR_DX)
-        launch(c, KERNEL(grouped_rows_mma<T, true>), grid, BLOCK, STAGE_BYTES, z);
+        launch(c, KERNEL(grouped_rows_mma<T, true>), grid, MMA_THREADS, STAGE_BYTES, z);
     else
-        launch(c, KERNEL(grouped_dw_mma<T>), dim3(blocks_of(z.M, SIDE), blocks_of(z.N, SIDE), (unsigned)z.of.experts), BLOCK, STAGE_BYTES,
-               z);
+        launch(c, KERNEL(grouped_dw_mma<T>), dim3(blocks_of(z.M, TILE_SIDE), blocks_of(z.N, TILE_SIDE), (unsigned)z.of.experts),
+               MMA_THREADS, STAGE_BYTES, z);
 }
 
 static void run_grouped_mma(const struct call *c)
@@ -227,8 +233,8 @@ static bool grouped_mma_accepts(const struct call *c)
     const size_t *w = c->op == OP_GROUPED_LINEAR_DW ? c->out[0].size : c->in[1].size;
 
     return (type == LS_BF16 || type == LS_F16) && is_array_of(&c->in[0], type) && is_array_of(&c->in[1], type) &&
-           is_array_of(&c->in[2], LS_I32) && is_array(&c->out[0]) && w[1] % 8 == 0 && w[2] % 8 == 0 && w[1] <= 65535 * (size_t)SIDE &&
-           w[2] <= 65535 * (size_t)SIDE && view_last(&c->in[2]) <= 65535 && view_count(&c->in[2]) < 1 << 20;
+           is_array_of(&c->in[2], LS_I32) && is_array(&c->out[0]) && w[1] % 8 == 0 && w[2] % 8 == 0 && w[1] <= 65535 * (size_t)TILE_SIDE &&
+           w[2] <= 65535 * (size_t)TILE_SIDE && view_last(&c->in[2]) <= 65535 && view_count(&c->in[2]) < 1 << 20;
 }
 
 const struct kernel kernels_cuda_grouped_mma[] = {
