@@ -10,6 +10,7 @@ table=$(cd "${2:-$(dirname "$0")}" && pwd)/options_flip.txt
 XDG_CACHE_HOME=$work/cache
 export XDG_CACHE_HOME
 rows=0
+stub=$(dirname "$lockstep")/lockstep_cuda_stub.so
 
 # ---- the bases ----
 tiny="--data.text=text.txt --data.seq_len=16 --train.micro_batch=2 --train.accumulate=1 --train.steps=2 --train.eval_every=0
@@ -41,7 +42,7 @@ run() {
     shift 2
     mkdir -p "$folder"
     case $verb in
-    train) set -- train --run.dir="$folder/run" "$@" ;;
+    train | gpu) set -- train --run.dir="$folder/run" "$@" ;;
     affinity | stopped) run_ranks "$@"; return ;;
     bench) set -- bench train --json --run.measure_peak=off --bench.steps=1 --bench.warmup=0 "$@" ;;
     program) set -- plan --print-program "$@" ;;
@@ -50,7 +51,11 @@ run() {
     prepare) set -- data prepare "$folder/tokens.bin" "$@" ;;
     *) bad "options_flip.txt: '$verb' is no verb" ;;
     esac
-    "$lockstep" "$@" >"$folder/out.txt" 2>&1
+    if [ $verb = gpu ]; then
+        env -u CUDA_VISIBLE_DEVICES LOCKSTEP_CUDA_MODULE="$stub" "$lockstep" "$@" --run.device=cuda >"$folder/out.txt" 2>&1
+    else
+        "$lockstep" "$@" >"$folder/out.txt" 2>&1
+    fi
     echo $? >"$folder/code"
 }
 
@@ -103,6 +108,7 @@ flip() {
     option=$1 verb=$2 words=$3 value=$4 effect=$5
     rows=$((rows + 1))
     [ "$verb" = affinity ] && [ "$(nproc)" -eq 1 ] && { say "row $rows left out: one processor has nothing to share"; return; }
+    [ "$verb" = gpu ] && [ ! -f "$stub" ] && { say "row $rows left out: the stub of the CUDA runtime was not built"; return; }
     [ "$verb" = stopped ] && name=none || base "$verb" "$words"
     flipped=flips/$rows
     mkdir -p $flipped
