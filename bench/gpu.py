@@ -326,7 +326,7 @@ def run(argv, seconds):
         return {"status": "skipped" if missing else "failed", "exit_code": code, "reason": last_line(said)}
     said = json.loads(objects[-1])
     if "memory" in said:
-        said["allocated_bytes"] = said["memory"]["peak"]
+        said["allocated_bytes"] = said["memory"].get("gpu_peak", said["memory"]["peak"])
     result = {key: said[key] for key in KEPT if key in said}
     return {"status": "ok", **result, "gpu_bytes": memory.most, "run_seconds": time.monotonic() - began}
 

@@ -168,6 +168,7 @@ static void device_bytes_have_their_own_limit(void **state)
     (void)state;
     mem_set_device_limit(1000);
     mem_set_limit(before.total_now + 500);
+    mem_reset_peak();
     assert_int_equal(mem_device_limit(), 1000);
     assert_int_equal(mem_take_device(MEM_PARAMETERS, 900), LS_OK);
     assert_int_equal(mem_take_device(MEM_GRADIENTS, 101), LS_ENOMEM);
@@ -182,6 +183,10 @@ static void device_bytes_have_their_own_limit(void **state)
     mem_give_device(MEM_GRADIENTS, 100);
     mem_free(p);
     assert_int_equal(now().total_now, before.total_now);
+    assert_int_equal(now().host_peak, before.total_now + 500); /* of each place by itself */
+    assert_int_equal(now().device_peak, 1000);
+    mem_reset_peak();
+    assert_int_equal(now().device_peak, 0);
     assert_int_equal(mem_take_device(MEM_PARAMETERS, 1000), LS_OK);
     mem_give_device(MEM_PARAMETERS, 1000);
     mem_set_limit(0);

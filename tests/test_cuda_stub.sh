@@ -93,6 +93,11 @@ for category in parameters gradients optimizer activations communication; do
     [ "$(json memory.$category <cpu_zero3/metrics.jsonl)" = "$(json memory.$category <device_zero3/metrics.jsonl)" ] ||
         bad "$category: $(json memory.$category <cpu_zero3/metrics.jsonl | tail -1) bytes on the cpu, not so on cuda"
 done
+# The GPU's peak is its own: what the run holds in the host's memory is not in it.
+gpu=$(json memory.gpu_peak <device_zero3/metrics.jsonl | tail -1) all=$(json memory.peak <device_zero3/metrics.jsonl | tail -1)
+[ "$gpu" -gt 0 ] && [ "$gpu" -lt "$all" ] || bad "peak on the GPU $gpu, of all memory $all"
+[ "$(json memory.gpu_peak <cpu_zero3/metrics.jsonl | tail -1)" = none ] || bad "a run on the cpu has a peak on a GPU"
+
 # The GPU's memory and the host's have limits of their own: what is offloaded, or held to save, is not in the GPU's.
 model="--data.seq_len=16 --model.preset=llama-tiny --model.layers=12 --model.width=256 --model.heads=8 --precision.compute=fp32
        --train.global_batch=2 --train.micro_batch=1 --launch.threads=1"

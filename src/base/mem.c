@@ -44,7 +44,7 @@ static struct {
     atomic_size_t now[MEM_CATEGORIES], peak[MEM_CATEGORIES];
     atomic_size_t total_now, total_peak;
     struct place {
-        atomic_size_t now, limit, of[MEM_CATEGORIES];
+        atomic_size_t now, peak, limit, of[MEM_CATEGORIES];
     } host, device;
     atomic_uint_fast64_t calls;
     atomic_int_fast64_t fail_at;
@@ -78,6 +78,7 @@ static bool place_take(struct place *p, enum mem_category c, size_t bytes)
     do {
         if (!size_add(now, bytes, &after) || (limit && after > limit)) return false;
     } while (!atomic_compare_exchange_weak(&p->now, &now, after));
+    raise_to(&p->peak, after);
     raise_to(&ledger.total_peak, atomic_fetch_add(&ledger.total_now, bytes) + bytes);
     raise_to(&ledger.peak[c], atomic_fetch_add(&ledger.now[c], bytes) + bytes);
     atomic_fetch_add(&p->of[c], bytes);
@@ -272,6 +273,8 @@ void mem_read(struct mem_stats *out)
     }
     out->total_now = atomic_load(&ledger.total_now);
     out->total_peak = atomic_load(&ledger.total_peak);
+    out->host_peak = atomic_load(&ledger.host.peak);
+    out->device_peak = atomic_load(&ledger.device.peak);
     out->calls = atomic_load(&ledger.calls);
 }
 
@@ -279,6 +282,8 @@ void mem_reset_peak(void)
 {
     for (int i = 0; i < MEM_CATEGORIES; i++) atomic_store(&ledger.peak[i], atomic_load(&ledger.now[i]));
     atomic_store(&ledger.total_peak, atomic_load(&ledger.total_now));
+    atomic_store(&ledger.host.peak, atomic_load(&ledger.host.now));
+    atomic_store(&ledger.device.peak, atomic_load(&ledger.device.now));
 }
 
 void mem_set_limit(size_t bytes) { atomic_store(&ledger.host.limit, bytes); }

@@ -33,6 +33,8 @@ struct mem_stats {
     size_t now[MEM_CATEGORIES];   /* bytes held */
     size_t peak[MEM_CATEGORIES];  /* most bytes held at once, per category */
     size_t total_now, total_peak; /* bytes; total_peak is the peak of the sum */
+    size_t host_peak;             /* of all that is not a device's with memory of its own */
+    size_t device_peak;           /* of all that is */
     uint64_t calls;               /* mem_alloc and mem_take calls since the start */
 };
 

@@ -165,6 +165,7 @@ static void cmd_bench_put_table(const struct step *s, const struct result *r)
                r->peak_flops / 1e9, r->peak.measured ? "measured now" : "cached",
                100 * step_executed_flops(s) / r->seconds / r->peak_flops);
     printf("memory      %s allocated", text_bytes(size, r->memory.total_peak));
+    if (r->memory.device_peak) printf(", on the GPU %s", text_bytes(size, r->memory.device_peak));
     printf(", %s resident\n", text_bytes(size, machine_peak_rss()));
     for (int i = 0; i < MEM_CATEGORIES; i++)
         printf("  %-14s%12s\n", mem_category_name((enum mem_category)i), text_bytes(size, r->memory.peak[i]));

@@ -293,8 +293,12 @@ static void put_memory(const struct trainer *t)
     if (planned.communication) put_bytes("communication", &planned.communication, peak[MEM_COMMUNICATION]);
     if (planned.offload) put_bytes("offload", &planned.offload, peak[MEM_OFFLOAD]);
     put_bytes("other", NULL, peak[MEM_OTHER]);
-    put_bytes("peak", NULL, t->most.total_peak);
-    if (!t->config->run.device_facts.memory) return;
+    if (!t->config->run.device_facts.memory) {
+        put_bytes("peak", NULL, t->most.total_peak);
+        return;
+    }
+    put_bytes("peak, GPU", NULL, t->most.device_peak);
+    put_bytes("peak, host", NULL, t->most.host_peak);
     put_bytes("CUDA context", NULL, t->taken.device); /* beside the peak: of the GPU's memory, not allocated by the run */
     if (t->taken.collectives) put_bytes(t->ranks.native->name, NULL, t->taken.collectives);
     if (t->taken.graphs) put_bytes("CUDA graphs", NULL, t->taken.graphs);

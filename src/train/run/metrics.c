@@ -11,6 +11,7 @@ void metrics_put_memory(const struct mem_stats *m, struct json_out *out)
     json_begin_object(out, "memory");
     for (int c = 0; c < MEM_CATEGORIES; c++) json_put_int(out, mem_category_name((enum mem_category)c), (int64_t)m->peak[c]);
     json_put_int(out, "peak", (int64_t)m->total_peak);
+    if (m->device_peak) json_put_int(out, "gpu_peak", (int64_t)m->device_peak);
     json_end_object(out);
 }
 

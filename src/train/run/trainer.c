@@ -23,6 +23,8 @@ static void note_memory(struct trainer *t, const struct metrics *m)
 {
     for (int c = 0; c < MEM_CATEGORIES; c++) t->most.peak[c] = MAX(t->most.peak[c], m->memory.peak[c]);
     t->most.total_peak = MAX(t->most.total_peak, m->memory.total_peak);
+    t->most.host_peak = MAX(t->most.host_peak, m->memory.host_peak);
+    t->most.device_peak = MAX(t->most.device_peak, m->memory.device_peak);
 }
 
 static void note_speed(const struct trainer *t, struct metrics *m, double seconds)
@@ -270,6 +272,8 @@ static ls_status sync_metrics(struct trainer *t, struct metrics *m)
         STOP,
         SAVE,
         PEAK,
+        HOST_PEAK,
+        DEVICE_PEAK,
         PIPELINE,
         GRAPHS,
         MEMORY,
@@ -281,6 +285,8 @@ static ls_status sync_metrics(struct trainer *t, struct metrics *m)
     double stats[STATS] = { [STOP] = stop_requested(),
                             [SAVE] = !t->trial && stop_take_save(),
                             [PEAK] = (double)m->memory.total_peak,
+                            [HOST_PEAK] = (double)m->memory.host_peak,
+                            [DEVICE_PEAK] = (double)m->memory.device_peak,
                             [GRAPHS] = (double)note_graphs(t) };
 
     if (t->step.pipeline) stats[PIPELINE] = ls_pipeline_last_times(t->step.pipeline).total;
@@ -298,6 +304,8 @@ static ls_status sync_metrics(struct trainer *t, struct metrics *m)
     t->stop = (int)stats[STOP];
     t->save = stats[SAVE] > 0;
     m->memory.total_peak = (size_t)stats[PEAK];
+    m->memory.host_peak = (size_t)stats[HOST_PEAK];
+    m->memory.device_peak = (size_t)stats[DEVICE_PEAK];
     t->taken.graphs = MAX(t->taken.graphs, (size_t)stats[GRAPHS]);
     for (int i = 0; i < MEM_CATEGORIES; i++) m->memory.peak[i] = (size_t)stats[MEMORY + i];
     for (int i = 0; i < LS_COLLECTIVES; i++) {
