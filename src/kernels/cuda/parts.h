@@ -16,7 +16,7 @@ extern "C" {
 /* clang-format off */
 #define CUDA_PARTS(X) \
     X(pointwise) X(shape) X(columns) X(norm) X(total) X(optim) X(matmul) X(grouped) X(grouped_mma) X(conv) \
-    X(xent) X(rope) X(attention) X(attention_mma) X(attention_mma_grad) X(embedding) X(rows) \
+    X(xent) X(rope) X(attention) X(attention_mma) X(attention_mma_grad) X(attention_split) X(embedding) X(rows) \
     X(pool) X(batch_norm) X(route)
 /* clang-format on */
 
