@@ -158,8 +158,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, 2) grouped_rows_mma(const 
 }
 
 /* dw: a block has a tile of an expert's gradient; each source's sum is added (and rounded) before the next one's */
-template <typename T>
-static __global__ void __launch_bounds__(MMA_THREADS, 2) grouped_dw_mma(const __grid_constant__ struct expert_product z)
+template <typename T> static __global__ void __launch_bounds__(MMA_THREADS) grouped_dw_mma(const __grid_constant__ struct expert_product z)
 {
     DYNAMIC_SHARED(T, all);
     size_t at = 0;
