@@ -98,14 +98,14 @@ expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and r
 # ---- a rank that ends, is stopped, or hangs: while groups are opened, and after some of what it tells the others ----
 lost() { # how, which call, options, ranks, the line, the setting
     stub "$6=1:$1:$2"
-    timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.timeout=2 --launch.comm=ipc \
+    timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.timeout=4 --launch.comm=ipc \
         >out.txt 2>err.txt
     code=$?
     [ $code -eq 3 ] && grep -q "$5" err.txt && [ "$(grep -c . err.txt)" -eq 1 ] ||
         bad "$1 at call $2 of $3, $6: exit code $code, $(cat err.txt)"
     rm -rf lost
 }
-stuck="rank 1 \(did not call .*within 2 s\|called it, but made no progress for 2 s\)"
+stuck="rank 1 \(did not call .*within 4 s\|called it, but made no progress for 4 s\)"
 for at in 9 40; do
     lost kill $at "@llama --parallel.dp=2 --parallel.zero=3" 2 "rank 1 was killed by signal 9" write_end
     lost stop $at "@llama --parallel.dp=2 --parallel.zero=3" 2 "rank 1 was stopped" write_end
@@ -115,12 +115,12 @@ for at in 9 40; do
 done
 lost kill 1 "@llama --parallel.tp=2 --parallel.dp=2" 4 "rank 1 was killed by signal 9" ipc_open
 lost stop 2 "@llama --parallel.tp=2 --parallel.dp=2" 4 "rank 1 was stopped" ipc_open
-in_barrier="barrier #[0-9]* of [a-z]*: all ranks called it, but it made no progress for 2 s"
+in_barrier="barrier #[0-9]* of [a-z]*: all ranks called it, but it made no progress for 4 s"
 lost loop 2 "@llama --parallel.tp=2 --parallel.dp=2" 4 "$in_barrier" ipc_open
 
 # ---- a rank that does not end its groups: the other one waits for it no longer than the timeout ----
 LOCKSTEP_CUDA_STUB="kernels=cpu ipc_close=1:loop:1"
-"$lockstep" train -n 2 $tiny $(expand "@llama --parallel.tp=2") --run.dir=lost --run.device=cuda --launch.timeout=2 --launch.comm=ipc \
+"$lockstep" train -n 2 $tiny $(expand "@llama --parallel.tp=2") --run.dir=lost --run.device=cuda --launch.timeout=4 --launch.comm=ipc \
     >out.txt 2>err.txt &
 launcher=$!
 for i in $(seq 3000); do
