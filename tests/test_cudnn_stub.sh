@@ -32,7 +32,7 @@ done
 cases=0
 of attention_grad ""
 whole=$(runs)
-of attention_grad cudnn_pairs=32768
+of attention_grad cudnn_pairs=131072
 [ "$(runs)" -gt "$whole" ] || bad "attention_grad in parts: cuDNN ran $(runs) times"
 # Runs. Where q, k and v are parts of one tensor, grouped heads, a ring, all layouts of one model; images.
 base="--launch.threads=1 --train.global_batch=4"

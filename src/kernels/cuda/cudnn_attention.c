@@ -14,7 +14,7 @@
 #include <math.h>
 #include "base/base.h"
 
-enum { ELEMENTS_ALIGNED = 8, HEAD_MOST = 128, LENGTH_MOST = 1 << 20, TILE = 64, ROOM = 1 << 20 };
+enum { ELEMENTS_ALIGNED = 8, HEAD_MOST = 128, LENGTH_MOST = 1 << 20, TILE = 128, ROOM = 1 << 20 };
 
 size_t cudnn_pairs_most = 256 << 20; /* what cudnn-frontend allowed by default for such a workspace */
 
