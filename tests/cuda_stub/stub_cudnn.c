@@ -253,11 +253,11 @@ static size_t engine_workspace(const struct stub_graph *g, enum stub_engine e)
 
 static int engines_proposed(const struct stub_descriptor *d, enum stub_engine out[STUB_ENGINES])
 {
-    bool fallback = stub_attribute_int(d, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_FALLBACK;
+    bool fallback = stub_attribute_int(d, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_FALLBACK, some = stub_settings()->cudnn_engines;
     int n = 0;
 
-    for (int e = fallback ? STUB_DIRECT : STUB_RANDOM; e < (stub_settings()->cudnn_engines ? STUB_ENGINES : STUB_TENSOR); e++)
-        out[n++] = (enum stub_engine)e;
+    for (int e = fallback ? STUB_DIRECT : STUB_RANDOM; e < (fallback ? STUB_ENGINES : STUB_DIRECT); e++)
+        if (some || e < STUB_TENSOR) out[n++] = (enum stub_engine)e;
     return n;
 }
 
@@ -281,7 +281,8 @@ static cudnnStatus_t results_get(const struct stub_descriptor *d, int64_t most, 
 static cudnnStatus_t notes_get(const struct stub_descriptor *d, int64_t most, int64_t *count, cudnnBackendNumericalNote_t *value)
 {
     static const int notes[STUB_ENGINES] = { CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDNN_NUMERICAL_NOTE_WINOGRAD,
-                                             CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_TENSOR_CORE, -1 };
+                                             CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
+                                             CUDNN_NUMERICAL_NOTE_TENSOR_CORE, -1 };
 
     *count = notes[d->engine] >= 0;
     if (*count && most < 1) stub_die("cudnnBackendGetAttribute: no room for a note");
@@ -330,6 +331,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t p)
         if (stub_call("cudnnBackendFinalize", false) != cudaSuccess) return CUDNN_STATUS_EXECUTION_FAILED;
         d->graph = config->graph;
         d->engine = config->engine;
+        if (d->engine == STUB_BROKEN) return CUDNN_STATUS_INTERNAL_ERROR;
     }
     d->finished = true;
     return CUDNN_STATUS_SUCCESS;

@@ -5,10 +5,11 @@
  * The heuristics propose, in this order:
  *   random      sums in no fixed order (the note says so)
  *   winograd    transformed operands (the note says so)
+ *   broken      it cannot be built
  *   huge        a workspace that no limit allows
  *   tensor      tensor cores: f32 is rounded to TF32; a workspace
- *   direct      no conditions; alone in the fallback mode
- * lockstep must take none of the first three: a plan of them ends the process when it runs. With cudnn_engines=0 (stub.h) there are only
+ *   direct      no conditions; in the fallback mode, alone
+ * lockstep must take none of the first four: a plan of them ends the process when it runs. With cudnn_engines=0 (stub.h) there are only
  * they.
  */
 #ifndef LS_TESTS_CUDNN_STUB_H
@@ -18,7 +19,7 @@
 #include <stdbool.h>
 #include "device/device.h"
 
-enum stub_engine { STUB_RANDOM, STUB_WINOGRAD, STUB_HUGE, STUB_TENSOR, STUB_DIRECT, STUB_ENGINES };
+enum stub_engine { STUB_RANDOM, STUB_WINOGRAD, STUB_BROKEN, STUB_HUGE, STUB_TENSOR, STUB_DIRECT, STUB_ENGINES };
 enum { STUB_DIMS = 4, STUB_TENSORS = 48, STUB_OPERATIONS = 32, STUB_ATTRIBUTES = 20 };
 
 struct stub_tensor {

@@ -220,7 +220,7 @@ static int compute(void)
     STUB(cudnnCreate)(&handle);
     if (now == WRONG_SECOND_HANDLE)
         STUB(cudnnCreate)(&other);
-    plan = plan_make(handle, graph_make(handle), OR(ENGINE_RANDOM, 3, 0));
+    plan = plan_make(handle, graph_make(handle), OR(ENGINE_RANDOM, 4, 0));
     pack = make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, OR(NO_POINTER, 4, 1), ids);
     set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, OR(NO_POINTER, OR(POINTERS, 4, 3), 1), pointer);

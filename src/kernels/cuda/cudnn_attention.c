@@ -146,6 +146,9 @@ struct call cudnn_attention_part(const struct call *c, int i)
     return part;
 }
 
+/* On Blackwell the form of the graph does not decide: cudnn-frontend asks for one engine with settings of its own there. */
+bool cudnn_attention_repeats(const struct call *c, int major) { return c->op == OP_ATTENTION || major < 10; }
+
 size_t cudnn_attention_sums(const struct call *part) { return part->op == OP_ATTENTION ? 0 : view_rows(&part->in[0]) * sizeof(float); }
 
 /* What cuDNN 9.19 takes for the graphs here, with ROOM for small things: the pairs, row sums, and, of heads that share keys, the gradients

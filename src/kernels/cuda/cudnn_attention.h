@@ -21,6 +21,8 @@ enum {
 
 /* False: not for cuDNN. */
 bool cudnn_attention_accepts(const struct call *c);
+/* False: on GPUs of this compute capability (9: Hopper) sums may have no fixed order. */
+bool cudnn_attention_repeats(const struct call *c, int major);
 extern size_t cudnn_pairs_most; /* bytes of a part's pairs of query and key; tests lower it */
 /* A call is made in parts of equal shapes, one after another. */
 int cudnn_attention_parts(const struct call *c);

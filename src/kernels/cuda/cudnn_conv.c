@@ -5,7 +5,7 @@
  */
 #include "kernels/cuda/cudnn_conv.h"
 
-enum { ROOM = 16 << 20 }; /* of the workspace, for sums of parts, beyond one copy of each operand by another layout */
+enum { CHANNELS = 8, ROOM = 16 << 20 }; /* ROOM: of the workspace, for sums of parts, beyond one copy of each operand */
 
 const struct view *cudnn_conv_operand(const struct call *c, int at, bool *written)
 {
@@ -57,11 +57,18 @@ struct cudnn_graph *cudnn_conv_graph(const struct call *c)
     return g;
 }
 
+static size_t channels_padded(size_t n) { return (n + CHANNELS - 1) / CHANNELS * CHANNELS; }
+
+/* Copies with the channels last have them padded. */
 size_t cudnn_conv_workspace(const struct call *c)
 {
     size_t bytes = ROOM;
     bool written;
 
-    for (int at = CONV_X; at <= CONV_Y; at++) bytes += view_count(cudnn_conv_operand(c, at, &written)) * ls_dtype_bytes(cudnn_conv_type(c));
+    for (int at = CONV_X; at <= CONV_Y; at++) {
+        const size_t *n = cudnn_conv_operand(c, at, &written)->size;
+
+        bytes += (at == CONV_W ? channels_padded(n[0]) : n[0]) * channels_padded(n[1]) * n[2] * n[3] * ls_dtype_bytes(cudnn_conv_type(c));
+    }
     return bytes;
 }

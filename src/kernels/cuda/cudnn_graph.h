@@ -62,7 +62,8 @@ void cudnn_graph_reshape(struct cudnn_graph *g, int x, int y);
 void cudnn_graph_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind, int x, int w, int y, int64_t stride,
                              int64_t padding);
 
-/* cudnn_plan.c. g is the plan's from here on, or freed. LS_EUNSUPPORTED, with a message: cuDNN has no engine for it. */
+/* cudnn_plan.c. g is the plan's from here on, or freed. LS_EUNSUPPORTED, with a message: cuDNN has no engine for it; *out is a plan then
+ * too, which keeps others from asking again for as long as it is not freed. */
 ls_status cudnn_plan_new(struct cudnn_graph *g, const struct cudnn_target *t, const struct cudnn_limits *l, struct cudnn_plan **out);
 size_t cudnn_plan_workspace(const struct cudnn_plan *p);
 void cudnn_plan_free(struct cudnn_plan *p); /* p may be NULL */

@@ -51,7 +51,7 @@ bool cudnn_found(void)
     return found;
 }
 
-static bool is_allocation(cudnnStatus_t s)
+bool cudnn_is_allocation(cudnnStatus_t s)
 {
     return s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED || s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
 }
@@ -59,8 +59,8 @@ static bool is_allocation(cudnnStatus_t s)
 ls_status cudnn_check(cudnnStatus_t s, const char *call)
 {
     if (s == CUDNN_STATUS_SUCCESS) return LS_OK;
-    return cuda_fail(ls_fail(is_allocation(s) ? LS_ENOMEM : LS_EPEER, "cuda: GPU %d (%s): cudnn%s: %s", cuda.gpu, cuda.properties.name,
-                             call, cudnn.GetErrorString(s)));
+    return cuda_fail(ls_fail(cudnn_is_allocation(s) ? LS_ENOMEM : LS_EPEER, "cuda: GPU %d (%s): cudnn%s: %s", cuda.gpu,
+                             cuda.properties.name, call, cudnn.GetErrorString(s)));
 }
 
 ls_status cudnn_handle(cudnnHandle_t *out)

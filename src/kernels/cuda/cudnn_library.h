@@ -33,6 +33,7 @@ extern struct cudnn_functions cudnn;
 bool cudnn_found(void);
 /* After cudnn_found(). The handle for this process' GPU, made the first time. */
 ls_status cudnn_handle(cudnnHandle_t *out);
+bool cudnn_is_allocation(cudnnStatus_t s); /* a lack of memory */
 /* LS_OK, or the device has failed. */
 ls_status cudnn_check(cudnnStatus_t s, const char *call);
 

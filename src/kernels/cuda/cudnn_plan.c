@@ -3,13 +3,14 @@
  * cuDNN's heuristics (mode A, then the fallback) propose engines with their settings, the fastest first as it estimates. Each is asked
  * whether it keeps to the limits before it is built. Plans are in a list as long as a call uses them; so are graphs without an engine.
  */
+#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cudnn_graph.h"
 
-enum { PROPOSALS = 64, RELEASED = 4 * PROPOSALS };
+enum { PROPOSALS = 64, RELEASED = 4 * PROPOSALS, WHY_ROOM = 160 };
 
 struct cudnn_plan {
     struct cudnn_plan *next;
@@ -19,6 +20,7 @@ struct cudnn_plan {
     struct cudnn_limits limits;
     cudnnBackendDescriptor_t graph_descriptor, plan; /* plan NULL: there is no engine */
     size_t workspace;
+    char why[WHY_ROOM]; /* there is no engine; "": none keeps to the limits */
     /* Engines and their settings, which a plan may still refer to. */
     cudnnBackendDescriptor_t released[RELEASED];
     int releases;
@@ -28,8 +30,9 @@ static struct cudnn_plan *plans;
 
 /* ---- descriptors ---- */
 
-/* cuDNN says that there is nothing for such a graph, or that it takes no such graph. */
-static bool is_unsupported(cudnnStatus_t s) { return s / 1000 == 2 || s / 1000 == 3; }
+/* There is nothing for such a graph, or it takes no such graph; or what it proposed itself cannot be compiled here, which happens. What is
+ * left is a lack of memory, and a GPU that has failed. */
+static bool is_unsupported(cudnnStatus_t s) { return s != CUDNN_STATUS_SUCCESS && s / 1000 != 5 && !cudnn_is_allocation(s); }
 
 static ls_status plan_check(cudnnStatus_t s, const char *call)
 {
@@ -178,6 +181,7 @@ static ls_status plan_choose(struct cudnn_plan *p)
     bool built = false;
     ls_status st = graph_finish(p);
 
+    if (st == LS_EUNSUPPORTED) snprintf(p->why, sizeof p->why, "%s", ls_errmsg());
     for (size_t k = 0; k < COUNT_OF(modes) && !built && st == LS_OK; k++) {
         st = engine_choose(p, modes[k], &built);
         if (st == LS_EUNSUPPORTED) st = LS_OK;
@@ -220,8 +224,9 @@ ls_status cudnn_plan_new(struct cudnn_graph *g, const struct cudnn_target *t, co
 {
     ls_status st = g ? plan_get_for(g, t, l, out) : LS_ENOMEM;
 
-    if (st == LS_OK && !(*out)->plan) st = ls_fail(LS_EUNSUPPORTED, "cuDNN %zu has no engine for it within the limits", cudnn.GetVersion());
-    return st;
+    if (st < 0 || (*out)->plan) return st;
+    if ((*out)->why[0]) return ls_fail(LS_EUNSUPPORTED, "cuDNN %zu does not take its graph (%s)", cudnn.GetVersion(), (*out)->why);
+    return ls_fail(LS_EUNSUPPORTED, "cuDNN %zu has no engine for it within the limits", cudnn.GetVersion());
 }
 
 void cudnn_plan_free(struct cudnn_plan *p)
@@ -278,8 +283,14 @@ static bool pack_is_of(const struct cudnn_pack *k, const struct cudnn_graph *g, 
 
 static ls_status pack_make(struct cudnn_pack *k, const struct cudnn_graph *g, void *const *pointer, void *workspace)
 {
+    ls_status st;
+
     cudnn_pack_free(k);
-    LS_TRY(pack_fill(g, pointer, workspace, &k->descriptor));
+    st = pack_fill(g, pointer, workspace, &k->descriptor);
+    if (st < 0) {
+        cudnn_pack_free(k);
+        return st;
+    }
     for (int i = 0; i < g->bounds; i++)
         if (g->bound[i].at != CUDNN_NO_TENSOR) k->pointer[g->bound[i].at] = pointer[g->bound[i].at];
     k->workspace = workspace;

@@ -19,7 +19,8 @@
 enum { PIECE_ALIGNMENT = 256, PIECES = 4 };
 
 struct cudnn_row {
-    struct cudnn_plan *plan; /* NULL: our own kernel */
+    struct cudnn_plan *plan; /* NULL: not asked for */
+    bool own;                /* there is no engine: our own kernel runs */
     int parts;
     struct cudnn_pack pack[]; /* [parts] */
 };
@@ -106,6 +107,8 @@ static ls_status row_plan(const struct call *c, struct cudnn_plan **out)
     struct cudnn_target target = { 0 };
 
     if (!operands_are_aligned(c)) return ls_fail(LS_EUNSUPPORTED, "operands are not aligned to %d bytes", CUDNN_ALIGNMENT);
+    if (is_attention(c) && !cudnn_attention_repeats(c, cuda.properties.major))
+        return ls_fail(LS_EUNSUPPORTED, "cuDNN may add in no fixed order on GPUs of compute capability %d", cuda.properties.major);
     LS_TRY(cudnn_handle(&target.handle));
     return cudnn_plan_new(is_attention(c) ? cudnn_attention_graph(&part) : cudnn_conv_graph(c), &target, &limits, out);
 }
@@ -116,7 +119,8 @@ static const char *row_words(const struct call *c)
     case OP_ATTENTION: return "attention";
     case OP_ATTENTION_GRAD: return "the gradient of attention";
     case OP_CONV2D: return "a convolution";
-    default: return "the gradient of a convolution";
+    case OP_CONV2D_DX: return "the gradient of a convolution's input";
+    default: return "the gradient of a convolution's weight";
     }
 }
 
@@ -133,13 +137,13 @@ static ls_status row_prepare(struct call *c)
     r->parts = parts;
     st = row_plan(c, &r->plan);
     if (st == LS_OK) return LS_OK;
-    cudnn_plan_free(r->plan);
-    r->plan = NULL;
     if (st == LS_EUNSUPPORTED) {
+        r->own = true;
         if (!said[c->op][aligned]) log_line(LOG_WARN, "cuda: %s: %s; lockstep's own kernel is used", row_words(c), ls_errmsg());
         said[c->op][aligned] = true;
         return LS_OK;
     }
+    cudnn_plan_free(r->plan);
     mem_free(r);
     c->state = NULL;
     return st;
@@ -211,7 +215,7 @@ static void row_run(const struct call *c)
     struct device_stream *stream;
 
     if (!r || cuda_stream(c->stream, &stream) < 0) return;
-    if (!r->plan)
+    if (r->own)
         own_kernel(c)->run(c);
     else if (is_attention(c))
         run_attention(r, c, stream);
