@@ -208,7 +208,7 @@ enum kernel_priority {
     PRIORITY_AVX2,      /* memory-bound kernels, one per instruction set */
     PRIORITY_AVX512,
     PRIORITY_BLOCKED, /* our blocked kernels on the register tile, which chooses its instruction set itself */
-    PRIORITY_AMX      /* a library's kernel on tile instructions, where it is faster than ours */
+    PRIORITY_AMX      /* where it is faster than those: a library's on tile instructions; on a GPU, also ours for few queries */
 };
 
 struct kernel {
