@@ -26,7 +26,7 @@ for op in attention attention_grad conv2d conv2d_dx conv2d_dw; do
     of $op ""
     [ "$(runs)" -gt 2 ] || bad "$op: cuDNN ran $(runs) times"
     of $op cudnn_engines=0
-    [ "$(runs)" -eq 0 ] && [ "$(says "cuDNN 91900 has no engine for it within the limits; lockstep's own kernel is used")" -eq 1 ] ||
+    [ "$(runs)" -eq 0 ] && [ "$(says "cuDNN 9.19.0 has no engine for it within the limits; lockstep's own kernel is used")" -eq 1 ] ||
         bad "$op without engines: $(cat err.txt)"
 done
 cases=0
@@ -74,8 +74,15 @@ instead="attention and convolutions run on lockstep's own kernels, which are slo
 trained cudnn=0 || bad "without cuDNN: $(cat err.txt)"
 [ "$(runs)" -eq 0 ] && [ "$(says "libcudnn.so.9 was not found; $instead")" -eq 1 ] || bad "without cuDNN: $(cat err.txt)"
 trained cudnn_version=91500 || bad "an old cuDNN: $(cat err.txt)"
-[ "$(runs)" -eq 0 ] && [ "$(says "is cuDNN 91500, but 91501 or a later one is needed; $instead")" -eq 1 ] ||
+[ "$(runs)" -eq 0 ] && [ "$(says "is cuDNN 9.15.0, but 9.15.1 or a later one is needed; $instead")" -eq 1 ] ||
     bad "an old cuDNN: $(cat err.txt)"
+
+# On Blackwell the gradient of attention is our kernel's, without a word; forward is cuDNN's.
+trained capability=10 || bad "on Blackwell: $(cat err.txt)"
+forward=$(runs)
+trained "" || bad "$run: $(cat err.txt)"
+[ "$forward" -gt 0 ] && [ $((2 * forward)) -eq "$(runs)" ] && [ ! -s err.txt ] ||
+    bad "on Blackwell cuDNN ran $forward times: $(cat err.txt)"
 
 # A GPU that fails in a call of cuDNN: the line of the GPU, exit code 3.
 trained "" || bad "$run: $(cat err.txt)"

@@ -9,6 +9,7 @@
  * LOCKSTEP_CUDA_STUB="gpus=2 fail=17": settings, each with its default:
  *   gpus=8       GPUs of the machine, of which CUDA_VISIBLE_DEVICES may leave some
  *   driver=13000 the CUDA version that the driver supports; 0: no driver
+ *   capability=9 the first number of the GPUs' compute capability
  *   memory=1073741824 bytes of each GPU
  *   seed=0       of the order in which streams are drained
  *   fail=0       the call with this number fails: allocations for lack of memory, others as a GPU that has failed, as does all after them
@@ -59,7 +60,7 @@ struct stub_end {
 };
 
 struct stub_settings {
-    int gpus, driver;
+    int gpus, driver, capability;
     size_t memory, cudnn_pairs;
     uint64_t seed, fail, fail_run, nccl_fail, nccl_async, capture_fail;
     int nccl_version, cudnn_version, fail_gpu;

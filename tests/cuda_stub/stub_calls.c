@@ -56,7 +56,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     snprintf(p->name, sizeof p->name, "stub GPU %d", stub_settings()->visible[device]);
     memset(p->uuid.bytes, 0x11 * stub_settings()->visible[device], sizeof p->uuid.bytes);
     p->totalGlobalMem = stub_settings()->memory;
-    p->major = 9;
+    p->major = stub_settings()->capability;
     p->multiProcessorCount = 132;
     return cudaSuccess;
 }

@@ -91,13 +91,13 @@ struct stub_descriptor {
     enum stub_engine engine;
 };
 
-struct stub_descriptor *stub_descriptor_of(const void *p, const char *call); /* dies if it is none */
+struct stub_descriptor *stub_descriptor_of(const void *p, const char *call); /* ends the process if p is not one */
 const struct stub_attribute *stub_attribute_find(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
 const void *stub_attribute_value(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
 int64_t stub_attribute_int(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
 struct stub_descriptor *stub_attribute_descriptor(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
 
-/* stub_cudnn_graph.c: the graph of a descriptor that has all its attributes; dies if it makes no sense. */
+/* stub_cudnn_graph.c: the graph of a descriptor that has all its attributes; ends the process if it makes no sense. */
 struct stub_graph *stub_graph_read(const struct stub_descriptor *d);
 
 #endif

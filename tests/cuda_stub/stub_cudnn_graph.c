@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/base.h"
 #include "stub.h"
 
 static int graph_tensor(struct stub_graph *g, const struct stub_descriptor *d, cudnnBackendAttributeName_t name)
@@ -31,12 +32,23 @@ static int graph_tensor(struct stub_graph *g, const struct stub_descriptor *d, c
     return g->tensors++;
 }
 
-static void convolution_read(struct stub_operation *o, const struct stub_descriptor *d, cudnnBackendAttributeName_t part,
-                             cudnnBackendAttributeName_t alpha, cudnnBackendAttributeName_t beta)
+/* The attributes of the kinds of convolution. */
+#define CONVOLUTION(kind, at, x, w, y)                                                                                                     \
+    { CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_CONV_DESC,                          \
+      CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_BETA,                                         \
+      { CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_##x, CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_##w,                                          \
+        CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_##y } }
+static const struct convolution {
+    cudnnBackendDescriptorType_t kind;
+    cudnnBackendAttributeName_t part, alpha, beta, tensor[3];
+} convolutions[] = { CONVOLUTION(FORWARD, FORWARD, X, W, Y), CONVOLUTION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+                     CONVOLUTION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY) };
+
+static void convolution_read(struct stub_graph *g, const struct stub_descriptor *d, const struct convolution *n, struct stub_operation *o)
 {
-    const struct stub_descriptor *c = stub_attribute_descriptor(d, part);
+    const struct stub_descriptor *c = stub_attribute_descriptor(d, n->part);
     const int64_t *dilations = stub_attribute_value(c, CUDNN_ATTR_CONVOLUTION_DILATIONS);
-    const float *a = stub_attribute_value(d, alpha), *b = stub_attribute_value(d, beta);
+    const float *a = stub_attribute_value(d, n->alpha), *b = stub_attribute_value(d, n->beta);
 
     memcpy(o->stride, stub_attribute_value(c, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES), sizeof o->stride);
     memcpy(o->padding, stub_attribute_value(c, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS), sizeof o->padding);
@@ -44,6 +56,9 @@ static void convolution_read(struct stub_operation *o, const struct stub_descrip
         stub_attribute_int(c, CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION ||
         memcmp(o->padding, stub_attribute_value(c, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS), sizeof o->padding) != 0)
         stub_die("the stub has no such convolution");
+    o->x = graph_tensor(g, d, n->tensor[0]);
+    o->b = graph_tensor(g, d, n->tensor[1]);
+    o->y = graph_tensor(g, d, n->tensor[2]);
 }
 
 static struct stub_operation operation_read(struct stub_graph *g, const struct stub_descriptor *d)
@@ -76,28 +91,13 @@ static struct stub_operation operation_read(struct stub_graph *g, const struct s
         o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
         o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
         break;
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
-        convolution_read(&o, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA);
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X);
-        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y);
-        break;
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
-        convolution_read(&o, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA);
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX);
-        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY);
-        break;
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
-        convolution_read(&o, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA);
-        o.x = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X);
-        o.b = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW);
-        o.y = graph_tensor(g, d, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY);
-        break;
-    default: stub_die("a graph has a descriptor of type %d", (int)d->type);
+    default: {
+        size_t k = 0;
+
+        while (k < COUNT_OF(convolutions) && convolutions[k].kind != d->type) k++;
+        if (k == COUNT_OF(convolutions)) stub_die("a graph has a descriptor of type %d", (int)d->type);
+        convolution_read(g, d, &convolutions[k], &o);
+    }
     }
     return o;
 }

@@ -137,9 +137,11 @@ struct call cudnn_attention_part(const struct call *c, int i)
     group = (size_t)(i % (z.G / groups) * groups);
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct view *v = k < c->nin ? &part.in[k] : &part.out[k - c->nin];
-        int dim = v->ndim == 3 ? 1 : 2;           /* lse: [B,H,T] */
-        size_t each = v->size[dim] / (size_t)z.G; /* heads of a group */
+        int dim = v->ndim == 3 ? 1 : 2; /* lse: [B,H,T] */
+        size_t each;                    /* heads of a group */
 
+        if (!view_given(v)) continue;
+        each = v->size[dim] / (size_t)z.G;
         *v = view_narrow(v, 0, sample, (size_t)samples);
         *v = view_narrow(v, dim, group * each, (size_t)groups * each);
     }
@@ -151,16 +153,15 @@ bool cudnn_attention_repeats(const struct call *c, int major) { return c->op == 
 
 size_t cudnn_attention_sums(const struct call *part) { return part->op == OP_ATTENTION ? 0 : view_rows(&part->in[0]) * sizeof(float); }
 
-/* What cuDNN 9.19 takes for the graphs here, with ROOM for small things: the pairs, row sums, and, of heads that share keys, the gradients
- * of each. */
+/* What cuDNN 9.19 takes for the graphs here, with ROOM for small things: the pairs and, of heads that share keys, the gradients of each. */
 size_t cudnn_attention_workspace(const struct call *part)
 {
     struct attention_sizes z = sizes_of(part);
     size_t heads = (size_t)(z.B * z.H);
 
     if (part->op == OP_ATTENTION) return ROOM;
-    return pairs_bytes(&z, z.B, z.H) + heads * attention_round((size_t)z.T, TILE) * sizeof(float) +
-           (z.G < z.H ? 2 * sizeof(float) * heads * (size_t)z.D * attention_round((size_t)z.S, TILE) : 0) + ROOM;
+    return pairs_bytes(&z, z.B, z.H) + (z.G < z.H ? 2 * sizeof(float) * heads * (size_t)z.D * attention_round((size_t)z.S, TILE) : 0) +
+           ROOM;
 }
 
 /* ---- operations that both share ---- */

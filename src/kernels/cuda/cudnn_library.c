@@ -2,6 +2,7 @@
 #include "kernels/cuda/cudnn_library.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include "base/base.h"
 #include "base/log.h"
 #include "device/cuda/cuda.h"
@@ -9,7 +10,8 @@
 #define CUDNN_FILE "libcudnn.so.9"
 
 /* Before 9.15.1, attention over a number of keys that is no multiple of 128 needs a mask for the rest (cudnn-frontend). */
-enum { PATH_ROOM = 400, CUDNN_OLDEST = 91501 };
+enum { PATH_ROOM = 400, VERSION_ROOM = 40, CUDNN_OLDEST = 91501 };
+#define CUDNN_OLDEST_TEXT "9.15.1"
 
 struct cudnn_functions cudnn;
 
@@ -21,6 +23,15 @@ static const char *cudnn_resolve(void *library)
     CUDNN_FUNCTIONS(CUDNN_RESOLVE)
 #undef CUDNN_RESOLVE
     return NULL;
+}
+
+const char *cudnn_version(void)
+{
+    static char text[VERSION_ROOM];
+    size_t v = cudnn.GetVersion();
+
+    snprintf(text, sizeof text, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    return text;
 }
 
 static bool cudnn_load(void)
@@ -35,8 +46,8 @@ static bool cudnn_load(void)
     else if (lacks)
         log_line(LOG_WARN, "cuda: %s is of another version; %s, which are slower (%s)", file, instead, lacks);
     else if (cudnn.GetVersion() < CUDNN_OLDEST)
-        log_line(LOG_WARN, "cuda: %s is cuDNN %zu, but %d or a later one is needed; %s, which are slower", file, cudnn.GetVersion(),
-                 CUDNN_OLDEST, instead);
+        log_line(LOG_WARN, "cuda: %s is cuDNN %s, but " CUDNN_OLDEST_TEXT " or a later one is needed; %s, which are slower", file,
+                 cudnn_version(), instead);
     else
         return true;
     return false;

@@ -3,9 +3,9 @@
  *   cudnn_library.c     finds the library and its functions, makes the handle
  *   cudnn_graph.c       builds operation graphs
  *   cudnn_plan.c        chooses an engine for a graph, runs it
- *   cudnn_conv.c        convolutions: rows of the kernel table
  *   cudnn_attention.c   attention and its gradient as graphs of products, softmax and mask
- *   cudnn_rows.c        attention: rows of the kernel table
+ *   cudnn_conv.c        convolutions and their gradients as graphs
+ *   cudnn_rows.c        the rows of the kernel table
  *   cudnn_absent.c      in their place, where NVIDIA's header was not found
  */
 #ifndef LS_KERNELS_CUDA_CUDNN_LIBRARY_H
@@ -33,6 +33,7 @@ extern struct cudnn_functions cudnn;
 bool cudnn_found(void);
 /* After cudnn_found(). The handle for this process' GPU, made the first time. */
 ls_status cudnn_handle(cudnnHandle_t *out);
+const char *cudnn_version(void);           /* "9.19.0" */
 bool cudnn_is_allocation(cudnnStatus_t s); /* a lack of memory */
 /* LS_OK, or the device has failed. */
 ls_status cudnn_check(cudnnStatus_t s, const char *call);

@@ -1,7 +1,8 @@
 /* cudnn_plan.c - the engine for a graph, and its runs. See cudnn_graph.h.
  *
- * cuDNN's heuristics (mode A, then the fallback) propose engines with their settings, the fastest first as it estimates. Each is asked
- * whether it keeps to the limits before it is built. Plans are in a list as long as a call uses them; so are graphs without an engine.
+ * cuDNN's heuristics (mode A, then the fallback) propose engines with their settings, the fastest first as it estimates. Its notes say
+ * before it is built whether an engine is allowed, the plan afterwards how much workspace it takes. Plans are in a list as long as a call
+ * uses them; so are graphs without an engine.
  */
 #include <stdio.h>
 #include <string.h>
@@ -166,7 +167,6 @@ static ls_status engine_choose(struct cudnn_plan *p, cudnnBackendHeurMode_t mode
     for (int64_t k = 0; k < n && !*built; k++) {
         st = engine_build(p, config[k], built);
         if (st < 0 && st != LS_EUNSUPPORTED) return st;
-        if (st == LS_EUNSUPPORTED) *built = false;
         if (!*built && p->plan) {
             cudnn.BackendDestroyDescriptor(p->plan);
             p->plan = NULL;
@@ -225,8 +225,8 @@ ls_status cudnn_plan_new(struct cudnn_graph *g, const struct cudnn_target *t, co
     ls_status st = g ? plan_get_for(g, t, l, out) : LS_ENOMEM;
 
     if (st < 0 || (*out)->plan) return st;
-    if ((*out)->why[0]) return ls_fail(LS_EUNSUPPORTED, "cuDNN %zu does not take its graph (%s)", cudnn.GetVersion(), (*out)->why);
-    return ls_fail(LS_EUNSUPPORTED, "cuDNN %zu has no engine for it within the limits", cudnn.GetVersion());
+    if ((*out)->why[0]) return ls_fail(LS_EUNSUPPORTED, "cuDNN %s does not take its graph (%s)", cudnn_version(), (*out)->why);
+    return ls_fail(LS_EUNSUPPORTED, "cuDNN %s has no engine for it within the limits", cudnn_version());
 }
 
 void cudnn_plan_free(struct cudnn_plan *p)

@@ -18,11 +18,19 @@
 
 enum { PIECE_ALIGNMENT = 256, PIECES = 4 };
 
+/* A run of the plan: where its operands begin, in bytes from those of the call. */
+struct row_part {
+    struct cudnn_pack pack;
+    size_t in[CALL_OPERANDS], out[CALL_OPERANDS];
+};
+
 struct cudnn_row {
-    struct cudnn_plan *plan; /* NULL: not asked for */
-    bool own;                /* there is no engine: our own kernel runs */
+    struct cudnn_plan *plan;                /* NULL: not asked for */
+    const struct kernel *own;               /* there is no engine: our own kernel runs */
+    const struct kernel *copy, *accumulate; /* conv2d_dw's: NULL: not needed */
+    size_t piece[PIECES];                   /* in scratch, whose begin is rounded up */
     int parts;
-    struct cudnn_pack pack[]; /* [parts] */
+    struct row_part part[]; /* [parts] */
 };
 
 static bool is_attention(const struct call *c) { return c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD; }
@@ -41,7 +49,9 @@ static const struct kernel *own_kernel(const struct call *c)
 
 static bool row_accepts(const struct call *c)
 {
-    return (is_attention(c) ? cudnn_attention_accepts(c) : cudnn_conv_accepts(c)) && own_kernel(c) && cudnn_found();
+    if (is_attention(c) ? !cudnn_attention_accepts(c) || !cudnn_attention_repeats(c, cuda.properties.major) : !cudnn_conv_accepts(c))
+        return false;
+    return own_kernel(c) && cudnn_found();
 }
 
 /* ---- scratch ---- */
@@ -78,12 +88,9 @@ static size_t row_scratch(const struct call *c)
     return MAX(bytes, least);
 }
 
-static char *piece_of(const struct call *c, int piece)
+static char *piece_of(const struct cudnn_row *r, const struct call *c, int piece)
 {
-    char *at = (char *)piece_rounded((size_t)c->scratch);
-
-    for (int before = 0; before < piece; before++) at += piece_rounded(piece_bytes(c, before));
-    return at;
+    return (char *)piece_rounded((size_t)c->scratch) + r->piece[piece];
 }
 
 /* ---- plans ---- */
@@ -107,8 +114,6 @@ static ls_status row_plan(const struct call *c, struct cudnn_plan **out)
     struct cudnn_target target = { 0 };
 
     if (!operands_are_aligned(c)) return ls_fail(LS_EUNSUPPORTED, "operands are not aligned to %d bytes", CUDNN_ALIGNMENT);
-    if (is_attention(c) && !cudnn_attention_repeats(c, cuda.properties.major))
-        return ls_fail(LS_EUNSUPPORTED, "cuDNN may add in no fixed order on GPUs of compute capability %d", cuda.properties.major);
     LS_TRY(cudnn_handle(&target.handle));
     return cudnn_plan_new(is_attention(c) ? cudnn_attention_graph(&part) : cudnn_conv_graph(c), &target, &limits, out);
 }
@@ -124,21 +129,51 @@ static const char *row_words(const struct call *c)
     }
 }
 
+/* A kernel of our own with one input and one output of the same sizes. */
+static struct call own_call(const struct call *c, enum op op, const struct view *in, const struct view *out)
+{
+    struct call own = { .op = op, .nin = 1, .nout = 1, .stream = c->stream };
+
+    own.in[0] = *in;
+    own.out[0] = *out;
+    return own;
+}
+
+/* What does not depend on where the operands are. */
+static void row_fill(struct cudnn_row *r, const struct call *c)
+{
+    for (int piece = 1; piece < PIECES; piece++) r->piece[piece] = r->piece[piece - 1] + piece_rounded(piece_bytes(c, piece - 1));
+    for (int i = 0; i < r->parts && is_attention(c); i++) {
+        struct call p = cudnn_attention_part(c, i);
+
+        for (int k = 0; k < c->nin; k++) r->part[i].in[k] = (size_t)((char *)p.in[k].data - (char *)c->in[k].data);
+        for (int k = 0; k < c->nout; k++) r->part[i].out[k] = (size_t)((char *)p.out[k].data - (char *)c->out[k].data);
+    }
+    if (c->op == OP_CONV2D_DW) {
+        struct view dw = view_of(NULL, LS_F32, c->out[0].ndim, c->out[0].size), x = view_of(NULL, LS_F32, c->in[0].ndim, c->in[0].size);
+        struct call add = own_call(c, OP_ACCUMULATE, &dw, &c->out[0]), copy = own_call(c, OP_COPY, &c->in[0], &x);
+
+        r->accumulate = own_kernel(&add);
+        if (c->in[0].dtype != LS_F32) r->copy = own_kernel(&copy);
+    }
+}
+
 static ls_status row_prepare(struct call *c)
 {
     static bool said[OPS][2]; /* not aligned; no engine */
     bool aligned = operands_are_aligned(c);
     int parts = is_attention(c) ? cudnn_attention_parts(c) : 1;
-    struct cudnn_row *r = mem_zalloc(MEM_OTHER, sizeof *r + (size_t)parts * sizeof r->pack[0]);
+    struct cudnn_row *r = mem_zalloc(MEM_OTHER, sizeof *r + (size_t)parts * sizeof r->part[0]);
     ls_status st;
 
     c->state = r;
     if (!r) return LS_ENOMEM;
     r->parts = parts;
+    row_fill(r, c);
     st = row_plan(c, &r->plan);
     if (st == LS_OK) return LS_OK;
     if (st == LS_EUNSUPPORTED) {
-        r->own = true;
+        r->own = own_kernel(c);
         if (!said[c->op][aligned]) log_line(LOG_WARN, "cuda: %s: %s; lockstep's own kernel is used", row_words(c), ls_errmsg());
         said[c->op][aligned] = true;
         return LS_OK;
@@ -153,7 +188,7 @@ static void row_release(struct call *c)
 {
     struct cudnn_row *r = c->state;
 
-    for (int i = 0; r && i < r->parts; i++) cudnn_pack_free(&r->pack[i]);
+    for (int i = 0; r && i < r->parts; i++) cudnn_pack_free(&r->part[i].pack);
     if (r) cudnn_plan_free(r->plan);
     mem_free(r);
     c->state = NULL;
@@ -164,48 +199,42 @@ static void row_release(struct call *c)
 static void run_attention(struct cudnn_row *r, const struct call *c, struct device_stream *stream)
 {
     for (int i = 0; i < r->parts; i++) {
-        struct call p = cudnn_attention_part(c, i);
-        void *forward[] = { p.in[0].data, p.in[1].data, p.in[2].data, p.out[0].data, p.out[1].data };
-        void *gradient[] = { p.in[0].data, p.in[1].data,  p.in[2].data,  p.in[3].data,  p.in[4].data,
-                             p.in[5].data, p.out[0].data, p.out[1].data, p.out[2].data, piece_of(c, PIECE_SUMS) };
+        struct row_part *p = &r->part[i];
+        void *pointer[CUDNN_OPERANDS] = { NULL };
+        int n = 0;
 
-        if (cudnn_plan_run(r->plan, &r->pack[i], c->op == OP_ATTENTION ? forward : gradient, piece_of(c, PIECE_WORKSPACE), stream) < 0)
-            return;
+        /* The order of ATTENTION_Q, .. is that of the op's operands. */
+        for (int k = 0; k < (c->op == OP_ATTENTION ? 3 : 6); k++) pointer[n++] = (char *)c->in[k].data + p->in[k];
+        for (int k = 0; k < c->nout; k++) pointer[n++] = (char *)c->out[k].data + p->out[k];
+        if (c->op == OP_ATTENTION_GRAD) pointer[ATTENTION_SUMS] = piece_of(r, c, PIECE_SUMS);
+        if (cudnn_plan_run(r->plan, &p->pack, pointer, piece_of(r, c, PIECE_WORKSPACE), stream) < 0) return;
     }
-}
-
-/* A kernel of our own with one input and one output of the same sizes. */
-static void run_own(const struct call *c, enum op op, const struct view *in, const struct view *out)
-{
-    struct call own = { .op = op, .nin = 1, .nout = 1, .stream = c->stream };
-
-    own.in[0] = *in;
-    own.out[0] = *out;
-    own_kernel(&own)->run(&own);
 }
 
 static void run_conv(struct cudnn_row *r, const struct call *c, struct device_stream *stream)
 {
-    bool gradient = c->op == OP_CONV2D_DW, converted = gradient && c->in[0].dtype != LS_F32, written;
     void *at[CONV_Y + 1];
+    bool written;
 
     for (int k = CONV_X; k <= CONV_Y; k++) {
         const struct view *v = cudnn_conv_operand(c, k, &written);
 
         at[k] = v->data;
-        if (gradient && written) at[k] = piece_of(c, PIECE_DW);
-        if (converted && !written) {
-            struct view copy = view_of(piece_of(c, k == CONV_X ? PIECE_X : PIECE_DY), LS_F32, v->ndim, v->size);
+        if (r->accumulate && written) at[k] = piece_of(r, c, PIECE_DW);
+        if (r->copy && !written) {
+            struct view to = view_of(piece_of(r, c, k == CONV_X ? PIECE_X : PIECE_DY), LS_F32, v->ndim, v->size);
+            struct call copy = own_call(c, OP_COPY, v, &to);
 
-            run_own(c, OP_COPY, v, &copy);
-            at[k] = copy.data;
+            r->copy->run(&copy);
+            at[k] = to.data;
         }
     }
-    if (cudnn_plan_run(r->plan, &r->pack[0], at, piece_of(c, PIECE_WORKSPACE), stream) < 0) return;
-    if (gradient) {
+    if (cudnn_plan_run(r->plan, &r->part[0].pack, at, piece_of(r, c, PIECE_WORKSPACE), stream) < 0) return;
+    if (r->accumulate) {
         struct view dw = view_of(at[CONV_W], LS_F32, c->out[0].ndim, c->out[0].size);
+        struct call add = own_call(c, OP_ACCUMULATE, &dw, &c->out[0]);
 
-        run_own(c, OP_ACCUMULATE, &dw, &c->out[0]);
+        r->accumulate->run(&add);
     }
 }
 
@@ -216,7 +245,7 @@ static void row_run(const struct call *c)
 
     if (!r || cuda_stream(c->stream, &stream) < 0) return;
     if (r->own)
-        own_kernel(c)->run(c);
+        r->own->run(c);
     else if (is_attention(c))
         run_attention(r, c, stream);
     else

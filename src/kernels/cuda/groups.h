@@ -21,7 +21,7 @@ static inline struct groups groups_of(const struct call *c)
     return g;
 }
 
-/* Group of the tile'th tile of rows: its expert and rows [*begin, *end), the tile's first at *row. false: there is none. */
+/* The group that tile number `tile` belongs to: its expert, the tile's first row, the end of the group's rows. false: no such tile. */
 static __device__ inline bool groups_find(const struct groups &g, size_t tile, size_t rows, int *expert, size_t *row, size_t *end)
 {
     size_t at = 0;
