@@ -58,23 +58,7 @@ enum { M = 16, N = 8, K = 32, BATCH = 2, BLOCK = 1 << 20, BROKEN_CONTRACT = 97 }
     X(C_IS_NOT_D, "cublasLtMatmul: C is not D")                                                       \
     X(STREAM, "is not a stream")
 
-enum wrong {
-#define WRONG_ID(id, says) WRONG_##id,
-    WRONGS(WRONG_ID)
-#undef WRONG_ID
-    WRONG_COUNT
-};
-
-static const struct { const char *name, *says; } wrongs[] = {
-#define WRONG_ROW(id, says) { #id, says },
-    WRONGS(WRONG_ROW)
-#undef WRONG_ROW
-};
-
-static enum wrong now;
-
-/* value, or other in the process that does this wrong. */
-#define OR(id, value, other) (now == WRONG_##id ? (other) : (value))
+#include "helper_wrongs.h"
 
 /* ---- the functions of the stub ---- */
 

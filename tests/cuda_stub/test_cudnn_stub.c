@@ -44,23 +44,7 @@ enum { A, B, C, PRODUCT, Y, TENSORS };
     X(DESTROYED, "cudnnBackendExecute: the descriptor was destroyed")                                             \
     X(NOT_A_PLAN, "cudnnBackendExecute: a descriptor of type 16, not 5")
 
-enum wrong {
-#define WRONG_ID(id, says) WRONG_##id,
-    WRONGS(WRONG_ID)
-#undef WRONG_ID
-    WRONG_COUNT
-};
-
-static const struct { const char *name, *says; } wrongs[] = {
-#define WRONG_ROW(id, says) { #id, says },
-    WRONGS(WRONG_ROW)
-#undef WRONG_ROW
-};
-
-static enum wrong now;
-
-/* value, or other in the process that does this wrong. */
-#define OR(id, value, other) (now == WRONG_##id ? (other) : (value))
+#include "helper_wrongs.h"
 
 /* ---- the functions of the stub ---- */
 

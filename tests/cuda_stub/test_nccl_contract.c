@@ -69,26 +69,9 @@ enum { COUNT = 100, BYTES = COUNT * 4, BOTH = 2 * BYTES, BROKEN_CONTRACT = 97, T
     X(REGISTERED_ROOT, "nccl: the operands of a call are registered on some ranks and not on others")                    \
     X(REGISTERED_SENDER, "nccl: a message is sent from registered memory and received elsewhere, or the other way round")
 
-enum wrong {
-#define WRONG_ID(id, says) WRONG_##id,
-    WRONGS(WRONG_ID)
-#undef WRONG_ID
-    WRONG_COUNT
-};
+#include "helper_wrongs.h"
 
-static const struct {
-    const char *name, *says;
-} wrongs[] = {
-#define WRONG_ROW(id, says) { #id, says },
-    WRONGS(WRONG_ROW)
-#undef WRONG_ROW
-};
-
-static enum wrong now;
 static char folder[] = "/tmp/lockstep_nccl_XXXXXX";
-
-/* value, or other in the ranks that do this wrong. */
-#define OR(id, value, other) (now == WRONG_##id ? (other) : (value))
 
 /* ---- the functions of the stub ---- */
 

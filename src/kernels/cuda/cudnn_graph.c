@@ -229,21 +229,18 @@ void cudnn_graph_reshape(struct cudnn_graph *g, int x, int y)
 /* The names of the attributes of the three kinds of convolution. */
 struct convolution_names {
     cudnnBackendDescriptorType_t kind;
-    cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;
+    cudnnBackendAttributeName_t convolution, alpha, beta, x, w, y;
 };
-static const struct convolution_names convolutions[] = {
-    { CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA },
-    { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA },
-    { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA },
-};
+#define CONVOLUTION(kind, at, x, w, y)                                                                              \
+    {                                                                                                               \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_CONV_DESC, \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_BETA,            \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_##x, CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_##w,               \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##at##_##y                                                             \
+    }
+static const struct convolution_names convolutions[] = { CONVOLUTION(FORWARD, FORWARD, X, W, Y),
+                                                         CONVOLUTION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+                                                         CONVOLUTION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY) };
 
 void cudnn_graph_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind, int x, int w, int y, int64_t stride, int64_t padding)
 {
