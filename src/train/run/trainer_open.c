@@ -353,9 +353,12 @@ static ls_status gather_hosts(struct trainer *t)
 
 static ls_status open_folder(struct trainer *t)
 {
+    ls_status st;
+
     LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? start_folder(t) : LS_OK));
-    LS_TRY(ranks_settle(&t->ranks, open_own(t)));
-    recorder_use(t->calls);
+    st = ranks_settle(&t->ranks, open_own(t));
+    recorder_use(t->calls); /* also if another rank has failed: it then has how this one ends */
+    LS_TRY(st);
     recorder_doing("starting");
     recorder_stepped(t->state.step, (uint64_t)MAX(t->config->train.steps, 0), 0, t->step.model.task->units);
     return gather_hosts(t);
