@@ -122,10 +122,10 @@ said "^finished at step 6 of 6, exit 0$"
 
 # ---- a rank that cannot open its files: the other one, which has opened its own, records that it failed ----
 run=unopened
-"$lockstep" train -n 2 $tiny --train.steps=2 --run.dir=$run >out.txt 2>err.txt || bad "$run: $(cat err.txt)"
+"$lockstep" train -n 2 $tiny --train.steps=6 --run.dir=$run >out.txt 2>err.txt || bad "$run: $(cat err.txt)"
 rm $run/log/rank_0001.log
 mkdir $run/log/rank_0001.log
-"$lockstep" train -n 2 $tiny --train.steps=2 --run.dir=$run >out.txt 2>err.txt && bad "$run: a folder in place of a log is accepted"
+"$lockstep" train -n 2 $tiny --train.steps=6 --run.dir=$run >out.txt 2>err.txt && bad "$run: a folder in place of a log is accepted"
 doctor || bad "$run: doctor: $(cat err.txt)"
 said "^rank 0  failed"
 said "^failed at step 0: rank 1: $run/log/rank_0001.log: cannot open the log for appending"
