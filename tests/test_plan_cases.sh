@@ -56,7 +56,7 @@ sed 's/host: .*/host: 0/; s/eager: .*/eager: 1/' "$2/../machines/h100-dgx.yaml" 
     --precision.compute=bf16 --parallel.tp=2 --parallel.pp=2 --parallel.zero=1 --parallel.sp --train.micro_batch=2 \
     --train.global_batch=32 --recompute.mode=selective --json >plan.json 2>err.txt || bad "plan: $(cat err.txt)"
 awk -F, -v s="$(json seconds.step <plan.json)" -v b="$(json memory.total <plan.json)" \
-    '$1 == "other" { exit !($2 > 0.98 * s && $2 < 1.02 * s && $3 * 1e9 > 0.99 * b && $3 * 1e9 < 1.01 * b && $4 == 1) }' fast.csv ||
+    '$1 == "other" { exit !($2 > 0.98 * s && $2 < 1.02 * s && $3 * 2^30 > 0.99 * b && $3 * 2^30 < 1.01 * b && $4 == 1) }' fast.csv ||
     bad "$(grep ^other, fast.csv); the plan says $(json seconds.step memory.total <plan.json)"
 
 # Of a machine with the row's processor the efficiencies are taken; one with another processor changes nothing.
@@ -76,11 +76,24 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
     echo "fused,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B,NVIDIA NeMo"
     echo "micro,$model,16,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,a paper"
     echo "waits,$model,16,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,DeepSpeed"
+    echo "zero-bubble,$model,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,,1F1B,Zero Bubble Pipeline Parallelism"
+    echo "twice,$model,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,,ZB-2p,Zero Bubble Pipeline Parallelism"
+    echo "pieces,$model,16,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,nanotron"
+    echo "together,$model,16,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,a paper"
+    echo "node,$model,8,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,nanotron"
+    echo "apart,$model,8,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,a paper"
 } >runs2.csv
 "$lockstep" plan --cases runs2.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
 faster fused plain
 faster micro waits
 says waits "ZeRO-3 of DeepSpeed: nothing hides its communication"
+says zero-bubble "memory as Zero Bubble holds it"
+memory() { awk -F, -v row="$1" '$1 == row { print $3 }' prices.csv; }
+awk -v a="$(memory zero-bubble)" -v b="$(memory twice)" 'BEGIN { exit !(a > 0 && b > 1.2 * a) }' || bad "ZB-2p holds no more than 1F1B"
+
+# nanotron's pipelines over several nodes divide collectives over tp into pieces; in one node they do not.
+faster together pieces
+[ "$(seconds node)" = "$(seconds apart)" ] || bad "nanotron in a node takes $(seconds node) s, others $(seconds apart)"
 
 # Bad input; nothing is written.
 expect 2 "add --out FILE.csv" plan --cases runs.csv

@@ -87,7 +87,7 @@ BEGIN {
               "checkpoint/folder.h checkpoint/manifest.h checkpoint/safetensors.h checkpoint/verify.h kernels/cpu/normals.h " \
               "train/config/config.h train/doctor/doctor.h train/faults/faults.h train/launch/launch.h train/parity/parity.h " \
               "train/parity/parity_routes.h train/plan/measure.h train/plan/plan.h train/plan/prices.h train/plan/search.h " \
-              "train/plan/step_seconds.h train/plan/step_sim.h plan/cluster.h plan/goodput.h plan/seconds.h " \
+              "train/plan/step_seconds.h train/plan/step_sim.h plan/cluster.h plan/framework.h plan/goodput.h plan/seconds.h " \
               "train/run/dataset.h train/run/evaluate_saved.h train/run/generate.h " \
               "train/run/machine.h train/run/metrics.h train/run/peak.h train/run/random_tokens.h train/run/rank_devices.h " \
               "train/run/step.h train/run/stop.h " \

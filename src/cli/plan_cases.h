@@ -6,8 +6,9 @@
  * the network of the row; or that of --machine, if gpu_type names none. If gpu_type names the processor of --machine, its efficiencies are
  * used instead of those of the built-in machine: tools/plan_fit.py fits them.
  *
- * Columns that are written: row_id, step_seconds, memory_gb (10^9 bytes of the rank that holds the most), fits (1 or 0), assumed: what is
- * not published and was taken for it, and what the planner takes otherwise than the run. Of tp, pp, vpp, the ZeRO stage and the
+ * Columns that are written: row_id, step_seconds, memory_gb (of the rank that holds the most, in 2^30 bytes, as the programs that publish
+ * memory count it), fits (1 or 0), assumed: what is not published and was taken for it, and what the planner takes otherwise than the run.
+ * Where the source names a framework that is known (plan/framework.h), the memory is what that one holds. Of tp, pp, vpp, the ZeRO stage and the
  * micro-batch those that are not published are searched: the fastest layout that fits is taken and the range of seconds is given. A row
  * that cannot be priced has only row_id and `assumed`, which says why.
  */

@@ -101,6 +101,7 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
         x.columns.fixed = work.columns;
     }
     x.when = i->when;
+    x.inside = i->block > 0;
     return x;
 }
 
@@ -270,7 +271,9 @@ static void clock_start(struct clock *t, const struct tape_entry *x)
 {
     double *idle_from = &t->idle_from[x->queue][x->op == LS_COLLECTIVE_RECV], seconds = exchange_seconds(t, x);
 
-    clock_issue(t, 1);
+    bool pieces = t->cluster->tp_issues && x->wait == LS_AXIS_TP && x->inside;
+
+    clock_issue(t, pieces ? t->cluster->tp_issues * t->place->group[LS_GROUP_TP].ranks : 1);
     t->tape->end[x->slot] = *idle_from = MAX(t->now, *idle_from) + seconds;
     t->parts->hidden[x->wait] += seconds;
     if (t->cluster->serial && x->queue != TAPE_COPIES) clock_wait(t, x);

@@ -55,6 +55,7 @@ struct tape_entry {
     struct seconds_copy copy;
     int wait; /* ls_axis, or SECONDS_OFFLOAD */
     int slot;
+    bool inside;  /* in a block of the model */
     bool carried; /* the start of a gather that the next step waits for */
     bool later;   /* a load that the first micro-batch of a step does not need: gradients, which are zeros then */
 };

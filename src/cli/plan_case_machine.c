@@ -1,0 +1,124 @@
+/* plan_case_machine.c - the machine of a published run: one that is built in, with the network and the software that the row says. */
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "cli/plan_case.h"
+
+enum { NODE_MOST = 16 }; /* a machine with more processors in a node is a rack; tables call its trays nodes */
+
+/* How many words of `text`, of at least three letters or digits, are in `type`, but not in `common`. */
+static int words_in(const char *text, const char *type, const char *common)
+{
+    char word[CLUSTER_NAME];
+    int count = 0;
+
+    for (size_t n; *text; text += n ? n : 1) {
+        for (n = 0; isalnum((unsigned char)text[n]); n++) word[n] = text[n];
+        word[n] = '\0';
+        count += n > 2 && strstr(type, word) && !strstr(common, word);
+    }
+    return count;
+}
+
+/* The built-in machine whose processor the type names: "H100-80GB-SXM (AWS p5 ..)" is an H100. Of several, the one of whose name and memory
+ * the type has most words, beside the processor's own; of those one whose network is described by its links rather than by what was
+ * measured on a certain cluster; of those the one with the most memory. */
+static bool find_machine(const char *type, struct cluster *out)
+{
+    int best = -1;
+    struct cluster c;
+
+    for (int i = 0; cluster_builtin(i); i++) {
+        char memory[16];
+        int same;
+
+        if (cluster_read(cluster_builtin(i), &c) < 0) continue;
+        if (strncmp(c.processor, type, strcspn(c.processor, " ")) != 0) continue;
+        snprintf(memory, sizeof memory, "%.0fGB", ceil(c.memory / (1 << 30) / 10) * 10);
+        same = 2 * (words_in(c.name, type, c.processor) + 4 * words_in(memory, type, "")) + !c.curves;
+        if (same < best || (same == best && c.memory <= out->memory)) continue;
+        *out = c;
+        best = same;
+    }
+    return best >= 0;
+}
+
+static bool says_fp8(const struct plan_case *r)
+{
+    return case_says(r, "precision", "fp8") || case_says(r, "precision", "FP8") || case_says(r, "precision", "FP4");
+}
+
+/* "A100 SXM 80 GB" and "A100 SXM 40 GB" are both an A100. */
+static bool is_same_processor(const struct cluster *a, const struct cluster *b)
+{
+    size_t n = strcspn(a->processor, " ");
+
+    return n == strcspn(b->processor, " ") && strncmp(a->processor, b->processor, n) == 0;
+}
+
+static void take_efficiencies(const struct cluster *from, struct cluster *to)
+{
+    to->launch = from->launch;
+    to->matmul = from->matmul;
+    to->host = from->host;
+    to->eager = from->eager;
+    to->attention = from->attention;
+    to->memory_bound = from->memory_bound;
+    to->link_share = from->link_share;
+}
+
+/* Programs that are said to overlap collectives over tp with matmuls, as Transformer Engine and MegaScale (3.2) do. */
+static bool chunks_tp(const struct plan_case *r) { return case_says(r, "schedule", "TP comm") || case_says(r, "model", "MegaScale"); }
+
+/* nanotron's pipelines over several nodes: a micro-batch takes a time that is in proportion to its layers and to tp, whatever its size is,
+ * as if collectives over tp were divided into a piece for each rank, for each of which the host issues a matmul, a copy, a send and a
+ * receive. In one node, and without a pipeline, they do not. */
+enum { PIECE_KERNELS = 4 };
+static bool issues_pieces(const struct plan_case *r)
+{
+    return case_says(r, "source", "nanotron") && case_size(r, "pp", 1) > 1 && case_size(r, "gpus", 1) > case_size(r, "gpus_per_node", 8);
+}
+
+/* Programs whose kernels are fused by hand: NVIDIA's and what is derived from Megatron. Others run PyTorch's kernels one by one. */
+static bool is_eager(const struct plan_case *r)
+{
+    static const char *const fused[] = { "NVIDIA", "Megatron", "NeMo", "Nemotron", "MLPerf", "MegaScale" };
+
+    for (size_t i = 0; i < COUNT_OF(fused); i++)
+        if (case_says(r, "source", fused[i])) return false;
+    return true;
+}
+
+bool attention_is_fused(const struct plan_case *r) { return case_number(r, "flash_attn", !case_says(r, "source", "Zero Bubble")) != 0; }
+
+ls_status case_machine(struct plan_case *r, const struct cluster *given, struct cluster *out)
+{
+    double gbps = case_number(r, "internode_gbps_per_gpu", 0);
+    int node = case_size(r, "gpus_per_node", 0);
+    char text[200];
+
+    if (find_machine(case_text(r, "gpu_type"), out)) {
+        snprintf(text, sizeof text, "machine like %s", out->name);
+        if (given && is_same_processor(given, out)) take_efficiencies(given, out);
+    } else {
+        if (!given) return ls_fail(LS_EINVAL, "no machine is built in for '%s'", case_text(r, "gpu_type"));
+        *out = *given;
+        snprintf(text, sizeof text, "machine of --machine");
+    }
+    case_assume(r, text);
+    out->fp8 = says_fp8(r);
+    out->scores_written = !attention_is_fused(r);
+    out->chunks_tp = chunks_tp(r);
+    out->tp_issues = issues_pieces(r) ? PIECE_KERNELS : 0;
+    if (out->eager > 0 && is_eager(r)) {
+        out->matmul /= out->eager;
+        out->attention /= out->eager;
+        out->memory_bound /= out->eager;
+    }
+    if (out->fp8) case_assume(r, "fp8: matmuls at twice the peak of bf16");
+    if (node > 0 && out->processors <= NODE_MOST) out->processors = node;
+    if (gbps > 0) out->network.bandwidth = gbps * 1e9 / 8;
+    return LS_OK;
+}
