@@ -243,6 +243,10 @@ static ls_status put_layout(const struct plan_case *r, const struct priced_model
     return ls_layout_check(&m->model.transformer, l);
 }
 
+/* Zero-bubble pipelines that start the next step before the optimizers of all stages are done (Qi et al. 2024, 4): a step is as long as its
+ * busiest stage, which is the lower bound of its price. */
+static bool hides_bubble(const struct plan_case *r) { return case_says(r, "schedule", "ZB-2p") || case_says(r, "schedule", "ZB-V"); }
+
 /* ---- pricing ---- */
 
 /* The best of the layouts that were tried: the fastest that fits, or the fastest if none does. */
@@ -294,7 +298,7 @@ static ls_status price_choices(struct plan_case *r, struct priced_model *m, cons
 
     if (at == OPENS) {
         LS_TRY(put_layout(r, m, value, c[OPEN_VPP].n == 1, &l));
-        LS_TRY(prices_price(m->prices, &l, INFINITY, INFINITY, &price));
+        LS_TRY(prices_price(m->prices, &l, INFINITY, hides_bubble(r) ? 0 : INFINITY, &price));
         LS_TRY(put_bytes(r, &l, &price));
         take_better(best, &price, m->cluster.memory - m->cluster.reserved - group_buffers_of(&m->cluster, &l), value);
         return LS_OK;
@@ -340,6 +344,7 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
     const struct framework *f = framework_of(case_text(r, "source"));
     snprintf(text, sizeof text, "memory as %s holds it", f ? framework_name(f) : "");
     if (f) case_assume(r, text);
+    if (hides_bubble(r)) case_assume(r, "the step of its busiest stage");
     if (waits_for_gathers(r, out->value[OPEN_ZERO])) case_assume(r, "ZeRO-3 of DeepSpeed: nothing hides its communication");
     return LS_OK;
 }
