@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "helper_check.h"
 #include "plan/seconds.h"
+#include "train/plan/tape.h"
 
 #define AR LS_COLLECTIVE_ALL_REDUCE
 #define AG LS_COLLECTIVE_ALL_GATHER
@@ -101,6 +102,28 @@ static void others_keep_their_steps(void **state)
     assert_true(seconds_of_collective(&c, &g, AG, 1e9) != seconds_of_collective(&other, &g, AG, 1e9));
 }
 
+/* Where every parameter of a block is gathered by itself, the latency of each counts, and the bytes of all together. */
+static void parameters_are_gathered_one_by_one(void **state)
+{
+    struct mesh_position all = { .size = 1536, .stride = 1 };
+    struct tape_entry x = { .kind = TAPE_START, .op = AG, .wait = LS_AXIS_DP, .inside = true, .moved.fixed = 3.6e9 };
+    struct tape_place place = { .samples = 1, .ranks = 1 };
+    struct cluster c;
+
+    (void)state;
+    OK(cluster_read("a100-80-selene", &c));
+    struct seconds_group g = seconds_group_of(&c, &all);
+    double once = seconds_of_collective(&c, &g, AG, 3.6e9), latency = seconds_of_collective(&c, &g, AG, 1);
+    near(tape_exchange_seconds(&c, &x, &place, &g), once, 1e-12, "a block at once");
+    c.gathers = 12;
+    near(tape_exchange_seconds(&c, &x, &place, &g), once + 11 * latency, 1e-12, "twelve parameters");
+    x.inside = false;
+    near(tape_exchange_seconds(&c, &x, &place, &g), once, 1e-12, "outside the blocks");
+    x.inside = true;
+    x.op = LS_COLLECTIVE_REDUCE_SCATTER;
+    near(tape_exchange_seconds(&c, &x, &place, &g), seconds_of_collective(&c, &g, x.op, 3.6e9), 1e-12, "gradients, in buckets");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +131,7 @@ int main(void)
         cmocka_unit_test(seconds_rise_with_bytes),
         cmocka_unit_test(eight_h100_take_as_long_as_measured),
         cmocka_unit_test(others_keep_their_steps),
+        cmocka_unit_test(parameters_are_gathered_one_by_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,8 @@ bool case_says(const struct plan_case *r, const char *column, const char *word);
 /* By the column flash_attn; where it is empty, unless what the run holds says that it keeps its scores. */
 bool attention_is_fused(const struct plan_case *r);
 
+bool names_deepspeed(const struct plan_case *r);
+
 /* The built-in machine whose processor the row names, or `given` (NULL: none), with the network and the software that the row says. */
 ls_status case_machine(struct plan_case *r, const struct cluster *given, struct cluster *out);
 

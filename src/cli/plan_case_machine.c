@@ -72,6 +72,11 @@ static void take_efficiencies(const struct cluster *from, struct cluster *to)
 /* Programs that are said to overlap collectives over tp with matmuls, as Transformer Engine and MegaScale (3.2) do. */
 static bool chunks_tp(const struct plan_case *r) { return case_says(r, "schedule", "TP comm") || case_says(r, "model", "MegaScale"); }
 
+bool names_deepspeed(const struct plan_case *r) { return case_says(r, "source", "DeepSpeed") || case_says(r, "schedule", "DeepSpeed"); }
+
+/* Of a block. */
+enum { GPT_PARAMETERS = 12, LLAMA_PARAMETERS = 9 };
+
 /* nanotron's pipelines over several nodes: a micro-batch takes a time that is in proportion to its layers and to tp, whatever its size is,
  * as if collectives over tp were divided into a piece for each rank, for each of which the host issues a matmul, a copy, a send and a
  * receive. In one node, and without a pipeline, they do not. */
@@ -111,6 +116,7 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
     out->fp8 = says_fp8(r);
     out->scores_written = !attention_is_fused(r);
     out->chunks_tp = chunks_tp(r);
+    out->gathers = names_deepspeed(r) && case_says(r, "zero_stage", "3") ? (case_size(r, "glu", 1) ? LLAMA_PARAMETERS : GPT_PARAMETERS) : 0;
     out->tp_issues = issues_pieces(r) ? PIECE_KERNELS : 0;
     if (out->eager > 0 && is_eager(r)) {
         out->matmul /= out->eager;

@@ -206,10 +206,7 @@ static void find_choices(struct plan_case *r, struct choice c[OPENS])
 }
 
 /* DeepSpeed's ZeRO-3 takes as long as if nothing hid its gathers and reductions (docs/planner.md). */
-static bool waits_for_gathers(const struct plan_case *r, int zero)
-{
-    return zero == 3 && (case_says(r, "source", "DeepSpeed") || case_says(r, "schedule", "DeepSpeed"));
-}
+static bool waits_for_gathers(const struct plan_case *r, int zero) { return zero == 3 && names_deepspeed(r); }
 
 static ls_status put_layout(const struct plan_case *r, const struct priced_model *m, const int value[OPENS], bool given_vpp, ls_layout *l)
 {

@@ -8,9 +8,9 @@
  *
  * Columns that are written: row_id, step_seconds, memory_gb (of the rank that holds the most, in 2^30 bytes, as the programs that publish
  * memory count it), fits (1 or 0), assumed: what is not published and was taken for it, and what the planner takes otherwise than the run.
- * Where the source names a framework that is known (plan/framework.h), the memory is what that one holds. Of tp, pp, vpp, the ZeRO stage and the
- * micro-batch those that are not published are searched: the fastest layout that fits is taken and the range of seconds is given. A row
- * that cannot be priced has only row_id and `assumed`, which says why.
+ * Where the source names a framework that is known (plan/framework.h), the memory is what that one holds. Of tp, pp, vpp, the ZeRO stage
+ * and the micro-batch those that are not published are searched: the fastest layout that fits is taken and the range of seconds is given.
+ * A row that cannot be priced has only row_id and `assumed`, which says why.
  */
 #ifndef LS_CLI_PLAN_CASES_H
 #define LS_CLI_PLAN_CASES_H

@@ -97,6 +97,7 @@ struct cluster {
     bool fp8;            /* matmuls are in fp8, at twice the peak of bf16 */
     bool chunks_tp;      /* collectives over tp are divided into a chunk for each rank; all but the first run beside the matmul they feed or
                             follow */
+    int gathers;         /* all-gathers over dp for each of a block's, because every parameter has its own; 0: one */
     int tp_issues;       /* kernels that the host issues for every rank of a block's collective over tp; 0: one for all */
 };
 

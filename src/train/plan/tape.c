@@ -168,7 +168,9 @@ double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x
 {
     double bytes = tape_quantity_at(&x->moved, place);
 
-    return x->queue == TAPE_COPIES ? seconds_of_copy(c, x->copy, bytes) : seconds_of_collective(c, group, x->op, bytes);
+    if (x->queue == TAPE_COPIES) return seconds_of_copy(c, x->copy, bytes);
+    bool each = c->gathers > 1 && x->inside && x->wait == LS_AXIS_DP && x->op == LS_COLLECTIVE_ALL_GATHER;
+    return seconds_of_collective(c, group, x->op, bytes) + (each ? (c->gathers - 1) * seconds_of_collective(c, group, x->op, 1) : 0);
 }
 
 double tape_beside(const struct cluster *c, double seconds, double busy)
