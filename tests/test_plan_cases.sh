@@ -41,7 +41,7 @@ says plain "machine like NVIDIA DGX H100"
 says fp8 "twice the peak"
 says ranks "15 GPUs are not a multiple of tp 2 x pp 2 x cp 1"
 says other "no machine is built in for 'TPU v4'"
-says experts "the number of experts"
+says experts "the experts of  are not known: their number and width are not among the columns"
 says unknown "tp not published: [1248]; the fastest that fits of"
 says missing "global_batch is not published"
 says stages "virtual stages not published: [1248]; the fastest that fits of"
@@ -82,6 +82,10 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
     echo "together,$model,16,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,a paper"
     echo "node,$model,8,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,nanotron"
     echo "apart,$model,8,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,a paper"
+    echo "micro-8,$model,8,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,a paper"
+    echo "fused-loss,$model,8,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,llm-foundry"
+    echo "uneven,126,4096,14336,1,32,8,128256,0,2048,128,$gpu,8,16,1,1,,0,1,16,1,none,bf16,1,interleaved,a paper"
+    echo "rack,$model,128,GB200,72,400,1,1,1,1,1,0,1,128,0,none,bf16,1,,a paper"
 } >runs2.csv
 "$lockstep" plan --cases runs2.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
 faster fused plain
@@ -91,9 +95,27 @@ says zero-bubble "memory as Zero Bubble holds it"
 memory() { awk -F, -v row="$1" '$1 == row { print $3 }' prices.csv; }
 awk -v a="$(memory zero-bubble)" -v b="$(memory twice)" 'BEGIN { exit !(a > 0 && b > 1.2 * a) }' || bad "ZB-2p holds no more than 1F1B"
 
+faster fused-loss micro-8
+says uneven "virtual stages not published: 1"
+says rack "64 GPUs of a rack"
+
 # nanotron's pipelines over several nodes divide collectives over tp into pieces; in one node they do not.
 faster together pieces
 [ "$(seconds node)" = "$(seconds apart)" ] || bad "nanotron in a node takes $(seconds node) s, others $(seconds apart)"
+
+# Models with experts that are known by their name; those of a rank are a kernel each, which the host issues.
+{
+    echo "$columns,source,model"
+    for model in Qwen3-30B-A3B Grok1-314B DeepSeekV3 "Qwen3-Next"; do
+        echo "$model,8,2048,6144,1,32,4,151936,0,256,16,$gpu,1,1,1,8,1,1,1,64,0,none,bf16,1,,NVIDIA NeMo,$model"
+    done
+    echo "few,8,2048,6144,1,32,4,151936,0,256,16,$gpu,1,1,1,16,1,1,1,64,0,none,bf16,1,,NVIDIA NeMo,Qwen3-30B-A3B"
+} >runs3.csv
+"$lockstep" plan --cases runs3.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
+for model in Grok1-314B DeepSeekV3; do [ -n "$(seconds $model)" ] || bad "$model is not priced: $(cat prices.csv)"; done
+awk -v a="$(seconds Qwen3-30B-A3B)" -v b="$(seconds few)" 'BEGIN { exit !(b > 0 && a > 1.3 * b) }' ||
+    bad "the host issues no kernel for each of 16 experts, or of 8: $(cat prices.csv)"
+says Qwen3-Next "the experts of Qwen3-Next are not known"
 
 # Bad input; nothing is written.
 expect 2 "add --out FILE.csv" plan --cases runs.csv

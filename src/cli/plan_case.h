@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include "base/csv.h"
+#include "base/options.h"
 #include "base/text.h"
 #include "plan/cluster.h"
 
@@ -11,6 +12,7 @@ struct plan_case {
     const struct csv *table;
     int row;
     struct text assumed; /* parts with "; " between them */
+    struct text stages;  /* of ls_layout.stages, where a row's first and last stage have no blocks */
 };
 
 void case_assume(struct plan_case *r, const char *what);
@@ -20,12 +22,20 @@ double case_number(const struct plan_case *r, const char *column, double missing
 int case_size(const struct plan_case *r, const char *column, int missing);
 bool case_says(const struct plan_case *r, const char *column, const char *word);
 
+/* plan_case_model.c. Name i of the columns without which nothing is known of a run; NULL past the last. */
+const char *case_needed(size_t i);
+/* LS_EINVAL: a size is not published, or the planner has no rule for the model. */
+ls_status case_check_model(const struct plan_case *r);
+/* The options of the row's model. */
+ls_status case_put_model(const struct plan_case *r, struct options *o);
+
 /* By the column flash_attn; where it is empty, unless what the run holds says that it keeps its scores. */
 bool attention_is_fused(const struct plan_case *r);
 
 bool names_deepspeed(const struct plan_case *r);
 
-/* The built-in machine whose processor the row names, or `given` (NULL: none), with the network and the software that the row says. */
+/* plan_case_machine.c. The built-in machine whose processor the row names, or `given` (NULL: none), with the network and the software that
+ * the row says. */
 ls_status case_machine(struct plan_case *r, const struct cluster *given, struct cluster *out);
 
 #endif

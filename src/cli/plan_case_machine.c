@@ -72,6 +72,12 @@ static void take_efficiencies(const struct cluster *from, struct cluster *to)
 /* Programs that are said to overlap collectives over tp with matmuls, as Transformer Engine and MegaScale (3.2) do. */
 static bool chunks_tp(const struct plan_case *r) { return case_says(r, "schedule", "TP comm") || case_says(r, "model", "MegaScale"); }
 
+/* Megatron's cross-entropy (vocab_parallel_cross_entropy, of which nanotron's is derived) on half logits, a kernel a step: in forward a
+ * copy in f32, the maximum, a difference, exponentials, their sum and a quotient, in backward a product and a copy in half precision.
+ * llm-foundry has a loss that does this in one kernel (loss_fn fused_crossentropy). */
+enum { LOGIT_FORWARD = 6 + 4 + 8 + 8 + 4 + 8, LOGIT_BACKWARD = 8 + 6 };
+static bool fuses_loss(const struct plan_case *r) { return case_says(r, "source", "llm-foundry") || case_says(r, "source", "llm.c"); }
+
 bool names_deepspeed(const struct plan_case *r) { return case_says(r, "source", "DeepSpeed") || case_says(r, "schedule", "DeepSpeed"); }
 
 /* Of a block. */
@@ -89,7 +95,7 @@ static bool issues_pieces(const struct plan_case *r)
 /* Programs whose kernels are fused by hand: NVIDIA's and what is derived from Megatron. Others run PyTorch's kernels one by one. */
 static bool is_eager(const struct plan_case *r)
 {
-    static const char *const fused[] = { "NVIDIA", "Megatron", "NeMo", "Nemotron", "MLPerf", "MegaScale" };
+    static const char *const fused[] = { "NVIDIA", "Megatron", "NeMo", "Nemotron", "MLPerf", "MegaScale", "llm.c" };
 
     for (size_t i = 0; i < COUNT_OF(fused); i++)
         if (case_says(r, "source", fused[i])) return false;
@@ -97,6 +103,15 @@ static bool is_eager(const struct plan_case *r)
 }
 
 bool attention_is_fused(const struct plan_case *r) { return case_number(r, "flash_attn", !case_says(r, "source", "Zero Bubble")) != 0; }
+
+/* Jobs of several racks take a power of 2 of each, so that no group of ranks is in two racks that fits into one. */
+static int power_below(int n)
+{
+    int p = 1;
+
+    while (2 * p <= n) p *= 2;
+    return p;
+}
 
 ls_status case_machine(struct plan_case *r, const struct cluster *given, struct cluster *out)
 {
@@ -116,6 +131,8 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
     out->fp8 = says_fp8(r);
     out->scores_written = !attention_is_fused(r);
     out->chunks_tp = chunks_tp(r);
+    out->experts_apart = true; /* Transformer Engine's GroupedLinear, and loops over experts */
+    if (!fuses_loss(r)) out->logit_bytes[0] = LOGIT_FORWARD, out->logit_bytes[1] = LOGIT_BACKWARD;
     out->gathers = names_deepspeed(r) && case_says(r, "zero_stage", "3") ? (case_size(r, "glu", 1) ? LLAMA_PARAMETERS : GPT_PARAMETERS) : 0;
     out->tp_issues = issues_pieces(r) ? PIECE_KERNELS : 0;
     if (out->eager > 0 && is_eager(r)) {
@@ -123,8 +140,14 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
         out->attention /= out->eager;
         out->memory_bound /= out->eager;
     }
+    if (case_says(r, "source", "llm.c")) out->host = 0; /* kernels are issued by a C program */
     if (out->fp8) case_assume(r, "fp8: matmuls at twice the peak of bf16");
     if (node > 0 && out->processors <= NODE_MOST) out->processors = node;
+    if (out->processors > NODE_MOST && case_size(r, "gpus", 1) > out->processors) {
+        out->processors = power_below(out->processors);
+        snprintf(text, sizeof text, "%d GPUs of a rack", out->processors);
+        case_assume(r, text);
+    }
     if (gbps > 0) out->network.bandwidth = gbps * 1e9 / 8;
     return LS_OK;
 }

@@ -36,56 +36,16 @@ struct cases {
 
 /* ---- the model and its layout ---- */
 
-static ls_status put_option(struct options *o, const char *name, const char *text) { return options_set(o, name, text, "case"); }
-
-static ls_status put_number(struct options *o, const char *name, double x)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%.0f", x);
-    return put_option(o, name, text);
-}
-
-/* Columns without which nothing is known of a run. */
-static const char *const needed[] = { "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq", "gpus", "global_batch" };
-
-static ls_status check_columns(const struct plan_case *r)
-{
-    for (size_t i = 0; i < COUNT_OF(needed); i++)
-        if (case_number(r, needed[i], 0) < 1) return ls_fail(LS_EINVAL, "%s is not published", needed[i]);
-    if (case_number(r, "ep", 1) > 1) return ls_fail(LS_EINVAL, "the number of experts and their width are not among the columns");
-    return LS_OK;
-}
-
-static ls_status put_model(struct plan_case *r, struct options *o)
-{
-    bool gated = case_size(r, "glu", 1) != 0;
-    double heads = case_number(r, "heads", 1), hidden = case_number(r, "hidden", 1);
-
-    LS_TRY(put_option(o, "model.preset", gated ? "llama3-8b" : "gpt2-124m"));
-    LS_TRY(put_number(o, "model.layers", case_number(r, "layers", 1)));
-    LS_TRY(put_number(o, "model.width", hidden));
-    LS_TRY(put_number(o, "model.heads", heads));
-    LS_TRY(put_number(o, "model.ffn", case_number(r, "ffn_hidden", 1)));
-    LS_TRY(put_number(o, "model.vocab", case_number(r, "vocab", 1)));
-    LS_TRY(put_number(o, "model.max_positions", case_number(r, "seq", 1)));
-    LS_TRY(put_number(o, "data.seq_len", case_number(r, "seq", 1)));
-    if (*case_text(r, "tied_emb")) LS_TRY(put_option(o, "model.tied", case_size(r, "tied_emb", 0) ? "true" : "false"));
-    if (!gated) return put_option(o, "model.dropout", "0");
-    LS_TRY(put_number(o, "model.kv_heads", case_number(r, "kv_heads", heads)));
-    return put_number(o, "model.head_size", floor(hidden / heads));
-}
-
 static ls_status open_model(struct plan_case *r, struct priced_model *m)
 {
     struct world world = { .size = 1, .local_size = 1 };
     ls_layout layout;
 
     LS_TRY(options_open(config_table(), &m->config, VERB_PLAN, &m->options));
-    LS_TRY(put_model(r, &m->options));
-    LS_TRY(put_option(&m->options, "precision.compute", "bf16"));
-    LS_TRY(put_option(&m->options, "data.val_fraction", "0"));
-    LS_TRY(put_option(&m->options, "run.device", "cpu"));
+    LS_TRY(case_put_model(r, &m->options));
+    LS_TRY(options_set(&m->options, "precision.compute", "bf16", "case"));
+    LS_TRY(options_set(&m->options, "data.val_fraction", "0", "case"));
+    LS_TRY(options_set(&m->options, "run.device", "cpu", "case"));
     LS_TRY(config_ranks(&m->config, VERB_PLAN, &world));
     LS_TRY(config_check(&m->config, VERB_PLAN));
     LS_TRY(task_model_of(&m->config, 0, &m->model));
@@ -153,11 +113,14 @@ static const char *schedule_of(const struct plan_case *r, int vpp)
     return vpp > 1 ? "interleaved" : "1f1b";
 }
 
+/* Where a row does not say it: none, but Pythia's configurations have checkpoint_activations. */
+static bool recomputes_unsaid(const struct plan_case *r) { return !*case_text(r, "recompute") && case_says(r, "model", "Pythia"); }
+
 static ls_recompute recompute_of(const struct plan_case *r)
 {
-    return case_says(r, "recompute", "full")        ? LS_RECOMPUTE_FULL
-           : case_says(r, "recompute", "selective") ? LS_RECOMPUTE_SELECTIVE
-                                                    : LS_RECOMPUTE_NONE;
+    return case_says(r, "recompute", "full") || recomputes_unsaid(r) ? LS_RECOMPUTE_FULL
+           : case_says(r, "recompute", "selective")                  ? LS_RECOMPUTE_SELECTIVE
+                                                                     : LS_RECOMPUTE_NONE;
 }
 
 /* ---- what may not be published ---- */
@@ -208,7 +171,20 @@ static void find_choices(struct plan_case *r, struct choice c[OPENS])
 /* DeepSpeed's ZeRO-3 takes as long as if nothing hid its gathers and reductions (docs/planner.md). */
 static bool waits_for_gathers(const struct plan_case *r, int zero) { return zero == 3 && names_deepspeed(r); }
 
-static ls_status put_layout(const struct plan_case *r, const struct priced_model *m, const int value[OPENS], bool given_vpp, ls_layout *l)
+/* Pipelines whose first and last stage have the embedding and the head instead of a block (the zero-bubble runs): "0,1,1,0". */
+static ls_status put_ends(struct plan_case *r, ls_layout *l)
+{
+    int stages = l->pp * l->vpp;
+
+    if (l->pp == 1 || case_size(r, "layers", 1) + 2 != stages) return LS_OK;
+    text_free(&r->stages);
+    for (int i = 0; i < stages; i++) text_put(&r->stages, "%s%d", i ? "," : "", i > 0 && i < stages - 1);
+    LS_TRY(text_status(&r->stages));
+    l->stages = r->stages.data;
+    return LS_OK;
+}
+
+static ls_status put_layout(struct plan_case *r, const struct priced_model *m, const int value[OPENS], bool given_vpp, ls_layout *l)
 {
     int gpus = case_size(r, "gpus", 1);
     int64_t samples = (int64_t)case_number(r, "global_batch", 1);
@@ -217,6 +193,8 @@ static ls_status put_layout(const struct plan_case *r, const struct priced_model
     l->tp = value[OPEN_TP];
     l->pp = value[OPEN_PP];
     l->cp = case_size(r, "cp", 1);
+    l->ep = case_size(r, "ep", 1);
+    l->receive_factor = l->ep > 1; /* buffers for an even load: other programs allocate what arrives */
     if (l->tp < 1 || l->pp < 1 || l->cp < 1 || gpus % (l->tp * l->pp * l->cp))
         return ls_fail(LS_EINVAL, "inconsistent: %d GPUs are not a multiple of tp %d x pp %d x cp %d", gpus, l->tp, l->pp, l->cp);
     l->dp = gpus / (l->tp * l->pp * l->cp);
@@ -224,7 +202,7 @@ static ls_status put_layout(const struct plan_case *r, const struct priced_model
         return ls_fail(LS_EINVAL, "inconsistent: dp %s, but %d GPUs with tp %d x pp %d x cp %d make dp %d", case_text(r, "dp"), gpus, l->tp,
                        l->pp, l->cp, l->dp);
     l->vpp = l->pp > 1 ? value[OPEN_VPP] : 1;
-    if (!given_vpp && (value[OPEN_VPP] != l->vpp || case_size(r, "layers", 1) % (l->pp * l->vpp)))
+    if (!given_vpp && (value[OPEN_VPP] != l->vpp || (l->vpp > 1 && case_size(r, "layers", 1) % (l->pp * l->vpp))))
         return ls_fail(LS_EINVAL, "%d virtual stages do not divide the layers", value[OPEN_VPP]);
     l->schedule = l->pp > 1 ? schedule_of(r, l->vpp) : NULL;
     l->zero = l->dp * l->cp > 1 ? value[OPEN_ZERO] : 0;
@@ -237,7 +215,10 @@ static ls_status put_layout(const struct plan_case *r, const struct priced_model
         return ls_fail(LS_EINVAL, "inconsistent: %" PRId64 " samples are not a multiple of dp %d x micro-batch %d", samples, l->dp,
                        l->micro_batch);
     l->micro_batches = (int)(samples / l->dp / l->micro_batch);
-    return ls_layout_check(&m->model.transformer, l);
+    ls_model model = m->model.transformer;
+    if (l->pp > 1 && case_size(r, "layers", 1) + 2 == l->pp * l->vpp) model.layers += 2;
+    LS_TRY(ls_layout_check(&model, l));
+    return put_ends(r, l);
 }
 
 /* Zero-bubble pipelines that start the next step before the optimizers of all stages are done (Qi et al. 2024, 4): a step is as long as its
@@ -330,11 +311,12 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
     struct cluster c;
     char text[80];
 
-    LS_TRY(check_columns(r));
+    LS_TRY(case_check_model(r));
     LS_TRY(case_machine(r, k->machine, &c));
     LS_TRY(find_model(k, r, &c, &m));
     find_choices(r, choices);
-    if (!*case_text(r, "recompute")) case_assume(r, "recomputation not published: none");
+    if (!*case_text(r, "recompute"))
+        case_assume(r, recomputes_unsaid(r) ? "recomputation not published: full" : "recomputation not published: none");
     ls_status st = price_choices(r, m, choices, 0, value, out);
     if (!out->tried || st == LS_ENOMEM) return st;
     put_choices(r, choices, out);
@@ -363,6 +345,7 @@ static ls_status put_run(struct cases *k, int row, struct text *out)
     }
     text_put(out, "\n");
     text_free(&r.assumed);
+    text_free(&r.stages);
     return st == LS_ENOMEM ? st : LS_OK;
 }
 
@@ -371,12 +354,13 @@ ls_status plan_cases_run(const char *in, const char *out, const struct cluster *
     struct csv table;
     struct cases k = { .table = &table, .machine = machine };
     struct text text = { 0 };
+    const char *needed;
 
     LS_TRY(csv_read(in, &table));
     ls_status st = LS_OK;
     if (!csv_has(&table, "row_id")) st = ls_fail(LS_EFORMAT, "%s: there is no column row_id", in);
-    for (size_t i = 0; st == LS_OK && i < COUNT_OF(needed); i++)
-        if (!csv_has(&table, needed[i])) st = ls_fail(LS_EFORMAT, "%s: there is no column %s", in, needed[i]);
+    for (size_t i = 0; st == LS_OK && (needed = case_needed(i)); i++)
+        if (!csv_has(&table, needed)) st = ls_fail(LS_EFORMAT, "%s: there is no column %s", in, needed);
     threads_set(1);
     text_put(&text, "row_id,step_seconds,memory_gb,fits,assumed\n");
     for (int i = 0; st == LS_OK && i < table.rows; i++) st = put_run(&k, i, &text);

@@ -93,12 +93,14 @@ struct cluster {
     int curves;  /* as `bench machine` measures them; where there is one, nothing above is used for it */
     struct cluster_curve curve[CURVES_MOST];
     /* of published runs, not of the machine's file */
-    bool scores_written; /* attention writes its scores to memory, as before FlashAttention */
-    bool fp8;            /* matmuls are in fp8, at twice the peak of bf16 */
-    bool chunks_tp;      /* collectives over tp are divided into a chunk for each rank; all but the first run beside the matmul they feed or
-                            follow */
-    int gathers;         /* all-gathers over dp for each of a block's, because every parameter has its own; 0: one */
-    int tp_issues;       /* kernels that the host issues for every rank of a block's collective over tp; 0: one for all */
+    bool scores_written;   /* attention writes its scores to memory, as before FlashAttention */
+    double logit_bytes[2]; /* moved for each logit in a forward and in a backward, where the loss is not fused with the head */
+    bool fp8;              /* matmuls are in fp8, at twice the peak of bf16 */
+    bool chunks_tp;     /* collectives over tp are divided into a chunk for each rank; all but the first run beside the matmul they feed or
+                           follow */
+    bool experts_apart; /* the matmuls of a rank's experts are a kernel each */
+    int gathers;        /* all-gathers over dp for each of a block's, because every parameter has its own; 0: one */
+    int tp_issues;      /* kernels that the host issues for every rank of a block's collective over tp; 0: one for all */
 };
 
 /* Reads a machine file, or one of those that are built in, by its name ("a100-80-selene"). LS_EINVAL with "file:line: " and what would be

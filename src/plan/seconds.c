@@ -95,6 +95,18 @@ static double tile_waste(const struct cluster *c, double rows, double columns)
     return best / (rows * columns);
 }
 
+/* Seconds of the kernels of a loss that is not fused with the head. The gradient's instruction may compute the loss, too. */
+static double logits_seconds(const struct cluster *c, const ls_program *p, const struct instruction *i)
+{
+    bool grad = op_info(i->op)->flops == flops_linear_xent_grad, loss = op_info(i->op)->flops == flops_linear_xent;
+
+    if (!c->logit_bytes[0] || (!grad && !loss)) return 0;
+    const struct value *x = &p->values[i->in[0].id];
+    double logits = flops_linear(p, i, false) / 2 / (double)x->size[x->ndim - 1];
+    double bytes = (grad ? c->logit_bytes[1] : 0) + (loss || i->out[2].id ? c->logit_bytes[0] : 0);
+    return logits * bytes / (c->bandwidth * c->memory_bound);
+}
+
 /* The output of a plain matmul; grouped ones and the loss have others inside. */
 static void take_tiles(const ls_program *p, const struct instruction *i, struct seconds_work *out)
 {
@@ -128,6 +140,7 @@ bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct 
 
     if (op->bytes) out->moved = (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound);
     if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak * c->matmul * (c->fp8 ? 2 : 1));
+    if (out->kind == SECONDS_MATMUL) out->computed += logits_seconds(c, p, i);
     if (out->kind == SECONDS_MATMUL && c->units) take_tiles(p, i, out);
     if (out->kind == SECONDS_ATTENTION)
         out->computed = c->scores_written ? scores_seconds(c, p, i, peak) : i->flops / (peak * c->attention);

@@ -353,11 +353,12 @@ static enum pattern_place plain(enum pattern_place place) { return place == PLAC
 
 ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct pattern_sum *out)
 {
-    double more = s->blocks - BLOCKS_BASE;
+    int own = MAX(1, MIN(s->blocks, BLOCKS_BASE)); /* a stage without blocks has one less than one */
+    double more = s->blocks - own;
 
     out->n = 0;
-    LS_TRY(add_pattern(p, s, s->place, MIN(s->blocks, BLOCKS_BASE), (struct pattern_term){ .role = ROLE_OWN, .times = 1 }, out));
-    if (more <= 0) return LS_OK;
+    LS_TRY(add_pattern(p, s, s->place, own, (struct pattern_term){ .role = ROLE_OWN, .times = 1 }, out));
+    if (more == 0) return LS_OK;
     LS_TRY(add_pattern(p, s, plain(s->place), BLOCKS_BASE, (struct pattern_term){ .role = ROLE_LESS, .times = -more }, out));
     return add_pattern(p, s, plain(s->place), BLOCKS_MOST, (struct pattern_term){ .role = ROLE_MORE, .times = more }, out);
 }

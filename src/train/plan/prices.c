@@ -2,6 +2,7 @@
 #include "train/plan/prices.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/hash.h"
@@ -44,6 +45,7 @@ struct prices {
     struct patterns *patterns;
     int seq_len;
     double block, before, after;      /* FLOPs of a forward, for balancing stages */
+    int *given;                       /* first blocks of stages that a layout names */
     int **begin;                      /* [layers + 1] first blocks of so many balanced stages; NULL: not asked for yet */
     struct priced_schedule *schedule; /* [SCHEDULES_KEPT] */
     struct played *played;            /* [played_room] */
@@ -115,6 +117,7 @@ void prices_close(struct prices **out)
     patterns_close(&p->patterns);
     for (size_t i = 0; p->begin && i <= p->job->model->transformer.layers; i++) mem_free(p->begin[i]);
     for (int i = 0; p->schedule && i < SCHEDULES_KEPT; i++) schedule_forget(p, &p->schedule[i]);
+    mem_free(p->given);
     mem_free(p->begin);
     mem_free(p->schedule);
     mem_free(p->played);
@@ -144,6 +147,27 @@ static ls_status balanced(struct prices *p, int stages, const int **out)
     mem_free(cost);
     *out = *begin;
     return st;
+}
+
+/* begin[stages + 1] of the layout: of the stages that it names, which may have no blocks, or balanced ones; owned by p, until the next
+ * call. */
+static ls_status stages_of(struct prices *p, const ls_layout *l, const int **out)
+{
+    int stages = l->pp * l->vpp;
+    const char *text = l->stages;
+
+    if (!text || !*text) return balanced(p, stages, out);
+    mem_free(p->given);
+    p->given = mem_array(MEM_OTHER, (size_t)stages + 1, sizeof *p->given);
+    if (!p->given) return LS_ENOMEM;
+    for (int i = 0; i < stages; i++) {
+        char *end;
+
+        p->given[i + 1] = p->given[i] + (int)strtol(text, &end, 10);
+        text = *end == ',' ? end + 1 : end;
+    }
+    *out = p->given;
+    return LS_OK;
 }
 
 static ls_status schedule_make(const ls_layout *l, struct priced_schedule *x)
@@ -437,7 +461,7 @@ ls_status prices_bytes(struct prices *p, const ls_layout *l, double *bytes)
     struct price price;
     const int *begin;
 
-    LS_TRY(balanced(p, l->pp * l->vpp, &begin));
+    LS_TRY(stages_of(p, l, &begin));
     LS_TRY(layout_bytes(p, l, begin, &price));
     *bytes = price.bytes;
     return LS_OK;
@@ -448,7 +472,7 @@ ls_status prices_price(struct prices *p, const ls_layout *l, double room, double
     struct timing t = { .p = p, .layout = l };
 
     *out = (struct price){ .seconds = INFINITY };
-    LS_TRY(balanced(p, l->pp * l->vpp, &t.begin));
+    LS_TRY(stages_of(p, l, &t.begin));
     LS_TRY(layout_bytes(p, l, t.begin, out));
     if (out->bytes > room) return LS_OK;
     LS_TRY(stage_actions_new(l->pp * l->vpp, &t.actions));

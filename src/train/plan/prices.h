@@ -25,7 +25,8 @@ struct price {
     bool bounded;   /* seconds is only a lower bound, which is already more than was asked for */
 };
 /* room: bytes of a rank; a layout that needs more is not timed. most: a layout whose busiest stage alone takes longer is not played. Both
- * may be INFINITY. The layout has passed ls_layout_check(). Whether the host has room is not asked. */
+ * may be INFINITY. The layout has passed ls_layout_check(), but for its stages, which may have no blocks. Whether the host has room is not
+ * asked. */
 ls_status prices_price(struct prices *p, const ls_layout *l, double room, double most, struct price *out);
 ls_status prices_bytes(struct prices *p, const ls_layout *l, double *bytes); /* only those */
 

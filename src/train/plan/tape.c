@@ -79,6 +79,18 @@ static struct tape_entry offload_entry(const struct step *s, const ls_program *p
     return x;
 }
 
+/* Kernels of an instruction whose experts' matmuls are issued one by one. */
+static double kernels_of(const struct cluster *c, const ls_program *p, const struct instruction *i)
+{
+    op_flops_fn *flops = op_info(i->op)->flops;
+    bool grouped = flops == flops_grouped_linear || flops == flops_grouped_linear_dx || flops == flops_grouped_linear_dw;
+
+    if (!c->experts_apart || !grouped) return 1;
+    const struct value *w = &p->values[flops == flops_grouped_linear_dw ? i->out[0].id : i->in[1].id];
+    ASSERT(w->ndim == 3);
+    return (double)w->size[0];
+}
+
 static struct tape_entry tape_entry_of(const struct cluster *c, const struct step *s, const ls_program *p, const struct instruction *i,
                                        enum segment segment)
 {
@@ -92,7 +104,7 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
     else if (op_payload(i->op) == PAYLOAD_state)
         x = offload_entry(s, p, i, segment);
     else
-        x.launches.fixed = seconds_work_of(c, p, i, &work); /* views take no time */
+        x.launches.fixed = seconds_work_of(c, p, i, &work) ? kernels_of(c, p, i) : 0; /* views take no time */
     if (x.kind == TAPE_KERNEL) {
         x.work = work.kind;
         x.moved.fixed = work.moved;

@@ -1,0 +1,84 @@
+/* plan_case_model.c - the model of a published run, as options. */
+#include <math.h>
+#include <stdio.h>
+#include "base/base.h"
+#include "cli/plan_case.h"
+
+/* Columns without which nothing is known of a run. */
+static const char *const needed[] = { "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq", "gpus", "global_batch" };
+
+const char *case_needed(size_t i) { return i < COUNT_OF(needed) ? needed[i] : NULL; }
+
+/* Models with experts, whose number and width are not among the columns: those of their published configurations. kv_heads: instead of the
+ * row's. Latent attention (DeepSeek-V2, 2024) has a quarter less in its projections than this one key head with as many query heads, and
+ * a quarter more FLOPs for each pair of query and key. */
+static const struct experts {
+    const char *name, *preset;
+    int experts, active, width, head, shared, kv_heads;
+} with_experts[] = {
+    { "Grok1", "mixtral-8x7b", 8, 2, 32768, 128, 0, 0 },
+    { "GPT-OSS-120B", "mixtral-8x7b", 128, 4, 2880, 64, 0, 0 },
+    { "GPT-OSS-20B", "mixtral-8x7b", 32, 4, 2880, 64, 0, 0 },
+    { "Mixtral-8x7B", "mixtral-8x7b", 8, 2, 14336, 128, 0, 0 },
+    { "Mixtral-8x22B", "mixtral-8x7b", 8, 2, 16384, 128, 0, 0 },
+    { "Qwen3-30B-A3B", "qwen3-30b-a3b", 128, 8, 768, 128, 0, 0 },
+    { "Qwen3-235B-A22B", "qwen3-30b-a3b", 128, 8, 1536, 128, 0, 0 },
+    { "DeepSeekV3", "qwen3-30b-a3b", 256, 8, 2048, 128, 2048, 1 },
+    { "Kimi-K2", "qwen3-30b-a3b", 384, 8, 2048, 128, 2048, 1 },
+};
+
+static const struct experts *experts_of(const struct plan_case *r)
+{
+    for (size_t i = 0; i < COUNT_OF(with_experts); i++)
+        if (case_says(r, "model", with_experts[i].name)) return &with_experts[i];
+    return NULL;
+}
+
+ls_status case_check_model(const struct plan_case *r)
+{
+    for (size_t i = 0; i < COUNT_OF(needed); i++)
+        if (case_number(r, needed[i], 0) < 1) return ls_fail(LS_EINVAL, "%s is not published", needed[i]);
+    if (case_number(r, "ep", 1) > 1 && !experts_of(r))
+        return ls_fail(LS_EINVAL, "the experts of %s are not known: their number and width are not among the columns",
+                       case_text(r, "model"));
+    return LS_OK;
+}
+
+static ls_status put_option(struct options *o, const char *name, const char *text) { return options_set(o, name, text, "case"); }
+
+static ls_status put_number(struct options *o, const char *name, double x)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%.0f", x);
+    return put_option(o, name, text);
+}
+
+static ls_status put_experts(const struct experts *e, struct options *o)
+{
+    LS_TRY(put_number(o, "model.experts", e->experts));
+    LS_TRY(put_number(o, "model.experts_per_token", e->active));
+    LS_TRY(put_number(o, "model.expert_ffn", e->width));
+    if (e->shared) LS_TRY(put_number(o, "model.shared_ffn", e->shared));
+    return put_number(o, "model.head_size", e->head);
+}
+
+ls_status case_put_model(const struct plan_case *r, struct options *o)
+{
+    const struct experts *e = experts_of(r);
+    bool gated = case_size(r, "glu", 1) != 0;
+    double heads = case_number(r, "heads", 1), hidden = case_number(r, "hidden", 1);
+
+    LS_TRY(put_option(o, "model.preset", e ? e->preset : gated ? "llama3-8b" : "gpt2-124m"));
+    LS_TRY(put_number(o, "model.layers", case_number(r, "layers", 1)));
+    LS_TRY(put_number(o, "model.width", hidden));
+    LS_TRY(put_number(o, "model.heads", heads));
+    if (!e) LS_TRY(put_number(o, "model.ffn", case_number(r, "ffn_hidden", 1)));
+    LS_TRY(put_number(o, "model.vocab", case_number(r, "vocab", 1)));
+    LS_TRY(put_number(o, "model.max_positions", case_number(r, "seq", 1)));
+    LS_TRY(put_number(o, "data.seq_len", case_number(r, "seq", 1)));
+    if (*case_text(r, "tied_emb")) LS_TRY(put_option(o, "model.tied", case_size(r, "tied_emb", 0) ? "true" : "false"));
+    if (!gated && !e) return put_option(o, "model.dropout", "0");
+    LS_TRY(put_number(o, "model.kv_heads", e && e->kv_heads ? e->kv_heads : case_number(r, "kv_heads", heads)));
+    return e ? put_experts(e, o) : put_number(o, "model.head_size", floor(hidden / heads));
+}
