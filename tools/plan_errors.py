@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""plan_errors.py [--rows] [--choices] TABLE.csv [COLUMN=TEXT ...] - compares `lockstep plan --cases` with published runs.
+"""plan_errors.py [--rows] [--choices] [--scaling] TABLE.csv [COLUMN=TEXT ...] - compares `lockstep plan --cases` with published runs.
 
 A row of the table is a run, with the columns that docs/planner.md lists and iter_time_s, the seconds of a step as published. Only rows
 whose columns contain the texts are taken, and of those the ones that ran, but for rows of quality C (proxies, warm-up, digitised).
 Prints the errors of the seconds and of the memory; with --rows also a line for each run, the largest error first. Of tables with runs
 that failed: how many of them are said not to fit, and how many of those that ran. --choices: of each model on each number of GPUs,
 Kendall's tau of the ranking by predicted and by published seconds, and how much slower the layout that is predicted to be fastest is
-than the fastest (5 layouts at least).
+than the fastest (5 layouts at least). --scaling: of each series of runs of a model (same source, precision and tokens in a sample), by
+how much the tokens/s of a GPU change from the fewest to the most GPUs, at least twice as many, as published and as predicted.
 """
 import csv
 import itertools
@@ -46,6 +47,20 @@ def choices(cells):
           f"median {statistics.median(taus):.2f}; the choice is within 5% of the fastest in {sum(s <= 0.05 for s in slower)}")
 
 
+def scaling(series):
+    right = near = count = 0
+    for name, runs in sorted(series.items()):
+        (few, published_few, predicted_few), (many, published_many, predicted_many) = min(runs), max(runs)
+        if many < 2 * few:
+            continue
+        published, predicted = 100 * (published_many / published_few - 1), 100 * (predicted_many / predicted_few - 1)
+        print(f"{' '.join(name[:2]):40} {few:5} -> {many:5} GPUs: published {published:+6.1f}%, predicted {predicted:+6.1f}%")
+        count += 1
+        right += (published < 0) == (predicted < 0)
+        near += abs(published - predicted) <= 2
+    print(f"scaling: {count} series, the sign is right in {right}, the change within 2 points in {near}")
+
+
 def main():
     words = [w for w in sys.argv[1:] if not w.startswith("--")]
     if not words:
@@ -56,7 +71,7 @@ def main():
         out = os.path.join(folder, "prices.csv")
         subprocess.run([LOCKSTEP, "plan", "--cases", words[0], "--out", out], check=True, stdout=subprocess.DEVNULL)
         prices = list(csv.DictReader(open(out, encoding="utf-8")))
-    seconds, memory, unpriced, cells, fit = [], [], 0, {}, {True: [0, 0], False: [0, 0]}
+    seconds, memory, unpriced, cells, series, fit = [], [], 0, {}, {}, {True: [0, 0], False: [0, 0]}
     for price in prices:
         row = rows[price["row_id"]]
         ran = row.get("status", "ok") in ("ok", "")
@@ -72,6 +87,9 @@ def main():
             continue
         if published:
             cells.setdefault((row.get("model"), row.get("gpus")), []).append((published, float(price["step_seconds"])))
+            key = tuple(row.get(k, "") for k in ("model", "precision", "seq", "source", "source_loc"))
+            tokens = float(row["global_batch"]) * float(row["seq"]) / float(row["gpus"])
+            series.setdefault(key, []).append((int(row["gpus"]), tokens / published, tokens / float(price["step_seconds"])))
             seconds.append((float(price["step_seconds"]) / published - 1, published, price))
         if held:
             memory.append(float(price["memory_gb"]) / held - 1)
@@ -87,6 +105,8 @@ def main():
               f"and {100 * fit[True][0] / sum(fit[True]):.1f}% of those that ran")
     if "--choices" in sys.argv:
         choices(cells)
+    if "--scaling" in sys.argv:
+        scaling(series)
     if unpriced:
         print(f"not priced: {unpriced} runs")
 
