@@ -59,6 +59,15 @@ plan both.yaml -n 2 --train.micro_batch=2
 [ "$(sum "$(of seconds.exposed.dp) < $exposed")$(sum "$(of seconds.hidden.dp) > 0")" = 11 ] || bad "nothing is hidden"
 near "$(sum "$(of seconds.exposed.dp) + $(of seconds.hidden.dp)")" "$exposed" "what is exposed and what is hidden"
 
+# Chunks of a rank reduce beside the backwards of the others.
+pipeline="-n 64 --model.preset=llama3-8b --model.layers=16 --data.seq_len=1024 --parallel.pp=4 --parallel.dp=16 --parallel.zero=0
+          --train.micro_batch=1 --train.accumulate=8"
+for vpp in 1 2; do
+    "$lockstep" plan --machine h100-dgx $pipeline --parallel.vpp=$vpp --json >chunks_$vpp.json 2>err.txt || bad "vpp=$vpp: $(cat err.txt)"
+done
+[ "$(sum "2 * $(json seconds.exposed.dp <chunks_2.json) < $(json seconds.exposed.dp <chunks_1.json)")" = 1 ] ||
+    bad "2 chunks wait $(json seconds.exposed.dp <chunks_2.json) s for dp, one waits $(json seconds.exposed.dp <chunks_1.json)"
+
 # A collective in flight takes some of the units: kernels beside it are that much slower.
 sed 's/^  bandwidth: 1e18/  units: 10\n&/' both.yaml >units.yaml
 { cat units.yaml && printf '%s\n' "nccl:" "  generation: ampere" "  channels: 4"; } >channels.yaml

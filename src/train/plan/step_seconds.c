@@ -48,6 +48,7 @@ static ls_status time_step(const struct cluster *c, const struct step *s, int st
         double message = out->message;
 
         LS_TRY(play_program(c, s, p, &place, &one));
+        place.beside = tape_round_seconds(&s->layout, &one);
         tape_seconds_add(out, &one, 1);
         out->message = MAX(message, one.message);
         if (s->pipeline && i < ls_pipeline_chunks(s->pipeline))

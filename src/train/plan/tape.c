@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "ir/op_info.h"
+#include "parallel/layout.h"
 #include "runtime/store.h"
 
 void tape_parts_add(struct tape_parts *to, const struct tape_parts *x, double times)
@@ -149,6 +150,7 @@ ls_status tape_make(const struct cluster *c, const struct step *s, const ls_prog
         }
     }
     out->begin[SEGMENTS] = n;
+    for (int k = 0; s->pipeline && k < ls_pipeline_chunks(s->pipeline); k++) out->chunk |= step_program(s, k) == p;
     if (p->stage.out.id) out->message.fixed = (double)value_count(sent) * (double)ls_dtype_bytes(sent->dtype);
     return LS_OK;
 }
@@ -193,6 +195,11 @@ double tape_beside(const struct cluster *c, double seconds, double busy)
     return seconds <= busy * left ? seconds / left : busy + seconds - busy * left;
 }
 
+double tape_round_seconds(const ls_layout *l, const struct tape_seconds *x)
+{
+    return l->pp > 1 && !layout_is_v(l) ? l->pp * (x->action[SEG_BACKWARD] + x->action[SEG_WEIGHTS]) : 0;
+}
+
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank)
 {
     ls_mesh_shape shape = ls_layout_mesh(l);
@@ -212,9 +219,9 @@ struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int
 struct hash_words tape_place_words(const struct tape_place *place)
 {
     struct {
-        double samples, ranks, slowed[LS_GROUPS + 1];
+        double samples, ranks, beside, slowed[LS_GROUPS + 1];
         int at[LS_GROUPS + 1][4]; /* the last is 0: the struct has no padding, so its bytes are compared */
-    } x = { .samples = place->samples, .ranks = place->ranks };
+    } x = { .samples = place->samples, .ranks = place->ranks, .beside = place->beside };
 
     for (int g = 0; g <= LS_GROUPS; g++) {
         const struct seconds_group *from = g < LS_GROUPS ? &place->group[g] : &place->neighbour;
@@ -333,6 +340,26 @@ static void clock_micro(struct clock *t, bool last, struct tape_parts *parts, do
     }
 }
 
+/* What is in flight goes on for so long, while the rank does something else. */
+static void clock_pass(struct clock *t, double seconds)
+{
+    for (int i = 0; i < t->tape->slots; i++) t->tape->end[i] -= seconds;
+    for (int g = 0; g < TAPE_QUEUES; g++)
+        for (int k = 0; k < 2; k++) t->idle_from[g][k] -= seconds;
+    t->host -= seconds;
+}
+
+/* The other chunks' backwards, which what this one reduces slows down. */
+static void clock_others(struct clock *t)
+{
+    double seconds = t->place->beside, busy = clock_busy(t) - t->now;
+
+    if (t->cluster->channels) seconds = tape_beside(t->cluster, seconds, busy);
+    clock_pass(t, seconds);
+    t->parts->kernels[SECONDS_MATMUL] += seconds - t->place->beside;
+    t->parts->all += seconds - t->place->beside;
+}
+
 /* Sets the clock to the beginning of a step: gathers that the step before started are in flight. */
 static void clock_carry(struct clock *t)
 {
@@ -340,10 +367,7 @@ static void clock_carry(struct clock *t)
 
     t->parts = &before;
     clock_segment(t, SEG_OPTIMIZER, true);
-    for (int i = 0; i < t->tape->slots; i++) t->tape->end[i] -= t->now;
-    for (int g = 0; g < TAPE_QUEUES; g++)
-        for (int k = 0; k < 2; k++) t->idle_from[g][k] -= t->now;
-    t->host -= t->now;
+    clock_pass(t, t->now);
     t->now = 0;
 }
 
@@ -351,7 +375,8 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
 {
     struct clock t = { .tape = tape, .cluster = c, .place = place };
     struct tape_parts first = { 0 }, micro = { 0 }, last = { 0 };
-    double unused[3] = { 0 }; /* a program with carried gathers is no stage; a stage's first loads are taken to be those of the next */
+    double one[3] = { 0 },
+           unused[3] = { 0 }; /* a program with carried gathers is no stage; a stage's first loads are taken to be those of the next */
     bool first_differs = tape->carries || tape->later;
 
     for (int i = 0; i < tape->slots; i++) tape->end[i] = 0;
@@ -359,9 +384,11 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
     t.first = first_differs;
     if (first_differs) clock_micro(&t, false, &first, unused);
     t.first = false;
-    clock_micro(&t, false, &micro, out->action);
+    clock_micro(&t, false, &micro, one);
     clock_micro(&t, true, &last, out->final);
+    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS; s++) out->action[s] += one[s];
     t.parts = &out->optimizer;
+    if (tape->chunk) clock_others(&t);
     clock_segment(&t, SEG_OPTIMIZER, true);
     tape_parts_add(&out->micro, &micro, 1);
     tape_parts_add(&out->last, &last, 1);

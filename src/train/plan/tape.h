@@ -4,7 +4,8 @@
  * ranks. Played, the kernels run one after the other. A collective runs beside them from where the program starts it, after those of the
  * same group that were started before, and is exposed as far as the program waits for it; an exchange of routed rows is waited for at once.
  * Loads and saves of what is offloaded follow each other in the same way.
- * Gathers that an update starts for the next step (parallel/zero/carry.c) are in flight when a step begins.
+ * Of a rank of several chunks each reduces its gradients after its last backward, beside the backwards of the others: a part is exposed,
+ * that of the last one. Gathers that an update starts for the next step (parallel/zero/carry.c) are in flight when a step begins.
  */
 #ifndef LS_TRAIN_PLAN_TAPE_H
 #define LS_TRAIN_PLAN_TAPE_H
@@ -64,6 +65,7 @@ struct tape {
     struct tape_entry *entry;
     int begin[SEGMENTS + 1]; /* the entries of a segment: begin[s] .. begin[s + 1] */
     int slots;
+    bool chunk;                   /* it is one of a rank's chunks: what it reduces at the end of a step runs beside the others */
     bool carries;                 /* some gathers of its update are carried */
     bool later;                   /* some loads are not those of a first micro-batch */
     double *end;                  /* [slots] while it is played: when an exchange is over */
@@ -78,6 +80,7 @@ void tape_free(struct tape *t);
 struct tape_place {
     struct seconds_group group[LS_GROUPS], neighbour;
     double samples, ranks;
+    double beside; /* seconds of the backwards of its other chunks that a rank runs after the last one of this chunk */
 };
 /* Equal for equal places, and for no others: 128 bits tell them apart. */
 struct hash_words tape_place_words(const struct tape_place *place);
@@ -90,6 +93,9 @@ double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x
  * some of the processor's units. */
 double tape_beside(const struct cluster *c, double seconds, double busy);
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank);
+/* struct tape_place.beside of the chunk after the one that takes *x: a round of its backwards, since those of interleaved chunks come round
+ * by round, the first chunk's last. */
+double tape_round_seconds(const ls_layout *l, const struct tape_seconds *x);
 
 /* Adds what the program takes to *out. */
 void tape_play(struct tape *t, const struct cluster *c, const struct tape_place *place, struct tape_seconds *out);
