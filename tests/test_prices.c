@@ -38,6 +38,7 @@ static const struct {
     { "model.preset=llama3-8b", "parallel.pp=8 parallel.schedule=zb-h1 train.accumulate=16 parallel.dp=2" },
     { "model.preset=llama3-8b", "parallel.pp=4 parallel.schedule=zb-v train.accumulate=16 parallel.tp=2 parallel.sp=true" },
     { "model.preset=llama3-8b model.layers=22", "parallel.pp=4 parallel.tp=4 parallel.sp=true train.accumulate=5 recompute.mode=full" },
+    { "model.preset=llama3-8b model.layers=10", "parallel.pp=4 parallel.stages=1,4,4,1 train.accumulate=8 parallel.dp=2" },
     { "model.preset=llama3-8b model.layers=3", "parallel.pp=2 train.accumulate=2 parallel.dp=2 parallel.zero=1" },
     { "model.preset=gpt2-1.5b data.seq_len=1024 train.micro_batch=4", "parallel.dp=32 parallel.zero=1 train.accumulate=2" },
     { "model.preset=gpt2-1.5b data.seq_len=1024 train.micro_batch=4", "parallel.pp=4 parallel.dp=8 parallel.zero=1 train.accumulate=8" },
@@ -98,6 +99,35 @@ static void test_equal_programs(void **state)
     assert_true(exactly >= COUNT_OF(cases) * 2 / 3);
 }
 
+/* The ends of a pipeline may have no blocks: they take less than with one, by what a block takes. */
+static void test_ends_without_blocks(void **state)
+{
+    static const char *const stages[] = { "0,1,1,0", "1,1,1,1", "2,1,1,2" };
+    double least[3];
+    struct cluster c;
+
+    (void)state;
+    OK(cluster_read("h100-dgx", &c));
+    c.host = 0;
+    for (int i = 0; i < 3; i++) {
+        struct plan_setup s = { 0 };
+        struct prices *p;
+        struct price price;
+
+        plan_setup_open(&s,
+                        "precision.compute=bf16 data.seq_len=2048 model.preset=llama3-8b model.layers=4 parallel.pp=4 train.accumulate=8");
+        OK(prices_open(&s.job, &c, s.layout.seq_len, &p));
+        s.layout.stages = stages[i];
+        OK(prices_price(p, &s.layout, INFINITY, 0, &price));
+        assert_true(price.bounded); /* of the busiest stage, the last: it has the head */
+        least[i] = price.seconds;
+        prices_close(&p);
+        options_close(&s.options);
+    }
+    if (!(least[0] > 0 && fabs((least[1] - least[0]) / (least[2] - least[1]) - 1) < 0.05))
+        fail_msg("0, 1 and 2 blocks take %g, %g and %g s", least[0], least[1], least[2]);
+}
+
 /* Prices are the same bits whatever was priced before: nothing that is kept is taken for something else. */
 static void test_kept(void **state)
 {
@@ -151,7 +181,11 @@ static void test_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_equal_programs), cmocka_unit_test(test_kept) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_programs),
+        cmocka_unit_test(test_ends_without_blocks),
+        cmocka_unit_test(test_kept),
+    };
 
     threads_set(1);
     isa_cap(ISA_ANY); /* as plans for another machine do */
