@@ -85,6 +85,7 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
     echo "micro-8,$model,8,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,a paper"
     echo "fused-loss,$model,8,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,llm-foundry"
     echo "uneven,126,4096,14336,1,32,8,128256,0,2048,128,$gpu,8,16,1,1,,0,1,16,1,none,bf16,1,interleaved,a paper"
+    echo "stages,$model,128,$gpu,1,16,1,1,1,0,1,128,0,none,bf16,1,1F1B,a paper"
     echo "rack,$model,128,GB200,72,400,1,1,1,1,1,0,1,128,0,none,bf16,1,,a paper"
 } >runs2.csv
 "$lockstep" plan --cases runs2.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
@@ -98,6 +99,7 @@ awk -v a="$(memory zero-bubble)" -v b="$(memory twice)" 'BEGIN { exit !(a > 0 &&
 faster fused-loss micro-8
 says uneven "virtual stages not published: 1"
 says rack "64 GPUs of a rack"
+grep -q '^stages,,,0,"\?model.layers=8 in parallel.pp=16' prices.csv || bad "more stages than blocks: $(grep ^stages prices.csv)"
 
 # nanotron's pipelines over several nodes divide collectives over tp into pieces; in one node they do not.
 faster together pieces

@@ -328,6 +328,12 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
     return LS_OK;
 }
 
+/* Such a layout does not run, whatever it would hold. */
+static bool has_empty_stages(const struct plan_case *r)
+{
+    return (int64_t)case_size(r, "pp", 1) * MAX(1, case_size(r, "vpp", 1)) > case_size(r, "layers", INT32_MAX);
+}
+
 /* Only memory that runs out ends the table: everything else is said in the row. */
 static ls_status put_run(struct cases *k, int row, struct text *out)
 {
@@ -340,7 +346,7 @@ static ls_status put_run(struct cases *k, int row, struct text *out)
         text_put(out, ",%.6g,%.4g,%d,", price.seconds, price.bytes / (1 << 30), price.fits);
         csv_put(out, r.assumed.data ? r.assumed.data : "");
     } else {
-        text_put(out, ",,,,");
+        text_put(out, ",,,%s,", has_empty_stages(&r) ? "0" : "");
         csv_put(out, ls_errmsg());
     }
     text_put(out, "\n");

@@ -10,7 +10,7 @@
  * memory count it), fits (1 or 0), assumed: what is not published and was taken for it, and what the planner takes otherwise than the run.
  * Where the source names a framework that is known (plan/framework.h), the memory is what that one holds. Of tp, pp, vpp, the ZeRO stage
  * and the micro-batch those that are not published are searched: the fastest layout that fits is taken and the range of seconds is given.
- * A row that cannot be priced has only row_id and `assumed`, which says why.
+ * A row that cannot be priced has only row_id and `assumed`, which says why, and fits 0 if it has more stages than blocks.
  */
 #ifndef LS_CLI_PLAN_CASES_H
 #define LS_CLI_PLAN_CASES_H
