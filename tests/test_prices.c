@@ -38,6 +38,8 @@ static const struct {
     { "model.preset=llama3-8b", "parallel.pp=8 parallel.schedule=zb-h1 train.accumulate=16 parallel.dp=2" },
     { "model.preset=llama3-8b", "parallel.pp=4 parallel.schedule=zb-v train.accumulate=16 parallel.tp=2 parallel.sp=true" },
     { "model.preset=llama3-8b model.layers=22", "parallel.pp=4 parallel.tp=4 parallel.sp=true train.accumulate=5 recompute.mode=full" },
+    { "model.preset=llama3-8b model.layers=80",
+      "parallel.pp=2 parallel.vpp=2 parallel.dp=16 parallel.tp=8 parallel.sp=true parallel.zero=1 train.accumulate=8" },
     { "model.preset=llama3-8b model.layers=10", "parallel.pp=4 parallel.stages=1,4,4,1 train.accumulate=8 parallel.dp=2" },
     { "model.preset=llama3-8b model.layers=3", "parallel.pp=2 train.accumulate=2 parallel.dp=2 parallel.zero=1" },
     { "model.preset=gpt2-1.5b data.seq_len=1024 train.micro_batch=4", "parallel.dp=32 parallel.zero=1 train.accumulate=2" },

@@ -59,6 +59,8 @@ static const char *const stages[] = {
     LLAMA "parallel.pp=4 train.accumulate=8",
     LLAMA "parallel.pp=4 parallel.dp=4 parallel.zero=1 train.accumulate=8",
     LLAMA "parallel.pp=4 parallel.vpp=2 parallel.dp=2 parallel.tp=2 parallel.sp=true train.accumulate=8",
+    LLAMA "parallel.pp=2 parallel.vpp=2 parallel.dp=16 parallel.tp=8 parallel.sp=true parallel.zero=1 train.accumulate=8 model.layers=80",
+    LLAMA "parallel.pp=2 parallel.vpp=4 parallel.dp=16 parallel.tp=8 parallel.sp=true train.accumulate=8 model.layers=64",
     LLAMA "parallel.pp=4 parallel.schedule=zb-h1 parallel.dp=4 train.accumulate=8",
     LLAMA "parallel.pp=2 parallel.schedule=zb-v parallel.tp=2 train.accumulate=4",
     LLAMA "parallel.pp=4 parallel.schedule=gpipe parallel.cp=2 parallel.dp=2 parallel.zero=1 train.accumulate=4",

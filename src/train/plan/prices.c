@@ -395,30 +395,28 @@ struct timing {
     struct {
         enum pattern_place place;
         int blocks;
-        double beside;
         struct tape_seconds seconds;
     } kind[KINDS];
     int kinds;
     struct tape_seconds *rank; /* [pp] */
+    struct tape_chunk *chunk;  /* [vpp] of one rank */
     struct stage_actions actions;
 };
 
-static ls_status time_kind(struct timing *t, int stage, int rank, double beside, struct tape_seconds *out)
+static ls_status time_kind(struct timing *t, int stage, int rank, struct tape_seconds *out)
 {
     const ls_layout *l = t->layout;
     struct pattern_stage s = { l, place_of(stage, l->pp * l->vpp), t->begin[stage + 1] - t->begin[stage], false };
 
     for (int i = 0; i < t->kinds; i++) {
         *out = t->kind[i].seconds;
-        if (t->kind[i].place == s.place && t->kind[i].blocks == s.blocks && t->kind[i].beside == beside) return LS_OK;
+        if (t->kind[i].place == s.place && t->kind[i].blocks == s.blocks) return LS_OK;
     }
     struct tape_place where = tape_place_of(t->p->cluster, l, (int)(ls_layout_ranks(l) / l->pp) * (rank + 1) - 1);
-    where.beside = beside;
     LS_TRY(stage_seconds(t->p, &s, &where, out));
     if (t->kinds == KINDS) return LS_OK;
     t->kind[t->kinds].place = s.place;
     t->kind[t->kinds].blocks = s.blocks;
-    t->kind[t->kinds].beside = beside;
     t->kind[t->kinds++].seconds = *out;
     return LS_OK;
 }
@@ -428,19 +426,20 @@ static ls_status time_ranks(struct timing *t)
     const ls_layout *l = t->layout;
 
     for (int r = 0; r < l->pp; r++) {
-        double message = 0, beside = 0;
+        double message = 0;
 
         for (int k = 0; k < l->vpp; k++) {
             int stage = stage_of(l, r, k);
             struct tape_seconds one;
 
-            LS_TRY(time_kind(t, stage, r, beside, &one));
-            beside = tape_round_seconds(l, &one);
+            LS_TRY(time_kind(t, stage, r, &one));
+            t->chunk[k] = tape_chunk_of(&one);
             message = MAX(message, one.message);
             tape_seconds_add(&t->rank[r], &one, 1);
             stage_actions_put(&t->actions, stage, &one, layout_splits(l));
         }
         t->rank[r].message = message;
+        tape_hide_chunks(t->p->cluster, l, t->chunk, &t->rank[r]);
     }
     return LS_OK;
 }
@@ -481,8 +480,10 @@ ls_status prices_price(struct prices *p, const ls_layout *l, double room, double
     if (out->bytes > room) return LS_OK;
     LS_TRY(stage_actions_new(l->pp * l->vpp, &t.actions));
     t.rank = mem_array(MEM_OTHER, (size_t)l->pp, sizeof *t.rank);
-    ls_status st = t.rank ? time_ranks(&t) : LS_ENOMEM;
+    t.chunk = mem_array(MEM_OTHER, (size_t)l->vpp, sizeof *t.chunk);
+    ls_status st = t.rank && t.chunk ? time_ranks(&t) : LS_ENOMEM;
     if (st == LS_OK) st = join(&t, most, out);
+    mem_free(t.chunk);
     mem_free(t.rank);
     stage_actions_free(&t.actions);
     return st;

@@ -40,21 +40,26 @@ static ls_status time_step(const struct cluster *c, const struct step *s, int st
                            struct tape_seconds *out)
 {
     struct tape_place place = tape_place_of(c, &s->layout, s->ranks.rank);
+    int chunks = s->pipeline ? ls_pipeline_chunks(s->pipeline) : 0;
+    struct tape_chunk *chunk = mem_array(MEM_OTHER, (size_t)chunks + 1, sizeof *chunk);
     const ls_program *p;
+    ls_status st = chunk ? LS_OK : LS_ENOMEM;
 
     *out = (struct tape_seconds){ 0 };
-    for (int i = 0; (p = step_program(s, i)); i++) {
+    for (int i = 0; st == LS_OK && (p = step_program(s, i)); i++) {
         struct tape_seconds one;
         double message = out->message;
 
-        LS_TRY(play_program(c, s, p, &place, &one));
-        place.beside = tape_round_seconds(&s->layout, &one);
+        if ((st = play_program(c, s, p, &place, &one)) < 0) break;
         tape_seconds_add(out, &one, 1);
         out->message = MAX(message, one.message);
-        if (s->pipeline && i < ls_pipeline_chunks(s->pipeline))
-            stage_actions_put(a, ls_pipeline_stage(&s->schedule, stage, i), &one, s->schedule.split);
+        if (i >= chunks) continue;
+        chunk[i] = tape_chunk_of(&one);
+        stage_actions_put(a, ls_pipeline_stage(&s->schedule, stage, i), &one, s->schedule.split);
     }
-    return LS_OK;
+    if (st == LS_OK && chunks) tape_hide_chunks(c, &s->layout, chunk, out);
+    mem_free(chunk);
+    return st;
 }
 
 /* A layout's stages while they are timed. */

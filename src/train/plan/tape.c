@@ -28,6 +28,8 @@ void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, dou
         to->final[i] += times * x->final[i];
     }
     to->message += times * x->message;
+    to->sent += times * x->sent;
+    to->late += times * x->late;
 }
 
 /* ---- making ---- */
@@ -195,11 +197,6 @@ double tape_beside(const struct cluster *c, double seconds, double busy)
     return seconds <= busy * left ? seconds / left : busy + seconds - busy * left;
 }
 
-double tape_round_seconds(const ls_layout *l, const struct tape_seconds *x)
-{
-    return l->pp > 1 && !layout_is_v(l) ? l->pp * (x->action[SEG_BACKWARD] + x->action[SEG_WEIGHTS]) : 0;
-}
-
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank)
 {
     ls_mesh_shape shape = ls_layout_mesh(l);
@@ -219,9 +216,9 @@ struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int
 struct hash_words tape_place_words(const struct tape_place *place)
 {
     struct {
-        double samples, ranks, beside, slowed[LS_GROUPS + 1];
+        double samples, ranks, slowed[LS_GROUPS + 1];
         int at[LS_GROUPS + 1][4]; /* the last is 0: the struct has no padding, so its bytes are compared */
-    } x = { .samples = place->samples, .ranks = place->ranks, .beside = place->beside };
+    } x = { .samples = place->samples, .ranks = place->ranks };
 
     for (int g = 0; g <= LS_GROUPS; g++) {
         const struct seconds_group *from = g < LS_GROUPS ? &place->group[g] : &place->neighbour;
@@ -340,26 +337,6 @@ static void clock_micro(struct clock *t, bool last, struct tape_parts *parts, do
     }
 }
 
-/* What is in flight goes on for so long, while the rank does something else. */
-static void clock_pass(struct clock *t, double seconds)
-{
-    for (int i = 0; i < t->tape->slots; i++) t->tape->end[i] -= seconds;
-    for (int g = 0; g < TAPE_QUEUES; g++)
-        for (int k = 0; k < 2; k++) t->idle_from[g][k] -= seconds;
-    t->host -= seconds;
-}
-
-/* The other chunks' backwards, which what this one reduces slows down. */
-static void clock_others(struct clock *t)
-{
-    double seconds = t->place->beside, busy = clock_busy(t) - t->now;
-
-    if (t->cluster->channels) seconds = tape_beside(t->cluster, seconds, busy);
-    clock_pass(t, seconds);
-    t->parts->kernels[SECONDS_MATMUL] += seconds - t->place->beside;
-    t->parts->all += seconds - t->place->beside;
-}
-
 /* Sets the clock to the beginning of a step: gathers that the step before started are in flight. */
 static void clock_carry(struct clock *t)
 {
@@ -367,7 +344,10 @@ static void clock_carry(struct clock *t)
 
     t->parts = &before;
     clock_segment(t, SEG_OPTIMIZER, true);
-    clock_pass(t, t->now);
+    for (int i = 0; i < t->tape->slots; i++) t->tape->end[i] -= t->now;
+    for (int g = 0; g < TAPE_QUEUES; g++)
+        for (int k = 0; k < 2; k++) t->idle_from[g][k] -= t->now;
+    t->host -= t->now;
     t->now = 0;
 }
 
@@ -375,8 +355,7 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
 {
     struct clock t = { .tape = tape, .cluster = c, .place = place };
     struct tape_parts first = { 0 }, micro = { 0 }, last = { 0 };
-    double one[3] = { 0 },
-           unused[3] = { 0 }; /* a program with carried gathers is no stage; a stage's first loads are taken to be those of the next */
+    double unused[3] = { 0 }; /* a program with carried gathers is no stage; a stage's first loads are taken to be those of the next */
     bool first_differs = tape->carries || tape->later;
 
     for (int i = 0; i < tape->slots; i++) tape->end[i] = 0;
@@ -384,12 +363,15 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
     t.first = first_differs;
     if (first_differs) clock_micro(&t, false, &first, unused);
     t.first = false;
-    clock_micro(&t, false, &micro, one);
+    clock_micro(&t, false, &micro, out->action);
     clock_micro(&t, true, &last, out->final);
-    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS; s++) out->action[s] += one[s];
+    double waited = out->optimizer.exposed[LS_AXIS_DP];
     t.parts = &out->optimizer;
-    if (tape->chunk) clock_others(&t);
     clock_segment(&t, SEG_OPTIMIZER, true);
+    if (tape->chunk) {
+        out->late += out->optimizer.exposed[LS_AXIS_DP] - waited;
+        out->sent += last.exposed[LS_AXIS_DP] + last.hidden[LS_AXIS_DP];
+    }
     tape_parts_add(&out->micro, &micro, 1);
     tape_parts_add(&out->last, &last, 1);
     tape_parts_add(&out->last, &micro, -1);
@@ -398,4 +380,30 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
     tape_parts_add(&out->last, &micro, -1);
     double message = tape_quantity_at(&tape->message, place);
     if (message > 0) out->message = MAX(out->message, seconds_of_collective(c, &place->neighbour, LS_COLLECTIVE_SEND, message));
+}
+
+/* ---- the chunks of a rank ---- */
+
+struct tape_chunk tape_chunk_of(const struct tape_seconds *x)
+{
+    return (struct tape_chunk){ .sent = x->sent,
+                                .late = x->late,
+                                .round = x->action[SEG_BACKWARD] + x->action[SEG_WEIGHTS],
+                                .last = x->final[SEG_BACKWARD] + x->final[SEG_WEIGHTS] };
+}
+
+void tape_hide_chunks(const struct cluster *c, const ls_layout *l, const struct tape_chunk *chunk, struct tape_seconds *rank)
+{
+    double queue = 0, late = 0; /* what the group has still to send when a chunk's last backward ends; all of it without rounds */
+
+    if (l->pp == 1 || l->vpp == 1 || layout_is_v(l)) return;
+    for (int k = l->vpp - 1; k >= 0; k--) {
+        queue = MAX(chunk[k].late, queue + chunk[k].sent - chunk[k].last);
+        late += chunk[k].late;
+        if (k > 0) queue = MAX(0, queue - (l->pp - 1) * chunk[k - 1].round);
+    }
+    double hidden = late - queue, slower = c->units ? hidden * c->channels / c->units : 0;
+    rank->optimizer.all += slower - hidden;
+    rank->optimizer.exposed[LS_AXIS_DP] += slower - hidden;
+    rank->optimizer.hidden[LS_AXIS_DP] += hidden - slower;
 }

@@ -31,6 +31,8 @@ struct tape_seconds {
     struct tape_parts optimizer; /* once a step */
     double action[3], final[3];  /* of a micro-batch before the last, and of the last: forward, backward, weight gradients */
     double message;              /* of the activation that a stage sends to the next */
+    double sent, late;           /* of the communication over dp that a chunk starts in its last micro-batch: all of it, and what its end
+                                    waits for if the rank does nothing else */
 };
 void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, double times);
 
@@ -80,7 +82,6 @@ void tape_free(struct tape *t);
 struct tape_place {
     struct seconds_group group[LS_GROUPS], neighbour;
     double samples, ranks;
-    double beside; /* seconds of the backwards of its other chunks that a rank runs after the last one of this chunk */
 };
 /* Equal for equal places, and for no others: 128 bits tell them apart. */
 struct hash_words tape_place_words(const struct tape_place *place);
@@ -93,11 +94,17 @@ double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x
  * some of the processor's units. */
 double tape_beside(const struct cluster *c, double seconds, double busy);
 struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int rank);
-/* struct tape_place.beside of the chunk after the one that takes *x: a round of its backwards, since those of interleaved chunks come round
- * by round, the first chunk's last. */
-double tape_round_seconds(const ls_layout *l, const struct tape_seconds *x);
 
 /* Adds what the program takes to *out. */
 void tape_play(struct tape *t, const struct cluster *c, const struct tape_place *place, struct tape_seconds *out);
+
+/* What matters of a rank's chunks at the end of a step: `round` is a chunk's backward before its last one. */
+struct tape_chunk {
+    double sent, late, round, last;
+};
+struct tape_chunk tape_chunk_of(const struct tape_seconds *x);
+/* Of interleaved chunks, whose last backwards come round by round, the first chunk's last: what a chunk reduces runs beside the rounds of
+ * those before it. Takes from *rank, the sum of all, what is hidden so, and adds by how much the kernels beside it are slower. */
+void tape_hide_chunks(const struct cluster *c, const ls_layout *l, const struct tape_chunk *chunk, struct tape_seconds *rank);
 
 #endif
