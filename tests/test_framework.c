@@ -108,7 +108,7 @@ static void zero_divides_what_it_says(void **state)
         of_samples(z == 3 ? "torchtitan" : "nanotron", &llama, l, &zero[z]);
     }
     near(zero[0] - zero[1], 12 * llama_params * 63 / 64, 1e-9, "the optimizer state by ZeRO-1");
-    near(zero[1], zero[2], 1e-12, "nanotron's gradients stay whole");
+    near(zero[1], zero[2], 1e-12, "nanotron's gradients stay unsharded");
     near(zero[3], 16 * llama_params / 64 + 2 * (2.0 * 128256 * 4096 + 3 * (2.5 * 4096 * 4096 + 3.0 * 4096 * 14336)), 1e-9, "FSDP2");
 }
 
@@ -144,6 +144,11 @@ static void nanotron_divides_stages_by_flops(void **state)
     near(fixed, 20 * (16 * (4 * 2048.0 * 2048 + 3 * 2048.0 * 8192) + 131072.0 * 2048), 1e-12, "tied tables count once");
     l.pp = 2, l.micro_batches = 8;
     near(of_samples("nanotron", &m, l, &fixed), 4096 * 2 * 11 * block, 1e-12, "11 of 16 blocks in the first of 2 stages");
+    m.fused_attention = false, l.pp = 1;
+    double plain = of_samples("nanotron", &m, l, &fixed);
+    l.cp = 4;
+    near(of_samples("nanotron", &m, l, &fixed), plain / 4, 1e-12, "a quarter of the tokens, with scores");
+    m.fused_attention = true, l.cp = 1;
     l.pp = 1, l.tp = 4, l.sp = 1;
     near(of_samples("nanotron", &m, l, &fixed), 4096 * (16 * ((block - 2 * 2048) / 4 + 2 * 2048) + 3 * 131072.0), 1e-12, "tp");
 }

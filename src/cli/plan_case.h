@@ -19,17 +19,22 @@ void case_assume(struct plan_case *r, const char *what);
 const char *case_text(const struct plan_case *r, const char *column);
 /* The number at the start of a field; `missing` if there is none. */
 double case_number(const struct plan_case *r, const char *column, double missing);
-int case_size(const struct plan_case *r, const char *column, int missing);
+int case_size(const struct plan_case *r, const char *column, int missing); /* at least 0 */
+/* LS_EINVAL: it is a number that no size can have. */
+ls_status case_check_number(const struct plan_case *r, const char *column);
 bool case_says(const struct plan_case *r, const char *column, const char *word);
 
 /* plan_case_model.c. Name i of the columns without which nothing is known of a run; NULL past the last. */
 const char *case_needed(size_t i);
 /* LS_EINVAL: a size is not published, or the planner has no rule for the model. */
 ls_status case_check_model(const struct plan_case *r);
+bool case_has_experts(const struct plan_case *r); /* by the model's name */
+/* Says what that name was taken to mean. */
+void case_assume_model(struct plan_case *r);
 /* The options of the row's model. */
 ls_status case_put_model(const struct plan_case *r, struct options *o);
 
-/* By the column flash_attn; where it is empty, unless what the run holds says that it keeps its scores. */
+/* False if flash_attn is 0, or if it is empty and the source is a zero-bubble run, whose published memory includes the scores. */
 bool attention_is_fused(const struct plan_case *r);
 
 bool names_deepspeed(const struct plan_case *r);

@@ -84,10 +84,10 @@ bool names_deepspeed(const struct plan_case *r) { return case_says(r, "source", 
 enum { GPT_PARAMETERS = 12, LLAMA_PARAMETERS = 9 };
 
 /* nanotron's pipelines over several nodes: a micro-batch takes a time that is in proportion to its layers and to tp, whatever its size is,
- * as if collectives over tp were divided into a piece for each rank, for each of which the host issues a matmul, a copy, a send and a
+ * as if collectives over tp were divided into a chunk for each rank, for each of which the host issues a matmul, a copy, a send and a
  * receive. In one node, and without a pipeline, they do not. */
-enum { PIECE_KERNELS = 4 };
-static bool issues_pieces(const struct plan_case *r)
+enum { CHUNK_KERNELS = 4 };
+static bool issues_chunks(const struct plan_case *r)
 {
     return case_says(r, "source", "nanotron") && case_size(r, "pp", 1) > 1 && case_size(r, "gpus", 1) > case_size(r, "gpus_per_node", 8);
 }
@@ -134,13 +134,17 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
     out->experts_apart = true; /* Transformer Engine's GroupedLinear, and loops over experts */
     if (!fuses_loss(r)) out->logit_bytes[0] = LOGIT_FORWARD, out->logit_bytes[1] = LOGIT_BACKWARD;
     out->gathers = names_deepspeed(r) && case_says(r, "zero_stage", "3") ? (case_size(r, "glu", 1) ? LLAMA_PARAMETERS : GPT_PARAMETERS) : 0;
-    out->tp_issues = issues_pieces(r) ? PIECE_KERNELS : 0;
+    out->tp_issues = issues_chunks(r) ? CHUNK_KERNELS : 0;
     if (out->eager > 0 && is_eager(r)) {
         out->matmul /= out->eager;
         out->attention /= out->eager;
         out->memory_bound /= out->eager;
     }
     if (case_says(r, "source", "llm.c")) out->host = 0; /* kernels are issued by a C program */
+    if (!*case_text(r, "flash_attn") && out->scores_written) case_assume(r, "attention is not fused");
+    if (out->gathers) case_assume(r, "every parameter is gathered by itself");
+    if (out->tp_issues) case_assume(r, "collectives over tp in as many chunks as there are ranks");
+    if (!out->host) case_assume(r, "the host takes no time");
     if (out->fp8) case_assume(r, "fp8: matmuls at twice the peak of bf16");
     if (node > 0 && out->processors <= NODE_MOST) out->processors = node;
     if (out->processors > NODE_MOST && case_size(r, "gpus", 1) > out->processors) {

@@ -1,6 +1,8 @@
 /* plan_case_model.c - the model of a published run, as options. */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/base.h"
 #include "cli/plan_case.h"
 
@@ -10,37 +12,57 @@ static const char *const needed[] = { "layers", "hidden", "ffn_hidden", "heads",
 const char *case_needed(size_t i) { return i < COUNT_OF(needed) ? needed[i] : NULL; }
 
 /* Models with experts, whose number and width are not among the columns: those of their published configurations. kv_heads: instead of the
- * row's. Latent attention (DeepSeek-V2, 2024) has a quarter less in its projections than this one key head with as many query heads, and
- * a quarter more FLOPs for each pair of query and key. */
+ * row's. Latent attention (DeepSeek-V2, 2024) has a fifth less in its projections than this one key head with as many query heads
+ * (DeepSeek-V3), and a quarter more FLOPs for each pair of query and key. */
 static const struct experts {
     const char *name, *preset;
     int experts, active, width, head, shared, kv_heads;
 } with_experts[] = {
-    { "Grok1", "mixtral-8x7b", 8, 2, 32768, 128, 0, 0 },
-    { "GPT-OSS-120B", "mixtral-8x7b", 128, 4, 2880, 64, 0, 0 },
-    { "GPT-OSS-20B", "mixtral-8x7b", 32, 4, 2880, 64, 0, 0 },
-    { "Mixtral-8x7B", "mixtral-8x7b", 8, 2, 14336, 128, 0, 0 },
-    { "Mixtral-8x22B", "mixtral-8x7b", 8, 2, 16384, 128, 0, 0 },
-    { "Qwen3-30B-A3B", "qwen3-30b-a3b", 128, 8, 768, 128, 0, 0 },
-    { "Qwen3-235B-A22B", "qwen3-30b-a3b", 128, 8, 1536, 128, 0, 0 },
-    { "DeepSeekV3", "qwen3-30b-a3b", 256, 8, 2048, 128, 2048, 1 },
+    { "Grok1-314B", "mixtral-8x7b", 8, 2, 32768, 128, 0, 0 },        { "GPT-OSS-120B", "mixtral-8x7b", 128, 4, 2880, 64, 0, 0 },
+    { "GPT-OSS-20B", "mixtral-8x7b", 32, 4, 2880, 64, 0, 0 },        { "Mixtral-8x7B", "mixtral-8x7b", 8, 2, 14336, 128, 0, 0 },
+    { "Mixtral-8x22B", "mixtral-8x7b", 8, 2, 16384, 128, 0, 0 },     { "Qwen3-30B-A3B", "qwen3-30b-a3b", 128, 8, 768, 128, 0, 0 },
+    { "Qwen3-235B-A22B", "qwen3-30b-a3b", 128, 8, 1536, 128, 0, 0 }, { "DeepSeekV3", "qwen3-30b-a3b", 256, 8, 2048, 128, 2048, 1 },
     { "Kimi-K2", "qwen3-30b-a3b", 384, 8, 2048, 128, 2048, 1 },
 };
 
+/* The letters and digits of a name in lower case: "Mixtral 8x7B" is "Mixtral-8x7B". */
+static void plain_name(const char *text, char *out, size_t room)
+{
+    size_t n = 0;
+
+    for (; *text && n + 1 < room; text++) {
+        if (isalnum((unsigned char)*text))
+            out[n++] = (char)tolower((unsigned char)*text);
+        else if (strchr("(,;", *text))
+            break; /* what follows says something else */
+    }
+    out[n] = '\0';
+}
+
 static const struct experts *experts_of(const struct plan_case *r)
 {
-    for (size_t i = 0; i < COUNT_OF(with_experts); i++)
-        if (case_says(r, "model", with_experts[i].name)) return &with_experts[i];
+    char model[80], name[80];
+
+    plain_name(case_text(r, "model"), model, sizeof model);
+    for (size_t i = 0; i < COUNT_OF(with_experts); i++) {
+        plain_name(with_experts[i].name, name, sizeof name);
+        if (strcmp(model, name) == 0) return &with_experts[i];
+    }
     return NULL;
 }
 
 ls_status case_check_model(const struct plan_case *r)
 {
-    for (size_t i = 0; i < COUNT_OF(needed); i++)
+    static const char *const sizes[] = { "kv_heads", "gpus_per_node", "tp", "pp", "dp", "cp", "ep", "vpp", "micro_batch" };
+
+    for (size_t i = 0; i < COUNT_OF(needed); i++) {
+        LS_TRY(case_check_number(r, needed[i]));
         if (case_number(r, needed[i], 0) < 1) return ls_fail(LS_EINVAL, "%s is not published", needed[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) LS_TRY(case_check_number(r, sizes[i]));
     if (case_number(r, "ep", 1) > 1 && !experts_of(r))
-        return ls_fail(LS_EINVAL, "the experts of %s are not known: their number and width are not among the columns",
-                       case_text(r, "model"));
+        return ls_fail(LS_EINVAL, "ep is %s, but the experts of model '%s' are not known: their number and width are not among the columns",
+                       case_text(r, "ep"), case_text(r, "model"));
     return LS_OK;
 }
 
@@ -81,4 +103,17 @@ ls_status case_put_model(const struct plan_case *r, struct options *o)
     if (!gated && !e) return put_option(o, "model.dropout", "0");
     LS_TRY(put_number(o, "model.kv_heads", e && e->kv_heads ? e->kv_heads : case_number(r, "kv_heads", heads)));
     return e ? put_experts(e, o) : put_number(o, "model.head_size", floor(hidden / heads));
+}
+
+bool case_has_experts(const struct plan_case *r) { return experts_of(r) != NULL; }
+
+void case_assume_model(struct plan_case *r)
+{
+    const struct experts *e = experts_of(r);
+    char text[160];
+
+    if (!e) return;
+    snprintf(text, sizeof text, "%d experts of width %d, %d for each token%s", e->experts, e->width, e->active,
+             e->kv_heads ? "; latent attention as heads of 128 with one key head" : "");
+    case_assume(r, text);
 }

@@ -161,7 +161,7 @@ static void find_choices(struct plan_case *r, struct choice c[OPENS])
 {
     int tp = case_size(r, "tp", 0), pp = case_size(r, "pp", 0), micro = case_size(r, "micro_batch", 0);
 
-    c[OPEN_TP] = tp > 0 ? published(tp) : divisors(case_size(r, "heads", 1), MIN(case_size(r, "gpus_per_node", 8), 8));
+    c[OPEN_TP] = tp > 0 ? published(tp) : divisors(case_size(r, "heads", 1), MIN(MAX(1, case_size(r, "gpus_per_node", 8)), 8));
     c[OPEN_PP] = pp > 0 ? published(pp) : divisors(case_size(r, "layers", 1), 64);
     c[OPEN_VPP] = virtual_stages(r, &c[OPEN_PP]);
     c[OPEN_ZERO] = *case_text(r, "zero_stage") ? published(zero_of(r)) : (struct choice){ 2, { 0, 1 } };
@@ -195,7 +195,8 @@ static ls_status put_layout(struct plan_case *r, const struct priced_model *m, c
     l->cp = case_size(r, "cp", 1);
     l->ep = case_size(r, "ep", 1);
     l->receive_factor = l->ep > 1; /* buffers for an even load: other programs allocate what arrives */
-    if (l->tp < 1 || l->pp < 1 || l->cp < 1 || gpus % (l->tp * l->pp * l->cp))
+    if (l->tp < 1 || l->pp < 1 || l->cp < 1 || (int64_t)l->tp * l->pp > gpus || (int64_t)l->tp * l->pp * l->cp > gpus ||
+        gpus % (l->tp * l->pp * l->cp))
         return ls_fail(LS_EINVAL, "inconsistent: %d GPUs are not a multiple of tp %d x pp %d x cp %d", gpus, l->tp, l->pp, l->cp);
     l->dp = gpus / (l->tp * l->pp * l->cp);
     if (case_number(r, "dp", l->dp) != l->dp)
@@ -247,10 +248,16 @@ static void take_better(struct case_price *best, const struct price *p, double r
     memcpy(best->value, value, sizeof best->value);
 }
 
+/* The framework whose memory is known. Its formula is for models without experts. */
+static const struct framework *case_framework(const struct plan_case *r)
+{
+    return case_has_experts(r) ? NULL : framework_of(case_text(r, "source"));
+}
+
 /* What the run's own program holds, if it is one that is known, or else lockstep's. */
 static ls_status put_bytes(const struct plan_case *r, const ls_layout *l, struct price *out)
 {
-    const struct framework *f = framework_of(case_text(r, "source"));
+    const struct framework *f = case_framework(r);
     struct framework_model m = { .layers = case_size(r, "layers", 1),
                                  .hidden = case_number(r, "hidden", 1),
                                  .ffn = case_number(r, "ffn_hidden", 1),
@@ -313,25 +320,30 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
 
     LS_TRY(case_check_model(r));
     LS_TRY(case_machine(r, k->machine, &c));
+    case_assume_model(r);
     LS_TRY(find_model(k, r, &c, &m));
     find_choices(r, choices);
     if (!*case_text(r, "recompute"))
         case_assume(r, recomputes_unsaid(r) ? "recomputation not published: full" : "recomputation not published: none");
     ls_status st = price_choices(r, m, choices, 0, value, out);
+    if (!out->tried && st == LS_OK) st = ls_fail(LS_EINVAL, "no usual layout has these sizes");
     if (!out->tried || st == LS_ENOMEM) return st;
     put_choices(r, choices, out);
-    const struct framework *f = framework_of(case_text(r, "source"));
+    const struct framework *f = case_framework(r);
     snprintf(text, sizeof text, "memory as %s holds it", f ? framework_name(f) : "");
     if (f) case_assume(r, text);
+    if (r->stages.bytes) case_assume(r, "the first and the last stage have no blocks");
     if (hides_bubble(r)) case_assume(r, "the step of its busiest stage");
     if (waits_for_gathers(r, out->value[OPEN_ZERO])) case_assume(r, "ZeRO-3 of DeepSpeed: nothing hides its communication");
     return LS_OK;
 }
 
-/* Such a layout does not run, whatever it would hold. */
+/* Not one of ours, and of other programs hardly any ran. */
 static bool has_empty_stages(const struct plan_case *r)
 {
-    return (int64_t)case_size(r, "pp", 1) * MAX(1, case_size(r, "vpp", 1)) > case_size(r, "layers", INT32_MAX);
+    int64_t stages = (int64_t)case_size(r, "pp", 1) * MAX(1, case_size(r, "vpp", 1)), layers = case_size(r, "layers", INT32_MAX);
+
+    return stages > layers && stages != layers + 2;
 }
 
 /* Only memory that runs out ends the table: everything else is said in the row. */

@@ -99,7 +99,7 @@ struct cluster {
     bool chunks_tp;     /* collectives over tp are divided into a chunk for each rank; all but the first run beside the matmul they feed or
                            follow */
     bool experts_apart; /* the matmuls of a rank's experts are a kernel each */
-    int gathers;        /* all-gathers over dp for each of a block's, because every parameter has its own; 0: one */
+    int gathers;        /* all-gathers over dp that replace each one of a block, because every parameter has its own; 0: one */
     int tp_issues;      /* kernels that the host issues for every rank of a block's collective over tp; 0: one for all */
 };
 

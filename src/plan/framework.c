@@ -11,7 +11,7 @@ struct framework {
     const char *name;
     double kept;     /* bytes of weights and gradients a parameter; divided by dp with ZeRO-3 */
     double f32;      /* further ones where gradients of half types are summed in f32 and that is not the rule */
-    double whole;    /* further ones in a pipeline with ZeRO-3, where gathered weights and sums of gradients stay */
+    double whole;    /* further ones in a pipeline with ZeRO-3, where gathered weights and sums of gradients stay unsharded */
     double state;    /* bytes of master weights and Adam's moments a parameter; divided by dp from ZeRO-1 on */
     double gathered; /* bytes a token and element of the width: of the 4 that column-parallel matmuls gather, those that are kept */
     double logit;    /* bytes of a logit and its copies */
@@ -50,7 +50,7 @@ static double block_params(const struct framework_model *m)
 /* Bytes a token of what a block computes for its backward. */
 static double scores(const struct framework_model *m, const ls_layout *l)
 {
-    return m->fused_attention ? 0 : 5 * m->heads * m->seq_len / l->cp / l->tp;
+    return m->fused_attention ? 0 : 5 * m->heads * m->seq_len / l->tp;
 }
 
 static double computed_activations(const struct framework *f, const struct framework_model *m, const ls_layout *l)

@@ -8,10 +8,11 @@
  *   4 h + 4 h k / a     queries, keys, values and what attention returns
  *   8 f or 4 f          a gated FFN, or one with GELU            5 a s      scores, softmax and its dropout, unless attention is fused
  *
- * (Korthikanti et al. 2022, section 4.1, for GPT's blocks; gated ones by the same count.) tp divides all but the first line, with sequence
- * parallelism that one, too. A program that keeps the gathered inputs of its column-parallel matmuls holds 4 h of them undivided. Selective
- * recomputation drops the scores; torchtitan's keeps every second matmul's output: 6.5 h + 2 h k / a + 2 f. Full recomputation keeps
- * 2 h, and one block's activations while it is repeated. The last stage holds its logits several times while it computes their loss.
+ * (Korthikanti et al. 2022, section 4.1, for GPT's blocks; gated ones by the same count.) cp divides the tokens, tp all
+ * but the first line, with sequence parallelism that one, too. A program that keeps the gathered inputs of its column-parallel matmuls
+ * holds 4 h of them undivided. Selective recomputation drops the scores; torchtitan's keeps every second matmul's output: 6.5 h + 2 h k / a
+ * + 2 f. Full recomputation keeps 2 h, and one block's activations while it is repeated. The last stage holds its logits several times
+ * while it computes their loss.
  */
 #ifndef LS_PLAN_FRAMEWORK_H
 #define LS_PLAN_FRAMEWORK_H

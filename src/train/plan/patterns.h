@@ -3,9 +3,9 @@
  * All blocks of a transformer are alike, so what a stage of k blocks takes and holds grows by the same amount with every block. A pattern
  * is a stage of at most BLOCKS_MOST blocks: the first of a pipeline (with the embedding), one in the middle, the last (with the head), or
  * the whole model; a stage of k > 3 blocks is its pattern of 3, and k - 3 times what a pattern of 4 in the middle has more than one of 3.
- * An end of a pipeline without blocks is its pattern of 1 without that. What is sharded over the ranks that share optimizer state is
- * inversely proportional to their number, and the rest is linear in the samples of a micro-batch, so a pattern is compiled for two of each,
- * and its quantities (tape.h) hold for all.
+ * An end of a pipeline without blocks is its pattern of 1 minus that difference. What is sharded over the ranks that share optimizer state
+ * is inversely proportional to their number, and the rest is linear in the samples of a micro-batch, so a pattern is compiled for two of
+ * each, and its quantities (tape.h) hold for all.
  */
 #ifndef LS_TRAIN_PLAN_PATTERNS_H
 #define LS_TRAIN_PLAN_PATTERNS_H
