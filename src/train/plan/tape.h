@@ -4,8 +4,8 @@
  * ranks. Played, the kernels run one after the other. A collective runs beside them from where the program starts it, after those of the
  * same group that were started before, and is exposed as far as the program waits for it; an exchange of routed rows is waited for at once.
  * Loads and saves of what is offloaded follow each other in the same way.
- * Of a rank of several chunks each reduces its gradients after its last backward, beside the backwards of the others: a part is exposed,
- * that of the last one. Gathers that an update starts for the next step (parallel/zero/carry.c) are in flight when a step begins.
+ * What interleaved chunks of a rank reduce runs beside each other's backwards: tape_hide_chunks(). Gathers that an update starts for the
+ * next step (parallel/zero/carry.c) are in flight when a step begins.
  */
 #ifndef LS_TRAIN_PLAN_TAPE_H
 #define LS_TRAIN_PLAN_TAPE_H
