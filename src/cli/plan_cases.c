@@ -171,12 +171,20 @@ static void find_choices(struct plan_case *r, struct choice c[OPENS])
 /* DeepSpeed's ZeRO-3 takes as long as if nothing hid its gathers and reductions (docs/planner.md). */
 static bool waits_for_gathers(const struct plan_case *r, int zero) { return zero == 3 && names_deepspeed(r); }
 
-/* Pipelines whose first and last stage have the embedding and the head instead of a block (the zero-bubble runs): "0,1,1,0". */
-static ls_status put_ends(struct plan_case *r, ls_layout *l)
+/* Pipelines whose first and last stage have the embedding and the head instead of a block (the zero-bubble runs). */
+static bool ends_without_blocks(const struct plan_case *r, int64_t stages) { return stages == (int64_t)case_size(r, "layers", 1) + 2; }
+
+/* The layout passes the check with a block more in each end, and has them taken away: "0,1,1,0". */
+static ls_status check_stages(struct plan_case *r, const struct priced_model *m, ls_layout *l)
 {
     int stages = l->pp * l->vpp;
+    bool ends = l->pp > 1 && ends_without_blocks(r, stages);
+    ls_model model = m->model.transformer;
 
-    if (l->pp == 1 || case_size(r, "layers", 1) + 2 != stages) return LS_OK;
+    if (ends) model.layers += 2;
+    l->stages = NULL;
+    LS_TRY(ls_layout_check(&model, l));
+    if (!ends) return LS_OK;
     text_free(&r->stages);
     for (int i = 0; i < stages; i++) text_put(&r->stages, "%s%d", i ? "," : "", i > 0 && i < stages - 1);
     LS_TRY(text_status(&r->stages));
@@ -184,17 +192,15 @@ static ls_status put_ends(struct plan_case *r, ls_layout *l)
     return LS_OK;
 }
 
-static ls_status put_layout(struct plan_case *r, const struct priced_model *m, const int value[OPENS], bool given_vpp, ls_layout *l)
+/* The sizes of the axes; dp is what they leave of the GPUs. */
+static ls_status put_mesh(const struct plan_case *r, const int value[OPENS], ls_layout *l)
 {
     int gpus = case_size(r, "gpus", 1);
-    int64_t samples = (int64_t)case_number(r, "global_batch", 1);
 
-    LS_TRY(config_layout(&m->config, l));
     l->tp = value[OPEN_TP];
     l->pp = value[OPEN_PP];
     l->cp = case_size(r, "cp", 1);
     l->ep = case_size(r, "ep", 1);
-    l->receive_factor = l->ep > 1; /* buffers for an even load: other programs allocate what arrives */
     if (l->tp < 1 || l->pp < 1 || l->cp < 1 || (int64_t)l->tp * l->pp > gpus || (int64_t)l->tp * l->pp * l->cp > gpus ||
         gpus % (l->tp * l->pp * l->cp))
         return ls_fail(LS_EINVAL, "inconsistent: %d GPUs are not a multiple of tp %d x pp %d x cp %d", gpus, l->tp, l->pp, l->cp);
@@ -202,6 +208,16 @@ static ls_status put_layout(struct plan_case *r, const struct priced_model *m, c
     if (case_number(r, "dp", l->dp) != l->dp)
         return ls_fail(LS_EINVAL, "inconsistent: dp %s, but %d GPUs with tp %d x pp %d x cp %d make dp %d", case_text(r, "dp"), gpus, l->tp,
                        l->pp, l->cp, l->dp);
+    return LS_OK;
+}
+
+static ls_status put_layout(struct plan_case *r, const struct priced_model *m, const int value[OPENS], bool given_vpp, ls_layout *l)
+{
+    int64_t samples = (int64_t)case_number(r, "global_batch", 1);
+
+    LS_TRY(config_layout(&m->config, l));
+    LS_TRY(put_mesh(r, value, l));
+    l->receive_factor = l->ep > 1; /* buffers for an even load: other programs allocate what arrives */
     l->vpp = l->pp > 1 ? value[OPEN_VPP] : 1;
     if (!given_vpp && (value[OPEN_VPP] != l->vpp || (l->vpp > 1 && case_size(r, "layers", 1) % (l->pp * l->vpp))))
         return ls_fail(LS_EINVAL, "%d virtual stages do not divide the layers", value[OPEN_VPP]);
@@ -210,16 +226,12 @@ static ls_status put_layout(struct plan_case *r, const struct priced_model *m, c
     l->overlap = !waits_for_gathers(r, l->zero);
     l->sp = l->tp > 1 && case_size(r, "sequence_parallel", 0);
     l->recompute = recompute_of(r);
-    l->stages = NULL;
     l->micro_batch = value[OPEN_MICRO_BATCH];
     if (samples % ((int64_t)l->dp * l->micro_batch))
         return ls_fail(LS_EINVAL, "inconsistent: %" PRId64 " samples are not a multiple of dp %d x micro-batch %d", samples, l->dp,
                        l->micro_batch);
     l->micro_batches = (int)(samples / l->dp / l->micro_batch);
-    ls_model model = m->model.transformer;
-    if (l->pp > 1 && case_size(r, "layers", 1) + 2 == l->pp * l->vpp) model.layers += 2;
-    LS_TRY(ls_layout_check(&model, l));
-    return put_ends(r, l);
+    return check_stages(r, m, l);
 }
 
 /* Zero-bubble pipelines that start the next step before the optimizers of all stages are done (Qi et al. 2024, 4): a step is as long as its
@@ -330,8 +342,10 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
     if (!out->tried || st == LS_ENOMEM) return st;
     put_choices(r, choices, out);
     const struct framework *f = case_framework(r);
-    snprintf(text, sizeof text, "memory as %s holds it", f ? framework_name(f) : "");
-    if (f) case_assume(r, text);
+    if (f) {
+        snprintf(text, sizeof text, "memory as %s holds it", framework_name(f));
+        case_assume(r, text);
+    }
     if (r->stages.bytes) case_assume(r, "the first and the last stage have no blocks");
     if (hides_bubble(r)) case_assume(r, "the step of its busiest stage");
     if (waits_for_gathers(r, out->value[OPEN_ZERO])) case_assume(r, "ZeRO-3 of DeepSpeed: nothing hides its communication");
@@ -341,9 +355,9 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
 /* Not one of ours, and of other programs hardly any ran. */
 static bool has_empty_stages(const struct plan_case *r)
 {
-    int64_t stages = (int64_t)case_size(r, "pp", 1) * MAX(1, case_size(r, "vpp", 1)), layers = case_size(r, "layers", INT32_MAX);
+    int64_t stages = (int64_t)case_size(r, "pp", 1) * MAX(1, case_size(r, "vpp", 1));
 
-    return stages > layers && stages != layers + 2;
+    return stages > case_size(r, "layers", INT32_MAX) && !ends_without_blocks(r, stages);
 }
 
 /* Only memory that runs out ends the table: everything else is said in the row. */
