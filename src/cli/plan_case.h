@@ -17,7 +17,7 @@ struct plan_case {
 
 void case_assume(struct plan_case *r, const char *what);
 const char *case_text(const struct plan_case *r, const char *column);
-/* The number at the start of a field; `missing` if there is none. */
+/* The number at the start of a field; `missing` if it does not start with one. */
 double case_number(const struct plan_case *r, const char *column, double missing);
 int case_size(const struct plan_case *r, const char *column, int missing); /* at least 0 */
 /* LS_EINVAL: it is a number that no size can have. */

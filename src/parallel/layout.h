@@ -34,6 +34,9 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l); /* heads, w
 ls_status layout_check_sequence(const ls_layout *l);                 /* its tokens are enough for cp, and with sp for tp */
 ls_status layout_check_recompute(const ls_layout *l);
 ls_status layout_check_stages(size_t layers, const ls_layout *l);
+/* The stages that a layout names, of `least` to `most` blocks: begin[pp * vpp + 1]. *count: how many, pp * vpp + 1 if they are too many.
+ * LS_EINVAL. */
+ls_status layout_read_stages(const ls_layout *l, int least, int most, int *begin, int *count);
 ls_status layout_check_stage(const ls_stage *s, int layers); /* a stage with given boundaries */
 ls_status layout_check_in_flight(const ls_layout *l);        /* for a program with slots */
 

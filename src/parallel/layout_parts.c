@@ -204,26 +204,38 @@ ls_status ls_layout_schedule(const ls_layout *l, ls_pipeline_schedule *out)
     return st;
 }
 
-ls_status ls_layout_stages(const ls_layout *l, size_t layers, int *begin, int *given)
+ls_status layout_read_stages(const ls_layout *l, int least, int most, int *begin, int *count)
 {
-    int n = l->pp * l->vpp, at = 0, k = 0;
-    const char *rest = l->stages ? l->stages : "";
+    int n = l->pp * l->vpp;
+    const char *rest = l->stages;
 
-    *given = rest[0] != '\0';
-    if (!*given) return LS_OK;
-    for (begin[0] = 0; k < n && *rest;) {
+    for (begin[0] = *count = 0; *rest; *count += 1) {
         size_t length = strcspn(rest, ",");
         char word[16] = "";
-        int64_t count;
+        int64_t blocks;
 
+        if (*count == n) {
+            *count = n + 1;
+            return LS_OK;
+        }
         if (length < sizeof word) memcpy(word, rest, length);
-        if (!text_read_int(word, &count) || count < 1 || count > (int64_t)layers)
-            return ls_fail(LS_EINVAL, "parallel.stages=%s: '%.*s' is not a number of layers from 1 to %zu", l->stages, (int)length, rest,
-                           layers);
-        begin[++k] = at += (int)count;
+        if (!text_read_int(word, &blocks) || blocks < least || blocks > most)
+            return ls_fail(LS_EINVAL, "parallel.stages=%s: '%.*s' is not a number of layers from %d to %d", l->stages, (int)length, rest,
+                           least, most);
+        begin[*count + 1] = begin[*count] + (int)blocks;
         rest += length + (rest[length] == ',');
     }
-    if (k != n || *rest || (size_t)at != layers)
+    return LS_OK;
+}
+
+ls_status ls_layout_stages(const ls_layout *l, size_t layers, int *begin, int *given)
+{
+    int n = l->pp * l->vpp, count;
+
+    *given = l->stages && l->stages[0];
+    if (!*given) return LS_OK;
+    LS_TRY(layout_read_stages(l, 1, (int)layers, begin, &count));
+    if (count != n || (size_t)begin[n] != layers)
         return ls_fail(LS_EINVAL, "parallel.stages=%s: expected %d numbers that add up to %zu, the layers of each of the pp * vpp stages",
                        l->stages, n, layers);
     return LS_OK;

@@ -1,8 +1,8 @@
 /* prices.c - see prices.h. */
 #include "train/plan/prices.h"
 
+#include <limits.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/hash.h"
@@ -153,19 +153,14 @@ static ls_status balanced(struct prices *p, int stages, const int **out)
  * call. */
 static ls_status stages_of(struct prices *p, const ls_layout *l, const int **out)
 {
-    int stages = l->pp * l->vpp;
-    const char *text = l->stages;
+    int stages = l->pp * l->vpp, count;
 
-    if (!text || !*text) return balanced(p, stages, out);
+    if (!l->stages || !*l->stages) return balanced(p, stages, out);
     mem_free(p->given);
     p->given = mem_array(MEM_OTHER, (size_t)stages + 1, sizeof *p->given);
     if (!p->given) return LS_ENOMEM;
-    for (int i = 0; i < stages; i++) {
-        char *end;
-
-        p->given[i + 1] = p->given[i] + (int)strtol(text, &end, 10);
-        text = *end == ',' ? end + 1 : end;
-    }
+    LS_TRY(layout_read_stages(l, 0, INT_MAX / stages, p->given, &count));
+    if (count != stages) return ls_fail(LS_EINVAL, "parallel.stages=%s: expected %d numbers, the layers of each stage", l->stages, stages);
     *out = p->given;
     return LS_OK;
 }
