@@ -20,7 +20,7 @@ const char *case_text(const struct plan_case *r, const char *column);
 /* The number at the start of a field; `missing` if it does not start with one. */
 double case_number(const struct plan_case *r, const char *column, double missing);
 int case_size(const struct plan_case *r, const char *column, int missing); /* at least 0 */
-/* LS_EINVAL: it is a number that no size can have. */
+/* LS_EINVAL: it is a number below 0 or from INT_MAX on, or one with a unit after it ("4k"). */
 ls_status case_check_number(const struct plan_case *r, const char *column);
 bool case_says(const struct plan_case *r, const char *column, const char *word);
 
