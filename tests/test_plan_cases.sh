@@ -87,6 +87,7 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
     echo "fused-loss,$model,8,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,llm-foundry"
     echo "uneven,126,4096,14336,1,32,8,128256,0,2048,128,$gpu,8,16,1,1,,0,1,16,1,none,bf16,1,interleaved,a paper"
     echo "stages,$model,128,$gpu,1,16,1,1,1,0,1,128,0,none,bf16,1,1F1B,a paper"
+    echo "stages-open,$model,128,$gpu,1,16,1,1,1,0,1,128,0,none,bf16,,,a paper"
     echo "ends,$ends,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,,ZB-1p,Zero Bubble Pipeline Parallelism"
     echo "c-program,$model,8,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,llm.c"
     echo "each,12,4096,14336,1,32,8,128256,0,128,1024,$gpu,1,1,1,1,1,3,1,1024,0,full,bf16,1,,DeepSpeed"
@@ -113,7 +114,9 @@ says each "every parameter is gathered by itself"
 says pieces "collectives over tp in as many chunks as there are ranks"
 says ranks-many "65536 GPUs are not a multiple of tp 65536 x pp 65536"
 says long "global_batch is '34359738400'; use a number from 0 to 2147483646"
-grep -q '^stages,,,0,"\?model.layers=8 in parallel.pp=16' prices.csv || bad "more stages than blocks: $(grep ^stages prices.csv)"
+for row in stages stages-open; do
+    grep -q "^$row,,,0,\"\?model.layers=8 in parallel.pp=16" prices.csv || bad "more stages than blocks: $(grep "^$row," prices.csv)"
+done
 
 # nanotron's pipelines over several nodes divide collectives over tp into pieces; in one node they do not.
 faster together pieces

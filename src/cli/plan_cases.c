@@ -146,14 +146,25 @@ static struct choice divisors(int whole, int most)
 
 static struct choice published(int value) { return (struct choice){ 1, { value } }; }
 
-/* A schedule that is named without interleaving has no virtual stages. */
+/* Pipelines whose first and last stage have the embedding and the head instead of a block (the zero-bubble runs). */
+static bool ends_without_blocks(const struct plan_case *r, int64_t stages) { return stages == (int64_t)case_size(r, "layers", 1) + 2; }
+
+/* More stages than blocks: not a layout of ours, and of other programs hardly any such run ended. */
+static bool has_empty_stages(const struct plan_case *r)
+{
+    int64_t stages = (int64_t)case_size(r, "pp", 1) * MAX(1, case_size(r, "vpp", 1));
+
+    return stages > case_size(r, "layers", INT32_MAX) && !ends_without_blocks(r, stages);
+}
+
+/* A schedule that is named without interleaving has no virtual stages; too many stages are not divided further. */
 static struct choice virtual_stages(const struct plan_case *r, const struct choice *pp)
 {
     bool may = !*case_text(r, "schedule") || case_says(r, "schedule", "nterleaved");
 
     if (case_says(r, "schedule", "ZB-V")) return published(2);
     if (case_number(r, "vpp", 0) >= 1) return published(case_size(r, "vpp", 1));
-    if (!may || (pp->n == 1 && pp->value[0] == 1)) return published(1);
+    if (!may || has_empty_stages(r) || (pp->n == 1 && pp->value[0] == 1)) return published(1);
     return divisors(24, 8);
 }
 
@@ -170,9 +181,6 @@ static void find_choices(struct plan_case *r, struct choice c[OPENS])
 
 /* DeepSpeed's ZeRO-3 takes as long as if nothing hid its gathers and reductions (docs/planner.md). */
 static bool waits_for_gathers(const struct plan_case *r, int zero) { return zero == 3 && names_deepspeed(r); }
-
-/* Pipelines whose first and last stage have the embedding and the head instead of a block (the zero-bubble runs). */
-static bool ends_without_blocks(const struct plan_case *r, int64_t stages) { return stages == (int64_t)case_size(r, "layers", 1) + 2; }
 
 /* The layout passes the check with a block more in each end, and has them taken away: "0,1,1,0". */
 static ls_status check_stages(struct plan_case *r, const struct priced_model *m, ls_layout *l)
@@ -350,14 +358,6 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
     if (hides_bubble(r)) case_assume(r, "the step of its busiest stage");
     if (waits_for_gathers(r, out->value[OPEN_ZERO])) case_assume(r, "ZeRO-3 of DeepSpeed: nothing hides its communication");
     return LS_OK;
-}
-
-/* Not one of ours, and of other programs hardly any ran. */
-static bool has_empty_stages(const struct plan_case *r)
-{
-    int64_t stages = (int64_t)case_size(r, "pp", 1) * MAX(1, case_size(r, "vpp", 1));
-
-    return stages > case_size(r, "layers", INT32_MAX) && !ends_without_blocks(r, stages);
 }
 
 /* Only memory that runs out ends the table: everything else is said in the row. */
