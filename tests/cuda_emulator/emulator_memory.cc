@@ -22,19 +22,32 @@ struct cell {
     stamp write, read, read_warp, read_block;
 };
 
+/* The cells of PAGE_GRAINS grains that follow one another. */
+enum { PAGE_GRAINS = 256 };
+struct cell_page {
+    cell cells[PAGE_GRAINS];
+};
+
 struct emulator_region {
     char *base, *real;
     size_t bytes, shift; /* a grain has 1 << shift bytes */
-    size_t stamped;      /* the first bytes that have cells */
     bool writable, shared;
     uint32_t used; /* shared: the block that has it */
     const char *key, *name;
-    std::vector<cell> cells;
+    std::vector<cell_page *> pages; /* NULL or missing at the end: none of their grains was accessed yet */
 };
 
 static std::map<uintptr_t, emulator_region *> regions; /* by end */
 static std::vector<emulator_region *> gone;            /* removed: pointers into them may be left */
-static std::vector<std::vector<cell>> spare;           /* stamps of earlier launches, which order nothing */
+static std::vector<cell_page *> spare;                 /* stamps of earlier launches, which order nothing */
+
+static void region_end(emulator_region *r)
+{
+    for (cell_page *page : r->pages)
+        if (page) spare.push_back(page);
+    r->pages.clear();
+    r->bytes = 0;
+}
 
 /* Shared memory. What is left when the process ends is freed, so that a checker of leaks finds nothing. */
 struct shared_memory {
@@ -46,9 +59,11 @@ struct shared_memory {
         emulator_memory_clear();
         if (dynamic) arrays.push_back(dynamic);
         for (emulator_region *r : arrays) {
+            region_end(r);
             free(r->real);
             delete r;
         }
+        for (cell_page *page : spare) delete page;
     }
 };
 static shared_memory block_memory;
@@ -69,13 +84,6 @@ void emulator_memory_add(void *base, size_t bytes, void *real, size_t grain, boo
         fprintf(stderr, "emulator: region %s of %zu bytes at %p is empty or there already\n", name, bytes, base);
         abort();
     }
-}
-
-static void region_end(emulator_region *r)
-{
-    if (r->cells.size()) spare.push_back(std::move(r->cells));
-    r->cells.clear();
-    r->bytes = r->stamped = 0;
 }
 
 void emulator_memory_remove(void *base)
@@ -182,17 +190,25 @@ emulator_region *emulator_shared_region(const char *key, const char *name, size_
 
 /* ---- races ---- */
 
-/* Cells for all of a region's bytes. */
-static void cells_add(emulator_region *r)
+/* The page of a region's cell, made where there is none. */
+[[gnu::cold, gnu::noinline]] static cell_page *page_add(emulator_region *r, size_t page)
 {
-    size_t need = (r->bytes + ((size_t)1 << r->shift) - 1) >> r->shift;
-
-    if (r->cells.empty() && spare.size()) {
-        r->cells = std::move(spare.back());
+    if (r->pages.size() <= page) r->pages.resize(((r->bytes - 1) >> r->shift) / PAGE_GRAINS + 1);
+    if (spare.size()) {
+        r->pages[page] = spare.back();
         spare.pop_back();
+    } else {
+        r->pages[page] = new cell_page();
     }
-    if (r->cells.size() < need) r->cells.resize(need);
-    r->stamped = r->bytes;
+    return r->pages[page];
+}
+
+static inline cell_page *page_of(emulator_region *r, size_t grain)
+{
+    size_t page = grain / PAGE_GRAINS;
+    cell_page *p = page < r->pages.size() ? r->pages[page] : NULL;
+
+    return p ? p : page_add(r, page);
 }
 
 /* Each block has shared memory of its own. */
@@ -252,13 +268,16 @@ void *emulator_touch(emulator_region *r, const void *p, size_t bytes, size_t ali
     if (access != EMULATOR_READ && !r->writable)
         emulator_fail("it writes %zu bytes at byte %zu of %s, which is an input", bytes, at, r->name);
     if (!r->writable) return r->real + at; /* nothing races with reads */
-    if (r->stamped < r->bytes) cells_add(r);
     stamp now = { emulator_block.serial, emulator_block.epoch, f->clock[f->lane], (uint16_t)f->index, access == EMULATOR_ATOMIC };
     size_t k = at >> r->shift, last = (at + bytes - 1) >> r->shift;
-    cell *c = &r->cells[k];
-    if (access == EMULATOR_READ)
-        for (; k <= last; k++) cell_read(r, c++, k, &now, f);
-    else
-        for (; k <= last; k++) cell_write(r, c++, k, &now, f);
+    while (k <= last) {
+        cell *cells = page_of(r, k)->cells;
+        size_t end = min(last, k | (PAGE_GRAINS - 1));
+
+        if (access == EMULATOR_READ)
+            for (; k <= end; k++) cell_read(r, &cells[k % PAGE_GRAINS], k, &now, f);
+        else
+            for (; k <= end; k++) cell_write(r, &cells[k % PAGE_GRAINS], k, &now, f);
+    }
     return r->real + at;
 }

@@ -30,8 +30,12 @@ static void warp_join(const fiber *first)
 {
     uint32_t seen[WARP] = { 0 };
 
-    for (int lane = 0; lane < WARP; lane++)
-        for (int k = 0; k < WARP && first->mask >> lane & 1; k++) seen[k] = max(seen[k], lane_of(first->warp, lane)->clock[k]);
+    for (int lane = 0; lane < WARP; lane++) {
+        const uint32_t *of = emulator_fibers[first->warp * WARP + lane].clock;
+
+        if (!(first->mask >> lane & 1)) continue;
+        for (int k = 0; k < WARP; k++) seen[k] = of[k] > seen[k] ? of[k] : seen[k];
+    }
     for (int lane = 0; lane < WARP; lane++) {
         if (!(first->mask >> lane & 1)) continue;
         memcpy(lane_of(first->warp, lane)->clock, seen, sizeof seen);
