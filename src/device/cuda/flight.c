@@ -35,9 +35,11 @@ static struct {
     bool spoiled;          /* a call has ended that a peer's failure spoiled */
     struct flight *waited; /* the host waits, and this one has begun and is not over */
     struct yields yields;
+    long naps; /* of this wait, since a flight has begun or ended */
 } flights;
 
 enum { QUERIES_BEFORE_SLEEP = 256 };
+enum { NAP_NS = 20000, NAPS_DOUBLED = 32, LONGEST_NAP_NS = 1000000 }; /* longer with each: less than 1% of what the wait has taken */
 static const double SPOILED_SECONDS = 2;
 
 static void flight_waits(struct flight *f, bool on)
@@ -66,12 +68,14 @@ static void show_wait(void)
 
 void flights_rest(unsigned turns)
 {
-    static const struct timespec moment = { .tv_nsec = 20000 };
-
-    if (turns == 0) yield_begin(&flights.yields);
+    if (turns == 0) {
+        yield_begin(&flights.yields);
+        flights.naps = 0;
+    }
     if (turns < QUERIES_BEFORE_SLEEP && yield_try(&flights.yields)) return;
     show_wait();
-    nanosleep(&moment, NULL);
+    nanosleep(&(struct timespec){ .tv_nsec = MIN(NAP_NS + NAP_NS / NAPS_DOUBLED * flights.naps, LONGEST_NAP_NS) }, NULL);
+    flights.naps++;
 }
 
 /* ---- moving ---- */
@@ -84,14 +88,21 @@ static bool event_is_over(cudaEvent_t e)
     return answer == cudaSuccess;
 }
 
+static void flight_begins(struct flight *f)
+{
+    if (f->begun) return;
+    f->begun = true;
+    flights.naps = 0;
+    pulse();
+}
+
 /* The host's part of an operation; true: it has ended. */
 static bool operation_move(struct flight *f)
 {
     ls_status st;
 
     if (cuda.failed < 0 && !f->begun) return true;
-    if (!f->begun) pulse();
-    f->begun = true;
+    flight_begins(f);
     st = f->operation.run(f->args);
     if (st == LS_BUSY) return false;
     if (st < 0) cuda_fail(st);
@@ -132,8 +143,7 @@ static bool call_move(struct flight *f)
 
     if (cuda.failed < 0) return true;
     if (!f->begun && !event_is_over(f->reached)) return cuda.failed < 0;
-    if (!f->begun) pulse();
-    f->begun = true;
+    flight_begins(f);
     st = f->watch.run(f->args);
     if (st < 0) cuda_fail(st);
     if (cuda.failed == LS_OK && f->enqueued && !f->passed && event_is_over(f->ended) && !call_spoiled(f)) {
@@ -196,6 +206,7 @@ void flights_move(void)
             continue;
         }
         *at = f->next;
+        flights.naps = 0;
         flight_release(f);
     }
     flights.last = last;
