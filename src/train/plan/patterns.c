@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/tasks.h"
 #include "parallel/layout.h"
 
 enum { STAGES = 3 };  /* a pipeline's pattern is compiled in a pipeline of so many stages */
@@ -114,7 +115,7 @@ static ls_status read_step(const struct patterns *p, const struct step *s, struc
 }
 
 /* Compiles the pattern of the key, but with so many times its samples and its ranks. */
-static ls_status pattern_compile(struct patterns *p, const struct pattern_key *key, int samples, int ranks_by, struct pattern *out)
+static ls_status pattern_compile(const struct patterns *p, const struct pattern_key *key, int samples, int ranks_by, struct pattern *out)
 {
     struct task_model model = *p->job->model;
     struct plan_job job = *p->job;
@@ -137,7 +138,6 @@ static ls_status pattern_compile(struct patterns *p, const struct pattern_key *k
     }
     ranks_close(&ranks);
     if (st < 0) pattern_free(out);
-    p->compiled++;
     return st;
 }
 
@@ -248,24 +248,33 @@ static ls_status fail_pattern(void)
                    "a search is not possible: the programs of this model differ with the ranks that share optimizer state");
 }
 
-static ls_status pattern_make(struct patterns *p, const struct pattern_key *key, bool shares, struct pattern *out)
-{
-    struct pattern sample = { 0 }, shared = { 0 };
-    bool samples = key->layout.micro_batch == SAMPLES;
-    struct differences d = { out, samples ? &sample : out, shares ? &shared : out, key->layout.micro_batch, pattern_sharing(&key->layout) };
-    ls_status st = pattern_compile(p, key, 1, 1, out);
+/* A pattern that is being made: the program of its key, that with twice as many samples, and that with twice as many ranks. */
+enum variant { VARIANT_BASE, VARIANT_SAMPLE, VARIANT_SHARED, VARIANTS };
+struct pattern_made {
+    struct pattern_key key;
+    bool wanted[VARIANTS];
+    struct pattern variant[VARIANTS];
+};
 
-    if (st < 0) return st;
-    if (samples) st = pattern_compile(p, key, 2, 1, &sample);
-    if (st == LS_OK && shares) st = pattern_compile(p, key, 1, 2, &shared);
-    out->apart = st == LS_OK && !same_programs(out, d.sample);
-    if (out->apart) d.sample = out;
-    if (st == LS_OK && !same_programs(out, d.shared)) st = fail_pattern();
-    if (st == LS_OK) fit_pattern(&d, out);
-    if (st < 0) pattern_free(out);
-    pattern_free(&sample);
-    pattern_free(&shared);
-    return st;
+static void made_free(struct pattern_made *m)
+{
+    for (int v = 0; v < VARIANTS; v++) pattern_free(&m->variant[v]);
+}
+
+/* Fits the compiled programs; *out is the pattern, and the caller's. */
+static ls_status made_fit(struct pattern_made *m, struct pattern *out)
+{
+    const ls_layout *l = &m->key.layout;
+    struct pattern *base = &m->variant[VARIANT_BASE];
+    const struct pattern *sample = m->wanted[VARIANT_SAMPLE] ? &m->variant[VARIANT_SAMPLE] : base;
+    const struct pattern *shared = m->wanted[VARIANT_SHARED] ? &m->variant[VARIANT_SHARED] : base;
+
+    base->apart = !same_programs(base, sample);
+    if (!same_programs(base, shared)) return fail_pattern();
+    fit_pattern(&(struct differences){ base, base->apart ? base : sample, shared, l->micro_batch, pattern_sharing(l) }, base);
+    *out = *base;
+    *base = (struct pattern){ 0 };
+    return LS_OK;
 }
 
 /* ---- the table of patterns ---- */
@@ -300,65 +309,127 @@ static ls_status grow_patterns(struct patterns *p)
     return LS_OK;
 }
 
-static ls_status find_pattern(struct patterns *p, const struct pattern_key *key, bool shares, int *out)
-{
-    int *bucket = find_bucket(p, p->bucket, p->buckets, key);
+struct pattern_want {
+    struct pattern_key key;
+    bool shares; /* pattern_layout()'s */
+};
 
-    if (!*bucket) {
-        LS_TRY(grow_patterns(p));
-        LS_TRY(pattern_make(p, key, shares, &p->pattern[p->count]));
-        bucket = find_bucket(p, p->bucket, p->buckets, key);
-        *bucket = ++p->count;
+/* Programs that are compiled at the same time. */
+enum { WANTED_MOST = 3 };
+struct compilation {
+    const struct patterns *patterns;
+    struct pattern_made made[WANTED_MOST];
+    struct {
+        int made;
+        enum variant variant;
+    } task[WANTED_MOST * VARIANTS];
+    int mades, tasks;
+};
+
+static void compilation_add(struct compilation *c, const struct pattern_want *w)
+{
+    struct pattern_made *m = &c->made[c->mades];
+
+    *m = (struct pattern_made){ .key = w->key, .wanted = { true, w->key.layout.micro_batch == SAMPLES, w->shares } };
+    for (int v = 0; v < VARIANTS; v++) {
+        if (!m->wanted[v]) continue;
+        c->task[c->tasks].made = c->mades;
+        c->task[c->tasks++].variant = (enum variant)v;
     }
-    *out = *bucket - 1;
-    return LS_OK;
+    c->mades++;
 }
 
-static ls_status add_term(struct patterns *p, const struct pattern_key *key, bool shares, struct pattern_term term, struct pattern_sum *out)
+static ls_status compilation_task(void *ctx, int task)
 {
-    LS_TRY(find_pattern(p, key, shares, &term.pattern));
+    struct compilation *c = ctx;
+    struct pattern_made *m = &c->made[c->task[task].made];
+    enum variant v = c->task[task].variant;
+
+    return pattern_compile(c->patterns, &m->key, v == VARIANT_SAMPLE ? 2 : 1, v == VARIANT_SHARED ? 2 : 1, &m->variant[v]);
+}
+
+/* Makes those of the patterns that are not in the table yet. */
+static ls_status patterns_make(struct patterns *p, const struct pattern_want *want, int n)
+{
+    struct compilation c = { .patterns = p };
+    ls_status st;
+
+    ASSERT(n <= WANTED_MOST);
+    for (int i = 0; i < n; i++) {
+        bool twice = false;
+
+        for (int k = 0; k < i; k++) twice |= memcmp(&want[k].key, &want[i].key, sizeof want[k].key) == 0;
+        if (!twice && !*find_bucket(p, p->bucket, p->buckets, &want[i].key)) compilation_add(&c, &want[i]);
+    }
+    st = c.tasks ? tasks_run(c.tasks, compilation_task, &c) : LS_OK;
+    p->compiled += c.tasks;
+    for (int i = 0; i < c.mades; i++) {
+        if (st == LS_OK) st = grow_patterns(p);
+        if (st == LS_OK) st = made_fit(&c.made[i], &p->pattern[p->count]);
+        made_free(&c.made[i]);
+        if (st == LS_OK) *find_bucket(p, p->bucket, p->buckets, &c.made[i].key) = ++p->count;
+    }
+    return st;
+}
+
+static ls_status add_term(struct patterns *p, const struct pattern_want *w, struct pattern_term term, struct pattern_sum *out)
+{
+    LS_TRY(patterns_make(p, w, 1));
+    term.pattern = *find_bucket(p, p->bucket, p->buckets, &w->key) - 1;
     out->term[out->n++] = term;
     return LS_OK;
 }
 
 /* A pattern that holds for its own micro-batch only is taken with the power of 2 below the micro-batch, at most SAMPLES_MOST, and in part
  * with twice as many samples: what it takes and holds is proportional. */
-static ls_status add_pattern(struct patterns *p, const struct pattern_stage *s, enum pattern_place place, int blocks,
-                             struct pattern_term term, struct pattern_sum *out)
+static ls_status add_pattern(struct patterns *p, const struct pattern_stage *s, const struct pattern_want *w, struct pattern_term term,
+                             struct pattern_sum *out)
 {
-    bool shares;
-    struct pattern_key key = { pattern_layout(s->layout, blocks, &shares), (int)place, blocks, s->evaluation };
+    struct pattern_want apart = *w;
     double times = term.times;
     int samples = SAMPLES;
 
     term.share = 1;
     term.samples = s->layout->micro_batch;
-    LS_TRY(add_term(p, &key, shares, term, out));
+    LS_TRY(add_term(p, w, term, out));
     if (!p->pattern[out->term[out->n - 1].pattern].apart || s->layout->micro_batch <= SAMPLES) return LS_OK;
     while (2 * samples <= MIN(s->layout->micro_batch, SAMPLES_MOST)) samples *= 2;
     double more = (double)s->layout->micro_batch / samples - 1;
     out->n--;
     for (int k = 0; k < 2; k++) {
-        key.layout.micro_batch = samples << k;
+        apart.key.layout.micro_batch = samples << k;
         term.samples = samples << k;
         term.share = k ? more : 1 - more;
         term.times = times * term.share;
-        if (term.share != 0) LS_TRY(add_term(p, &key, shares, term, out));
+        if (term.share != 0) LS_TRY(add_term(p, &apart, term, out));
     }
     return LS_OK;
 }
 
-/* The pattern whose blocks a longer stage of this place has more of. */
-static enum pattern_place plain(enum pattern_place place) { return place == PLACE_ONLY ? PLACE_ONLY : PLACE_MIDDLE; }
+static struct pattern_want want_of(const struct pattern_stage *s, enum pattern_place place, int blocks)
+{
+    struct pattern_want w;
+
+    memset(&w, 0, sizeof w);
+    w.key.layout = pattern_layout(s->layout, blocks, &w.shares);
+    w.key.place = (int)place;
+    w.key.blocks = blocks;
+    w.key.evaluation = s->evaluation;
+    return w;
+}
 
 ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct pattern_sum *out)
 {
     int own = MAX(1, MIN(s->blocks, BLOCKS_BASE)); /* a stage without blocks has one less than one */
     double more = s->blocks - own;
+    enum pattern_place plain = s->place == PLACE_ONLY ? PLACE_ONLY : PLACE_MIDDLE; /* whose blocks a longer stage has more of */
+    struct pattern_want want[ROLES] = { want_of(s, s->place, own), want_of(s, plain, BLOCKS_BASE), want_of(s, plain, BLOCKS_MOST) };
+    const double times[ROLES] = { [ROLE_OWN] = 1, [ROLE_LESS] = -more, [ROLE_MORE] = more };
+    int roles = more == 0 ? 1 : ROLES;
 
     out->n = 0;
-    LS_TRY(add_pattern(p, s, s->place, own, (struct pattern_term){ .role = ROLE_OWN, .times = 1 }, out));
-    if (more == 0) return LS_OK;
-    LS_TRY(add_pattern(p, s, plain(s->place), BLOCKS_BASE, (struct pattern_term){ .role = ROLE_LESS, .times = -more }, out));
-    return add_pattern(p, s, plain(s->place), BLOCKS_MOST, (struct pattern_term){ .role = ROLE_MORE, .times = more }, out);
+    LS_TRY(patterns_make(p, want, roles));
+    for (int i = 0; i < roles; i++)
+        LS_TRY(add_pattern(p, s, &want[i], (struct pattern_term){ .role = (enum pattern_role)i, .times = times[i] }, out));
+    return LS_OK;
 }

@@ -384,7 +384,7 @@ static ls_status compile_found(const struct search *s, struct search_found *x, b
     struct plan_job job = *s->job;
 
     LS_TRY(step_seconds_of(&job, &x->layout, s->cluster, &x->seconds));
-    LS_TRY(plan_of_largest(&job, &x->layout, &x->plan, NULL));
+    LS_TRY(plan_of_places(&job, &x->layout, &x->plan, NULL));
     *fits = plan_fits(&job, &x->plan, room_of(s, &x->layout, s->space->room));
     if (!*fits) *excess = MIN(*excess, (double)(x->plan.total + x->plan.other) - x->bytes);
     x->exact = *fits;
