@@ -314,8 +314,8 @@ struct pattern_want {
     bool shares; /* pattern_layout()'s */
 };
 
-/* Programs that are compiled at the same time. */
-enum { WANTED_MOST = 3 };
+/* Programs that are compiled at the same time: of so many patterns. */
+enum { WANTED_MOST = 8 * ROLES };
 struct compilation {
     const struct patterns *patterns;
     struct pattern_made made[WANTED_MOST];
@@ -418,18 +418,45 @@ static struct pattern_want want_of(const struct pattern_stage *s, enum pattern_p
     return w;
 }
 
+/* The patterns of which a stage is the sum, each in its role; returns how many. *more: blocks that its own pattern does not have. */
+static int wants_of(const struct pattern_stage *s, struct pattern_want want[ROLES], double *more)
+{
+    int own = MAX(1, MIN(s->blocks, BLOCKS_BASE));                                 /* a stage without blocks has one less than one */
+    enum pattern_place plain = s->place == PLACE_ONLY ? PLACE_ONLY : PLACE_MIDDLE; /* whose blocks a longer stage has more of */
+
+    *more = s->blocks - own;
+    want[ROLE_OWN] = want_of(s, s->place, own);
+    if (*more == 0) return 1;
+    want[ROLE_LESS] = want_of(s, plain, BLOCKS_BASE);
+    want[ROLE_MORE] = want_of(s, plain, BLOCKS_MOST);
+    return ROLES;
+}
+
+ls_status patterns_prepare(struct patterns *p, const struct pattern_stage *s, int n)
+{
+    struct pattern_want want[WANTED_MOST];
+    int wants = 0;
+    double more;
+
+    for (int i = 0; i < n; i++) {
+        wants += wants_of(&s[i], &want[wants], &more);
+        if (i < n - 1 && wants <= WANTED_MOST - ROLES) continue;
+        LS_TRY(patterns_make(p, want, wants));
+        wants = 0;
+    }
+    return LS_OK;
+}
+
 ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct pattern_sum *out)
 {
-    int own = MAX(1, MIN(s->blocks, BLOCKS_BASE)); /* a stage without blocks has one less than one */
-    double more = s->blocks - own;
-    enum pattern_place plain = s->place == PLACE_ONLY ? PLACE_ONLY : PLACE_MIDDLE; /* whose blocks a longer stage has more of */
-    struct pattern_want want[ROLES] = { want_of(s, s->place, own), want_of(s, plain, BLOCKS_BASE), want_of(s, plain, BLOCKS_MOST) };
+    struct pattern_want want[ROLES];
+    double more;
+    int n = wants_of(s, want, &more);
     const double times[ROLES] = { [ROLE_OWN] = 1, [ROLE_LESS] = -more, [ROLE_MORE] = more };
-    int roles = more == 0 ? 1 : ROLES;
 
     out->n = 0;
-    LS_TRY(patterns_make(p, want, roles));
-    for (int i = 0; i < roles; i++)
+    LS_TRY(patterns_make(p, want, n));
+    for (int i = 0; i < n; i++)
         LS_TRY(add_pattern(p, s, &want[i], (struct pattern_term){ .role = (enum pattern_role)i, .times = times[i] }, out));
     return LS_OK;
 }

@@ -9,21 +9,13 @@
 #include "base/mem.h"
 #include "parallel/layout.h"
 #include "parallel/pipeline/stage.h"
+#include "train/plan/kept_schedules.h"
 #include "train/plan/patterns.h"
 
-/* A search asks for a schedule, and for what a pattern takes in one place, again and again: they are kept, until there are too many. */
+/* A search asks for what a pattern takes in one place again and again: it is kept, until there is too much. */
 enum {
-    SCHEDULES_KEPT = 1 << 12,
-    ACTIONS_KEPT = 1 << 20, /* of the sequences of all of them */
     PLAYED_LEAST = 1 << 10, /* room for results of tape_play(): it is doubled, */
     PLAYED_MOST = 1 << 17,  /* and emptied at half of this; both are powers of 2 */
-};
-
-struct priced_schedule {
-    const char *name; /* a constant; NULL: nothing is kept here */
-    int pp, vpp, micro_batches;
-    int *slots;               /* [pp][vpp] of every rank's chunks */
-    struct sequence sequence; /* empty: not asked for yet */
 };
 
 /* What tape_play() takes: no padding, so its bytes are compared. */
@@ -44,13 +36,12 @@ struct prices {
     const struct cluster *cluster;
     struct patterns *patterns;
     int seq_len;
-    double block, before, after;      /* FLOPs of a forward, for balancing stages */
-    int *given;                       /* first blocks of stages that a layout names */
-    int **begin;                      /* [layers + 1] first blocks of so many balanced stages; NULL: not asked for yet */
-    struct priced_schedule *schedule; /* [SCHEDULES_KEPT] */
-    struct played *played;            /* [played_room] */
+    double block, before, after; /* FLOPs of a forward, for balancing stages */
+    int *given;                  /* first blocks of stages that a layout names */
+    int **begin;                 /* [layers + 1] first blocks of so many balanced stages; NULL: not asked for yet */
+    struct kept_schedules *schedules;
+    struct played *played; /* [played_room] */
     int played_room, played_count;
-    int actions; /* of all sequences that are kept */
 };
 
 /* ---- opening ---- */
@@ -88,24 +79,16 @@ ls_status prices_open(const struct plan_job *j, const struct cluster *c, int seq
     if (!p) return LS_ENOMEM;
     *p = (struct prices){ .job = j, .cluster = c, .seq_len = seq_len };
     p->begin = mem_array(MEM_OTHER, j->model->transformer.layers + 1, sizeof *p->begin);
-    p->schedule = mem_array(MEM_OTHER, SCHEDULES_KEPT, sizeof *p->schedule);
     p->played = mem_array(MEM_OTHER, PLAYED_LEAST, sizeof *p->played);
     p->played_room = PLAYED_LEAST;
-    if (p->begin && p->schedule && p->played) st = patterns_open(j, c, &p->patterns);
+    if (p->begin && p->played) st = kept_schedules_open(&p->schedules);
+    if (st == LS_OK) st = patterns_open(j, c, &p->patterns);
     if (st == LS_OK) st = measure_blocks(p);
     if (st == LS_OK)
         *out = p;
     else
         prices_close(&p);
     return st;
-}
-
-static void schedule_forget(struct prices *p, struct priced_schedule *x)
-{
-    p->actions -= x->sequence.n;
-    sequence_free(&x->sequence);
-    mem_free(x->slots);
-    *x = (struct priced_schedule){ 0 };
 }
 
 void prices_close(struct prices **out)
@@ -116,10 +99,9 @@ void prices_close(struct prices **out)
     if (!p) return;
     patterns_close(&p->patterns);
     for (size_t i = 0; p->begin && i <= p->job->model->transformer.layers; i++) mem_free(p->begin[i]);
-    for (int i = 0; p->schedule && i < SCHEDULES_KEPT; i++) schedule_forget(p, &p->schedule[i]);
+    kept_schedules_close(&p->schedules);
     mem_free(p->given);
     mem_free(p->begin);
-    mem_free(p->schedule);
     mem_free(p->played);
     mem_free(p);
 }
@@ -163,53 +145,6 @@ static ls_status stages_of(struct prices *p, const ls_layout *l, const int **out
     if (count != stages) return ls_fail(LS_EINVAL, "parallel.stages=%s: expected %d numbers, the layers of each stage", l->stages, stages);
     *out = p->given;
     return LS_OK;
-}
-
-static ls_status schedule_make(const ls_layout *l, struct priced_schedule *x)
-{
-    ls_pipeline_schedule s;
-
-    LS_TRY(ls_layout_schedule(l, &s));
-    x->slots = mem_array(MEM_OTHER, (size_t)(l->pp * l->vpp), sizeof *x->slots);
-    for (int r = 0; x->slots && r < l->pp; r++)
-        for (int k = 0; k < l->vpp; k++) x->slots[r * l->vpp + k] = ls_pipeline_schedule_slots(&s, r, k);
-    ls_pipeline_schedule_free(&s);
-    return x->slots ? LS_OK : LS_ENOMEM;
-}
-
-/* The layout's schedule; owned by p, until the next call. */
-static ls_status schedule_of(struct prices *p, const ls_layout *l, struct priced_schedule **out)
-{
-    const char *name = layout_schedule_name(l);
-    int key[4] = { l->pp, l->vpp, l->micro_batches, 0 };
-
-    memcpy(&key[3], name, MIN(strlen(name), sizeof key[3]));
-    struct priced_schedule *x = &p->schedule[hash_words_of(key, sizeof key).low % SCHEDULES_KEPT];
-
-    *out = x;
-    if (x->name && strcmp(x->name, name) == 0 && x->pp == l->pp && x->vpp == l->vpp && x->micro_batches == l->micro_batches) return LS_OK;
-    schedule_forget(p, x);
-    LS_TRY(schedule_make(l, x));
-    x->name = name, x->pp = l->pp, x->vpp = l->vpp, x->micro_batches = l->micro_batches;
-    return LS_OK;
-}
-
-/* Its sequence; owned by p, until the next call. */
-static ls_status sequence_of(struct prices *p, const ls_layout *l, struct sequence **out)
-{
-    struct priced_schedule *x;
-    ls_pipeline_schedule s;
-
-    LS_TRY(schedule_of(p, l, &x));
-    *out = &x->sequence;
-    if (x->sequence.n) return LS_OK;
-    for (int i = 0; p->actions > ACTIONS_KEPT && i < SCHEDULES_KEPT; i++)
-        if (&p->schedule[i] != x) schedule_forget(p, &p->schedule[i]);
-    LS_TRY(ls_layout_schedule(l, &s));
-    ls_status st = sequence_make(&s, &x->sequence);
-    ls_pipeline_schedule_free(&s);
-    p->actions += x->sequence.n;
-    return st;
 }
 
 static enum pattern_place place_of(int stage, int stages)
@@ -264,49 +199,82 @@ static ls_layout evaluation_layout(const ls_layout *l)
 /* Stages of the same place and size hold and take the same. More kinds than these are computed for each stage. */
 enum { KINDS = 8 };
 
-static ls_status kind_bytes(struct prices *p, const ls_layout *l, const ls_layout *evaluation, enum pattern_place place, int blocks,
-                            struct bytes_sum *out)
+struct stage_kind {
+    enum pattern_place place;
+    int blocks;
+    struct bytes_sum sum;
+};
+
+static struct stage_kind kind_of(const ls_layout *l, const int *begin, int stage)
 {
-    struct pattern_stage s = { l, place, blocks, false };
+    return (struct stage_kind){ .place = place_of(stage, l->pp * l->vpp), .blocks = begin[stage + 1] - begin[stage] };
+}
+
+static int find_kind(const struct stage_kind *kind, int kinds, const struct stage_kind *x)
+{
+    int i = 0;
+
+    while (i < kinds && (kind[i].place != x->place || kind[i].blocks != x->blocks)) i++;
+    return i;
+}
+
+static ls_status kind_bytes(struct prices *p, const ls_layout *l, const ls_layout *evaluation, struct stage_kind *x)
+{
+    struct pattern_stage s = { l, x->place, x->blocks, false };
     struct bytes_sum held = { 0 };
 
-    *out = (struct bytes_sum){ 0 };
-    LS_TRY(stage_bytes(p, &s, out));
+    LS_TRY(stage_bytes(p, &s, &x->sum));
     s.layout = evaluation;
     s.evaluation = true;
     if (p->job->evaluates) LS_TRY(stage_bytes(p, &s, &held));
-    out->all += held.all;
+    x->sum.all += held.all;
+    return LS_OK;
+}
+
+/* The first kinds of the layout's stages, with their bytes. */
+static ls_status bytes_of_kinds(struct prices *p, const ls_layout *l, const ls_layout *evaluation, const int *begin,
+                                struct stage_kind kind[KINDS], int *kinds)
+{
+    struct pattern_stage stage[2 * KINDS];
+    int n = 0;
+
+    *kinds = 0;
+    for (int i = 0; i < l->pp * l->vpp && *kinds < KINDS; i++) {
+        struct stage_kind x = kind_of(l, begin, i);
+
+        if (find_kind(kind, *kinds, &x) < *kinds) continue;
+        kind[(*kinds)++] = x;
+        stage[n++] = (struct pattern_stage){ l, x.place, x.blocks, false };
+        if (p->job->evaluates) stage[n++] = (struct pattern_stage){ evaluation, x.place, x.blocks, true };
+    }
+    LS_TRY(patterns_prepare(p->patterns, stage, n));
+    for (int i = 0; i < *kinds; i++) LS_TRY(kind_bytes(p, l, evaluation, &kind[i]));
     return LS_OK;
 }
 
 static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *begin, struct price *out)
 {
     ls_layout evaluation = evaluation_layout(l);
-    struct priced_schedule *schedule = NULL;
-    struct {
-        enum pattern_place place;
-        int blocks;
-        struct bytes_sum sum;
-    } kind[KINDS + 1]; /* the last: the others, one after the other */
-    int kinds = 0;
+    struct kept_schedule *schedule = NULL;
+    struct stage_kind kind[KINDS];
+    int kinds;
 
     out->bytes = out->host = 0;
-    if (l->pp > 1) LS_TRY(schedule_of(p, l, &schedule));
+    if (l->pp > 1) LS_TRY(kept_schedule_of(p->schedules, l, &schedule));
+    LS_TRY(bytes_of_kinds(p, l, &evaluation, begin, kind, &kinds));
     for (int r = 0; r < l->pp; r++) {
         double sum = 0, host = 0;
 
         for (int k = 0; k < l->vpp; k++) {
-            int stage = stage_of(l, r, k), blocks = begin[stage + 1] - begin[stage], i = 0;
-            enum pattern_place place = place_of(stage, l->pp * l->vpp);
+            struct stage_kind x = kind_of(l, begin, stage_of(l, r, k));
+            int i = find_kind(kind, kinds, &x);
 
-            while (i < kinds && (kind[i].place != place || kind[i].blocks != blocks)) i++;
-            if (i == kinds) {
-                LS_TRY(kind_bytes(p, l, &evaluation, place, blocks, &kind[i].sum));
-                kind[i].place = place, kind[i].blocks = blocks;
-                if (kinds < KINDS) kinds++;
-            }
-            sum += kind[i].sum.all + (schedule ? schedule->slots[r * l->vpp + k] * kind[i].sum.slot : 0);
-            host += kind[i].sum.host;
+            if (i < kinds)
+                x = kind[i];
+            else
+                LS_TRY(kind_bytes(p, l, &evaluation, &x));
+            sum += x.sum.all + (schedule ? schedule->slots[r * l->vpp + k] * x.sum.slot : 0);
+            host += x.sum.host;
         }
         out->bytes = MAX(out->bytes, sum);
         out->host = MAX(out->host, host);
@@ -442,14 +410,14 @@ static ls_status time_ranks(struct timing *t)
 static ls_status join(struct timing *t, double most, struct price *out)
 {
     const ls_layout *l = t->layout;
-    struct sequence *sequence;
+    struct kept_schedule *schedule;
     struct step_seconds seconds;
 
     out->seconds = step_seconds_least(l->pp, l->micro_batches, t->rank);
     out->bounded = l->pp > 1 && out->seconds > most;
     if (l->pp == 1 || out->bounded) return LS_OK;
-    LS_TRY(sequence_of(t->p, l, &sequence));
-    step_seconds_join(sequence, l->pp, l->micro_batches, t->rank, &t->actions, &seconds);
+    LS_TRY(kept_schedule_with_sequence(t->p->schedules, l, &schedule));
+    step_seconds_join(&schedule->sequence, l->pp, l->micro_batches, t->rank, &t->actions, &seconds);
     out->seconds = seconds.step;
     return LS_OK;
 }
@@ -488,7 +456,7 @@ ls_status prices_price(struct prices *p, const ls_layout *l, double room, double
 ls_status prices_block(struct prices *p, const ls_layout *layout, struct block_seconds *out)
 {
     ls_layout l = *layout;
-    struct pattern_stage base = { .layout = &l, .blocks = BLOCKS_BASE }, next = { .layout = &l, .blocks = BLOCKS_MOST };
+    struct pattern_stage stage[] = { { .layout = &l, .blocks = BLOCKS_BASE }, { .layout = &l, .blocks = BLOCKS_MOST } };
     struct tape_seconds less, more;
 
     l.pp = l.vpp = l.replicate = 1;
@@ -497,8 +465,9 @@ ls_status prices_block(struct prices *p, const ls_layout *layout, struct block_s
     l.dp = l.ep;
     l.micro_batches = 2;
     struct tape_place where = tape_place_of(p->cluster, &l, (int)ls_layout_ranks(&l) - 1);
-    LS_TRY(stage_seconds(p, &base, &where, &less));
-    LS_TRY(stage_seconds(p, &next, &where, &more));
+    LS_TRY(patterns_prepare(p->patterns, stage, COUNT_OF(stage)));
+    LS_TRY(stage_seconds(p, &stage[0], &where, &less));
+    LS_TRY(stage_seconds(p, &stage[1], &where, &more));
     out->all = more.micro.all - less.micro.all;
     out->ends = less.micro.all - BLOCKS_BASE * out->all;
     out->forward = more.action[SEG_FORWARD] - less.action[SEG_FORWARD];
