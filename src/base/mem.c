@@ -70,6 +70,20 @@ static void raise_to(atomic_size_t *peak, size_t now)
     }
 }
 
+/* What this thread has taken less what it has given, since mem_thread_begin(). */
+static _Thread_local struct {
+    ptrdiff_t now[MEM_CATEGORIES], peak[MEM_CATEGORIES];
+} thread;
+
+void mem_thread_begin(void) { memset(&thread, 0, sizeof thread); }
+size_t mem_thread_peak(enum mem_category c) { return (size_t)thread.peak[c]; }
+
+static void thread_take(enum mem_category c, ptrdiff_t bytes)
+{
+    thread.now[c] += bytes;
+    thread.peak[c] = MAX(thread.peak[c], thread.now[c]);
+}
+
 /* Reserves `bytes` of the place's limit; false, and nothing reserved, if they do not fit. */
 static bool place_take(struct place *p, enum mem_category c, size_t bytes)
 {
@@ -82,6 +96,7 @@ static bool place_take(struct place *p, enum mem_category c, size_t bytes)
     raise_to(&ledger.total_peak, atomic_fetch_add(&ledger.total_now, bytes) + bytes);
     raise_to(&ledger.peak[c], atomic_fetch_add(&ledger.now[c], bytes) + bytes);
     atomic_fetch_add(&p->of[c], bytes);
+    thread_take(c, (ptrdiff_t)bytes);
     return true;
 }
 
@@ -91,6 +106,7 @@ static void place_give(struct place *p, enum mem_category c, size_t bytes)
     atomic_fetch_sub(&p->of[c], bytes);
     atomic_fetch_sub(&ledger.now[c], bytes);
     atomic_fetch_sub(&ledger.total_now, bytes);
+    thread_take(c, -(ptrdiff_t)bytes);
 }
 
 static void ledger_give(enum mem_category c, size_t bytes) { place_give(&ledger.host, c, bytes); }

@@ -68,7 +68,13 @@ ls_status mem_take_device(enum mem_category c, size_t bytes);
 void mem_give_device(enum mem_category c, size_t bytes);
 
 void mem_read(struct mem_stats *out);
-void mem_reset_peak(void);        /* peaks become the bytes held now */
+void mem_reset_peak(void); /* peaks become the bytes held now */
+
+/* Of the calling thread alone, whatever others do meanwhile: the most that it held of a category at once since mem_thread_begin(), beyond
+ * what it held then. A block that it frees counts as its own, whoever allocated it. */
+void mem_thread_begin(void);
+size_t mem_thread_peak(enum mem_category c);
+
 void mem_set_limit(size_t bytes); /* of all that is not a device's; 0: none */
 size_t mem_limit(void);
 void mem_set_device_limit(size_t bytes); /* of all that is; 0: none */

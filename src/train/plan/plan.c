@@ -8,6 +8,7 @@
 #include "base/cores.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/tasks.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "parallel/layout.h"
@@ -213,13 +214,11 @@ static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, in
 {
     size_t more = 0;
     struct plan_bytes found = { .rank = rank };
-    struct mem_stats before, after;
     struct ranks ranks;
     struct step s;
 
     pulse();
-    mem_reset_peak();
-    mem_read(&before);
+    mem_thread_begin();
     LS_TRY(ranks_plan(layout, rank, &ranks));
     ls_status st = step_open(j->model, layout, &j->step, &ranks, true, &s);
     if (st == LS_OK) {
@@ -230,8 +229,7 @@ static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, in
         step_close(&s);
     }
     ranks_close(&ranks);
-    mem_read(&after);
-    found.other = more + after.peak[MEM_OTHER] - before.now[MEM_OTHER];
+    found.other = more + mem_thread_peak(MEM_OTHER);
     if (st == LS_OK) *out = found;
     return st;
 }
@@ -274,14 +272,51 @@ struct largest {
     int compiled;
 };
 
-static ls_status try_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct largest *l, int *better, int *begin)
-{
-    struct plan_bytes one;
+/* A rank that is planned, and perhaps another one that may hold more. */
+struct tried {
+    int rank, plans;
+    struct plan_bytes plan[2];
+};
 
-    LS_TRY(plan_rank(j, layout, rank, &one, better, begin));
-    if (l->best.rank < 0 || one.total > l->best.total) l->best = one;
-    l->most = MAX(l->most, one.total + one.other);
-    l->compiled++;
+struct trial {
+    const struct plan_job *job;
+    const ls_layout *layout;
+    struct tried *tried; /* in ascending order of ranks */
+    int n;
+    bool alone; /* ranks that may hold more are among them */
+    int *begin; /* the first one's, unless NULL */
+};
+
+static ls_status trial_rank(void *ctx, int i)
+{
+    const struct trial *t = ctx;
+    struct tried *x = &t->tried[i];
+    int better;
+
+    LS_TRY(plan_rank(t->job, t->layout, x->rank, &x->plan[0], &better, i ? NULL : t->begin));
+    x->plans = 1;
+    if (t->alone || better == x->rank) return LS_OK;
+    LS_TRY(plan_rank(t->job, t->layout, better, &x->plan[1], NULL, NULL));
+    x->plans = 2;
+    return LS_OK;
+}
+
+/* Plans the ranks at the same time; the trial is empty then. */
+static ls_status trial_run(struct trial *t, struct largest *l)
+{
+    int n = t->n;
+
+    t->n = 0;
+    LS_TRY(tasks_run(n, trial_rank, t));
+    t->begin = NULL;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < t->tried[i].plans; k++) {
+            const struct plan_bytes *one = &t->tried[i].plan[k];
+
+            if (l->best.rank < 0 || one->total > l->best.total) l->best = *one;
+            l->most = MAX(l->most, one->total + one->other);
+            l->compiled++;
+        }
     return LS_OK;
 }
 
@@ -302,33 +337,43 @@ static bool holds_no_more(const ls_layout *l, const ls_pipeline_schedule *s, con
     return twin != stage;
 }
 
-static ls_status try_stage(const struct plan_job *j, const ls_layout *m, int stage, struct largest *l, int *begin)
+enum { PLACES_MOST = 2 * PLACES_CP * 2 }; /* of a stage */
+
+static void trial_add_stage(struct trial *t, int stage)
 {
+    const ls_layout *m = t->layout;
     int dp[PLACES], cp[PLACES], tp[PLACES];
     int ndp = places_of(m->dp, dp), ncp = places_of_cp(m, cp), ntp = places_of(m->tp, tp);
 
+    ASSERT(ndp * ncp * ntp <= PLACES_MOST);
     for (int k = 0; k < ndp * ncp * ntp; k++) { /* in ascending order of ranks */
-        int t = k % ntp, s = k / ntp % ncp, d = k / ntp / ncp, better;
-        int rank = ((stage * m->dp + dp[d]) * m->cp + cp[s]) * m->tp + tp[t];
+        int at_tp = k % ntp, at_cp = k / ntp % ncp, at_dp = k / ntp / ncp;
 
-        LS_TRY(try_rank(j, m, rank, l, &better, begin));
-        if (better != rank) LS_TRY(try_rank(j, m, better, l, NULL, NULL));
+        t->tried[t->n++] = (struct tried){ .rank = ((stage * m->dp + dp[at_dp]) * m->cp + cp[at_cp]) * m->tp + tp[at_tp] };
     }
-    return LS_OK;
 }
 
 ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct plan_bytes *out, int *compiled)
 {
     struct largest l = { .best = { .rank = -1 } };
+    struct trial t = { .job = j, .layout = m };
     ls_pipeline_schedule s = { 0 };
     int *begin = mem_array(MEM_OTHER, (size_t)(m->pp * MAX(m->vpp, 1)) + 1, sizeof *begin);
-    ls_status st = begin ? LS_OK : LS_ENOMEM;
+    ls_status st = LS_ENOMEM;
 
-    if (st == LS_OK && m->pp > 1) st = ls_layout_schedule(m, &s);
-    for (int i = 0; st == LS_OK && i < m->pp; i++)
-        if (!holds_no_more(m, &s, begin, i)) st = try_stage(j, m, i, &l, begin);
+    t.tried = mem_array(MEM_OTHER, (size_t)m->pp * PLACES_MOST, sizeof *t.tried);
+    if (begin && t.tried) st = m->pp > 1 ? ls_layout_schedule(m, &s) : LS_OK;
+    t.begin = begin;
+    if (st == LS_OK) {
+        trial_add_stage(&t, 0); /* which says where the others begin */
+        st = trial_run(&t, &l);
+    }
+    for (int i = 1; st == LS_OK && i < m->pp; i++)
+        if (!holds_no_more(m, &s, begin, i)) trial_add_stage(&t, i);
+    if (st == LS_OK) st = trial_run(&t, &l);
     if (st == LS_OK) take_largest(&l, out, compiled);
     ls_pipeline_schedule_free(&s);
+    mem_free(t.tried);
     mem_free(begin);
     return st;
 }
@@ -337,10 +382,13 @@ ls_status plan_of_largest(const struct plan_job *j, const ls_layout *layout, str
 {
     enum { EVERY_RANK = 32 }; /* up to this many ranks are all planned */
     struct largest l = { .best = { .rank = -1 } };
+    struct tried tried[EVERY_RANK];
+    struct trial t = { .job = j, .layout = layout, .tried = tried, .alone = true };
 
     LS_TRY(ls_layout_check(task_transformer(j->model), layout));
     if (ls_layout_ranks(layout) > EVERY_RANK) return plan_of_places(j, layout, out, compiled);
-    for (int r = 0; r < ls_layout_ranks(layout); r++) LS_TRY(try_rank(j, layout, r, &l, NULL, NULL));
+    for (; t.n < ls_layout_ranks(layout); t.n++) tried[t.n] = (struct tried){ .rank = t.n };
+    LS_TRY(trial_run(&t, &l));
     take_largest(&l, out, compiled);
     return LS_OK;
 }

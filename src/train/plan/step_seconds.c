@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/tasks.h"
 #include "parallel/pipeline/stage.h"
 
 void step_seconds_settle(struct config *config, const struct cluster *c)
@@ -71,6 +72,7 @@ struct stages_timed {
     const struct stage_actions *actions;
     struct tape_seconds *seconds; /* [pp] */
     int *begin;                   /* [pp * vpp + 1] known once stage 0 is timed */
+    int *other;                   /* [pp] stages that are timed at the same time */
     double model_flops;
 };
 
@@ -89,25 +91,38 @@ static ls_status time_stage(struct stages_timed *t, int stage)
     st = step_open(t->job->model, l, &t->job->step, &ranks, true, &s);
     if (st == LS_OK) {
         st = time_step(t->cluster, &s, stage, t->actions, &t->seconds[stage]);
-        t->model_flops = step_model_flops(&s);
-        if (s.pipeline) memcpy(t->begin, ls_pipeline_begin(s.pipeline), ((size_t)(l->pp * l->vpp) + 1) * sizeof *t->begin);
+        if (stage == 0) t->model_flops = step_model_flops(&s);
+        if (stage == 0 && s.pipeline) memcpy(t->begin, ls_pipeline_begin(s.pipeline), ((size_t)(l->pp * l->vpp) + 1) * sizeof *t->begin);
         step_close(&s);
     }
     ranks_close(&ranks);
     return st;
 }
 
-/* Takes the seconds of an earlier stage if this one has the same programs and its groups are placed alike; false: it has none such. */
-static bool time_by_twin(struct stages_timed *t, int stage)
+static ls_status time_other(void *timed, int i)
+{
+    struct stages_timed *t = timed;
+
+    return time_stage(t, t->other[i]);
+}
+
+/* The earlier stage that has the same programs and whose groups are placed alike; the stage itself: there is none. */
+static int timed_twin(const struct stages_timed *t, int stage)
 {
     const ls_layout *l = t->layout;
     int twin = stage > 0 ? stage_twin(l, &t->schedule, t->begin, stage) : stage;
 
-    if (twin == stage) return false;
+    if (twin == stage) return stage;
     struct tape_place here = tape_place_of(t->cluster, l, planned_rank(l, stage)),
                       there = tape_place_of(t->cluster, l, planned_rank(l, twin));
     struct hash_words a = tape_place_words(&here), b = tape_place_words(&there);
-    if (a.low != b.low || a.high != b.high) return false;
+    return a.low == b.low && a.high == b.high ? twin : stage;
+}
+
+static void time_as(struct stages_timed *t, int stage, int twin)
+{
+    const ls_layout *l = t->layout;
+
     t->seconds[stage] = t->seconds[twin];
     for (int k = 0; k < l->vpp; k++) {
         int to = ls_pipeline_stage(&t->schedule, stage, k), from = ls_pipeline_stage(&t->schedule, twin, k);
@@ -117,7 +132,25 @@ static bool time_by_twin(struct stages_timed *t, int stage)
             t->actions->last[kind][to] = t->actions->last[kind][from];
         }
     }
-    return true;
+}
+
+/* The stages that have no twin, at the same time; stage 0 is timed, which says where the others begin. */
+static ls_status time_others(struct stages_timed *t)
+{
+    int pp = t->layout->pp;
+
+    t->other = mem_array(MEM_OTHER, (size_t)pp, sizeof *t->other);
+    if (!t->other) return LS_ENOMEM;
+    int n = 0;
+    for (int i = 1; i < pp; i++)
+        if (timed_twin(t, i) == i) t->other[n++] = i;
+    LS_TRY(tasks_run(n, time_other, t));
+    for (int i = 1; i < pp; i++) {
+        int twin = timed_twin(t, i);
+
+        if (twin != i) time_as(t, i, twin);
+    }
+    return LS_OK;
 }
 
 /* ---- the step ---- */
@@ -183,8 +216,8 @@ static ls_status time_stages(struct stages_timed *t, struct step_seconds *out)
     struct sequence sequence = { 0 };
     ls_status st = LS_OK;
 
-    for (int i = 0; i < l->pp; i++)
-        if (!time_by_twin(t, i)) LS_TRY(time_stage(t, i));
+    LS_TRY(time_stage(t, 0));
+    LS_TRY(time_others(t));
     if (l->pp > 1) st = sequence_make(&t->schedule, &sequence);
     if (st == LS_OK) step_seconds_join(&sequence, l->pp, l->micro_batches, t->seconds, t->actions, out);
     out->model_flops = t->model_flops;
@@ -211,6 +244,7 @@ ls_status step_seconds_of(const struct plan_job *j, const ls_layout *layout, con
     ls_status st = t.seconds && t.begin ? stage_actions_new(stages, &a) : LS_ENOMEM;
     if (st == LS_OK) st = time_stages(&t, out);
     stage_actions_free(&a);
+    mem_free(t.other);
     mem_free(t.begin);
     mem_free(t.seconds);
     ls_pipeline_schedule_free(&t.schedule);
