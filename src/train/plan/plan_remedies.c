@@ -7,8 +7,10 @@
  */
 #include "train/plan/plan.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include "base/base.h"
+#include "base/tasks.h"
 #include "base/text.h"
 #include "parallel/layout.h"
 
@@ -172,38 +174,83 @@ static ls_status put_options(const struct trial *t, struct remedy *r)
 
 /* ---- the search ---- */
 
+/* Each change for itself, several at the same time. */
+struct changes_alone {
+    const struct trial *trial;
+    struct remedy found[CHANGES];
+    atomic_bool fits[CHANGES];
+};
+
+static ls_status try_change_alone(void *ctx, int i)
+{
+    struct changes_alone *a = ctx;
+    struct counts n = { { 0 } };
+    struct remedy *r = &a->found[i];
+    int before = 0;
+
+    for (int k = 0; k < i; k++) before += atomic_load(&a->fits[k]);
+    if (before >= REMEDIES) return LS_OK;
+    for (n.times[i] = 1; n.times[i] <= TIMES_MOST && plan_remedies_make(a->trial, &n, r); n.times[i]++)
+        if (plan_remedies_fits(a->trial, &n, r)) {
+            atomic_store(&a->fits[i], true);
+            break;
+        }
+    return LS_OK;
+}
+
 static ls_status try_changes_alone(const struct trial *t, struct remedy out[REMEDIES], int *count)
 {
-    for (int i = 0; i < CHANGES && *count < REMEDIES; i++) {
-        struct counts n = { { 0 } };
-        struct remedy r;
+    struct changes_alone a = { .trial = t };
 
-        for (n.times[i] = 1; n.times[i] <= TIMES_MOST && plan_remedies_make(t, &n, &r); n.times[i]++)
-            if (plan_remedies_fits(t, &n, &r)) {
-                LS_TRY(put_options(t, &r));
-                out[(*count)++] = r;
-                break;
-            }
+    LS_TRY(tasks_run(CHANGES, try_change_alone, &a));
+    for (int i = 0; i < CHANGES && *count < REMEDIES; i++) {
+        if (!a.fits[i]) continue;
+        LS_TRY(put_options(t, &a.found[i]));
+        out[(*count)++] = a.found[i];
+    }
+    return LS_OK;
+}
+
+/* Several are tried at the same time; the first that fits is meant. */
+struct candidates {
+    const struct trial *trial;
+    struct counts n[1 + CHANGES * TIMES_MOST];
+    int count;
+    atomic_int first; /* of those that fit; count: none so far */
+};
+
+static ls_status try_candidate(void *ctx, int i)
+{
+    struct candidates *c = ctx;
+    struct remedy r;
+    int first = atomic_load(&c->first);
+
+    if (i > first || !plan_remedies_fits(c->trial, &c->n[i], &r)) return LS_OK;
+    while (i < first && !atomic_compare_exchange_weak(&c->first, &first, i)) {
     }
     return LS_OK;
 }
 
 /* Adds up changes until the step fits. A change that is impossible in addition to the others is left out. */
-static bool add_changes(const struct trial *t, struct counts *n)
+static bool add_changes(const struct trial *t, struct counts *out)
 {
+    struct candidates c = { .trial = t, .count = 1 };
+    struct counts n = { { 0 } };
     struct remedy r;
 
-    if (plan_remedies_fits(t, n, &r)) return true;
     for (int i = 0; i < CHANGES - (t->doublings > 0); i++)
-        while (n->times[i] < TIMES_MOST) {
-            n->times[i]++;
-            if (!plan_remedies_make(t, n, &r)) {
-                n->times[i]--;
+        while (n.times[i] < TIMES_MOST) {
+            n.times[i]++;
+            if (!plan_remedies_make(t, &n, &r)) {
+                n.times[i]--;
                 break;
             }
-            if (plan_remedies_fits(t, n, &r)) return true;
+            c.n[c.count++] = n;
         }
-    return false;
+    atomic_store(&c.first, c.count);
+    if (tasks_run(c.count, try_candidate, &c) < 0 || c.first == c.count) return false;
+    *out = c.n[c.first];
+    return true;
 }
 
 static void remove_unneeded(const struct trial *t, struct counts *n)
