@@ -53,6 +53,13 @@ static void drop(struct link *l, float *p, bool shared)
 enum backing { PLAIN, SHARED, MIXED, BACKINGS };
 static bool is_shared(enum backing b, int rank) { return b == SHARED || (b == MIXED && rank % 2 == 0); }
 
+static bool all_shared(enum backing b, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!is_shared(b, i)) return false;
+    return true;
+}
+
 static void all_reduces(struct link *l, size_t count, enum backing b)
 {
     bool shared = is_shared(b, l->base.rank);
@@ -130,6 +137,8 @@ static void all_to_alls(struct link *l, size_t count, enum backing b)
         numbers_fill(send, (size_t)n * count, me);
         struct request r = shm_request(LS_COLLECTIVE_ALL_TO_ALL, send, to, count, LS_F32, LS_SUM);
         SHM_TRY(shm_drive(l, &r));
+        if (in_place && (size_t)n * count * sizeof *send > SMALL_MOST)
+            SHM_CHECK(l->now.way == (all_shared(b, n) ? WAY_SWAP : WAY_STAGED));
         for (int j = 0; j < n; j++)
             for (size_t i = 0; i < count; i++) SHM_CHECK(to[(size_t)j * count + i] == number_at(j, (size_t)me * count + i));
     }
@@ -165,6 +174,29 @@ static void uneven_all_to_alls(struct link *l, size_t count, enum backing b)
     drop(l, recv, false);
 }
 
+/* What ranks i and j send each other, in place. */
+static size_t swapped(size_t count, int i, int j) { return (i + j) % 3 == 0 ? 0 : count / (size_t)(MIN(i, j) + 1) + (size_t)(i + j); }
+
+static void uneven_swaps(struct link *l, size_t count, enum backing b)
+{
+    int n = l->base.n, me = l->base.rank;
+    bool shared = is_shared(b, me);
+    size_t at[SHM_RANKS + 1] = { 0 };
+
+    for (int j = 0; j < n; j++) at[j + 1] = at[j] + swapped(count, me, j);
+    float *x = buffer(l, at[n], shared);
+    numbers_fill(x, at[n], me);
+    struct request r = shm_request(LS_COLLECTIVE_ALL_TO_ALL, x, x, 0, LS_F32, LS_SUM);
+    r.at = r.recv_at = at;
+    SHM_TRY(shm_drive(l, &r));
+    for (int j = 0; j < n; j++) {
+        size_t before = 0;
+        for (int i = 0; i < me; i++) before += swapped(count, j, i);
+        for (size_t i = 0; i < swapped(count, me, j); i++) SHM_CHECK(x[at[j] + i] == number_at(j, before + i));
+    }
+    drop(l, x, shared);
+}
+
 static void broadcasts(struct link *l, size_t count, enum backing b)
 {
     bool shared = is_shared(b, l->base.rank);
@@ -193,6 +225,7 @@ static void run_collectives(int rank, int n, const char *where)
             reduce_scatters(l, COUNTS[c], (enum backing)b, true);
             all_to_alls(l, COUNTS[c], (enum backing)b);
             uneven_all_to_alls(l, COUNTS[c], (enum backing)b);
+            uneven_swaps(l, COUNTS[c], (enum backing)b);
             broadcasts(l, COUNTS[c], (enum backing)b);
             SHM_TRY(shm_barrier(l));
         }

@@ -57,7 +57,7 @@ void instruction_call(const ls_program *p, const struct instruction *i, struct c
 
 static ls_status choose_kernel(ls_program *p, struct instruction *i)
 {
-    struct call *c = mem_zalloc(MEM_OTHER, sizeof *c);
+    struct call *c = mem_alloc(MEM_OTHER, sizeof *c);
     char why[256];
 
     if (!c) return LS_ENOMEM;

@@ -1,11 +1,12 @@
 /* shm_collectives.c - native collectives: the ranks work on each other's memory, without messages.
  *
- * A call begins with a post: the call and where its buffers are. Once all posts are there and agree, all ranks use the same one of three
+ * A call begins with a post: the call and where its buffers are. Once all posts are there and agree, all ranks use the same one of four
  * methods:
  *     inline   the data came with the posts and is read there; there is nothing more to wait for
  *     direct   every buffer that must be read (all-reduce: written as well) is in a heap: read from it, then wait for all
+ *     swap     an all-to-all in place, all buffers in a heap: each rank exchanges half of every pair of blocks, then waits for all
  *     staged   pieces are copied through stages in the segment, which stay in the cache
- * All three work in pieces: [piece*k, piece*(k+1)) of each block. Sums add ranks 0 .. n-1 in that order for every element, so the method
+ * They work in pieces: [piece*k, piece*(k+1)) of each block. Sums add ranks 0 .. n-1 in that order for every element, so the method
  * does not affect the bits.
  *
  * A stage's piece p is filled when seat.in >= p; it may be filled again (by piece p + STAGES) when all have seat.out >= p. In
@@ -81,17 +82,19 @@ static void post(struct link *l, struct request *r)
     size_t bytes = bytes_sent(l, r);
     const void *send = move_source(r);
     bool reduces_all = r->signature.op == LS_COLLECTIVE_ALL_REDUCE, to_all = r->signature.op == LS_COLLECTIVE_ALL_TO_ALL;
+    bool swaps = to_all && r->send == r->recv && bytes > 0, held = bytes == 0 || heap_holds(l->segment, send, bytes);
 
     p->signature = r->signature;
     p->offers = 0;
-    if (bytes == 0 || (heap_holds(l->segment, send, bytes) && !(to_all && r->send == r->recv))) p->offers |= OFFER_SEND;
+    if (held && !swaps) p->offers |= OFFER_SEND;
+    if (held && to_all && (swaps || bytes == 0)) p->offers |= OFFER_SWAP;
     if (!reduces_all || heap_holds(l->segment, r->recv, bytes)) p->offers |= OFFER_RECV;
     if (bytes <= (p->offers == (OFFER_SEND | OFFER_RECV) ? TINY_BYTES : SMALL_MOST)) {
         p->offers |= OFFER_INLINE;
         if (bytes) memcpy(p->data, send, bytes);
     }
     p->send = p->offers & OFFER_SEND && bytes ? segment_offset(l->segment, send) : 0;
-    p->recv = p->offers & OFFER_RECV && reduces_all ? segment_offset(l->segment, r->recv) : 0;
+    p->recv = (p->offers & OFFER_RECV && reduces_all) || (p->offers & OFFER_SWAP && bytes) ? segment_offset(l->segment, r->recv) : 0;
     if (to_all) {
         uint64_t *table = area_table(l, number_of(r), l->base.rank);
         for (int i = 0; i <= l->base.n; i++) table[i] = move_border(r->at, r->count, i);
@@ -181,7 +184,10 @@ static void shm_collectives_choose(struct link *l, struct request *r)
     struct shm_collective *w = &l->now;
     size_t e = ls_dtype_bytes(r->type), most = longest(l, r);
 
-    w->way = w->offers & OFFER_INLINE ? WAY_INLINE : (w->offers & OFFER_SEND) && (w->offers & OFFER_RECV) ? WAY_DIRECT : WAY_STAGED;
+    w->way = w->offers & OFFER_INLINE                               ? WAY_INLINE
+             : w->offers & OFFER_SWAP                               ? WAY_SWAP
+             : (w->offers & OFFER_SEND) && (w->offers & OFFER_RECV) ? WAY_DIRECT
+                                                                    : WAY_STAGED;
     for (int i = 0; i < l->base.n; i++) {
         const struct post *p = area_post(l, number_of(r), i);
         l->from[i] = w->way == WAY_INLINE ? p->data : segment_at(l->segment, p->send);
@@ -193,7 +199,8 @@ static void shm_collectives_choose(struct link *l, struct request *r)
         return;
     }
     if (w->way == WAY_DIRECT && r->signature.op == LS_COLLECTIVE_ALL_REDUCE) most = move_longest_share(r->count, l->base.n);
-    size_t elements = (w->way == WAY_DIRECT ? DIRECT_BYTES : STAGE_BYTES) / e / blocks_at_once(l, r, w->way);
+    if (w->way == WAY_SWAP) most = move_longest_half(most);
+    size_t elements = (w->way == WAY_STAGED ? STAGE_BYTES : DIRECT_BYTES) / e / blocks_at_once(l, r, w->way);
     w->piece = elements - elements % (SHM_LINE / e);
     w->pieces = (most + w->piece - 1) / w->piece;
 }
@@ -306,7 +313,9 @@ static ls_status move_direct(struct link *l, struct request *r)
             wait_moved(l->segment);
             return LS_BUSY;
         }
-        moved += r->signature.op == LS_COLLECTIVE_ALL_REDUCE ? move_sum_direct(l, r, w->out) : move_take(l, r, w->out, 0);
+        moved += w->way == WAY_SWAP                            ? move_swap(l, r, w->out)
+                 : r->signature.op == LS_COLLECTIVE_ALL_REDUCE ? move_sum_direct(l, r, w->out)
+                                                               : move_take(l, r, w->out, 0);
         w->out++;
     }
     return LS_OK;
@@ -317,7 +326,7 @@ static ls_status move_some(struct link *l, struct request *r)
     struct shm_collective *w = &l->now;
 
     if (w->way == WAY_STAGED) return move_staged(l, r);
-    if (w->way == WAY_DIRECT) return move_direct(l, r);
+    if (w->way == WAY_DIRECT || w->way == WAY_SWAP) return move_direct(l, r);
     if (w->piece == 0) return LS_OK;
     if (r->signature.op == LS_COLLECTIVE_ALL_REDUCE)
         move_sum_inline(l, r);
@@ -362,7 +371,7 @@ ls_status shm_collective_advance(struct link *l, struct request *r)
         shm_collectives_finish(l);
         r->phase = PHASE_ENDS;
     }
-    if (l->now.way == WAY_DIRECT && (st = ALL_REACHED(l, out, l->pieces)) != LS_OK) return st;
+    if ((l->now.way == WAY_DIRECT || l->now.way == WAY_SWAP) && (st = ALL_REACHED(l, out, l->pieces)) != LS_OK) return st;
     l->ended++;
     wait_moved(l->segment);
     return LS_OK;

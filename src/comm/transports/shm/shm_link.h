@@ -33,7 +33,12 @@ struct seat {
     _Atomic uint64_t out;                   /* we need no more data from any rank */
 };
 
-enum offer { OFFER_INLINE = 1, OFFER_SEND = 2, OFFER_RECV = 4 }; /* data is in the post; the buffer is in the heap */
+enum offer {
+    OFFER_INLINE = 1, /* the data is in the post */
+    OFFER_SEND = 2,   /* the buffer is in the heap, and nothing is written there while others read it */
+    OFFER_RECV = 4,
+    OFFER_SWAP = 8, /* of an all-to-all in place: the one buffer is in the heap */
+};
 
 struct post {
     _Alignas(SHM_LINE) _Atomic uint64_t call; /* written last */
@@ -50,7 +55,7 @@ struct lane {
 };
 
 /* The native collective in progress. */
-enum way { WAY_INLINE, WAY_DIRECT, WAY_STAGED };
+enum way { WAY_INLINE, WAY_DIRECT, WAY_SWAP, WAY_STAGED };
 struct shm_collective {
     enum way way;
     int met;                        /* members whose post was checked */

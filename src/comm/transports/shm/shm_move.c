@@ -214,6 +214,42 @@ size_t move_sum_direct(struct link *l, const struct request *r, uint64_t k)
     return len * e * (size_t)n;
 }
 
+/* Where the second half of a block of `count` elements starts. */
+static size_t half_at(size_t count) { return count / 2 - count / 2 % SHARE_GRAIN; }
+
+size_t move_longest_half(size_t count) { return count - half_at(count); }
+
+static void shm_move_swap(unsigned char *a, unsigned char *b, size_t bytes)
+{
+    unsigned char held[SUM_BYTES];
+
+    for (size_t done = 0, part; done < bytes; done += part) {
+        part = MIN(bytes - done, sizeof held);
+        memcpy(held, a + done, part);
+        memcpy(a + done, b + done, part);
+        memcpy(b + done, held, part);
+    }
+}
+
+/* What rank i has for rank j is as long as what j has for i, and where the other one belongs. The lower rank swaps the first halves. */
+size_t move_swap(struct link *l, const struct request *r, uint64_t k)
+{
+    int n = l->base.n, me = l->base.rank;
+    size_t e = ls_dtype_bytes(r->type), moved = 0;
+
+    for (int i = 1; i < n; i++) {
+        int j = (me + i) % n; /* not all with the same one at once */
+        size_t start = move_border(r->at, r->count, j), count = move_border(r->at, r->count, j + 1) - start;
+        size_t begin = me < j ? 0 : half_at(count), end = me < j ? half_at(count) : count;
+        size_t at = begin + (size_t)k * l->now.piece, bytes = piece_of(&l->now, end - begin, k) * e;
+        size_t there = area_table(l, (uint64_t)(uintptr_t)r->state, j)[me];
+
+        shm_move_swap((unsigned char *)r->recv + (start + at) * e, l->into[j] + (there + at) * e, bytes);
+        moved += 2 * bytes;
+    }
+    return moved + 1;
+}
+
 size_t move_sum_inline(struct link *l, const struct request *r)
 {
     for (int j = 0; j < l->base.n; j++) l->term[j] = l->from[j];
