@@ -51,9 +51,9 @@ static void call_of(int rank, int group, ls_collective op, uint64_t sequence, ui
                            .redop = op == LS_COLLECTIVE_ALL_REDUCE ? LS_SUM : -1, .root = -1 };
 
     recorder_use(recorder[rank]);
-    uint64_t call = recorder_begin(&s, group == WORLD ? "world" : "shard");
-    if (end != CALL_QUEUED) recorder_update(call, CALL_RUNNING, 0);
-    if (end != CALL_QUEUED && end != CALL_RUNNING) recorder_update(call, end, 2);
+    uint64_t call = recorder_begin(&s, group == WORLD ? "world" : "shard", base_now());
+    if (end != CALL_QUEUED) recorder_update(call, CALL_RUNNING, 0, base_now());
+    if (end != CALL_QUEUED && end != CALL_RUNNING) recorder_update(call, end, 2, base_now());
     recorder_use(NULL);
 }
 

@@ -235,7 +235,7 @@ static void run_alone(ls_work *w)
 
     if (b.send && b.recv && r->send != r->recv) memcpy(r->recv, r->send, b.recv);
     w->started = w->finished = base_now();
-    recorder_update(w->call, CALL_DONE, 0);
+    recorder_update(w->call, CALL_DONE, 0, w->finished);
     atomic_store(&w->ended, true);
 }
 
@@ -292,7 +292,7 @@ ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work)
     if (c->injected[0] && !a->hidden && inject(w)) goto drop_work;
     number(w);
     w->queued = base_now();
-    w->call = recorder_begin(&w->request.signature, c->name);
+    w->call = recorder_begin(&w->request.signature, c->name, w->queued);
     if (c->n == 1)
         run_alone(w);
     else if (!work)
@@ -334,7 +334,7 @@ ls_status operation_post_native(ls_work *w)
 {
     number(w);
     w->queued = base_now();
-    w->call = recorder_begin(&w->request.signature, w->comm->name);
+    w->call = recorder_begin(&w->request.signature, w->comm->name, w->queued);
     return engine_post(w);
 }
 

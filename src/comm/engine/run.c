@@ -49,7 +49,7 @@ void run_take(ls_comm *c, struct queue *posted)
 
 static void record_state(const ls_comm *c, const ls_work *w, enum call_state state)
 {
-    recorder_update(w->call, state, (uint32_t)w->step);
+    recorder_update(w->call, state, (uint32_t)w->step, state == CALL_RUNNING ? w->started : w->finished);
     if (!run_is_message(w) && state == CALL_RUNNING) board_begun(c->job->board, c->place, w->request.signature.sequence);
     if (!run_is_message(w) && state == CALL_DONE) board_done(c->job->board, c->place, w->request.signature.sequence);
     if (!c->transport->note) return;

@@ -114,17 +114,17 @@ struct recorder *recorder_used(void)
     return c;
 }
 
-uint64_t recorder_begin(const struct signature *s, const char *name)
+uint64_t recorder_begin(const struct signature *s, const char *name, double at)
 {
     uint64_t call = 0;
 
     pthread_mutex_lock(&lock);
     if (used) {
         struct recording *r = used->recording;
-        struct call_record *at = &r->record[r->head.calls % RECORDER_CALLS];
+        struct call_record *x = &r->record[r->head.calls % RECORDER_CALLS];
 
-        *at = (struct call_record){ .signature = *s, .queued = base_now(), .state = CALL_QUEUED };
-        snprintf(at->name, sizeof at->name, "%.31s", name);
+        *x = (struct call_record){ .signature = *s, .queued = at, .state = CALL_QUEUED };
+        snprintf(x->name, sizeof x->name, "%.31s", name);
         call = ++r->head.calls;
     }
     pthread_mutex_unlock(&lock);
@@ -139,15 +139,15 @@ static struct call_record *record_of(uint64_t call)
     return kept ? &used->recording->record[(call - 1) % RECORDER_CALLS] : NULL;
 }
 
-void recorder_update(uint64_t call, enum call_state state, uint32_t step)
+void recorder_update(uint64_t call, enum call_state state, uint32_t step, double at)
 {
     pthread_mutex_lock(&lock);
-    struct call_record *at = record_of(call);
-    if (at) {
-        if (state == CALL_RUNNING) at->started = base_now();
-        if (state == CALL_DONE || state == CALL_FAILED) at->ended = base_now();
-        at->state = (int32_t)state;
-        at->step = step;
+    struct call_record *x = record_of(call);
+    if (x) {
+        if (state == CALL_RUNNING) x->started = at;
+        if (state == CALL_DONE || state == CALL_FAILED) x->ended = at;
+        x->state = (int32_t)state;
+        x->step = step;
     }
     pthread_mutex_unlock(&lock);
 }

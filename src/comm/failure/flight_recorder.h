@@ -64,8 +64,9 @@ void recorder_close(struct recorder **c);
 void recorder_use(struct recorder *c);
 struct recorder *recorder_used(void);
 void recorder_launched_by(struct recorder *c, int64_t pid);
-uint64_t recorder_begin(const struct signature *s, const char *name); /* returns the call's number */
-void recorder_update(uint64_t call, enum call_state state, uint32_t step);
+/* at: base_now(). A call is queued: returns its number. */
+uint64_t recorder_begin(const struct signature *s, const char *name, double at);
+void recorder_update(uint64_t call, enum call_state state, uint32_t step, double at);
 /* Records that the call is stalled but its rank is alive: a reader can then tell how long a killed rank had waited. */
 void recorder_seen(uint64_t call);
 /* These update the status in the recorder of this process; without a recorder they are no-ops. */
