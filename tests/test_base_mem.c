@@ -219,6 +219,40 @@ static void counts_are_exact_across_threads(void **state)
     assert_int_equal(after.calls - before.calls, 4 * 5000 * 2);
 }
 
+/* Holds bytes of its own while the test's thread does. */
+static void *hold_beside(void *unused)
+{
+    (void)unused;
+    mem_thread_begin();
+    mem_free(mem_alloc(MEM_OTHER, 5000));
+    assert_int_equal(mem_thread_peak(MEM_OTHER), 5000);
+    return mem_alloc(MEM_OTHER, 7000);
+}
+
+static void a_threads_peak_is_its_own(void **state)
+{
+    void *before = mem_alloc(MEM_OTHER, 100), *a, *b, *left;
+    pthread_t t;
+
+    (void)state;
+    mem_thread_begin();
+    assert_int_equal(mem_thread_peak(MEM_OTHER), 0);
+    a = mem_alloc(MEM_OTHER, 300);
+    b = mem_alloc(MEM_PARAMETERS, 50);
+    assert_int_equal(pthread_create(&t, NULL, hold_beside, NULL), 0);
+    pthread_join(t, &left);
+    mem_free(a);
+    a = mem_alloc(MEM_OTHER, 200);
+    assert_int_equal(mem_thread_peak(MEM_OTHER), 300);
+    assert_int_equal(mem_thread_peak(MEM_PARAMETERS), 50);
+    assert_int_equal(mem_thread_peak(MEM_GRADIENTS), 0);
+    mem_free(before);  /* of before mem_thread_begin(): 100 less than then are held */
+    mem_free(a);
+    a = mem_alloc(MEM_OTHER, 350);
+    assert_int_equal(mem_thread_peak(MEM_OTHER), 300);
+    mem_free(a), mem_free(b), mem_free(left);
+}
+
 /* Pages that grow hold no second copy, and count what was asked for. */
 static void pages_grow_within_the_limit(void **state)
 {
@@ -258,6 +292,7 @@ int main(void)
         cmocka_unit_test(external_bytes_are_counted_and_limited),
         cmocka_unit_test(device_bytes_have_their_own_limit),
         cmocka_unit_test(counts_are_exact_across_threads),
+        cmocka_unit_test(a_threads_peak_is_its_own),
         cmocka_unit_test(pages_grow_within_the_limit),
     };
 
