@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -457,6 +458,28 @@ static void two_memories_have_a_limit_each(void **state)
     assert_false(plan_fits(&cpu, &b, 900));
 }
 
+struct turns { pthread_t caller; int next; };
+static ls_status take_turn(void *ctx, int task)
+{
+    struct turns *x = ctx;
+
+    return task == x->next++ && pthread_equal(pthread_self(), x->caller) ? LS_OK : ls_fail(LS_EIO, "task %d runs beside others", task);
+}
+
+/* Programs for a device that one thread at a time uses are compiled by the caller, in turn. */
+static void other_devices_are_planned_in_turn(void **state)
+{
+    struct turns x = { pthread_self(), 0 };
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, models[0], "parallel.dp=4 parallel.zero=1");
+    s.job.step.device = "check";
+    OK(plan_tasks(&s.job, 500, take_turn, &x));
+    assert_int_equal(x.next, 500);
+    options_close(&s.options);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +493,7 @@ int main(void)
         cmocka_unit_test(suggested_options_fit),
         cmocka_unit_test(impossible_limit_has_no_suggestion),
         cmocka_unit_test(two_memories_have_a_limit_each),
+        cmocka_unit_test(other_devices_are_planned_in_turn),
     };
     threads_set(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

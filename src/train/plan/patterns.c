@@ -6,7 +6,6 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "base/tasks.h"
 #include "parallel/layout.h"
 
 enum { STAGES = 3 };  /* a pipeline's pattern is compiled in a pipeline of so many stages */
@@ -361,7 +360,7 @@ static ls_status patterns_make(struct patterns *p, const struct pattern_want *wa
         for (int k = 0; k < i; k++) twice |= memcmp(&want[k].key, &want[i].key, sizeof want[k].key) == 0;
         if (!twice && !*find_bucket(p, p->bucket, p->buckets, &want[i].key)) compilation_add(&c, &want[i]);
     }
-    st = c.tasks ? tasks_run(c.tasks, compilation_task, &c) : LS_OK;
+    st = c.tasks ? plan_tasks(p->job, c.tasks, compilation_task, &c) : LS_OK;
     p->compiled += c.tasks;
     for (int i = 0; i < c.mades; i++) {
         if (st == LS_OK) st = grow_patterns(p);

@@ -65,7 +65,7 @@ struct pattern_sum {
     int n;
 };
 ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct pattern_sum *out);
-/* Compiles what the sums of these stages need, at the same time (base/tasks.h): for speed, because a sum compiles what is missing. */
+/* Compiles what the sums of these stages need, at the same time: for speed, because a sum compiles what is missing. */
 ls_status patterns_prepare(struct patterns *p, const struct pattern_stage *s, int n);
 struct pattern *patterns_at(const struct patterns *p, int i); /* of a term; valid until the next patterns_sum() */
 

@@ -8,9 +8,9 @@
 #include "base/cores.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "base/tasks.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "device/device.h"
 #include "parallel/layout.h"
 #include "parallel/mesh/mesh.h"
 #include "parallel/pipeline/stage.h"
@@ -239,6 +239,16 @@ ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int ra
     return plan_rank(j, layout, rank, out, NULL, NULL);
 }
 
+ls_status plan_tasks(const struct plan_job *j, int n, tasks_fn *fn, void *ctx)
+{
+    const struct device *d = device_find(j->step.device);
+
+    if (!d) return LS_EUNSUPPORTED;
+    if (d->immediate) return tasks_run(n, fn, ctx);
+    for (int i = 0; i < n; i++) LS_TRY(fn(ctx, i));
+    return LS_OK;
+}
+
 /* ---- the rank with the most bytes ---- */
 
 enum { PLACES = 10, PLACES_CP = 8 };
@@ -307,7 +317,7 @@ static ls_status trial_run(struct trial *t, struct largest *l)
     int n = t->n;
 
     t->n = 0;
-    LS_TRY(tasks_run(n, trial_rank, t));
+    LS_TRY(plan_tasks(t->job, n, trial_rank, t));
     t->begin = NULL;
     for (int i = 0; i < n; i++)
         for (int k = 0; k < t->tried[i].plans; k++) {

@@ -14,6 +14,7 @@
 #ifndef LS_TRAIN_PLAN_PLAN_H
 #define LS_TRAIN_PLAN_PLAN_H
 
+#include "base/tasks.h"
 #include "plan/cluster.h"
 #include "train/run/dataset.h"
 #include "train/run/evaluate.h"
@@ -43,6 +44,9 @@ ls_status plan_of_config(const struct config *c, const struct task_model *model,
 /* After config_apply(): as many threads as a rank will have, of `local` ranks on a machine like this one; 1 if it is planned for another
  * machine, where how many there will be is not known. launch.threads goes first. */
 void plan_set_threads(const struct config *c, int local, bool elsewhere);
+
+/* tasks_run() for tasks that compile programs of the job: on the caller alone, in turn, where their device is one thread's at a time. */
+ls_status plan_tasks(const struct plan_job *j, int n, tasks_fn *fn, void *ctx);
 
 /* LS_EINVAL: the layout's method has no known seconds, or it offloads to what the machine's file says nothing of. */
 ls_status plan_check_seconds(const ls_layout *l, const struct cluster *c);

@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include "base/base.h"
-#include "base/tasks.h"
 #include "base/text.h"
 #include "parallel/layout.h"
 
@@ -202,7 +201,7 @@ static ls_status try_changes_alone(const struct trial *t, struct remedy out[REME
 {
     struct changes_alone a = { .trial = t };
 
-    LS_TRY(tasks_run(CHANGES, try_change_alone, &a));
+    LS_TRY(plan_tasks(t->job, CHANGES, try_change_alone, &a));
     for (int i = 0; i < CHANGES && *count < REMEDIES; i++) {
         if (!a.fits[i]) continue;
         LS_TRY(put_options(t, &a.found[i]));
@@ -248,7 +247,7 @@ static bool add_changes(const struct trial *t, struct counts *out)
             c.n[c.count++] = n;
         }
     atomic_store(&c.first, c.count);
-    if (tasks_run(c.count, try_candidate, &c) < 0 || c.first == c.count) return false;
+    if (plan_tasks(t->job, c.count, try_candidate, &c) < 0 || c.first == c.count) return false;
     *out = c.n[c.first];
     return true;
 }

@@ -5,7 +5,6 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "base/tasks.h"
 #include "parallel/pipeline/stage.h"
 
 void step_seconds_settle(struct config *config, const struct cluster *c)
@@ -144,7 +143,7 @@ static ls_status time_others(struct stages_timed *t)
     int n = 0;
     for (int i = 1; i < pp; i++)
         if (timed_twin(t, i) == i) t->other[n++] = i;
-    LS_TRY(tasks_run(n, time_other, t));
+    LS_TRY(plan_tasks(t->job, n, time_other, t));
     for (int i = 1; i < pp; i++) {
         int twin = timed_twin(t, i);
 
