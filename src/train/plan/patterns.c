@@ -347,20 +347,24 @@ static ls_status compilation_task(void *ctx, int task)
     return pattern_compile(c->patterns, &m->key, v == VARIANT_SAMPLE ? 2 : 1, v == VARIANT_SHARED ? 2 : 1, &m->variant[v]);
 }
 
+static bool is_made(const struct patterns *p, const struct pattern_want *w) { return *find_bucket(p, p->bucket, p->buckets, &w->key); }
+
 /* Makes those of the patterns that are not in the table yet. */
 static ls_status patterns_make(struct patterns *p, const struct pattern_want *want, int n)
 {
-    struct compilation c = { .patterns = p };
+    struct compilation c;
     ls_status st;
 
     ASSERT(n <= WANTED_MOST);
+    c.patterns = p;
+    c.mades = c.tasks = 0;
     for (int i = 0; i < n; i++) {
         bool twice = false;
 
         for (int k = 0; k < i; k++) twice |= memcmp(&want[k].key, &want[i].key, sizeof want[k].key) == 0;
-        if (!twice && !*find_bucket(p, p->bucket, p->buckets, &want[i].key)) compilation_add(&c, &want[i]);
+        if (!twice && !is_made(p, &want[i])) compilation_add(&c, &want[i]);
     }
-    st = c.tasks ? plan_tasks(p->job, c.tasks, compilation_task, &c) : LS_OK;
+    st = plan_tasks(p->job, c.tasks, compilation_task, &c);
     p->compiled += c.tasks;
     for (int i = 0; i < c.mades; i++) {
         if (st == LS_OK) st = grow_patterns(p);
@@ -373,8 +377,13 @@ static ls_status patterns_make(struct patterns *p, const struct pattern_want *wa
 
 static ls_status add_term(struct patterns *p, const struct pattern_want *w, struct pattern_term term, struct pattern_sum *out)
 {
-    LS_TRY(patterns_make(p, w, 1));
-    term.pattern = *find_bucket(p, p->bucket, p->buckets, &w->key) - 1;
+    int *bucket = find_bucket(p, p->bucket, p->buckets, &w->key);
+
+    if (!*bucket) {
+        LS_TRY(patterns_make(p, w, 1));
+        bucket = find_bucket(p, p->bucket, p->buckets, &w->key);
+    }
+    term.pattern = *bucket - 1;
     out->term[out->n++] = term;
     return LS_OK;
 }
@@ -438,12 +447,15 @@ ls_status patterns_prepare(struct patterns *p, const struct pattern_stage *s, in
     double more;
 
     for (int i = 0; i < n; i++) {
-        wants += wants_of(&s[i], &want[wants], &more);
-        if (i < n - 1 && wants <= WANTED_MOST - ROLES) continue;
+        int more_wants = wants_of(&s[i], &want[wants], &more);
+
+        if (is_made(p, &want[wants])) continue;
+        wants += more_wants;
+        if (wants <= WANTED_MOST - ROLES) continue;
         LS_TRY(patterns_make(p, want, wants));
         wants = 0;
     }
-    return LS_OK;
+    return wants ? patterns_make(p, want, wants) : LS_OK;
 }
 
 ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct pattern_sum *out)
@@ -454,7 +466,7 @@ ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct
     const double times[ROLES] = { [ROLE_OWN] = 1, [ROLE_LESS] = -more, [ROLE_MORE] = more };
 
     out->n = 0;
-    LS_TRY(patterns_make(p, want, n));
+    if (!is_made(p, &want[0])) LS_TRY(patterns_make(p, want, n));
     for (int i = 0; i < n; i++)
         LS_TRY(add_pattern(p, s, &want[i], (struct pattern_term){ .role = (enum pattern_role)i, .times = times[i] }, out));
     return LS_OK;
