@@ -17,8 +17,7 @@ enum { TASKS = 1000 };
 
 struct counts {
     atomic_int runs[TASKS], total;
-    int fails[2]; /* tasks that fail */
-    atomic_bool begun;
+    atomic_bool seventh; /* task 7 has run */
 };
 
 static ls_status count(void *ctx, int task)
@@ -70,8 +69,8 @@ static ls_status fail_two(void *ctx, int task)
 
     atomic_fetch_add(&c->total, 1);
     if (task == 5)
-        while (cores_count() > 1 && !atomic_load(&c->begun)) sched_yield();
-    if (task == 7) atomic_store(&c->begun, true);
+        while (cores_count() > 1 && !atomic_load(&c->seventh)) sched_yield();
+    if (task == 7) atomic_store(&c->seventh, true);
     return task == 5 || task == 7 ? ls_fail(LS_EIO, "task %d fails", task) : LS_OK;
 }
 

@@ -26,7 +26,7 @@ expect 1 "train.time_budget=1e-06 s: too short for one step: start-up took" trai
 [ ! -e short/checkpoints/step_00000000 ] || bad "the trial's checkpoint stays"
 
 # ---- time decides: seconds enough for four steps on this machine, whatever it is ----
-# (each saves a checkpoint, so few are enough)
+# The first budgets are short because every step saves a checkpoint, and four are enough.
 steps=0
 for budget in 0.25 0.5 1 2 4 8 16 32 64; do
     rm -rf timed

@@ -190,7 +190,7 @@ emulator_region *emulator_shared_region(const char *key, const char *name, size_
 
 /* ---- races ---- */
 
-/* The page of a region's cell, made where there is none. */
+/* Gives the region a page with this number, which it does not have yet. */
 [[gnu::cold, gnu::noinline]] static cell_page *page_add(emulator_region *r, size_t page)
 {
     if (r->pages.size() <= page) r->pages.resize(((r->bytes - 1) >> r->shift) / PAGE_GRAINS + 1);

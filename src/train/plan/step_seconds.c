@@ -105,7 +105,7 @@ static ls_status time_other(void *timed, int i)
     return time_stage(t, t->other[i]);
 }
 
-/* The earlier stage that has the same programs and whose groups are placed alike; the stage itself: there is none. */
+/* The first stage that has the same programs, if its groups are also in the same nodes and pods as those of this stage; else this stage. */
 static int timed_twin(const struct stages_timed *t, int stage)
 {
     const ls_layout *l = t->layout;

@@ -321,12 +321,15 @@ static ls_status move_direct(struct link *l, struct request *r)
     return LS_OK;
 }
 
+/* The ranks read and write each other's buffers, so all wait for the last one. */
+static bool is_direct(enum way way) { return way == WAY_DIRECT || way == WAY_SWAP; }
+
 static ls_status move_some(struct link *l, struct request *r)
 {
     struct shm_collective *w = &l->now;
 
     if (w->way == WAY_STAGED) return move_staged(l, r);
-    if (w->way == WAY_DIRECT || w->way == WAY_SWAP) return move_direct(l, r);
+    if (is_direct(w->way)) return move_direct(l, r);
     if (w->piece == 0) return LS_OK;
     if (r->signature.op == LS_COLLECTIVE_ALL_REDUCE)
         move_sum_inline(l, r);
@@ -371,7 +374,7 @@ ls_status shm_collective_advance(struct link *l, struct request *r)
         shm_collectives_finish(l);
         r->phase = PHASE_ENDS;
     }
-    if ((l->now.way == WAY_DIRECT || l->now.way == WAY_SWAP) && (st = ALL_REACHED(l, out, l->pieces)) != LS_OK) return st;
+    if (is_direct(l->now.way) && (st = ALL_REACHED(l, out, l->pieces)) != LS_OK) return st;
     l->ended++;
     wait_moved(l->segment);
     return LS_OK;
