@@ -13,8 +13,6 @@
 #include "device/device.h"
 #include "parallel/layout.h"
 #include "parallel/mesh/mesh.h"
-#include "parallel/pipeline/stage.h"
-#include "parallel/sharding/partition.h"
 #include "data/loader.h"
 #include "runtime/store.h"
 #include "train/run/samples.h"
@@ -208,9 +206,7 @@ static size_t run_bytes(const struct plan_job *j, const struct step *s)
     return PLAN_START + list_bytes_of(s) + checkpoint_scratch(s) + sample_bytes(j, s) + (j->traces ? trace_bytes() : 0);
 }
 
-/* *better: a rank that may hold more and should be planned too. begin[pp * vpp + 1]: first blocks of the stages, where pp > 1. Both may be
- * NULL. */
-static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out, int *better, int *begin)
+ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out, int *better, int *begin)
 {
     size_t more = 0;
     struct plan_bytes found = { .rank = rank };
@@ -246,160 +242,6 @@ ls_status plan_tasks(const struct plan_job *j, int n, tasks_fn *fn, void *ctx)
     if (!d) return LS_EUNSUPPORTED;
     if (d->immediate) return tasks_run(n, fn, ctx);
     for (int i = 0; i < n; i++) LS_TRY(fn(ctx, i));
-    return LS_OK;
-}
-
-/* ---- the rank with the most bytes ---- */
-
-enum { PLACES = 10, PLACES_CP = 8 };
-
-/* Lists, in ascending order, the places along an axis of n ranks that may hold the most: the first and the last; returns how many. */
-static int places_of(int n, int out[PLACES])
-{
-    out[0] = 0;
-    out[1] = n - 1;
-    return n > 1 ? 2 : 1;
-}
-
-/* The same for cp: the first ones, each of which sends and receives in another order, the one with the most tokens, and the last. */
-static int places_of_cp(const ls_layout *l, int out[PLACES])
-{
-    int n = l->cp, best = 0, count = 0;
-    bool ring = n > 1 && l->cp_method == LS_CP_RING;
-    size_t T = (size_t)l->seq_len;
-
-    for (int r = 1; r < n; r++)
-        if (shard_size(T, 1, ring, r, n) > shard_size(T, 1, ring, best, n)) best = r;
-    for (int r = 0; r < n; r++)
-        if (r < PLACES_CP || r == best || r == n - 1) out[count++] = r;
-    return count;
-}
-
-/* The rank with the largest total so far, and the largest total + other of any rank. */
-struct largest {
-    struct plan_bytes best;
-    size_t most;
-    int compiled;
-};
-
-/* A rank that is planned, and perhaps another one that may hold more. */
-struct tried {
-    int rank, plans;
-    struct plan_bytes plan[2];
-};
-
-struct trial {
-    const struct plan_job *job;
-    const ls_layout *layout;
-    struct tried *tried; /* in ascending order of ranks */
-    int n;
-    bool alone; /* ranks that may hold more are among them */
-    int *begin; /* the first one's, unless NULL */
-};
-
-static ls_status trial_rank(void *ctx, int i)
-{
-    const struct trial *t = ctx;
-    struct tried *x = &t->tried[i];
-    int better;
-
-    LS_TRY(plan_rank(t->job, t->layout, x->rank, &x->plan[0], &better, i ? NULL : t->begin));
-    x->plans = 1;
-    if (t->alone || better == x->rank) return LS_OK;
-    LS_TRY(plan_rank(t->job, t->layout, better, &x->plan[1], NULL, NULL));
-    x->plans = 2;
-    return LS_OK;
-}
-
-/* Plans the ranks at the same time; the trial is empty then. */
-static ls_status trial_run(struct trial *t, struct largest *l)
-{
-    int n = t->n;
-
-    t->n = 0;
-    LS_TRY(plan_tasks(t->job, n, trial_rank, t));
-    t->begin = NULL;
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < t->tried[i].plans; k++) {
-            const struct plan_bytes *one = &t->tried[i].plan[k];
-
-            if (l->best.rank < 0 || one->total > l->best.total) l->best = *one;
-            l->most = MAX(l->most, one->total + one->other);
-            l->compiled++;
-        }
-    return LS_OK;
-}
-
-static void take_largest(const struct largest *l, struct plan_bytes *out, int *compiled)
-{
-    *out = l->best;
-    out->other = l->most - l->best.total;
-    if (compiled) *compiled = l->compiled;
-}
-
-/* True if an earlier stage has the same programs and as many micro-batches in flight, or more. */
-static bool holds_no_more(const ls_layout *l, const ls_pipeline_schedule *s, const int *begin, int stage)
-{
-    int twin = stage > 0 ? stage_twin(l, s, begin, stage) : stage;
-
-    for (int k = 0; twin != stage && k < s->chunks; k++)
-        if (ls_pipeline_schedule_slots(s, twin, k) < ls_pipeline_schedule_slots(s, stage, k)) return false;
-    return twin != stage;
-}
-
-enum { PLACES_MOST = 2 * PLACES_CP * 2 }; /* of a stage */
-
-static void trial_add_stage(struct trial *t, int stage)
-{
-    const ls_layout *m = t->layout;
-    int dp[PLACES], cp[PLACES], tp[PLACES];
-    int ndp = places_of(m->dp, dp), ncp = places_of_cp(m, cp), ntp = places_of(m->tp, tp);
-
-    ASSERT(ndp * ncp * ntp <= PLACES_MOST);
-    for (int k = 0; k < ndp * ncp * ntp; k++) { /* in ascending order of ranks */
-        int at_tp = k % ntp, at_cp = k / ntp % ncp, at_dp = k / ntp / ncp;
-
-        t->tried[t->n++] = (struct tried){ .rank = ((stage * m->dp + dp[at_dp]) * m->cp + cp[at_cp]) * m->tp + tp[at_tp] };
-    }
-}
-
-ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct plan_bytes *out, int *compiled)
-{
-    struct largest l = { .best = { .rank = -1 } };
-    struct trial t = { .job = j, .layout = m };
-    ls_pipeline_schedule s = { 0 };
-    int *begin = mem_array(MEM_OTHER, (size_t)(m->pp * MAX(m->vpp, 1)) + 1, sizeof *begin);
-    ls_status st = LS_ENOMEM;
-
-    t.tried = mem_array(MEM_OTHER, (size_t)m->pp * PLACES_MOST, sizeof *t.tried);
-    if (begin && t.tried) st = m->pp > 1 ? ls_layout_schedule(m, &s) : LS_OK;
-    t.begin = begin;
-    if (st == LS_OK) {
-        trial_add_stage(&t, 0); /* which says where the others begin */
-        st = trial_run(&t, &l);
-    }
-    for (int i = 1; st == LS_OK && i < m->pp; i++)
-        if (!holds_no_more(m, &s, begin, i)) trial_add_stage(&t, i);
-    if (st == LS_OK) st = trial_run(&t, &l);
-    if (st == LS_OK) take_largest(&l, out, compiled);
-    ls_pipeline_schedule_free(&s);
-    mem_free(t.tried);
-    mem_free(begin);
-    return st;
-}
-
-ls_status plan_of_largest(const struct plan_job *j, const ls_layout *layout, struct plan_bytes *out, int *compiled)
-{
-    enum { EVERY_RANK = 32 }; /* up to this many ranks are all planned */
-    struct largest l = { .best = { .rank = -1 } };
-    struct tried tried[EVERY_RANK];
-    struct trial t = { .job = j, .layout = layout, .tried = tried, .alone = true };
-
-    LS_TRY(ls_layout_check(task_transformer(j->model), layout));
-    if (ls_layout_ranks(layout) > EVERY_RANK) return plan_of_places(j, layout, out, compiled);
-    for (; t.n < ls_layout_ranks(layout); t.n++) tried[t.n] = (struct tried){ .rank = t.n };
-    LS_TRY(trial_run(&t, &l));
-    take_largest(&l, out, compiled);
     return LS_OK;
 }
 

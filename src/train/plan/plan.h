@@ -54,6 +54,10 @@ ls_status plan_check_seconds(const ls_layout *l, const struct cluster *c);
 double plan_host_room(const struct plan_job *j);
 /* room: bytes of a processor for the step, plan_step_room(). */
 bool plan_fits(const struct plan_job *j, const struct plan_bytes *b, double room);
+/* *better: a rank that may hold more and should be planned too. begin[pp * vpp + 1]: first blocks of the stages, where pp > 1. Both may be
+ * NULL. */
+ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out, int *better, int *begin);
+/* The same of the rank alone. */
 ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out);
 /* The plan of the rank with the largest total, the lowest of several; total + other is the largest of any rank that was planned.
  * *compiled: number of ranks that were planned; may be NULL. */
