@@ -35,7 +35,8 @@ static const struct flag flags[] = {
     { "drift", FLAG_SWITCH, &drift, 0, 0, NULL, "let both sides run freely and print how far apart they are after each step; no verdict" },
     { "against", FLAG_STRING, &against, 0, 0, "FILE",
       "compare a with the results that an earlier --write recorded in FILE, instead of with --b; a follows them" },
-    { "write", FLAG_STRING, &own.path, 0, 0, "FILE", "run the steps in this layout and write their results to FILE; no comparison" },
+    { "write", FLAG_STRING, &own.path, 0, 0, "FILE",
+      "run the steps in the layout of the other options and write their results to FILE; no comparison" },
     { "save", FLAG_STRING, &own.save, 0, 0, "FOLDER", "with --write: save a checkpoint there after the first step" },
     { "load", FLAG_STRING, &own.load, 0, 0, "FOLDER", "with --write: resume from the checkpoint there" },
     { "follow", FLAG_STRING, &own.follow, 0, 0, "FILE",
@@ -348,12 +349,23 @@ static ls_status cmd_parity_run(struct invocation *in)
     return write_side(in);
 }
 
+/* --write runs one side. The flags of a side that run_side() launched are the whole command's. */
+static ls_status check_write(const struct invocation *in)
+{
+    const char *other = sides[0] ? "a" : sides[1] ? "b" : against ? "against" : checkpoint ? "checkpoint" : drift ? "drift" : NULL;
+
+    if (json) other = "json";
+    if (!other || in->world.launcher == LAUNCHER_OWN) return LS_OK;
+    return ls_fail(LS_EINVAL, "--%s does not apply to --write, which compares nothing: give the layout as options (--parallel.dp=2)",
+                   other);
+}
+
 /* Checks both layouts before either is run. */
 static ls_status cmd_parity_check(const struct invocation *in)
 {
     struct side s[2] = { 0 };
 
-    if (own.path) return LS_OK;
+    if (own.path) return check_write(in);
     if (checkpoint && against) return ls_fail(LS_EINVAL, "--checkpoint needs --b, which resumes from the checkpoint");
     if (own.save || own.load || own.follow)
         return ls_fail(LS_EINVAL, "--%s applies only to --write", own.save ? "save" : own.load ? "load" : "follow");
