@@ -1,5 +1,5 @@
 /* test_parity_parts.c - parts of `lockstep parity` that its script tests cannot reach: ReLU inputs within rounding of zero, whose sign a
- * side adopts from the reference, and the update rules with their bounds.
+ * side adopts from the reference, the update rules with their bounds, and the least scale of a gradient behind a norm.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,13 +7,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "helper_check.h"
+#include "train/parity/parity.h"
 #include "train/parity/parity_gates.h"
 #include "train/parity/parity_update.h"
 #include "train/run/random_tokens.h"
@@ -37,14 +40,15 @@ static int remove_path(void **state)
     return unlink(path);
 }
 
-static void open_image(struct step *s)
+/* bounds: of the layout against itself; NULL: not needed. */
+static void open_step(const char *preset, struct step *s, struct parity_bounds *bounds)
 {
     struct options options;
     struct config config;
     struct ranks alone = RANKS_ALONE;
     struct task_model model;
-    static const char *const set[][2] = {
-        { "model.preset", "resnet-tiny" }, { "train.global_batch", "4" }, { "train.accumulate", "2" }, { "precision.compute", "fp32" },
+    const char *const set[][2] = {
+        { "model.preset", preset }, { "train.global_batch", "4" }, { "train.accumulate", "2" }, { "precision.compute", "fp32" },
     };
 
     OK(options_open(config_table(), &config, VERB_PARITY, &options));
@@ -52,6 +56,7 @@ static void open_image(struct step *s)
     OK(config_check(&config, VERB_PARITY));
     OK(task_model_of(&config, 0, &model));
     OK(step_open_config(&config, &model, &alone, STEP_INITIALISED, s));
+    if (bounds) OK(parity_bounds_of(&config, NULL, bounds));
     options_close(&options);
 }
 
@@ -66,7 +71,7 @@ static double one_step(const struct parity_file *follow, float gradient[SIZE])
     double loss, taken;
     size_t valid;
 
-    open_image(&s);
+    open_step("resnet-tiny", &s, NULL);
     OK(file_writer_open(path, &out));
     OK(parity_writer_open(&s, out, &w));
     OK(parity_put_state(&w, 0));
@@ -111,6 +116,106 @@ static bool is_listed(const struct parity_gate *gates, size_t count, const struc
     for (size_t i = 0; i < count; i++)
         if (gates[i].layer == g->layer && gates[i].sample == g->sample && gates[i].element == g->element) return true;
     return false;
+}
+
+/* The bounds of a step of qwen3-tiny, whose results are written to the file. */
+static struct parity_bounds write_step(void)
+{
+    struct parity_bounds bounds;
+    struct parity_writer w;
+    struct step s;
+    file_writer *out;
+    double loss, norm = 0;
+    size_t valid;
+
+    open_step("qwen3-tiny", &s, &bounds);
+    OK(file_writer_open(path, &out));
+    OK(parity_writer_open(&s, out, &w));
+    OK(parity_put_state(&w, 0));
+    random_tokens(&s, 0, 0);
+    OK(step_gradients(&s, 0, &loss, &valid));
+    OK(parity_put(&w, RECORD_LOSS, 0, 0, &loss, 1));
+    OK(parity_put(&w, RECORD_NORM, 0, 0, &norm, 1));
+    OK(parity_put_gradients(&w, 0));
+    OK(parity_put_state(&w, 1));
+    OK(file_writer_publish(&out));
+    parity_writer_close(&w);
+    step_close(&s);
+    return bounds;
+}
+
+static void write_file(const char *name, const unsigned char *bytes, size_t count)
+{
+    file_writer *out;
+
+    OK(file_writer_open(name, &out));
+    OK(file_writer_put(out, bytes, count));
+    OK(file_writer_publish(&out));
+}
+
+/* The root mean square of a record's floats. */
+static double rms_of(struct parity_place p)
+{
+    double squares = 0;
+
+    for (size_t k = 0; k < p.count; k++) squares += (double)parity_f32(p.data, k) * parity_f32(p.data, k);
+    return sqrt(squares / (double)p.count);
+}
+
+/* Compares two copies of the file in which the gradient of `name` is 0, but for one element of the second: that is `error` times the least
+ * scale of a gradient that no norm follows. Returns the error as a share of what is allowed; *size: the root mean square of the weight. */
+static double share_of_error(const char *name, double error, const struct parity_bounds *bounds, double *size)
+{
+    char file[2][sizeof path + 2];
+    struct parity_result result;
+    struct parity_file f;
+    double squares = 0, elements = 0;
+    size_t at = 0;
+
+    OK(parity_file_open(path, &f));
+    for (size_t i = 0; i < f.parameters; i++) {
+        struct parity_place g = parity_file_find(&f, RECORD_GRADIENT, 0, i);
+
+        elements += (double)g.count;
+        if (strcmp(f.parameter[i].name, name) == 0)
+            at = i;
+        else
+            squares += rms_of(g) * rms_of(g) * (double)g.count;
+    }
+    assert_string_equal(f.parameter[at].name, name);
+    *size = rms_of(parity_file_find(&f, RECORD_WEIGHT, 0, at));
+
+    struct parity_place g = parity_file_find(&f, RECORD_GRADIENT, 0, at);
+    unsigned char *bytes = malloc(f.map.bytes), *gradient = bytes + (g.data - f.map.data);
+    float value = (float)(error * sqrt(squares / elements) / PARITY_FLOOR);
+
+    memcpy(bytes, f.map.data, f.map.bytes);
+    memset(gradient, 0, g.count * sizeof value);
+    for (int k = 0; k < 2; k++) {
+        snprintf(file[k], sizeof file[k], "%s.%c", path, 'a' + k);
+        write_file(file[k], bytes, f.map.bytes);
+        memcpy(gradient, &value, sizeof value);
+    }
+    OK(parity_compare(file[0], file[1], false, bounds, &result));
+    for (int k = 0; k < 2; k++) assert_int_equal(unlink(file[k]), 0);
+    free(bytes);
+    parity_file_close(&f);
+    assert_string_equal(result.largest[PARITY_GRADIENT].name, name);
+    return result.largest[PARITY_GRADIENT].of_allowed;
+}
+
+/* A norm's gradient is divided by the size of what comes in: 8 times that of the weight, from 64 inputs of size 1. */
+static void errors_behind_a_norm_have_a_larger_scale(void **state)
+{
+    struct parity_bounds bounds = write_step();
+    double size, share;
+
+    (void)state;
+    bounds.mean = 0; /* only the largest error is compared */
+    share = share_of_error("model.layers.0.self_attn.o_proj.weight", 2 * bounds.most, &bounds, &size);
+    assert_true(fabs(share - 2) < 1e-5);
+    share = share_of_error("model.layers.0.self_attn.q_proj.weight", 2 * bounds.most, &bounds, &size);
+    assert_true(size < 0.1 && fabs(share - 2 * 8 * size) < 1e-5);
 }
 
 /* A side adopts a gate within rounding of zero in every micro-batch; the gradient changes by a finite amount. */
@@ -218,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gates_near_zero_are_adopted),
         cmocka_unit_test(gates_far_from_zero_are_kept),
+        cmocka_unit_test(errors_behind_a_norm_have_a_larger_scale),
         cmocka_unit_test(update_rules_are_those_of_optimizers),
     };
 

@@ -13,19 +13,19 @@
 #include "base/base.h"
 #include "models/config_hf.h"
 
-#define CONV(ours, hfs, place, out, in, init, part, parts)                                \
-    { ours ".weight", hfs ".weight", place, out, in, init, 1, 1, part, parts, 0 },        \
-    {                                                                                     \
-        ours ".bias", hfs ".bias", place, out, DIM_NONE, INIT_ZEROS, 0, 0, part, parts, 0 \
+#define CONV(ours, hfs, place, out, in, init, part, parts)                                   \
+    { ours ".weight", hfs ".weight", place, out, in, init, 1, 1, part, parts, 0 },           \
+    {                                                                                        \
+        ours ".bias", hfs ".bias", place, out, DIM_NONE, INIT_ZEROS, 0, 0, part, parts, 0, 0 \
     }
-#define NORM(ours, place)                                                                     \
-    { ours ".weight", ours ".weight", place, DIM_WIDTH, DIM_NONE, INIT_ONES, 0, 0, 0, 1, 0 }, \
-    {                                                                                         \
-        ours ".bias", ours ".bias", place, DIM_WIDTH, DIM_NONE, INIT_ZEROS, 0, 0, 0, 1, 0     \
+#define NORM(ours, place)                                                                        \
+    { ours ".weight", ours ".weight", place, DIM_WIDTH, DIM_NONE, INIT_ONES, 0, 0, 0, 1, 0, 0 }, \
+    {                                                                                            \
+        ours ".bias", ours ".bias", place, DIM_WIDTH, DIM_NONE, INIT_ZEROS, 0, 0, 0, 1, 0, 0     \
     }
-#define TABLE(ours, place, rows, product)                                    \
-    {                                                                        \
-        ours, ours, place, rows, DIM_WIDTH, INIT_NORMAL, product, 0, 0, 1, 0 \
+#define TABLE(ours, place, rows, product)                                       \
+    {                                                                           \
+        ours, ours, place, rows, DIM_WIDTH, INIT_NORMAL, product, 0, 0, 1, 0, 0 \
     }
 
 static const struct weight_row rows[] = {

@@ -4,18 +4,23 @@
 
 #include "models/model.h"
 
-#define WEIGHT_LINEAR(name, place, out, in)                    \
-    {                                                          \
-        name, name, place, out, in, INIT_NORMAL, 1, 0, 0, 1, 0 \
+#define WEIGHT_LINEAR(name, place, out, in)                       \
+    {                                                             \
+        name, name, place, out, in, INIT_NORMAL, 1, 0, 0, 1, 0, 0 \
     }
-#define WEIGHT_NORM(name, place, dim)                              \
-    {                                                              \
-        name, name, place, dim, DIM_NONE, INIT_ONES, 0, 0, 0, 1, 0 \
+/* A norm follows. */
+#define WEIGHT_NORMED(name, place, out, in)                       \
+    {                                                             \
+        name, name, place, out, in, INIT_NORMAL, 1, 0, 0, 1, 0, 1 \
+    }
+#define WEIGHT_NORM(name, place, dim)                                 \
+    {                                                                 \
+        name, name, place, dim, DIM_NONE, INIT_ONES, 0, 0, 0, 1, 0, 0 \
     }
 
-#define LLAMA_EMBEDDING                                                                                                          \
-    {                                                                                                                            \
-        "model.embed_tokens.weight", "model.embed_tokens.weight", PLACE_BEFORE, DIM_VOCAB, DIM_WIDTH, INIT_NORMAL, 0, 0, 0, 1, 0 \
+#define LLAMA_EMBEDDING                                                                                                             \
+    {                                                                                                                               \
+        "model.embed_tokens.weight", "model.embed_tokens.weight", PLACE_BEFORE, DIM_VOCAB, DIM_WIDTH, INIT_NORMAL, 0, 0, 0, 1, 0, 0 \
     }
 #define LLAMA_ATTENTION                                                              \
     WEIGHT_NORM("input_layernorm.weight", PLACE_LAYER, DIM_WIDTH),                   \
@@ -27,8 +32,8 @@
 /* The same with an RMS norm over each head of q and k. */
 #define LLAMA_NORMED_ATTENTION                                                                                                        \
     WEIGHT_NORM("input_layernorm.weight", PLACE_LAYER, DIM_WIDTH),                                                                    \
-        WEIGHT_LINEAR("self_attn.q_proj.weight", PLACE_LAYER, DIM_QUERY, DIM_WIDTH),                                                  \
-        WEIGHT_LINEAR("self_attn.k_proj.weight", PLACE_LAYER, DIM_KEY, DIM_WIDTH),                                                    \
+        WEIGHT_NORMED("self_attn.q_proj.weight", PLACE_LAYER, DIM_QUERY, DIM_WIDTH),                                                  \
+        WEIGHT_NORMED("self_attn.k_proj.weight", PLACE_LAYER, DIM_KEY, DIM_WIDTH),                                                    \
         WEIGHT_LINEAR("self_attn.v_proj.weight", PLACE_LAYER, DIM_KEY, DIM_WIDTH),                                                    \
         WEIGHT_NORM("self_attn.q_norm.weight", PLACE_LAYER, DIM_HEAD), WEIGHT_NORM("self_attn.k_norm.weight", PLACE_LAYER, DIM_HEAD), \
         WEIGHT_LINEAR("self_attn.o_proj.weight", PLACE_LAYER, DIM_WIDTH, DIM_QUERY),                                                  \
@@ -41,13 +46,13 @@
     WEIGHT_NORM("model.norm.weight", PLACE_AFTER, DIM_WIDTH), WEIGHT_LINEAR("lm_head.weight", PLACE_UNTIED, DIM_VOCAB, DIM_WIDTH)
 
 /* The experts' weights and the router's. hf: the part's name in Hugging Face's files; gate, up and down of each expert, * its number. */
-#define WEIGHT_STACK(name, hf, out, in)                            \
-    {                                                              \
-        name, hf, PLACE_LAYER, out, in, INIT_NORMAL, 1, 0, 0, 1, 1 \
+#define WEIGHT_STACK(name, hf, out, in)                               \
+    {                                                                 \
+        name, hf, PLACE_LAYER, out, in, INIT_NORMAL, 1, 0, 0, 1, 1, 0 \
     }
 #define LLAMA_EXPERTS(hf, gate, up, down)                                                                         \
-    { "mlp.gate.weight", hf ".gate.weight", PLACE_LAYER, DIM_EXPERTS, DIM_WIDTH, INIT_NORMAL, 1, 0, 0, 1, 0 },    \
-        { "mlp.gate.bias", hf ".gate.bias", PLACE_LAYER, DIM_BALANCED, DIM_NONE, INIT_ZEROS, 0, 0, 0, 1, 0 },     \
+    { "mlp.gate.weight", hf ".gate.weight", PLACE_LAYER, DIM_EXPERTS, DIM_WIDTH, INIT_NORMAL, 1, 0, 0, 1, 0, 0 }, \
+        { "mlp.gate.bias", hf ".gate.bias", PLACE_LAYER, DIM_BALANCED, DIM_NONE, INIT_ZEROS, 0, 0, 0, 1, 0, 0 },  \
         WEIGHT_STACK("mlp.experts.gate_proj.weight", hf ".experts.*." gate ".weight", DIM_EXPERT_FFN, DIM_WIDTH), \
         WEIGHT_STACK("mlp.experts.up_proj.weight", hf ".experts.*." up ".weight", DIM_EXPERT_FFN, DIM_WIDTH),     \
         WEIGHT_STACK("mlp.experts.down_proj.weight", hf ".experts.*." down ".weight", DIM_WIDTH, DIM_EXPERT_FFN), \

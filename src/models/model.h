@@ -45,6 +45,7 @@ struct weight_row {
     int transposed;  /* HF holds [in,out], we [out,in] */
     int part, parts; /* ours is HF's outputs [part, part+1) * out / parts */
     int stacked;     /* [experts,rows,columns]; HF has a tensor for each, with its number in place of "*" */
+    int normed;      /* what it computes goes through a norm at once */
 };
 
 /* State that a forward pass hands from layer to layer. */
@@ -105,6 +106,8 @@ enum { MODEL_WEIGHT_DIMS = 3 };
 /* The meaning of each dim of the parameter `name`, which also determines its sharding; returns the number of dims. 0: the model has no such
  * weight. */
 int model_weight_dims(const ls_model *m, const char *name, enum model_dim out[MODEL_WEIGHT_DIMS]);
+/* The number of inputs of the matrix `name` if what it computes goes through a norm at once; else 0. */
+size_t model_normed_inputs(const ls_model *m, const char *name);
 /* The parameter of the table's row `name`; layer NO_LAYER for rows outside of layers. */
 ls_value model_param(ls_program *p, const ls_model *m, const char *name, long layer);
 /* q[B,T,H*D] k,v[B,T,G*D] -> [B,T,H*D]: rotated, written to the cache if there is one, causal. */

@@ -142,23 +142,36 @@ static const char *name_in_layer(const struct family *f, const char *name)
     return digits && name[n + 1 + digits] == '.' ? name + n + digits + 2 : NULL;
 }
 
-int model_weight_dims(const ls_model *m, const char *name, enum model_dim out[MODEL_WEIGHT_DIMS])
+static const struct weight_row *row_named(const ls_model *m, const char *name)
 {
     const struct family *f = model_family(m);
     const char *in_layer = name_in_layer(f, name);
-    int n = 0;
 
     for (int i = 0; i < f->nrows; i++) {
-        const struct weight_row *row = &f->rows[i];
-        const char *key = row->place == PLACE_LAYER ? in_layer : name;
+        const char *key = f->rows[i].place == PLACE_LAYER ? in_layer : name;
 
-        if (!key || strcmp(row->name, key) != 0) continue;
-        if (row->stacked) out[n++] = DIM_STACK;
-        out[n++] = row->rows;
-        if (row->columns != DIM_NONE) out[n++] = row->columns;
-        return n;
+        if (key && strcmp(f->rows[i].name, key) == 0) return &f->rows[i];
     }
-    return 0;
+    return NULL;
+}
+
+int model_weight_dims(const ls_model *m, const char *name, enum model_dim out[MODEL_WEIGHT_DIMS])
+{
+    const struct weight_row *row = row_named(m, name);
+    int n = 0;
+
+    if (!row) return 0;
+    if (row->stacked) out[n++] = DIM_STACK;
+    out[n++] = row->rows;
+    if (row->columns != DIM_NONE) out[n++] = row->columns;
+    return n;
+}
+
+size_t model_normed_inputs(const ls_model *m, const char *name)
+{
+    const struct weight_row *row = row_named(m, name);
+
+    return row && row->normed ? model_dim_size(m, row->columns) : 0;
 }
 
 /* How often a row of the table occurs in the model. */

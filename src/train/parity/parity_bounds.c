@@ -125,7 +125,11 @@ ls_status parity_bounds_of(const struct config *a, const struct config *b, struc
     struct parity_bounds bounds = { .norm = 8 * SINGLE, .optimizer = config_optimizer(a), .lr = a->optim.lr };
     double loss = 0, gradient = 0;
     bool same = b && has_same_micro_batches(a, b);
+    struct task_model model;
 
+    LS_TRY(task_model_of(a, 0, &model));
+    bounds.has_model = model.task->transformer;
+    bounds.model = model.transformer;
     LS_TRY(add_side(a, 0, same, &loss, &gradient, &bounds));
     LS_TRY(add_side(b ? b : a, 1, same, &loss, &gradient, &bounds));
     bounds.loss = MOST * sqrt(loss);

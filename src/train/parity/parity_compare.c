@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "models/model.h"
 #include "train/parity/parity_file.h"
 #include "train/parity/parity_update.h"
 
@@ -161,13 +162,26 @@ static void compare_start(struct comparison *c, enum parity_record r, const char
     parity_compare_note(c, &d);
 }
 
+/* The least scale of a parameter's gradient: parity_bounds.h. */
+static double least_scale(const struct comparison *c, size_t i)
+{
+    size_t inputs = c->bounds->has_model ? model_normed_inputs(&c->bounds->model, name_of(c, i)) : 0;
+    struct parity_place w = record(c, c->leader, RECORD_WEIGHT, c->step, i);
+    double squares = 0;
+
+    if (!inputs || !w.data) return c->floor;
+    for (size_t k = 0; k < w.count; k++) squares += (double)parity_f32(w.data, k) * parity_f32(w.data, k);
+    double size = sqrt(squares / (double)w.count * (double)inputs);
+    return size > 0 && size < 1 ? c->floor / size : c->floor;
+}
+
 /* Compares the largest error and, unless mean is 0, the root mean square error. */
 static void compare_tensor(struct comparison *c, enum parity_kind kind, enum parity_record r, size_t i, double most, double mean)
 {
     uint64_t step = kind == PARITY_GRADIENT ? c->step : c->step + 1;
     struct parity_place a = record(c, 0, r, step, i), b = record(c, 1, r, step, i);
     struct parity_difference d = new_difference(c, kind, name_of(c, i), "");
-    double floor = kind == PARITY_GRADIENT ? c->floor : 0, worst = -1, errors = 0, squares = 0;
+    double floor = kind == PARITY_GRADIENT ? least_scale(c, i) : 0, worst = -1, errors = 0, squares = 0;
 
     if (!have_both(c, a, b, &d)) return;
     double scale = fmax(fmax(largest(a), largest(b)), floor);
