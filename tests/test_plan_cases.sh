@@ -5,13 +5,15 @@ lockstep=$1
 columns="row_id,layers,hidden,ffn_hidden,glu,heads,kv_heads,vocab,tied_emb,seq,gpus,gpu_type,gpus_per_node,internode_gbps_per_gpu"
 columns="$columns,tp,pp,cp,ep,vpp,zero_stage,micro_batch,global_batch,sequence_parallel,recompute,precision,flash_attn,schedule"
 model="8,4096,14336,1,32,8,128256,0,2048"
-ends="6,4096,14336,1,32,8,128256,0,2048"
+ends_size="4096,14336,1,32,8,128256,0,2048"
+ends="6,$ends_size"
 gpu='"H100-80GB-SXM (DGX, 8 nodes)",8,400'
 {
     echo "$columns"
     echo "plain,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
     echo "micro,$model,8,$gpu,1,1,1,1,1,3 (FSDP FULL_SHARD),,32,0,full,bf16,1,"
     echo "fp8,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,fp8,1,1F1B"
+    echo "fp4,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,NVFP4,1,1F1B"
     echo "scores,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,0,1F1B"
     echo "chunks,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B; overlap TP comm"
     echo "slow,$model,16,\"H100-80GB-SXM (DGX, 8 nodes)\",8,10,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
@@ -26,13 +28,14 @@ gpu='"H100-80GB-SXM (DGX, 8 nodes)",8,400'
     echo "unknown,$model,16,$gpu,,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
 } >runs.csv
 "$lockstep" plan --cases runs.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
-[ "$(wc -l <prices.csv)" = 16 ] || bad "not a line for each row: $(cat prices.csv)"
+[ "$(wc -l <prices.csv)" = 17 ] || bad "not a line for each row: $(cat prices.csv)"
 seconds() { awk -F, -v row="$1" '$1 == row { print $2 }' prices.csv; }
 says() { grep "^$1," prices.csv | grep -q "$2" || bad "row $1 does not say '$2': $(grep "^$1," prices.csv)"; }
 
 # faster A B: row A takes less than row B
 faster() { awk -v a="$(seconds "$1")" -v b="$(seconds "$2")" 'BEGIN { exit !(a > 0 && a < b) }' || bad "$1 is not faster than $2"; }
 faster fp8 plain
+faster fp4 fp8
 faster plain scores
 faster plain slow
 faster chunks plain
@@ -40,6 +43,7 @@ awk -v a="$(seconds eager)" 'BEGIN { exit !(a > 2e-3) }' || bad "the host's time
 says micro "micro-batch not published: [1248]; the fastest that fits of 3 layouts with"
 says plain "machine like NVIDIA DGX H100"
 says fp8 "twice the peak"
+says fp4 "four times the peak of bf16, 15% of them in bf16"
 says ranks "15 GPUs are not a multiple of tp 2 x pp 2 x cp 1"
 says other "no machine is built in for 'TPU v4'"
 says experts "ep is 8, but the experts of model '' are not known: their number and width are not among the columns"
@@ -51,7 +55,7 @@ grep -q '^"odd, ""batch""",,,,"\?inconsistent: 32 samples are not a multiple of 
     bad "odd: $(grep odd prices.csv)"
 
 # --machine is for what is not built in. Where the host takes no time, seconds and bytes are those of `plan`, to the accuracy of prices.
-sed 's/host: .*/host: 0/; s/eager: .*/eager: 1/' "$2/../machines/h100-dgx.yaml" >fast.yaml
+sed 's/host: .*/host: 0/; s/eager: .*/eager: 1/; /attention_2/d' "$2/../machines/h100-dgx.yaml" >fast.yaml
 "$lockstep" plan --machine ./fast.yaml --cases runs.csv --out fast.csv >out.txt 2>err.txt || bad "plan --cases --machine: $(cat err.txt)"
 "$lockstep" plan --machine ./fast.yaml -n 16 --model.preset=llama3-8b --model.layers=8 --data.seq_len=2048 --data.val_fraction=0 \
     --precision.compute=bf16 --parallel.tp=2 --parallel.pp=2 --parallel.zero=1 --parallel.sp --train.micro_batch=2 \
@@ -89,6 +93,8 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
     echo "stages,$model,128,$gpu,1,16,1,1,1,0,1,128,0,none,bf16,1,1F1B,a paper"
     echo "stages-open,$model,128,$gpu,1,16,1,1,1,0,1,128,0,none,bf16,,,a paper"
     echo "ends,$ends,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,,ZB-1p,Zero Bubble Pipeline Parallelism"
+    echo "less,14,$ends_size,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,,1F1B,Zero Bubble Pipeline Parallelism"
+    echo "balanced,14,$ends_size,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,0,1F1B,NVIDIA NeMo"
     echo "c-program,$model,8,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,llm.c"
     echo "each,12,4096,14336,1,32,8,128256,0,128,1024,$gpu,1,1,1,1,1,3,1,1024,0,full,bf16,1,,DeepSpeed"
     echo "ranks-many,$model,65536,$gpu,65536,65536,1,1,1,0,1,32,0,none,bf16,1,,a paper"
@@ -106,7 +112,9 @@ awk -v a="$(memory zero-bubble)" -v b="$(memory twice)" 'BEGIN { exit !(a > 0 &&
 faster fused-loss micro-8
 says uneven "virtual stages not published: 1"
 says rack "64 GPUs of a rack"
-says ends "the first and the last stage have no blocks"
+for row in ends less; do says $row "the first and the last stage have a block less than the others"; done
+grep "^balanced," prices.csv | grep -q "a block less" && bad "balanced: $(grep "^balanced," prices.csv)"
+faster less balanced  # its head is not behind as many blocks, and its loss is fused
 says ends "attention is not fused"
 says c-program "the host takes no time"
 faster c-program micro-8
@@ -149,7 +157,7 @@ expect 1 "No such file" plan --cases none.csv --out x.csv
 sed 's/,vocab,/,words,/' runs.csv >wrong.csv
 expect 1 "there is no column vocab" plan --cases wrong.csv --out x.csv
 echo "short,1,2" >>runs.csv
-expect 1 "runs.csv:17: 3 fields" plan --cases runs.csv --out x.csv
+expect 1 "runs.csv:18: 3 fields" plan --cases runs.csv --out x.csv
 [ ! -e x.csv ] || bad "x.csv was written"
 
 [ $failures -eq 0 ]

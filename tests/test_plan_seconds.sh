@@ -42,6 +42,13 @@ step=$(of seconds.step)
 plan compute.yaml --recompute.mode=full
 near "$(sum "$(of seconds.step) - $(of seconds.recomputed)")" "$step" "what is recomputed is in addition"
 
+# A query takes as long as 65 keys more than the 32.5 that it attends to on average.
+sed 's/^  attention: 1/&\n  attention_query: 65/' compute.yaml >query.yaml
+plan compute.yaml
+attention=$(of seconds.attention)
+plan query.yaml
+near "$(of seconds.attention)" "$(sum "3 * $attention")" "attention with an attention_query"
+
 # Without limits of arithmetic it takes its bytes: half the bandwidth, twice the time. A link that is slower than all else is what counts.
 plan memory.yaml --train.micro_batch=2
 step=$(of seconds.step)

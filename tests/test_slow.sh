@@ -78,8 +78,8 @@ run share_plain -n 2 --parallel.zero=1 --checkpoint.every=2
 run share -n 2 --parallel.zero=1 --checkpoint.every=2 --debug.slow=disk:1:"$(delay share_plain save_seconds)"
 more "$(total share/metrics.jsonl save_seconds)" "$(total share_plain/metrics.jsonl save_seconds)" "saving where a rank's disk is slow"
 
-# What a slow loader takes beyond the step is data. Samples are read ahead of the step, so a step that takes as long hides it all: where steps
-# have become that slow since their time was taken (on a busy machine), the run is repeated with a delay of ten of its own steps.
+# What a slow loader takes beyond the step is data. Samples are read ahead, so a step that takes as long hides it all: where steps have
+# become that slow since their time was taken (on a busy machine), the run is repeated with a delay of ten of its own steps.
 run loader_plain -n 2
 ms=$(delay loader_plain step_seconds)
 for try in 1 2 3 4 5; do

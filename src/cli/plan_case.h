@@ -36,6 +36,7 @@ ls_status case_put_model(const struct plan_case *r, struct options *o);
 
 /* False if flash_attn is 0, or if it is empty and the source is a zero-bubble run, whose published memory includes the scores. */
 bool attention_is_fused(const struct plan_case *r);
+bool is_zero_bubble(const struct plan_case *r);
 
 bool names_deepspeed(const struct plan_case *r);
 

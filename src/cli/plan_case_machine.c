@@ -45,9 +45,12 @@ static bool find_machine(const char *type, struct cluster *out)
     return best >= 0;
 }
 
-static bool says_fp8(const struct plan_case *r)
+/* How many times the peak of bf16 the matmuls have; 0: they are in bf16. Of models trained in NVFP4 about 15% of the linear layers stay in
+ * bf16 (NVIDIA 2025, arXiv:2509.25149, section 4.1). */
+static double narrow_peak(const struct plan_case *r)
 {
-    return case_says(r, "precision", "fp8") || case_says(r, "precision", "FP8") || case_says(r, "precision", "FP4");
+    if (case_says(r, "precision", "FP4")) return 1 / (0.85 / 4 + 0.15);
+    return case_says(r, "precision", "fp8") || case_says(r, "precision", "FP8") ? 2 : 0;
 }
 
 /* "A100 SXM 80 GB" and "A100 SXM 40 GB" are both an A100. */
@@ -65,6 +68,8 @@ static void take_efficiencies(const struct cluster *from, struct cluster *to)
     to->host = from->host;
     to->eager = from->eager;
     to->attention = from->attention;
+    to->query = from->query;
+    to->attention_2 = from->attention_2;
     to->memory_bound = from->memory_bound;
     to->link_share = from->link_share;
 }
@@ -74,9 +79,13 @@ static bool chunks_tp(const struct plan_case *r) { return case_says(r, "schedule
 
 /* Megatron's cross-entropy (vocab_parallel_cross_entropy, of which nanotron's is derived) on half logits, a kernel a step: in forward a
  * copy in f32, the maximum, a difference, exponentials, their sum and a quotient, in backward a product and a copy in half precision.
- * llm-foundry has a loss that does this in one kernel (loss_fn fused_crossentropy). */
+ * llm-foundry has a loss that does this in one kernel (loss_fn fused_crossentropy). The zero-bubble runs are taken to have one, too: with
+ * these kernels the last stage of their 1.5B model would take longer than all of their steps. */
 enum { LOGIT_FORWARD = 6 + 4 + 8 + 8 + 4 + 8, LOGIT_BACKWARD = 8 + 6 };
-static bool fuses_loss(const struct plan_case *r) { return case_says(r, "source", "llm-foundry") || case_says(r, "source", "llm.c"); }
+static bool fuses_loss(const struct plan_case *r)
+{
+    return case_says(r, "source", "llm-foundry") || case_says(r, "source", "llm.c") || is_zero_bubble(r);
+}
 
 bool names_deepspeed(const struct plan_case *r) { return case_says(r, "source", "DeepSpeed") || case_says(r, "schedule", "DeepSpeed"); }
 
@@ -102,7 +111,9 @@ static bool is_eager(const struct plan_case *r)
     return true;
 }
 
-bool attention_is_fused(const struct plan_case *r) { return case_number(r, "flash_attn", !case_says(r, "source", "Zero Bubble")) != 0; }
+bool is_zero_bubble(const struct plan_case *r) { return case_says(r, "source", "Zero Bubble"); }
+
+bool attention_is_fused(const struct plan_case *r) { return case_number(r, "flash_attn", !is_zero_bubble(r)) != 0; }
 
 /* Jobs of several racks take a power of 2 of each, so that no group of ranks is in two racks that fits into one. */
 static int power_below(int n)
@@ -128,7 +139,7 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
         snprintf(text, sizeof text, "machine of --machine");
     }
     case_assume(r, text);
-    out->fp8 = says_fp8(r);
+    out->narrow = narrow_peak(r);
     out->scores_written = !attention_is_fused(r);
     out->chunks_tp = chunks_tp(r);
     out->experts_apart = true; /* Transformer Engine's GroupedLinear, and loops over experts */
@@ -140,12 +151,17 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
         out->attention /= out->eager;
         out->memory_bound /= out->eager;
     }
+    if (out->attention_2 > 0 && is_eager(r)) {
+        out->attention /= out->attention_2;
+        out->query = 0;
+    }
     if (case_says(r, "source", "llm.c")) out->host = 0; /* kernels are issued by a C program */
     if (!*case_text(r, "flash_attn") && out->scores_written) case_assume(r, "attention is not fused");
     if (out->gathers) case_assume(r, "every parameter is gathered by itself");
     if (out->tp_issues) case_assume(r, "collectives over tp in as many chunks as there are ranks");
     if (!out->host) case_assume(r, "the host takes no time");
-    if (out->fp8) case_assume(r, "fp8: matmuls at twice the peak of bf16");
+    if (out->narrow == 2) case_assume(r, "fp8: matmuls at twice the peak of bf16");
+    if (out->narrow > 2) case_assume(r, "fp4: matmuls at four times the peak of bf16, 15% of them in bf16");
     if (node > 0 && out->processors <= NODE_MOST) out->processors = node;
     if (out->processors > NODE_MOST && case_size(r, "gpus", 1) > out->processors) {
         out->processors = power_below(out->processors);

@@ -146,15 +146,22 @@ static struct choice divisors(int whole, int most)
 
 static struct choice published(int value) { return (struct choice){ 1, { value } }; }
 
-/* Pipelines whose first and last stage have the embedding and the head instead of a block (the zero-bubble runs). */
-static bool ends_without_blocks(const struct plan_case *r, int64_t stages) { return stages == (int64_t)case_size(r, "layers", 1) + 2; }
+/* Blocks of the middle stages of pipelines whose first and last stage have the embedding and the head instead of one: the zero-bubble runs
+ * (Qi et al. 2024, section 4), and others with two stages more than blocks. 0: no such pipeline. */
+static int blocks_between(const struct plan_case *r, int64_t stages)
+{
+    int64_t blocks = (int64_t)case_size(r, "layers", 1) + 2;
+
+    if (stages < 2 || blocks % stages || (blocks > stages && !is_zero_bubble(r))) return 0;
+    return (int)(blocks / stages);
+}
 
 /* More stages than blocks: not a layout of ours, and of other programs hardly any such run ended. */
 static bool has_empty_stages(const struct plan_case *r)
 {
     int64_t stages = (int64_t)case_size(r, "pp", 1) * MAX(1, case_size(r, "vpp", 1));
 
-    return stages > case_size(r, "layers", INT32_MAX) && !ends_without_blocks(r, stages);
+    return stages > case_size(r, "layers", INT32_MAX) && !blocks_between(r, stages);
 }
 
 /* A schedule that is named without interleaving has no virtual stages; too many stages are not divided further. */
@@ -185,16 +192,15 @@ static bool waits_for_gathers(const struct plan_case *r, int zero) { return zero
 /* The layout passes the check with a block more in each end, and has them taken away: "0,1,1,0". */
 static ls_status check_stages(struct plan_case *r, const struct priced_model *m, ls_layout *l)
 {
-    int stages = l->pp * l->vpp;
-    bool ends = l->pp > 1 && ends_without_blocks(r, stages);
+    int stages = l->pp * l->vpp, between = l->pp > 1 ? blocks_between(r, stages) : 0;
     ls_model model = m->model.transformer;
 
-    if (ends) model.layers += 2;
+    if (between) model.layers += 2;
     l->stages = NULL;
-    LS_TRY(ls_layout_check(&model, l));
-    if (!ends) return LS_OK;
     text_free(&r->stages);
-    for (int i = 0; i < stages; i++) text_put(&r->stages, "%s%d", i ? "," : "", i > 0 && i < stages - 1);
+    LS_TRY(ls_layout_check(&model, l));
+    if (!between) return LS_OK;
+    for (int i = 0; i < stages; i++) text_put(&r->stages, "%s%d", i ? "," : "", between - (i == 0 || i == stages - 1));
     LS_TRY(text_status(&r->stages));
     l->stages = r->stages.data;
     return LS_OK;
@@ -354,7 +360,7 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
         snprintf(text, sizeof text, "memory as %s holds it", framework_name(f));
         case_assume(r, text);
     }
-    if (r->stages.bytes) case_assume(r, "the first and the last stage have no blocks");
+    if (r->stages.bytes) case_assume(r, "the first and the last stage have a block less than the others");
     if (hides_bubble(r)) case_assume(r, "the step of its busiest stage");
     if (waits_for_gathers(r, out->value[OPEN_ZERO])) case_assume(r, "ZeRO-3 of DeepSpeed: nothing hides its communication");
     return LS_OK;

@@ -56,6 +56,8 @@ static const struct cluster_key cluster_keys[] = {
     SECONDS("efficiency.host", host),
     OPTIONAL("efficiency.eager", KEY_NUMBER, eager, 1, 10),
     SHARE("efficiency.attention", attention),
+    OPTIONAL("efficiency.attention_query", KEY_NUMBER, query, 0, 1e5),
+    OPTIONAL("efficiency.attention_2", KEY_NUMBER, attention_2, 1, 10),
     SHARE("efficiency.memory_bound", memory_bound),
     SHARE("efficiency.link_share", link_share),
     OPTIONAL("node.serial", KEY_FLAG, serial, 0, 1),

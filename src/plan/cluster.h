@@ -70,7 +70,9 @@ struct cluster {
     double matmul;       /* share of the peak that large matmuls reach */
     double host;         /* seconds that the host of an eager framework takes to issue a kernel; --cases only */
     double eager;        /* how many times as long all but its matmuls take; 0: not known, as long; --cases only */
-    double attention;    /* share of the peak that fused attention reaches */
+    double attention;    /* share of the peak that fused attention reaches over long sequences */
+    double query;        /* keys: each query of fused attention takes as long as these, beyond the keys that it attends to */
+    double attention_2;  /* how many times as long FlashAttention-2 takes, whose queries take nothing more; 0: not known; --cases only */
     double memory_bound; /* share of the bandwidth that elementwise kernels reach */
     double link_share;   /* share of a link's bandwidth that collectives reach */
     int processors;      /* of a node */
@@ -95,7 +97,7 @@ struct cluster {
     /* of published runs, not of the machine's file */
     bool scores_written;   /* attention writes its scores to memory, as before FlashAttention */
     double logit_bytes[2]; /* moved for each logit in a forward and in a backward, where the loss is not fused with the head */
-    bool fp8;              /* matmuls are in fp8, at twice the peak of bf16 */
+    double narrow;         /* how many times the peak of bf16 matmuls in fp8 or fp4 have; 0: there are none */
     bool chunks_tp;     /* collectives over tp are divided into a chunk for each rank; all but the first run beside the matmul they feed or
                            follow */
     bool experts_apart; /* the matmuls of a rank's experts are a kernel each */

@@ -77,6 +77,15 @@ bool seconds_curve_of(const ls_program *p, const struct instruction *i, char nam
     return *size > 0;
 }
 
+/* FLOPs of every key that the queries attend to: two matmuls in the forward, five in the backward. */
+static double key_flops(const ls_program *p, const struct instruction *i)
+{
+    op_flops_fn *flops = op_info(i->op)->flops;
+    bool grad = flops == flops_attention_grad || flops == flops_ring_attention_grad;
+
+    return (grad ? 10 : 4) * (double)value_count(&p->values[i->in[0].id]);
+}
+
 /* How many times its FLOPs a matmul's units are busy for: they compute a tile of the output each, as many at once as there are units, so
  * the last tiles of a row, of a column and of all leave some idle. Of the usual tiles the one that is done first; a smaller one reads its
  * operands more often, which takes so much longer (the last column, assumed). */
@@ -139,11 +148,11 @@ bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct 
     double peak = peak_of(c, p, i);
 
     if (op->bytes) out->moved = (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound);
-    if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak * c->matmul * (c->fp8 ? 2 : 1));
+    if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak * c->matmul * (c->narrow > 0 ? c->narrow : 1));
     if (out->kind == SECONDS_MATMUL) out->computed += logits_seconds(c, p, i);
     if (out->kind == SECONDS_MATMUL && c->units) take_tiles(p, i, out);
     if (out->kind == SECONDS_ATTENTION)
-        out->computed = c->scores_written ? scores_seconds(c, p, i, peak) : i->flops / (peak * c->attention);
+        out->computed = c->scores_written ? scores_seconds(c, p, i, peak) : (i->flops + c->query * key_flops(p, i)) / (peak * c->attention);
     if (out->kind == SECONDS_ATTENTION) out->computed += draws_seconds(c, p, i, peak);
     return op->bytes || op->flops;
 }
