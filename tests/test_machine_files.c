@@ -112,8 +112,9 @@ static void wrong_files_are_refused(void **state)
 static bool is_fitted_alike(const struct cluster *a, const struct cluster *b)
 {
     if (strncmp(a->processor, b->processor, 4) != 0) return true;
-    return a->matmul == b->matmul && a->attention == b->attention && a->query == b->query && a->attention_2 == b->attention_2 && a->memory_bound == b->memory_bound && a->launch == b->launch &&
-           a->host == b->host && a->eager == b->eager && a->units == b->units && a->link_share == b->link_share;
+    return a->matmul == b->matmul && a->attention == b->attention && a->query == b->query && a->attention_2 == b->attention_2 &&
+           a->memory_bound == b->memory_bound && a->launch == b->launch && a->host == b->host && a->eager == b->eager &&
+           a->units == b->units && a->link_share == b->link_share;
 }
 
 static void machines_that_are_built_in(void **state)
