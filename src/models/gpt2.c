@@ -14,7 +14,7 @@
 #include "models/config_hf.h"
 
 #define CONV(ours, hfs, place, out, in, init, part, parts)                                   \
-    { ours ".weight", hfs ".weight", place, out, in, init, 1, 1, part, parts, 0 },           \
+    { ours ".weight", hfs ".weight", place, out, in, init, 1, 1, part, parts, 0, 0 },        \
     {                                                                                        \
         ours ".bias", hfs ".bias", place, out, DIM_NONE, INIT_ZEROS, 0, 0, part, parts, 0, 0 \
     }
