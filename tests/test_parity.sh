@@ -171,8 +171,11 @@ for preset in llama-tiny mixtral-tiny; do
         has gradient_is_rounding "[]" <out.txt || bad "--drift, $preset: $(cat out.txt err.txt)"
 done
 refused 2 "--follow applies only to --write" --follow ours --a "" --b "parallel.dp=2" $gpt2
-for flag in "--a parallel.dp=2" "--b parallel.dp=2" "--against ours" --checkpoint --drift --json; do
-    refused 2 "${flag%% *} does not apply to --write, which compares nothing" --write refused $flag $gpt2
+for flag in --a --b; do
+    refused 2 "$flag does not apply to --write, which runs one side: give its layout as options" --write refused $flag parallel.dp=2 $gpt2
+done
+for flag in "--against ours" --checkpoint --drift --json; do
+    refused 2 "${flag%% *} does not apply to --write, which compares nothing; leave it out" --write refused $flag $gpt2
 done
 [ ! -e refused ] || bad "a refused --write wrote its file"
 
