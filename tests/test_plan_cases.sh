@@ -112,9 +112,15 @@ awk -v a="$(memory zero-bubble)" -v b="$(memory twice)" 'BEGIN { exit !(a > 0 &&
 faster fused-loss micro-8
 says uneven "virtual stages not published: 1"
 says rack "64 GPUs of a rack"
+# FlashAttention-2 is that of PyTorch programs alone.
+sed 's/attention_2: .*/attention_2: 10/' "$2/../machines/h100-dgx.yaml" >flash2.yaml
+"$lockstep" plan --machine ./flash2.yaml --cases runs2.csv --out flash2.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
+flash2() { awk -F, -v row="$1" '$1 == row { print $2 }' flash2.csv; }
+[ "$(flash2 fused)" = "$(seconds fused)" ] || bad "attention_2 changes NVIDIA's program: $(flash2 fused), $(seconds fused)"
+awk -v a="$(flash2 plain)" -v b="$(seconds plain)" 'BEGIN { exit !(b > 0 && a > b) }' || bad "attention_2 changes nothing: $(flash2 plain)"
 for row in ends less; do says $row "the first and the last stage have a block less than the others"; done
 grep "^balanced," prices.csv | grep -q "a block less" && bad "balanced: $(grep "^balanced," prices.csv)"
-faster less balanced  # its head is not behind as many blocks, and its loss is fused
+faster less balanced  # its loss is fused
 says ends "attention is not fused"
 says c-program "the host takes no time"
 faster c-program micro-8

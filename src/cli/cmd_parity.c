@@ -352,14 +352,13 @@ static ls_status cmd_parity_run(struct invocation *in)
 /* --write runs one side. The flags of a side that run_side() launched are the whole command's. */
 static ls_status check_write(const struct invocation *in)
 {
-    const char *layout = sides[0] ? "a" : sides[1] ? "b" : NULL, *other = against ? "against" : checkpoint ? "checkpoint" : NULL;
+    const char *layout = sides[0] ? "a" : sides[1] ? "b" : NULL;
+    const char *other = against ? "against" : checkpoint ? "checkpoint" : drift ? "drift" : json ? "json" : NULL;
 
     if (in->world.launcher == LAUNCHER_OWN) return LS_OK;
     if (layout)
         return ls_fail(LS_EINVAL, "--%s does not apply to --write, which runs one side: give its layout as options (--parallel.dp=2)",
                        layout);
-    if (drift) other = "drift";
-    if (json) other = "json";
     return other ? ls_fail(LS_EINVAL, "--%s does not apply to --write, which compares nothing; leave it out", other) : LS_OK;
 }
 

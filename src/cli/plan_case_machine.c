@@ -45,12 +45,22 @@ static bool find_machine(const char *type, struct cluster *out)
     return best >= 0;
 }
 
-/* How many times the peak of bf16 the matmuls have; 0: they are in bf16. Of models trained in NVFP4 about 15% of the linear layers stay in
- * bf16 (NVIDIA 2025, arXiv:2509.25149, section 4.1). */
-static double narrow_peak(const struct plan_case *r)
+/* Of models trained in NVFP4 about 15% of the linear layers stay in bf16 (NVIDIA 2025, arXiv:2509.25149). */
+static const struct low_precision {
+    const char *word; /* in the column precision */
+    double peak;      /* struct cluster.low_precision */
+    const char *assumed;
+} low_precisions[] = {
+    { "FP4", 1 / (0.85 / 4 + 0.15), "fp4: matmuls at four times the peak of bf16, 15% of them in bf16" },
+    { "FP8", 2, "fp8: matmuls at twice the peak of bf16" },
+    { "fp8", 2, "fp8: matmuls at twice the peak of bf16" },
+};
+
+static const struct low_precision *low_precision_of(const struct plan_case *r)
 {
-    if (case_says(r, "precision", "FP4")) return 1 / (0.85 / 4 + 0.15);
-    return case_says(r, "precision", "fp8") || case_says(r, "precision", "FP8") ? 2 : 0;
+    for (size_t i = 0; i < COUNT_OF(low_precisions); i++)
+        if (case_says(r, "precision", low_precisions[i].word)) return &low_precisions[i];
+    return NULL;
 }
 
 /* "A100 SXM 80 GB" and "A100 SXM 40 GB" are both an A100. */
@@ -127,6 +137,7 @@ static int power_below(int n)
 ls_status case_machine(struct plan_case *r, const struct cluster *given, struct cluster *out)
 {
     double gbps = case_number(r, "internode_gbps_per_gpu", 0);
+    const struct low_precision *low = low_precision_of(r);
     int node = case_size(r, "gpus_per_node", 0);
     char text[200];
 
@@ -139,7 +150,7 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
         snprintf(text, sizeof text, "machine of --machine");
     }
     case_assume(r, text);
-    out->narrow = narrow_peak(r);
+    out->low_precision = low ? low->peak : 0;
     out->scores_written = !attention_is_fused(r);
     out->chunks_tp = chunks_tp(r);
     out->experts_apart = true; /* Transformer Engine's GroupedLinear, and loops over experts */
@@ -160,8 +171,7 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
     if (out->gathers) case_assume(r, "every parameter is gathered by itself");
     if (out->tp_issues) case_assume(r, "collectives over tp in as many chunks as there are ranks");
     if (!out->host) case_assume(r, "the host takes no time");
-    if (out->narrow == 2) case_assume(r, "fp8: matmuls at twice the peak of bf16");
-    if (out->narrow > 2) case_assume(r, "fp4: matmuls at four times the peak of bf16, 15% of them in bf16");
+    if (low) case_assume(r, low->assumed);
     if (node > 0 && out->processors <= NODE_MOST) out->processors = node;
     if (out->processors > NODE_MOST && case_size(r, "gpus", 1) > out->processors) {
         out->processors = power_below(out->processors);

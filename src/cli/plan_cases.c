@@ -147,7 +147,7 @@ static struct choice divisors(int whole, int most)
 static struct choice published(int value) { return (struct choice){ 1, { value } }; }
 
 /* Blocks of the middle stages of pipelines whose first and last stage have the embedding and the head instead of one: the zero-bubble runs
- * (Qi et al. 2024, section 4), and others with two stages more than blocks. 0: no such pipeline. */
+ * (Qi et al. 2024), and others with two stages more than blocks. 0: no such pipeline. */
 static int blocks_between(const struct plan_case *r, int64_t stages)
 {
     int64_t blocks = (int64_t)case_size(r, "layers", 1) + 2;

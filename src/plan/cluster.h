@@ -97,7 +97,7 @@ struct cluster {
     /* of published runs, not of the machine's file */
     bool scores_written;   /* attention writes its scores to memory, as before FlashAttention */
     double logit_bytes[2]; /* moved for each logit in a forward and in a backward, where the loss is not fused with the head */
-    double narrow;         /* how many times the peak of bf16 matmuls in fp8 or fp4 have; 0: there are none */
+    double low_precision;  /* the peak of matmuls in fp8 or fp4 / that of bf16; 0: matmuls are in bf16 */
     bool chunks_tp;     /* collectives over tp are divided into a chunk for each rank; all but the first run beside the matmul they feed or
                            follow */
     bool experts_apart; /* the matmuls of a rank's experts are a kernel each */

@@ -148,7 +148,7 @@ bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct 
     double peak = peak_of(c, p, i);
 
     if (op->bytes) out->moved = (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound);
-    if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak * c->matmul * (c->narrow > 0 ? c->narrow : 1));
+    if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak * c->matmul * (c->low_precision > 0 ? c->low_precision : 1));
     if (out->kind == SECONDS_MATMUL) out->computed += logits_seconds(c, p, i);
     if (out->kind == SECONDS_MATMUL && c->units) take_tiles(p, i, out);
     if (out->kind == SECONDS_ATTENTION)

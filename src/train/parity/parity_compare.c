@@ -162,16 +162,22 @@ static void compare_start(struct comparison *c, enum parity_record r, const char
     parity_compare_note(c, &d);
 }
 
+static double squares_of(struct parity_place p)
+{
+    double squares = 0;
+
+    for (size_t k = 0; k < p.count; k++) squares += (double)parity_f32(p.data, k) * parity_f32(p.data, k);
+    return squares;
+}
+
 /* The least scale of a parameter's gradient: parity_bounds.h. */
 static double least_scale(const struct comparison *c, size_t i)
 {
     size_t inputs = c->bounds->has_model ? model_normed_inputs(&c->bounds->model, name_of(c, i)) : 0;
     struct parity_place w = record(c, c->leader, RECORD_WEIGHT, c->step, i);
-    double squares = 0;
 
     if (!inputs || !w.data) return c->floor;
-    for (size_t k = 0; k < w.count; k++) squares += (double)parity_f32(w.data, k) * parity_f32(w.data, k);
-    double size = sqrt(squares / (double)w.count * (double)inputs);
+    double size = sqrt(squares_of(w) / (double)w.count * (double)inputs);
     return size > 0 && size < 1 ? c->floor / size : c->floor;
 }
 
@@ -215,7 +221,7 @@ static void add_gradient(struct comparison *c, int which, size_t i, double *squa
     struct parity_place g = record(c, which, RECORD_GRADIENT, c->step, i);
 
     if (!g.data || c->file[which].parameter[i].shape.sign_rate != 0) return; /* such parameters are not part of the norm */
-    for (size_t k = 0; k < g.count; k++) *squares += (double)parity_f32(g.data, k) * parity_f32(g.data, k);
+    *squares += squares_of(g);
     *elements += g.count;
 }
 
