@@ -9,23 +9,40 @@
 
 struct framework {
     const char *name;
-    double kept;     /* bytes of weights and gradients a parameter; divided by dp with ZeRO-3 */
-    double f32;      /* further ones where gradients of half types are summed in f32 and that is not the rule */
-    double whole;    /* further ones in a pipeline with ZeRO-3, where gathered weights and sums of gradients stay unsharded */
-    double state;    /* bytes of master weights and Adam's moments a parameter; divided by dp from ZeRO-1 on */
-    double gathered; /* bytes a token and element of the width: of the 4 that column-parallel matmuls gather, those that are kept */
-    double logit;    /* bytes of a logit and its copies */
-    double other;    /* bytes of whatever else: workspaces, what the allocator cannot use */
+    double kept;  /* bytes of weights and gradients a parameter; divided by dp with ZeRO-3 */
+    double f32;   /* further ones where gradients of half types are summed in f32 and that is not the rule */
+    double whole; /* further ones in a pipeline with ZeRO-3, where gathered weights and sums of gradients stay unsharded */
+    double state; /* bytes of master weights and Adam's moments a parameter; divided by dp from ZeRO-1 on */
+    double slack; /* what the allocator cannot use, as a share of the activations */
+    double logit; /* bytes of a logit and its copies */
+    double other; /* bytes of whatever else: workspaces, what the allocator cannot use */
+    /* Of the 4 bytes a token and element of the width that column-parallel matmuls gather: those that are kept. NULL: none. */
+    double (*gathered)(const ls_layout *l);
     bool dropout;
     bool by_op;   /* selective recomputation as torchtitan's */
     bool by_cost; /* stages are divided by FLOPs */
 };
 
-/* nanotron: bf16 weights and gradients, which are added to f32 ones. Its runs keep none to all of the gathered inputs, by the version: half
- * are taken. torchtitan: FSDP2 with f32 shards. The zero-bubble pipelines are Megatron's, which adds gradients in f32. BLOOM's DeepSpeed
- * has fp16 gradients; its memory was read from nvidia-smi, so it has the context and the buffers of NCCL, too. */
+/* nanotron keeps them or gathers them again (tp_recompute_allgather); which of the two a run did is not published. Fitted to what the runs
+ * held: next to none with two stages or tp over 16; else more than half of them, on average. */
+static double nanotron_gathered(const ls_layout *l)
+{
+    if (l->pp == 2 || l->tp > 16) return 0;
+    return l->pp == 1 ? 2.5 : 2;
+}
+
+/* nanotron: bf16 weights and gradients, which are added to f32 ones; slack is fitted. torchtitan: FSDP2 with f32 shards. The
+ * zero-bubble pipelines are Megatron's, which adds gradients in f32. BLOOM's DeepSpeed has fp16 gradients; its memory was read from
+ * nvidia-smi, so it has the context and the buffers of NCCL, too. */
 static const struct framework frameworks[] = {
-    { .name = "nanotron", .kept = 8, .state = 12, .logit = 12, .other = 0.5e9, .gathered = 2, .by_cost = true },
+    { .name = "nanotron",
+      .kept = 8,
+      .state = 12,
+      .slack = 0.17,
+      .logit = 8,
+      .other = 0.5e9,
+      .gathered = nanotron_gathered,
+      .by_cost = true },
     { .name = "torchtitan", .kept = 8, .whole = 6, .state = 8, .logit = 14, .other = 1e9, .by_op = true },
     { .name = "Zero Bubble", .kept = 6, .state = 12, .logit = 8, .other = 1e9, .dropout = true },
     { .name = "bigscience", .kept = 4, .f32 = 4, .state = 12, .logit = 8, .other = 12e9, .dropout = true },
@@ -56,7 +73,8 @@ static double scores(const struct framework_model *m, const ls_layout *l)
 static double computed_activations(const struct framework *f, const struct framework_model *m, const ls_layout *l)
 {
     bool sp = l->sp && l->tp > 1;
-    double gathered = sp ? f->gathered : 0, along = 8 - gathered + (f->dropout ? 2 : 0); /* tensors of the residual stream's shape */
+    double gathered = sp && f->gathered ? f->gathered(l) : 0;
+    double along = 8 - gathered + (f->dropout ? 2 : 0); /* tensors of the residual stream's shape */
     double inside = m->hidden * (4 + 4 * m->kv_heads / m->heads) + (m->gated ? 8 : 4) * m->ffn;
 
     return along * m->hidden / (sp ? l->tp : 1) + gathered * m->hidden + inside / l->tp + scores(m, l);
@@ -124,11 +142,12 @@ static double rank_bytes(const struct framework *f, const struct framework_model
     double block = block_params(m) / l->tp, tables = begins + (ends && !(m->tied && begins));
     double params = blocks * block + tables * table, shards = l->dp * l->cp;
     double held = f->kept + (m->f32_gradients ? f->f32 : 0);
+    double activations = tokens * (1 + f->slack);
     double bytes = (l->zero == 3 ? held / shards : held) * params + f->state * params / (l->zero ? shards : 1);
 
     if (l->zero == 3) bytes += l->pp > 1 ? f->whole * params : 2 * (tables * table + 3 * block); /* gathered */
-    bytes += tokens * (computed_activations(f, m, l) - kept_activations(f, m, l));               /* of one block at a time */
-    return bytes + kept * tokens * kept_activations(f, m, l) + (ends ? f->logit * tokens * m->vocab / l->tp : 0) + f->other;
+    bytes += activations * (computed_activations(f, m, l) - kept_activations(f, m, l));          /* of one block at a time */
+    return bytes + activations * kept * kept_activations(f, m, l) + (ends ? f->logit * tokens * m->vocab / l->tp : 0) + f->other;
 }
 
 ls_status framework_bytes(const struct framework *f, const struct framework_model *m, const ls_layout *l, bool twice, double *out)
