@@ -144,12 +144,17 @@ faster together pieces
         echo "$model,8,2048,6144,1,32,4,151936,0,256,16,$gpu,1,1,1,8,1,1,1,64,0,none,bf16,1,,NVIDIA NeMo,$model"
     done
     echo "pythia,8,2048,8192,0,16,16,50304,0,256,16,$gpu,1,1,1,1,1,1,1,64,0,,fp16,1,,a paper,Pythia-1B"
+    for ep in 1 16; do
+        echo "fsdp$ep,8,2048,6144,1,32,4,151936,0,256,16,$gpu,1,1,1,$ep,1,3,1,64,0,none,bf16,1,,NVIDIA-NeMo/Automodel,Qwen3-30B-A3B"
+    done
     echo "few,8,2048,6144,1,32,4,151936,0,256,16,$gpu,1,1,1,16,1,1,1,64,0,none,bf16,1,,NVIDIA NeMo,Qwen3-30B-A3B"
 } >runs3.csv
 "$lockstep" plan --cases runs3.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
 for model in Grok1-314B DeepSeekV3; do [ -n "$(seconds $model)" ] || bad "$model is not priced: $(cat prices.csv)"; done
 awk -v a="$(seconds Qwen3-30B-A3B)" -v b="$(seconds few)" 'BEGIN { exit !(b > 0 && a > 1.3 * b) }' ||
     bad "the host issues no kernel for each of 16 experts, or of 8: $(cat prices.csv)"
+[ -n "$(seconds fsdp16)" ] && [ "$(seconds fsdp1)" = "$(seconds fsdp16)" ] || bad "NeMo AutoModel's experts are not over all ranks of FSDP: $(cat prices.csv)"
+says fsdp1 "experts over all ranks of FSDP"
 says pythia "recomputation not published: full"
 says Qwen3-Next "the experts of model 'Qwen3-Next' are not known"
 says DeepSeekV3 "256 experts of width 2048, 8 for each token; latent attention as heads of 128 with one key head"

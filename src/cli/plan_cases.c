@@ -206,6 +206,13 @@ static ls_status check_stages(struct plan_case *r, const struct priced_model *m,
     return LS_OK;
 }
 
+/* NeMo AutoModel's summary leaves ep out where FSDP's ranks are the experts': of its benchmark configs, gptoss_20b_te_deepep.yaml has
+ * ep_size 8 of 8 GPUs, gptoss_120b_te_deepep.yaml 64 of 64. */
+static bool experts_over_fsdp(const struct plan_case *r)
+{
+    return case_size(r, "ep", 1) == 1 && case_says(r, "source", "Automodel") && case_has_experts(r);
+}
+
 /* The sizes of the axes; dp is what they leave of the GPUs. */
 static ls_status put_mesh(const struct plan_case *r, const int value[OPENS], ls_layout *l)
 {
@@ -214,7 +221,6 @@ static ls_status put_mesh(const struct plan_case *r, const int value[OPENS], ls_
     l->tp = value[OPEN_TP];
     l->pp = value[OPEN_PP];
     l->cp = case_size(r, "cp", 1);
-    l->ep = case_size(r, "ep", 1);
     if (l->tp < 1 || l->pp < 1 || l->cp < 1 || (int64_t)l->tp * l->pp > gpus || (int64_t)l->tp * l->pp * l->cp > gpus ||
         gpus % (l->tp * l->pp * l->cp))
         return ls_fail(LS_EINVAL, "inconsistent: %d GPUs are not a multiple of tp %d x pp %d x cp %d", gpus, l->tp, l->pp, l->cp);
@@ -222,6 +228,7 @@ static ls_status put_mesh(const struct plan_case *r, const int value[OPENS], ls_
     if (case_number(r, "dp", l->dp) != l->dp)
         return ls_fail(LS_EINVAL, "inconsistent: dp %s, but %d GPUs with tp %d x pp %d x cp %d make dp %d", case_text(r, "dp"), gpus, l->tp,
                        l->pp, l->cp, l->dp);
+    l->ep = experts_over_fsdp(r) ? l->dp * l->cp : case_size(r, "ep", 1);
     return LS_OK;
 }
 
@@ -360,6 +367,7 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
         snprintf(text, sizeof text, "memory as %s holds it", framework_name(f));
         case_assume(r, text);
     }
+    if (experts_over_fsdp(r)) case_assume(r, "experts over all ranks of FSDP");
     if (r->stages.bytes) case_assume(r, "the first and the last stage have a block less than the others");
     if (hides_bubble(r)) case_assume(r, "the step of its busiest stage");
     if (waits_for_gathers(r, out->value[OPEN_ZERO])) case_assume(r, "ZeRO-3 of DeepSpeed: nothing hides its communication");
