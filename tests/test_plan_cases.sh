@@ -83,6 +83,9 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
     echo "waits,$model,16,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,DeepSpeed"
     echo "zero-bubble,$model,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,,1F1B,Zero Bubble Pipeline Parallelism"
     echo "twice,$model,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,,ZB-2p,Zero Bubble Pipeline Parallelism"
+    for schedule in 1p V 2p; do
+        echo "zb-$schedule,8,4096,14336,1,32,8,2048,0,2048,4,$gpu,1,4,1,1,1,0,1,16,0,none,bf16,,ZB-$schedule,Zero Bubble Pipeline Parallelism"
+    done
     echo "pieces,$model,16,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,nanotron"
     echo "together,$model,16,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,a paper"
     echo "node,$model,8,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,nanotron"
@@ -108,6 +111,10 @@ says waits "ZeRO-3 of DeepSpeed: nothing hides its communication"
 says zero-bubble "memory as Zero Bubble holds it"
 memory() { awk -F, -v row="$1" '$1 == row { print $3 }' prices.csv; }
 awk -v a="$(memory zero-bubble)" -v b="$(memory twice)" 'BEGIN { exit !(a > 0 && b > 1.2 * a) }' || bad "ZB-2p holds no more than 1F1B"
+# Bubbles: all of ZB-H1's, a part of it, none.
+faster zb-2p zb-V
+faster zb-V zb-1p
+says zb-V "0.4 of ZB-H1's bubble"
 
 faster fused-loss micro-8
 says uneven "virtual stages not published: 1"
