@@ -175,11 +175,22 @@ static struct choice virtual_stages(const struct plan_case *r, const struct choi
     return divisors(24, 8);
 }
 
+/* A node's processors divided evenly: a rank's heads are whole, and no group of ranks is in two nodes. */
+static struct choice tensor_sizes(const struct plan_case *r)
+{
+    int node = MAX(1, case_size(r, "gpus_per_node", 8));
+    struct choice all = divisors(case_size(r, "heads", 1), MIN(node, 8)), c = { 0 };
+
+    for (int i = 0; i < all.n; i++)
+        if (node % all.value[i] == 0) c.value[c.n++] = all.value[i];
+    return c;
+}
+
 static void find_choices(struct plan_case *r, struct choice c[OPENS])
 {
     int tp = case_size(r, "tp", 0), pp = case_size(r, "pp", 0), micro = case_size(r, "micro_batch", 0);
 
-    c[OPEN_TP] = tp > 0 ? published(tp) : divisors(case_size(r, "heads", 1), MIN(MAX(1, case_size(r, "gpus_per_node", 8)), 8));
+    c[OPEN_TP] = tp > 0 ? published(tp) : tensor_sizes(r);
     c[OPEN_PP] = pp > 0 ? published(pp) : divisors(case_size(r, "layers", 1), 64);
     c[OPEN_VPP] = virtual_stages(r, &c[OPEN_PP]);
     c[OPEN_ZERO] = *case_text(r, "zero_stage") ? published(zero_of(r)) : (struct choice){ 2, { 0, 1 } };
