@@ -106,9 +106,11 @@ static int zero_of(struct plan_case *r)
     return 0;
 }
 
+static bool is_zb_v(const struct plan_case *r) { return case_says(r, "schedule", "ZB-V"); }
+
 static const char *schedule_of(const struct plan_case *r, int vpp)
 {
-    if (case_says(r, "schedule", "ZB-V") && vpp > 1) return "zb-v";
+    if (is_zb_v(r) && vpp > 1) return "zb-v";
     if (case_says(r, "schedule", "ZB-")) return "zb-h1";
     return vpp > 1 ? "interleaved" : "1f1b";
 }
@@ -169,7 +171,7 @@ static struct choice virtual_stages(const struct plan_case *r, const struct choi
 {
     bool may = !*case_text(r, "schedule") || case_says(r, "schedule", "nterleaved");
 
-    if (case_says(r, "schedule", "ZB-V")) return published(2);
+    if (is_zb_v(r)) return published(2);
     if (case_number(r, "vpp", 0) >= 1) return published(case_size(r, "vpp", 1));
     if (!may || has_empty_stages(r) || (pp->n == 1 && pp->value[0] == 1)) return published(1);
     return divisors(24, 8);
@@ -268,7 +270,7 @@ static ls_status put_layout(struct plan_case *r, const struct priced_model *m, c
 
 /* Zero-bubble pipelines that start the next step before the optimizers of all stages are done (Qi et al. 2024, 4): a step is as long as its
  * busiest stage, which is the lower bound of its price, and in ZB-V a part of ZB-H1's bubble. */
-static bool hides_bubble(const struct plan_case *r) { return case_says(r, "schedule", "ZB-2p") || case_says(r, "schedule", "ZB-V"); }
+static bool hides_bubble(const struct plan_case *r) { return case_says(r, "schedule", "ZB-2p") || is_zb_v(r); }
 
 /* ---- pricing ---- */
 
@@ -317,8 +319,8 @@ static ls_status put_bytes(const struct plan_case *r, const ls_layout *l, struct
     return f ? framework_bytes(f, &m, l, case_says(r, "schedule", "ZB-2p"), &out->bytes) : LS_OK;
 }
 
-/* The bubble that ZB-V has nevertheless, for its chunks do not take equally long for inputs' and weights' gradients: 0.38 to 0.41 of
- * ZB-H1's on the same ranks (Qi et al. 2024, table 8). */
+/* ZB-V has no bubble if forward, inputs' gradients and weights' gradients take equally long. They do not: it has 0.38 to 0.41 of ZB-H1's
+ * bubble on the same ranks (Qi et al. 2024, table 8). */
 static ls_status add_zb_v_bubble(struct plan_case *r, struct priced_model *m, const int value[OPENS], struct price *out)
 {
     struct price busiest, step;
@@ -348,7 +350,7 @@ static ls_status price_choices(struct plan_case *r, struct priced_model *m, cons
         LS_TRY(prices_price(m->prices, &l, INFINITY, hides_bubble(r) ? 0 : INFINITY, &price));
         LS_TRY(put_bytes(r, &l, &price));
         room = m->cluster.memory - m->cluster.reserved - group_buffers_of(&m->cluster, &l);
-        if (case_says(r, "schedule", "ZB-V")) LS_TRY(add_zb_v_bubble(r, m, value, &price));
+        if (is_zb_v(r)) LS_TRY(add_zb_v_bubble(r, m, value, &price));
         take_better(best, &price, room, value);
         return LS_OK;
     }
@@ -401,7 +403,7 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
     if (experts_over_fsdp(r)) case_assume(r, "experts over all ranks of FSDP");
     if (r->stages.bytes) case_assume(r, "the first and the last stage have a block less than the others");
     if (hides_bubble(r)) case_assume(r, "the step of its busiest stage");
-    if (case_says(r, "schedule", "ZB-V")) case_assume(r, "0.4 of ZB-H1's bubble");
+    if (is_zb_v(r)) case_assume(r, "0.4 of ZB-H1's bubble");
     if (waits_for_gathers(r, out->value[OPEN_ZERO])) case_assume(r, "ZeRO-3 of DeepSpeed: nothing hides its communication");
     return LS_OK;
 }

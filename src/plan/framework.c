@@ -13,7 +13,7 @@ struct framework {
     double f32;   /* further ones where gradients of half types are summed in f32 and that is not the rule */
     double whole; /* further ones in a pipeline with ZeRO-3, where gathered weights and sums of gradients stay unsharded */
     double state; /* bytes of master weights and Adam's moments a parameter; divided by dp from ZeRO-1 on */
-    double slack; /* what the allocator cannot use, as a share of the activations */
+    double slack; /* what runs hold beyond the count, as a share of the activations */
     double logit; /* bytes of a logit and its copies */
     double other; /* bytes of whatever else: workspaces, what the allocator cannot use */
     /* Of the 4 bytes a token and element of the width that column-parallel matmuls gather: those that are kept. NULL: none. */

@@ -12,7 +12,8 @@
  * but the first line, with sequence parallelism that one, too. A program that keeps the gathered inputs of its column-parallel matmuls
  * holds 4 h of them undivided. Selective recomputation drops the scores; torchtitan's keeps every second matmul's output: 6.5 h + 2 h k / a
  * + 2 f. Full recomputation keeps 2 h, and one block's activations while it is repeated. The last stage holds its logits several times
- * while it computes their loss. What runs have been measured to hold beside their activations is a share of them, fitted by program.
+ * while it computes their loss. Where runs hold more than this count, the rest is taken as a share of the activations, fitted for each
+ * program.
  */
 #ifndef LS_PLAN_FRAMEWORK_H
 #define LS_PLAN_FRAMEWORK_H
