@@ -121,7 +121,7 @@ static void check_alone(const struct trained *t, size_t texts, const struct samp
 
 static void texts_at_once_are_those_alone(void **state)
 {
-    static const char *const models[] = { "gpt2", "llama", "llama_scaled", "mixtral", "qwen3_moe", "qwen3" };
+    static const char *const models[] = { "gpt2", "llama", "llama_scaled", "mixtral", "qwen3_moe", "qwen3", "starcoder2" };
     static const struct sampling how[] = { { .temperature = 0, .top_p = 1 }, { .temperature = 1.5, .top_p = 0.99, .seed = 4 } };
 
     (void)state;

@@ -47,6 +47,8 @@ static const struct { const char *model, *kind; ls_dtype type; double most; ls_c
     { "qwen3_moe", "fp32", LS_F32, 1e-5, { .recompute = LS_RECOMPUTE_SELECTIVE, .fuse_loss = 1 } },
     { "qwen3", "fp32", LS_F32, 1e-5, LS_COMPILE_DEFAULTS },
     { "qwen3", "fp32", LS_F32, 1e-5, { .recompute = LS_RECOMPUTE_FULL, .fuse_loss = 1 } },
+    { "starcoder2", "fp32", LS_F32, 1e-5, LS_COMPILE_DEFAULTS },
+    { "starcoder2", "fp32", LS_F32, 1e-5, { .recompute = LS_RECOMPUTE_SELECTIVE, .fuse_loss = 1 } },
 };
 
 static const ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
@@ -401,8 +403,9 @@ static void test_optimizer_rule(void **state)
 int main(int argc, char **argv)
 {
     enum { CASES = sizeof cases / sizeof cases[0], RULES = sizeof rules / sizeof rules[0] };
-    enum { MODELS = 7 };
-    static const char *const models[MODELS] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe", "qwen3" };
+    enum { MODELS = 8 };
+    static const char *const models[MODELS] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe", "qwen3",
+                                                "starcoder2" };
     static int index[CASES + RULES];
     static char names[CASES][64], logits[MODELS][64], decodes[MODELS][64];
     struct CMUnitTest tests[CASES + RULES + 2 * MODELS];

@@ -16,7 +16,7 @@
 #include "helper_hf.h"
 #include "lockstep/program.h"
 
-static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe", "qwen3" };
+static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe", "qwen3", "starcoder2" };
 
 /* ids [b,t] i32 -> logits [b,t,V]; free() them. */
 static float *logits_of(const ls_model *m, ls_store *s, const int32_t *ids, size_t b, size_t t)

@@ -49,6 +49,9 @@ static ls_status read_text(const char *text, ls_model *m)
 #define QWEN3 "{\"model_type\":\"qwen3\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
               "\"num_key_value_heads\":2,\"intermediate_size\":12,\"vocab_size\":11,\"max_position_embeddings\":16"
 
+#define STARCODER2 "{\"model_type\":\"starcoder2\",\"num_hidden_layers\":30,\"hidden_size\":3072,\"num_attention_heads\":24," \
+              "\"num_key_value_heads\":2,\"intermediate_size\":12288,\"vocab_size\":49152,\"max_position_embeddings\":16384"
+
 static void test_config_read(void **state)
 {
     ls_model m;
@@ -89,6 +92,17 @@ static void test_config_read(void **state)
     assert_true(m.architecture == LS_QWEN3 && m.ffn == 12 && m.kv_heads == 2 && m.head_size == 128 && !m.tied && m.norm_eps == 1e-6);
     OK(read_text(QWEN3 ",\"head_dim\":6,\"tie_word_embeddings\":true,\"sliding_window\":null,\"layer_types\":[\"full_attention\"]}", &m));
     assert_true(m.head_size == 6 && m.tied);
+    OK(read_text(STARCODER2 ",\"hidden_act\":\"gelu_pytorch_tanh\",\"initializer_range\":0.018042,\"mlp_type\":\"default\","
+                  "\"norm_epsilon\":1e-05,\"norm_type\":\"layer_norm\",\"residual_dropout\":0.1,\"rope_theta\":999999.4420358813,"
+                  "\"sliding_window\":4096,\"use_bias\":true}", &m));
+    published = nn_preset("starcoder2-3b");
+    assert_true(m.architecture == LS_STARCODER2 && m.layers == published.layers && m.width == published.width &&
+                m.heads == published.heads && m.kv_heads == published.kv_heads && m.head_size == published.head_size &&
+                m.ffn == published.ffn && m.vocab == published.vocab && m.max_positions == 4096 && published.max_positions == 4096 &&
+                m.tied && published.tied && m.norm_eps == published.norm_eps && m.init_std == published.init_std &&
+                m.rope.theta == published.rope.theta && m.activation == LS_GELU_TANH && m.dropout == 0);
+    OK(read_text(STARCODER2 ",\"hidden_act\":\"relu2\",\"sliding_window\":null,\"tie_word_embeddings\":false}", &m));
+    assert_true(m.max_positions == 16384 && !m.tied && m.activation == LS_RELU_SQUARED);
 }
 
 static void malformed_configs_are_refused(void **state)
@@ -120,6 +134,9 @@ static void malformed_configs_are_refused(void **state)
         { "{\"architectures\":[5],\"model_type\":\"gpt2\"}", "'architectures' must be a list of strings" },
         { NN_GPT2_CONFIG ",\"layer_norm_epsilon\":\"x\"}", "'layer_norm_epsilon' must be a number" },
         { LLAMA ",\"hidden_act\":\"gelu\"}", "'hidden_act' is 'gelu'" },
+        { STARCODER2 ",\"hidden_act\":\"silu\"}", "'hidden_act' is 'silu'" },
+        { STARCODER2 ",\"use_bias\":false}", "'use_bias' is false" },
+        { STARCODER2 ",\"sliding_window\":0}", "'sliding_window' must be a whole number" },
         { LLAMA ",\"attention_bias\":true}", "'attention_bias' is true" },
         { LLAMA ",\"mlp_bias\":true}", "'mlp_bias' is true" },
         { LLAMA ",\"pretraining_tp\":2}", "'pretraining_tp' is 2" },

@@ -3,17 +3,19 @@
 # norm and the weights of 3 steps in fp32. Layouts are generated: all combinations of dp, tp, cp and pp with the ZeRO stages, sequence
 # parallelism, context methods, schedules, virtual stages and expert-parallel ranks that fit; each layout is tested with one model.
 #
-# By default every 23rd layout (LOCKSTEP_STRIDE); LOCKSTEP_MATRIX=full: all of them.
+# By default every 23rd layout (LOCKSTEP_STRIDE), and every 101st with StarCoder2; LOCKSTEP_MATRIX=full: all of them, and every 7th.
 set -u
 lockstep=$1
 . "${2:-$(dirname "$0")}/script.sh"
 stride=${LOCKSTEP_STRIDE:-23}
-[ "${LOCKSTEP_MATRIX:-}" = full ] && stride=1
+starcoder2_stride=101
+[ "${LOCKSTEP_MATRIX:-}" = full ] && stride=1 starcoder2_stride=7
 
 shape="--model.width=32 --model.heads=8 --model.ffn=44 --model.vocab=67 --data.seq_len=20 --launch.threads=1"
 gpt2="--model.preset=gpt2-tiny $shape"
 tied="--model.preset=llama-tiny $shape --model.kv_heads=4 --model.tied=true"
 qwen3="--model.preset=qwen3-tiny $shape --model.kv_heads=4 --model.head_size=6"
+starcoder2="--model.preset=starcoder2-tiny $shape --model.kv_heads=2"
 untied="--model.preset=llama-tiny $shape --model.kv_heads=2 --model.tied=false"
 mixtral="--model.preset=mixtral-tiny --data.seq_len=20 --launch.threads=1"
 qwen="--model.preset=qwen3-moe-tiny --data.seq_len=20 --launch.threads=1"
@@ -79,11 +81,12 @@ experts() {
 }
 
 layouts >layouts.txt
+awk -v stride=$starcoder2_stride 'NR % stride == 1 { $1 = "starcoder2"; print }' layouts.txt >biased.txt
 experts >>layouts.txt
-awk -v stride="$stride" "NR % stride == 1 || stride == 1" layouts.txt >chosen.txt
+awk -v stride="$stride" "NR % stride == 1 || stride == 1" layouts.txt | cat - biased.txt >chosen.txt
 while read -r model dp layers micro words; do
     equal "" "$words" $(options $model) $fp32 $sgd --model.layers=$layers --train.accumulate=$micro --train.global_batch=$((dp * micro))
 done <chosen.txt
 
-[ $failures -eq 0 ] && say "meshes: $equal_runs of $(wc -l <layouts.txt) layouts"
+[ $failures -eq 0 ] && say "meshes: $equal_runs of $(cat layouts.txt biased.txt | wc -l) layouts"
 exit $((failures > 0))

@@ -17,6 +17,7 @@ Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors 
         llama_bf16     weights in bf16                                  rope_scaling of transformers 4
         mixtral        experts                            mixtral_sharded  a layer's experts in several files
         qwen3_moe      other experts, heads normalised    qwen3         tied head, heads normalised, of 12
+        starcoder2     tied head                          starcoder2_relu2  own head, another activation
         gpt2_relu2     GPT-2 with another activation
 
     hf_roundtrip.py run FOLDER --lockstep build/lockstep
@@ -37,7 +38,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from pytorch_ref import PLAIN, SCALED, fill, make_gpt2, make_llama, make_mixtral, make_qwen3, make_qwen3_moe, to_bf16
+from pytorch_ref import (PLAIN, SCALED, fill, make_gpt2, make_llama, make_mixtral, make_qwen3, make_qwen3_moe, make_starcoder2,
+                         to_bf16)
 
 B, T = 2, 24
 
@@ -103,6 +105,8 @@ def make(root):
         "mixtral_sharded": (make_mixtral(), {"max_shard_size": "9KB"}, None),
         "qwen3_moe": (make_qwen3_moe(), {}, None),
         "qwen3": (make_qwen3(), {}, None),
+        "starcoder2": (make_starcoder2(), {}, None),
+        "starcoder2_relu2": (make_starcoder2("relu2", False), {}, None),
         "gpt2_relu2": (make_gpt2("relu2"), {}, None),
     }
     for i, (name, (model, options, change)) in enumerate(cases.items()):

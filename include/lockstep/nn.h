@@ -16,12 +16,13 @@ extern "C" {
 
 /* The families of language models: FAMILY(name in the enum, name in options and files). Everything else about a family is in
  * src/models/NAME.c. */
-#define LS_FAMILY_MAP(FAMILY) \
-    FAMILY(GPT2, gpt2)        \
-    FAMILY(LLAMA, llama)      \
-    FAMILY(MIXTRAL, mixtral)  \
-    FAMILY(QWEN3, qwen3)      \
-    FAMILY(QWEN3_MOE, qwen3_moe)
+#define LS_FAMILY_MAP(FAMILY)    \
+    FAMILY(GPT2, gpt2)           \
+    FAMILY(LLAMA, llama)         \
+    FAMILY(MIXTRAL, mixtral)     \
+    FAMILY(QWEN3, qwen3)         \
+    FAMILY(QWEN3_MOE, qwen3_moe) \
+    FAMILY(STARCODER2, starcoder2)
 
 #define LS_FAMILY_ENUM(upper, name) LS_##upper,
 typedef enum ls_architecture { LS_FAMILY_MAP(LS_FAMILY_ENUM) LS_ARCHITECTURES } ls_architecture;

@@ -10,7 +10,9 @@ ls_status hf_read_size(const json_node *o, const char *key, size_t *out); /* req
 ls_status hf_read_size_or(const json_node *o, const char *key, size_t *out);
 ls_status hf_read_real(const json_node *o, const char *key, double *out);
 ls_status hf_read_bool(const json_node *o, const char *key, int *out);
-ls_status hf_read_name(const json_node *o, const char *key, const char **out); /* valid as long as the document */
+ls_status hf_read_name(const json_node *o, const char *key, const char **out);         /* valid as long as the document */
+ls_status hf_read_activation(const json_node *o, const char *key, ls_activation *out); /* absent: GELU by tanh */
+const char *hf_activation_name(ls_activation activation);
 /* Only this value is supported; it is the default if absent. */
 ls_status hf_expect_bool(const json_node *o, const char *key, int want);
 ls_status hf_expect_real(const json_node *o, const char *key, double want);

@@ -9,7 +9,6 @@
  */
 #include "models/model.h"
 
-#include <string.h>
 #include "base/base.h"
 #include "models/config_hf.h"
 
@@ -43,73 +42,43 @@ static const struct weight_row rows[] = {
     TABLE("lm_head.weight", PLACE_UNTIED, DIM_VOCAB, 1),
 };
 
-/* The layer's block and the site distinguish masks. */
-static ls_value drop(ls_program *p, const struct forward *f, const char *site, ls_value x)
-{
-    return f->step.id && f->m->dropout > 0 ? ls_dropout(p, site, x, f->m->dropout, f->m->seed, f->step) : x;
-}
-
-static ls_value linear(ls_program *p, const struct forward *f, const char *weight, const char *bias, size_t layer, ls_value x)
-{
-    ls_value w = model_param(p, f->m, weight, (long)layer);
-
-    return ls_linear(p, x, w, model_param(p, f->m, bias, (long)layer));
-}
-
-static ls_value gpt2_norm(ls_program *p, const struct forward *f, const char *weight, const char *bias, long layer, ls_value x)
-{
-    ls_value w = model_param(p, f->m, weight, layer);
-
-    return ls_layer_norm(p, x, w, model_param(p, f->m, bias, layer), f->m->norm_eps);
-}
-
 static ls_value embed(ls_program *p, const struct forward *f, ls_value tokens)
 {
     ls_value x = ls_embedding(p, tokens, model_param(p, f->m, "wte.weight", NO_LAYER));
     ls_value at = ls_embedding(p, f->positions, model_param(p, f->m, "wpe.weight", NO_LAYER));
 
-    return drop(p, f, "embedding.dropout", ls_add(p, x, at));
+    return model_dropout(p, f, "embedding.dropout", ls_add(p, x, at));
 }
 
 static ls_value attention(ls_program *p, const struct forward *f, size_t i, ls_value x)
 {
-    ls_value q = linear(p, f, "attn.q.weight", "attn.q.bias", i, x);
-    ls_value k = linear(p, f, "attn.k.weight", "attn.k.bias", i, x);
-    ls_value v = linear(p, f, "attn.v.weight", "attn.v.bias", i, x);
-    ls_value o = linear(p, f, "attn.proj.weight", "attn.proj.bias", i, model_attend(p, f, i, q, k, v));
+    ls_value q = model_linear(p, f, "attn.q.weight", "attn.q.bias", i, x);
+    ls_value k = model_linear(p, f, "attn.k.weight", "attn.k.bias", i, x);
+    ls_value v = model_linear(p, f, "attn.v.weight", "attn.v.bias", i, x);
+    ls_value o = model_linear(p, f, "attn.proj.weight", "attn.proj.bias", i, model_attend(p, f, i, q, k, v));
 
-    return drop(p, f, "attention.dropout", o);
-}
-
-static ls_value activate(ls_program *p, ls_activation how, ls_value x)
-{
-    switch (how) {
-    case LS_GELU_TANH: return ls_gelu_tanh(p, x);
-    case LS_GELU_ERF: return ls_gelu_erf(p, x);
-    case LS_RELU_SQUARED: return ls_relu_squared(p, x);
-    }
-    return LS_NONE;
+    return model_dropout(p, f, "attention.dropout", o);
 }
 
 static ls_value mlp(ls_program *p, const struct forward *f, size_t i, ls_value x)
 {
-    ls_value h = linear(p, f, "mlp.fc.weight", "mlp.fc.bias", i, x);
+    ls_value h = model_linear(p, f, "mlp.fc.weight", "mlp.fc.bias", i, x);
 
-    h = activate(p, f->m->activation, h);
-    return drop(p, f, "mlp.dropout", linear(p, f, "mlp.proj.weight", "mlp.proj.bias", i, h));
+    h = model_activation(p, f, h);
+    return model_dropout(p, f, "mlp.dropout", model_linear(p, f, "mlp.proj.weight", "mlp.proj.bias", i, h));
 }
 
 static ls_value layer_forward(ls_program *p, const struct forward *f, size_t i, ls_value x)
 {
-    ls_value n = gpt2_norm(p, f, "ln_1.weight", "ln_1.bias", (long)i, x), h = ls_add(p, x, attention(p, f, i, n)), m;
+    ls_value n = model_layer_norm(p, f, "ln_1.weight", "ln_1.bias", (long)i, x), h = ls_add(p, x, attention(p, f, i, n)), m;
 
-    m = gpt2_norm(p, f, "ln_2.weight", "ln_2.bias", (long)i, h);
+    m = model_layer_norm(p, f, "ln_2.weight", "ln_2.bias", (long)i, h);
     return ls_add(p, h, mlp(p, f, i, m));
 }
 
 static ls_value final_norm(ls_program *p, const struct forward *f, ls_value x)
 {
-    return gpt2_norm(p, f, "ln_f.weight", "ln_f.bias", NO_LAYER, x);
+    return model_layer_norm(p, f, "ln_f.weight", "ln_f.bias", NO_LAYER, x);
 }
 
 static ls_status gpt2_check(const ls_model *m)
@@ -124,36 +93,6 @@ static size_t default_ffn(size_t width) { return 4 * width; }
 
 /* ---- Hugging Face's config.json ---- */
 
-/* The first name of each is the one that is written. */
-static const struct {
-    const char *name;
-    ls_activation activation;
-} activations[] = {
-    { "gelu_new", LS_GELU_TANH },          { "gelu", LS_GELU_ERF },       { "relu2", LS_RELU_SQUARED },
-    { "gelu_pytorch_tanh", LS_GELU_TANH }, { "gelu_fast", LS_GELU_TANH },
-};
-
-static ls_status read_activation(const json_node *o, ls_activation *activation)
-{
-    const char *name = activations[0].name;
-
-    LS_TRY(hf_read_name(o, "activation_function", &name));
-    for (size_t i = 0; i < COUNT_OF(activations); i++)
-        if (strcmp(name, activations[i].name) == 0) {
-            *activation = activations[i].activation;
-            return LS_OK;
-        }
-    return ls_fail(LS_EUNSUPPORTED, "'activation_function' is '%s'; 'gelu_new', 'gelu' and 'relu2' are supported", name);
-}
-
-static const char *activation_name(ls_activation activation)
-{
-    size_t i = 0;
-
-    while (activations[i].activation != activation) i++;
-    return activations[i].name;
-}
-
 static ls_status gpt2_read_config(const json_node *o, ls_model *m)
 {
     *m = (ls_model){ .tied = 1, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.02 };
@@ -167,7 +106,7 @@ static ls_status gpt2_read_config(const json_node *o, ls_model *m)
     LS_TRY(hf_read_real(o, "layer_norm_epsilon", &m->norm_eps));
     LS_TRY(hf_read_real(o, "initializer_range", &m->init_std));
     LS_TRY(hf_read_bool(o, "tie_word_embeddings", &m->tied));
-    LS_TRY(read_activation(o, &m->activation));
+    LS_TRY(hf_read_activation(o, "activation_function", &m->activation));
     LS_TRY(hf_expect_bool(o, "scale_attn_weights", 1));
     LS_TRY(hf_expect_bool(o, "scale_attn_by_inverse_layer_idx", 0));
     return hf_expect_bool(o, "add_cross_attention", 0);
@@ -175,7 +114,7 @@ static ls_status gpt2_read_config(const json_node *o, ls_model *m)
 
 static void gpt2_write_config(struct json_out *j, const ls_model *m)
 {
-    json_put_string(j, "activation_function", activation_name(m->activation));
+    json_put_string(j, "activation_function", hf_activation_name(m->activation));
     json_put_real(j, "attn_pdrop", m->attention_dropout);
     json_put_real(j, "embd_pdrop", m->dropout);
     json_put_real(j, "resid_pdrop", m->dropout);

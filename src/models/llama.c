@@ -112,10 +112,9 @@ static ls_status read_rope(const json_node *o, const char *key, ls_rope *rope)
     return LS_OK;
 }
 
-ls_status llama_read_decoder(const json_node *o, ls_model *m)
+ls_status llama_read_shape(const json_node *o, ls_model *m)
 {
     static const char *const ropes[] = { "rope_scaling", "rope_parameters" };
-    const char *act = "silu";
 
     LS_TRY(hf_read_size(o, "num_hidden_layers", &m->layers));
     LS_TRY(hf_read_size(o, "hidden_size", &m->width));
@@ -124,12 +123,20 @@ ls_status llama_read_decoder(const json_node *o, ls_model *m)
     LS_TRY(hf_read_size(o, "max_position_embeddings", &m->max_positions));
     LS_TRY(hf_read_size_or(o, "num_key_value_heads", &m->kv_heads));
     LS_TRY(hf_read_size_or(o, "head_dim", &m->head_size));
-    LS_TRY(hf_read_real(o, "rms_norm_eps", &m->norm_eps));
     LS_TRY(hf_read_real(o, "initializer_range", &m->init_std));
     LS_TRY(hf_read_bool(o, "tie_word_embeddings", &m->tied));
     LS_TRY(hf_read_real(o, "rope_theta", &m->rope.theta));
     for (size_t i = 0; i < COUNT_OF(ropes); i++)
         if (!hf_absent(json_get(o, ropes[i]))) LS_TRY(read_rope(json_get(o, ropes[i]), ropes[i], &m->rope));
+    return LS_OK;
+}
+
+ls_status llama_read_decoder(const json_node *o, ls_model *m)
+{
+    const char *act = "silu";
+
+    LS_TRY(llama_read_shape(o, m));
+    LS_TRY(hf_read_real(o, "rms_norm_eps", &m->norm_eps));
     LS_TRY(hf_read_name(o, "hidden_act", &act));
     if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
         return ls_fail(LS_EUNSUPPORTED, "'hidden_act' is '%s'; only 'silu' is supported", act);
@@ -158,18 +165,23 @@ static void write_rope(struct json_out *j, const ls_rope *rope)
     json_end_object(j);
 }
 
-void llama_write_decoder(struct json_out *j, const ls_model *m)
+void llama_write_shape(struct json_out *j, const ls_model *m)
 {
-    json_put_bool(j, "attention_bias", 0);
     json_put_int(j, "head_dim", (int64_t)m->head_size);
-    json_put_string(j, "hidden_act", "silu");
     json_put_int(j, "hidden_size", (int64_t)m->width);
     json_put_int(j, "max_position_embeddings", (int64_t)m->max_positions);
     json_put_int(j, "num_attention_heads", (int64_t)m->heads);
     json_put_int(j, "num_hidden_layers", (int64_t)m->layers);
     json_put_int(j, "num_key_value_heads", (int64_t)m->kv_heads);
-    json_put_real(j, "rms_norm_eps", m->norm_eps);
     write_rope(j, &m->rope);
+}
+
+void llama_write_decoder(struct json_out *j, const ls_model *m)
+{
+    json_put_bool(j, "attention_bias", 0);
+    json_put_string(j, "hidden_act", "silu");
+    json_put_real(j, "rms_norm_eps", m->norm_eps);
+    llama_write_shape(j, m);
 }
 
 static void llama_write_config(struct json_out *j, const ls_model *m)

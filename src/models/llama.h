@@ -75,8 +75,11 @@ extern const char *const llama_hf_ignored[];
     .hf_prefix = "", .layer = "model.layers", .embedding = "model.embed_tokens.weight", .embed = llama_embed, \
     .final_norm = llama_final_norm, .default_ffn = llama_default_ffn, .hf_ignored = llama_hf_ignored
 
-/* Reads what the config.json files of all relatives have in common; *m has the family's defaults. */
+/* Reads what the config.json files of all relatives have in common; *m has the family's defaults. The shape is the part that decoders with
+ * other norms, biases or activations have, too. */
+ls_status llama_read_shape(const json_node *o, ls_model *m);
 ls_status llama_read_decoder(const json_node *o, ls_model *m);
+void llama_write_shape(struct json_out *j, const ls_model *m);
 void llama_write_decoder(struct json_out *j, const ls_model *m);
 /* A layer with an MLP. */
 ls_value llama_layer(ls_program *p, const struct forward *f, size_t layer, ls_value x);

@@ -204,6 +204,35 @@ static ls_value attend_texts(ls_program *p, const struct forward *f, size_t laye
     return all;
 }
 
+ls_value model_linear(ls_program *p, const struct forward *f, const char *weight, const char *bias, size_t layer, ls_value x)
+{
+    ls_value w = model_param(p, f->m, weight, (long)layer);
+
+    return ls_linear(p, x, w, model_param(p, f->m, bias, (long)layer));
+}
+
+ls_value model_layer_norm(ls_program *p, const struct forward *f, const char *weight, const char *bias, long layer, ls_value x)
+{
+    ls_value w = model_param(p, f->m, weight, layer);
+
+    return ls_layer_norm(p, x, w, model_param(p, f->m, bias, layer), f->m->norm_eps);
+}
+
+ls_value model_activation(ls_program *p, const struct forward *f, ls_value x)
+{
+    switch (f->m->activation) {
+    case LS_GELU_TANH: return ls_gelu_tanh(p, x);
+    case LS_GELU_ERF: return ls_gelu_erf(p, x);
+    case LS_RELU_SQUARED: return ls_relu_squared(p, x);
+    }
+    return LS_NONE;
+}
+
+ls_value model_dropout(ls_program *p, const struct forward *f, const char *site, ls_value x)
+{
+    return f->step.id && f->m->dropout > 0 ? ls_dropout(p, site, x, f->m->dropout, f->m->seed, f->step) : x;
+}
+
 ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_value q, ls_value k, ls_value v)
 {
     const ls_model *m = f->m;

@@ -19,11 +19,11 @@ static const struct task_idle idle[] = {
 /* --model.architecture's values, and which of the model's options each has. */
 static void language_list_families(struct text *out)
 {
-    text_put(out, "\n%-14s %-9s has\n", "architecture", "family");
+    text_put(out, "\n%-15s %-10s has\n", "architecture", "family");
     for (int i = 0; i < LS_ARCHITECTURES; i++) {
         const ls_family *f = ls_architecture_family((ls_architecture)i);
 
-        text_put(out, "%-14s %-9s %s positions%s%s%s%s%s\n", ls_architecture_name((ls_architecture)i), f->title,
+        text_put(out, "%-15s %-10s %s positions%s%s%s%s%s\n", ls_architecture_name((ls_architecture)i), f->title,
                  f->rotary ? "rotary" : "learned", f->grouped_heads ? ", grouped heads" : "", f->head_norms ? ", norms of heads" : "",
                  f->experts ? ", experts" : "", f->dropout ? ", dropout" : "", f->activation ? ", a choice of activation" : "");
     }
@@ -31,15 +31,15 @@ static void language_list_families(struct text *out)
 
 static void language_list_presets(struct text *out)
 {
-    text_put(out, "%-14s %-9s %6s %6s %6s %9s %7s %9s %15s\n", "name", "family", "layers", "width", "heads", "kv_heads", "ffn", "positions",
-             "parameters");
+    text_put(out, "%-15s %-10s %6s %6s %6s %9s %7s %9s %15s\n", "name", "family", "layers", "width", "heads", "kv_heads", "ffn",
+             "positions", "parameters");
     for (int i = 0; ls_model_preset_name(i); i++) {
         const char *name = ls_model_preset_name(i);
         char count[32];
         ls_model m;
 
         if (ls_model_preset(name, &m) != LS_OK) continue;
-        text_put(out, "%-14s %-9s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, ls_architecture_title(m.architecture), m.layers, m.width,
+        text_put(out, "%-15s %-10s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, ls_architecture_title(m.architecture), m.layers, m.width,
                  m.heads, m.kv_heads, m.experts ? m.expert_ffn : m.ffn, m.max_positions,
                  text_count(count, (int64_t)ls_model_parameters(&m)));
     }
