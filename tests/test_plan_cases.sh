@@ -5,6 +5,7 @@ lockstep=$1
 columns="row_id,layers,hidden,ffn_hidden,glu,heads,kv_heads,vocab,tied_emb,seq,gpus,gpu_type,gpus_per_node,internode_gbps_per_gpu"
 columns="$columns,tp,pp,cp,ep,vpp,zero_stage,micro_batch,global_batch,sequence_parallel,recompute,precision,flash_attn,schedule"
 model="8,4096,14336,1,32,8,128256,0,2048"
+sizes=$model
 ends_size="4096,14336,1,32,8,128256,0,2048"
 ends="6,$ends_size"
 gpu='"H100-80GB-SXM (DGX, 8 nodes)",8,400'
@@ -43,7 +44,7 @@ awk -v a="$(seconds eager)" 'BEGIN { exit !(a > 2e-3) }' || bad "the host's time
 says micro "micro-batch not published: [1248]; the fastest that fits of 3 layouts with"
 says plain "machine like NVIDIA DGX H100"
 says fp8 "twice the peak"
-says fp4 "four times the peak of bf16, 15% of them in bf16"
+says fp4 "four times the peak of bf16, 15% of them and the head in bf16"
 says ranks "15 GPUs are not a multiple of tp 2 x pp 2 x cp 1"
 says other "no machine is built in for 'TPU v4'"
 says experts "ep is 8, but the experts of model '' are not known: their number and width are not among the columns"
@@ -169,6 +170,55 @@ says fsdp1 "experts over all ranks of FSDP"
 says pythia "recomputation not published: full"
 says Qwen3-Next "the experts of model 'Qwen3-Next' are not known"
 says DeepSeekV3 "256 experts of width 2048, 8 for each token; latent attention as heads of 128 with one key head"
+
+# What is known of programs and their recipes beyond the columns. On A100 nothing depends on whether kernels are fused by hand.
+a100='"A100-80GB-SXM (DGX)",8,10'
+layout="2,2,1,1,1,1,2,32,1,selective"
+{
+    echo "$columns,source,model"
+    for precision in fp8 FP8-CS "fp8 rowwise"; do
+        echo "${precision#fp8 },$sizes,16,$gpu,$layout,$precision,1,1F1B,a paper,Llama"
+    done
+    echo "heads,8,4096,14336,0,32,32,128256,0,2048,16,$gpu,$layout,bf16,1,1F1B,a paper,Nemotron"
+    echo "grouped,8,4096,14336,0,32,2,128256,0,2048,16,$gpu,$layout,bf16,1,1F1B,a paper,Nemotron"
+    echo "no-recipe,$sizes,16,$gpu,1,1,1,1,1,1,2,32,0,selective,bf16,1,,NVIDIA,LLAMA3-8B"
+    echo "loss,$sizes,16,$gpu,1,1,1,1,1,1,2,32,0,selective,bf16,1,,NVIDIA-NeMo/Megatron-Bridge,LLAMA3-8B"
+    echo "recipe,$sizes,16,$gpu,$layout,bf16,1,1F1B,NVIDIA/dgxc-benchmarking llama3.1/README_8b.md,LLAMA3.1-8B"
+    echo "no-overlap,$sizes,16,$gpu,$layout,bf16,1,1F1B,NVIDIA/dgxc-benchmarking nemotron/README_340b.md,Nemotron4-340B"
+    echo "fp4-recipe,$sizes,16,$gpu,$layout,NVFP4,1,1F1B,NVIDIA-NeMo/Megatron-Bridge,LLAMA3-8B"
+    for source in "a paper" NVIDIA; do
+        echo "${source#a } over tp,8,2048,6144,1,32,4,151936,0,1024,64,$a100,8,1,1,8,1,1,1,64,1,none,bf16,1,,$source,Qwen3-30B-A3B"
+        echo "${source#a } no tp,8,2048,6144,1,32,4,151936,0,1024,64,$a100,1,1,1,8,1,1,1,64,1,none,bf16,1,,$source,Qwen3-30B-A3B"
+    done
+    for ep in 8 64; do
+        for source in NVIDIA NVIDIA-NeMo/Megatron-Bridge; do
+            echo "$source $ep,8,2048,6144,1,32,4,151936,0,1024,64,$a100,1,1,1,$ep,1,1,1,64,0,none,bf16,1,,$source,Qwen3-30B-A3B"
+        done
+    done
+    echo "maxtext,$sizes,16,$gpu,1,1,1,1,1,3,2,32,0,,bf16,1,FSDP (JAX),NVIDIA/dgxc-benchmarking maxtext/README_70b.md,LLAMA2-70B"
+    echo "paxml,$sizes,16,$gpu,1,1,1,1,1,3,2,32,0,,bf16,1,FSDP (JAX),NVIDIA/dgxc-benchmarking paxml/README_5b.md,GPT3-5B"
+} >runs4.csv
+"$lockstep" plan --cases runs4.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
+# A cast moves more where scales are found first, and for rows and columns apart.
+faster fp8 FP8-CS
+faster FP8-CS rowwise
+faster grouped heads
+faster recipe no-overlap
+faster loss no-recipe
+says recipe "its recipe fuses the loss; its recipe overlaps communication over tp"
+says no-overlap "its recipe fuses the loss"
+grep "^fp4-recipe," prices.csv | grep -q "overlaps" && bad "a recipe in fp4 overlaps: $(grep "^fp4-recipe," prices.csv)"
+# Each rank of tp sends the rows of its own tokens to the experts, not those of all.
+[ -n "$(seconds 'NVIDIA no tp')" ] && [ "$(seconds 'NVIDIA no tp')" = "$(seconds 'paper no tp')" ] ||
+    bad "without tp: $(seconds 'NVIDIA no tp') and $(seconds 'paper no tp') s"
+faster "NVIDIA over tp" "paper over tp"
+# Rows that go to a node once: less where experts are on several nodes. In one node the two differ by the fused loss alone.
+awk -v a="$(seconds 'NVIDIA 8')" -v b="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 8')" \
+    -v c="$(seconds 'NVIDIA 64')" -v d="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 64')" 'BEGIN { exit !(b > 0 && c - d > 1.5 * (a - b)) }' ||
+    bad "rows that go to a node once take no less: $(cat prices.csv)"
+says "NVIDIA-NeMo/Megatron-Bridge 64" "a token goes to each node once"
+says maxtext "recomputation not published: full"
+says paxml "recomputation not published: selective"
 
 # Bad input; nothing is written.
 expect 2 "add --out FILE.csv" plan --cases runs.csv

@@ -19,7 +19,7 @@ import tempfile
 
 LOCKSTEP = os.environ.get("LOCKSTEP", os.path.join(os.path.dirname(__file__), "..", "build", "lockstep"))
 GRID = {
-    "matmul": [x / 100 for x in range(52, 90, 3)],
+    "matmul": [x / 100 for x in range(43, 90, 3)],
     "attention": [x / 100 for x in range(10, 51, 5)],
     "attention_query": [x * 250 for x in range(0, 11)],
     "memory_bound": [x / 10 for x in range(3, 10)],

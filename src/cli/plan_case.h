@@ -29,6 +29,8 @@ const char *case_needed(size_t i);
 /* LS_EINVAL: a size is not published, or the planner has no rule for the model. */
 ls_status case_check_model(const struct plan_case *r);
 bool case_has_experts(const struct plan_case *r); /* by the model's name */
+/* How rows are exchanged between experts: NeMo AutoModel's and Megatron-Bridge's recipes send one copy to each node (DeepEP, HybridEP). */
+void case_put_exchange(const struct plan_case *r, struct cluster *c);
 /* Says what that name was taken to mean. */
 void case_assume_model(struct plan_case *r);
 /* The options of the row's model. */

@@ -45,15 +45,22 @@ static bool find_machine(const char *type, struct cluster *out)
     return best >= 0;
 }
 
-/* Of models trained in NVFP4 about 15% of the linear layers stay in bf16 (NVIDIA 2025, arXiv:2509.25149). */
+/* Of models trained in NVFP4 about 15% of the linear layers stay in bf16 (NVIDIA 2025, arXiv:2509.25149). A cast reads 2 bytes, and writes
+ * the value in rows and in columns, since the matmuls of a layer read it in both; where it is scaled by its own largest element, that is
+ * found first, in 2 bytes more. Delayed scaling takes that of the steps before (NVIDIA's recipes until 2025), MXFP8 that of each 32
+ * elements as it goes; a scale for each row needs another one, and another pass, for each column. */
+enum { CAST_READS = 2, CAST_WRITES = 2, CAST_SCALES = 2 };
 static const struct low_precision {
-    const char *word; /* in the column precision */
-    double peak;      /* struct cluster.low_precision */
+    const char *word;   /* in the column precision */
+    double peak, bytes; /* struct cluster.low_precision, cast_bytes */
     const char *assumed;
 } low_precisions[] = {
-    { "FP4", 1 / (0.85 / 4 + 0.15), "fp4: matmuls at four times the peak of bf16, 15% of them in bf16" },
-    { "FP8", 2, "fp8: matmuls at twice the peak of bf16" },
-    { "fp8", 2, "fp8: matmuls at twice the peak of bf16" },
+    { "FP4", 1 / (0.85 / 4 + 0.15), 0.85 * (CAST_SCALES + CAST_READS + CAST_WRITES / 2.0),
+      "fp4: matmuls at four times the peak of bf16, 15% of them and the head in bf16" },
+    { "FP8-CS", 2, CAST_SCALES + CAST_READS + CAST_WRITES, "fp8: matmuls at twice the peak of bf16, the head in bf16" },
+    { "rowwise", 2, 2 * (CAST_SCALES + CAST_READS) + CAST_WRITES, "fp8: matmuls at twice the peak of bf16, the head in bf16" },
+    { "FP8", 2, CAST_READS + CAST_WRITES, "fp8: matmuls at twice the peak of bf16, the head in bf16" },
+    { "fp8", 2, CAST_READS + CAST_WRITES, "fp8: matmuls at twice the peak of bf16, the head in bf16" },
 };
 
 static const struct low_precision *low_precision_of(const struct plan_case *r)
@@ -84,8 +91,40 @@ static void take_efficiencies(const struct cluster *from, struct cluster *to)
     to->link_share = from->link_share;
 }
 
-/* Programs that are said to overlap collectives over tp with matmuls, as Transformer Engine and MegaScale (3.2) do. */
-static bool chunks_tp(const struct plan_case *r) { return case_says(r, "schedule", "TP comm") || case_says(r, "model", "MegaScale"); }
+/* What NVIDIA's recipes for a model switch on: a fused loss (cross_entropy_loss_fusion, later that of Transformer Engine), and collectives
+ * over tp beside the matmuls (ub_tp_comm_overlap). From the configs in dgxc-benchmarking at the commits of the runs,
+ * NeMo-Framework-Launcher (August 2024), and scripts/performance of Megatron-Bridge (December 2025). */
+static const struct recipe {
+    const char *source, *model; /* the first whose words are in these columns */
+    bool fuses_loss, chunks_tp;
+} recipes[] = {
+    { "nemotron/README_340b", "", true, false },
+    { "dgxc-benchmarking nemotron/", "", true, true },
+    { "dgxc-benchmarking llama3.1/", "", true, true },
+    { "dgxc-benchmarking nemo_megatron/", "", false, true },
+    { "NeMo 24.07", "LLAMA", true, true },
+    { "NeMo 24.07", "Nemotron", true, true },
+    { "NeMo 24.07", "GPT3-20B", false, true },
+    { "Megatron-Bridge", "LLAMA", true, true },
+    { "Megatron-Bridge", "", true, false },
+};
+
+static const struct recipe *recipe_of(const struct plan_case *r)
+{
+    static const struct recipe none = { 0 };
+
+    for (size_t i = 0; i < COUNT_OF(recipes); i++)
+        if (case_says(r, "source", recipes[i].source) && case_says(r, "model", recipes[i].model)) return &recipes[i];
+    return &none;
+}
+
+/* Programs that are said to overlap collectives over tp with matmuls, as Transformer Engine and MegaScale (3.2) do. Megatron-Bridge's
+ * recipes do not in fp4. */
+static bool chunks_tp(const struct plan_case *r)
+{
+    if (case_says(r, "schedule", "TP comm") || case_says(r, "model", "MegaScale")) return true;
+    return recipe_of(r)->chunks_tp && !case_says(r, "precision", "FP4");
+}
 
 /* Megatron's cross-entropy (vocab_parallel_cross_entropy, of which nanotron's is derived) on half logits, a kernel a step: in forward a
  * copy in f32, the maximum, a difference, exponentials, their sum and a quotient, in backward a product and a copy in half precision.
@@ -94,7 +133,7 @@ static bool chunks_tp(const struct plan_case *r) { return case_says(r, "schedule
 enum { LOGIT_FORWARD = 6 + 4 + 8 + 8 + 4 + 8, LOGIT_BACKWARD = 8 + 6 };
 static bool fuses_loss(const struct plan_case *r)
 {
-    return case_says(r, "source", "llm-foundry") || case_says(r, "source", "llm.c") || is_zero_bubble(r);
+    return case_says(r, "source", "llm-foundry") || case_says(r, "source", "llm.c") || is_zero_bubble(r) || recipe_of(r)->fuses_loss;
 }
 
 bool names_deepspeed(const struct plan_case *r) { return case_says(r, "source", "DeepSpeed") || case_says(r, "schedule", "DeepSpeed"); }
@@ -151,8 +190,11 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
     }
     case_assume(r, text);
     out->low_precision = low ? low->peak : 0;
+    out->cast_bytes = low ? low->bytes : 0;
     out->scores_written = !attention_is_fused(r);
     out->chunks_tp = chunks_tp(r);
+    out->routes_shards = !is_eager(r) && case_size(r, "sequence_parallel", 0);
+    case_put_exchange(r, out);
     out->experts_apart = true; /* Transformer Engine's GroupedLinear, and loops over experts */
     if (!fuses_loss(r)) out->logit_bytes[0] = LOGIT_FORWARD, out->logit_bytes[1] = LOGIT_BACKWARD;
     out->gathers = names_deepspeed(r) && case_says(r, "zero_stage", "3") ? (case_size(r, "glu", 1) ? LLAMA_PARAMETERS : GPT_PARAMETERS) : 0;
@@ -167,6 +209,9 @@ ls_status case_machine(struct plan_case *r, const struct cluster *given, struct 
         out->query = 0;
     }
     if (case_says(r, "source", "llm.c")) out->host = 0; /* kernels are issued by a C program */
+    if (recipe_of(r)->fuses_loss) case_assume(r, "its recipe fuses the loss");
+    if (recipe_of(r)->chunks_tp && out->chunks_tp) case_assume(r, "its recipe overlaps communication over tp");
+    if (out->token_experts) case_assume(r, "a token goes to each node once");
     if (!*case_text(r, "flash_attn") && out->scores_written) case_assume(r, "attention is not fused");
     if (out->gathers) case_assume(r, "every parameter is gathered by itself");
     if (out->tp_issues) case_assume(r, "collectives over tp in as many chunks as there are ranks");

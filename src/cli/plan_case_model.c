@@ -17,12 +17,13 @@ const char *case_needed(size_t i) { return i < COUNT_OF(needed) ? needed[i] : NU
 static const struct experts {
     const char *name, *preset;
     int experts, active, width, head, shared, kv_heads;
+    int nodes; /* that a token's experts are in at most (node-limited routing); 0: any */
 } with_experts[] = {
-    { "Grok1-314B", "mixtral-8x7b", 8, 2, 32768, 128, 0, 0 },        { "GPT-OSS-120B", "mixtral-8x7b", 128, 4, 2880, 64, 0, 0 },
-    { "GPT-OSS-20B", "mixtral-8x7b", 32, 4, 2880, 64, 0, 0 },        { "Mixtral-8x7B", "mixtral-8x7b", 8, 2, 14336, 128, 0, 0 },
-    { "Mixtral-8x22B", "mixtral-8x7b", 8, 2, 16384, 128, 0, 0 },     { "Qwen3-30B-A3B", "qwen3-30b-a3b", 128, 8, 768, 128, 0, 0 },
-    { "Qwen3-235B-A22B", "qwen3-30b-a3b", 128, 8, 1536, 128, 0, 0 }, { "DeepSeekV3", "qwen3-30b-a3b", 256, 8, 2048, 128, 2048, 1 },
-    { "Kimi-K2", "qwen3-30b-a3b", 384, 8, 2048, 128, 2048, 1 },
+    { "Grok1-314B", "mixtral-8x7b", 8, 2, 32768, 128, 0, 0, 0 },        { "GPT-OSS-120B", "mixtral-8x7b", 128, 4, 2880, 64, 0, 0, 0 },
+    { "GPT-OSS-20B", "mixtral-8x7b", 32, 4, 2880, 64, 0, 0, 0 },        { "Mixtral-8x7B", "mixtral-8x7b", 8, 2, 14336, 128, 0, 0, 0 },
+    { "Mixtral-8x22B", "mixtral-8x7b", 8, 2, 16384, 128, 0, 0, 0 },     { "Qwen3-30B-A3B", "qwen3-30b-a3b", 128, 8, 768, 128, 0, 0, 0 },
+    { "Qwen3-235B-A22B", "qwen3-30b-a3b", 128, 8, 1536, 128, 0, 0, 0 }, { "DeepSeekV3", "qwen3-30b-a3b", 256, 8, 2048, 128, 2048, 1, 4 },
+    { "Kimi-K2", "qwen3-30b-a3b", 384, 8, 2048, 128, 2048, 1, 0 },
 };
 
 /* The letters and digits of a name in lower case: "Mixtral 8x7B" is "Mixtral-8x7B". */
@@ -85,13 +86,20 @@ static ls_status put_experts(const struct experts *e, struct options *o)
     return put_number(o, "model.head_size", e->head);
 }
 
+/* One whose family has the MLP and the heads of the row's model: Nemotron-4 has grouped heads, and no gate. */
+static const char *preset_of(const struct experts *e, bool gated, bool grouped)
+{
+    if (e) return e->preset;
+    return gated ? "llama3-8b" : grouped ? "starcoder2-3b" : "gpt2-124m";
+}
+
 ls_status case_put_model(const struct plan_case *r, struct options *o)
 {
     const struct experts *e = experts_of(r);
-    bool gated = case_size(r, "glu", 1) != 0;
-    double heads = case_number(r, "heads", 1), hidden = case_number(r, "hidden", 1);
+    double heads = case_number(r, "heads", 1), hidden = case_number(r, "hidden", 1), kv_heads = case_number(r, "kv_heads", heads);
+    bool gated = case_size(r, "glu", 1) != 0, grouped = kv_heads != heads;
 
-    LS_TRY(put_option(o, "model.preset", e ? e->preset : gated ? "llama3-8b" : "gpt2-124m"));
+    LS_TRY(put_option(o, "model.preset", preset_of(e, gated, grouped)));
     LS_TRY(put_number(o, "model.layers", case_number(r, "layers", 1)));
     LS_TRY(put_number(o, "model.width", hidden));
     LS_TRY(put_number(o, "model.heads", heads));
@@ -100,9 +108,20 @@ ls_status case_put_model(const struct plan_case *r, struct options *o)
     LS_TRY(put_number(o, "model.max_positions", case_number(r, "seq", 1)));
     LS_TRY(put_number(o, "data.seq_len", case_number(r, "seq", 1)));
     if (*case_text(r, "tied_emb")) LS_TRY(put_option(o, "model.tied", case_size(r, "tied_emb", 0) ? "true" : "false"));
-    if (!gated && !e) return put_option(o, "model.dropout", "0");
-    LS_TRY(put_number(o, "model.kv_heads", e && e->kv_heads ? e->kv_heads : case_number(r, "kv_heads", heads)));
+    if (!gated && !e) LS_TRY(put_option(o, "model.dropout", "0"));
+    if (!gated && !e && !grouped) return LS_OK;
+    LS_TRY(put_number(o, "model.kv_heads", e && e->kv_heads ? e->kv_heads : kv_heads));
     return e ? put_experts(e, o) : put_number(o, "model.head_size", floor(hidden / heads));
+}
+
+void case_put_exchange(const struct plan_case *r, struct cluster *c)
+{
+    const struct experts *e = experts_of(r);
+    bool once = case_says(r, "source", "Megatron-Bridge") || case_says(r, "source", "Automodel");
+
+    if (!e || !once) return;
+    c->token_experts = e->active;
+    c->token_nodes = e->nodes;
 }
 
 bool case_has_experts(const struct plan_case *r) { return experts_of(r) != NULL; }

@@ -115,14 +115,33 @@ static const char *schedule_of(const struct plan_case *r, int vpp)
     return vpp > 1 ? "interleaved" : "1f1b";
 }
 
-/* Where a row does not say it: none, but Pythia's configurations have checkpoint_activations. */
-static bool recomputes_unsaid(const struct plan_case *r) { return !*case_text(r, "recompute") && case_says(r, "model", "Pythia"); }
+/* Where a row does not say it: none, but for programs whose published configs have some. Pythia: checkpoint_activations.
+ * dgxc-benchmarking's in JAX keep the outputs of matmuls (SAVE_DOT_ONLY), or those of attention's projections (SAVE_QKV_OUT_PROJ,
+ * save_qkv_proj), which is nearly full recomputation: the last matmul of a block is not needed again. */
+static const struct unsaid_recompute {
+    const char *source, *model, *mode;
+} unsaid_recomputes[] = {
+    { "", "Pythia", "full" },
+    { "paxml", "GPT3-5B", "selective" },
+    { "paxml", "", "full" },
+    { "maxtext", "", "full" },
+};
+
+static const char *recompute_word(const struct plan_case *r)
+{
+    const struct unsaid_recompute *u = unsaid_recomputes;
+
+    if (*case_text(r, "recompute")) return case_text(r, "recompute");
+    for (size_t i = 0; i < COUNT_OF(unsaid_recomputes); i++, u++)
+        if (case_says(r, "source", u->source) && case_says(r, "model", u->model)) return u->mode;
+    return "none";
+}
 
 static ls_recompute recompute_of(const struct plan_case *r)
 {
-    return case_says(r, "recompute", "full") || recomputes_unsaid(r) ? LS_RECOMPUTE_FULL
-           : case_says(r, "recompute", "selective")                  ? LS_RECOMPUTE_SELECTIVE
-                                                                     : LS_RECOMPUTE_NONE;
+    const char *word = recompute_word(r);
+
+    return strstr(word, "full") ? LS_RECOMPUTE_FULL : strstr(word, "selective") ? LS_RECOMPUTE_SELECTIVE : LS_RECOMPUTE_NONE;
 }
 
 /* ---- what may not be published ---- */
@@ -389,8 +408,10 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
     case_assume_model(r);
     LS_TRY(find_model(k, r, &c, &m));
     find_choices(r, choices);
-    if (!*case_text(r, "recompute"))
-        case_assume(r, recomputes_unsaid(r) ? "recomputation not published: full" : "recomputation not published: none");
+    if (!*case_text(r, "recompute")) {
+        snprintf(text, sizeof text, "recomputation not published: %s", recompute_word(r));
+        case_assume(r, text);
+    }
     ls_status st = price_choices(r, m, choices, 0, value, out);
     if (!out->tried && st == LS_OK) st = ls_fail(LS_EINVAL, "no usual layout has these sizes");
     if (!out->tried || st == LS_ENOMEM) return st;

@@ -98,8 +98,12 @@ struct cluster {
     bool scores_written;   /* attention writes its scores to memory, as before FlashAttention */
     double logit_bytes[2]; /* moved for each logit in a forward and in a backward, where the loss is not fused with the head */
     double low_precision;  /* the peak of matmuls in fp8 or fp4 / that of bf16; 0: matmuls are in bf16 */
+    double cast_bytes;     /* moved for each element that is brought to that precision */
     bool chunks_tp;     /* collectives over tp are divided into a chunk for each rank; all but the first run beside the matmul they feed or
                            follow */
+    bool routes_shards; /* with sp each rank sends experts the rows of its own tokens; what comes is gathered over tp, as in Megatron */
+    int token_experts;  /* of a token, of whose rows every node is sent one, which its ranks hand on; 0: every row is sent */
+    int token_nodes;    /* that a token's experts are in at most; 0: any */
     bool experts_apart; /* the matmuls of a rank's experts are a kernel each */
     int gathers;        /* all-gathers over dp that replace each one of a block, because every parameter has its own; 0: one */
     int tp_issues;      /* kernels that the host issues for every rank of a block's collective over tp; 0: one for all */

@@ -116,6 +116,20 @@ static double logits_seconds(const struct cluster *c, const ls_program *p, const
     return logits * bytes / (c->bandwidth * c->memory_bound);
 }
 
+/* The matmuls of the blocks: those who train in low precision leave the head in half precision. */
+static bool is_low_precision(const struct cluster *c, const struct instruction *i) { return c->low_precision > 0 && i->block > 0; }
+
+/* The gradient of the weights casts nothing: its operands are those of the other two matmuls. */
+double seconds_of_cast(const struct cluster *c, const ls_program *p, const struct instruction *i)
+{
+    op_flops_fn *flops = op_info(i->op)->flops;
+    bool grouped = flops == flops_grouped_linear || flops == flops_grouped_linear_dx;
+
+    if (!is_low_precision(c, i) || (!grouped && flops != flops_linear && flops != flops_linear_dx)) return 0;
+    double elements = (grouped ? i->attr.grouped.filled : 1) * (double)value_count(&p->values[i->in[0].id]);
+    return elements * c->cast_bytes / (c->bandwidth * c->memory_bound);
+}
+
 /* The output of a plain matmul; grouped ones and the loss have others inside. */
 static void take_tiles(const ls_program *p, const struct instruction *i, struct seconds_work *out)
 {
@@ -145,10 +159,10 @@ bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct 
             return true;
         }
     }
-    double peak = peak_of(c, p, i);
+    double peak = peak_of(c, p, i), low = is_low_precision(c, i) ? c->low_precision : 1;
 
     if (op->bytes) out->moved = (double)op->bytes(p, i) / (c->bandwidth * c->memory_bound);
-    if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak * c->matmul * (c->low_precision > 0 ? c->low_precision : 1));
+    if (out->kind == SECONDS_MATMUL) out->computed = i->flops / (peak * c->matmul * low);
     if (out->kind == SECONDS_MATMUL) out->computed += logits_seconds(c, p, i);
     if (out->kind == SECONDS_MATMUL && c->units) take_tiles(p, i, out);
     if (out->kind == SECONDS_ATTENTION)

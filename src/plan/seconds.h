@@ -46,6 +46,9 @@ struct seconds_work {
 bool seconds_curve_of(const ls_program *p, const struct instruction *i, char name[CURVE_NAME], double *size);
 /* Of an instruction that is not a collective. False: it does nothing, as a view. */
 bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct instruction *i, struct seconds_work *out);
+/* What a matmul takes to bring its first operand to low precision, in the orders in which it and the gradient of its weights read it:
+ * the input, and in the backward the gradient of the output. 0: nothing. */
+double seconds_of_cast(const struct cluster *c, const ls_program *p, const struct instruction *i);
 /* launches: kernels that the work is divided into. */
 double seconds_of_work(const struct cluster *c, const struct seconds_work *w, double launches);
 

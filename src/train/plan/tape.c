@@ -1,6 +1,7 @@
 /* tape.c - see tape.h. */
 #include "train/plan/tape.h"
 
+#include <math.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "ir/op_info.h"
@@ -120,6 +121,24 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
     return x;
 }
 
+/* What matmuls cast first, each value once: the cast is a kernel of the same call. */
+static bool tape_cast(const struct cluster *c, const ls_program *p, const struct instruction *i, bool *cast, struct tape_entry *out)
+{
+    double seconds = seconds_of_cast(c, p, i);
+
+    if (seconds == 0 || cast[i->in[0].id]) return false;
+    cast[i->in[0].id] = true;
+    *out = (struct tape_entry){ .kind = TAPE_KERNEL,
+                                .work = SECONDS_MEMORY,
+                                .moved.fixed = seconds,
+                                .launches.fixed = 1,
+                                .issued = true,
+                                .recomputed = i->phase == LS_PHASE_RECOMPUTE,
+                                .when = i->when,
+                                .inside = i->block > 0 };
+    return true;
+}
+
 static bool offloads(const ls_program *p)
 {
     struct program_offload bytes = program_offload(p, ~0);
@@ -134,24 +153,29 @@ ls_status tape_make(const struct cluster *c, const struct step *s, const ls_prog
 
     *out = (struct tape){ .slots = p->slots + (offloads(p) ? p->nvalues : 0) };
     for (int g = 0; g < SEGMENTS; g++) n += p->list[g].n;
-    out->entry = mem_array(MEM_OTHER, (size_t)n + 1, sizeof *out->entry);
+    out->entry = mem_array(MEM_OTHER, 2 * (size_t)n + 1, sizeof *out->entry);
     out->end = mem_array(MEM_OTHER, (size_t)out->slots + 1, sizeof *out->end);
-    if (!out->entry || !out->end) {
+    bool *cast = mem_zalloc(MEM_OTHER, ((size_t)p->nvalues + 1) * sizeof *cast);
+    if (!out->entry || !out->end || !cast) {
         tape_free(out);
+        mem_free(cast);
         return LS_ENOMEM;
     }
     n = 0;
     for (int g = 0; g < SEGMENTS; g++) {
         out->begin[g] = n;
         for (int k = 0; k < p->list[g].n; k++) {
-            struct tape_entry x = tape_entry_of(c, s, p, &p->list[g].at[k], (enum segment)g);
+            const struct instruction *i = &p->list[g].at[k];
+            struct tape_entry x = tape_entry_of(c, s, p, i, (enum segment)g);
 
+            if (c->cast_bytes > 0 && tape_cast(c, p, i, cast, &out->entry[n])) n++;
             out->carries |= x.carried;
             out->later |= x.later;
             if (x.kind != TAPE_KERNEL || x.launches.fixed > 0) out->entry[n++] = x;
         }
     }
     out->begin[SEGMENTS] = n;
+    mem_free(cast);
     for (int k = 0; s->pipeline && k < ls_pipeline_chunks(s->pipeline); k++) out->chunk |= step_program(s, k) == p;
     if (p->stage.out.id) out->message.fixed = (double)value_count(sent) * (double)ls_dtype_bytes(sent->dtype);
     return LS_OK;
@@ -179,12 +203,35 @@ double tape_kernel_seconds(const struct cluster *c, const struct tape_entry *x, 
     return seconds_of_work(c, &work, tape_quantity_at(&x->launches, place));
 }
 
+/* What goes to other nodes of a token's rows, where each node is sent one: the nodes that so many experts are in if every node is as likely
+ * / the experts. */
+static double rows_between_nodes(const struct cluster *c, int nodes)
+{
+    double in = nodes * (1 - pow(1 - 1.0 / nodes, c->token_experts));
+
+    return (c->token_nodes ? MIN(in, c->token_nodes) : in) / c->token_experts;
+}
+
+/* Rows for experts. */
+static double exchanged_rows_seconds(const struct cluster *c, const struct tape_place *place, const struct seconds_group *group,
+                                     double bytes)
+{
+    const struct seconds_group *tp = &place->group[LS_GROUP_TP];
+    struct seconds_group over = *group;
+
+    if (c->token_experts) over.slowed *= rows_between_nodes(c, group->nodes);
+    if (!c->routes_shards) return seconds_of_collective(c, &over, LS_COLLECTIVE_ALL_TO_ALL, bytes);
+    return seconds_of_collective(c, &over, LS_COLLECTIVE_ALL_TO_ALL, bytes / tp->ranks) +
+           seconds_of_collective(c, tp, LS_COLLECTIVE_ALL_GATHER, bytes);
+}
+
 double tape_exchange_seconds(const struct cluster *c, const struct tape_entry *x, const struct tape_place *place,
                              const struct seconds_group *group)
 {
     double bytes = tape_quantity_at(&x->moved, place);
 
     if (x->queue == TAPE_COPIES) return seconds_of_copy(c, x->copy, bytes);
+    if (x->op == LS_COLLECTIVE_ALL_TO_ALL && x->wait == LS_AXIS_EP) return exchanged_rows_seconds(c, place, group, bytes);
     bool each = c->gathers > 1 && x->inside && x->wait == LS_AXIS_DP && x->op == LS_COLLECTIVE_ALL_GATHER;
     return seconds_of_collective(c, group, x->op, bytes) + (each ? (c->gathers - 1) * seconds_of_collective(c, group, x->op, 1) : 0);
 }
@@ -267,7 +314,7 @@ static void clock_kernel(struct clock *t, const struct tape_entry *x)
 {
     double seconds = tape_kernel_seconds(t->cluster, x, t->place);
 
-    clock_issue(t, tape_quantity_at(&x->launches, t->place));
+    if (!x->issued) clock_issue(t, tape_quantity_at(&x->launches, t->place));
     if (t->cluster->channels) seconds = tape_beside(t->cluster, seconds, clock_busy(t) - t->now);
     t->now += seconds;
     t->parts->kernels[x->work] += seconds;

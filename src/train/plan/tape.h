@@ -53,7 +53,8 @@ struct tape_entry {
     struct tape_quantity rows, columns;      /* of a matmul's output (struct seconds_work) */
     enum seconds_kind work;
     bool recomputed;
-    int queue; /* of an exchange: ls_group, or TAPE_COPIES */
+    bool issued; /* with the kernel after it, by the same call of the host */
+    int queue;   /* of an exchange: ls_group, or TAPE_COPIES */
     ls_collective op;
     struct seconds_copy copy;
     int wait; /* ls_axis, or SECONDS_OFFLOAD */
