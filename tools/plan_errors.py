@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""plan_errors.py [--rows] [--choices] [--scaling] TABLE.csv [COLUMN=TEXT ...] - compares `lockstep plan --cases` with published runs.
+"""plan_errors.py [--rows] [--choices] [--twins] [--scaling] TABLE.csv [COLUMN=TEXT ...] - compares `lockstep plan --cases` with published runs.
 
 A row of the table is a run, with the columns that docs/planner.md lists and iter_time_s, the seconds of a step as published. Only rows
 whose columns contain the texts are taken, and of those the ones that ran, but for rows of quality C (proxies, warm-up, digitised).
 Prints the errors of the seconds and of the memory; with --rows also a line for each run, the largest error first. Of tables with runs
 that failed: how many of them are said not to fit, and how many of those that ran. --choices: of each model on each number of GPUs,
 Kendall's tau of the ranking by predicted and by published seconds, and how much slower the layout that is predicted to be fastest is
-than the fastest (5 layouts at least). --scaling: of each series of runs of a model (same source, precision and tokens in a sample), by
+than the fastest (5 layouts at least). --twins: the same, but of layouts that were run with two ZeRO stages, by how the runs with one stage
+rank those with the other, and by how the prices rank either. --scaling: of each series of runs of a model (same source, precision and tokens in a sample), by
 how much the tokens/s of a GPU change from the fewest to the most GPUs, at least twice as many, as published and as predicted; of several
 runs on as many GPUs the fastest counts. Where both change by less than 0.5%, the sign is taken to be right.
 """
@@ -34,18 +35,31 @@ def summary(what, errors):
           f"median {100 * statistics.median(size):.1f}%, largest {100 * max(size):.1f}%; mean error {100 * statistics.mean(errors):+.1f}%")
 
 
-def choices(cells):
+def choices(cells, what="choices"):
+    """cells: lists of seconds, as published and as predicted."""
     taus, slower = [], []
-    for runs in cells.values():
+    for runs in cells:
         if len(runs) < 5:
             continue
         signs = [(a - c) * (b - d) for (a, b), (c, d) in itertools.combinations(runs, 2)]
         taus.append((sum(s > 0 for s in signs) - sum(s < 0 for s in signs)) / len(signs))
         slower.append(min(runs, key=lambda r: r[1])[0] / min(runs)[0] - 1)
     if not taus:
-        sys.exit("--choices: no model with 5 layouts on a number of GPUs")
-    print(f"choices: {len(taus)} models on so many GPUs, Kendall's tau mean {statistics.mean(taus):.2f}, "
+        sys.exit(f"{what}: no model with 5 layouts on a number of GPUs")
+    print(f"{what}: {len(taus)} models on so many GPUs, Kendall's tau mean {statistics.mean(taus):.2f}, "
           f"median {statistics.median(taus):.2f}; the choice is within 5% of the fastest in {sum(s <= 0.05 for s in slower)}")
+
+
+def compare_twins(twins):
+    """twins: (model, GPUs, layout) -> ZeRO stage -> seconds, as published and as predicted; of two stages the lower ones are first."""
+    cells = {}
+    for (model, gpus, _), stages in twins.items():
+        if len(stages) > 1:
+            low, high = (stages[z] for z in sorted(stages)[:2])
+            cells.setdefault((model, gpus), []).append((low, high))
+    choices([[(high[0], low[0]) for low, high in runs] for runs in cells.values()], "twins, by the runs with the lower stage")
+    choices([[low for low, _ in runs] for runs in cells.values()], "prices of the runs with the lower stage")
+    choices([[high for _, high in runs] for runs in cells.values()], "prices of the runs with the higher stage")
 
 
 def scaling(series):
@@ -75,6 +89,7 @@ def main():
         subprocess.run([LOCKSTEP, "plan", "--cases", words[0], "--out", out], check=True, stdout=subprocess.DEVNULL)
         prices = list(csv.DictReader(open(out, encoding="utf-8")))
     seconds, memory, unpriced, cells, series, fit = [], [], 0, {}, {}, {True: [0, 0], False: [0, 0]}
+    twins = {}
     for price in prices:
         row = rows[price["row_id"]]
         ran = row.get("status", "ok") in ("ok", "")
@@ -90,6 +105,9 @@ def main():
             continue
         if published:
             cells.setdefault((row.get("model"), row.get("gpus")), []).append((published, float(price["step_seconds"])))
+            layout = tuple(row.get(k, "") for k in ("tp", "pp", "dp", "micro_batch", "grad_acc", "global_batch", "seq"))
+            twin = twins.setdefault((row.get("model"), row.get("gpus"), layout), {})
+            twin.setdefault(row.get("zero_stage"), (published, float(price["step_seconds"])))
             key = tuple(row.get(k, "") for k in ("model", "precision", "seq", "source", "source_loc"))
             tokens = float(row["global_batch"]) * float(row["seq"]) / float(row["gpus"])
             series.setdefault(key, []).append((int(row["gpus"]), tokens / published, tokens / float(price["step_seconds"])))
@@ -107,7 +125,9 @@ def main():
         print(f"failed: {sum(fit[False])} runs, {100 * fit[False][0] / sum(fit[False]):.1f}% of them are said not to fit, "
               f"and {100 * fit[True][0] / sum(fit[True]):.1f}% of those that ran")
     if "--choices" in sys.argv:
-        choices(cells)
+        choices(cells.values())
+    if "--twins" in sys.argv:
+        compare_twins(twins)
     if "--scaling" in sys.argv:
         scaling(series)
     if unpriced:
