@@ -9,6 +9,7 @@ sizes=$model
 ends_size="4096,14336,1,32,8,128256,0,2048"
 ends="6,$ends_size"
 gpu='"H100-80GB-SXM (DGX, 8 nodes)",8,400'
+a100='"A100-80GB-SXM (DGX)",8,10' # on which nothing depends on whether kernels are fused by hand
 {
     echo "$columns"
     echo "plain,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B"
@@ -98,8 +99,8 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
     echo "stages,$model,128,$gpu,1,16,1,1,1,0,1,128,0,none,bf16,1,1F1B,a paper"
     echo "stages-open,$model,128,$gpu,1,16,1,1,1,0,1,128,0,none,bf16,,,a paper"
     echo "ends,$ends,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,,ZB-1p,Zero Bubble Pipeline Parallelism"
-    echo "less,14,$ends_size,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,,1F1B,Zero Bubble Pipeline Parallelism"
-    echo "balanced,14,$ends_size,8,$gpu,1,8,1,1,1,0,1,32,0,none,bf16,0,1F1B,NVIDIA NeMo"
+    echo "less,14,$ends_size,8,$a100,1,8,1,1,1,0,1,32,0,none,bf16,,1F1B,Zero Bubble Pipeline Parallelism"
+    echo "balanced,14,$ends_size,8,$a100,1,8,1,1,1,0,1,32,0,none,bf16,0,1F1B,NVIDIA NeMo"
     echo "c-program,$model,8,$gpu,1,1,1,1,1,3,1,32,0,full,bf16,1,,llm.c"
     echo "each,12,4096,14336,1,32,8,128256,0,128,1024,$gpu,1,1,1,1,1,3,1,1024,0,full,bf16,1,,DeepSpeed"
     echo "tp-open,96,12288,49152,0,96,96,131072,0,4096,288,$gpu,,6,1,1,1,1,1,1152,1,none,bf16,1,,NVIDIA NeMo"
@@ -171,8 +172,7 @@ says pythia "recomputation not published: full"
 says Qwen3-Next "the experts of model 'Qwen3-Next' are not known"
 says DeepSeekV3 "256 experts of width 2048, 8 for each token; latent attention as heads of 128 with one key head"
 
-# What is known of programs and their recipes beyond the columns. On A100 nothing depends on whether kernels are fused by hand.
-a100='"A100-80GB-SXM (DGX)",8,10'
+# What is known of programs and their recipes beyond the columns.
 layout="2,2,1,1,1,1,2,32,1,selective"
 {
     echo "$columns,source,model"
