@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""plan_errors.py [--rows] [--choices] [--twins] [--scaling] TABLE.csv [COLUMN=TEXT ...] - compares `lockstep plan --cases` with published runs.
+"""plan_errors.py [--rows] [--choices] [--twins] [--scaling] TABLE.csv [COLUMN=TEXT ...] - compares `plan --cases` with published runs.
 
 A row of the table is a run, with the columns that docs/planner.md lists and iter_time_s, the seconds of a step as published. Only rows
 whose columns contain the texts are taken, and of those the ones that ran, but for rows of quality C (proxies, warm-up, digitised).
 Prints the errors of the seconds and of the memory; with --rows also a line for each run, the largest error first. Of tables with runs
 that failed: how many of them are said not to fit, and how many of those that ran. --choices: of each model on each number of GPUs,
 Kendall's tau of the ranking by predicted and by published seconds, and how much slower the layout that is predicted to be fastest is
-than the fastest (5 layouts at least). --twins: the same, but of layouts that were run with two ZeRO stages, by how the runs with one stage
-rank those with the other, and by how the prices rank either. --scaling: of each series of runs of a model (same source, precision and tokens in a sample), by
-how much the tokens/s of a GPU change from the fewest to the most GPUs, at least twice as many, as published and as predicted; of several
-runs on as many GPUs the fastest counts. Where both change by less than 0.5%, the sign is taken to be right.
+than the fastest (5 layouts at least). --twins: the same, but of layouts that were run with two ZeRO stages, by how the runs with one
+stage rank those with the other, and by how the prices rank either. --scaling: of each series of runs of a model (same source, precision
+and tokens in a sample), by how much the tokens/s of a GPU change from the fewest to the most GPUs, at least twice as many, as published
+and as predicted; of several runs on as many GPUs the fastest counts. Where both change by less than 0.5%, the sign is taken to be right.
 """
 import csv
 import itertools
