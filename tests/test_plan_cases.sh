@@ -180,6 +180,7 @@ layout="2,2,1,1,1,1,2,32,1,selective"
         echo "${precision#fp8 },$sizes,16,$gpu,$layout,$precision,1,1F1B,a paper,Llama"
     done
     echo "heads,8,4096,14336,0,32,32,128256,0,2048,16,$gpu,$layout,bf16,1,1F1B,a paper,Nemotron"
+    echo "unsaid,8,4096,14336,0,32,0,128256,0,2048,16,$gpu,$layout,bf16,1,1F1B,a paper,Nemotron"
     echo "grouped,8,4096,14336,0,32,2,128256,0,2048,16,$gpu,$layout,bf16,1,1F1B,a paper,Nemotron"
     echo "no-recipe,$sizes,16,$gpu,1,1,1,1,1,1,2,32,0,selective,bf16,1,,NVIDIA,LLAMA3-8B"
     echo "loss,$sizes,16,$gpu,1,1,1,1,1,1,2,32,0,selective,bf16,1,,NVIDIA-NeMo/Megatron-Bridge,LLAMA3-8B"
@@ -203,6 +204,7 @@ layout="2,2,1,1,1,1,2,32,1,selective"
 faster fp8 FP8-CS
 faster FP8-CS rowwise
 faster grouped heads
+[ "$(seconds unsaid)" = "$(seconds heads)" ] || bad "0 key heads take $(seconds unsaid) s, as many as query heads $(seconds heads)"
 faster recipe no-overlap
 faster loss no-recipe
 says recipe "its recipe fuses the loss; its recipe overlaps communication over tp"

@@ -96,7 +96,9 @@ static const char *preset_of(const struct experts *e, bool gated, bool grouped)
 ls_status case_put_model(const struct plan_case *r, struct options *o)
 {
     const struct experts *e = experts_of(r);
-    double heads = case_number(r, "heads", 1), hidden = case_number(r, "hidden", 1), kv_heads = case_number(r, "kv_heads", heads);
+    double heads = case_number(r, "heads", 1), hidden = case_number(r, "hidden", 1), kv_heads = case_number(r, "kv_heads", 0);
+
+    if (kv_heads == 0) kv_heads = heads;
     bool gated = case_size(r, "glu", 1) != 0, grouped = kv_heads != heads;
 
     LS_TRY(put_option(o, "model.preset", preset_of(e, gated, grouped)));
