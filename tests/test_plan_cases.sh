@@ -45,7 +45,7 @@ awk -v a="$(seconds eager)" 'BEGIN { exit !(a > 2e-3) }' || bad "the host's time
 says micro "micro-batch not published: [1248]; the fastest that fits of 3 layouts with"
 says plain "machine like NVIDIA DGX H100"
 says fp8 "twice the peak"
-says fp4 "four times the peak of bf16, 15% of them and the head in bf16"
+says fp4 "four times the peak of bf16, the head in bf16"
 says ranks "15 GPUs are not a multiple of tp 2 x pp 2 x cp 1"
 says other "no machine is built in for 'TPU v4'"
 says experts "ep is 8, but the experts of model '' are not known: their number and width are not among the columns"
