@@ -193,7 +193,7 @@ layout="2,2,1,1,1,1,2,32,1,selective"
     done
     for ep in 8 64; do
         for source in NVIDIA NVIDIA-NeMo/Megatron-Bridge; do
-            echo "$source $ep,8,2048,6144,1,32,4,151936,0,1024,64,$a100,1,1,1,$ep,1,1,1,64,0,none,bf16,1,,$source,Qwen3-30B-A3B"
+            echo "$source $ep,8,2048,6144,1,32,4,1024,0,1024,64,$a100,1,1,1,$ep,1,1,1,64,0,none,bf16,1,,$source,Qwen3-30B-A3B"
         done
     done
     echo "maxtext,$sizes,16,$gpu,1,1,1,1,1,3,2,32,0,,bf16,1,FSDP (JAX),NVIDIA/dgxc-benchmarking maxtext/README_70b.md,LLAMA2-70B"
@@ -214,9 +214,9 @@ grep "^fp4-recipe," prices.csv | grep -q "overlaps" && bad "a recipe in fp4 over
 [ -n "$(seconds 'NVIDIA no tp')" ] && [ "$(seconds 'NVIDIA no tp')" = "$(seconds 'paper no tp')" ] ||
     bad "without tp: $(seconds 'NVIDIA no tp') and $(seconds 'paper no tp') s"
 faster "NVIDIA over tp" "paper over tp"
-# Rows that go to a node once: less where experts are on several nodes. In one node the two differ by the fused loss alone.
+# Rows that go to a node once: less where experts are on several nodes. The vocabulary is so small that the fused loss hardly counts.
 awk -v a="$(seconds 'NVIDIA 8')" -v b="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 8')" \
-    -v c="$(seconds 'NVIDIA 64')" -v d="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 64')" 'BEGIN { exit !(b > 0 && c - d > 1.5 * (a - b)) }' ||
+    -v c="$(seconds 'NVIDIA 64')" -v d="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 64')" 'BEGIN { exit !(b > 0.98 * a && b < 1.02 * a && d < 0.9 * c) }' ||
     bad "rows that go to a node once take no less: $(cat prices.csv)"
 says "NVIDIA-NeMo/Megatron-Bridge 64" "a token goes to each node once"
 says maxtext "recomputation not published: full"

@@ -110,10 +110,11 @@ int model_weight_dims(const ls_model *m, const char *name, enum model_dim out[MO
 size_t model_normed_inputs(const ls_model *m, const char *name);
 /* The parameter of the table's row `name`; layer NO_LAYER for rows outside of layers. */
 ls_value model_param(ls_program *p, const ls_model *m, const char *name, long layer);
+/* x[..,I] -> [..,O], by the rows of these names. */
 ls_value model_linear(ls_program *p, const struct forward *f, const char *weight, const char *bias, size_t layer, ls_value x);
 ls_value model_layer_norm(ls_program *p, const struct forward *f, const char *weight, const char *bias, long layer, ls_value x);
 ls_value model_activation(ls_program *p, const struct forward *f, ls_value x); /* the MLP's that the model has */
-/* x in generation and without dropout. Masks are told apart by the layer's block and the site. */
+/* x itself in generation and without dropout. Masks are told apart by the layer's block and the site. */
 ls_value model_dropout(ls_program *p, const struct forward *f, const char *site, ls_value x);
 /* q[B,T,H*D] k,v[B,T,G*D] -> [B,T,H*D]: rotated, written to the cache if there is one, causal. */
 ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_value q, ls_value k, ls_value v);
