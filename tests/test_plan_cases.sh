@@ -216,7 +216,8 @@ grep "^fp4-recipe," prices.csv | grep -q "overlaps" && bad "a recipe in fp4 over
 faster "NVIDIA over tp" "paper over tp"
 # Rows that go to a node once: less where experts are on several nodes. The vocabulary is so small that the fused loss hardly counts.
 awk -v a="$(seconds 'NVIDIA 8')" -v b="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 8')" \
-    -v c="$(seconds 'NVIDIA 64')" -v d="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 64')" 'BEGIN { exit !(b > 0.98 * a && b < 1.02 * a && d < 0.9 * c) }' ||
+    -v c="$(seconds 'NVIDIA 64')" -v d="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 64')" \
+    'BEGIN { exit !(b > 0.98 * a && b < 1.02 * a && d < 0.9 * c) }' ||
     bad "rows that go to a node once take no less: $(cat prices.csv)"
 says "NVIDIA-NeMo/Megatron-Bridge 64" "a token goes to each node once"
 says maxtext "recomputation not published: full"
