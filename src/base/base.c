@@ -6,13 +6,17 @@
 #include <time.h>
 #include "base/pulse.h"
 
-double base_now(void)
+static double clock_seconds(clockid_t clock)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+
+double base_now(void) { return clock_seconds(CLOCK_MONOTONIC); }
+
+double base_now_coarse(void) { return clock_seconds(CLOCK_MONOTONIC_COARSE); }
 
 void base_sleep(double seconds)
 {

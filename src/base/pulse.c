@@ -31,5 +31,5 @@ void pulse(void)
 {
     _Atomic double *at = witnessed ? atomic_load_explicit(&target, memory_order_relaxed) : NULL;
 
-    if (at) atomic_store_explicit(at, base_now(), memory_order_relaxed);
+    if (at) atomic_store_explicit(at, base_now_coarse(), memory_order_relaxed);
 }

@@ -9,7 +9,7 @@
 #ifndef LS_BASE_PULSE_H
 #define LS_BASE_PULSE_H
 
-void pulse_watch(_Atomic double *at);   /* this thread's pulses go to *at, as base_now(), unless there is a watcher already */
+void pulse_watch(_Atomic double *at);   /* this thread's pulses go to *at, as base_now_coarse(), unless there is a watcher already */
 void pulse_unwatch(_Atomic double *at); /* no-op for another watcher's */
 void pulse_delegate(void);              /* the calling thread works for the watched one, which waits for it */
 void pulse(void);

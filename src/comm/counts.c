@@ -29,11 +29,12 @@ ls_comm_count comm_counted(ls_collective c)
     return n;
 }
 
-static void counts_add(ls_comm_count *n, const ls_work *w, double began)
+static void counts_add(ls_comm_count *n, const ls_work *w, double began, double exposed)
 {
     n->calls++;
     n->bytes += w->bytes;
     n->seconds += w->finished - began;
+    n->exposed += exposed;
 }
 
 static struct comm_seen seen(const ls_work *w, double began)
@@ -63,14 +64,14 @@ void count_exposed(ls_work *w, double seconds)
     pthread_mutex_unlock(&lock);
 }
 
-void count_reaped(ls_work *w)
+void count_reaped(ls_work *w, double exposed)
 {
     double began = w->started > 0 ? w->started : w->queued;
 
     if (w->hidden) return;
-    counts_add(&w->comm->count[w->op], w, began);
+    counts_add(&w->comm->count[w->op], w, began, exposed);
     pthread_mutex_lock(&lock);
-    counts_add(&total[w->op], w, began);
+    counts_add(&total[w->op], w, began, exposed);
     if (watch) {
         struct comm_seen e = seen(w, began);
 

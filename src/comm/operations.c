@@ -4,6 +4,8 @@
  */
 #include "comm/engine/engine.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include "base/mem.h"
@@ -13,9 +15,8 @@
 
 static ls_work *work_new(ls_comm *c)
 {
-    ls_work *w = c->spare;
+    ls_work *w = c->spare, *made;
     size_t borders = 2 * ((size_t)c->n + 1) * sizeof(size_t);
-    size_t *kept;
 
     if (w) {
         c->spare = w->next;
@@ -24,9 +25,11 @@ static ls_work *work_new(ls_comm *c)
         w->made = c->made;
         c->made = w;
     }
-    kept = (size_t *)(void *)(w + 1);
-    *w = (ls_work){ .comm = c, .borders = kept, .made = w->made };
-    memset(kept, 0, borders);
+    made = w->made;
+    memset((char *)w + offsetof(ls_work, comm), 0, sizeof *w - offsetof(ls_work, comm) + borders); /* at once, with the borders behind it */
+    w->comm = c;
+    w->borders = (size_t *)(void *)(w + 1);
+    w->made = made;
     return w;
 }
 
@@ -262,13 +265,13 @@ static bool inject(ls_work *w)
     return skip;
 }
 
-static ls_status reap(ls_work *w)
+static ls_status reap(ls_work *w, double exposed)
 {
     ls_comm *c = w->comm;
     ls_status st = w->status;
 
     if (st < 0) ls_fail(st, "%s", c->job->line);
-    count_reaped(w);
+    count_reaped(w, exposed);
     work_drop(w);
     return st;
 }
@@ -299,8 +302,8 @@ ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work)
         engine_run(w);
     else if ((st = engine_post(w)) < 0)
         goto drop_work;
-    count_exposed(w, (work ? base_now() : w->finished) - w->queued);
-    if (!work) return reap(w);
+    if (!work) return reap(w, w->finished - w->queued);
+    if (!w->patient) count_exposed(w, base_now() - w->queued); /* a patient one has only been queued */
     *work = w;
     return LS_OK;
 
@@ -345,7 +348,7 @@ ls_status ls_work_test(ls_work **work)
     if (!w) return LS_OK;
     if (!engine_test(w)) return LS_BUSY;
     *work = NULL;
-    return reap(w);
+    return reap(w, 0);
 }
 
 ls_status ls_work_wait(ls_work **work)
@@ -355,11 +358,10 @@ ls_status ls_work_wait(ls_work **work)
 
     if (!w) return LS_OK;
     device_settle(); /* the device reports its failure */
-    began = base_now();
+    began = atomic_load(&w->ended) ? INFINITY : base_now();
     engine_wait(w);
-    count_exposed(w, base_now() - began);
     *work = NULL;
-    return reap(w);
+    return reap(w, MAX(w->finished - began, 0));
 }
 
 int comm_wait_any(ls_work *const *works, int n)

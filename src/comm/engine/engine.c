@@ -96,14 +96,12 @@ void engine_leave(void)
 
 static void take_posted(ls_comm *c)
 {
-    struct queue posted;
-
     pthread_mutex_lock(&engine.lock);
-    posted = c->posted;
-    c->posted = (struct queue){ 0 };
+    struct queue posted = queue_move(&c->posted);
+
     atomic_store(&c->news, false);
     pthread_mutex_unlock(&engine.lock);
-    run_take(c, &posted);
+    run_take(c, &posted, 0);
 }
 
 static bool busy(const ls_comm *c) { return c->collectives.head || c->messages; }
@@ -329,6 +327,7 @@ int engine_wait_any(ls_work *const *works, int n)
 {
     int shown = 0;
 
+    if (n == 1 && atomic_load(&works[0]->ended)) return 0;
     pulse();
     if (ended_first(works, n) >= 0) return ended_first(works, n);
     while (!works[shown]) shown++;
@@ -400,7 +399,7 @@ ls_status engine_post(ls_work *w)
     if (l && link_base(l)->transport->wake) link_base(l)->transport->wake(l);
     pthread_mutex_unlock(&engine.lock);
     pulse();
-    engine_test(w); /* a first step at once, if no other thread drives */
+    if (!w->patient) engine_test(w); /* a first step at once, if no other thread drives */
     return LS_OK;
 }
 
@@ -440,15 +439,16 @@ ls_status engine_broken(ls_comm *c, ls_status st)
     return ls_fail((ls_status)atomic_load(&c->job->status), "%s", c->job->line);
 }
 
-/* With the lock, which it gives up meanwhile: the caller of w begins to drive without posting it. */
+/* With the lock, which it gives up meanwhile: the caller of w, which has been posted, begins to drive. What is taken up now begins when w
+ * was queued, which saves readings of the clock. */
 static void drive_at_once(ls_work *w)
 {
-    struct queue one = { w, w };
+    struct queue posted = queue_move(&w->comm->posted);
 
-    engine.driving = w->at_once = true;
-    atomic_fetch_add(&engine.flying, 1);
+    atomic_store(&w->comm->news, false);
+    engine.driving = true;
     pthread_mutex_unlock(&engine.lock);
-    run_take(w->comm, &one);
+    run_take(w->comm, &posted, w->queued);
     drive((ls_work *const[]){ w }, 1, w);
     pthread_mutex_lock(&engine.lock);
     leave_locked();
@@ -458,10 +458,8 @@ void engine_run(ls_work *w)
 {
     pulse();
     pthread_mutex_lock(&engine.lock);
-    if (engine.driving || atomic_load(&engine.wanting) || w->comm->posted.head)
-        post_locked(w);
-    else
-        drive_at_once(w);
+    post_locked(w);
+    if (!engine.driving && !atomic_load(&engine.wanting)) drive_at_once(w);
     pthread_mutex_unlock(&engine.lock);
     engine_wait(w);
 }

@@ -72,7 +72,8 @@ struct lane {
 };
 
 struct ls_work {
-    ls_comm *comm;
+    struct lane out, in; /* of a step or message that has begun; of another they are not set */
+    ls_comm *comm;       /* from here on all is 0 in a new one */
     ls_work *next;
     ls_work *made;    /* the comm's one that was allocated before */
     ls_collective op; /* the signature may carry an injected fault */
@@ -84,11 +85,11 @@ struct ls_work {
     bool native;                  /* the device makes the call: the engine follows it */
     atomic_int passed;            /* of a native one: see engine_passed() */
     _Atomic double asked;         /* of a native one: when its caller last asked whether it has ended */
-    bool at_once;                 /* its caller drives: it begins when it is queued */
     bool patient;                 /* a receive that nobody needs to drive before its caller waits */
     bool begun, by_transport;     /* by_transport: its native collective runs, not a list of steps */
     uint64_t call, bytes;         /* number in the ring of calls; payload that left this rank */
     double queued, finished;      /* base_now() */
+    double taken;                 /* it begins then; 0: the clock is read */
     double due;                   /* it begins then: comm_slow(); 0: at once */
     _Atomic double started;       /* base_now(); written by the driver, shown by any thread */
     bool stirred;                 /* there was progress since `moved`, which run_look() brings up to date */
@@ -96,7 +97,6 @@ struct ls_work {
     struct cached_list *list;
     int step;
     bool step_begun;
-    struct lane out, in;
 };
 
 /* The groups of a device's library that belong to a comm. */
@@ -163,11 +163,12 @@ void engine_show_wait(const ls_comm *c, const ls_work *w);
 ls_status engine_broken(ls_comm *c, ls_status st);
 
 /* run.c: the driver's */
-void run_take(ls_comm *c, struct queue *posted);
-bool run_comm(ls_comm *c);               /* polls everything in flight; true if anything moved */
-void run_look(ls_comm *c, double now);   /* nothing moved: checks for a timeout or a deadlock */
-void run_fail(ls_comm *c, ls_status st); /* ends the job with this thread's message */
+void run_take(ls_comm *c, struct queue *posted, double now); /* now: base_now(), or 0 */
+bool run_comm(ls_comm *c);                                   /* polls everything in flight; true if anything moved */
+void run_look(ls_comm *c, double now);                       /* nothing moved: checks for a timeout or a deadlock */
+void run_fail(ls_comm *c, ls_status st);                     /* ends the job with this thread's message */
 void queue_push(struct queue *q, ls_work *w);
+struct queue queue_move(struct queue *q); /* leaves q empty */
 
 /* lanes.c: the step of w. LS_BUSY, LS_OK or a failure. */
 ls_status step_advance(ls_work *w, bool *moved);
@@ -185,7 +186,7 @@ void native_close(ls_comm *c);
 ls_status verdict_look(ls_comm *c, ls_work *w, double now); /* LS_OK, or the failure that ends the job; asks peers now and then */
 
 /* counts.c */
-void count_reaped(ls_work *w);
+void count_reaped(ls_work *w, double exposed);        /* exposed: seconds of its caller's that were not counted as they passed */
 void count_exposed(ls_work *w, double seconds);       /* its caller's, as they pass: a step may end before the call does */
 uint64_t count_transport(const ls_work *w, int peer); /* bytes that the peer reads in a native collective */
 

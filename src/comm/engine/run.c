@@ -29,21 +29,31 @@ static ls_work *queue_pop(struct queue *q)
     return w;
 }
 
+struct queue queue_move(struct queue *q)
+{
+    struct queue all = *q;
+
+    *q = (struct queue){ 0 };
+    return all;
+}
+
 static bool run_is_message(const ls_work *w) { return w->op == LS_COLLECTIVE_SEND || w->op == LS_COLLECTIVE_RECV; }
 
-void run_take(ls_comm *c, struct queue *posted)
+/* Where w waits for those before it. */
+static struct queue *queue_of(ls_comm *c, const ls_work *w)
+{
+    return !run_is_message(w) ? &c->collectives : &c->pairs[(w->op == LS_COLLECTIVE_RECV ? c->n : 0) + w->request.root];
+}
+
+void run_take(ls_comm *c, struct queue *posted, double now)
 {
     while (posted->head) {
         ls_work *w = queue_pop(posted);
+        struct queue *q = queue_of(c, w);
 
-        if (!run_is_message(w)) {
-            queue_push(&c->collectives, w);
-            continue;
-        }
-        bool receiving = w->op == LS_COLLECTIVE_RECV;
-
-        queue_push(&c->pairs[(receiving ? c->n : 0) + w->request.root], w);
-        c->messages++;
+        if (!q->head) w->taken = now;
+        c->messages += run_is_message(w);
+        queue_push(q, w);
     }
 }
 
@@ -128,7 +138,7 @@ static ls_status run_start(ls_comm *c, ls_work *w)
 static ls_status run_begin(ls_comm *c, ls_work *w)
 {
     w->begun = true;
-    w->started = w->moved = w->at_once ? w->queued : base_now();
+    w->started = w->moved = w->taken > 0 ? w->taken : base_now();
     record_state(c, w, CALL_RUNNING);
     w->due = run_due(w);
     return w->due > 0 ? LS_OK : run_start(c, w);

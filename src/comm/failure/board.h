@@ -19,7 +19,7 @@ struct board_group {
 };
 
 struct board {
-    _Atomic double alive;     /* base_now() of the last pulse (base/pulse.h); 0: never */
+    _Atomic double alive;     /* base_now_coarse() of the last pulse (base/pulse.h); 0: never */
     _Atomic uint32_t turn;    /* sequence lock of waits and peer: odd while the rank writes them */
     struct call_record waits; /* the call that the main thread waits in; CALL_NONE: it is working */
     int32_t peer;             /* world rank of the other end of a send or receive; else -1 */

@@ -124,7 +124,7 @@ uint64_t recorder_begin(const struct signature *s, const char *name, double at)
         struct call_record *x = &r->record[r->head.calls % RECORDER_CALLS];
 
         *x = (struct call_record){ .signature = *s, .queued = at, .state = CALL_QUEUED };
-        snprintf(x->name, sizeof x->name, "%.31s", name);
+        memcpy(x->name, name, strnlen(name, sizeof x->name - 1));
         call = ++r->head.calls;
     }
     pthread_mutex_unlock(&lock);

@@ -19,7 +19,7 @@
 #include "comm/transports/shm/shm_move.h"
 
 enum {
-    TINY_BYTES = 512,         /* sent inline although they could be read from the heap */
+    TINY_BYTES = 1 << 10,     /* sent inline although they could be read from the heap */
     DIRECT_BYTES = 256 << 10, /* of a direct piece */
     TURN_BYTES = 1 << 20,     /* bytes that one call of advance moves before it returns */
 };

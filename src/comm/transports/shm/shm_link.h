@@ -48,9 +48,11 @@ struct post {
     _Alignas(SHM_LINE) unsigned char data[SMALL_MOST];
 };
 
-/* One direction of one pair on one channel: the ring's side here, and what waits for it in order. */
+/* One direction of one pair on one channel: the ring's side here, and what waits for it in order. `seen` saves most looks at the other
+ * side's position, whose cache line is there. */
 struct lane {
     struct ring *ring;
+    uint64_t seen; /* the other side's position when it was last looked at */
     struct transfer *first, *last;
 };
 

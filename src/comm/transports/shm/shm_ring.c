@@ -2,7 +2,7 @@
  *
  * One writer, one reader. `written` and `read` count bytes since the link was opened, both multiples of a line. A message is
  *     struct message      one line
- *     its bytes           rounded up to whole lines, from any position of the ring; streamed, so that any size fits
+ *     its bytes           rounded up to whole lines, from any position of the ring; at once if there is room, else streamed
  * or the line alone with `at`: then the bytes are in the sender's heap, the reader copies them from there, and then advances `read` past
  * the line. Messages leave a lane in the order in which they were started.
  */
@@ -43,34 +43,77 @@ void ring_open(struct link *l)
         }
 }
 
-/* Copies up to `bytes` of a stream into the ring at its end, as far as there is room; returns how many. */
-static size_t shm_ring_put(struct ring *r, size_t room, const unsigned char *from, size_t bytes)
+/* Room for more bytes behind `written`; the reader's position is looked at if what is known of it leaves fewer than `wanted`. */
+static size_t shm_ring_space(struct lane *lane, size_t room, uint64_t written, size_t wanted)
 {
-    uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
-    size_t space = room - (size_t)(written - atomic_load_explicit(&r->read, memory_order_acquire));
-    size_t part = MIN(bytes, space), at = written % room, first = MIN(part, room - at);
+    if (room - (size_t)(written - lane->seen) < wanted) lane->seen = atomic_load_explicit(&lane->ring->read, memory_order_acquire);
+    return room - (size_t)(written - lane->seen);
+}
+
+/* Bytes that are there behind `read`; likewise. */
+static size_t shm_ring_there(struct lane *lane, uint64_t read, size_t wanted)
+{
+    if ((size_t)(lane->seen - read) < wanted) lane->seen = atomic_load_explicit(&lane->ring->written, memory_order_acquire);
+    return (size_t)(lane->seen - read);
+}
+
+static void copy_in(struct ring *r, size_t room, uint64_t to, const unsigned char *from, size_t bytes)
+{
+    size_t at = to % room, first = MIN(bytes, room - at);
 
     memcpy(r->data + at, from, first);
-    memcpy(r->data, from + first, part - first);
+    memcpy(r->data, from + first, bytes - first);
+}
+
+static void copy_out(const struct ring *r, size_t room, uint64_t from, unsigned char *to, size_t bytes)
+{
+    size_t at = from % room, first = MIN(bytes, room - at);
+
+    memcpy(to, r->data + at, first);
+    memcpy(to + first, r->data, bytes - first);
+}
+
+/* Copies up to `bytes` of a stream into the ring at its end, as far as there is room; returns how many. */
+static size_t shm_ring_put(struct lane *lane, size_t room, const unsigned char *from, size_t bytes)
+{
+    struct ring *r = lane->ring;
+    uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
+    size_t part = MIN(bytes, shm_ring_space(lane, room, written, bytes));
+
+    copy_in(r, room, written, from, part);
     if (part) atomic_store_explicit(&r->written, written + lines(part), memory_order_release);
     return part;
 }
 
-static size_t get(struct ring *r, size_t room, unsigned char *to, size_t bytes)
+static size_t shm_ring_get(struct lane *lane, size_t room, unsigned char *to, size_t bytes)
 {
+    struct ring *r = lane->ring;
     uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
-    size_t there = (size_t)(atomic_load_explicit(&r->written, memory_order_acquire) - read);
-    size_t part = MIN(bytes, there), at = read % room, first = MIN(part, room - at);
+    size_t part = MIN(bytes, shm_ring_there(lane, read, bytes));
 
-    memcpy(to, r->data + at, first);
-    memcpy(to + first, r->data, part - first);
+    copy_out(r, room, read, to, part);
     if (part) atomic_store_explicit(&r->read, read + lines(part), memory_order_release);
     return part;
 }
 
-/* Advances a send; true if something changed. */
-static bool push(struct link *l, struct ring *r, struct transfer *t)
+/* Copies the head and the bytes of a message at once; false: there is no room for all of it. */
+static bool put_whole(struct lane *lane, size_t room, const struct message *m, const void *data)
 {
+    struct ring *r = lane->ring;
+    uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
+    size_t bytes = sizeof *m + lines(m->bytes);
+
+    if (shm_ring_space(lane, room, written, bytes) < bytes) return false;
+    copy_in(r, room, written, (const unsigned char *)m, sizeof *m);
+    copy_in(r, room, written + sizeof *m, data, m->bytes);
+    atomic_store_explicit(&r->written, written + bytes, memory_order_release);
+    return true;
+}
+
+/* Advances a send; true if something changed. */
+static bool push(struct link *l, struct lane *lane, struct transfer *t)
+{
+    struct ring *r = lane->ring;
     size_t room = room_of(l->base.n);
 
     if (t->state == TRANSFER_OFFERED) {
@@ -81,12 +124,17 @@ static bool push(struct link *l, struct ring *r, struct transfer *t)
     if (t->state == TRANSFER_WAITS) {
         bool offer = t->bytes >= TAKE_FROM && heap_holds(l->segment, t->data, t->bytes);
         struct message m = { *t->signature, t->bytes, offer ? segment_offset(l->segment, t->data) : 0 };
-        if (shm_ring_put(r, room, (const unsigned char *)&m, sizeof m) == 0) return false;
+        if (!offer && t->bytes && put_whole(lane, room, &m, t->data)) {
+            t->done = t->bytes;
+            t->state = TRANSFER_OVER;
+            return true;
+        }
+        if (shm_ring_put(lane, room, (const unsigned char *)&m, sizeof m) == 0) return false;
         t->state = offer ? TRANSFER_OFFERED : t->bytes ? TRANSFER_MOVES : TRANSFER_OVER;
         t->done = offer ? (size_t)atomic_load_explicit(&r->written, memory_order_relaxed) : 0;
         if (t->state != TRANSFER_MOVES) return true;
     }
-    size_t part = shm_ring_put(r, room, (const unsigned char *)t->data + t->done, t->bytes - t->done);
+    size_t part = shm_ring_put(lane, room, (const unsigned char *)t->data + t->done, t->bytes - t->done);
     t->done += part;
     if (t->done == t->bytes) t->state = TRANSFER_OVER;
     return part > 0;
@@ -117,38 +165,57 @@ static void shm_ring_take(struct link *l, struct ring *r, struct transfer *t, co
     t->state = TRANSFER_OVER;
 }
 
-/* After `read` has passed `before`: true if the ring was full until then, so that the sender may wait for room. */
-static bool was_full(const struct ring *r, size_t room, uint64_t before)
+/* After `read` has passed `before`: rings for the sender if it may wait for that, for room where the ring was full until then. The writer's
+ * position is read only if the sender sleeps: its cache line is there. */
+static void shm_ring_passed(const struct link *l, const struct ring *r, int sender, uint64_t before, bool taken)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load_explicit(&r->written, memory_order_relaxed) - before >= room;
+    if (!wait_sleeps(l->segment, sender)) return;
+    if (taken || atomic_load_explicit(&r->written, memory_order_relaxed) - before >= room_of(l->base.n)) wait_ring(l->segment, sender);
+}
+
+/* The head of a message is there, and behind it bytes of its data. */
+static void shm_ring_receive(struct link *l, struct lane *lane, struct transfer *t, uint64_t read)
+{
+    struct ring *r = lane->ring;
+    size_t room = room_of(l->base.n), bytes = SHM_LINE + lines(t->bytes);
+
+    if (shm_ring_there(lane, read, bytes) < bytes) { /* it is streamed */
+        atomic_store_explicit(&r->read, read + SHM_LINE, memory_order_release);
+        t->state = TRANSFER_MOVES;
+        return;
+    }
+    if (t->bytes) copy_out(r, room, read + SHM_LINE, t->data, t->bytes);
+    atomic_store_explicit(&r->read, read + bytes, memory_order_release);
+    t->done = t->bytes;
+    t->state = TRANSFER_OVER;
 }
 
 /* Advances a receive. LS_BUSY: nothing has arrived. */
-static ls_status pull(struct link *l, struct ring *r, struct transfer *t)
+static ls_status pull(struct link *l, struct lane *lane, struct transfer *t)
 {
+    struct ring *r = lane->ring;
     size_t room = room_of(l->base.n);
     uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
     bool taken = false; /* all of a message in the sender's heap */
 
     if (t->state == TRANSFER_WAITS) {
-        if (atomic_load_explicit(&r->written, memory_order_acquire) == read) return LS_BUSY;
+        if (shm_ring_there(lane, read, 1) == 0) return LS_BUSY;
         const struct message *m = (const void *)(r->data + read % room);
         if (!signature_agrees(t->signature, &m->signature) || m->bytes != t->bytes) return shm_ring_refuse(l, t, m);
         if (m->at) {
             shm_ring_take(l, r, t, m);
             taken = t->state == TRANSFER_OVER;
         } else {
-            atomic_store_explicit(&r->read, read + SHM_LINE, memory_order_release);
-            t->state = t->bytes ? TRANSFER_MOVES : TRANSFER_OVER;
+            shm_ring_receive(l, lane, t, read);
         }
     } else {
-        size_t part = get(r, room, (unsigned char *)t->data + t->done, t->bytes - t->done);
+        size_t part = shm_ring_get(lane, room, (unsigned char *)t->data + t->done, t->bytes - t->done);
         if (part == 0) return LS_BUSY;
         t->done += part;
         if (t->done == t->bytes) t->state = TRANSFER_OVER;
     }
-    if (taken || was_full(r, room, read)) wait_ring(l->segment, l->member[t->peer]);
+    shm_ring_passed(l, r, l->member[t->peer], read, taken);
     return LS_OK;
 }
 
@@ -169,7 +236,7 @@ static ls_status shm_ring_run(struct link *l, struct lane *lane)
 {
     while (lane->first) {
         struct transfer *t = lane->first;
-        ls_status st = t->sending ? (push(l, lane->ring, t) ? LS_OK : LS_BUSY) : pull(l, lane->ring, t);
+        ls_status st = t->sending ? (push(l, lane, t) ? LS_OK : LS_BUSY) : pull(l, lane, t);
         if (st == LS_BUSY) return stuck(l, lane, t);
         if (st < 0) return st;
         wait_moved(l->segment);
