@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 LOCKSTEP = os.environ.get("LOCKSTEP", os.path.join(os.path.dirname(__file__), "..", "build", "lockstep"))
+OPTIONS = ("--rows", "--choices", "--twins", "--scaling")
 
 
 def number(row, key):
@@ -80,10 +81,15 @@ def scaling(series):
 
 def main():
     words = [w for w in sys.argv[1:] if not w.startswith("--")]
-    if not words:
-        sys.exit(__doc__)
-    wanted = [w.split("=", 1) for w in words[1:]]
+    unknown = [w for w in sys.argv[1:] if w.startswith("--") and w not in OPTIONS]
+    if not words or unknown:
+        sys.exit("".join(f"plan_errors: {w}: not an option\n" for w in unknown) + __doc__)
     rows = {row["row_id"]: row for row in csv.DictReader(open(words[0], encoding="utf-8"))}
+    columns = next(iter(rows.values()), {})
+    for w in words[1:]:
+        if w.partition("=")[0] not in columns or "=" not in w:
+            sys.exit(f"plan_errors: {w}: expected COLUMN=TEXT with a column of {words[0]}; one table at a time")
+    wanted = [w.split("=", 1) for w in words[1:]]
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "prices.csv")
         subprocess.run([LOCKSTEP, "plan", "--cases", words[0], "--out", out], check=True, stdout=subprocess.DEVNULL)
