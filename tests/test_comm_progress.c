@@ -212,12 +212,44 @@ static void recorded_calls_outlive_their_rank(void **state)
     mem_free(r);
 }
 
+/* Rank 1 comes 0.3 s later; when rank 0 returns, it has shown progress since then. */
+static void wait_for_a_late_rank(int rank, int n, const char *where, void *ctx)
+{
+    static _Atomic double alive;
+    float x = 1;
+    ls_comm *c;
+
+    (void)ctx;
+    pulse_watch(&alive);
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    for (int wait = 0; wait < 2; wait++) {
+        ls_work *work = NULL;
+        double before = base_now();
+
+        if (rank == 0) RANKS_TRY(ls_send(c, &x, 1, LS_F32, 1, NULL));
+        if (rank == 1) RANKS_TRY(ls_recv(c, &x, 1, LS_F32, 0, NULL));
+        if (rank == 1) base_sleep(0.3);
+        RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_MAX, wait ? &work : NULL));
+        RANKS_TRY(ls_work_wait(&work));
+        RANKS_CHECK(rank == 1 || alive - before > 0.25); /* less by a tick */
+    }
+    ls_comm_close(&c);
+    pulse_unwatch(&alive);
+}
+
+static void call_that_has_ended_shows_progress(void **state)
+{
+    (void)state;
+    ranks_pass(2, LIMIT, wait_for_a_late_rank, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(busy_rank_extends_the_timeout),
         cmocka_unit_test(suspended_rank_blames_nobody),
         cmocka_unit_test(recorded_calls_outlive_their_rank),
+        cmocka_unit_test(call_that_has_ended_shows_progress),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

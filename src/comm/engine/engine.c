@@ -327,7 +327,6 @@ int engine_wait_any(ls_work *const *works, int n)
 {
     int shown = 0;
 
-    if (n == 1 && atomic_load(&works[0]->ended)) return 0;
     pulse();
     if (ended_first(works, n) >= 0) return ended_first(works, n);
     while (!works[shown]) shown++;
@@ -355,18 +354,22 @@ int engine_wait_any(ls_work *const *works, int n)
 
 void engine_wait(ls_work *w) { engine_wait_any(&w, 1); }
 
+/* With the lock, which it gives up: drives one round if nobody drives. Whoever does takes up what is posted, or wakes another when it
+ * leaves. */
+static void drive_once(void)
+{
+    bool mine = !engine.driving;
+
+    if (mine) engine.driving = true;
+    pthread_mutex_unlock(&engine.lock);
+    if (!mine) return;
+    look_round();
+    engine_leave();
+}
+
 bool engine_test(ls_work *w)
 {
-    if (!atomic_load(&w->ended) && pthread_mutex_trylock(&engine.lock) == 0) {
-        if (engine.driving) {
-            pthread_mutex_unlock(&engine.lock);
-        } else {
-            engine.driving = true;
-            pthread_mutex_unlock(&engine.lock);
-            look_round();
-            engine_leave();
-        }
-    }
+    if (!atomic_load(&w->ended) && pthread_mutex_trylock(&engine.lock) == 0) drive_once();
     return atomic_load(&w->ended);
 }
 
@@ -381,8 +384,9 @@ static void post_locked(ls_work *w)
 static bool is_patient(const ls_work *w)
 {
     const struct request *r = &w->request;
+    size_t eager = link_base(w->comm->link)->eager;
 
-    return w->op == LS_COLLECTIVE_RECV && !w->native && r->count * ls_dtype_bytes(r->type) <= link_base(w->comm->link)->eager;
+    return w->op == LS_COLLECTIVE_RECV && !w->native && eager && r->count * ls_dtype_bytes(r->type) <= eager;
 }
 
 ls_status engine_post(ls_work *w)
@@ -397,9 +401,11 @@ ls_status engine_post(ls_work *w)
     post_locked(w);
     struct link *l = engine.asleep;
     if (l && link_base(l)->transport->wake) link_base(l)->transport->wake(l);
-    pthread_mutex_unlock(&engine.lock);
+    if (w->patient)
+        pthread_mutex_unlock(&engine.lock);
+    else
+        drive_once(); /* a first step at once */
     pulse();
-    if (!w->patient) engine_test(w); /* a first step at once, if no other thread drives */
     return LS_OK;
 }
 

@@ -89,7 +89,7 @@ struct ls_work {
     bool begun, by_transport;     /* by_transport: its native collective runs, not a list of steps */
     uint64_t call, bytes;         /* number in the ring of calls; payload that left this rank */
     double queued, finished;      /* base_now() */
-    double taken;                 /* it begins then; 0: the clock is read */
+    double taken;                 /* it begins then; 0: when those before it have ended */
     double due;                   /* it begins then: comm_slow(); 0: at once */
     _Atomic double started;       /* base_now(); written by the driver, shown by any thread */
     bool stirred;                 /* there was progress since `moved`, which run_look() brings up to date */
@@ -145,7 +145,7 @@ void engine_add(ls_comm *c); /* these two: between enter and leave */
 void engine_remove(ls_comm *c);
 double engine_spin_seconds(const ls_comm *c);                 /* how long a wait for another rank of c spins; 0: it does not */
 void engine_set_timeout(const struct job *j, double seconds); /* of all comms of the job; so is this */
-ls_status engine_post(ls_work *w);                            /* the progress thread moves it */
+ls_status engine_post(ls_work *w);                            /* the progress thread moves it; a patient one its caller, when it waits */
 void engine_run(ls_work *w);                                  /* waits until it has ended */
 void engine_wait(ls_work *w);
 int engine_wait_any(ls_work *const *works, int n); /* waits until one has ended: the index of the first; NULLs are skipped */
@@ -163,7 +163,7 @@ void engine_show_wait(const ls_comm *c, const ls_work *w);
 ls_status engine_broken(ls_comm *c, ls_status st);
 
 /* run.c: the driver's */
-void run_take(ls_comm *c, struct queue *posted, double now); /* now: base_now(), or 0 */
+void run_take(ls_comm *c, struct queue *posted, double now); /* now: base_now(), or 0: it is read when needed */
 bool run_comm(ls_comm *c);                                   /* polls everything in flight; true if anything moved */
 void run_look(ls_comm *c, double now);                       /* nothing moved: checks for a timeout or a deadlock */
 void run_fail(ls_comm *c, ls_status st);                     /* ends the job with this thread's message */

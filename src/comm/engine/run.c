@@ -51,7 +51,7 @@ void run_take(ls_comm *c, struct queue *posted, double now)
         ls_work *w = queue_pop(posted);
         struct queue *q = queue_of(c, w);
 
-        if (!q->head) w->taken = now;
+        if (!q->head) w->taken = w->patient ? w->queued : now;
         c->messages += run_is_message(w);
         queue_push(q, w);
     }
@@ -139,6 +139,7 @@ static ls_status run_begin(ls_comm *c, ls_work *w)
 {
     w->begun = true;
     w->started = w->moved = w->taken > 0 ? w->taken : base_now();
+    w->stirred = true; /* `taken` may have been long ago */
     record_state(c, w, CALL_RUNNING);
     w->due = run_due(w);
     return w->due > 0 ? LS_OK : run_start(c, w);

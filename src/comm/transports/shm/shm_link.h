@@ -49,7 +49,7 @@ struct post {
 };
 
 /* One direction of one pair on one channel: the ring's side here, and what waits for it in order. `seen` saves most looks at the other
- * side's position, whose cache line is there. */
+ * side's position, whose line is in its cache. */
 struct lane {
     struct ring *ring;
     uint64_t seen; /* the other side's position when it was last looked at */

@@ -166,7 +166,7 @@ static void shm_ring_take(struct link *l, struct ring *r, struct transfer *t, co
 }
 
 /* After `read` has passed `before`: rings for the sender if it may wait for that, for room where the ring was full until then. The writer's
- * position is read only if the sender sleeps: its cache line is there. */
+ * position is read only if the sender sleeps: its line is in the writer's cache. */
 static void shm_ring_passed(const struct link *l, const struct ring *r, int sender, uint64_t before, bool taken)
 {
     atomic_thread_fence(memory_order_seq_cst);
@@ -174,7 +174,7 @@ static void shm_ring_passed(const struct link *l, const struct ring *r, int send
     if (taken || atomic_load_explicit(&r->written, memory_order_relaxed) - before >= room_of(l->base.n)) wait_ring(l->segment, sender);
 }
 
-/* The head of a message is there, and behind it bytes of its data. */
+/* The head of a message is there; its data is there, too, or follows. */
 static void shm_ring_receive(struct link *l, struct lane *lane, struct transfer *t, uint64_t read)
 {
     struct ring *r = lane->ring;
