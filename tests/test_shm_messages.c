@@ -103,6 +103,46 @@ static void messages_keep_their_order(void **state)
     shm_run(2, send_ahead);
 }
 
+/* Rounds of messages of many sizes, all started at once, so that the ring is full when a head or the end of a message is written, and while
+ * the sender looks for room the receiver makes it. */
+static void fill_the_ring(int rank, int n, const char *where)
+{
+    enum { ROUNDS = 40, MESSAGES = 32, MOST = 300000 };
+    struct link *l = shm_join(where, rank, n);
+    unsigned char *data = malloc((size_t)MESSAGES * MOST);
+    static struct transfer t[MESSAGES];
+    static struct signature s[MESSAGES];
+    ls_status st;
+
+    SHM_CHECK(data);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int m = 0; m < MESSAGES; m++) {
+            size_t bytes = (size_t)(round * 7919 + m * 104729) % MOST + 1;
+
+            s[m] = (struct signature){ .sequence = (uint64_t)(round * MESSAGES + m) + 1, .count = bytes, .group = 1,
+                                       .op = rank ? LS_COLLECTIVE_RECV : LS_COLLECTIVE_SEND, .type = LS_U8, .redop = -1 };
+            t[m] = (struct transfer){ .peer = 1 - rank, .channel = 1, .sending = rank == 0, .data = data + (size_t)m * MOST,
+                                      .bytes = bytes, .signature = &s[m] };
+            for (size_t i = 0; i < bytes; i++) data[(size_t)m * MOST + i] = rank ? 0 : byte_of(round + m, i);
+            SHM_TRY(transport_shm.start(l, &t[m]));
+        }
+        while ((st = transport_shm.poll(l, &t[MESSAGES - 1])) == LS_BUSY) continue;
+        SHM_TRY(st);
+        for (int m = 0; m < MESSAGES; m++)
+            for (size_t i = 0; i < t[m].bytes; i++)
+                if (data[(size_t)m * MOST + i] != byte_of(round + m, i)) shm_wrong(__FILE__, __LINE__, "a byte differs");
+    }
+    free(data);
+    SHM_TRY(shm_barrier(l));
+    shm_leave(l);
+}
+
+static void full_ring_keeps_its_messages(void **state)
+{
+    (void)state;
+    shm_run(2, fill_the_ring);
+}
+
 static void expect_another_type(int rank, int n, const char *where)
 {
     struct link *l = shm_join(where, rank, n);
@@ -130,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_all_sizes_pass_in_both_directions),
         cmocka_unit_test(messages_keep_their_order),
+        cmocka_unit_test(full_ring_keeps_its_messages),
         cmocka_unit_test(mismatched_message_type_ends_the_job),
     };
 

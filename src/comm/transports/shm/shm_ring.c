@@ -78,7 +78,7 @@ static size_t shm_ring_put(struct lane *lane, size_t room, const unsigned char *
 {
     struct ring *r = lane->ring;
     uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
-    size_t part = MIN(bytes, shm_ring_space(lane, room, written, bytes));
+    size_t space = shm_ring_space(lane, room, written, bytes), part = MIN(bytes, space);
 
     copy_in(r, room, written, from, part);
     if (part) atomic_store_explicit(&r->written, written + lines(part), memory_order_release);
@@ -89,7 +89,7 @@ static size_t shm_ring_get(struct lane *lane, size_t room, unsigned char *to, si
 {
     struct ring *r = lane->ring;
     uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
-    size_t part = MIN(bytes, shm_ring_there(lane, read, bytes));
+    size_t there = shm_ring_there(lane, read, bytes), part = MIN(bytes, there);
 
     copy_out(r, room, read, to, part);
     if (part) atomic_store_explicit(&r->read, read + lines(part), memory_order_release);
