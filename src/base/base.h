@@ -12,8 +12,9 @@
 _Noreturn void base_assert_failed(const char *cond, const char *file, int line);
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-#define MIN(a, b)       ((a) < (b) ? (a) : (b))
-#define MAX(a, b)       ((a) > (b) ? (a) : (b))
+/* Each evaluates one of its arguments twice: no calls whose answers change. */
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /* *out = a * b or a + b; false when it does not fit a size_t. */
 static inline bool size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }

@@ -52,10 +52,11 @@ static size_t left_in_group(const char *limit, const char *stat, const char *key
 
 size_t machine_free_memory(void)
 {
+    size_t two = left_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.stat", "anon"); /* of cgroup v2, v1 */
+    size_t one = left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.stat", "total_rss");
     size_t least = available();
 
-    least = MIN(least, left_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.stat", "anon"));
-    least = MIN(least, left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.stat", "total_rss"));
+    least = MIN(least, MIN(one, two));
     return least == SIZE_MAX ? 0 : least;
 }
 
