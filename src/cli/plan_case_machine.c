@@ -49,8 +49,9 @@ static bool find_machine(const char *type, struct cluster *out)
  * the linear layers in bf16 (2025, arXiv:2509.25149).
  *
  * A cast reads 2 bytes, and writes the value in rows and in columns, since the matmuls of a layer read it in both. Where it is scaled by
- * its own largest element, that is found first, in 2 bytes more: delayed scaling takes the one of the steps before (NVIDIA's recipes until
- * 2025), MXFP8 that of each 32 elements as it goes. Scales of rows and of columns take a pass each. */
+ * its own largest element, that is found first, which reads 2 bytes more. Delayed scaling (NVIDIA's recipes until 2025) uses the largest
+ * of earlier steps, and MXFP8 finds that of each 32 elements as it goes: neither reads more. Rows and columns with scales of their own take
+ * a pass each. */
 enum { CAST_READS = 2, CAST_WRITES = 2, CAST_SCALES = 2 };
 static const struct low_precision {
     const char *word;   /* in the column precision */

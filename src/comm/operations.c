@@ -26,7 +26,7 @@ static ls_work *work_new(ls_comm *c)
         c->made = w;
     }
     made = w->made;
-    memset((char *)w + offsetof(ls_work, comm), 0, sizeof *w - offsetof(ls_work, comm) + borders); /* at once, with the borders behind it */
+    memset((char *)w + offsetof(ls_work, comm), 0, sizeof *w - offsetof(ls_work, comm) + borders); /* the borders follow it */
     w->comm = c;
     w->borders = (size_t *)(void *)(w + 1);
     w->made = made;

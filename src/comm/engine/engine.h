@@ -72,8 +72,8 @@ struct lane {
 };
 
 struct ls_work {
-    struct lane out, in; /* of a step or message that has begun; of another they are not set */
-    ls_comm *comm;       /* from here on all is 0 in a new one */
+    struct lane out, in; /* set when a step or a message begins */
+    ls_comm *comm;       /* this and all members below start as 0 */
     ls_work *next;
     ls_work *made;    /* the comm's one that was allocated before */
     ls_collective op; /* the signature may carry an injected fault */
@@ -81,18 +81,18 @@ struct ls_work {
     size_t *borders; /* [2 * (n + 1)]: request.at, request.recv_at */
     atomic_bool ended;
     ls_status status;
-    bool hidden;                  /* internal, not counted */
-    bool native;                  /* the device makes the call: the engine follows it */
-    atomic_int passed;            /* of a native one: see engine_passed() */
-    _Atomic double asked;         /* of a native one: when its caller last asked whether it has ended */
-    bool patient;                 /* a receive that nobody needs to drive before its caller waits */
-    bool begun, by_transport;     /* by_transport: its native collective runs, not a list of steps */
-    uint64_t call, bytes;         /* number in the ring of calls; payload that left this rank */
-    double queued, finished;      /* base_now() */
-    double taken;                 /* it begins then; 0: when those before it have ended */
-    double due;                   /* it begins then: comm_slow(); 0: at once */
-    _Atomic double started;       /* base_now(); written by the driver, shown by any thread */
-    bool stirred;                 /* there was progress since `moved`, which run_look() brings up to date */
+    bool hidden;              /* internal, not counted */
+    bool native;              /* the device makes the call: the engine follows it */
+    atomic_int passed;        /* of a native one: see engine_passed() */
+    _Atomic double asked;     /* of a native one: when its caller last asked whether it has ended */
+    bool patient;             /* a receive that nobody needs to drive before its caller waits */
+    bool begun, by_transport; /* by_transport: its native collective runs, not a list of steps */
+    uint64_t call, bytes;     /* number in the ring of calls; payload that left this rank */
+    double queued, finished;  /* base_now() */
+    double taken;           /* base_now() when it begins, if it is the first of its queue; else 0: the clock is read when its turn comes */
+    double due;             /* it begins then: comm_slow(); 0: at once */
+    _Atomic double started; /* base_now(); written by the driver, shown by any thread */
+    bool stirred;           /* there was progress since `moved`, which run_look() brings up to date */
     double moved, looked, judged; /* last sign of progress; last checks of the peers and of the wait graph */
     struct cached_list *list;
     int step;

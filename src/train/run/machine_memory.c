@@ -52,11 +52,11 @@ static size_t left_in_group(const char *limit, const char *stat, const char *key
 
 size_t machine_free_memory(void)
 {
-    size_t two = left_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.stat", "anon"); /* of cgroup v2, v1 */
-    size_t one = left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.stat", "total_rss");
+    size_t v2 = left_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.stat", "anon"); /* versions of cgroups */
+    size_t v1 = left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.stat", "total_rss");
     size_t least = available();
 
-    least = MIN(least, MIN(one, two));
+    least = MIN(least, MIN(v1, v2));
     return least == SIZE_MAX ? 0 : least;
 }
 
