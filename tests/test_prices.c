@@ -64,7 +64,7 @@ static const struct {
 
 static void test_equal_programs(void **state)
 {
-    double most = 0, largest = 0;
+    double most = 0, largest = 0, seconds = 0, held = 0;
     size_t exactly = 0;
     struct cluster c;
 
@@ -74,7 +74,7 @@ static void test_equal_programs(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct plan_setup s = { 0 };
         struct prices *p;
-        struct price price;
+        struct price price, least;
         struct step_seconds exact;
         struct plan_bytes bytes;
         char words[400];
@@ -91,6 +91,11 @@ static void test_equal_programs(void **state)
             fail_msg("%s %s: %+.2f%% seconds, %+.2f%% bytes", cases[i].model, cases[i].layout, 100 * off, 100 * more);
         if (fabs(price.host - (double)bytes.host) > 1e-4 * price.host || (bytes.host > 0) != (s.layout.offload > 0))
             fail_msg("%s %s: %.0f bytes in the host, planned %zu", cases[i].model, cases[i].layout, price.host, bytes.host);
+        OK(prices_least(p, &s.layout, &least));
+        if (least.seconds > exact.step || least.bytes > (double)bytes.total)
+            fail_msg("%s %s: at least %g s and %.0f bytes; it takes %g s and %zu bytes", cases[i].model, cases[i].layout, least.seconds,
+                     least.bytes, exact.step, bytes.total);
+        seconds += least.seconds / exact.step, held += least.bytes / (double)bytes.total;
         most = fmax(most, fabs(off)), largest = fmax(largest, fabs(more));
         exactly += fabs(off) < 1e-3;
         prices_close(&p);
@@ -98,6 +103,9 @@ static void test_equal_programs(void **state)
     }
     printf("%zu layouts: at most %.2f%% off, %zu of them less than 0.1%%; bytes at most %.4f%%\n", COUNT_OF(cases), 100 * most, exactly,
            100 * largest);
+    printf("the bounds are %.0f%% of the seconds and %.0f%% of the bytes on average\n", 100 * seconds / COUNT_OF(cases),
+           100 * held / COUNT_OF(cases));
+    assert_true(seconds > 0.75 * COUNT_OF(cases) && held > 0.75 * COUNT_OF(cases));
     assert_true(exactly >= COUNT_OF(cases) * 2 / 3);
 }
 

@@ -1,4 +1,4 @@
-/* test_search.c - the search finds the layout that compiling every layout finds. */
+/* test_search.c - the search finds the layout that compiling every layout finds, and what it takes for bounds are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,18 +16,37 @@
 #include "helper_check.h"
 #include "helper_plan.h"
 #include "kernels/kernel.h"
+#include "train/plan/prices.h"
 #include "train/plan/search.h"
 
 /* Every layout of the space, compiled. */
 struct brute {
     struct plan_setup *s;
     const struct cluster *c;
+    struct prices *prices;
     int ranks;
     size_t global;
     double room, best;
+    double seconds, bytes; /* the largest shares that a bound has of what it bounds */
     int64_t tried, fit, offloaded; /* offloaded: of those that fit */
     ls_layout layout;
 };
+
+/* No layout takes less time than its bound, nor holds less by more than the search allows for; or its price is as far off. */
+static void bounds_hold(struct brute *b, const ls_layout *l, const struct plan_bytes *plan, const struct step_seconds *seconds)
+{
+    char text[LS_LAYOUT_TEXT];
+    struct price least, price;
+
+    OK(prices_least(b->prices, l, &least));
+    if (seconds) b->seconds = fmax(b->seconds, least.seconds / seconds->step);
+    if (least.bytes > (double)plan->total) OK(prices_price(b->prices, l, 0, 0, &price));
+    if (least.bytes <= (double)plan->total || least.bytes > price.bytes) b->bytes = fmax(b->bytes, least.bytes / (double)plan->total);
+    if (b->bytes <= 1 + SEARCH_SLACK / 2 && b->seconds <= 1) return;
+    ls_layout_text(l, text, sizeof text);
+    fail_msg("%s, %d x %d: at least %.0f bytes and %g s; it holds %zu and takes %g s", text, l->micro_batch, l->micro_batches, least.bytes,
+             least.seconds, plan->total, seconds ? seconds->step : 0);
+}
 
 static void brute_exactly(struct brute *b, const ls_layout *l)
 {
@@ -40,10 +59,12 @@ static void brute_exactly(struct brute *b, const ls_layout *l)
     job.step.global = b->global;
     job.cluster = b->c;
     OK(plan_of_largest(&job, l, &plan, NULL));
+    bounds_hold(b, l, &plan, NULL);
     if (!plan_fits(&job, &plan, b->room - group_buffers_of(b->c, l))) return;
     b->fit++;
     b->offloaded += l->offload || l->offload_parameters;
     OK(step_seconds_of(&job, l, b->c, &seconds));
+    bounds_hold(b, l, &plan, &seconds);
     if (seconds.step < b->best) b->best = seconds.step, b->layout = *l;
 }
 
@@ -167,13 +188,16 @@ static void test_equals_brute_force(void **state)
 
         job.step.global = space.global;
         OK(search_layouts(&job, &c, &space, r));
+        OK(prices_open(&job, &c, s.layout.seq_len, &b.prices));
         brute_force(&b);
+        prices_close(&b.prices);
         ls_layout_text(&r->best[0].layout, found, sizeof found);
         ls_layout_text(&b.layout, right, sizeof right);
         printf("case %zu: %" PRId64 " layouts, %" PRId64 " fit, %" PRId64 " of them by offload; the best takes %g s (%s, %d x %d)\n", i,
                b.tried, b.fit, b.offloaded, b.best, right, b.layout.micro_batch, b.layout.micro_batches);
         printf("        found %g s (%s, %d x %d); %" PRId64 " priced, %d compiled\n", r->best[0].seconds.step, found,
                r->best[0].layout.micro_batch, r->best[0].layout.micro_batches, r->priced, r->exact);
+        printf("        bounds: at most %.4f of the seconds, %.4f of the bytes\n", b.seconds, b.bytes);
         assert_true(b.fit > 0 && r->exact > 0);
         assert_true(fabs(r->best[0].seconds.step / b.best - 1) < 1e-9);
         options_close(&s.options);
@@ -181,9 +205,48 @@ static void test_equals_brute_force(void **state)
     }
 }
 
+/* Of two layouts that differ in the cp method the faster one has room by its price, and not by its programs: then it is not the fastest
+ * with cp, either. */
+static void test_dropped_layout_is_not_named(void **state)
+{
+    struct cluster c = machine(450e9, 50e9, 8, 0, 0);
+    struct search_result *r = calloc(1, sizeof *r);
+    struct plan_setup s = { 0 };
+    struct plan_bytes ring, exchange;
+    struct prices *p;
+    struct price price;
+
+    (void)state;
+    assert_non_null(r);
+    plan_setup_open(&s, "model.preset=llama3-70b model.layers=8 data.seq_len=8192 precision.compute=bf16 data.val_fraction=0 "
+                        "parallel.dp=512 parallel.cp=2 parallel.zero=3 recompute.mode=selective train.micro_batch=1 train.accumulate=2");
+    struct search_space space = { .ranks = 1024, .global = 1024, .base = s.layout, .fixed = ~(unsigned)SEARCH_CP_METHOD };
+    struct plan_job job = s.job;
+    job.step.global = space.global;
+    job.cluster = &c;
+    OK(plan_of_places(&job, &s.layout, &ring, NULL));
+    s.layout.cp_method = LS_CP_ALL_TO_ALL;
+    OK(plan_of_places(&job, &s.layout, &exchange, NULL));
+    OK(prices_open(&job, &c, s.layout.seq_len, &p));
+    OK(prices_price(p, &s.layout, INFINITY, INFINITY, &price));
+    prices_close(&p);
+    space.room = 0.5 * (price.bytes + (double)exchange.total) + (double)exchange.other + group_buffers_of(&c, &s.layout);
+    printf("ring %zu bytes, all-to-all %zu and %zu, by its price %.0f\n", ring.total, exchange.total, exchange.other, price.bytes);
+    assert_true(ring.total < (size_t)price.bytes && (size_t)price.bytes < exchange.total);
+    OK(search_layouts(&job, &c, &space, r));
+    assert_int_equal(r->found, 1);
+    assert_int_equal(r->best[0].layout.cp_method, LS_CP_RING);
+    assert_int_equal(r->with[SEARCH_USES_CP].layout.cp_method, LS_CP_RING);
+    options_close(&s.options);
+    free(r);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_brute_force) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_brute_force),
+        cmocka_unit_test(test_dropped_layout_is_not_named),
+    };
 
     threads_set(1);
     isa_cap(ISA_ANY); /* as plans for another machine do */

@@ -55,12 +55,11 @@ void instruction_call(const ls_program *p, const struct instruction *i, struct c
     if (op_run_kind(i->op) == RUN_KERNEL) c->op = (enum op)i->op;
 }
 
-static ls_status choose_kernel(ls_program *p, struct instruction *i)
+/* c: for the instruction's operands. */
+static ls_status choose_kernel(ls_program *p, struct instruction *i, struct call *c)
 {
-    struct call *c = mem_alloc(MEM_OTHER, sizeof *c);
     char why[256];
 
-    if (!c) return LS_ENOMEM;
     i->call = c;
     instruction_call(p, i, c);
     if (op_run_kind(i->op) != RUN_KERNEL) return LS_OK;
@@ -74,13 +73,27 @@ static ls_status choose_kernel(ls_program *p, struct instruction *i)
     return LS_OK;
 }
 
+/* Instructions that have a call: all but views. */
+static size_t count_calls(const ls_program *p)
+{
+    size_t calls = 0;
+
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) calls += !instruction_is_view(&p->list[s].at[n]);
+    return calls;
+}
+
 ls_status kernels_pass(ls_program *p)
 {
+    struct call *c;
+
     unbind(p);
     LS_TRY(kernel_table_add(store_device(p->store)));
+    c = p->calls = mem_alloc(MEM_OTHER, count_calls(p) * sizeof *c);
+    if (!c) return LS_ENOMEM;
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
-            if (!instruction_is_view(&p->list[s].at[n])) LS_TRY(choose_kernel(p, &p->list[s].at[n]));
+            if (!instruction_is_view(&p->list[s].at[n])) LS_TRY(choose_kernel(p, &p->list[s].at[n], c++));
     return LS_OK;
 }
 

@@ -54,10 +54,11 @@ void unbind(ls_program *p)
             struct instruction *i = &p->list[s].at[n];
 
             if (i->kernel && i->call && i->call->state && i->kernel->release) i->kernel->release(i->call);
-            mem_free(i->call);
             i->call = NULL;
             shuffle_unbind(p, i);
         }
+    mem_free(p->calls);
+    p->calls = NULL;
     for (int a = 0; a < ARENAS; a++) {
         struct bytes_home home = home_of(p, (enum arena)a);
 

@@ -100,6 +100,9 @@ static ls_status read_step(const struct patterns *p, const struct step *s, struc
         ASSERT(out->tapes < PROGRAMS);
         LS_TRY(tape_make(p->cluster, s, program, &out->tape[out->tapes]));
     }
+    out->bytes.parameters.fixed = (double)cost.parameters;
+    out->bytes.gradients.fixed = (double)cost.gradients;
+    out->bytes.optimizer.fixed = (double)cost.optimizer;
     out->bytes.all.fixed = (double)(cost.parameters + cost.gradients + cost.optimizer + cost.activations);
     out->bytes.communication.fixed = (double)cost.communication;
     if (p->cluster->serial)
@@ -220,10 +223,15 @@ static void fit_pattern(const struct differences *d, struct pattern *out)
 {
     const struct pattern_bytes base = out->bytes, sample = d->sample->bytes, shared = d->shared->bytes;
 
-    fit(d, base.all.fixed, sample.all.fixed, shared.all.fixed, &out->bytes.all);
-    fit(d, base.slot.fixed, sample.slot.fixed, shared.slot.fixed, &out->bytes.slot);
-    fit(d, base.host.fixed, sample.host.fixed, shared.host.fixed, &out->bytes.host);
-    fit(d, base.communication.fixed, sample.communication.fixed, shared.communication.fixed, &out->bytes.communication);
+#define FIT(part) fit(d, base.part.fixed, sample.part.fixed, shared.part.fixed, &out->bytes.part)
+    FIT(all);
+    FIT(parameters);
+    FIT(gradients);
+    FIT(optimizer);
+    FIT(slot);
+    FIT(host);
+    FIT(communication);
+#undef FIT
     for (int i = 0; i < out->tapes; i++) {
         struct tape *t = &out->tape[i];
 
@@ -388,28 +396,44 @@ static ls_status add_term(struct patterns *p, const struct pattern_want *w, stru
     return LS_OK;
 }
 
-/* A pattern that holds for its own micro-batch only is taken with the power of 2 below the micro-batch, at most SAMPLES_MOST, and in part
- * with twice as many samples: what it takes and holds is proportional. */
+/* What a pattern of which `own` holds for its own micro-batch only is the sum of: the one with the power of 2 below the micro-batch, at
+ * most SAMPLES_MOST, and in part the one with twice as many samples: what it takes and holds is proportional. share[2]: of each. */
+static void apart_wants(const struct pattern_stage *s, const struct pattern_want *own, struct pattern_want want[2], double share[2])
+{
+    int samples = SAMPLES;
+
+    while (2 * samples <= MIN(s->layout->micro_batch, SAMPLES_MOST)) samples *= 2;
+    share[1] = (double)s->layout->micro_batch / samples - 1;
+    share[0] = 1 - share[1];
+    for (int k = 0; k < 2; k++) {
+        want[k] = *own;
+        want[k].key.layout.micro_batch = samples << k;
+    }
+}
+
+/* True if the pattern, which is made, holds for its own micro-batch only, and the stage has another. */
+static bool is_apart(const struct patterns *p, const struct pattern_stage *s, int pattern)
+{
+    return p->pattern[pattern].apart && s->layout->micro_batch > SAMPLES;
+}
+
 static ls_status add_pattern(struct patterns *p, const struct pattern_stage *s, const struct pattern_want *w, struct pattern_term term,
                              struct pattern_sum *out)
 {
-    struct pattern_want apart = *w;
-    double times = term.times;
-    int samples = SAMPLES;
+    struct pattern_want want[2];
+    double times = term.times, share[2];
 
     term.share = 1;
     term.samples = s->layout->micro_batch;
     LS_TRY(add_term(p, w, term, out));
-    if (!p->pattern[out->term[out->n - 1].pattern].apart || s->layout->micro_batch <= SAMPLES) return LS_OK;
-    while (2 * samples <= MIN(s->layout->micro_batch, SAMPLES_MOST)) samples *= 2;
-    double more = (double)s->layout->micro_batch / samples - 1;
+    if (!is_apart(p, s, out->term[out->n - 1].pattern)) return LS_OK;
     out->n--;
+    apart_wants(s, w, want, share);
     for (int k = 0; k < 2; k++) {
-        apart.key.layout.micro_batch = samples << k;
-        term.samples = samples << k;
-        term.share = k ? more : 1 - more;
-        term.times = times * term.share;
-        if (term.share != 0) LS_TRY(add_term(p, &apart, term, out));
+        term.samples = want[k].key.layout.micro_batch;
+        term.share = share[k];
+        term.times = times * share[k];
+        if (share[k] != 0) LS_TRY(add_term(p, &want[k], term, out));
     }
     return LS_OK;
 }
@@ -456,6 +480,24 @@ ls_status patterns_prepare(struct patterns *p, const struct pattern_stage *s, in
         wants = 0;
     }
     return wants ? patterns_make(p, want, wants) : LS_OK;
+}
+
+bool patterns_made(const struct patterns *p, const struct pattern_stage *s)
+{
+    struct pattern_want want[ROLES], apart[2];
+    double more, share[2];
+    int n = wants_of(s, want, &more);
+
+    for (int i = 0; i < n; i++) {
+        int made = *find_bucket(p, p->bucket, p->buckets, &want[i].key);
+
+        if (!made) return false;
+        if (!is_apart(p, s, made - 1)) continue;
+        apart_wants(s, &want[i], apart, share);
+        for (int k = 0; k < 2; k++)
+            if (share[k] != 0 && !is_made(p, &apart[k])) return false;
+    }
+    return true;
 }
 
 ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct pattern_sum *out)

@@ -23,10 +23,11 @@ int patterns_compiled(const struct patterns *p); /* programs so far */
 enum pattern_place { PLACE_ONLY, PLACE_FIRST, PLACE_MIDDLE, PLACE_LAST };
 enum { BLOCKS_MOST = 4, BLOCKS_BASE = 3, PROGRAMS = 2 };
 
-/* Bytes of a rank: `all` but for what follows; of a pipeline's activations, `slot` once per micro-batch in flight; of communication, which
- * is reused from block to block; what is offloaded to its host, in a memory apart. */
+/* Bytes of a rank: `all` but for what follows, and which part of it are its parameters, gradients and optimizer state; of a pipeline's
+ * activations, `slot` once per micro-batch in flight; of communication, which is reused from block to block; what is offloaded to its host,
+ * in a memory apart. */
 struct pattern_bytes {
-    struct tape_quantity all, slot, communication, host;
+    struct tape_quantity all, parameters, gradients, optimizer, slot, communication, host;
 };
 
 /* The layout that a pattern is compiled in, and which stage of it. No padding: keys are compared as bytes. */
@@ -67,7 +68,8 @@ struct pattern_sum {
 ls_status patterns_sum(struct patterns *p, const struct pattern_stage *s, struct pattern_sum *out);
 /* Compiles what the sums of these stages need, at the same time: for speed, because a sum compiles what is missing. */
 ls_status patterns_prepare(struct patterns *p, const struct pattern_stage *s, int n);
-struct pattern *patterns_at(const struct patterns *p, int i); /* of a term; valid until the next patterns_sum() */
+bool patterns_made(const struct patterns *p, const struct pattern_stage *s); /* the sum compiles nothing */
+struct pattern *patterns_at(const struct patterns *p, int i);                /* of a term; valid until the next patterns_sum() */
 
 double pattern_sharing(const ls_layout *l); /* ranks that share optimizer state */
 

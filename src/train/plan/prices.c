@@ -160,8 +160,9 @@ static int stage_of(const ls_layout *l, int rank, int chunk)
 
 /* ---- bytes ---- */
 
+/* As pattern_bytes, but `all` includes communication. */
 struct bytes_sum {
-    double all, slot, host;
+    double all, parameters, gradients, optimizer, communication, slot, host;
 };
 
 static ls_status stage_bytes(struct prices *p, const struct pattern_stage *s, struct bytes_sum *out)
@@ -176,11 +177,15 @@ static ls_status stage_bytes(struct prices *p, const struct pattern_stage *s, st
         struct tape_place at = { .samples = t->samples, .ranks = pattern_sharing(s->layout) };
 
         out->all += t->times * tape_quantity_at(&b->all, &at);
+        out->parameters += t->times * tape_quantity_at(&b->parameters, &at);
+        out->gradients += t->times * tape_quantity_at(&b->gradients, &at);
+        out->optimizer += t->times * tape_quantity_at(&b->optimizer, &at);
         out->slot += t->times * tape_quantity_at(&b->slot, &at);
         out->host += t->times * tape_quantity_at(&b->host, &at);
         communication[t->role] += t->share * tape_quantity_at(&b->communication, &at);
     }
-    out->all += MAX(communication[ROLE_OWN], communication[ROLE_MORE]);
+    out->communication = MAX(communication[ROLE_OWN], communication[ROLE_MORE]);
+    out->all += out->communication;
     return LS_OK;
 }
 
@@ -218,6 +223,7 @@ static int find_kind(const struct stage_kind *kind, int kinds, const struct stag
     return i;
 }
 
+/* evaluation: NULL: without it. */
 static ls_status kind_bytes(struct prices *p, const ls_layout *l, const ls_layout *evaluation, struct stage_kind *x)
 {
     struct pattern_stage s = { l, x->place, x->blocks, false };
@@ -226,60 +232,96 @@ static ls_status kind_bytes(struct prices *p, const ls_layout *l, const ls_layou
     LS_TRY(stage_bytes(p, &s, &x->sum));
     s.layout = evaluation;
     s.evaluation = true;
-    if (p->job->evaluates) LS_TRY(stage_bytes(p, &s, &held));
+    if (evaluation) LS_TRY(stage_bytes(p, &s, &held));
     x->sum.all += held.all;
     return LS_OK;
 }
 
-/* The first kinds of the layout's stages, with their bytes. */
-static ls_status bytes_of_kinds(struct prices *p, const ls_layout *l, const ls_layout *evaluation, const int *begin,
-                                struct stage_kind kind[KINDS], int *kinds)
-{
+/* The stages of the layout, and of its evaluation if that is given, of the first kinds. */
+struct kinds {
+    struct stage_kind kind[KINDS];
     struct pattern_stage stage[2 * KINDS];
-    int n = 0;
+    int kinds, stages;
+};
 
-    *kinds = 0;
-    for (int i = 0; i < l->pp * l->vpp && *kinds < KINDS; i++) {
+static void find_kinds(const ls_layout *l, const ls_layout *evaluation, const int *begin, struct kinds *out)
+{
+    out->kinds = out->stages = 0;
+    for (int i = 0; i < l->pp * l->vpp && out->kinds < KINDS; i++) {
         struct stage_kind x = kind_of(l, begin, i);
 
-        if (find_kind(kind, *kinds, &x) < *kinds) continue;
-        kind[(*kinds)++] = x;
-        stage[n++] = (struct pattern_stage){ l, x.place, x.blocks, false };
-        if (p->job->evaluates) stage[n++] = (struct pattern_stage){ evaluation, x.place, x.blocks, true };
+        if (find_kind(out->kind, out->kinds, &x) < out->kinds) continue;
+        out->kind[out->kinds++] = x;
+        out->stage[out->stages++] = (struct pattern_stage){ l, x.place, x.blocks, false };
+        if (evaluation) out->stage[out->stages++] = (struct pattern_stage){ evaluation, x.place, x.blocks, true };
     }
-    LS_TRY(patterns_prepare(p->patterns, stage, n));
-    for (int i = 0; i < *kinds; i++) LS_TRY(kind_bytes(p, l, evaluation, &kind[i]));
+}
+
+static ls_status bytes_of_kinds(struct prices *p, const ls_layout *l, const ls_layout *evaluation, struct kinds *k)
+{
+    LS_TRY(patterns_prepare(p->patterns, k->stage, k->stages));
+    for (int i = 0; i < k->kinds; i++) LS_TRY(kind_bytes(p, l, evaluation, &k->kind[i]));
     return LS_OK;
 }
 
-static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *begin, struct price *out)
+static bool kinds_are_made(const struct prices *p, const struct kinds *k)
 {
-    ls_layout evaluation = evaluation_layout(l);
-    struct kept_schedule *schedule = NULL;
-    struct stage_kind kind[KINDS];
-    int kinds;
+    int i = 0;
 
-    out->bytes = out->host = 0;
+    while (i < k->stages && patterns_made(p->patterns, &k->stage[i])) i++;
+    return i == k->stages;
+}
+
+/* Which share of a stage's bytes counts. */
+struct counted {
+    double parameters, gradients, optimizer, communication;
+};
+static const struct counted count_all = { 1, 1, 1, 1 };
+
+static double counted_bytes(const struct bytes_sum *x, const struct counted *c)
+{
+    return x->all - (1 - c->parameters) * x->parameters - (1 - c->gradients) * x->gradients - (1 - c->optimizer) * x->optimizer -
+           (1 - c->communication) * x->communication;
+}
+
+/* Bytes of the ranks of a layout, the kinds of whose stages are found. */
+static ls_status ranks_bytes(struct prices *p, const ls_layout *l, const ls_layout *evaluation, const int *begin, struct kinds *kinds,
+                             const struct counted *counted, struct price *out)
+{
+    struct kept_schedule *schedule = NULL;
+
     if (l->pp > 1) LS_TRY(kept_schedule_of(p->schedules, l, &schedule));
-    LS_TRY(bytes_of_kinds(p, l, &evaluation, begin, kind, &kinds));
+    LS_TRY(bytes_of_kinds(p, l, evaluation, kinds));
     for (int r = 0; r < l->pp; r++) {
         double sum = 0, host = 0;
 
         for (int k = 0; k < l->vpp; k++) {
             struct stage_kind x = kind_of(l, begin, stage_of(l, r, k));
-            int i = find_kind(kind, kinds, &x);
+            int i = find_kind(kinds->kind, kinds->kinds, &x);
 
-            if (i < kinds)
-                x = kind[i];
+            if (i < kinds->kinds)
+                x = kinds->kind[i];
             else
-                LS_TRY(kind_bytes(p, l, &evaluation, &x));
-            sum += x.sum.all + (schedule ? schedule->slots[r * l->vpp + k] * x.sum.slot : 0);
+                LS_TRY(kind_bytes(p, l, evaluation, &x));
+            sum += counted_bytes(&x.sum, counted) + (schedule ? schedule->slots[r * l->vpp + k] * x.sum.slot : 0);
             host += x.sum.host;
         }
         out->bytes = MAX(out->bytes, sum);
         out->host = MAX(out->host, host);
     }
     return LS_OK;
+}
+
+/* if_made: only if no pattern has to be compiled for it; else out->bytes is 0. */
+static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *begin, bool if_made, struct price *out)
+{
+    ls_layout evaluated = evaluation_layout(l), *evaluation = p->job->evaluates ? &evaluated : NULL;
+    struct kinds kinds;
+
+    out->bytes = out->host = 0;
+    find_kinds(l, evaluation, begin, &kinds);
+    if (if_made && !kinds_are_made(p, &kinds)) return LS_OK;
+    return ranks_bytes(p, l, evaluation, begin, &kinds, &count_all, out);
 }
 
 /* ---- seconds ---- */
@@ -422,15 +464,32 @@ static ls_status join(struct timing *t, double most, struct price *out)
     return LS_OK;
 }
 
-ls_status prices_bytes(struct prices *p, const ls_layout *l, double *bytes)
+ls_status prices_bytes_if_made(struct prices *p, const ls_layout *l, double *bytes)
 {
     struct price price;
     const int *begin;
 
     LS_TRY(stages_of(p, l, &begin));
-    LS_TRY(layout_bytes(p, l, begin, &price));
+    LS_TRY(layout_bytes(p, l, begin, true, &price));
     *bytes = price.bytes;
     return LS_OK;
+}
+
+static ls_status timing_ranks(struct timing *t)
+{
+    const ls_layout *l = t->layout;
+
+    LS_TRY(stage_actions_new(l->pp * l->vpp, &t->actions));
+    t->rank = mem_array(MEM_OTHER, (size_t)l->pp, sizeof *t->rank);
+    t->chunk = mem_array(MEM_OTHER, (size_t)l->vpp, sizeof *t->chunk);
+    return t->rank && t->chunk ? time_ranks(t) : LS_ENOMEM;
+}
+
+static void timing_free(struct timing *t)
+{
+    mem_free(t->chunk);
+    mem_free(t->rank);
+    stage_actions_free(&t->actions);
 }
 
 ls_status prices_price(struct prices *p, const ls_layout *l, double room, double most, struct price *out)
@@ -439,16 +498,60 @@ ls_status prices_price(struct prices *p, const ls_layout *l, double room, double
 
     *out = (struct price){ .seconds = INFINITY };
     LS_TRY(stages_of(p, l, &t.begin));
-    LS_TRY(layout_bytes(p, l, t.begin, out));
+    LS_TRY(layout_bytes(p, l, t.begin, false, out));
     if (out->bytes > room) return LS_OK;
-    LS_TRY(stage_actions_new(l->pp * l->vpp, &t.actions));
-    t.rank = mem_array(MEM_OTHER, (size_t)l->pp, sizeof *t.rank);
-    t.chunk = mem_array(MEM_OTHER, (size_t)l->vpp, sizeof *t.chunk);
-    ls_status st = t.rank && t.chunk ? time_ranks(&t) : LS_ENOMEM;
+    ls_status st = timing_ranks(&t);
     if (st == LS_OK) st = join(&t, most, out);
-    mem_free(t.chunk);
-    mem_free(t.rank);
-    stage_actions_free(&t.actions);
+    timing_free(&t);
+    return st;
+}
+
+/* A rank waits for the forwards of the first micro-batch on the ranks before it, and with undivided backwards for those of its last
+ * micro-batch there. */
+static double least_of_ranks(const struct timing *t)
+{
+    const ls_layout *l = t->layout;
+    double waited = 0, most = 0;
+
+    for (int r = 0; r < l->pp; r++) {
+        most = MAX(most, waited + l->micro_batches * t->rank[r].micro.all);
+        waited += t->actions.micro[SEG_FORWARD][r] + (layout_splits(l) ? 0 : t->actions.micro[SEG_BACKWARD][r]);
+    }
+    return most;
+}
+
+/* What of the bytes of one rank of dp, which shares nothing, the layout's ranks hold at least. */
+static struct counted counted_of(const struct prices *p, const ls_layout *l)
+{
+    double share = 1 / pattern_sharing(l);
+    struct counted c = { .parameters = l->zero >= 3 ? share : 1,
+                         .gradients = l->zero >= 2 ? share : 1,
+                         .optimizer = l->zero >= 1 ? share : 1 };
+
+    if (l->offload) c.optimizer = 0;
+    if (l->offload_parameters) c.parameters = c.gradients = 0;
+    if (p->job->step.optimizer.in_backward) c.gradients = 0;
+    return c;
+}
+
+ls_status prices_least(struct prices *p, const ls_layout *layout, struct price *out)
+{
+    ls_layout l = *layout;
+    struct timing t = { .p = p, .layout = &l };
+    struct counted counted = counted_of(p, layout);
+    struct kinds kinds;
+
+    *out = (struct price){ .bounded = true };
+    l.zero = 0;
+    l.replicate = 1;
+    l.offload = l.offload_parameters = LS_OFFLOAD_NONE;
+    l.dp = l.ep;
+    LS_TRY(stages_of(p, &l, &t.begin));
+    find_kinds(&l, NULL, t.begin, &kinds);
+    LS_TRY(ranks_bytes(p, &l, NULL, t.begin, &kinds, &counted, out));
+    ls_status st = timing_ranks(&t);
+    if (st == LS_OK) out->seconds = least_of_ranks(&t);
+    timing_free(&t);
     return st;
 }
 

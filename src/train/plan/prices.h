@@ -28,7 +28,14 @@ struct price {
  * may be INFINITY. The layout has passed ls_layout_check(), but for its stages, which may have no blocks. Whether the host has room is not
  * asked. */
 ls_status prices_price(struct prices *p, const ls_layout *l, double room, double most, struct price *out);
-ls_status prices_bytes(struct prices *p, const ls_layout *l, double *bytes); /* only those */
+/* Only the bytes; 0: they are not known without compiling a program. */
+ls_status prices_bytes_if_made(struct prices *p, const ls_layout *l, double *bytes);
+
+/* What a step takes and a rank holds at least, from the patterns of the same layout without dp, which its ZeRO stages, replicas and offload
+ * have in common. Seconds: the kernels of the stages, the communication over tp, cp and ep that they wait for, and that the first and the
+ * last micro-batch pass the stages one after the other. Bytes: activations, and an even share of what is sharded, but for what is
+ * offloaded. */
+ls_status prices_least(struct prices *p, const ls_layout *l, struct price *out);
 
 /* Seconds of a micro-batch in one block: kernels, and the communication over tp, cp and ep that they wait for. Whatever dp, pp, zero and
  * the schedule are, a stage with k blocks is busy at least k times as long with a micro-batch. */

@@ -16,6 +16,13 @@ int search_uses(const ls_layout *l)
            (l->ep > 1 ? SEARCH_USES_EP : 0);
 }
 
+/* The fastest layouts with the same axes, by price: those that turn out not to fit are replaced by the next. */
+enum { CANDIDATES = 4 };
+struct candidates {
+    struct search_found at[CANDIDATES];
+    int n;
+};
+
 struct search {
     const struct plan_job *job;
     const struct cluster *cluster;
@@ -26,22 +33,32 @@ struct search {
     struct block_seconds block; /* with the micro-batch that is being tried */
     int smaller;                /* the micro-batch before it; 0: none */
     bool larger;                /* a larger micro-batch may fit: one with this micro-batch did, or was not tried */
+    struct candidates with[SEARCH_USES];
+    ls_layout dropped[SEARCH_KEPT]; /* [drops] compiled, and they do not fit */
+    int drops;
 };
 
 /* ---- what was found ---- */
 
 static double worst_kept(const struct search_result *r) { return r->found < SEARCH_KEPT ? INFINITY : r->best[SEARCH_KEPT - 1].price; }
 
-static void keep(struct search_result *r, const struct search_found *x)
+/* Puts x into list[0 .. *n - 1], which is in order of price and has room for `most`. */
+static void put_found(struct search_found *list, int *n, int most, const struct search_found *x)
 {
-    struct search_found *with = &r->with[search_uses(&x->layout)];
-    int at = MIN(r->found, SEARCH_KEPT - 1);
+    int at = MIN(*n, most - 1);
 
-    if (x->price < with->price) *with = *x;
-    if (x->price >= worst_kept(r)) return;
-    r->found = MIN(r->found + 1, SEARCH_KEPT);
-    for (; at > 0 && r->best[at - 1].price > x->price; at--) r->best[at] = r->best[at - 1];
-    r->best[at] = *x;
+    if (*n == most && x->price >= list[most - 1].price) return;
+    *n = MIN(*n + 1, most);
+    for (; at > 0 && list[at - 1].price > x->price; at--) list[at] = list[at - 1];
+    list[at] = *x;
+}
+
+static void keep(struct search *s, const struct search_found *x)
+{
+    struct candidates *with = &s->with[search_uses(&x->layout)];
+
+    put_found(with->at, &with->n, CANDIDATES, x);
+    put_found(s->out->best, &s->out->found, SEARCH_KEPT, x);
 }
 
 static double slack_of(const ls_layout *l) { return l->offload_parameters ? SEARCH_SLACK_LOADED : SEARCH_SLACK; }
@@ -116,23 +133,25 @@ static ls_status find_block(struct search *s, const ls_layout *l, bool *slow)
 /* What a layout's groups leave of the room. */
 static double room_of(const struct search *s, const ls_layout *l, double room) { return room - group_buffers_of(s->cluster, l); }
 
-/* True if the same layout holds too much with more recomputation, or with the micro-batch before this one. */
-static ls_status holds_too_much(const struct search *s, const ls_layout *l, bool *too_much)
+/* True if it is known without compiling more that the layout does not fit: what it holds at least has no room, or it does not fit with
+ * more recomputation, or with the micro-batch before this one. */
+static ls_status holds_too_much(const struct search *s, const ls_layout *l, double least, bool *too_much)
 {
     ls_layout less = *l;
     double bytes = 0;
 
-    *too_much = false;
+    *too_much = least > room_of(s, l, s->room) && least > s->out->least; /* the least of all is told if nothing fits */
+    if (*too_much) return LS_OK;
     if (l->recompute != LS_RECOMPUTE_FULL && !(s->space->fixed & SEARCH_RECOMPUTE)) {
         less.recompute = l->recompute == LS_RECOMPUTE_NONE ? LS_RECOMPUTE_SELECTIVE : LS_RECOMPUTE_FULL;
-        LS_TRY(prices_bytes(s->prices, &less, &bytes));
+        LS_TRY(prices_bytes_if_made(s->prices, &less, &bytes));
         *too_much = bytes > room_of(s, &less, s->room);
     }
     if (*too_much || s->smaller == 0) return LS_OK;
     less = *l;
     less.micro_batch = s->smaller;
     less.micro_batches = l->micro_batch * l->micro_batches / s->smaller;
-    LS_TRY(prices_bytes(s->prices, &less, &bytes));
+    LS_TRY(prices_bytes_if_made(s->prices, &less, &bytes));
     *too_much = bytes > room_of(s, &less, s->room);
     return LS_OK;
 }
@@ -149,15 +168,15 @@ static void put_point(struct search_result *r, const ls_layout *l, const struct 
     if (r->fit % r->point_every == 0) r->point[r->points++] = (struct search_point){ price->seconds, price->bytes, search_uses(l) };
 }
 
-/* *fits: the layout need not offload more. */
-static ls_status price_layout(struct search *s, const ls_layout *l, bool *fits)
+/* least: bytes that it holds at least. *fits: the layout need not offload more. */
+static ls_status price_layout(struct search *s, const ls_layout *l, double least, bool *fits)
 {
     struct search_result *r = s->out;
     struct price price;
     bool too_much;
 
     *fits = false;
-    LS_TRY(holds_too_much(s, l, &too_much));
+    LS_TRY(holds_too_much(s, l, least, &too_much));
     if (too_much) return LS_OK;
     r->priced++;
     LS_TRY(prices_price(s->prices, l, room_of(s, l, s->room), too_long(s, l), &price));
@@ -171,7 +190,7 @@ static ls_status price_layout(struct search *s, const ls_layout *l, bool *fits)
     if (price.bounded)
         leave_out(s, l, price.seconds);
     else
-        keep(r, &(struct search_found){ .layout = *l, .price = price.seconds, .bytes = price.bytes });
+        keep(s, &(struct search_found){ .layout = *l, .price = price.seconds, .bytes = price.bytes });
     return LS_OK;
 }
 
@@ -199,6 +218,16 @@ static double least_copies(const struct search *s, const ls_layout *l)
     return 2 * seconds_of_copy(s->cluster, (struct seconds_copy){ 0 }, plan_least_state(s->job, &kept) - plan_least_state(s->job, l));
 }
 
+/* Raises the least seconds to those of the layout's own stages, and finds the least bytes. */
+static ls_status find_least(struct search *s, const ls_layout *l, struct price *least)
+{
+    double blocks = least->seconds;
+
+    LS_TRY(prices_least(s->prices, l, least));
+    least->seconds = MAX(least->seconds, blocks);
+    return LS_OK;
+}
+
 static ls_status try_layout(struct search *s, const ls_layout *l)
 {
     size_t levels = offload_levels(s);
@@ -207,15 +236,17 @@ static ls_status try_layout(struct search *s, const ls_layout *l)
     if (ls_layout_check(task_transformer(s->job->model), l) < 0) return LS_OK;
     for (size_t k = 0; k < levels && !fits; k++) {
         ls_layout x = *l;
+        struct price least = { .seconds = least_seconds(s, l, &s->block) };
 
         if (levels > 1) x.offload = offload_level[k].state, x.offload_parameters = offload_level[k].parameters;
         if (k > 0 && ls_layout_check(task_transformer(s->job->model), &x) < 0) continue;
         s->out->checked++;
-        if (leave_out(s, &x, least_seconds(s, &x, &s->block) + least_copies(s, &x))) {
+        if (least.seconds <= too_long(s, &x)) LS_TRY(find_least(s, &x, &least));
+        if (leave_out(s, &x, least.seconds + least_copies(s, &x))) {
             s->larger = true;
             return LS_OK;
         }
-        LS_TRY(price_layout(s, &x, &fits));
+        LS_TRY(price_layout(s, &x, least.bytes, &fits));
     }
     return LS_OK;
 }
@@ -404,7 +435,10 @@ static ls_status settle(struct search *s, double *excess)
         bool fits = true;
 
         if (x.price * (1 - slack_of(&x.layout)) <= second) LS_TRY(compile_found(s, &x, &fits, excess));
-        if (!fits) continue;
+        if (!fits) {
+            s->dropped[s->drops++] = x.layout;
+            continue;
+        }
         if (x.exact) second = MIN(second, MAX(best, x.seconds.step)), best = MIN(best, x.seconds.step);
         r->exact += x.exact;
         r->best[kept++] = x;
@@ -414,8 +448,36 @@ static ls_status settle(struct search *s, double *excess)
     return LS_OK;
 }
 
-static void forget_found(struct search_result *r)
+static bool is_dropped(const struct search *s, const struct search_found *x)
 {
+    for (int k = 0; k < s->drops; k++)
+        if (memcmp(&s->dropped[k], &x->layout, sizeof x->layout) == 0) return true;
+    return false;
+}
+
+/* Chooses for each set of axes the first candidate that is not known not to fit. If there is none, what comes after them is not known. */
+static void settle_axes(struct search *s)
+{
+    struct search_result *r = s->out;
+
+    for (int uses = 0; uses < SEARCH_USES; uses++) {
+        const struct candidates *with = &s->with[uses];
+        int i = 0;
+
+        while (i < with->n && is_dropped(s, &with->at[i])) i++;
+        if (i < with->n)
+            r->with[uses] = with->at[i];
+        else if (i == CANDIDATES)
+            r->bound[uses] = MIN(r->bound[uses], with->at[CANDIDATES - 1].price);
+    }
+}
+
+static void forget_found(struct search *s)
+{
+    struct search_result *r = s->out;
+
+    for (int i = 0; i < SEARCH_USES; i++) s->with[i].n = 0;
+    s->drops = 0;
     *r = (struct search_result){ .least = INFINITY };
     for (int i = 0; i < SEARCH_USES; i++) r->with[i].price = r->bound[i] = INFINITY;
 }
@@ -431,10 +493,11 @@ static ls_status search_all(struct search *s)
 
         s->room -= excess;
         excess = INFINITY;
-        forget_found(s->out);
+        forget_found(s);
         LS_TRY(try_all(s));
         found = s->out->found > 0;
         LS_TRY(settle(s, &excess));
+        settle_axes(s);
         if (s->out->found || !found) return LS_OK;
         excess = MAX(excess - (s->space->room - s->room), s->space->room * SEARCH_SLACK);
     } while (s->room > 0);

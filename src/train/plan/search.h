@@ -8,10 +8,10 @@
  * everything else of the base layout.
  *
  * All that fit are priced from patterns (prices.h), except those that cannot be among the best: kernels, the communication inside a
- * micro-batch and the schedule's bubble alone take longer than what was found. What does not fit with a smaller micro-batch or with more
- * recomputation is not tried with a larger one or less. Of the rest, those with the lowest prices are compiled completely, in
- * ascending order, until no other can be better unless its price is wrong by more than SEARCH_SLACK (SEARCH_SLACK_LOADED). So the winner is
- * the one that compiling every layout finds; test_search does that for small spaces.
+ * micro-batch and the schedule's bubble alone take longer than what was found. What does not fit is not priced if that is known without:
+ * from its activations and its share of what is sharded, or from a smaller micro-batch or more recomputation. Of the rest, those with the
+ * lowest prices are compiled completely, in ascending order, until no other can be better unless its price is wrong by more than
+ * SEARCH_SLACK (SEARCH_SLACK_LOADED). So the winner is the one that compiling every layout finds; test_search does that for small spaces.
  */
 #ifndef LS_TRAIN_PLAN_SEARCH_H
 #define LS_TRAIN_PLAN_SEARCH_H
@@ -71,8 +71,8 @@ enum { SEARCH_POINTS = 4096 };
 struct search_result {
     struct search_found best[SEARCH_KEPT]; /* by time, the exact ones first */
     int found, exact;
-    /* The fastest that was priced with exactly these axes; price INFINITY: none. bound: what those at least take that were not priced,
-     * since others are faster; INFINITY: all were. */
+    /* The fastest by price that has exactly these axes, without those that do not fit once compiled; price INFINITY: none. bound: what
+     * those at least take that were not priced, since others are faster; INFINITY: all were. */
     struct search_found with[SEARCH_USES];
     double bound[SEARCH_USES];
     double least; /* bytes of a rank under the layout that holds the least, if nothing fits */
