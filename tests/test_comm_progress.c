@@ -1,4 +1,5 @@
 /* test_comm_progress.c - ranks that make progress, are suspended or are killed, seen through another rank's flight recorder. */
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -6,6 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/base.h"
@@ -80,6 +83,87 @@ static void busy_rank_extends_the_timeout(void **state)
     unlink(path);
     for (int i = 0; i < 3; i++)
         if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
+}
+
+/* ---- a rank that is blocked in the kernel, as on a disk: the parent of a child made by vfork() is, until the child ends ---- */
+
+enum { CHILD_STACK = 256 << 10 };
+
+struct blocked {
+    const char *path; /* of rank 0's flight recorder */
+    double timeout, least; /* the timeout; how long rank 0's call has been stalled when the child ends; 0: until it has failed */
+};
+
+static int outlast(void *ctx)
+{
+    const struct blocked *b = ctx;
+
+    if (b->least > 0)
+        while (seconds_stalled(b->path) < b->least) ranks_poll_pause();
+    else
+        while (last_call(b->path).state != CALL_FAILED) ranks_poll_pause();
+    return 0;
+}
+
+static void be_blocked(int rank, int n, const char *where, void *ctx)
+{
+    static _Alignas(64) char stack[CHILD_STACK];
+    const struct blocked *b = ctx;
+    struct recorder *recorder;
+    float x = 1;
+    ls_comm *c;
+
+    RANKS_TRY(recorder_open(rank ? NULL : b->path, rank, n, &recorder));
+    recorder_use(recorder);
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    RANKS_TRY(ls_barrier(c));
+    ls_comm_set_timeout(c, b->timeout);
+    if (rank == 1) {
+        int child = clone(outlast, stack + CHILD_STACK, CLONE_VFORK | SIGCHLD, ctx), status;
+
+        if (child < 0 || waitpid(child, &status, 0) != child || status) ranks_fail("the child ended with %d", status);
+    }
+    ls_status st = ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL);
+    if (st == LS_OK && x != (float)n) ranks_fail("the sum is %g", (double)x);
+    if (st < 0) ranks_fail("%s", ls_errmsg());
+    ls_comm_close(&c);
+    recorder_close(&recorder);
+}
+
+static void run_blocked(struct blocked *b, struct rank_end e[3])
+{
+    char path[] = "/tmp/test_comm_blocked_XXXXXX";
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    b->path = path;
+    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, be_blocked, b, e);
+    close(fd);
+    unlink(path);
+}
+
+static void blocked_rank_extends_the_timeout(void **state)
+{
+    struct blocked b = { .timeout = 1, .least = 3 };
+    struct rank_end e[3];
+
+    (void)state;
+    run_blocked(&b, e);
+    for (int i = 0; i < 3; i++)
+        if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
+}
+
+static void rank_that_stays_blocked_is_named(void **state)
+{
+    struct blocked b = { .timeout = 0.3 };
+    struct rank_end e[3];
+
+    (void)state;
+    run_blocked(&b, e);
+    for (int i = 0; i < 3; i++) {
+        if (!strstr(e[i].said, "rank 1 has been blocked in the kernel, as on a disk, for 3 s: its last call was barrier #"))
+            fail_msg("rank %d says: %s", i, e[i].said);
+    }
 }
 
 /* A second job of ranks 2 and 3, in a segment of its own. */
@@ -247,6 +331,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(busy_rank_extends_the_timeout),
+        cmocka_unit_test(blocked_rank_extends_the_timeout),
+        cmocka_unit_test(rank_that_stays_blocked_is_named),
         cmocka_unit_test(suspended_rank_blames_nobody),
         cmocka_unit_test(recorded_calls_outlive_their_rank),
         cmocka_unit_test(call_that_has_ended_shows_progress),

@@ -279,9 +279,10 @@ static const char ranks_page[] =
     "\n"
     "If a rank dies, issues a mismatched collective, is suspended or shows no progress for --launch.timeout, all ranks stop with exit\n"
     "code 3 and one line names the rank and the call. Every tokenized chunk of text and every written block of a checkpoint counts as\n"
-    "progress, so the timeout does not need to cover a phase of a run. lockstep follows over all groups which rank waits for which, so\n"
-    "the line names the cause and not a rank that itself waits. A suspended rank on another machine (MPI) counts as one that does not\n"
-    "answer. 'lockstep doctor RUN' shows the last calls of every rank, while the run is stuck or after it was killed.\n";
+    "progress, so the timeout does not need to cover a phase of a run. A rank that is blocked in the kernel, as on a slow disk, has ten\n"
+    "times as long. lockstep follows over all groups which rank waits for which, so the line names the cause and not a rank that itself\n"
+    "waits. A suspended rank on another machine (MPI) counts as one that does not answer.\n"
+    "'lockstep doctor RUN' shows the last calls of every rank, while the run is stuck or after it was killed.\n";
 
 static ls_status put_faults(void)
 {

@@ -32,14 +32,19 @@ enum { NAME_ROOM = 32, LINE_ROOM = 1024, LISTS_KEPT = 64, CHUNK_BYTES = 256 << 1
 /* The start of every struct link. */
 static inline struct link_base *link_base(struct link *l) { return (struct link_base *)(void *)l; }
 
+/* When this rank saw what another's process did: since when it is stopped (0: it is not), and when it was last blocked (0: never). */
+struct sighting {
+    double stopped, blocked;
+};
+
 /* The failure that ended the communication of all comms that come from one open. line is written before status, once. */
 struct job {
     int comms;
     atomic_int status;
     char line[LINE_ROOM];
-    int here;            /* ranks of the world on this machine */
-    struct board *board; /* this rank's; NULL */
-    double *stopped;     /* [ranks of the world] since when each has been seen stopped; 0: it is not. NULL until needed */
+    int here;              /* ranks of the world on this machine */
+    struct board *board;   /* this rank's; NULL */
+    struct sighting *seen; /* [ranks of the world]; NULL until needed */
 };
 
 struct comm_block {

@@ -72,17 +72,23 @@ static void see_work(struct scene *s)
     s->node[s->n] = (struct waits_node){ NODE_WAITS, s->now - w->moved };
 }
 
-/* Returns the time when this rank first saw `rank` stopped; 0: it is not stopped. */
-static double see_stop(const struct scene *s, int rank)
+static struct sighting see_process(const struct scene *s, int rank)
 {
     const struct transport *t = s->comm->transport;
-    double *since = &s->comm->job->stopped[rank];
+    enum process_doing doing = rank == s->me || !t->doing ? PROCESS_RUNS : t->doing(s->comm->link, rank);
+    struct sighting *seen = &s->comm->job->seen[rank];
 
-    if (rank == s->me || !t->stopped || !t->stopped(s->comm->link, rank))
-        *since = 0;
-    else if (*since == 0)
-        *since = s->now;
-    return *since;
+    if (doing == PROCESS_BLOCKED) seen->blocked = s->now;
+    if (doing != PROCESS_STOPPED)
+        seen->stopped = 0;
+    else if (seen->stopped == 0)
+        seen->stopped = s->now;
+    return *seen;
+}
+
+bool scene_was_blocked(const struct scene *s, int rank)
+{
+    return rank < s->n && s->comm->job->seen[rank].blocked > s->now - s->comm->timeout;
 }
 
 /* A rank that has never shown progress counts as quiet for an infinite time. */
@@ -94,12 +100,15 @@ static void see_rank(struct scene *s, int rank)
     bool own = rank == s->me, answers = own || (t->see && t->see(s->comm->link, rank, b) == LS_OK);
     if (own && s->comm->job->board) board_copy(s->comm->job->board, b);
     bool waits = answers && b->waits.state != CALL_NONE;
-    double last = waits ? fmax(b->alive, b->waits.queued) : b->alive, stopped = see_stop(s, rank);
+    struct sighting process = see_process(s, rank);
+    double last = waits ? fmax(b->alive, b->waits.queued) : b->alive, stopped = process.stopped;
 
     node->state = stopped > 0 ? NODE_STOPPED : !answers ? NODE_SILENT : waits ? NODE_WAITS : NODE_WORKS;
     node->quiet = b->alive > 0 ? s->now - last : INFINITY;
     if (stopped > 0 && (waits || node->quiet == INFINITY))
         node->quiet = s->now - stopped; /* a rank that was working is quiet since its last pulse */
+    if (node->state == NODE_WORKS && process.blocked > 0 && node->quiet < BLOCKED_TIMES * s->comm->timeout)
+        node->quiet = fmin(node->quiet, s->now - process.blocked);
 }
 
 ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out)
@@ -107,7 +116,7 @@ ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out
     struct scene s = { .comm = c, .work = w, .n = link_base(c->link)->world_n, .me = link_base(c->link)->member[c->rank], .now = now };
     size_t n = (size_t)s.n + 1;
 
-    if (!c->job->stopped && !(c->job->stopped = mem_array(MEM_OTHER, n, sizeof *c->job->stopped))) return LS_ENOMEM;
+    if (!c->job->seen && !(c->job->seen = mem_array(MEM_OTHER, n, sizeof *c->job->seen))) return LS_ENOMEM;
     s.seen = mem_array(MEM_OTHER, n, sizeof *s.seen);
     s.node = mem_array(MEM_OTHER, n, sizeof *s.node);
     s.path = mem_array(MEM_OTHER, 3 * n, sizeof *s.path);

@@ -108,6 +108,8 @@ static void verdict_put_rank(struct line *l, const struct scene *s, int rank, co
     }
     if (stopped)
         verdict_put(l, "rank %d was stopped and made no progress for %g s: ", rank, timeout);
+    else if (scene_was_blocked(s, rank))
+        verdict_put(l, "rank %d has been blocked in the kernel, as on a disk, for %g s: ", rank, BLOCKED_TIMES * timeout);
     else if (is_message(call->op))
         verdict_put(l, "rank %d did not call the matching %s within %g s: ", rank, call->op == LS_COLLECTIVE_SEND ? "recv" : "send",
                     timeout);

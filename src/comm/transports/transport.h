@@ -17,6 +17,15 @@
 
 struct link; /* the transport's own; starts with struct link_base */
 
+/* What a process does: STOPPED by a signal; BLOCKED in the kernel, where only its storage or its device wakes it. */
+enum process_doing { PROCESS_RUNS, PROCESS_STOPPED, PROCESS_BLOCKED };
+
+/* state: of /proc/PID/stat. */
+static inline enum process_doing process_doing_of(char state)
+{
+    return state == 'T' || state == 't' ? PROCESS_STOPPED : state == 'D' ? PROCESS_BLOCKED : PROCESS_RUNS;
+}
+
 struct link_base {
     const struct transport *transport;
     int rank, n;
@@ -83,8 +92,8 @@ struct transport {
      * this process's clock. */
     ls_status (*peek)(struct link *l, int rank, struct call_record *out);
     ls_status (*see)(struct link *l, int rank, struct board_seen *out);
-    /* True: the process of `rank` is stopped by a signal. NULL, and on other machines: unknown. */
-    bool (*stopped)(struct link *l, int rank);
+    /* What the process of `rank` does. NULL, and on other machines: unknown, so it runs. */
+    enum process_doing (*doing)(struct link *l, int rank);
     /* Number of the world's ranks on this machine, with this one. A rank whose machine is unknown counts. NULL member: no rank waits. */
     int (*here)(struct link *l);
     /* This process's own board. NULL member: there is none. */

@@ -87,12 +87,10 @@ int row_here(struct link *l)
     return mpi.here;
 }
 
-bool row_stopped(struct link *l, int rank)
+enum process_doing row_doing(struct link *l, int rank)
 {
-    char state = mpi.peers[rank].pid ? host->state(mpi.peers[rank].pid) : 0;
-
     (void)l;
-    return state == 'T' || state == 't';
+    return process_doing_of(mpi.peers[rank].pid ? host->state(mpi.peers[rank].pid) : 0);
 }
 
 void nap(double seconds)

@@ -127,7 +127,7 @@ struct board *row_board(struct link *l);
 /* watch.c */
 ls_status watch_open(void); /* the bell, and the ranks on this machine; collective */
 int row_here(struct link *l);
-bool row_stopped(struct link *l, int rank);
+enum process_doing row_doing(struct link *l, int rank);
 void nap(double seconds); /* or until row_wake(), or the end of a process */
 void row_wake(struct link *l);
 

@@ -192,7 +192,7 @@ static struct board *shm_board(struct link *l) { return &l->segment->cell[l->seg
 
 static int shm_here(struct link *l) { return l->segment->control->n; }
 
-static bool shm_stopped(struct link *l, int rank) { return rank_stopped(l->segment, rank); }
+static enum process_doing shm_doing(struct link *l, int rank) { return rank_doing(l->segment, rank); }
 
 const struct transport transport_shm = {
     .name = "shm",
@@ -209,7 +209,7 @@ const struct transport transport_shm = {
     .idle = shm_idle,
     .peek = shm_peek,
     .see = shm_see,
-    .stopped = shm_stopped,
+    .doing = shm_doing,
     .here = shm_here,
     .board = shm_board,
     .fail = shm_fail,

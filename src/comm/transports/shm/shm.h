@@ -113,8 +113,8 @@ void wait_ring_self(struct segment *s);
 /* LS_EPEER and the verdict if `rank` closed its side while it is still needed. */
 ls_status wait_left(struct segment *s, int rank);
 bool rank_left(const struct segment *s, int rank);
-bool rank_stopped(const struct segment *s, int rank);
-/* Field 3 of /proc/PID/stat: Z and X of a process that has ended, T and t of one that was stopped; 0: unknown. */
+enum process_doing rank_doing(const struct segment *s, int rank);
+/* Field 3 of /proc/PID/stat: Z and X of a process that has ended, otherwise see process_doing_of(); 0: unknown. */
 char process_state(int pid);
 
 /* shm_heap.c: memory of this rank's heap, in whole pages. NULL with the message set. */

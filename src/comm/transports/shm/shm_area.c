@@ -42,7 +42,7 @@ static ls_status wait_word(struct segment *s, const _Atomic uint64_t *word, uint
         if (rank_left(s, rank)) return wait_left(s, rank);
         if (base_now() >= deadline)
             return ls_fail(LS_ETIMEOUT, "rank %d %shas not opened the comm within %g s", rank,
-                           rank_stopped(s, rank) ? "was stopped, and " : "", s->timeout);
+                           rank_doing(s, rank) == PROCESS_STOPPED ? "was stopped, and " : "", s->timeout);
     }
     wait_moved(s);
     return LS_OK;

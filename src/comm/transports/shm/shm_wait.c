@@ -78,11 +78,9 @@ static bool ended_by_proc(int pid)
     return state == 'Z' || state == 'X';
 }
 
-bool rank_stopped(const struct segment *s, int rank)
+enum process_doing rank_doing(const struct segment *s, int rank)
 {
-    char state = process_state(atomic_load(&s->cell[rank].pid));
-
-    return state == 'T' || state == 't';
+    return process_doing_of(process_state(atomic_load(&s->cell[rank].pid)));
 }
 
 static bool in_job(const struct segment *s, int rank)
