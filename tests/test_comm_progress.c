@@ -17,6 +17,7 @@
 #include "comm/comm.h"
 #include "comm/failure/flight_recorder.h"
 #include "comm/transports/shm/segment.h"
+#include "comm/transports/shm/shm.h"
 #include "helper_ranks.h"
 
 static const double LIMIT = 120; /* seconds after which a test is killed */
@@ -91,13 +92,16 @@ enum { CHILD_STACK = 256 << 10 };
 
 struct blocked {
     const char *path; /* of rank 0's flight recorder */
-    double timeout, least; /* the timeout; how long rank 0's call has been stalled when the child ends; 0: until it has failed */
+    double timeout, least;      /* the timeout; how long rank 0's call has been stalled when the child ends; 0: until it has failed */
+    struct ranks_event entered; /* rank 1 is blocked */
 };
 
 static int outlast(void *ctx)
 {
     const struct blocked *b = ctx;
 
+    while (process_doing_of(process_state(getppid())) != PROCESS_BLOCKED) ranks_poll_pause();
+    for (int i = 0; i < 2; i++) ranks_event_report(&b->entered);
     if (b->least > 0)
         while (seconds_stalled(b->path) < b->least) ranks_poll_pause();
     else
@@ -117,8 +121,10 @@ static void be_blocked(int rank, int n, const char *where, void *ctx)
     recorder_use(recorder);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_barrier(c));
-    ls_comm_set_timeout(c, b->timeout);
-    if (rank == 1) {
+    if (rank != 1) {
+        ranks_event_wait(&b->entered);
+        ls_comm_set_timeout(c, b->timeout);
+    } else {
         int child = clone(outlast, stack + CHILD_STACK, CLONE_VFORK | SIGCHLD, ctx), status;
 
         if (child < 0 || waitpid(child, &status, 0) != child || status) ranks_fail("the child ended with %d", status);
@@ -137,14 +143,16 @@ static void run_blocked(struct blocked *b, struct rank_end e[3])
 
     assert_true(fd >= 0);
     b->path = path;
+    ranks_event_open(&b->entered);
     ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, be_blocked, b, e);
+    ranks_event_close(&b->entered);
     close(fd);
     unlink(path);
 }
 
 static void blocked_rank_extends_the_timeout(void **state)
 {
-    struct blocked b = { .timeout = 1, .least = 3 };
+    struct blocked b = { .timeout = 2, .least = 5 };
     struct rank_end e[3];
 
     (void)state;

@@ -5,31 +5,12 @@
 #include <math.h>
 #include <string.h>
 #include "base/base.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "parallel/layout.h"
 #include "parallel/pipeline/stage.h"
+#include "train/plan/kept_plays.h"
 #include "train/plan/kept_schedules.h"
 #include "train/plan/patterns.h"
-
-/* A search asks for what a pattern takes in one place again and again: it is kept, until there is too much. */
-enum {
-    PLAYED_LEAST = 1 << 10, /* room for results of tape_play(): it is doubled, */
-    PLAYED_MOST = 1 << 17,  /* and emptied at half of this; both are powers of 2 */
-};
-
-/* What tape_play() takes: no padding, so its bytes are compared. */
-struct played_key {
-    struct hash_words place; /* of the stage */
-    int64_t pattern;
-    double samples; /* of the term */
-};
-
-/* Results, each at its key's hash or behind it. */
-struct played {
-    struct hash_words key; /* zeros: nothing is here */
-    struct tape_seconds seconds;
-};
 
 struct prices {
     const struct plan_job *job;
@@ -40,8 +21,7 @@ struct prices {
     int *given;                  /* first blocks of stages that a layout names */
     int **begin;                 /* [layers + 1] first blocks of so many balanced stages; NULL: not asked for yet */
     struct kept_schedules *schedules;
-    struct played *played; /* [played_room] */
-    int played_room, played_count;
+    struct kept_plays *plays;
 };
 
 /* ---- opening ---- */
@@ -79,9 +59,8 @@ ls_status prices_open(const struct plan_job *j, const struct cluster *c, int seq
     if (!p) return LS_ENOMEM;
     *p = (struct prices){ .job = j, .cluster = c, .seq_len = seq_len };
     p->begin = mem_array(MEM_OTHER, j->model->transformer.layers + 1, sizeof *p->begin);
-    p->played = mem_array(MEM_OTHER, PLAYED_LEAST, sizeof *p->played);
-    p->played_room = PLAYED_LEAST;
-    if (p->begin && p->played) st = kept_schedules_open(&p->schedules);
+    if (p->begin) st = kept_schedules_open(&p->schedules);
+    if (st == LS_OK) st = kept_plays_open(&p->plays);
     if (st == LS_OK) st = patterns_open(j, c, &p->patterns);
     if (st == LS_OK) st = measure_blocks(p);
     if (st == LS_OK)
@@ -102,7 +81,7 @@ void prices_close(struct prices **out)
     kept_schedules_close(&p->schedules);
     mem_free(p->given);
     mem_free(p->begin);
-    mem_free(p->played);
+    kept_plays_close(&p->plays);
     mem_free(p);
 }
 
@@ -326,54 +305,6 @@ static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *b
 
 /* ---- seconds ---- */
 
-static struct played *played_find(struct played *table, int room, const struct hash_words *key)
-{
-    size_t at = key->low & (size_t)(room - 1);
-
-    while ((table[at].key.low || table[at].key.high) && (table[at].key.low != key->low || table[at].key.high != key->high))
-        at = (at + 1) & (size_t)(room - 1);
-    return &table[at];
-}
-
-/* Makes room for one more. */
-static ls_status grow_played(struct prices *p)
-{
-    int room = 2 * p->played_room;
-    struct played *grown;
-
-    if (2 * p->played_count < p->played_room) return LS_OK;
-    if (p->played_room == PLAYED_MOST) {
-        for (int i = 0; i < p->played_room; i++) p->played[i].key = (struct hash_words){ 0 };
-        p->played_count = 0;
-        return LS_OK;
-    }
-    if (!(grown = mem_array(MEM_OTHER, (size_t)room, sizeof *grown))) return LS_ENOMEM;
-    for (int i = 0; i < p->played_room; i++)
-        if (p->played[i].key.low || p->played[i].key.high) *played_find(grown, room, &p->played[i].key) = p->played[i];
-    mem_free(p->played);
-    p->played = grown;
-    p->played_room = room;
-    return LS_OK;
-}
-
-/* stage: tape_place_words() of the place, whatever its samples were. */
-static ls_status play_pattern(struct prices *p, int pattern, const struct tape_place *at, struct hash_words stage, struct tape_seconds *out)
-{
-    struct pattern *x = patterns_at(p->patterns, pattern);
-    struct played_key key = { stage, pattern, at->samples };
-    struct hash_words words = hash_words_of(&key, sizeof key);
-    struct played *kept = played_find(p->played, p->played_room, &words);
-    if (kept->key.low == 0 && kept->key.high == 0) {
-        LS_TRY(grow_played(p));
-        kept = played_find(p->played, p->played_room, &words);
-        *kept = (struct played){ .key = words };
-        for (int k = 0; k < x->tapes; k++) tape_play(&x->tape[k], p->cluster, at, &kept->seconds);
-        p->played_count++;
-    }
-    *out = kept->seconds;
-    return LS_OK;
-}
-
 static ls_status stage_seconds(struct prices *p, const struct pattern_stage *s, const struct tape_place *where, struct tape_seconds *out)
 {
     struct pattern_sum sum;
@@ -386,7 +317,7 @@ static ls_status stage_seconds(struct prices *p, const struct pattern_stage *s, 
         struct tape_seconds played;
 
         at.samples = sum.term[i].samples;
-        LS_TRY(play_pattern(p, sum.term[i].pattern, &at, place, &played));
+        LS_TRY(kept_play_of(p->plays, p->patterns, sum.term[i].pattern, p->cluster, &at, place, &played));
         tape_seconds_add(out, &played, sum.term[i].times);
     }
     return LS_OK;

@@ -1,0 +1,20 @@
+/* kept_plays.h - what patterns take in places of the cluster, which a search asks for again and again: results of tape_play() are kept
+ * until there are too many.
+ */
+#ifndef LS_TRAIN_PLAN_KEPT_PLAYS_H
+#define LS_TRAIN_PLAN_KEPT_PLAYS_H
+
+#include "base/hash.h"
+#include "train/plan/patterns.h"
+
+struct kept_plays;
+
+ls_status kept_plays_open(struct kept_plays **out);
+void kept_plays_close(struct kept_plays **k);
+
+/* Plays the tapes of pattern number `pattern` at a place, or takes what that gave before. stage: tape_place_words() of the place, whatever
+ * its samples were. */
+ls_status kept_play_of(struct kept_plays *k, const struct patterns *p, int pattern, const struct cluster *c, const struct tape_place *at,
+                       struct hash_words stage, struct tape_seconds *out);
+
+#endif
