@@ -56,6 +56,8 @@ static const struct {
       "parallel.pp=2 parallel.dp=3 parallel.zero=1 train.micro_batch=2 train.accumulate=2" },
     { "model.preset=gpt2-1.5b model.layers=8 data.seq_len=1024",
       "parallel.pp=2 parallel.dp=4 parallel.zero=1 train.micro_batch=2 train.accumulate=2" },
+    { "model.preset=gpt2-1.5b model.layers=8 model.width=1536 model.heads=24 data.seq_len=1024",
+      "parallel.pp=2 parallel.dp=4 parallel.tp=6 train.accumulate=64" }, /* whose groups of tp are in one node only with dp */
     { "model.preset=llama3-8b", "parallel.dp=1 optim.offload=cpu train.accumulate=2" },
     { "model.preset=llama3-8b", "parallel.dp=16 parallel.zero=1 optim.offload=cpu train.micro_batch=4" },
     { "model.preset=llama3-8b", "parallel.dp=24 parallel.zero=3 optim.offload=cpu parallel.offload_parameters=cpu train.accumulate=4" },

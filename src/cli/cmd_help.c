@@ -279,9 +279,9 @@ static const char ranks_page[] =
     "\n"
     "If a rank dies, issues a mismatched collective, is suspended or shows no progress for --launch.timeout, all ranks stop with exit\n"
     "code 3 and one line names the rank and the call. Every tokenized chunk of text and every written block of a checkpoint counts as\n"
-    "progress, so the timeout does not need to cover a phase of a run. A rank that is blocked in the kernel, as on a slow disk, has ten\n"
-    "times as long. lockstep follows over all groups which rank waits for which, so the line names the cause and not a rank that itself\n"
-    "waits. A suspended rank on another machine (MPI) counts as one that does not answer.\n"
+    "progress, so the timeout does not need to cover a phase of a run. While the main thread of a rank of the same machine is blocked\n"
+    "in the kernel, as on a slow disk, it has ten times as long. lockstep follows over all groups which rank waits for which, so the\n"
+    "line names the cause and not a rank that itself waits. A suspended rank on another machine (MPI) counts as one that does not answer.\n"
     "'lockstep doctor RUN' shows the last calls of every rank, while the run is stuck or after it was killed.\n";
 
 static ls_status put_faults(void)

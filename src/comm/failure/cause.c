@@ -22,7 +22,9 @@ static bool is_dead_inside(const struct scene *s, int from, int to)
 {
     const struct waits_node *node = &s->node[to];
 
-    return from == s->n && s->work->native && node->state == NODE_WORKS && node->quiet >= s->comm->timeout;
+    bool quiet = node->quiet >= s->comm->timeout || s->comm->job->seen[to].blocked > s->now - s->comm->timeout;
+
+    return from == s->n && s->work->native && node->state == NODE_WORKS && quiet;
 }
 
 static bool is_member(const struct scene *s, int rank)
@@ -86,9 +88,12 @@ static struct sighting see_process(const struct scene *s, int rank)
     return *seen;
 }
 
-bool scene_was_blocked(const struct scene *s, int rank)
+bool scene_stays_blocked(const struct scene *s, int rank)
 {
-    return rank < s->n && s->comm->job->seen[rank].blocked > s->now - s->comm->timeout;
+    double quiet = s->node[rank].quiet, timeout = s->comm->timeout;
+
+    return s->node[rank].state == NODE_WORKS && quiet >= BLOCKED_TIMES * timeout && isfinite(quiet) &&
+           s->comm->job->seen[rank].blocked > s->now - timeout;
 }
 
 /* A rank that has never shown progress counts as quiet for an infinite time. */

@@ -25,9 +25,9 @@ bool scene_waits_for(const struct scene *s, int from, int to);
 enum call_position { POSITION_UNKNOWN = -1, POSITION_BEFORE, POSITION_INSIDE, POSITION_AFTER };
 enum call_position scene_position(const struct scene *s, int rank, const struct signature *call);
 bool is_message(int op);
-/* The process of a rank that works was blocked in the kernel within the timeout: its storage may be slow, so it may be quiet for as many
- * timeouts. */
+/* A rank whose process is blocked in the kernel while it works may have slow storage: it may be quiet for so many timeouts. True: it has
+ * been quiet for longer. */
 enum { BLOCKED_TIMES = 10 };
-bool scene_was_blocked(const struct scene *s, int rank);
+bool scene_stays_blocked(const struct scene *s, int rank);
 
 #endif

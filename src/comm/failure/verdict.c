@@ -3,9 +3,9 @@
  * If an operation stalls, this rank reads what the others are doing: first after LOOK_FIRST seconds, then less and less often. A rank that
  * made a call with the same number but another signature is a mismatch, even if it sent no message to this rank. When the comm's timeout
  * has passed, this rank follows the wait graph (cause.h, waits.h) over all groups to the rank that waits for no other: it is stopped, does
- * not respond, or has shown no progress for the timeout. The line names the call and that rank first, then the ranks that wait for it, up
- * to this rank. While that rank shows progress, nothing is reported: the timeout does not have to cover what a rank is busy with. Lines
- * name world ranks.
+ * not respond, or has shown no progress for the timeout (for BLOCKED_TIMES of it, if it is blocked in the kernel). The line names the call
+ * and that rank first, then the ranks that wait for it, up to this rank. While that rank shows progress, nothing is reported: the timeout
+ * does not have to cover what a rank is busy with. Lines name world ranks.
  */
 #include "comm/failure/cause.h"
 #include "comm/engine/engine.h"
@@ -108,8 +108,8 @@ static void verdict_put_rank(struct line *l, const struct scene *s, int rank, co
     }
     if (stopped)
         verdict_put(l, "rank %d was stopped and made no progress for %g s: ", rank, timeout);
-    else if (scene_was_blocked(s, rank))
-        verdict_put(l, "rank %d has been blocked in the kernel, as on a disk, for %g s: ", rank, BLOCKED_TIMES * timeout);
+    else if (scene_stays_blocked(s, rank))
+        verdict_put(l, "rank %d is blocked in the kernel, as on a disk, and made no progress for %.1f s: ", rank, s->node[rank].quiet);
     else if (is_message(call->op))
         verdict_put(l, "rank %d did not call the matching %s within %g s: ", rank, call->op == LS_COLLECTIVE_SEND ? "recv" : "send",
                     timeout);

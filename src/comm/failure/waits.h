@@ -14,7 +14,7 @@ enum waits_state { NODE_WORKS, NODE_WAITS, NODE_STOPPED, NODE_SILENT };
 
 struct waits_node {
     enum waits_state state;
-    double quiet; /* seconds since its last sign of progress; of a STOPPED rank since it was stopped */
+    double quiet; /* seconds since its last sign of progress; of a STOPPED rank since it was stopped; see BLOCKED_TIMES in cause.h */
 };
 
 typedef bool waits_edge_fn(void *ctx, int from, int to); /* true if `from` waits in a call that `to` has not made */

@@ -291,7 +291,7 @@ static ls_status ranks_bytes(struct prices *p, const ls_layout *l, const ls_layo
     return LS_OK;
 }
 
-/* if_made: only if no pattern has to be compiled for it; else out->bytes is 0. */
+/* if_made: only if the patterns of the first kinds of stages are compiled; else out->bytes is 0. */
 static ls_status layout_bytes(struct prices *p, const ls_layout *l, const int *begin, bool if_made, struct price *out)
 {
     ls_layout evaluated = evaluation_layout(l), *evaluation = p->job->evaluates ? &evaluated : NULL;
@@ -326,7 +326,7 @@ static ls_status stage_seconds(struct prices *p, const struct pattern_stage *s, 
 /* The stages of a layout while it is timed. */
 struct timing {
     struct prices *p;
-    const ls_layout *layout;
+    const ls_layout *layout, *place; /* place: the layout in whose groups they communicate */
     const int *begin;
     struct {
         enum pattern_place place;
@@ -348,7 +348,7 @@ static ls_status time_kind(struct timing *t, int stage, int rank, struct tape_se
         *out = t->kind[i].seconds;
         if (t->kind[i].place == s.place && t->kind[i].blocks == s.blocks) return LS_OK;
     }
-    struct tape_place where = tape_place_of(t->p->cluster, l, (int)(ls_layout_ranks(l) / l->pp) * (rank + 1) - 1);
+    struct tape_place where = tape_place_of(t->p->cluster, t->place, (int)(ls_layout_ranks(t->place) / l->pp) * (rank + 1) - 1);
     LS_TRY(stage_seconds(t->p, &s, &where, out));
     if (t->kinds == KINDS) return LS_OK;
     t->kind[t->kinds].place = s.place;
@@ -425,7 +425,7 @@ static void timing_free(struct timing *t)
 
 ls_status prices_price(struct prices *p, const ls_layout *l, double room, double most, struct price *out)
 {
-    struct timing t = { .p = p, .layout = l };
+    struct timing t = { .p = p, .layout = l, .place = l };
 
     *out = (struct price){ .seconds = INFINITY };
     LS_TRY(stages_of(p, l, &t.begin));
@@ -468,7 +468,7 @@ static struct counted counted_of(const struct prices *p, const ls_layout *l)
 ls_status prices_least(struct prices *p, const ls_layout *layout, struct price *out)
 {
     ls_layout l = *layout;
-    struct timing t = { .p = p, .layout = &l };
+    struct timing t = { .p = p, .layout = &l, .place = layout };
     struct counted counted = counted_of(p, layout);
     struct kinds kinds;
 

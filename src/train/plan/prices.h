@@ -28,7 +28,7 @@ struct price {
  * may be INFINITY. The layout has passed ls_layout_check(), but for its stages, which may have no blocks. Whether the host has room is not
  * asked. */
 ls_status prices_price(struct prices *p, const ls_layout *l, double room, double most, struct price *out);
-/* Only the bytes; 0: they are not known without compiling a program. */
+/* Only the bytes; 0: they are not known without compiling programs. */
 ls_status prices_bytes_if_made(struct prices *p, const ls_layout *l, double *bytes);
 
 /* What a step takes and a rank holds at least, from the patterns of the same layout without dp, which its ZeRO stages, replicas and offload

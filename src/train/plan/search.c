@@ -455,18 +455,29 @@ static bool is_dropped(const struct search *s, const struct search_found *x)
     return false;
 }
 
-/* Chooses for each set of axes the first candidate that is not known not to fit. If there is none, what comes after them is not known. */
+static const struct search_found *best_with(const struct search_result *r, int uses)
+{
+    for (int i = 0; i < r->found; i++)
+        if (search_uses(&r->best[i].layout) == uses) return &r->best[i];
+    return NULL;
+}
+
+/* Chooses for each set of axes the first candidate that is not known not to fit, or else the best of those that were compiled. If there is
+ * none, what comes after the candidates is not known. */
 static void settle_axes(struct search *s)
 {
     struct search_result *r = s->out;
 
     for (int uses = 0; uses < SEARCH_USES; uses++) {
         const struct candidates *with = &s->with[uses];
+        const struct search_found *best = best_with(r, uses);
         int i = 0;
 
         while (i < with->n && is_dropped(s, &with->at[i])) i++;
         if (i < with->n)
             r->with[uses] = with->at[i];
+        else if (best)
+            r->with[uses] = *best;
         else if (i == CANDIDATES)
             r->bound[uses] = MIN(r->bound[uses], with->at[CANDIDATES - 1].price);
     }

@@ -72,7 +72,7 @@ struct search_result {
     struct search_found best[SEARCH_KEPT]; /* by time, the exact ones first */
     int found, exact;
     /* The fastest by price that has exactly these axes, without those that do not fit once compiled; price INFINITY: none. bound: what
-     * those at least take that were not priced, since others are faster; INFINITY: all were. */
+     * those at least take that were not priced, since others are faster, or were not kept; INFINITY: there are none. */
     struct search_found with[SEARCH_USES];
     double bound[SEARCH_USES];
     double least; /* bytes of a rank under the layout that holds the least, if nothing fits */
