@@ -194,9 +194,11 @@ static bool compiled_with(ls_comm *c, int64_t nth)
     OK(ls_program_new(s, &p));
     mem_fail_at(nth);
     x = ls_param(p, "x", (ls_init){ LS_INIT_ONES, 1 }, 3, (size_t[]){ 2, 5, 6 });
-    ls_block_begin(p, "block");
-    x = all_moves(p, c, ls_scale(p, x, 3), nth % 2);
-    ls_block_end(p);
+    for (int block = 0; block < 3; block++) {
+        ls_block_begin(p, "block");
+        x = all_moves(p, c, ls_scale(p, x, 3), nth % 2);
+        ls_block_end(p);
+    }
     ls_backward(p, ls_output(p, "loss", ls_sum(p, x, -1)));
     st = ls_program_compile(p, &o);
     mem_fail_at(0);
