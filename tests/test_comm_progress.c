@@ -130,7 +130,7 @@ static void be_blocked(int rank, int n, const char *where, void *ctx)
         ls_comm_set_timeout(c, b->timeout);
     } else {
         b->rank = getpid();
-        int child = clone(outlast, stack + CHILD_STACK, CLONE_VFORK | SIGCHLD, ctx), status;
+        int child = clone(outlast, stack + CHILD_STACK, CLONE_VFORK | SIGCHLD, ctx), status = 0;
 
         if (child < 0 || waitpid(child, &status, 0) != child || status) ranks_fail("the child ended with %d", status);
     }
