@@ -25,9 +25,8 @@ bool scene_waits_for(const struct scene *s, int from, int to);
 enum call_position { POSITION_UNKNOWN = -1, POSITION_BEFORE, POSITION_INSIDE, POSITION_AFTER };
 enum call_position scene_position(const struct scene *s, int rank, const struct signature *call);
 bool is_message(int op);
-/* A rank whose process is blocked in the kernel while it works may have slow storage: it may be quiet for so many timeouts. True: it has
- * been quiet for longer. */
+/* A rank that works may be quiet for so many timeouts while its main thread is blocked in the kernel: its storage may be slow. */
 enum { BLOCKED_TIMES = 10 };
-bool scene_stays_blocked(const struct scene *s, int rank);
+bool scene_stays_blocked(const struct scene *s, int rank); /* it is blocked, and has been quiet for longer than that */
 
 #endif
