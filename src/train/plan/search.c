@@ -462,8 +462,8 @@ static const struct search_found *best_with(const struct search_result *r, int u
     return NULL;
 }
 
-/* Chooses for each set of axes the first candidate that is not known not to fit, or else the best of those that were kept. If there is none,
- * what comes after the candidates is not known. */
+/* Chooses for each set of axes the first candidate that is not known not to fit, or else the best of those that were kept. If there is
+ * none, what comes after the candidates is not known. */
 static void settle_axes(struct search *s)
 {
     struct search_result *r = s->out;
