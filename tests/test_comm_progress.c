@@ -18,7 +18,6 @@
 #include "comm/comm.h"
 #include "comm/failure/flight_recorder.h"
 #include "comm/transports/shm/segment.h"
-#include "comm/transports/shm/shm.h"
 #include "helper_ranks.h"
 
 static const double LIMIT = 120; /* seconds after which a test is killed */
@@ -50,15 +49,23 @@ static double wait_look(const char *path, double time)
     return last.seen;
 }
 
+/* The flight recorder of this rank; rank 0's is in a file that the others read. */
+static struct recorder *record(int rank, int n, const char *path)
+{
+    struct recorder *r;
+
+    RANKS_TRY(recorder_open(rank ? NULL : path, rank, n, &r));
+    recorder_use(r);
+    return r;
+}
+
 /* Rank 1 is busy and pulses until rank 0, whose flight recorder is in the file, has looked for a verdict for three times the timeout. */
 static void be_busy(int rank, int n, const char *where, void *ctx)
 {
-    struct recorder *recorder;
+    struct recorder *recorder = record(rank, n, ctx);
     float x = 1;
     ls_comm *c;
 
-    RANKS_TRY(recorder_open(rank ? NULL : ctx, rank, n, &recorder));
-    recorder_use(recorder);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_barrier(c));
     ls_comm_set_timeout(c, 1);
@@ -92,7 +99,7 @@ static void busy_rank_extends_the_timeout(void **state)
 enum { CHILD_STACK = 256 << 10 };
 
 struct blocked {
-    const char *path; /* of rank 0's flight recorder */
+    const char *path;           /* of rank 0's flight recorder */
     double timeout, least;      /* the timeout; how long rank 0's call has been stalled when the child ends; 0: until it has failed */
     struct ranks_event entered; /* rank 1 is blocked */
     pid_t rank;                 /* rank 1's process */
@@ -104,7 +111,7 @@ static int outlast(void *ctx)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != b->rank) return 1;
-    while (process_doing_of(process_state(b->rank)) != PROCESS_BLOCKED) ranks_poll_pause();
+    ranks_wait_state(b->rank, 'D');
     for (int i = 0; i < 2; i++) ranks_event_report(&b->entered);
     if (b->least > 0)
         while (seconds_stalled(b->path) < b->least) ranks_poll_pause();
@@ -117,12 +124,10 @@ static void be_blocked(int rank, int n, const char *where, void *ctx)
 {
     static _Alignas(64) char stack[CHILD_STACK];
     struct blocked *b = ctx;
-    struct recorder *recorder;
+    struct recorder *recorder = record(rank, n, b->path);
     float x = 1;
     ls_comm *c;
 
-    RANKS_TRY(recorder_open(rank ? NULL : b->path, rank, n, &recorder));
-    recorder_use(recorder);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_barrier(c));
     if (rank != 1) {
@@ -135,8 +140,8 @@ static void be_blocked(int rank, int n, const char *where, void *ctx)
         if (child < 0 || waitpid(child, &status, 0) != child || status) ranks_fail("the child ended with %d", status);
     }
     ls_status st = ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL);
-    if (st == LS_OK && x != (float)n) ranks_fail("the sum is %g", (double)x);
     if (st < 0) ranks_fail("%s", ls_errmsg());
+    if (x != (float)n) ranks_fail("the sum is %g", (double)x);
     ls_comm_close(&c);
     recorder_close(&recorder);
 }
@@ -211,12 +216,10 @@ static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx
 {
     const struct suspension *s = ctx;
     int32_t pid = (int32_t)getpid(), pids[RANKS_MOST];
-    struct recorder *recorder;
+    struct recorder *recorder = record(rank, n, s->path);
     float x = 1;
     ls_comm *c;
 
-    RANKS_TRY(recorder_open(rank ? NULL : s->path, rank, n, &recorder));
-    recorder_use(recorder);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_all_gather(c, &pid, pids, 1, LS_I32, NULL));
     ls_comm_set_timeout(c, 2);

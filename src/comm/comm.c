@@ -73,7 +73,7 @@ free_comm:
 static void job_drop(struct job *job)
 {
     if (--job->comms > 0) return;
-    mem_free(job->seen);
+    mem_free(job->sighted);
     mem_free(job);
 }
 

@@ -42,9 +42,9 @@ struct job {
     int comms;
     atomic_int status;
     char line[LINE_ROOM];
-    int here;              /* ranks of the world on this machine */
-    struct board *board;   /* this rank's; NULL */
-    struct sighting *seen; /* [ranks of the world]; NULL until needed */
+    int here;                 /* ranks of the world on this machine */
+    struct board *board;      /* this rank's; NULL */
+    struct sighting *sighted; /* [ranks of the world]; NULL until needed */
 };
 
 struct comm_block {

@@ -16,15 +16,21 @@ enum call_position scene_position(const struct scene *s, int rank, const struct 
     return s->seen[rank].at[place].done < call->sequence ? POSITION_INSIDE : POSITION_AFTER;
 }
 
+/* Within the timeout. */
+static bool was_blocked(const struct scene *s, int rank)
+{
+    double at = s->comm->job->sighted[rank].blocked;
+
+    return at > 0 && at > s->now - s->comm->timeout;
+}
+
 /* The call is one that the device makes, and rank `to` is in it but shows no sign of life: its host may not have enqueued what the call
  * needs. */
 static bool is_dead_inside(const struct scene *s, int from, int to)
 {
     const struct waits_node *node = &s->node[to];
 
-    bool quiet = node->quiet >= s->comm->timeout || s->comm->job->seen[to].blocked > s->now - s->comm->timeout;
-
-    return from == s->n && s->work->native && node->state == NODE_WORKS && quiet;
+    return from == s->n && s->work->native && node->state == NODE_WORKS && (node->quiet >= s->comm->timeout || was_blocked(s, to));
 }
 
 static bool is_member(const struct scene *s, int rank)
@@ -78,7 +84,7 @@ static struct sighting see_process(const struct scene *s, int rank)
 {
     const struct transport *t = s->comm->transport;
     enum process_doing doing = rank == s->me || !t->doing ? PROCESS_RUNS : t->doing(s->comm->link, rank);
-    struct sighting *seen = &s->comm->job->seen[rank];
+    struct sighting *seen = &s->comm->job->sighted[rank];
 
     if (doing == PROCESS_BLOCKED) seen->blocked = s->now;
     if (doing != PROCESS_STOPPED)
@@ -90,10 +96,9 @@ static struct sighting see_process(const struct scene *s, int rank)
 
 bool scene_stays_blocked(const struct scene *s, int rank)
 {
-    double quiet = s->node[rank].quiet, timeout = s->comm->timeout;
+    const struct waits_node *node = &s->node[rank];
 
-    return s->node[rank].state == NODE_WORKS && quiet >= BLOCKED_TIMES * timeout && isfinite(quiet) &&
-           s->comm->job->seen[rank].blocked > s->now - timeout;
+    return node->state == NODE_WORKS && node->quiet >= BLOCKED_TIMES * s->comm->timeout && isfinite(node->quiet) && was_blocked(s, rank);
 }
 
 /* A rank that has never shown progress counts as quiet for an infinite time. */
@@ -121,7 +126,7 @@ ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out
     struct scene s = { .comm = c, .work = w, .n = link_base(c->link)->world_n, .me = link_base(c->link)->member[c->rank], .now = now };
     size_t n = (size_t)s.n + 1;
 
-    if (!c->job->seen && !(c->job->seen = mem_array(MEM_OTHER, n, sizeof *c->job->seen))) return LS_ENOMEM;
+    if (!c->job->sighted && !(c->job->sighted = mem_array(MEM_OTHER, n, sizeof *c->job->sighted))) return LS_ENOMEM;
     s.seen = mem_array(MEM_OTHER, n, sizeof *s.seen);
     s.node = mem_array(MEM_OTHER, n, sizeof *s.node);
     s.path = mem_array(MEM_OTHER, 3 * n, sizeof *s.path);

@@ -15,7 +15,7 @@ struct played_key {
     double samples; /* of the term */
 };
 
-/* Results, each at its key's hash or behind it. */
+/* Results, each at its key's hash or in a place after it. */
 struct played {
     struct hash_words key; /* zeros: nothing is here */
     struct tape_seconds seconds;

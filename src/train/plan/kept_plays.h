@@ -10,7 +10,7 @@
 struct kept_plays;
 
 ls_status kept_plays_open(struct kept_plays **out);
-void kept_plays_close(struct kept_plays **k);
+void kept_plays_close(struct kept_plays **k); /* NULL is a no-op */
 
 /* Plays the tapes of pattern number `pattern` at a place, or takes what that gave before. stage: tape_place_words() of the place, whatever
  * its samples were. */

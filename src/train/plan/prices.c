@@ -216,7 +216,7 @@ static ls_status kind_bytes(struct prices *p, const ls_layout *l, const ls_layou
     return LS_OK;
 }
 
-/* The stages of the layout, and of its evaluation if that is given, of the first kinds. */
+/* The first kinds of a layout's stages, and a stage of each, with that of the evaluation after it if that counts, too. */
 struct kinds {
     struct stage_kind kind[KINDS];
     struct pattern_stage stage[2 * KINDS];
@@ -263,7 +263,7 @@ static double counted_bytes(const struct bytes_sum *x, const struct counted *c)
            (1 - c->communication) * x->communication;
 }
 
-/* Bytes of the ranks of a layout, the kinds of whose stages are found. */
+/* Bytes of the layout's ranks. kinds: find_kinds() has filled it. */
 static ls_status ranks_bytes(struct prices *p, const ls_layout *l, const ls_layout *evaluation, const int *begin, struct kinds *kinds,
                              const struct counted *counted, struct price *out)
 {

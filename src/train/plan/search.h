@@ -71,8 +71,8 @@ enum { SEARCH_POINTS = 4096 };
 struct search_result {
     struct search_found best[SEARCH_KEPT]; /* by time, the exact ones first */
     int found, exact;
-    /* The fastest by price that has exactly these axes, without those that do not fit once compiled; price INFINITY: none. bound: what
-     * those at least take that were not priced, since others are faster, or were not kept; INFINITY: there are none. */
+    /* The fastest by price that has exactly these axes, without those that do not fit once compiled; price INFINITY: none. bound: all
+     * others with these axes take at least so long; INFINITY: there are no others. */
     struct search_found with[SEARCH_USES];
     double bound[SEARCH_USES];
     double least; /* bytes of a rank under the layout that holds the least, if nothing fits */
