@@ -1,7 +1,9 @@
 /* tile.c - the register tile: 6 rows x one panel of sums stay in registers over a slice of k.
  *
  * Each step of k loads one row of the panel and broadcasts six elements of A: with 16 lanes 24 multiply-adds on 10
- * loads, with 8 lanes 12 on 8, so the adders are the limit. With pairs of bf16 a step covers two k.
+ * loads, with 8 lanes 12 on 8, so the adders are the limit. With pairs of bf16 a step covers two k. In f32, where a step leaves loads over,
+ * each also fetches a line of the next panel, which else the first tile on it would wait for: a panel of a large matmul comes from the
+ * last cache.
  */
 #include "kernels/cpu/simd/tile.h"
 
@@ -19,14 +21,18 @@ INLINE void fetch(const float *c)
     for (int j = 0; j < PANEL; j += LANES) __builtin_prefetch(c + j, 1);
 }
 
-/* m is a constant where this is inlined. */
-INLINE void tile_f32_m(const int m, size_t k, const float *a, struct rows at, const float *panel, float *c, size_t ldc, bool add)
+enum { LINE = 16 }; /* floats of a cache line */
+
+/* m is a constant where this is inlined. Fetches `ahead` into the L2 cache, k lines. */
+INLINE void tile_f32_m(const int m, size_t k, const float *a, struct rows at, const float *panel, const float *ahead, float *c, size_t ldc,
+                       bool add)
 {
     vf sum[TILE_ROWS][VECTORS], b[VECTORS];
 
     UNROLL for (int i = 0; i < m; i++) UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] = vset(0);
     for (int i = 0; add && i < m; i++) fetch(c + (size_t)i * ldc);
-    for (; k > 0; k--, a += at.step, panel += PANEL) {
+    for (; k > 0; k--, a += at.step, panel += PANEL, ahead += LINE) {
+        __builtin_prefetch(ahead, 0, 2);
         UNROLL for (int j = 0; j < VECTORS; j++) b[j] = vload_f32(panel + j * LANES, LANES);
         UNROLL for (int i = 0; i < m; i++) UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] += vset(a[i * at.row]) * b[j];
     }
@@ -39,23 +45,24 @@ INLINE void tile_f32_m(const int m, size_t k, const float *a, struct rows at, co
     }
 }
 
-#define TILE_CASE(m, function) \
-    case m: function(m, k, from, a, panel, c, ldc, add); break;
+#define TILE_CASE(m, function, ...) \
+    case m: function(m, k, from, a, panel, __VA_ARGS__); break;
 
 void tile_f32(size_t m, size_t k, struct rows a, const float *panel, float *c, size_t ldc, bool add)
 {
-    const float *from = a.data;
+    const float *from = a.data, *ahead = panel + k * PANEL, *end = ahead + k * PANEL; /* the next panel */
 
     for (size_t n; m > 0; m -= n, from += a.tile, c += n * ldc) {
         n = MIN(m, (size_t)TILE_ROWS);
         switch (n) {
-            TILE_CASE(1, tile_f32_m)
-            TILE_CASE(2, tile_f32_m)
-            TILE_CASE(3, tile_f32_m)
-            TILE_CASE(4, tile_f32_m)
-            TILE_CASE(5, tile_f32_m)
-            TILE_CASE(6, tile_f32_m)
+            TILE_CASE(1, tile_f32_m, ahead, c, ldc, add)
+            TILE_CASE(2, tile_f32_m, ahead, c, ldc, add)
+            TILE_CASE(3, tile_f32_m, ahead, c, ldc, add)
+            TILE_CASE(4, tile_f32_m, ahead, c, ldc, add)
+            TILE_CASE(5, tile_f32_m, ahead, c, ldc, add)
+            TILE_CASE(6, tile_f32_m, ahead, c, ldc, add)
         }
+        ahead = ahead + k * LINE < end ? ahead + k * LINE : panel; /* when all of it is fetched, lines that are there */
     }
 }
 
@@ -102,12 +109,12 @@ WITH_PAIRS void tile_pairs(size_t m, size_t k, struct rows a, const uint16_t *pa
     for (size_t n; m > 0; m -= n, from += a.tile, c += n * ldc) {
         n = MIN(m, (size_t)TILE_ROWS);
         switch (n) {
-            TILE_CASE(1, tile_pairs_m)
-            TILE_CASE(2, tile_pairs_m)
-            TILE_CASE(3, tile_pairs_m)
-            TILE_CASE(4, tile_pairs_m)
-            TILE_CASE(5, tile_pairs_m)
-            TILE_CASE(6, tile_pairs_m)
+            TILE_CASE(1, tile_pairs_m, c, ldc, add)
+            TILE_CASE(2, tile_pairs_m, c, ldc, add)
+            TILE_CASE(3, tile_pairs_m, c, ldc, add)
+            TILE_CASE(4, tile_pairs_m, c, ldc, add)
+            TILE_CASE(5, tile_pairs_m, c, ldc, add)
+            TILE_CASE(6, tile_pairs_m, c, ldc, add)
         }
     }
 }
