@@ -115,13 +115,13 @@ static void run_gemm(const struct gemm_case *t, int threads)
 /* Calls fn for every instruction set that this processor has vector code for. */
 static void on_every_isa(void (*fn)(void))
 {
-    enum isa best = isa_best();
+    enum isa best = isa_all();
 
     for (int isa = ISA_AVX2; isa <= (int)best; isa++) {
         isa_cap((enum isa)isa);
         fn();
     }
-    isa_cap(ISAS - 1);
+    isa_cap(ISAS);
 }
 
 static void matmuls(void)

@@ -49,7 +49,10 @@ static ls_status cmd_version_run(struct invocation *in)
     if (json) return cmd_version_put_json();
     printf("lockstep %s\n", LOCKSTEP_VERSION);
     printf("compiler    %s\n", COMPILER);
-    printf("kernels     %s (the largest instruction set that both this processor and this build support)\n", isa_name(isa_best()));
+    if (isa_all() == isa_best())
+        printf("kernels     %s (the largest instruction set that both this processor and this build support)\n", isa_name(isa_best()));
+    else
+        printf("kernels     %s (on this processor faster than %s, which it also has)\n", isa_name(isa_best()), isa_name(isa_all()));
     for (size_t i = 0; mpi_module_name(i); i++)
         printf("mpi         %s: %s\n", mpi_module_name(i), mpi_module_find(i, path, sizeof path) ? path : "no module found");
     printf("onednn      %s\n", module_find("onednn", path, sizeof path) ? path : "no module found");

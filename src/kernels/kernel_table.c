@@ -1,4 +1,4 @@
-/* kernel_table.c - the kernel table as a concatenation of parts, and the instruction sets of this processor.
+/* kernel_table.c - the kernel table as a concatenation of parts.
  *
  * A part is one file's array, ended by KERNELS_END. Every entry states its priority, so the order of the parts does not change which one is
  * chosen. An entry is asked only if its priority is above that of the best one found before: oneDNN's, which load a module when they are
@@ -6,12 +6,9 @@
  */
 #include "kernels/kernel.h"
 
-#include <cpuid.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include "base/base.h"
 #include "device/device.h"
 
@@ -51,10 +48,6 @@ static const struct {
 #undef OP_ROW
 };
 
-static const char *const isa_names[ISAS] = { "any", "avx2", "avx512", "avx512_bf16", "amx" };
-
-static atomic_int cap = ISAS - 1;
-
 const char *op_name(enum op op)
 {
     ASSERT((unsigned)op < OPS);
@@ -71,72 +64,6 @@ unsigned op_inplace_mask(enum op op)
 {
     ASSERT((unsigned)op < OPS);
     return ops[op].inplace;
-}
-
-const char *isa_name(enum isa isa)
-{
-    ASSERT((unsigned)isa < ISAS);
-    return isa_names[isa];
-}
-
-void isa_cap(enum isa most)
-{
-    ASSERT((unsigned)most < ISAS);
-    atomic_store(&cap, (int)most);
-}
-
-static bool has_f16c(void)
-{
-    unsigned a, b, c, d;
-
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29));
-}
-
-static bool has_avx512_bf16(void)
-{
-    unsigned a, b, c, d;
-
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
-}
-
-/* Of arch_prctl(2), which the C library's headers do not have. */
-enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-
-/* Tiles of bf16, and an operating system that saves them: bits 17 and 18 of XCR0 (Intel SDM, volume 1, 13.3). Linux must be asked for the
- * 8 KiB that they take in each thread before they are used (Documentation/arch/x86/xstate.rst). */
-static bool has_amx_bf16(void)
-{
-    const unsigned osxsave = 1u << 27, tile = 1u << 24, bf16 = 1u << 22, saved = 3u << 17;
-    unsigned a, b, c, d;
-
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & osxsave)) return false;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tile | bf16)) != (tile | bf16)) return false;
-    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    return (a & saved) == saved && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-}
-
-/* __builtin_cpu_supports also checks that the operating system saves the registers. */
-static enum isa detect(void)
-{
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return ISA_ANY;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
-        !__builtin_cpu_supports("avx512dq"))
-        return ISA_AVX2;
-    if (!has_avx512_bf16()) return ISA_AVX512;
-    return has_amx_bf16() ? ISA_AMX : ISA_AVX512_BF16;
-}
-
-enum isa isa_best(void)
-{
-    static atomic_int found = -1;
-    int best = atomic_load(&found);
-
-    if (best < 0) {
-        best = (int)detect();
-        atomic_store(&found, best);
-    }
-    return (enum isa)MIN(best, atomic_load(&cap));
 }
 
 ls_status kernel_table_add(const struct device *d)

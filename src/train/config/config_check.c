@@ -449,7 +449,7 @@ size_t config_host_limit(const struct config *c, const ls_machine *m, int local)
 
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w)
 {
-    static const enum isa caps[] = { ISAS - 1, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
+    static const enum isa caps[] = { ISAS, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
     size_t host, limit;
     ls_machine m;
     int threads;

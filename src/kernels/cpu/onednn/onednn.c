@@ -80,11 +80,11 @@ static enum isa library_isa(ls_dtype type)
     enum isa its;
 
     pthread_once(&once, library_open);
-    its = type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_amx) ? ISA_AMX
-          : has(dnnl_cpu_isa_avx512_core_bf16)                 ? ISA_AVX512_BF16
-          : has(dnnl_cpu_isa_avx512_core)                      ? ISA_AVX512
-          : has(dnnl_cpu_isa_avx2)                             ? ISA_AVX2
-                                                               : ISA_ANY;
+    its = type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_amx)    ? ISA_AMX
+          : type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_bf16) ? ISA_AVX512_BF16
+          : has(dnnl_cpu_isa_avx512_core)                         ? ISA_AVX512
+          : has(dnnl_cpu_isa_avx2)                                ? ISA_AVX2
+                                                                  : ISA_ANY;
     return engine && (type != LS_BF16 || its >= ISA_AVX512_BF16) ? its : ISAS;
 }
 
