@@ -1,10 +1,11 @@
 /* isa.c - the instruction sets of this processor, and which of them it gains from.
  *
- * Everything else asks CPUID what there is. Products of pairs of bf16 (AVX512_BF16) are there on processors on which they are faster than
- * products of f32 (AMD Zen 4 and 5: twice as fast) and on ones on which they are slower (Intel Xeons of the years of AMX, if a virtual
- * machine hides that: half as fast). CPUID does not say which: both are timed, once, in a third of a millisecond.
+ * CPUID says what there is. Products of pairs of bf16 (AVX512_BF16) are twice as fast as products of f32 on some processors (AMD Zen 4 and
+ * 5) and half as fast on others (Intel Xeons with AMX, if a virtual machine hides AMX). CPUID does not say which, so both are timed, once
+ * per process, in a third of a millisecond.
  */
 #include <cpuid.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -78,9 +79,9 @@ enum { TIMED = 200 }; /* repetitions of twelve instructions, each on its own sum
     op "0\n" op "1\n" op "2\n" op "3\n" op "4\n" op "5\n" op "6\n" op "7\n" op "8\n" op "9\n" op "10\n" op "11\n"
 
 #define REPEAT(n, op) \
-    __asm__ volatile("vpxor %%xmm12, %%xmm12, %%xmm12\n1:\n" TWELVE(op " %%zmm12, %%zmm12, %%zmm") "dec %0\njnz 1b\nvzeroupper" \
+    __asm__ volatile("vzeroall\n1:\n" TWELVE(op " %%zmm12, %%zmm12, %%zmm") "dec %0\njnz 1b\nvzeroupper" \
                      : "+r"(n) : : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
-                       "xmm11", "xmm12")
+                       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15")
 /* clang-format on */
 
 static int64_t isa_now(void)
@@ -109,9 +110,9 @@ static int64_t time_of_pairs(void)
     return isa_now() - began;
 }
 
-/* True unless products of pairs take longer than those of f32 by a third: of known processors they take half or twice as long. A vote of
- * measurements next to each other, since a processor is slower for a while when it begins to use its wide registers, and may stop at any
- * of them. */
+/* True unless products of pairs take longer than those of f32 by more than a third; on known processors they take half or twice as long.
+ * It is a vote of measurements made one after the other: a processor is slower for a while when it begins to use its wide registers, and
+ * any measurement may be interrupted. */
 static bool pairs_gain(void)
 {
     enum { VOTES = 99 };
@@ -125,36 +126,28 @@ static bool pairs_gain(void)
     return for_pairs > VOTES / 2;
 }
 
-/* *kept = what find() says the first time. */
-static enum isa isa_once(atomic_int *kept, enum isa (*find)(void))
-{
-    int found = atomic_load(kept);
+static enum isa all, usual;
+static pthread_once_t detected = PTHREAD_ONCE_INIT, timed = PTHREAD_ONCE_INIT;
 
-    if (found < 0) {
-        found = (int)find();
-        atomic_store(kept, found);
-    }
-    return (enum isa)found;
+static void isa_detect_once(void) { all = detect(); }
+
+static void isa_time_once(void)
+{
+    usual = isa_all();
+    if (usual == ISA_AVX512_BF16 && !pairs_gain()) usual = ISA_AVX512;
 }
 
 enum isa isa_all(void)
 {
-    static atomic_int kept = -1;
-
-    return isa_once(&kept, detect);
-}
-
-static enum isa find_usual(void)
-{
-    enum isa all = isa_all();
-
-    return all == ISA_AVX512_BF16 && !pairs_gain() ? ISA_AVX512 : all;
+    pthread_once(&detected, isa_detect_once);
+    return all;
 }
 
 enum isa isa_best(void)
 {
-    static atomic_int kept = -1;
     int most = atomic_load(&cap);
 
-    return most == ISAS ? isa_once(&kept, find_usual) : MIN(isa_all(), (enum isa)most);
+    if (most < ISAS) return MIN(isa_all(), (enum isa)most);
+    pthread_once(&timed, isa_time_once);
+    return usual;
 }

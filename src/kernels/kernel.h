@@ -270,7 +270,7 @@ const struct kernel *kernel_reference(enum op op);
 /* The entry of op with that name, for any processor; NULL if there is none. */
 const struct kernel *kernel_named(enum op op, const char *name);
 enum isa isa_all(void);             /* the largest instruction set of this processor */
-enum isa isa_best(void);            /* what kernels may use: isa_all(), limited by the cap */
+enum isa isa_best(void);            /* the largest that kernels may use under the cap */
 void isa_cap(enum isa most);        /* option run.isa; ISAS, the default: the largest that this processor gains from */
 const char *isa_name(enum isa isa); /* "any", "avx2", "avx512", "avx512_bf16", "amx" */
 

@@ -232,7 +232,7 @@ static const struct option rows[] = {
          .off = "false"),
 
     ENUM(precision.compute, "auto", "auto|fp32|bf16", STEP | G | E,
-         "type of weights and activations; auto: bf16 on a GPU or if the processor multiplies it faster than fp32, else fp32",
+         "type of weights and activations; auto: bf16 on a GPU or if kernels use AMX or AVX-512 BF16 (run.isa), else fp32",
          .common = STEP | G | E),
     ENUM(precision.grads, "fp32", "fp32|bf16", STEP,
          "type in which gradients are kept; bf16, with bf16 compute: 2 bytes a parameter instead of 4, accumulated over micro-batches and "
@@ -279,7 +279,7 @@ static const struct option rows[] = {
          "device that holds the tensors and computes; auto: cuda if there is a GPU for each rank, else cpu" DEVICE_MAP(DEVICE_HELP)),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
          "largest instruction set that kernels may use; best: the largest that the processor gains from, which need not be the "
-         "largest that it has: some multiply pairs of bf16 (avx512_bf16) more slowly than f32",
+         "largest that it has: some processors multiply pairs of bf16 (avx512_bf16) more slowly than f32",
          .common = B | M),
     STRING(run.library_path, "", RUNS | C | M,
            "folders, with colons between them, in which NCCL, cuBLASLt and cuDNN are looked for first (run.device=cuda); they are also "

@@ -1,9 +1,9 @@
 /* tile.c - the register tile: 6 rows x one panel of sums stay in registers over a slice of k.
  *
  * Each step of k loads one row of the panel and broadcasts six elements of A: with 16 lanes 24 multiply-adds on 10
- * loads, with 8 lanes 12 on 8, so the adders are the limit. With pairs of bf16 a step covers two k. In f32, where a step leaves loads over,
- * each also fetches a line of the next panel, which else the first tile on it would wait for: a panel of a large matmul comes from the
- * last cache.
+ * loads, with 8 lanes 12 on 8, so the adders are the limit. With pairs of bf16 a step covers two k. A step of f32 with
+ * 16 lanes also fetches a line of the next panel: the panels of a large matmul are in the last cache, and the first tile on each would
+ * wait for it. With 8 lanes, which take less from a panel, that gained nothing.
  */
 #include "kernels/cpu/simd/tile.h"
 
@@ -21,10 +21,10 @@ INLINE void fetch(const float *c)
     for (int j = 0; j < PANEL; j += LANES) __builtin_prefetch(c + j, 1);
 }
 
-enum { LINE = 16 }; /* floats of a cache line */
+enum { LINE = 64, FETCHES = LANES == 16 }; /* bytes of a cache line; does a step fetch one? */
 
-/* m is a constant where this is inlined. Fetches `ahead` into the L2 cache, k lines. */
-INLINE void tile_f32_m(const int m, size_t k, const float *a, struct rows at, const float *panel, const float *ahead, float *c, size_t ldc,
+/* m is a constant where this is inlined. ahead: the address from which k lines are fetched into the L2 cache. */
+INLINE void tile_f32_m(const int m, size_t k, const float *a, struct rows at, const float *panel, uintptr_t ahead, float *c, size_t ldc,
                        bool add)
 {
     vf sum[TILE_ROWS][VECTORS], b[VECTORS];
@@ -32,7 +32,7 @@ INLINE void tile_f32_m(const int m, size_t k, const float *a, struct rows at, co
     UNROLL for (int i = 0; i < m; i++) UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] = vset(0);
     for (int i = 0; add && i < m; i++) fetch(c + (size_t)i * ldc);
     for (; k > 0; k--, a += at.step, panel += PANEL, ahead += LINE) {
-        __builtin_prefetch(ahead, 0, 2);
+        if (FETCHES) __builtin_prefetch((const void *)ahead, 0, 2);
         UNROLL for (int j = 0; j < VECTORS; j++) b[j] = vload_f32(panel + j * LANES, LANES);
         UNROLL for (int i = 0; i < m; i++) UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] += vset(a[i * at.row]) * b[j];
     }
@@ -50,7 +50,9 @@ INLINE void tile_f32_m(const int m, size_t k, const float *a, struct rows at, co
 
 void tile_f32(size_t m, size_t k, struct rows a, const float *panel, float *c, size_t ldc, bool add)
 {
-    const float *from = a.data, *ahead = panel + k * PANEL, *end = ahead + k * PANEL; /* the next panel */
+    size_t bytes = k * PANEL * sizeof *panel;
+    uintptr_t ahead = (uintptr_t)panel + bytes, end = ahead + bytes; /* the next panel */
+    const float *from = a.data;
 
     for (size_t n; m > 0; m -= n, from += a.tile, c += n * ldc) {
         n = MIN(m, (size_t)TILE_ROWS);
@@ -62,7 +64,7 @@ void tile_f32(size_t m, size_t k, struct rows a, const float *panel, float *c, s
             TILE_CASE(5, tile_f32_m, ahead, c, ldc, add)
             TILE_CASE(6, tile_f32_m, ahead, c, ldc, add)
         }
-        ahead = ahead + k * LINE < end ? ahead + k * LINE : panel; /* when all of it is fetched, lines that are there */
+        ahead = ahead + k * LINE < end ? ahead + k * LINE : (uintptr_t)panel; /* when all of it is fetched, lines that are there */
     }
 }
 
