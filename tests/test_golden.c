@@ -203,13 +203,13 @@ static void ten_steps(int k)
 /* With the kernels of every instruction set that this processor has, or with those of another device. */
 static void test_steps(void **state)
 {
-    enum isa best = isa_all();
+    enum isa all = isa_all();
 
     if (strcmp(golden_device(), "cpu") != 0) {
         ten_steps(*(int *)*state);
         return;
     }
-    for (int isa = ISA_ANY; isa <= (int)best; isa++) {
+    for (int isa = ISA_ANY; isa <= (int)all; isa++) {
         isa_cap((enum isa)isa);
         print_message("    %s\n", isa_name(isa_best()));
         ten_steps(*(int *)*state);

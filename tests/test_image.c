@@ -144,10 +144,10 @@ static void ten_steps(const ls_compile_options *options)
 
 static void test_golden(void **state)
 {
-    enum isa best = isa_all();
+    enum isa all = isa_all();
 
     (void)state;
-    for (int isa = ISA_ANY; isa <= (int)best; isa++) {
+    for (int isa = ISA_ANY; isa <= (int)all; isa++) {
         isa_cap((enum isa)isa);
         ten_steps(NULL);
     }

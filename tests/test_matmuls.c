@@ -115,9 +115,9 @@ static void run_gemm(const struct gemm_case *t, int threads)
 /* Calls fn for every instruction set that this processor has vector code for. */
 static void on_every_isa(void (*fn)(void))
 {
-    enum isa best = isa_all();
+    enum isa all = isa_all();
 
-    for (int isa = ISA_AVX2; isa <= (int)best; isa++) {
+    for (int isa = ISA_AVX2; isa <= (int)all; isa++) {
         isa_cap((enum isa)isa);
         fn();
     }

@@ -1,9 +1,10 @@
 /* tile.c - the register tile: 6 rows x one panel of sums stay in registers over a slice of k.
  *
- * Each step of k loads one row of the panel and broadcasts six elements of A: with 16 lanes 24 multiply-adds on 10
- * loads, with 8 lanes 12 on 8, so the adders are the limit. With pairs of bf16 a step covers two k. A step of f32 with
- * 16 lanes also fetches a line of the next panel: the panels of a large matmul are in the last cache, and the first tile on each would
- * wait for it. With 8 lanes, which take less from a panel, that gained nothing.
+ * Each step of k loads one row of the panel and broadcasts six elements of A: with 16 lanes 24 multiply-adds on 10 loads, with 8 lanes 12
+ * on 8, so the adders are the limit. With pairs of bf16 a step covers two k.
+ *
+ * A step of f32 with 16 lanes also fetches a line of the next panel: the panels of a large matmul are in the last cache, and the first tile
+ * on each would wait for it. With 8 lanes that gained nothing.
  */
 #include "kernels/cpu/simd/tile.h"
 
