@@ -46,6 +46,7 @@ demo: configure
 	@tools/demo.sh $(BUILD)/lockstep
 
 check: configure
+	@tools/deps.sh format
 	@tools/layers.sh
 	@tools/format.sh check
 	@$(STAGE) build $(BUILD)/build.log cmake --build $(BUILD) -j$(JOBS)

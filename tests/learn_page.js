@@ -84,10 +84,12 @@ addEventListener('load', function () {
         var text = card.querySelector('dl');
         if (card.open || text.checkVisibility()) complain('shut: ' + card.id + ' is open before the click');
         card.querySelector('summary').click();
-        if (!card.open || !text.checkVisibility() || text.getBoundingClientRect().height < 20) complain('shut: ' + card.id + ' does not open');
+        if (!card.open || !text.checkVisibility() || text.getBoundingClientRect().height < 20)
+            complain('shut: ' + card.id + ' does not open');
         card.querySelectorAll('*').forEach(function (e) {
             var beyond = e.getBoundingClientRect().right - card.getBoundingClientRect().right;
-            if (beyond > 0) complain('card: ' + e.localName + ' of ' + card.id + ' ends ' + beyond.toFixed(0) + ' pixels right of the card');
+            if (beyond > 0)
+                complain('card: ' + e.localName + ' of ' + card.id + ' ends ' + beyond.toFixed(0) + ' pixels right of the card');
         });
     }
     function judge_outside() {

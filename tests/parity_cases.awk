@@ -13,8 +13,8 @@ function language(    heads, kv, width, vocab) {
     vocab = 40 + draw(60)
     seq = 8 + draw(17)
     model = pick("gpt2-tiny llama-tiny qwen3-tiny")
-    options = "--model.preset=" model " --model.layers=" layers " --model.heads=" heads " --model.width=" width " --model.ffn=" 24 + draw(60) \
-        " --model.vocab=" vocab " --data.seq_len=" seq
+    options = "--model.preset=" model " --model.layers=" layers " --model.heads=" heads " --model.width=" width \
+        " --model.ffn=" 24 + draw(60) " --model.vocab=" vocab " --data.seq_len=" seq
     if (model == "qwen3-tiny") options = options " --model.head_size=" pick("6 12 32")
     if (model != "gpt2-tiny") options = options " --model.kv_heads=" kv " --model.tied=" pick("true false")
     else if (chance(20)) options = options " --model.dropout=0.1"
@@ -55,7 +55,8 @@ function mesh(most,    words, tp, cp, pp, dp, left, schedule, vpp) {
     if (cp > 1) words = words " parallel.cp=2 parallel.cp_method=" (tp == 1 && chance(50) ? "all_to_all" : "ring")
     if (pp > 1) {
         schedule = pick("gpipe 1f1b interleaved zb-h1 zb-v")
-        words = words " parallel.pp=2 parallel.schedule=" schedule (schedule == "interleaved" || schedule == "zb-v" ? " parallel.vpp=2" : "")
+        words = words " parallel.pp=2 parallel.schedule=" schedule
+        if (schedule == "interleaved" || schedule == "zb-v") words = words " parallel.vpp=2"
         words = words " parallel.dp=" dp (dp > 1 && chance(50) ? " parallel.zero=1" : "")
         accumulate = 4
     } else {
