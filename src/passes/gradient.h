@@ -25,15 +25,10 @@ ls_value gradient_emit(struct gradient *g, enum op op, const struct op_attr *att
 void gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
                          const ls_value *x);
 
-/* The rules; the table of ops refers to them. */
-gradient_rule_fn gradient_linear, gradient_matmul, gradient_linear_xent, gradient_vocab_xent, gradient_mse, gradient_add, gradient_mul,
-    gradient_scale, gradient_unary, gradient_relu_squared, gradient_swiglu, gradient_dropout, gradient_softmax, gradient_layer_norm,
-    gradient_rms_norm, gradient_embedding, gradient_rope, gradient_attention, gradient_ring_attention, gradient_copy, gradient_concat,
-    gradient_reduce_sum, gradient_view;
-gradient_rule_fn gradient_conv2d, gradient_max_pool2d, gradient_avg_pool2d, gradient_batch_norm; /* gradient_image.c */
-gradient_rule_fn gradient_route, gradient_router_loss, gradient_rows_permute, gradient_rows_unpermute,
-    gradient_grouped_linear;       /* ops_experts.c */
-gradient_rule_fn gradient_move;    /* redistribute.c */
-gradient_rule_fn gradient_shuffle; /* shuffle.c */
+/* The rules that the rows of op_list.h and ir.h name: most are in gradient.c, those of images in gradient_image.c, of experts in
+ * ops_experts.c, of moves in redistribute.c and shuffle.c. gradient_none is no function: op_info.c makes NULL of it. */
+#define GRADIENT_RULE(id, name, shapes, inplace, rule, ...) gradient_rule_fn gradient_##rule;
+OP_MAP(GRADIENT_RULE)
+#undef GRADIENT_RULE
 
 #endif
