@@ -4,8 +4,10 @@
  *
  * prices the layouts that ls_layout_check() accepts of: tp 1 to 8 with and without sequence parallelism, every pp, dp as what is left,
  * ZeRO 0 to 3, micro-batches of 1, 2 and 4, recomputation none, selective and full, all schedules of a search. The first pass compiles; of
- * the later ones the medians are printed, of the process's seconds on the processor. OPTIONS: of the model, as "section.key=value ...".
+ * the later ones the medians are printed, of the process's seconds on the processor. Then a search over all its layouts is run three times
+ * with the same patterns. OPTIONS: of the model, as "section.key=value ...".
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 #include "helper_plan.h"
 #include "parallel/layout.h"
 #include "train/plan/prices.h"
+#include "train/plan/search.h"
 
 enum { LAYOUTS_MOST = 1 << 18, PASSES = 9, CHUNKS_MOST = 8 };
 
@@ -113,6 +116,24 @@ static int print_passes(struct prices *p, const char *name, double room)
     return 0;
 }
 
+/* Searches with the patterns that the searches before have compiled. */
+static int print_searches(struct prices *p, const struct plan_setup *s, const struct cluster *c, int ranks, int samples)
+{
+    struct search_space space = { .ranks = ranks, .global = (size_t)samples, .room = c->memory, .base = s->layout, .prices = p };
+    struct search_result *r = malloc(sizeof *r);
+
+    for (int k = 0; r && k < 3; k++) {
+        double began = processor_seconds();
+
+        if (search_layouts(&s->job, c, &space, r) < 0) break;
+        printf("a search of %" PRId64 " layouts: %.2f s, %d programs of patterns compiled; the best %d completely\n", r->checked,
+               processor_seconds() - began, r->compiled, r->exact);
+        if (k == 2) return free(r), 0;
+    }
+    free(r);
+    return 1;
+}
+
 int main(int n, char **word)
 {
     struct plan_setup s = { 0 };
@@ -122,6 +143,8 @@ int main(int n, char **word)
 
     if (n != 5) return fprintf(stderr, "usage: bench_prices MACHINE RANKS SAMPLES OPTIONS\n"), 2;
     plan_setup_open(&s, word[4]);
+    s.job.step.global = (size_t)atoi(word[3]);
+    s.job.cluster = &c;
     if (cluster_read(word[1], &c) < 0) return fprintf(stderr, "%s\n", ls_errmsg()), 2;
     add_all(&s, atoi(word[2]), atoi(word[3]));
     if (layouts == 0) return fprintf(stderr, "ls_layout_check() accepts no layout of %s ranks and %s samples\n", word[2], word[3]), 2;
@@ -129,7 +152,8 @@ int main(int n, char **word)
     double first = price_all(p, INFINITY, &timed);
     printf("%d layouts, %d programs compiled in %.1f s\n", layouts, prices_compiled(p), first);
     failed = first < 0 || print_passes(p, "every layout to the end", INFINITY) ||
-             print_passes(p, "as a search does, with the GPU's memory", c.memory);
+             print_passes(p, "as a search does, with the GPU's memory", c.memory) ||
+             print_searches(p, &s, &c, atoi(word[2]), atoi(word[3]));
     prices_close(&p);
     options_close(&s.options);
     if (failed) fprintf(stderr, "%s\n", ls_errmsg());

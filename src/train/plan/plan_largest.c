@@ -1,6 +1,7 @@
 /* plan_largest.c - finds the rank that holds the most bytes; plan.h says which ranks are planned for that. */
 #include "train/plan/plan.h"
 
+#include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "parallel/layout.h"
@@ -17,7 +18,8 @@ static int places_of(int n, int out[PLACES])
     return n > 1 ? 2 : 1;
 }
 
-/* The same for cp: the first ones, each of which sends and receives in another order, the one with the most tokens, and the last. */
+/* The same for cp: the first, the one with the most tokens, and the last; of a ring the first ones, each of which sends and receives in
+ * another order. */
 static int places_of_cp(const ls_layout *l, int out[PLACES])
 {
     int n = l->cp, best = 0, count = 0;
@@ -27,7 +29,7 @@ static int places_of_cp(const ls_layout *l, int out[PLACES])
     for (int r = 1; r < n; r++)
         if (shard_size(T, 1, ring, r, n) > shard_size(T, 1, ring, best, n)) best = r;
     for (int r = 0; r < n; r++)
-        if (r < PLACES_CP || r == best || r == n - 1) out[count++] = r;
+        if (r == 0 || (ring && r < PLACES_CP) || r == best || r == n - 1) out[count++] = r;
     return count;
 }
 
@@ -47,7 +49,7 @@ struct tried {
 struct trial {
     const struct plan_job *job;
     const ls_layout *layout;
-    struct tried *tried; /* in ascending order of ranks */
+    struct tried *tried;
     int n;
     bool alone; /* ranks that may hold more are among them */
     int *begin; /* the first one's, unless NULL */
@@ -79,7 +81,9 @@ static ls_status trial_run(struct trial *t, struct largest *l)
         for (int k = 0; k < t->tried[i].plans; k++) {
             const struct plan_bytes *one = &t->tried[i].plan[k];
 
-            if (l->best.rank < 0 || one->total > l->best.total) l->best = *one;
+            bool lower = one->total == l->best.total && one->rank < l->best.rank;
+
+            if (l->best.rank < 0 || one->total > l->best.total || lower) l->best = *one;
             l->most = MAX(l->most, one->total + one->other);
             l->compiled++;
         }
@@ -103,39 +107,84 @@ static bool holds_no_more(const ls_layout *l, const ls_pipeline_schedule *s, con
     return twin != stage;
 }
 
+/* The places along the axes of a layout's mesh. */
+enum place_axis { AXIS_TP, AXIS_CP, AXIS_DP, PLACE_AXES };
+struct places {
+    int at[PLACE_AXES][PLACES], n[PLACE_AXES];
+};
 enum { PLACES_MOST = 2 * PLACES_CP * 2 }; /* of a stage */
 
-static void trial_add_stage(struct trial *t, int stage)
+static struct places places_of_layout(const ls_layout *l)
 {
-    const ls_layout *m = t->layout;
-    int dp[PLACES], cp[PLACES], tp[PLACES];
-    int ndp = places_of(m->dp, dp), ncp = places_of_cp(m, cp), ntp = places_of(m->tp, tp);
+    struct places p = { 0 };
 
-    ASSERT(ndp * ncp * ntp <= PLACES_MOST);
-    for (int k = 0; k < ndp * ncp * ntp; k++) { /* in ascending order of ranks */
-        int at_tp = k % ntp, at_cp = k / ntp % ncp, at_dp = k / ntp / ncp;
+    p.n[AXIS_DP] = places_of(l->dp, p.at[AXIS_DP]);
+    p.n[AXIS_CP] = places_of_cp(l, p.at[AXIS_CP]);
+    p.n[AXIS_TP] = places_of(l->tp, p.at[AXIS_TP]);
+    ASSERT(p.n[AXIS_DP] * p.n[AXIS_CP] * p.n[AXIS_TP] <= PLACES_MOST);
+    return p;
+}
 
-        t->tried[t->n++] = (struct tried){ .rank = ((stage * m->dp + dp[at_dp]) * m->cp + cp[at_cp]) * m->tp + tp[at_tp] };
+/* The rank at the places of that number, tp running fastest. moved: along how many axes it is not the first. */
+static int place_rank(const ls_layout *l, const struct places *p, int stage, int number, int *moved)
+{
+    int k[PLACE_AXES];
+
+    *moved = 0;
+    for (int a = 0; a < PLACE_AXES; a++) {
+        k[a] = number % p->n[a];
+        number /= p->n[a];
+        *moved += k[a] > 0;
+    }
+    return ((stage * l->dp + p->at[AXIS_DP][k[AXIS_DP]]) * l->cp + p->at[AXIS_CP][k[AXIS_CP]]) * l->tp + p->at[AXIS_TP][k[AXIS_TP]];
+}
+
+/* Adds the places of a stage that are not the first along `least` to `most` axes. */
+static void trial_add_stage(struct trial *t, const struct places *p, int stage, int least, int most)
+{
+    for (int k = 0; k < p->n[AXIS_TP] * p->n[AXIS_CP] * p->n[AXIS_DP]; k++) {
+        int moved, rank = place_rank(t->layout, p, stage, k, &moved);
+
+        if (moved >= least && moved <= most) t->tried[t->n++] = (struct tried){ .rank = rank };
     }
 }
 
+/* True if the first n plans hold the same, and no other rank may hold more. */
+static bool plans_are_equal(const struct trial *t, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct tried *x = &t->tried[i];
+
+        if (x->plans > 1 || memcmp(&x->plan[0].cost, &t->tried[0].plan[0].cost, sizeof x->plan[0].cost) != 0) return false;
+    }
+    return true;
+}
+
+/* Where all ranks of stage 0 that are not the first along one axis hold what the first holds, sizes are divisible, and the first rank of
+ * each stage stands for all. */
 ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct plan_bytes *out, int *compiled)
 {
     struct largest l = { .best = { .rank = -1 } };
     struct trial t = { .job = j, .layout = m };
+    struct places p = places_of_layout(m);
     ls_pipeline_schedule s = { 0 };
-    int *begin = mem_array(MEM_OTHER, (size_t)(m->pp * MAX(m->vpp, 1)) + 1, sizeof *begin);
+    int *begin = mem_array(MEM_OTHER, (size_t)(m->pp * MAX(m->vpp, 1)) + 1, sizeof *begin), n = 0, most = PLACE_AXES;
     ls_status st = LS_ENOMEM;
 
     t.tried = mem_array(MEM_OTHER, (size_t)m->pp * PLACES_MOST, sizeof *t.tried);
     if (begin && t.tried) st = m->pp > 1 ? ls_layout_schedule(m, &s) : LS_OK;
-    t.begin = begin;
+    t.begin = begin; /* stage 0 says where the others begin */
     if (st == LS_OK) {
-        trial_add_stage(&t, 0); /* which says where the others begin */
+        trial_add_stage(&t, &p, 0, 0, 1);
+        n = t.n;
         st = trial_run(&t, &l);
     }
+    if (st == LS_OK && plans_are_equal(&t, n))
+        most = 0;
+    else if (st == LS_OK)
+        trial_add_stage(&t, &p, 0, 2, PLACE_AXES);
     for (int i = 1; st == LS_OK && i < m->pp; i++)
-        if (!holds_no_more(m, &s, begin, i)) trial_add_stage(&t, i);
+        if (!holds_no_more(m, &s, begin, i)) trial_add_stage(&t, &p, i, 0, most);
     if (st == LS_OK) st = trial_run(&t, &l);
     if (st == LS_OK) take_largest(&l, out, compiled);
     ls_pipeline_schedule_free(&s);

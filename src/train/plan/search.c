@@ -524,10 +524,12 @@ ls_status search_layouts(const struct plan_job *j, const struct cluster *c, cons
         return ls_fail(LS_EINVAL, "a search is over layouts of a transformer; other models have only parallel.dp");
     LS_TRY(plan_check_seconds(&space->base, c));
     job.cluster = c;
-    LS_TRY(prices_open(&job, c, space->base.seq_len, &s.prices));
+    s.prices = space->prices;
+    if (!s.prices) LS_TRY(prices_open(&job, c, space->base.seq_len, &s.prices));
+    int before = prices_compiled(s.prices);
     ls_status st = search_all(&s);
-    out->compiled = prices_compiled(s.prices);
-    prices_close(&s.prices);
+    out->compiled = prices_compiled(s.prices) - before;
+    if (!space->prices) prices_close(&s.prices);
     if (st == LS_OK && out->checked == 0)
         st = ls_fail(LS_EINVAL, "no layout of %d ranks is possible with %zu samples a step and the options that are given", space->ranks,
                      space->global);

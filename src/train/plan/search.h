@@ -16,6 +16,7 @@
 #ifndef LS_TRAIN_PLAN_SEARCH_H
 #define LS_TRAIN_PLAN_SEARCH_H
 
+#include "train/plan/prices.h"
 #include "train/plan/step_seconds.h"
 
 enum { SEARCH_VPP_MOST = 8, SEARCH_KEPT = 16 };
@@ -46,6 +47,9 @@ struct search_space {
     double room;    /* bytes of a rank */
     unsigned fixed; /* bits of search_choice: the base's value is kept */
     ls_layout base;
+    /* Of an earlier search of the same job, machine and sequence length: the programs that it compiled are not compiled again. NULL: the
+     * search has its own. */
+    struct prices *prices;
 };
 
 /* A layout with its price, and what its own programs take and hold where `exact`. */
@@ -79,7 +83,7 @@ struct search_result {
     ls_layout least_layout;
     /* Layouts that are possible, but for those of groups that are left out as a whole; those that were priced; those of them that fit. */
     int64_t checked, priced, fit;
-    int compiled; /* programs of patterns */
+    int compiled; /* programs of patterns, by this search */
     /* Every point_every-th of those that fit and were priced completely. */
     struct search_point point[SEARCH_POINTS];
     int points;
