@@ -18,13 +18,14 @@
 #ifndef LS_LAYOUT_H
 #define LS_LAYOUT_H
 
+#include "lockstep/optim.h"
 #include "lockstep/parallel.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The order of the fields leaves no padding but before offload_path, so that a test can tell whether it covers all of them. */
+/* The order of the fields leaves no padding, so that a test can tell whether it covers all of them. */
 typedef struct ls_layout {
     /* ranks: pp * dp * cp * tp, at most LS_MESH_RANKS_MOST; each 1 or more */
     int pp;  /* parallel.pp: pipeline stages */
@@ -69,6 +70,8 @@ typedef struct ls_layout {
     ls_dtype reduce;               /* precision.reduce: type of f32 gradients in communication, f32 or bf16 */
     ls_offload offload;            /* optim.offload: where optimizer state is kept between steps */
     ls_offload offload_parameters; /* parallel.offload_parameters: where parameters and gradients are kept while no unit needs them */
+    ls_optimizer_kind optimizer;   /* optim.name: the kind of the ls_optimizer that updates; some do not update in backward */
+    int in_backward;               /* optim.in_backward: 1: as that optimizer's in_backward */
     const char *offload_path;      /* run.dir: the folder for LS_OFFLOAD_FILE */
 } ls_layout;
 
