@@ -7,7 +7,8 @@
  * A layout is for programs that train a whole model, and for searches over layouts. The calls that build a step (ls_mesh_open,
  * ls_partition, ls_data_parallel, ls_pipeline_open, ls_program_compile, ls_store_new) take options of their own, so that a program can
  * use one of them without a layout; ls_layout_mesh() and the functions beside it fill those options in. Each of these calls checks its
- * part of the rules again, by the same functions.
+ * part of the rules again, by the same functions. Why a layout is rejected is the thread's message, ls_errmsg(), as for all functions, so
+ * ls_layout_check() has no argument for it.
  *
  *   ls_layout l = ls_layout_default();                       // one rank
  *   l.tp = 2, l.pp = 4, l.micro_batches = 8;
