@@ -10,8 +10,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/threads.h"
-#include "lockstep/layout.h"
-#include "lockstep/optim.h"
+#include "helper_layout.h"
 
 /* ---- models ---- */
 
@@ -31,7 +30,9 @@ static const ls_model shared = { .architecture = LS_QWEN3_MOE, .layers = 4, .wid
 #define LAYOUT(...) { .pp = 1, .vpp = 1, .dp = 1, .cp = 1, .tp = 1, .ep = 1, .replicate = 1, .tp_chunks = 1, .overlap = 1, \
                       .fsdp_unit = 1, .prefetch = 1, .reshard_after_forward = 1, .bucket_bytes = 1 << 20, .first_bucket_bytes = 1 << 20, \
                       .schedule = "auto", .stages = "", \
-                      .micro_batch = 2, .micro_batches = 4, .seq_len = 16, .every = 1, .master = 1, .offload_path = ".", __VA_ARGS__ }
+                      .micro_batch = 2, .micro_batches = 4, .seq_len = 16, .every = 1, .master = 1, .optimizer = LS_ADAMW, \
+                      .offload_path = ".", __VA_ARGS__ }
+#define IN_BACKWARD(...) LAYOUT(.in_backward = 1, .micro_batches = 1, __VA_ARGS__)
 
 /* says NULL: possible. */
 struct row { const ls_model *model; ls_layout layout; const char *says; };
@@ -100,6 +101,9 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC, .pp = 2), "parallel.pp=2 with parallel.method=async" },
     { &gpt2, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC, .reduce = LS_BF16), "precision.reduce=bf16 with parallel.method=async" },
     { &mixtral, LAYOUT(.dp = 2, .method = LS_METHOD_SERVER), NULL },
+    { &mixtral, LAYOUT(.dp = 1, .method = LS_METHOD_ASYNC), NULL },
+    { &mixtral, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC), "parallel.method=async with experts, whose statistics are those of all ranks" },
+    { NULL, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC), "parallel.method=async with a model that is not a transformer, whose statistics" },
     /* tensor parallelism */
     { &gpt2, LAYOUT(.tp = 4, .sp = 1), NULL },
     { &llama, LAYOUT(.tp = 4), NULL },
@@ -134,6 +138,23 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .tp = 2), NULL },
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_FIRST, .every = 0, .tp = 2), NULL },
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_FIRST, .every = -1), "recompute.mode=first:-1" },
+    /* updates in backward */
+    { &gpt2, IN_BACKWARD(.dp = 2, .zero = 3), NULL },
+    { &mixtral, IN_BACKWARD(.dp = 2, .zero = 1, .ep = 2, .tp = 2), NULL },
+    { &gpt2, IN_BACKWARD(.pp = 2), "optim.in_backward=true with parallel.pp=2: a stage has several micro-batches in flight" },
+    { &gpt2, IN_BACKWARD(.dp = 2, .method = LS_METHOD_SERVER), "optim.in_backward=true with parallel.method=server, which updates after" },
+    { &gpt2, IN_BACKWARD(.dp = 2, .method = LS_METHOD_DATAPARALLEL), "optim.in_backward=true with parallel.method=dataparallel" },
+    { &gpt2, LAYOUT(.in_backward = 1, .micro_batch = 0), "train.micro_batch=0" },
+    { NULL, LAYOUT(.in_backward = 1), "optim.in_backward=true with train.accumulate=4: gradients are summed over micro-batches" },
+    { &gpt2, IN_BACKWARD(.offload_parameters = LS_OFFLOAD_CPU), "optim.in_backward=true with parallel.offload_parameters: updated" },
+    { &gpt2, IN_BACKWARD(.offload = LS_OFFLOAD_CPU), "optim.in_backward=true with optim.offload: state is loaded after backward" },
+    { &gpt2, IN_BACKWARD(.dp = 2, .optimizer = LS_LAMB), NULL },
+    { &gpt2, IN_BACKWARD(.zero = 1, .optimizer = LS_LARS), NULL }, /* nothing to shard over */
+    { &gpt2, IN_BACKWARD(.dp = 2, .zero = 1, .optimizer = LS_LARS),
+      "optim.in_backward=true with optim.name=lars: the norms of its layers are summed over the ranks that have shards of them" },
+    { &gpt2, IN_BACKWARD(.tp = 2, .optimizer = LS_LAMB), "optim.in_backward=true with optim.name=lamb" },
+    { &mixtral, IN_BACKWARD(.dp = 2, .ep = 2, .optimizer = LS_LAMB), "optim.in_backward=true with optim.name=lamb" },
+    { &gpt2, LAYOUT(.tp = 2, .optimizer = LS_LAMB), NULL },
     /* pipelines */
     { &gpt2, LAYOUT(.pp = 4), NULL },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .micro_batches = 3), NULL },
@@ -213,105 +234,8 @@ static void what_is_offloaded_is_named(void **state)
 
 /* ---- the compiler ---- */
 
-struct compiling { const ls_model *model; const ls_layout *layout; ls_comm *world; ls_mesh *mesh; ls_store *store; };
-
-static ls_status layout_test_build_stage(void *ctx, ls_program *p, const ls_stage *stage)
-{
-    const struct compiling *c = ctx;
-    ls_partition_options partition = ls_layout_partition(c->layout);
-    ls_data_parallel_options data = ls_layout_data(c->layout);
-    size_t shape[2] = { (size_t)c->layout->micro_batch, (size_t)c->layout->seq_len };
-    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, shape), targets = ls_input(p, "targets", LS_I32, 2, shape);
-    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
-
-    if (c->model->experts) ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
-    ls_backward(p, ls_output(p, "loss", ls_model_loss(p, c->model, tokens, targets, denominator, LS_NONE)));
-    LS_TRY(ls_program_status(p));
-    if (stage) partition.stage = *stage;
-    if (!stage) LS_TRY(ls_optimizer_append(p, &(ls_optimizer)LS_OPTIMIZER_DEFAULTS));
-    LS_TRY(ls_partition(p, c->mesh, c->model, &partition));
-    return ls_data_parallel_mesh(p, c->mesh, &data);
-}
-
-static ls_status compile_update(const struct compiling *c, ls_program *update)
-{
-    ls_data_parallel_options data = ls_layout_data(c->layout);
-
-    LS_TRY(ls_optimizer_append(update, &(ls_optimizer)LS_OPTIMIZER_DEFAULTS));
-    LS_TRY(ls_data_parallel_mesh(update, c->mesh, &data));
-    return ls_program_compile(update, &(ls_compile_options){ .every = 1, .plan_only = 1 });
-}
-
-static ls_status compile_pipeline(struct compiling *c, ls_program *update)
-{
-    ls_pipeline *pipeline = NULL;
-    ls_pipeline_schedule schedule;
-    int begin[64], given;
-    ls_pipeline_options o = { .schedule = &schedule, .build = layout_test_build_stage, .ctx = c, .compile = ls_layout_compile(c->layout) };
-
-    o.compile.plan_only = 1;
-    LS_TRY(ls_layout_stages(c->layout, c->model->layers, begin, &given));
-    if (given) o.begin = begin;
-    LS_TRY(ls_layout_schedule(c->layout, &schedule));
-    ls_status st = ls_pipeline_open(c->store, c->mesh, &o, &pipeline);
-    if (st == LS_OK) st = compile_update(c, update);
-    ls_pipeline_close(&pipeline);
-    ls_pipeline_schedule_free(&schedule);
-    return st;
-}
-
-static ls_status compile_store(struct compiling *c)
-{
-    ls_compile_options o = ls_layout_compile(c->layout);
-    ls_program *p;
-
-    LS_TRY(ls_program_new(c->store, &p));
-    o.plan_only = 1;
-    ls_status st = c->layout->pp > 1 ? compile_pipeline(c, p) : layout_test_build_stage(c, p, NULL);
-    if (st == LS_OK && c->layout->pp <= 1) st = ls_program_compile(p, &o);
-    ls_program_release(&p);
-    return st;
-}
-
-/* The programs of one rank of the layout. */
-static ls_status compile_rank(const ls_model *m, const ls_layout *l, int rank)
-{
-    struct compiling c = { .model = m, .layout = l };
-    int64_t ranks = ls_layout_ranks(l);
-    ls_mesh_shape shape = ls_layout_mesh(l);
-    ls_store_options options = ls_layout_store(l);
-    ls_status st = LS_OK;
-
-    if (ranks > 1) LS_TRY(ls_comm_open("plan:", rank, (int)ranks, &c.world));
-    st = ls_mesh_open(c.world, &shape, &c.mesh);
-    if (st == LS_OK) st = ls_store_new(&options, &c.store);
-    if (st == LS_OK) st = compile_store(&c);
-    ls_store_release(&c.store);
-    ls_mesh_close(&c.mesh);
-    ls_comm_close(&c.world);
-    return st;
-}
-
 /* A step without samples, or of none: its programs compile. */
 static bool is_empty(const ls_layout *l) { return l->micro_batch < 1 || l->micro_batches < 1 || l->seq_len < 1; }
-
-/* A step replaces a budget on a mesh by a number of blocks before it is compiled. */
-static ls_status compile_all(const ls_model *m, const ls_layout *given)
-{
-    ls_layout settled = *given, *l = &settled;
-    int64_t ranks = ls_layout_ranks(l);
-
-    if (l->recompute == LS_RECOMPUTE_BUDGET && l->budget && (l->tp > 1 || l->cp > 1 || l->ep > 1)) {
-        l->recompute = LS_RECOMPUTE_FIRST;
-        l->every = 1;
-    }
-
-    if (ranks < 1) return ls_fail(LS_EINVAL, "%lld ranks", (long long)ranks);
-    for (int r = 0; r < ranks; r++) LS_TRY(compile_rank(m, l, r));
-    return LS_OK;
-}
-
-/* ---- both ---- */
 
 static unsigned layout_test_draw(unsigned *state, unsigned n)
 {
@@ -399,6 +323,9 @@ static ls_layout draw_layout(unsigned *s, const ls_model *m, char stages[64])
     l.offload = (ls_offload)(layout_test_draw(s, 4) ? 0 : layout_test_draw(s, 4));
     l.offload_path = layout_test_draw(s, 30) ? "." : NULL;
     l.offload_parameters = (ls_offload)(layout_test_draw(s, 4) ? 0 : layout_test_draw(s, 4));
+    l.optimizer = (ls_optimizer_kind)layout_test_draw(s, LS_OPTIMIZERS);
+    l.in_backward = layout_test_draw(s, 4) == 0;
+    if (l.in_backward) l.micro_batches = 1; /* a program doesn't say how often its caller runs it in a step */
     draw_pipeline(s, m, &l, stages);
     return l;
 }
@@ -410,13 +337,13 @@ static void print_layout(const ls_model *m, const ls_layout *l, char *out, size_
         "%s of %zu layers, %zu heads, %zu kv, ffn %zu, expert_ffn %zu, shared_ffn %zu, experts %zu, vocab %zu, positions %zu; "
         "pp %d vpp %d dp %d cp %d tp %d ep %d zero %d replicate %d sp %d method %d chunks %d overlap %d unit %d prefetch %d reshard %d "
         "unsharded %d bucket %zu schedule %s stages '%s' B %d M %d T %d recompute %d every %d compute %d reduce %d offload %d "
-        "parameters %d",
+        "parameters %d optimizer %d in_backward %d method %d",
         ls_architecture_name(m->architecture), m->layers, m->heads, m->kv_heads, m->ffn, m->expert_ffn, m->shared_ffn, m->experts, m->vocab,
         m->max_positions, l->pp, l->vpp, l->dp, l->cp, l->tp, l->ep, l->zero, l->replicate, l->sp, (int)l->cp_method, l->tp_chunks,
         l->overlap, l->fsdp_unit, l->prefetch, l->reshard_after_forward, l->unsharded_accumulation, l->bucket_bytes, l->schedule,
         l->stages, l->micro_batch, l->micro_batches, l->seq_len, (int)l->recompute, l->every,
         (int)l->compute, (int)l->reduce, (int)l->offload,
-        (int)l->offload_parameters);
+        (int)l->offload_parameters, (int)l->optimizer, l->in_backward, (int)l->method);
 }
 
 /* 300 random layouts; under LOCKSTEP_MATRIX=full 10,000. */
@@ -434,7 +361,7 @@ static void it_says_what_the_compiler_says(void **state)
         ls_status said = ls_layout_check(&m, &l);
 
         snprintf(why, sizeof why, "%s", said < 0 ? ls_errmsg() : "possible");
-        ls_status compiled = compile_all(&m, &l);
+        ls_status compiled = layout_compile(&m, &l);
         possible += said == LS_OK;
         if (said == compiled) continue;
         print_layout(&m, &l, text, sizeof text);
@@ -449,7 +376,7 @@ static void the_table_compiles(void **state)
     (void)state;
     for (size_t k = 0; k < COUNT_OF(rows); k++) {
         if (!rows[k].model || is_empty(&rows[k].layout) || ls_layout_ranks(&rows[k].layout) > 64) continue;
-        ls_status st = compile_all(rows[k].model, &rows[k].layout);
+        ls_status st = layout_compile(rows[k].model, &rows[k].layout);
 
         if ((st == LS_OK) != (rows[k].says == NULL)) fail_msg("row %zu: %s", k, st < 0 ? ls_errmsg() : "it compiles");
     }
@@ -472,7 +399,7 @@ static void budget_that_is_too_small_is_found_by_the_compiler(void **state)
         l.budget = (size_t)1 << draw_int(&seed, 14, 24);
         l.tp = l.cp = l.ep = 1;
         if (ls_layout_check(&m, &l) != LS_OK) continue;
-        ls_status st = compile_all(&m, &l);
+        ls_status st = layout_compile(&m, &l);
         met += st == LS_OK;
         unmet += st < 0;
         if (st == LS_OK) continue;

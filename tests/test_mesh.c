@@ -132,11 +132,12 @@ static void sizes_multiply_to_ranks(void **state)
     rest.tp = 2;
     assert_int_equal(ls_mesh_check(&rest, 8), LS_OK);
     assert_int_equal(rest.dp, 4);
-    shape_refused((ls_mesh_shape){ 2, 3, 1, 1, 2, 1 }, 8, "pp 2 * dp 3 * cp 1 * tp 2 = 12, but there are 8 ranks; use dp 2");
+    shape_refused((ls_mesh_shape){ 2, 3, 1, 1, 2, 1 }, 8, "does not hold: 8 = 2 * 3 * 1 * 2; use --parallel.dp=2, or match the product");
     shape_refused((ls_mesh_shape){ 3, 1, 1, 1, 2, 1 }, 8,
-                  "pp 3 * dp 1 * cp 1 * tp 2 = 6, but there are 8 ranks: start 6 ranks, or change pp, cp, tp");
-    shape_refused((ls_mesh_shape){ 3, -1, 1, 1, 1, 1 }, 8, "pp 3 * cp 1 * tp 1 = 3, which does not divide 8 ranks");
-    shape_refused((ls_mesh_shape){ 4, -1, 1, 2, 2, 1 }, 8, "= 16, which does not divide 8 ranks; use a multiple of 16");
+                  "does not hold: 8 = 3 * 1 * 1 * 2; change parallel.pp, parallel.cp or parallel.tp, or match the product with -n 6");
+    shape_refused((ls_mesh_shape){ 3, -1, 1, 1, 1, 1 }, 8, "does not hold: 8 = 3 * 2 * 1 * 1; change parallel.pp");
+    shape_refused((ls_mesh_shape){ 4, -1, 1, 2, 2, 1 }, 8,
+                  "does not hold: 8 = 4 * 1 * 2 * 2; change parallel.pp, parallel.cp or parallel.tp");
     shape_refused((ls_mesh_shape){ 1, 8, 3, 1, 1, 1 }, 8, "parallel.dp=8 is not a multiple of parallel.replicate=3");
     shape_refused((ls_mesh_shape){ 1, 4, 2, 2, 1, 8 }, 8,
                   "parallel.ep=8 does not divide parallel.dp=4 / parallel.replicate=2 * parallel.cp=2 = 4");

@@ -29,20 +29,15 @@ static const struct kernel many = { .name = "many", .device = "cuda", .run_many 
 
 static struct view letter_view(char letter) { return view_of(&memory[(letter - 'a') * LETTER], LS_F64, 1, (size_t[]){ LETTER }); }
 
-static struct instruction instruction_of(const char *word)
+/* c: zeroed; becomes its call. */
+static struct instruction instruction_of(const char *word, struct call *c)
 {
     struct instruction i = { .op = *word == '+' ? OP_SUM_SQUARES : OP_ADAM, .kernel = &many };
-    struct call *c = calloc(1, sizeof *c);
     char where = 'o';
 
-    assert_non_null(c);
-    if (*word == 'v') {
-        free(c);
-        return (struct instruction){ .op = OP_VIEW };
-    }
+    if (*word == 'v') return (struct instruction){ .op = OP_VIEW };
     i.kernel = *word == 'M' ? &other : *word == 's' ? &one : &many;
     i.when = *word == 'L' ? LS_WHEN_LAST : LS_WHEN_ALWAYS;
-    i.call = c;
     c->op = (enum op)i.op;
     for (word++; *word; word++)
         if (*word == '<' || *word == '*')
@@ -64,24 +59,28 @@ static struct instruction instruction_of(const char *word)
 static void expect_launches(const char *text, const char *want)
 {
     char copy[2000], got[200] = "", *rest = copy;
-    ls_program p = { 0 };
+    size_t room = strlen(text) / 2 + 1; /* a word is a letter and a space, or more */
+    struct instruction_run *run = calloc(room, sizeof *run);
+    struct call *calls = calloc(room, sizeof *calls);
+    ls_program p = { .run.instruction = run };
     int most, at = 0;
 
+    assert_true(run && calls);
     snprintf(copy, sizeof copy, "%s", text);
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-        struct instruction i = instruction_of(word);
+        int n = p.list[SEG_OPTIMIZER].n;
+        struct instruction i = instruction_of(word, &calls[n]);
 
+        run[n].call = instruction_is_view(&i) ? NULL : &calls[n];
         assert_int_equal(list_push(&p.list[SEG_OPTIMIZER], &i), LS_OK);
     }
     assert_int_equal(multi_find(&p, &most), LS_OK);
-    for (int n = 0; n < p.list[SEG_OPTIMIZER].n; n++) {
-        const struct instruction *i = &p.list[SEG_OPTIMIZER].at[n];
-
-        if (i->multi > 1) at += snprintf(got + at, sizeof got - (size_t)at, "%s%d:%d", at ? " " : "", n, i->multi);
-        free(i->call);
-    }
+    for (int n = 0; n < p.list[SEG_OPTIMIZER].n; n++)
+        if (run[n].multi > 1) at += snprintf(got + at, sizeof got - (size_t)at, "%s%d:%d", at ? " " : "", n, run[n].multi);
     if (strcmp(got, want) != 0) fail_msg("'%s': launches '%s'; expected '%s'", text, got, want);
     assert_true((most > 1) == (*want != 0));
+    free(calls);
+    free(run);
     list_free(&p.list[SEG_OPTIMIZER]);
 }
 

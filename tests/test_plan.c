@@ -232,11 +232,9 @@ enum { FIELD_INT, FIELD_REAL, FIELD_BYTES, FIELD_TEXT };
 #define ONE(field, kind, ...) { #field, offsetof(ls_layout, field), sizeof(((ls_layout *)0)->field), kind, __VA_ARGS__ }
 static const struct { const char *field; size_t at, bytes; int kind, value; const char *text, *options; } one_field[] = {
     ONE(dp, FIELD_INT, 3, NULL, "--launch.ranks=3 --parallel.dp=3"),
-    ONE(tp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.tp=2"),
-    ONE(cp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.cp=2"),
+    ONE(tp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.tp=2"), ONE(cp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.cp=2"),
     ONE(pp, FIELD_INT, 2, NULL, "--launch.ranks=2 --parallel.pp=2 --train.accumulate=1"),
-    ONE(vpp, FIELD_INT, 2, NULL, "--parallel.vpp=2"),
-    ONE(ep, FIELD_INT, 2, NULL, "--parallel.ep=2"),
+    ONE(vpp, FIELD_INT, 2, NULL, "--parallel.vpp=2"), ONE(ep, FIELD_INT, 2, NULL, "--parallel.ep=2"),
     ONE(receive_factor, FIELD_REAL, 2, NULL, "--parallel.receive_factor=2"),
     ONE(zero, FIELD_INT, 3, NULL, "--parallel.zero=3"),
     ONE(replicate, FIELD_INT, 2, NULL, "--parallel.replicate=2"),
@@ -265,6 +263,8 @@ static const struct { const char *field; size_t at, bytes; int kind, value; cons
     ONE(reduce, FIELD_INT, LS_BF16, NULL, "--precision.reduce=bf16"),
     ONE(offload, FIELD_INT, LS_OFFLOAD_CPU, NULL, "--optim.offload=cpu"),
     ONE(offload_parameters, FIELD_INT, LS_OFFLOAD_CPU, NULL, "--parallel.offload_parameters=cpu"),
+    ONE(optimizer, FIELD_INT, LS_SGD, NULL, "--optim.name=sgd"),
+    ONE(in_backward, FIELD_INT, 1, NULL, "--optim.in_backward=true"),
     ONE(offload_path, FIELD_TEXT, 0, "there", "--run.dir=there"),
 };
 

@@ -435,6 +435,36 @@ static void printed_program_names_every_segment(void **state)
     ls_store_release(&s);
 }
 
+/* What is kept of an instruction is the runtime's; a program that is compiled for a plan only counts its bytes. */
+static void runs_change_no_instruction(void **state)
+{
+    ls_compile_options planned = LS_COMPILE_DEFAULTS;
+    ls_store *s = layers_store(LS_F32);
+    ls_program *p = layers_program(s, LS_F32, NULL), *plan;
+    const struct list *back = &p->list[SEG_BACKWARD];
+    size_t bytes = (size_t)back->n * sizeof *back->at;
+    void *before = malloc(bytes);
+
+    (void)state;
+    memcpy(before, back->at, bytes);
+    for (int k = 0; k < 2; k++) OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD | LS_LAST));
+    assert_memory_equal(back->at, before, bytes);
+    assert_int_equal(instruction_run(p, &back->at[0])->runs, 2);
+    free(before);
+    planned.plan_only = 1;
+    OK(ls_program_new(s, &plan));
+    layers_build(plan, LS_F32);
+    OK(ls_program_compile(plan, &planned));
+    assert_null(plan->run.instruction);
+    assert_true(plan->run.reserved > 0);
+    OK(program_bind(plan));
+    assert_int_equal(plan->run.reserved, 0);
+    assert_int_equal(instruction_run(plan, &plan->list[SEG_FORWARD].at[0])->runs, 0);
+    ls_program_release(&plan);
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -449,6 +479,7 @@ int main(void)
         cmocka_unit_test(unreachable_budget_is_refused),
         cmocka_unit_test(budget_is_met_with_the_fewest_blocks),
         cmocka_unit_test(printed_program_names_every_segment),
+        cmocka_unit_test(runs_change_no_instruction),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,7 +136,8 @@ static void take_out_each(ls_comm *comm, void *ctx)
         RANKS_TRY(ls_all_reduce(comm, &most, &most, 1, LS_I32, LS_MAX, NULL));
     for (int w = 0; w < n; w++) {
         int races = 0, number = swap_out(s.program, list[w], true);
-        bool matters = is_needed(&needed, instruction_at(s.program, number)->end, list[w].i->call->stream);
+        bool matters = is_needed(&needed, instruction_run(s.program, instruction_at(s.program, number))->end,
+                                 instruction_bound(s.program, list[w].i)->stream);
 
         check_on_race(count_race, &races);
         RANKS_TRY(distributed_step(&s, &j->l, 2 + w, &loss));

@@ -36,7 +36,7 @@ static bool is_of_program(const ls_program *p, const struct device_event *e)
 {
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
-            if (p->list[s].at[n].end == e)
+            if (instruction_run(p, &p->list[s].at[n])->end == e)
                 return true;
     return false;
 }

@@ -80,7 +80,7 @@ BEGIN {
               "tensor/tensor_over.h kernels/kernel.h kernels/op_shapes.h kernels/cpu/route.h comm/comm.h comm/algorithms/steps.h " \
               "comm/failure/flight_recorder.h comm/transports/transport.h comm/transports/shm/segment.h " \
               "ir/ir.h ir/builder.h ir/program.h ir/op_info.h ir/distributed_ops.h passes/passes.h passes/gradient.h passes/streams.h " \
-              "runtime/runtime.h runtime/store.h runtime/exchange.h runtime/multi_launch.h runtime/readback.h runtime/stream_set.h " \
+              "runtime/runtime.h runtime/store.h runtime/multi_launch.h runtime/readback.h runtime/stream_set.h " \
               "runtime/non_finite.h models/model.h models/hf.h data/array.h data/documents.h data/loader.h data/tokenizer.h " \
               "data/tokens.h parallel/layout.h parallel/mesh/mesh.h parallel/pipeline/sequence.h parallel/pipeline/stage.h " \
               "parallel/sharding/partition.h checkpoint/collective_status.h " \

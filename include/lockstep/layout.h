@@ -7,7 +7,8 @@
  * A layout is for programs that train a whole model, and for searches over layouts. The calls that build a step (ls_mesh_open,
  * ls_partition, ls_data_parallel, ls_pipeline_open, ls_program_compile, ls_store_new) take options of their own, so that a program can
  * use one of them without a layout; ls_layout_mesh() and the functions beside it fill those options in. Each of these calls checks its
- * part of the rules again, by the same functions.
+ * part of the rules again, by the same functions. Why a layout is rejected is the thread's message, ls_errmsg(), as for all functions, so
+ * ls_layout_check() has no argument for it.
  *
  *   ls_layout l = ls_layout_default();                       // one rank
  *   l.tp = 2, l.pp = 4, l.micro_batches = 8;
@@ -18,13 +19,14 @@
 #ifndef LS_LAYOUT_H
 #define LS_LAYOUT_H
 
+#include "lockstep/optim.h"
 #include "lockstep/parallel.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The order of the fields leaves no padding but before offload_path, so that a test can tell whether it covers all of them. */
+/* The order of the fields leaves no padding, so that a test can tell whether it covers all of them. */
 typedef struct ls_layout {
     /* ranks: pp * dp * cp * tp, at most LS_MESH_RANKS_MOST; each 1 or more */
     int pp;  /* parallel.pp: pipeline stages */
@@ -69,6 +71,8 @@ typedef struct ls_layout {
     ls_dtype reduce;               /* precision.reduce: type of f32 gradients in communication, f32 or bf16 */
     ls_offload offload;            /* optim.offload: where optimizer state is kept between steps */
     ls_offload offload_parameters; /* parallel.offload_parameters: where parameters and gradients are kept while no unit needs them */
+    ls_optimizer_kind optimizer;   /* optim.name: the kind of the ls_optimizer that updates; some do not update in backward */
+    int in_backward;               /* optim.in_backward: 1: as that optimizer's in_backward */
     const char *offload_path;      /* run.dir: the folder for LS_OFFLOAD_FILE */
 } ls_layout;
 

@@ -50,8 +50,8 @@ typedef enum ls_group {
     LS_GROUPS
 } ls_group;
 
-/* Replaces -1 by the remaining ranks. LS_EINVAL with the whole equation if the product is not `ranks`, or a size does not divide; and if
- * there are too many ranks, in the words of ls_layout_check(). */
+/* Replaces -1 by the remaining ranks. LS_EINVAL if a size is out of range or does not divide, or the product is not `ranks`: the message
+ * has the whole equation and, as those of ls_layout_check(), names sizes by their options. */
 ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks);
 /* Collective over world, which is borrowed; NULL: one rank. Groups of one rank have no comm. A "plan:" comm can be used. */
 ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out);

@@ -4,12 +4,13 @@
 #include "base/mem.h"
 #include "ir/program.h"
 
-static double seconds_of(const struct list *l, bool exchanges_too)
+static double seconds_of(const ls_program *p, enum segment s, bool exchanges_too)
 {
+    const struct list *l = &p->list[s];
     double sum = 0;
 
     for (int n = 0; n < l->n; n++)
-        if (exchanges_too || !instruction_communicates(&l->at[n])) sum += l->at[n].seconds;
+        if (exchanges_too || !instruction_communicates(&l->at[n])) sum += instruction_run(p, &l->at[n])->seconds;
     return sum;
 }
 
@@ -21,12 +22,12 @@ static void bench_time_add(const struct step *s, struct bench_time *t, double si
     ls_program *p;
 
     for (int i = 0; (p = step_program(s, i)); i++)
-        for (int k = 0; k < SEGMENTS; k++) t->kernels += sign * seconds_of(&p->list[k], false);
+        for (int k = 0; k < SEGMENTS; k++) t->kernels += sign * seconds_of(p, (enum segment)k, false);
     for (int op = 0; op < LS_COLLECTIVES; op++) t->exposed += sign * comm_counted((ls_collective)op).exposed;
     for (int c = 0; s->pipeline && c < ls_pipeline_chunks(s->pipeline); c++)
         for (size_t k = 0; k < COUNT_OF(of_action); k++)
             t->stage[k * stages_of(s) + (size_t)ls_pipeline_stage_of(s->pipeline, c).index] +=
-                sign * seconds_of(&ls_pipeline_program(s->pipeline, c)->list[of_action[k]], true);
+                sign * seconds_of(ls_pipeline_program(s->pipeline, c), of_action[k], true);
 }
 
 ls_status bench_time_open(const struct step *s, struct bench_time *out)

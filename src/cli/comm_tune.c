@@ -6,20 +6,10 @@
 #include <string.h>
 #include "base/base.h"
 #include "comm/algorithms/steps.h"
-#include "comm/transports/transport.h"
+#include "comm/comm.h"
 
 #define NATIVE_MARGIN \
     0.95 /* a list of steps replaces the transport's native collective only if its time is below this share of the native one's */
-
-static bool has_native(const struct comm_times *t)
-{
-    char where[32];
-    const struct transport *transport;
-
-    snprintf(where, sizeof where, "%s:", ls_comm_transport(t->comm));
-    transport = t->n > 1 ? transport_find(where) : NULL;
-    return transport && transport->begin;
-}
 
 /* Times algorithm `name` and replaces *best by it if it is faster; all ranks decide the same. */
 static ls_status try_one(const struct comm_times *t, size_t bytes, const char *name, const char **best, double *least)
@@ -46,7 +36,7 @@ static ls_status tune_size(const struct comm_times *t, size_t bytes, const char 
 
     *best = NULL;
     if (t->rank == 0) printf("%-14s %12zu ", ls_collective_name(t->op), bytes);
-    if (has_native(t)) LS_TRY(try_one(t, bytes, ALGORITHM_NATIVE, best, &least));
+    if (comm_has_collectives(t->comm)) LS_TRY(try_one(t, bytes, ALGORITHM_NATIVE, best, &least));
     for (int i = 0; algorithm_at(i); i++) {
         const struct algorithm *a = algorithm_at(i);
 

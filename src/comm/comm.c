@@ -28,15 +28,25 @@ static bool is_named(const char *where, const char *name)
     return !strncmp(where, name, n) && where[n] == ':';
 }
 
-const struct transport *transport_find(const char *where)
+ls_status transport_find(const char *where, const struct transport **out)
 {
-    static const struct transport *const table[] = { &transport_shm, &transport_plan };
+    static const struct {
+        const char *name;
+        const struct transport *row; /* NULL: a module has it */
+        ls_status (*load)(const struct transport **out);
+    } table[] = {
+        { "shm", &transport_shm, NULL },
+        { "mpi", NULL, transport_mpi },
+        { "plan", &transport_plan, NULL },
+    };
 
-    for (size_t i = 0; i < COUNT_OF(table); i++)
-        if (is_named(where, table[i]->name)) return table[i];
-    if (is_named(where, "mpi")) return transport_mpi();
-    ls_fail(LS_EINVAL, "comm: \"%s\" is not one of shm:NAME, shm:fd:N, mpi:, plan:", where);
-    return NULL;
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        if (!is_named(where, table[i].name)) continue;
+        if (!table[i].row) return table[i].load(out);
+        *out = table[i].row;
+        return LS_OK;
+    }
+    return ls_fail(LS_EINVAL, "comm: \"%s\" is not one of shm:NAME, shm:fd:N, mpi:, plan:", where);
 }
 
 /* ---- making and ending ---- */
@@ -85,7 +95,7 @@ ls_status comm_open_within(const char *where, int rank, int n, double seconds, l
     ls_status st;
 
     if (n < 1 || rank < 0 || rank >= n) return ls_fail(LS_EINVAL, "comm: rank %d of %d: ranks are numbered from 0", rank, n);
-    if (n > 1 && !(t = transport_find(where))) return strncmp(where, "mpi:", 4) ? LS_EINVAL : LS_EUNSUPPORTED;
+    if (n > 1) LS_TRY(transport_find(where, &t));
     if (!(job = mem_zalloc(MEM_OTHER, sizeof *job))) return LS_ENOMEM;
     engine_enter();
     if (t && (st = t->open(strchr(where, ':') + 1, rank, n, seconds, &link)) < 0) goto free_job;
@@ -267,6 +277,9 @@ int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
 int ls_comm_size(const ls_comm *comm) { return comm->n; }
 const char *ls_comm_transport(const ls_comm *comm) { return comm->transport ? comm->transport->name : "self"; }
 
+bool comm_has_memory(const ls_comm *c) { return c->transport && c->transport->alloc; }
+bool comm_has_collectives(const ls_comm *c) { return c->transport && c->transport->begin; }
+
 void ls_comm_set_timeout(ls_comm *comm, double seconds)
 {
     engine_enter();
@@ -302,7 +315,7 @@ void *ls_comm_alloc(ls_comm *comm, size_t bytes)
     void *p;
 
     if (blocks_grow(comm) < 0) return NULL;
-    if (comm->transport && comm->transport->alloc) {
+    if (comm_has_memory(comm)) {
         engine_enter();
         p = comm->transport->alloc(comm->link, bytes);
         engine_leave();
@@ -321,7 +334,7 @@ void ls_comm_free(ls_comm *comm, void *p)
     while (i < comm->blocks_n && comm->blocks[i].at != p) i++;
     ASSERT(i < comm->blocks_n);
     comm->blocks[i] = comm->blocks[--comm->blocks_n];
-    if (comm->transport && comm->transport->alloc) {
+    if (comm_has_memory(comm)) {
         engine_enter();
         comm->transport->free(comm->link, p);
         engine_leave();

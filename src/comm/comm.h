@@ -47,6 +47,9 @@ int comm_wait_any(ls_work *const *works, int n);
 ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out);
 /* A name for messages and records: "world", "shard", "replicas". At most 31 bytes. */
 void comm_name(ls_comm *c, const char *name);
+/* What the row of its transport has (transports/transport.h); false for one rank. */
+bool comm_has_memory(const ls_comm *c);      /* ls_comm_alloc() takes the transport's memory, which is the host's, not mem_alloc()'s */
+bool comm_has_collectives(const ls_comm *c); /* native ones, beside the lists of steps */
 /* Called for each ended operation on the thread that waits for it: for traces. NULL: no callback. */
 struct comm_seen {
     const ls_comm *comm;

@@ -1,4 +1,5 @@
-/* ir.h - a program as data: ops, values, instructions, lists. Nothing here depends on how a program is built, transformed or run.
+/* ir.h - a program as data: ops, values, instructions, lists. Nothing here depends on how a program is built, transformed or run: what a
+ * pass finds out about a value or an instruction is a field of it, what runs keep of an instruction is the runtime's (instruction_run()).
  *
  * Value ids are indices; 0 is the null value. A view stores in `root` the id of the value that owns its bytes; views of views refer to the
  * same root. builder.h builds programs, passes.h transforms them, runtime.h runs them; program.h defines the complete struct.
@@ -124,6 +125,7 @@ struct across {
     int zigzag;
 };
 
+int shuffle_ranks(const struct shuffle *s); /* shuffle.c */
 const char *move_name(enum move_kind kind); /* "all_gather" */
 const char *axis_name(ls_axis axis);        /* "tp" */
 
@@ -208,22 +210,16 @@ struct instruction {
         struct shuffle shuffle;
         struct group_state state;
     } own;
-    struct shuffle_host *host; /* for SHUFFLE_COUNTS, SHUFFLE and starts of it; set when bound */
     ls_when when;
     int block;
     ls_phase phase;
     double flops;                /* FLOPs of the operation, including recomputation inside the kernel */
     const struct kernel *kernel; /* kernels pass; NULL for ops without kernels */
-    struct call *call;           /* bound operands; NULL until compiled */
     int stream;                  /* streams pass: index in p->stream[]; -1: it runs on none */
     int first_wait, waits;       /* streams pass: p->wait[first_wait ..]: numbers of the instructions for whose end it waits */
     bool waited_for;             /* an instruction of another stream waits for it */
-    struct device_event *end;    /* recorded after it, if another instruction waits for it; set when bound */
     size_t scratch_bytes, scratch_at;
-    int multi;      /* instructions of the list, from this one on, that are one launch; 0, 1: only this one; set when bound */
-    size_t live;    /* memory pass: bytes of the arena in use while it runs, including its scratch */
-    double seconds; /* total over all runs */
-    uint64_t runs;
+    size_t live; /* memory pass: bytes of the arena in use while it runs, including its scratch */
 };
 
 /* What instructions of an op have besides operands and attributes: a member of the union. */
@@ -313,6 +309,8 @@ static inline bool instruction_is_move(const struct instruction *i, enum move_ki
     return op_payload(i->op) == PAYLOAD_move && instruction_move(i)->kind == kind;
 }
 
+bool instruction_runs(const struct instruction *i, int segments); /* exchange.c: decided by `when` and LS_LAST */
+
 struct list {
     struct instruction *at;
     int n, room;
@@ -330,6 +328,7 @@ void list_free(struct list *l);
 const char *phase_name(ls_phase phase);
 const char *segment_name(enum segment s);
 const char *program_op_name(int op);
-const char *instruction_name(const struct instruction *i); /* a collective by its own name */
+const char *instruction_name(const struct instruction *i);        /* a collective by its own name */
+const char *instruction_kernel_name(const struct instruction *i); /* of an exchange: its transport; "-": none. print.c */
 
 #endif

@@ -1,4 +1,4 @@
-/* print.c - a program as text, and its profile. */
+/* print.c - a program as text. */
 #include "ir/program.h"
 
 #include <stdarg.h>
@@ -118,7 +118,7 @@ static const char *when_text(const struct instruction *i)
     return i->when == LS_WHEN_LAST ? "   last micro-batch only" : i->when == LS_WHEN_NOT_LAST ? "   not in the last micro-batch" : "";
 }
 
-static const char *kernel_name(const struct instruction *i)
+const char *instruction_kernel_name(const struct instruction *i)
 {
     if (instruction_is_exchange(i)) return ls_comm_transport(instruction_exchange(i)->comm);
     return i->kernel ? i->kernel->name : "-";
@@ -158,8 +158,9 @@ static void put_instruction(struct sink *s, const ls_program *p, const struct in
 {
     char bytes[16], flops[16], live[16];
 
-    print_put(s, "%5d  %-11s  %-19s  %-9s  %7sB  %7s  %7sB  ", number, phase_name(i->phase), instruction_name(i), kernel_name(i),
-              scaled(bytes, (double)instruction_bytes(p, i)), i->flops > 0 ? scaled(flops, i->flops) : "-", scaled(live, (double)i->live));
+    print_put(s, "%5d  %-11s  %-19s  %-9s  %7sB  %7s  %7sB  ", number, phase_name(i->phase), instruction_name(i),
+              instruction_kernel_name(i), scaled(bytes, (double)instruction_bytes(p, i)), i->flops > 0 ? scaled(flops, i->flops) : "-",
+              scaled(live, (double)i->live));
     for (int k = 0; k < i->nout; k++) put_operand(s, p, i->out[k]);
     print_put(s, "  <-");
     for (int k = 0; k < i->nin; k++) put_operand(s, p, i->in[k]);
@@ -212,59 +213,5 @@ ls_status ls_program_text(const ls_program *p, char **text)
         }
     }
     put_totals(&s, p);
-    return print_finish(&s, text);
-}
-
-/* ---- profile ---- */
-
-struct row {
-    const char *op;
-    ls_phase phase;
-    const char *kernel;
-    double seconds, flops, bytes;
-    uint64_t runs;
-};
-
-static int slower_first(const void *a, const void *b)
-{
-    double x = ((const struct row *)a)->seconds, y = ((const struct row *)b)->seconds;
-
-    return (x < y) - (x > y);
-}
-
-static void add_row(struct row *rows, int *n, const ls_program *p, const struct instruction *i)
-{
-    int k = 0;
-
-    while (k < *n && (rows[k].op != instruction_name(i) || rows[k].phase != i->phase || rows[k].kernel != kernel_name(i))) k++;
-    if (k == *n) rows[(*n)++] = (struct row){ instruction_name(i), i->phase, kernel_name(i), 0, 0, 0, 0 };
-    rows[k].seconds += i->seconds;
-    rows[k].flops += i->flops * (double)i->runs;
-    rows[k].bytes += (double)instruction_bytes(p, i) * (double)i->runs;
-    rows[k].runs += i->runs;
-}
-
-ls_status program_profile_text(const ls_program *p, char **text)
-{
-    enum { MOST = PROGRAM_OPS * 6 };
-    struct row *rows = mem_array(MEM_OTHER, MOST, sizeof *rows);
-    struct sink s = { 0 };
-    double total = 0;
-    int n = 0;
-
-    if (!rows) return LS_ENOMEM;
-    for (int seg = 0; seg < SEGMENTS; seg++)
-        for (int k = 0; k < p->list[seg].n; k++)
-            if (p->list[seg].at[k].runs && n < MOST) add_row(rows, &n, p, &p->list[seg].at[k]);
-    qsort(rows, (size_t)n, sizeof *rows, slower_first);
-    for (int k = 0; k < n; k++) total += rows[k].seconds;
-    print_put(&s, "%-19s  %-11s  %-14s  %8s  %10s  %6s  %8s  %7s\n", "op", "phase", "kernel", "calls", "seconds", "share", "GFLOP/s",
-              "GB/s");
-    for (int k = 0; k < n; k++)
-        print_put(&s, "%-19s  %-11s  %-14s  %8llu  %10.4f  %5.1f%%  %8.1f  %7.1f\n", rows[k].op, phase_name(rows[k].phase), rows[k].kernel,
-                  (unsigned long long)rows[k].runs, rows[k].seconds, 100 * rows[k].seconds / MAX(total, 1e-12),
-                  rows[k].flops / MAX(rows[k].seconds, 1e-12) / 1e9, rows[k].bytes / MAX(rows[k].seconds, 1e-12) / 1e9);
-    print_put(&s, "%-19s  %-11s  %-14s  %8s  %10.4f\n", "all", "", "", "", total);
-    mem_free(rows);
     return print_finish(&s, text);
 }

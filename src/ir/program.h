@@ -56,7 +56,6 @@ struct ls_program {
     size_t comm_align;                     /* memory pass: of ARENA_COMMUNICATION and the buffers in it */
     size_t arena_bytes[ARENAS], live_peak; /* ARENA_SLOT: bytes of one slot; live_peak: of the activations in all slots */
     int slots;                             /* the number of exchanges that can be in flight at once */
-    struct call *calls;                    /* those of all instructions that have one */
     struct program_stream *stream;         /* [nstreams]: compute, copy, and those of comms; set by the streams pass */
     int nstreams, *wait;
     struct run_state run;

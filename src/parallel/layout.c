@@ -3,6 +3,8 @@
  */
 #include "parallel/layout.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
@@ -59,6 +61,21 @@ ls_status layout_check_axes(const ls_layout *l)
                    l->dp, l->cp, l->tp, LS_MESH_RANKS_MOST);
 }
 
+/* If the product of the other axes divides the number of ranks, dp is probably wrong: the config file of a run on another number of ranks
+ * may have set it. Otherwise the other axes are too large. */
+ls_status layout_check_ranks(const ls_layout *l, int64_t ranks)
+{
+    int64_t product = ls_layout_ranks(l), others = product / l->dp;
+    char instead[64] = "change parallel.pp, parallel.cp or parallel.tp";
+
+    if (product == ranks) return LS_OK;
+    if (ranks % others == 0) snprintf(instead, sizeof instead, "use --parallel.dp=%" PRId64, ranks / others);
+    return ls_fail(LS_EINVAL,
+                   "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: %" PRId64 " = %d * %d * %d * %d; "
+                   "%s, or match the product with -n %" PRId64,
+                   ranks, l->pp, l->dp, l->cp, l->tp, instead, product);
+}
+
 ls_status layout_check_groups(const ls_layout *l)
 {
     if (l->dp % l->replicate) return ls_fail(LS_EINVAL, "parallel.dp=%d is not a multiple of parallel.replicate=%d", l->dp, l->replicate);
@@ -106,6 +123,16 @@ static ls_status check_method(const ls_layout *l)
         return ls_fail(LS_EINVAL, "precision.reduce=%s with parallel.method=async, which sends gradients as they are; use fp32",
                        type_name(l->reduce));
     return LS_OK;
+}
+
+/* A worker's step is its own: it has no statistics of all ranks at the same time, which routers and batch norms are trained with. */
+ls_status layout_check_async(const ls_layout *l, const char *with)
+{
+    if (l->method != LS_METHOD_ASYNC || l->dp == 1 || !with) return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "parallel.method=async with %s, whose statistics are those of all ranks at the same time; use another model, or "
+                   "parallel.method=server",
+                   with);
 }
 
 /* Replicated parameters would be loaded by every rank, and each micro-batch's gradients be summed from files. */
@@ -244,6 +271,42 @@ ls_status layout_check_recompute(const ls_layout *l)
     return LS_OK;
 }
 
+/* ---- updates in backward ---- */
+
+/* Rejects them where something needs a gradient later than its update. */
+ls_status layout_check_in_backward(const ls_layout *l)
+{
+    bool layers = l->optimizer == LS_LAMB || l->optimizer == LS_LARS; /* the norms of a layer scale its update */
+
+    if (!l->in_backward) return LS_OK;
+    if (l->pp > 1)
+        return ls_fail(LS_EINVAL,
+                       "optim.in_backward=true with parallel.pp=%d: a stage has several micro-batches in flight, whose gradients are "
+                       "summed; use parallel.pp=1",
+                       l->pp);
+    if (l->method != LS_METHOD_ALLREDUCE && l->dp > 1)
+        return ls_fail(LS_EINVAL,
+                       "optim.in_backward=true with parallel.method=%s, which updates after backward; use parallel.method=allreduce",
+                       layout_method_name(l->method));
+    if (layers && (zero_shards(l) || l->tp > 1 || l->ep > 1))
+        return ls_fail(LS_EINVAL,
+                       "optim.in_backward=true with optim.name=%s: the norms of its layers are summed over the ranks that have shards of "
+                       "them, after backward; use parallel.zero=0 without parallel.tp and parallel.ep, or optim.name=adamw",
+                       ls_optimizer_facts_of(l->optimizer)->name);
+    if (l->micro_batches > 1)
+        return ls_fail(LS_EINVAL,
+                       "optim.in_backward=true with train.accumulate=%d: gradients are summed over micro-batches, so they are not freed; "
+                       "use train.accumulate=1",
+                       l->micro_batches);
+    if (l->offload_parameters)
+        return ls_fail(LS_EINVAL,
+                       "optim.in_backward=true with parallel.offload_parameters: updated parameters are saved after backward; use "
+                       "parallel.offload_parameters=none");
+    if (l->offload)
+        return ls_fail(LS_EINVAL, "optim.in_backward=true with optim.offload: state is loaded after backward; use optim.offload=none");
+    return LS_OK;
+}
+
 /* ---- the pipeline ---- */
 
 ls_status layout_check_stages(size_t layers, const ls_layout *l)
@@ -329,9 +392,14 @@ ls_status ls_layout_check(const ls_model *m, const ls_layout *l)
     LS_TRY(check_sizes(l));
     LS_TRY(layout_check_data(l));
     LS_TRY(layout_check_recompute(l));
-    if (!m) return check_dp_alone(l);
+    LS_TRY(layout_check_in_backward(l));
+    if (!m) {
+        LS_TRY(check_dp_alone(l));
+        return layout_check_async(l, "a model that is not a transformer");
+    }
     checked = *m;
     LS_TRY(ls_model_check(&checked));
+    LS_TRY(layout_check_async(l, checked.experts ? "experts" : NULL));
     LS_TRY(check_range("data.seq_len", l->seq_len, 1, INT32_MAX));
     if ((size_t)l->seq_len > checked.max_positions)
         return ls_fail(LS_EINVAL, "data.seq_len=%d, but the model has %zu positions; use %zu or less, or raise model.max_positions",

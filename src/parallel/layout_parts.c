@@ -36,6 +36,7 @@ ls_layout ls_layout_default(void)
         .master = 1,
         .grads = LS_F32,
         .reduce = LS_F32,
+        .optimizer = LS_ADAMW,
     };
 }
 

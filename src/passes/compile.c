@@ -55,45 +55,28 @@ void instruction_call(const ls_program *p, const struct instruction *i, struct c
     if (op_run_kind(i->op) == RUN_KERNEL) c->op = (enum op)i->op;
 }
 
-/* c: for the instruction's operands. */
-static ls_status choose_kernel(ls_program *p, struct instruction *i, struct call *c)
+static ls_status choose_kernel(const ls_program *p, struct instruction *i)
 {
+    struct call c;
     char why[256];
 
-    i->call = c;
-    instruction_call(p, i, c);
-    if (op_run_kind(i->op) != RUN_KERNEL) return LS_OK;
-    if (!op_shapes_fit(c, why, sizeof why)) return ls_fail(LS_EINVAL, "%s: %s", op_name(c->op), why);
-    i->kernel = kernel_choose(c, store_device(p->store));
+    instruction_call(p, i, &c);
+    if (!op_shapes_fit(&c, why, sizeof why)) return ls_fail(LS_EINVAL, "%s: %s", op_name(c.op), why);
+    i->kernel = kernel_choose(&c, store_device(p->store));
     if (!i->kernel)
-        return ls_fail(LS_EUNSUPPORTED, "%s: device '%s' has no kernel for these types and shapes; use run.device=cpu", op_name(c->op),
+        return ls_fail(LS_EUNSUPPORTED, "%s: device '%s' has no kernel for these types and shapes; use run.device=cpu", op_name(c.op),
                        store_device(p->store)->name);
-    i->scratch_bytes = i->kernel->scratch ? i->kernel->scratch(c) : 0;
+    i->scratch_bytes = i->kernel->scratch ? i->kernel->scratch(&c) : 0;
     i->flops = flops_of(p, i);
     return LS_OK;
 }
 
-/* Instructions that have a call: all but views. */
-static size_t count_calls(const ls_program *p)
-{
-    size_t calls = 0;
-
-    for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++) calls += !instruction_is_view(&p->list[s].at[n]);
-    return calls;
-}
-
 ls_status kernels_pass(ls_program *p)
 {
-    struct call *c;
-
-    unbind(p);
     LS_TRY(kernel_table_add(store_device(p->store)));
-    c = p->calls = mem_alloc(MEM_OTHER, count_calls(p) * sizeof *c);
-    if (!c) return LS_ENOMEM;
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
-            if (!instruction_is_view(&p->list[s].at[n])) LS_TRY(choose_kernel(p, &p->list[s].at[n], c++));
+            if (op_run_kind(p->list[s].at[n].op) == RUN_KERNEL) LS_TRY(choose_kernel(p, &p->list[s].at[n]));
     return LS_OK;
 }
 
@@ -146,7 +129,7 @@ static ls_status passes(ls_program *p)
     LS_TRY(pass_end(p, memory_pass(p)));
     LS_TRY(check_budget(p));
     LS_TRY(streams_pass(p));
-    return p->options.plan_only ? LS_OK : bind_pass(p);
+    return p->options.plan_only ? runs_reserve(p) : bind_pass(p);
 }
 
 ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)

@@ -239,7 +239,6 @@ static ls_status try_blocks(void *ctx, int n, size_t *bytes)
         return st;
     }
     *bytes = program_activation_bytes(p);
-    unbind(p);
     p->nvalues = nvalues;
     names_rewind(&p->names, names);
     p->list[SEG_WEIGHTS].n = 0;

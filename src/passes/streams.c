@@ -3,7 +3,6 @@
 
 #include <string.h>
 #include "base/mem.h"
-#include "runtime/exchange.h"
 #include "runtime/store.h"
 
 /* ---- which waits are needed ---- */

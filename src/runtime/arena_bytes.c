@@ -1,18 +1,15 @@
 /* arena_bytes.c - see arena_bytes.h.
  *
- * Only the shared-memory transport has memory of its own, which is host memory. For other transports and devices, memory comes from the
- * device's allocator, in the given category.
+ * Where the transport has memory of its own, which is host memory, and the device computes in such memory, the bytes are the transport's;
+ * otherwise the device's allocator has them, in the given category.
  */
 #include "runtime/arena_bytes.h"
 
 #include <stdbool.h>
-#include <string.h>
 #include "base/base.h"
+#include "comm/comm.h"
 
-static bool of_transport(const struct bytes_home *h)
-{
-    return h->comm && h->device->host_visible && strcmp(ls_comm_transport(h->comm), "shm") == 0;
-}
+static bool of_transport(const struct bytes_home *h) { return h->comm && h->device->host_visible && comm_has_memory(h->comm); }
 
 static void *arena_bytes_take(const struct bytes_home *h, size_t bytes)
 {

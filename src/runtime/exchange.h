@@ -1,4 +1,4 @@
-/* exchange.h - the part of the executor that is in exchange.c. */
+/* exchange.h - the part of the executor that is in exchange_run.c. */
 #ifndef LS_RUNTIME_EXCHANGE_H
 #define LS_RUNTIME_EXCHANGE_H
 
@@ -7,7 +7,6 @@
 ls_status exchange_start(ls_program *p, const struct instruction *i);
 ls_status exchange_wait(ls_program *p, const struct instruction *i);
 ls_status exchange_finish_all(ls_program *p);
-void exchange_drop_all(ls_program *p);                            /* waits for everything in flight, ignoring failures */
-bool instruction_runs(const struct instruction *i, int segments); /* decided by `when` and LS_LAST */
+void exchange_drop_all(ls_program *p); /* waits for everything in flight, ignoring failures */
 
 #endif

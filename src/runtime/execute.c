@@ -31,6 +31,86 @@ static struct bytes_home home_of(const ls_program *p, enum arena a)
 
 static size_t arena_size(const ls_program *p, enum arena a) { return p->arena_bytes[a] * (size_t)(a == ARENA_SLOT ? program_slots(p) : 1); }
 
+/* ---- what is kept of each instruction ---- */
+
+struct instruction_run *instruction_run(const ls_program *p, const struct instruction *i)
+{
+    struct instruction_run *first = p->run.instruction;
+
+    for (int s = 0; s < SEGMENTS; first += p->list[s++].n) {
+        uintptr_t from = (uintptr_t)p->list[s].at, bytes = (uintptr_t)i - from;
+
+        if (bytes < (size_t)p->list[s].n * sizeof *i) return first + bytes / sizeof *i;
+    }
+    ASSERT(!"an instruction of the program");
+    return NULL;
+}
+
+struct call *instruction_bound(const ls_program *p, const struct instruction *i) { return instruction_run(p, i)->call; }
+
+/* *calls: of those that have one: all but views. Returns how many instructions there are. */
+static size_t count_instructions(const ls_program *p, size_t *calls)
+{
+    size_t all = 0;
+
+    *calls = 0;
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, all++) *calls += !instruction_is_view(&p->list[s].at[n]);
+    return all;
+}
+
+ls_status runs_reserve(ls_program *p)
+{
+    size_t calls, all = count_instructions(p, &calls), bytes = all * sizeof(struct instruction_run) + calls * sizeof(struct call);
+
+    LS_TRY(mem_take(MEM_OTHER, bytes));
+    p->run.reserved = bytes;
+    return LS_OK;
+}
+
+static void runs_unreserve(ls_program *p)
+{
+    if (p->run.reserved) mem_give(MEM_OTHER, p->run.reserved);
+    p->run.reserved = 0;
+}
+
+static ls_status runs_allocate(ls_program *p)
+{
+    size_t calls, all = count_instructions(p, &calls);
+    struct instruction_run *r;
+    struct call *c;
+
+    runs_unreserve(p);
+    r = p->run.instruction = mem_array(MEM_OTHER, all, sizeof *r);
+    c = p->run.calls = mem_array(MEM_OTHER, calls, sizeof *c);
+    if (!r || !c) return LS_ENOMEM;
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, r++) {
+            if (instruction_is_view(&p->list[s].at[n])) continue;
+            r->call = c++;
+            instruction_call(p, &p->list[s].at[n], r->call);
+        }
+    return LS_OK;
+}
+
+static void runs_free(ls_program *p)
+{
+    struct instruction_run *r = p->run.instruction;
+
+    runs_unreserve(p);
+    for (int s = 0; r && s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, r++) {
+            const struct kernel *k = p->list[s].at[n].kernel;
+
+            if (k && r->call && r->call->state && k->release) k->release(r->call);
+            shuffle_unbind(p, r);
+        }
+    mem_free(p->run.instruction);
+    p->run.instruction = NULL;
+    mem_free(p->run.calls);
+    p->run.calls = NULL;
+}
+
 void unbind(ls_program *p)
 {
     device_of(p)->sync(); /* the result does not matter here */
@@ -49,16 +129,7 @@ void unbind(ls_program *p)
     mem_free(p->run.slot_operands);
     p->run.slot_operands = NULL;
     p->run.nslot_operands = p->run.slot = 0;
-    for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++) {
-            struct instruction *i = &p->list[s].at[n];
-
-            if (i->kernel && i->call && i->call->state && i->kernel->release) i->kernel->release(i->call);
-            i->call = NULL;
-            shuffle_unbind(p, i);
-        }
-    mem_free(p->calls);
-    p->calls = NULL;
+    runs_free(p);
     for (int a = 0; a < ARENAS; a++) {
         struct bytes_home home = home_of(p, (enum arena)a);
 
@@ -107,9 +178,9 @@ void *program_data(const ls_program *p, ls_value v)
     return (char *)root_data(p, x->root) + x->offset * (ptrdiff_t)ls_dtype_bytes(x->dtype);
 }
 
-static ls_status bind_instruction(ls_program *p, struct instruction *i)
+static ls_status bind_instruction(ls_program *p, const struct instruction *i)
 {
-    struct call *c = i->call;
+    struct call *c = instruction_bound(p, i);
 
     for (int k = 0; k < i->nin; k++)
         if (i->in[k].id) c->in[k] = value_view(&p->values[i->in[k].id], root_data(p, i->in[k].id));
@@ -179,10 +250,11 @@ static ls_status execute_allocate(ls_program *p)
 ls_status bind_pass(ls_program *p)
 {
     LS_TRY(execute_allocate(p));
+    LS_TRY(runs_allocate(p));
     LS_TRY(streams_bind(p));
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) {
-            struct instruction *i = &p->list[s].at[n];
+            const struct instruction *i = &p->list[s].at[n];
 
             if (instruction_is_view(i)) continue;
             p->wants_last = p->wants_last || ((s == SEG_BACKWARD || s == SEG_WEIGHTS) && i->when == LS_WHEN_LAST);
@@ -200,11 +272,12 @@ ls_status bind_pass(ls_program *p)
 /* A non-finite gradient would spoil the weights; with clipping, all of them. */
 static ls_status check_norm(const ls_program *p, const struct instruction *i)
 {
-    const struct view *v = &i->call->out[0];
+    const struct call *c = instruction_bound(p, i);
+    const struct view *v = &c->out[0];
     double norm, raw;
 
-    LS_TRY(device_of(p)->copy_out(i->call->stream, &raw, v->data, ls_dtype_bytes(v->dtype)));
-    LS_TRY(device_of(p)->stream_sync(i->call->stream));
+    LS_TRY(device_of(p)->copy_out(c->stream, &raw, v->data, ls_dtype_bytes(v->dtype)));
+    LS_TRY(device_of(p)->stream_sync(c->stream));
     ls_convert(&norm, LS_F64, &raw, v->dtype, 1);
     return isfinite(norm) ? LS_OK
                           : ls_fail(LS_EINVAL, "the norm of the gradient is %s; %s", isnan(norm) ? "NaN" : "infinite",
@@ -224,7 +297,7 @@ static bool is_held_back(const ls_program *p, const struct instruction *i)
 static void check_squares(ls_program *p, const struct instruction *i)
 {
     if (!p->update_in_backward || op_info(i->op)->stage != OPTIMIZER_SQUARES) return;
-    p->run.no_update = p->run.no_update || !isfinite(*(const double *)i->call->out[0].data);
+    p->run.no_update = p->run.no_update || !isfinite(*(const double *)instruction_bound(p, i)->out[0].data);
 }
 
 /* The segment in which gradients become final. */
@@ -268,15 +341,17 @@ static ls_status check_order(ls_program *p, int segments)
     return LS_OK;
 }
 
-static ls_status run_one(ls_program *p, struct instruction *i)
+static ls_status run_one(ls_program *p, const struct instruction *i)
 {
+    struct call *c = instruction_bound(p, i);
+
     pulse();
     switch (op_run_kind(i->op)) {
-    case RUN_KERNEL: return kernel_launch(device_of(p), i->kernel, i->call);
+    case RUN_KERNEL: return kernel_launch(device_of(p), i->kernel, c);
     case RUN_START: return exchange_start(p, i);
     case RUN_WAIT: return exchange_wait(p, i);
-    case RUN_LOAD: return store_load(p->store, i->call->stream, instruction_state(i), i->call->out[0].data);
-    case RUN_SAVE: return store_save(p->store, i->call->stream, instruction_state(i), i->call->in[0].data);
+    case RUN_LOAD: return store_load(p->store, c->stream, instruction_state(i), c->out[0].data);
+    case RUN_SAVE: return store_save(p->store, c->stream, instruction_state(i), c->in[0].data);
     case RUN_OFFLOAD_WAIT: return store_offload_wait(p->store, instruction_state(i));
     case RUN_SHUFFLE_COUNTS: return shuffle_run_counts(p, i);
     case RUN_SHUFFLE: return shuffle_run_rows(p, i, NULL);
@@ -288,7 +363,7 @@ static ls_status run_one(ls_program *p, struct instruction *i)
 }
 
 /* Runs `count` instructions of the list from i on, which are one launch, or one instruction. */
-static ls_status run_queued(ls_program *p, struct instruction *i, int count)
+static ls_status run_queued(ls_program *p, const struct instruction *i, int count)
 {
     LS_TRY(streams_before(p, i));
     LS_TRY(count > 1 ? multi_launch(p, i, count) : run_one(p, i));
@@ -296,30 +371,31 @@ static ls_status run_queued(ls_program *p, struct instruction *i, int count)
 }
 
 /* Seconds of the host are divided evenly among the instructions of a launch. */
-static void count_runs(struct instruction *i, int count, double seconds)
+static void count_runs(const ls_program *p, const struct instruction *i, int count, double seconds)
 {
+    struct instruction_run *r = instruction_run(p, i);
     int n = 0;
 
     for (int k = 0; k < count; k++) n += !instruction_is_view(&i[k]);
     for (int k = 0; k < count; k++) {
         if (instruction_is_view(&i[k])) continue;
-        i[k].seconds += seconds / n;
-        i[k].runs++;
+        r[k].seconds += seconds / n;
+        r[k].runs++;
     }
 }
 
-static ls_status run_multi(ls_program *p, struct instruction *i, int count)
+static ls_status run_multi(ls_program *p, const struct instruction *i, int count)
 {
     double began = base_now();
 
     pulse();
     LS_TRY(run_queued(p, i, count));
-    count_runs(i, count, base_now() - began);
+    count_runs(p, i, count, base_now() - began);
     return LS_OK;
 }
 
 /* Runs one instruction with its watchers and checks; *over: the run ends after it. */
-static ls_status run_instruction(ls_program *p, struct instruction *i, int number, bool *over)
+static ls_status run_instruction(ls_program *p, const struct instruction *i, int number, bool *over)
 {
     bool clips = op_info(i->op)->stage == OPTIMIZER_CLIP;
     double began, ended;
@@ -332,8 +408,7 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     else
         LS_TRY(run_one(p, i));
     ended = base_now();
-    i->seconds += ended - began;
-    i->runs++;
+    count_runs(p, i, 1, ended - began);
     if (p->run.watch) p->run.watch(p->run.watch_ctx, p, i, began, ended);
     if (p->run.poison.name) LS_TRY(poison_after(p, i));
     if (p->run.finding)
@@ -356,7 +431,7 @@ struct walk {
 static ls_status walk_between(ls_program *p, struct walk *w, int begin, int end, const struct graph *g)
 {
     for (int n = begin, count; n < end && !w->over; n += count) {
-        struct instruction *i = &p->list[w->s].at[n];
+        const struct instruction *i = &p->list[w->s].at[n];
 
         count = 1;
         if (instruction_is_view(i) || !instruction_runs(i, w->segments) || (g && graph_takes(i, w->segments))) continue;
@@ -370,8 +445,8 @@ static ls_status walk_between(ls_program *p, struct walk *w, int begin, int end,
 
 static ls_status record_graph(ls_program *p, const struct walk *w, const struct graph *g, struct device_graph **out)
 {
-    struct instruction *at = p->list[w->s].at;
-    struct device_stream *stream = at[g->begin].call->stream;
+    const struct instruction *at = p->list[w->s].at;
+    struct device_stream *stream = instruction_bound(p, &at[g->begin])->stream;
     ls_status st = LS_OK, ended;
 
     LS_TRY(device_of(p)->graph_begin(stream));
@@ -389,12 +464,13 @@ static ls_status record_graph(ls_program *p, const struct walk *w, const struct 
 /* Seconds of the host are divided evenly among its instructions. */
 static void count_graph(ls_program *p, const struct walk *w, const struct graph *g, double seconds)
 {
-    for (int n = g->begin; n < g->end; n++) {
-        struct instruction *i = &p->list[w->s].at[n];
+    const struct instruction *at = p->list[w->s].at;
+    struct instruction_run *r = instruction_run(p, at);
 
-        if (!graph_takes(i, w->segments)) continue;
-        i->seconds += seconds / g->instructions;
-        i->runs++;
+    for (int n = g->begin; n < g->end; n++) {
+        if (!graph_takes(&at[n], w->segments)) continue;
+        r[n].seconds += seconds / g->instructions;
+        r[n].runs++;
     }
 }
 
@@ -402,7 +478,7 @@ static void count_graph(ls_program *p, const struct walk *w, const struct graph 
  * everything one by one. */
 static ls_status run_graph(ls_program *p, struct walk *w, struct graph *g)
 {
-    struct instruction *first = &p->list[w->s].at[g->begin];
+    const struct instruction *first = &p->list[w->s].at[g->begin];
     struct graph_recording *r = &g->recording[p->run.slot];
     double began = base_now();
 
@@ -413,7 +489,7 @@ static ls_status run_graph(ls_program *p, struct walk *w, struct graph *g)
     }
     pulse();
     if (!r->graph) LS_TRY(record_graph(p, w, g, &r->graph));
-    LS_TRY(device_of(p)->graph_launch(r->graph, first->call->stream));
+    LS_TRY(device_of(p)->graph_launch(r->graph, instruction_bound(p, first)->stream));
     streams_used(p, first);
     count_graph(p, w, g, base_now() - began);
     return walk_between(p, w, g->begin, g->end, g);

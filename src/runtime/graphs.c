@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "ir/op_info.h"
 #include "passes/streams.h"
-#include "runtime/exchange.h"
 #include "runtime/store.h"
 
 enum { VARIANTS = 2 }; /* a micro-batch, and the last one of a step, where their instructions differ */

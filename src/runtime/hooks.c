@@ -240,6 +240,7 @@ static ls_status run_gradient(ls_program *p, const struct hook *h)
 {
     const struct device *d = store_device(p->store);
     const struct instruction *i = &p->list[SEG_OPTIMIZER].at[h->n];
+    const struct call *c = instruction_bound(p, i);
     const struct value *v = &p->values[h->at.id];
     size_t bytes = value_count(v) * ls_dtype_bytes(v->dtype);
     void *stage, *data = program_data(p, h->at);
@@ -249,11 +250,11 @@ static ls_status run_gradient(ls_program *p, const struct hook *h)
     stage = mem_alloc(MEM_OTHER, bytes);
     if (!stage) return LS_ENOMEM;
     st = streams_before(p, i);
-    if (st == LS_OK) st = d->copy_out(i->call->stream, stage, data, bytes);
-    if (st == LS_OK) st = d->stream_sync(i->call->stream);
+    if (st == LS_OK) st = d->copy_out(c->stream, stage, data, bytes);
+    if (st == LS_OK) st = d->stream_sync(c->stream);
     if (st == LS_OK) st = call_gradient(p, h, stage);
-    if (st == LS_OK) st = d->copy_in(i->call->stream, data, stage, bytes);
-    if (st == LS_OK) st = d->stream_sync(i->call->stream);
+    if (st == LS_OK) st = d->copy_in(c->stream, data, stage, bytes);
+    if (st == LS_OK) st = d->stream_sync(c->stream);
     mem_free(stage);
     return st;
 }

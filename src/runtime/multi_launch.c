@@ -55,9 +55,9 @@ static void touch_view(struct touches *t, const struct view *v, bool write, bool
         touch_add(t, (const char *)v->data + low * esize, (high - low + 1) * esize, write, adds);
 }
 
-static struct touches touches_of(const struct instruction *i)
+static struct touches touches_of(const ls_program *p, const struct instruction *i)
 {
-    const struct call *c = i->call;
+    const struct call *c = instruction_bound(p, i);
     struct touches t = { .n = 0 };
 
     for (int k = 0; k < c->nin; k++) touch_view(&t, &c->in[k], false, false);
@@ -93,11 +93,11 @@ static int multi_end(const ls_program *p, enum segment s, int n, struct touches 
     int last = n, reach = multi_reach(p, s, n);
 
     *calls = 1;
-    if (reach > n + 1) all[0] = touches_of(&at[n]);
+    if (reach > n + 1) all[0] = touches_of(p, &at[n]);
     for (int k = n + 1; k < reach; k++) {
         if (instruction_is_view(&at[k])) continue;
         if (at[k].waits || at[last].waited_for) break;
-        all[*calls] = touches_of(&at[k]);
+        all[*calls] = touches_of(p, &at[k]);
         for (int m = 0; m < *calls; m++)
             if (touches_conflict(&all[m], &all[*calls], &all[*calls - 1])) return last + 1;
         last = k;
@@ -117,12 +117,12 @@ ls_status multi_find(ls_program *p, int *most)
     *most = 0;
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0, end; n < p->list[s].n; n = end) {
-            struct instruction *i = &p->list[s].at[n];
+            const struct instruction *i = &p->list[s].at[n];
 
             end = n + 1;
             if (instruction_is_view(i)) continue;
             end = multi_end(p, (enum segment)s, n, all, &calls);
-            i->multi = end - n;
+            instruction_run(p, i)->multi = end - n;
             *most = MAX(*most, calls);
         }
     mem_free(all);
@@ -145,8 +145,6 @@ ls_status multi_bind(ls_program *p)
 
 void multi_unbind(ls_program *p)
 {
-    for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++) p->list[s].at[n].multi = 0;
     if (!p->run.multi) return;
     mem_free(p->run.multi->call);
     mem_free(p->run.multi->access);
@@ -158,15 +156,17 @@ void multi_unbind(ls_program *p)
 
 int multi_count(const ls_program *p, const struct instruction *i)
 {
-    return p->run.multi && i->multi > 1 && !program_launches_singly(p) ? i->multi : 1;
+    if (!p->run.multi || program_launches_singly(p)) return 1;
+    return MAX(instruction_run(p, i)->multi, 1);
 }
 
-ls_status multi_launch(ls_program *p, struct instruction *i, int count)
+ls_status multi_launch(ls_program *p, const struct instruction *i, int count)
 {
+    const struct instruction_run *r = instruction_run(p, i);
     const struct multi *m = p->run.multi;
     int n = 0;
 
     for (int k = 0; k < count; k++)
-        if (!instruction_is_view(&i[k])) m->call[n++] = i[k].call;
+        if (!instruction_is_view(&i[k])) m->call[n++] = r[k].call;
     return kernel_launch_many(store_device(p->store), i->kernel, m->call, n, m->access);
 }

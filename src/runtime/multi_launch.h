@@ -20,6 +20,6 @@ ls_status multi_bind(ls_program *p); /* after operands and streams; nothing for 
 void multi_unbind(ls_program *p);
 /* How many instructions of its list the launch of i takes in this run, views between them included; 1: i by itself. */
 int multi_count(const ls_program *p, const struct instruction *i);
-ls_status multi_launch(ls_program *p, struct instruction *i, int count);
+ls_status multi_launch(ls_program *p, const struct instruction *i, int count);
 
 #endif

@@ -75,7 +75,7 @@ ls_status check_outputs(const ls_program *p, const struct instruction *i, int nu
     struct found f;
     bool found;
 
-    LS_TRY(find_operand(p, i->out, i->call->out, i->nout, &f, &found));
+    LS_TRY(find_operand(p, i->out, instruction_bound(p, i)->out, i->nout, &f, &found));
     if (!found) return LS_OK;
     return ls_fail(LS_EINVAL, "instruction %d, %s of '%s' (%s, %s): element %zu is %s", number, program_op_name(i->op),
                    p->values[f.value.id].name, phase_name(i->phase), ls_dtype_name(p->values[f.value.id].dtype), f.element,
@@ -104,7 +104,7 @@ ls_status non_finite_before(const ls_program *p, const struct instruction *i, in
 
     to->clean = true;
     if (to->source.program || instruction_is_wait(i)) return LS_OK;
-    LS_TRY(find_operand(p, i->in, i->call->in, i->nin, &f, &found));
+    LS_TRY(find_operand(p, i->in, instruction_bound(p, i)->in, i->nin, &f, &found));
     if (!found) return LS_OK;
     to->clean = false;
     non_finite_note(p->values[p->values[f.value.id].root].role == LS_ROLE_PARAMETER ? &to->source : &to->received, f, p, i, number);
@@ -118,7 +118,7 @@ ls_status non_finite_after(const ls_program *p, const struct instruction *i, int
     bool found;
 
     if (to->source.program || !to->clean || instruction_is_begun(i)) return LS_OK;
-    LS_TRY(find_operand(p, i->out, i->call->out, i->nout, &f, &found));
+    LS_TRY(find_operand(p, i->out, instruction_bound(p, i)->out, i->nout, &f, &found));
     if (found) non_finite_note(instruction_communicates(i) ? &to->received : &to->source, f, p, i, number);
     return LS_OK;
 }
@@ -244,17 +244,18 @@ void program_poison(ls_program *p, const char *name)
 ls_status poison_after(ls_program *p, const struct instruction *i)
 {
     const struct device *d = store_device(p->store);
+    const struct instruction_run *r = instruction_run(p, i);
     static const double nan = NAN;
     int k = p->run.poison.slot == p->run.slot ? poison_output(p, i, p->run.poison.name) : -1;
-    const struct view *v = k >= 0 ? &i->call->out[k] : NULL;
+    const struct view *v = k >= 0 ? &r->call->out[k] : NULL;
 
     if (!v || !view_given(v) || !ls_dtype_is_float(v->dtype)) return LS_OK;
     size_t bytes = ls_dtype_bytes(v->dtype);
     double raw;
 
     ls_convert(&raw, v->dtype, &nan, LS_F64, 1);
-    LS_TRY(d->copy_in(i->call->stream, (char *)v->data + view_offset(v, view_count(v) / 2) * (ptrdiff_t)bytes, &raw, bytes));
+    LS_TRY(d->copy_in(r->call->stream, (char *)v->data + view_offset(v, view_count(v) / 2) * (ptrdiff_t)bytes, &raw, bytes));
     p->run.poison.name = NULL;
-    LS_TRY(d->stream_sync(i->call->stream));
-    return i->end ? d->event_record(i->end, i->call->stream) : LS_OK;
+    LS_TRY(d->stream_sync(r->call->stream));
+    return r->end ? d->event_record(r->end, r->call->stream) : LS_OK;
 }

@@ -18,8 +18,21 @@ struct poison {
     int slot;
 };
 
+/* What the runtime keeps of an instruction. */
+struct instruction_run {
+    struct call *call;         /* bound operands; NULL for views */
+    struct device_event *end;  /* recorded after it, if another instruction waits for it */
+    struct shuffle_host *host; /* for SHUFFLE_COUNTS, SHUFFLE and starts of it */
+    int multi;                 /* instructions of the list, from this one on, that are one launch; 0, 1: only this one */
+    double seconds;            /* total over all runs */
+    uint64_t runs;
+};
+
 struct run_state {
     bool runnable;
+    struct instruction_run *instruction; /* of all lists, one after the other; made when the program is bound */
+    struct call *calls;                  /* those of all instructions that have one */
+    size_t reserved;                     /* bytes of these two that a plan counts and does not take; 0: none */
     int *last_run;                       /* [slots or 1] the segment whose values are in the slot; 0: none */
     int *tag;                            /* [slots or 1] the micro-batch in the slot, as the caller numbers them */
     bool ran_last;                       /* the last micro-batch of the step has run */
@@ -41,6 +54,10 @@ struct run_state {
     struct poison poison;
 };
 
+/* What is kept of an instruction of the program's lists, and its call. The program is bound. */
+struct instruction_run *instruction_run(const ls_program *p, const struct instruction *i); /* execute.c */
+struct call *instruction_bound(const ls_program *p, const struct instruction *i);
+
 /* fn is called after each instruction, with its start and end time (base_now). */
 void program_watch(ls_program *p, program_watch_fn *fn, void *ctx);
 /* For watchers: calls fn with the operands of i, which has just run, in host memory. Changes to outputs take effect. */
@@ -49,6 +66,8 @@ ls_status program_operands(const ls_program *p, const struct instruction *i, pro
 /* Labels the selected slot with micro-batch `micro`, for messages. */
 void program_tag(ls_program *p, int micro);
 
+/* execute.c: counts in the ledger what is kept of each instruction, instead of allocating it: for plans. */
+ls_status runs_reserve(ls_program *p);
 ls_status bind_pass(ls_program *p); /* execute.c: allocates arenas, resolves pointers, calls prepare() */
 /* Runs bind_pass for a program compiled with plan_only: several programs of one store are distributed before the store is allocated. */
 ls_status program_bind(ls_program *p);               /* compile.c */
@@ -59,8 +78,8 @@ void staged_release(ls_program *p); /* transfer.c */
 ls_status transfer_find(const ls_program *p, const char *name, size_t count, int *out);
 /* Enqueues a copy of the value's bytes to host, which must not be touched until *stream is there. */
 ls_status transfer_out(const ls_program *p, int value, void *host, size_t count, struct device_stream **stream);
-ls_status shuffle_bind(ls_program *p, struct instruction *i);
-void shuffle_unbind(const ls_program *p, struct instruction *i);
+ls_status shuffle_bind(ls_program *p, const struct instruction *i);
+void shuffle_unbind(const ls_program *p, struct instruction_run *r);
 ls_status shuffle_run_counts(const ls_program *p, const struct instruction *i);
 /* Exchanges the rows, or begins to: *work is waited for. work NULL: at once. What the exchange leaves of the output is zeroed. */
 ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i, ls_work **work);
@@ -73,6 +92,6 @@ void program_launch_singly(ls_program *p); /* from now on each instruction is la
 /* It is in this run: one looks at single instructions (watchers, hooks, check_finite, injected values), or program_launch_singly() was
  * called. */
 bool program_launches_singly(const ls_program *p);
-ls_status program_profile_text(const ls_program *p, char **text); /* seconds by op, largest first */
+ls_status program_profile_text(const ls_program *p, char **text); /* profile.c: seconds by op, largest first */
 
 #endif

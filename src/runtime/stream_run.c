@@ -7,16 +7,17 @@
 ls_status streams_bind(ls_program *p)
 {
     struct stream_set *set = store_streams(p->store);
+    struct instruction_run *r = p->run.instruction;
 
     if (set->device->immediate) return LS_OK;
     for (int k = 0; k < p->nstreams; k++)
         LS_TRY(stream_set_find(set, (struct stream_key){ p->stream[k].comm, p->stream[k].lane }, false, &p->stream[k].index));
     for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++) {
-            struct instruction *i = &p->list[s].at[n];
+        for (int n = 0; n < p->list[s].n; n++, r++) {
+            const struct instruction *i = &p->list[s].at[n];
 
-            if (i->call && i->stream >= 0) i->call->stream = set->stream[p->stream[i->stream].index].stream;
-            if (i->waited_for && !i->end) LS_TRY(set->device->event_new(&i->end));
+            if (r->call && i->stream >= 0) r->call->stream = set->stream[p->stream[i->stream].index].stream;
+            if (i->waited_for) LS_TRY(set->device->event_new(&r->end));
             if (instruction_is_start(i) && instruction_is_carried(i))
                 LS_TRY(store_gather_prepare(p->store, instruction_exchange(i)->carried - 1));
         }
@@ -26,12 +27,13 @@ ls_status streams_bind(ls_program *p)
 void streams_unbind(ls_program *p)
 {
     struct stream_set *set = store_streams(p->store);
+    struct instruction_run *r = p->run.instruction;
 
     if (set->program == p) set->program = NULL;
-    for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++) {
-            set->device->event_free(p->list[s].at[n].end);
-            p->list[s].at[n].end = NULL;
+    for (int s = 0; r && s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, r++) {
+            set->device->event_free(r->end);
+            r->end = NULL;
         }
 }
 
@@ -55,20 +57,13 @@ ls_status streams_enter(ls_program *p, enum segment s, int segments)
     return LS_OK;
 }
 
-static const struct instruction *numbered(const ls_program *p, int number)
-{
-    int s = 0;
-
-    for (; number >= p->list[s].n; s++) number -= p->list[s].n;
-    return &p->list[s].at[number];
-}
-
 ls_status streams_before(ls_program *p, const struct instruction *i)
 {
     struct stream_set *set = store_streams(p->store);
 
     if (instruction_is_start(i) && instruction_is_carried(i)) LS_TRY(stream_set_carry(set, p->stream[i->stream].index));
-    for (int k = 0; k < i->waits; k++) LS_TRY(set->device->event_wait(numbered(p, p->wait[i->first_wait + k])->end, i->call->stream));
+    for (int k = 0; k < i->waits; k++)
+        LS_TRY(set->device->event_wait(p->run.instruction[p->wait[i->first_wait + k]].end, instruction_bound(p, i)->stream));
     return LS_OK;
 }
 
@@ -82,7 +77,9 @@ void streams_used(ls_program *p, const struct instruction *i)
 
 ls_status streams_after(ls_program *p, const struct instruction *i)
 {
+    const struct instruction_run *r = instruction_run(p, i);
+
     if (i->stream < 0) return LS_OK;
     if (!(instruction_is_start(i) && instruction_is_carried(i))) streams_used(p, i);
-    return i->end ? store_device(p->store)->event_record(i->end, i->call->stream) : LS_OK;
+    return r->end ? store_device(p->store)->event_record(r->end, r->call->stream) : LS_OK;
 }

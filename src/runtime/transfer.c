@@ -132,7 +132,7 @@ static ls_status read_staged(const ls_program *p, int value, void *host, ls_dtyp
 /* ---- operands of an instruction ---- */
 
 /* *v becomes a host copy of what it was, in *stage. Valid when the instruction's stream has been waited for. */
-static ls_status operand_out(const ls_program *p, const struct instruction *i, struct view *v, char **stage)
+static ls_status operand_out(const ls_program *p, struct device_stream *stream, struct view *v, char **stage)
 {
     ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
     size_t bytes;
@@ -141,40 +141,43 @@ static ls_status operand_out(const ls_program *p, const struct instruction *i, s
     bytes = (size_t)((high - low + 1) * esize);
     *stage = mem_alloc(MEM_OTHER, bytes);
     if (!*stage) return LS_ENOMEM;
-    LS_TRY(device_of(p)->copy_out(i->call->stream, *stage, (const char *)v->data + low * esize, bytes));
+    LS_TRY(device_of(p)->copy_out(stream, *stage, (const char *)v->data + low * esize, bytes));
     v->data = *stage - low * esize;
     return LS_OK;
 }
 
-static ls_status operand_back(const ls_program *p, const struct instruction *i, const struct view *v, const char *stage)
+static ls_status operand_back(const ls_program *p, struct device_stream *stream, const struct view *v, const char *stage)
 {
     ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
 
     if (!stage) return LS_OK;
     view_reach(v, &low, &high);
-    return device_of(p)->copy_in(i->call->stream, (char *)v->data + low * esize, stage, (size_t)((high - low + 1) * esize));
+    return device_of(p)->copy_in(stream, (char *)v->data + low * esize, stage, (size_t)((high - low + 1) * esize));
 }
 
-/* The end of i is later than it was. */
-static ls_status operands_back(const ls_program *p, const struct instruction *i, char *const *stage)
+/* The end of the instruction is later than it was. */
+static ls_status operands_back(const ls_program *p, const struct instruction_run *r, char *const *stage)
 {
-    for (int k = 0; k < i->nout; k++) LS_TRY(operand_back(p, i, &i->call->out[k], stage[k]));
-    LS_TRY(device_of(p)->stream_sync(i->call->stream));
-    return i->end ? device_of(p)->event_record(i->end, i->call->stream) : LS_OK;
+    const struct call *c = r->call;
+
+    for (int k = 0; k < c->nout; k++) LS_TRY(operand_back(p, c->stream, &c->out[k], stage[k]));
+    LS_TRY(device_of(p)->stream_sync(c->stream));
+    return r->end ? device_of(p)->event_record(r->end, c->stream) : LS_OK;
 }
 
 ls_status program_operands(const ls_program *p, const struct instruction *i, program_operands_fn *fn, void *ctx)
 {
-    struct call c = *i->call;
+    const struct instruction_run *r = instruction_run(p, i);
+    struct call c = *r->call;
     char *stage[2 * CALL_OPERANDS] = { 0 };
     ls_status st = LS_OK;
 
-    if (device_of(p)->host_visible) return fn(ctx, i->call);
-    for (int k = 0; k < i->nout && st == LS_OK; k++) st = operand_out(p, i, &c.out[k], &stage[k]);
-    for (int k = 0; k < i->nin && st == LS_OK; k++) st = operand_out(p, i, &c.in[k], &stage[CALL_OPERANDS + k]);
+    if (device_of(p)->host_visible) return fn(ctx, r->call);
+    for (int k = 0; k < i->nout && st == LS_OK; k++) st = operand_out(p, c.stream, &c.out[k], &stage[k]);
+    for (int k = 0; k < i->nin && st == LS_OK; k++) st = operand_out(p, c.stream, &c.in[k], &stage[CALL_OPERANDS + k]);
     if (st == LS_OK) st = device_of(p)->stream_sync(c.stream);
     if (st == LS_OK) st = fn(ctx, &c);
-    if (st == LS_OK) st = operands_back(p, i, stage);
+    if (st == LS_OK) st = operands_back(p, r, stage);
     for (size_t k = 0; k < COUNT_OF(stage); k++) mem_free(stage[k]);
     return st;
 }

@@ -80,15 +80,14 @@ static ls_status find(const struct transport **out)
                    module_folders(folders, sizeof folders));
 }
 
-const struct transport *transport_mpi(void)
+ls_status transport_mpi(const struct transport **out)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const struct transport *loaded;
-    const struct transport *found = NULL;
 
     pthread_mutex_lock(&lock);
-    if (!loaded && find(&found) == LS_OK) loaded = found;
-    found = loaded;
+    ls_status st = loaded ? LS_OK : find(&loaded);
+    if (st == LS_OK) *out = loaded;
     pthread_mutex_unlock(&lock);
-    return found;
+    return st;
 }

@@ -108,12 +108,13 @@ struct transport {
     void (*wake)(struct link *l);
 };
 
-const struct transport *transport_find(const char *where); /* by "NAME:"; NULL with the message set */
+ls_status transport_find(const char *where, const struct transport **out); /* by "NAME:". LS_EINVAL, or what transport_mpi() returns */
 extern const struct transport transport_shm, transport_plan;
 /* The MPI row is built as a module per implementation and loaded when first used: see mpi_load.c. */
 const char *mpi_module_name(size_t i);                   /* "openmpi", "mpich"; NULL past the end */
 bool mpi_module_find(size_t i, char *path, size_t room); /* path of its module; false: not found. Loads nothing */
-const struct transport *transport_mpi(void);             /* NULL with the message set */
+/* LS_EINVAL for an unknown LOCKSTEP_MPI; LS_EUNSUPPORTED if there is no module, or it cannot be loaded. */
+ls_status transport_mpi(const struct transport **out);
 
 /* Writes the line for two signatures that differ (!signature_agrees): which rank called what. */
 ls_status comm_mismatch(const struct link_base *l, int mine, const struct signature *a, int other, const struct signature *b);

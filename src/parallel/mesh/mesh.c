@@ -74,46 +74,18 @@ void ls_mesh_place(const ls_mesh_shape *shape, int rank, int place[5])
 
 /* ---- checking ---- */
 
-/* Replaces dp -1 by its value, and computes the product of all axes. */
-static ls_status mesh_multiply(ls_mesh_shape *m, int ranks)
-{
-    int64_t rest = (int64_t)m->pp * m->cp * m->tp;
-
-    if (m->dp < 0) {
-        if (rest > ranks || ranks % rest)
-            return ls_fail(LS_EINVAL,
-                           "mesh: pp %d * cp %d * tp %d = %lld, which does not divide %d rank%s; use a multiple of %lld ranks, of which "
-                           "dp is the rest",
-                           m->pp, m->cp, m->tp, (long long)rest, ranks, ranks == 1 ? "" : "s", (long long)rest);
-        m->dp = (int)(ranks / rest);
-        return LS_OK;
-    }
-    int64_t product = rest * m->dp;
-    if (product == ranks) return LS_OK;
-    if (rest <= ranks && ranks % rest == 0)
-        return ls_fail(LS_EINVAL, "mesh: pp %d * dp %d * cp %d * tp %d = %lld, but there %s %d rank%s; use dp %lld", m->pp, m->dp, m->cp,
-                       m->tp, (long long)product, ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s", (long long)(ranks / rest));
-    return ls_fail(
-        LS_EINVAL,
-        "mesh: pp %d * dp %d * cp %d * tp %d = %lld, but there %s %d rank%s: start %lld ranks, or change pp, cp, tp, whose product "
-        "%lld does not divide %d",
-        m->pp, m->dp, m->cp, m->tp, (long long)product, ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s", (long long)product,
-        (long long)rest, ranks);
-}
-
 ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks)
 {
-    ls_mesh_shape m = *shape;
-    ls_layout l = layout_of_mesh(&m);
+    ls_layout l = layout_of_mesh(shape);
 
-    if (m.dp == -1) l.dp = 1;
+    if (shape->dp == -1) l.dp = 1;
     LS_TRY(layout_check_axes(&l));
     if (ranks < 1) return ls_fail(LS_EINVAL, "mesh: %d ranks; use at least 1", ranks);
-    LS_TRY(mesh_multiply(&m, ranks));
-    l.dp = m.dp;
+    if (shape->dp == -1) l.dp = MAX(ranks / (int)ls_layout_ranks(&l), 1);
+    LS_TRY(layout_check_ranks(&l, ranks));
     LS_TRY(layout_check_axes(&l));
     LS_TRY(layout_check_groups(&l));
-    *shape = m;
+    shape->dp = l.dp;
     return LS_OK;
 }
 

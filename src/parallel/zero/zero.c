@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "ir/op_info.h"
 
 /* ---- the layout ---- */
 
@@ -25,13 +26,26 @@ ls_layout data_layout(const struct data *d) { return layout_of_ranks(d->world, d
 
 /* ---- the pass ---- */
 
+/* Compares the program with the rules of its layout. */
+static ls_status check_program(const struct pass *a)
+{
+    const struct list *forward = &a->p->list[SEG_FORWARD];
+    ls_layout l = data_layout(a->d);
+
+    l.in_backward = a->p->update_in_backward;
+    LS_TRY(layout_check_in_backward(&l));
+    if (a->p->options.slots > 0) LS_TRY(layout_check_in_flight(&l));
+    for (int n = 0; n < forward->n; n++) {
+        unsigned traits = op_info(forward->at[n].op)->traits;
+
+        LS_TRY(layout_check_async(&l, traits & TRAIT_CHOICES ? "experts" : traits & TRAIT_SAMPLE_STATS ? "batch norms" : NULL));
+    }
+    return LS_OK;
+}
+
 static ls_status distribution(struct pass *a)
 {
-    if (a->p->options.slots > 0) {
-        ls_layout l = data_layout(a->d);
-
-        LS_TRY(layout_check_in_flight(&l));
-    }
+    LS_TRY(check_program(a));
     LS_TRY(units_form(a));
     if ((data_is_distributed(a) && !a->d->method->apart) || a->d->o.offload_parameters) {
         LS_TRY(gather_parameters(a));

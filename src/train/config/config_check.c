@@ -320,13 +320,7 @@ static ls_status check_non_finite(const struct config *c)
 
 static const char *method_name(const struct config *c) { return layout_method_name((ls_method)c->parallel.method); }
 
-/* True if ranks hold different elements of a layer. */
-static bool sums_over_shards(const struct config *c)
-{
-    return (c->parallel.zero > 0 && c->parallel.dp * c->parallel.cp > 1) || c->parallel.tp > 1 || c->parallel.ep > 1;
-}
-
-/* Rejects updates in backward where something needs a gradient later than its update. */
+/* What of optim.in_backward does not concern the layout, whose rules ls_layout_check() has. */
 static ls_status check_in_backward(const struct config *c, unsigned verb)
 {
     if (!c->optim.in_backward) return LS_OK;
@@ -336,34 +330,6 @@ static ls_status check_in_backward(const struct config *c, unsigned verb)
                        "optim.in_backward=true with optim.clip=%g: the gradient norm is known only after the last update; use "
                        "optim.clip_by=previous or optim.clip=0",
                        c->optim.clip);
-    if (c->parallel.pp > 1)
-        return ls_fail(LS_EINVAL,
-                       "optim.in_backward=true with parallel.pp=%" PRId64 ": a stage has several micro-batches in flight, whose gradients "
-                       "are summed; use parallel.pp=1",
-                       c->parallel.pp);
-    if (c->parallel.method != LS_METHOD_ALLREDUCE)
-        return ls_fail(LS_EINVAL,
-                       "optim.in_backward=true with parallel.method=%s, which updates after backward; use parallel.method=allreduce",
-                       method_name(c));
-    if ((c->optim.name == LS_LAMB || c->optim.name == LS_LARS) && sums_over_shards(c))
-        return ls_fail(LS_EINVAL,
-                       "optim.in_backward=true with optim.name=%s: the norms of its layers are summed over the ranks that have shards of "
-                       "them, after backward; use parallel.zero=0 without parallel.tp and parallel.ep, or optim.name=adamw",
-                       ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name)->name);
-    if (c->train.accumulate > 1)
-        return ls_fail(LS_EINVAL,
-                       "optim.in_backward=true with train.accumulate=%" PRId64 ": gradients are summed over micro-batches, so they are not "
-                       "freed; use train.accumulate=1",
-                       c->train.accumulate);
-    if (c->parallel.offload_parameters != OFFLOAD_NONE)
-        return ls_fail(LS_EINVAL,
-                       "optim.in_backward=true with parallel.offload_parameters: updated parameters are saved after backward; use "
-                       "parallel.offload_parameters=none");
-    if (c->optim.offload != OFFLOAD_NONE)
-        return ls_fail(LS_EINVAL, "optim.in_backward=true with optim.offload: state is loaded after backward; use optim.offload=none");
-    if (c->parallel.offload_parameters != OFFLOAD_NONE)
-        return ls_fail(LS_EINVAL, "optim.in_backward=true with parallel.offload_parameters: parameters are updated after backward; use "
-                                  "parallel.offload_parameters=none");
     if (strcmp(config_device(c), "cpu") != 0)
         return ls_fail(LS_EINVAL, "optim.in_backward=true with run.device=%s: it is implemented on run.device=cpu only", config_device(c));
     if (c->train.non_finite == NON_FINITE_SKIP)

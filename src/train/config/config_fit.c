@@ -18,22 +18,11 @@ static ls_status known_vocab(const struct config *c, size_t *out)
     return LS_OK;
 }
 
-/* A worker's step is its own: it has no statistics of all ranks at the same time, which routers and batch norms are trained with. */
-static ls_status check_async(const ls_model *m, const ls_layout *l)
-{
-    if (l->method != LS_METHOD_ASYNC || l->dp == 1 || (m && m->experts == 0)) return LS_OK;
-    return ls_fail(LS_EINVAL,
-                   "parallel.method=async with %s, whose statistics are those of all ranks at the same time; use another model, or "
-                   "parallel.method=server",
-                   m ? "experts" : "a model that is not a transformer");
-}
-
 ls_status config_check_layout(const struct config *c, const struct task_model *m)
 {
     ls_layout l;
 
     LS_TRY(config_layout(c, &l));
-    LS_TRY(check_async(task_transformer(m), &l));
     return ls_layout_check(task_transformer(m), &l);
 }
 

@@ -28,33 +28,18 @@ ls_status config_ranks(struct config *c, unsigned verb, const struct world *worl
     return LS_OK;
 }
 
-/* If the product of the other axes divides the number of ranks, dp is probably wrong: the config file of a run on another number of ranks
- * may have set it. Otherwise the other axes are too large. */
-static ls_status fail_ranks(const struct config *c)
-{
-    int64_t ranks = c->launch.ranks, product = c->parallel.dp * others(c);
-    char instead[64] = "change parallel.pp, parallel.cp or parallel.tp";
-
-    if (ranks % others(c) == 0) snprintf(instead, sizeof instead, "use --parallel.dp=%" PRId64, ranks / others(c));
-    return ls_fail(LS_EINVAL,
-                   "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: %" PRId64 " = %" PRId64
-                   " * %" PRId64 " * %" PRId64 " * %" PRId64 "; %s, or match the product with -n %" PRId64,
-                   ranks, c->parallel.pp, c->parallel.dp, c->parallel.cp, c->parallel.tp, instead, product);
-}
-
 ls_status config_check_ranks(struct config *c)
 {
-    int64_t ranks = c->launch.ranks = MAX(c->launch.ranks, 1);
     ls_mesh_shape shape;
     ls_layout layout;
 
-    if (c->parallel.dp < 0) c->parallel.dp = MAX(ranks / others(c), 1);
+    c->launch.ranks = MAX(c->launch.ranks, 1);
     LS_TRY(config_layout(c, &layout));
-    LS_TRY(layout_check_axes(&layout));
-    c->parallel.vpp = MAX(c->parallel.vpp, layout_least_chunks(&layout));
-    if (c->parallel.dp * others(c) != ranks) return fail_ranks(c);
     shape = ls_layout_mesh(&layout);
-    return ls_mesh_check(&shape, (int)ranks);
+    LS_TRY(ls_mesh_check(&shape, (int)MIN(c->launch.ranks, INT32_MAX)));
+    c->parallel.dp = shape.dp;
+    c->parallel.vpp = MAX(c->parallel.vpp, layout_least_chunks(&layout));
+    return LS_OK;
 }
 
 /* ---- as the library's struct ---- */
@@ -82,6 +67,9 @@ static const int cp_methods[] = { [CP_METHOD_RING] = LS_CP_RING, [CP_METHOD_ALL_
 static const int methods[] = { LS_METHOD_ALLREDUCE, LS_METHOD_DATAPARALLEL, LS_METHOD_SERVER, LS_METHOD_ASYNC };
 static const int compute_types[] = { [COMPUTE_AUTO] = LS_F32, [COMPUTE_FP32] = LS_F32, [COMPUTE_BF16] = LS_BF16 };
 static const int reduce_types[] = { [REDUCE_FP32] = LS_F32, [REDUCE_BF16] = LS_BF16 };
+#define OPTIMIZER_KIND(upper, ...) LS_##upper,
+static const int optimizers[] = { LS_OPTIMIZER_MAP(OPTIMIZER_KIND) };
+#undef OPTIMIZER_KIND
 static const int offloads[] = { [OFFLOAD_NONE] = LS_OFFLOAD_NONE, [OFFLOAD_CPU] = LS_OFFLOAD_CPU, [OFFLOAD_FILE] = LS_OFFLOAD_FILE };
 
 /* In the order in which options are printed. */
@@ -120,6 +108,8 @@ static const struct layout_field fields[] = {
     { "precision.grads", FIELD_CHOICE, offsetof(ls_layout, grads), reduce_types },
     { "precision.reduce", FIELD_CHOICE, offsetof(ls_layout, reduce), reduce_types },
     { "optim.offload", FIELD_CHOICE, offsetof(ls_layout, offload), offloads },
+    { "optim.name", FIELD_CHOICE, offsetof(ls_layout, optimizer), optimizers },
+    { "optim.in_backward", FIELD_SWITCH, offsetof(ls_layout, in_backward), NULL },
     { "run.dir", FIELD_FOLDER, offsetof(ls_layout, offload_path), NULL },
 };
 

@@ -258,9 +258,10 @@ static void watch_routes(void *ctx, const ls_program *p, const struct instructio
     (void)ended;
     for (size_t n = 0; is_router(i) && n < r->routers && r->status == LS_OK; n++)
         if (r->seen[n].at == i) {
-            struct routed m = {
-                .layer = layer_of(p, i), .micro = r->seen[n].times++, .T = i->call->in[0].size[1], .full_sequence = i->attr.route.shares > 1
-            };
+            struct routed m = { .layer = layer_of(p, i),
+                                .micro = r->seen[n].times++,
+                                .T = instruction_bound(p, i)->in[0].size[1],
+                                .full_sequence = i->attr.route.shares > 1 };
 
             r->status = program_operands(p, i, route_micro_batch, &(struct router_context){ r, m });
         }

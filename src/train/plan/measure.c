@@ -34,7 +34,12 @@ void measured_free(struct measured **m)
 static void forget_seconds(ls_program *p)
 {
     for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++) p->list[s].at[n].seconds = 0, p->list[s].at[n].runs = 0;
+        for (int n = 0; n < p->list[s].n; n++) {
+            struct instruction_run *r = instruction_run(p, &p->list[s].at[n]);
+
+            r->seconds = 0;
+            r->runs = 0;
+        }
 }
 
 static void take_seconds(struct measured *m, const ls_program *p)
@@ -42,11 +47,12 @@ static void take_seconds(struct measured *m, const ls_program *p)
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n && m->runs < MEASURED_MOST; n++) {
             const struct instruction *i = &p->list[s].at[n];
+            const struct instruction_run *r = instruction_run(p, i);
             struct measured_run *run = &m->run[m->runs];
 
-            if (instruction_is_view(i) || instruction_is_exchange(i) || i->runs == 0) continue;
+            if (instruction_is_view(i) || instruction_is_exchange(i) || r->runs == 0) continue;
             if (!seconds_curve_of(p, i, run->name, &run->size)) continue;
-            run->seconds = i->seconds / (double)i->runs;
+            run->seconds = r->seconds / (double)r->runs;
             m->runs++;
         }
 }

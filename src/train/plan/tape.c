@@ -35,20 +35,21 @@ void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, dou
 
 /* ---- making ---- */
 
-/* The group of a program's comm: one of the mesh's. With no axis but dp, ls_data_parallel() splits the ranks itself where there are copies;
- * the arena's comm is then the one of a copy's shards. */
-static ls_group group_of(const struct step *s, const ls_program *p, const ls_comm *comm)
+/* The group of a program's comm: a step is distributed over its mesh, so it is one of the mesh's. */
+static ls_group group_of(const struct step *s, const ls_comm *comm)
 {
-    for (int g = 0; g < LS_GROUPS; g++)
-        if (ls_mesh_comm(s->ranks.mesh, (ls_group)g) == comm) return (ls_group)g;
-    return comm == p->arena_comm ? LS_GROUP_SHARD : LS_GROUP_REPLICAS;
+    int g = 0;
+
+    while (g < LS_GROUPS && ls_mesh_comm(s->ranks.mesh, (ls_group)g) != comm) g++;
+    ASSERT(g < LS_GROUPS);
+    return (ls_group)g;
 }
 
 /* Exchanged counts, whose bytes are few. */
-static struct tape_entry shuffle_entry(const struct step *s, const ls_program *p, const struct instruction *i)
+static struct tape_entry shuffle_entry(const struct step *s, const struct instruction *i)
 {
     return (struct tape_entry){
-        .kind = TAPE_SHUFFLE, .queue = group_of(s, p, instruction_shuffle(i)->comm), .op = LS_COLLECTIVE_ALL_TO_ALL, .wait = LS_AXIS_EP
+        .kind = TAPE_SHUFFLE, .queue = group_of(s, instruction_shuffle(i)->comm), .op = LS_COLLECTIVE_ALL_TO_ALL, .wait = LS_AXIS_EP
     };
 }
 
@@ -60,7 +61,7 @@ static struct tape_entry exchange_entry(const struct step *s, const ls_program *
     if (!instruction_is_start(i)) return x;
     ls_value v = i->nin && i->in[0].id ? i->in[0] : i->out[0];
     x.kind = TAPE_START;
-    x.queue = group_of(s, p, e->comm);
+    x.queue = group_of(s, e->comm);
     x.op = e->op;
     x.carried = e->carried;
     x.moved.fixed = (double)e->total * (double)ls_dtype_bytes(p->values[v.id].dtype);
@@ -102,7 +103,7 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
     struct seconds_work work;
 
     if (op_payload(i->op) == PAYLOAD_shuffle && instruction_shuffle(i)->comm)
-        x = shuffle_entry(s, p, i);
+        x = shuffle_entry(s, i);
     else if (instruction_is_exchange(i))
         x = exchange_entry(s, p, i);
     else if (op_payload(i->op) == PAYLOAD_state)

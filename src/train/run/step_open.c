@@ -23,12 +23,9 @@ ls_status step_distribute(const struct distributing *s, ls_program *p, const ls_
     ls_data_parallel_options o = ls_layout_data(s->layout);
     ls_partition_options partition = ls_layout_partition(s->layout);
 
-    if (!ranks_shard_model(s->ranks) && s->layout->ep == 1) {
-        if (!s->ranks->comm && o.offload == LS_OFFLOAD_NONE && o.offload_parameters == LS_OFFLOAD_NONE) return LS_OK;
-        return ls_data_parallel(p, s->ranks->comm, &o);
-    }
+    if (!s->ranks->comm && o.offload == LS_OFFLOAD_NONE && o.offload_parameters == LS_OFFLOAD_NONE) return LS_OK;
     if (stage) partition.stage = *stage;
-    LS_TRY(ls_partition(p, s->ranks->mesh, &s->model->transformer, &partition));
+    if (ranks_shard_model(s->ranks) || s->layout->ep > 1) LS_TRY(ls_partition(p, s->ranks->mesh, &s->model->transformer, &partition));
     return ls_data_parallel_mesh(p, s->ranks->mesh, &o);
 }
 

@@ -1,11 +1,11 @@
-/* exchange.c - instructions of a program on several ranks: flat values, collectives as start and wait, offloaded state.
+/* exchange.c - appends the instructions of a program on several ranks, and counts their bytes: flat values, collectives as start and wait,
+ * offloaded state. runtime/exchange_run.c runs them.
  *
  * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT takes them back, and the instructions in between
- * overlap with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares a slot of p->run.work; an
- * exchange that outlives its run is in the store (store_gathers.c). Blocks are those of block_at() in comm/algorithms/steps.h, as for the
- * store's groups.
+ * overlap with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares a slot. Blocks are those of
+ * block_at() in comm/algorithms/steps.h, as for the store's groups.
  */
-#include "runtime/exchange.h"
+#include "ir/program.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -252,60 +252,6 @@ void program_save(ls_program *p, int group, int kind, const char *state, ls_valu
 void program_save_wait(ls_program *p, int group, int kind, const char *state, ls_value in)
 {
     offload_instruction(p, OP_SAVE_WAIT, &(struct group_state){ group, kind, state }, in, LS_NONE);
-}
-
-/* ---- running ---- */
-
-/* Uses the instruction's counts. */
-static struct call_args exchange_call(const struct instruction *i)
-{
-    const struct exchange *e = instruction_exchange(i);
-
-    return (struct call_args){ .op = e->op,
-                               .send = i->nin ? i->call->in[0].data : NULL,
-                               .recv = i->nout ? i->call->out[0].data : NULL,
-                               .count = e->total,
-                               .v = e->counts != NULL,
-                               .counts = e->counts,
-                               .recv_counts = e->recv_counts,
-                               .type = i->nout ? i->call->out[0].dtype : i->call->in[0].dtype,
-                               .redop = e->redop,
-                               .root = e->root };
-}
-
-ls_status exchange_start(ls_program *p, const struct instruction *i)
-{
-    const struct exchange *e = instruction_exchange(i);
-    const struct device *d = store_device(p->store);
-    struct call_args call = exchange_call(i);
-
-    if (e->rows.comm) {
-        LS_TRY(ls_work_wait(&p->run.work[e->slot]));
-        return shuffle_run_rows(p, i, &p->run.work[e->slot]);
-    }
-    if (e->carried) return store_gather_start(p->store, e->carried - 1, e->comm, i->call->stream, &call);
-    if (!d->immediate) return comm_enqueue(e->comm, d, i->call->stream, &call);
-    LS_TRY(ls_work_wait(&p->run.work[e->slot])); /* a previous run may have left it in flight */
-    return operation_run(e->comm, &call, &p->run.work[e->slot]);
-}
-
-ls_status exchange_finish_all(ls_program *p)
-{
-    for (int k = 0; k < p->slots; k++) LS_TRY(ls_work_wait(&p->run.work[k]));
-    return LS_OK;
-}
-
-ls_status exchange_wait(ls_program *p, const struct instruction *i)
-{
-    const struct exchange *e = instruction_exchange(i);
-
-    return e->carried ? store_gather_wait(p->store, e->carried - 1) : ls_work_wait(&p->run.work[e->slot]);
-}
-
-void exchange_drop_all(ls_program *p)
-{
-    for (int k = 0; p->run.work && k < p->slots; k++)
-        if (p->run.work[k]) ls_work_wait(&p->run.work[k]);
 }
 
 /* ---- counting ---- */

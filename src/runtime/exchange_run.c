@@ -1,0 +1,61 @@
+/* exchange_run.c - runs the collectives of a program. The start and the wait of one share a slot of p->run.work; an exchange that outlives
+ * its run is in the store (store_gathers.c).
+ */
+#include "runtime/exchange.h"
+
+#include "comm/comm.h"
+#include "device/device.h"
+#include "runtime/store.h"
+
+/* Uses the instruction's counts. c: its operands. */
+static struct call_args exchange_call(const struct instruction *i, const struct call *c)
+{
+    const struct exchange *e = instruction_exchange(i);
+
+    return (struct call_args){ .op = e->op,
+                               .send = i->nin ? c->in[0].data : NULL,
+                               .recv = i->nout ? c->out[0].data : NULL,
+                               .count = e->total,
+                               .v = e->counts != NULL,
+                               .counts = e->counts,
+                               .recv_counts = e->recv_counts,
+                               .type = i->nout ? c->out[0].dtype : c->in[0].dtype,
+                               .redop = e->redop,
+                               .root = e->root };
+}
+
+ls_status exchange_start(ls_program *p, const struct instruction *i)
+{
+    const struct exchange *e = instruction_exchange(i);
+    const struct device *d = store_device(p->store);
+    const struct call *c = instruction_bound(p, i);
+    struct call_args call = exchange_call(i, c);
+
+    if (e->rows.comm) {
+        LS_TRY(ls_work_wait(&p->run.work[e->slot]));
+        return shuffle_run_rows(p, i, &p->run.work[e->slot]);
+    }
+    if (e->carried) return store_gather_start(p->store, e->carried - 1, e->comm, c->stream, &call);
+    if (!d->immediate) return comm_enqueue(e->comm, d, c->stream, &call);
+    LS_TRY(ls_work_wait(&p->run.work[e->slot])); /* a previous run may have left it in flight */
+    return operation_run(e->comm, &call, &p->run.work[e->slot]);
+}
+
+ls_status exchange_finish_all(ls_program *p)
+{
+    for (int k = 0; k < p->slots; k++) LS_TRY(ls_work_wait(&p->run.work[k]));
+    return LS_OK;
+}
+
+ls_status exchange_wait(ls_program *p, const struct instruction *i)
+{
+    const struct exchange *e = instruction_exchange(i);
+
+    return e->carried ? store_gather_wait(p->store, e->carried - 1) : ls_work_wait(&p->run.work[e->slot]);
+}
+
+void exchange_drop_all(ls_program *p)
+{
+    for (int k = 0; p->run.work && k < p->slots; k++)
+        if (p->run.work[k]) ls_work_wait(&p->run.work[k]);
+}
