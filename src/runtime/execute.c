@@ -335,7 +335,7 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     i->seconds += ended - began;
     i->runs++;
     if (p->run.watch) p->run.watch(p->run.watch_ctx, p, i, began, ended);
-    if (p->run.poison.name) LS_TRY(poison_after(p, i));
+    if (p->run.fault.fn && p->run.fault.slot == p->run.slot) LS_TRY(p->run.fault.fn(p->run.fault.ctx, p, i));
     if (p->run.finding)
         LS_TRY(non_finite_after(p, i, number));
     else if (p->options.check_finite && !instruction_is_begun(i))

@@ -51,7 +51,6 @@ static ls_status samples_open_all(const struct step *s, const ls_sampler *text, 
         };
 
         LS_TRY(ls_loader_open(text, &batches, &f->loader[f->loaders]));
-        if (config_is_slow(&s->slow, SLOW_LOADER, s->ranks.rank)) loader_slow(f->loader[f->loaders], s->slow.seconds);
     }
     return LS_OK;
 }
