@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

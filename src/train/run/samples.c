@@ -6,7 +6,6 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "data/loader.h"
 
 static bool samples_scatters(const struct step *s) { return s->layout.method == LS_METHOD_DATAPARALLEL && s->ranks.size > 1; }
 

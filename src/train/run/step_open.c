@@ -2,7 +2,6 @@
  * stage. */
 #include "train/run/step.h"
 
-#include <string.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
