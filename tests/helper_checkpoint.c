@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "runtime/store.h"
+#include "train/faults/fault_points.h"
 
 static char folder[64];
 

@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "train/faults/fault_points.h"
 
 static char folder[64];  /* a fresh one for each test */
 

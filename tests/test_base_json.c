@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "train/faults/fault_points.h"
 
 static json_node *parse(const char *text)
 {

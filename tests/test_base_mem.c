@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "train/faults/fault_points.h"
 
 static struct mem_stats now(void)
 {

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "train/faults/fault_points.h"
 
 enum { TRAIN = 1, PLAN = 2, BENCH = 4 };
 enum update { ADAMW, SGD, OFF };

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "train/faults/fault_points.h"
 
 static void buffers_grow(void **state)
 {

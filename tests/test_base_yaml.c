@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/yaml.h"
+#include "train/faults/fault_points.h"
 
 static ls_status note(void *ctx, const char *key, const char *value, int line)
 {

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "train/faults/fault_points.h"
 
 enum { BOTH = LS_LOAD_OPTIMIZER };
 

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "helper_forked.h"
 #include "runtime/store.h"
+#include "train/faults/fault_points.h"
 
 enum { BOTH = LS_LOAD_OPTIMIZER, PARAMETERS = 5, MOST = 64, STEP = 7, ALL = 7 };
 

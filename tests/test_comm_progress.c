@@ -19,6 +19,7 @@
 #include "comm/failure/flight_recorder.h"
 #include "comm/transports/shm/segment.h"
 #include "helper_ranks.h"
+#include "train/faults/fault_points.h"
 
 static const double LIMIT = 120; /* seconds after which a test is killed */
 
@@ -331,7 +332,7 @@ static void wait_for_a_late_rank(int rank, int n, const char *where, void *ctx)
 
         if (rank == 0) RANKS_TRY(ls_send(c, &x, 1, LS_F32, 1, NULL));
         if (rank == 1) RANKS_TRY(ls_recv(c, &x, 1, LS_F32, 0, NULL));
-        if (rank == 1) base_sleep(0.3);
+        if (rank == 1) fault_sleep(0.3);
         RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_MAX, wait ? &work : NULL));
         RANKS_TRY(ls_work_wait(&work));
         RANKS_CHECK(rank == 1 || alive - before > 0.25); /* less by a tick */

@@ -15,6 +15,7 @@
 #include "comm/comm.h"
 #include "comm/algorithms/steps.h"
 #include "helper_ranks.h"
+#include "train/faults/fault_points.h"
 
 static const double LIMIT = 120; /* seconds after which a test is killed */
 

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "device/device.h"
 #include "helper_child.h"
+#include "train/faults/fault_points.h"
 
 #define OK(call) assert_int_equal((call), LS_OK)
 

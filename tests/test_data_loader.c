@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "data/tokens.h"
 #include "helper_checkpoint.h"
+#include "train/faults/fault_points.h"
 
 enum { VOCAB = 1000 };
 

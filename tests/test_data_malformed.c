@@ -10,6 +10,7 @@
 #include "data/pattern.h"
 #include "data/tokenizer.h"
 #include "helper_checkpoint.h"
+#include "train/faults/fault_points.h"
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true}"
 #define TOKEN(id, content, special) \

@@ -11,6 +11,7 @@
 #include "data/tokenizer.h"
 #include "helper_checkpoint.h"
 #include "helper_mixed.h"
+#include "train/faults/fault_points.h"
 
 #define FOLDER TEST_DIR "/data/tokenizers"
 enum { WHOLE = 1 << 30 };

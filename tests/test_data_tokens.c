@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "data/tokens.h"
 #include "helper_checkpoint.h"
+#include "train/faults/fault_points.h"
 
 /* Tokens first, first + step, ... modulo vocab. */
 static ls_tokens *tokens_make(size_t count, int32_t first, int32_t step, int32_t vocab)

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "device/check.h"
 #include "helper_child.h"
+#include "train/faults/fault_points.h"
 
 #define OK(call) assert_int_equal((call), LS_OK)
 

@@ -7,6 +7,7 @@
 #include "checkpoint/safetensors.h"
 #include "helper_checkpoint.h"
 #include "helper_hf.h"
+#include "train/faults/fault_points.h"
 
 /* ---- folders that differ from what we write ---- */
 

@@ -13,6 +13,7 @@
 #include "helper_forked.h"
 #include "lockstep/mesh.h"
 #include "lockstep/program.h"
+#include "train/faults/fault_points.h"
 
 /* ---- the definitions ---- */
 

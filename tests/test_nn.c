@@ -15,6 +15,7 @@
 #include "lockstep/optim.h"
 #include "models/hf.h"
 #include "models/model.h"
+#include "train/faults/fault_points.h"
 
 static const char *device = "cpu";
 struct run { ls_store *s; ls_program *p; double loss; };

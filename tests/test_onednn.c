@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "kernels/cpu/onednn_load.h"
+#include "train/faults/fault_points.h"
 
 static const ls_dtype types[] = { LS_F32, LS_BF16 };
 

@@ -16,6 +16,7 @@
 #include "helper_forked.h"
 #include "helper_distributed.h"
 #include "parallel/zero/zero.h"
+#include "train/faults/fault_points.h"
 
 static struct layout layout_of(enum net net, int zero)
 {

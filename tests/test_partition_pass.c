@@ -12,6 +12,7 @@
 #include "helper_partition_plan.h"
 #include "lockstep/optim.h"
 #include "parallel/sharding/partition.h"
+#include "train/faults/fault_points.h"
 
 /* ---- refused ---- */
 

@@ -12,6 +12,7 @@
 #include "helper_forked.h"
 #include "helper_pipeline.h"
 #include "ir/program.h"
+#include "train/faults/fault_points.h"
 
 enum { CHANNELS = 16, MESSAGE = PIPELINE_BATCH * PIPELINE_TIME * CHANNELS * 4 /* bytes */ };
 

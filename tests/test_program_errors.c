@@ -11,6 +11,7 @@
 #include "helper_layers.h"
 #include "lockstep/ops.h"
 #include "ir/program.h"
+#include "train/faults/fault_points.h"
 
 static void indices_are_checked_on_write(void **state)
 {

@@ -12,6 +12,7 @@
 #include "helper_forked.h"
 #include "lockstep/ops.h"
 #include "ir/program.h"
+#include "train/faults/fault_points.h"
 
 static ls_comm *planned(int rank, int n)
 {

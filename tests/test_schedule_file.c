@@ -14,6 +14,7 @@
 #include "helper_schedule.h"
 #include "lockstep/pipeline.h"
 #include "lockstep/program.h"
+#include "train/faults/fault_points.h"
 
 /* ---- files ---- */
 

@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "helper_virtual.h"
+#include "train/faults/fault_points.h"
 
 /* ---- shapes ---- */
 

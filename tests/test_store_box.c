@@ -15,6 +15,7 @@
 #include "helper_check.h"
 #include "helper_forked.h"
 #include "runtime/store.h"
+#include "train/faults/fault_points.h"
 
 enum { PARAMETERS = 6, MOST = 84, FROZEN = 5 };
 /* sharded: the dim that is sharded over tp; -1: replicated. */

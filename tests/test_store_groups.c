@@ -15,6 +15,7 @@
 #include "helper_store_groups.h"
 #include "ir/ir.h"
 #include "runtime/store.h"
+#include "train/faults/fault_points.h"
 
 /* comm NULL and sharded < 0: no group. Declared with gradients and a state m; not allocated. */
 static ls_store *group_store_on(const char *device, ls_dtype type, ls_comm *comm, int sharded, enum store_backing backing, const char *path)

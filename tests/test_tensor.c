@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "helper_check.h"
 #include "kernels/kernel.h"
+#include "train/faults/fault_points.h"
 
 #define SIZES(...) (const size_t[]){ __VA_ARGS__ }
 #define STRIDES(...) (const ptrdiff_t[]){ __VA_ARGS__ }

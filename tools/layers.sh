@@ -4,7 +4,8 @@
 # tests is longer than 500 lines. No file outside of src/models names a model family; the family's row has its properties. No file of
 # src/train and src/cli outside of src/train/task names a task (TASK_MAP of task.h), as a part of a name between underscores; the task's
 # row has its properties. Outside of kernels and injected faults no code compares an op with a name or has a table of some ops; its row has
-# its properties. No name of a static function is used in more than three files. Every file that a comment names exists.
+# its properties. Outside of src/train/faults no code sets a pointer to an injected fault. No name of a static function is used in more
+# than three files. Every file that a comment names exists.
 cd "$(dirname "$0")/.." || exit 1
 export LC_ALL=C # every awk reads bytes
 find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
@@ -122,6 +123,10 @@ FILENAME ~ /^src\/(train|cli)\// && FILENAME !~ /^src\/train\/task\// && !/^ *\*
 }
 FILENAME ~ /^src\// && FILENAME !~ /^src\/(kernels|train\/faults)\// && /op\)? *([!=<>]=|[<>]) *OP_[A-Z]|case OP_[A-Z]|\[OP_[A-Z]/ {
     print FILENAME ":" FNR ": names an op; what is special about it is a column of its row in op_list.h or ir.h"; bad = 1
+}
+FILENAME ~ /^src\// && FILENAME !~ /^src\/train\/faults\// && (/_n\(&[a-z_]*_fault,|[a-z]_fault = |run\.fault(\.[a-z]+)? = [^=]/ ||
+        (FILENAME !~ /^src\/(train|cli)\// && /FAULT_[A-Z]/)) && !/__atomic_load_n/ {
+    print FILENAME ":" FNR ": arms or names an injected fault; only src/train/faults does"; bad = 1
 }
 FNR == 1 && FILENAME ~ /^include\/lockstep\// {
     name = FILENAME; sub(/.*\//, "", name); sub(/\.h$/, "", name)

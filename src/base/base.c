@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include "base/pulse.h"
 
 static double clock_seconds(clockid_t clock)
 {
@@ -17,18 +16,6 @@ static double clock_seconds(clockid_t clock)
 double base_now(void) { return clock_seconds(CLOCK_MONOTONIC); }
 
 double base_now_coarse(void) { return clock_seconds(CLOCK_MONOTONIC_COARSE); }
-
-void base_sleep(double seconds)
-{
-    double end = base_now() + seconds;
-
-    for (double left = seconds; left > 0; left = end - base_now()) {
-        long ns = left < 0.02 ? (long)(1e9 * left) : 20000000;
-
-        nanosleep(&(struct timespec){ 0, ns }, NULL);
-        pulse();
-    }
-}
 
 static int ascending(const void *a, const void *b)
 {

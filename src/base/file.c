@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +17,7 @@
 
 enum { WRITE_BUFFER = 256 << 10, READ_STEP = 64 << 10, TREE_DESCRIPTORS = 16, PULSE_BYTES = 8 << 20 };
 
-static atomic_int_fast64_t fail_at;
-
-void file_fail_at(int64_t nth) { atomic_store(&fail_at, nth); }
-
-static _Atomic double slow;
-
-void file_slow(double seconds) { atomic_store(&slow, seconds); }
+file_fault_fn *file_fault;
 
 static ls_status fail_errno(const char *path, const char *doing)
 {
@@ -114,16 +107,16 @@ ls_status file_read(const char *path, char **text, size_t *bytes)
     return LS_OK;
 }
 
-/* write(2), which tests can make slow, or fail like a full disk: part of the data is written, then there is no space. */
+/* write(2), for which a fault may leave less space than it needs: the part that fits is written. */
 static ssize_t write_some(int fd, const void *data, size_t bytes)
 {
-    base_sleep(atomic_load(&slow));
-    if (atomic_load(&fail_at) > 0 && atomic_fetch_sub(&fail_at, 1) == 1) {
-        if (bytes > 1 && write(fd, data, bytes / 2) < 0) return -1;
-        errno = ENOSPC;
-        return -1;
-    }
-    return write(fd, data, bytes);
+    file_fault_fn *fault = __atomic_load_n(&file_fault, __ATOMIC_ACQUIRE);
+    size_t space = fault ? fault(bytes) : bytes;
+
+    if (space >= bytes) return write(fd, data, bytes);
+    if (space > 0 && write(fd, data, space) < 0) return -1;
+    errno = ENOSPC;
+    return -1;
 }
 
 struct file_writer {

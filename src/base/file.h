@@ -2,7 +2,7 @@
  *
  * Publishing: write PATH.tmp, fsync, rename to PATH, fsync the folder. A reader sees the old bytes or the
  * new, never a mixture; a crash leaves at most a .tmp that the next writer replaces. Folders are
- * published in the same way by file_publish_folder(). Tests make the Nth write fail (file_fail_at).
+ * published in the same way by file_publish_folder().
  * Every message starts with the path.
  */
 #ifndef LS_BASE_FILE_H
@@ -42,7 +42,8 @@ char *file_cache_folder(void);
 /* 1 when name is a bare file name: not empty, no '/', not "." or "..", no control characters. */
 int file_is_basename(const char *name);
 
-void file_fail_at(int64_t nth); /* tests: the nth write(2) from now fails like a full disk; 0: none */
-void file_slow(double seconds); /* injected fault: each write(2) takes so much longer; 0: none */
+/* An injected fault: called before each write(2). Returns how many of the bytes are written; fewer than all: then the disk is full. */
+typedef size_t file_fault_fn(size_t bytes);
+extern file_fault_fn *file_fault; /* NULL unless train/faults/fault_points.h has armed one */
 
 #endif

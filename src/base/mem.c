@@ -47,7 +47,6 @@ static struct {
         atomic_size_t now, peak, limit, of[MEM_CATEGORIES];
     } host, device;
     atomic_uint_fast64_t calls;
-    atomic_int_fast64_t fail_at;
 } ledger;
 
 const char *mem_category_name(enum mem_category c)
@@ -135,7 +134,14 @@ static void *fail_place(const struct place *p, enum mem_category c, size_t bytes
     return mem_fail(p, c, bytes, why);
 }
 
-static bool must_fail(void) { return atomic_load(&ledger.fail_at) > 0 && atomic_fetch_sub(&ledger.fail_at, 1) == 1; }
+mem_fault_fn *mem_fault;
+
+static const char *why_fault(void)
+{
+    mem_fault_fn *fault = __atomic_load_n(&mem_fault, __ATOMIC_ACQUIRE);
+
+    return fault ? fault() : NULL;
+}
 
 static size_t whole_pages(size_t bytes)
 {
@@ -164,10 +170,12 @@ static void *system_alloc(size_t bytes)
 
 static ls_status take_bytes(struct place *p, enum mem_category c, size_t bytes)
 {
+    const char *why;
+
     ASSERT((unsigned)c < MEM_CATEGORIES);
     atomic_fetch_add(&ledger.calls, 1);
-    if (must_fail())
-        mem_fail(p, c, bytes, "made to fail by a test");
+    if ((why = why_fault()))
+        mem_fail(p, c, bytes, why);
     else if (bytes > PTRDIFF_MAX - HEADER)
         mem_fail(p, c, bytes, "no address space is that large");
     else if (!place_take(p, c, bytes))
@@ -307,5 +315,3 @@ void mem_set_device_limit(size_t bytes) { atomic_store(&ledger.device.limit, byt
 size_t mem_device_limit(void) { return atomic_load(&ledger.device.limit); }
 
 size_t mem_limit(void) { return atomic_load(&ledger.host.limit); }
-
-void mem_fail_at(int64_t nth) { atomic_store(&ledger.fail_at, nth); }

@@ -1,7 +1,7 @@
 /* mem.h - every byte that lockstep allocates, and the ledger that counts it.
  *
  * All memory comes from mem_alloc() with a category. The ledger knows the bytes now held and the peak, per category and in total. A limit
- * makes an allocation fail cleanly (LS_ENOMEM: needed, limit, largest category); tests make the Nth allocation fail. Blocks are 64-byte
+ * makes an allocation fail cleanly (LS_ENOMEM: needed, limit, largest category), and so does an injected fault. Blocks are 64-byte
  * aligned; blocks of 4 MiB and more ask for huge pages. Counting is atomic: any thread may call.
  * The bytes counted are those requested, without the header.
  */
@@ -79,6 +79,9 @@ void mem_set_limit(size_t bytes); /* of all that is not a device's; 0: none */
 size_t mem_limit(void);
 void mem_set_device_limit(size_t bytes); /* of all that is; 0: none */
 size_t mem_device_limit(void);
-void mem_fail_at(int64_t nth); /* the nth call from now fails (1 = next); 0: none */
+
+/* An injected fault: called before each allocation. Returns why it fails, or NULL. */
+typedef const char *mem_fault_fn(void);
+extern mem_fault_fn *mem_fault; /* NULL unless train/faults/fault_points.h has armed one */
 
 #endif

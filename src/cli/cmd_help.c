@@ -284,19 +284,24 @@ static const char ranks_page[] =
     "line names the cause and not a rank that itself waits. A suspended rank on another machine (MPI) counts as one that does not answer.\n"
     "'lockstep doctor RUN' shows the last calls of every rank, while the run is stuck or after it was killed.\n";
 
+/* Prints a name and a text, whose further lines are indented like the first. */
+static void put_named(const char *name, const char *text)
+{
+    for (size_t length; *text; text += length + (text[length] == '\n'), name = "") {
+        length = strcspn(text, "\n");
+        printf("%-16s %.*s\n", name, (int)length, text);
+    }
+}
+
 static ls_status put_faults(void)
 {
-    printf("--debug.fault=NAME injects a bug of distributed training into 'lockstep train' or one side of 'lockstep parity', which must\n"
-           "detect it. A fault is refused in layouts where it would change nothing.\n\n");
     if (!faults_built()) return puts("This lockstep was built without injected faults (-DFAULTS=OFF).") < 0 ? LS_EIO : LS_OK;
-    for (int f = FAULT_NONE + 1; f < FAULTS; f++) printf("%-16s %s\n", fault_name((enum fault)f), fault_what((enum fault)f));
-    printf("\n--debug.slow=PART:RANK:MS slows a part of one rank (or of all) of 'lockstep train' down; the numbers stay the same:\n\n"
-           "compute          the gradients of a step take MS milliseconds longer: that rank computes, and the others wait for it\n"
-           "                 (time.compute and time.exposed of metrics.rank_NNNN.jsonl, --log.per_rank=true)\n"
-           "link             each collective and message of the rank begins MS later; with :MB_PER_SECOND also as much later as its\n"
-           "                 bytes take (comm.*.seconds, time.exposed, the trace)\n"
-           "disk             each write of up to 256 KiB takes MS longer, of the ranks that write a checkpoint (save_seconds, the log)\n"
-           "loader           each micro-batch is read MS later; what the step does not hide of it is time.data\n");
+    for (int f = FAULT_NONE + 1; f < FAULTS; f++) {
+        const char *heading = fault_heading((enum fault)f);
+
+        if (heading) printf("%s%s\n\n", f > FAULT_NONE + 1 ? "\n" : "", heading);
+        put_named(fault_name((enum fault)f), fault_what((enum fault)f));
+    }
     return LS_OK;
 }
 
@@ -316,7 +321,7 @@ static const struct topic topics[] = {
     { "ranks", "several ranks: how they start, what is sharded, what happens if one fails", ranks_page, NULL },
     { "layouts", "sharding the model: tensor, sequence, context, pipeline and expert parallelism", layouts_page, NULL },
     { "labs", "claims about distributed training, and the programs that measure them", NULL, put_labs },
-    { "faults", "bugs that --debug.fault injects, to test that they are detected", NULL, put_faults },
+    { "faults", "faults that the options debug.* inject, to test that they are detected", NULL, put_faults },
     { "exit", "exit codes and signals", exit_page, NULL },
 };
 

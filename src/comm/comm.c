@@ -294,8 +294,6 @@ void comm_name(ls_comm *c, const char *name)
     if (c->link) memcpy(link_base(c->link)->name, c->name, sizeof c->name);
 }
 
-void comm_inject(ls_comm *c, const char *what) { snprintf(c->injected, sizeof c->injected, "%s", what); }
-
 /* ---- memory ---- */
 
 static ls_status blocks_grow(ls_comm *c)

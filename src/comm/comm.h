@@ -74,14 +74,14 @@ ls_status comm_split_regular(ls_comm *c, int first, int stride, int size, ls_com
 void comm_fail(ls_comm *c, ls_status st);
 /* True once the job has ended with a failure, of this rank or of another. */
 bool comm_has_failed(const ls_comm *c);
-/* A fault for tests: this rank's next call goes out with a wrong signature field ("count", "type", "op"), or is
- * skipped ("skip"). */
-void comm_inject(ls_comm *c, const char *what);
-
-/* An injected fault: every call of this process begins `seconds` later, and as much later again as its bytes take at `bandwidth` bytes/s
- * (0: any). The collectives of a comm run one after another, as on a slow link. Internal calls, and those that a device makes, are not
- * delayed. */
-void comm_slow(double seconds, double bandwidth);
+/* Injected faults, of all but internal calls; NULL unless train/faults/fault_points.h has armed one. */
+struct signature;
+/* Called before a call is issued, whose signature it may change; true: the call is skipped. */
+typedef bool comm_call_fault_fn(const ls_comm *c, struct signature *s);
+extern comm_call_fault_fn *comm_call_fault;
+/* Returns by how many seconds a call of the host that sends or receives so many bytes begins later. */
+typedef double comm_delay_fault_fn(size_t bytes);
+extern comm_delay_fault_fn *comm_delay_fault;
 
 /* This process's rank and the number of ranks, from flags and a launcher's variables (see environment.c). */
 enum launcher { LAUNCHER_NONE, LAUNCHER_OWN, LAUNCHER_TORCHRUN, LAUNCHER_OPEN_MPI, LAUNCHER_PMI, LAUNCHER_PMIX, LAUNCHER_SLURM };

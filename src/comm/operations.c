@@ -251,18 +251,14 @@ static void number(ls_work *w)
     s->sequence = message ? ++c->pair_sequence[(w->op == LS_COLLECTIVE_RECV ? c->n : 0) + w->request.root] : ++c->sequence;
 }
 
-/* Applies the injected fault to the call that is about to be sent; true: the call is skipped. */
-static bool inject(ls_work *w)
-{
-    ls_comm *c = w->comm;
-    struct signature *s = &w->request.signature;
-    bool skip = !strcmp(c->injected, "skip");
+comm_call_fault_fn *comm_call_fault;
 
-    if (!strcmp(c->injected, "count")) s->count++;
-    if (!strcmp(c->injected, "type")) s->type = s->type == LS_I32 ? LS_F32 : LS_I32;
-    if (!strcmp(c->injected, "op")) s->op = s->op == LS_COLLECTIVE_BARRIER ? LS_COLLECTIVE_ALL_REDUCE : LS_COLLECTIVE_BARRIER;
-    c->injected[0] = 0;
-    return skip;
+/* True if an injected fault skips the call. */
+static bool is_skipped(ls_work *w, const struct call_args *a)
+{
+    comm_call_fault_fn *fault = __atomic_load_n(&comm_call_fault, __ATOMIC_ACQUIRE);
+
+    return fault && !a->hidden && fault(w->comm, &w->request.signature);
 }
 
 static ls_status reap(ls_work *w, double exposed)
@@ -292,7 +288,7 @@ ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work)
         st = ls_fail(LS_EUNSUPPORTED, "%s: a comm of \"%s:\" cannot communicate", call_name(a), c->transport->name);
         goto drop_work;
     }
-    if (c->injected[0] && !a->hidden && inject(w)) goto drop_work;
+    if (is_skipped(w, a)) goto drop_work;
     number(w);
     w->queued = base_now();
     w->call = recorder_begin(&w->request.signature, c->name, w->queued);
@@ -325,7 +321,7 @@ ls_status operation_native(ls_comm *c, const struct call_args *a, ls_work **out)
     }
     w->native = true;
     *out = NULL;
-    if (c->injected[0] && !a->hidden && inject(w)) {
+    if (is_skipped(w, a)) {
         work_drop(w);
         return LS_OK;
     }

@@ -23,7 +23,6 @@ struct ls_loader {
     pthread_cond_t moved;
     uint64_t made, taken;
     bool stop;
-    double slow;      /* seconds; loader_slow() */
     ls_status failed; /* of batch `made`; the thread has ended */
     char error[ERROR_BYTES];
 };
@@ -59,17 +58,17 @@ static bool wait_for_room(ls_loader *l)
     pthread_mutex_lock(&l->lock);
     while (!l->stop && l->made - l->taken >= l->batches.depth) pthread_cond_wait(&l->moved, &l->lock);
     bool go = !l->stop;
-    double late = l->slow;
     pthread_mutex_unlock(&l->lock);
-    if (go) base_sleep(late);
     return go;
 }
 
-void loader_slow(ls_loader *l, double seconds)
+loader_fault_fn *loader_fault;
+
+static void call_fault(void)
 {
-    pthread_mutex_lock(&l->lock);
-    l->slow = seconds;
-    pthread_mutex_unlock(&l->lock);
+    loader_fault_fn *fault = __atomic_load_n(&loader_fault, __ATOMIC_ACQUIRE);
+
+    if (fault) fault();
 }
 
 static void *loader_run(void *ctx)
@@ -78,6 +77,7 @@ static void *loader_run(void *ctx)
     ls_status st = LS_OK;
 
     for (uint64_t batch = 0; st == LS_OK && wait_for_room(l); batch++) {
+        call_fault();
         st = loader_fill(l, batch);
         pthread_mutex_lock(&l->lock);
         if (st == LS_OK) {

@@ -410,7 +410,7 @@ static ls_status run_instruction(ls_program *p, const struct instruction *i, int
     ended = base_now();
     count_runs(p, i, 1, ended - began);
     if (p->run.watch) p->run.watch(p->run.watch_ctx, p, i, began, ended);
-    if (p->run.poison.name) LS_TRY(poison_after(p, i));
+    if (p->run.fault.fn && p->run.fault.slot == p->run.slot) LS_TRY(p->run.fault.fn(p->run.fault.ctx, p, i));
     if (p->run.finding)
         LS_TRY(non_finite_after(p, i, number));
     else if (p->options.check_finite && !instruction_is_begun(i))

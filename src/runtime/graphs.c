@@ -145,7 +145,7 @@ static const struct segment_graphs *graphs_of(const ls_program *p, enum segment 
 
 bool program_launches_singly(const ls_program *p)
 {
-    return p->run.singly || p->run.finding || p->run.watch || p->run.hooks || p->run.poison.name || p->options.check_finite;
+    return p->run.singly || p->run.finding || p->run.watch || p->run.hooks || p->run.fault.fn || p->options.check_finite;
 }
 
 static bool graphs_apply(const ls_program *p) { return p->run.graphs && !program_launches_singly(p); }

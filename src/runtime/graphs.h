@@ -11,7 +11,7 @@
  *
  * There is one recording for each slot, whose addresses differ. The first run of a graph launches its instructions one by one, so that
  * libraries have loaded what they need; the second records and launches it; later ones launch it. Runs that look at single instructions
- * (watchers, check_finite, injected values) have no graphs.
+ * (watchers, check_finite, injected faults) have no graphs.
  */
 #ifndef LS_RUNTIME_GRAPHS_H
 #define LS_RUNTIME_GRAPHS_H

@@ -156,13 +156,18 @@ static bool is_weight(const ls_program *p, ls_value v)
     return root->role == LS_ROLE_PARAMETER || (root->flat && !root->flat_gradient);
 }
 
+int value_parameter(const ls_program *p, ls_value v, bool gradient, size_t *within)
+{
+    return v.id && (gradient ? is_gradient(p, v) : is_weight(p, v)) ? parameter_at(p, v, 0, within) : -1;
+}
+
 /* The name of the parameter that an operand of i is (a part of). */
 static const char *weight_of(const ls_program *p, const struct instruction *i)
 {
     size_t within;
 
     for (int k = 0; k < i->nin; k++) {
-        int param = i->in[k].id && is_weight(p, i->in[k]) ? parameter_at(p, i->in[k], 0, &within) : -1;
+        int param = value_parameter(p, i->in[k], false, &within);
 
         if (param >= 0 && !instruction_is_begun(i)) return ls_store_name(p->store, (size_t)param);
     }
@@ -198,64 +203,4 @@ char *found_text(const struct found *f, char out[FOUND_TEXT])
         snprintf(out + at, FOUND_TEXT - at, ", %s%s%.60s%s, instruction %d)", phase_name(i->phase), block[0] ? ", block '" : "", block,
                  block[0] ? "'" : "", f->number);
     return out;
-}
-
-/* ---- an injected NaN ---- */
-
-/* True if v is NAME.grad or parameter NAME, as far as this rank computes it. */
-static bool is_named(const ls_program *p, ls_value v, const char *name, bool gradient)
-{
-    size_t within, length = strlen(name) - (gradient ? 5 : 0);
-    int param = v.id && (gradient ? is_gradient(p, v) : is_weight(p, v)) ? parameter_at(p, v, 0, &within) : -1;
-    const char *its = param >= 0 ? ls_store_name(p->store, (size_t)param) : "";
-
-    return param >= 0 && within == 0 && strlen(its) == length && strncmp(its, name, length) == 0 &&
-           value_count(&p->values[v.id]) <= store_local_count(p->store, (size_t)param);
-}
-
-/* The output of i that gets the injected NaN; -1: none. */
-static int poison_output(const ls_program *p, const struct instruction *i, const char *name)
-{
-    size_t length = strlen(name);
-    bool gradient = length > 5 && strcmp(name + length - 5, ".grad") == 0;
-
-    if (op_run_kind(i->op) != RUN_KERNEL || i->nin == 0 || !i->nout || i->phase == LS_PHASE_OPTIMIZER || i->phase == LS_PHASE_COMMUNICATE)
-        return -1;
-    for (int k = 0; gradient && k < i->nout; k++)
-        if (is_named(p, i->out[k], name, true)) return k;
-    for (int k = 0; !gradient && i->phase == LS_PHASE_FORWARD && k < i->nin; k++)
-        if (is_named(p, i->in[k], name, false)) return 0;
-    return -1;
-}
-
-bool program_can_poison(const ls_program *p, const char *name)
-{
-    for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++)
-            if (poison_output(p, &p->list[s].at[n], name) >= 0) return true;
-    return false;
-}
-
-void program_poison(ls_program *p, const char *name)
-{
-    if (name || p->run.poison.slot == p->run.slot) p->run.poison = (struct poison){ name, p->run.slot };
-}
-
-ls_status poison_after(ls_program *p, const struct instruction *i)
-{
-    const struct device *d = store_device(p->store);
-    const struct instruction_run *r = instruction_run(p, i);
-    static const double nan = NAN;
-    int k = p->run.poison.slot == p->run.slot ? poison_output(p, i, p->run.poison.name) : -1;
-    const struct view *v = k >= 0 ? &r->call->out[k] : NULL;
-
-    if (!v || !view_given(v) || !ls_dtype_is_float(v->dtype)) return LS_OK;
-    size_t bytes = ls_dtype_bytes(v->dtype);
-    double raw;
-
-    ls_convert(&raw, v->dtype, &nan, LS_F64, 1);
-    LS_TRY(d->copy_in(r->call->stream, (char *)v->data + view_offset(v, view_count(v) / 2) * (ptrdiff_t)bytes, &raw, bytes));
-    p->run.poison.name = NULL;
-    LS_TRY(d->stream_sync(r->call->stream));
-    return r->end ? d->event_record(r->end, r->call->stream) : LS_OK;
 }

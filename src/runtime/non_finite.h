@@ -1,4 +1,4 @@
-/* non_finite.h - finding NaN and infinity in a run: the first value that has one, by name; and injecting one for tests. */
+/* non_finite.h - finding NaN and infinity in a run: the first value that has one, by name. */
 #ifndef LS_RUNTIME_NON_FINITE_H
 #define LS_RUNTIME_NON_FINITE_H
 
@@ -35,10 +35,7 @@ char *found_text(const struct found *f, char out[FOUND_TEXT]);
 /* options.check_finite: fails with LS_EINVAL and names the first non-finite element of i's outputs. */
 ls_status check_outputs(const ls_program *p, const struct instruction *i, int number);
 
-/* In the selected slot, the next run of the first instruction that writes the gradient NAME.grad, or reads parameter NAME, sets an element
- * of its output to NaN. No effect if p has no such instruction. NULL: cancels it. */
-void program_poison(ls_program *p, const char *name);
-bool program_can_poison(const ls_program *p, const char *name);
-ls_status poison_after(ls_program *p, const struct instruction *i);
+/* The parameter of which v, or with `gradient` v as a gradient, is a part, and where in it v begins; -1: none. */
+int value_parameter(const ls_program *p, ls_value v, bool gradient, size_t *within);
 
 #endif

@@ -12,9 +12,11 @@ struct slot_operand {
 
 typedef void program_watch_fn(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended);
 
-/* A fault injected (non_finite.h) into runs of one slot. name NULL: none. */
-struct poison {
-    const char *name;
+/* An injected fault: called after each instruction that runs in the slot, and may change its outputs. fn NULL, unless src/train/faults has
+ * armed one. */
+struct run_fault {
+    ls_status (*fn)(const void *ctx, ls_program *p, const struct instruction *i);
+    const void *ctx;
     int slot;
 };
 
@@ -51,7 +53,7 @@ struct run_state {
     struct multi *multi;     /* multi_launch.h; NULL: none */
     bool singly;             /* program_launch_singly() */
     struct finding *finding; /* non_finite.h; NULL: runs do not record findings */
-    struct poison poison;
+    struct run_fault fault;
 };
 
 /* What is kept of an instruction of the program's lists, and its call. The program is bound. */
@@ -89,7 +91,7 @@ struct graph_counts {
 };
 struct graph_counts program_graphs(const ls_program *p);
 void program_launch_singly(ls_program *p); /* from now on each instruction is launched by itself */
-/* It is in this run: one looks at single instructions (watchers, hooks, check_finite, injected values), or program_launch_singly() was
+/* It is in this run: one looks at single instructions (watchers, hooks, check_finite, injected faults), or program_launch_singly() was
  * called. */
 bool program_launches_singly(const ls_program *p);
 ls_status program_profile_text(const ls_program *p, char **text); /* profile.c: seconds by op, largest first */

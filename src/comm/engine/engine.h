@@ -95,7 +95,7 @@ struct ls_work {
     uint64_t call, bytes;     /* number in the ring of calls; payload that left this rank */
     double queued, finished;  /* base_now() */
     double taken;           /* base_now() when it begins, if it is the first of its queue; else 0: the clock is read when its turn comes */
-    double due;             /* it begins then: comm_slow(); 0: at once */
+    double due;             /* it begins then: comm_delay_fault; 0: at once */
     _Atomic double started; /* base_now(); written by the driver, shown by any thread */
     bool stirred;           /* there was progress since `moved`, which run_look() brings up to date */
     double moved, looked, judged; /* last sign of progress; last checks of the peers and of the wait graph */
@@ -123,7 +123,6 @@ struct ls_comm {
     uint64_t *pair_sequence; /* [2 * n]: sends, receives */
     double timeout;
     int place; /* on the board; -1 */
-    char injected[8];
     /* the engine's lock */
     struct queue posted;
     /* the driver's */

@@ -108,23 +108,16 @@ static ls_status begin_collective(ls_comm *c, ls_work *w)
     return list_for(w, &w->list);
 }
 
-/* comm_slow(); set before there is a second thread. */
-static struct {
-    double seconds, bandwidth;
-} slow;
-
-void comm_slow(double seconds, double bandwidth)
-{
-    slow.seconds = seconds;
-    slow.bandwidth = bandwidth;
-}
+comm_delay_fault_fn *comm_delay_fault;
 
 static double run_due(const ls_work *w)
 {
-    struct buffers b = operation_buffers(w);
+    comm_delay_fault_fn *fault = __atomic_load_n(&comm_delay_fault, __ATOMIC_ACQUIRE);
+    struct buffers b;
 
-    if ((slow.seconds == 0 && slow.bandwidth == 0) || w->native || w->hidden) return 0;
-    return w->started + slow.seconds + (slow.bandwidth > 0 ? (double)MAX(b.send, b.recv) / slow.bandwidth : 0);
+    if (!fault || w->native || w->hidden) return 0;
+    b = operation_buffers(w);
+    return w->started + fault(MAX(b.send, b.recv));
 }
 
 static ls_status run_start(ls_comm *c, ls_work *w)

@@ -51,8 +51,6 @@ enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_A
 enum config_clip_by { CLIP_BY_CURRENT, CLIP_BY_PREVIOUS };
 enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 
-enum config_slow_part { SLOW_NONE, SLOW_COMPUTE, SLOW_LINK, SLOW_DISK, SLOW_LOADER };
-
 enum config_cuda_graphs { CUDA_GRAPHS_AUTO, CUDA_GRAPHS_ON, CUDA_GRAPHS_OFF };
 enum comm_choice { COMM_AUTO, COMM_NCCL, COMM_IPC, COMM_HOST };
 
@@ -185,26 +183,6 @@ ls_status config_check_batch(struct config *c);
 ls_status config_check_fit(const struct config *c);
 /* The same for a given model. */
 ls_status config_check_layout(const struct config *c, const struct task_model *m);
-/* Checks that debug.fault changes something in this run, and that debug.non_finite is well formed (config_fault.c). */
-ls_status config_check_faults(const struct config *c);
-/* Checks that the rank of debug.non_finite has the parameter, by planning that rank's step. Call it after all other checks. */
-ls_status config_check_poison(const struct config *c);
-/* debug.non_finite: update step (1, 2, ...), rank, micro-batch; name NULL: no fault. Checked by config_check_faults(). */
-struct config_poison {
-    int64_t step, rank, micro;
-    const char *name;
-};
-struct config_poison config_poison(const struct config *c);
-/* debug.slow: which part of a rank (-1: of all) takes so many seconds longer each time; bandwidth in bytes/s, of a link; 0: any. Checked by
- * config_check_faults(). */
-struct config_slow {
-    enum config_slow_part part; /* SLOW_NONE: none, or malformed */
-    int64_t rank;
-    double seconds, bandwidth;
-};
-struct config_slow config_slow(const struct config *c);
-/* Whether it is this part of this rank. */
-bool config_is_slow(const struct config_slow *s, enum config_slow_part part, int rank);
 
 /* Checks that at most one of data.text and data.tokens is given (exactly one if `needed`), and that tokenizer and model match them. */
 ls_status config_check_data(const struct config *c, bool needed);

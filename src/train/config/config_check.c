@@ -13,6 +13,7 @@
 #include "data/documents.h"
 #include "device/check.h"
 #include "parallel/layout.h"
+#include "train/faults/faults.h"
 #include "train/task/task.h"
 
 /* ---- options without effect ---- */
@@ -389,10 +390,10 @@ ls_status config_check_given(struct config *c, unsigned verb, struct options *gi
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_batch(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH)) LS_TRY(check_in_backward(c, verb));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(check_method(c, verb));
-    if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_faults(c));
+    LS_TRY(faults_check(c, verb));
     if (verb & VERB_TRAIN) LS_TRY(check_non_finite(c));
     if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));
-    if (verb & VERB_TRAIN) LS_TRY(config_check_poison(c));
+    if (verb & VERB_TRAIN) LS_TRY(faults_check_rank(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
 }
 
@@ -429,7 +430,7 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
     mem_set_limit(host && !(verb & VERB_PLAN) ? host : limit);
     mem_set_device_limit(host ? limit : 0);
     check_set_seed((uint64_t)c->debug.device_seed << 16 | (uint64_t)w->rank); /* each rank has its own order */
-    mem_fail_at(c->debug.fail_alloc);
+    faults_arm(c, WHEN_STARTING, w->rank);
     return LS_OK;
 }
 

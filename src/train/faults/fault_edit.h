@@ -5,15 +5,23 @@
 #include "train/faults/faults.h"
 
 typedef ls_status fault_edit_fn(ls_program *p, const struct injection *i);
-#define edit_none                                    NULL
-#define FAULT_EDIT(id, name, what, after, edit, ...) FAULT_EDIT_##after(edit)
-#define FAULT_EDIT_NONE(edit)
-#define FAULT_EDIT_PARTITION(edit)     fault_edit_fn edit_##edit;
-#define FAULT_EDIT_GRADIENT(edit)      fault_edit_fn edit_##edit;
-#define FAULT_EDIT_RECOMPUTE(edit)     fault_edit_fn edit_##edit;
-#define FAULT_EDIT_LOWER(edit)         fault_edit_fn edit_##edit;
-#define FAULT_EDIT_DATA_PARALLEL(edit) fault_edit_fn edit_##edit;
-FAULT_MAP(FAULT_EDIT)
+/* Declares the edit of each row; of a hook, checks that faults.h declares it. */
+#define FAULT_EDIT(id, name, what, after, arm, ...) FAULT_EDIT_##after(arm)
+#define FAULT_EDIT_HOOK(hook)                       _Static_assert(sizeof &hook > 0, "a hook is a function of faults.h");
+#define FAULT_EDIT_PARTITION(edit)                  fault_edit_fn edit_##edit;
+#define FAULT_EDIT_GRADIENT(edit)                   fault_edit_fn edit_##edit;
+#define FAULT_EDIT_RECOMPUTE(edit)                  fault_edit_fn edit_##edit;
+#define FAULT_EDIT_LOWER(edit)                      fault_edit_fn edit_##edit;
+#define FAULT_EDIT_DATA_PARALLEL(edit)              fault_edit_fn edit_##edit;
+FAULT_STEP_MAP(FAULT_EDIT)
+
+/* The edit of a row; NULL of a hook. */
+#define FAULT_EDIT_OF_HOOK(hook)          NULL
+#define FAULT_EDIT_OF_PARTITION(edit)     edit_##edit
+#define FAULT_EDIT_OF_GRADIENT(edit)      edit_##edit
+#define FAULT_EDIT_OF_RECOMPUTE(edit)     edit_##edit
+#define FAULT_EDIT_OF_LOWER(edit)         edit_##edit
+#define FAULT_EDIT_OF_DATA_PARALLEL(edit) edit_##edit
 
 /* fault_edit.c */
 const struct value *root_value(const ls_program *p, ls_value v); /* the value that owns the bytes of v */

@@ -1,20 +1,25 @@
-/* fault_list.h - the table of the faults that --debug.fault injects, one row per fault.
+/* fault_list.h - the table of all injected faults: a row each, grouped by kind.
  *
- *     X(id, name, what it does, after, edit, where it is idle...)
+ *     X(id, name, what it does, when or after, arm, where it is idle...)
  *
- *   id, name   FAULT_id, and the value of the option
- *   after      the pass after which the program is edited (enum edit_after without its prefix); NONE: the fault is not a program edit;
- *              faults.h names the function that applies it
- *   edit       edit_NAME() in fault_forward.c or fault_sums.c
- *   idle       IDLE(condition, because): layouts in which the fault would change nothing are refused, so that it is not taken for an
- *              undetected fault. Conditions use the names that fault_rules.c defines (dp, tp, m, c, ...)
+ *   id, name  FAULT_id; the name is the value of the kind's option, or the option itself
+ *   what      the sentence of `lockstep help faults`
+ *   when      of a step's faults the pass after which the program is edited (enum edit_after without its prefix), or HOOK; of the others
+ *             when a run arms them (enum fault_when without its prefix); STEP: each micro-batch does; TEST: tests do
+ *   arm       the function that injects the fault: edit_NAME() in fault_forward.c or fault_sums.c, a hook of faults.h, slow_NAME() in
+ *             fault_slow.c, call_NAME() in fault_points.c, or a function of fault_points.h or fault_values.c
+ *   idle      IDLE(condition, because): layouts in which the fault would change nothing are refused, so that it is not taken for an
+ *             undetected fault. Conditions use the names that fault_rules.c and fault_slow.c define (dp, tp, m, c, ...)
  *
- * The enum, the choices of the option, `lockstep help faults` and the refusals are generated from these rows.
+ * The enum, the choices of options, `lockstep help faults` and the refusals are generated from these rows. The code of passes, ops and
+ * lower floors contains no fault: passes call struct edit (passes/passes.h), and mem_fault, file_fault, comm_call_fault, comm_delay_fault,
+ * loader_fault and struct run_fault are pointers that are NULL unless a fault is armed.
  */
 #ifndef LS_TRAIN_FAULTS_FAULT_LIST_H
 #define LS_TRAIN_FAULTS_FAULT_LIST_H
 
-#define FAULT_MAP(X)                                                                                                                       \
+/* Wrong steps of distributed training, by an edit of the program or by a hook of the step. */
+#define FAULT_STEP_MAP(X)                                                                                                                  \
     X(AVERAGE, average, "gradients are averaged over ranks instead of summed", DATA_PARALLEL, average, IDLE(!shared, UNSHARED))            \
     X(SKIP_BUCKET, skip_bucket, "the last gradient reduction is missing", DATA_PARALLEL, skip_bucket, IDLE(!shared, UNSHARED))             \
     X(TWICE, twice, "the first gradient reduction is done twice, or its result is added to a shard twice", DATA_PARALLEL, twice,           \
@@ -23,9 +28,9 @@
       IDLE(c->parallel.zero == 0, "with parallel.zero=0 gradients are not sharded, and their norm is not summed over ranks"))              \
     X(BOUNDARY, boundary, "the last element of each range of parameters that a rank updates is not updated", DATA_PARALLEL, boundary,      \
       IDLE(alone, "one rank updates all parameters"))                                                                                      \
-    X(MEAN_OF_MEANS, mean_of_means, "each rank divides its loss by its own number of tokens", NONE, none,                                  \
+    X(MEAN_OF_MEANS, mean_of_means, "each rank divides its loss by its own number of tokens", HOOK, fault_count,                           \
       IDLE(dp <= 1, "with parallel.dp=1 each rank has all samples"))                                                                       \
-    X(SEED, seed, "each rank initializes its parameters from a different seed", NONE, none, IDLE(alone, "there is only one rank"))         \
+    X(SEED, seed, "each rank initializes its parameters from a different seed", HOOK, fault_seed, IDLE(alone, "there is only one rank"))   \
     X(EXPERT_TIMES_EP, expert_times_ep, "gradients of experts are multiplied by parallel.ep", DATA_PARALLEL, expert_times_ep,              \
       IDLE(ep <= 1, ONE_EP_RANK))                                                                                                          \
     X(NORM_STAGES, norm_stages, "the gradient norm covers only the first pipeline stage", DATA_PARALLEL, norm_stages,                      \
@@ -62,11 +67,11 @@
     X(AUX_DROPPED, aux_dropped, "the router losses have no gradient", GRADIENT, aux_dropped, IDLE(!router_loss, NO_ROUTER_LOSS))           \
     X(AUX_TIMES_DP, aux_times_dp, "gradients of the router losses are multiplied by parallel.dp", GRADIENT, aux_times_dp,                  \
       IDLE(!router_loss, NO_ROUTER_LOSS) IDLE(dp <= 1, "with parallel.dp=1 the factor is 1"))                                              \
-    X(LOST_LAYERS, lost_layers, "layers that do not divide evenly among the stages are lost", NONE, none,                                  \
+    X(LOST_LAYERS, lost_layers, "layers that do not divide evenly among the stages are lost", HOOK, fault_appended,                        \
       IDLE(pp <= 1, ONE_STAGE) IDLE((int64_t)m->layers % stages == 0, "the layers divide evenly among the stages")                         \
           IDLE(c->parallel.stages[0], "parallel.stages sets the layers of each stage")                                                     \
               IDLE(m->experts, "it needs a model without experts"))                                                                        \
-    X(MOMENTS, moments, "the optimizer's moments are not restored from a checkpoint", NONE, none,                                          \
+    X(MOMENTS, moments, "the optimizer's moments are not restored from a checkpoint", HOOK, fault_restored,                                \
       IDLE(c->optim.name == LS_SGD && c->optim.momentum == 0, "optim.name=sgd with optim.momentum=0 has no moments"))                      \
     X(REROUTE, reroute, "recomputed layers route their tokens again, with capacity for one token per expert", RECOMPUTE, reroute,          \
       IDLE(m->experts == 0, "the model has no experts") IDLE(!recomputes, "no router is recomputed; use recompute.mode=full"))             \
@@ -74,6 +79,56 @@
       expert_group,                                                                                                                        \
       IDLE(ep <= 1, ONE_EP_RANK) IDLE(dp *cp == ep, "each expert is on one rank, because parallel.ep = parallel.dp x parallel.cp")         \
           IDLE(c->parallel.zero > 0, "with parallel.zero the gradients of experts are sharded over their own ranks; use parallel.zero=0"))
+
+/* Slow parts of a rank. */
+#define FAULT_SLOW_MAP(X)                                                                                                           \
+    X(SLOW_COMPUTE, compute,                                                                                                        \
+      "the gradients of a step take MS milliseconds longer: that rank computes, and the others wait for it\n"                       \
+      "(time.compute and time.exposed of metrics.rank_NNNN.jsonl, --log.per_rank=true)",                                            \
+      OPENING, compute, IDLE(serves, "with parallel.method=async rank 0 computes no gradients"))                                    \
+    X(SLOW_LINK, link,                                                                                                              \
+      "each collective and message of the rank begins MS later; with :MB_PER_SECOND also as much later as its\n"                    \
+      "bytes take (comm.*.seconds, time.exposed, the trace)",                                                                       \
+      TRAINING, link,                                                                                                               \
+      IDLE(c->launch.ranks <= 1, "a single rank does not communicate")                                                              \
+          IDLE(strcmp(config_device(c), "cuda") == 0, "it delays calls of the host; use run.device=cpu"))                           \
+    X(SLOW_DISK, disk, "each write of up to 256 KiB takes MS longer, of the ranks that write a checkpoint (save_seconds, the log)", \
+      TRAINING, disk, IDLE(s.rank > 0 && replicas, "one of the replicas writes checkpoints; use disk:all:MS"))                      \
+    X(SLOW_LOADER, loader, "each micro-batch is read MS later; what the step does not hide of it is time.data", OPENING, loader,    \
+      IDLE(serves, "with parallel.method=async rank 0 reads no samples")                                                            \
+          IDLE(receives, "with parallel.method=dataparallel rank 0 reads all samples") IDLE(drawn, "drawn pictures need no loader"))
+
+/* Wrong values of a step. */
+#define FAULT_VALUE_MAP(X)                                                                                                          \
+    X(NON_FINITE, non_finite, "an element of a parameter's gradient, or of the output of the first op that reads it, is NaN", STEP, \
+      value_nan)
+
+/* Allocations and writes that fail; the argument of the option is the one that does. */
+#define FAULT_ALLOCATION_MAP(X) X(FAIL_ALLOC, fail_alloc, "the Nth allocation of a process fails: out of memory", STARTING, mem_fail_at)
+#define FAULT_WRITE_MAP(X)      X(FAIL_WRITE, fail_write, "the Nth write into a checkpoint fails: the disk is full", TRAINING, file_fail_at)
+
+/* Wrong collectives and messages. Only tests arm them: comm_inject() of fault_points.h. */
+#define FAULT_CALL_MAP(X)                                                                         \
+    X(CALL_COUNT, count, "a rank's next call has one element more than the others'", TEST, count) \
+    X(CALL_TYPE, type, "a rank's next call has another type than the others'", TEST, type)        \
+    X(CALL_OP, op, "a rank's next call is another collective than the others'", TEST, op)         \
+    X(CALL_SKIP, skip, "a rank's next call is left out", TEST, skip)
+
+/* X(kind, rows, true if config c injects a fault of the kind, option, heading of `lockstep help faults`; "": listed with the kind before)
+ */
+#define FAULT_KIND_MAP(X)                                                                                                               \
+    X(STEP, FAULT_STEP_MAP, c->debug.fault != FAULT_NONE, "debug.fault",                                                                \
+      "--debug.fault=NAME injects a bug of distributed training into 'lockstep train' or one side of 'lockstep parity', which must\n"   \
+      "detect it. A fault is refused in layouts where it would change nothing.")                                                        \
+    X(SLOW, FAULT_SLOW_MAP, c->debug.slow[0], "debug.slow",                                                                             \
+      "--debug.slow=PART:RANK:MS slows a part of one rank (or of all) of 'lockstep train' down; the numbers stay the same:")            \
+    X(VALUE, FAULT_VALUE_MAP, c->debug.non_finite[0], "debug.non_finite",                                                               \
+      "--debug.non_finite=STEP:RANK:MICRO:NAME, --debug.fail_alloc=N and --debug.fail_write=N inject one failure, which must end the\n" \
+      "command with a line that names it:")                                                                                             \
+    X(ALLOCATION, FAULT_ALLOCATION_MAP, c->debug.fail_alloc, "debug.fail_alloc", "")                                                    \
+    X(WRITE, FAULT_WRITE_MAP, c->debug.fail_write, "debug.fail_write", "")                                                              \
+    X(CALL, FAULT_CALL_MAP, false, "",                                                                                                  \
+      "The tests of the library also inject wrong collectives, which every rank must report with the rank that is at fault:")
 
 /* Reasons that several rows share. */
 #define UNSHARED       "gradients are summed over parallel.dp and parallel.cp, which are 1"
@@ -84,16 +139,20 @@
 #define UNSLICED       "with parallel.cp=1 the sequence is not sharded"
 #define NO_ROUTER_LOSS "the model's routers have no loss"
 
+/* Numbered in the order of the kinds; debug.fault is one of the first kind, which begins at 1. FAULT_END_kind is the number after its last.
+ */
 enum fault {
     FAULT_NONE,
-#define FAULT_ENUM(id, ...) FAULT_##id,
-    FAULT_MAP(FAULT_ENUM)
+#define FAULT_ENUM(id, ...)              FAULT_##id,
+#define FAULT_KIND_ENUM(kind, rows, ...) rows(FAULT_ENUM) FAULT_END_##kind, FAULT_LAST_##kind = FAULT_END_##kind - 1,
+    FAULT_KIND_MAP(FAULT_KIND_ENUM)
+#undef FAULT_KIND_ENUM
 #undef FAULT_ENUM
         FAULTS
 };
 
 /* "none|average|..." */
 #define FAULT_CHOICE(id, name, ...) "|" #name
-#define FAULT_CHOICES               "none" FAULT_MAP(FAULT_CHOICE)
+#define FAULT_CHOICES               "none" FAULT_STEP_MAP(FAULT_CHOICE)
 
 #endif

@@ -1,10 +1,11 @@
 /* fault_rules.c - refuses a fault in layouts in which it has no effect, so that it is not taken for an undetected fault. */
-#include "train/faults/faults.h"
+#include "train/faults/fault_kinds.h"
 
 #include <string.h>
-#include "train/config/config.h"
+#include "train/task/task.h"
 
-ls_status fault_check(const struct config *c, const ls_model *m)
+/* debug.fault */
+static ls_status step_check(const struct config *c, const ls_model *m)
 {
     int64_t dp = c->parallel.dp, cp = c->parallel.cp, tp = c->parallel.tp, pp = c->parallel.pp, ep = c->parallel.ep;
     int64_t stages = pp * c->parallel.vpp;
@@ -17,13 +18,24 @@ ls_status fault_check(const struct config *c, const ls_model *m)
     switch ((enum fault)c->debug.fault) {
 #define IDLE(condition, because) \
     if (condition) return ls_fail(LS_EINVAL, "debug.fault does nothing here: %s", because);
-#define RULES(id, name, what, after, edit, ...) \
+#define RULES(id, name, what, after, arm, ...) \
     case FAULT_##id: __VA_ARGS__ break;
-        FAULT_MAP(RULES)
+        FAULT_STEP_MAP(RULES)
 #undef RULES
 #undef IDLE
-    case FAULT_NONE:
-    case FAULTS: break;
+    default: break;
     }
     return LS_OK;
+}
+
+ls_status faults_check(const struct config *c, unsigned verb)
+{
+    struct task_model model;
+
+    if (!(verb & (VERB_TRAIN | VERB_PARITY))) return LS_OK;
+    LS_TRY(fault_value_check(c));
+    LS_TRY(fault_slow_check(c));
+    if (c->debug.fault == FAULT_NONE) return LS_OK;
+    LS_TRY(task_model_of(c, 0, &model));
+    return step_check(c, &model.transformer);
 }

@@ -1,4 +1,4 @@
-/* faults.c - the table of injected faults, and the faults that are not program edits. */
+/* faults.c - the table of injected faults, when they are armed, and the hooks of a step. */
 #include "train/faults/faults.h"
 
 #include <string.h>
@@ -7,28 +7,83 @@
 #include "checkpoint/manifest.h"
 #include "runtime/store.h"
 #include "train/faults/fault_edit.h"
+#include "train/faults/fault_kinds.h"
+#include "train/faults/fault_points.h"
 
-enum { AFTER_NONE = -1 };
+/* ---- the table ---- */
 
 static const struct {
     const char *name, *what;
-    int after;
-    fault_edit_fn *edit;
 } rows[FAULTS] = {
-#define FAULT_ROW(id, name, what, after, edit, ...) [FAULT_##id] = { #name, what, AFTER_##after, edit_##edit },
-    [FAULT_NONE] = { "none", "", AFTER_NONE, NULL }, FAULT_MAP(FAULT_ROW)
+#define FAULT_ROW(id, name, what, ...)      [FAULT_##id] = { #name, what },
+#define FAULT_KIND_ROWS(kind, of_kind, ...) of_kind(FAULT_ROW)
+    [FAULT_NONE] = { "none", "" }, FAULT_KIND_MAP(FAULT_KIND_ROWS)
+#undef FAULT_KIND_ROWS
 #undef FAULT_ROW
+};
+
+static const struct {
+    enum fault end; /* the first fault of the next kind */
+    const char *heading;
+} kinds[] = {
+#define FAULT_KIND(kind, of_kind, given, option, heading) { (enum fault)FAULT_END_##kind, heading },
+    FAULT_KIND_MAP(FAULT_KIND)
+#undef FAULT_KIND
 };
 
 bool faults_built(void) { return true; }
 const char *fault_name(enum fault f) { return rows[f].name; }
 const char *fault_what(enum fault f) { return rows[f].what; }
 
+const char *fault_heading(enum fault f)
+{
+    enum fault first = (enum fault)(FAULT_NONE + 1);
+
+    for (size_t k = 0; k < COUNT_OF(kinds); first = kinds[k++].end)
+        if (f == first) return kinds[k].heading[0] ? kinds[k].heading : NULL;
+    return NULL;
+}
+
+/* ---- faults of a process and of a run ---- */
+
+void faults_arm(const struct config *c, enum fault_when when, int rank)
+{
+#define FAULT_ARM(id, name, what, when_, arm) \
+    if (when == WHEN_##when_) arm(c->debug.name);
+    FAULT_ALLOCATION_MAP(FAULT_ARM)
+    FAULT_WRITE_MAP(FAULT_ARM)
+#undef FAULT_ARM
+    fault_slow_arm(c, when, rank);
+}
+
+void faults_disarm(void)
+{
+#define FAULT_DISARM(id, name, what, when, arm) \
+    if (WHEN_##when != WHEN_STARTING) arm(0);
+    FAULT_ALLOCATION_MAP(FAULT_DISARM)
+    FAULT_WRITE_MAP(FAULT_DISARM)
+#undef FAULT_DISARM
+    fault_slow_disarm();
+}
+
+/* ---- edits of a program ---- */
+
+enum { AFTER_HOOK = -1 };
+
+static const struct {
+    int after;
+    fault_edit_fn *edit;
+} edits[] = {
+#define FAULT_EDIT_ROW(id, name, what, after, arm, ...) [FAULT_##id] = { AFTER_##after, FAULT_EDIT_OF_##after(arm) },
+    [FAULT_NONE] = { AFTER_HOOK, NULL }, FAULT_STEP_MAP(FAULT_EDIT_ROW)
+#undef FAULT_EDIT_ROW
+};
+
 static ls_status edit(ls_program *p, enum edit_after after, const void *ctx)
 {
     const struct injection *i = ctx;
 
-    return rows[i->fault].after == (int)after ? rows[i->fault].edit(p, i) : LS_OK;
+    return edits[i->fault].after == (int)after ? edits[i->fault].edit(p, i) : LS_OK;
 }
 
 void fault_inject(ls_program *p, const struct injection *i)
@@ -36,7 +91,7 @@ void fault_inject(ls_program *p, const struct injection *i)
     if (i->fault != FAULT_NONE) p->edit = (struct edit){ edit, i, !i->checked };
 }
 
-/* ---- faults that are not program edits ---- */
+/* ---- hooks of a step ---- */
 
 uint64_t fault_seed(const struct injection *i, int rank, uint64_t seed) { return i->fault == FAULT_SEED ? seed + (uint64_t)rank : seed; }
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "data/loader.h"
 
 static bool samples_scatters(const struct step *s) { return s->layout.method == LS_METHOD_DATAPARALLEL && s->ranks.size > 1; }
 
@@ -51,7 +50,6 @@ static ls_status samples_open_all(const struct step *s, const ls_sampler *text, 
         };
 
         LS_TRY(ls_loader_open(text, &batches, &f->loader[f->loaders]));
-        if (config_is_slow(&s->slow, SLOW_LOADER, s->ranks.rank)) loader_slow(f->loader[f->loaders], s->slow.seconds);
     }
     return LS_OK;
 }

@@ -39,14 +39,6 @@ static struct micro_batch micro_batch(const struct sums *a, size_t k)
     };
 }
 
-static void inject_non_finite(const struct sums *a, ls_program *p, int micro)
-{
-    const struct step_fault *f = &a->s->fault;
-
-    if (!f->name || f->rank != a->s->ranks.rank) return;
-    program_poison(p, (uint64_t)f->step == a->index + 1 && f->micro == micro ? f->name : NULL);
-}
-
 static ls_status step_before(void *ctx, ls_program *p, int chunk, int micro)
 {
     struct sums *a = ctx;
@@ -54,7 +46,7 @@ static ls_status step_before(void *ctx, ls_program *p, int chunk, int micro)
 
     (void)chunk;
     program_tag(p, micro);
-    inject_non_finite(a, p, micro);
+    fault_micro_batch(&a->s->fault, a->s->ranks.rank, p, a->index + 1, micro);
     return feed_write(&a->s->feed, a->s->model.task, p, &m);
 }
 
@@ -136,7 +128,7 @@ ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *v
     ls_store_zero_grad(s->store);
     a.denominator = (float)fault_count(&s->injection, counted, own);
     if (s->load) memset(s->load, 0, loads * sizeof *s->load);
-    if (config_is_slow(&s->slow, SLOW_COMPUTE, s->ranks.rank)) base_sleep(s->slow.seconds);
+    fault_gradients();
     LS_TRY(run_all(&a));
     if (ls_mesh_index(s->ranks.mesh, LS_GROUP_TP) > 0) { /* all tp ranks have the same sums; the first one counts them */
         a.loss = 0;

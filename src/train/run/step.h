@@ -18,12 +18,6 @@
 #include "train/faults/faults.h"
 #include "train/run/feed.h"
 
-/* debug.non_finite: a value that is set to NaN on one rank, in micro-batch `micro` of update `step` (1, 2, ...). name NULL: no fault. */
-struct step_fault {
-    int64_t step, rank, micro;
-    const char *name;
-};
-
 struct step {
     struct task_model model;
     ls_store *store;
@@ -36,10 +30,9 @@ struct step {
     struct ranks summed; /* those whose losses and tokens are one step's: ranks, or with method ASYNC this rank alone */
     ls_layout layout;
     struct feed feed;
-    double executed; /* FLOPs of a step on all ranks; in a plan: this rank's, times the number of ranks */
-    uint64_t seed;   /* seed of the run */
-    struct step_fault fault;
-    struct config_slow slow;           /* debug.slow */
+    double executed;                   /* FLOPs of a step on all ranks; in a plan: this rank's, times the number of ranks */
+    uint64_t seed;                     /* seed of the run */
+    struct value_fault fault;          /* debug.non_finite */
     struct injection injection;        /* debug.fault */
     size_t global;                     /* samples of a step, over all ranks */
     size_t begin, end;                 /* this rank's share of them */
@@ -57,10 +50,9 @@ struct step_options {
     uint64_t seed;
     size_t global; /* samples of a step, over all ranks */
     bool check_finite;
-    enum fault fault;             /* debug.fault */
-    struct step_fault non_finite; /* debug.non_finite */
-    struct config_slow slow;      /* debug.slow */
-    bool loads;                   /* the parameters' values will be loaded, and are not initialised */
+    enum fault fault;              /* debug.fault */
+    struct value_fault non_finite; /* debug.non_finite */
+    bool loads;                    /* the parameters' values will be loaded, and are not initialised */
 };
 struct step_options step_options_of(const struct config *c);
 

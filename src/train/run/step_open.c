@@ -2,12 +2,10 @@
  * stage. */
 #include "train/run/step.h"
 
-#include <string.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "parallel/layout.h"
-#include "runtime/non_finite.h"
 #include "train/run/step_budget.h"
 
 /* ---- the model ---- */
@@ -133,62 +131,6 @@ static ls_status allocate_samples(struct step *s)
 
 size_t step_micro_bytes(const struct step *s) { return s->batch * (s->feed.values * TASK_VALUE_BYTES + s->seq_len * sizeof *s->targets); }
 
-enum { NEAREST = 3 };
-
-/* Finds the indices of the store's parameters whose names are most similar to `name`, the most similar first; returns how many. A name that
- * contains it has distance 0. */
-static size_t find_nearest(const ls_store *store, const char *name, size_t out[NEAREST])
-{
-    size_t distances[NEAREST], n = 0;
-
-    for (size_t i = 0; i < ls_store_count(store); i++) {
-        const char *other = ls_store_name(store, i);
-        size_t distance = strstr(other, name) ? 0 : text_distance(name, other), at = n;
-
-        while (at > 0 && distance < distances[at - 1]) at--;
-        if (at == NEAREST) continue;
-        n = MIN(n + 1, (size_t)NEAREST);
-        for (size_t k = n - 1; k > at; k--) {
-            distances[k] = distances[k - 1];
-            out[k] = out[k - 1];
-        }
-        distances[at] = distance;
-        out[at] = i;
-    }
-    return n;
-}
-
-static ls_status fail_fault(const struct step *s)
-{
-    size_t length = strlen(s->fault.name), near[NEAREST], n;
-    bool grad = length > 5 && strcmp(s->fault.name + length - 5, ".grad") == 0;
-    struct text name = { 0 }, names = { 0 };
-
-    text_put(&name, "%.*s", (int)(grad ? length - 5 : length), s->fault.name);
-    ls_status st = text_status(&name);
-    n = st == LS_OK ? find_nearest(s->store, name.data, near) : 0;
-    for (size_t i = 0; i < n; i++) text_put(&names, "%s%s", i ? ", " : "", ls_store_name(s->store, near[i]));
-    if (st == LS_OK) st = text_status(&names);
-    bool known = st == LS_OK && n && strcmp(ls_store_name(s->store, near[0]), name.data) == 0;
-    if (known)
-        st = ls_fail(LS_EINVAL, "debug.non_finite: rank %d runs no op that reads or writes '%s'%s", s->ranks.rank, s->fault.name,
-                     s->pipeline ? "; another stage of the pipeline does" : "");
-    else if (st == LS_OK)
-        st = ls_fail(LS_EINVAL, "debug.non_finite: there is no parameter '%s'; the nearest names are %s", name.data, names.data);
-    text_free(&name);
-    text_free(&names);
-    return st;
-}
-
-static ls_status check_fault(const struct step *s)
-{
-    bool possible = !s->fault.name || s->fault.rank != s->ranks.rank;
-    ls_program *p;
-
-    for (int i = 0; !possible && (p = step_program(s, i)); i++) possible = program_can_poison(p, s->fault.name);
-    return possible ? LS_OK : fail_fault(s);
-}
-
 /* This rank's samples. With method ASYNC rank 0 has none, because it serves the others, and each rank's loss and tokens are its own. */
 static void step_share(struct step *s)
 {
@@ -218,7 +160,7 @@ static ls_status open_step(const struct step_options *o, bool plan_only, struct 
     if (o->loads) ls_store_await_load(s->store);
     LS_TRY(step_compile(&m));
     LS_TRY(count_work(s, plan_only));
-    LS_TRY(check_fault(s));
+    LS_TRY(fault_step_opened(s));
     LS_TRY(feed_open(&s->ranks, s->layout.cp_method, s->batch, s->seq_len, values, &s->feed));
     if (plan_only) return LS_OK;
     return allocate_samples(s);
@@ -234,7 +176,6 @@ ls_status step_open(const struct task_model *model, const ls_layout *layout, con
         .layout = *layout,
         .seed = o->seed,
         .fault = o->non_finite,
-        .slow = o->slow,
         .global = o->global,
         .batch = (size_t)layout->micro_batch,
         .seq_len = model->task->sequences ? (size_t)layout->seq_len : 1,
@@ -258,8 +199,6 @@ ls_status step_open(const struct task_model *model, const ls_layout *layout, con
 
 struct step_options step_options_of(const struct config *c)
 {
-    struct config_poison poison = config_poison(c);
-
     return (struct step_options){
         .optimizer = config_optimizer(c),
         .device = config_device(c),
@@ -267,8 +206,7 @@ struct step_options step_options_of(const struct config *c)
         .global = (size_t)c->train.global_batch,
         .check_finite = c->debug.check_finite,
         .fault = (enum fault)c->debug.fault,
-        .non_finite = { poison.step, poison.rank, poison.micro, poison.name },
-        .slow = config_slow(c),
+        .non_finite = fault_value(c),
     };
 }
 

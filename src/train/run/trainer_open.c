@@ -429,16 +429,6 @@ static ls_status open_ranks(struct trainer *t)
     return st < 0 || !d->taken ? st : note_taken(t, d);
 }
 
-/* debug.slow: what this process slows down itself; a step and its loader do the rest. */
-static void note_slow(const struct trainer *t)
-{
-    struct config_slow s = config_slow(t->config);
-
-    if (config_is_slow(&s, SLOW_LINK, t->ranks.rank)) comm_slow(s.seconds, s.bandwidth);
-    if (config_is_slow(&s, SLOW_DISK, t->ranks.rank)) file_slow(s.seconds);
-    if (config_is_slow(&s, s.part, t->ranks.rank) && s.part) log_line(LOG_INFO, "injected: debug.slow=%s", t->config->debug.slow);
-}
-
 /* What this rank counts and records beside the metrics. */
 static ls_status open_records(struct trainer *t)
 {
@@ -450,6 +440,7 @@ static ls_status open_all(struct trainer *t)
 {
     LS_TRY(take_signals());
     LS_TRY(open_ranks(t));
+    faults_arm(t->config, WHEN_OPENING, t->ranks.rank);
     LS_TRY(name_folder(t));
     LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? run_folder_lock(&t->folder) : LS_OK));
     LS_TRY(trainer_probe_folders(t));
@@ -465,8 +456,7 @@ static ls_status open_all(struct trainer *t)
     log_peak(t);
     t->schedule = config_schedule(t->config);
     LS_TRY(ranks_settle(&t->ranks, open_records(t)));
-    file_fail_at(t->config->debug.fail_write);
-    note_slow(t);
+    faults_arm(t->config, WHEN_TRAINING, t->ranks.rank);
     return LS_OK;
 }
 
@@ -500,9 +490,7 @@ void trainer_close(struct trainer **tp)
 
     if (!t) return;
     stop_uninstall();
-    file_fail_at(0);
-    file_slow(0);
-    comm_slow(0, 0);
+    faults_disarm();
     samples_close(&t->samples);
     cost_close(&t->cost);
     trace_close(&t->trace);
