@@ -90,7 +90,7 @@ for op in all_reduce reduce_scatter all_gather broadcast all_to_all sendrecv; do
     done
 done
 stub gpus=1
-expect 0 '"device":"cuda","transport":"CUDA IPC"' bench comm -n 2 -b 64 -e 64 --iterations 2 --launch.share_gpus --memory plain --json
+expect_json "[].device [].transport" "cuda CUDA IPC" bench comm -n 2 -b 64 -e 64 --iterations 2 --launch.share_gpus --memory plain --json
 expect 2 "--tune applies only to run.device=cpu" bench comm -n 2 --tune --run.device=cuda --launch.share_gpus
 expect 2 "--algorithm applies only to run.device=cpu" bench comm -n 2 --algorithm ring --run.device=cuda --launch.share_gpus
 expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
