@@ -2,6 +2,7 @@
 #include "helper_clock.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +18,7 @@ struct test_clock {
     int n;
     struct {
         _Atomic uint64_t reads;
+        _Atomic pid_t pid; /* 0: it does not use the clock yet */
         _Atomic bool stopped, left;
     } rank[RANKS_MOST];
 };
@@ -68,30 +70,42 @@ void test_clock_use(struct test_clock *c, int rank)
 {
     used = c;
     self = rank;
+    atomic_store(&c->rank[rank].pid, getpid());
     base_test_clock = test_clock_now;
 }
 
 void test_clock_stop(void) { atomic_store(&used->rank[self].stopped, true); }
 
+bool test_clock_stopped(const struct test_clock *c, int rank) { return atomic_load(&c->rank[rank].stopped); }
+
 void test_clock_leave(void) { atomic_store(&used->rank[self].left, true); }
 
 void test_clock_move(double seconds) { atomic_store(&used->now, atomic_load(&used->now) + seconds); }
 
+/* Some rank has left, or has ended: a test that fails on one rank ends on the others too. */
+static bool has_left(const struct test_clock *c)
+{
+    for (int r = 0; r < c->n; r++) {
+        pid_t pid = atomic_load(&c->rank[r].pid);
+
+        if (atomic_load(&c->rank[r].left) || (pid && kill(pid, 0) != 0)) return true;
+    }
+    return false;
+}
+
 static bool clock_step(struct test_clock *c, int by, double seconds)
 {
     uint64_t before[RANKS_MOST];
-    bool all = true;
 
     for (int r = 0; r < c->n; r++) before[r] = atomic_load(&c->rank[r].reads);
     atomic_store(&c->now, atomic_load(&c->now) + seconds);
     for (int r = 0; r < c->n; r++) {
-        if (r == by) continue;
-        while (!atomic_load(&c->rank[r].left) && !atomic_load(&c->rank[r].stopped) &&
-               atomic_load(&c->rank[r].reads) - before[r] < TEST_CLOCK_READS)
+        while (r != by && !test_clock_stopped(c, r) && atomic_load(&c->rank[r].reads) - before[r] < TEST_CLOCK_READS) {
+            if (has_left(c)) return false;
             ranks_poll_pause();
-        all &= !atomic_load(&c->rank[r].left);
+        }
     }
-    return all;
+    return !has_left(c);
 }
 
 bool test_clock_step(double seconds) { return clock_step(used, self, seconds); }

@@ -25,7 +25,8 @@ void test_clock_move(double seconds);
  * (engine.c), or ranks take them for a time in which they were stopped. */
 enum { TEST_CLOCK_READS = 16 };
 bool test_clock_step(double seconds);
-/* The same from outside, by a process that is none of the ranks. */
+/* By a process that is none of the ranks. */
+bool test_clock_stopped(const struct test_clock *c, int rank); /* it called test_clock_stop() */
 bool test_clock_step_all(struct test_clock *c, double seconds);
 
 #endif

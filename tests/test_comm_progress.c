@@ -230,8 +230,8 @@ static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx
     if (rank == 0) ranks_event_report(&s->waits);
     if (rank == 1) {
         ranks_event_wait(&s->waits);
-        test_clock_step(0.25);           /* it is in the call, where it reads the clock */
-        ranks_wait_state(pids[0], 'S');  /* and sleeps while it waits */
+        for (int i = 0; i < 4; i++) test_clock_step(0.1); /* it is in the call, and has spun and yielded for as long as it does */
+        ranks_wait_state(pids[0], 'S');
         kill(pids[0], SIGSTOP);
         ranks_wait_state(pids[0], 'T');
         test_clock_move(3);

@@ -77,7 +77,7 @@ static void mismatch_is_reported_on_all_ranks(void **state)
 /* Time passes while the other ranks wait in their calls, until one of them has a verdict. */
 static void outlast_the_timeout(void)
 {
-    while (test_clock_step(0.25)) continue;
+    while (test_clock_step(0.1)) continue;
 }
 
 /* The late rank makes its call after another rank has reported its verdict. */
