@@ -10,33 +10,54 @@
 enum { MISSING, MISMATCH, HANGS };
 
 struct hang {
-    int done; /* ranks that have their verdict */
+    int called, done; /* ranks that have made the call of which one is missing; that have their verdict */
     struct {
         ls_status status[HANGS];
         char line[HANGS][300];
     } rank[16];
 };
 
-static void hang_call(ls_comm *comm, int rank, int n, int kind, struct hang *h)
+static void hang_wait(const int *count, int least)
+{
+    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < least) nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+}
+
+static void hang_note(struct hang *h, int rank, int kind, ls_status st)
+{
+    h->rank[rank].status[kind] = st;
+    if (st < 0) snprintf(h->rank[rank].line[kind], sizeof h->rank[rank].line[kind], "%s", ls_errmsg());
+}
+
+/* The short timeout begins when all others have made the call: none of these is late because the machine is busy. */
+static void missing_rank(ls_comm *comm, int rank, int n, void *shared)
 {
     float x[4] = { 1, 2, 3, 4 };
-    int odd = rank == n - 1;
+    struct hang *h = shared;
+    ls_work *work = NULL;
+
+    TRY(ls_barrier(comm));
+    if (rank == n - 1) {
+        hang_wait(&h->done, n - 1);
+        return;
+    }
+    TRY(ls_all_reduce(comm, x, x, 4, LS_F32, LS_SUM, &work));
+    __atomic_add_fetch(&h->called, 1, __ATOMIC_RELEASE);
+    hang_wait(&h->called, n - 1);
+    ls_comm_set_timeout(comm, 1);
+    hang_note(h, rank, MISSING, ls_work_wait(&work));
+    __atomic_add_fetch(&h->done, 1, __ATOMIC_RELEASE);
+}
+
+static void mismatch_rank(ls_comm *comm, int rank, int n, void *shared)
+{
+    float x[4] = { 1, 2, 3, 4 };
     ls_status st;
 
     st = ls_barrier(comm); /* a mismatch may reach a rank that is still in here */
-    if (kind == MISSING && odd) {
-        while (__atomic_load_n(&h->done, __ATOMIC_ACQUIRE) < n - 1) nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
-        return;
-    }
-    ls_comm_set_timeout(comm, kind == MISSING ? 1 : 30);
-    if (st == LS_OK) st = kind == MISMATCH && odd ? ls_barrier(comm) : ls_all_reduce(comm, x, x, 4, LS_F32, LS_SUM, NULL);
-    h->rank[rank].status[kind] = st;
-    if (st < 0) snprintf(h->rank[rank].line[kind], sizeof h->rank[rank].line[kind], "%s", ls_errmsg());
-    if (kind == MISSING) __atomic_add_fetch(&h->done, 1, __ATOMIC_RELEASE);
+    ls_comm_set_timeout(comm, 30);
+    if (st == LS_OK) st = rank == n - 1 ? ls_barrier(comm) : ls_all_reduce(comm, x, x, 4, LS_F32, LS_SUM, NULL);
+    hang_note(shared, rank, MISMATCH, st);
 }
-
-static void missing_rank(ls_comm *comm, int rank, int n, void *shared) { hang_call(comm, rank, n, MISSING, shared); }
-static void mismatch_rank(ls_comm *comm, int rank, int n, void *shared) { hang_call(comm, rank, n, MISMATCH, shared); }
 
 /* How many ranks got this status and a line with these words. */
 static int verdicts(const struct hang *h, int n, int kind, ls_status status, const char *words)
@@ -58,7 +79,8 @@ struct ended {
 static const char *const fault_line[FAULTS] = { "rank 1 was killed", "rank 1 was stopped", "rank 1: run/log/rank_0001.log: cannot open",
                                                 "first: element" };
 
-/* Runs two ranks of `lockstep train`, of which rank 1 is killed or suspended after its third step, cannot open its log, or has a NaN. */
+/* Runs two ranks of `lockstep train`, of which rank 1 is killed or suspended after its third step, cannot open its log, or has a NaN. Only
+ * a suspended rank takes the timeout. */
 static struct ended train_with(int fault)
 {
     char folder[COMMAND_PATH], path[COMMAND_PATH + 64];
@@ -74,8 +96,9 @@ static struct ended train_with(int fault)
         if (mkdir(path, 0700) != 0) exit(1);
     }
     c = command_start(folder, "train -n 2 --data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 "
-                              "--train.global_batch=4 --train.eval_every=0 --launch.threads=1 --train.steps=1000000 --launch.timeout=1 "
+                              "--train.global_batch=4 --train.eval_every=0 --launch.threads=1 --train.steps=1000000 --launch.timeout=%d "
                               "--run.measure_peak=off --run.dir=run%s",
+                      fault == FAULT_SUSPENDED ? 10 : 120,
                       fault == FAULT_NAN ? " --debug.non_finite=3:1:0:model.layers.0.mlp.down_proj.weight.grad" : "");
     if (fault <= FAULT_SUSPENDED && command_reached(&c, "run/metrics.jsonl", 3) && (rank = command_rank(&c, 1)) > 0)
         kill(rank, fault == FAULT_KILLED ? SIGKILL : SIGSTOP);

@@ -16,15 +16,6 @@ struct resumed {
     double tensors, states, same_bits;
 };
 
-static double number_at(const char *json, const char *key)
-{
-    char quoted[64];
-
-    snprintf(quoted, sizeof quoted, "\"%s\":", key);
-    const char *at = strstr(json, quoted);
-    return at ? strtod(at + strlen(quoted), NULL) : NAN;
-}
-
 /* A layout's options are separated by + here: they are one word for parity. */
 static struct resumed resume(const char *folder, const char *a, const char *b)
 {
@@ -33,10 +24,10 @@ static struct resumed resume(const char *folder, const char *a, const char *b)
 
     r.code = command_wait(&c);
     const char *json = command_said(&c, "out.txt");
-    r.equal = strstr(json, "\"equal\":true") != NULL;
-    r.tensors = number_at(json, "tensors");
-    r.states = number_at(json, "states");
-    r.same_bits = number_at(json, "same_bits");
+    r.equal = lab_json(json, "equal") == 1;
+    r.tensors = lab_json(json, "tensors");
+    r.states = lab_json(json, "states");
+    r.same_bits = lab_json(json, "same_bits");
     if (!r.equal) lab_say("    %s", command_said(&c, "err.txt"));
     return r;
 }

@@ -49,12 +49,24 @@ static void processes_run(struct process *p, int n)
     for (int r = 0; r < n; r++) launch_wait(&p[r].run);
 }
 
+/* The line that is an array of JSON, beside what launchers print; "": there is none. */
+static const char *json_line(const char *text, char line[LAUNCH_TEXT])
+{
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+        snprintf(line, LAUNCH_TEXT, "%.*s", (int)strcspn(text, "\n"), text);
+        if (strncmp(line, "[{", 2) == 0) return line;
+    }
+    return "";
+}
+
 /* The world size that a process printed; 0: it printed none, failed, or had a wrong sum. */
 static int world_of(const struct launched *l)
 {
-    const char *ranks = strstr(l->text, "\"ranks\":"), *wrong = strstr(l->text, "\"wrong\":");
+    char line[LAUNCH_TEXT];
+    const char *json = json_line(l->text, line);
+    double ranks = lab_json(json, "[0].ranks"), wrong = lab_json(json, "[0].out_of_place.wrong");
 
-    return l->status == 0 && ranks && wrong && atoi(wrong + 8) == 0 ? atoi(ranks + 8) : 0;
+    return l->status == 0 && wrong == 0 && ranks > 0 ? (int)ranks : 0;
 }
 
 static int refused(const struct process *p, int n, const char *name)

@@ -250,18 +250,6 @@ int lab_close(void)
 
 /* ---- plans ---- */
 
-double lab_json(const char *text, const char *key)
-{
-    char quoted[64];
-
-    for (; text && *key; key += strcspn(key, "."), key += *key == '.') {
-        snprintf(quoted, sizeof quoted, "\"%.*s\":", (int)strcspn(key, "."), key);
-        if ((text = strstr(text, quoted))) text += strlen(quoted);
-    }
-    if (!text || strncmp(text, "null", 4) == 0) return NAN;
-    return strncmp(text, "true", 4) == 0 ? 1 : strtod(text, NULL);
-}
-
 /* Plans that were read before: a lab asks for several numbers of each. */
 enum { PLANS = 16, PLAN_OPTIONS = 800, PLAN_ROOM = 16384 };
 static struct {

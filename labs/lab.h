@@ -6,7 +6,8 @@
  *   does not hold         none of these: the system is wrong, or the lab. This alone fails the lab (exit status 1)
  *
  * A row without a claimed number is a check: what must be true as well for the rows of the claim to mean something. Numbers that are
- * asserted are counts, bytes, ratios of them, and what a plan says, never measured seconds: ranks share cores here.
+ * asserted are counts, bytes, ratios of them, and what a plan says, never measured seconds: ranks share cores here. A delay that a lab
+ * injects is a lower bound; of seconds of the same step it counts in how many one is longer.
  *
  * A lab is a file of this folder that uses the public headers only, and a part of the command: `lockstep lab p2`. It begins claims of
  * lab_claims.h by lab_open(), prints their rows, and returns lab_close(). The text of a row may end in its unit: "state of a rank [bytes]".
@@ -93,12 +94,13 @@ void lab_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- plans ---- */
 
-/* The number at `key` of what `lockstep plan --json` says of these options: lab_plan("memory.total", "-n %d --parallel.zero=3", n). True
- * is 1. Ends the process if the plan fails. */
+/* The number at the path `key` of what `lockstep plan --json` says of these options:
+ * lab_plan("memory.total", "-n %d --parallel.zero=3", n). True is 1. Ends the process if the plan fails. */
 double lab_plan(const char *key, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The number at `key` of a JSON object, "cost.sent" of {"cost":{"sent":1}}; true is 1; NAN: there is none. */
-double lab_json(const char *text, const char *key);
+/* The number at a path of JSON: "cost.sent" of {"cost":{"sent":1}}, "[0].wrong" of [{"wrong":2}]; true is 1, false 0; NAN: there is none,
+ * or the text is empty. Ends the process if the text is not JSON. The command has the reader (src/cli/lab_json.c). */
+double lab_json(const char *text, const char *path);
 
 /* The claims that a lab measured since lab_begin(): their ids and verdicts. */
 struct lab_result {

@@ -13,7 +13,7 @@
 #include "lab.h"
 #include "lab_launch.h"
 
-enum { COMMAND_PATH = 512, COMMAND_ARGS = 64, COMMAND_TEXT = 4000 };
+enum { COMMAND_PATH = 512, COMMAND_ARGS = 64, COMMAND_TEXT = 4000, COMMAND_SAID = 1 << 16 };
 
 /* ---- a folder ---- */
 
@@ -157,7 +157,7 @@ static inline pid_t command_rank(const struct command_run *c, int r)
 /* What it printed: "out.txt" or "err.txt". */
 static inline const char *command_said(const struct command_run *c, const char *file)
 {
-    static char text[COMMAND_TEXT];
+    static char text[COMMAND_SAID];
     char path[COMMAND_PATH + 64];
     size_t bytes = 0;
 

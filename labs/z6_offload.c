@@ -158,7 +158,7 @@ static int plan_fits(const char *folder, int layers, int place)
 
     largest_options(layers, place, options);
     struct command_run c = command_start(folder, "plan --json %s", options);
-    return command_wait(&c) == 0 && strstr(command_said(&c, "out.txt"), "\"fits\":true");
+    return command_wait(&c) == 0 && lab_json(command_said(&c, "out.txt"), "fits") == 1;
 }
 
 /* Doubles until it does not fit: a plan that does not fit looks for layouts that do, the longer the more layers there are. */

@@ -68,6 +68,20 @@ expect() {
     [ -z "$words" ] || cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat out.txt err.txt)"
 }
 
+# expect_json PATHS VALUES ARGUMENTS...: the command ends well, and a line of the JSON that it prints has these values at these paths;
+# VALUES "": any.
+expect_json() {
+    paths=$1 values=$2
+    shift 2
+    expect 0 "" "$@"
+    found=$(json $paths <out.txt)
+    if [ -n "$values" ]; then
+        printf '%s\n' "$found" | grep -qxF -e "$values" || bad "$paths: '$found', not '$values': $*"
+    else
+        printf '%s\n' "$found" | grep -qv none || bad "$paths: '$found': $*"
+    fi
+}
+
 # The value of the variable that is named.
 options() { eval "echo \$$1"; }
 

@@ -62,8 +62,12 @@ halfway='function off(time, a, b) { return time - (a + b) / 2 > 0.02 * time + 0.
 awk "$halfway" out.txt || bad "not the median, minimum and maximum of two calls: $(cat out.txt)"
 expect 0 "slowest rank's median, minimum and maximum" bench comm -n 2 -b 64K -e 64K --iterations 1
 awk '/^ / && ($6 != $14 || $6 != $15 || $10 != $16 || $10 != $17) { exit 1 }' out.txt || bad "one call, several times: $(cat out.txt)"
-expect 0 '"in_place":{"seconds":' bench comm -n 2 --json $sizes
-grep -q '"min_seconds":.*"max_seconds":' out.txt || bad "no minimum and maximum: $(cat out.txt)"
+expect 0 "" bench comm -n 2 --json $sizes
+for place in out_of_place in_place; do
+    json "[].$place.min_seconds" "[].$place.seconds" "[].$place.max_seconds" <out.txt >seconds.txt
+    awk '!($1 + 0 > 0 && $1 + 0 <= $2 + 0 && $2 + 0 <= $3 + 0) { bad = 1 } END { exit bad || NR != 3 }' seconds.txt ||
+        bad "$place, not a minimum, a median and a maximum of three sizes: $(cat seconds.txt)"
+done
 
 # ---- nccl-tests' flags; one rank; sendrecv ----
 for words in "" "$sizes" "-b 8 -e 1K"; do expect 2 "nothing to measure; start more, as in: lockstep bench comm -n 2" bench comm $words; done
@@ -86,7 +90,7 @@ expect 0 "sendrecv of 3 ranks" bench comm -n 3 --op sendrecv -b 1K -e 3K -i 1K -
 [ "$(awk '/^ / { printf "%s ", $1 }' out.txt)" = "1024 2048 3072 " ] || bad "not 1K, 2K, 3K: $(cat out.txt)"
 grep -q "# Out of bounds values : 0 OK" out.txt || bad "sendrecv is wrong: $(cat out.txt)"
 awk '/^ / && ($7 != $8 || $9 != 0) { exit 1 }' out.txt || bad "sendrecv: busbw is algbw: $(cat out.txt)"
-expect 0 '"op":"sendrecv","ranks":2' bench comm -n 2 --op sendrecv --json -b 64 -e 64 --iters 2
+expect_json "[].op [].ranks" "sendrecv 2" bench comm -n 2 --op sendrecv --json -b 64 -e 64 --iters 2
 expect 2 "-n 100 would start that many ranks; for iterations write --iters 100" bench comm -b 8 -e 128M -n 100
 expect 2 "-t 2 needs -g" bench comm -t 2
 expect 2 "--nthreads 2 needs -g" bench comm --nthreads=2

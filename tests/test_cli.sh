@@ -240,20 +240,20 @@ for part in parameters gradients optimizer activations; do
     [ "$(measured $part)" -gt 0 ] || bad "no bytes of $part in metrics.jsonl"
     has memory.$part "$(measured $part)" <planned.json || bad "$part: not the $(measured $part) planned: $(cat planned.json)"
 done
-expect 0 '"activations"' plan --config straight/config.yaml --launch.threads=2 --json
+expect_json memory.activations "" plan --config straight/config.yaml --launch.threads=2 --json
 expect 2 "does nothing in 'plan'" plan --optim.beta1=0.5
 expect 0 "linear" plan --model.preset=llama-tiny --data.seq_len=16 --print-program
-expect 0 '"parameters":124439808' plan --model.preset=gpt2-124m --data.seq_len=64 --json
-expect 0 '"tokens_per_second"' bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
-expect 0 '"processors":' bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
-expect 0 '"overhead":' bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
-expect 0 '"stages":[1,1],"bubble":' bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
+expect_json parameters 124439808 plan --model.preset=gpt2-124m --data.seq_len=64 --json
+expect_json "tokens_per_second machine.processors overhead" "" bench train --model.preset=llama-tiny --data.seq_len=16 \
+    --bench.steps=2 --json
+expect_json stages "[1,1]" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
     --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8 --json
+has bubble none <out.txt && bad "no bubble: $(cat out.txt)"
 expect 0 "11.1% for equal stages" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
     --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8
-expect 0 '"gflops"' bench gemm --m 64 --n 64 --k 64 --json
+expect_json '[].gflops' "" bench gemm --m 64 --n 64 --k 64 --json
 expect 0 "format llmc" data prepare data/text.bin --data.text=text.txt --data.tokenizer=bpe --data.vocab_size=300
 expect 0 "llmc, u16" data inspect data/text.bin --vocab 300
 expect 1 "data/text.bin" data inspect data/text.bin --vocab 257

@@ -17,9 +17,8 @@
 #include "base/pulse.h"
 #include "comm/comm.h"
 #include "comm/failure/flight_recorder.h"
-#include "comm/transports/shm/segment.h"
+#include "helper_clock.h"
 #include "helper_ranks.h"
-#include "train/faults/fault_points.h"
 
 static const double LIMIT = 120; /* seconds after which a test is killed */
 
@@ -41,13 +40,41 @@ static double seconds_stalled(const char *path)
     return last.signature.op == LS_COLLECTIVE_ALL_REDUCE ? last.seen - last.queued : 0;
 }
 
-/* Returns after the recorded rank has looked for a verdict since `time`, or when its call has failed. */
-static double wait_look(const char *path, double time)
+/* Time passes until the recorded rank has looked for a verdict since `time`, or its call has failed. */
+static double step_until_it_looks(const char *path, double time)
 {
     struct call_record last;
 
-    while ((last = last_call(path)).seen <= time && last.state != CALL_FAILED) ranks_poll_pause();
+    while ((last = last_call(path)).seen <= time && last.state != CALL_FAILED && test_clock_step(0.1)) continue;
     return last.seen;
+}
+
+/* The ranks of a test: their clock, and the file of rank 0's flight recorder. */
+struct recorded {
+    struct test_clock *clock;
+    char path[40];
+    int fd;
+};
+
+static void recorded_open(struct recorded *r, int n)
+{
+    snprintf(r->path, sizeof r->path, "/tmp/test_comm_progress_XXXXXX");
+    r->fd = mkstemp(r->path);
+    assert_true(r->fd >= 0);
+    r->clock = test_clock_open(n);
+}
+
+static void recorded_close(struct recorded *r)
+{
+    close(r->fd);
+    unlink(r->path);
+    test_clock_close(&r->clock);
+}
+
+static void all_passed(const struct rank_end *e, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
 }
 
 /* The flight recorder of this rank; rank 0's is in a file that the others read. */
@@ -60,21 +87,22 @@ static struct recorder *record(int rank, int n, const char *path)
     return r;
 }
 
-/* Rank 1 is busy and pulses until rank 0, whose flight recorder is in the file, has looked for a verdict for three times the timeout. */
+/* Rank 1 is busy and pulses until rank 0 has looked for a verdict for three times the timeout. */
 static void be_busy(int rank, int n, const char *where, void *ctx)
 {
-    struct recorder *recorder = record(rank, n, ctx);
+    const struct recorded *r = ctx;
     float x = 1;
     ls_comm *c;
 
+    test_clock_use(r->clock, rank);
+    struct recorder *recorder = record(rank, n, r->path);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_barrier(c));
     ls_comm_set_timeout(c, 1);
-    while (rank == 1 && seconds_stalled(ctx) < 3) {
-        pulse();
-        ranks_poll_pause();
-    }
-    RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    while (rank == 1 && seconds_stalled(r->path) < 3 && test_clock_step(0.25)) pulse();
+    ls_status st = ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL);
+    test_clock_leave();
+    RANKS_TRY(st);
     if (x != (float)n) ranks_fail("the sum is %g", (double)x);
     ls_comm_close(&c);
     recorder_close(&recorder);
@@ -82,17 +110,14 @@ static void be_busy(int rank, int n, const char *where, void *ctx)
 
 static void busy_rank_extends_the_timeout(void **state)
 {
-    char path[] = "/tmp/test_comm_busy_XXXXXX";
     struct rank_end e[3];
-    int fd = mkstemp(path);
+    struct recorded r;
 
     (void)state;
-    assert_true(fd >= 0);
-    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, be_busy, path, e);
-    close(fd);
-    unlink(path);
-    for (int i = 0; i < 3; i++)
-        if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
+    recorded_open(&r, 3);
+    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, be_busy, &r, e);
+    recorded_close(&r);
+    all_passed(e, 3);
 }
 
 /* ---- a rank that is blocked in the kernel, as on a disk: the parent of a child made by vfork() is, until the child ends ---- */
@@ -100,7 +125,7 @@ static void busy_rank_extends_the_timeout(void **state)
 enum { CHILD_STACK = 256 << 10 };
 
 struct blocked {
-    const char *path;           /* of rank 0's flight recorder */
+    struct recorded recorded;
     double timeout, least;      /* the timeout; how long rank 0's call has been stalled when the child ends; 0: until it has failed */
     struct ranks_event entered; /* rank 1 is blocked */
     pid_t rank;                 /* rank 1's process */
@@ -109,15 +134,14 @@ struct blocked {
 static int outlast(void *ctx)
 {
     const struct blocked *b = ctx;
+    const char *path = b->recorded.path;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != b->rank) return 1;
     ranks_wait_state(b->rank, 'D');
     for (int i = 0; i < 2; i++) ranks_event_report(&b->entered);
-    if (b->least > 0)
-        while (seconds_stalled(b->path) < b->least) ranks_poll_pause();
-    else
-        while (last_call(b->path).state != CALL_FAILED) ranks_poll_pause();
+    while (b->least > 0 ? seconds_stalled(path) < b->least : last_call(path).state != CALL_FAILED)
+        if (!test_clock_step(0.1)) break;
     return 0;
 }
 
@@ -125,10 +149,11 @@ static void be_blocked(int rank, int n, const char *where, void *ctx)
 {
     static _Alignas(64) char stack[CHILD_STACK];
     struct blocked *b = ctx;
-    struct recorder *recorder = record(rank, n, b->path);
     float x = 1;
     ls_comm *c;
 
+    test_clock_use(b->recorded.clock, rank);
+    struct recorder *recorder = record(rank, n, b->recorded.path);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_barrier(c));
     if (rank != 1) {
@@ -141,6 +166,7 @@ static void be_blocked(int rank, int n, const char *where, void *ctx)
         if (child < 0 || waitpid(child, &status, 0) != child || status) ranks_fail("the child ended with %d", status);
     }
     ls_status st = ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL);
+    test_clock_leave();
     if (st < 0) ranks_fail("%s", ls_errmsg());
     if (x != (float)n) ranks_fail("the sum is %g", (double)x);
     ls_comm_close(&c);
@@ -149,16 +175,11 @@ static void be_blocked(int rank, int n, const char *where, void *ctx)
 
 static void run_blocked(struct blocked *b, struct rank_end e[3])
 {
-    char path[] = "/tmp/test_comm_blocked_XXXXXX";
-    int fd = mkstemp(path);
-
-    assert_true(fd >= 0);
-    b->path = path;
+    recorded_open(&b->recorded, 3);
     ranks_event_open(&b->entered);
     ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, be_blocked, b, e);
     ranks_event_close(&b->entered);
-    close(fd);
-    unlink(path);
+    recorded_close(&b->recorded);
 }
 
 static void blocked_rank_extends_the_timeout(void **state)
@@ -168,8 +189,7 @@ static void blocked_rank_extends_the_timeout(void **state)
 
     (void)state;
     run_blocked(&b, e);
-    for (int i = 0; i < 3; i++)
-        if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
+    all_passed(e, 3);
 }
 
 static void rank_that_stays_blocked_is_named(void **state)
@@ -188,83 +208,56 @@ static void rank_that_stays_blocked_is_named(void **state)
     }
 }
 
-/* A second job of ranks 2 and 3, in a segment of its own. */
 struct suspension {
-    struct ranks_event waits, stopped, timed_out; /* rank 0 is about to wait; rank 0 is stopped; the call of the second job has timed out */
-    char where[32], path[32];              /* address of the second job; file of rank 0's flight recorder */
+    struct recorded recorded;
+    struct ranks_event waits; /* rank 0 is about to wait */
 };
-
-/* Rank 2 calls an all-reduce of the second job, which rank 3 does not call. Returns after the second job's timeout. */
-static void outlast_a_timeout(int rank, const struct suspension *s)
-{
-    float x = 1;
-    ls_comm *c;
-
-    RANKS_TRY(ls_comm_open(s->where, rank - 2, 2, &c));
-    ls_comm_set_timeout(c, 3);
-    if (rank == 2) {
-        ranks_event_wait(&s->stopped);
-        RANKS_CHECK(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL) == LS_ETIMEOUT);
-        for (int i = 0; i < 2; i++) ranks_event_report(&s->timed_out);
-    } else {
-        ranks_event_wait(&s->timed_out);
-    }
-    ls_comm_close(&c);
-}
 
 /* Rank 1 stops rank 0, which waits for it, for longer than the timeout, and shows no progress meanwhile. Rank 0 must not blame it. */
 static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx)
 {
     const struct suspension *s = ctx;
+    const char *path = s->recorded.path;
     int32_t pid = (int32_t)getpid(), pids[RANKS_MOST];
-    struct recorder *recorder = record(rank, n, s->path);
     float x = 1;
     ls_comm *c;
 
+    test_clock_use(s->recorded.clock, rank);
+    struct recorder *recorder = record(rank, n, path);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_all_gather(c, &pid, pids, 1, LS_I32, NULL));
     ls_comm_set_timeout(c, 2);
     if (rank == 0) ranks_event_report(&s->waits);
     if (rank == 1) {
         ranks_event_wait(&s->waits);
-        ranks_wait_state(pids[0], 'S');  /* in the call: it sleeps while it waits */
+        for (int i = 0; i < 4; i++) test_clock_step(0.1); /* it is in the call, and has spun and yielded for as long as it does */
+        ranks_wait_state(pids[0], 'S');
         kill(pids[0], SIGSTOP);
         ranks_wait_state(pids[0], 'T');
-        ranks_event_report(&s->stopped);
-        ranks_event_wait(&s->timed_out);
+        test_clock_move(3);
         double resumed = base_now();
         kill(pids[0], SIGCONT);
-        wait_look(s->path, wait_look(s->path, resumed)); /* the first look is complete when the second begins */
+        step_until_it_looks(path, step_until_it_looks(path, resumed)); /* the first look is complete when the second begins */
     }
-    if (rank > 1) outlast_a_timeout(rank, s);
-    RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    ls_status st = ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL);
+    test_clock_leave();
+    RANKS_TRY(st);
     ls_comm_close(&c);
     recorder_close(&recorder);
 }
 
 static void suspended_rank_blames_nobody(void **state)
 {
-    struct rank_end e[4];
-    struct suspension s = { .path = "/tmp/test_comm_stopped_XXXXXX" };
-    struct segment *second = NULL;
-    int fd = mkstemp(s.path);
+    struct suspension s;
+    struct rank_end e[2];
 
     (void)state;
-    assert_true(fd >= 0);
+    recorded_open(&s.recorded, 2);
     ranks_event_open(&s.waits);
-    ranks_event_open(&s.stopped);
-    ranks_event_open(&s.timed_out);
-    assert_int_equal(segment_create(2, &second), LS_OK);
-    snprintf(s.where, sizeof s.where, "shm:fd:%d", segment_fd(second));
-    ranks_run(4, &(struct ranks_options){ .seconds = LIMIT }, suspend_a_waiting_rank, &s, e);
-    segment_close(&second);
-    close(fd);
-    unlink(s.path);
+    ranks_run(2, &(struct ranks_options){ .seconds = LIMIT }, suspend_a_waiting_rank, &s, e);
     ranks_event_close(&s.waits);
-    ranks_event_close(&s.stopped);
-    ranks_event_close(&s.timed_out);
-    for (int i = 0; i < 4; i++)
-        if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
+    recorded_close(&s.recorded);
+    all_passed(e, 2);
 }
 
 /* ---- a killed rank ---- */
@@ -316,14 +309,14 @@ static void recorded_calls_outlive_their_rank(void **state)
     mem_free(r);
 }
 
-/* Rank 1 comes 0.3 s later; when rank 0 returns, it has shown progress since then. */
+/* Rank 1 comes half a second later; when rank 0 returns, it has shown progress since then. */
 static void wait_for_a_late_rank(int rank, int n, const char *where, void *ctx)
 {
     static _Atomic double alive;
     float x = 1;
     ls_comm *c;
 
-    (void)ctx;
+    test_clock_use(ctx, rank);
     pulse_watch(&alive);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     for (int wait = 0; wait < 2; wait++) {
@@ -332,19 +325,23 @@ static void wait_for_a_late_rank(int rank, int n, const char *where, void *ctx)
 
         if (rank == 0) RANKS_TRY(ls_send(c, &x, 1, LS_F32, 1, NULL));
         if (rank == 1) RANKS_TRY(ls_recv(c, &x, 1, LS_F32, 0, NULL));
-        if (rank == 1) fault_sleep(0.3);
+        if (rank == 1) test_clock_step(0.5);
         RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_MAX, wait ? &work : NULL));
         RANKS_TRY(ls_work_wait(&work));
-        RANKS_CHECK(rank == 1 || alive - before > 0.25); /* less by a tick */
+        RANKS_CHECK(rank == 1 || alive - before == 0.5);
     }
+    test_clock_leave();
     ls_comm_close(&c);
     pulse_unwatch(&alive);
 }
 
 static void call_that_has_ended_shows_progress(void **state)
 {
+    struct test_clock *clock = test_clock_open(2);
+
     (void)state;
-    ranks_pass(2, LIMIT, wait_for_a_late_rank, NULL);
+    ranks_pass(2, LIMIT, wait_for_a_late_rank, clock);
+    test_clock_close(&clock);
 }
 
 int main(void)

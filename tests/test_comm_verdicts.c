@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "comm/algorithms/steps.h"
+#include "helper_clock.h"
 #include "helper_ranks.h"
 #include "train/faults/fault_points.h"
 
@@ -74,10 +75,14 @@ static void mismatch_is_reported_on_all_ranks(void **state)
             }
 }
 
-/* The late rank makes its call after another rank has reported its verdict. */
-struct late { const char *algorithm; struct ranks_event found; };
+/* Time passes while the other ranks wait in their calls, until one of them has a verdict. */
+static void outlast_the_timeout(void)
+{
+    while (test_clock_step(0.1)) continue;
+}
 
-enum { LATE_SECONDS = 3 };  /* enough for the other ranks to make the call on a busy machine */
+/* The late rank makes its call after another rank has reported its verdict. */
+struct late { const char *algorithm; struct test_clock *clock; };
 
 static void come_late(int rank, int n, const char *where, void *ctx)
 {
@@ -85,13 +90,14 @@ static void come_late(int rank, int n, const char *where, void *ctx)
     float x = 1;
     ls_comm *c;
 
+    test_clock_use(l->clock, rank);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     if (l->algorithm) RANKS_TRY(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, l->algorithm));
     RANKS_TRY(ls_barrier(c));
-    ls_comm_set_timeout(c, LATE_SECONDS);
-    if (rank == 2) ranks_event_wait(&l->found);
+    ls_comm_set_timeout(c, 3);
+    if (rank == 2) outlast_the_timeout();
     ls_status st = ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL);
-    ranks_event_report(&l->found);
+    test_clock_leave();
     if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
     ranks_say("%s", ls_errmsg());
     ls_comm_close(&c);
@@ -103,12 +109,11 @@ static void late_rank_is_named(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(algorithms); i++) {
-        struct late l = { .algorithm = algorithms[i] };
+        struct late l = { algorithms[i], test_clock_open(4) };
         struct rank_end e[4];
 
-        ranks_event_open(&l.found);
         ranks_run(4, &(struct ranks_options){ .seconds = LIMIT }, come_late, &l, e);
-        ranks_event_close(&l.found);
+        test_clock_close(&l.clock);
         same_line(4, e, "all_reduce #2 of world (f32, 1, sum): rank 2 did not call it within 3 s: its last call was barrier #1, ");
         same_line(4, e, "which ended ");
         same_line(4, e, " s ago; ranks 0, 1, 3 wait in all_reduce #2");
@@ -117,7 +122,7 @@ static void late_rank_is_named(void **state)
 
 enum { LARGE = 1 << 18 };  /* elements: too many to be copied when the call is made */
 
-/* Rank 1 is stopped inside the call until rank 0 has reported its verdict. */
+/* Rank 1 is stopped inside the call until rank 0 has its verdict. Rank 2, whose call is not waited for, moves the clock. */
 static void stop_inside(int rank, int n, const char *where, void *ctx)
 {
     int32_t pid = (int32_t)getpid(), pids[RANKS_MOST];
@@ -125,14 +130,19 @@ static void stop_inside(int rank, int n, const char *where, void *ctx)
     ls_work *w = NULL;
     ls_comm *c;
 
-    (void)ctx;
+    test_clock_use(ctx, rank);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_all_gather(c, &pid, pids, 1, LS_I32, NULL));
     ls_comm_set_timeout(c, 1);
     if (rank != 1) ranks_wait_state(pids[1], 'T');
     ls_status st = ls_all_reduce(c, x, x, LARGE, LS_F32, LS_SUM, &w);
-    if (rank == 1) raise(SIGSTOP);
+    if (rank == 1) {
+        test_clock_stop();
+        raise(SIGSTOP);
+    }
+    if (rank == 2) outlast_the_timeout();
     if (st >= 0) st = ls_work_wait(&w);
+    test_clock_leave();
     if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
     ranks_say("%s", ls_errmsg());
     if (rank == 0) kill(pids[1], SIGCONT);
@@ -142,10 +152,12 @@ static void stop_inside(int rank, int n, const char *where, void *ctx)
 
 static void stopped_rank_is_named(void **state)
 {
+    struct test_clock *clock = test_clock_open(3);
     struct rank_end e[3];
 
     (void)state;
-    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, stop_inside, NULL, e);
+    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, stop_inside, clock, e);
+    test_clock_close(&clock);
     same_line(3, e, "all_reduce #2 of world (f32, 262144, sum): rank 1 was stopped in it and made no progress for 1 s; ranks 0, 2 wait in");
 }
 
@@ -154,12 +166,13 @@ static void send_late(int rank, int n, const char *where, void *ctx)
     float x = 1;
     ls_comm *c;
 
+    test_clock_use(ctx, rank);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_barrier(c));
     ls_comm_set_timeout(c, 0.5);
-    if (rank == 1) ranks_event_wait(&((const struct late *)ctx)->found);
+    if (rank == 1) outlast_the_timeout();
     ls_status st = rank ? ls_send(c, &x, 1, LS_F32, 0, NULL) : ls_recv(c, &x, 1, LS_F32, 1, NULL);
-    ranks_event_report(&((const struct late *)ctx)->found);
+    test_clock_leave();
     if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
     ranks_say("%s", ls_errmsg());
     ls_comm_close(&c);
@@ -167,13 +180,12 @@ static void send_late(int rank, int n, const char *where, void *ctx)
 
 static void late_sender_is_named(void **state)
 {
+    struct test_clock *clock = test_clock_open(2);
     struct rank_end e[2];
-    struct late l = { 0 };
 
     (void)state;
-    ranks_event_open(&l.found);
-    ranks_run(2, &(struct ranks_options){ .seconds = LIMIT }, send_late, &l, e);
-    ranks_event_close(&l.found);
+    ranks_run(2, &(struct ranks_options){ .seconds = LIMIT }, send_late, clock, e);
+    test_clock_close(&clock);
     same_line(2, e, "recv #1 of world (f32, 1, from rank 1): rank 1 did not call the matching send within 0.5 s: its last call was ");
     same_line(2, e, "its last call was barrier #1, which ended ");
 }
@@ -189,15 +201,16 @@ static void come_late_to_a_pair(int rank, int n, const char *where, void *ctx)
     ls_comm *c, *pair[2];
     float x = 1;
 
+    test_clock_use(ctx, rank);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     for (int i = 0; i < 2; i++) {
         RANKS_TRY(comm_split_by(c, in_pairs, &(int){ i }, &pair[i]));
         comm_name(pair[i], i ? "far" : "near");
     }
     ls_comm_set_timeout(c, 1);
-    if (rank == 2) ranks_event_wait(&((const struct late *)ctx)->found);
+    if (rank == 2) outlast_the_timeout();
     ls_status st = ls_all_reduce(pair[other_pair[rank]], &x, &x, 1, LS_F32, LS_SUM, NULL);
-    ranks_event_report(&((const struct late *)ctx)->found);
+    test_clock_leave();
     if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
     ranks_say("%s", ls_errmsg());
     for (int i = 0; i < 2; i++) ls_comm_close(&pair[i]);
@@ -206,30 +219,31 @@ static void come_late_to_a_pair(int rank, int n, const char *where, void *ctx)
 
 static void root_cause_is_named_across_groups(void **state)
 {
+    struct test_clock *clock = test_clock_open(4);
     struct rank_end e[4];
-    struct late l = { 0 };
 
     (void)state;
-    ranks_event_open(&l.found);
-    ranks_run(4, &(struct ranks_options){ .seconds = LIMIT }, come_late_to_a_pair, &l, e);
-    ranks_event_close(&l.found);
+    ranks_run(4, &(struct ranks_options){ .seconds = LIMIT }, come_late_to_a_pair, clock, e);
+    test_clock_close(&clock);
     same_line(4, e, "(f32, 1, sum): rank 2 did not call it within 1 s: its last call was barrier #2 of world, which ended ");
 }
 
-/* Two ranks make the calls of two groups in different orders. */
+/* Ranks 0 and 1 make the calls of two groups in different orders. Rank 2, which is in neither call, moves the clock. */
 static void call_crosswise(int rank, int n, const char *where, void *ctx)
 {
     ls_comm *c, *both[2];
     float x = 1;
 
-    (void)ctx;
+    test_clock_use(ctx, rank);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     for (int i = 0; i < 2; i++) {
-        RANKS_TRY(ls_comm_split(c, 0, rank, &both[i]));
+        RANKS_TRY(ls_comm_split(c, rank < 2 ? 0 : 1, rank, &both[i]));
         comm_name(both[i], i ? "second" : "first");
     }
     ls_comm_set_timeout(c, 1);
-    ls_status st = ls_all_reduce(both[rank], &x, &x, 1, LS_F32, LS_SUM, NULL);
+    if (rank == 2) outlast_the_timeout();
+    ls_status st = rank < 2 ? ls_all_reduce(both[rank], &x, &x, 1, LS_F32, LS_SUM, NULL) : ls_barrier(c);
+    test_clock_leave();
     if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
     ranks_say("%s", ls_errmsg());
     for (int i = 0; i < 2; i++) ls_comm_close(&both[i]);
@@ -238,13 +252,15 @@ static void call_crosswise(int rank, int n, const char *where, void *ctx)
 
 static void cycle_of_waits_is_named(void **state)
 {
-    struct rank_end e[2];
+    struct test_clock *clock = test_clock_open(3);
+    struct rank_end e[3];
 
     (void)state;
-    ranks_run(2, &(struct ranks_options){ .seconds = LIMIT }, call_crosswise, NULL, e);
-    same_line(2, e, "deadlock: the ranks made their calls in different orders: rank ");
-    same_line(2, e, "rank 0 waits for rank 1 in all_reduce #1 of first (f32, 1, sum)");
-    same_line(2, e, "rank 1 waits for rank 0 in all_reduce #1 of second (f32, 1, sum)");
+    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, call_crosswise, clock, e);
+    test_clock_close(&clock);
+    same_line(3, e, "deadlock: the ranks made their calls in different orders: rank ");
+    same_line(3, e, "rank 0 waits for rank 1 in all_reduce #1 of first (f32, 1, sum)");
+    same_line(3, e, "rank 1 waits for rank 0 in all_reduce #1 of second (f32, 1, sum)");
 }
 
 static void die_at_work(int rank, int n, const char *where, void *ctx)

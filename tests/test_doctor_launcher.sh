@@ -5,7 +5,7 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 
-tiny="--data.text=text.txt --data.seq_len=16 --train.global_batch=8 --optim.warmup=5 --launch.threads=1 --launch.timeout=3
+tiny="--data.text=text.txt --data.seq_len=16 --train.global_batch=8 --optim.warmup=5 --launch.threads=1 --launch.timeout=10
       --precision.compute=fp32 --train.steps=1000000 --checkpoint.keep=1 --run.measure_peak=off --train.eval_every=0
       --model.preset=llama-tiny --model.layers=2"
 dp="--parallel.zero=0 -n 2"

@@ -16,16 +16,16 @@ at3=$(sed -n 3p run/metrics.jsonl | json val_loss)
 at6=$(sed -n 6p run/metrics.jsonl | json val_loss)
 
 # ---- the run's validation loss, whatever the layout ----
-expect 0 '"loss":' eval run --json --launch.threads=1
+expect_json loss "" eval run --json --launch.threads=1
 [ "$(field loss)" = "$at6" ] || bad "eval says $(field loss), training said $at6"
 near "$(field perplexity)" "$(awk -v x="$at6" 'BEGIN { printf "%.12g", exp(x) }')" 1e-6 || bad "perplexity: $(cat out.txt)"
 near "$(field bits_per_byte)" "$(awk -v x="$at6" 'BEGIN { printf "%.12g", x / log(2) }')" 1e-9 ||
     bad "a byte is a token here: $(cat out.txt)"
-expect 0 '"loss":' eval run --checkpoint 3 --json --launch.threads=1
+expect_json loss "" eval run --checkpoint 3 --json --launch.threads=1
 [ "$(field loss)" = "$at3" ] || bad "step 3: eval says $(field loss), training said $at3"
 for layout in "-n 2" "-n 2 --parallel.zero=3" "-n 2 --parallel.tp=2 --parallel.sp" "-n 2 --parallel.cp=2" "-n 2 --parallel.pp=2" \
               "-n 4 --parallel.tp=2 --parallel.pp=2"; do
-    expect 0 '"loss":' eval run $layout --json --launch.threads=1
+    expect_json loss "" eval run $layout --json --launch.threads=1
     near "$(field loss)" "$at6" 1e-5 || bad "$layout: $(field loss), training said $at6"
 done
 expect 0 "loss        $(printf %.4f "$at6") nats per token" eval run
@@ -35,13 +35,13 @@ expect 0 "dp 1 (zero 0) x tp 2" eval run -n 2 --parallel.tp=2
 # ---- other data; a model of Hugging Face's kind ----
 head -n 50 text.txt >part.txt
 tokens=$(wc -c <part.txt)
-expect 0 '"loss":' eval run --data.text=part.txt --json
+expect_json loss "" eval run --data.text=part.txt --json
 [ "$(($(field tokens) + $(field tokens_left_over) + 1))" -eq "$tokens" ] || bad "not all of $tokens tokens: $(cat out.txt)"
 whole=$(field loss)
-expect 0 '"loss":' eval run part.txt --json
+expect_json loss "" eval run part.txt --json
 [ "$(field loss)" = "$whole" ] || bad "a plain argument is another text: $(field loss), not $whole"
 expect 0 "hf: exported" ckpt export run --to hf
-expect 0 '"loss":' eval hf --data.text=part.txt --data.seq_len=16 --precision.compute=fp32 --json
+expect_json loss "" eval hf --data.text=part.txt --data.seq_len=16 --precision.compute=fp32 --json
 near "$(field loss)" "$whole" 1e-6 || bad "exported: $(field loss), not $whole"
 expect 2 "does not say what data to evaluate on; give --data.text=FILE" eval hf
 

@@ -1,7 +1,6 @@
 #!/bin/sh
-# test_experts_rows.sh LOCKSTEP TESTS - the rows for which a rank of ep has room: with a capacity no more than its experts take, with
-# parallel.receive_factor a multiple of an even load. Within that room a step is that of a single rank; a run into which more rows arrive
-# ends on all ranks and says how much is needed.
+# test_experts_rows.sh LOCKSTEP TESTS - within the rows for which a rank of ep has room (test_experts_program.c says how many) a step is
+# that of a single rank; a run into which more rows arrive ends on all ranks and says how much is needed.
 set -u
 lockstep=$1
 . "${2:-$(dirname "$0")}/script.sh"
@@ -9,26 +8,6 @@ lockstep=$1
 # 16 experts, 2 of them a token, 2 samples of 20 tokens
 model="--model.preset=mixtral-tiny --model.layers=2 --model.experts=16 --data.seq_len=20 --launch.threads=1 --precision.compute=fp32"
 sgd="--optim.name=sgd --optim.lr=0.1 --train.global_batch=8"
-
-# room ROWS OPTIONS...: the exchange of rows in the forward has that many rows at the end
-room() {
-    rows=$1
-    shift
-    "$lockstep" plan --print-program $model --train.micro_batch=2 --train.accumulate=1 "$@" >program.txt 2>err.txt ||
-        bad "plan $*: $(cat err.txt)"
-    got=$(awk '$2 == "communicate" && $3 == "all_to_all" { sub(/,.*/, "", $8); sub(/.*\[/, "", $8); print $8; exit }' program.txt)
-    [ "$got" = "$rows" ] || bad "plan $*: room for $got rows, expected $rows"
-}
-room 320 --parallel.dp=4 --parallel.ep=4                                   # 4 ranks, 40 tokens, 2 experts each
-room 80 --parallel.dp=4 --parallel.ep=4 --parallel.receive_factor=1        # 4 * 40 * 2 rows for 16 experts, of which 4 are here
-room 128 --parallel.dp=4 --parallel.ep=4 --parallel.receive_factor=1.6
-room 320 --parallel.dp=4 --parallel.ep=4 --parallel.receive_factor=100
-room 160 --parallel.dp=4 --parallel.ep=4 --model.capacity=2                # 4 experts take 5 tokens of each of 8 samples
-room 40 --parallel.cp=4 --parallel.ep=4 --model.capacity=2                 # whose slices are on the 4 ranks: 2 samples
-room 80 --parallel.dp=2 --parallel.cp=2 --parallel.ep=4 --model.capacity=2 # 4 samples
-room 32 --parallel.cp=4 --parallel.ep=4 --model.capacity=2 --parallel.receive_factor=1.6
-room 16 --parallel.dp=2 --parallel.cp=3 --parallel.ep=2 --model.capacity=0.3 --rank 0 # 8 experts take a token of each of 2 samples
-room 32 --parallel.dp=2 --parallel.cp=3 --parallel.ep=2 --model.capacity=0.3 --rank 2 # rank 3 has other samples
 
 # ---- a step within the room ----
 for words in "parallel.dp=4 parallel.ep=4" "parallel.dp=2 parallel.ep=2 parallel.tp=2 parallel.zero=3" \

@@ -90,17 +90,18 @@ for op in all_reduce reduce_scatter all_gather broadcast all_to_all sendrecv; do
     done
 done
 stub gpus=1
-expect 0 '"device":"cuda","transport":"CUDA IPC"' bench comm -n 2 -b 64 -e 64 --iterations 2 --launch.share_gpus --memory plain --json
+expect_json "[].device [].transport" "cuda CUDA IPC" bench comm -n 2 -b 64 -e 64 --iterations 2 --launch.share_gpus --memory plain --json
 expect 2 "--tune applies only to run.device=cpu" bench comm -n 2 --tune --run.device=cuda --launch.share_gpus
 expect 2 "--algorithm applies only to run.device=cpu" bench comm -n 2 --algorithm ring --run.device=cuda --launch.share_gpus
 expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
     bench comm -n 2 -b 64 -e 64 --run.device=cpu --launch.comm=ipc
 
 # ---- a rank that ends, is stopped, or hangs: while groups are opened, and after some of what it tells the others ----
+# A killed rank ends the run at once; a stopped one, and one that hangs, take the timeout.
 lost() { # how, which call, options, ranks, the line, the setting
     stub "$6=1:$1:$2"
-    timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.timeout=4 --launch.comm=ipc \
-        >out.txt 2>err.txt
+    timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.comm=ipc \
+        --launch.timeout=$([ $1 = kill ] && echo 60 || echo 4) >out.txt 2>err.txt
     code=$?
     [ $code -eq 3 ] && grep -q "$5" err.txt && [ "$(grep -c . err.txt)" -eq 1 ] ||
         bad "$1 at call $2 of $3, $6: exit code $code, $(cat err.txt)"

@@ -10,21 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "helper_clock.h"
 #include "helper_launch.h"
+#include "helper_ranks.h"
 #include "lockstep/comm.h"
 
 enum { TRIALS = 30, COUNT = 3000, SYNC_POINTS = 40, ASYNC_MICROSECONDS = 20000 };
-static const double STALL = 0.5;      /* seconds: the deadline of a comm whose peer stands still */
+static const double STALL = 0.5;      /* seconds on the test's clock: the deadline of a comm whose peer stands still */
 
 enum fault { KILL, LEAVE, STOP, FAULTS };
 static const char *const fault_names[FAULTS] = { "kill", "leave", "stop" };
 
-/* What a rank's command line says. point < SYNC_POINTS: before that piece of work; else a time in microseconds. */
-struct trial { int ranks, victim; enum fault fault; int point; };
+/* What a rank's command line says. point < SYNC_POINTS: before that piece of work; else a time in microseconds. clock: the file of the
+ * clock of a stop's trial, on which time passes after the victim was stopped. */
+struct trial { int ranks, victim; enum fault fault; int point; char *clock; };
 
 /* ---- a rank ---- */
 
@@ -34,7 +38,10 @@ static void suffer(int signal_number)
 {
     (void)signal_number;
     if (trial.fault == KILL) raise(SIGKILL);
-    if (trial.fault == STOP) raise(SIGSTOP);
+    if (trial.fault == STOP) {
+        test_clock_stop();
+        raise(SIGSTOP);
+    }
     _exit(0);
 }
 
@@ -82,6 +89,7 @@ static ls_status talk(void)
     ls_comm *c;
 
     if (victim && trial.fault != STOP && trial.point >= SYNC_POINTS) arm(trial.point - SYNC_POINTS);  /* maybe before it joins */
+    if (trial.fault == STOP) test_clock_use(test_clock_open_file(trial.clock, trial.ranks), rank);
     LS_TRY(ls_comm_open(getenv("LOCKSTEP_COMM"), rank, trial.ranks, &c));
     if (trial.fault == STOP) ls_comm_set_timeout(c, STALL);
     if (victim && trial.fault == STOP && trial.point >= SYNC_POINTS) arm(trial.point - SYNC_POINTS);
@@ -93,8 +101,9 @@ static ls_status talk(void)
 
 static int rank_main(char *argv[])
 {
-    trial = (struct trial){ atoi(argv[2]), atoi(argv[3]), (enum fault)atoi(argv[4]), atoi(argv[5]) };
+    trial = (struct trial){ atoi(argv[2]), atoi(argv[3]), (enum fault)atoi(argv[4]), atoi(argv[5]), argv[6] };
     ls_status st = talk();
+    if (trial.fault == STOP) test_clock_leave();
     fprintf(stderr, "lockstep probe: %s\n", ls_errmsg());
     return st == LS_EPEER || st == LS_ETIMEOUT ? 3 : 1;
 }
@@ -115,13 +124,13 @@ static uint64_t next_random(void)
 
 static int below(int n) { return (int)(next_random() % (uint64_t)n); }
 
-/* A stop takes its deadline and the launcher's second: one in five. */
+/* A stop takes the launcher's second: one in five. */
 static struct trial trial_draw(void)
 {
     int ranks = 2 + below(3), kind = below(5), sync = below(2);
 
     return (struct trial){ ranks, below(ranks), kind < 2 ? KILL : kind < 4 ? LEAVE : STOP,
-                           sync ? below(SYNC_POINTS) : SYNC_POINTS + below(ASYNC_MICROSECONDS) };
+                           sync ? below(SYNC_POINTS) : SYNC_POINTS + below(ASYNC_MICROSECONDS), NULL };
 }
 
 /* The last line names only the victim as the cause, and how it ended or that it was stopped. */
@@ -138,15 +147,34 @@ static bool right_line(const struct trial *t, const char *err)
     return t->fault == STOP ? at != NULL : at == last + 16;
 }
 
+static bool has_ended(pid_t pid)
+{
+    siginfo_t info = { 0 };
+
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+/* Time passes from the stop on, until another rank has its verdict. */
+static void outlast_the_stop(struct test_clock *c, const struct trial *t, pid_t launcher)
+{
+    while (!test_clock_stopped(c, t->victim) && !has_ended(launcher)) ranks_poll_pause();
+    for (int i = 0; i < 100 && !has_ended(launcher) && test_clock_step_all(c, 0.1);) i++;
+}
+
 static bool run_trial(int number, const struct trial *t)
 {
-    char text[4][16];
-    char *const argv[] = { "test_kills", "--rank", text[0], text[1], text[2], text[3], NULL };
+    char text[4][16], clock[200];
+    char *const argv[] = { "test_kills", "--rank", text[0], text[1], text[2], text[3], clock, NULL };
     const int value[4] = { t->ranks, t->victim, (int)t->fault, t->point };
 
     assert_int_equal(case_set_up(NULL), 0);
+    snprintf(clock, sizeof clock, "%s/.clock", case_folder);
     for (int i = 0; i < 4; i++) snprintf(text[i], sizeof text[i], "%d", value[i]);
-    int code = case_finish(case_launch(t->ranks, argv, false));
+    struct test_clock *c = t->fault == STOP ? test_clock_open_file(clock, t->ranks) : NULL;
+    pid_t launcher = case_launch(t->ranks, argv, false);
+    if (c) outlast_the_stop(c, t, launcher);
+    int code = case_finish(launcher);
+    test_clock_close(&c);
     char *err = case_read("err");
     bool good = code == 3 && right_line(t, err);
     if (!good)
@@ -173,7 +201,7 @@ static void killed_rank_is_named_and_nothing_is_left(void **state)
 
 int main(int argc, char *argv[])
 {
-    if (argc == 6 && strcmp(argv[1], "--rank") == 0) return rank_main(argv);
+    if (argc == 7 && strcmp(argv[1], "--rank") == 0) return rank_main(argv);
     const struct CMUnitTest tests[] = { cmocka_unit_test(killed_rank_is_named_and_nothing_is_left) };
     const char *more = getenv("LOCKSTEP_KILLS");
     if (more) trials = atoi(more);

@@ -65,7 +65,7 @@ for victim in 0 1 2; do
 done
 
 # ---- a stopped rank ----
-start stopped --launch.timeout=4
+start stopped --launch.timeout=10
 victim=$(rank 1)
 kill -STOP "$victim"
 for i in $(seq 3000); do grep -q '^State:.T' "/proc/$victim/status" && break; sleep 0.01; done

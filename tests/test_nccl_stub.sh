@@ -114,9 +114,11 @@ expect 2 "launch.comm=nccl cannot be used: NCCL was not found" \
     train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=nccl
 
 # ---- a rank that ends, is stopped, or hangs: while communicators are opened, and after some calls of a step ----
+# A killed rank ends the run at once; a stopped one, and one that hangs, take the timeout.
 lost() { # how, which call, options, ranks, the line, the setting
     stub "${6:-nccl_end}=1:$1:$2"
-    timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.timeout=2 >out.txt 2>err.txt
+    timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda \
+        --launch.timeout=$([ $1 = kill ] && echo 60 || echo 2) >out.txt 2>err.txt
     code=$?
     [ $code -eq 3 ] && grep -q "$5" err.txt && [ "$(grep -c . err.txt)" -eq 1 ] ||
         bad "$1 at call $2 of $3: exit code $code, $(cat err.txt)"

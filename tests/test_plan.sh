@@ -103,8 +103,8 @@ plan 0 "no change that was tried is enough" --model.preset=llama-tiny --data.seq
     >out.txt
 fix=$(json 'what_fits[0].options' <out.txt)
 [ "$fix" != none ] || bad "nothing fits: $(cat out.txt)"
-plan 0 '"fits":true' --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 --json \
-    $fix
+expect_json fits true plan --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 \
+    --json $fix
 
 # ---- train refuses the same, in one line for all ranks ----
 

@@ -15,7 +15,7 @@ options=$(json 'fastest[0].options' <found.json)
 [ "$(json 'fastest[0].seconds' <found.json)" = "$(json seconds.step <plan.json)" ] || bad "$options: search and plan differ in seconds"
 [ "$(json memory.total <plan.json)" -le 84000000000 ] || bad "$options does not fit"
 case $options in *cp=* | *recompute.mode=full* | *recompute.mode=none*) bad "what was given was not kept: $options" ;; esac
-grep -q '"compiled":true' found.json || bad "no layout was compiled"
+has 'fastest[].compiled' true <found.json || bad "no layout was compiled"
 
 "$lockstep" plan --machine h100-dgx --ranks 8 $big --parallel.cp=1 --recompute.mode=selective --search --json --out json.yaml \
     >again.json 2>err.txt || bad "search --json --out: $(cat err.txt)"

@@ -15,7 +15,7 @@ if [ "${1:-}" = --link ]; then
 fi
 out=${1:-$build/gpu_bundle}
 most=$((60 << 20))  # bytes
-programs="lockstep lockstep_cuda.so test_gpu_kernels test_golden"
+programs="lockstep lockstep_cuda.so test_gpu_kernels test_golden json_get"
 fail() { echo "gpu_bundle: $*" >&2; exit 1; }
 
 build_programs() {
@@ -24,7 +24,7 @@ build_programs() {
     mkdir -p $build
     tools/stage.sh configure $build/configure.log cmake -G Ninja -S . -B $build -DONEDNN=OFF ${CMAKE_FLAGS:-}
     tools/stage.sh build $build/build.log cmake --build $build -j"${JOBS:-$(nproc)}" --target lockstep lockstep_cuda test_gpu_kernels \
-        test_golden
+        test_golden json_get
 }
 
 copy_programs() {

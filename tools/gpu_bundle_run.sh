@@ -138,7 +138,7 @@ curve_of() {
         rm -rf "$work/run"
         shown lockstep train --run.device=$device --run.dir="$work/run" --data.text="$here/text.txt" --train.steps=$steps \
             --train.eval_every=0 --log.tensorboard=false --run.measure_peak=off "$@" || return 1
-        sed -n 's/.*"step": *\([0-9]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' "$work/run/metrics.jsonl" >"$work/$device.txt"
+        json_get step loss <"$work/run/metrics.jsonl" >"$work/$device.txt" || return 1
     done
     awk 'NR == FNR { cpu[$1] = $2; next } $1 in cpu { print $1, cpu[$1], $2 }' "$work/cpu.txt" "$work/cuda.txt" >"$work/curve_$name.txt"
     awk -v name=$name -v steps=$steps -v most=$most '

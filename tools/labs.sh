@@ -20,24 +20,23 @@ claims() { sed -n 's/^    X("\([^"]*\)", "\([^"]*\)", "\(.*\)") *\\*$/\1|\2|\3/p
 # Rows as FIELD<tab>FIELD..: claim, program, what, unit, claimed, expected, measured, why, verdict. A row that begins with spaces continues
 # the subject of the row above it.
 fields() {
-    awk '
-    function field(key,    at, c, out) {
-        at = index($0, "\"" key "\":") + length(key) + 3
-        if (substr($0, at, 1) != "\"") { out = substr($0, at); sub(/[,}].*/, "", out); return out == "null" ? "" : out }
-        for (at++; (c = substr($0, at, 1)) != "\"" && at <= length($0); at++) { if (c == "\\") c = substr($0, ++at, 1); out = out c }
-        return out
-    }
+    cat "$@" >"$rows.json"
+    for key in claim program what unit relation claimed expected measured why verdict; do
+        "$build/json_get" $key <"$rows.json" >"$rows.$key" || bad "rows of a lab cannot be read"
+    done
+    (cd "$(dirname "$rows")" && name=$(basename "$rows") && paste $name.claim $name.program $name.what $name.unit $name.relation \
+        $name.claimed $name.expected $name.measured $name.why $name.verdict) | awk -F '\t' -v OFS='\t' '
+    function number(text) { return text == "null" ? "" : text }
     {
-        what = field("what")
+        what = $3
         if (what !~ /^ /) { head = what; sub(/:.*/, "", head) }
         else { sub(/^ */, "", what); what = head ": " what }
-        relation = field("relation") == "<" ? "below " : field("relation") == ">" ? "above " : ""
-        claimed = field("claimed")
-        why = field("why")
-        sub(/^why: /, "", why)
-        printf "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", field("claim"), field("program"), what, field("unit"),
-               claimed == "" ? "" : relation claimed, field("expected"), field("measured"), why, field("verdict")
-    }' "$@"
+        relation = $5 == "<" ? "below " : $5 == ">" ? "above " : ""
+        claimed = number($6)
+        sub(/^why: /, "", $9)
+        print $1, $2, what, $4, claimed == "" ? "" : relation claimed, number($7), number($8), $9, $10
+    }'
+    rm -f "$rows".*
 }
 
 # Prints | id | claim | verdict | what | claimed | measured | command | for every claim, from the rows: the first that is corrected,
@@ -93,7 +92,7 @@ check() {
     [ "$(wc -l <"$rows.claims")" -eq "$(grep -c '^    X(' labs/lab_claims.h)" ] || bad "a row of labs/lab_claims.h cannot be read"
     while IFS='|' read -r id program claim; do
         grep -q "lab_open(.*\"$id\"" "labs/$program.c" || bad "labs/$program.c does not open claim $id"
-        "$build/lockstep" lab --json | grep -qF "\"program\":\"$program\"" || bad "'lockstep lab --json' lacks $program"
+        "$build/lockstep" lab --json | "$build/json_get" program | grep -qx "$program" || bad "'lockstep lab --json' lacks $program"
     done <"$rows.claims"
     for lab in labs/*.c; do
         name=$(basename "$lab" .c)

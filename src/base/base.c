@@ -13,9 +13,11 @@ static double clock_seconds(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-double base_now(void) { return clock_seconds(CLOCK_MONOTONIC); }
+double (*base_test_clock)(void);
 
-double base_now_coarse(void) { return clock_seconds(CLOCK_MONOTONIC_COARSE); }
+double base_now(void) { return base_test_clock ? base_test_clock() : clock_seconds(CLOCK_MONOTONIC); }
+
+double base_now_coarse(void) { return base_test_clock ? base_test_clock() : clock_seconds(CLOCK_MONOTONIC_COARSE); }
 
 static int ascending(const void *a, const void *b)
 {

@@ -22,6 +22,8 @@ static inline bool size_add(size_t a, size_t b, size_t *out) { return !__builtin
 
 double base_now(void);        /* seconds on a monotonic clock */
 double base_now_coarse(void); /* the same as of the last tick of the kernel's timer, 1 to 10 ms apart; a fifth of the time to read */
+/* For tests, which set it before there are other threads: the time that both return. NULL: the system's. */
+extern double (*base_test_clock)(void);
 /* The median of count > 0 numbers, which it sorts; if count is even, the mean of the two in the middle. */
 double base_median(double *x, size_t count);
 
