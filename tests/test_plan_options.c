@@ -61,6 +61,8 @@ static const struct { const char *field; size_t at, bytes; int kind, value; cons
     ONE(reduce, FIELD_INT, LS_BF16, NULL, "--precision.reduce=bf16"),
     ONE(offload, FIELD_INT, LS_OFFLOAD_CPU, NULL, "--optim.offload=cpu"),
     ONE(offload_parameters, FIELD_INT, LS_OFFLOAD_CPU, NULL, "--parallel.offload_parameters=cpu"),
+    ONE(optimizer, FIELD_INT, LS_SGD, NULL, "--optim.name=sgd"),
+    ONE(in_backward, FIELD_INT, 1, NULL, "--optim.in_backward=true"),
     ONE(offload_path, FIELD_TEXT, 0, "there", "--run.dir=there"),
 };
 
