@@ -2,9 +2,12 @@
 # the cpu and on a device.
 #
 # seeds: orders in which the device drains its streams, for each row (LOCKSTEP_SEEDS). full: set with LOCKSTEP_MATRIX=full.
-seeds=1 full=
+# LOCKSTEP_ROW=NAME LOCKSTEP_DEVICE_SEED=N repeats one row under one seed.
+seeds=${few_seeds:-1} full=
 [ "${LOCKSTEP_MATRIX:-}" = full ] && seeds=20 full=1
 seeds=${LOCKSTEP_SEEDS:-$seeds}
+[ -z "${LOCKSTEP_DEVICE_SEED:-}" ] || seeds=1
+rows_repeat="$0 $lockstep $2"
 
 # The CUDA module whose runtime is a stub (tests/cuda_stub/stub.h); the test is skipped if it was not built.
 use_cuda_stub() {
@@ -30,10 +33,12 @@ train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*
 expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
 
 # each_row COMMAND <TABLE: COMMAND NAME RANKS OPTIONS for each line "NAME | RANKS | OPTIONS" of the table; those below a line "more" only in
-# the full matrix.
+# the full matrix. With LOCKSTEP_ROW one of all these, and the script ends.
 each_row() {
     while IFS='|' read -r name ranks row <&3; do
         name=$(echo $name)
+        [ "$name" != "${LOCKSTEP_ROW:-}" ] || { "$1" $name $ranks $(expand "$row") </dev/null; exit $((failures > 0)); }
+        [ -z "${LOCKSTEP_ROW:-}" ] || continue
         [ "$name" != more ] || { [ -n "$full" ] && continue || break; }
         "$1" $name $ranks $(expand "$row") </dev/null
     done 3<&0
@@ -45,21 +50,34 @@ row_options() { expand "$(sed -n "s/^$1 | [0-9]* | //p" rows.txt)"; }
 course() { json step loss grad_norm lr tokens_seen val_loss <"$1/metrics.jsonl"; }
 same_course() { [ -n "$(course "$1")" ] && [ "$(course "$1")" = "$(course "$2")" ] || bad "$2 does not have the metrics of $1"; }
 
+# under_seeds COMMAND ROW ARGUMENTS...: COMMAND ARGUMENTS under each seed. seed: another one for each. A failure prints how to repeat it.
+seed=${first_seed:-0}
+under_seeds() {
+    command=$1 row=$2
+    shift 2
+    first=$((seed + 1))
+    [ -z "${LOCKSTEP_DEVICE_SEED:-}" ] || first=$LOCKSTEP_DEVICE_SEED
+    for seed in $(seq $first $((first + seeds - 1))); do
+        before=$failures
+        "$command" "$@"
+        [ $failures -eq $before ] || say "seed $seed; repeat: LOCKSTEP_ROW=$row LOCKSTEP_DEVICE_SEED=$seed $rows_repeat"
+    done
+    say "$row: seeds $first to $seed"
+}
+
 # A command for each_row: the row's run on the cpu, in cpu_NAME, and `on_device ARGUMENTS` under each seed, in device_NAME, have the same
-# metrics and the bits of the same checkpoint. seed: another one for each run.
-seed=0
+# metrics and the bits of the same checkpoint.
 same_on_device() {
     row=$1 count=$2
     shift 2
     train -n $count $tiny "$@" --run.dir=cpu_$row --run.device=cpu
-    for n in $(seq $seeds); do
-        seed=$((seed + 1))
-        [ $n -eq 1 ] || rm -rf device_$row
-        on_device -n $count $tiny "$@" --run.dir=device_$row
-        same_course cpu_$row device_$row
-        same_bits cpu_$row/checkpoints/step_00000003 device_$row/checkpoints/step_00000003
-    done
-    say "$row: seeds $((seed - seeds + 1)) to $seed"
+    under_seeds device_as_cpu $row "$@"
+}
+device_as_cpu() {
+    rm -rf device_$row
+    on_device -n $count $tiny "$@" --run.dir=device_$row
+    same_course cpu_$row device_$row
+    same_bits cpu_$row/checkpoints/step_00000003 device_$row/checkpoints/step_00000003
 }
 
 # failing CODES ARGUMENTS...: `train`, in failed, under the settings of the stub in force ends with the exit code that its line calls for,

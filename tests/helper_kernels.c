@@ -97,7 +97,7 @@ struct kernel_observer kernel_observer;
 void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, const char *name)
 {
     size_t need = k->scratch ? k->scratch(c) : 0, room = (need + 63) / 64 * 64;
-    bool elsewhere = k->device && kernel_observer.run;
+    bool cpu = kernel_is_cpu(k), elsewhere = !cpu && kernel_observer.run;
     unsigned char *block = aligned_alloc(64, room + 2 * GUARD);
 
     assert_non_null(block);
@@ -107,13 +107,13 @@ void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, cons
     c->state = NULL;
     if (!elsewhere && k->prepare && k->prepare(c) != LS_OK)
         fail_msg("%s: %s: prepare: %s", name, k->name, ls_errmsg());
-    if (k->device && kernel_observer.before)
+    if (!cpu && kernel_observer.before)
         kernel_observer.before(c, need);
     if (elsewhere)
         kernel_observer.run(k, c, need, name);
     else
         k->run(c);
-    if (k->device && kernel_observer.after)
+    if (!cpu && kernel_observer.after)
         kernel_observer.after(name);
     if (!elsewhere && k->release)
         k->release(c);

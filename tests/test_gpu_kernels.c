@@ -29,7 +29,7 @@ static size_t case_elements(const struct call *c)
     return n;
 }
 
-static bool is_row(const struct kernel *k) { return k->device && strcmp(k->device, device_calls_on->kernels) == 0; }
+static bool is_row(const struct kernel *k) { return strcmp(k->device, device_calls_on->kernels) == 0; }
 
 static void gpu_check_case(void *ctx, struct kernel_case *c)
 {

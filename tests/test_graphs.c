@@ -20,7 +20,7 @@
 
 enum { MOST = 64, COMPUTE = 0, COPY = 1, COMM = 2 };
 
-static const struct kernel of_device = { .name = "device", .device = "cuda" }, of_cpu = { .name = "cpu" };
+static const struct kernel of_device = { .name = "device", .device = "cuda" }, of_cpu = { .name = "cpu", .device = "cpu" };
 
 static struct instruction instruction_of(char kind)
 {

@@ -66,6 +66,8 @@ static void test_table(void **state)
     (void)state;
     for (int i = 0; (k = kernel_at(i)); i++) {
         assert_true((unsigned)k->op < OPS);
+        assert_non_null(k->device);
+        assert_string_equal(k->device, "cpu");  /* no device's module is loaded */
         assert_non_null(k->accepts);
         assert_non_null(k->run);
         assert_ptr_equal(kernel_named(k->op, k->name), k);  /* one entry per op and name, */

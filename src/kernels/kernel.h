@@ -214,7 +214,7 @@ enum kernel_priority {
 struct kernel {
     enum op op;
     const char *name;   /* "avx512", "onednn", "reference"; one entry per op and name */
-    const char *device; /* the device that runs it; NULL: the cpu */
+    const char *device; /* "cpu", "cuda": devices with these `kernels` run it; in every row */
     enum kernel_priority priority;
     enum isa isa;                            /* instruction set that the processor must have */
     bool (*accepts)(const struct call *c);   /* checks types, sizes, strides; not data pointers */
@@ -261,6 +261,7 @@ const struct kernel *kernel_at(int i);
 /* The entry of highest priority that this device and processor can run (up to the ISA cap) and that accepts the call. Never NULL for
  * devices that run the cpu's kernels: the reference accepts everything. */
 const struct kernel *kernel_choose(const struct call *c, const struct device *d);
+bool kernel_is_cpu(const struct kernel *k); /* an entry for the processor */
 /* Runs k, an entry for d, on c->stream. */
 ls_status kernel_launch(const struct device *d, const struct kernel *k, const struct call *c); /* launch.c */
 /* Runs n calls by k->run_many(). access: room for CALL_ACCESSES of each. */

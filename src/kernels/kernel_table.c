@@ -88,7 +88,9 @@ const struct kernel *kernel_at(int i)
     return NULL;
 }
 
-static bool runs_on(const struct kernel *k, const struct device *d) { return strcmp(k->device ? k->device : "cpu", d->kernels) == 0; }
+static bool runs_on(const struct kernel *k, const struct device *d) { return strcmp(k->device, d->kernels) == 0; }
+
+bool kernel_is_cpu(const struct kernel *k) { return runs_on(k, &device_cpu); }
 
 /* Bit p: parts[p] has a row of the op. */
 static uint64_t parts_of[OPS];

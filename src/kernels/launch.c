@@ -65,7 +65,7 @@ static struct device_operation launch_operation(struct launch *l)
 
 ls_status kernel_launch(const struct device *d, const struct kernel *k, const struct call *c)
 {
-    bool queued = d->enqueue && !k->device; /* a kernel of the cpu on a device with streams */
+    bool queued = d->enqueue && kernel_is_cpu(k); /* a kernel of the cpu on a device with streams */
 
     if (queued || d->kernel_begin) {
         struct launch l = { k, *c };

@@ -24,7 +24,7 @@ struct graphs {
 bool graph_takes(const struct instruction *i, int segments)
 {
     if (op_run_kind(i->op) != RUN_KERNEL || op_info(i->op)->stage == OPTIMIZER_CLIP) return false;
-    return i->kernel->device && i->stream == STREAM_COMPUTE && instruction_runs(i, segments);
+    return !kernel_is_cpu(i->kernel) && i->stream == STREAM_COMPUTE && instruction_runs(i, segments);
 }
 
 static int segment_first(const ls_program *p, enum segment s)

@@ -158,10 +158,10 @@ static void attention_grad_run(const struct call *c)
     threads_each(w.a.B * w.a.G, 1, backward_tasks, &w);
 }
 
-#define ATTENTION_ROW(id, function)                                                                                    \
-    {                                                                                                                  \
-        .op = OP_##id, .name = "blocks", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = function##_accepts, \
-        .scratch = function##_scratch, .run = function##_run                                                           \
+#define ATTENTION_ROW(id, function)                                                                                                     \
+    {                                                                                                                                   \
+        .op = OP_##id, .name = "blocks", .device = "cpu", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = function##_accepts, \
+        .scratch = function##_scratch, .run = function##_run                                                                            \
     }
 
 const struct kernel kernels_attention[] = { ATTENTION_ROW(ATTENTION, attention), ATTENTION_ROW(ATTENTION_GRAD, attention_grad),

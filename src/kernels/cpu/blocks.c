@@ -112,8 +112,9 @@ static bool blocks_unpack_accepts(const struct call *c) { return blocks_accepts(
 static void blocks_pack(const struct call *c) { copy_blocks(c, &c->in[0], &c->out[0], false); }
 static void blocks_unpack(const struct call *c) { copy_blocks(c, &c->out[0], &c->in[0], true); }
 
-const struct kernel kernels_blocks[] = {
-    { .op = OP_PACK_BLOCKS, .name = "runs", .priority = PRIORITY_BLOCKED, .accepts = blocks_pack_accepts, .run = blocks_pack },
-    { .op = OP_UNPACK_BLOCKS, .name = "runs", .priority = PRIORITY_BLOCKED, .accepts = blocks_unpack_accepts, .run = blocks_unpack },
-    KERNELS_END
-};
+#define BLOCKS_ROW(id, function)                                                                                                     \
+    {                                                                                                                                \
+        .op = OP_##id, .name = "runs", .device = "cpu", .priority = PRIORITY_BLOCKED, .accepts = function##_accepts, .run = function \
+    }
+
+const struct kernel kernels_blocks[] = { BLOCKS_ROW(PACK_BLOCKS, blocks_pack), BLOCKS_ROW(UNPACK_BLOCKS, blocks_unpack), KERNELS_END };

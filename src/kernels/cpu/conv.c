@@ -401,10 +401,10 @@ static void dw_run(const struct call *c)
     threads_for(z.O * z.rows, 4096, dw_fold, &z);
 }
 
-#define CONV_ROW(id, function)                                                                                          \
-    {                                                                                                                   \
-        .op = OP_##id, .name = "columns", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = function##_accepts, \
-        .scratch = function##_scratch, .run = function##_run                                                            \
+#define CONV_ROW(id, function)                                                                                                           \
+    {                                                                                                                                    \
+        .op = OP_##id, .name = "columns", .device = "cpu", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = function##_accepts, \
+        .scratch = function##_scratch, .run = function##_run                                                                             \
     }
 
 const struct kernel kernels_conv[] = { CONV_ROW(CONV2D, forward), CONV_ROW(CONV2D_DX, dx), CONV_ROW(CONV2D_DW, dw), KERNELS_END };

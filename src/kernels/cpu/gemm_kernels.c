@@ -200,10 +200,10 @@ static void matmul_run(const struct call *c)
     }
 }
 
-#define PRODUCT_ROW(id, function)                                                                                     \
-    {                                                                                                                 \
-        .op = OP_##id, .name = "tiles", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = function##_accepts, \
-        .scratch = function##_scratch, .run = function##_run                                                          \
+#define PRODUCT_ROW(id, function)                                                                                                      \
+    {                                                                                                                                  \
+        .op = OP_##id, .name = "tiles", .device = "cpu", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = function##_accepts, \
+        .scratch = function##_scratch, .run = function##_run                                                                           \
     }
 
 const struct kernel kernels_gemm[] = { PRODUCT_ROW(LINEAR, linear), PRODUCT_ROW(LINEAR_DX, linear), PRODUCT_ROW(LINEAR_DW, linear),

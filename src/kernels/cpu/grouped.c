@@ -118,10 +118,10 @@ static void grouped_run(const struct call *c)
     if (c->op != OP_GROUPED_LINEAR_DW) zero_rest(&g);
 }
 
-#define GROUPED_ROW(id)                                                                                                                \
-    {                                                                                                                                  \
-        .op = OP_##id, .name = "tiles", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = grouped_accepts, .scratch = scratch, \
-        .run = grouped_run                                                                                                             \
+#define GROUPED_ROW(id)                                                                                                             \
+    {                                                                                                                               \
+        .op = OP_##id, .name = "tiles", .device = "cpu", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = grouped_accepts, \
+        .scratch = scratch, .run = grouped_run                                                                                      \
     }
 
 const struct kernel kernels_grouped[] = { GROUPED_ROW(GROUPED_LINEAR), GROUPED_ROW(GROUPED_LINEAR_DX), GROUPED_ROW(GROUPED_LINEAR_DW),

@@ -141,10 +141,10 @@ static void onednn_run(const struct call *c)
     module->run(c->state, threads_inside() ? 1 : threads_count(), &b);
 }
 
-#define ONEDNN_ROW(id, title, rank, level, takes)                                                                  \
-    {                                                                                                              \
-        .op = OP_##id, .name = title, .priority = rank, .isa = level, .accepts = takes, .scratch = onednn_scratch, \
-        .prepare = onednn_prepare, .release = onednn_release, .run = onednn_run                                    \
+#define ONEDNN_ROW(id, title, rank, level, takes)                                                                                   \
+    {                                                                                                                               \
+        .op = OP_##id, .name = title, .device = "cpu", .priority = rank, .isa = level, .accepts = takes, .scratch = onednn_scratch, \
+        .prepare = onednn_prepare, .release = onednn_release, .run = onednn_run                                                     \
     }
 #define ONEDNN_LIBRARY(id) ONEDNN_ROW(id, "onednn", PRIORITY_LIBRARY, ISA_ANY, onednn_accepts)
 #define ONEDNN_AMX(id)     ONEDNN_ROW(id, "onednn_amx", PRIORITY_AMX, ISA_AMX, amx_accepts)

@@ -149,9 +149,10 @@ static void max_pool_grad(const struct call *c) { over_planes(pool_of(c, &c->in[
 static void avg_pool(const struct call *c) { over_planes(pool_of(c, &c->in[0], &c->out[0]), avg_planes); }
 static void avg_pool_grad(const struct call *c) { over_planes(pool_of(c, &c->out[0], &c->in[0]), avg_grad_planes); }
 
-#define POOL_ROW(id, function)                                                                                                  \
-    {                                                                                                                           \
-        .op = OP_##id, .name = "planes", .priority = PRIORITY_BLOCKED, .isa = ISA_ANY, .accepts = pool_accepts, .run = function \
+#define POOL_ROW(id, function)                                                                                                   \
+    {                                                                                                                            \
+        .op = OP_##id, .name = "planes", .device = "cpu", .priority = PRIORITY_BLOCKED, .isa = ISA_ANY, .accepts = pool_accepts, \
+        .run = function                                                                                                          \
     }
 
 const struct kernel kernels_pool[] = { POOL_ROW(MAX_POOL2D, max_pool), POOL_ROW(MAX_POOL2D_GRAD, max_pool_grad),

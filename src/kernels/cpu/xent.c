@@ -280,10 +280,10 @@ static void linear_xent_grad_run(const struct call *c)
     if (call_has_out(c, 2)) *(float *)c->out[2].data = total_loss(&z);
 }
 
-#define XENT_ROW(id, accepting, bytes, function)                                                                                \
-    {                                                                                                                           \
-        .op = OP_##id, .name = "chunks", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = accepting, .scratch = bytes, \
-        .run = function                                                                                                         \
+#define XENT_ROW(id, accepting, bytes, function)                                                                               \
+    {                                                                                                                          \
+        .op = OP_##id, .name = "chunks", .device = "cpu", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = accepting, \
+        .scratch = bytes, .run = function                                                                                      \
     }
 
 static bool linear_xent_accepts(const struct call *c)

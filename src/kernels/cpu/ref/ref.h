@@ -45,9 +45,10 @@ static inline void ref_add(const struct view *v, size_t i, double x) { ref_put(v
 /* accepts() of every reference entry. */
 bool ref_accepts(const struct call *c);
 
-#define REF_ROW(id, function, bytes)                                                                                                  \
-    {                                                                                                                                 \
-        .op = OP_##id, .name = "reference", .priority = PRIORITY_REFERENCE, .accepts = ref_accepts, .scratch = bytes, .run = function \
+#define REF_ROW(id, function, bytes)                                                                                                   \
+    {                                                                                                                                  \
+        .op = OP_##id, .name = "reference", .device = "cpu", .priority = PRIORITY_REFERENCE, .accepts = ref_accepts, .scratch = bytes, \
+        .run = function                                                                                                                \
     }
 
 #endif

@@ -284,10 +284,10 @@ INLINE bool is_i32(const struct view *v) { return view_is_contiguous(v) && v->dt
 enum { GRAIN = 16384 };
 INLINE size_t row_grain(size_t C) { return C >= GRAIN ? 1 : GRAIN / MAX(C, (size_t)1); }
 
-#define SIMD_ROW(id, accepting, bytes, function)                                                                                \
-    {                                                                                                                           \
-        .op = OP_##id, .name = SIMD_NAME, .priority = SIMD_PRIORITY, .isa = SIMD_LEVEL, .accepts = accepting, .scratch = bytes, \
-        .run = function                                                                                                         \
+#define SIMD_ROW(id, accepting, bytes, function)                                                                               \
+    {                                                                                                                          \
+        .op = OP_##id, .name = SIMD_NAME, .device = "cpu", .priority = SIMD_PRIORITY, .isa = SIMD_LEVEL, .accepts = accepting, \
+        .scratch = bytes, .run = function                                                                                      \
     }
 
 #endif
