@@ -89,7 +89,7 @@ struct held {
     size_t pieces;
 };
 
-/* One piece ends only when all others have: whoever has it holds up nobody else. */
+/* One piece ends only when all others have: the thread that has it does not delay the others. */
 static void hold(void *ctx, size_t begin, size_t end, int thread)
 {
     struct held *h = ctx;
@@ -222,7 +222,7 @@ static void wait_for_two(void *ctx, size_t begin, size_t end, int thread)
     (void)end;
     (void)thread;
     atomic_fetch_add(met, 1);
-    while (atomic_load(met) < 2) sched_yield(); /* for ever, if one thread had both pieces */
+    while (atomic_load(met) < 2) sched_yield(); /* would never end if one thread had both pieces */
 }
 
 /* The child of a process whose team was at work has a team of its own: two threads meet in it. */

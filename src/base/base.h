@@ -12,7 +12,7 @@
 _Noreturn void base_assert_failed(const char *cond, const char *file, int line);
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-/* Each evaluates one of its arguments twice: no calls whose answers change. */
+/* Each evaluates one of its arguments twice: pass no expression with side effects. */
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
@@ -22,7 +22,7 @@ static inline bool size_add(size_t a, size_t b, size_t *out) { return !__builtin
 
 double base_now(void);        /* seconds on a monotonic clock */
 double base_now_coarse(void); /* the same as of the last tick of the kernel's timer, 1 to 10 ms apart; a fifth of the time to read */
-/* For injected faults: this thread does nothing for so many seconds, and shows that it is alive; 0 or less: returns at once. */
+/* For injected faults: this thread sleeps for so many seconds, and pulses meanwhile; 0 or less: returns at once. */
 void base_sleep(double seconds);
 /* The median of count > 0 numbers, which it sorts; if count is even, the mean of the two in the middle. */
 double base_median(double *x, size_t count);

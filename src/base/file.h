@@ -43,6 +43,6 @@ char *file_cache_folder(void);
 int file_is_basename(const char *name);
 
 void file_fail_at(int64_t nth); /* tests: the nth write(2) from now fails like a full disk; 0: none */
-void file_slow(double seconds); /* injected fault: each write(2) takes so much longer; 0: none */
+void file_slow(double seconds); /* injected fault: each write(2) takes so many seconds longer; 0: none */
 
 #endif
