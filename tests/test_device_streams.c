@@ -121,9 +121,9 @@ static void test_ends(void **state)
     (void)state;
     expect_end(read_on_host, "the host touched device memory: byte 100 of 4096 of gradients");
     expect_end(write_on_host, "the host touched device memory: byte 0 of 4096 of parameters");
-    expect_end(copy_from_device_as_host, "copy_in is given device memory in place of host memory");
-    expect_end(fill_host, "fill is given address");
-    expect_end(copy_past_end, "copy_in is given address");
+    expect_end(copy_from_device_as_host, "copy_in got device memory; expected host memory");
+    expect_end(fill_host, "fill got address");
+    expect_end(copy_past_end, "copy_in got address");
     expect_end(two_streams_no_order, "fill on stream 'left' writes bytes [0, 4096) of other, and fill on stream 'right' writes [0, 1)");
 }
 
