@@ -55,7 +55,7 @@ void instruction_call(const ls_program *p, const struct instruction *i, struct c
     if (op_run_kind(i->op) == RUN_KERNEL) c->op = (enum op)i->op;
 }
 
-/* c: for the instruction's operands. */
+/* c: holds the instruction's operands. */
 static ls_status choose_kernel(ls_program *p, struct instruction *i, struct call *c)
 {
     char why[256];
