@@ -24,7 +24,7 @@ struct ls_loader {
     uint64_t made, taken;
     bool stop;
     double slow;      /* seconds; loader_slow() */
-    ls_status failed; /* of batch `made`; the thread has ended */
+    ls_status failed; /* the failure of batch `made`, after which the thread has ended */
     char error[ERROR_BYTES];
 };
 

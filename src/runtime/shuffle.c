@@ -94,14 +94,14 @@ size_t shuffle_bytes(const ls_program *p, const struct instruction *i)
 
 /* ---- running ---- */
 
-/* What the host knows of a shuffle's counts. sizes[2 * ranks]: of the call being made. counts[E], there[n * e]: copies, one of each a slot,
- * as SHUFFLE_COUNTS left them; NULL where the host can read the values themselves. */
+/* What the host knows of a shuffle's counts. sizes[2 * ranks]: of the call being made. counts[E], there[n * e]: copies, one of each per
+ * slot, as SHUFFLE_COUNTS left them; NULL where the host can read the values themselves. */
 struct shuffle_host {
     size_t *sizes;
     int32_t *counts, *there;
     size_t experts, received;         /* E, n * e */
     struct device_event **copied;     /* [slots] */
-    const struct instruction *source; /* of rows: the SHUFFLE_COUNTS that made their counts */
+    const struct instruction *source; /* for rows: the SHUFFLE_COUNTS that made their counts */
 };
 
 static const struct instruction *find_counts(const ls_program *p, const struct instruction *i)
@@ -164,7 +164,7 @@ static size_t sum(const int32_t *x, size_t begin, size_t end)
     return n;
 }
 
-/* work NULL: returns when it is over, on a device without streams. */
+/* work NULL: returns when it has ended, on a device without streams. */
 static ls_status exchange(const ls_program *p, const struct instruction *i, const size_t *send, const size_t *recv, ls_work **work)
 {
     const struct device *d = store_device(p->store);
@@ -182,7 +182,7 @@ static ls_status exchange(const ls_program *p, const struct instruction *i, cons
     return d->immediate ? operation_run(comm, &call, work) : comm_enqueue(comm, d, i->call->stream, &call);
 }
 
-/* The counts on their way to the host, where the rows' shuffles wait for them. */
+/* Enqueues the copy of the counts to the host, where the rows' shuffles wait for them. */
 static ls_status copy_counts(const ls_program *p, const struct instruction *i)
 {
     const struct device *d = store_device(p->store);
@@ -219,7 +219,7 @@ static ls_status find_host_counts(const ls_program *p, const struct instruction 
     return h ? store_device(p->store)->event_sync(h->copied[slot]) : LS_OK;
 }
 
-/* Says by which factor all rows would have had room, in hundredths. */
+/* The message names the factor with which all rows would have had room, rounded up to hundredths. */
 static ls_status fail_room(const ls_program *p, const struct instruction *i, size_t arrive)
 {
     const struct shuffle *s = instruction_rows(i);
