@@ -52,7 +52,7 @@ refused() { # settings, why
         train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=ipc
 }
 refused ipc=0 "the driver has no CUDA IPC for this GPU"
-refused peers=0 "CUDA IPC cannot be used: the GPU of rank 0 has no access to the memory of another rank's"
+refused peers=0 "CUDA IPC cannot be used: the GPU of rank 0 cannot access the memory of another rank's GPU"
 stub gpus=1 peers=0
 train -n 2 $two --run.dir=one_gpu --run.device=cuda --launch.share_gpus
 says "CUDA IPC, which took 2.00 MiB of the GPU's memory: NCCL was not found"

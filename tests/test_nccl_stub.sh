@@ -53,7 +53,7 @@ each_row same_on_device <rows.txt
 two=$(echo $tiny $(expand "@llama --parallel.dp=2"))
 stub seed=1
 train -n 2 $two --run.dir=host --run.device=cuda --launch.comm=host
-says "through the host: launch.comm says so$"
+says "through the host: set by launch.comm$"
 expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
     train -n 2 $two --run.device=cpu --launch.comm=nccl
 expect 2 "launch.comm does nothing here: a single rank does not communicate" train $tiny $llama --run.device=cuda --launch.comm=nccl

@@ -133,11 +133,11 @@ struct config {
     } launch;
     struct {
         char *dir;
-        int isa;                          /* enum config_isa */
-        int device;                       /* 0: auto, k: row k - 1 of DEVICE_MAP */
-        int device_chosen;                /* what device means here, as such a number; set by config_choose_device(), as is what follows */
-        char device_why[256];             /* why auto means cpu; "": there is no other device in this build, or it was not auto */
-        struct device_facts device_facts; /* memory 0: of a device without processors of its own */
+        int isa;              /* enum config_isa */
+        int device;           /* 0: auto, k: row k - 1 of DEVICE_MAP */
+        int device_chosen;    /* what device resolves to, as such a number; it and the following fields are set by config_choose_device() */
+        char device_why[256]; /* why auto means cpu; "": there is no other device in this build, or it was not auto */
+        struct device_facts device_facts; /* memory 0: a device without processors of its own */
         int measure_peak;                 /* enum peak_mode (peak.h) */
         char *library_path;
         bool cudnn, tune_matmuls;
@@ -195,15 +195,15 @@ struct config_poison {
     const char *name;
 };
 struct config_poison config_poison(const struct config *c);
-/* debug.slow: which part of a rank (-1: of all) takes so many seconds longer each time; bandwidth in bytes/s, of a link; 0: any. Checked by
- * config_check_faults(). */
+/* debug.slow: which part of a rank (-1: of all ranks) takes so many seconds longer each time; bandwidth: bytes/s of a link; 0: not limited.
+ * Checked by config_check_faults(). */
 struct config_slow {
     enum config_slow_part part; /* SLOW_NONE: none, or malformed */
     int64_t rank;
     double seconds, bandwidth;
 };
 struct config_slow config_slow(const struct config *c);
-/* Whether it is this part of this rank. */
+/* True if debug.slow slows down this part of this rank. */
 bool config_is_slow(const struct config_slow *s, enum config_slow_part part, int rank);
 
 /* Checks that at most one of data.text and data.tokens is given (exactly one if `needed`), and that tokenizer and model match them. */

@@ -326,7 +326,7 @@ static bool sums_over_shards(const struct config *c)
     return (c->parallel.zero > 0 && c->parallel.dp * c->parallel.cp > 1) || c->parallel.tp > 1 || c->parallel.ep > 1;
 }
 
-/* Rejects updates in backward where something needs a gradient later than its update. */
+/* Rejects updates in backward if a gradient is needed after its update. */
 static ls_status check_in_backward(const struct config *c, unsigned verb)
 {
     if (!c->optim.in_backward) return LS_OK;
@@ -373,7 +373,7 @@ static ls_status check_in_backward(const struct config *c, unsigned verb)
     return LS_OK;
 }
 
-/* What the methods beside allreduce do not do. */
+/* Options that methods other than allreduce do not support. */
 static ls_status check_method(const struct config *c, unsigned verb)
 {
     bool async = c->parallel.method == LS_METHOD_ASYNC;

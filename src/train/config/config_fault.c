@@ -79,7 +79,7 @@ static ls_status slow_does_nothing(const struct config *c, const char *because)
 static ls_status check_slow(const struct config *c)
 {
     struct config_slow s = config_slow(c);
-    bool apart = c->parallel.dp > 1 && s.rank >= 0; /* ranks differ in what they do */
+    bool apart = c->parallel.dp > 1 && s.rank >= 0; /* ranks do different things */
     struct task_model model;
 
     if (!c->debug.slow[0]) return LS_OK;

@@ -18,7 +18,7 @@ static ls_status known_vocab(const struct config *c, size_t *out)
     return LS_OK;
 }
 
-/* A worker's step is its own: it has no statistics of all ranks at the same time, which routers and batch norms are trained with. */
+/* Workers step independently, so there are no statistics over all ranks, which routers and batch norms need. */
 static ls_status check_async(const ls_model *m, const ls_layout *l)
 {
     if (l->method != LS_METHOD_ASYNC || l->dp == 1 || (m && m->experts == 0)) return LS_OK;

@@ -49,8 +49,8 @@ struct trial {
     const ls_layout *layout;
     struct tried *tried; /* in ascending order of ranks */
     int n;
-    bool alone; /* ranks that may hold more are among them */
-    int *begin; /* the first one's, unless NULL */
+    bool alone; /* ranks that may hold more are in the list already */
+    int *begin; /* receives the first plan's stage boundaries, unless NULL */
 };
 
 static ls_status trial_rank(void *ctx, int i)
@@ -103,7 +103,7 @@ static bool holds_no_more(const ls_layout *l, const ls_pipeline_schedule *s, con
     return twin != stage;
 }
 
-enum { PLACES_MOST = 2 * PLACES_CP * 2 }; /* of a stage */
+enum { PLACES_MOST = 2 * PLACES_CP * 2 }; /* places of a stage */
 
 static void trial_add_stage(struct trial *t, int stage)
 {
@@ -131,7 +131,7 @@ ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct pl
     if (begin && t.tried) st = m->pp > 1 ? ls_layout_schedule(m, &s) : LS_OK;
     t.begin = begin;
     if (st == LS_OK) {
-        trial_add_stage(&t, 0); /* which says where the others begin */
+        trial_add_stage(&t, 0); /* its plan gives the boundaries of the others */
         st = trial_run(&t, &l);
     }
     for (int i = 1; st == LS_OK && i < m->pp; i++)

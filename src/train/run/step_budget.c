@@ -90,7 +90,7 @@ ls_status step_budget_choose(const struct task_model *model, const struct step_o
 
     if (layout->recompute != LS_RECOMPUTE_BUDGET) return LS_OK;
     c.stage = rank / (layout->dp * layout->cp * layout->tp);
-    c.options.non_finite = (struct step_fault){ 0 }; /* of one rank, checked when its step is opened */
+    c.options.non_finite = (struct step_fault){ 0 }; /* it applies to one rank, and is checked when that rank's step is opened */
     c.layout.recompute = LS_RECOMPUTE_FIRST;
     if (!is_chosen(model, o, layout, c.stage)) {
         LS_TRY(budget_stage_bytes(&c, 0, &least)); /* sets c.blocks */
