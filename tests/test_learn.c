@@ -168,7 +168,7 @@ static void wrong_cards_are_named(void **state)
         { "A-01:\n" REQUIRED "  run: x\n  ask: how many\n",
           "c.yaml:2: card A-01 asks for a number: it needs 'row', 'expected' and 'tolerance'" },
         { "A-01:\n" REQUIRED "  run: x\n  unit: GB\n", "c.yaml:2: card A-01 has keys of a number, but no 'ask'" },
-        { "A-01:\n" REQUIRED "  run: x\n  sizes: n=1,2\n", "c.yaml:2: what card A-01 runs does not use {n}" },
+        { "A-01:\n" REQUIRED "  run: x\n  sizes: n=1,2\n", "c.yaml:2: the command of card A-01 does not use the size {n}" },
         { "A-01:\n" REQUIRED "  run: x {n}\n  sizes: n=1,,2\n",
           "c.yaml:2: sizes of card A-01 must be NAME=VALUE,VALUE.. with spaces between" },
         { "A-01:\n" REQUIRED "  run: x {n}\n  sizes: n= m\n",
