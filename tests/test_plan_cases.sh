@@ -111,7 +111,7 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
 "$lockstep" plan --cases runs2.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
 faster fused plain
 faster micro waits
-says waits "ZeRO-3 of DeepSpeed: nothing hides its communication"
+says waits "ZeRO-3 of DeepSpeed: its communication is not hidden"
 says zero-bubble "memory as Zero Bubble holds it"
 memory() { awk -F, -v row="$1" '$1 == row { print $3 }' prices.csv; }
 awk -v a="$(memory zero-bubble)" -v b="$(memory twice)" 'BEGIN { exit !(a > 0 && b > 1.2 * a) }' || bad "ZB-2p holds no more than 1F1B"
@@ -226,7 +226,7 @@ says paxml "recomputation not published: selective"
 # Bad input; nothing is written.
 expect 2 "add --out FILE.csv" plan --cases runs.csv
 expect 2 "leave it out" plan --cases runs.csv --out x.csv --parallel.tp=2
-expect 2 "leave the other flags" plan --cases runs.csv --out x.csv --json
+expect 2 "leave out all flags except" plan --cases runs.csv --out x.csv --json
 expect 2 "use the name of a machine" plan --cases runs.csv --out x.csv --machine 8
 expect 1 "No such file" plan --cases none.csv --out x.csv
 sed 's/,vocab,/,words,/' runs.csv >wrong.csv

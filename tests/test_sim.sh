@@ -67,7 +67,7 @@ done
 expect 2 "needs --machine NAME" sim -n 8 $model
 expect 2 "machine 'mi300x' does not say how often processors fail; give --failures" sim --machine mi300x $layout $model
 expect 2 "machine 'h100-aws' does not say how fast a checkpoint is written; give --stall" sim --machine h100-aws $layout $model
-expect 2 "--step-seconds plays no step; leave --jitter out" sim --step-seconds 1 -n 8 --jitter 0.1
+expect 2 "--step-seconds simulates no step; leave --jitter out" sim --step-seconds 1 -n 8 --jitter 0.1
 expect 2 "--slow 65: there are 64 ranks" sim --machine h100-dgx $layout $model --slow 65
 expect 2 "--days" sim --step-seconds 1 -n 8 --days 0
 expect 2 "it needs offload.read" sim --machine mi300x $layout $model --optim.offload=file

@@ -135,7 +135,7 @@ static const char run_page[] =
     "    calls/rank_0000        the state of each rank and its last communication calls, for 'lockstep doctor DIR'\n"
     "    trace.json             with --log.trace=true: a timeline of every rank, for Perfetto or chrome://tracing;\n"
     "                           trace_step_NNNNNNNN.json if the run was resumed after that step\n"
-    "    method.json            with another --parallel.method than allreduce: what it cost beside it\n"
+    "    method.json            with a --parallel.method other than allreduce: its cost compared with allreduce\n"
     "    checkpoints/           step_NNNNNNNN folders; the newest --checkpoint.keep ones are kept\n"
     "    lock                   locked by the process that uses the folder; a second process is refused\n"
     "\n"
@@ -180,7 +180,8 @@ static const char precision_page[] =
     "--precision.compute=fp32   everything in fp32\n"
     "--precision.compute=bf16   weights and activations in bf16; sums, statistics, gradients and moments in fp32; and fp32\n"
     "                           master weights, which the optimizer updates\n"
-    "--precision.grads=bf16     with bf16 compute: gradients in bf16 as well, so AdamW needs 16 bytes a parameter instead of 18. What is\n"
+    "--precision.grads=bf16     with bf16 compute: gradients in bf16 as well, so AdamW needs 16 bytes per parameter instead of 18. What "
+    "is\n"
     "                           added to a gradient is summed in fp32 and rounded, as are sums over ranks, which send half the bytes.\n"
     "                           Norm, clipping and update compute in fp32\n"
     "--precision.compute=auto   bf16 on a GPU or if kernels use AMX or AVX-512 BF16 (--run.isa), else fp32 (the default)\n"
@@ -206,7 +207,7 @@ static const char memory_page[] =
     "                               update each parameter in backward, as soon as its gradient is final, so that gradients are freed as\n"
     "                               they are used (one micro-batch per step, no pipeline, the cpu). The bits of the weights are the same.\n"
     "                               Updates stop before the first gradient that is not finite; those made before it in that step stay.\n"
-    "                               optim.clip_by=previous clips by the norm of the step before; checkpoints have it\n"
+    "                               optim.clip_by=previous clips by the norm of the previous step, which checkpoints store\n"
     "\n"
     "More and smaller micro-batches (--train.micro_batch, --train.accumulate) need less memory and cost only a little speed.\n"
     "'lockstep plan' prints the bytes of each part before anything runs; a run measures the same bytes. --run.memory_limit=SIZE\n"
@@ -238,7 +239,7 @@ static const char layouts_page[] =
     "  lockstep train -n 8 --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp --data.text=my.txt\n"
     "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
     "  lockstep plan --print-mesh --parallel.pp=2 --parallel.dp=2 --parallel.tp=4\n"
-    "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb.svg\n"
+    "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --train.accumulate=8 --svg zb.svg\n"
     "\n"
     "In bf16, sums round differently under another layout, so a token whose experts have nearly equal scores may be routed to another\n"
     "one: about 1 choice in 500 with 2 layers of 4 experts, 1 in 60 with 8 layers of 16. Parity counts these choices with their margins,\n"
@@ -263,15 +264,16 @@ static const char ranks_page[] =
     "--parallel.offload_parameters=cpu | file    parameters and gradients are kept elsewhere while no unit needs them; they are read\n"
     "                              --parallel.prefetch units ahead, from files without the page cache (one rank, or zero 3)\n"
     "\n"
-    "Three other methods show why the ordinary one is an all-reduce; the report of a run prints what they cost beside its first steps\n"
-    "(--parallel.reference_steps), and RUN/method.json has the numbers. They need parallel.zero=0 and no axis but dp. The first two\n"
+    "Three other methods show why the ordinary one is an all-reduce; the report of a run compares their cost with that of its first steps\n"
+    "(--parallel.reference_steps), and RUN/method.json has the numbers. They need parallel.zero=0 and no axis except dp. The first two\n"
     "compute the step of a single rank; the third does not.\n"
     "--parallel.method=dataparallel   rank 0 owns the model, as in torch.nn.DataParallel: in each micro-batch it sends samples and "
     "weights\n"
     "                              to all ranks and adds up their gradients; it alone has optimizer state and updates\n"
     "--parallel.method=server      a parameter server: rank 0 adds up the gradients of a step, updates, and sends the weights back\n"
     "--parallel.method=async       an asynchronous one: rank 0 only serves, and updates with the gradient of each other rank as it\n"
-    "                              arrives, though it is of older (stale) weights; --parallel.async_turns takes them in turn\n"
+    "                              arrives, although it was computed from older (stale) weights; --parallel.async_turns takes them in "
+    "turn\n"
     "\n"
     "'lockstep plan --parallel.dp=8 --parallel.zero=3' prints the bytes that a rank holds and sends; --print-program adds the rank's\n"
     "program. 'lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"' runs both layouts and compares every\n"
@@ -293,10 +295,10 @@ static ls_status put_faults(void)
     printf("\n--debug.slow=PART:RANK:MS slows a part of one rank (or of all) of 'lockstep train' down; the numbers stay the same:\n\n"
            "compute          the gradients of a step take MS milliseconds longer: that rank computes, and the others wait for it\n"
            "                 (time.compute and time.exposed of metrics.rank_NNNN.jsonl, --log.per_rank=true)\n"
-           "link             each collective and message of the rank begins MS later; with :MB_PER_SECOND also as much later as its\n"
-           "                 bytes take (comm.*.seconds, time.exposed, the trace)\n"
-           "disk             each write of up to 256 KiB takes MS longer, of the ranks that write a checkpoint (save_seconds, the log)\n"
-           "loader           each micro-batch is read MS later; what the step does not hide of it is time.data\n");
+           "link             each collective and message of the rank begins MS later; with :MB_PER_SECOND, later again by the time of its\n"
+           "                 bytes at that rate (comm.*.seconds, time.exposed, the trace)\n"
+           "disk             on ranks that write a checkpoint, each write of up to 256 KiB takes MS longer (save_seconds, the log)\n"
+           "loader           each micro-batch is read MS later; time.data is the part that the step does not hide\n");
     return LS_OK;
 }
 
@@ -358,7 +360,7 @@ static ls_status fail_topic(const char *name)
     return st;
 }
 
-/* Finds the command of one or two words: "data" is a topic and a group of commands, "data prepare" is a command. */
+/* Finds the command with a name of one or two words: "data" is a topic and a group of commands, "data prepare" is a command. */
 static const struct command *find_command(const struct invocation *in)
 {
     char name[64];
@@ -458,7 +460,7 @@ const struct command command_help = {
     .name = "help",
     .arguments = "[TOPIC]",
     .most = 2,
-    .summary = "print a page on a topic, a command or an option, or list whatever mentions a word",
+    .summary = "print a page on a topic, a command or an option, or list everything that mentions a word",
     .flags = flags,
     .dashes = true,
     .check = cmd_help_check,
