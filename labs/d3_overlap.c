@@ -11,7 +11,7 @@ enum { STEPS = 4, RANKS = 2 };
 
 struct order { int buckets, early, waits_in_backward; double last, most, most_but_last, embedding; };
 
-/* Something is computed in backward after line `at`. */
+/* True if the backward segment still has compute after line `at`. */
 static int work_behind(const struct instructions *l, int at)
 {
     for (int k = at + 1; k < l->n; k++)

@@ -24,7 +24,7 @@ static const char *injected_options(void)
 
 /* What a failure left: its exit code (of processes that were started separately: how many have it), and its first line. */
 struct failed {
-    int code, processes, first_two; /* first_two: of ranks 0 and 1 */
+    int code, processes, first_two; /* first_two: how many of ranks 0 and 1 have it */
     char line[1000];
 };
 
@@ -208,7 +208,7 @@ static void data_cut_off(void)
     failure_rows("a token file is cut off", &f, 1, ANY_RANK, WORDS("tokens.bin", "20000 bytes", "but the header says"));
 }
 
-/* Of a run's steps after a checkpoint: seconds that it took, and seconds of computing in all steps. */
+/* Seconds that saving took, recorded in the step after each checkpoint, and seconds of computing in all steps. */
 static void slow_storage(void)
 {
     double saves = 0, computes = 0;

@@ -11,7 +11,7 @@
  *     remedy     fewer bytes (gradients in bf16) and more samples for the same bytes (accumulation), besides the sharding */
 #include "lab_command.h"
 
-enum { SLOW = 100 }; /* Gb/s of a node */
+enum { SLOW = 100 }; /* Gb/s per node */
 
 static char folder[COMMAND_PATH], slow_file[COMMAND_PATH + 32], chosen_file[COMMAND_PATH + 32];
 
