@@ -5,7 +5,7 @@
 
 struct child {
     int code;       /* exit code; -1: a signal */
-    int signal;     /* by which it ended, or 0 */
+    int signal;     /* the signal that ended it, or 0 */
     char err[2048]; /* what it wrote to stderr */
 };
 

@@ -14,7 +14,7 @@
 #include "comm/transports/transport.h"
 #include "helper_ranks.h"
 
-enum { COMM_GUARD = 64 };              /* bytes after a buffer that nobody writes */
+enum { COMM_GUARD = 64 }; /* bytes after a buffer that must not be written */
 
 void comm_element_set(ls_dtype t, void *p, size_t i, double x)
 {

@@ -382,7 +382,7 @@ static double distributed_largest(const float *x, size_t n)
     return most;
 }
 
-/* A tensor that is zero but for rounding (the bias of attention's keys) is measured by the others. */
+/* A tensor that is zero except for rounding (the bias of attention's keys) is compared relative to the other tensors. */
 static const char *distributed_compare(const ls_store *s, const char *what, const float *a, const float *b, double rounding)
 {
     static char text[200];

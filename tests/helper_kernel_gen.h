@@ -10,8 +10,8 @@ struct gen {
     void    *ctx;
     size_t   count;    /* cases so far */
     enum op  op;
-    ls_dtype type;     /* of the main operands */
-    int      layout;   /* of the operands that follow */
+    ls_dtype type; /* type of the main operands */
+    int layout;    /* layout of the following operands */
     struct kernel_case c;
 };
 

@@ -14,8 +14,8 @@ struct partition_case {
     size_t               batch, time;
     ls_recompute         recompute;
     int                  fuse_loss;
-    void               (*build)(ls_program *p, const struct partition_case *c);  /* NULL: partition_build() */
-    ls_dtype             type;       /* of the store: f32, or f64 where formulas are held against each other without rounding */
+    void (*build)(ls_program *p, const struct partition_case *c); /* NULL: partition_build() */
+    ls_dtype type;                                                /* type of the store: f32, or f64 to compare formulas without rounding */
 };
 
 /* GPT-2 and Llama of a few hundred weights: heads of 4 elements. */

@@ -15,8 +15,8 @@ struct trial {
     ls_recompute recompute;
     int          fuse;
     const int   *begin;
-    ls_dtype     type;        /* of parameters; bf16: with f32 masters */
-    const ls_model *model;    /* instead of net's */
+    ls_dtype type;         /* type of parameters; bf16: with f32 masters */
+    const ls_model *model; /* instead of net's */
 };
 
 /* What a rank has open. */

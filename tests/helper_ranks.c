@@ -147,7 +147,7 @@ const char *rank_trouble(int rank, const struct rank_end *e)
     return text;
 }
 
-/* A rank that failed by itself says more than one that was left behind. */
+/* The report of a rank that failed by itself is more useful than that of one that waited for it. */
 static int first_bad(int n, const struct rank_end *ends)
 {
     for (int i = 0; i < n; i++)

@@ -16,10 +16,10 @@ enum { RANKS_MOST = 16, RANKS_LINE = 1024 };
 typedef void ranks_body(int rank, int n, const char *where, void *ctx);
 
 struct rank_end {
-    int  code;                /* of exit; -1 when there was none */
-    int  signal;              /* that ended it; 0 */
-    bool late;                /* killed at the time limit */
-    char said[RANKS_LINE];    /* the last ranks_say() or ranks_fail() */
+    int code;              /* exit code; -1 if there was none */
+    int signal;            /* that ended it; 0 */
+    bool late;             /* killed at the time limit */
+    char said[RANKS_LINE]; /* the last ranks_say() or ranks_fail() */
 };
 
 /* Runs body on n ranks; ends[n]. `gone` marks ranks that end badly in the segment, as a launcher does. */

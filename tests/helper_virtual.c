@@ -210,7 +210,7 @@ static double *room(size_t count)
     double *p = malloc((count + 1) * sizeof *p);
 
     assert_non_null(p);
-    for (size_t i = 0; i < count; i++) p[i] = -1e300;  /* what nobody wrote */
+    for (size_t i = 0; i < count; i++) p[i] = -1e300; /* marks elements that are never written */
     return p;
 }
 

@@ -34,7 +34,7 @@ struct virtual_run {
 };
 
 double virtual_round(enum virtual_type t, double x);
-double virtual_value(enum virtual_type t, int rank, size_t i);  /* of send, before */
+double virtual_value(enum virtual_type t, int rank, size_t i); /* element of `send` before the call */
 /* Fails the test when a rule is broken. */
 void virtual_run(const struct virtual_case *c, struct virtual_run *out);
 void virtual_free(struct virtual_run *r);

@@ -259,7 +259,7 @@ static void traced_writer(const char *path)
 }
 
 /* Runs a writer, kills it at its nth stop (entry or return of a system call). 1: it died, 0: it came through,
- * -1: this system lets nobody trace. */
+ * -1: this system does not permit tracing. */
 static int kill_at_stop(const char *path, int nth)
 {
     int status;

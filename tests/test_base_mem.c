@@ -183,7 +183,7 @@ static void device_bytes_have_their_own_limit(void **state)
     mem_give_device(MEM_GRADIENTS, 100);
     mem_free(p);
     assert_int_equal(now().total_now, before.total_now);
-    assert_int_equal(now().host_peak, before.total_now + 500); /* of each place by itself */
+    assert_int_equal(now().host_peak, before.total_now + 500); /* host and device are counted separately */
     assert_int_equal(now().device_peak, 1000);
     mem_reset_peak();
     assert_int_equal(now().device_peak, 0);
@@ -246,7 +246,7 @@ static void a_threads_peak_is_its_own(void **state)
     assert_int_equal(mem_thread_peak(MEM_OTHER), 300);
     assert_int_equal(mem_thread_peak(MEM_PARAMETERS), 50);
     assert_int_equal(mem_thread_peak(MEM_GRADIENTS), 0);
-    mem_free(before);  /* of before mem_thread_begin(): 100 less than then are held */
+    mem_free(before); /* allocated before mem_thread_begin(): 100 bytes less than then are held */
     mem_free(a);
     a = mem_alloc(MEM_OTHER, 350);
     assert_int_equal(mem_thread_peak(MEM_OTHER), 300);

@@ -116,7 +116,7 @@ static void bits_are_those_of_waiting_at_once(void **state)
         }
 }
 
-/* ---- who waits ---- */
+/* ---- which programs wait ---- */
 
 /* A program without waits of its own, which reads one parameter. */
 static ls_status open_reader(ls_store *s, ls_comm *comm, const struct layout *l, ls_program **out)
@@ -223,7 +223,7 @@ static void check_lost(ls_comm *comm, void *ctx)
     RANKS_CHECK(st == LS_EPEER || st == LS_EIO);
     RANKS_CHECK(strstr(ls_errmsg(), "rank 1") && strstr(ls_errmsg(), "the disk is full"));
     distributed_close(&s);
-    _Exit(0); /* without a barrier: one rank is gone */
+    _Exit(0); /* without a barrier: one rank has ended */
 }
 
 static void lost_rank_is_named(void **state)

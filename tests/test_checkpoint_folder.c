@@ -129,7 +129,7 @@ static void old_checkpoints_are_pruned(void **state)
     ls_store_release(&s);
 }
 
-/* What a stop may leave behind: half folders go, a checkpoint that was moved aside counts and is put back. */
+/* What an interruption may leave: incomplete folders are removed, a checkpoint that was moved aside counts and is put back. */
 static void temporary_folders_are_removed(void **state)
 {
     ls_store *s = small_store(LS_F32, 0, NULL);
@@ -312,7 +312,7 @@ static void save_and_load_fail_cleanly_without_memory(void **state)
 /* ---- death ---- */
 
 /* Saves in a process that is killed at its nth stop (entry or return of a system call). 1: it died, 0: it came through,
- * -1: this system lets nobody trace. */
+ * -1: this system does not permit tracing. */
 static int save_and_kill(const ls_store *s, uint64_t step, int nth)
 {
     ls_train_state st = small_state(step);

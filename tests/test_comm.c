@@ -98,7 +98,7 @@ static void in_flight(ls_comm *c)
     mem_free(big);
 }
 
-/* Everyone sends to everyone before anyone receives, with a collective in between. */
+/* Every rank sends to every rank before any of them receives, with a collective in between. */
 static void messages(ls_comm *c, size_t count)
 {
     int rank = ls_comm_rank(c), n = ls_comm_size(c);

@@ -99,7 +99,7 @@ static void busy_rank_extends_the_timeout(void **state)
 enum { CHILD_STACK = 256 << 10 };
 
 struct blocked {
-    const char *path;           /* of rank 0's flight recorder */
+    const char *path;           /* path of rank 0's flight recorder */
     double timeout, least;      /* the timeout; how long rank 0's call has been stalled when the child ends; 0: until it has failed */
     struct ranks_event entered; /* rank 1 is blocked */
     pid_t rank;                 /* rank 1's process */

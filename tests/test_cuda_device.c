@@ -335,7 +335,7 @@ static int out_of_memory(void)
     CHECK(strstr(ls_errmsg(), "out of memory on GPU 0 (stub GPU 0): 500000 bytes needed for parameters, 437500 of 1000000 are free"));
     mem_read(&after);
     CHECK(after.now[MEM_PARAMETERS] == before.now[MEM_PARAMETERS] && before.now[MEM_GRADIENTS] == 500000);
-    CHECK((p = d->alloc(MEM_PARAMETERS, 400000)) != NULL); /* it goes on */
+    CHECK((p = d->alloc(MEM_PARAMETERS, 400000)) != NULL); /* the device is still usable */
     d->free(p);
     mem_fail_at(1);
     CHECK(d->alloc(MEM_PARAMETERS, 1000) == NULL);

@@ -117,7 +117,7 @@ static void test_right_kernels(void **)
     }
 }
 
-/* A device's addresses need not be the host's: the kernel gets x + 1 MiB. */
+/* A device's addresses may differ from the host's: the kernel gets x + 1 MiB. */
 static void test_device_addresses(void **)
 {
     char *base = (char *)0x7000000000;

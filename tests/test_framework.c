@@ -31,7 +31,7 @@ static double of_samples(const char *source, const struct framework_model *m, ls
 
     l.micro_batch *= 2;
     double sample = (bytes_of(source, m, &l, false) - one) / (l.micro_batch / 2);
-    double other = strcmp(source, "nanotron") == 0 ? 0.5e9 : 1e9; /* of framework.c */
+    double other = strcmp(source, "nanotron") == 0 ? 0.5e9 : 1e9; /* `other` in framework.c */
     *fixed = one - sample * l.micro_batch / 2 - other;
     return sample;
 }

@@ -22,7 +22,7 @@
 struct seen {
     const ls_store *store;
     float gradient[DIST_ELEMENTS], times[DIST_ELEMENTS];
-    double squares; /* of the value's elements, over all calls */
+    double squares; /* sum of squares of the value's elements, over all calls */
     int values;
 };
 
@@ -96,7 +96,7 @@ struct hooked {
     double squares;
     size_t count;
 };
-static struct hooked *expected; /* by optimizer */
+static struct hooked *expected; /* expected results by optimizer */
 
 static bool watch(struct training *s, struct seen *seen)
 {
@@ -229,7 +229,7 @@ static void gradients_and_values_are_those_of_one_rank(void **state)
 
 /* ---- one program ---- */
 
-static const ls_data_parallel_options *layers_offload; /* of the next program; NULL: none */
+static const ls_data_parallel_options *layers_offload; /* options for the next program; NULL: none */
 
 static ls_program *layers_step(ls_store *s, const ls_optimizer *o)
 {

@@ -309,7 +309,7 @@ static int count_ops(const ls_program *p, enum segment segment, int op, int *par
  * under running statistics. */
 static void test_partial(void **state)
 {
-    enum { NORMS = 9 };  /* of the stem, two a block, and two shortcuts */
+    enum { NORMS = 9 }; /* the stem's, two per block, and two of shortcuts */
     ls_image_model m = image_tiny();
     struct image_run r;
     ls_program *p;

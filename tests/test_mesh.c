@@ -35,7 +35,7 @@ static struct spot spot_of(const ls_mesh_shape *m, int rank)
     return (struct spot){ 0 };
 }
 
-/* Whether two ranks are in one group. */
+/* True if two ranks are in one group. */
 static bool together(const ls_mesh_shape *m, ls_group g, int a, int b)
 {
     struct spot x = spot_of(m, a), y = spot_of(m, b);

@@ -229,7 +229,7 @@ static int trouble(const char *what)
     char out[8] = "1234567", in[8];
     ls_status st;
 
-    signal(SIGTERM, SIG_IGN);  /* of mpirun when a rank has died: a run would go on to its next step */
+    signal(SIGTERM, SIG_IGN); /* mpirun sends it when a rank has died: a run would continue with its next step */
     NEED(mpi->open("", world.rank, world.size, PATIENCE, &l) == LS_OK);
     engine_enter();
     s = sum_of((struct link_base *)(void *)l, 1, 1);

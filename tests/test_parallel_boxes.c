@@ -348,8 +348,8 @@ static void check_bytes(const ls_mesh_shape *m, int zero)
         const struct spec *p = &specs[k];
         size_t stages = p->ends && m->pp > 1 ? 2 : 1, whole = 4 * parallel_boxes_test_count_of(p) * stages,
                bytes = whole * (p->shard_tp ? 1 : tp);
-        size_t ranks = p->shard_ep ? D / (size_t)m->ep : D;  /* with the same elements, but for zero */
-        size_t times = zero ? 1 : ranks;                   /* how often an element is summed over tp, ends, and updated */
+        size_t ranks = p->shard_ep ? D / (size_t)m->ep : D; /* ranks with the same elements, apart from ZeRO shards */
+        size_t times = zero ? 1 : ranks;                    /* how often an element is summed over tp, ends, and updated */
 
         want.parameters += bytes * (zero == 3 ? 1 : ranks);
         want.gradients += bytes * ranks;

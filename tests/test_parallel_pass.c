@@ -277,7 +277,7 @@ static void check_other_programs(ls_comm *comm, void *ctx)
             RANKS_TRY(logits(one.store, NULL, &l, alone, COUNT));
             for (int i = 0; i < COUNT; i++)
                 RANKS_CHECK(fabs((double)distribution[i] - alone[i]) <= 1e-5);
-            RANKS_TRY(distributed_step(&s, &l, 1, &loss));  /* and training goes on */
+            RANKS_TRY(distributed_step(&s, &l, 1, &loss)); /* training can continue */
             RANKS_TRY(logits(s.store, comm, &l, again, COUNT));
             RANKS_CHECK(memcmp(distribution, again, sizeof distribution) != 0);
             if (zero == 3) {  /* without its mark a program can't read what is in parts */
@@ -300,7 +300,7 @@ static void test_other_programs(void **state)
 
 /* ---- the last micro-batch ---- */
 
-/* An update of gradients that nobody has added up is refused, whatever the layout does in between. */
+/* An update of gradients that have not been reduced is refused, whatever the layout does in between. */
 static void check_last(ls_comm *comm, void *ctx)
 {
     (void)ctx;

@@ -91,7 +91,7 @@ static bool is_possible(const struct partition_case *c)
     return ls_layout_check(&c->model, &l) == LS_OK;
 }
 
-/* In f64, where nothing hides behind rounding. What is refused is refused by every rank, and by ls_layout_check(), before any is asked. */
+/* In f64, where rounding hides nothing. A layout is refused by every rank, and before that by ls_layout_check(). */
 static void check_drawn(ls_comm *comm, void *ctx)
 {
     struct drawn *d = ctx;

@@ -273,7 +273,7 @@ static ls_status fail_at_two(void *ctx, ls_program *p, int chunk, int micro)
     return trial_before(ctx, p, chunk, micro);
 }
 
-/* Its own message stays, the others hear of it or run into the deadline; nobody hangs, and all is given back. */
+/* The rank keeps its own message, the others receive it or reach the deadline; no rank hangs, and everything is released. */
 static void fail_on_one(int rank, int n, const char *where, void *ctx)
 {
     struct trial t = { .schedule = "1f1b", .chunks = 1, .micro = 5, .net = NET_LLAMA };
@@ -283,7 +283,7 @@ static void fail_on_one(int rank, int n, const char *where, void *ctx)
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &world));
-    ls_comm_set_timeout(world, 1000);  /* nobody waits for it */
+    ls_comm_set_timeout(world, 1000); /* no rank waits that long */
     open_trial(world, &t, &s);
     st = ls_pipeline_run(s.pipeline, fail_at_two, NULL, &s);
     if (rank == 1)

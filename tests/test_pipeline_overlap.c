@@ -184,7 +184,7 @@ static void run_overlaps_as_played(void **state)
             fail_msg("%s, %d micro-batches: an action that should run beside others did not begin", cases[i].schedule, cases[i].micro);
 }
 
-/* The gate can tell: a timeline that no run can follow is missed. */
+/* The gate can fail: no run keeps up with a timeline that is impossible. */
 static void impossible_timeline_is_missed(void **state)
 {
     (void)state;

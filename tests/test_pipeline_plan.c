@@ -13,7 +13,7 @@
 #include "parallel/pipeline/schedule.h"
 
 enum { RANKS = 6, CHUNKS = 3, SLOTS = 12, LINE = 400 };
-enum { IN, OUT, DIN, DOUT, ENDS };  /* of a slot */
+enum { IN, OUT, DIN, DOUT, ENDS }; /* buffers of a slot */
 
 /* A buffer: whose micro-batch is there; under way: a message that both sides have not come to yet. */
 struct buffer { int micro; bool under_way; };
@@ -180,7 +180,7 @@ static void test_every_schedule(void **state)
     }
 }
 
-/* ---- schedules that nobody would write ---- */
+/* ---- unusual schedules ---- */
 
 /* Ranks take any action whose inputs are there, messages in the order in which they were sent. */
 struct game {

@@ -131,7 +131,7 @@ static void test_ends_without_blocks(void **state)
         OK(prices_open(&s.job, &c, s.layout.seq_len, &p));
         s.layout.stages = stages[i];
         OK(prices_price(p, &s.layout, INFINITY, 0, &price));
-        assert_true(price.bounded); /* of the busiest stage, the last: it has the head */
+        assert_true(price.bounded); /* a bound by the busiest stage, the last, which has the head */
         least[i] = price.seconds;
         prices_close(&p);
         options_close(&s.options);

@@ -16,7 +16,7 @@
 enum { B = 2, T = 9, C = 12, F = 11, LAYERS = 3, ALL = B * T * C };
 
 struct layers { bool sp; int floating; ls_recompute recompute; int slots, split; };
-struct learned { double loss; float norm[LAYERS][C], up[LAYERS][F * C], down[LAYERS][C * F]; };  /* of the whole */
+struct learned { double loss; float norm[LAYERS][C], up[LAYERS][F * C], down[LAYERS][C * F]; }; /* results of the unsharded program */
 
 static ls_value moved(ls_program *p, ls_comm *c, const struct layers *o, enum move_kind kind, ls_value x)
 {

@@ -64,7 +64,7 @@ static void pass_barriers(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-/* With `gone` the others hear at once how a rank ended, as from a launcher. */
+/* With `gone` the others are notified at once how a rank ended, as by a launcher. */
 static void death_is_reported_to_other_ranks(void **state)
 {
     struct rank_end e[3];

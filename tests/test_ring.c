@@ -100,7 +100,7 @@ static void ring_build(struct side *z, const struct variant *m, const struct acr
     RANKS_TRY(ls_program_status(p));
     lse = p->list[SEG_FORWARD].at[p->list[SEG_FORWARD].n - 1].out[1];
     c = ls_input(p, "c", m->type, 4, (size_t[]){ m->B, t, m->H, m->D });
-    if (m->mode == RECOMPUTE) {  /* o and lse are gone when backward begins */
+    if (m->mode == RECOMPUTE) { /* o and lse have been freed when backward begins */
         ls_value y = ls_silu(p, o);
 
         ls_block_end(p);
@@ -219,7 +219,7 @@ static void compare_work(const struct variant *m, ls_comm *comm, const struct si
 static void check_wire(const struct variant *m, ls_comm *comm, const struct side *part)
 {
     size_t n = (size_t)ls_comm_size(comm), esize = ls_dtype_bytes(m->type), sums = m->type == LS_F64 ? 8 : 4, calls;
-    size_t all = 2 * m->B * m->G * m->D * m->T;  /* of all slices, each of which goes n-1 times; this rank's share when even */
+    size_t all = 2 * m->B * m->G * m->D * m->T; /* elements of all slices, each of which is sent n-1 times */
     size_t forward = ls_program_comm_bytes(part->program, LS_FORWARD, LS_COLLECTIVE_SEND, &calls), backward;
 
     if (calls != n - 1)

@@ -99,7 +99,7 @@ static void test_dropped_by_position(void **state)
         assert_true(fabsf(r.out[i] - (kept ? (float)(i + 1) : 0)) < 1e-5f);
     }
     assert_true(r.counts[0] == 2 && r.counts[1] == 4 && r.counts[2] == 2);
-    assert_true(r.load[0] == 4 && r.load[1] == 8 && r.load[2] == 4);  /* what they wanted */
+    assert_true(r.load[0] == 4 && r.load[1] == 8 && r.load[2] == 4); /* what the tokens chose */
 }
 
 /* The largest scores stay: of the first sample tokens 2 and 3 at expert 0; at expert 1, where score falls as expert 0's rises, 0 and 1. */

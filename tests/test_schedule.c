@@ -96,7 +96,7 @@ static void check_one(const char *name, int P, int v, int M)
         assert_true(sum >= peak(&s, r));
     }
     assert_int_equal(ls_pipeline_play(&s, NULL, &p), LS_OK);
-    ideal = (double)(s.backward ? 3 : 1) * v * M;                   /* of a rank that never waits */
+    ideal = (double)(s.backward ? 3 : 1) * v * M; /* time of a rank that never waits */
     closed = ls_pipeline_bubble(&s);
     assert_true(p.bubble == (p.seconds - ideal) / p.seconds || fabs(p.bubble - (p.seconds - ideal) / p.seconds) < 1e-15);
     if (p.seconds != round(ideal / (1 - closed)) || fabs(p.bubble - closed) > 1e-15)

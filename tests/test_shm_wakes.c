@@ -1,4 +1,4 @@
-/* test_shm_wakes.c - who is woken, and how often: by the last word that a collective waits for, by a message, by its reader.
+/* test_shm_wakes.c - which ranks are woken, and how often: by the last word that a collective waits for, by a message, by its reader.
  *
  * A rank says that it sleeps by setting its flag, without sleeping: what rings it then counts its bell.
  */

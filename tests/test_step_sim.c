@@ -231,7 +231,7 @@ static void rings_share_a_path(void **state)
         /* One path carries all of a pod's spine, 2 x 1/4 of an adapter: what seconds.h expects, for 2 / 1 or 1 rank a pod. */
         assert_true(fabs(step_sim_collisions(sim) - 1) < 1e-12);
         step_sim_close(&sim);
-        cluster.paths = 2; /* half as wide each: alone on one, the ring of 8 has half of it; the two rings may meet or not */
+        cluster.paths = 2; /* half as wide each: alone on one, the ring of 8 has half of it; the two rings may collide or not */
         double most = 1;
         for (v.seed = 0; v.seed < 8; v.seed++) {
             OK(step_sim_open(&s.job, &s.layout, &cluster, &v, &sim));

@@ -122,7 +122,7 @@ static void test_variants(void **state)
     add_access(&l, true, 0, 0, 64);
     add_step(&l, 1, 2);     /* last micro-batch: stream 1 waits for 0 */
     add_access(&l, false, 0, 0, 64);
-    add_step(&l, 1, BOTH);  /* in the others nobody has waited yet */
+    add_step(&l, 1, BOTH); /* in the others no stream has waited yet */
     add_access(&l, false, 0, 0, 64);
     add_step(&l, 0, 1);     /* never synchronizes with 1 */
     add_access(&l, true, 0, 0, 64);
@@ -133,7 +133,7 @@ static void test_variants(void **state)
     mem_free(l.wait);
 }
 
-/* A wait of a collective and a view are no work: nobody waits for them. */
+/* A wait of a collective and a view do no work: no stream waits for them. */
 static void test_no_stream(void **state)
 {
     struct steps l = { 0 };

@@ -63,7 +63,7 @@ static void fails_with(const char *run, const char *name, const char *value, con
     options_close(&s.options);
 }
 
-/* A nanoGPT file of `count` tokens, all zero but for one. */
+/* A nanoGPT file of `count` tokens, all zero except one. */
 static void write_tokens(const char *name, size_t count, size_t place, uint16_t token)
 {
     uint16_t *ids = mem_zalloc(MEM_OTHER, count * sizeof *ids);

@@ -229,7 +229,7 @@ static void test_no_rule(void **state)
     ls_store_release(&s);
 }
 
-/* Runs last: which rules has no case gone through? */
+/* Runs last: lists the rules that no case has used. */
 static void test_coverage(void **state)
 {
     static const bool view_has_rule[5] = { [VIEW_RESHAPE] = true, [VIEW_TRANSPOSE] = true, [VIEW_SLICE] = true,

@@ -13,7 +13,7 @@
 #include <vector>
 
 struct stamp {
-    uint32_t block, epoch, clock; /* block 0: nobody yet */
+    uint32_t block, epoch, clock; /* block 0: no access yet */
     uint16_t thread;
     bool atomic;
 };
@@ -38,7 +38,7 @@ struct emulator_region {
 };
 
 static std::map<uintptr_t, emulator_region *> regions; /* by end */
-static std::vector<emulator_region *> gone;            /* removed: pointers into them may be left */
+static std::vector<emulator_region *> gone;            /* removed regions: pointers into them may be left */
 static std::vector<cell_page *> spare;                 /* stamps of earlier launches, which order nothing */
 
 static void region_end(emulator_region *r)

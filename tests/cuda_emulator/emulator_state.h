@@ -41,7 +41,7 @@ extern fiber emulator_fibers[MOST_THREADS];
 extern fiber *emulator_now;
 extern block emulator_block;
 
-void fiber_wait(fiber_state state, const char *file, int line); /* of the running fiber; returns when it is made ready */
+void fiber_wait(fiber_state state, const char *file, int line); /* suspends the running fiber; returns when it is made ready */
 void fiber_make_ready(fiber *f);
 /* Reports an error of the running thread, ends the launch; does not return. */
 [[noreturn]] void emulator_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -26,8 +26,8 @@ struct object {
     struct object *next;
     enum object_kind kind;
     bool alive;
-    struct stub_matrix matrix; /* of a layout */
-    int compute;               /* of a matmul: compute type, and what follows */
+    struct stub_matrix matrix; /* for a layout */
+    int compute;               /* for a matmul: compute type, and the following fields */
     int32_t transposed[2];
     struct stub_epilogue epilogue;
     void *vector, *aux;

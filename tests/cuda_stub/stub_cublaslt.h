@@ -9,7 +9,7 @@
  *   aligned     A, B and D, and the distances within them, must be aligned to 16 bytes
  *   split       two parts of k, summed in the workspace
  *   plain       no conditions
- * Their sums have different orders, so the result tells which one was used.
+ * Their sums have different orders, so the result shows which one was used.
  */
 #ifndef LS_TESTS_CUBLASLT_STUB_H
 #define LS_TESTS_CUBLASLT_STUB_H
@@ -24,7 +24,7 @@ enum { STUB_A, STUB_B, STUB_C, STUB_D, STUB_MATRICES, STUB_ALIGNED_TO = 16, STUB
 
 /* What an epilogue does. aux: the input of GELU is written; gradient: of a bias, from B. */
 struct stub_epilogue {
-    unsigned id; /* of cublasLtEpilogue_t */
+    unsigned id; /* value of cublasLtEpilogue_t */
     bool bias, gelu, aux, gradient;
 };
 
@@ -47,7 +47,7 @@ struct stub_matmul {
     size_t workspace_bytes;
     float alpha, beta;
     bool tf32;
-    unsigned seed; /* of an order that is not fixed */
+    unsigned seed; /* seed of an order that is not fixed */
 };
 
 ls_dtype stub_type(int type);

@@ -51,7 +51,7 @@ static inline int64_t stub_tensor_reach(const struct stub_tensor *t)
     for (int d = 0; d < STUB_DIMS; d++) last += (t->size[d] - 1) * t->stride[d];
     return last + 1;
 }
-size_t stub_cudnn_bytes(cudnnDataType_t type); /* of an element */
+size_t stub_cudnn_bytes(cudnnDataType_t type);              /* bytes of an element */
 int stub_operation_written(const struct stub_operation *o); /* the tensor that it writes */
 
 /* A run whose arguments were found right. at[i]: where tensor i is on the device; value[i]: what it is, if by value. */

@@ -194,7 +194,8 @@ static void run_reshape(const struct values *x, const struct values *y)
     free(memory);
 }
 
-/* For each output and tap: the pixel and the weight that meet, as indices of x, w and y. Which of the three is written is the kind's. */
+/* For each output and tap: the pixel and the weight that are multiplied, as indices of x, w and y. Which of the three is written is the
+ * kind's. */
 static void run_convolution(const struct stub_operation *o, const struct values *x, const struct values *w, const struct values *y)
 {
     const int64_t *X = x->t->size, *W = w->t->size, *Y = y->t->size;

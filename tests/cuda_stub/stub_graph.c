@@ -13,8 +13,8 @@ struct node {
     struct stub_frontier after;
     struct device_operation operation;
     struct CUevent_st *event;
-    struct device_event *end; /* of its last run */
-    int lane;                 /* of its last run */
+    struct device_event *end; /* end of its last run */
+    int lane;                 /* lane of its last run */
     bool run;                 /* in this launch */
 };
 
@@ -29,7 +29,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
     struct CUgraphExec_st *next;
     struct CUgraph_st *graph;
-    struct device_event *end; /* of the last launch */
+    struct device_event *end; /* end of the last launch */
     bool alive;
 };
 
@@ -364,7 +364,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     if (e != cudaSuccess) return e;
     launches++;
     lanes[0] = s->stream;
-    must(queue->event_wait(x->end, s->stream)); /* for the launch before */
+    must(queue->event_wait(x->end, s->stream)); /* waits for the previous launch */
     must(queue->event_record(x->end, s->stream));
     graph_runs = true;
     if (x->graph->chain)

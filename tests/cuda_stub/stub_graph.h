@@ -22,7 +22,7 @@ struct CUstream_st {
     struct CUstream_st *next;
     struct device_stream *stream;
     bool alive;
-    uint64_t given, ended; /* operations: all, but for those of graphs; how many of them have ended, as far as the caller has asked */
+    uint64_t given, ended; /* operations, except those of graphs; how many of them have ended, as far as the caller has asked */
     struct CUgraph_st *capture; /* NULL: what it is given runs */
     struct stub_frontier last;
 };

@@ -18,7 +18,7 @@ static ncclComm_t comms; /* kept when they are destroyed, to be known as such */
 static uint64_t opened, finalized, launches, asked;
 static _Thread_local struct {
     int depth, n;
-    ncclComm_t comm; /* of the calls so far; NULL: none */
+    ncclComm_t comm; /* communicator of the calls so far; NULL: none */
     cudaStream_t stream;
     struct nccl_part part[NCCL_PARTS];
 } group;
@@ -216,7 +216,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return nccl_call();
 }
 
-/* No communicator has calls left that were not told to end: streams may wait for each other. */
+/* No communicator has calls left that were not aborted: streams may wait for each other. */
 static bool others_end(void)
 {
     for (const struct ncclComm *x = comms; x; x = x->next)

@@ -34,7 +34,7 @@ enum { NCCL_SENDS_REGISTERED = 1, NCCL_SENDS_OTHER = 2, NCCL_RECEIVES_REGISTERED
 struct nccl_words {
     int op, type, redop, root; /* root: of messages the peer */
     uint64_t count;
-    unsigned registered; /* of the operands of a rank's call */
+    unsigned registered; /* which operands of a rank's call are registered */
 };
 
 struct nccl_shared {
@@ -53,7 +53,7 @@ struct nccl_shared {
 
 struct nccl_part {
     struct nccl_words words;
-    uint64_t number; /* of a collective */
+    uint64_t number; /* number of a collective */
     const void *send;
     void *recv;
     bool posted, over;
@@ -72,11 +72,11 @@ struct ncclComm {
     int n, rank, file, ctas, connections;
     enum { NCCL_JOINING, NCCL_READY, NCCL_FINALIZING, NCCL_FINALIZED, NCCL_ENDED } state;
     atomic_bool aborted;
-    ncclResult_t broken;             /* the asynchronous error; ncclSuccess: none */
-    int polls;                       /* ncclCommGetAsyncError so often before the launch below */
+    ncclResult_t broken;              /* the asynchronous error; ncclSuccess: none */
+    int polls;                        /* ncclCommGetAsyncError so often before the launch below */
     uint64_t given, run, collectives; /* launches made and ended by this rank; collectives: given so far */
-    struct nccl_launch waiting;      /* n 0: none */
-    struct device_stream *stream;    /* of it */
+    struct nccl_launch waiting;       /* n 0: none */
+    struct device_stream *stream;     /* its stream */
     char path[600];
 };
 
@@ -92,8 +92,8 @@ bool nccl_rank_hold(struct ncclComm *c);                          /* until its p
 void nccl_launch_connects(struct ncclComm *c);                    /* c->waiting makes first calls to peers, maybe */
 bool nccl_launch_connected(const struct ncclComm *c);             /* its peers have made theirs */
 void nccl_connections_end(struct ncclComm *c);
-void nccl_wait_left(const struct ncclComm *c);                    /* until all peers have finalized, aborted or ended */
-__attribute__((visibility("default"))) int stub_nccl_connections(void); /* of this process, of messages, for tests */
+void nccl_wait_left(const struct ncclComm *c);                          /* until all peers have finalized, aborted or ended */
+__attribute__((visibility("default"))) int stub_nccl_connections(void); /* for tests: connections for messages that this process has made */
 
 /* stub_nccl.c */
 ncclResult_t nccl_call(void);                                     /* at the start of each call: its result */

@@ -133,7 +133,7 @@ struct setup {
     cublasLtMatrixLayout_t la, lb, ld;
     cublasLtMatmulDesc_t matmul;
     cublasLtMatmulAlgo_t algorithm;
-    size_t bytes; /* of workspace */
+    size_t bytes; /* bytes of workspace */
 };
 
 static void setup_layouts(struct setup *x)

@@ -53,12 +53,12 @@ static void finish(void)
     check(e);
 }
 
-/* The other process: it frees its memory when it is told to. */
+/* The other process: it frees its memory on request. */
 static void share_memory(void)
 {
     char told;
 
-    close(to_other[1]); /* it ends with the process that would tell it */
+    close(to_other[1]); /* it ends with the process that would send the request */
     open_gpu();
     check(cudaMemsetAsync(device, 5, BYTES, stream));
     finish();

@@ -250,7 +250,7 @@ static void body_numbers(int rank, int n, const char *where, void *ctx)
 
 /* ---- a failure ---- */
 
-/* What a watch was told, where its data points. */
+/* The calls that a watch received; its data points here. */
 struct told {
     bool over, ended;
 };
@@ -275,8 +275,8 @@ static void enqueue_sum(struct rank *r, struct device_group *g, struct told *tol
                                                       .broken = watch_broken }));
 }
 
-/* Rank 1 gives up in the middle of a call: its stream goes on and says that it has done its part. The call of rank 0, which can end then,
- * is not one that has ended well. ctx: rank 1 has given up. */
+/* Rank 1 gives up in the middle of a call: its stream continues and signals that it has done its part. The call of rank 0, which can end
+ * then, is not one that has ended well. ctx: rank 1 has given up. */
 static void body_spoiled(int rank, int n, const char *where, void *ctx)
 {
     struct rank r = rank_open(rank, n, where, &(struct native_spec){ 0 });

@@ -83,7 +83,7 @@ static const struct device *cuda;
 static char *data; /* [BOTH] on the device */
 static cudaStream_t stream;
 static ncclComm_t comm;
-static pid_t peer; /* of rank 0: the process of rank 1 */
+static pid_t peer; /* on rank 0: the process of rank 1 */
 
 static void need(bool right, const char *what)
 {
