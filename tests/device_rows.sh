@@ -26,7 +26,7 @@ image="--model.preset=resnet-tiny --precision.compute=fp32"
 
 train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
 
-# expand OPTIONS: with the value of the variable NAME for each word @NAME.
+# expand OPTIONS: prints them with each word @NAME replaced by the value of the variable NAME.
 expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
 
 # each_row COMMAND <TABLE: COMMAND NAME RANKS OPTIONS for each line "NAME | RANKS | OPTIONS" of the table; those below a line "more" only in
@@ -46,7 +46,7 @@ course() { json step loss grad_norm lr tokens_seen val_loss <"$1/metrics.jsonl";
 same_course() { [ -n "$(course "$1")" ] && [ "$(course "$1")" = "$(course "$2")" ] || bad "$2 does not have the metrics of $1"; }
 
 # A command for each_row: the row's run on the cpu, in cpu_NAME, and `on_device ARGUMENTS` under each seed, in device_NAME, have the same
-# metrics and the bits of the same checkpoint. seed: another one for each run.
+# metrics and bitwise equal checkpoints. seed: a different one for each run.
 seed=0
 same_on_device() {
     row=$1 count=$2
@@ -62,8 +62,8 @@ same_on_device() {
     say "$row: seeds $((seed - seeds + 1)) to $seed"
 }
 
-# failing CODES ARGUMENTS...: `train`, in failed, under the settings of the stub in force ends with the exit code that its line calls for,
-# which is one of CODES, or 0 without a line: 2 for bad settings, 1 for a lack of memory, 3 for a GPU that has failed.
+# failing CODES ARGUMENTS...: `train`, in failed, under the current settings of the stub ends with the exit code that fits its error line,
+# one of CODES: 2 for bad settings, 1 if memory runs out, 3 if a GPU has failed; or with 0 and without a line.
 failing() {
     codes=$1
     shift

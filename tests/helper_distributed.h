@@ -34,7 +34,7 @@ struct layout {
     const char *device;   /* NULL: cpu */
 };
 
-/* What one rank sees of a training; parameters one after another in the store's order. */
+/* The results of a training on one rank; parameters one after another in the store's order. */
 struct outcome {
     double  loss[DIST_STEPS], norm[DIST_STEPS];
     size_t  count;                /* elements of all parameters */
@@ -62,7 +62,7 @@ void      distributed_close(struct training *s);
 ls_status distributed_step(struct training *s, const struct layout *l, int step, double *loss);
 ls_status distributed_train(const struct layout *l, ls_comm *comm, struct outcome *out);
 const char *distributed_name(const struct layout *l, int n, char text[DIST_NAME]);
-/* NULL when b equals a within `rounding` (of a tensor's largest element), else what differs first. */
+/* NULL if b equals a within `rounding` (of a tensor's largest element), else a text with the first difference. */
 const char *distributed_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding);
 
 #endif

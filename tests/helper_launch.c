@@ -50,7 +50,7 @@ void case_redirect(const char *name, int fd)
     mem_free(path);
 }
 
-/* As the command does it: the line on standard error, the code as its own. */
+/* Like the command: prints the line on standard error and exits with the code. */
 pid_t case_launch(int ranks, char *const argv[], bool bind)
 {
     char *err = inside("err");

@@ -22,7 +22,7 @@ enum { LEAKED = 23 };
 
 static char *said;  /* this rank's line, in memory that the parent sees; NULL outside of ranks_run */
 
-/* Of LeakSanitizer, where the test is built with it. */
+/* A function of LeakSanitizer, if the test is built with it. */
 extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 static void say(const char *fmt, va_list args)

@@ -16,8 +16,8 @@ enum virtual_mode { VIRTUAL_RENDEZVOUS, VIRTUAL_EAGER };
 struct virtual_case {
     const struct algorithm *algorithm;
     int      n, root;
-    size_t   at[VIRTUAL_RANKS][VIRTUAL_RANKS + 1];       /* [rank]: the same for all but all_to_all */
-    size_t   recv_at[VIRTUAL_RANKS][VIRTUAL_RANKS + 1];  /* all_to_all */
+    size_t at[VIRTUAL_RANKS][VIRTUAL_RANKS + 1];      /* [rank]: the same for all ops except all_to_all */
+    size_t recv_at[VIRTUAL_RANKS][VIRTUAL_RANKS + 1]; /* all_to_all */
     size_t   chunk;
     bool     in_place, average;
     enum virtual_type type;
@@ -25,7 +25,7 @@ struct virtual_case {
     unsigned seed;
 };
 
-/* What the ranks have at the end. */
+/* The results of the ranks. */
 struct virtual_run {
     struct step_list list[VIRTUAL_RANKS];
     double *send[VIRTUAL_RANKS], *recv[VIRTUAL_RANKS], *scratch[VIRTUAL_RANKS];

@@ -111,7 +111,7 @@ static void rounding_is_to_nearest_even(void **state)
     check_rounding(65504), check_rounding(65519.996f), check_rounding(65520), check_rounding(FLT_MAX), check_rounding(INFINITY);
 }
 
-/* From f64 and i64 straight to a half: one rounding, where two would differ. */
+/* From f64 and i64 directly to a half type: one rounding, in cases where two would differ. */
 static void conversions_round_once(void **state)
 {
     (void)state;

@@ -356,7 +356,7 @@ static void failures_name_the_path(void **state)
     assert_null(w);
 }
 
-/* A .tmp that is a link must not lead the writer elsewhere; one left by a crash is replaced. */
+/* A .tmp that is a link must not redirect the writer; one left by a crash is replaced. */
 static void leftovers_are_replaced_not_followed(void **state)
 {
     file_writer *w = NULL;

@@ -159,7 +159,7 @@ static void external_bytes_are_counted_and_limited(void **state)
     assert_int_equal(now().now[MEM_OFFLOAD], before.now[MEM_OFFLOAD]);
 }
 
-/* A device's bytes have a limit of their own, and the other one does not count them. */
+/* A device's bytes have a separate limit, and do not count against the host's. */
 static void device_bytes_have_their_own_limit(void **state)
 {
     struct mem_stats before = now();
@@ -219,7 +219,7 @@ static void counts_are_exact_across_threads(void **state)
     assert_int_equal(after.calls - before.calls, 4 * 5000 * 2);
 }
 
-/* Holds bytes of its own while the test's thread does. */
+/* Holds bytes while the test's thread does. */
 static void *hold_beside(void *unused)
 {
     (void)unused;
@@ -253,7 +253,7 @@ static void a_threads_peak_is_its_own(void **state)
     mem_free(a), mem_free(b), mem_free(left);
 }
 
-/* Pages that grow hold no second copy, and count what was asked for. */
+/* Pages that grow hold no second copy, and count the requested bytes. */
 static void pages_grow_within_the_limit(void **state)
 {
     enum { PAGES = 4 << 20 };

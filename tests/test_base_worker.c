@@ -1,4 +1,5 @@
-/* test_base_worker.c - tasks of a worker run in order, their failures reach the caller that asks, and no task is lost when it is closed. */
+/* test_base_worker.c - tasks of a worker run in order, their failures reach the caller that waits, and no task is lost when it is closed.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_bench_machine.sh LOCKSTEP TESTS - `bench machine` writes a machine file with curves of kernels and collectives, from which `bench
-# train --predict` says what it then measures: bytes exactly; of seconds, that they are there and of the same order.
+# train --predict` predicts what it then measures: bytes exactly, seconds in the same order of magnitude.
 lockstep=$1
 . "$2/script.sh"
 model="--model.preset=llama-tiny --data.seq_len=64 --train.micro_batch=2 --launch.threads=1 --bench.steps=3 --bench.warmup=1"
@@ -13,7 +13,7 @@ for words in "^processor:" "^  fp32: " "^kernels:" "^  attention-f32: " "^  adam
 done
 [ ! -s out.txt ] || bad "with --out it prints: $(cat out.txt)"
 
-# Every instruction of these steps has a curve: without what the file says of other ops, the plan is the same.
+# Every instruction of these steps has a curve: without the file's entries for other ops, the plan is the same.
 "$lockstep" plan --machine ./this.yaml -n 2 --parallel.zero=1 --model.preset=llama-tiny --data.seq_len=64 --precision.compute=fp32 \
     --json >plan.json 2>err.txt || bad "plan: $(cat err.txt)"
 sed -E 's/^  (matmul|attention|memory_bound): .*/  \1: 0.01/' this.yaml >other.yaml
@@ -42,7 +42,7 @@ sed 's/^  adam-f32: .*/  adam-f32: 1e6:1e-3 1e5:1e-4/' this.yaml >bad.yaml
 expect 2 "size 1e5 is not above the one before it" plan --machine ./bad.yaml --model.preset=llama-tiny
 expect 2 "it is not one of" bench train --model.preset=llama-tiny --predict nowhere
 
-# What has no known seconds is refused before anything is timed.
+# A model whose seconds cannot be predicted is refused before anything is timed.
 expect 2 "it needs offload.bandwidth" bench train $model --precision.compute=fp32 --predict ./this.yaml --optim.offload=cpu
 
 [ $failures -eq 0 ]

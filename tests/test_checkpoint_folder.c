@@ -77,7 +77,7 @@ static void latest_complete_checkpoint_is_found(void **state)
     for (uint64_t step = 98; step <= 102; step++)
         checkpoint_folder_test_save(s, step);
     checkpoint_folder_test_save(s, 100000000);
-    OK(file_make_folders(scratch("ck/step_103")));         /* names that are none of ours */
+    OK(file_make_folders(scratch("ck/step_103"))); /* names that are not ours */
     OK(file_make_folders(scratch("ck/step_00000104.tmp")));
     OK(file_make_folders(scratch("ck/step_00000105x")));
     check_steps(6, (uint64_t[]){ 98, 99, 100, 101, 102, 100000000 });
@@ -217,7 +217,7 @@ static size_t held(void)
     return m.total_now;
 }
 
-/* fn fails with LS_ENOMEM and without a leak until it has all the memory that it asks for. */
+/* fn fails with LS_ENOMEM and without a leak until all of its allocations succeed. */
 static int fail_every_allocation(ls_status (*fn)(void *ctx), void *ctx, void (*check)(void *ctx))
 {
     size_t before = held();
@@ -376,7 +376,7 @@ static void kill_at_every_system_call_leaves_old_or_new(void **state)
             if (died < 0)
                 skip();
             seen[which_is_there(&s)]++;
-            checkpoint_folder_test_save(s.new, steps[i]);  /* the next save goes through, and sweeps */
+            checkpoint_folder_test_save(s.new, steps[i]); /* the next save succeeds, and removes leftovers */
             assert_int_equal(which_is_there(&s), 1);
             assert_false(file_exists(scratch("ck/step_00000001.old")));
             assert_false(file_exists(scratch("ck/step_00000002.tmp")));

@@ -47,7 +47,7 @@ static struct device_event *new_event(void)
     return e;
 }
 
-/* fn runs in a child, on a device of its own with these settings; its result is the exit code. */
+/* fn runs in a child, on a separate device with these settings; its result is the exit code. */
 typedef int child_fn(void);
 
 static child_fn *work;
@@ -115,7 +115,7 @@ static void test_copies(void **state)
     }
 }
 
-/* What a copy brings to host memory is there for a later copy from it, without a wait of the host. */
+/* Bytes that a copy writes to host memory are visible to a later copy from it, without a wait of the host. */
 static void test_through_host(void **state)
 {
     char *p = new_bytes(BYTES), *q = new_bytes(BYTES), back[BYTES], between[BYTES];
@@ -257,7 +257,7 @@ static void test_operations(void **state)
     d->free(p);
 }
 
-/* Far more than a queue holds, on a stream that does not wait for the operation under way and on one that does. */
+/* Far more operations than a queue holds, on a stream that does not wait for the operation in progress and on one that does. */
 static void test_full_queues(void **state)
 {
     struct device_stream *a = new_stream("waits for the host"), *b = new_stream("full");

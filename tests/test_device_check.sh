@@ -9,7 +9,7 @@ lockstep=$1
 . "$2/script.sh"
 . "$2/device_rows.sh"
 
-# name | ranks | options; those from "more" on in the full matrix alone
+# name | ranks | options; those below "more" only in the full matrix
 cat >rows.txt <<'END_ROWS'
 dropout | 1 | @gpt2 --model.dropout=0.1 --model.attention_dropout=0.1 --precision.compute=bf16
 recompute | 1 | @llama --recompute.mode=full --optim.name=lamb
@@ -45,7 +45,7 @@ END_ROWS
 on_device() { train "$@" --run.device=check --debug.device_seed=$seed; }
 each_row same_on_device <rows.txt
 
-# ---- resumed there from a checkpoint of the cpu, and here from one of it ----
+# ---- resumed on the checking device from a checkpoint of the cpu, and the other way round ----
 for name in zero3 pipeline; do
     row=$(row_options $name)
     mkdir -p back_$name/checkpoints again_$name/checkpoints
@@ -64,7 +64,7 @@ for s in $(seq 2); do
     cmp -s here.txt there.txt || bad "generated there: $(cat there.txt); here: $(cat here.txt)"
 done
 
-# ---- parity knows it as any other option ----
+# ---- parity accepts it like any other option ----
 for model in "$llama" "$mixtral" "$image"; do
     length=--data.seq_len=16
     [ "$model" = "$image" ] && length=
@@ -72,7 +72,7 @@ for model in "$llama" "$mixtral" "$image"; do
         bad "parity: $(cat out.txt)"
 done
 
-# ---- a NaN is found there, and blamed as here ----
+# ---- a NaN is found on the device, and reported as on the cpu ----
 for layout in parallel.dp=2 parallel.pp=2; do
     for device in cpu check; do
         "$lockstep" train -n 2 $tiny $llama --$layout --run.device=$device --run.dir=nan_$device \
@@ -91,7 +91,7 @@ for device in cpu check; do
 done
 [ "$(json loss <eval_cpu.txt)" = "$(json loss <eval_check.txt)" ] || bad "eval: $(cat eval_cpu.txt eval_check.txt)"
 
-# ---- what it is for is refused elsewhere ----
+# ---- options of the checking device are refused on other devices ----
 expect 2 "debug.device_seed does nothing here: it applies only to run.device=check" train $tiny $llama --debug.device_seed=1
 
 [ $failures -eq 0 ] || exit 1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_experts_overlap.sh LOCKSTEP TESTS - what stands between the start and the wait of an exchange of routed rows: in the forward the two
+# test_experts_overlap.sh LOCKSTEP TESTS - instructions between the start and the wait of an exchange of routed rows: in the forward the two
 # halves of the shared expert, in the backward their gradients and the weight gradients of the experts; without overlap nothing. The bits
 # of a step do not depend on it, and the step is that of a single rank.
 set -u

@@ -1,12 +1,12 @@
 #!/bin/sh
-# test_experts_rows.sh LOCKSTEP TESTS - the rows for which a rank of ep has room: with a capacity no more than its experts take, with
-# parallel.receive_factor a multiple of an even load. Within that room a step is that of a single rank; a run into which more rows arrive
-# ends on all ranks and says how much is needed.
+# test_experts_rows.sh LOCKSTEP TESTS - the rows for which an ep rank has room: with a capacity, as many as its experts accept; with
+# parallel.receive_factor, a multiple of an even load. Within that room a step is that of a single rank; if more rows arrive, the run ends
+# on all ranks with an error that names the factor that is needed.
 set -u
 lockstep=$1
 . "${2:-$(dirname "$0")}/script.sh"
 
-# 16 experts, 2 of them a token, 2 samples of 20 tokens
+# 16 experts, 2 of them per token, 2 samples of 20 tokens
 model="--model.preset=mixtral-tiny --model.layers=2 --model.experts=16 --data.seq_len=20 --launch.threads=1 --precision.compute=fp32"
 sgd="--optim.name=sgd --optim.lr=0.1 --train.global_batch=8"
 

@@ -1,5 +1,5 @@
-/* test_hooks.c - hooks under layouts: final gradients and values are those of one rank; what a hook changes is what the update uses; a
- * hook's failure stops the run. */
+/* test_hooks.c - hooks under layouts: final gradients and values are those of one rank; the update uses what a hook changes; a hook's
+ * failure stops the run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -288,7 +288,7 @@ static float *trained(double lr, bool hooked, size_t *count)
     return w;
 }
 
-/* What a hook would change is loaded again for the update. */
+/* Gradients that a hook would change are loaded again for the update. */
 static void hooks_on_offloaded_gradients_are_refused(void **state)
 {
     ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;

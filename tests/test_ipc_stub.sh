@@ -11,7 +11,7 @@ lockstep=$1
 . "$2/device_rows.sh"
 use_cuda_stub
 
-# name | ranks | options; those from "more" on in the full matrix alone
+# name | ranks | options; those below "more" only in the full matrix
 cat >rows.txt <<'END_ROWS'
 tensor | 2 | @llama --parallel.tp=2 --parallel.sp
 ring | 3 | @llama --parallel.cp=3
@@ -41,7 +41,7 @@ on_device() {
 }
 each_row same_on_device <rows.txt
 
-# ---- where it cannot be used ----
+# ---- CUDA IPC that cannot be used ----
 two=$(echo $tiny $(expand "@llama --parallel.dp=2"))
 refused() { # settings, why
     stub "$1"
@@ -62,7 +62,7 @@ if command -v mpirun.openmpi >/dev/null; then
     cat >alone.sh <<'END'
 OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_RANK exec "$@"
 END
-    by_mpirun() { # folder, command; Open MPI keeps memory, which is not a leak of ours
+    by_mpirun() { # folder, command; Open MPI does not free all of its memory, which is not our leak
         folder=$1
         shift
         ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \
@@ -96,7 +96,7 @@ expect 2 "--algorithm applies only to run.device=cpu" bench comm -n 2 --algorith
 expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
     bench comm -n 2 -b 64 -e 64 --run.device=cpu --launch.comm=ipc
 
-# ---- a rank that ends, is stopped, or hangs: while groups are opened, and after some of what it tells the others ----
+# ---- a rank that ends, is stopped, or hangs: while groups are opened, and after some of its messages to the others ----
 lost() { # how, which call, options, ranks, the line, the setting
     stub "$6=1:$1:$2"
     timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.timeout=4 --launch.comm=ipc \

@@ -18,12 +18,12 @@
 #include "lockstep/comm.h"
 
 enum { TRIALS = 30, COUNT = 3000, SYNC_POINTS = 40, ASYNC_MICROSECONDS = 20000 };
-static const double STALL = 0.5;      /* seconds: the deadline of a comm whose peer stands still */
+static const double STALL = 0.5; /* seconds: the timeout of a comm whose peer makes no progress */
 
 enum fault { KILL, LEAVE, STOP, FAULTS };
 static const char *const fault_names[FAULTS] = { "kill", "leave", "stop" };
 
-/* What a rank's command line says. point < SYNC_POINTS: before that piece of work; else a time in microseconds. */
+/* A rank's command line. point < SYNC_POINTS: before that piece of work; otherwise a time in microseconds. */
 struct trial { int ranks, victim; enum fault fault; int point; };
 
 /* ---- a rank ---- */
@@ -46,7 +46,7 @@ static void arm(int microseconds)
     setitimer(ITIMER_REAL, &t, NULL);
 }
 
-/* One of several ways to talk; three works in flight in the last. */
+/* One of several ways to communicate; the last has three operations in flight. */
 static ls_status work_piece(ls_comm *c, int k, float *a, float *b, float *d)
 {
     int rank = ls_comm_rank(c), n = ls_comm_size(c);
@@ -115,7 +115,7 @@ static uint64_t next_random(void)
 
 static int below(int n) { return (int)(next_random() % (uint64_t)n); }
 
-/* A stop takes its deadline and the launcher's second: one in five. */
+/* A stop takes the timeout and the launcher's second, so only one trial in five is one. */
 static struct trial trial_draw(void)
 {
     int ranks = 2 + below(3), kind = below(5), sync = below(2);

@@ -6,7 +6,7 @@ lockstep=$1
 . "$2/script.sh"
 export XDG_DATA_HOME="$PWD/data"
 
-# ---- plain lines: a prediction, what is no number, other sizes, a rating ----
+# ---- plain lines: a prediction, input that is not a number, other sizes, a rating ----
 printf '15%%\n\ns\nabc\n99\n\n9\n\n' | "$lockstep" learn P-05 --seed 3 >out.txt 2>err.txt || bad "learn: $(cat err.txt)"
 grep -q '^== lockstep learn   1 of 1   pipeline   P-05 ==$' out.txt || bad "no title: $(head -3 out.txt)"
 grep -q '^> .* holds  *P = ' out.txt || bad "the run is not shown, or its row not marked: $(grep P out.txt | head -3)"
@@ -19,7 +19,7 @@ grep -q "^'9' is not a rating: type a number from 1 to 5$" out.txt || bad "a rat
 grep -q '^== lockstep learn   2 of 2, again   pipeline   P-05 ==$' out.txt || bad "what was not known does not come again"
 tail -1 out.txt | grep -q '^1 rating saved$' || bad "the end: $(tail -1 out.txt)"
 
-# ---- what is due: nothing new, then new ones of a topic; words are rated by the four checks ----
+# ---- due cards: nothing new, then new ones of a topic; answers in words are rated by the four checks ----
 "$lockstep" learn --new 0 </dev/null >out.txt || bad "learn --new 0: exit $?"
 grep -q '^no card is due, and none is new' out.txt || bad "due: $(cat out.txt)"
 printf '\n\n13\n\n' | "$lockstep" learn B-01 >out.txt 2>err.txt || bad "B-01: $(cat err.txt)"
@@ -42,7 +42,7 @@ awk -F '\t' '!/^#/ && NF != 9 { print NF " fields: " $1; bad = 1 } END { exit ba
 grep -q '<details id="P-05">' p.html && grep -q '<svg' p.html && grep -q 'color-scheme:light dark' p.html || bad "the page lacks something"
 sed 's,http://www\.w3\.org/2000/svg,,g' p.html | grep -q 'https\?:' && bad "the page loads: $(grep -o 'https\?:[^"]*' p.html | sort -u)"
 
-# ---- the grill: answers that are right, wrong, not known; words that the reader grades; the rest is not asked ----
+# ---- the grill: answers that are right, wrong, not known; answers in words that the reader grades; the remaining cards are not asked ----
 { printf '112\n0.001\n'; printf '\n%.0s' $(seq 24); printf 'q\n'; printf 'y\n%.0s' $(seq 60); } |
     "$lockstep" learn --grill --seed 1 >out.txt 2>err.txt || bad "--grill: $(cat err.txt)"
 [ "$(grep -cE '^ *[0-9]+  [A-Z]-[0-9]+  (right|wrong|not known) ' out.txt)" -eq 26 ] || bad "answers: $(grep -E '^ *[0-9]+  ' out.txt)"
@@ -101,7 +101,7 @@ if command -v tmux >/dev/null; then
         done
         bad "the terminal never showed '$1': $($tm capture-pane -p -t t)"
     }
-    # gone WORDS: waits until it has them no more. Escape drops what follows it at once, so keys wait for it.
+    # gone WORDS: waits until the screen no longer has them. Escape discards keys that follow it immediately, so keys wait for it.
     gone() {
         for i in $(seq 3000); do
             $tm capture-pane -p -t t | grep -qF -- "$1" || return

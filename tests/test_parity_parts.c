@@ -205,7 +205,7 @@ static double share_of_error(const char *name, double error, const struct parity
     return result.largest[PARITY_GRADIENT].of_allowed;
 }
 
-/* A norm's gradient is divided by the size of what comes in: 8 times that of the weight, from 64 inputs of size 1. */
+/* A norm's gradient is divided by the size of its input: 8 times that of the weight, from 64 inputs of size 1. */
 static void errors_behind_a_norm_have_a_larger_scale(void **state)
 {
     struct parity_bounds bounds = write_step();

@@ -1,4 +1,4 @@
-/* test_pipeline_counts.c - memory, messages and waits of pipelines; refused schedules; and how the others end if a rank fails. */
+/* test_pipeline_counts.c - memory, messages and waits of pipelines; refused schedules; and how the other ranks end if one fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static void memory_is_the_slots_in_flight(void **state)
         forked_run(n, check_memory, NULL);
 }
 
-/* The second run allocates nothing but what messages under way need, which is the same in every run. */
+/* The second run allocates only the memory of messages in flight, which is the same in every run. */
 static void check_steady(ls_comm *world, void *ctx)
 {
     struct trial t = { .schedule = "zb-h1", .chunks = 1, .micro = 5, .net = NET_GPT2 };
@@ -229,7 +229,7 @@ static void test_refusals(void **state)
     forked_run(3, check_refusals, NULL);
 }
 
-/* ---- what fails ---- */
+/* ---- failures ---- */
 
 /* One allocation after another fails: a message, and everything is given back. */
 static void check_allocations(ls_comm *world, void *ctx)

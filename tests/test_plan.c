@@ -51,7 +51,7 @@ static ls_status try_setup(struct setup *s, const char *model, const char *layou
 
 static void open_setup(struct setup *s, const char *model, const char *layout) { OK(try_setup(s, model, layout)); }
 
-/* Sizes that divide by nothing, so that shares are uneven. */
+/* Sizes that are not divisible, so that shares are uneven. */
 static const char *const models[] = {
     "model.preset=llama-tiny model.layers=5 model.width=60 model.heads=5 model.kv_heads=5 model.ffn=101 model.vocab=257",
     "model.preset=gpt2-tiny model.layers=5 model.vocab=263",
@@ -132,7 +132,7 @@ static void largest_rank_is_found(void **state)
     assert_true(distribution >= 30);  /* in most of them ranks differ */
 }
 
-/* Stages in the middle with as many blocks are planned once, unless one has more in flight or recomputes other blocks. */
+/* Middle stages with the same number of blocks are planned once, unless one has more in flight or recomputes other blocks. */
 static void stages_that_are_alike_are_planned_once(void **state)
 {
     static const struct {
@@ -227,7 +227,7 @@ static void check_same_layout(const ls_layout *a, const ls_layout *b)
     text_free(&differ);
 }
 
-/* A change of one field of the layout, and the options that must say it. */
+/* A change of one field of the layout, and the options that must express it. */
 enum { FIELD_INT, FIELD_REAL, FIELD_BYTES, FIELD_TEXT };
 #define ONE(field, kind, ...) { #field, offsetof(ls_layout, field), sizeof(((ls_layout *)0)->field), kind, __VA_ARGS__ }
 static const struct { const char *field; size_t at, bytes; int kind, value; const char *text, *options; } one_field[] = {
@@ -321,7 +321,7 @@ static void each_field_is_written_as_its_option(void **state)
         options_close(&options);
         covered += one_field[k].bytes;
     }
-    /* recompute.mode says three fields; the struct has no padding */
+    /* recompute.mode sets three fields; the struct has no padding */
     covered += sizeof(((ls_layout *)0)->every) + sizeof(((ls_layout *)0)->budget);
     if (covered != sizeof(ls_layout)) fail_msg("the rows cover %zu of the %zu bytes of ls_layout", covered, sizeof(ls_layout));
 }
@@ -361,7 +361,7 @@ static void recomputation_and_several_fields_are_written(void **state)
     options_close(&options);
 }
 
-/* A layout that was made field by field has the plan of the options that say the same. */
+/* A layout that was built field by field has the plan of the equivalent options. */
 static void plan_of_a_layout_needs_no_config(void **state)
 {
     struct plan_bytes from_options, from_layout;
@@ -387,7 +387,7 @@ static void plan_of_a_layout_needs_no_config(void **state)
     options_close(&s.options);
 }
 
-/* What each says, given as options, is what the plan then comes to. */
+/* The bytes of each suggestion are those of a plan with its options. */
 static void suggested_options_fit(void **state)
 {
     static const struct { const char *layout; double share; } cases[] = {
@@ -440,7 +440,7 @@ static void impossible_limit_has_no_suggestion(void **state)
     options_close(&s.options);
 }
 
-/* On a GPU the step's own bytes are in its memory; what is offloaded, and what else the run holds, in the host's. */
+/* On a GPU the step's bytes are in its memory; offloaded tensors and the run's other bytes are in the host's. */
 static void two_memories_have_a_limit_each(void **state)
 {
     struct plan_job gpu = { .host = 1000 }, cpu = { 0 };

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_plan.sh LOCKSTEP TESTS - `plan` prints what `train` measures: bytes by category, for the largest rank and for each, with the default
-# threads and types; and it suggests what fits if a step does not.
+# threads and types; if a step does not fit, it suggests settings that do.
 lockstep=$1
 . "$2/script.sh"
 tiny="--model.preset=llama-tiny --model.layers=3 --data.seq_len=32 --train.micro_batch=2 --train.steps=2 --train.eval_batches=1

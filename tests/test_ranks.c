@@ -57,7 +57,7 @@ static void pass_barriers(int rank, int n, const char *where, void *ctx)
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
-    /* The death may reach a rank that has not yet left the first barrier: it learns of it there. */
+    /* A rank that has not yet left the first barrier may be notified of the death there. */
     bool heard = ls_barrier(c) < 0;
     if (rank == 1) raise(SIGKILL);
     ranks_say("%s", heard || ls_barrier(c) < 0 ? ls_errmsg() : "no failure");

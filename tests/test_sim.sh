@@ -21,7 +21,7 @@ near "$(json share.training share.again share.checkpoints share.restarts share.n
     END { printf "%.12g", sum }')" 1 "the parts of the time"
 [ "$(of ranks_played)" -lt 64 ] || bad "64 equal ranks are $(of ranks_played) classes"
 
-# A straggler slows the step, and more of it more; jitter plays every rank; the same seed draws the same.
+# A straggler slows the step, and a slower one slows it more; jitter simulates every rank; the same seed draws the same.
 "$lockstep" sim --machine h100-dgx $layout $model --slow 1 --slower 1.5 --json >slow.json 2>err.txt || bad "sim --slow: $(cat err.txt)"
 near "$(json step_seconds <slow.json)" "$(of step_seconds)" "one slow rank" 0.6
 awk "BEGIN { exit !($(json step_seconds <slow.json) > 1.1 * $(of step_seconds)) }" || bad "one rank half as fast changes nothing"
@@ -57,7 +57,7 @@ for words in "stage 0, rank 0" "stage 1, rank 32" "<rect x=" "</html>"; do
     grep -q "$words" step.html || bad "the page lacks '$words'"
 done
 
-# The table for people.
+# The printed table.
 "$lockstep" sim --machine h100-meta $layout $model --days 54 >table.txt 2>err.txt || bad "sim: $(cat err.txt)"
 for words in "^job  *54 days on 64 H100" "^step " "^checkpoint " "by Daly's formula" "^failures " "^time  *training" "^result "; do
     grep -q "$words" table.txt || bad "the table lacks '$words': $(cat table.txt)"

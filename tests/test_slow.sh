@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_slow.sh LOCKSTEP TESTS - debug.slow: each part that is slowed down is the one that the figures name, on that rank; losses and weights
-# keep their bits. Seconds are compared with one another, never with a clock's; what is injected is ten times what the same takes without.
+# keep their bits. Seconds are compared with each other, never with absolute times; an injected delay is ten times the undelayed time.
 lockstep=$1
 . "$2/script.sh"
 steps=6
@@ -39,8 +39,8 @@ for other in 0 2; do
 done
 grep -rq 'injected: debug.slow=compute:1:'"$ms" compute/log || bad "the log does not say what was injected"
 
-# On a slow link the calls are what a step takes, by latency and by bandwidth; the trace shows their spans.
-# Every call of a step is delayed, so a delay is limited: it is compared with what a step computes.
+# On a slow link the calls determine the step's time, by latency and by bandwidth; the trace shows their spans.
+# Every call of a step is delayed, so a delay is limited: it is compared with the time that a step computes.
 run two -n 2
 ms=$(delay two step_seconds 300)
 for how in link:1:$ms link:all:0:2; do
@@ -80,8 +80,8 @@ run share_plain -n 2 --parallel.zero=1 --checkpoint.every=2
 run share -n 2 --parallel.zero=1 --checkpoint.every=2 --debug.slow=disk:1:"$(delay share_plain save_seconds)"
 more "$(total share/metrics.jsonl save_seconds)" "$(total share_plain/metrics.jsonl save_seconds)" "saving where a rank's disk is slow"
 
-# What a slow loader takes beyond the step is data. Samples are read ahead, so a step that takes as long hides it all: where steps have
-# become that slow since their time was taken (on a busy machine), the run is repeated with a delay of ten of its own steps.
+# The time of a slow loader beyond the step is time.data. Samples are read ahead, so a step of the same length hides all of it: if steps
+# have become that slow since they were measured (on a busy machine), the run is repeated with a delay of ten of its own steps.
 run loader_plain -n 2
 ms=$(delay loader_plain step_seconds)
 for try in 1 2 3 4 5; do

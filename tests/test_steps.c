@@ -39,7 +39,7 @@ static void fill_borders(struct virtual_case *c, enum sizes kind, size_t count)
         }
 }
 
-/* ---- what is to come out ---- */
+/* ---- expected results ---- */
 
 static bool sums(const struct algorithm *a)
 {
@@ -254,7 +254,7 @@ static void ring_rounds_half_sums_differently(void **state)
     virtual_free(&v);
 }
 
-/* ---- claims C2 and C3: what leaves one rank ---- */
+/* ---- claims C2 and C3: bytes that one rank sends ---- */
 
 static size_t sent_by(const char *name, ls_collective op, int n, int rank, size_t count, int *messages)
 {

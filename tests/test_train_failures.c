@@ -152,7 +152,7 @@ static void test_locked_folder(void **state)
     mem_free(lock);
 }
 
-/* Not a number in the weights: the step fails by name, and nothing is saved over the good checkpoint. */
+/* NaN in the weights: the step's error names the value, and the good checkpoint is not overwritten. */
 static void poison(void *ctx, const struct trainer *t, const struct metrics *m)
 {
     static const float nan_value = NAN;

@@ -169,7 +169,7 @@ static void test_stop_gradient(void **state)
     ls_store_release(&s);
 }
 
-/* A router's loss is one of its own: gradients are those of the program's loss and of it. */
+/* A router's loss is separate: gradients are those of the program's loss plus those of this loss. */
 static void test_router_loss(void **state)
 {
     for (int k = 0; k < 8; k++) {

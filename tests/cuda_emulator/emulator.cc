@@ -250,7 +250,7 @@ static void run_ready(void)
     }
 }
 
-/* All threads wait at one barrier: they go on. Else the report of one that is not where the others are. */
+/* If all threads wait at one barrier, they continue. Otherwise one that is elsewhere is reported. */
 static void barrier_release(void)
 {
     const fiber *first = NULL;

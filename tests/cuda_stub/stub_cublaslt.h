@@ -1,5 +1,5 @@
 /* stub_cublaslt.h - cuBLASLt for tests, on the stub of the CUDA runtime: each call's arguments are compared with the documented contract,
- * matmuls are computed when their stream has come to them. What breaks the contract ends the process as stub.h says.
+ * matmuls are computed when their stream reaches them. A violation of the contract ends the process as stub.h says.
  *
  * GELU is the tanh form, of sums that were not rounded. A bias gradient is the sum of op(B) over k. With epilogues=0 (stub.h) the
  * heuristics have no algorithm for either.
@@ -22,7 +22,7 @@
 enum stub_algorithm { STUB_IN_PLACE = 1, STUB_ALIGNED, STUB_SPLIT, STUB_PLAIN, STUB_ALGORITHMS };
 enum { STUB_A, STUB_B, STUB_C, STUB_D, STUB_MATRICES, STUB_ALIGNED_TO = 16, STUB_SPLIT_PARTS = 2 };
 
-/* What an epilogue does. aux: the input of GELU is written; gradient: of a bias, from B. */
+/* Parts of an epilogue. aux: the input of GELU is written; gradient: that of a bias, from B. */
 struct stub_epilogue {
     unsigned id; /* value of cublasLtEpilogue_t */
     bool bias, gelu, aux, gradient;
@@ -36,7 +36,7 @@ struct stub_matrix {
     bool transposed;
 };
 
-/* A matmul whose arguments were found right; the pointers are the device's. */
+/* A matmul with valid arguments; the pointers are the device's. */
 struct stub_matmul {
     struct stub_matrix matrix[STUB_MATRICES];
     enum stub_algorithm algorithm;

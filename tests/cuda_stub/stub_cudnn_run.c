@@ -31,7 +31,7 @@ static double *values_new(int64_t n)
     return at;
 }
 
-/* Where element i is, counted from the first. */
+/* Offset of element i from the first. */
 static int64_t element_offset(const struct stub_tensor *t, int64_t i)
 {
     int64_t offset = 0;

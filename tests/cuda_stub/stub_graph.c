@@ -50,7 +50,7 @@ static void must(ls_status st)
     if (st < 0) stub_die("%s", ls_errmsg());
 }
 
-/* ---- what must not be called ---- */
+/* ---- calls that are not allowed ---- */
 
 void stub_capture_call(const char *name)
 {
@@ -329,7 +329,7 @@ static void run_chain(struct CUgraph_st *g)
     }
 }
 
-/* begun: where the stream of the launch is. */
+/* begun: the position of the launch's stream. */
 static void run_lanes(struct CUgraph_st *g, struct device_event *begun)
 {
     for (int l = 1; l < LANES; l++) {

@@ -14,7 +14,7 @@
 
 enum { M = 16, N = 8, K = 32, BATCH = 2, BLOCK = 1 << 20, BROKEN_CONTRACT = 97 };
 
-/* What can be done wrong, and what the stub says then. */
+/* Violations of the contract, and the stub's messages. */
 #define WRONGS(X)                                                                                     \
     X(NOTHING, "")                                                                                    \
     X(LEADING_DIMENSION, "cublasLtMatrixLayoutCreate: columns of 32 rows overlap with a leading dimension of 31") \

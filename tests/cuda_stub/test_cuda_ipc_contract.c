@@ -1,5 +1,5 @@
-/* test_cuda_ipc_contract.c - the stub of the CUDA runtime on callers that break the contract of what processes share: memory of a GPU, and
- * words of pinned memory.
+/* test_cuda_ipc_contract.c - the stub of the CUDA runtime with callers that break the contract of resources that processes share: memory of
+ * a GPU, and words of pinned memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
