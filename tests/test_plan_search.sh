@@ -60,7 +60,7 @@ expect 2 "add --machine NAME" plan --machine 4 -n 8 $big --search
 expect 2 "add -n N" plan --machine h100-dgx $big --search
 expect 2 "add --train.global_batch=N" plan --machine h100-dgx -n 8 --model.preset=llama3-8b --search
 expect 2 "it follows from the layout" plan --machine h100-dgx -n 8 $big --train.accumulate=2 --search
-expect 2 "is not divisible by the product of the axes" plan --machine h100-dgx -n 8 $big --parallel.tp=3 --search
+expect 2 "is not divisible by the product of the given axes" plan --machine h100-dgx -n 8 $big --parallel.tp=3 --search
 expect 2 "leave one of them out" plan --machine h100-dgx -n 8 --ranks 4 $big --search
 expect 2 "needs --search" plan --machine h100-dgx -n 8 $big --out x.yaml
 expect 2 "run it first" plan --machine h100-dgx -n 8 $big --search --rank 0
