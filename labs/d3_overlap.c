@@ -97,7 +97,7 @@ static void overlap_run(ls_comm *comm, int rank, int n, void *shared)
     }
 }
 
-LAB(d3_overlap, "all-reduces beside the backward", { "layers", "layers of the GPT-2 that is planned", 12, 6, 48 },
+LAB(d3_overlap, "all-reduces that overlap with backward", { "layers", "layers of the GPT-2 that is planned", 12, 6, 48 },
     { "width", "its width, a multiple of 64", 768, 512, 1024 })
 {
     struct found *f = lab_shared(RANKS * sizeof *f);

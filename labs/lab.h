@@ -1,4 +1,4 @@
-/* lab.h - shared by all labs: prints a claim's number beside the measured one, and a verdict for each.
+/* lab.h - shared by all labs: prints a claim's number next to the measured one, and a verdict for each.
  *
  *   holds                 what is measured is the claimed number, or on the claimed side of it
  *   corrected             the claim is wrong or imprecise: another number, derived beforehand, is measured; the reason is printed

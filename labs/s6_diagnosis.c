@@ -112,7 +112,7 @@ static void chosen_link(void)
     lab_check_above(what, 100 * bound / (step32 - waits + bound), 100 * waits / step32);
 }
 
-LAB(s6_diagnosis, "a run that a slow link binds", { "network-gbits", "Gb/s of a node's network, of the last row", SLOW, 25, 3200 })
+LAB(s6_diagnosis, "a run that a slow link limits", { "network-gbits", "Gb/s of a node's network, of the last row", SLOW, 25, 3200 })
 {
     folder_new(folder);
     machine_write(slow_file, "slow.yaml", SLOW);

@@ -64,7 +64,7 @@ static ls_status put_models(void)
 
 static ls_status put_labs(void)
 {
-    printf("A lab measures claims about distributed training and prints the claimed number beside the measured one:\n"
+    printf("A lab measures claims about distributed training and prints the claimed number next to the measured one:\n"
            "  lockstep lab                  lists all claims, with the verdicts of what ran here before\n"
            "  lockstep lab z3               runs the lab of claim Z3\n"
            "  lockstep lab p2 --stages 8 --micro-batches 4    with other sizes\n"
@@ -72,7 +72,7 @@ static ls_status put_labs(void)
            "  make labs                     runs all labs and writes docs/claims.md\n"
            "\n"
            "A verdict says that the claim holds, that it is corrected (claimed, measured, why), that it cannot be measured here (why, and\n"
-           "what it would take), or that it does not hold. Only then the exit code is 1. docs/claims.md has all verdicts.\n\n");
+           "what it would take), or that it does not hold. The exit code is 1 only in the last case. docs/claims.md has all verdicts.\n\n");
     for (size_t i = 0; lab_list[i]; i++) {
         printf("%-24s %s", lab_list[i]->name, lab_list[i]->title);
         for (const struct lab_size *s = lab_list[i]->sizes; s->name; s++) printf("%s--%s", s == lab_list[i]->sizes ? ": " : ", ", s->name);
@@ -110,9 +110,9 @@ static const char data_page[] =
     "                     run's folder\n"
     "    FILE.json        a byte-level tokenizer.json of Hugging Face, or the folder that holds it\n"
     "    FILE.tiktoken    a tiktoken file; FILE.tiktoken:PATTERN sets its pattern: gpt2, r50k, p50k, cl100k or o200k\n"
-    "                     FILE.jsonl (or .ndjson) holds one JSON object per line; --data.field names the member that holds the\n"
-    "                     text [text]. Each line is a document and is followed by the end-of-text token. FILE.gz (gzip) and\n"
-    "                     FILE.zst (zstd) of either kind are decompressed while they are read.\n"
+    "--data.text=FILE.jsonl   (or .ndjson) has one JSON object per line; --data.field names the member that holds the text [text].\n"
+    "                     Each line is a document and is followed by the end-of-text token. FILE.gz (gzip) and FILE.zst (zstd) of\n"
+    "                     either kind are decompressed while they are read.\n"
     "--data.special_tokens=auto   special tokens that are spelled out in plain text (<|endoftext|> between documents) become\n"
     "                     their ids; in JSON lines they are ordinary text, as in nanoGPT and llm.c. 'parse' and 'text' choose one of\n"
     "                     the two for both. 'lockstep data inspect --data.tokenizer=..' counts documents and special tokens.\n"
