@@ -4,7 +4,7 @@
  *
  * prices the layouts that ls_layout_check() accepts of: tp 1 to 8 with and without sequence parallelism, every pp, dp as what is left,
  * ZeRO 0 to 3, micro-batches of 1, 2 and 4, recomputation none, selective and full, all schedules of a search. The first pass compiles; of
- * the later ones the medians are printed, of the process's seconds on the processor. OPTIONS: of the model, as "section.key=value ...".
+ * the later ones the medians of the process's processor time are printed. OPTIONS: the model's, as "section.key=value ...".
  */
 #include <math.h>
 #include <stdio.h>
@@ -108,7 +108,7 @@ static int print_passes(struct prices *p, const char *name, double room)
     for (int k = 0; k < PASSES; k++)
         if ((seconds[k] = price_all(p, room, &timed)) < 0) return 1;
     qsort(seconds, PASSES, sizeof *seconds, compare_seconds);
-    printf("%-40s %6d timed  %6.2f us a layout (%.2f to %.2f)\n", name, timed, 1e6 * seconds[PASSES / 2] / layouts,
+    printf("%-40s %6d timed  %6.2f us per layout (%.2f to %.2f)\n", name, timed, 1e6 * seconds[PASSES / 2] / layouts,
            1e6 * seconds[0] / layouts, 1e6 * seconds[PASSES - 1] / layouts);
     return 0;
 }
