@@ -2,7 +2,7 @@
  *
  *     checkpoint PRESET        then, on standard input, lines "save ROOT" and "load FOLDER"; each is answered by its seconds
  *
- * A load is into a new store, so its time includes the memory.
+ * A load is into a new store, so its time includes allocating the memory.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <stdio.h>

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""checkpoint.py - saving and loading of checkpoints beside torch.save, safetensors and the disk itself, in alternating runs.
+"""checkpoint.py - saving and loading of checkpoints compared with torch.save, safetensors and the disk itself, in alternating runs.
 
     bench/checkpoint.py --python V/bin/python [--build build] [--folder /tmp/checkpoint-bench] [--preset gpt2-124m] [--rounds 3]
 
 V is an environment with torch and safetensors; gcc compiles bench/checkpoint.c. All write the same bytes: the preset's parameters and
 AdamW's two moments in f32, each in its own shape, then fsync (lockstep also syncs its folder and hashes everything twice: files and
 pieces). "disk" writes the bytes from one buffer in 8 MiB calls and reads them in the same way into new memory. A load is into new memory,
-cold (the files' pages are dropped by posix_fadvise first; a hypervisor may still cache them) and warm; lockstep compares the hashes of all
-it reads. The table has medians over the rounds in GB/s, the range, and the ratio to the disk's median.
+cold (the files' pages are dropped by posix_fadvise first; a hypervisor may still cache them) and warm; lockstep checks the hashes of
+everything it reads. The table has medians over the rounds in GB/s, the range, and the ratio to the disk's median.
 """
 import argparse
 import json
@@ -115,7 +115,7 @@ def drop(folder):
 
 
 def shapes(o, ours, root):
-    """The saved tensors, from the manifest of a first save that is not counted."""
+    """The saved tensors, from the manifest of an untimed first save."""
     ask(ours, f"save {root}")
     with open(os.path.join(root, "step_00000001", "manifest.json")) as f:
         manifest = json.load(f)

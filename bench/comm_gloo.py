@@ -3,8 +3,8 @@
 
     torchrun --nproc-per-node 2 bench/comm_gloo.py all_reduce 1024:1000 1048576:100
 takes BYTES:CALLS of each size and prints: op, bytes of the complete buffer, then median, minimum and maximum of the seconds of a call out
-of place, and the same in place; nan where there is no such form. gloo's all_reduce and broadcast work only in place and its other
-operations have only one form: the figures of an all_reduce are printed for both, those of the others for out of place.
+of place, and the same in place; nan for a form that does not exist. gloo's all_reduce and broadcast work only in place and its other
+operations have only one form: the figures of an all_reduce are printed for both forms, those of the others as out of place.
 """
 import os
 import sys

@@ -2,8 +2,8 @@
  *
  *     mpicc -O2 bench/comm_mpi.c -o comm_mpi; mpirun -np 2 ./comm_mpi all_reduce 1024:1000 1048576:100
  * takes BYTES:CALLS of each size and prints: op, bytes of the complete buffer, then median, minimum and maximum of the seconds of a call
- * out of place, and the same in place; nan where the operation has no such form. A call takes the time from the end of the call before it
- * to its own, on the slowest rank.
+ * out of place, and the same in place; nan for a form that the operation does not have. The time of a call is from the end of the previous
+ * call to its own end, on the slowest rank.
  */
 #include <math.h>
 #include <mpi.h>

@@ -51,15 +51,15 @@ def size_text(bytes_):
 def options():
     p = argparse.ArgumentParser(description="lockstep's collectives beside those of Open MPI, MPICH and gloo")
     p.add_argument("--lockstep", default="build/lockstep")
-    p.add_argument("--python", help="a Python that has torch; without it there is no gloo")
+    p.add_argument("--python", help="a Python with torch; without it gloo is left out")
     p.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     p.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
     p.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     p.add_argument("--sizes", type=size, nargs="+", default=[1 << k for k in range(10, 29, 2)], help="bytes, or as in 256KiB")
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--loops", type=int, default=0, help="busy loops beside every run")
+    p.add_argument("--loops", type=int, default=0, help="busy loops that run at the same time")
     p.add_argument("--iterations", type=int, help="timed calls of every size [by size: 5 to 1000]")
-    p.add_argument("--save", metavar="FILE", help="append what is measured to this file")
+    p.add_argument("--save", metavar="FILE", help="append the measurements to this file")
     p.add_argument("--table", metavar="FILE", nargs="+", help="measure nothing; print the table of these files")
     p.add_argument("--markdown", action="store_true", help="print the table as Markdown, without the ranges")
     return p.parse_args()
@@ -73,7 +73,7 @@ def calls(o, bytes_):
 
 
 def ours(o, op, n, memory):
-    """{bytes: [seconds out of place, in place]}; nan: there is no such form."""
+    """{bytes: [seconds out of place, in place]}; nan: the form does not exist."""
     found = {}
     for b in o.sizes:
         out = subprocess.run([o.lockstep, "bench", "comm", "-n", str(n), "--op", op, "--min", str(b), "--max", str(b), "--memory", memory,

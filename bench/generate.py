@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""generate.py - tokens/s of generation beside transformers' generate, on the same folder, in alternating runs.
+"""generate.py - tokens/s of generation compared with transformers' generate, on the same folder, in alternating runs.
 
     bench/generate.py --folder gpt2-hf [--lockstep build/lockstep] [--python V/bin/python] [--prompts 1 4 16] [--tokens 64] [--rounds 3]
 
 FOLDER is a Hugging Face folder with a byte tokenizer of lockstep, such as `ckpt export` writes. Greedy, fp32, the same number of threads.
 Both get prompts of --length bytes, which are as many tokens, and generate exactly --tokens more for each (the end-of-text token is off).
-The time is that of the prompts and the tokens, without loading the model and, on transformers' side, after a first generation that is not
-counted. The prompts of a batch have one length because transformers pads to the longest; --spread gives them different lengths, on
+The time covers the prompts and the tokens, without loading the model and, on transformers' side, after an untimed first
+generation. The prompts of a batch have one length because transformers pads to the longest; --spread gives them different lengths, on
 the left side of which transformers then has padding. The table has medians over the rounds, and the range.
 """
 import argparse

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """goodput.py [LOCKSTEP] [--ranks 16] [--minutes 5] [--between 30] [--every 60] [--seed 1]
 
-A training run whose ranks are killed at random, started again each time, compared with `lockstep sim` of the same run.
+A training run whose ranks are killed at random, restarted each time, compared with `lockstep sim` of the same run.
 
 First it measures on this machine: seconds of a step, what a checkpoint adds, and what a restart takes. `lockstep sim --events` then draws
-the failures and predicts what part of the time trains; the run has a rank killed (SIGKILL) at each of these times, and is started again
-when the launcher has ended, which must be with exit code 3. The steps that are there at the end, times the mean
-seconds of one in that run, are compared.
+the failures and predicts the share of the time that trains. At each of these times a rank of the run is killed (SIGKILL), and the run is
+restarted when the launcher has ended, which must be with exit code 3. The predicted share is compared with that of the real run: its
+completed steps times the mean seconds of a step in that run.
 """
 import argparse
 import csv
@@ -54,7 +54,7 @@ class Job:
         self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def wait_for(self, done):
-        """Until done() is true; the run must go on until then."""
+        """Waits until done() is true; the run must not end before."""
         while not done():
             if self.process.poll() is not None:
                 sys.exit(f"goodput.py: the run ended by itself: {self.process.stderr.read().decode()}")
@@ -127,7 +127,7 @@ def main():
         many = json.loads(subprocess.run(command + ["--runs", "1000"], check=True, capture_output=True, text=True).stdout)
         with open(f"{folder}/events.csv") as f:
             stops = [float(r["seconds"]) for r in csv.DictReader(f) if r["event"] == "stop"]
-        # The run goes on from its last checkpoint, which is where the simulated one begins.
+        # The run continues from its last checkpoint, which is where the simulated one begins.
         job.kill_rank()
         base = job.log[-1][1] // a.every * a.every
         seen = len(job.log)
@@ -142,7 +142,7 @@ def main():
         done = max(k for k, x in enumerate(job.log) if x[0] <= began + seconds)
         steps = job.log[done][1] - base
         job.stop()
-    # The machine may be slower or faster by then than when it was measured: the steps of the run say what theirs took.
+    # The machine may have become slower or faster since it was measured, so the seconds of a step are those of this run.
     gaps = [b[0] - a[0] for a, b in zip(job.log[seen:done], job.log[seen + 1:done + 1]) if b[1] == a[1] + 1 and a[1] % every]
     real = steps * mean(gaps) / seconds
     print(f"{len(stops)} ranks killed in {seconds:.0f} s")

@@ -17,7 +17,7 @@ that nvidia-smi names, or --peak (TFLOP/s); without either no MFU is printed.
 Memory: `allocated` is the largest number of bytes that each side's allocator had given out (torch.cuda.max_memory_allocated; lockstep's
 ledger); `GPU` is the largest use of the GPU that nvidia-smi saw meanwhile, contexts and other processes included.
 
---seconds is a budget: a run is stopped when it is used up, and what had no time is listed. Exit code 77 with a reason if there is no GPU;
+--seconds is a budget: a run is stopped when it is used up, and runs without time left are listed. Exit code 77 with a reason without a GPU;
 without torch only lockstep's side runs, and 1 if a run failed. --device cpu tests this script without a GPU.
 """
 import argparse
@@ -69,7 +69,7 @@ TIED = {"gpt2-124m", "gpt2-1.5b", "gpt2-tiny", "llama3.2-1b"}
 KEPT = ("version", "parameters", "step_seconds", "tokens_per_second", "loss", "first_seconds", "allocated_bytes", "reserved_bytes",
         "memory")
 NAMES = {"lockstep": "lockstep", "tuned": "lockstep, matmuls tuned", "pytorch": "PyTorch, compiled"}
-PEAKS = {  # dense bf16 TFLOP/s of NVIDIA's data sheets, by a word of nvidia-smi's name; the first that fits
+PEAKS = {  # dense bf16 TFLOP/s of NVIDIA's data sheets, by a word of nvidia-smi's name; the first match counts
     "B200": 2250, "H200": 989, "H100 PCIe": 756, "H100": 989, "A100": 312, "L40S": 362, "A10": 125,
 }
 
@@ -80,7 +80,7 @@ def options():
     p.add_argument("--python", default=sys.executable, help="a Python that has torch")
     p.add_argument("--cases", nargs="+", choices=list(CASES) + list(TINY), default=list(CASES))
     p.add_argument("--contenders", nargs="+", choices=NAMES, default=["lockstep", "pytorch", "tuned"])
-    p.add_argument("--batch", type=int, help="samples of a step, instead of each case's")
+    p.add_argument("--batch", type=int, help="samples per step, for all cases")
     p.add_argument("--steps", type=int, default=10, help="timed steps")
     p.add_argument("--warmup", type=int, default=4, help="steps before them")
     p.add_argument("--seconds", type=float, default=300, help="budget of all runs together")
@@ -104,7 +104,7 @@ def rotary_tables(torch, case, name, device):
     theta = 10000.0 if name in TINY else 500000.0
     frequency = theta ** (-torch.arange(0, head, 2, device=device, dtype=torch.float32) / head)
     if name not in TINY:
-        wavelengths = 8192 * frequency / (2 * torch.pi)  # in the length that it was first trained with
+        wavelengths = 8192 * frequency / (2 * torch.pi)  # relative to the context length of the first training
         smooth = ((wavelengths - 1) / 3).clamp(0, 1)
         frequency = frequency * (smooth + (1 - smooth) / 32)
     angle = torch.outer(torch.arange(case.seq, device=device, dtype=torch.float32), frequency)
@@ -254,7 +254,7 @@ def run_as_pytorch(o):
 # ---- running both sides ----
 
 def find_gpu(o):
-    """Name and dense bf16 peak of the GPU; None where they are not known."""
+    """Name and dense bf16 peak of the GPU; None if they are not known."""
     name = None
     try:
         out = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30)

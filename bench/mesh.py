@@ -13,7 +13,7 @@ tp        GPT-2 124M, T=1024, B=2: two ranks compared with one rank of two threa
 pp        2 stages, 8 micro-batches, GPT-2 of 7 layers whose output projection costs as much as a layer. The bound of a schedule is twice
           the speed of one rank of one thread with the same micro-batches, less the idle share of equal stages: M/(M+P-1) = 8/9 of it for
           1f1b and gpipe, vM/(vM+P-1) for interleaved; for zb-h1, forward, input gradients and weight gradients count as equally long.
-          "idle": measured share of ranks x time without work; "simulated": the same of the simulated schedule, with the measured mean time
+          "idle": measured share of ranks x time without work; "simulated": the same in the simulated schedule, with the measured mean time
           of each stage's actions and messages that take no time.
 cp        memory per rank by the ledger for one sequence of 8192 tokens over 1, 2, 4 ranks. "x ranks": memory x ranks over the memory
           of one rank; 1 means that memory falls as 1/cp. Four ranks share the two cores.
@@ -40,10 +40,10 @@ def options():
     p = argparse.ArgumentParser(description="what a mesh of ranks reaches")
     p.add_argument("--lockstep", default="build/lockstep")
     p.add_argument("--parts", nargs="+", choices=("tp", "pp", "cp", "overhead"), default=["tp", "pp", "cp", "overhead"])
-    p.add_argument("--compute", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"], help="of tp; the others take the first")
+    p.add_argument("--compute", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"], help="for tp; the others use the first")
     p.add_argument("--steps", type=int, default=2, help="timed steps of a run")
     p.add_argument("--rounds", type=int, default=1)
-    p.add_argument("more", nargs="*", help="options of lockstep, behind --")
+    p.add_argument("more", nargs="*", help="options of lockstep, after --")
     return p.parse_args()
 
 
@@ -79,7 +79,7 @@ def measure_tensor(o, compute):
 
 def show_tensor(o):
     for compute in o.compute:
-        print(f"\ntp {compute:<12} {'tokens/s':>8} {'2 threads':>9} {'ratio':>6} {'lowest':>6} {'wanted':>6} "
+        print(f"\ntp {compute:<12} {'tokens/s':>8} {'2 threads':>9} {'ratio':>6} {'lowest':>6} {'target':>6} "
               f"{'step s':>7} {'exposed s':>9} "
               f"{'memory MiB':>10} {'2 threads':>9}")
         for name, rows in measure_tensor(o, compute).items():
@@ -105,7 +105,7 @@ def measure_stages(o, compute):
 
 
 def show_stages(o):
-    print(f"\npp {o.compute[0]:<9} {'layers':>8} {'tokens/s':>8} {'1 thread':>8} {'bound':>18} {'of it':>6} {'wanted':>6} "
+    print(f"\npp {o.compute[0]:<9} {'layers':>8} {'tokens/s':>8} {'1 thread':>8} {'bound':>18} {'of it':>6} {'target':>6} "
           f"{'2 threads':>9} {'of them':>7} {'idle':>6} {'simulated':>6} {'equal':>6}")
     for name, rows in measure_stages(o, o.compute[0]).items():
         first = rows[0][0]
@@ -124,7 +124,7 @@ def show_stages(o):
 
 def show_context(o):
     held = lambda r: r["memory"]["activations"] + r["memory"]["communication"]
-    print(f"\ncp {o.compute[0]:<15} {'activations MiB':>15} {'in exchange':>11} {'x ranks':>8} {'wanted':>6} {'tokens/s':>8}")
+    print(f"\ncp {o.compute[0]:<15} {'activations MiB':>15} {'in exchange':>11} {'x ranks':>8} {'target':>6} {'tokens/s':>8}")
     alone = run(o, LONG, o.compute[0], extra=["--bench.steps=1"])
     rows = {"1": (1, alone)}
     for cp in (2, 4):
@@ -141,7 +141,7 @@ def show_context(o):
 def show_overhead(o):
     shapes = {"gpt2-124m": (GPT2, 1, []), "gpt2-124m tp=2": (GPT2, 2, ["--parallel.tp=2"]), "llama-demo": (SMALL, 1, []),
               "llama-demo tp=2": (SMALL, 2, ["--parallel.tp=2"])}
-    print(f"\noverhead {o.compute[0]:<9} {'step s':>8} {'share':>7} {'wanted':>7}")
+    print(f"\noverhead {o.compute[0]:<9} {'step s':>8} {'share':>7} {'target':>7}")
     for name, (shape, ranks, extra) in shapes.items():
         r = run(o, shape, o.compute[0], ranks, 2 // ranks, extra)
         print(f"{name:<18} {r['step_seconds']:>8.4f} {r['overhead']:>7.2%} {MOST_OVERHEAD if shape is GPT2 else '':>7}", flush=True)

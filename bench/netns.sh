@@ -3,8 +3,8 @@
 # runs a command across them, over TCP. Everything is removed at the end, however it ends.
 #
 # usage: bench/netns.sh [--rate RATE] [--delay TIME] [-n RANKS] [--pin] -- COMMAND...
-#     --rate RATE    of each direction, in tc's syntax: 1gbit, 200mbit (token bucket, tbf)
-#     --delay TIME   of each direction, in tc's syntax: 500us, 2ms (netem)
+#     --rate RATE    rate of each direction, in tc's syntax: 1gbit, 200mbit (token bucket, tbf)
+#     --delay TIME   delay of each direction, in tc's syntax: 500us, 2ms (netem)
 #     -n RANKS       divided evenly between the two; default 2
 #     --pin          the first namespace has the first half of the cores, the second the rest
 #     COMMAND        what every rank runs; its standard output and error are this script's

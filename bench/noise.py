@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""noise.py - what busy neighbours cost a training step: quiet, and beside programs that never wait.
+"""noise.py - how much busy neighbours slow a training step: alone, and with programs that never wait.
 
     bench/noise.py [--lockstep build/lockstep] [--loops 1] [--rounds 3] [--python V/bin/python] [--dtype fp32]
                    [-- --section.key=value ...]
 
-Each round runs every contender alone and then beside the loops, one after the other. "keeps" is the ratio of the two, the median over the
-rounds and their range. P threads and L loops on P processors are P + L programs, so a fair share is P / (P + L). The default model is
-GPT-2 124M with one sample of 256 tokens a step; with --python (an environment with torch) PyTorch trains it as well. Other options of the
-model, after --, are lockstep's alone.
+Each round runs every contender alone and then with the loops, one after the other. "keeps" is the ratio of the two speeds, the median over
+the rounds and their range. P threads and L loops on P processors are P + L programs, so a fair share is P / (P + L). The default model is
+GPT-2 124M with one sample of 256 tokens per step; with --python (an environment with torch) PyTorch trains it as well. Options after --
+apply to lockstep only.
 """
 import argparse
 import contextlib
@@ -72,7 +72,7 @@ def main():
     for _ in range(o.rounds):
         for who, argv in contenders(o).items():
             figures.setdefault(who, []).append((speed(argv, 0), speed(argv, o.loops)))
-    print(f"{'':34s} {'alone':>9s} {'beside':>9s} {'keeps':>6s}   range")
+    print(f"{'':34s} {'alone':>9s} {'busy':>9s} {'keeps':>6s}   range")
     for who, pairs in figures.items():
         keeps = [beside / alone for alone, beside in pairs]
         print(f"{who:34s} {statistics.median(p[0] for p in pairs):9.1f} {statistics.median(p[1] for p in pairs):9.1f} "

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""offload.py - the seconds of a step whose parameters, gradients and optimizer state are in a file, beside what the disk allows.
+"""offload.py - the seconds of a step whose parameters, gradients and optimizer state are in a file, compared with the disk's limit.
 
     bench/offload.py [--build build] [--folder /var/tmp/offload-bench] [--preset gpt2-124m] [--tokens 128] [--rounds 3] [--steps 4]
                      [--limit MB/s]
 
 Each round measures, one after another: the disk, a run with everything in memory, a run with parallel.offload_parameters=file and
-optim.offload=file, and the disk again. The disk moves the bytes that the plan says for a step, within a file as large as the run's: 8 MiB
-at a time, one at a time, with O_DIRECT from and to huge pages, as the run does, 64 MiB read and then the same share of the saves written,
-and nothing is computed. The first step of a run is left out. bound = max(seconds of a step in memory, seconds of the disk, mean of
-both measurements); the table has medians over the rounds, and the range of step / bound.
+optim.offload=file, and the disk again. "Disk" transfers the bytes that the plan gives for a step, within a file as large as the run's,
+without computing: 8 MiB at a time, one after the other, with O_DIRECT from and to huge pages, as the run does; 64 MiB are read, and then
+the same share of the saves is written. The first step of a run is left out. bound = max(seconds of a step in memory, seconds of the disk,
+mean of both measurements); the table has medians over the rounds, and the range of step / bound.
 
 --limit caps reads and writes each to so many MB/s by a cgroup (blkio of version 1, which needs root), so that the disk's speed is known;
 the disk is measured under the same cap.

@@ -7,10 +7,10 @@
 Two ranks of one thread on two "machines" of one core each (netns.sh: network namespaces, a veth pair limited to RATE, Open MPI over
 TCP; needs root). First table: each ZeRO stage without and with overlap, alternating; hidden = 1 - exposed(with) / exposed(without),
 medians over the rounds. Second table: zero 0 by bucket size, with overlap. Backward takes about twice as long as sending the gradients at
-1gbit; a slower link needs a larger --train.global_batch. With zero 1 and 2 the gathers of updated parameters overlap the next
-forward, which a timed step therefore has of the step before.
+1gbit; a slower link needs a larger --train.global_batch. With zero 1 and 2 the gathers of updated parameters overlap with the next
+forward, so a timed step contains those of the previous step.
 Third table: exchanges of routed rows (ep 2) of a model with experts by the inner width of its shared expert, without and with overlap:
-seconds of a step that a rank waits for them (`axis.ep` of metrics.jsonl, of the rank that waited longest), medians over steps and rounds.
+seconds of a step that a rank waits for them (`axis.ep` of metrics.jsonl, on the rank that waited longest), medians over steps and rounds.
 """
 import argparse
 import json
@@ -33,12 +33,12 @@ SKIPPED = 77
 def options():
     p = argparse.ArgumentParser(description="overlap of communication and compute on a slow link")
     p.add_argument("--lockstep", default="build/lockstep")
-    p.add_argument("--rate", default="1gbit", help="of each direction, in tc's syntax")
-    p.add_argument("--delay", help="of each direction, in tc's syntax: 2ms")
+    p.add_argument("--rate", default="1gbit", help="rate of each direction, in tc's syntax")
+    p.add_argument("--delay", help="delay of each direction, in tc's syntax: 2ms")
     p.add_argument("--zero", type=int, nargs="*", default=[0, 2, 3])
     p.add_argument("--buckets", nargs="*", default=["512KiB", "2MiB", "6MiB", "25MiB", "200MiB"])
     p.add_argument("--shared", nargs="*", type=int, default=[0, 512], help="inner widths of the shared expert in the third table")
-    p.add_argument("--bucket", default="6MiB", help="of the first table, zero 0 to 2")
+    p.add_argument("--bucket", default="6MiB", help="bucket size of the first table, zero 0 to 2")
     p.add_argument("--steps", type=int, default=3, help="timed steps of a run")
     p.add_argument("--rounds", type=int, default=2)
     p.add_argument("more", nargs="*", help="options of lockstep, after --")

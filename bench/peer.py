@@ -12,8 +12,8 @@ resident size as the kernel counted it (ru_maxrss from wait4, children included)
 
 Contenders: lockstep; lockstep with recomputation (selective, full); PyTorch as installed (none), with freed memory kept in the process
 (malloc), in addition with MKL forced to use AVX-512 (all), and in addition with torch.compile (compile). pytorch_gpt2.py describes the
-settings; the last two preload a library, which no manual suggests.
-MFU is relative to the fastest matmul that each side measured of itself in the same process.
+settings; the last two preload a library, which no manual recommends.
+MFU is relative to the fastest matmul that each side measured in the same process.
 """
 import argparse
 import json

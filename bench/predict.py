@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """predict.py [--lockstep build/lockstep] [--ranks 1 2] [--models gpt2 llama mixtral]
 
-Steps that are planned for this machine, compared with the same steps run on it: `lockstep bench machine` for each model and number of
+Planned steps of this machine compared with the same steps run on it: `lockstep bench machine` for each model and number of
 ranks, then `lockstep bench train --predict` for every layout. Ranks of one thread each; fp32. Prints seconds, errors, whether bytes are
 equal, and the median and the largest error of each model. 1 and 2 ranks of all models take 5 minutes on 2 cores.
 """

@@ -111,7 +111,7 @@ static int print_passes(struct prices *p, const char *name, double room)
     for (int k = 0; k < PASSES; k++)
         if ((seconds[k] = price_all(p, room, &timed)) < 0) return 1;
     qsort(seconds, PASSES, sizeof *seconds, compare_seconds);
-    printf("%-40s %6d timed  %6.2f us a layout (%.2f to %.2f)\n", name, timed, 1e6 * seconds[PASSES / 2] / layouts,
+    printf("%-40s %6d timed  %6.2f us per layout (%.2f to %.2f)\n", name, timed, 1e6 * seconds[PASSES / 2] / layouts,
            1e6 * seconds[0] / layouts, 1e6 * seconds[PASSES - 1] / layouts);
     return 0;
 }

@@ -62,7 +62,7 @@ def options():
 
 
 def restart_tuned(tune):
-    """Settings that must stand before the process starts: set them and run this script again."""
+    """Settings that must be made before the process starts: sets them and runs this script again."""
     if tune == "none" or os.environ.get("PYTORCH_GPT2_TUNED") == tune:
         return
     env = dict(os.environ, PYTORCH_GPT2_TUNED=tune, **MALLOC)
@@ -106,7 +106,7 @@ def make_model(torch, opt):
 
 
 def flops_per_token(opt):
-    """Products of a forward and a backward pass, causal attention counted as half the square."""
+    """FLOPs of a forward and a backward pass, causal attention counted as half the square."""
     layers, width, _ = SIZES[opt.preset]
     weights = layers * 12 * width * width + opt.vocab * width
     return 6 * weights + 6 * layers * width * opt.seq

@@ -59,7 +59,7 @@ def measure(o, compute):
 
 
 def table(o, compute, found):
-    print(f"\n{compute}: {'layout':>16} {'tokens/s':>9} {'one rank':>9} {'ratio':>6} {'lowest':>7} {'wanted':>7} "
+    print(f"\n{compute}: {'layout':>16} {'tokens/s':>9} {'one rank':>9} {'ratio':>6} {'lowest':>7} {'target':>7} "
           f"{'step s':>7} {'exposed s':>9} {'wire MB':>8}")
     for z, rows in found.items():
         middle = lambda pick: statistics.median(pick(r) for r in rows)

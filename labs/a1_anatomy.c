@@ -53,7 +53,7 @@ static void anatomy_close(struct anatomy *a)
     ls_store_release(&a->store);
 }
 
-/* What one more layer adds to the activations at their peak. */
+/* Bytes that one more layer adds to the activations at their peak. */
 static double a_layer(ls_recompute mode)
 {
     size_t layers = (size_t)lab_size("layers");
@@ -107,7 +107,7 @@ static int outputs_of(const struct instructions *l, double tensor, struct output
     return n;
 }
 
-/* Prints what a layer in the middle keeps under each mode, and gives the sums. */
+/* Prints what a layer in the middle keeps under each mode, and returns the sums. */
 static void list_kept(double tensor, double sum[MODES])
 {
     struct output kept[MODES][OUTPUTS_MOST];

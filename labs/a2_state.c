@@ -4,8 +4,8 @@
  * Models of these sizes are planned on one rank. Gradients are f32 here, so it is 18 bytes, as Z1 says: 16 are weights, masters and moments
  * with gradients of 2. Corrected: 14 GPUs hold exactly the state, and nothing is left for activations and buffers.
  *
- * --billions parameters and GPUs of --memory GB ask the same of other sizes. Activations grow with --batch, the state does not. They are
- * counted before the loss, whose scratch does not grow with the batch. */
+ * --billions and --memory repeat this for other numbers of parameters and GPUs of other sizes. Activations grow with --batch, the state
+ * does not. They are counted before the loss, whose scratch does not grow with the batch. */
 #include "lab_program.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
@@ -50,7 +50,7 @@ static struct state state_of(const char *preset, size_t layers, size_t batch)
     return out;
 }
 
-/* As if the model had so many parameters, with gradients of 2 bytes. */
+/* The state as if the model had so many parameters, with gradients of 2 bytes. */
 static double gigabytes(struct state s, double parameters) { return (s.bytes - s.gradients / 2) / s.parameters * parameters / 1e9; }
 
 static void chosen(struct state s)

@@ -1,9 +1,9 @@
 /* B3 - gradients belong to the parameters and have their shape; backward accumulates into them; zero_grad clears them; the optimizer
  * reads parameters and gradients and never the loss.
  *
- * Backward must accumulate: a weight that one program uses several times has the sum of its uses as its gradient. And a gradient that was
- * cleared is not one that does not exist: momentum (or weight decay) moves the weight all the same, while a parameter without a gradient,
- * as a frozen one here, is skipped. */
+ * Backward must accumulate: a weight that one program uses several times has the sum of its uses as its gradient. And a cleared gradient is
+ * not the same as no gradient: momentum (or weight decay) still moves the weight, while a parameter without a gradient, such as a frozen
+ * one, is skipped. */
 #include "lab.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
@@ -77,10 +77,10 @@ static void used_again(void)
     lab_check(what, uses, tied[0] / once[0], 1e-12);
 }
 
-/* ---- cleared, and not there ---- */
+/* ---- cleared and absent gradients ---- */
 
 /* A weight [2,2] of ones takes a step along a gradient of ones, then one more after the gradient was cleared: how far the second step moves
- * it, of the first. frozen: of a parameter that has no gradient, for which *second alone is set. */
+ * it, relative to the first. frozen: for a parameter without a gradient, for which only *second is set. */
 static double second_step(double momentum, double decay, int frozen, double *second)
 {
     enum { COUNT = 4 };

@@ -34,7 +34,7 @@ static void gradient(int samples, int k, double factor, double *out)
     ls_store_release(&s);
 }
 
-/* The factor c with which a is nearest to c b, and how far it is then, of |a|. */
+/* The factor c with which a is nearest to c b, and the remaining distance relative to |a|. */
 static double ratio(const double *a, const double *b, double *off)
 {
     double ab = 0, bb = 0, aa = 0, rest = 0, c;

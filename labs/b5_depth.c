@@ -47,7 +47,7 @@ static void errors_by_depth(double s, double *errors)
     ls_store_release(&store);
 }
 
-/* The error that reaches the first of `layers` layers with weights a times the identity, of the last one's. */
+/* The error that reaches the first of `layers` layers whose weights are a times the identity, relative to the last one's. */
 static double identities(double a, int layers)
 {
     enum { SIZE = 2 };

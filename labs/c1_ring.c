@@ -10,13 +10,13 @@
 enum { MOST = 16, PRINTED = 8, BLOCK = 2 };
 enum algorithm { RING, HALVING, TREE, ALGORITHMS };
 
-/* Of a rank: sums of differences to the library's all-reduce, bytes, steps, and how much of the sum it holds between the halves. */
+/* Results of a rank: sums of differences to the library's all-reduce, bytes, steps, and how much of the sum it holds between the halves. */
 struct found { double off[ALGORITHMS], bytes[ALGORITHMS], steps[ALGORITHMS], pair, to_next, to_others, between; };
 
 /* One rank's part of an all-reduce that is written by hand. */
 struct ring_rank { ls_comm *comm; int rank, n, steps; float x[MOST * BLOCK]; };
 
-/* One step: sends `out` and receives `in` (in blocks; -1: neither is sent or received). What comes is added or kept. */
+/* One step: sends `out` and receives `in` (in blocks; -1: neither is sent or received). What is received is added or kept. */
 static void ring_exchange(struct ring_rank *r, int out, int to, int in, int from, int blocks, int add)
 {
     size_t count = (size_t)(blocks * BLOCK);
@@ -99,7 +99,7 @@ static void tree_all_reduce(struct ring_rank *r)
 
 static float ring_start(int rank, int i) { return (float)((rank + 1) * (i + 1)); }
 
-/* How much of the sum `whole` it holds by now, of all of it. */
+/* The share of the sum `whole` that it holds by now. */
 static double ring_share(const struct ring_rank *r, const float *whole)
 {
     int equal = 0;

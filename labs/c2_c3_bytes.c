@@ -8,11 +8,11 @@ enum { LEAST = 2, MOST = 16, BLOCK = 250 };  /* D = n blocks of 250 floats */
 /* Bytes that left this rank. unit: all that FSDP does with a unit's weights, which are gathered twice, and its gradients */
 struct found { double all_reduce, reduce_scatter, all_gather, unit, central; };
 
-static struct found chosen[2];  /* of as many ranks as were chosen, in D: rank 0's, and of the rest together */
+static struct found chosen[2]; /* with the chosen number of ranks, in D: rank 0's bytes, and those of all other ranks together */
 
 static double bytes_sent(ls_comm *comm, ls_collective c) { return (double)ls_comm_counters(comm, c).bytes; }
 
-/* Everyone's buffer to rank 0, and the sum back. */
+/* Sends all ranks' buffers to rank 0, and the sum back. */
 static void through_rank_0(ls_comm *comm, int rank, int n, float *x, float *came)
 {
     size_t count = (size_t)n * BLOCK;

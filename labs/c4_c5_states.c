@@ -7,8 +7,8 @@
 
 enum { MOST = 16, PRINTED = 8, BLOCK = 2, ROOM = MOST * BLOCK, OPS = 6 };
 
-struct state { int from, to; float start[ROOM], end[ROOM]; };  /* how many numbers, and which; NaN: none */
-struct reduced { float sum, mean; };  /* of what the ranks hold: 1, 2, 3, .. */
+struct state { int from, to; float start[ROOM], end[ROOM]; }; /* how many numbers, and which; NaN: none */
+struct reduced { float sum, mean; }; /* sum and mean of what the ranks hold: 1, 2, 3, .. */
 static const char *const names[OPS] = { "all_reduce", "reduce_scatter", "all_gather", "broadcast of rank 1", "all_to_all",
                                         "send to the next, receive from the one before" };
 static struct state *states;  /* [OPS][MOST] */

@@ -5,7 +5,7 @@
  * each rank sends 2 D (n-1)/n bytes, not D. PCIe is quoted both ways: 16 GT/s a lane for version 4 with 128 of 130 bits payload. */
 #include "lab.h"
 
-/* Bytes that a rank of n sends in one call; count: of f32. */
+/* Bytes that a rank of n sends in one call; count: number of f32 elements. */
 static double cost_sent(int n, ls_collective c, size_t count)
 {
     ls_comm *comm;
@@ -20,7 +20,7 @@ static double cost_sent(int n, ls_collective c, size_t count)
 /* Both directions of 16 lanes, bytes/s; payload: bits of 130 that are not encoding. */
 static double pcie(double transfers_per_lane, double payload) { return 2 * 16 * transfers_per_lane * payload / 130 / 8; }
 
-/* How many times as long the same bytes take on the second link as on the first. */
+/* The factor by which the same bytes take longer on the second link than on the first. */
 static void put_links(double bytes)
 {
     double nvlink3 = bytes / 600e9, nvlink4 = bytes / 900e9;

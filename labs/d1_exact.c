@@ -34,7 +34,7 @@ static double apart(const double *a, const double *b)
     return most / largest;
 }
 
-/* Largest difference to one rank's gradient, of its largest element; and that of the loss. */
+/* Largest difference to one rank's gradient, relative to its largest element; and that of the loss. */
 static double compared(struct shared *one, struct shared *many, ls_dtype type, int samples, int n, int accumulate, double *loss)
 {
     int known = one->job.samples == samples && one->job.type == type;

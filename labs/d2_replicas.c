@@ -62,7 +62,7 @@ static void average_train(ls_comm *comm, int rank, int n, const ls_optimizer *o,
     training_close(&t);
 }
 
-/* How far the two ways are apart, of the largest weight: SGD, AdamW. */
+/* The difference of the two ways relative to the largest weight, with SGD and AdamW. */
 static void average_run(ls_comm *comm, int rank, int n, void *shared)
 {
     static double weights[ROOM], gradients[ROOM];

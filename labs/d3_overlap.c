@@ -11,7 +11,7 @@ enum { STEPS = 4, RANKS = 2 };
 
 struct order { int buckets, early, waits_in_backward; double last, most, most_but_last, embedding; };
 
-/* Something is computed in backward after line `at`. */
+/* True if the backward segment still has compute after line `at`. */
 static int work_behind(const struct instructions *l, int at)
 {
     for (int k = at + 1; k < l->n; k++)
@@ -97,7 +97,7 @@ static void overlap_run(ls_comm *comm, int rank, int n, void *shared)
     }
 }
 
-LAB(d3_overlap, "all-reduces beside the backward", { "layers", "layers of the GPT-2 that is planned", 12, 6, 48 },
+LAB(d3_overlap, "all-reduces that overlap with backward", { "layers", "layers of the GPT-2 that is planned", 12, 6, 48 },
     { "width", "its width, a multiple of 64", 768, 512, 1024 })
 {
     struct found *f = lab_shared(RANKS * sizeof *f);

@@ -15,7 +15,7 @@ static const double LATENCY = 2.8e-3, BANDWIDTH = 1.25e9, BACKWARD = 0.5;
 
 struct priced { size_t calls, bytes; double first, late, exposed; };
 
-/* Walks over the starts as the link would. */
+/* Simulates the link, which takes the buckets in the order of their starts. */
 static void buckets_play(const ls_program *p, int n, struct priced *out)
 {
     struct instructions l = instructions_of(p);
@@ -41,7 +41,7 @@ static struct priced buckets_price(size_t bucket)
     ls_comm *comm;
 
     TRY(ls_model_preset("gpt2-124m", &j.model));
-    j.model.tied = 0;  /* else the embedding's bucket comes last whatever the size (D3) */
+    j.model.tied = 0; /* else the embedding's bucket comes last, whatever its size (D3) */
     j.model.vocab = 8192;
     j.time = 1024;
     j.data.bucket_bytes = j.data.first_bucket_bytes = bucket;

@@ -1,6 +1,6 @@
 /* D5 - the batch of a step is per-rank batch x ranks x accumulation; the minimum is one sample per rank.
  *
- * The lab counts what each rank's loader returns: every sample of the data says which one it is. (If a step has fewer samples than
+ * The lab counts what each rank's loader returns: every sample of the data contains its own number. (If a step has fewer samples than
  * rows, such as 5 on 2 ranks with 2 rows each and 2 micro-batches, the remaining rows have weight zero, and the batch is 5. With fewer
  * samples than ranks some rank would have none: the command refuses such options.)
  *

@@ -127,7 +127,7 @@ static double deviation_of_means(const double *picture, int group)
     return sqrt((squares - sum * sum / groups) / (groups - 1));
 }
 
-/* A mean of few samples varies so many times more than one of many. */
+/* The factor by which a mean of few samples varies more than one of many. */
 static double noise_ratio(int few, int many)
 {
     double *picture = malloc(PICTURES * sizeof *picture), ratio;

@@ -1,4 +1,4 @@
-/* D8 - data parallelism with one process that owns the model, on a model of the user's: `lockstep train` with parallel.method=dataparallel
+/* D8 - data parallelism with one process that owns the model, on the user's model: `lockstep train` with parallel.method=dataparallel
  * (in each micro-batch rank 0 sends the weights to all ranks and adds their gradients, as PyTorch's DataParallel does) and with
  * parallel.method=server (a synchronous parameter server: once a step). Rank 0 sends and receives (K-1) times the model, the others
  * once; a ring loads all links equally, with less than twice the model. And K-1 ranks wait while one adds and updates.
@@ -15,12 +15,12 @@ enum { METHODS = 2, RANKS_MOST = 16 };
 
 static const char *const method[METHODS] = { "dataparallel", "server" };
 
-/* gathered, reduced: bytes a step of rank 0's weights and of all other ranks' gradients; state: of the optimizer. */
+/* gathered, reduced: bytes per step of rank 0's weights and of all other ranks' gradients; state: bytes of the optimizer state. */
 struct central {
-    double parameters, gradients, gathered, reduced, reduced_1, calls, state_1; /* counted; parameters: with what is not trained */
-    double sent, received, memory, memory_1, seconds, loss;                             /* of the method */
-    double ring_sent, ring_received, ring_memory, ring_seconds, ring_loss;              /* of the all-reduce */
-    double planned_sent, planned_memory, planned_ring_sent, planned_ring_calls, total;  /* planned; total: the measured planned_memory */
+    double parameters, gradients, gathered, reduced, reduced_1, calls, state_1;        /* counted; parameters: including untrained ones */
+    double sent, received, memory, memory_1, seconds, loss;                            /* figures of the method */
+    double ring_sent, ring_received, ring_memory, ring_seconds, ring_loss;             /* figures of the all-reduce */
+    double planned_sent, planned_memory, planned_ring_sent, planned_ring_calls, total; /* planned; total: the measured planned_memory */
 };
 
 static double central_plan(const char *folder, const char *key, const char *name)
@@ -31,7 +31,7 @@ static double central_plan(const char *folder, const char *key, const char *name
     return run_plan(folder, key, own);
 }
 
-/* What a plan counts, of line k of the metrics of rank 0: the ledger's peaks, without what is not the model's. */
+/* The bytes that a plan counts, from line k of rank 0's metrics: the ledger's peaks, without what does not belong to the model. */
 static double central_held(const char *metrics, int k)
 {
     static const char *const key[] = { "memory.parameters", "memory.gradients", "memory.optimizer", "memory.activations",
@@ -122,7 +122,7 @@ static void central_print(const struct central *c)
     lab_say("%-30s %14.4f %14.4f %14.4f\n\n", "loss of the last step", c[0].loss, c[1].loss, c[1].ring_loss);
 }
 
-/* Rows of one method. P bytes of weights, and as many of gradients. */
+/* Prints the rows of one method. P: bytes of weights, and as many of gradients. */
 static void central_rows(const char *name, const struct central *c, int ranks)
 {
     char what[100];
@@ -138,7 +138,7 @@ static void central_rows(const char *name, const struct central *c, int ranks)
     lab_check("       the same training: loss of the last step", c->ring_loss, c->loss, 1e-4);
 }
 
-/* Of models all of whose state is trained: batch norm's statistics are summed by all-reduces in each method. */
+/* For models without untrained state: batch norm's statistics are summed by all-reduces in each method. */
 static void central_ring_rows(const struct central *c, int ranks)
 {
     lab_check("all-reduce: every rank sends, in models a step: 2 (K-1)/K", 2.0 * (ranks - 1) / ranks, c->ring_sent / c->gradients, 0.01);

@@ -1,4 +1,4 @@
-/* D9 - asynchronous updates use stale gradients: noisier. On a model of the user's: `lockstep train` with parallel.method=async, in which
+/* D9 - asynchronous updates use stale gradients: noisier. On the user's model: `lockstep train` with parallel.method=async, in which
  * rank 0 keeps the weights, updates with the gradient of each worker as it comes, and answers that worker with the new weights. Workers
  * are served in turn (parallel.async_turns), so that the lab repeats; real servers take them as they come.
  *
@@ -64,7 +64,7 @@ static void curve_costs(const char *name, struct curve *c)
     free(costs);
 }
 
-/* W workers in turn, for `updates` updates; beside as many steps of allreduce as it takes. */
+/* W workers in turn, for `updates` updates, and the steps of allreduce that process as many samples. */
 static struct curve stale_run(int workers, int faster)
 {
     long updates = lab_size("updates"), batch = lab_size("batch");
@@ -113,7 +113,7 @@ static double curve_mean(const struct curve *c, int from, int to)
 static double first_quarter(const struct curve *c) { return curve_mean(c, 0, c->points / 4); }
 static double last_quarter(const struct curve *c) { return curve_mean(c, c->points - c->points / 4, c->points); }
 
-/* All its steps upwards in the first quarter. */
+/* The sum of all increases of the loss in the first quarter. */
 static double curve_rises(const struct curve *c)
 {
     double sum = 0;

@@ -12,7 +12,7 @@ static int experts(void) { return (int)lab_size("experts"); }
 
 /* ---- capacity ---- */
 
-struct routed { double load[EXPERTS_MOST], got[EXPERTS_MOST], most, lost, score; };  /* score: mean of those that were kept */
+struct routed { double load[EXPERTS_MOST], got[EXPERTS_MOST], most, lost, score; }; /* score: mean score of the choices that were kept */
 
 /* capacity: tokens of a sample that an expert takes; 0: all */
 static struct routed capacity_route(size_t capacity, int by_probability)

@@ -18,7 +18,7 @@ static struct net hot_expert_net_of(void)
 
     n.samples = 2 * hot_ranks();
     n.shape.dp = n.shape.ep = hot_ranks();
-    n.model.router_bias_rate = 1e-6;  /* for the bias */
+    n.model.router_bias_rate = 1e-6; /* creates the bias */
     return n;
 }
 

@@ -23,7 +23,7 @@ static size_t halves(size_t b, size_t t, int second) { return b * (E / 2) + (t +
 
 struct routed { double most, lost, loss; }; /* tokens of the busiest expert; choices dropped; the auxiliary loss */
 
-/* Of two samples; parts 2: each counts alone, 1: one sample of twice as many tokens, 0: one sample only. */
+/* Routes two samples; parts 2: each counts alone, 1: one sample of twice as many tokens, 0: one sample only. */
 static struct routed router_run(router_choice *choice, size_t chosen, size_t capacity, int parts, int over_micro_batch)
 {
     ls_route_options o = { .chosen = chosen, .capacity = capacity };

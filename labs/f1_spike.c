@@ -7,8 +7,8 @@
 enum { RANKS_MOST = 8, SPIKE = 4 };
 
 struct spike {
-    double usual, moved;   /* norm of an update before, and of the spike's */
-    double norm;           /* of the gradient, over all ranks */
+    double usual, moved;          /* norm of an update before, and of the spike's */
+    double norm;                  /* norm of the gradient over all ranks */
     uint64_t before, after, back; /* hashes of the weights: before the spike, after it, and after the roll back */
     int refused;
 };

@@ -37,8 +37,8 @@ static ls_train_state state_at(uint64_t step)
 /* ---- what is in it ---- */
 
 struct content {
-    double elements[2]; /* of parameters; of masters and moments */
-    double bytes, most, first, moments; /* of tensors; of the rank that writes most; of rank 0; of the moments */
+    double elements[2];                 /* elements of parameters; elements of masters and moments */
+    double bytes, most, first, moments; /* bytes of all tensors; of the rank that writes most; of rank 0; of the moments */
 };
 
 static struct content content_of(const char *path)
@@ -65,7 +65,7 @@ static struct content content_of(const char *path)
     return c;
 }
 
-/* After one step over the ranks of comm. */
+/* Saves after one step over the ranks of comm. */
 static void save_trained(ls_comm *comm, ls_dtype type, int zero, const char *name)
 {
     struct job j = saved_job(type);
@@ -106,7 +106,8 @@ struct kills {
     int tried, old, new, broken, traced;
 };
 
-/* Saves in a process that is killed at the return of its nth system call. 1: it died, 0: it came through, -1: nobody may trace here. */
+/* Saves in a process that is killed at the return of its nth system call. 1: it died, 0: it came through, -1: tracing is not permitted
+ * here. */
 static int save_and_kill(struct training *t, const char *path, int nth)
 {
     ls_train_state s = state_at(2);

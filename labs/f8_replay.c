@@ -27,7 +27,7 @@ static const struct kind replay_kind[KINDS] = {
 };
 
 struct step_result {
-    double norm;   /* of the gradient, over all ranks */
+    double norm;   /* norm of the gradient over all ranks */
     uint64_t hash; /* of this rank's weights after the step */
 };
 struct replay {

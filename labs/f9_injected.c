@@ -24,7 +24,7 @@ static const char *injected_options(void)
 
 /* What a failure left: its exit code (of processes that were started separately: how many have it), and its first line. */
 struct failed {
-    int code, processes, first_two; /* first_two: of ranks 0 and 1 */
+    int code, processes, first_two; /* first_two: how many of ranks 0 and 1 have it */
     char line[1000];
 };
 

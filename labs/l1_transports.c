@@ -35,7 +35,7 @@ static float element(int rank, size_t i, int exact)
     return (float)(exact ? floor(100 * x) : x);
 }
 
-/* The three collectives on these numbers; hashes of the results. Gives how far the sums are from those in double. */
+/* The three collectives on these numbers; hashes of the results. Returns how far the sums are from those in double. */
 static double collectives_run(ls_comm *comm, int rank, int n, int exact, uint64_t *hash)
 {
     static float x[RANKS_MOST * BLOCK], y[RANKS_MOST * BLOCK];
@@ -71,7 +71,7 @@ static void transport_run(ls_comm *comm, int rank, int n, void *shared)
 
 static const char *either(const char *a, const char *b) { return getenv(a) ? getenv(a) : getenv(b); }
 
-/* This process is a rank that the lab started: it leaves what it found in FILE.RANK. */
+/* This process is a rank that the lab started: it writes its results to FILE.RANK. */
 static int rank_of_mpi(const char *file)
 {
     const char *rank = either("OMPI_COMM_WORLD_RANK", "PMI_RANK"), *size = either("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");

@@ -14,7 +14,8 @@ struct claim {
     const char *id, *program, *text;
 };
 
-/* A number that does not exist is NAN. relation: '=' to within tolerance of the number (of 1 where it is 0), '<' below it, '>' above it. */
+/* A missing number is NAN. relation: '=' equal within the tolerance relative to the number (to 1 if it is 0), '<' below it, '>' above it.
+ */
 struct row {
     const char *what;
     char relation;
@@ -25,7 +26,7 @@ struct row {
 
 enum { RESULTS_MOST = 8 };
 
-/* The lab that runs. */
+/* The running lab. */
 static struct {
     const struct lab *lab;
     const char *const *options;
@@ -256,7 +257,7 @@ static struct {
     char options[PLAN_OPTIONS], json[PLAN_ROOM];
 } plans[PLANS];
 
-/* Runs the command that this process is, told to plan. */
+/* Runs this process's own executable as `lockstep plan`. */
 static void plan_read(const char *options, char *out, size_t room)
 {
     char command[PLAN_OPTIONS + 64];
@@ -298,7 +299,7 @@ double lab_plan(const char *key, const char *fmt, ...)
     }
     double number = lab_json(plan_find(options), key);
     if (!isnan(number)) return number;
-    fprintf(stderr, "lab %s: a plan does not say %s\n", now.lab->name, key);
+    fprintf(stderr, "lab %s: a plan has no number %s\n", now.lab->name, key);
     exit(1);
 }
 

@@ -1,4 +1,4 @@
-/* lab.h - what every lab needs: a claim's number beside the measured one, and a verdict for each.
+/* lab.h - shared by all labs: prints a claim's number next to the measured one, and a verdict for each.
  *
  *   holds                 what is measured is the claimed number, or on the claimed side of it
  *   corrected             the claim is wrong or imprecise: another number, derived beforehand, is measured; the reason is printed
@@ -42,7 +42,7 @@ struct lab_size {
     long value, low, high;
 };
 struct lab {
-    const char *name, *title; /* of the file, and in a few words */
+    const char *name, *title; /* name of the file; title in a few words */
     int (*run)(void);         /* 0, or 1 if a claim does not hold */
     struct lab_size *sizes;   /* ended by one without a name */
     const char *options;      /* sections of the options of `train` that its runs take, as "model data"; NULL: none */
@@ -50,7 +50,7 @@ struct lab {
 
 /* LAB(p2_bubble, "bubbles of pipelines", { "stages", "stages of the pipeline", 4, 2, 64 }) { .. return lab_close(); } */
 #define LAB(name_, ...) LAB_(name_, NULL, __VA_ARGS__, { NULL, NULL, 0, 0, 0 })
-/* The same of a lab that trains the user's model: LAB_TRAINS(d8_central, "model data", "one process ..", { "ranks", .. }) */
+/* The same for a lab that trains the user's model: LAB_TRAINS(d8_central, "model data", "one process ..", { "ranks", .. }) */
 #define LAB_TRAINS(name_, options_, ...) LAB_(name_, options_, __VA_ARGS__, { NULL, NULL, 0, 0, 0 })
 #define LAB_(name_, options_, title_, ...)                                                           \
     static int lab_run(void);                                                                        \
@@ -64,8 +64,8 @@ extern const struct lab *const lab_list[]; /* made by CMakeLists.txt of the file
  * and nothing else there. With LAB_JSON=FILE in the environment they are also written to FILE. Keys in this order: claim, program, what,
  * unit, relation, claimed, expected, measured, tolerance, why, verdict; a number that does not exist is null. */
 int lab_begin(const struct lab *l, const char *const *options, int json);
-long lab_size(const char *name);          /* of the lab that runs */
-const char *const *lab_options(void);     /* those of the user, ended by NULL */
+long lab_size(const char *name);          /* a size of the running lab */
+const char *const *lab_options(void);     /* the user's options, ended by NULL */
 const char *lab_option(const char *name); /* the user's value of "section.key"; NULL: not given */
 
 /* ---- verdicts ---- */
@@ -77,19 +77,20 @@ const char *lab_verdict_name(enum lab_verdict v);
 void lab_open(const char *id);
 int lab_close(void);
 
-/* Of the claim: its number is measured, to within `tolerance` of it (of 1 when 0 is claimed); or what is measured is on its side. */
+/* Rows of the claim: the measured number equals the claimed one within `tolerance` relative to it (to 1 if 0 is claimed), or is on the
+ * claimed side of it. */
 void lab_equal(const char *what, double claimed, double measured, double tolerance);
 void lab_below(const char *what, double claimed, double measured);
 void lab_above(const char *what, double claimed, double measured);
-/* Not of the claim: what must be true as well. */
+/* Checks: what must hold in addition to the claim. */
 void lab_check(const char *what, double expected, double measured, double tolerance);
 void lab_check_below(const char *what, double limit, double measured);
 void lab_check_above(const char *what, double limit, double measured);
-/* What is claimed (relation '=', '<' or '>') is not so: `expected` is, to within the tolerance; why says where it comes from. The claim
+/* The claimed relation ('=', '<' or '>') is false: the number is `expected` within the tolerance; `why` gives the reason. The claim
  * must be missed and the expectation met, or the correction is wrong itself. */
 void lab_corrected(const char *what, char relation, double claimed, double expected, double measured, double tolerance, const char *why);
-void lab_not_measurable(const char *what, const char *why); /* why: and what would be needed */
-/* A line for people: tables, and what a lab saw on the way. Nothing is printed with --json. */
+void lab_not_measurable(const char *what, const char *why); /* why: the reason, and what would be needed */
+/* Prints a line for the reader: tables, intermediate results. Nothing is printed with --json. */
 void lab_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- plans ---- */
@@ -112,11 +113,11 @@ int lab_results(const struct lab_result **out);
 
 /* ---- ranks ---- */
 
-/* What a rank does. shared: of lab_shared(), the same memory in all of them. */
+/* The function of a rank. shared: memory from lab_shared(), the same in all ranks. */
 typedef void lab_rank(ls_comm *comm, int rank, int n, void *shared);
 
-/* Runs n ranks as processes over shared memory. They leave in shared what they found. Before the lab itself compiles a program:
- * they inherit how many threads it computes on. */
+/* Runs n ranks as processes over shared memory. They write their results to `shared`. Call it before the lab compiles a program itself,
+ * because ranks inherit its number of threads. */
 void lab_ranks(int n, lab_rank *run, void *shared);
 void *lab_shared(size_t bytes); /* zeroed memory that they share */
 void lab_unshare(void *shared, size_t bytes);

@@ -1,4 +1,4 @@
-/* lab_command.h - for labs that run this command as a user does: a folder of their own, a process that they started, its ranks. */
+/* lab_command.h - for labs that run this command as a user does: a temporary folder, a process, its ranks. */
 #ifndef LAB_COMMAND_H
 #define LAB_COMMAND_H
 
@@ -17,7 +17,7 @@ enum { COMMAND_PATH = 512, COMMAND_ARGS = 64, COMMAND_TEXT = 4000, COMMAND_SAID 
 
 /* ---- a folder ---- */
 
-/* A new empty folder; folder_remove() removes it with all that is in it. */
+/* A new empty folder; folder_remove() removes it with its contents. */
 static inline void folder_new(char path[COMMAND_PATH])
 {
     const char *at = getenv("TMPDIR");
@@ -42,7 +42,7 @@ static inline void folder_remove(const char *path)
     rmdir(path);
 }
 
-/* A text to learn from. */
+/* Writes a text to learn from. */
 static inline void folder_write_text(const char *path)
 {
     FILE *f = fopen(path, "w");
@@ -104,7 +104,7 @@ static inline struct command_run command_start(const char *folder, const char *f
     _exit(127);
 }
 
-/* Its exit code; 128 + the signal that ended it. */
+/* Waits for it and returns its exit code, or 128 + the signal that ended it. */
 static inline int command_wait(struct command_run *c)
 {
     int status;
@@ -116,7 +116,7 @@ static inline int command_wait(struct command_run *c)
     return c->code;
 }
 
-/* 1 while it runs. */
+/* Returns 1 while it runs. */
 static inline int command_runs(struct command_run *c)
 {
     int status;
@@ -154,7 +154,7 @@ static inline pid_t command_rank(const struct command_run *c, int r)
     return pid;
 }
 
-/* What it printed: "out.txt" or "err.txt". */
+/* Reads what it printed: "out.txt" or "err.txt". */
 static inline const char *command_said(const struct command_run *c, const char *file)
 {
     static char text[COMMAND_SAID];

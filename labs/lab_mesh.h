@@ -1,4 +1,4 @@
-/* lab_mesh.h - for the labs of tensor, context and expert parallelism: a small model sharded over a mesh, run or only priced.
+/* lab_mesh.h - for the labs of tensor, context and expert parallelism: a small model sharded over a mesh, run or only planned.
  *
  * Sample i of step s is a function of (s, i), whatever the mesh: ranks of dp take an equal part of a step's samples each, ranks of cp
  * their slices of every sample. What a mesh trains is compared with what one rank trains.
@@ -15,9 +15,9 @@ struct net {
     ls_data_parallel_options      data;
     ls_optimizer         optimizer;
     ls_dtype             type;
-    size_t               time;     /* tokens of a sample */
-    int                  samples;  /* of a step, over all ranks */
-    int                  sharded;  /* over a mesh; 0: the model as it is, on one rank */
+    size_t time; /* tokens of a sample */
+    int samples; /* samples per step over all ranks */
+    int sharded; /* sharded over a mesh; 0: the unsharded model on one rank */
     ls_recompute         recompute;
 };
 
@@ -51,7 +51,7 @@ static inline struct net net_experts(size_t layers, size_t heads, size_t time, s
 
 static inline size_t net_batch(const struct net *n) { return (size_t)(n->samples / n->shape.dp); }
 
-/* world: of the ranks, or NULL: this rank alone. */
+/* world: the comm of all ranks, or NULL: this rank alone. */
 static inline void distributed_open(const struct net *n, ls_comm *world, int plan_only, struct distributed *out)
 {
     ls_store_options so = { "cpu", n->type, 1, 1, 0 };
@@ -78,7 +78,7 @@ static inline void distributed_open(const struct net *n, ls_comm *world, int pla
     *out = s;
 }
 
-/* As the rank of that number of `ranks` would have it; nothing runs. */
+/* The program as that rank of `ranks` would have it; nothing runs. */
 static inline void distributed_plan(const struct net *n, int rank, int ranks, struct distributed *out)
 {
     ls_comm *world;
@@ -102,7 +102,7 @@ static inline int32_t net_token(int step, int sample, size_t k)
     return (int32_t)(mixed((unsigned)step, (unsigned)sample, (unsigned)k) % VOCAB);
 }
 
-/* Step 0, 1, ..: this rank's tokens, forward, backward and update. Gives the whole loss, on every rank. */
+/* Step 0, 1, ..: this rank's tokens, forward, backward and update. Returns the complete loss on every rank. */
 static inline double distributed_step(struct distributed *s, int step)
 {
     const struct net *n = &s->net;

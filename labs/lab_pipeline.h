@@ -23,7 +23,7 @@ static inline ls_status stage_build(void *ctx, ls_program *p, const ls_stage *st
     return ls_partition(p, l->mesh, &n->model, &o);
 }
 
-/* n->samples are those of all micro-batches. */
+/* n->samples: samples of all micro-batches. */
 static inline void pipeline_open(struct line_of_stages *l, const struct net *n, ls_comm *world, const char *schedule, int chunks, int micro)
 {
     ls_pipeline_options o = { .schedule = &l->schedule, .build = stage_build, .ctx = l, .compile = LS_COMPILE_DEFAULTS };
@@ -79,7 +79,7 @@ static inline ls_status stage_after(void *ctx, ls_program *p, int chunk, int mic
     return LS_OK;
 }
 
-/* All micro-batches. Gives the loss on the rank of the last stage, 0 elsewhere. */
+/* Runs all micro-batches. Returns the loss on the rank of the last stage, 0 elsewhere. */
 static inline double pipeline_run(struct line_of_stages *l)
 {
     l->loss = 0;

@@ -1,4 +1,4 @@
-/* lab_program.h - a compiled program's instructions as a list, with what labs ask about them. */
+/* lab_program.h - a compiled program's instructions as a list, and queries on it. */
 #ifndef LAB_PROGRAM_H
 #define LAB_PROGRAM_H
 

@@ -1,7 +1,7 @@
-/* lab_runs.h - for labs that train a model of the user's by `lockstep train` on several ranks, and read what the runs left.
+/* lab_runs.h - for labs that train the user's model by `lockstep train` on several ranks, and read the runs' files.
  *
- * A run has the lab's own options, which come last and win, and before them those of the user (lab_options()). Without any of these it
- * trains a tiny Llama on a text that the lab writes.
+ * A run has the user's options (lab_options()) and after them the lab's own, which take precedence. Without options of the user it trains a
+ * tiny Llama on a text that the lab writes.
  */
 #ifndef LAB_RUNS_H
 #define LAB_RUNS_H
@@ -17,10 +17,10 @@ static inline int run_user_gives(const char *begin)
     return 0;
 }
 
-/* Options of the lab that the user's come after. */
+/* Options of the lab that the user's options override. */
 static const char *run_defaults = "";
 
-/* What the user did not choose. `data.text=` without a value is a choice: a model of pictures reads no text. */
+/* Defaults for what the user did not choose. `data.text=` without a value is a choice: an image model reads no text. */
 static inline void run_put_defaults(const char *folder, char out[RUN_TEXT])
 {
     int at = snprintf(out, RUN_TEXT, "%s ", run_defaults);
@@ -38,12 +38,12 @@ static inline int run_words(char *text, const char **word, int n)
     return n;
 }
 
-/* The options of every run: no evaluation, no checkpoint, a thread a rank, f32, so that weights and gradients are 4 bytes. */
+/* The options of every run: no evaluation, no checkpoint, one thread per rank, f32, so that weights and gradients are 4 bytes. */
 static const char *const run_always =
     "--precision.compute=fp32 --train.accumulate=1 --train.eval_every=0 --checkpoint.every=0 --launch.threads=1 --run.measure_peak=off "
     "--run.device=cpu --log.tensorboard=false -q ";
 
-/* Trains into FOLDER/NAME. Its exit code; *line: the last line that it printed. */
+/* Trains into FOLDER/NAME. Returns the exit code; *line: the last line that it printed. */
 static inline int run_train(const char *folder, const char *name, char line[RUN_TEXT], const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static inline int run_train(const char *folder, const char *name, char line[RUN_TEXT], const char *fmt, ...)
@@ -82,7 +82,7 @@ static inline int run_train(const char *folder, const char *name, char line[RUN_
         exit(1);                                                                                                  \
     } while (0)
 
-/* `lockstep plan` of the same model: as lab_plan(). */
+/* Plans the same model: like lab_plan(). */
 static inline double run_plan(const char *folder, const char *key, const char *own)
 {
     static char options[RUN_TEXT];
@@ -95,7 +95,7 @@ static inline double run_plan(const char *folder, const char *key, const char *o
     return lab_plan(key, "%s", options);
 }
 
-/* ---- what a run left ---- */
+/* ---- the files of a run ---- */
 
 /* A file of the run; the caller frees it. */
 static inline char *run_file(const char *folder, const char *name, const char *file)

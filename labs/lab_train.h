@@ -1,4 +1,4 @@
-/* lab_train.h - for the labs of data parallelism: a small Llama, trained on any number of ranks or only priced.
+/* lab_train.h - for the labs of data parallelism: a small Llama, trained on any number of ranks or only planned.
  *
  * Sample i of step s is a function of (s, i): a step's samples are the same on any number of ranks, each of which takes an
  * equal part of them. A token follows from the one before it by a fixed rule, three times in four; the rest is noise.
@@ -18,15 +18,15 @@ enum { VOCAB = 61, TIME = 16, SAMPLES_MOST = 128, WHOLE_STEP = LS_FORWARD | LS_B
 struct job {
     ls_model        model;
     ls_dtype        type;
-    size_t          time;        /* tokens of a sample */
-    int             samples;     /* of a step, over all ranks */
-    int             accumulate;  /* micro-batches of a rank */
+    size_t time;    /* tokens of a sample */
+    int samples;    /* samples per step over all ranks */
+    int accumulate; /* micro-batches per rank */
     ls_optimizer    optimizer;
     double          lr;
     ls_data_parallel_options data;
 };
 
-/* factor: of this rank's gradients, for labs of what goes wrong; 0: 1 */
+/* factor: multiplies this rank's gradients, for labs about faults; 0: 1 */
 struct training { ls_store *store; ls_program *program; ls_comm *comm; struct job job; int rank, n; double factor; };
 
 /* width: a multiple of 16 */
@@ -41,7 +41,7 @@ static inline struct job job_of(size_t layers, size_t width)
     return j;
 }
 
-/* comm NULL: this process alone, of one rank. */
+/* comm NULL: this process is the only rank. */
 static inline void training_open(const struct job *j, ls_comm *comm, int plan_only, struct training *out)
 {
     ls_store_options so = { "cpu", j->type, 1, 1, 0 };
@@ -82,7 +82,7 @@ static inline unsigned mixed(unsigned a, unsigned b, unsigned c)
     return (x ^ x >> 13) * 3266489917u >> 8;
 }
 
-/* Samples first .. of a step, divided by `whole` samples: forward and backward. Gives the share of the loss. */
+/* Samples first .. of a step, divided by `whole` samples: forward and backward. Returns the share of the loss. */
 static inline double training_micro_batch(struct training *t, int step, int first, int whole, int segments)
 {
     static int32_t x[SAMPLES_MOST * TIME], y[SAMPLES_MOST * TIME];
@@ -115,7 +115,7 @@ static inline void training_update(struct training *t, int step)
     TRY(ls_program_run(t->program, LS_OPTIMIZER_STEP));
 }
 
-/* Step 0, 1, ...: this rank's part of its samples and the update. Gives this rank's share of the loss. */
+/* Step 0, 1, ...: this rank's part of its samples and the update. Returns this rank's share of the loss. */
 static inline double training_step(struct training *t, int step)
 {
     int batch = t->job.samples / (t->n * t->job.accumulate);
@@ -129,7 +129,7 @@ static inline double training_step(struct training *t, int step)
     return loss;
 }
 
-/* ---- what it left ---- */
+/* ---- its results ---- */
 
 static inline size_t parameter_count(const ls_store *s, size_t i)
 {
@@ -153,7 +153,7 @@ static inline uint64_t hash_of(const void *data, size_t bytes, uint64_t hash)
     return hash;
 }
 
-/* Of the bits of all parameters. Collective where they are sharded. */
+/* A hash of the bits of all parameters. Collective if they are sharded. */
 static inline uint64_t training_hash(const struct training *t)
 {
     size_t n = ls_store_elements(t->store);

@@ -101,8 +101,8 @@ static double reduced(const ls_mesh *m, ls_group group, double calls, size_t cou
 
 static void traffic(const ls_mesh_shape *shape)
 {
-    size_t activation = (size_t)4 * 4096 * 4096;          /* of a rank: half of the samples */
-    size_t weights = (size_t)12 * 4096 * 4096 * 16 / 4;   /* 16 blocks over tp 4 */
+    size_t activation = (size_t)4 * 4096 * 4096;        /* elements on a rank: half of the samples */
+    size_t weights = (size_t)12 * 4096 * 4096 * 16 / 4; /* 16 blocks over tp 4 */
     double tensor, data, pipeline;
     ls_comm *world;
     ls_mesh *m;

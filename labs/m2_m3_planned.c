@@ -20,7 +20,7 @@ static double gigabytes(const char *category, const char *options, int zero)
     return lab_plan(key, "%s --parallel.zero=%d", options, zero) / 1e9;
 }
 
-/* gradient: bytes of one; the program has 4. */
+/* gradient: bytes of one gradient; the program's have 4. */
 static double state(const char *options, int zero, double gradient)
 {
     return gigabytes("parameters", options, zero) + gigabytes("optimizer", options, zero) +

@@ -64,7 +64,7 @@ static ls_status trace_build(void *ctx, ls_program *p, const ls_stage *stage)
     return ls_data_parallel_mesh(p, t->mesh, &t->net.data);
 }
 
-/* As that rank would compile it. */
+/* The program as that rank would compile it. */
 static void trace_open(int rank, struct trace *t)
 {
     ls_pipeline_options o = { .schedule = &t->schedule, .build = trace_build, .ctx = t, .compile = LS_COMPILE_DEFAULTS };
@@ -96,7 +96,7 @@ static void trace_close(struct trace *t)
 
 /* ---- one rank's collectives ---- */
 
-/* Collectives of one kind. bytes: of all their buffers; times: in a step; in_layers: how many belong to layers. */
+/* Collectives of one kind. bytes: bytes of all their buffers; times: number per step; in_layers: how many belong to layers. */
 struct line { enum kind kind; const char *op; int segment, calls, in_layers, times, ranks; double bytes, sent; };
 enum { LINES = 2 * KINDS };
 struct account { struct line line[LINES]; int lines; double sent[KINDS], planned, messages, message_bytes; };
@@ -238,7 +238,7 @@ static double kinds_of(const struct account *t, int stages)
     return n;
 }
 
-/* t: of the first rank of each stage. parameters: of the rank of stage `at`. */
+/* t: traces of the first rank of each stage. parameters: number on the rank of stage `at`. */
 static void trace_rows(const struct account *t, int at, double parameters)
 {
     int L = (int)lab_size("layers");

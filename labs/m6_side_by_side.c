@@ -28,7 +28,7 @@ static double side(const char *key, int i)
                     RANKS, lab_size("seq-len"), RANKS, layouts[i].options);
 }
 
-/* Gradients of 2 bytes: they are f32 here (Z1). */
+/* The state with gradients of 2 bytes: they are f32 here (Z1). */
 static double side_state(int i) { return side("memory.parameters", i) + side("memory.gradients", i) / 2 + side("memory.optimizer", i); }
 
 static double side_kept(int i) { return side("memory.activations", i); }
@@ -121,7 +121,7 @@ static double one_gpu_state(int layers, double gradient)
            one_gpu("memory.optimizer", layers, o);
 }
 
-/* Activations that a layer more takes. */
+/* Activations of one more layer. */
 static double one_gpu_layer(const char *more)
 {
     return (one_gpu("memory.activations", 8, more) - one_gpu("memory.activations", 4, more)) / 4;

@@ -8,7 +8,7 @@
 #include "lab.h"
 #include "lockstep/pipeline.h"
 
-struct seen { double idle, bubble; int messages, in_flight; };  /* idle: seconds a rank; in_flight: whole micro-batches, rank 0 */
+struct seen { double idle, bubble; int messages, in_flight; }; /* idle: seconds per rank; in_flight: complete micro-batches on rank 0 */
 
 static int sends(const ls_pipeline_schedule *s, int rank)
 {

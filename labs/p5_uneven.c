@@ -74,7 +74,7 @@ static void uneven_row(const char *name, const int *begin, double dearest, doubl
            seconds);
 }
 
-/* The fastest of all cuts. */
+/* The fastest of all divisions into stages. */
 static double fastest(void)
 {
     double best = INFINITY, dearest;

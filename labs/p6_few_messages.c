@@ -43,7 +43,7 @@ static struct count stages(int n, size_t layers)
     return c;
 }
 
-/* Bytes of the first `summed` ranks; calls are those of each. */
+/* Bytes of the first `summed` ranks together; calls of each rank. */
 static struct count tensor(int n, size_t layers, int summed)
 {
     struct net net = net_gpt2(layers, n > 4 ? (size_t)n : 4, 16);

@@ -10,7 +10,7 @@
 
 static int P, L, M;
 
-/* Of a rank of the pipeline; stages 1: of the whole model on one rank. */
+/* Bytes of a rank of the pipeline; stages 1: of the complete model on one rank. */
 static double divides_plan(const char *key, const char *schedule, int stages, int rank)
 {
     char pipeline[256] = "";

@@ -80,7 +80,7 @@ static double underflow(ls_dtype type, double *moved)
 
 /* What the 65536 patterns of a type of 16 bits hold. */
 struct half_range {
-    double largest, smallest, next; /* finite; positive; after 1 */
+    double largest, smallest, next; /* largest finite number; smallest positive one; the next one after 1 */
 };
 
 static struct half_range half_range_of(ls_dtype type)

@@ -21,7 +21,7 @@ static double planned(const char *key, int n, long micro_batch, long batch, cons
                     n, micro_batch, batch, more);
 }
 
-#define TAKEN (16.0 / 132) /* of a DGX H100's units by collectives that run beside kernels */
+#define TAKEN (16.0 / 132) /* share of a DGX H100's units that overlapping collectives occupy */
 
 /* What DDP on n ranks takes longer than kernels alone: waits, and kernels that are slower beside collectives. */
 static double lost(int n, long micro_batch, long batch)
@@ -95,7 +95,7 @@ static void fixed(void)
 
 /* ---- this machine ---- */
 
-static const int counts[] = { 1, 2, 3, 4, 6, 8 }; /* of ranks: each divides SAMPLES */
+static const int counts[] = { 1, 2, 3, 4, 6, 8 }; /* numbers of ranks: each divides SAMPLES */
 enum { COUNTS = sizeof counts / sizeof *counts };
 
 /* What a rank measured: seconds of its steps, those of them that it waited for all-reduces, the bytes it sent. */
@@ -143,10 +143,10 @@ static struct spread spread_of(const double *of, int repeats)
     return (struct spread){ sorted[0], (sorted[(repeats - 1) / 2] + sorted[repeats / 2]) / 2, sorted[repeats - 1] };
 }
 
-/* Of each number of ranks and each repeat: seconds of the slowest rank, the share of them that rank 0 waited for all-reduces. */
+/* For each number of ranks and each repeat: seconds of the slowest rank, and the share of them that rank 0 waited for all-reduces. */
 static double here_seconds[COUNTS][REPEATS_MOST], here_exposed[COUNTS][REPEATS_MOST];
 
-static struct here here_last[COUNTS][RANKS_MOST]; /* of the last repeat, by rank */
+static struct here here_last[COUNTS][RANKS_MOST]; /* results of the last repeat, by rank */
 
 /* What n ranks sent and ended with does not depend on how busy the machine is. */
 static void here_check(const struct here *h, int n)

@@ -11,7 +11,7 @@
  *     remedy     fewer bytes (gradients in bf16) and more samples for the same bytes (accumulation), besides the sharding */
 #include "lab_command.h"
 
-enum { SLOW = 100 }; /* Gb/s of a node */
+enum { SLOW = 100 }; /* Gb/s per node */
 
 static char folder[COMMAND_PATH], slow_file[COMMAND_PATH + 32], chosen_file[COMMAND_PATH + 32];
 
@@ -112,7 +112,7 @@ static void chosen_link(void)
     lab_check_above(what, 100 * bound / (step32 - waits + bound), 100 * waits / step32);
 }
 
-LAB(s6_diagnosis, "a run that a slow link binds", { "network-gbits", "Gb/s of a node's network, of the last row", SLOW, 25, 3200 })
+LAB(s6_diagnosis, "a run that a slow link limits", { "network-gbits", "Gb/s of a node's network, of the last row", SLOW, 25, 3200 })
 {
     folder_new(folder);
     machine_write(slow_file, "slow.yaml", SLOW);

@@ -16,7 +16,7 @@ enum { ROWS = 24, BY_HAND_WIDTH = 16, RANKS_MOST = 8, INNER_MOST = 16 };
 static int is_exchange(const ls_instruction *l) { return l->exchange == LS_EXCHANGE_START; }
 static int is_gemm(const ls_instruction *l) { return strncmp(l->op, "linear", 6) == 0 || strncmp(l->op, "attention", 9) == 0; }
 
-/* All of a block in a segment: matmuls by their weights' names, what is between them, exchanges with their elements. */
+/* Prints a block's instructions in a segment: matmuls by their weights' names, and the exchanges between them with their elements. */
 static void print(const struct instructions *l, int segment, const char *title)
 {
     lab_say("%s:\n", title);
@@ -31,7 +31,7 @@ static void print(const struct instructions *l, int segment, const char *title)
     }
 }
 
-/* Exchanges after the product `op` of weight `from` and before the next product that is no weight gradient. */
+/* Exchanges after the matmul `op` of weight `from` and before the next matmul that is not a weight gradient. */
 static int column_row_after(const struct instructions *l, int segment, const char *op, const char *from)
 {
     int found = 0, on = 0;
@@ -58,7 +58,7 @@ static int within(const struct instructions *l, int segment)
 
 /* ---- by hand ---- */
 
-/* What a rank found. sent: bytes of its all-reduces, or of the all-gather; apart: from one rank's output, at most. */
+/* Results of a rank. sent: bytes of its all-reduces, or of the all-gather; apart: largest difference from one rank's output. */
 struct by_hand { double column_row, row_row, gather, apart, gelu_first, bias; };
 
 /* A matrix of numbers around zero, the same on every rank. */

@@ -49,7 +49,7 @@ static void bytes_small(int n)
     lab_unshare(f, MOST * sizeof *f);
 }
 
-/* A forward pass of the claim's model on one rank of T, priced. */
+/* A forward pass of the claim's model on one rank of T, planned. */
 static double forward(size_t *calls)
 {
     size_t width = (size_t)lab_size("width"), time = (size_t)lab_size("seq-len"), batch = (size_t)lab_size("batch");
@@ -86,7 +86,7 @@ static double forward(size_t *calls)
 
 enum { NODE = 8 }; /* GPUs of a DGX H100 */
 
-/* Planned bytes a second of the all-reduces over tp of this many ranks, two layers of a 70B model on machines of eight. */
+/* Planned bytes per second of the all-reduces over tp of this many ranks, two layers of a 70B model on machines of eight. */
 static double rate(int tp)
 {
     static const char options[] = "-n %d --parallel.tp=%d --machine h100-dgx --model.preset=llama3-70b --model.layers=2 --model.vocab=1000 "

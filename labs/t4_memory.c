@@ -34,7 +34,7 @@ static ls_cost memory_price(size_t layers, int tp, int dp, int sp, ls_recompute 
     return c;
 }
 
-/* Bytes of activations that one layer more takes. */
+/* Bytes of activations of one more layer. */
 static double memory_layer(int tp, int sp, ls_recompute recompute)
 {
     size_t n;
@@ -51,7 +51,7 @@ static void memory_row(const char *what, const ls_cost *c)
 /* Parameters that tp replicates: norms, biases added after a sum, positions. */
 static double replicated(void) { return 8 * (4 + 2) * 512.0 + 2 * 512.0 + 1024 * 512.0; }
 
-/* A product of WIDTH/t columns: operations a byte by the program's text, and seconds. */
+/* A matmul of WIDTH/t columns: operations per byte by the program's text, and seconds. */
 static double matmul_rate(size_t t, double *per_byte)
 {
     double best = 1e9;

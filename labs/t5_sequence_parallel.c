@@ -72,7 +72,7 @@ static void counted(int n)
     lab_unshare(f, MOST * sizeof *f);
 }
 
-/* What a layer more takes: bytes of activations, and bytes that a rank sends for it in a micro-batch. */
+/* The cost of one more layer: bytes of activations, and bytes that a rank sends for it in a micro-batch. */
 static double sequence_parallel_layer(int tp, int sp, ls_recompute recompute, double *wire)
 {
     static const int collectives[] = { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_ALL_GATHER, LS_COLLECTIVE_REDUCE_SCATTER };

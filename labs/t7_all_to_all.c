@@ -47,7 +47,7 @@ static void all_to_all_run(ls_comm *comm, int rank, int n, void *shared)
 
 struct traffic { double forward, backward; };
 
-/* Over cp, all layers. */
+/* Bytes over cp of all layers. */
 static double all_to_all_bytes_of(const ls_program *p, int segments, ls_cp_method context)
 {
     if (context == LS_CP_RING) return (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_SEND, NULL);
@@ -56,7 +56,7 @@ static double all_to_all_bytes_of(const ls_program *p, int segments, ls_cp_metho
            (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_REDUCE_SCATTER, NULL);
 }
 
-/* A layer's, of rank 0. */
+/* Bytes of one layer on rank 0. */
 static struct traffic traffic(size_t heads, size_t kv_heads, int cp, ls_cp_method context)
 {
     struct net n = all_to_all_net_of(heads, kv_heads, 256, cp, context);

@@ -20,7 +20,7 @@ static ls_cost sixteen_price(ls_dtype type, size_t *elements)
     return c;
 }
 
-LAB(z1_sixteen, "16 bytes a parameter", { "layers", "layers of the model", 4, 1, 200 },
+LAB(z1_sixteen, "16 bytes per parameter", { "layers", "layers of the model", 4, 1, 200 },
     { "width", "its width, a multiple of 16", 64, 16, 16384 })
 {
     size_t elements;

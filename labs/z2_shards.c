@@ -36,7 +36,7 @@ static double held(const struct job *j, int zero, int rank, int n, size_t *eleme
     return (double)(c.parameters + c.gradients + c.optimizer);
 }
 
-/* Bytes an element in all, and how many of them are sharded at each stage; the claim's, ours, and with whole masters. */
+/* Bytes per element in all, and how many of them are sharded at each stage: by the claim, here, and with replicated masters. */
 static const double sharded[3][4] = { { 0, 12, 14, 16 }, { 0, 12, 16, 18 }, { 0, 8, 10, 12 } }, all[3] = { 16, 18, 16 };
 
 static double formula(int which, int zero, double n, int k)
@@ -122,7 +122,7 @@ static void shards_small(void)
 static double state_of_two(const ls_cost *c) { return (double)(c->parameters + c->optimizer) + (double)c->gradients / 2; }
 static double state_of_four(const ls_cost *c) { return (double)(c->parameters + c->optimizer + c->gradients); }
 
-/* Of weights, gradients and optimizer state, how many are smaller than under DDP. */
+/* How many of weights, gradients and optimizer state are smaller than under DDP. */
 static int kinds_sharded(const ls_cost *c, const ls_cost *ddp)
 {
     return (c->parameters < ddp->parameters) + (c->gradients < ddp->gradients) + (c->optimizer < ddp->optimizer);

@@ -33,7 +33,7 @@ static void traffic_run(ls_comm *comm, int rank, int n, void *shared)
     training_close(&t);
 }
 
-/* Of all ranks together, in models; planned: bytes by which what was counted differs from what was said. */
+/* Bytes of all ranks together, in models; planned: bytes by which the counted ones differ from the predicted ones. */
 static struct found world(int zero, int n, int layers)
 {
     struct shared *s = lab_shared(sizeof *s);
@@ -71,7 +71,7 @@ LAB(z3_traffic, "traffic under ZeRO", { "ranks", "data-parallel ranks; 4: 2 and 
 {
     static const char *const name[] = { "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3" };
     int most = (int)lab_size("ranks"), layers = (int)lab_size("layers"), least = most == 4 ? 2 : most;
-    double off[4] = { 0 }, sent_of[4] = { 0 }, embedding = 0, unplanned = 0; /* sent_of, embedding: of `most` ranks, in N (K-1)/K each */
+    double off[4] = { 0 }, sent_of[4] = { 0 }, embedding = 0, unplanned = 0; /* sent_of, embedding: with `most` ranks, in N (K-1)/K each */
     char why[120], what[120];
 
     lab_say("sent in a step, all K ranks together, in models of N floats\n%4s %6s %12s %16s %12s %10s %14s\n", "K", "zero",

@@ -13,7 +13,7 @@
 
 enum { STEPS = 5 };
 
-struct found { ls_cost cost; double seconds, read, written; uint64_t hash; size_t elements; };  /* read, written: bytes of a step */
+struct found { ls_cost cost; double seconds, read, written; uint64_t hash; size_t elements; }; /* read, written: bytes per step */
 
 /* Bytes that this process has read from files and written to them. */
 static void offload_moved(double *in, double *out)
@@ -62,7 +62,7 @@ static void offload_run(ls_comm *comm, int rank, int n, void *shared)
 enum { PLACES = 3 };
 static const char *const place_name[PLACES] = { "in memory", "state in a file", "state, parameters, gradients in a file" };
 
-/* Of one training: predicted bytes, those of anonymous memory, seconds of a step. */
+/* Results of one training: predicted bytes, bytes of anonymous memory, seconds per step. */
 struct resident {
     double planned, measured, seconds;
     uint64_t hash;
@@ -108,7 +108,7 @@ static struct job resident_job(int place)
 static void resident_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct resident *r = shared;
-    struct job j = resident_job((int)r->planned); /* which place */
+    struct job j = resident_job((int)r->planned); /* where state is kept */
     struct training t;
 
     (void)rank;
@@ -151,7 +151,7 @@ static void largest_options(int layers, int place, char out[1000])
              layers, place_options[place]);
 }
 
-/* `lockstep plan` says that so many layers fit. */
+/* True if `lockstep plan` reports that so many layers fit. */
 static int plan_fits(const char *folder, int layers, int place)
 {
     char options[1000];

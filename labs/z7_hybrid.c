@@ -9,7 +9,7 @@
 
 enum { RANKS = 4, NODE = 2, STEPS = 3, N_MOST = 1 << 17 };
 
-/* ---- priced: 2 nodes of 4 or more ---- */
+/* ---- planned: 2 nodes of 4 or more ---- */
 
 struct priced { double inside, across, all, parameters, elements; };
 

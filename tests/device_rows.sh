@@ -29,7 +29,7 @@ image="--model.preset=resnet-tiny --precision.compute=fp32"
 
 train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
 
-# expand OPTIONS: with the value of the variable NAME for each word @NAME.
+# expand OPTIONS: prints them with each word @NAME replaced by the value of the variable NAME.
 expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
 
 # each_row COMMAND <TABLE: COMMAND NAME RANKS OPTIONS for each line "NAME | RANKS | OPTIONS" of the table; those below a line "more" only in
@@ -80,8 +80,8 @@ device_as_cpu() {
     same_bits cpu_$row/checkpoints/step_00000003 device_$row/checkpoints/step_00000003
 }
 
-# failing CODES ARGUMENTS...: `train`, in failed, under the settings of the stub in force ends with the exit code that its line calls for,
-# which is one of CODES, or 0 without a line: 2 for bad settings, 1 for a lack of memory, 3 for a GPU that has failed.
+# failing CODES ARGUMENTS...: `train`, in failed, under the current settings of the stub ends with the exit code that fits its error line,
+# one of CODES: 2 for bad settings, 1 if memory runs out, 3 if a GPU has failed; or with 0 and without a line.
 failing() {
     codes=$1
     shift

@@ -17,7 +17,7 @@
 #define FAILS(text, call) check_refused((call), LS_OK, (text), #call, __FILE__, __LINE__)
 
 void check_accepted(ls_status got, const char *call, const char *file, int line);
-/* want LS_OK: any failure. */
+/* want == LS_OK: any failure counts. */
 void check_refused(ls_status got, ls_status want, const char *text, const char *call, const char *file, int line);
 
 #endif

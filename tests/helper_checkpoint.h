@@ -20,11 +20,11 @@ const char *scratch(const char *name);  /* a path in it; the last 8 stay valid *
 ls_store *small_store(ls_dtype type, int master, const char *states);
 /* Every tensor of the store gets values that depend on its name, its kind and salt. */
 void      small_fill(ls_store *s, uint64_t salt);
-/* Whether every parameter and state of a is, bit for bit, b's. */
+/* True if every parameter and state of a has the same bits in b. */
 bool      small_same(const ls_store *a, const ls_store *b);
 ls_train_state small_state(uint64_t step);
 
-/* Field by field: what is between the fields is nobody's. */
+/* Compares field by field, because padding is undefined. */
 void check_same_model(const ls_model *a, const ls_model *b);
 
 #endif

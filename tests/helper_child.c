@@ -31,7 +31,7 @@ struct child child_run(const char *settings, int (*fn)(void))
         close(fd[1]);
         if (settings)
             setenv("LOCKSTEP_CUDA_STUB", settings, 1);
-        signal(SIGSEGV, SIG_DFL);  /* not cmocka's, which would go on with the next test */
+        signal(SIGSEGV, SIG_DFL); /* not cmocka's, which would continue with the next test */
         signal(SIGABRT, SIG_DFL);
         status = fn();
         fflush(NULL);

@@ -14,7 +14,7 @@
 #include "comm/transports/transport.h"
 #include "helper_ranks.h"
 
-enum { COMM_GUARD = 64 };              /* bytes after a buffer that nobody writes */
+enum { COMM_GUARD = 64 }; /* bytes after a buffer that must not be written */
 
 void comm_element_set(ls_dtype t, void *p, size_t i, double x)
 {
@@ -33,7 +33,7 @@ void comm_element_set(ls_dtype t, void *p, size_t i, double x)
     }
 }
 
-/* What rank r sends at element i. */
+/* Element i of rank r's send buffer. */
 static double comm_element(int r, size_t i) { return (double)((i * 3 + (size_t)r * 7 + (i >> 9)) % 5); }
 
 static double comm_reduced(int n, size_t i, ls_dtype t, ls_redop op)
@@ -45,7 +45,7 @@ static double comm_reduced(int n, size_t i, ls_dtype t, ls_redop op)
     return t == LS_F64 ? x / n : (double)((float)x / (float)n);
 }
 
-/* What rank `from` has for rank `to` in all_to_all. */
+/* Elements that rank `from` sends to rank `to` in all_to_all. */
 static size_t comm_case_dealt(const struct comm_case *k, int from, int to)
 {
     return k->v ? (size_t)(from * 3 + to * 5) % 4 * k->count / 3 : k->count;
@@ -83,7 +83,7 @@ struct comm_run comm_run_plan(ls_comm *c, const struct comm_case *k)
     return r;
 }
 
-/* What element i of the result must be. */
+/* Expected element i of the result. */
 static double comm_run_expected(const struct comm_run *r, size_t i)
 {
     const struct comm_case *k = r->k;
@@ -96,7 +96,7 @@ static double comm_run_expected(const struct comm_run *r, size_t i)
     case LS_COLLECTIVE_ALL_GATHER:
         while (i >= r->at[j + 1]) j++;
         return comm_element(j, i - r->at[j]);
-    default:  /* all_to_all: after what j has for the ranks before this one */
+    default: /* all_to_all: after j's elements for the ranks before this one */
         while (i >= r->recv_at[j + 1]) j++;
         i -= r->recv_at[j];
         for (int to = 0; to < r->rank; to++) i += comm_case_dealt(k, j, to);

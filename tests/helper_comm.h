@@ -23,7 +23,7 @@ struct comm_run {
     ls_comm *c;
     int      rank, n;
     size_t   size, counts[RANKS_MOST], recv_counts[RANKS_MOST], at[RANKS_MOST + 1], recv_at[RANKS_MOST + 1];
-    size_t   send_n, recv_n, own;  /* elements of both buffers; where the small one is in the big one */
+    size_t send_n, recv_n, own; /* elements of both buffers; offset of the small one in the big one */
 };
 
 const char *comm_case_text(const struct comm_case *k);

@@ -85,7 +85,7 @@ void device_calls_run(const struct kernel *k, const struct call *c, size_t scrat
     struct ranges r = { .n = 0 };
     struct call there = *c;
 
-    /* Of half the cases, the same ones each time: libraries have other algorithms for such operands. */
+    /* For half of the cases, the same ones each time: libraries use other algorithms for such operands. */
     for (const char *at = name; *at; at++) letters += (unsigned char)*at;
     ranges_aligned = k->prepare && letters % 2;
     for (int i = 0; i < c->nin; i++) ranges_add_view(&r, &c->in[i]);

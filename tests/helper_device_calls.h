@@ -8,7 +8,7 @@
 extern const struct device *device_calls_on; /* the device; set before the first call */
 
 /* Copies the operands and the scratch of c to the device, runs k there and copies them back. The copies have the alignment of their
- * originals up to 64 bytes, and lie between bytes that must not change. */
+ * originals up to 64 bytes, and are surrounded by bytes that must not change. */
 void device_calls_run(const struct kernel *k, const struct call *c, size_t scratch, const char *name);
 
 #endif

@@ -181,7 +181,7 @@ static unsigned hash(unsigned a, unsigned b, unsigned c)
     return x * 3266489917u >> 8;
 }
 
-/* Later samples have fewer targets, so ranks count unequally many. */
+/* Later samples have fewer targets, so ranks count different numbers of them. */
 static int target(int step, size_t sample, size_t t)
 {
     unsigned h = hash((unsigned)step + 100, (unsigned)sample, (unsigned)t);
@@ -282,7 +282,7 @@ static ls_status run_micro_batches(struct training *s, const struct layout *l, i
     return LS_OK;
 }
 
-/* Ranks that differ in tp alone have the same loss, and in a pipeline the last stage has it. */
+/* Ranks that differ only in tp have the same loss; in a pipeline the last stage has it. */
 static ls_status sum_losses(const struct training *s, double *sum)
 {
     if (ls_mesh_index(s->mesh, LS_GROUP_TP) > 0)
@@ -382,14 +382,14 @@ static double distributed_largest(const float *x, size_t n)
     return most;
 }
 
-/* A tensor that is zero but for rounding (the bias of attention's keys) is measured by the others. */
+/* A tensor that is zero except for rounding (the bias of attention's keys) is compared relative to the other tensors. */
 static const char *distributed_compare(const ls_store *s, const char *what, const float *a, const float *b, double rounding)
 {
     static char text[200];
     double all = 0;
 
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++))
-        if (store_sign_rate(s, i) == 0)  /* else its "gradient" is a count of tokens */
+        if (store_sign_rate(s, i) == 0) /* otherwise its "gradient" is a count of tokens */
             all = fmax(all, distributed_largest(a + at, elements(s, i)));
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++)) {
         double most = rounding * (distributed_largest(a + at, elements(s, i)) + 0.01 * all);

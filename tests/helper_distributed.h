@@ -20,8 +20,8 @@ struct layout {
     enum net          net;
     size_t            layers;     /* 0: the net's */
     ls_optimizer_kind optimizer;
-    ls_dtype          type;       /* of the parameters; bf16: with master copies */
-    int               accumulate; /* micro-batches of a rank; 0 counts as 1 */
+    ls_dtype type;  /* type of the parameters; bf16: with master copies */
+    int accumulate; /* micro-batches of a rank; 0 counts as 1 */
     ls_recompute      recompute;
     bool              split;      /* weight gradients in a segment of their own */
     ls_data_parallel_options   data;
@@ -29,12 +29,12 @@ struct layout {
     bool              meshed;
     ls_mesh_shape     mesh;
     ls_partition_options partition;
-    const char       *schedule;   /* a name, or a file /..; NULL: no pipeline */
-    int               chunks;     /* of the pipeline on each rank; 0 counts as 1 */
-    const char       *device;     /* NULL: cpu */
+    const char *schedule; /* a name, or a file /..; NULL: no pipeline */
+    int chunks;           /* chunks of the pipeline on each rank; 0 counts as 1 */
+    const char *device;   /* NULL: cpu */
 };
 
-/* What one rank sees of a training; parameters one after another in the store's order. */
+/* The results of a training on one rank; parameters one after another in the store's order. */
 struct outcome {
     double  loss[DIST_STEPS], norm[DIST_STEPS];
     size_t  count;                /* elements of all parameters */
@@ -48,8 +48,8 @@ struct training {
     ls_program *program;
     ls_optimizer optimizer;
     size_t batch;
-    int rank, n, accumulate;     /* of the ranks with other samples */
-    ls_comm *comm;               /* all of whose losses add up */
+    int rank, n, accumulate; /* rank and n: among the ranks with other samples */
+    ls_comm *comm;           /* all of whose losses add up */
     ls_mesh *mesh;
     ls_pipeline_schedule schedule;
     ls_pipeline *pipeline;       /* program is then the optimizer's */
@@ -62,7 +62,7 @@ void      distributed_close(struct training *s);
 ls_status distributed_step(struct training *s, const struct layout *l, int step, double *loss);
 ls_status distributed_train(const struct layout *l, ls_comm *comm, struct outcome *out);
 const char *distributed_name(const struct layout *l, int n, char text[DIST_NAME]);
-/* NULL when b equals a within `rounding` (of a tensor's largest element), else what differs first. */
+/* NULL if b equals a within `rounding` (of a tensor's largest element), else a text with the first difference. */
 const char *distributed_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding);
 
 #endif

@@ -73,8 +73,8 @@ void golden_open(const char *name, struct golden *out)
 
     golden_path(path, sizeof path, name, "");
     try(ls_model_read_hf(path, &out->model));
-    out->model.z_coef = out->model.experts ? 0.01 : 0;  /* no setting of Hugging Face's */
-    out->model.aux_over_micro_batch = 1;  /* as PyTorch made the numbers, and transformers does: over the whole batch */
+    out->model.z_coef = out->model.experts ? 0.01 : 0; /* not a setting of Hugging Face */
+    out->model.aux_over_micro_batch = 1;               /* over the whole batch, as in PyTorch's numbers and in transformers */
     out->weights = open_file(name, "model.safetensors");
     out->numbers = open_file(name, "golden.safetensors");
 }

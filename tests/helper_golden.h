@@ -1,6 +1,6 @@
 /* helper_golden.h - models and numbers of tests/golden, and distances between tensors.
  *
- * LOCKSTEP_TESTS=FOLDER: the folder that has golden/, where it is not that of the sources. LOCKSTEP_DEVICE=cuda: stores are on that device.
+ * LOCKSTEP_TESTS=FOLDER: the folder that contains golden/, if not that of the sources. LOCKSTEP_DEVICE=cuda: stores are on that device.
  */
 #ifndef HELPER_GOLDEN_H
 #define HELPER_GOLDEN_H
@@ -22,7 +22,7 @@ ls_status golden_device_choose(char *name, size_t room);
 void golden_open(const char *name, struct golden *out);
 void golden_close(struct golden *g);
 
-/* The tensor `prefix` + w->hf of an open file as f32 in our shape and part; free() it. NULL when it is not there. */
+/* The tensor `prefix` + w->hf of an open file as f32 in our shape and part; free() it. NULL if it does not exist. */
 float *golden_weight(const struct safetensors *f, const char *prefix, const struct model_weight *w);
 /* A tensor of golden.safetensors as f32; free() it. */
 float *golden_numbers(const struct safetensors *f, const char *name, size_t *count);

@@ -110,7 +110,7 @@ static void clocks_host_waits(struct clocks *c, const struct history *h, const s
         moment_merge(&c->host, &c->event[x->event]);
 }
 
-/* Happening i, after which all is as it says. */
+/* Applies record i to the clocks. */
 static void clocks_go(struct clocks *c, const struct history *h, int i)
 {
     const struct happening *x = &h->at[i];

@@ -30,7 +30,7 @@ bool history_note(void *ctx, const struct check_action *a);
 void history_find_conflicts(struct history *h);
 /* True if the operations of every conflict are in order when wait `without` (its place in at[]; -1: none) is not made. */
 bool history_is_ordered(const struct history *h, int without);
-/* True if all that wait `k` waits for comes before already. */
+/* True if everything that wait `k` waits for comes before anyway. */
 bool history_implies(const struct history *h, int k);
 void history_free(struct history *h);
 

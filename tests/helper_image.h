@@ -18,7 +18,7 @@ struct image_run {
 
 ls_value image_input(ls_program *p, const ls_image_model *m, size_t batch);
 
-/* denominator 0: the batch's own count. optimizer NULL: none. */
+/* denominator 0: the count of the batch. optimizer NULL: none. */
 void image_run_open(struct image_run *r, const ls_image_model *m, size_t batch, int denominator, const ls_optimizer *optimizer,
                     const ls_compile_options *options);
 void image_run_close(struct image_run *r);

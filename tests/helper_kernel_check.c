@@ -84,7 +84,7 @@ static void expected_free(struct expected *e)
         free(e->data[i]);
 }
 
-/* Whatever of an output's block is not an element of the output is as it was. */
+/* All bytes of an output's block that are not elements of the output are unchanged. */
 static void check_surroundings(const struct view *v, const struct block *b, const unsigned char *before,
                                const char *name)
 {

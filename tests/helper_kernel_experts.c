@@ -70,7 +70,7 @@ void route_cases(struct gen *g)
         }
 }
 
-/* K different experts a row, some of them dropped, and rows of padding at the end. */
+/* K different experts per row, some of them dropped, and rows of padding at the end. */
 static void index_in(struct gen *g, const size_t *s)
 {
     struct view *v = gen_in(g, LS_I32, 0, 1, 3, (size_t[]){ s[0], s[1], s[3] });
@@ -94,7 +94,7 @@ void route_grad_cases(struct gen *g)
             index_in(g, s);
             gen_out(g, LS_F32, DIMS(s[0], s[1], s[2]));
             g->c.call.attr.route.sigmoid = variant % 2;
-            g->c.call.attr.route.normalize = variant / 2 && s[3] > 1;  /* of one alone the gradient is 0, or rounding */
+            g->c.call.attr.route.normalize = variant / 2 && s[3] > 1; /* with a single expert the gradient is 0, or rounding */
             gen_emit(g, "B %zu T %zu E %zu K %zu variant %d", s[0], s[1], s[2], s[3], variant);
         }
 }

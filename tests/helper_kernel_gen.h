@@ -10,8 +10,8 @@ struct gen {
     void    *ctx;
     size_t   count;    /* cases so far */
     enum op  op;
-    ls_dtype type;     /* of the main operands */
-    int      layout;   /* of the operands that follow */
+    ls_dtype type; /* type of the main operands */
+    int layout;    /* layout of the following operands */
     struct kernel_case c;
 };
 
@@ -24,7 +24,7 @@ extern const ls_dtype gen_types[GEN_TYPES];
 /* Numbers of elements around those of vectors and blocks. */
 enum { GEN_COUNTS = 11 };
 extern const size_t gen_counts[GEN_COUNTS];
-/* Of those in which a kernel forms sums over everything: the second is more than a test on the emulator runs by default. */
+/* Numbers of elements for kernels that sum over everything: the second is more than a test on the emulator runs by default. */
 enum { TWO_BLOCKS = 5003, SEVERAL_BLOCKS = 140009 };
 
 void gen_begin(struct gen *g);

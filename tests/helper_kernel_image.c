@@ -156,7 +156,7 @@ void batch_cases(struct gen *g)
         }
 }
 
-/* What has one number a channel: BATCH_USE_STATS, BATCH_UPDATE_STATS, BATCH_NORM_DW. */
+/* Ops with one number per channel: BATCH_USE_STATS, BATCH_UPDATE_STATS, BATCH_NORM_DW. */
 void channel_cases(struct gen *g)
 {
     static const size_t channels[] = { 1, 7, 16, 33 };

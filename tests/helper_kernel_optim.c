@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-/* Bits of variant: 1 master, 2 no momentum, 4 decoupled, 8 nesterov, 16 norms, 32 no decay, 64 zeros, 128 stochastic rounding of
- * what is computed without rounding errors. */
+/* Bits of variant: 1 master, 2 no momentum, 4 decoupled, 8 nesterov, 16 norms, 32 no decay, 64 zeros, 128 stochastic rounding of exactly
+ * computed values. */
 static void hyper_in(struct gen *g, int variant)
 {
     struct view *v = gen_in(g, LS_F32, 0, 0, DIMS(4));
@@ -16,13 +16,13 @@ static void hyper_in(struct gen *g, int variant)
     element_put(v, 3, 3);
 }
 
-/* Few bits an element, and no zeros. */
+/* Few bits per element, and no zeros. */
 static void few_bits(struct view *v, double unit)
 {
     for (size_t i = 0; i < view_count(v); i++) element_put(v, i, unit * (double)((i * 37 % 64) * 2 + 1) * (i % 3 ? 1 : -1));
 }
 
-/* Parts of parameters: all of it, columns of a matrix that is sharded (runs that are longer and shorter than a vector), a shard of them. */
+/* Parts of parameters: the whole, columns of a sharded matrix (runs that are longer and shorter than a vector), a shard of them. */
 static struct rounding rounding_case(size_t count)
 {
     static const struct rounding part[] = {

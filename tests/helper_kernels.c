@@ -129,7 +129,7 @@ void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, cons
 
 /* Relative to the larger of the element and the tensor's largest element: what an f32 computation may lose, one
  * last place of the output's type (a tie that falls the other way), and for matmuls whose inner results pass through a
- * half type, that type's. A p of attention that is rounded to bf16 changes o by at most 2^-9 sum p |v| <= 2^-8 for |v| <= 2,
+ * half type, that type's. A probability p of attention that is rounded to bf16 changes o by at most 2^-9 sum p |v| <= 2^-8 for |v| <= 2,
  * which is 2e-2 of a largest element of 0.2; in f16 2^-10, or 3e-3 of 0.33. The outputs of all cases are larger. */
 static double tolerance(const struct call *c, int out)
 {
@@ -166,13 +166,13 @@ static double *doubles_of(const struct view *v)
 
 static bool is_update(const struct call *c) { return c->op == OP_SGD || c->op == OP_ADAM || c->op == OP_LAMB || c->op == OP_LARS; }
 
-/* Stochastic rounding is compared bit by bit: a wrong bit of the generator is no rounding error. Its cases are computed without any. */
+/* Stochastic rounding is compared bit by bit: a wrong bit of the generator is not a rounding error. Its cases have no rounding errors. */
 static bool is_exact(const struct call *c, int out) { return is_update(c) && out == 0 && c->attr.optim.rounding.run > 0; }
 
 void kernel_compare(const struct call *c, int out, const struct view *got, const struct view *want, const char *name)
 {
     bool differences = c->op == OP_ATTENTION_GRAD || c->op == OP_LINEAR_XENT_GRAD;
-    double most = differences ? 1e-2 : 0;  /* what is left of 0 between numbers near 1 is rounding */
+    double most = differences ? 1e-2 : 0; /* between numbers near 1, the remainder of a 0 is rounding */
     double tol = is_exact(c, out) ? 0 : tolerance(c, out), ulp = is_exact(c, out) ? 0 : rounding(want->dtype);
     double *g = doubles_of(got), *w = doubles_of(want);
     size_t count = view_count(want);

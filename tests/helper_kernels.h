@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include "kernels/kernel.h"
 
-/* The bytes of one operand, guards included. mapped: those of the mapping, with the page that is not to be touched. */
+/* The bytes of one operand, including guards. mapped: bytes of the mapping, including the inaccessible page. */
 struct block { unsigned char *base; size_t bytes, mapped; };
 
 struct kernel_case {
@@ -40,7 +40,7 @@ struct kernel_observer {
 extern struct kernel_observer kernel_observer;
 
 /* The reference's result of a case, and an entry's compared with it: within the op's tolerance, the same bits a second time with other
- * scratch contents, no byte touched that is not the output's, and the in-place forms that the op allows. */
+ * scratch contents, only bytes of the output written, and the in-place forms that the op allows. */
 struct kernel_check *kernel_check_new(struct kernel_case *c);
 void                 kernel_check_entry(struct kernel_check *k, const struct kernel *entry, const char *name);
 void                 kernel_check_free(struct kernel_check *k);
@@ -51,7 +51,7 @@ void kernel_compare(const struct call *c, int out, const struct view *got, const
 /* For the case tables: a block for a view of these sizes. layout 0: contiguous; 1: dims 1 and 2 swapped in memory;
  * 2: gaps between rows; 3: every second element. The block's elements are left 0xff. */
 enum { LAYOUTS = 4 };
-/* On a cache line; one element past it; with the end against a page that can be neither read nor written. */
+/* On a cache line; one element past it; ending directly before an inaccessible page. */
 enum placement { PLACED_ALIGNED, PLACED_MISALIGNED, PLACED_AT_EDGE, PLACEMENTS };
 struct view block_view(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, enum placement where);
 void        block_free(struct block *b);

@@ -50,12 +50,12 @@ void case_redirect(const char *name, int fd)
     mem_free(path);
 }
 
-/* As the command does it: the line on standard error, the code as its own. */
+/* Like the command: prints the line on standard error and exits with the code. */
 pid_t case_launch(int ranks, char *const argv[], bool bind)
 {
     char *err = inside("err");
 
-    unlink(err);  /* of a launch before */
+    unlink(err); /* left by an earlier launch */
     mem_free(err);
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -142,7 +142,7 @@ void case_nothing_is_left(void)
 {
     double began = base_now();
 
-    while (case_processes() > 0) {  /* what was killed may need a moment to be gone */
+    while (case_processes() > 0) { /* a killed process may need a moment to end */
         if (base_now() - began > SOON) fail_msg("%d processes are left", case_processes());
         usleep(2000);
     }

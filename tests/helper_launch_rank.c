@@ -97,7 +97,7 @@ static void wait_for_line(const char *name, const char *words)
     }
 }
 
-/* Rank `who` announces to all ranks why the job ends, and is killed before it can say so itself, or stays until it is.
+/* Rank `who` announces to all ranks why the job ends, and is killed before it can report it itself, or waits until it is killed.
  * Another rank fails, too. */
 static int name_cause(const char *who, bool stays)
 {

@@ -89,7 +89,7 @@ void layout_close(struct laid *laid)
     ls_comm_close(&laid->data);
 }
 
-/* Any bits, of numbers and of others. */
+/* Any bits, including those of NaNs. */
 static void bits_of(size_t i, const char *kind, size_t global, size_t esize, void *to)
 {
     uint64_t stream = rng_stream(shapes[i].name) ^ rng_stream(kind);

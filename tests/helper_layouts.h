@@ -19,7 +19,7 @@ int    layout_ranks(const struct layout *l);
 struct laid { ls_store *store; ls_comm *data; };
 void   layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct laid *out);
 void   layout_close(struct laid *laid);
-/* Bits that depend on parameter, kind and place alone into what this rank holds of everything, or compared with it. */
+/* Fills this rank's part of everything with bits that depend only on parameter, kind and place, or compares it with them. */
 void   layout_fill(ls_store *s);
 void   layout_check(const ls_store *s);
 

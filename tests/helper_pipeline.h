@@ -15,11 +15,11 @@ struct trial {
     ls_recompute recompute;
     int          fuse;
     const int   *begin;
-    ls_dtype     type;        /* of parameters; bf16: with f32 masters */
-    const ls_model *model;    /* instead of net's */
+    ls_dtype type;         /* type of parameters; bf16: with f32 masters */
+    const ls_model *model; /* instead of net's */
 };
 
-/* What a rank has open. */
+/* The open objects of a rank. */
 struct setting {
     ls_comm      *world;
     ls_mesh      *mesh;       /* NULL: the whole model on one rank, without a partition */
@@ -31,7 +31,7 @@ struct setting {
     int           losses;
 };
 
-/* Collective over world. On failure what was opened stays for pipeline_close(). */
+/* Collective over world. On failure, pipeline_close() closes what was opened. */
 ls_status trial_open(ls_comm *world, const struct trial *t, struct setting *s);
 /* Another schedule over the same store and mesh. */
 ls_status trial_open_beside(const struct setting *s, const struct trial *t, struct setting *other);

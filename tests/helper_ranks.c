@@ -22,7 +22,7 @@ enum { LEAKED = 23 };
 
 static char *said;  /* this rank's line, in memory that the parent sees; NULL outside of ranks_run */
 
-/* Of LeakSanitizer, where the test is built with it. */
+/* A function of LeakSanitizer, if the test is built with it. */
 extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 static void say(const char *fmt, va_list args)
@@ -147,7 +147,7 @@ const char *rank_trouble(int rank, const struct rank_end *e)
     return text;
 }
 
-/* A rank that failed by itself says more than one that was left behind. */
+/* The report of a rank that failed by itself is more useful than that of one that waited for it. */
 static int first_bad(int n, const struct rank_end *ends)
 {
     for (int i = 0; i < n; i++)

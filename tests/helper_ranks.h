@@ -16,21 +16,21 @@ enum { RANKS_MOST = 16, RANKS_LINE = 1024 };
 typedef void ranks_body(int rank, int n, const char *where, void *ctx);
 
 struct rank_end {
-    int  code;                /* of exit; -1 when there was none */
-    int  signal;              /* that ended it; 0 */
-    bool late;                /* killed at the time limit */
-    char said[RANKS_LINE];    /* the last ranks_say() or ranks_fail() */
+    int code;              /* exit code; -1 if there was none */
+    int signal;            /* that ended it; 0 */
+    bool late;             /* killed at the time limit */
+    char said[RANKS_LINE]; /* the last ranks_say() or ranks_fail() */
 };
 
-/* Runs body on n ranks; ends[n]. `gone` marks ranks that end badly in the segment, as a launcher does. */
+/* Runs body on n ranks; ends[n]. `gone` marks ranks that end with a failure in the segment, as a launcher does. */
 struct ranks_options { double seconds; bool gone; };
 void ranks_run(int n, const struct ranks_options *o, ranks_body *body, void *ctx, struct rank_end *ends);
-/* All must pass: else the running test fails with the first bad rank's line. */
+/* All must pass: otherwise the running test fails with the first failed rank's line. */
 void ranks_pass(int n, double seconds, ranks_body *body, void *ctx);
-/* "rank 2 was killed by signal 9: said ..."; NULL when it passed. The text stays until the next call. */
+/* "rank 2 was killed by signal 9: said ..."; NULL if it passed. The text is valid until the next call. */
 const char *rank_trouble(int rank, const struct rank_end *e);
 
-/* In a rank. Outside of ranks_run (a test under mpirun) they go to standard error. */
+/* To be called in a rank. Outside of ranks_run (a test under mpirun) they print to standard error. */
 void ranks_say(const char *fmt, ...) LS_PRINTF(1, 2);
 _Noreturn void ranks_fail(const char *fmt, ...) LS_PRINTF(1, 2);
 

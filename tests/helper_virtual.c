@@ -168,7 +168,7 @@ static bool receive_eager(struct machine *m, int r)
     return true;
 }
 
-/* One event on rank r, of those that can happen. */
+/* One of the possible events on rank r. */
 static bool act(struct machine *m, int r)
 {
     if (do_local(m, r)) return true;
@@ -176,7 +176,7 @@ static bool act(struct machine *m, int r)
     return machine_draw(m, 2) ? send_eager(m, r) || receive_eager(m, r) : receive_eager(m, r) || send_eager(m, r);
 }
 
-/* From a random rank on, the first that can do something does it; now and then it keeps the turn. */
+/* The first rank, from a random one on, that can make progress does so; sometimes it makes several steps. */
 static bool round_of_acts(struct machine *m)
 {
     int n = m->c->n, start = (int)machine_draw(m, (unsigned)n);
@@ -210,7 +210,7 @@ static double *room(size_t count)
     double *p = malloc((count + 1) * sizeof *p);
 
     assert_non_null(p);
-    for (size_t i = 0; i < count; i++) p[i] = -1e300;  /* what nobody wrote */
+    for (size_t i = 0; i < count; i++) p[i] = -1e300; /* marks elements that are never written */
     return p;
 }
 

@@ -16,8 +16,8 @@ enum virtual_mode { VIRTUAL_RENDEZVOUS, VIRTUAL_EAGER };
 struct virtual_case {
     const struct algorithm *algorithm;
     int      n, root;
-    size_t   at[VIRTUAL_RANKS][VIRTUAL_RANKS + 1];       /* [rank]: the same for all but all_to_all */
-    size_t   recv_at[VIRTUAL_RANKS][VIRTUAL_RANKS + 1];  /* all_to_all */
+    size_t at[VIRTUAL_RANKS][VIRTUAL_RANKS + 1];      /* [rank]: the same for all ops except all_to_all */
+    size_t recv_at[VIRTUAL_RANKS][VIRTUAL_RANKS + 1]; /* all_to_all */
     size_t   chunk;
     bool     in_place, average;
     enum virtual_type type;
@@ -25,7 +25,7 @@ struct virtual_case {
     unsigned seed;
 };
 
-/* What the ranks have at the end. */
+/* The results of the ranks. */
 struct virtual_run {
     struct step_list list[VIRTUAL_RANKS];
     double *send[VIRTUAL_RANKS], *recv[VIRTUAL_RANKS], *scratch[VIRTUAL_RANKS];
@@ -34,7 +34,7 @@ struct virtual_run {
 };
 
 double virtual_round(enum virtual_type t, double x);
-double virtual_value(enum virtual_type t, int rank, size_t i);  /* of send, before */
+double virtual_value(enum virtual_type t, int rank, size_t i); /* element of `send` before the call */
 /* Fails the test when a rule is broken. */
 void virtual_run(const struct virtual_case *c, struct virtual_run *out);
 void virtual_free(struct virtual_run *r);

@@ -20,7 +20,7 @@ static ls_value linear_twice(ls_program *p)
 
     return ls_add(p, ls_linear(p, ls_linear(p, x, w, LS_NONE), w, LS_NONE), x);
 }
-static ls_value linear_computed(ls_program *p)  /* the weight is no parameter itself */
+static ls_value linear_computed(ls_program *p)  /* the weight is not a parameter itself */
 {
     return ls_linear(p, ls_scale(p, PARAM("x", 3, 4), 2), ls_silu(p, PARAM("w", 2, 4)), ls_scale(p, PARAM("b", 2), 3));
 }
@@ -135,7 +135,7 @@ static ls_value attention_full(ls_program *p)
 {
     return ls_attention(p, PARAM("q", 1, 5, 2, 3), PARAM("k", 1, 3, 2, 3), PARAM("v", 1, 3, 2, 3), 0, LS_NONE);
 }
-static ls_value attention_groups(ls_program *p)  /* more keys than queries, three heads a key/value head */
+static ls_value attention_groups(ls_program *p)  /* more keys than queries, three heads per key/value head */
 {
     return ls_attention(p, PARAM("q", 2, 3, 6, 2), PARAM("k", 2, 5, 2, 2), PARAM("v", 2, 5, 2, 2), 1, LS_NONE);
 }
@@ -153,7 +153,7 @@ static ls_value attention_itself(ls_program *p)
     return ls_attention(p, x, x, x, 1, LS_NONE);
 }
 
-static ls_value attention_dropout(ls_program *p)  /* three heads a key/value head */
+static ls_value attention_dropout(ls_program *p)  /* three heads per key/value head */
 {
     ls_value step = ls_input(p, "step", LS_I64, SIZES(2));
 
@@ -177,7 +177,7 @@ static ls_value conv2d_stride(ls_program *p)
 {
     return ls_conv2d(p, PARAM("x", 2, 2, 7, 5), PARAM("w", 3, 2, 3, 2), LS_NONE, 2, 1);
 }
-static ls_value conv2d_computed(ls_program *p)  /* nothing is a parameter itself; x and w are views */
+static ls_value conv2d_computed(ls_program *p)  /* no operand is a parameter itself; x and w are views */
 {
     ls_value x = ls_transpose(p, ls_silu(p, PARAM("x", 2, 5, 3, 4)), 1, 2), w = ls_slice(p, PARAM("w", 4, 3, 2, 3), 3, 1, 3);
 
@@ -293,7 +293,7 @@ static ls_value reshape(ls_program *p) { return ls_reshape(p, ls_transpose(p, PA
                                          }
 static ls_value transpose(ls_program *p) { return ls_transpose(p, PARAM("x", 2, 3, 5), 0, 2); }
 static ls_value helper_vjp_cases_slice(ls_program *p) { return ls_slice(p, ls_slice(p, PARAM("x", 5, 7), 1, 1, 6), 0, 2, 5); }
-/* Every kind, among one rank: test_program_move has them among several. */
+/* Every kind on a single rank: test_program_move tests them on several. */
 static ls_value moves(ls_program *p)
 {
     static ls_comm *alone;
@@ -353,6 +353,6 @@ const struct gradient_case gradient_cases[] = {
     CASE(split_concat), CASE(concat_rows), CASE(contiguous), CASE(sum_all), CASE(sum_first), CASE(sum_middle),
     CASE(mean_last), CASE(mean_all), CASE(route_softmax), CASE(route_plain), CASE(route_sigmoid), CASE(route_capacity),
     CASE(route_padded), CASE(experts), CASE(experts_drop), CASE(shuffled),
-    { "cast", cast, 0x1p-4, 1e-5 },  /* linear, but rounded to f32 on the way: a long step */
+    { "cast", cast, 0x1p-4, 1e-5 },  /* linear, but with intermediate results rounded to f32: a long step */
 };
 const int gradient_case_count = (int)(sizeof gradient_cases / sizeof *gradient_cases);

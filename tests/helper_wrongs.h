@@ -1,5 +1,5 @@
-/* helper_wrongs.h - tests of a stub that do one thing wrong at a time. Included after WRONGS(X), a list of X(NAME, what the stub says
- * then); the first is X(NOTHING, "").
+/* helper_wrongs.h - tests of a stub that do one thing wrong at a time. Included after WRONGS(X), a list of X(NAME, the stub's message); the
+ * first is X(NOTHING, "").
  */
 #ifndef LS_TESTS_HELPER_WRONGS_H
 #define LS_TESTS_HELPER_WRONGS_H

@@ -15,13 +15,13 @@ failures=0
 say() { printf '%s\n' "$*"; }
 bad() { say "FAILED: $*"; failures=$((failures + 1)); }
 
-# json PATH...: values of the JSON on standard input, a line for each of its lines (tests/json_get.c).
+# json PATH...: values of the JSON on standard input, one line per line of the input (tests/json_get.c).
 json() { "${lockstep%/*}/json_get" "$@"; }
 
 # has PATH VALUE <FILE: some line of the JSON has this value.
 has() { json "$1" | grep -qxF -e "$2"; }
 
-# What a checkpoint's files of tensors hold: their content hashes, of both kinds or of one (parameters, optimizer). $2: the kind.
+# Content hashes of a checkpoint's tensor files, of both kinds or of the kind $2 (parameters, optimizer).
 hashes() {
     "$lockstep" ckpt inspect "$1" --json | json 'files[].name' 'files[].hash' | grep -E "^${2:-(parameters|optimizer)}_" | sed 's/.* //'
 }
@@ -31,7 +31,7 @@ same_bits() { [ -n "$(hashes "$1")" ] && [ "$(hashes "$1")" = "$(hashes "$2")" ]
 ranks() { tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" 2>/dev/null | grep .; }
 rank() { ranks | sed -n "$(($1 + 1))p"; }
 
-# wait_lines FILE N: until the file has N lines.
+# wait_lines FILE N: waits until the file has N lines.
 wait_lines() {
     for i in $(seq 3000); do
         [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return

@@ -85,7 +85,7 @@ static bool count_host_waits(void *ctx, const struct check_action *a)
     return true;
 }
 
-/* While the file takes as long as it likes, the host and another stream go on; what waits for it waits. */
+/* While the file is blocked, the host and another stream continue; what depends on the file waits. */
 static void test_nothing_stalls(void **state)
 {
     static const enum check_order orders[] = { CHECK_EAGER, CHECK_LAZY, CHECK_RANKED, CHECK_DEMAND };
@@ -117,7 +117,7 @@ static void test_nothing_stalls(void **state)
         assert_int_equal(waits, 0);
         OK(x.d->copy_in(x.compute, other, &two, sizeof two));
         OK(x.d->copy_out(x.compute, &got, other, sizeof got));
-        OK(x.d->stream_sync(x.compute)); /* comes back although the file's thread is stuck */
+        OK(x.d->stream_sync(x.compute)); /* returns although the file's thread is blocked */
         assert_true(got == 2);
         OK(x.d->event_wait(e, x.compute));
         OK(x.d->copy_out(x.compute, &got, x.there, sizeof got));
@@ -131,7 +131,7 @@ static void test_nothing_stalls(void **state)
     }
 }
 
-/* A device that has failed stays so: in a process of its own. */
+/* A device that has failed stays failed: tested in a child process. */
 static void lose_bytes(int rank, int n, const char *where, void *ctx)
 {
     struct filed x;

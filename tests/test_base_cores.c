@@ -64,7 +64,7 @@ static void quotas_are_rounded_up(void **state)
     assert_int_equal(cores_quota(""), 0);
 }
 
-/* Whatever the processor has: sizes that a cache can have, and farther levels are not smaller. */
+/* On any processor: plausible cache sizes, and higher levels are not smaller. */
 static void caches_grow_with_their_level(void **state)
 {
     size_t nearer = 0;

@@ -111,7 +111,7 @@ static void rounding_is_to_nearest_even(void **state)
     check_rounding(65504), check_rounding(65519.996f), check_rounding(65520), check_rounding(FLT_MAX), check_rounding(INFINITY);
 }
 
-/* From f64 and i64 straight to a half: one rounding, where two would differ. */
+/* From f64 and i64 directly to a half type: one rounding, in cases where two would differ. */
 static void conversions_round_once(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void conversions_round_once(void **state)
     }
     /* 257 * 2^k is between the bf16 neighbours 128 and 129 * 2^(k + 1). */
     static const int64_t middles[] = { (257ll << 50) + 1, (257ll << 50) - 1, 257ll << 50, 259ll << 50 };
-    static const int units[] = { 129, 128, 128, 130 };  /* of 2^51 */
+    static const int units[] = { 129, 128, 128, 130 }; /* in units of 2^51 */
     uint16_t out[1];
     for (int k = 0; k < 4; k++) {
         ls_convert(out, LS_BF16, &middles[k], LS_I64, 1);

@@ -260,7 +260,7 @@ static void traced_writer(const char *path)
 }
 
 /* Runs a writer, kills it at its nth stop (entry or return of a system call). 1: it died, 0: it came through,
- * -1: this system lets nobody trace. */
+ * -1: this system does not permit tracing. */
 static int kill_at_stop(const char *path, int nth)
 {
     int status;
@@ -357,7 +357,7 @@ static void failures_name_the_path(void **state)
     assert_null(w);
 }
 
-/* A .tmp that is a link must not lead the writer elsewhere; one left by a crash is replaced. */
+/* A .tmp that is a link must not redirect the writer; one left by a crash is replaced. */
 static void leftovers_are_replaced_not_followed(void **state)
 {
     file_writer *w = NULL;

@@ -66,7 +66,7 @@ static void absent_members_give_the_fallback(void **state)
     assert_string_equal(key, "untouched");
     assert_int_equal(json_size(NULL), 0);
     assert_int_equal(json_size(json_get(r, "s")), 0);
-    assert_int_equal(json_int(json_get(r, "r"), -7), -7);  /* a real is no integer */
+    assert_int_equal(json_int(json_get(r, "r"), -7), -7); /* a real is not an integer */
     assert_int_equal(json_int(NULL, -7), -7);
     assert_true(json_real(json_get(r, "s"), 0.5) == 0.5);
     assert_null(json_string(json_get(r, "i"), NULL));

@@ -160,7 +160,7 @@ static void external_bytes_are_counted_and_limited(void **state)
     assert_int_equal(now().now[MEM_OFFLOAD], before.now[MEM_OFFLOAD]);
 }
 
-/* A device's bytes have a limit of their own, and the other one does not count them. */
+/* A device's bytes have a separate limit, and do not count against the host's. */
 static void device_bytes_have_their_own_limit(void **state)
 {
     struct mem_stats before = now();
@@ -184,7 +184,7 @@ static void device_bytes_have_their_own_limit(void **state)
     mem_give_device(MEM_GRADIENTS, 100);
     mem_free(p);
     assert_int_equal(now().total_now, before.total_now);
-    assert_int_equal(now().host_peak, before.total_now + 500); /* of each place by itself */
+    assert_int_equal(now().host_peak, before.total_now + 500); /* host and device are counted separately */
     assert_int_equal(now().device_peak, 1000);
     mem_reset_peak();
     assert_int_equal(now().device_peak, 0);
@@ -220,7 +220,7 @@ static void counts_are_exact_across_threads(void **state)
     assert_int_equal(after.calls - before.calls, 4 * 5000 * 2);
 }
 
-/* Holds bytes of its own while the test's thread does. */
+/* Holds bytes while the test's thread does. */
 static void *hold_beside(void *unused)
 {
     (void)unused;
@@ -247,14 +247,14 @@ static void a_threads_peak_is_its_own(void **state)
     assert_int_equal(mem_thread_peak(MEM_OTHER), 300);
     assert_int_equal(mem_thread_peak(MEM_PARAMETERS), 50);
     assert_int_equal(mem_thread_peak(MEM_GRADIENTS), 0);
-    mem_free(before);  /* of before mem_thread_begin(): 100 less than then are held */
+    mem_free(before); /* allocated before mem_thread_begin(): 100 bytes less than then are held */
     mem_free(a);
     a = mem_alloc(MEM_OTHER, 350);
     assert_int_equal(mem_thread_peak(MEM_OTHER), 300);
     mem_free(a), mem_free(b), mem_free(left);
 }
 
-/* Pages that grow hold no second copy, and count what was asked for. */
+/* Pages that grow hold no second copy, and count the requested bytes. */
 static void pages_grow_within_the_limit(void **state)
 {
     enum { PAGES = 4 << 20 };

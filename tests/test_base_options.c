@@ -138,7 +138,7 @@ static void alias_sets_the_same_option(void **state)
     assert_true(config.lr == 0.5);
 }
 
-/* A switch whose old name meant the contrary. */
+/* A switch whose old name meant the opposite. */
 static void alias_can_invert(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void alias_can_invert(void **state)
     assert_false(config.per_rank);
 }
 
-/* Help about the row names the other name; lists, files and documents have the row's own alone. */
+/* Help about the row names the other name; lists, files and documents have only the row's name. */
 static void alias_is_never_written(void **state)
 {
     struct text out = { 0 };
@@ -350,7 +350,7 @@ static void value_set_aside_is_written(void **state)
     text_free(&out);
 }
 
-/* What is printed loads back to the same values, to the bit. */
+/* Printed values load back to the same bits. */
 static void printed_config_loads_back(void **state)
 {
     struct text out = { 0 }, again = { 0 };

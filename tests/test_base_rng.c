@@ -121,7 +121,7 @@ static void huge_permutations_are_bijections(void **state)
     }
 }
 
-/* Every one of the 120 orders of five things comes up as often as it should: chi-square of 119 degrees. */
+/* Each of the 120 orders of five items occurs as often as expected: chi-square with 119 degrees of freedom. */
 static void permutations_are_uniform(void **state)
 {
     enum { TRIALS = 12000 };

@@ -1,4 +1,5 @@
-/* test_base_tasks.c - tasks run once each, at the same time where there are processors, and the lowest failure is what the caller gets. */
+/* test_base_tasks.c - each task runs once, in parallel if there are several processors, and the caller gets the failure of the lowest task.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +43,7 @@ static void each_task_runs_once(void **state)
     }
 }
 
-/* Both wait until both have begun: one thread would wait for ever. */
+/* Both wait until both have begun: a single thread would wait forever. */
 static ls_status meet(void *ctx, int task)
 {
     struct counts *c = ctx;
@@ -81,7 +82,7 @@ static void the_lowest_failure_is_told(void **state)
         struct counts c = { 0 };
 
         REFUSED(LS_EIO, "task 5 fails", tasks_run(TASKS, fail_two, &c));
-        assert_true(c.total < TASKS); /* the rest was kept from beginning */
+        assert_true(c.total < TASKS); /* the other tasks did not begin */
     }
 }
 

@@ -29,7 +29,7 @@ static void buffers_grow(void **state)
     for (int i = 0; i < 1000; i++) text_put(&t, "%d", i);
     mem_fail_at(0);
     assert_int_equal(text_status(&t), LS_ENOMEM);
-    assert_int_equal(strlen(t.data), t.bytes);  /* what fitted is whole */
+    assert_int_equal(strlen(t.data), t.bytes); /* the part that fitted is intact */
     text_free(&t);
     text_add(&t, "x", SIZE_MAX / 2);
     assert_int_equal(text_status(&t), LS_ENOMEM);

@@ -1,5 +1,5 @@
-/* test_base_threads.c - parallel loops: each index once, grain, thread numbers, pieces of a thread that does not come, nesting, order,
- * callers at once, forks. */
+/* test_base_threads.c - parallel loops: each index once, grain, thread numbers, pieces of a thread that does not arrive, nesting, order,
+ * simultaneous callers, forks. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -59,7 +59,7 @@ static void ranges_cover_every_index_once(void **state)
     }
 }
 
-/* Where ranges end: a bit an index. */
+/* Ends of ranges: one bit per index. */
 static void note(void *ctx, size_t begin, size_t end, int thread)
 {
     atomic_ullong *ends = ctx;
@@ -89,7 +89,7 @@ struct held {
     size_t pieces;
 };
 
-/* One piece ends only when all others have: whoever has it holds up nobody else. */
+/* One piece ends only when all others have: the thread that has it does not delay the others. */
 static void hold(void *ctx, size_t begin, size_t end, int thread)
 {
     struct held *h = ctx;
@@ -222,7 +222,7 @@ static void wait_for_two(void *ctx, size_t begin, size_t end, int thread)
     (void)end;
     (void)thread;
     atomic_fetch_add(met, 1);
-    while (atomic_load(met) < 2) sched_yield(); /* for ever, if one thread had both pieces */
+    while (atomic_load(met) < 2) sched_yield(); /* would never end if one thread ran both pieces */
 }
 
 /* The child of a process whose team was at work has a team of its own: two threads meet in it. */

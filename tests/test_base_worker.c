@@ -1,4 +1,5 @@
-/* test_base_worker.c - tasks of a worker run in order, their failures reach the caller that asks, and no task is lost when it is closed. */
+/* test_base_worker.c - tasks of a worker run in order, their failures reach the caller that waits, and no task is lost when it is closed.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,8 +51,7 @@ static void test_order(void **state)
         task[k] = (struct worker_task){ .fn = job_run, .ctx = &job[k] };
         worker_give(w, &task[k]);
     }
-    for (int k = 0; k < TASKS; k++)
-        assert_int_equal(worker_result(&task[k]), LS_BUSY); /* behind the gate */
+    for (int k = 0; k < TASKS; k++) assert_int_equal(worker_result(&task[k]), LS_BUSY); /* it waits for the gate */
     sem_post(&gate);
     for (int k = 0; k < 5; k++)
         OK(result_of(&task[k]));

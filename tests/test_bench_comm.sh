@@ -56,7 +56,7 @@ expect 0 "#       size         count      type   redop    root     time   algbw 
     -n 2 $sizes
 [ "$(grep -c '^ ' out.txt)" -eq 3 ] || bad "not three sizes: $(cat out.txt)"
 awk '/^ / && NF != 17 { exit 1 }' out.txt || bad "a row without 17 columns: $(cat out.txt)"
-# Of two calls the median is the mean of the minimum and the maximum (each printed with at least 1 in 100).
+# With two calls the median is the mean of the minimum and the maximum (each printed to at least 1 in 100).
 halfway='function off(time, a, b) { return time - (a + b) / 2 > 0.02 * time + 0.02 || (a + b) / 2 - time > 0.02 * time + 0.02 }
     /^ / && (off($6, $14, $15) || off($10, $16, $17) || $14 > $15 || $16 > $17 || $14 <= 0) { exit 1 }'
 awk "$halfway" out.txt || bad "not the median, minimum and maximum of two calls: $(cat out.txt)"

@@ -28,7 +28,7 @@ for words in "^processor:" "^  fp32: " "^kernels:" "^  attention-f32: " "^  adam
 done
 [ ! -s out.txt ] || bad "with --out it prints: $(cat out.txt)"
 
-# Every instruction of these steps has a curve: without what the file says of other ops, the plan is the same.
+# Every instruction of these steps has a curve: without the file's entries for other ops, the plan is the same.
 "$lockstep" plan --machine ./this.yaml -n 2 --parallel.zero=1 --model.preset=llama-tiny --data.seq_len=64 --precision.compute=fp32 \
     --json >plan.json 2>err.txt || bad "plan: $(cat err.txt)"
 sed -E 's/^  (matmul|attention|memory_bound): .*/  \1: 0.01/' this.yaml >other.yaml
@@ -63,7 +63,7 @@ sed 's/^  adam-f32: .*/  adam-f32: 1e6:1e-3 1e5:1e-4/' this.yaml >bad.yaml
 expect 2 "size 1e5 is not above the one before it" plan --machine ./bad.yaml --model.preset=llama-tiny
 expect 2 "it is not one of" bench train --model.preset=llama-tiny --predict nowhere
 
-# What has no known seconds is refused before anything is timed.
+# A model whose seconds cannot be predicted is refused before anything is timed.
 expect 2 "it needs offload.bandwidth" bench train $model --precision.compute=fp32 --predict ./this.yaml --optim.offload=cpu
 
 [ $failures -eq 0 ]

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_bf16_gradients.sh LOCKSTEP TESTS - precision.grads=bf16: layouts compute the step of a single rank, gradients take half the bytes in
-# memory and between ranks, the planned bytes are those measured, a resumed run has the same bits, and the losses stay beside those of fp32
-# gradients.
+# memory and between ranks, the planned bytes are those measured, a resumed run has the same bits, and the losses stay close to those of
+# fp32 gradients.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -32,7 +32,7 @@ equal "" "parallel.dp=2" --model.preset=resnet-tiny --launch.threads=1 $bf16 $sg
 common="--data.text=text.txt --model.preset=llama-tiny --precision.compute=bf16 --data.seq_len=16 --train.micro_batch=2 --train.steps=4
         --train.eval_every=0 --train.eval_batches=1 --optim.warmup=1 --launch.threads=1 --checkpoint.every=2 --checkpoint.keep=9"
 
-# halves NAME OPTIONS...: with bf16 gradients the run plans what it measures, half of the gradients' bytes, and has nearly the same losses.
+# halves NAME OPTIONS...: with bf16 gradients the planned bytes are those measured, half as many for gradients, with nearly equal losses.
 halves() {
     name=$1
     shift

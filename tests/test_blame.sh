@@ -49,7 +49,7 @@ signal() {
     done
 }
 
-# limited LAYOUT: starts a run whose rank 2 has memory for its libraries (6 MB), but not for training (25 MB). Where the limit comes too
+# limited LAYOUT: starts a run whose rank 2 has memory for its libraries (6 MB), but not for training (25 MB). If the limit comes too
 # late, when everything has been allocated, another run is started.
 limited() {
     for try in $(seq 20); do

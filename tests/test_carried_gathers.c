@@ -1,5 +1,6 @@
 /* test_carried_gathers.c - zero 1 and 2: the gathers of an update's parameters are in flight until the next step reads them. The bits are
- * those of a run that waits at once, each wait comes just before the first reader, and whatever else touches parameters waits first.
+ * those of a run that waits at once, each wait comes just before the first reader, and everything else that accesses parameters waits
+ * first.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -116,9 +117,9 @@ static void bits_are_those_of_waiting_at_once(void **state)
         }
 }
 
-/* ---- who waits ---- */
+/* ---- which programs wait ---- */
 
-/* A program without waits of its own, which reads one parameter. */
+/* A program without waits, which reads one parameter. */
 static ls_status open_reader(ls_store *s, ls_comm *comm, const struct layout *l, ls_program **out)
 {
     const ls_model *m = distributed_model(l->net);
@@ -175,7 +176,7 @@ static void everybody_else_waits_first(void **state)
     }
 }
 
-/* ---- where there is nothing to carry ---- */
+/* ---- programs with nothing to carry ---- */
 
 static void check_none(ls_comm *comm, void *ctx)
 {
@@ -213,7 +214,7 @@ static void check_lost(ls_comm *comm, void *ctx)
     threads_set(1);
     RANKS_TRY(distributed_open(&l, comm, false, &s));
     RANKS_TRY(distributed_step(&s, &l, 0, &loss));
-    if (ls_comm_rank(comm) == 1) { /* once the other has come through its step */
+    if (ls_comm_rank(comm) == 1) { /* after the other has finished its step */
         RANKS_TRY(ls_recv(comm, &byte, 1, LS_U8, 0, NULL));
         comm_fail(comm, ls_fail(LS_EIO, "the disk is full"));
         _Exit(0);
@@ -223,7 +224,7 @@ static void check_lost(ls_comm *comm, void *ctx)
     RANKS_CHECK(st == LS_EPEER || st == LS_EIO);
     RANKS_CHECK(strstr(ls_errmsg(), "rank 1") && strstr(ls_errmsg(), "the disk is full"));
     distributed_close(&s);
-    _Exit(0); /* without a barrier: one rank is gone */
+    _Exit(0); /* without a barrier: one rank has ended */
 }
 
 static void lost_rank_is_named(void **state)

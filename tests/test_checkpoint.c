@@ -337,7 +337,7 @@ static void different_state_is_detected(void **state)
 
     (void)state;
     OK(ls_train_state_same_bits(&a, &b));
-    b.step = 5;  /* where a run stands may differ */
+    b.step = 5; /* the position of a run may differ */
     OK(ls_train_state_same_bits(&a, &b));
     b.threads = 3;
     REFUSED(LS_EINVAL, "threads were 2, are 3", ls_train_state_same_bits(&a, &b));

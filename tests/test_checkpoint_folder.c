@@ -78,7 +78,7 @@ static void latest_complete_checkpoint_is_found(void **state)
     for (uint64_t step = 98; step <= 102; step++)
         checkpoint_folder_test_save(s, step);
     checkpoint_folder_test_save(s, 100000000);
-    OK(file_make_folders(scratch("ck/step_103")));         /* names that are none of ours */
+    OK(file_make_folders(scratch("ck/step_103"))); /* names that are not ours */
     OK(file_make_folders(scratch("ck/step_00000104.tmp")));
     OK(file_make_folders(scratch("ck/step_00000105x")));
     check_steps(6, (uint64_t[]){ 98, 99, 100, 101, 102, 100000000 });
@@ -130,7 +130,7 @@ static void old_checkpoints_are_pruned(void **state)
     ls_store_release(&s);
 }
 
-/* What a stop may leave behind: half folders go, a checkpoint that was moved aside counts and is put back. */
+/* What an interruption may leave: incomplete folders are removed, a checkpoint that was moved aside counts and is put back. */
 static void temporary_folders_are_removed(void **state)
 {
     ls_store *s = small_store(LS_F32, 0, NULL);
@@ -218,7 +218,7 @@ static size_t held(void)
     return m.total_now;
 }
 
-/* fn fails with LS_ENOMEM and without a leak until it has all the memory that it asks for. */
+/* fn fails with LS_ENOMEM and without a leak until all of its allocations succeed. */
 static int fail_every_allocation(ls_status (*fn)(void *ctx), void *ctx, void (*check)(void *ctx))
 {
     size_t before = held();
@@ -313,7 +313,7 @@ static void save_and_load_fail_cleanly_without_memory(void **state)
 /* ---- death ---- */
 
 /* Saves in a process that is killed at its nth stop (entry or return of a system call). 1: it died, 0: it came through,
- * -1: this system lets nobody trace. */
+ * -1: this system does not permit tracing. */
 static int save_and_kill(const ls_store *s, uint64_t step, int nth)
 {
     ls_train_state st = small_state(step);
@@ -377,7 +377,7 @@ static void kill_at_every_system_call_leaves_old_or_new(void **state)
             if (died < 0)
                 skip();
             seen[which_is_there(&s)]++;
-            checkpoint_folder_test_save(s.new, steps[i]);  /* the next save goes through, and sweeps */
+            checkpoint_folder_test_save(s.new, steps[i]); /* the next save succeeds, and removes leftovers */
             assert_int_equal(which_is_there(&s), 1);
             assert_false(file_exists(scratch("ck/step_00000001.old")));
             assert_false(file_exists(scratch("ck/step_00000002.tmp")));

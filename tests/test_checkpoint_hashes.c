@@ -45,7 +45,7 @@ static void save_as(ls_comm *world, void *ctx)
     layout_close(&laid);
 }
 
-/* Those that refuse are counted; those that read what is not damaged have it to the bit; a store that was refused is untouched. */
+/* Ranks that refuse are counted; ranks that read undamaged bytes have exactly these bits; a refused load leaves the store unchanged. */
 static void load_damaged(ls_comm *world, void *ctx)
 {
     const struct job *j = ctx;
@@ -194,7 +194,7 @@ static void damage_in_the_first_format_is_refused(void **state)
     }
 }
 
-/* ---- what it costs: w [2048,512] f32 is 4 MiB, 4 pieces ---- */
+/* ---- cost: w [2048,512] f32 is 4 MiB, 4 pieces ---- */
 
 enum { ROWS = 2048, COLUMNS = 512, BYTES = ROWS * COLUMNS * 4 };
 
@@ -245,7 +245,7 @@ static void reader_hashes_what_it_reads(void **state)
     assert_int_equal(hashed, PIECE_BYTES);
     OK(read_box(path, 100, ROWS / 4, COLUMNS, &hashed));
     assert_int_equal(hashed, 2 * PIECE_BYTES);
-    OK(read_box(path, 0, ROWS, 1, &hashed));  /* a column goes through all pieces */
+    OK(read_box(path, 0, ROWS, 1, &hashed)); /* a column is in all pieces */
     assert_int_equal(hashed, BYTES);
     data = data_of(file);
     for (size_t piece = 0; piece < 4; piece++) {
@@ -261,7 +261,7 @@ static void reader_hashes_what_it_reads(void **state)
     OK(ls_checkpoint_verify(path));
 }
 
-/* ---- which older one is whole ---- */
+/* ---- the newest intact checkpoint ---- */
 
 static void next_complete_checkpoint_is_named(void **state)
 {

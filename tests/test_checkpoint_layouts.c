@@ -79,7 +79,7 @@ static void every_layout_loads_every_other(void **state)
     }
 }
 
-/* Each file is one rank's, and its bytes are what that rank holds alone: over all, the tensors once. */
+/* Each file belongs to one rank, and has the bytes that only this rank holds: all files together have each tensor once. */
 static void nothing_is_saved_twice(void **state)
 {
     struct job j = { &layouts[11], LS_F32, "" };
@@ -158,7 +158,7 @@ static void damaged_slices_are_refused(void **state)
     }
 }
 
-/* A rank that owns nothing leaves a hole, which is an error on all ranks. */
+/* A rank that owns nothing leaves a gap, which is an error on all ranks. */
 static void leave_a_hole(ls_comm *world, void *ctx)
 {
     const struct job *j = ctx;
@@ -189,7 +189,7 @@ static void tensor_without_owner_is_named(void **state)
 
 /* ---- Hugging Face ---- */
 
-/* A known model with weights of its own; over the ranks of world its matrices are sharded, by turns, along rows and columns. */
+/* A known model with generated weights; over the ranks of world its matrices are sharded alternately along rows and columns. */
 static ls_store *model_store(const ls_model *m, ls_comm *world)
 {
     int n = world ? ls_comm_size(world) : 1, rank = world ? ls_comm_rank(world) : 0;
@@ -284,7 +284,7 @@ static void ranges_become_few_boxes_in_order(void **state)
         }
 }
 
-/* 64 MiB are saved and loaded with less than 8 beside them. */
+/* 64 MiB are saved and loaded with less than 8 MiB of additional memory. */
 static void load_needs_one_chunk_of_memory(void **state)
 {
     const size_t size[2] = { 4096, 4096 }, most = 8u << 20;

@@ -18,7 +18,7 @@ static const struct { const char *name; int ndim; size_t size[3], count; } shape
     { "a", 2, { 7, 5 }, 35 }, { "b", 1, { 3 }, 3 }, { "c", 3, { 2, 3, 4 }, 24 }, { "d", 1, { 1 }, 1 }, { "outside", 1, { 11 }, 11 },
 };
 
-/* comm NULL: everything is whole. */
+/* comm NULL: nothing is sharded. */
 static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum store_backing backing)
 {
     struct store_group_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
@@ -38,7 +38,7 @@ static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum s
     return s;
 }
 
-/* Element e of what is called kind of parameter i. */
+/* Element e of the tensor `kind` of parameter i. */
 static double element(size_t i, const char *kind, size_t e) { return rng_normal(3, rng_stream(shapes[i].name) ^ rng_stream(kind), e); }
 
 static void each(ls_store *s, bool write)
@@ -132,7 +132,7 @@ static void check_same_files(const char *a, const char *b)
     }
 }
 
-/* Each rank has written what it holds, and nothing twice. */
+/* Each rank has written its part, and nothing is written twice. */
 static void check_shards(const char *root, unsigned sharded)
 {
     char path[600];
@@ -179,7 +179,7 @@ static void any_ranks_save_and_any_ranks_load(void **state)
     }
 }
 
-/* The disk of one rank fails at each write in turn: all learn of it, in the same words. */
+/* The disk of one rank fails at each write in turn: all ranks return the same error. */
 static void fail_together(ls_comm *comm, void *ctx)
 {
     const struct job *j = ctx;
@@ -223,7 +223,7 @@ static void full_disk_fails_on_all_ranks(void **state)
     forked_run(1, load_alone, &(struct job){ LS_F32, 0, BACKING_MEMORY, job.root });
 }
 
-/* One rank's nth allocation fails: all fail, none waits, and what was there stays. */
+/* One rank's nth allocation fails: all fail, none waits, and existing files stay. */
 static void forget_together(ls_comm *comm, void *ctx)
 {
     const struct job *j = ctx;
@@ -256,7 +256,7 @@ static void lack_of_memory_fails_on_all_ranks(void **state)
     forked_run(1, load_alone, &(struct job){ LS_F32, 0, BACKING_MEMORY, job.root });
 }
 
-/* What a rank finds wrong before anything is written stops all. */
+/* An error that one rank finds before anything is written stops all ranks. */
 static void one_is_not_ready(ls_comm *comm, void *ctx)
 {
     const struct job *j = ctx;

@@ -28,7 +28,7 @@
             fail_msg("%s is %g, %g within %g is claimed", #have, have_, want_, most_);               \
     } while (0)
 
-/* What the ledger saw over one training step, and what the program had said. */
+/* The ledger's bytes over one training step, and the program's prediction. */
 struct measured { size_t peak[MEM_CATEGORIES]; ls_cost cost; };
 
 struct shape { size_t layers, batch, time, vocab; };
@@ -171,7 +171,7 @@ static void recompute_flops_are_counted(void **state)
     assert_true(none.cost.recompute_flops < 0.05 * none.cost.model_flops);  /* inside kernels: scores, logits */
     assert_true(full.cost.model_flops == none.cost.model_flops);
     assert_true(full.cost.model_flops < 0.85 * (full.cost.model_flops + full.cost.recompute_flops));
-    /* By the program, and by the model's formula, which takes a query to see half of all keys, not (T+1)/2. */
+    /* By the program, and by the model's formula, in which a query attends to half of all keys, not (T+1)/2. */
     WITHIN(none.cost.model_flops, ls_model_flops_per_token(&m, z.time) * (double)(z.batch * z.time), 0.06);
 }
 

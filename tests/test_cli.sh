@@ -50,7 +50,7 @@ expect 2 "nothing to train on" train
 expect 2 "needs a value" generate runs --prompt
 expect 2 "too few arguments" generate
 
-# ---- words of other programs lead somewhere ----
+# ---- option names of other frameworks find their counterpart ----
 while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" train $arguments; done <<'END'
 --zero 3|--parallel.zero=3
 --parallel.fsdp|--parallel.zero=3
@@ -185,7 +185,7 @@ grep -q 'resume: "auto"' other/config.yaml || bad "config.yaml does not resume i
 expect 1 "holds a checkpoint of step 102, which is after step 100" \
     train $tiny --run.dir=other --train.steps=103 --checkpoint.resume=straight
 
-# ---- what can be done with a run ----
+# ---- commands that take a run ----
 expect 0 "Line" generate straight --prompt "Line" --tokens 20 --launch.threads=1
 "$lockstep" generate straight --prompt "Line" --tokens 20 --seed 3 >one.txt
 "$lockstep" generate straight --prompt "Line" --tokens 20 --seed 3 >two.txt

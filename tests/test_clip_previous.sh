@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_clip_previous.sh LOCKSTEP TESTS - optim.clip_by=previous: an update is clipped by the norm of the step before. Layouts compute the
+# test_clip_previous.sh LOCKSTEP TESTS - optim.clip_by=previous: an update is clipped by the norm of the previous step. Layouts compute the
 # update of a single rank, which parity compares with the rule in double; a resumed run has the same bits; updates in backward have the
 # bits of updates after it.
 set -u
@@ -16,7 +16,7 @@ equal "" "parallel.dp=2 parallel.zero=3 parallel.tp=2" $tied --train.global_batc
 equal "" "parallel.pp=2 parallel.tp=2" $tied $sgd --train.accumulate=4 --steps 4
 equal "" "parallel.dp=2 parallel.method=server" $tied $sgd --train.global_batch=4 --steps 4
 
-# The side that clips by its own norm does not compute that update.
+# The side that clips by its own norm computes a different update.
 "$lockstep" parity --a "" --b "optim.clip_by=current" $tied $sgd --train.global_batch=4 --steps 2 >out.txt 2>err.txt
 [ $? -eq 1 ] && grep -q "weight" out.txt || bad "the other norm was not found: $(cat out.txt err.txt)"
 

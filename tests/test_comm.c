@@ -21,7 +21,7 @@
 
 static bool reduces(ls_collective op) { return op == LS_COLLECTIVE_ALL_REDUCE || op == LS_COLLECTIVE_REDUCE_SCATTER; }
 
-/* Both ways round of what a call may be; the case's op, type, count are set. */
+/* Both directions of a call; the case's op, type and count are set. */
 static void ways(ls_comm *c, struct comm_case k, bool heap_too)
 {
     for (int redop = 0; redop < (reduces(k.op) ? LS_REDOPS : 1); redop++)
@@ -54,7 +54,7 @@ static void table(ls_comm *c)
     }
 }
 
-/* Every step list that there is, over this transport. */
+/* Every existing step list, over this transport. */
 static void lists(ls_comm *c)
 {
     size_t n = (size_t)ls_comm_size(c), counts[] = { 0, 1, n - 1, n, 1000 };
@@ -98,7 +98,7 @@ static void in_flight(ls_comm *c)
     mem_free(big);
 }
 
-/* Everyone sends to everyone before anyone receives, with a collective in between. */
+/* Every rank sends to every rank before any of them receives, with a collective in between. */
 static void messages(ls_comm *c, size_t count)
 {
     int rank = ls_comm_rank(c), n = ls_comm_size(c);
@@ -164,7 +164,8 @@ static void splits(ls_comm *c)
 
     RANKS_TRY(ls_comm_split(c, rank % 2, -rank, &odd));  /* the highest rank first */
     RANKS_CHECK(ls_comm_size(odd) == (n + 1 - rank % 2) / 2);
-    RANKS_CHECK((engine_spin_seconds(odd) == 0) == (n > sysconf(_SC_NPROCESSORS_ONLN))); /* the machine is crowded, whatever odd's size */
+    RANKS_CHECK((engine_spin_seconds(odd) == 0) ==
+                (n > sysconf(_SC_NPROCESSORS_ONLN))); /* the machine is overcommitted, whatever odd's size */
     RANKS_TRY(ls_all_gather(odd, &sum, all, 1, LS_I64, NULL));
     for (int i = 0; i + 1 < ls_comm_size(odd); i++) RANKS_CHECK(all[i] == all[i + 1] + 2);
     RANKS_CHECK(all[ls_comm_rank(odd)] == rank);

@@ -13,7 +13,7 @@
 #include "helper_comm.h"
 #include "helper_ranks.h"
 
-/* ---- what is counted ---- */
+/* ---- counted operations and bytes ---- */
 
 static uint64_t to_all(ls_comm *c)
 {
@@ -37,7 +37,7 @@ static void count_one(ls_comm *c, const struct comm_case *k, const char *how)
     RANKS_CHECK(after.seconds >= before.seconds && after.exposed > before.exposed);
 }
 
-/* Operations reported, and how often their times were in no order. */
+/* Operations reported, and how often their times were out of order. */
 struct watched { uint64_t calls[LS_COLLECTIVES], bytes[LS_COLLECTIVES]; int wrong; };
 
 static void call_watch(void *ctx, const struct comm_seen *e)

@@ -7,7 +7,7 @@ model="--model.preset=llama3-8b --model.layers=8 --data.seq_len=1024"
 "$lockstep" compare "parallel.zero=3" "parallel.tp=4 --parallel.sp" "parallel.pp=2 parallel.dp=4" -n 8 $model --machine h100-dgx --json \
     >compare.json 2>err.txt || bad "compare: $(cat err.txt)"
 [ "$(json 'layouts[].ranks' <compare.json | tr '\n' ' ')" = "8 8 8 " ] || bad "ranks: $(json 'layouts[].ranks' <compare.json)"
-# The most samples that a layout has by default are those of all: here the pipeline's.
+# All layouts get the largest of their default numbers of samples: here the pipeline's.
 "$lockstep" plan -n 8 --parallel.pp=2 --parallel.dp=4 $model --machine h100-dgx --json >plan.json 2>err.txt || bad "plan: $(cat err.txt)"
 samples=$(($(json tokens_per_step <plan.json) / 1024))
 i=0
@@ -30,7 +30,7 @@ for words in "^a  recompute.mode=none: 1 rank," "^b  recompute.mode=full" "split
 done
 grep -q "^step" table.txt && bad "there are seconds without a machine"
 
-# Threads and the instruction set are each layout's, as of a plan.
+# Each layout has its own threads and instruction set, as in a plan.
 "$lockstep" compare "parallel.tp=2" "parallel.tp=2 launch.threads=3" "parallel.tp=2 launch.threads=2 run.isa=any" -n 2 $model \
     --train.global_batch=16 --json >compare.json 2>err.txt || bad "compare: $(cat err.txt)"
 i=0
@@ -44,7 +44,7 @@ done
 "$lockstep" compare "recompute.mode=none" "recompute.mode=full" $model --run.memory_limit=1GiB >table.txt 2>err.txt
 grep -q "^it fits  *no  *no" table.txt || bad "run.memory_limit: $(cat table.txt)"
 
-# What is offloaded has rows of its own.
+# Offloaded bytes have separate rows.
 "$lockstep" compare "parallel.zero=1" "parallel.zero=1 optim.offload=cpu" -n 2 $model --train.global_batch=16 --machine h100-dgx \
     >table.txt 2>err.txt || bad "compare: $(cat err.txt)"
 for words in "^offloaded  *0 B  *[1-9]" "^loading and saving  *0 s  *[0-9.]*[1-9]" "(zero 1), optimizer state in host memory"; do

@@ -9,7 +9,7 @@
 #include "train/config/config.h"
 #include "comm/comm.h"
 
-/* Options in which the features of others are off. Words "section.key=value". */
+/* Options under which the features that other options need are off: words "section.key=value". */
 static const char *const contexts[] = {
     "", "model.preset=resnet-tiny", "model.preset=gpt2-tiny", "model.preset=mixtral-tiny", "data.val_fraction=0", "optim.name=sgd",
     "optim.name=lars",
@@ -39,7 +39,7 @@ static void set_context(struct options *o, const char *words)
     }
 }
 
-/* Status of the checks with one option more; name NULL: none. */
+/* Status of the checks with one further option; name NULL: none. */
 static ls_status check_with(unsigned verb, const char *context, const char *name, const char *value)
 {
     struct world world = { .rank = 0, .size = 1, .local_size = 1, .launcher = LAUNCHER_NONE };
@@ -82,7 +82,7 @@ static void off_value_is_accepted_where_unset_is(void **state)
     assert_true(checked > 500);
 }
 
-/* Off is false, except for resharding: keeping parameters is what needs something to keep. */
+/* Off is false, except for resharding, where true means that nothing is kept. */
 static void every_switch_declares_its_off_value(void **state)
 {
     const struct option_table *t = config_table();
@@ -95,7 +95,7 @@ static void every_switch_declares_its_off_value(void **state)
         }
 }
 
-/* What asks for something that is not there is still refused. */
+/* Options that request an absent feature are still refused. */
 static void other_values_are_refused(void **state)
 {
     static const char *const asked[][3] = {

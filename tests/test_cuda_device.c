@@ -48,7 +48,7 @@ static struct device_event *new_event(void)
     return e;
 }
 
-/* fn runs in a child, on a device of its own with these settings; its result is the exit code. */
+/* fn runs in a child, on a separate device with these settings; its result is the exit code. */
 typedef int child_fn(void);
 
 static child_fn *work;
@@ -116,7 +116,7 @@ static void test_copies(void **state)
     }
 }
 
-/* What a copy brings to host memory is there for a later copy from it, without a wait of the host. */
+/* Bytes that a copy writes to host memory are visible to a later copy from it, without a wait of the host. */
 static void test_through_host(void **state)
 {
     char *p = new_bytes(BYTES), *q = new_bytes(BYTES), back[BYTES], between[BYTES];
@@ -258,7 +258,7 @@ static void test_operations(void **state)
     d->free(p);
 }
 
-/* Far more than a queue holds, on a stream that does not wait for the operation under way and on one that does. */
+/* Far more operations than a queue holds, on a stream that does not wait for the operation in progress and on one that does. */
 static void test_full_queues(void **state)
 {
     struct device_stream *a = new_stream("waits for the host"), *b = new_stream("full");
@@ -336,7 +336,7 @@ static int out_of_memory(void)
     CHECK(strstr(ls_errmsg(), "out of memory on GPU 0 (stub GPU 0): 500000 bytes needed for parameters, 437500 of 1000000 are free"));
     mem_read(&after);
     CHECK(after.now[MEM_PARAMETERS] == before.now[MEM_PARAMETERS] && before.now[MEM_GRADIENTS] == 500000);
-    CHECK((p = d->alloc(MEM_PARAMETERS, 400000)) != NULL); /* it goes on */
+    CHECK((p = d->alloc(MEM_PARAMETERS, 400000)) != NULL); /* the device is still usable */
     d->free(p);
     mem_fail_at(1);
     CHECK(d->alloc(MEM_PARAMETERS, 1000) == NULL);

@@ -1,5 +1,5 @@
-/* test_cuda_emulator.cc - the CUDA emulator: right kernels compute and give no report, under many orders of threads; each kind of error is
- * reported, under every one of them.
+/* test_cuda_emulator.cc - the CUDA emulator: correct kernels give right results and no report, under many orders of threads; each kind of
+ * error is reported, under each of these orders.
  */
 #include "kernels/cuda/launch.h"
 
@@ -31,7 +31,7 @@ static void memory_reset(void)
     emulator_memory_add(counters, sizeof counters, counters, sizeof *counters, true, "counters");
 }
 
-/* ---- right kernels ---- */
+/* ---- correct kernels ---- */
 
 __global__ void copy_index(global<const float> from, global<float> to)
 {
@@ -117,7 +117,7 @@ static void test_right_kernels(void **)
     }
 }
 
-/* A device's addresses need not be the host's: the kernel gets x + 1 MiB. */
+/* A device's addresses may differ from the host's: the kernel gets x + 1 MiB. */
 static void test_device_addresses(void **)
 {
     char *base = (char *)0x7000000000;
@@ -262,7 +262,7 @@ WRONG(race_in_warp)
     to[INDEX] = cells[threadIdx.x ^ 1];
 }
 
-/* The halves of a warp wait for themselves alone. */
+/* Each half of a warp waits only for itself. */
 WRONG(race_of_halves)
 {
     SHARED(float, cells, 128);

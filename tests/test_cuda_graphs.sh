@@ -1,9 +1,9 @@
 #!/bin/sh
 # test_cuda_graphs.sh LOCKSTEP TESTS - CUDA graphs on the stub of the CUDA runtime, with the kernels of the device on the emulator: a run
-# with graphs has the bits of one without, over every step that records or launches one; what is dynamic has none; a capture that fails
-# ends the run with one line.
+# with graphs has the bits of one without, over every step that records or launches one; dynamic instructions are not in a graph; a
+# capture that fails ends the run with one line.
 #
-# By default one seed a row; LOCKSTEP_MATRIX=full: twenty, and more rows.
+# By default one seed per row; LOCKSTEP_MATRIX=full: twenty, and more rows.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -20,7 +20,7 @@ llama="$small --model.preset=llama-tiny --model.kv_heads=2 --precision.compute=f
 mixtral="$text --model.preset=mixtral-tiny --model.layers=1 --model.width=8 --model.heads=2 --model.kv_heads=2 --precision.compute=fp32"
 for name in base small gpt2 llama mixtral; do eval "$name=\$(echo \$$name)"; done
 
-# name | ranks | options; those from "more" on in the full matrix alone. dense and mixed accumulate over two micro-batches.
+# name | ranks | options; those below "more" only in the full matrix. dense and mixed accumulate over two micro-batches.
 cat >rows.txt <<'END_ROWS'
 dense | 1 | @gpt2 --precision.compute=fp32 --model.layers=2
 mixed | 1 | @gpt2 --precision.compute=bf16 --model.dropout=0.1 --recompute.mode=full
@@ -39,7 +39,7 @@ zero_bubble | 2 | @llama --model.layers=2 --parallel.pp=2 --train.global_batch=4
 END_ROWS
 
 course() { json step loss grad_norm lr tokens_seen <"$1/metrics.jsonl"; }
-# Of the rank that has the fewest: 1 all, 5 captures, 6 launches of graphs, 7 questions. The launcher's process gives its stream nothing.
+# Of the rank that has the fewest: 1 all, 5 captures, 6 launches of graphs, 7 queries. The launcher's process uses no stream.
 calls() { grep -v '^[0-9]* 0 ' "$1" | cut -d ' ' -f "$2" | sort -n | head -n 1; }
 
 # A command for each_row: the row's runs with and without graphs have the same metrics and the same bits.
@@ -66,19 +66,19 @@ same_with_graphs() {
 }
 each_row same_with_graphs <rows.txt
 
-# ---- what a graph takes of a step ----
+# ---- the part of a step that graphs cover ----
 dense=$(row_options dense)
 LOCKSTEP_CUDA_STUB=
 rm -rf said
 train $base $dense --run.dir=said
-# All but the factor of the clipping, which is followed by the check of the norm: forward, backward, before it, after it.
+# All except the clipping factor, after which the norm is checked: forward, backward, before the factor, after it.
 grep -Eq '^graphs  *4 CUDA graphs launch ([0-9]+) of [0-9]+ instructions' out.txt || bad "dense: $(grep '^graphs' out.txt)"
 sed -n 's/^graphs  *4 CUDA graphs launch \([0-9]*\) of \([0-9]*\) .*/\1 \2/p' out.txt | while read -r taken all; do
     [ "$taken" -eq $((all - 1)) ] || echo "of $all instructions $taken are in graphs" >taken.txt
 done
 [ ! -f taken.txt ] || bad "dense: $(cat taken.txt)"
 
-# Each takes 1 MiB of the stub's memory: a line of its own, and so much less for allocations.
+# Each graph takes 1 MiB of the stub's memory: it has a separate line, and allocations have that much less.
 memory_lines() { sed -n '/^memory/,$s/^  \(CUDA [a-z]*\|NCCL\)  *\([0-9.]* [KMG]*iB\)$/\1 \2/p' out.txt | tr '\n' ' '; }
 [ "$(memory_lines)" = "CUDA context 64.0 MiB CUDA graphs 4.00 MiB " ] || bad "dense: memory '$(memory_lines)': $(cat out.txt)"
 limit=$((956 * 1024 * 1024))
@@ -95,7 +95,7 @@ case $(memory_lines) in
 *) bad "pipeline, $most graphs: $(cat out.txt)" ;;
 esac
 
-# ---- how many calls of the runtime a step of four micro-batches makes, questions whether something has ended aside ----
+# ---- the number of runtime calls in a step of four micro-batches, without queries whether something has ended ----
 made() { echo $(($(calls "$1" 1) - $(calls "$1" 7))); }
 for graphs in on off; do
     for steps in 3 7; do
@@ -108,7 +108,7 @@ done
 say "a step makes $step_on calls with graphs, $step_off without"
 [ $((4 * step_on)) -lt $step_off ] || bad "a step makes $step_on calls with graphs, $step_off without"
 
-# ---- where instructions are looked at one by one ----
+# ---- no graphs if instructions are observed one by one ----
 for option in log.trace debug.check_finite; do
     rm -rf said calls.txt
     LOCKSTEP_CUDA_STUB="calls=$PWD/calls.txt"
@@ -123,7 +123,7 @@ expect 2 "--profile: it needs each instruction launched by itself; use run.cuda_
 expect 2 "run.cuda_graphs does nothing here: it applies only to run.device=cuda" \
     train $base $dense --run.device=cpu --run.cuda_graphs=on
 
-# ---- a capture that is invalid, and calls and operations that fail: one line, exit code 3, or 1 for a lack of memory ----
+# ---- an invalid capture, and calls and operations that fail: one line, exit code 3, or 1 if memory runs out ----
 rm -rf failed
 LOCKSTEP_CUDA_STUB="capture_fail=2"
 expect 3 "cudaStreamEndCapture: operation failed due to a previous error during capture (cudaErrorStreamCaptureInvalidated); \

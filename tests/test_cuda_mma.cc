@@ -53,7 +53,7 @@ static int products_wrong(int columns)
     return wrong;
 }
 
-/* ---- one product from registers: places as in the tables of the PTX ISA, "Matrix fragments for mma.m16n8k16" ---- */
+/* ---- one matmul from registers: places as in the tables of the PTX ISA, "Matrix fragments for mma.m16n8k16" ---- */
 
 /* wrong: this lane puts an element of A where its neighbour's belongs; -1: none. */
 template <typename T> __global__ void product_of_registers(global<const float> x, global<const float> y, global<float> z, int wrong)
@@ -149,7 +149,7 @@ __global__ void product_of_tiles(global<const float> x, global<const float> y, g
     product_put(z, sum);
 }
 
-/* C = (A I) B: a result that becomes the left operand of the next product. */
+/* C = (A I) B: a result that becomes the left operand of the next matmul. */
 template <typename T> __global__ void product_of_results(global<const float> x, global<const float> y, global<float> z)
 {
     SHARED(T, left, M *STRIDE);

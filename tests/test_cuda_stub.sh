@@ -10,7 +10,7 @@ lockstep=$1
 . "$2/device_rows.sh"
 use_cuda_stub
 
-# name | ranks | options; those from "more" on in the full matrix alone
+# name | ranks | options; those below "more" only in the full matrix
 cat >rows.txt <<'END_ROWS'
 dropout | 1 | @gpt2 --model.dropout=0.1 --model.attention_dropout=0.1 --precision.compute=bf16 --recompute.mode=full
 images | 1 | @image
@@ -44,7 +44,7 @@ on_device() {
 }
 each_row same_on_device <rows.txt
 
-# ---- resumed there from a checkpoint of the cpu, and here from one of it ----
+# ---- resumed on cuda from a checkpoint of the cpu, and on the cpu from one of cuda ----
 row=$(row_options zero3)
 mkdir -p back/checkpoints again/checkpoints
 cp -r cpu_zero3/checkpoints/step_00000002 again/checkpoints
@@ -75,7 +75,7 @@ LOCKSTEP_CUDA_STUB=fail=40
 expect 3 "cuda: GPU 0 (stub GPU 0): " bench gemm --m 8 --n 24 --k 16 --run.device=cuda
 stub seed=1
 
-# ---- with the kernels of the device itself, which the emulator runs ----
+# ---- with the CUDA kernels, which the emulator runs ----
 own() {
     seed=$((seed + 1))
     LOCKSTEP_CUDA_STUB=seed=$seed timeout 300 "$lockstep" parity --a run.device=cpu --b "run.device=cuda $1" --model.layers=2 \
@@ -88,17 +88,17 @@ own "parallel.dp=2 parallel.zero=2" "--model.preset=gpt2-tiny --precision.comput
 [ -z "$full" ] || own "parallel.pp=2 parallel.dp=2 parallel.ep=2 parallel.zero=1" \
     "--model.preset=mixtral-tiny --model.kv_heads=2 --precision.compute=fp32"
 
-# ---- the ledger counts there what it counts here, and says what was there before ----
+# ---- the ledger counts the same bytes on cuda as on the cpu ----
 for category in parameters gradients optimizer activations communication; do
     [ "$(json memory.$category <cpu_zero3/metrics.jsonl)" = "$(json memory.$category <device_zero3/metrics.jsonl)" ] ||
         bad "$category: $(json memory.$category <cpu_zero3/metrics.jsonl | tail -1) bytes on the cpu, not so on cuda"
 done
-# The GPU's peak is its own: what the run holds in the host's memory is not in it.
+# The GPU's peak does not include what the run holds in the host's memory.
 gpu=$(json memory.gpu_peak <device_zero3/metrics.jsonl | tail -1) all=$(json memory.peak <device_zero3/metrics.jsonl | tail -1)
 [ "$gpu" -gt 0 ] && [ "$gpu" -lt "$all" ] || bad "peak on the GPU $gpu, of all memory $all"
 [ "$(json memory.gpu_peak <cpu_zero3/metrics.jsonl | tail -1)" = none ] || bad "a run on the cpu has a peak on a GPU"
 
-# The GPU's memory and the host's have limits of their own: what is offloaded, or held to save, is not in the GPU's.
+# The GPU's memory and the host's have separate limits: offloaded tensors and a save's buffers do not count against the GPU's.
 model="--data.seq_len=16 --model.preset=llama-tiny --model.layers=12 --model.width=256 --model.heads=8 --precision.compute=fp32
        --train.global_batch=2 --train.micro_batch=1 --launch.threads=1"
 model=$(echo $model)
@@ -131,7 +131,7 @@ auto gpus=0 "" 'cpu: there is no GPU on this machine'
 auto driver=0 "" 'cpu: there is no NVIDIA driver on this machine'
 auto gpus=1 "-n 2" 'cpu: 2 ranks would share 1 GPU'
 
-# ---- what is impossible ----
+# ---- impossible settings ----
 not_here='; run.device=cpu uses the processor'
 stub driver=0
 expect 2 "run.device=cuda: there is no NVIDIA driver on this machine (libcuda.so.1 is not found)$not_here" \
@@ -160,7 +160,7 @@ built=$LOCKSTEP_CUDA_MODULE LOCKSTEP_CUDA_MODULE=$PWD/text.txt
 expect 2 "run.device=cuda: $PWD/text.txt: " train $tiny $gpt2 --run.device=cuda
 LOCKSTEP_CUDA_MODULE=$built
 
-# ---- ranks of another launcher: each with a device of its own choice ----
+# ---- ranks of another launcher: each chooses its device ----
 mixed_rank() { # rank
     [ $1 -eq 0 ] && set -- $of_0 || set -- $of_1
     CUDA_VISIBLE_DEVICES=$2 "$lockstep" train $tiny $gpt2 --run.dir=mixed --run.device=$1 --precision.compute=$3
@@ -192,7 +192,7 @@ least="--train.steps=1 $text --data.seq_len=4 --model.preset=gpt2-tiny --model.l
        --train.global_batch=2 --train.micro_batch=1 --run.measure_peak=off --launch.threads=1 --train.eval_every=0 --data.val_fraction=0
        --log.tensorboard=false --run.device=cuda"
 least=$(echo $least)
-# What fails after the last step is written changes nothing.
+# Calls that fail after the last step was written change nothing.
 fails() { # setting, ranks, options
     setting=$1 count=$2
     shift 2
@@ -209,7 +209,7 @@ step=$((calls / 60)) run_step=$((operations / 12)) first=40
 for n in $(seq $first) $(seq $((first + 1)) $step $calls); do fails fail=$n 1; done
 for n in $(seq 1 $run_step $operations); do fails fail_run=$n 1; done
 for n in 7 60 250 700; do fails fail=$n 2; done
-# what one rank's GPU reports is the line of all, whatever carries their collectives
+# the error of one rank's GPU is the line of all ranks, whatever carries their collectives
 for n in $(seq 300 200 2500); do fails "fail_gpu=1 fail=$n" 2 --launch.comm=host; done
 say "$calls calls, $operations operations"
 

@@ -16,7 +16,7 @@ gpt2="$text $small --model.preset=gpt2-tiny"
 llama="$text $small --model.preset=llama-tiny"
 mixtral="$text --model.preset=mixtral-tiny --model.layers=1"
 
-# name | ranks | options; those from "more" on in the full matrix alone
+# name | ranks | options; those below "more" only in the full matrix
 cat >rows.txt <<'END_ROWS'
 dropout | 1 | @gpt2 --model.dropout=0.1 --model.attention_dropout=0.1 --precision.compute=bf16 --recompute.mode=full
 experts | 1 | @mixtral --precision.compute=fp32 --model.width=16 --model.heads=2 --model.kv_heads=2

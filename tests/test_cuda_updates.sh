@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cuda_updates.sh LOCKSTEP TESTS - updates and norms of many parameters by one launch, on the stub of the CUDA runtime with the
+# test_cuda_updates.sh LOCKSTEP TESTS - updates and norms of many parameters in one launch, on the stub of the CUDA runtime with the
 # kernels of the device on the emulator: the bits of a run whose instructions are launched one by one, and how many launches a step makes.
 set -u
 lockstep=$1
@@ -15,7 +15,7 @@ small="$text --model.width=8 --model.heads=2 --model.ffn=16"
 gpt2="$small --model.preset=gpt2-tiny --model.layers=1"
 mixtral="$text --model.preset=mixtral-tiny --model.layers=1 --model.width=8 --model.heads=2 --model.kv_heads=2"
 
-# name | ranks | options; those from "more" on in the full matrix alone
+# name | ranks | options; those below "more" only in the full matrix
 cat >rows.txt <<'END_ROWS'
 momentum | 1 | @gpt2 --precision.compute=fp32 --optim.name=sgd --optim.momentum=0.9 --optim.nesterov=true
 lamb | 1 | @gpt2 --precision.compute=bf16 --optim.name=lamb
@@ -33,10 +33,10 @@ END_ROWS
 # launches FILE: of kernels, from the trace of a run on one rank.
 launches() { grep -c '^a launch$' "$1"; }
 
-# Calls of the runtime, questions whether something has ended aside, of the process that makes the most.
+# Runtime calls of the process that makes the most, without queries whether something has ended.
 made() { awk '$1 - $7 > most { most = $1 - $7 } END { print most }' "$1"; }
 
-# A command for each_row. A run that writes a trace of its instructions launches each by itself.
+# A command for each_row. A run that writes a trace of its instructions launches each one separately.
 same_by_one_launch() {
     name=$1 ranks=$2
     shift 2
@@ -70,7 +70,8 @@ same_bits run_true/checkpoints/step_* run_false/checkpoints/step_*
 fills=$(($(grep -c '^cudaMemsetAsync$' trace_2.txt) - $(grep -c '^cudaMemsetAsync$' trace_1.txt)))
 [ $fills -eq 1 ] || bad "a step makes $fills calls of cudaMemsetAsync"
 parameters=$(grep -a -o '"dtype"' run_true/checkpoints/step_*/parameters_0000_of_0001.safetensors | wc -l)
-# One by one: two of each parameter's squares, and its update. Together: an update takes 35 parameters, and sums of squares 120, in three.
+# One by one: two launches for each parameter's squares, and its update. Together: one launch updates up to 35 parameters, and three sum the
+# squares of up to 120.
 least=$(((parameters + 34) / 35 + 3 * ((parameters + 119) / 120)))
 say "a step of $parameters parameters makes $step_false launches, $step_true with each instruction launched by itself"
 [ "$parameters" -gt 120 ] && [ $((step_true - step_false)) -eq $((3 * parameters - least)) ] ||

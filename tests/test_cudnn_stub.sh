@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_cudnn_stub.sh LOCKSTEP TESTS - attention and convolutions by cuDNN, on the stub of it (tests/cuda_stub/stub_cudnn.h): that its rows
-# run, in parts where the pairs of a gradient take too much, what is said where it is missing, too old or has no engine, and that runs agree
-# with the cpu and with our own kernels. test_cudnn_plans asks the real library.
+# test_cudnn_stub.sh LOCKSTEP TESTS - attention and convolutions by cuDNN, on its stub (tests/cuda_stub/stub_cudnn.h): its rows run, in
+# parts if the score pairs of a gradient take too much memory; messages if cuDNN is missing, too old or has no engine; runs agree with the
+# cpu and with our own kernels. test_cudnn_plans uses the real library.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -12,7 +12,7 @@ kernels=$(dirname "$lockstep")/test_gpu_kernels
 cases=10 # of each kernel
 [ "${LOCKSTEP_MATRIX:-}" = full ] && cases=0
 
-# of OP SETTINGS: compares the kernels of an op with the reference; err.txt has what was said, trace.txt the calls.
+# of OP SETTINGS: compares the kernels of an op with the reference; err.txt has the messages, trace.txt the calls.
 of() {
     cells=$((cells + 1))
     rm -f trace.txt
@@ -34,7 +34,7 @@ of attention_grad ""
 whole=$(runs)
 of attention_grad cudnn_pairs=131072
 [ "$(runs)" -gt "$whole" ] || bad "attention_grad in parts: cuDNN ran $(runs) times"
-# Runs. Where q, k and v are parts of one tensor, grouped heads, a ring, all layouts of one model; images.
+# Runs: q, k and v as parts of one tensor, grouped heads, a ring, all layouts of one model; images.
 base="--launch.threads=1 --train.global_batch=4"
 small="$base --model.layers=2 --model.width=32 --model.heads=4 --model.ffn=24 --data.seq_len=16"
 runs_of() { # A B OPTIONS: 1 if cuDNN ran
@@ -63,7 +63,7 @@ runs_of run.device=cpu "$cuda" "$images $bf16"
 runs_of "$cuda" "$cuda run.cudnn=false" "$small --precision.compute=fp32 --model.preset=gpt2-tiny" # fp32: attention is not cuDNN's
 [ "$(runs)" -eq 0 ] || bad "fp32: cuDNN ran"
 
-# What is said where there is no cuDNN, or an old one, once by a run.
+# The message without cuDNN, or with an old one, is printed once per run.
 run="bench train $small $bf16 --model.preset=llama-tiny --run.device=cuda --run.measure_peak=off --bench.steps=2"
 trained() { # SETTINGS
     cells=$((cells + 1))
@@ -77,14 +77,14 @@ trained cudnn_version=91500 || bad "an old cuDNN: $(cat err.txt)"
 [ "$(runs)" -eq 0 ] && [ "$(says "is cuDNN 9.15.0, but 9.15.1 or a later one is needed; $instead")" -eq 1 ] ||
     bad "an old cuDNN: $(cat err.txt)"
 
-# On Blackwell the gradient of attention is our kernel's, without a word; forward is cuDNN's.
+# On Blackwell the gradient of attention uses our kernel, without a message; forward uses cuDNN.
 trained capability=10 || bad "on Blackwell: $(cat err.txt)"
 forward=$(runs)
 trained "" || bad "$run: $(cat err.txt)"
 [ "$forward" -gt 0 ] && [ $((2 * forward)) -eq "$(runs)" ] && [ ! -s err.txt ] ||
     bad "on Blackwell cuDNN ran $forward times: $(cat err.txt)"
 
-# A GPU that fails in a call of cuDNN: the line of the GPU, exit code 3.
+# A GPU that fails in a cuDNN call: the GPU's error line, exit code 3.
 trained "" || bad "$run: $(cat err.txt)"
 cp trace.txt calls.txt
 for name in cudnnCreate cudnnBackendFinalize cudnnSetStream cudnnBackendExecute; do

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A checkpoint with a flipped bit: every command that reads it refuses it, names the tensor, and says which older checkpoint is intact and
-# how to use it; a run that is started again resumes from that one by itself, as `help run` says.
+# how to use it; a run that is started again resumes from that one automatically, as `help run` says.
 lockstep=$1
 . "$2/script.sh"
 cp -r "$2/data/runs/ids.bin" .
@@ -43,7 +43,7 @@ refused "intact one before it: lockstep generate $ck/step_00000003\$" "$lockstep
 "$lockstep" generate $ck/step_00000003 --ids 1,2 --tokens 3 >out.txt 2>&1 || bad "the command that was named: $(cat out.txt)"
 [ ! -e hf ] || bad "an export of a damaged checkpoint is left behind"
 
-# resume=auto: from step 3, said once, to the end that the whole run had. One rank, and two of which one reads the damage.
+# resume=auto: resumes from step 3, prints so once, and ends like the uninterrupted run. One rank, and two of which one reads the damage.
 for layout in "--launch.ranks=1" "--launch.ranks=2 --parallel.tp=2"; do
     rm -rf copy
     cp -r run copy
@@ -53,7 +53,7 @@ for layout in "--launch.ranks=1" "--launch.ranks=2 --parallel.tp=2"; do
     "$lockstep" ckpt verify copy >out.txt 2>&1 || bad "auto, $layout: what is left is damaged: $(cat out.txt)"
 done
 
-# The one before it is damaged too: what is wrong with the newest is said all the same.
+# The one before it is damaged too: the error of the newest is still printed.
 rm -rf copy
 cp -r run copy
 cp -r copy/checkpoints/step_00000003 copy/checkpoints/step_00000004
@@ -76,7 +76,7 @@ refused "intact one before it: lockstep generate copy/checkpoints/step_00000003\
 rm copy/checkpoints/step_00000006/manifest.json
 refused "step_00000006/manifest.json: .*; the newest intact one before it: copy/checkpoints/step_00000003\$" "$lockstep" ckpt verify copy
 
-# Nothing whole is left: one line, and no checkpoint is touched.
+# No intact checkpoint is left: one line, and no checkpoint is changed.
 flip $ck/step_00000003/parameters_0000_of_0001.safetensors 2000
 train >out.txt 2>err.txt && bad "goes on from damage: $(cat out.txt)"
 grep -q "step_00000003.*no older checkpoint beside it is intact" err.txt || bad "the last one is not named: $(cat err.txt)"

@@ -15,7 +15,7 @@ prepared() {
         bad "$file $*: not $tokens tokens, $documents documents: $(cat inspect.txt)"
 }
 
-# ids OF: the first tokens of what was prepared last.
+# ids OF: the first tokens of the file that was prepared last.
 ids() { has first "[$1]" <inspect.txt || bad "not the tokens $1: $(cat inspect.txt)"; }
 
 # refused TEXT FILE OPTIONS...: exit code 1 and one line with TEXT.
@@ -43,7 +43,8 @@ prepared 19 1 plain.txt --data.special_tokens=text
 grep -q "^special     <|endoftext|> (id 256): 1$" out.txt || bad "inspect: $(cat out.txt)"
 grep -q "^documents   2$" out.txt || bad "inspect: $(cat out.txt)"
 
-# JSON lines: a document a line, the end after each; what is spelled out is text. Empty lines and documents, CR LF, no last line feed.
+# JSON lines: one document per line, an end token after each; spelled-out special tokens are text. Empty lines and documents, CR LF, no last
+# line feed.
 printf '{"text":"one"}\n\n{"other":[1,{}],"text":"a<|endoftext|>b"}\r\n{"text":""}\n{"text":"\\u00e9"}' >lines.jsonl
 prepared 24 4 lines.jsonl
 ids 111,110,101,256,97,60,124,101,110,100,111,102,116,101,120,116
@@ -51,7 +52,7 @@ prepared 12 5 lines.jsonl --data.special_tokens=parse
 sed 's/"text"/"body"/' lines.jsonl >body.ndjson
 prepared 24 4 body.ndjson --data.field=body
 
-# Compressed: the same tokens, of several members too.
+# Compressed: the same tokens, also from several members.
 prepared 24 4 lines.jsonl
 cp out/t.bin whole.bin
 gzip -k lines.jsonl

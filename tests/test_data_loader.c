@@ -127,7 +127,7 @@ static void loader_equals_sampler(void **state)
     check_loader(&s, &(ls_batches){ .batch = 3 }, 1, 3, 200);
     check_loader(&s, &(ls_batches){ .batch = 1, .first = 12345, .depth = 1 }, 1, 1, 50);
     check_loader(&s, &(ls_batches){ .batch = 2, .per_step = 3 }, 3, 6, 50);
-    for (uint64_t rank = 0; rank < 4; rank++)  /* four ranks, two batches of two a step: 16 samples over all */
+    for (uint64_t rank = 0; rank < 4; rank++) /* four ranks, two batches of two per step: 16 samples over all ranks */
         check_loader(&s, &(ls_batches){ 2, .first = 160, .per_step = 2, .step = 16, .offset = 4 * rank, .depth = 3 },
                      2, 16, 40);
     check_loader(&s, &(ls_batches){ .batch = 5 }, 1, 5, 0);  /* closed before anything is taken */

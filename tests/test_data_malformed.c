@@ -191,7 +191,7 @@ static void unusual_tokenizer_json_is_read(void **state)
     ls_tokenizer_close(&t);
 }
 
-/* The 256 single bytes, then what the case adds. */
+/* The 256 single bytes, then the case's lines. */
 static ls_status read_ranks(const char *more, ls_tokenizer **t)
 {
     static const char code[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -357,7 +357,7 @@ static void trained_tokenizer_round_trips(void **state)
     ls_tokenizer_close(&b);
 }
 
-/* Long pieces are merged by a heap, short ones by search: both by the rule said literally. */
+/* Long pieces are merged with a heap, short ones by search: both give the result of the literal rule. */
 static void test_long_pieces(void **state)
 {
     ls_tokenizer *t;
@@ -391,7 +391,7 @@ static void test_long_pieces(void **state)
     ls_tokenizer_close(&t);
 }
 
-/* What is held while a text is encoded, beyond its tokens, is a quarter of the text at most and some windows. */
+/* The memory used while a text is encoded, beyond its tokens, is at most a quarter of the text plus some windows. */
 static void encoding_needs_little_memory_beside_tokens(void **state)
 {
     enum { MOST = 4 << 20 };

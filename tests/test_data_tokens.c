@@ -221,7 +221,7 @@ static void malformed_megatron_files_are_refused(void **state)
     ls_tokens_close(&t);
 }
 
-/* The other types that Megatron writes, and what is no token in them. */
+/* The other types that Megatron writes, and values in them that are not tokens. */
 static void test_types(void **state)
 {
     static const struct { unsigned char code; size_t bytes; int is_signed; } types[] = {

@@ -11,7 +11,7 @@ few_seeds=2
 . "$2/script.sh"
 . "$2/device_rows.sh"
 
-# name | ranks | options; those from "more" on in the full matrix alone
+# name | ranks | options; those below "more" only in the full matrix
 cat >rows.txt <<'END_ROWS'
 dropout | 1 | @gpt2 --model.dropout=0.1 --model.attention_dropout=0.1 --precision.compute=bf16
 recompute | 1 | @llama --recompute.mode=full --optim.name=lamb
@@ -76,7 +76,7 @@ nan_replicas | 2 | @llama --parallel.dp=2
 nan_pipeline | 2 | @llama --parallel.pp=2
 END_ROWS
 
-# ---- what it is for is refused elsewhere ----
+# ---- options of the checking device are refused on other devices ----
 expect 2 "debug.device_seed does nothing here: it applies only to run.device=check" train $tiny $llama --debug.device_seed=1
 
 [ $failures -eq 0 ] || exit 1

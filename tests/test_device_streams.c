@@ -122,15 +122,15 @@ static void test_ends(void **state)
     (void)state;
     expect_end(read_on_host, "the host touched device memory: byte 100 of 4096 of gradients");
     expect_end(write_on_host, "the host touched device memory: byte 0 of 4096 of parameters");
-    expect_end(copy_from_device_as_host, "copy_in is given device memory in place of host memory");
-    expect_end(fill_host, "fill is given address");
-    expect_end(copy_past_end, "copy_in is given address");
+    expect_end(copy_from_device_as_host, "copy_in got device memory; expected host memory");
+    expect_end(fill_host, "fill got address");
+    expect_end(copy_past_end, "copy_in got address");
     expect_end(two_streams_no_order, "fill on stream 'left' writes bytes [0, 4096) of other, and fill on stream 'right' writes [0, 1)");
 }
 
 /* ---- orders ---- */
 
-/* What a stream is given is done in its order, and the copy back waits for all of it. */
+/* Operations of a stream run in the order of enqueueing, and the copy back waits for all of them. */
 static void test_one_stream(void **state)
 {
     (void)state;
@@ -265,7 +265,7 @@ static void test_copy_in(void **state)
     assert_true(early > 5 && late > 5);
 }
 
-/* ---- pairs that are no race ---- */
+/* ---- pairs that are not races ---- */
 
 static void test_no_race(void **state)
 {
@@ -287,7 +287,7 @@ static void test_no_race(void **state)
         OK(d->event_record(e, a));
         OK(d->fill(a, p + 128, 2, 64));
         OK(d->event_wait(e, b));
-        OK(d->fill(b, p, 3, 64));               /* ordered by e, and apart from what a wrote after it */
+        OK(d->fill(b, p, 3, 64)); /* ordered by e, and disjoint from the bytes that a wrote after it */
         assert_int_equal(races, 1);
         OK(d->fill(b, p + 128, 4, 64));         /* e was recorded before that was written */
         assert_int_equal(races, 2);
@@ -347,7 +347,7 @@ static void test_operation(void **state)
 
 static ls_status open_gate(void *args) { return **(bool **)args = true, LS_OK; }
 
-/* An operation that is under way holds up its own stream alone. */
+/* An operation in progress delays only its own stream. */
 static void test_under_way(void **state)
 {
     (void)state;
@@ -399,7 +399,7 @@ static void fail_once(void)
     expect_failure(d->stream_sync(NULL));
     expect_failure(d->sync());
     expect_failure(device_settle());
-    if (host[0] != 1)  /* what came after it was not done */
+    if (host[0] != 1) /* later operations did not run */
         _exit(4);
     fprintf(stderr, "as promised");
     _exit(1);
@@ -444,7 +444,7 @@ static void test_memory(void **state)
     assert_ptr_equal(device_find(device_row(0)->name), &device_cpu);
 }
 
-/* The processor's row: streams and events are null, and everything is done on return. */
+/* The cpu device: streams and events are null, and everything is complete on return. */
 static void test_cpu(void **state)
 {
     const struct device *cpu = device_find("cpu");

@@ -128,7 +128,7 @@ static void set_environment(const char *text)
     }
 }
 
-/* The launcher's share of the cores counts for its own ranks alone. */
+/* The launcher's share of the cores counts only for its own ranks. */
 static void threads_are_those_of_our_launcher(void **state)
 {
     struct world w;

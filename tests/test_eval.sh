@@ -58,11 +58,11 @@ expect 0 "step 1 of 1" train --model.preset=resnet-tiny --run.dir=none --train.s
     --train.micro_batch=4 --data.val_fraction=0 --launch.threads=1
 grep -q val_loss none/metrics.jsonl && bad "data.val_fraction=0, but pictures are validated on: $(cat none/metrics.jsonl)"
 
-# ---- no progress line where the output is no terminal ----
+# ---- no progress line if the output is not a terminal ----
 expect 0 "perplexity" eval run
 grep -q "$(printf '\r')" out.txt && bad "a progress line in a file: $(cat out.txt)"
 
-# ---- what cannot be ----
+# ---- refused ----
 expect 2 "run has no checkpoint of step 9; lockstep ckpt list run" eval run --checkpoint 9
 expect 2 "the model has 128 positions; use 128 or less" eval run --data.seq_len=999
 expect 2 "parallel.zero=1 does nothing here" eval run -n 2 --parallel.zero=1

@@ -176,7 +176,7 @@ static double load_range(const double *load, size_t n)
     return most - least;
 }
 
-/* All tokens have a direction in common, which some experts like: they get most of them. */
+/* All tokens have a direction in common, to which some experts respond: they get most of the tokens. */
 static void lean(struct net *n)
 {
     ls_tensor *t = ls_store_value(n->s, (size_t)ls_store_find(n->s, "model.embed_tokens.weight"));
@@ -221,7 +221,7 @@ static void router_bias_balances_load(void **state)
     m.experts = 8;
     m.init_std = 0.3;
     loads_of_routers(&m, &first, &last);
-    assert_true(first > 56 && last > 56);  /* of 64 tokens: left alone */
+    assert_true(first > 56 && last > 56); /* of 64 tokens: without load balancing */
     m.aux_coef = 0.3;
     loads_of_routers(&m, &first, &last);
     assert_true(first > 56 && last < 44);
@@ -231,7 +231,7 @@ static void router_bias_balances_load(void **state)
     assert_true(first > 56 && last < 44);
 }
 
-/* The bias moves by the rate alone, against the excess of the load over all micro-batches, and is in no norm. */
+/* The bias moves only by the rate, against the excess load over all micro-batches, and is not part of a norm. */
 static void test_bias(void **state)
 {
     ls_model m = small_model(), other = m;

@@ -208,7 +208,7 @@ static void test_samples(void **state)
     forked_run(2, check_samples, NULL);
 }
 
-/* What can't be is said before anything starts. */
+/* Impossible settings are refused before anything starts. */
 static void one_expert_refused(ls_comm *comm, void *ctx)
 {
     struct partition_case c = *(const struct partition_case *)ctx;

@@ -5,7 +5,7 @@ set -u
 lockstep=$1
 . "${2:-$(dirname "$0")}/script.sh"
 
-# 16 experts, 2 of them a token, 2 samples of 20 tokens
+# 16 experts, 2 of them per token, 2 samples of 20 tokens
 model="--model.preset=mixtral-tiny --model.layers=2 --model.experts=16 --data.seq_len=20 --launch.threads=1 --precision.compute=fp32"
 sgd="--optim.name=sgd --optim.lr=0.1 --train.global_batch=8"
 

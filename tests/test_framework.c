@@ -1,5 +1,5 @@
-/* test_framework.c - what the programs of published runs hold: published closed forms, exactly, and what recomputation, sequence
- * parallelism, ZeRO and schedules change. */
+/* test_framework.c - memory of the frameworks of published runs: published closed forms, exactly, and the effects of recomputation,
+sequence parallelism, ZeRO and schedules. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static double of_samples(const char *source, const struct framework_model *m, ls
 
     l.micro_batch *= 2;
     double sample = (bytes_of(source, m, &l, false) - one) / (l.micro_batch / 2);
-    double other = strcmp(source, "nanotron") == 0 ? 0.5e9 : 1e9; /* of framework.c */
+    double other = strcmp(source, "nanotron") == 0 ? 0.5e9 : 1e9; /* `other` in framework.c */
     *fixed = one - sample * l.micro_batch / 2 - other;
     return sample;
 }

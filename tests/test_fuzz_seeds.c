@@ -1,5 +1,5 @@
-/* test_fuzz_seeds.c - each fuzz target (tests/fuzz) once with no bytes, with its seeds, and with each seed cut short: what `make fuzz` then
- * mutates for a minute. A target ends the process if its parser breaks a promise. */
+/* test_fuzz_seeds.c - each fuzz target (tests/fuzz) once with no bytes, with its seeds, and with each seed cut short: the inputs that `make
+ * fuzz` mutates for a minute. A target ends the process if its parser breaks a promise. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,7 @@ static void test_all_are_listed(void **state)
 
 static int is_seed(const struct dirent *e) { return e->d_name[0] != '.'; }
 
-/* The seed whole, and its first 1/4, 2/4 and 3/4. Each in a block of its own size, so that AddressSanitizer sees what is read beyond it. */
+/* The seed whole, and its first 1/4, 2/4 and 3/4. Each in a block of its own size, so that AddressSanitizer reports reads beyond it. */
 static void run_file(const struct target *t, const char *path)
 {
     static unsigned char all[1 << 20];

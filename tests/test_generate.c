@@ -53,7 +53,7 @@ static ls_status collect_token(void *ctx, int32_t id)
     return LS_OK;
 }
 
-/* Greedy text from the cache is what the whole sequence's logits say at each place. */
+/* Greedy text from the cache follows the logits of the whole sequence at each position. */
 static void test_generate(void **state)
 {
     static const int32_t prompt[] = { 't', 'h', 'e', ' ' };

@@ -1,8 +1,8 @@
 /* test_golden.c - ten steps of small models, and the optimizers alone, compared with numbers that PyTorch wrote.
  *
  * tools/pytorch_ref.py writes tests/golden and describes its content. Distances are relative to the norm of PyTorch's
- * tensor: fp32 1e-5, bf16 2e-2. helper_golden.h says how to run it on another device than the processor; it is skipped with a reason
- * where that cannot be used. An argument is a pattern of the names of tests, and only those run.
+ * tensor: fp32 1e-5, bf16 2e-2. helper_golden.h says how to run it on another device than the processor; it is skipped with a reason if
+ * that device cannot be used. An argument is a pattern: only tests whose names match run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,7 +107,7 @@ static double step(struct run *r, int n)
     return loss;
 }
 
-/* GPT-2's key bias adds one vector to every key, which changes no softmax: its gradient is rounding alone. */
+/* GPT-2's key bias adds one vector to every key, which changes no softmax: its gradient is only rounding. */
 static int is_key_bias(const char *name)
 {
     size_t n = strlen(name);

@@ -1,5 +1,5 @@
-/* test_goodput.c - days of a job compared with a second simulation that takes one step at a time, with closed forms, and with what is
- * published of a run of 54 days. */
+/* test_goodput.c - days of a job compared with a second simulation that advances one step at a time, with closed forms, and with the
+published figures of a run of 54 days. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +86,7 @@ static void naive_fail(struct naive *n)
     n->trained -= (double)(n->done - n->complete) * n->j->step;
     n->again += (double)(n->done - n->complete) * n->j->step;
     n->done = n->writing = n->complete;
-    n->written = n->now; /* what was being written is not complete, and nothing waits for it */
+    n->written = n->now; /* the checkpoint being written is incomplete, and nothing waits for it */
     if (n->complete > 0) restart += n->j->read;
     do n->next++;
     while (!naive_pass(n, n->now + restart, &n->down) && n->now < n->j->seconds);

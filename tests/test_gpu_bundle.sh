@@ -1,6 +1,7 @@
 #!/bin/sh
 # test_gpu_bundle.sh LOCKSTEP TESTS - run.sh of the GPU bundle (tools/gpu_bundle_run.sh) on the stub of the CUDA runtime, with the smallest
-# sizes: every step's commands are right and its verdict is in both summaries; a step that fails stops no other; what has no time is listed.
+# sizes: every step's commands are right and its verdict is in both summaries; a failed step does not stop the others; steps without time
+# left are listed.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -11,7 +12,7 @@ export LOCKSTEP_CUDA_STUB
 steps="machine kernels goldens parity layouts comm gemm curve memcheck racecheck bench profile all_cases"
 
 "$2/../tools/gpu_bundle.sh" --link "${lockstep%/*}" "$work/bundle" || bad "the bundle was not packed"
-# What a machine with a GPU has besides. A python3 without torch, whatever this machine's has.
+# Programs that a machine with a GPU has in addition. A python3 without torch, even if this machine's has it.
 mkdir tools nowhere
 cat >tools/nvidia-smi <<'END'
 #!/bin/sh
@@ -47,7 +48,7 @@ done
 [ "$(values results/summary.json gpu)" = "stub GPU 0" ] || bad "summary.json: $(cat results/summary.json)"
 [ "$(values results/summary.json 'steps[].rc' | grep -cx 9)" -eq 1 ] || bad "summary.json has no rc 9: $(cat results/summary.json)"
 
-# ---- what the steps say ----
+# ---- verdicts and output of the steps ----
 said() { grep -q "$2" results/logs/$1.txt || bad "$1 does not say '$2': $(cat results/logs/$1.txt)"; }
 said machine "^collectives CUDA IPC, which took .*: NCCL was not found"
 said goldens "PASSED.* 1 test"

@@ -1,9 +1,9 @@
 /* test_gpu_kernels.c - every kernel of the CUDA module on the device itself, compared with the reference, for every case of its op.
  *
  * test_cuda_kernels does the same on the emulator, which also finds races and accesses out of bounds. Here the compiled kernels run, and
- * bytes beside the operands must not change. Entries that take many calls at once leave the bits of single ones. Skipped with a reason
- * where the device cannot be used. LOCKSTEP_CUDA_MODULE may name the module on the stub of the CUDA runtime, to test this test. By default
- * small cases, with LOCKSTEP_MATRIX=full all of them; LOCKSTEP_OP=NAME: only those of that op; LOCKSTEP_CASES=N: N of each kernel.
+ * bytes beside the operands must not change. Entries that take many calls at once give the bits of single ones. Skipped with a reason if
+ * the device cannot be used. LOCKSTEP_CUDA_MODULE may name the module on the stub of the CUDA runtime, to test this test. By default small
+ * cases, with LOCKSTEP_MATRIX=full all of them; LOCKSTEP_OP=NAME: only cases of that op; LOCKSTEP_CASES=N: N cases of each kernel.
  */
 #include "helper_device_calls.h"
 #include "helper_check.h"

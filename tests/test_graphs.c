@@ -120,11 +120,12 @@ static void test_dynamic(void **state)
 static void test_other_streams(void **state)
 {
     (void)state;
-    expect_graphs("k s0 k w k", 0, "0-5:3");         /* a bucket's reduction for which nobody waits here starts after the graph */
-    expect_graphs("k s0 k k w k2,1 k", 0, "0-4:3 5-7:2"); /* nobody in the graph waits for what is launched after it */
-    expect_graphs("s k0 k k", 0, "1-4:3");           /* a wait for what was launched before is part of the graph */
-    expect_graphs("k s0 k1 s2 k3", 0, "");           /* a collective between every two */
-    expect_graphs("k o k k1 k", 0, "0-3:2 3-5:2");   /* offloaded state that an update needs */
+    expect_graphs("k s0 k w k", 0, "0-5:3"); /* a bucket's reduction that no instruction here waits for starts after the graph */
+    expect_graphs("k s0 k k w k2,1 k", 0,
+                  "0-4:3 5-7:2");                  /* no instruction in the graph waits for an instruction that is launched after it */
+    expect_graphs("s k0 k k", 0, "1-4:3");         /* a wait for what was launched before is part of the graph */
+    expect_graphs("k s0 k1 s2 k3", 0, "");         /* a collective between every two */
+    expect_graphs("k o k k1 k", 0, "0-3:2 3-5:2"); /* offloaded state that an update needs */
     expect_graphs("k s k s k1 k3 k", 0, "0-3:2 4-7:3");
 }
 

@@ -139,7 +139,7 @@ static void indexes_are_checked(void **state)
     assert_string_equal(x.file[0], "x");
     assert_string_equal(x.file[1], "y");
     hf_index_free(&x);
-    /* an index that says something else than its files */
+    /* an index that contradicts its files */
     OK(ls_hf_export(scratch("hf"), &m, s, &o));
     OK(file_read(scratch("hf/" HF_INDEX_NAME), &text, &bytes));
     memcpy(strstr(text, "model-00002"), "model-00001", 11);
@@ -161,7 +161,7 @@ static size_t held(void)
     return m.total_now;
 }
 
-/* What Hugging Face's families don't compute is not written under their names. */
+/* A model that Hugging Face's families do not compute is not written under their names. */
 static void unexpressible_models_are_refused(void **state)
 {
     ls_model m, other;

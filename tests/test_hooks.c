@@ -1,5 +1,5 @@
-/* test_hooks.c - hooks under layouts: final gradients and values are those of one rank; what a hook changes is what the update uses; a
- * hook's failure stops the run. */
+/* test_hooks.c - hooks under layouts: final gradients and values are those of one rank; the update uses what a hook changes; a hook's
+ * failure stops the run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 struct seen {
     const ls_store *store;
     float gradient[DIST_ELEMENTS], times[DIST_ELEMENTS];
-    double squares; /* of the value's elements, over all calls */
+    double squares; /* sum of squares of the value's elements, over all calls */
     int values;
 };
 
@@ -96,7 +96,7 @@ struct hooked {
     double squares;
     size_t count;
 };
-static struct hooked *expected; /* by optimizer */
+static struct hooked *expected; /* expected results by optimizer */
 
 static bool watch(struct training *s, struct seen *seen)
 {
@@ -229,7 +229,7 @@ static void gradients_and_values_are_those_of_one_rank(void **state)
 
 /* ---- one program ---- */
 
-static const ls_data_parallel_options *layers_offload; /* of the next program; NULL: none */
+static const ls_data_parallel_options *layers_offload; /* options for the next program; NULL: none */
 
 static ls_program *layers_step(ls_store *s, const ls_optimizer *o)
 {
@@ -288,7 +288,7 @@ static float *trained(double lr, bool hooked, size_t *count)
     return w;
 }
 
-/* What a hook would change is loaded again for the update. */
+/* Gradients that a hook would change are loaded again for the update. */
 static void hooks_on_offloaded_gradients_are_refused(void **state)
 {
     ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;

@@ -177,7 +177,7 @@ static void test_running(void **state)
     r = ls_buffer(p, "var", (ls_init){ LS_INIT_ONES, 0 }, 1, &c3);
     ls_output(p, "y", ls_batch_norm(p, v, w, b, m, r, LS_NONE, NULL));
     OK(ls_program_compile(p, NULL));
-    for (int i = 0; i < B * C * S; i++)  /* the second channel's mean is large beside its deviation */
+    for (int i = 0; i < B * C * S; i++) /* the second channel's mean is large relative to its deviation */
         x[i] = (float)(rng_normal(1, 2, (uint64_t)i) + (i / S % C == 1 ? 3000 : 0));
     OK(ls_program_write(p, "x", x, LS_F32, B * C * S));
     OK(ls_program_run(p, LS_FORWARD));
@@ -309,7 +309,7 @@ static int count_ops(const ls_program *p, enum segment segment, int op, int *par
  * under running statistics. */
 static void test_partial(void **state)
 {
-    enum { NORMS = 9 };  /* of the stem, two a block, and two shortcuts */
+    enum { NORMS = 9 }; /* one of the stem, two per block, and two of shortcuts */
     ls_image_model m = image_tiny();
     struct image_run r;
     ls_program *p;
@@ -343,7 +343,7 @@ static void test_partial(void **state)
     image_run_close(&r);
 }
 
-/* The forward made again moves no running statistics again, asks no rank again, and gives the same bits. */
+/* Recomputed forward does not update running statistics again, does not communicate again, and gives the same bits. */
 static void test_recompute(void **state)
 {
     enum { B = 4 };
@@ -381,7 +381,7 @@ static void test_recompute(void **state)
 
 /* ---- training ---- */
 
-/* A failure in test_golden must not leave the other tests to the reference, which is slow. */
+/* After a failure in test_golden, the other tests must not run with the slow reference kernels. */
 static int uncap(void **state)
 {
     (void)state;

@@ -157,7 +157,7 @@ static ls_value linear_logits(ls_program *p, const ls_image_model *m, ls_value i
     return ls_linear(p, *x, *w, LS_NONE);
 }
 
-/* One matrix on the pixels, on the same data, longer: the task needs more than that. */
+/* One matrix on the pixels, trained longer on the same data: the task needs more than that. */
 static void test_linear(void **state)
 {
     ls_optimizer o = LS_OPTIMIZER_DEFAULTS;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_in_backward.sh LOCKSTEP TESTS - optim.in_backward: a run has the bits of one without it, on one rank and on several, gradients take
-# no bytes of their own, the planned bytes are those measured, a resumed run has the same bits, and updates stop before the first gradient
+# no extra bytes, the planned bytes are those measured, a resumed run has the same bits, and updates stop before the first gradient
 # that is not finite.
 set -u
 lockstep=$1
@@ -10,7 +10,7 @@ common="--data.text=text.txt --data.seq_len=16 --train.micro_batch=2 --train.acc
         --train.eval_batches=1 --optim.warmup=1 --optim.clip=0 --launch.threads=1 --checkpoint.every=2 --checkpoint.keep=9"
 last=step_00000004
 
-# same NAME OPTIONS...: the runs NAME.plain and NAME.moved have the same bits, losses, and norms but for the order of a sum in double.
+# same NAME OPTIONS...: the runs NAME.plain and NAME.moved have the same bits, losses, and norms (up to the order of a sum in double).
 same() {
     name=$1
     shift

@@ -11,7 +11,7 @@ lockstep=$1
 . "$2/device_rows.sh"
 use_cuda_stub
 
-# name | ranks | options; those from "more" on in the full matrix alone
+# name | ranks | options; those below "more" only in the full matrix
 cat >rows.txt <<'END_ROWS'
 tensor | 2 | @llama --parallel.tp=2 --parallel.sp
 ring | 3 | @llama --parallel.cp=3
@@ -41,7 +41,7 @@ on_device() {
 }
 each_row same_on_device <rows.txt
 
-# ---- where it cannot be used ----
+# ---- CUDA IPC that cannot be used ----
 two=$(echo $tiny $(expand "@llama --parallel.dp=2"))
 refused() { # settings, why
     stub "$1"
@@ -52,7 +52,7 @@ refused() { # settings, why
         train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=ipc
 }
 refused ipc=0 "the driver has no CUDA IPC for this GPU"
-refused peers=0 "CUDA IPC cannot be used: the GPU of rank 0 has no access to the memory of another rank's"
+refused peers=0 "CUDA IPC cannot be used: the GPU of rank 0 cannot access the memory of another rank's GPU"
 stub gpus=1 peers=0
 train -n 2 $two --run.dir=one_gpu --run.device=cuda --launch.share_gpus
 says "CUDA IPC, which took 2.00 MiB of the GPU's memory: NCCL was not found"
@@ -62,7 +62,7 @@ if command -v mpirun.openmpi >/dev/null; then
     cat >alone.sh <<'END'
 OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_RANK exec "$@"
 END
-    by_mpirun() { # folder, command; Open MPI keeps memory, which is not a leak of ours
+    by_mpirun() { # folder, command; Open MPI does not free all of its memory, which is not our leak
         folder=$1
         shift
         ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \

@@ -10,7 +10,7 @@
 
 enum { PROCESSES = 24 };
 
-/* Runs first: what a process found out is inherited by its children. All of them at once, so that they disturb one another. */
+/* Runs first, since children inherit the results of their parent. All children run at once, so that they disturb each other. */
 static void processes_agree(void **state)
 {
     pid_t child[PROCESSES];
@@ -43,7 +43,7 @@ static void best_is_all_but_for_slow_pairs(void **state)
     }
 }
 
-/* A cap is a limit, whatever is faster: with it, slow pairs can be had. */
+/* A cap is only a limit, whatever is faster: with it, slow pairs can be used. */
 static void a_cap_is_a_limit(void **state)
 {
     enum isa best = isa_best();

@@ -106,7 +106,7 @@ static void test_lars_by_hand(void **state)
     CHECK_NEAR(p[1], 3.96, 1e-8);
 }
 
-/* Without a master copy a bf16 parameter swallows steps of less than 1/512 of its value; with one they add up. */
+/* Without a master copy a bf16 parameter loses steps of less than 1/512 of its value; with one they add up. */
 static void test_master_copy(void **state)
 {
     for (int with_master = 0; with_master < 2; with_master++) {

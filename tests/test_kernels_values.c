@@ -147,7 +147,7 @@ static void check_huge(const struct kernel *k, struct call *c)
         fail_msg("%s: the squares of 1000 numbers of 1e30 sum to %g", k->name, *acc);
 }
 
-/* The squares of large floats fit no float. */
+/* The squares of large floats overflow. */
 static void test_huge_squares(void **state)
 {
     float x[1000];
@@ -214,7 +214,7 @@ static void check_slices(const struct kernel *k, struct call *c)
     for (size_t i = 0; i < 2 * 6 * SC; i++)
         x[i] = ((float (*)[ST][SC])c->in[0].data)[1 + i / SC / 6][row[i / SC % 6]][i % SC];
     p.in[0] = view_of(x, LS_F32, 3, (size_t[]){ 2, 6, SC });
-    p.in[1] = view_of(step, LS_I64, 1, (size_t[]){ 2 });  /* one sample stands before */
+    p.in[1] = view_of(step, LS_I64, 1, (size_t[]){ 2 }); /* one sample comes before */
     p.out[0] = view_of(y, LS_F32, 3, (size_t[]){ 2, 6, SC });
     p.attr.dropout.full = ST;
     p.attr.dropout.begin[0] = 1;

@@ -53,7 +53,7 @@ static void arm(int microseconds)
     setitimer(ITIMER_REAL, &t, NULL);
 }
 
-/* One of several ways to talk; three works in flight in the last. */
+/* One of several ways to communicate; the last has three operations in flight. */
 static ls_status work_piece(ls_comm *c, int k, float *a, float *b, float *d)
 {
     int rank = ls_comm_rank(c), n = ls_comm_size(c);

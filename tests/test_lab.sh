@@ -16,13 +16,13 @@ grep -qE '^P2   holds, 20[0-9-]{8}  *[0-9.]+ s  *bubble' list.txt || bad "P2 is 
 grep -qE '^P3   holds, 20' list.txt && grep -qE '^S2   corrected, 20' list.txt ||
     bad "one lab forgot the other: $(grep -E '^(P3|S2)' list.txt)"
 
-# Labs that end at the same time remember all their verdicts.
+# Labs that end at the same time store all their verdicts.
 for lab in b1 b2 c4 e1 m1 p1 p4 s3; do "$lockstep" lab $lab >/dev/null & done
 wait
 "$lockstep" lab >list.txt
 [ "$(grep -cE '^(B1|B2|C4|E1|M1|P1|P4|S3) .*, 20[0-9-]{8} ' list.txt)" -eq 8 ] || bad "of 8 labs at once: $(grep ', 20' list.txt)"
 
-# Rows as JSON, and nothing else; other sizes give other rows, and are not remembered.
+# Rows as JSON, and nothing else; other sizes give other rows, which are not stored.
 "$lockstep" lab p4 --json >rows.json 2>err.txt || bad "lab --json: $(cat err.txt)"
 json claim verdict <rows.json >verdicts.txt 2>err.txt || bad "not JSON: $(cat err.txt)"
 grep -qvxE 'P4 (holds|corrected|not measurable here|does not hold)' verdicts.txt && bad "not rows of P4: $(cat verdicts.txt)"
@@ -39,7 +39,7 @@ json 'sizes[].name' <list.json | sort -u | sed 's/^/--/' >sizes.txt
 "$lockstep" lab --help | grep -oE '^  --[a-z-]+ N' | grep -oE -- '--[a-z-]+' | sort -u >flags.txt
 cmp -s sizes.txt flags.txt || bad "sizes that no flag sets, or flags without a lab: $(diff sizes.txt flags.txt)"
 
-# Labs that train a model of the user's pass options on; other labs and other sections are refused.
+# Labs that train the user's model pass options on; other labs refuse them, and other sections are refused.
 "$lockstep" lab d8 --ranks 3 --steps 3 --model.preset=gpt2-tiny --model.layers=3 --data.seq_len=16 --optim.name=sgd --json >rows.json \
     2>err.txt || bad "lab d8 on a GPT-2: $(cat err.txt)"
 json claimed measured verdict what <rows.json | grep -q '^2 2 holds server, 3 ranks: rank 0 sends, in models a step$' ||
@@ -59,13 +59,13 @@ expect 2 "--model.layers=3 is an option of a lab; name one" lab --model.layers=3
 "$lockstep" lab d8 --data.text=no-such-file.txt >out.txt 2>err.txt && bad "lab d8 ends well without its text"
 grep -q 'no-such-file.txt: cannot open' err.txt || bad "lab d8 does not say that its text is missing: $(cat err.txt)"
 
-# A lab's files are in a folder of its own, which it removes.
+# A lab's files are in a separate folder, which it removes.
 mkdir room
 TMPDIR=$PWD/room "$lockstep" lab s6 >/dev/null 2>err.txt || bad "lab s6: $(cat err.txt)"
 rmdir room || bad "lab s6 left files: $(ls -R room)"
 TMPDIR=$PWD/missing "$lockstep" lab s6 >out.txt 2>err.txt && bad "lab s6 does not write to TMPDIR"
 
-# Every lab has the verdict of its usual sizes with other ones.
+# Every lab has the same verdict with other sizes as with its default ones.
 for lab in "b1 --batch 64 --width 100 --outputs 7" "f1 --ranks 3 --layers 1 --width 48" "f9 --ranks 3" "z1 --layers 7 --width 48"; do
     "$lockstep" lab $lab >out.txt 2>err.txt || bad "lab $lab: $(grep 'does not hold' out.txt) $(cat err.txt)"
 done

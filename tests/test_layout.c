@@ -37,7 +37,7 @@ static const ls_model shared = { .architecture = LS_QWEN3_MOE, .layers = 4, .wid
 /* says NULL: possible. */
 struct row { const ls_model *model; ls_layout layout; const char *says; };
 
-/* Of one field that is given twice the last counts, which gcc warns about. */
+/* If a field is given twice, the last value counts; gcc warns about it. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
 #ifdef __clang__
@@ -367,10 +367,10 @@ static void it_says_what_the_compiler_says(void **state)
         print_layout(&m, &l, text, sizeof text);
         fail_msg("layout %d: %s: the check says: %s; the compiler: %s", k, text, why, compiled < 0 ? ls_errmsg() : "possible");
     }
-    assert_in_range(possible, n / 5, n - n / 5);  /* there were enough of both */
+    assert_in_range(possible, n / 5, n - n / 5); /* there were enough of both kinds */
 }
 
-/* What the table calls possible compiles, and what it calls impossible does not. */
+/* Layouts that the table calls possible compile, and others do not. */
 static void the_table_compiles(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_learn.c - cards, when they return, and the history. */
+/* test_learn.c - cards, their review times, and the history. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -168,7 +168,7 @@ static void wrong_cards_are_named(void **state)
         { "A-01:\n" REQUIRED "  run: x\n  ask: how many\n",
           "c.yaml:2: card A-01 asks for a number: it needs 'row', 'expected' and 'tolerance'" },
         { "A-01:\n" REQUIRED "  run: x\n  unit: GB\n", "c.yaml:2: card A-01 has keys of a number, but no 'ask'" },
-        { "A-01:\n" REQUIRED "  run: x\n  sizes: n=1,2\n", "c.yaml:2: what card A-01 runs does not use {n}" },
+        { "A-01:\n" REQUIRED "  run: x\n  sizes: n=1,2\n", "c.yaml:2: the command of card A-01 does not use the size {n}" },
         { "A-01:\n" REQUIRED "  run: x {n}\n  sizes: n=1,,2\n",
           "c.yaml:2: sizes of card A-01 must be NAME=VALUE,VALUE.. with spaces between" },
         { "A-01:\n" REQUIRED "  run: x {n}\n  sizes: n= m\n",
@@ -246,7 +246,7 @@ static ls_status add_review(history *h, int i)
                                             .rating = i % 5 + 1 });
 }
 
-/* Sizes at a lab's defaults do not make another run. */
+/* Giving a lab's default sizes does not make it a different run. */
 static void equal_runs_are_found(void **state)
 {
     static const char labs[] =
@@ -299,7 +299,7 @@ static void reviews_are_kept(void **state)
     history_close(&h);
 }
 
-/* A process that adds reviews and says so is killed: what it said is there, and at most one more. */
+/* A process that adds reviews and reports each is killed: the reported ones are stored, and at most one more. */
 static void reviews_survive_a_kill(void **state)
 {
     (void)state;

@@ -6,7 +6,7 @@ lockstep=$1
 . "$2/script.sh"
 export XDG_DATA_HOME="$PWD/data"
 
-# ---- plain lines: a prediction, what is no number, other sizes, a rating ----
+# ---- plain lines: a prediction, input that is not a number, other sizes, a rating ----
 printf '15%%\n\ns\nabc\n99\n\n9\n\n' | "$lockstep" learn P-05 --seed 3 >out.txt 2>err.txt || bad "learn: $(cat err.txt)"
 grep -q '^== lockstep learn   1 of 1   pipeline   P-05 ==$' out.txt || bad "no title: $(head -3 out.txt)"
 grep -q '^> .* holds  *P = ' out.txt || bad "the run is not shown, or its row not marked: $(grep P out.txt | head -3)"
@@ -17,16 +17,16 @@ grep -q "^'abc' is not a number; type one as 12.5 or 1.2e9, in %$" out.txt || ba
 grep -q "^'9' is not a rating: type a number from 1 to 5$" out.txt || bad "a rating of 9 is taken"
 [ "$(grep '^lockstep lab p2 ' out.txt | sort -u | wc -l)" -eq 2 ] || bad "no other sizes: $(grep '^lockstep lab' out.txt)"
 grep -q '^== lockstep learn   2 of 2, again   pipeline   P-05 ==$' out.txt || bad "what was not known does not come again"
-tail -1 out.txt | grep -q '^1 rating noted$' || bad "the end: $(tail -1 out.txt)"
+tail -1 out.txt | grep -q '^1 rating saved$' || bad "the end: $(tail -1 out.txt)"
 
-# ---- what is due: nothing new, then new ones of a topic; words are rated by the four checks ----
+# ---- due cards: nothing new, then new ones of a topic; answers in words are rated by the four checks ----
 "$lockstep" learn --new 0 </dev/null >out.txt || bad "learn --new 0: exit $?"
 grep -q '^no card is due, and none is new' out.txt || bad "due: $(cat out.txt)"
 printf '\n\n13\n\n' | "$lockstep" learn B-01 >out.txt 2>err.txt || bad "B-01: $(cat err.txt)"
-grep -q '^noted B-01: 3; it returns in [0-9]* days*$' out.txt || bad "two of four checks are not 3: $(grep noted out.txt)"
+grep -q '^saved B-01: 3; it returns in [0-9]* days*$' out.txt || bad "two of four checks are not 3: $(grep saved out.txt)"
 printf '\n\nq\n' | "$lockstep" learn --topic zero --new 2 >out.txt 2>err.txt || bad "--topic: $(cat err.txt)"
 grep -q '^== lockstep learn   1 of 2   zero   Z-01 ==$' out.txt || bad "new cards: $(grep == out.txt)"
-grep -q '^0 ratings noted$' out.txt || bad "a rating before the end: $(tail -1 out.txt)"
+grep -q '^0 ratings saved$' out.txt || bad "a rating before the end: $(tail -1 out.txt)"
 
 # ---- statistics and exports ----
 "$lockstep" learn --stats >stats.txt || bad "--stats: exit $?"
@@ -42,7 +42,7 @@ awk -F '\t' '!/^#/ && NF != 9 { print NF " fields: " $1; bad = 1 } END { exit ba
 grep -q '<details id="P-05">' p.html && grep -q '<svg' p.html && grep -q 'color-scheme:light dark' p.html || bad "the page lacks something"
 sed 's,http://www\.w3\.org/2000/svg,,g' p.html | grep -q 'https\?:' && bad "the page loads: $(grep -o 'https\?:[^"]*' p.html | sort -u)"
 
-# ---- the grill: answers that are right, wrong, not known; words that the reader grades; the rest is not asked ----
+# ---- the grill: answers that are right, wrong, not known; answers in words that the reader grades; the remaining cards are not asked ----
 { printf '112\n0.001\n'; printf '\n%.0s' $(seq 24); printf 'q\n'; printf 'y\n%.0s' $(seq 60); } |
     "$lockstep" learn --grill --seed 1 >out.txt 2>err.txt || bad "--grill: $(cat err.txt)"
 [ "$(grep -cE '^ *[0-9]+  [A-Z]-[0-9]+  (right|wrong|not known) ' out.txt)" -eq 26 ] || bad "answers: $(grep -E '^ *[0-9]+  ' out.txt)"
@@ -52,9 +52,9 @@ right=$(grep -cE '^ *[0-9]+  [A-Z]-[0-9]+  right' out.txt)
 grep -q "^score: $right of the first 50 (35 is a pass), $right of all 60 (goal: 40)\$" out.txt || bad "score: $(grep score out.txt)"
 grep -qE '^  16 to 35: 0 of 20; ' out.txt && grep -q '^study next: ' out.txt || bad "kinds of knowledge: $(tail -8 out.txt)"
 "$lockstep" learn --export csv --out h.csv >out.txt || bad "--export csv: exit $?"
-[ "$(grep -c ',grill,' h.csv)" -eq 26 ] || bad "noted of the grill: $(grep -c ',grill,' h.csv)"
+[ "$(grep -c ',grill,' h.csv)" -eq 26 ] || bad "saved reviews of the grill: $(grep -c ',grill,' h.csv)"
 
-# ---- killed after a review, and while a card runs: what was noted is there, and no run goes on ----
+# ---- killed after a review, and while a card runs: saved reviews are kept, and no run continues ----
 export XDG_DATA_HOME="$PWD/killed"
 for n in 1 2 3 4; do
     : >out.txt
@@ -63,7 +63,7 @@ for n in 1 2 3 4; do
     launcher=$!
     exec 3>pipe.$n
     printf '15\n\n4\n' >&3
-    for i in $(seq 3000); do grep -q '^noted' out.txt && break; sleep 0.02; done
+    for i in $(seq 3000); do grep -q '^saved' out.txt && break; sleep 0.02; done
     kill -KILL $launcher 2>/dev/null
     wait $launcher 2>/dev/null
     launcher=
@@ -101,7 +101,7 @@ if command -v tmux >/dev/null; then
         done
         bad "the terminal never showed '$1': $($tm capture-pane -p -t t)"
     }
-    # gone WORDS: waits until it has them no more. Escape drops what follows it at once, so keys wait for it.
+    # gone WORDS: waits until the screen no longer has them. Escape discards keys that follow it immediately, so keys wait for it.
     gone() {
         for i in $(seq 3000); do
             $tm capture-pane -p -t t | grep -qF -- "$1" || return
@@ -135,8 +135,8 @@ if command -v tmux >/dev/null; then
     for i in 1 2 3 4; do $tm send-keys -t t PPage; done
     shown 'bubble of a pipeline'
     $tm send-keys -t t 5 Enter
-    shown 'noted P-05: 5; it returns in'
-    shown '1 rating noted'
+    shown 'saved P-05: 5; it returns in'
+    shown '1 rating saved'
     shown 'ended'
     $tm kill-server
     "$lockstep" learn --export csv --out t.csv >/dev/null

@@ -14,7 +14,7 @@ for name in ${LOCKSTEP_BROWSER:-chromium chromium-browser google-chrome google-c
 done
 [ -n "$browser" ] || { say "skipped: no browser was found; this test needs chromium or google-chrome"; exit 77; }
 
-# browse SCHEME FILE: the page as the browser leaves it. SCHEME: 0 dark, 1 light. Time in the page is virtual, and no name is looked up.
+# browse SCHEME FILE: the page's DOM after its scripts have run. SCHEME: 0 dark, 1 light. Time in the page is virtual, without DNS.
 browse() {
     HOME=$work timeout 300 "$browser" --headless --no-sandbox --disable-gpu --no-first-run --hide-scrollbars \
         --user-data-dir="$work/browser" --host-resolver-rules='MAP * ~NOTFOUND' --blink-settings=preferredColorScheme="$1" \
@@ -30,7 +30,7 @@ topic="--topic utilization"
 cards=$(grep -c '<details id=' page.html)
 [ "$cards" -ge 2 ] && [ "$(grep -c '</body></html>' page.html)" -eq 1 ] || bad "the page has $cards cards"
 
-# ---- a page of frames: the page at two widths, and copies with one thing broken each ----
+# ---- a page of frames: the page at two widths, and copies with one defect each ----
 frames=
 # frame NAME WIDTH HTML: NAME.html is the page with HTML before its end; a frame WIDTH pixels wide shows it.
 frame() {
@@ -54,7 +54,7 @@ addEventListener('message', function (m) { document.getElementById('found').appe
 </script>$frames</body></html>
 END
 
-# said FRAME WHAT: what the frame says of it, one a line.
+# said FRAME WHAT: what the frame reports about it, one item per line.
 said() { sed -n "s,</pre>.*,,; s/^$1 $2 //p" "$scheme.txt"; }
 
 for scheme in dark light; do

@@ -61,7 +61,7 @@ static void a_file_is_read(void **state)
     assert_true(c.processors == 8 && c.node.bandwidth == 300e9 && c.network.latency == 4e-6 && c.attention == 0.25);
 }
 
-/* `good` with one line replaced, and what the message says. */
+/* `good` with one line replaced, and the expected message. */
 static void wrong_files_are_refused(void **state)
 {
     static const struct {
@@ -108,7 +108,7 @@ static void wrong_files_are_refused(void **state)
     }
 }
 
-/* What is fitted is fitted to a processor, whatever machine it is in: "A100", "H100". */
+/* Fitted constants belong to a processor, whatever machine it is in: "A100", "H100". */
 static bool is_fitted_alike(const struct cluster *a, const struct cluster *b)
 {
     if (strncmp(a->processor, b->processor, 4) != 0) return true;
@@ -218,7 +218,7 @@ static void curves_are_followed(void **state)
     NEARLY(collective(&c, 8, 8, LS_COLLECTIVE_ALL_REDUCE, 1e9), 2 * (7 * 4e-6 + 7.0 / 8 * 1e9 / 25e9));
 }
 
-/* What a ring over all processors of so many nodes reaches is shared by the rings of the other groups. */
+/* The bandwidth of a ring over all processors of so many nodes is shared with the rings of the other groups. */
 static void networks_are_as_measured(void **state)
 {
     struct cluster c;
@@ -235,7 +235,7 @@ static void networks_are_as_measured(void **state)
     /* within a node, and what was not measured */
     NEARLY(collective(&c, 8, 1, LS_COLLECTIVE_ALL_GATHER, B), 7e-6 + 7.0 / 8 * B / 300e9);
     NEARLY(collective(&c, 4, 8, LS_COLLECTIVE_ALL_REDUCE, B), 2 * (3 * 4e-6 + 3.0 / 4 * B / 25e9));
-    /* what an all-reduce reaches is that of gathers, too, but not of messages */
+    /* the measured bandwidth of all-reduces applies to gathers, too, but not to messages */
     snprintf(text, sizeof text, "%s  all_reduce: 8:40e9\n", good);
     OK(read_text(text, &c));
     NEARLY(collective(&c, 8, 8, LS_COLLECTIVE_ALL_REDUCE, B), 2 * (7 * 4e-6 + 7.0 / 8 * B / 5e9));

@@ -55,7 +55,7 @@ static void check_near(double got, double want, double tol, const char *what, si
         fail_msg("%s: element %zu is %.9g, not %.9g (tolerance %.3g)", what, i, got, want, tol);
 }
 
-/* One product: strides that follow from the sizes and two flags. */
+/* One matmul: strides that follow from the sizes and two flags. */
 struct gemm_case { size_t m, n, k; bool a_turned, b_turned, add, bias; ls_dtype a, b, c; };
 
 static void check_gemm(const struct gemm_case *t, const struct gemm *p, const float *before, const char *what)
@@ -127,21 +127,21 @@ static void on_every_isa(void (*fn)(void))
 static void matmuls(void)
 {
     static const struct gemm_case cases[] = {
-        { 1, 300, 77, false, true, false, true, LS_F32, LS_F32, LS_F32 },        /* few rows */
+        { 1, 300, 77, false, true, false, true, LS_F32, LS_F32, LS_F32 }, /* few rows */
         { 7, 131, 64, false, true, false, true, LS_BF16, LS_BF16, LS_BF16 },
         { 5, 9, 33, false, true, true, false, LS_F16, LS_F32, LS_F16 },
-        { 97, 200, 150, false, true, false, true, LS_F32, LS_F32, LS_F32 },      /* linear */
-        { 97, 200, 151, false, true, false, true, LS_BF16, LS_BF16, LS_BF16 },   /* an odd k */
-        { 23, 700, 2100, true, false, false, true, LS_F32, LS_F32, LS_F32 },     /* turned: few rows, b's columns in place */
+        { 97, 200, 150, false, true, false, true, LS_F32, LS_F32, LS_F32 },    /* linear */
+        { 97, 200, 151, false, true, false, true, LS_BF16, LS_BF16, LS_BF16 }, /* an odd k */
+        { 23, 700, 2100, true, false, false, true, LS_F32, LS_F32, LS_F32 },   /* transposed: few rows, b's columns in place */
         { 65, 701, 300, true, true, false, true, LS_BF16, LS_BF16, LS_BF16 },
         { 129, 3001, 64, false, false, true, true, LS_F32, LS_F32, LS_F16 },
         { 203, 65, 129, false, false, false, false, LS_BF16, LS_BF16, LS_BF16 }, /* linear_dx */
         { 203, 65, 128, false, false, false, false, LS_F16, LS_F16, LS_F16 },
-        { 131, 70, 2500, true, false, true, false, LS_F32, LS_F32, LS_F32 },     /* linear_dw: slices of k */
+        { 131, 70, 2500, true, false, true, false, LS_F32, LS_F32, LS_F32 }, /* linear_dw: slices of k */
         { 131, 70, 2501, true, false, true, false, LS_BF16, LS_BF16, LS_F32 },
         { 50, 70, 2501, true, false, true, false, LS_BF16, LS_F32, LS_F32 },
-        { 24, 5000, 1100, false, false, false, false, LS_F32, LS_F32, LS_F32 },  /* chunks of n */
-        { 64, 64, 0, false, false, false, true, LS_F32, LS_F32, LS_F32 },        /* nothing to sum */
+        { 24, 5000, 1100, false, false, false, false, LS_F32, LS_F32, LS_F32 }, /* chunks of n */
+        { 64, 64, 0, false, false, false, true, LS_F32, LS_F32, LS_F32 },       /* nothing to sum */
         { 1, 1, 1, true, true, false, false, LS_F32, LS_F32, LS_F32 },
     };
 
@@ -157,7 +157,7 @@ static void test_matmuls(void **state)
     on_every_isa(matmuls);
 }
 
-/* Every number of rows that a tile may leave over, and depths around its steps. */
+/* Every number of rows that may remain after full tiles, and depths around its steps. */
 static void edges(void)
 {
     static const size_t depths[] = { 1, 2, 31, 32, 33, 34, 383, 384, 386, 449 };
@@ -179,7 +179,7 @@ static void test_edges(void **state)
 /* 1 to n */
 static size_t below(uint64_t at, size_t n) { return 1 + rng_u32(7, 0, at) % n; }
 
-/* What is reserved for all matmuls up to a size is enough for each of them. */
+/* The memory reserved for all matmuls up to a size is enough for each of them. */
 static void scratch_most(void)
 {
     for (int i = 0; i < 2000; i++) {
@@ -206,7 +206,7 @@ static void test_scratch_most(void **state)
     on_every_isa(scratch_most);
 }
 
-/* The call with the entry of that name, or the reference when there is none such. */
+/* Runs the call with the entry of that name, or the reference if it does not exist. */
 static void run_call(struct call *c, bool reference)
 {
     const struct kernel *k = reference ? kernel_reference(c->op) : kernel_choose(c, &device_cpu);

@@ -36,7 +36,7 @@ static struct spot spot_of(const ls_mesh_shape *m, int rank)
     return (struct spot){ 0 };
 }
 
-/* Whether two ranks are in one group. */
+/* True if two ranks are in one group. */
 static bool together(const ls_mesh_shape *m, ls_group g, int a, int b)
 {
     struct spot x = spot_of(m, a), y = spot_of(m, b);
@@ -169,7 +169,7 @@ static void mesh_of_one_rank(void **state)
     ls_mesh_close(NULL);
 }
 
-/* Memory that gives out at every place in turn: a status, nothing leaked, nothing set. */
+/* Each allocation fails in turn: a status, nothing leaked, nothing set. */
 static void mesh_fails_cleanly_without_memory(void **state)
 {
     ls_mesh_shape shape = { 2, 2, 1, 2, 2, 2 };
@@ -261,7 +261,7 @@ static void groups_communicate(void **state)
     for (size_t i = 0; i < COUNT_OF(shapes); i++) forked_run(8, talk, &shapes[i]);
 }
 
-/* Data parallelism alone: the world serves every group, nothing is split. */
+/* Only data parallelism: the world is used for every group, nothing is split. */
 static void data_parallel_mesh_splits_nothing(void **state)
 {
     ls_mesh_shape shape = LS_MESH_DEFAULTS;

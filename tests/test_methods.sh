@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_methods.sh LOCKSTEP TESTS - parallel.method: dataparallel and server compute the step of a single rank, from the memory and with the
-# bytes that are planned; async repeats its bits in turn and counts its staleness; all of them resume, and report what they cost.
+# test_methods.sh LOCKSTEP TESTS - parallel.method: dataparallel and server compute the step of a single rank, with the planned
+# memory and bytes; async in turns is reproducible bit by bit and counts its staleness; all of them resume, and report their cost.
 set -u
 lockstep=$1
 . "${2:-$(dirname "$0")}/script.sh"
@@ -46,7 +46,7 @@ planned dataparallel 3 false
 planned server 3 false
 planned async 3 true
 
-# ---- the same losses as allreduce, and what the report says beside it ----
+# ---- the same losses as allreduce, and the report's comparison with it ----
 expect 0 "" train -n 3 $train --train.micro_batch=2 --train.accumulate=2 --train.steps=6 --train.eval_every=3 --run.dir=ordinary
 for method in dataparallel server; do
     for run in ordinary planned_$method; do json loss <$run/metrics.jsonl | awk '{ printf "%.4f\n", $1 }' >losses_$run.txt; done
@@ -55,7 +55,7 @@ for method in dataparallel server; do
     [ "$(json cost.loss <planned_$method/method.json | cut -c1-6)" = "$(json allreduce.loss <planned_$method/method.json | cut -c1-6)" ] ||
         bad "$method: another loss than its reference: $(cat planned_$method/method.json)"
 done
-# P bytes of parameters: rank 0 sends and receives (n - 1) P, with accumulation once a micro-batch; an all-reduce moves 2 P (n - 1) / n
+# P bytes of parameters: rank 0 sends and receives (n - 1) P, with accumulation once per micro-batch; an all-reduce moves 2 P (n - 1) / n
 parameters=$(head -n 1 planned_server/metrics.jsonl | json memory.parameters)
 for method in server dataparallel; do
     f=planned_$method/method.json
@@ -94,7 +94,7 @@ same_bits async_one async_part
 [ "$(json staleness.mean <async_one/metrics.jsonl | tr '\n' ' ')" = "1.0 2.0 2.0 2.0 1.0 2.0 2.0 2.0 " ] ||
     bad "staleness in turn: $(json staleness.mean <async_one/metrics.jsonl | tr '\n' ' ')"
 
-# One worker has no others to be behind: with SGD its updates are those of the ordinary run, to the last digits.
+# One worker has no staleness: with SGD its updates are those of the ordinary run, to the last digits.
 expect 0 "" train -n 2 $train --parallel.method=async --optim.name=sgd --train.micro_batch=4 --train.accumulate=1 --train.steps=5 \
     --train.eval_every=0 --run.dir=async_alone
 expect 0 "" train $train --optim.name=sgd --train.micro_batch=4 --train.accumulate=1 --train.steps=5 --train.eval_every=0 --run.dir=alone
@@ -105,7 +105,7 @@ expect 0 "" train -n 4 $train $async --train.steps=12 --train.schedule_steps=12 
 [ "$(json cost.updates <async_free/method.json)" -eq 36 ] || bad "updates: $(cat async_free/method.json)"
 [ "$(json cost.staleness_most <async_free/method.json)" -ge 2 ] || bad "staleness: $(cat async_free/method.json)"
 
-# ---- a worker that is killed ends the job; a request to stop ends at one step of all ----
+# ---- a worker that is killed ends the job; a request to stop ends all workers at the same step ----
 "$lockstep" train -n 3 $train --parallel.method=async --train.micro_batch=2 --train.steps=1000000 --train.eval_every=0 --run.dir=killed \
     >out.txt 2>err.txt &
 launcher=$!
@@ -127,7 +127,7 @@ launcher=
 last=$(tail -n 1 asked/metrics.jsonl | json step)
 [ -d "asked/checkpoints/step_$(printf %08d "$last")" ] || bad "no checkpoint of step $last: $(ls asked/checkpoints)"
 
-# ---- under MPI, whose lists go through rank 0 alone as well ----
+# ---- under MPI, with the same communication through rank 0 ----
 for kind in openmpi mpich; do
     folder=${lockstep%/*}
     command -v "mpirun.$kind" >/dev/null && [ -f "$folder/lockstep_$kind.so" ] || { say "skipped: mpirun.$kind is not there"; continue; }

@@ -53,7 +53,7 @@ static struct signature sum_of(const struct link_base *l, uint64_t sequence, uin
     return (struct signature){ .sequence = sequence, .count = count, .group = l->group, .op = LS_COLLECTIVE_ALL_REDUCE, .root = -1 };
 }
 
-/* Polls both until they have ended, as the engine does: a long message needs both sides to go on. */
+/* Polls both until they have ended, as the engine does: a long message needs both sides to make progress. */
 static ls_status finish(struct link *l, struct transfer *a, struct transfer *b)
 {
     double since = base_now();
@@ -131,7 +131,7 @@ static void many(struct link *l)
         }
 }
 
-/* Halves of the world, in turned order, talk at the same time as the world; then again after they were closed. */
+/* Halves of the world, in reversed order, communicate at the same time as the world; then again after they were closed. */
 static void splits(struct link *l)
 {
     int half = world.rank % 2, members[64], n = 0, me = 0;
@@ -155,7 +155,7 @@ static void splits(struct link *l)
     }
 }
 
-/* The record of `rank` with this number, which comes when the rank has been asked after that call. */
+/* The record of `rank` with this number, which arrives when the rank is queried after that call. */
 static struct call_record ask(struct link *l, int rank, uint64_t sequence)
 {
     double since = base_now();
@@ -169,7 +169,7 @@ static struct call_record ask(struct link *l, int rank, uint64_t sequence)
     return its;
 }
 
-/* Every rank reports its latest call; the last one does so while it computes, until rank 0 has its answer. */
+/* Every rank reports its latest call; the last one does so while it computes, until rank 0 has its report. */
 static void questions(struct link *l, int turn)
 {
     struct signature s = sum_of((struct link_base *)(void *)l, 7 + (uint64_t)turn, (uint64_t)world.rank),
@@ -232,7 +232,7 @@ static int trouble(const char *what)
     char out[8] = "1234567", in[8];
     ls_status st;
 
-    signal(SIGTERM, SIG_IGN);  /* of mpirun when a rank has died: a run would go on to its next step */
+    signal(SIGTERM, SIG_IGN); /* mpirun sends it when a rank has died: a run would continue with its next step */
     NEED(mpi->open("", world.rank, world.size, PATIENCE, &l) == LS_OK);
     engine_enter();
     s = sum_of((struct link_base *)(void *)l, 1, 1);

@@ -37,7 +37,7 @@ expect() {
     [ $got -eq "$want" ] || bad "$kind: exit $got, not $want: $*: $(cat out.txt err.txt)"
 }
 
-# Each of the ranks named says one line of the kind "rank R: ...WORDS...".
+# Each of the given ranks prints one line of the form "rank R: ...WORDS...".
 says() {
     words=$1
     shift
@@ -67,7 +67,7 @@ for kind in openmpi mpich; do
         expect 0 $n "$folder/test_comm" --mpi
     done
 
-    # One calls something else, one fails, one leaves: every rank says so in one line, and the exit code is 3.
+    # One rank issues another call, one fails, one leaves: every rank reports it in one line, and the exit code is 3.
     expect 3 3 "$folder/test_mpi" mismatch
     says "rank 0" 0 1 2
     expect 3 3 "$folder/test_mpi" fail

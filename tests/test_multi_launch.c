@@ -90,8 +90,8 @@ static void test_neighbours(void **state)
     expect_launches("", "");
     expect_launches("ma", "");
     expect_launches("ma mb mc", "0:3");
-    expect_launches("ma Mb Mc md", "1:2");      /* of one kernel */
-    expect_launches("sa sb", "");               /* which takes many calls */
+    expect_launches("ma Mb Mc md", "1:2"); /* instructions of one kernel */
+    expect_launches("sa sb", "");          /* which takes many calls */
     expect_launches("ma sb mc md", "2:2");
     expect_launches("v ma v v mb v", "1:4");    /* views launch nothing */
     expect_launches("ma La Lb mc md", "1:2 3:2"); /* in the same micro-batches */

@@ -102,7 +102,7 @@ static void others_keep_their_steps(void **state)
     assert_true(seconds_of_collective(&c, &g, AG, 1e9) != seconds_of_collective(&other, &g, AG, 1e9));
 }
 
-/* Where every parameter of a block is gathered by itself, the latency of each counts, and the bytes of all together. */
+/* If every parameter of a block is gathered separately, the latency of each gather counts, and the bytes of all together. */
 static void parameters_are_gathered_one_by_one(void **state)
 {
     struct mesh_position all = { .size = 1536, .stride = 1 };

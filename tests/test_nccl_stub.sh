@@ -11,7 +11,7 @@ lockstep=$1
 . "$2/device_rows.sh"
 use_cuda_stub
 
-# name | ranks | options; those from "more" on in the full matrix alone
+# name | ranks | options; those below "more" only in the full matrix
 cat >rows.txt <<'END_ROWS'
 tensor | 2 | @llama --parallel.tp=2 --parallel.sp
 ring | 3 | @llama --parallel.cp=3
@@ -33,7 +33,7 @@ END_ROWS
 stub() { LOCKSTEP_CUDA_STUB="kernels=cpu nccl=$PWD $*" && export LOCKSTEP_CUDA_STUB; }
 says() { grep -q "^collectives $1" out.txt || bad "the report does not say 'collectives $1': $(cat out.txt)"; }
 no_files() { [ -z "$(ls nccl_stub_* 2>/dev/null)" ] || bad "$1 left files of communicators"; rm -f nccl_stub_*; }
-# Sums in place in memory that is registered with NCCL: of tensors over tp, of gradients over dp where they are sharded.
+# In-place sums in memory that is registered with NCCL: of tensors over tp, of gradients over dp if they are sharded.
 in_place() {
     case $row in
     tensor | zero2 | zero3) [ "$(sort -n -k 4 calls.txt | tail -n 1 | cut -d ' ' -f 4)" -gt 0 ] || bad "$row: NCCL copies all operands" ;;
@@ -49,11 +49,11 @@ on_device() {
 }
 each_row same_on_device <rows.txt
 
-# ---- which way ----
+# ---- the choice of the way ----
 two=$(echo $tiny $(expand "@llama --parallel.dp=2"))
 stub seed=1
 train -n 2 $two --run.dir=host --run.device=cuda --launch.comm=host
-says "through the host: launch.comm says so$"
+says "through the host: set by launch.comm$"
 expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and run.device is cpu" \
     train -n 2 $two --run.device=cpu --launch.comm=nccl
 expect 2 "launch.comm does nothing here: a single rank does not communicate" train $tiny $llama --run.device=cuda --launch.comm=nccl
@@ -127,7 +127,7 @@ lost() { # how, which call, options, ranks, the line, the setting
 for at in 7 12; do
     lost kill $at "@llama --parallel.dp=2 --parallel.zero=3" 2 "rank 1 was killed by signal 9"
     lost stop $at "@llama --parallel.dp=2 --parallel.zero=3" 2 "rank 1 was stopped"
-    # or the call before is the last that the streams of the stub came to
+    # or the previous call is the last that the streams of the stub reached
     stuck="rank 1 \(did not call it within 2 s\|called it, but made no progress for 2 s\)"
     lost loop $at "@llama --parallel.dp=2 --parallel.zero=3" 2 "$stuck"
     lost loop $at "@llama --model.layers=4 --parallel.pp=4" 4 "rank 1 did not call"
@@ -163,7 +163,7 @@ least="--train.steps=1 $text --data.seq_len=4 --model.preset=llama-tiny --model.
        --model.ffn=8 --train.global_batch=2 --train.micro_batch=1 --run.measure_peak=off --launch.threads=1 --train.eval_every=0
        --data.val_fraction=0 --log.tensorboard=false --run.device=cuda"
 least=$(echo $least)
-# What fails when communicators are closed changes nothing, and NCCL that cannot say its version is not used.
+# Calls that fail when communicators are closed change nothing; if NCCL cannot report its version, it is not used.
 fails() { # setting, options
     stub "$1"
     failing 3 -n 2 $least $2
@@ -183,7 +183,7 @@ for options in "--parallel.dp=2 --parallel.zero=3" "--parallel.pp=2"; do
     say "$calls calls of NCCL: $options"
 done
 
-# ---- a GPU that has failed is not one without memory ----
+# ---- a failed GPU is not reported as out of memory ----
 for n in 1 2 3 5 8 13 21; do
     fails fail_run=$n "--parallel.dp=2 --parallel.zero=3"
     ! grep "out of memory" err.txt || bad "fail_run=$n: $(cat err.txt)"

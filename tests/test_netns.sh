@@ -16,7 +16,7 @@ fi
 
 bad() { echo "FAILED: $*: $(cat "$out")"; exit 1; }
 
-# run COMMAND...: across the namespaces; then none of its own is left.
+# run COMMAND...: runs it across the namespaces; none of them is left afterwards.
 run() {
     timeout -k 10 300 "$netns" --rate 1gbit "$@" >"$out" 2>&1 &
     script=$!

@@ -88,7 +88,7 @@ static size_t half_budget(const ls_model *m, ls_dtype type, const struct run *pl
     return (most + least) / 2;
 }
 
-/* Whatever is kept or made again, and whenever the weights' gradients are formed: the same bits. */
+/* Whatever is kept or recomputed, and whenever the weight gradients are computed: the same bits. */
 static void test_recompute(void **state)
 {
     ls_compile_options modes[] = {
@@ -134,7 +134,7 @@ static void test_fused_loss(void **state)
     close_run(&b);
 }
 
-/* Three backward runs after one forward give three times the gradients, in the memory that the plan says; nothing else changes. */
+/* Three backward runs after one forward give three times the gradients, in the planned memory; nothing else changes. */
 static void retained(const char *name, ls_compile_options o, int which)
 {
     ls_model m = nn_preset(name);
@@ -183,7 +183,7 @@ static void test_retain(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++)
         for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i += n ? 6 : 1) retained(names[n], modes[i], (int)i);
-    device = "check"; /* reports what is not ordered between the runs */
+    device = "check"; /* reports operations that are not ordered between the runs */
     retained("gpt2-tiny", modes[3], 3);
     device = "cpu";
 }

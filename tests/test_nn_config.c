@@ -244,7 +244,7 @@ static void test_hf_names(void **state)
     assert_string_equal(w.hf, "lm_head.weight");
 }
 
-/* Sharding goes by these dims. */
+/* Sharding uses these dims. */
 static void test_weight_dims(void **state)
 {
     enum model_dim dim[MODEL_WEIGHT_DIMS];

@@ -24,8 +24,8 @@ stopped() {
     [ "$(wc -l <run/metrics.jsonl)" -eq 3 ] || bad "$*: $(wc -l <run/metrics.jsonl) lines of metrics"
 }
 
-# A gradient that is NaN in step 4 on the last rank: the message names it; the same step skipped leaves parameters and moments as step 3
-# did.
+# A gradient that is NaN in step 4 on the last rank: the message names it; if that step is skipped, parameters and moments stay as
+# after step 3.
 layout() {
     name=$1 rank=$2
     shift 2
@@ -70,7 +70,7 @@ if [ "${LOCKSTEP_MATRIX:-}" = full ]; then
     layout bf16 1 -n 2 --precision.compute=bf16 --precision.reduce=bf16
 fi
 
-# A loss: the op that made it NaN is named by the rank that ran it, through whatever exchanges the value went on.
+# A loss: the op that made it NaN is named by the rank that ran it, whatever exchanges the value passed through.
 first=model.layers.0.mlp.up_proj.weight
 for on in "-n 2 --parallel.zero=3" "-n 2 --parallel.tp=2" "-n 2 --parallel.pp=2" "-n 2 --parallel.cp=2"; do
     stopped "step 4: the loss is NaN; first: element " $on --debug.non_finite=4:0:0:$first
@@ -78,7 +78,7 @@ for on in "-n 2 --parallel.zero=3" "-n 2 --parallel.tp=2" "-n 2 --parallel.pp=2"
         bad "$on: $(cat err.txt)"
 done
 
-# The rank that names the value is killed as soon as it has: the line is that of the value all the same, whoever prints it.
+# The rank that names the value is killed as soon as it has: the error line still names the value, whichever process prints it.
 for rank in 0 1; do
     rm -rf run
     "$lockstep" train -q $common -n 2 --parallel.zero=3 --run.dir=run --debug.non_finite=4:$rank:1:$weight.grad >out.txt 2>err.txt &
@@ -98,7 +98,7 @@ for rank in 0 1; do
     grep -q "^failed in step 4: rank $rank: step 4: the gradient norm is NaN" out.txt || bad "doctor: $(tail -n 2 out.txt)"
 done
 
-# Under mpirun too it is one line of one rank.
+# Under mpirun, too, one rank prints one line.
 folder=$(dirname "$lockstep")
 for kind in openmpi mpich; do
     command -v "mpirun.$kind" >/dev/null && [ -f "$folder/lockstep_$kind.so" ] || continue
@@ -113,14 +113,14 @@ for kind in openmpi mpich; do
     done
 done
 
-# Without a fault, from values that grow: also a parameter of a run, and no more than ten steps are skipped.
+# Without a fault, from growing values: also in a parameter of a run, and at most ten steps are skipped.
 "$lockstep" train $common --run.dir=grown --train.steps=40 --optim.lr=1e6 --optim.schedule=constant --train.non_finite=skip \
     --checkpoint.every=0 >out.txt 2>err.txt &&
     bad "a run that skips for ever ends well"
 grep -q ", 11 steps in a row; first: element " err.txt || bad "a run that skips for ever: $(tail -n 1 err.txt)"
 [ "$(grep -c 'the update is skipped' err.txt)" -eq 10 ] || bad "$(grep -c 'the update is skipped' err.txt) steps are skipped"
 
-# What cannot be is refused.
+# Impossible settings are refused.
 for fault in 4 4:0:1 0:0:0:x 4:1:0:x 4:0:2:x 4:0:0:; do
     "$lockstep" train $common --run.dir=refused --debug.non_finite=$fault >out.txt 2>err.txt
     [ $? -eq 2 ] || bad "--debug.non_finite=$fault: $(cat err.txt)"

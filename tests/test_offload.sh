@@ -20,7 +20,7 @@ trained() {
     "$lockstep" train -q $common --run.dir="$to" "$@" >out.txt 2>err.txt || bad "$*: $(cat err.txt)"
 }
 
-# planned OPTIONS...: the last run measured what is planned: bytes of memory, and those that are loaded and saved in a step.
+# planned OPTIONS...: the last run measured the planned bytes: of memory, and those loaded and saved in a step.
 planned() {
     [ -z "$uneven" ] || return
     "$lockstep" plan --json --data.val_fraction=0.1 --data.text=text.txt --data.seq_len=16 --train.global_batch=8 --launch.threads=1 "$@" \
@@ -74,7 +74,7 @@ if [ "${LOCKSTEP_MATRIX:-}" = full ]; then
     same $llama --recompute.mode=full
 fi
 
-# ---- resumed with another place ----
+# ---- resumed with offload to another place ----
 trained whole $llama
 trained first $llama --train.steps=2 --train.schedule_steps=4
 cp -r first second

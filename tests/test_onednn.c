@@ -22,7 +22,7 @@ static bool usable(ls_dtype type)
     return isa_best() >= (type == LS_BF16 ? ISA_AVX512_BF16 : ISA_AVX2);
 }
 
-/* Runs the call on the block of its output as it was; a copy of the block that results. */
+/* Runs the call on the original block of its output; returns a copy of the resulting block. */
 static unsigned char *result(const struct kernel *k, struct kernel_case *c, const unsigned char *before,
                              unsigned char fill)
 {
@@ -95,7 +95,7 @@ static void test_linear(void **state)
                 }
 }
 
-/* Sums over 63 values, some of which oneDNN 2.6 does not survive with tile registers: they are left to other rows there. */
+/* Sums over 63 values, some of which crash oneDNN 2.6 with tile registers: other rows compute them there. */
 static void test_sums_over_63(void **state)
 {
     static const struct { enum op op; size_t m, k, n; } sums[] = {
@@ -186,7 +186,7 @@ static void unsupported_calls_are_refused(void **state)
         assert_null(onednn_row(&other));
     }
     other = c.call;
-    other.in[2].dtype = LS_BF16;  /* a bias smaller than the product's type */
+    other.in[2].dtype = LS_BF16; /* a bias of a smaller type than the output */
     assert_null(onednn_row(&other));
     other = c.call;
     other.in[0].size[0] = other.out[0].size[0] = 0;
@@ -204,7 +204,7 @@ static void unsupported_calls_are_refused(void **state)
     onednn_close(&c);
 }
 
-/* Calls of one kind share a primitive; another size, type or team is another; all go with their last call. */
+/* Calls of one kind share a primitive; another size, type or team has another one; each is freed with its last call. */
 static void test_shared(void **state)
 {
     struct gemm_case p = { OP_LINEAR_DW, 24, 16, 8, LS_F32, LS_F32, false }, q = p;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_onednn_module.sh LOCKSTEP TESTS - the oneDNN module: programs do not depend on oneDNN, a run that does not need it does not load it,
-# and without a usable module oneDNN's rows accept nothing; where that costs speed (AMX) one line says why.
+# and without a usable module oneDNN's rows accept nothing; if that costs speed (AMX), one line says why.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -28,7 +28,7 @@ if [ "$isa" != any ] && [ "$isa" != amx ]; then
     grep -l dnnl loaded.* && bad "train loaded oneDNN"
 fi
 
-# WORDS: what the line says of a folder's module.
+# WORDS: the line's words about a folder's module.
 absent() {
     (cd "$1" && ./test_onednn_threads absent) >out.txt 2>err.txt ||
         bad "$1: rows of oneDNN accept calls, or it failed: $(cat out.txt err.txt)"

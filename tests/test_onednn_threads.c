@@ -151,7 +151,8 @@ static bool module_is_loaded(void)
     return handle != NULL;
 }
 
-/* Choosing among the rows does not load oneDNN where our own take the call; asking one of its rows does, and tells libgomp not to spin. */
+/* Choosing among the rows does not load oneDNN where our own take the call; asking one of its rows does, and keeps libgomp from spinning.
+ */
 static void module_is_loaded_when_asked(void **state)
 {
     struct gemm_case p = { OP_LINEAR, 8, 16, 8, LS_F32, LS_F32, false };

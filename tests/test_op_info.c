@@ -86,7 +86,7 @@ static void payload_fits_the_way_an_op_runs(void **state)
         case RUN_SHUFFLE: EXPECT(op, has == PAYLOAD_shuffle); break;
         case RUN_LOWERED: EXPECT(op, has == PAYLOAD_move || has == PAYLOAD_across); break;
         }
-        /* on one rank a shuffle runs as it is */
+        /* on one rank a shuffle runs unchanged */
         EXPECT(op, (op_run_kind(op) == RUN_LOWERED || op_run_kind(op) == RUN_SHUFFLE) == !is_none(written[op].lowering));
     }
 }
@@ -107,7 +107,7 @@ static void rules_fit_the_kind(void **state)
     }
 }
 
-/* emit_squares() of update.c emits the one op that adds squares, and a run stops at the one op that clips. */
+/* emit_squares() of update.c emits the only op that adds squares, and a run stops at the only op that clips. */
 static void optimizer_has_each_stage(void **state)
 {
     int ops[OPTIMIZER_NONE] = { 0 };

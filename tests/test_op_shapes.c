@@ -15,7 +15,7 @@ struct operand { ls_dtype type; int ndim; size_t size[LS_DIMS]; };
 
 enum { ABSENT = VIEW_ABSENT };
 
-/* why NULL: it fits. */
+/* why NULL: the shapes match. */
 struct shape_case { enum op op; int nin, nout; struct operand in[6], out[3]; const char *why; };
 
 static const struct shape_case cases[] = {

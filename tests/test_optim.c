@@ -1,4 +1,4 @@
-/* test_optim.c - lr schedules, and what the optimizer pass does besides the formulas, which test_golden.c tests. */
+/* test_optim.c - lr schedules, and the optimizer pass apart from the formulas, which test_golden.c tests. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ static void test_shapes(void **state)
     NEAR(ls_schedule_lr(&wsd, 9), 0.2, 1e-15);
 }
 
-/* Warm-up all the way, a decay as long as the schedule, no decay at all. */
+/* Warm-up to the end, a decay as long as the schedule, no decay. */
 static void test_edges(void **state)
 {
     ls_schedule all = { LS_COSINE, 1.0, 0.0, 10, 10, 0 }, decay = { LS_WSD, 1.0, 0.0, 0, 5, 5 };
@@ -67,7 +67,7 @@ static void test_edges(void **state)
 
 /* ---- the pass ---- */
 
-/* w [2,2] = 1, b [2] = 1, alone in a store, with an optimizer. */
+/* A store with only w [2,2] = 1 and b [2] = 1, with an optimizer. */
 struct pair { ls_store *s; ls_program *p; };
 
 static struct pair open_pair(ls_dtype type, int master, const ls_optimizer *o)
@@ -165,7 +165,7 @@ static void test_clip(void **state)
     close_pair(&x);
 }
 
-/* Two dims decay, one dim does not; a gradient is left as it was for the next accumulation. */
+/* Parameters of two dims decay, those of one dim do not; a gradient stays unchanged for the next accumulation. */
 static void test_decay_groups(void **state)
 {
     static const ls_optimizer_kind kinds[] = { LS_SGD, LS_ADAM, LS_ADAMW, LS_LAMB, LS_LARS };

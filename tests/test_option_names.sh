@@ -15,7 +15,7 @@ find "$source/src" -name '*.[ch]' -exec cat {} + | grep -v '^ \*' | grep -oE '"(
 "$lockstep" help --markdown >pages.md
 cat strings.txt pages.md "$source/README.md" | grep -oE "(^|[^a-zA-Z0-9_./])($sections)\.[a-z][a-z0-9_]*" |
     grep -oE "($sections)\.[a-z0-9_]+" | sort -u >used.txt
-# files, fields of files of other programs, and the injected mistakes of the tables above
+# files, fields of other programs' files, and the injected mistakes of the tables above
 sort -u >others.txt <<'END'
 model.embed_tokens
 model.layers

@@ -27,7 +27,7 @@ static ls_data_parallel_options small(int zero)
 
 enum { OPTIMIZERS = 5, MOST = 200 };
 
-/* What one rank gets, by net, optimizer and type (f32, bf16): made once, shared with all that are forked later. */
+/* Results of one rank by net, optimizer and type (f32, bf16): computed once, shared with all processes that are forked later. */
 static struct outcome *reference;
 
 static struct outcome *reference_of(const struct layout *l)
@@ -102,7 +102,7 @@ static void run_cases(const struct cases *c, int least, int most)
         forked_run(n, layout_check_cases, (void *)c);
 }
 
-/* What a micro-batch gives depends on what it is of. */
+/* True if the result of a micro-batch depends on which samples it has. */
 static bool is_whole(enum net net) { return net == NET_IMAGE || net == NET_EVEN; }
 
 /* ---- the tables ---- */
@@ -180,7 +180,7 @@ static void test_switches(void **state)
     run_cases(&c, 1, 3);
 }
 
-/* Parameters and gradients elsewhere, with and without the state, ahead and not. */
+/* Offloaded parameters and gradients, with and without the state, with and without prefetch. */
 static void test_offloaded_parameters(void **state)
 {
     static struct cases c = { .rounding = 1e-5 };
@@ -249,7 +249,7 @@ static void test_replicas(void **state)
     run_cases(&c, 6, 6);
 }
 
-/* Every parameter a bucket of its own: of the smallest most ranks hold nothing. */
+/* Every parameter in a separate bucket: most ranks have no elements of the smallest ones. */
 static void test_empty_shards(void **state)
 {
     static struct cases c = { .rounding = 1e-5 };
@@ -268,7 +268,7 @@ static void test_empty_shards(void **state)
     run_cases(&c, 8, 8);
 }
 
-/* Gradients rounded to bf16 on their way: 8 bits. */
+/* Gradients rounded to bf16 for the reduction: 8 bits. */
 static void test_bf16_reduction(void **state)
 {
     static struct cases c = { .rounding = 2e-2 };

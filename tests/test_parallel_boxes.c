@@ -22,7 +22,7 @@
 
 enum { STEPS = 3, PARAMS = 9, LARGEST = 96, OPTIMIZERS = 5 };
 
-/* A parameter is sharded on dim 0 over tp or ep; replicated with partial sums over tp; on one stage (-1: all), or both ends. */
+/* A parameter is sharded on dim 0 over tp or ep, or replicated with partial sums over tp; it is on one stage (-1: all), or on both ends. */
 struct spec { const char *name; int ndim; size_t size[3]; bool shard_tp, shard_ep, sum_tp; int stage; bool ends; };
 
 static const struct spec specs[PARAMS] = {
@@ -89,7 +89,7 @@ static ls_status declare(ls_store *s, const ls_mesh *m)
     return LS_OK;
 }
 
-/* Every third parameter in a block of its own; where several are read the last first, as in a backward. */
+/* Every third parameter in a separate block; if several are read, the last first, as in a backward. */
 static void box_build(ls_program *p, const ls_mesh *m)
 {
     ls_value loss = LS_NONE;
@@ -117,7 +117,7 @@ static void box_build(ls_program *p, const ls_mesh *m)
 
 static double full_gradient(int k, size_t e, int step) { return sin((double)(17 * k + 3) * (double)(e + 1) + step) * (1 + k % 4); }
 
-/* This rank's share of what is a sum over a group: r + 1 of 1 + .. + n. */
+/* This rank's share of a sum over a group: r + 1 of 1 + .. + n. */
 static double parallel_boxes_test_share(const ls_mesh *m, ls_group g)
 {
     int n = ls_mesh_size(m, g);
@@ -329,10 +329,10 @@ static void add_rank(const struct one *x, int rank, int n, struct total *t)
     ls_comm_close(&comm);
 }
 
-/* What one sum of `bytes` over n ranks costs all of them: there and back, n - 1 times each. */
+/* Bytes that all n ranks send for one sum of `bytes`: reduced and gathered, n - 1 times each. */
 static size_t sum_bytes(size_t n, size_t bytes) { return 2 * (n - 1) * bytes; }
 
-/* Adam in f32. whole: a parameter once a stage that has it; bytes: its boxes, once for all ranks with other samples. */
+/* Adam in f32. whole: a parameter once per stage that has it; bytes: its boxes, once for all ranks with other samples. */
 static void check_bytes(const ls_mesh_shape *m, int zero)
 {
     struct one x = one_of(*m, LS_ADAM, zero);
@@ -348,8 +348,8 @@ static void check_bytes(const ls_mesh_shape *m, int zero)
         const struct spec *p = &specs[k];
         size_t stages = p->ends && m->pp > 1 ? 2 : 1, whole = 4 * parallel_boxes_test_count_of(p) * stages,
                bytes = whole * (p->shard_tp ? 1 : tp);
-        size_t ranks = p->shard_ep ? D / (size_t)m->ep : D;  /* with the same elements, but for zero */
-        size_t times = zero ? 1 : ranks;                   /* how often an element is summed over tp, ends, and updated */
+        size_t ranks = p->shard_ep ? D / (size_t)m->ep : D; /* ranks with the same elements, apart from ZeRO shards */
+        size_t times = zero ? 1 : ranks;                    /* how often an element is summed over tp, ends, and updated */
 
         want.parameters += bytes * (zero == 3 ? 1 : ranks);
         want.gradients += bytes * ranks;
@@ -385,7 +385,7 @@ static void test_bytes(void **state)
 
 /* ---- injected faults ---- */
 
-/* says: what the check of placements says; NULL: it can't see it */
+/* says: the message of the placement check; NULL: it cannot detect the fault */
 struct injected { enum fault fault; ls_mesh_shape mesh; const char *says; };
 
 static void check_fault(ls_comm *comm, void *ctx)
@@ -412,7 +412,7 @@ static void check_fault(ls_comm *comm, void *ctx)
     }
 }
 
-/* Experts' gradients summed over ranks that have other experts: seen when the program is made, whole or in shards. */
+/* Experts' gradients summed over ranks that have other experts: detected at compile time, unsharded or sharded. */
 static void wrong_group_is_refused(void **state)
 {
     static const char *const says[] = { "over dp: its 4 ranks are not the ranks that have partial sums", "reduce_scatter of" };

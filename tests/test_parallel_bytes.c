@@ -80,7 +80,7 @@ static void bytes_held_equal_formula(void **state)
         }
 }
 
-/* bf16 weights, f32 gradients, master, two moments: 2 + 4 + 4 + 8 bytes an element. */
+/* bf16 weights, f32 gradients, master, two moments: 2 + 4 + 4 + 8 bytes per element. */
 static void bytes_held_in_mixed_precision(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void bytes_sent_equal_formula(void **state)
             struct layout l = { .net = NET_MLP, .optimizer = LS_ADAMW, .data = small(zero) };
             struct total t = plan_all(&l, n);
             size_t N = t.elements, others = (size_t)n - 1, norm = 2 * others * 8;
-            size_t again = N - (5 * 17 + 17);  /* the first layer passes nothing down: backward doesn't read its weight */
+            size_t again = N - (5 * 17 + 17); /* the first layer has no input gradient: backward does not read its weight */
 
             assert_int_equal(t.sent[LS_COLLECTIVE_ALL_REDUCE], zero == 0 ? 2 * others * 4 * N : norm);
             assert_int_equal(t.sent[LS_COLLECTIVE_REDUCE_SCATTER], zero == 0 ? 0 : others * 4 * N);
@@ -122,7 +122,7 @@ static void bytes_sent_equal_formula(void **state)
         }
 }
 
-/* Shards over two ranks, two replicas: half of the traffic stays within a pair, and across pairs goes what a rank holds. */
+/* Shards over two ranks, two replicas: half of the traffic stays within a pair; across pairs, each rank sends its shard. */
 static void bytes_sent_by_replicas(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void bytes_sent_by_replicas(void **state)
     }
 }
 
-/* Micro-batches before the last send nothing with whole gradients, and a reduce-scatter each with sharded ones. */
+/* Micro-batches before the last send nothing if gradients are unsharded, and a reduce-scatter each if they are sharded. */
 static void bytes_sent_before_the_last_micro_batch(void **state)
 {
     (void)state;

@@ -17,7 +17,7 @@
 
 enum { OPTIMIZERS = 5, MOST = 64 };
 
-/* What one rank gets, by net and optimizer: made once, shared with all that are forked later. */
+/* Results of one rank by net and optimizer: computed once, shared with all processes that are forked later. */
 static struct outcome *reference;
 
 static struct outcome *reference_of(const struct layout *l) { return &reference[(int)l->net * OPTIMIZERS + (int)l->optimizer]; }
@@ -153,7 +153,7 @@ static void test_pipelines(void **state)
     run_cases(&c, 4);
 }
 
-/* Several chunks a rank, which share its optimizer; with zb-v the ends of a tied model are on one rank. */
+/* Several chunks per rank, which share its optimizer; with zb-v the ends of a tied model are on one rank. */
 static void test_chunks(void **state)
 {
     static struct cases c;
@@ -201,7 +201,8 @@ static void test_zero_bubble(void **state)
     run_cases(&c[1], 8);
 }
 
-/* The same with whole backwards: what both chunks of a rank add to is scattered as it comes, or summed by the optimizer's program. */
+/* The same with undivided backwards: gradients that both chunks of a rank add to are reduce-scattered as they are computed, or summed by
+the optimizer's program. */
 static void test_joint_gradient_sums(void **state)
 {
     static const char list[] = "stages 2 chunks 2 micro 2 order v\n0: F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1\n"
@@ -229,7 +230,7 @@ static void test_joint_gradient_sums(void **state)
     unlink(path);
 }
 
-/* Slices of the sequence: their gradients add up with those of other samples, and a copy is laid out over them too. */
+/* Slices of the sequence: their gradients add up with those of other samples, and a copy is sharded over them too. */
 static void test_context(void **state)
 {
     static struct cases c;
@@ -285,7 +286,7 @@ static char *text_of(const struct layout *l, int rank, int n)
     return text;
 }
 
-/* A mesh of dp alone gives the program that a comm alone gives, instruction by instruction. */
+/* A mesh of only dp gives the same program as a comm without a mesh, instruction by instruction. */
 static void test_dp_alone(void **state)
 {
     (void)state;

@@ -113,7 +113,7 @@ static void pass_fails_cleanly_without_memory(void **state)
 
 /* ---- types ---- */
 
-/* A missing and a doubled reduction are errors when the program is made, with op and tensor. */
+/* A missing and a duplicate reduction are compile-time errors that name op and tensor. */
 static void test_types(void **state)
 {
     static const struct { enum fault fault; int zero; const char *says[2]; } cases[] = {
@@ -168,7 +168,8 @@ static ls_cost cost_of_depth(size_t layers, const ls_data_parallel_options *o)
     return c;
 }
 
-/* Zero 3: what is whole at once is two units of parameters and two of gradients, however deep the model. Kept, it is all of it. */
+/* Zero 3: at most two units of parameters and two of gradients are gathered at once, however deep the model. Without resharding, all are.
+ */
 static void test_depth(void **state)
 {
     ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;
@@ -220,7 +221,7 @@ static void test_injected_faults(void **state)
 
 /* ---- other programs of the store ---- */
 
-/* The logits of two samples, by a program of its own over the store. */
+/* The logits of two samples, computed by a separate program over the store. */
 static ls_status logits(ls_store *s, ls_comm *comm, const struct layout *l, float *out, size_t count)
 {
     int32_t ids[2 * 5] = { 1, 5, 9, 36, 0, 2, 2, 7, 30, 11 };
@@ -238,7 +239,7 @@ static ls_status logits(ls_store *s, ls_comm *comm, const struct layout *l, floa
     return st;
 }
 
-/* The same weights, whole, in a store of one rank. */
+/* The same weights, unsharded, in a store of one rank. */
 static ls_status copy_store(const ls_store *from, ls_store *to)
 {
     float *x = malloc(sizeof *x * DIST_ELEMENTS);
@@ -278,10 +279,10 @@ static void check_other_programs(ls_comm *comm, void *ctx)
             RANKS_TRY(logits(one.store, NULL, &l, alone, COUNT));
             for (int i = 0; i < COUNT; i++)
                 RANKS_CHECK(fabs((double)distribution[i] - alone[i]) <= 1e-5);
-            RANKS_TRY(distributed_step(&s, &l, 1, &loss));  /* and training goes on */
+            RANKS_TRY(distributed_step(&s, &l, 1, &loss)); /* training can continue */
             RANKS_TRY(logits(s.store, comm, &l, again, COUNT));
             RANKS_CHECK(memcmp(distribution, again, sizeof distribution) != 0);
-            if (zero == 3) {  /* without its mark a program can't read what is in parts */
+            if (zero == 3) { /* without its mark a program cannot read sharded parameters */
                 RANKS_CHECK(logits(s.store, NULL, &l, again, COUNT) == LS_EINVAL);
                 RANKS_CHECK(strstr(ls_errmsg(), "is sharded or lives on another rank"));
             }
@@ -301,7 +302,7 @@ static void test_other_programs(void **state)
 
 /* ---- the last micro-batch ---- */
 
-/* An update of gradients that nobody has added up is refused, whatever the layout does in between. */
+/* An update of gradients that have not been reduced is refused, whatever the layout does in between. */
 static void check_last(ls_comm *comm, void *ctx)
 {
     (void)ctx;

@@ -40,7 +40,7 @@ static void build(ls_program *p, size_t batch)
     ls_backward(p, ls_scale(p, ls_mse(p, ls_cast(p, x, LS_F32), y), (double)batch / BATCH));
 }
 
-/* Without a sign in it: where a gradient is all rounding its direction differs. */
+/* An optimizer without signs: if a gradient is only rounding, its direction differs. */
 static ls_optimizer optimizer(void)
 {
     ls_optimizer o = LS_OPTIMIZER_DEFAULTS;

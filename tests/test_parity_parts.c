@@ -1,5 +1,5 @@
 /* test_parity_parts.c - parts of `lockstep parity` that its script tests cannot reach: ReLU inputs within rounding of zero, whose sign a
- * side adopts from the reference, the update rules with their bounds, and the least scale of a gradient behind a norm.
+ * side adopts from the reference, the update rules with their bounds, and the least scale of a gradient whose product is normalized.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -162,8 +162,9 @@ static double rms_of(struct parity_place p)
     return sqrt(squares / (double)p.count);
 }
 
-/* Compares two copies of the file in which the gradient of `name` is 0, but for one element of the second: that is `error` times the least
- * scale of a gradient that no norm follows. Returns the error as a share of what is allowed; *size: the root mean square of the weight. */
+/* Compares two copies of the file in which the gradient of `name` is 0, except for one element of the second: that is `error` times the
+ * least scale of a gradient that no norm follows. Returns the error as a share of what is allowed; *size: the root mean square of the
+ * weight. */
 static double share_of_error(const char *name, double error, const struct parity_bounds *bounds, double *size)
 {
     char file[2][sizeof path + 2];
@@ -204,7 +205,7 @@ static double share_of_error(const char *name, double error, const struct parity
     return result.largest[PARITY_GRADIENT].of_allowed;
 }
 
-/* A norm's gradient is divided by the size of what comes in: 8 times that of the weight, from 64 inputs of size 1. */
+/* A norm's gradient is divided by the size of its input: 8 times that of the weight, from 64 inputs of size 1. */
 static void errors_behind_a_norm_have_a_larger_scale(void **state)
 {
     struct parity_bounds bounds = write_step();

@@ -31,7 +31,7 @@ static const char *in_folder(const char *name)
     return path[turn];
 }
 
-/* Runs a step of two micro-batches. Returns a weighted sum of squares of the gradient, which any change of it changes. */
+/* Runs a step of two micro-batches. Returns a weighted sum of squares of the gradient, which depends on every element. */
 static double side(const char *path, const char *follow, double threshold, const char *extra)
 {
     static const char *const settings[][2] = {

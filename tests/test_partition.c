@@ -1,5 +1,5 @@
-/* test_partition.c - tensor and sequence parallelism compared with one rank: loss and every gradient, for sizes that the ranks divide and
- * sizes that they do not. */
+/* test_partition.c - tensor and sequence parallelism compared with one rank: loss and every gradient, for sizes that are divisible by the
+ * number of ranks and sizes that are not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,7 +91,7 @@ static bool is_possible(const struct partition_case *c)
     return ls_layout_check(&c->model, &l) == LS_OK;
 }
 
-/* In f64, where nothing hides behind rounding. What is refused is refused by every rank, and by ls_layout_check(), before any is asked. */
+/* In f64, where rounding hides nothing. A layout is refused by every rank, and before that by ls_layout_check(). */
 static void check_drawn(ls_comm *comm, void *ctx)
 {
     struct drawn *d = ctx;
@@ -225,7 +225,7 @@ static void test_compile_options(void **state)
     forked_run(4, partition_check_cases, &c);
 }
 
-/* Products in several parts of their rows, and exchanges that are waited for at once. */
+/* Matmuls in several row chunks, and exchanges that are waited for immediately. */
 static void test_overlap(void **state)
 {
     struct cases c = { .n = 0 };
@@ -261,7 +261,7 @@ static struct partition_case *same_size(struct cases *c, const char *name, ls_mo
     return k;
 }
 
-/* Width, heads, ffn or vocabulary are of as many elements as the sequence. */
+/* Width, heads, ffn or vocabulary have as many elements as the sequence. */
 static void add_same_sizes(struct cases *c, int cp, int tp, int sp, ls_cp_method method)
 {
     same_size(c, "width = T", partition_gpt2(4, 24, 37, 0.2), 16, cp, tp, sp, method);

@@ -12,9 +12,9 @@
 #include "helper_partition_plan.h"
 #include "parallel/sharding/partition.h"
 
-/* ---- T1, T2: what a layer exchanges ---- */
+/* ---- T1, T2: the exchanges of a layer ---- */
 
-/* The ops of a block in a segment, views and waits left out; exchanges by their own names. */
+/* The ops of a block in a segment without views and waits; exchanges by the names of their collectives. */
 static const char *ops_of(const ls_program *p, enum segment s, const char *block)
 {
     static char text[2000];
@@ -56,7 +56,7 @@ static void test_layer(void **state)
     partition_plan_close(&m);
 }
 
-/* In parts: one sum's start stands before the next part's product, its wait after. */
+/* In chunks: the start of one chunk's all-reduce comes before the next chunk's matmul, its wait after it. */
 static void test_split_products(void **state)
 {
     struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CP_RING);
@@ -124,7 +124,7 @@ static void test_sequence(void **state)
     partition_plan_close(&m);
 }
 
-/* ---- T4: weights are sharded, activations only in part ---- */
+/* ---- T4: weights are sharded, activations only partly ---- */
 
 static void test_memory(void **state)
 {
@@ -149,9 +149,10 @@ static void test_memory(void **state)
     partition_plan_close(&m);
 }
 
-/* ---- T6, T7: the ring beside the exchange of heads ---- */
+/* ---- T6, T7: the ring compared with the exchange of heads ---- */
 
-/* B t G D elements of keys and as many of values go n-1 times round; the exchange moves (n-1)/n of what q, k, v and o have here. */
+/* B t G D elements of keys and as many of values are sent n-1 times around the ring; the exchange sends (n-1)/n of this rank's q, k, v and
+ * o. */
 static void test_context_bytes(void **state)
 {
     struct partition_case c = partition_case_of(partition_llama(8, 4, 24, 40, 0), 1, 4, 0, LS_CP_RING);

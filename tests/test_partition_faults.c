@@ -14,7 +14,7 @@
 
 struct injected { enum fault fault; ls_mesh_shape shape; int sp; ls_cp_method method; double dropout; size_t kv; const char *says[2]; };
 
-/* says: of the check; NULL: no type shows it, the numbers do. kv 0: GPT-2. */
+/* says: the message of the check; NULL: only the numbers show the fault, not the placements. kv 0: GPT-2. */
 static const struct injected faults[] = {
     { FAULT_NO_DGRAD_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CP_RING, 0, 0,
       { "h.0: linear over tp: 'h.0/layer_norm'", "all-reduce-backward is missing" } },
@@ -81,7 +81,7 @@ static void run_fault(ls_comm *comm, void *ctx)
         ranks_fail("'%s': %s", fault_name(b->fault), wrong);
 }
 
-/* Unchecked they run, and the numbers are wrong. */
+/* Without the check they run, and the numbers are wrong. */
 static void injected_faults_change_results(void **state)
 {
     (void)state;

@@ -81,7 +81,7 @@ static void build_mse(ls_program *p, const ls_model *m)
 
 static void build_softmax(ls_program *p, const ls_model *m) { ls_backward(p, ls_sum(p, ls_softmax(p, fc_of(p, m)), -1)); }
 
-/* The largest of each channel over the tokens: over cp each rank has that of its tokens. */
+/* The maximum of each channel over the tokens: over cp each rank has that of its own tokens. */
 static ls_value largest(ls_program *p, const ls_model *m)
 {
     ls_value x = ls_input(p, "x", LS_F32, 3, (size_t[]){ 2, 6, m->width });
@@ -108,7 +108,7 @@ static void partial_max_is_no_partial_sum(void **state)
     refuse_graph(1, 2, build_max_and_sum, (const char *[4]){ "concat over cp", "is a partial max", "cannot be combined", "partial sum" });
 }
 
-/* Inputs that count tokens count as many. */
+/* Inputs that count tokens must agree on their number. */
 static void build_two_lengths(ls_program *p, const ls_model *m)
 {
     ls_value x = ls_input(p, "x", LS_F32, 3, (size_t[]){ 2, 6, m->width }), y = ls_input(p, "y", LS_F32, 3, (size_t[]){ 2, 8, m->width });
@@ -137,7 +137,7 @@ static void op_without_rule_is_refused(void **state)
 
 /* ---- other programs ---- */
 
-/* A second program of the store sees the boxes; what it gives out is whole over tp. */
+/* A second program of the store uses the boxes; its outputs are replicated over tp. */
 static void test_second_program(void **state)
 {
     struct partition_case c = partition_case_of(partition_llama(6, 3, 20, 37, 0), 2, 1, 1, LS_CP_RING);

@@ -106,11 +106,11 @@ static void types_and_threads_have_separate_peaks(void **state)
                 2e9); /* 1e9 was measured, but more threads have at least the peak of fewer */
     assert_int_equal(measured, 2);
     assert_true(peak_test_find(LS_BF16, all, PEAK_AUTO).flops == 3e9 + 0.5);
-    assert_true(peak_test_find(LS_F32, 4 * all, PEAK_AUTO).flops == 2e9);  /* more threads than processors reach no more */
+    assert_true(peak_test_find(LS_F32, 4 * all, PEAK_AUTO).flops == 2e9); /* more threads than processors have no higher peak */
     assert_int_equal(measured, 3);
 }
 
-/* One entry in the cache as it was written `ago` seconds before, while others had `busy` of the processors. */
+/* One entry in the cache, written `ago` seconds before, while other processes used `busy` of the processors. */
 static void peak_test_put_entry(double flops, double busy, int64_t ago)
 {
     cpu_set_t set;
@@ -162,7 +162,7 @@ static void again_replaces_and_off_measures_nothing(void **state)
     assert_int_equal(measured, 2);
 }
 
-/* Each is replaced by a good one, and the note says what was wrong. */
+/* Each is replaced by a valid one, and the note says what was wrong. */
 static void damaged_files_are_measured_again(void **state)
 {
     static const struct { const char *text, *words; } bad[] = {
@@ -231,12 +231,12 @@ static void another_machine_has_another_file(void **state)
     struct peak_entries e = { .n = 0 };
     peak_entry_put(&e, &(struct peak_entry){ LS_F32, 2, 1e9, 0, 5 });
     OK(peak_cache_write(folder, path, &m, &e));
-    assert_int_equal(peak_cache_read(path, &other, &e), LS_EFORMAT);  /* a copied file is not believed */
+    assert_int_equal(peak_cache_read(path, &other, &e), LS_EFORMAT); /* a copied file is not used */
     mem_free(path);
     mem_free(another);
 }
 
-/* What has been measured is known; what has not, or cannot be read, is 0. */
+/* A measured peak is returned; one that was not measured or cannot be read is 0. */
 static void machine_knows_its_peaks(void **state)
 {
     ls_machine m;
@@ -276,7 +276,7 @@ static void oldest_entry_is_replaced(void **state)
     assert_non_null(peak_entry_of(&e, LS_F32, PEAK_ENTRIES + 1));
 }
 
-/* Where no file can be made (a file stands in the folder's place; no home) each run measures, and says why. */
+/* If no file can be created (a file has the folder's name; no home), each run measures, and says why. */
 static void missing_cache_folder_is_no_failure(void **state)
 {
     int all = processors();

@@ -26,7 +26,7 @@ static double pipeline_test_largest(const float *x, size_t n)
     return most;
 }
 
-/* Addends of a weight that both ends have are added up. */
+/* Partial gradients of a weight that is on both ends are summed. */
 static void check_gradient(const struct trial *t, const struct setting *s, const ls_store *alone, size_t i)
 {
     const ls_tensor *want = ls_store_grad(alone, i), *got = ls_store_grad(s->store, i);
@@ -66,7 +66,7 @@ static void check_places(const struct setting *s)
     }
 }
 
-/* Whoever has the last stage reads the losses. */
+/* The rank with the last stage reads the losses. */
 static void check_loss(const struct trial *t, const struct setting *s, double want)
 {
     double sum[2] = { s->loss, s->losses };
@@ -175,7 +175,7 @@ static void test_switches(void **state)
     forked_run(3, check_trials, &c);
 }
 
-/* Experts, whose routers have losses of their own in every stage; dropout, whose masks are by the layer. */
+/* Experts, whose routers have losses in every stage; dropout, whose masks depend on the layer. */
 static void test_models(void **state)
 {
     static const char *const names[] = { "1f1b", "zb-h1", "zb-v" };

@@ -1,4 +1,4 @@
-/* test_pipeline_counts.c - memory, messages and waits of pipelines; refused schedules; and how the others end if a rank fails. */
+/* test_pipeline_counts.c - memory, messages and waits of pipelines; refused schedules; and how the other ranks end if one fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +76,7 @@ static void memory_is_the_slots_in_flight(void **state)
         forked_run(n, check_memory, NULL);
 }
 
-/* The second run allocates nothing but what messages under way need, which is the same in every run. */
+/* The second run allocates only the memory of messages in flight, which is the same in every run. */
 static void check_steady(ls_comm *world, void *ctx)
 {
     struct trial t = { .schedule = "zb-h1", .chunks = 1, .micro = 5, .net = NET_GPT2 };
@@ -230,7 +230,7 @@ static void test_refusals(void **state)
     forked_run(3, check_refusals, NULL);
 }
 
-/* ---- what fails ---- */
+/* ---- failures ---- */
 
 /* One allocation after another fails: a message, and everything is given back. */
 static void check_allocations(ls_comm *world, void *ctx)
@@ -274,7 +274,7 @@ static ls_status fail_at_two(void *ctx, ls_program *p, int chunk, int micro)
     return trial_before(ctx, p, chunk, micro);
 }
 
-/* Its own message stays, the others hear of it or run into the deadline; nobody hangs, and all is given back. */
+/* The rank keeps its own message, the others receive it or reach the deadline; no rank hangs, and everything is released. */
 static void fail_on_one(int rank, int n, const char *where, void *ctx)
 {
     struct trial t = { .schedule = "1f1b", .chunks = 1, .micro = 5, .net = NET_LLAMA };
@@ -284,7 +284,7 @@ static void fail_on_one(int rank, int n, const char *where, void *ctx)
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &world));
-    ls_comm_set_timeout(world, 1000);  /* nobody waits for it */
+    ls_comm_set_timeout(world, 1000); /* no rank waits that long */
     open_trial(world, &t, &s);
     st = ls_pipeline_run(s.pipeline, fail_at_two, NULL, &s);
     if (rank == 1)

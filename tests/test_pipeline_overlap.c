@@ -3,8 +3,8 @@
  *
  * Each rank records the actions that it runs. No action may end before all actions have begun that begin earlier in the simulated
  * timeline. A runtime that adds a dependency to those of the schedule (a send that waits for its receive, a message that is sent
- * late, another order) does not finish; one that adds none always does, however slow the machine is. bench/mesh.py prints idle
- * time in seconds beside that of the simulated timeline.
+ * late, another order) does not finish; one that adds none always does, however slow the machine is. bench/mesh.py prints idle time in
+ * seconds next to that of the simulated timeline.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +71,7 @@ static void gate_pass(struct gate *g, const ls_program *p, ls_action_kind kind)
         }
 }
 
-/* One block a stage: its attention is in the forward, attention's gradient in the backward, its two norms' in the weights. */
+/* One block per stage: its attention is in the forward, attention's gradient in the backward, those of its two norms in the weights. */
 static void gate_watch(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
 {
     struct gate *g = ctx;
@@ -119,7 +119,7 @@ static void timeline_play(const ls_pipeline_schedule *s, ls_pipeline_timeline *o
     RANKS_TRY(ls_pipeline_play(s, &(ls_pipeline_times){ .forward = forward, .backward = backward, .weights = weights }, out));
 }
 
-/* What the times of a run say of each other. */
+/* Relations between the times of a run. */
 static void check_times(const struct setting *s)
 {
     ls_pipeline_spent t = ls_pipeline_last_times(s->pipeline);
@@ -128,7 +128,7 @@ static void check_times(const struct setting *s)
     RANKS_CHECK(t.forward + t.backward + t.weights + t.waiting <= t.total * 1.0001);
 }
 
-/* early: the timeline asks for the first action of the last rank at once, which nothing can give. */
+/* early: the timeline starts the first action of the last rank immediately, which is impossible. */
 struct held { struct board *board; const char *schedule; int chunks, micro; bool early; };
 
 static void run_held(ls_comm *world, void *ctx)
@@ -184,7 +184,7 @@ static void run_overlaps_as_played(void **state)
             fail_msg("%s, %d micro-batches: an action that should run beside others did not begin", cases[i].schedule, cases[i].micro);
 }
 
-/* The gate can tell: a timeline that no run can follow is missed. */
+/* The gate can fail: no run can follow an impossible timeline. */
 static void impossible_timeline_is_missed(void **state)
 {
     (void)state;

@@ -13,9 +13,9 @@
 #include "parallel/pipeline/schedule.h"
 
 enum { RANKS = 6, CHUNKS = 3, SLOTS = 12, LINE = 400 };
-enum { IN, OUT, DIN, DOUT, ENDS };  /* of a slot */
+enum { IN, OUT, DIN, DOUT, ENDS }; /* buffers of a slot */
 
-/* A buffer: whose micro-batch is there; under way: a message that both sides have not come to yet. */
+/* A buffer: the micro-batch that it holds; under way: a message that both sides have not reached yet. */
 struct buffer { int micro; bool under_way; };
 struct rank { struct pipeline_plan plan; int at; struct buffer slot[CHUNKS][SLOTS][ENDS]; };
 /* Messages of a kind from one rank to another, in order: buffers of those that one side has posted. */
@@ -78,7 +78,7 @@ static bool run_step(struct world *w, int r, const struct plan_step *s)
         if (b[DOUT].under_way || b[DIN].under_way)
             return false;
         assert_true(stage == last || b[DOUT].micro == m);
-        assert_int_equal(b[IN].micro, m);  /* what the forward left is still there */
+        assert_int_equal(b[IN].micro, m); /* the forward's values are still there */
         b[DIN].micro = m;
         if (s->chunk >= 0)
             me->slot[s->chunk][s->other][DOUT].micro = m;
@@ -154,7 +154,7 @@ static void check_schedule(const ls_pipeline_schedule *s, bool exact)
     }
 }
 
-/* 0: there is no such schedule. */
+/* 0: the schedule does not exist. */
 static int check_named(const char *name, int stages, int chunks, int micro)
 {
     ls_pipeline_schedule s;
@@ -180,9 +180,9 @@ static void test_every_schedule(void **state)
     }
 }
 
-/* ---- schedules that nobody would write ---- */
+/* ---- unusual schedules ---- */
 
-/* Ranks take any action whose inputs are there, messages in the order in which they were sent. */
+/* Ranks choose any action whose inputs are available, messages in the order in which they were sent. */
 struct game {
     ls_pipeline_schedule *s;
     uint64_t   random;

@@ -1,4 +1,5 @@
-/* test_pipeline_stage.c - a forward divided into stages: nothing is lost or done twice, one value crosses each boundary, sums are split. */
+/* test_pipeline_stage.c - a forward divided into stages: nothing is lost or computed twice, one value crosses each boundary, sums are
+ * split. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,7 +96,7 @@ static void check_cut(enum net net, int n)
     assert_int_equal(linears, count_op(whole, OP_LINEAR));
     assert_int_equal(attentions, count_op(whole, OP_ATTENTION));
     assert_int_equal(embeddings, count_op(whole, OP_EMBEDDING));
-    assert_int_equal(tables, net == NET_GPT2 ? 0 : n);  /* made wherever it is read */
+    assert_int_equal(tables, net == NET_GPT2 ? 0 : n); /* computed wherever it is read */
     for (size_t i = 0; i < ls_store_count(s); i++)
         assert_int_equal(reads[i], tied && i == 0 && n > 1 ? 2 : 1);
     ls_program_release(&whole);
@@ -164,7 +165,7 @@ static float run_stage(ls_program *p, float *carried)
     return loss;
 }
 
-/* One stage after another on the same store: the bits of the whole. */
+/* One stage after another on the same store: the bits of the undivided program. */
 static void stages_give_the_same_loss(void **state)
 {
     (void)state;
@@ -194,7 +195,7 @@ static ls_value pipeline_stage_test_weight(ls_program *p, const char *name)
     return ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ 4, 4 });
 }
 
-/* A chain of matmuls; each block has a penalty of its own, all are in the loss and in an output of their own. */
+/* A chain of matmuls; each block has a penalty, which is part of the loss and a separate output. */
 static void append_penalties(ls_program *p, int blocks, ls_value *x)
 {
     ls_value h = ls_input(p, "x", LS_F32, 2, (size_t[]){ 3, 4 }), penalties = LS_NONE, loss;
@@ -272,7 +273,7 @@ static void shares_add_up(void **state)
     }
 }
 
-/* The loss of each stage is its share, and all of them learn from it. */
+/* The loss of each stage is its share, and every stage gets gradients from it. */
 static void stage_loss_is_its_share(void **state)
 {
     (void)state;

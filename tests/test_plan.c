@@ -14,7 +14,7 @@
 #include "helper_check.h"
 #include "helper_plan.h"
 
-/* Sizes that divide by nothing, so that shares are uneven. */
+/* Sizes that are not divisible, so that shares are uneven. */
 static const char *const models[] = {
     "model.preset=llama-tiny model.layers=5 model.width=60 model.heads=5 model.kv_heads=5 model.ffn=101 model.vocab=257",
     "model.preset=gpt2-tiny model.layers=5 model.vocab=263",
@@ -95,7 +95,7 @@ static void largest_rank_is_found(void **state)
     assert_true(distribution >= 30);  /* in most of them ranks differ */
 }
 
-/* Stages in the middle with as many blocks are planned once, unless one has more in flight or recomputes other blocks. */
+/* Middle stages with the same number of blocks are planned once, unless one has more in flight or recomputes other blocks. */
 static void stages_that_are_alike_are_planned_once(void **state)
 {
     static const struct {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_plan.sh LOCKSTEP TESTS - `plan` prints what `train` measures: bytes by category, for the largest rank and for each, with the default
-# threads and types; and it suggests what fits if a step does not.
+# threads and types; if a step does not fit, it suggests settings that do.
 lockstep=$1
 . "$2/script.sh"
 tiny="--model.preset=llama-tiny --model.layers=3 --data.seq_len=32 --train.micro_batch=2 --train.steps=2 --train.eval_batches=1
@@ -96,7 +96,7 @@ fi
 plan 0 "what fits .*--recompute.mode=full" --model.preset=llama-tiny --model.layers=8 --data.seq_len=64 --train.micro_batch=1 \
     --run.memory_limit=11MiB --precision.compute=fp32
 plan 0 "more machines" --model.preset=llama3-8b --data.seq_len=64 --train.micro_batch=1 --run.memory_limit=30GiB --precision.compute=bf16
-plan 0 "no change that was tried is enough" --model.preset=llama-tiny --data.seq_len=32 --run.memory_limit=1KiB
+plan 0 "none of the changes that were tried is enough" --model.preset=llama-tiny --data.seq_len=32 --run.memory_limit=1KiB
 
 # A plan that is given what fits, fits.
 "$lockstep" plan --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 --json \

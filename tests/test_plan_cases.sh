@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_plan_cases.sh LOCKSTEP TESTS - `plan --cases`: the prices of a table are those of `plan`, and what was assumed is said.
+# test_plan_cases.sh LOCKSTEP TESTS - `plan --cases`: the prices of a table are those of `plan`, and assumptions are printed.
 lockstep=$1
 . "$2/script.sh"
 columns="row_id,layers,hidden,ffn_hidden,glu,heads,kv_heads,vocab,tied_emb,seq,gpus,gpu_type,gpus_per_node,internode_gbps_per_gpu"
@@ -56,7 +56,8 @@ says large "none fits; the fastest of 4 layouts"
 grep -q '^"odd, ""batch""",,,,"\?inconsistent: 32 samples are not a multiple of dp 4 x micro-batch 3' prices.csv ||
     bad "odd: $(grep odd prices.csv)"
 
-# --machine is for what is not built in. Where the host takes no time, seconds and bytes are those of `plan`, to the accuracy of prices.
+# --machine is for machines that are not built in. If the host takes no time, seconds and bytes are those of `plan`, to the accuracy of
+# prices.
 sed 's/host: .*/host: 0/; s/eager: .*/eager: 1/; /attention_2/d' "$2/../machines/h100-dgx.yaml" >fast.yaml
 "$lockstep" plan --machine ./fast.yaml --cases runs.csv --out fast.csv >out.txt 2>err.txt || bad "plan --cases --machine: $(cat err.txt)"
 "$lockstep" plan --machine ./fast.yaml -n 16 --model.preset=llama3-8b --model.layers=8 --data.seq_len=2048 --data.val_fraction=0 \
@@ -66,7 +67,7 @@ awk -F, -v s="$(json seconds.step <plan.json)" -v b="$(json memory.total <plan.j
     '$1 == "other" { exit !($2 > 0.98 * s && $2 < 1.02 * s && $3 * 2^30 > 0.99 * b && $3 * 2^30 < 1.01 * b && $4 == 1) }' fast.csv ||
     bad "$(grep ^other, fast.csv); the plan says $(json seconds.step memory.total <plan.json)"
 
-# Of a machine with the row's processor the efficiencies are taken; one with another processor changes nothing.
+# The efficiencies of a machine with the row's processor are used; one with another processor changes nothing.
 sed 's/matmul: .*/matmul: 0.3/' "$2/../machines/h100-dgx.yaml" >slow.yaml
 sed 's/name: H100/name: X100/' slow.yaml >x100.yaml
 for machine in slow x100; do
@@ -76,7 +77,7 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
     bad "the matmuls of slow.yaml make no difference: $(grep ^plain, slow.csv)"
 [ "$(grep ^plain, x100.csv)" = "$(grep ^plain, prices.csv)" ] || bad "--machine replaced a machine that is built in"
 
-# What the source says of the software: fused kernels, and ZeRO-3 that hides nothing.
+# What the source says about the software: fused kernels, and ZeRO-3 without overlap.
 {
     echo "$columns,source"
     echo "plain,$model,16,$gpu,2,2,1,1,1,1,2,32,1,selective,bf16,1,1F1B,"
@@ -111,7 +112,7 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
 "$lockstep" plan --cases runs2.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
 faster fused plain
 faster micro waits
-says waits "ZeRO-3 of DeepSpeed: nothing hides its communication"
+says waits "ZeRO-3 of DeepSpeed: its communication is not hidden"
 says zero-bubble "memory as Zero Bubble holds it"
 memory() { awk -F, -v row="$1" '$1 == row { print $3 }' prices.csv; }
 awk -v a="$(memory zero-bubble)" -v b="$(memory twice)" 'BEGIN { exit !(a > 0 && b > 1.2 * a) }' || bad "ZB-2p holds no more than 1F1B"
@@ -123,7 +124,7 @@ says zb-V "0.4 of ZB-H1's bubble"
 faster fused-loss micro-8
 says uneven "virtual stages not published: 1"
 says rack "64 GPUs of a rack"
-# FlashAttention-2 is that of PyTorch programs alone.
+# FlashAttention-2 applies to PyTorch programs only.
 sed 's/attention_2: .*/attention_2: 10/' "$2/../machines/h100-dgx.yaml" >flash2.yaml
 "$lockstep" plan --machine ./flash2.yaml --cases runs2.csv --out flash2.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
 flash2() { awk -F, -v row="$1" '$1 == row { print $2 }' flash2.csv; }
@@ -144,12 +145,12 @@ for row in stages stages-open; do
     grep -q "^$row,,,0,\"\?model.layers=8 in parallel.pp=16" prices.csv || bad "more stages than blocks: $(grep "^$row," prices.csv)"
 done
 
-# nanotron's pipelines over several nodes divide collectives over tp into pieces; in one node they do not.
+# nanotron's pipelines divide collectives over tp into chunks if they use several nodes, not on one node.
 faster together pieces
 [ -n "$(seconds node)" ] && [ "$(seconds node)" = "$(seconds apart)" ] ||
     bad "nanotron in a node takes $(seconds node) s, others $(seconds apart)"
 
-# Models with experts that are known by their name; those of a rank are a kernel each, which the host issues.
+# Models with experts are recognized by name; each of a rank's experts is a kernel, which the host launches.
 {
     echo "$columns,source,model"
     for model in Qwen3-30B-A3B Grok1-314B DeepSeekV3 "Qwen3-Next"; do
@@ -172,7 +173,7 @@ says pythia "recomputation not published: full"
 says Qwen3-Next "the experts of model 'Qwen3-Next' are not known"
 says DeepSeekV3 "256 experts of width 2048, 8 for each token; latent attention as heads of 128 with one key head"
 
-# What is known of programs and their recipes beyond the columns.
+# Known properties of frameworks and recipes that are not among the columns.
 layout="2,2,1,1,1,1,2,32,1,selective"
 {
     echo "$columns,source,model"
@@ -200,7 +201,7 @@ layout="2,2,1,1,1,1,2,32,1,selective"
     echo "paxml,$sizes,16,$gpu,1,1,1,1,1,3,2,32,0,,bf16,1,FSDP (JAX),NVIDIA/dgxc-benchmarking paxml/README_5b.md,GPT3-5B"
 } >runs4.csv
 "$lockstep" plan --cases runs4.csv --out prices.csv >out.txt 2>err.txt || bad "plan --cases: $(cat err.txt)"
-# A cast moves more where scales are found first, and for rows and columns apart.
+# A cast moves more bytes if it computes the scales first, and more again if rows and columns have separate scales.
 faster fp8 FP8-CS
 faster FP8-CS rowwise
 faster grouped heads
@@ -214,7 +215,7 @@ grep "^fp4-recipe," prices.csv | grep -q "overlaps" && bad "a recipe in fp4 over
 [ -n "$(seconds 'NVIDIA no tp')" ] && [ "$(seconds 'NVIDIA no tp')" = "$(seconds 'paper no tp')" ] ||
     bad "without tp: $(seconds 'NVIDIA no tp') and $(seconds 'paper no tp') s"
 faster "NVIDIA over tp" "paper over tp"
-# Rows that go to a node once: less where experts are on several nodes. The vocabulary is so small that the fused loss hardly counts.
+# Rows that go to each node once: fewer bytes if experts are on several nodes. The vocabulary is so small that the fused loss hardly counts.
 awk -v a="$(seconds 'NVIDIA 8')" -v b="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 8')" \
     -v c="$(seconds 'NVIDIA 64')" -v d="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 64')" \
     'BEGIN { exit !(b > 0.98 * a && b < 1.02 * a && d < 0.9 * c) }' ||
@@ -226,7 +227,7 @@ says paxml "recomputation not published: selective"
 # Bad input; nothing is written.
 expect 2 "add --out FILE.csv" plan --cases runs.csv
 expect 2 "leave it out" plan --cases runs.csv --out x.csv --parallel.tp=2
-expect 2 "leave the other flags" plan --cases runs.csv --out x.csv --json
+expect 2 "leave out all flags except" plan --cases runs.csv --out x.csv --json
 expect 2 "use the name of a machine" plan --cases runs.csv --out x.csv --machine 8
 expect 1 "No such file" plan --cases none.csv --out x.csv
 sed 's/,vocab,/,words,/' runs.csv >wrong.csv

@@ -4,7 +4,7 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 
-# expect CODE WORDS COMMAND...: the exit code, and words in what it says.
+# expect CODE WORDS COMMAND...: checks the exit code, and words in the output.
 expect() {
     code=$1 words=$2
     shift 2

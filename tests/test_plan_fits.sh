@@ -81,7 +81,7 @@ if [ "$full" = full ]; then
     done
 fi
 
-# Limits that nobody computed: what is suggested runs.
+# Arbitrary limits: the suggestions run.
 refused 5MiB longer.txt --model.preset=llama-tiny -n 2
 refused 4MiB long.txt $llama -n 2
 if [ "$full" = full ]; then
@@ -92,7 +92,7 @@ if [ "$full" = full ]; then
     done
 fi
 
-# ---- memory that ends while the text is read: one line for all ranks, about the text ----
+# ---- memory that runs out while the text is read: one line for all ranks, about the text ----
 for n in 1 2 3; do
     trains reading 600KiB longer.txt $llama -n $n --train.steps=2 && bad "-n $n: read in 600 KiB"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "-n $n: more than one line: $(cat err.txt)"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_plan_search.sh LOCKSTEP TESTS - `plan --machine NAME --search`: it keeps what is given, its seconds are those of `plan`, and `train`
-# takes the config that it writes.
+# test_plan_search.sh LOCKSTEP TESTS - `plan --machine NAME --search`: it keeps given options, its seconds are those of `plan`, and `train`
+# accepts the config that it writes.
 lockstep=$1
 . "$2/script.sh"
 tiny="--model.preset=llama-tiny --model.layers=4 --data.text=text.txt --data.seq_len=32 --train.global_batch=8"
@@ -26,7 +26,7 @@ grep -q '<circle cx=' page.html && grep -q '</html>' page.html || bad "the page 
 cmp -s found.json again.json || bad "--out changes what --json prints"
 grep -q "ranks: 8 " json.yaml || bad "--json --out wrote no config"
 
-# What is given is kept, also where it is slower.
+# Given options are kept, even if that is slower.
 fixed="--parallel.tp=2 --parallel.zero=2 --train.micro_batch=2"
 "$lockstep" plan --machine h100-dgx -n 8 $big $fixed --search --json >kept.json 2>err.txt || bad "search with options: $(cat err.txt)"
 for option in --parallel.tp=2 --train.micro_batch=2; do
@@ -34,7 +34,7 @@ for option in --parallel.tp=2 --train.micro_batch=2; do
 done
 json 'fastest[].options' <kept.json | grep -e zero= | grep -qv 'zero=2' && bad "parallel.zero=2 was not kept"
 
-# The table, and a config that train takes as it is.
+# The table, and a config that train accepts unchanged.
 "$lockstep" plan --machine h100-dgx -n 2 $tiny --train.steps=2 --search --out best.yaml >table.txt 2>err.txt ||
     bad "search --out: $(cat err.txt)"
 for words in "^memory " "^search .* layouts were checked" "^   1 " "^why " "^  dp alone" "^options     --launch.ranks=2" \
@@ -46,7 +46,7 @@ done
 grep -q "ranks: 2 " best.yaml || bad "best.yaml is not for 2 ranks"
 grep -q "isa: best " best.yaml || bad "best.yaml restricts the instruction set: $(grep isa: best.yaml)"
 
-# What fits on no layout otherwise is offloaded to the host, unless that is ruled out.
+# A model that fits in no layout is offloaded to the host, unless that is excluded.
 "$lockstep" plan --machine h100-dgx -n 1 $big --search >table.txt 2>err.txt || bad "search with offload: $(cat err.txt)"
 grep -q "^options .*--optim.offload=cpu" table.txt || bad "nothing is offloaded: $(cat table.txt)"
 grep -q "optimizer state in host memory" table.txt || bad "the table does not name what is offloaded: $(cat table.txt)"
@@ -60,7 +60,7 @@ expect 2 "add --machine NAME" plan --machine 4 -n 8 $big --search
 expect 2 "add -n N" plan --machine h100-dgx $big --search
 expect 2 "add --train.global_batch=N" plan --machine h100-dgx -n 8 --model.preset=llama3-8b --search
 expect 2 "it follows from the layout" plan --machine h100-dgx -n 8 $big --train.accumulate=2 --search
-expect 2 "is not divisible by the product of the axes" plan --machine h100-dgx -n 8 $big --parallel.tp=3 --search
+expect 2 "is not divisible by the product of the given axes" plan --machine h100-dgx -n 8 $big --parallel.tp=3 --search
 expect 2 "leave one of them out" plan --machine h100-dgx -n 8 --ranks 4 $big --search
 expect 2 "needs --search" plan --machine h100-dgx -n 8 $big --out x.yaml
 expect 2 "run it first" plan --machine h100-dgx -n 8 $big --search --rank 0

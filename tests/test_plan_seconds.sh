@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_plan_seconds.sh LOCKSTEP TESTS - the seconds that `plan --machine NAME` prints, where closed forms say what they must be.
+# test_plan_seconds.sh LOCKSTEP TESTS - the seconds that `plan --machine NAME` prints, compared with closed forms.
 lockstep=$1
 . "$2/script.sh"
 tiny="--model.preset=llama-tiny --model.layers=4 --data.seq_len=64 --precision.compute=fp32 --data.val_fraction=0"
@@ -29,8 +29,8 @@ is_same() { [ "$1" = "$2" ] && [ "${1:-0}" -gt 0 ] || bad "$3: $1 bytes, not $2"
 of() { json "$1" <plan.json; }
 sum() { awk "BEGIN { printf \"%.15g\", ($1) }"; }
 
-# Without limits of memory, a step takes its FLOPs: also in micro-batches. (By a model without attention, of which the executed FLOPs count
-# half of the square of the sequence, an instruction the triangle with its diagonal.)
+# If memory is not the limit, a step takes the time of its FLOPs, also in micro-batches. (With a model without attention, whose executed
+# FLOPs count half of the score matrix, and whose instructions count the triangle with its diagonal.)
 image="--model.preset=resnet-tiny --precision.compute=fp32 --data.val_fraction=0"
 for options in "--train.micro_batch=2" "--train.micro_batch=1 --train.accumulate=3"; do
     "$lockstep" plan --machine ./compute.yaml $image $options --json >plan.json 2>err.txt || bad "plan $image: $(cat err.txt)"
@@ -42,14 +42,15 @@ step=$(of seconds.step)
 plan compute.yaml --recompute.mode=full
 near "$(sum "$(of seconds.step) - $(of seconds.recomputed)")" "$step" "what is recomputed is in addition"
 
-# A query takes as long as 65 keys more than the 32.5 that it attends to on average.
+# A query takes as long as 65 keys in addition to the 32.5 that it attends to on average.
 sed 's/^  attention: 1/&\n  attention_query: 65/' compute.yaml >query.yaml
 plan compute.yaml
 attention=$(of seconds.attention)
 plan query.yaml
 near "$(of seconds.attention)" "$(sum "3 * $attention")" "attention with an attention_query"
 
-# Without limits of arithmetic it takes its bytes: half the bandwidth, twice the time. A link that is slower than all else is what counts.
+# If arithmetic is not the limit, a step takes the time of its bytes: half the bandwidth, twice the time. A link slower than all else
+# determines the time.
 plan memory.yaml --train.micro_batch=2
 step=$(of seconds.step)
 machine half.yaml 1e18 5e8 1e18
@@ -58,7 +59,7 @@ near "$(of seconds.step)" "$(sum "2 * $step")" "half the bandwidth"
 plan link.yaml -n 2 --parallel.overlap=false --train.micro_batch=2
 near "$(of seconds.exposed.dp)" "$(sum "$(of comm.all_reduce.bytes) / 1e9")" "2 ranks send what all_reduce sends"
 
-# Overlap hides what kernels take, and no more.
+# Overlap hides at most the kernels' time.
 machine both.yaml 1e12 1e18 1e9
 plan both.yaml -n 2 --parallel.overlap=false --train.micro_batch=2
 exposed=$(of seconds.exposed.dp)
@@ -66,7 +67,7 @@ plan both.yaml -n 2 --train.micro_batch=2
 [ "$(sum "$(of seconds.exposed.dp) < $exposed")$(sum "$(of seconds.hidden.dp) > 0")" = 11 ] || bad "nothing is hidden"
 near "$(sum "$(of seconds.exposed.dp) + $(of seconds.hidden.dp)")" "$exposed" "what is exposed and what is hidden"
 
-# Chunks of a rank reduce beside the backwards of the others.
+# Gradient reductions of a rank's chunk overlap with the backwards of its other chunks.
 pipeline="-n 64 --model.preset=llama3-8b --model.layers=16 --data.seq_len=1024 --parallel.pp=4 --parallel.dp=16 --parallel.zero=0
           --train.micro_batch=1 --train.accumulate=8"
 for vpp in 1 2; do
@@ -75,7 +76,7 @@ done
 [ "$(sum "2 * $(json seconds.exposed.dp <chunks_2.json) < $(json seconds.exposed.dp <chunks_1.json)")" = 1 ] ||
     bad "2 chunks wait $(json seconds.exposed.dp <chunks_2.json) s for dp, one waits $(json seconds.exposed.dp <chunks_1.json)"
 
-# A collective in flight takes some of the units: kernels beside it are that much slower.
+# A collective in flight takes some of the units: kernels at the same time are slower in proportion.
 sed 's/^  bandwidth: 1e18/  units: 10\n&/' both.yaml >units.yaml
 { cat units.yaml && printf '%s\n' "nccl:" "  generation: ampere" "  channels: 4"; } >channels.yaml
 { cat units.yaml && printf '%s\n' "nccl:" "  generation: ampere"; } >library.yaml
@@ -94,7 +95,7 @@ near "$(of seconds.exposed.cp)" "$(sum "$(of comm.send.bytes) / 1e9")" "2 ranks 
     --parallel.overlap=false --json >plan.json 2>err.txt || bad "experts: $(cat err.txt)"
 near "$(of seconds.exposed.ep)" "$(sum "$(of comm.all_to_all.bytes) / 1e9")" "routed rows"
 
-# What is offloaded takes its bytes, loaded and saved, also where micro-batches load parameters and gradients; kernels may hide it.
+# Offload takes the time of the bytes loaded and saved, also if micro-batches load parameters and gradients; kernels may hide it.
 # offload FILE BANDWIDTH MEMORY READ WRITE: a machine with a host, whose kernels take no time
 offload() {
     machine "$1" 1e18 1e18 1e18
@@ -115,7 +116,7 @@ plan hides.yaml --optim.offload=cpu --parallel.offload_parameters=cpu --train.ac
 near "$(sum "$(of seconds.exposed.offload) + $(of seconds.hidden.offload)")" "$(sum "($(of offload.loaded) + $(of offload.saved)) / 1e9")" \
     "loads and saves, exposed and hidden"
 
-# It is in the host's memory, of which a processor has an eighth here; a cpu's host is itself.
+# Offloaded bytes are in the host's memory, of which a processor has an eighth here; a cpu is its own host.
 sharded="-n 2 --parallel.zero=1 --parallel.bucket=64KiB --parallel.first_bucket=64KiB"
 plan copies.yaml $sharded
 total=$(of memory.total) state=$(of memory.optimizer)
@@ -131,14 +132,14 @@ sed 's/^node:/node:\n  serial: 1/' copies.yaml >serial.yaml
 plan serial.yaml $sharded --optim.offload=cpu
 is_same "$(of memory.offload)" "$state" "bytes of a cpu's own memory"
 
-# Of heads that are not divisible the rank with the most counts: 2 of 3.
+# If heads are not divisible, the rank with the most counts: 2 of 3.
 heads="--model.heads=3 --model.kv_heads=3 --model.head_size=16 --train.micro_batch=2"
 plan compute.yaml $heads
 attention=$(of seconds.attention)
 plan compute.yaml -n 2 --parallel.tp=2 $heads
 near "$(of seconds.attention)" "$(sum "$attention * 2 / 3")" "2 of 3 heads"
 
-# Dropout of attention draws a number for each score in forward and in backward: 130 FLOPs beside 14 for each element of a head.
+# Dropout of attention draws a number for each score in forward and in backward: 130 FLOPs in addition to 14 for each element of a head.
 drops="--model.preset=gpt2-tiny --model.width=64 --model.heads=4 --model.layers=2 --data.seq_len=64 --precision.compute=fp32"
 for dropout in 0 0.1; do
     "$lockstep" plan --machine ./compute.yaml $drops --model.attention_dropout=$dropout --train.micro_batch=2 --json >plan.json \
@@ -157,7 +158,7 @@ bubble=$(sum "$(of seconds.bubble) / $(of seconds.step)")
 plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=64 --model.layers=8
 [ "$(sum "$bubble > 0")$(sum "$(of seconds.bubble) / $(of seconds.step) < $bubble / 2")" = 11 ] || bad "the bubble does not shrink: $bubble"
 
-# What binds is the largest part that could be smaller; a price is of a million tokens.
+# The bottleneck is the largest part that could be smaller; a price is that of a million tokens.
 [ "$(of seconds.binds)" = "matmuls" ] || bad "64 micro-batches: $(of seconds.binds) binds"
 plan compute.yaml -n 4 --parallel.pp=4 --train.accumulate=8 --model.layers=8
 [ "$(of seconds.binds)" = "the pipeline bubble" ] || bad "8 micro-batches: $(of seconds.binds) binds"
@@ -171,7 +172,7 @@ near "$(of seconds.price_of_million)" "$(sum "1e6 * 4 * $(of seconds.step) / $(o
 "$lockstep" plan --machine ./compute.yaml $tiny >out.txt 2>err.txt || bad "plan: $(cat err.txt)"
 grep -q "EUR for a million tokens" out.txt && grep -q "^change  " out.txt && grep -q ", HFU " out.txt || bad "the table: $(cat out.txt)"
 
-# What a machine file gives is what `auto` means, and its memory is the limit.
+# `auto` means the machine file's values, and its memory is the limit.
 "$lockstep" plan --machine a100-80-selene -n 8 --parallel.zero=1 --model.preset=llama3.2-1b --data.seq_len=1024 >out.txt 2>err.txt ||
     bad "a100-80-selene: $(cat err.txt)"
 grep -q "bf16 with fp32 master weights" out.txt && grep -q "fits into the memory (A100" out.txt && grep -q "tokens/s, MFU" out.txt ||
@@ -183,12 +184,12 @@ bytes() { "$lockstep" plan "$@" --json 2>err.txt | json memory.total; }
 llama="--model.preset=llama3-8b --model.layers=4 --data.seq_len=2048"
 is_same "$(bytes --machine h100-dgx -n 16 $llama --parallel.tp=2 --parallel.zero=1)" 14608259712 "tp 2, zero 1"
 is_same "$(bytes --machine h100-dgx -n 16 $llama --parallel.zero=3 --recompute.mode=full)" 12175778688 "zero 3, recomputed"
-# A cpu is taken for one like this one.
+# A cpu is assumed to be like this one.
 sed 's/^node:/node:\n  serial: 1/' compute.yaml >serial.yaml
 is_same "$(bytes --machine ./serial.yaml $tiny)" "$(bytes $tiny --launch.threads=1)" "a cpu"
 is_same "$(bytes --machine ./compute.yaml $tiny)" "$(bytes $tiny --launch.threads=1 --run.isa=any)" "another processor"
 
-# The page names every machine that is built in.
+# The page names every built-in machine.
 for file in "$2"/../machines/*.yaml; do
     name=$(basename "$file" .yaml)
     grep -q "\`$name\`" "$2/../docs/planner.md" || bad "docs/planner.md does not name $name"

@@ -28,12 +28,12 @@ for preset in $presets; do
     [ "$(wc -c <sample.txt)" -gt 20 ] || bad "$preset: $sample printed '$(cat sample.txt)', and no more with other seeds"
 done
 
-# Another family on a preset: what its head size was is made anew.
+# Another family with a preset: its head size is computed again.
 "$lockstep" train --data.text=text.txt --model.preset=qwen3-tiny --model.architecture=gpt2 --data.seq_len=16 --train.steps=1 \
     --train.global_batch=1 \
     --train.eval_batches=1 --run.dir=other --launch.threads=1 >out.txt 2>err.txt || bad "GPT-2 of qwen3-tiny's sizes: $(cat err.txt)"
 
-# What fits is the default, not the limit: more is refused, a full prompt too, and one token fewer leaves room for one.
+# By default, as many tokens are generated as fit: more are refused, a full prompt too, and a prompt of one token fewer leaves room for one.
 generate() { "$lockstep" generate gpt2-tiny "$@" >out.txt 2>err.txt; }
 full=$(printf '%064d' 0)
 generate --prompt "In the" --tokens 100 && bad "100 tokens fit 64 positions"
@@ -42,7 +42,7 @@ generate --prompt "$full" && bad "a prompt of 64 tokens leaves room"
 grep -q "leaves no position" err.txt || bad "a full prompt: $(cat err.txt)"
 generate --prompt "${full%0}" || bad "a prompt of 63 tokens: $(cat err.txt)"
 
-# data.seq_len: the smaller of 256 and the model's positions; what is given is taken as it is.
+# data.seq_len: the smaller of 256 and the model's positions; a given value is used unchanged.
 seq_len() { "$lockstep" train --data.text=text.txt "$@" --print-config | sed -n 's/^ *seq_len: \([0-9-]*\).*/\1/p'; }
 [ "$(seq_len --model.preset=gpt2-tiny)" = 64 ] || bad "gpt2-tiny: data.seq_len is $(seq_len --model.preset=gpt2-tiny)"
 [ "$(seq_len)" = 256 ] || bad "data.seq_len is $(seq_len)"
@@ -56,7 +56,7 @@ seq_len() { "$lockstep" train --data.text=text.txt "$@" --print-config | sed -n 
 sample=$(sed -n 's/^sample *//p' out.txt)
 sh -c "$sample" >sample.txt 2>err.txt || bad "$sample: $(cat err.txt)"
 
-# The trace of a resumed run is beside the first one.
+# The trace of a resumed run is a second file next to the first one.
 traced="--data.text=text.txt --model.preset=llama-tiny --train.global_batch=1 --train.eval_every=0 --train.eval_batches=1
         --log.trace=true --run.dir=traced"
 # shellcheck disable=SC2086

@@ -1,4 +1,4 @@
-/* test_prices.c - prices put together from patterns of a model, compared with those of the programs of every rank. */
+/* test_prices.c - prices composed from patterns of a model, compared with those of the programs of every rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,7 +131,7 @@ static void test_ends_without_blocks(void **state)
         OK(prices_open(&s.job, &c, s.layout.seq_len, &p));
         s.layout.stages = stages[i];
         OK(prices_price(p, &s.layout, INFINITY, 0, &price));
-        assert_true(price.bounded); /* of the busiest stage, the last: it has the head */
+        assert_true(price.bounded); /* a bound by the busiest stage, the last, which has the head */
         least[i] = price.seconds;
         prices_close(&p);
         options_close(&s.options);
@@ -140,7 +140,7 @@ static void test_ends_without_blocks(void **state)
         fail_msg("0, 1 and 2 blocks take %g, %g and %g s", least[0], least[1], least[2]);
 }
 
-/* Prices are the same bits whatever was priced before: nothing that is kept is taken for something else. */
+/* Prices have the same bits whatever was priced before: cached results are never used for another layout. */
 static void test_kept(void **state)
 {
     static const char *const words[] = {

@@ -48,7 +48,7 @@ static void created_folders_are_removed(void **state)
         char *path = in(names[i]);
 
         OK(probe_folder("run.dir", path));
-        assert_int_equal(rmdir(folder), 0);  /* it is there still, and empty */
+        assert_int_equal(rmdir(folder), 0); /* it still exists, and is empty */
         assert_int_equal(mkdir(folder, 0777), 0);
         mem_free(path);
     }

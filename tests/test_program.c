@@ -112,8 +112,7 @@ static void compile_options_change_no_bit(void **state)
         assert_int_equal((long)cost.model_flops, (long)base.model_flops);
         if (k == 1)
             assert_true(cost.recompute_flops > 0);
-        if (k == 3)
-            o[5].bytes = cost.activations;  /* the split keeps errors longer: all of them stand until the end */
+        if (k == 3) o[5].bytes = cost.activations; /* the split keeps errors longer: all of them exist until the end */
         if (k >= 4)
             assert_true(cost.activations <= o[k].bytes);
         free(got);
@@ -248,7 +247,7 @@ static void ledger_equals_plan(void **state)
     assert_int_equal(after.total_now, before.total_now);
 }
 
-/* y = dropout of `rows` rows of ones, of which `before` rows of the step stand in front. */
+/* y = dropout of `rows` rows of ones, before which the step has `before` rows. */
 static void drop_rows(size_t rows, int64_t before, float *y)
 {
     int64_t step[2] = { 3, before };

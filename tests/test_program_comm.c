@@ -29,8 +29,7 @@ static void buffers_live_from_start_to_wait(void **state)
         e[k] = (struct exchange){ .op = LS_COLLECTIVE_ALL_REDUCE, .comm = c, .redop = LS_SUM, .total = n };
         v[k] = emit_copy(p, y, program_comm_value(p, "bucket", LS_F32, n));
         program_exchange_start(p, &e[k], v[k], v[k]);
-        if (k == 0)
-            continue;  /* the first two are in flight together; the third comes when they are over */
+        if (k == 0) continue; /* the first two are in flight together; the third comes when they have ended */
         for (int j = k == 1 ? 0 : 2; j <= k; j++)
             program_exchange_wait(p, &e[j], v[j], v[j]);
         y = program_copy(p, v[k], LS_F32);
@@ -68,7 +67,7 @@ static void arenas_do_not_share_bytes(void **state)
     a = ls_scale(p, x, 3);
     program_emit(p, OP_SCALE, &twice, 1, &a, 1, &v);  /* activations -> communication, a dies here */
     program_exchange_start(p, &e, v, v);
-    b = ls_scale(p, v, 5);                            /* reads what is in flight: a mistake in general, the same bits on one rank */
+    b = ls_scale(p, v, 5); /* reads a value in flight: an error in general, the same bits on one rank */
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", ls_add(p, b, ls_scale(p, v, 7)));
     p->arena_comm = c;

@@ -111,7 +111,7 @@ static void frozen_parameters_have_no_master(void **state)
     ls_store_release(&s);
 }
 
-/* No allocation in making, compiling or running a program fails without a clean status and without a leak. */
+/* Each allocation in building, compiling or running a program that fails gives a status and leaks nothing. */
 static void programs_fail_cleanly_without_memory(void **state)
 {
     struct mem_stats before, after;

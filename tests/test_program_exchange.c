@@ -166,7 +166,7 @@ static void ranks_update_fewer_elements_than_ranks(void **state)
     forked_run(2, update_little, NULL);
 }
 
-/* A wait that comes in the next segment's run, or never: the next forward finds it done. */
+/* A wait in the next segment's run, or none: the next forward completes the exchange first. */
 static void start_now_wait_later(ls_comm *c, void *ctx)
 {
     size_t total = 5000;

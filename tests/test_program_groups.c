@@ -184,7 +184,7 @@ static void frozen_group_has_no_gradient(void **state)
     ls_store_release(&s);
 }
 
-/* state = 2 state + 1, where it is offloaded: nothing of it stays in memory. */
+/* state = 2 state + 1, offloaded: none of it stays in memory. */
 static void offloaded_state_is_loaded_and_stored(void **state)
 {
     static const enum store_backing backings[] = { BACKING_CPU, BACKING_FILE };
@@ -295,7 +295,7 @@ static void every_instruction_is_watched(void **state)
     ls_comm_close(&c);
 }
 
-/* The budget is for activations; what is communicated is counted beside it. */
+/* The budget is for activations; communication buffers are counted separately. */
 static void budget_holds_with_a_pass(void **state)
 {
     ls_comm *c = plan_comm(0, 1);

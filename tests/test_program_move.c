@@ -55,7 +55,7 @@ static struct shape out_shape(const struct one *t, int r, int n)
     return is_sharded_out(t->m.kind) ? part_of(t, t->m.kind == MOVE_ALL_TO_ALL, r, n) : t->full;
 }
 
-/* The unsharded index of an index of rank r's part. */
+/* The index in the full tensor of an index in rank r's part. */
 static size_t full_index(const struct one *t, const struct shape *s, bool sharded, bool second, int r, int n, size_t i)
 {
     size_t at[3] = { i / (s->size[1] * s->size[2]), i / s->size[2] % s->size[1], i % s->size[2] };
@@ -73,12 +73,12 @@ static size_t full_index(const struct one *t, const struct shape *s, bool sharde
 
 static double number(size_t i, int rank) { return (double)((i * 7 + (size_t)rank * 5) % 11) - 5; }
 
-/* The same on all ranks, or of each its own. */
+/* The same on all ranks, or different on each. */
 static double x_at(const struct one *t, size_t w, int r)
 {
     return number(w, t->m.kind == MOVE_ALL_REDUCE || t->m.kind == MOVE_REDUCE_SCATTER ? r : 0);
 }
-/* Gradients at the output: partial sums where the output is read by each rank for itself. */
+/* Gradients at the output: partial sums if each rank reads the output separately. */
 static double dy_at(const struct one *t, size_t w, int r)
 {
     return number(w + 3, t->m.kind == MOVE_IDENTITY || t->m.kind == MOVE_ALL_GATHER ? r : 0);
@@ -239,7 +239,7 @@ static void ranks_shard_and_gather_in_zigzag(void **state)
 
 /* ---- moves after moves ---- */
 
-/* loss = sum of y y, y = x added up over the ranks twice: y is kept for the backward of each slot, x's bytes are on the wire. */
+/* loss = sum of y y, where y is x all-reduced twice: y is kept for the backward of each slot; x's bytes are sent. */
 static void add_up_twice(ls_comm *c, void *ctx)
 {
     struct move m = { .kind = MOVE_ALL_REDUCE, .axis = LS_AXIS_TP, .comm = c };

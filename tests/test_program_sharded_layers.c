@@ -1,4 +1,5 @@
-/* test_program_sharded_layers.c - layers sharded in two ways and trained on forked ranks, compared with the same layers on one rank. */
+/* test_program_sharded_layers.c - layers that are sharded in two ways and trained on forked ranks, compared with the same layers on one
+ * rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@
 enum { B = 2, T = 9, C = 12, F = 11, LAYERS = 3, ALL = B * T * C };
 
 struct layers { bool sp; int floating; ls_recompute recompute; int slots, split; };
-struct learned { double loss; float norm[LAYERS][C], up[LAYERS][F * C], down[LAYERS][C * F]; };  /* of the whole */
+struct learned { double loss; float norm[LAYERS][C], up[LAYERS][F * C], down[LAYERS][C * F]; }; /* results of the unsharded program */
 
 static ls_value moved(ls_program *p, ls_comm *c, const struct layers *o, enum move_kind kind, ls_value x)
 {
@@ -51,7 +52,7 @@ static double program_sharded_layers_test_weight(int which, int k, size_t i) { r
 static size_t first_of(ls_comm *c) { return c ? shard_begin(F, 1, ls_comm_rank(c), ls_comm_size(c)) : 0; }
 static size_t rows_held(ls_comm *c) { return c ? shard_begin(F, 1, ls_comm_rank(c) + 1, ls_comm_size(c)) - first_of(c) : F; }
 
-/* Index in the whole of element i of what this rank has of up [F,C] (which 1) or down [C,F] (2). */
+/* Index in the full tensor of element i of this rank's part of up [F,C] (which 1) or down [C,F] (2). */
 static size_t element_place(ls_comm *c, int which, size_t i)
 {
     size_t f = rows_held(c);
@@ -94,7 +95,7 @@ static void run_layers(ls_program *p, const struct layers *o, double *loss)
     RANKS_TRY(ls_program_read(p, "loss", loss, LS_F64, 1));
 }
 
-/* Between the backward's sums over the ranks stand weight gradients. */
+/* Weight gradients are computed between the backward's all-reduces. */
 static void check_overlap(const ls_program *p)
 {
     const struct list *l = &p->list[SEG_BACKWARD];
@@ -112,7 +113,7 @@ static bool waits_for(const struct instruction *i, const struct instruction *sta
     return i->op == OP_COMM_WAIT && instruction_exchange(i)->slot == instruction_exchange(start)->slot;
 }
 
-/* Every instruction runs between the start and the wait of what it uses. */
+/* No kernel uses the result of an exchange between its start and its wait. */
 static void check_pending(const ls_program *p)
 {
     for (int s = 0; s < SEGMENTS; s++)

@@ -199,7 +199,7 @@ static void slot_bytes_equal_formula(void **state)
         if (slots == 1) {
             per_slot = p->arena_bytes[ARENA_SLOT];
             shared = p->arena_bytes[ARENA_ACTIVATIONS];
-            /* x, y, loss; of each block its input and what stands on both sides of GELU: all that backward needs, and no more */
+            /* x, y, loss; for each block its input, and the input and output of GELU: all that backward needs, and no more */
             assert_in_range(per_slot, (2 + 3 * BLOCKS) * ROWS * WIDTH * sizeof(float),
                             (2 + 3 * BLOCKS) * (ROWS * WIDTH * sizeof(float) + 64) + 64);
         }

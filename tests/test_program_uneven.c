@@ -40,7 +40,7 @@ static ls_program *program_of(ls_store *s)
 
 /* ---- uneven counts, all_to_all, messages ---- */
 
-/* Rank r has `counts(r)` elements in a gather; r sends q in an all_to_all r + 2 q; what it holds is 1000 r + index. */
+/* Rank r has `counts(r)` elements in a gather; in an all_to_all, r sends q r + 2 q of them; their values are 1000 r + index. */
 static size_t uneven(int r) { return (size_t)(r * r % 5); }
 
 static ls_value copied_into(ls_program *p, ls_value x, const char *what)
@@ -178,7 +178,7 @@ static ls_value all_moves(ls_program *p, ls_comm *c, ls_value x, int floating)
     return x;
 }
 
-/* Compiled with the nth allocation failing; true: none did. */
+/* Compiles with the nth allocation failing; true: none failed. */
 static bool compiled_with(ls_comm *c, int64_t nth)
 {
     ls_compile_options o = LS_COMPILE_DEFAULTS;

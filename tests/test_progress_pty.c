@@ -22,7 +22,7 @@ enum { FRAMES = 2, FRAMES_LATE = 2, DEADLINE_MS = 60000 };  /* late: begun befor
 
 struct terminal { int fd; pid_t child; char bytes[4096]; size_t count, at; };
 
-/* What was drawn before now is read and forgotten. */
+/* Everything drawn before now is read and discarded. */
 static void drain(struct terminal *t)
 {
     struct pollfd ready = { .fd = t->fd, .events = POLLIN };

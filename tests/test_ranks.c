@@ -57,14 +57,14 @@ static void pass_barriers(int rank, int n, const char *where, void *ctx)
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
-    /* The death may reach a rank that has not yet left the first barrier: it learns of it there. */
+    /* A rank that has not yet left the first barrier may be notified of the death there. */
     bool heard = ls_barrier(c) < 0;
     if (rank == 1) raise(SIGKILL);
     ranks_say("%s", heard || ls_barrier(c) < 0 ? ls_errmsg() : "no failure");
     ls_comm_close(&c);
 }
 
-/* With `gone` the others hear at once how a rank ended, as from a launcher. */
+/* With `gone` the others are notified at once how a rank ended, as by a launcher. */
 static void death_is_reported_to_other_ranks(void **state)
 {
     struct rank_end e[3];

@@ -1,4 +1,4 @@
-/* test_readback.c - outputs of many runs that are waited for together add up to what reading each one gives, bit for bit. */
+/* test_readback.c - the sum of outputs of many runs, waited for together, has the bits of the sum of outputs read one by one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +84,7 @@ static void test_sums(void **state)
     }
 }
 
-/* Until it is finished the sum has nothing, and what is dropped never comes. */
+/* Until it is finished the sum is empty, and a dropped output is never added. */
 static void test_dropped(void **state)
 {
     struct readback r = { 0 };

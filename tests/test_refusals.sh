@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_refusals.sh LOCKSTEP TESTS - impossible option values: exit code 2 in every command, before anything runs, in one line that names the
-# option, what was found and what would be right.
+# option, the value found and what is allowed.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -27,7 +27,7 @@ refused() {
     [ -e bad ] && bad "a run that cannot start leaves a folder"
 }
 
-# ---- values that no table of limits catches ----
+# ---- values that are within the options' limits ----
 refused 2 "--data.text=text.txt --run.dir=bad" <<'END'
 train --model.preset=gpt5|model.preset|'gpt5'|there are gpt2-124m|resnet-tiny
 train --model.preset=llama-tny|did you mean 'llama-tiny'
@@ -183,7 +183,7 @@ generate x --top-p 2|--top-p|2|at most 1
 completion csh|'csh'|bash, zsh or fish
 END
 
-# ---- files that are not there or are no such thing are failures, not usage ----
+# ---- files that are missing or of another kind are failures, not usage errors ----
 printf '{' >broken.json
 : >empty.txt
 echo short >short.txt
@@ -198,7 +198,7 @@ train --data.text=empty.txt|empty.txt: the text is empty
 train --data.text=text.txt --checkpoint.resume=absent|checkpoint.resume: absent
 END
 
-# ---- what only the data show, on ranks that were started: their logs are in the run's folder ----
+# ---- errors that depend on the data, on ranks that were started: their logs are in the run's folder ----
 refused 2 "--data.text=text.txt --run.dir=started" <<'END'
 train -n 2 --data.tokenizer=bpe --data.vocab_size=300 --model.vocab=270|rank 0: model.vocab: |vocabulary only 270|--model.vocab=300
 END

@@ -38,7 +38,7 @@ static const struct variant variants[] = {
 enum { Q, K, V, O, LSE, ALL };
 struct side { ls_store *store; ls_program *program; double *got[ALL]; size_t count[ALL]; };
 
-/* This rank's tokens: up to two runs. The whole: one. */
+/* This rank's tokens: up to two runs; the full sequence: one. */
 struct slice { size_t begin[2], end[2]; };
 
 static struct slice slice_of(const struct variant *m, int r, int n)
@@ -100,7 +100,7 @@ static void ring_build(struct side *z, const struct variant *m, const struct acr
     RANKS_TRY(ls_program_status(p));
     lse = p->list[SEG_FORWARD].at[p->list[SEG_FORWARD].n - 1].out[1];
     c = ls_input(p, "c", m->type, 4, (size_t[]){ m->B, t, m->H, m->D });
-    if (m->mode == RECOMPUTE) {  /* o and lse are gone when backward begins */
+    if (m->mode == RECOMPUTE) { /* o and lse have been freed when backward begins */
         ls_value y = ls_silu(p, o);
 
         ls_block_end(p);
@@ -170,7 +170,7 @@ static void close_side(struct side *z)
     ls_store_release(&z->store);
 }
 
-/* The whole's element that is element i of this rank's. */
+/* The index in the full tensor of element i of this rank's part. */
 static size_t ring_place(const struct variant *m, const struct slice *s, int k, size_t i)
 {
     size_t t = length_of(s), rest = (k == Q || k == O ? m->H : m->G) * m->D;
@@ -196,7 +196,7 @@ static void ring_compare(const struct variant *m, const struct slice *s, const s
     }
 }
 
-/* All ranks together compute what one does; with zigzag each the same share. */
+/* All ranks together do the work of one rank; with zigzag each does the same share. */
 static void compare_work(const struct variant *m, ls_comm *comm, const struct side *part, const struct side *whole)
 {
     ls_cost a = ls_program_cost(whole->program), b = ls_program_cost(part->program);
@@ -219,7 +219,7 @@ static void compare_work(const struct variant *m, ls_comm *comm, const struct si
 static void check_wire(const struct variant *m, ls_comm *comm, const struct side *part)
 {
     size_t n = (size_t)ls_comm_size(comm), esize = ls_dtype_bytes(m->type), sums = m->type == LS_F64 ? 8 : 4, calls;
-    size_t all = 2 * m->B * m->G * m->D * m->T;  /* of all slices, each of which goes n-1 times; this rank's share when even */
+    size_t all = 2 * m->B * m->G * m->D * m->T; /* elements of all slices, each of which is sent n-1 times */
     size_t forward = ls_program_comm_bytes(part->program, LS_FORWARD, LS_COLLECTIVE_SEND, &calls), backward;
 
     if (calls != n - 1)
@@ -271,7 +271,7 @@ static void test_ranks(void **state)
             forked_run(n, in_slices, (void *)(uintptr_t)&variants[k]);
 }
 
-/* A rank of a plan: what a long sequence takes of memory falls as 1 / n; a kernel's scratch does not grow with it. */
+/* A rank of a plan: the memory of a long sequence falls as 1 / n; a kernel's scratch does not grow with the sequence. */
 static size_t memory_of(int n)
 {
     static const struct variant m = { "planned", LS_F32, 1, 1, 0, 1, 32768, 4, 4, 32, 0, PLAIN };

@@ -18,7 +18,7 @@
 
 enum { B = 2, T = 4, E = 3, K = 2 };
 
-/* What comes of B x T tokens with these logits. */
+/* The routing of B x T tokens with these logits. */
 struct routed { int32_t index[B * T * K], rows[B * T * K], counts[E]; float weight[B * T * K], load[E], out[B * T]; };
 
 /* Each token's row is its number, from 1 on; out is the weighted sum over the experts that took it. */
@@ -83,7 +83,7 @@ static void test_dropless(void **state)
     assert_true(r.load[0] == 4 && r.load[1] == 8 && r.load[2] == 4);
 }
 
-/* Two tokens of each sample an expert. The dropped ones keep their expert's number, and weigh nothing. */
+/* Two tokens of each sample per expert. Dropped tokens keep their expert's number, with weight 0. */
 static void test_dropped_by_position(void **state)
 {
     struct routed r;
@@ -99,7 +99,7 @@ static void test_dropped_by_position(void **state)
         assert_true(fabsf(r.out[i] - (kept ? (float)(i + 1) : 0)) < 1e-5f);
     }
     assert_true(r.counts[0] == 2 && r.counts[1] == 4 && r.counts[2] == 2);
-    assert_true(r.load[0] == 4 && r.load[1] == 8 && r.load[2] == 4);  /* what they wanted */
+    assert_true(r.load[0] == 4 && r.load[1] == 8 && r.load[2] == 4); /* what the tokens chose */
 }
 
 /* The largest scores stay: of the first sample tokens 2 and 3 at expert 0; at expert 1, where score falls as expert 0's rises, 0 and 1. */
@@ -133,7 +133,7 @@ static void test_padding(void **state)
     assert_true(r.counts[0] + r.counts[1] + r.counts[2] == 0);
 }
 
-/* Equal scores: the lower numbers. */
+/* With equal scores, the lower numbers are chosen. */
 static void test_ties(void **state)
 {
     float logits[B * T * E] = { 0 };
@@ -251,9 +251,9 @@ static float random_bf16(uint32_t *state)
     return rounded((float)(*state >> 8) / (1 << 23) - 1);
 }
 
-/* What reaches a router is rounded to bf16. Where a sum over tp = 2 is formed from halves that were rounded before, as they travel, most
- * elements are others than those of one rank; from halves in f32 few are, but some always, since a sum's order decides its last
- * bit and that bit decides a rounding. A token has a width of them: equal choices under all layouts can't be had. */
+/* The input of a router is rounded to bf16. If a sum over tp = 2 is formed from halves that were rounded to bf16 before they are sent, most
+ * elements differ from those of one rank. With halves in f32 few differ, but always some, since the order of a sum decides its last bit,
+ * and that bit decides a rounding. A token has as many elements as the width, so choices cannot be equal under all layouts. */
 static void test_sums_in_other_orders(void **state)
 {
     enum { SUMS = 20000, LENGTH = 4096 };

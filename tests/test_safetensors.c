@@ -148,7 +148,7 @@ static void every_truncation_is_refused(void **state)
         REFUSED(LS_EFORMAT, "f: ", safetensors_parse(file.byte, bytes, "f", &f));
 }
 
-/* Types without a place here are read around; data at odd addresses is copied before use. */
+/* Tensors of unknown types are skipped; data at unaligned addresses is copied before use. */
 static void foreign_types_and_unaligned_offsets_are_read(void **state)
 {
     struct image file = image_of("{\"__metadata__\":{\"format\":\"pt\"},"

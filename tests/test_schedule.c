@@ -45,7 +45,7 @@ static void small_schedules_are_exact(void **state)
 
 /* ---- every schedule, many sizes ---- */
 
-/* In flight on a rank, all chunks together, as documented. */
+/* Micro-batches in flight on a rank, all chunks together, as documented. */
 static int flying(const char *name, int P, int v, int M, int r)
 {
     int rounds = MAX(1, M / P), round = (M + rounds - 1) / rounds;
@@ -96,7 +96,7 @@ static void check_one(const char *name, int P, int v, int M)
         assert_true(sum >= peak(&s, r));
     }
     assert_int_equal(ls_pipeline_play(&s, NULL, &p), LS_OK);
-    ideal = (double)(s.backward ? 3 : 1) * v * M;                   /* of a rank that never waits */
+    ideal = (double)(s.backward ? 3 : 1) * v * M; /* time of a rank that never waits */
     closed = ls_pipeline_bubble(&s);
     assert_true(p.bubble == (p.seconds - ideal) / p.seconds || fabs(p.bubble - (p.seconds - ideal) / p.seconds) < 1e-15);
     if (p.seconds != round(ideal / (1 - closed)) || fabs(p.bubble - closed) > 1e-15)
@@ -122,7 +122,7 @@ static void every_schedule_is_valid(void **state)
     assert_int_equal(named, 7);
 }
 
-/* The figures that people quote. */
+/* Figures that are often quoted. */
 static void published_bubbles_are_reproduced(void **state)
 {
     ls_pipeline_schedule s;
@@ -185,7 +185,7 @@ static void invalid_schedules_are_refused(void **state)
     schedule_refused("stages 2 chunks 3 micro 1 order v\n0: F0.0 F1.0 F2.0\n1: F0.0 F1.0 F2.0\n", LS_EINVAL, "2 chunks per rank, not 3");
 }
 
-/* What the reader can't say: actions out of range, backwards in a schedule of forwards. */
+/* Errors that a file cannot express: actions out of range, backwards in a schedule of forwards. */
 static void out_of_range_actions_are_refused(void **state)
 {
     ls_pipeline_schedule s;
@@ -211,7 +211,7 @@ static void out_of_range_actions_are_refused(void **state)
     ls_pipeline_schedule_free(&s);
 }
 
-/* Neighbours in a rank's list exchanged, everywhere: what the validator lets pass runs as it says, and it refuses some. */
+/* Neighbours in a rank's list exchanged, at every place: lists that the validator accepts can be simulated, and it refuses some. */
 static void swapped_actions_are_detected(void **state)
 {
     int passed = 0, refused = 0;

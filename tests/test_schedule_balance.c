@@ -79,7 +79,7 @@ static void sequences_take_as_long(void **state)
     assert_in_range(played, 20, 100);
 }
 
-/* With one dear stage the pace is its: M times its work, and the way there and back. */
+/* One expensive stage determines the time: M times its work, and the way there and back. */
 static void slowest_stage_sets_the_pace(void **state)
 {
     double f[4] = { 1, 1, 3, 1 }, b[4] = { 2, 2, 6, 2 };
@@ -147,7 +147,7 @@ static void balance_is_optimal(void **state)
     }
 }
 
-/* Equal blocks: as even as can be, also among the stages that are not the pace; an output layer takes blocks from its stage. */
+/* Equal blocks: as even as possible, also among the stages that do not limit the time; a stage with the output layer has fewer blocks. */
 static void balance_of_usual_models(void **state)
 {
     double one[12];

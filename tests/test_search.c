@@ -27,13 +27,13 @@ struct brute {
     int ranks;
     size_t global;
     double room, best;
-    double seconds, bytes; /* the largest shares that a bound has of what it bounds */
+    double seconds, bytes;         /* the largest ratios of a bound to the value that it bounds */
     int64_t tried, fit, offloaded; /* offloaded: of those that fit */
     ls_layout layout;
 };
 
-/* No layout takes less time than its bound. None holds less than its bound by more than the search allows for, unless its price is too
- * high by as much: what patterns say of it is wrong then, and not the bound. */
+/* No layout takes less time than its bound. None holds less than its bound by more than the search allows for, unless its price is too high
+by as much: then the patterns are wrong, not the bound. */
 static void bounds_hold(struct brute *b, const ls_layout *l, const struct plan_bytes *plan, const struct step_seconds *seconds)
 {
     char text[LS_LAYOUT_TEXT];
@@ -229,8 +229,8 @@ static void test_equals_brute_force(void **state)
     }
 }
 
-/* Of two layouts that differ in the cp method the faster one has room by its price, and not by its programs: then it is not the fastest
- * with cp, either. */
+/* Of two layouts that differ in the cp method, the faster one fits according to its price, but not its programs: then it is not the fastest
+with cp, either. */
 static void test_dropped_layout_is_not_named(void **state)
 {
     struct cluster c = machine(450e9, 50e9, 8, 0, 0);

@@ -146,7 +146,7 @@ static void all_to_alls(struct link *l, size_t count, enum backing b)
     drop(l, recv, shared);
 }
 
-/* What rank i sends to rank j. */
+/* The number of elements that rank i sends to rank j. */
 static size_t sent_to(size_t count, int i, int j) { return (i + j) % 3 == 0 ? 0 : count / (size_t)(i + 1) + (size_t)j; }
 
 static void uneven_all_to_alls(struct link *l, size_t count, enum backing b)
@@ -174,7 +174,7 @@ static void uneven_all_to_alls(struct link *l, size_t count, enum backing b)
     drop(l, recv, false);
 }
 
-/* What ranks i and j send each other, in place. */
+/* The number of elements that ranks i and j send each other, in place. */
 static size_t swapped(size_t count, int i, int j) { return (i + j) % 3 == 0 ? 0 : count / (size_t)(MIN(i, j) + 1) + (size_t)(i + j); }
 
 static void uneven_swaps(struct link *l, size_t count, enum backing b)
@@ -238,7 +238,7 @@ static void collectives_equal_reference(void **state)
     for (int n = 1; n <= 5; n++) shm_run(n, run_collectives);
 }
 
-/* The same bits from every way, on every rank: sums of numbers whose rounding shows the order. */
+/* Every method gives the same bits on every rank: sums of numbers whose rounding shows the order. */
 static void sum_in_every_way(int rank, int n, const char *where)
 {
     enum { COUNT = 50021 };

@@ -1,4 +1,4 @@
-/* test_shm_death.c - ranks that die or leave: verdicts, the rank that they name, what the other ranks can read afterwards. */
+/* test_shm_death.c - ranks that die or leave: verdicts, the rank that they name, memory that the other ranks can read afterwards. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -121,7 +121,7 @@ static void fail_on_one(int rank, int n, const char *where)
 {
     struct link *l = shm_join(where, rank, n);
 
-    (void)shm_barrier(l);  /* the verdict may be there before it ends */
+    (void)shm_barrier(l); /* the verdict may exist before it ends */
     if (rank == 1) (transport_shm.fail)(l, LS_ETIMEOUT, "rank 0 did not call it within 5 s");
     while (transport_shm.failed(l) == LS_OK) (void)transport_shm.idle(l, 0.01);
     SHM_CHECK(transport_shm.failed(l) == LS_ETIMEOUT && strcmp(ls_errmsg(), "rank 0 did not call it within 5 s") == 0);

@@ -12,7 +12,7 @@
 
 /* ---- ranks ---- */
 
-/* Both at once, as a sender may wait for room that only its peer's receive makes. b may be NULL. */
+/* Drives both at once, as a sender may wait for room that only its peer's receive makes. b may be NULL. */
 static ls_status drive_transfers(struct link *l, struct transfer *a, struct transfer *b)
 {
     double deadline = base_now() + SHM_TIMEOUT;
@@ -153,7 +153,7 @@ static void expect_another_type(int rank, int n, const char *where)
     ls_status st = transport_shm.start(l, &t);
 
     if (st >= 0) st = drive_transfers(l, &t, NULL);
-    if (rank == 0 && st == LS_OK) st = shm_barrier(l);  /* the message had left; the verdict comes all the same */
+    if (rank == 0 && st == LS_OK) st = shm_barrier(l); /* the message had been sent; the verdict comes all the same */
     SHM_CHECK(st == LS_EPEER);
     SHM_CHECK(strstr(ls_errmsg(), "f32") && strstr(ls_errmsg(), "i32"));
     shm_leave(l);

@@ -1,6 +1,6 @@
-/* test_shm_wakes.c - who is woken, and how often: by the last word that a collective waits for, by a message, by its reader.
+/* test_shm_wakes.c - which ranks are woken, and how often: by the last word that a collective waits for, by a message, by its reader.
  *
- * A rank says that it sleeps by setting its flag, without sleeping: what rings it then counts its bell.
+ * A rank sets its flag to announce that it sleeps, without sleeping: its bell then counts how often it is rung.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,7 @@ static uint32_t bells(const struct link *l, int rank) { return atomic_load(&cell
 
 /* ---- collectives ---- */
 
-/* Ranks 0 and 1 post a barrier and sleep. Nobody rings until the last one posts; then each is rung once. */
+/* Ranks 0 and 1 post a barrier and sleep. No rank rings until the last one posts; then each is rung once. */
 static void post_in_turn(int rank, int n, const char *where)
 {
     struct link *l = join(where, rank, n);

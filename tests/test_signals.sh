@@ -25,7 +25,7 @@ ended() {
 for n in 1 3; do
     for name in HUP INT TERM; do
         run=sig$name$n
-        # SIGINT is ignored in background jobs of a script, as here: it is taken all the same. SIGHUP is ignored under nohup.
+        # SIGINT is ignored in background jobs of a script, as here: the run handles it all the same. SIGHUP is ignored under nohup.
         env --default-signal=HUP "$lockstep" train -n $n $tiny --train.steps=1000000 --run.dir=$run >out.txt 2>err.txt &
         launcher=$!
         wait_lines $run/metrics.jsonl 3
@@ -46,7 +46,7 @@ kill -TERM $launcher
 ended SIGTERM
 
 # A signal during start-up, here while rank 0 waits for a reader of its log: the run saves what it began with, and leaves before
-# its first step. Whoever handles SIGTERM (bit 14 of SigCgt) is past the start of its process.
+# its first step. A process that handles SIGTERM (bit 14 of SigCgt) has passed its start.
 handles() { cgt=$(sed -n 's/^SigCgt:[[:space:]]*//p' /proc/$1/status 2>/dev/null) && [ $((0x${cgt:-0} & 0x4000)) -ne 0 ]; }
 for n in 1 2; do
     run=early$n
@@ -69,7 +69,7 @@ for n in 1 2; do
     [ ! -s $run/metrics.jsonl ] || bad "$run: made steps: $(cat $run/metrics.jsonl)"
 done
 
-# A limit on file sizes is a full disk: the checkpoint's tensors do not fit, the log and the metrics do.
+# A limit on file sizes acts like a full disk: the checkpoint's tensors do not fit, the log and the metrics do.
 (ulimit -f 100; exec "$lockstep" train $tiny --train.steps=6 --run.dir=limit) >out.txt 2>err.txt
 got=$?
 [ $got -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -q "cannot write .*: File too large" err.txt ||

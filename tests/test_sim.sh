@@ -21,7 +21,7 @@ near "$(json share.training share.again share.checkpoints share.restarts share.n
     END { printf "%.12g", sum }')" 1 "the parts of the time"
 [ "$(of ranks_played)" -lt 64 ] || bad "64 equal ranks are $(of ranks_played) classes"
 
-# A straggler slows the step, and more of it more; jitter plays every rank; the same seed draws the same.
+# A straggler slows the step, and a slower one slows it more; jitter simulates every rank; the same seed draws the same.
 "$lockstep" sim --machine h100-dgx $layout $model --slow 1 --slower 1.5 --json >slow.json 2>err.txt || bad "sim --slow: $(cat err.txt)"
 near "$(json step_seconds <slow.json)" "$(of step_seconds)" "one slow rank" 0.6
 awk "BEGIN { exit !($(json step_seconds <slow.json) > 1.1 * $(of step_seconds)) }" || bad "one rank half as fast changes nothing"
@@ -57,7 +57,7 @@ for words in "stage 0, rank 0" "stage 1, rank 32" "<rect x=" "</html>"; do
     grep -q "$words" step.html || bad "the page lacks '$words'"
 done
 
-# The table for people.
+# The printed table.
 "$lockstep" sim --machine h100-meta $layout $model --days 54 >table.txt 2>err.txt || bad "sim: $(cat err.txt)"
 for words in "^job  *54 days on 64 H100" "^step " "^checkpoint " "by Daly's formula" "^failures " "^time  *training" "^result "; do
     grep -q "$words" table.txt || bad "the table lacks '$words': $(cat table.txt)"
@@ -67,7 +67,7 @@ done
 expect 2 "needs --machine NAME" sim -n 8 $model
 expect 2 "machine 'mi300x' does not say how often processors fail; give --failures" sim --machine mi300x $layout $model
 expect 2 "machine 'h100-aws' does not say how fast a checkpoint is written; give --stall" sim --machine h100-aws $layout $model
-expect 2 "--step-seconds plays no step; leave --jitter out" sim --step-seconds 1 -n 8 --jitter 0.1
+expect 2 "--step-seconds simulates no step; leave --jitter out" sim --step-seconds 1 -n 8 --jitter 0.1
 expect 2 "--slow 65: there are 64 ranks" sim --machine h100-dgx $layout $model --slow 65
 expect 2 "--days" sim --step-seconds 1 -n 8 --days 0
 expect 2 "it needs offload.read" sim --machine mi300x $layout $model --optim.offload=file

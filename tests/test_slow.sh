@@ -68,8 +68,8 @@ for other in 0 2; do
 done
 grep -rq 'injected: debug.slow=compute:1:'"$ms" compute/log || bad "the log does not say what was injected"
 
-# On a slow link the calls are what a step takes, by latency and by bandwidth; the trace shows their spans.
-# Every call of a step is delayed, so a delay is limited: it is compared with what a step computes.
+# On a slow link the calls determine the step's time, by latency and by bandwidth; the trace shows their spans.
+# Every call of a step is delayed, so a delay is limited: it is compared with the time that a step computes.
 run two -n 2
 ms=$(delay two step_seconds 300)
 slowed latency link:1 1 time.compute "" -n 2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_start.sh LOCKSTEP TESTS - what a run does before its first step: the peak that MFU refers to is measured once and cached.
+# test_start.sh LOCKSTEP TESTS - a run before its first step: the peak that MFU refers to is measured once and cached.
 lockstep=$1
 . "$2/script.sh"
 XDG_CACHE_HOME=$work/cache
@@ -16,7 +16,7 @@ train() {
     [ $code -eq "$wanted" ] || bad "train $*: exit $code instead of $wanted: $(cat out.txt err.txt)"
 }
 
-# ---- the peak: one measurement a machine ----
+# ---- the peak: one measurement per machine ----
 
 train 0 --run.dir=first
 grep -q "peak: .* measured now, $work/cache/lockstep/peak-" first/log/rank_0000.log ||
@@ -84,7 +84,7 @@ else
     say "skipped: no file system may be mounted here, so none is too small"
 fi
 
-# ---- memory that cannot be had: every allocation of the start is one that the run ends by ----
+# ---- out of memory: a failure of any allocation of the start ends the run ----
 
 nth=1
 while [ $nth -le 60 ]; do

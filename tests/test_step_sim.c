@@ -1,4 +1,5 @@
-/* test_step_sim.c - a simulated step: as long as planned without variation, the same bits folded and unfolded, and what variation does. */
+/* test_step_sim.c - a simulated step: as long as planned without variation, the same bits folded and unfolded, and the effect of variation.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +26,7 @@ static double simulated(const struct plan_setup *s, const struct variation *v, i
     OK(step_sim_open(&s->job, &s->layout, &cluster, v, &sim));
     OK(step_sim_play(sim, index, NULL, NULL, &step));
     if (classes) *classes = step_sim_classes(sim);
-    /* A second time from the same beginning: nothing is left of the first. */
+    /* A second simulation from the same start: the first one leaves no trace. */
     struct sim_step again;
     OK(step_sim_play(sim, index, NULL, NULL, &again));
     assert_true(again.seconds == step.seconds);
@@ -86,7 +87,7 @@ static void without_variation_a_step_is_as_long_as_planned(void **state)
     }
 }
 
-/* A plan lets all optimizers begin when the last stage has reduced, and plays each chunk's program by itself. */
+/* A plan lets all optimizers begin when the last stage has reduced, and simulates each chunk's program separately. */
 static void a_pipeline_takes_as_long_as_planned(void **state)
 {
     struct variation none = { .slower = 1 };
@@ -231,7 +232,7 @@ static void rings_share_a_path(void **state)
         /* One path carries all of a pod's spine, 2 x 1/4 of an adapter: what seconds.h expects, for 2 / 1 or 1 rank a pod. */
         assert_true(fabs(step_sim_collisions(sim) - 1) < 1e-12);
         step_sim_close(&sim);
-        cluster.paths = 2; /* half as wide each: alone on one, the ring of 8 has half of it; the two rings may meet or not */
+        cluster.paths = 2; /* half as wide each: alone on one, the ring of 8 has half of it; the two rings may collide or not */
         double most = 1;
         for (v.seed = 0; v.seed < 8; v.seed++) {
             OK(step_sim_open(&s.job, &s.layout, &cluster, &v, &sim));

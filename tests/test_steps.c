@@ -40,7 +40,7 @@ static void fill_borders(struct virtual_case *c, enum sizes kind, size_t count)
         }
 }
 
-/* ---- what is to come out ---- */
+/* ---- expected results ---- */
 
 static bool sums(const struct algorithm *a)
 {
@@ -76,7 +76,7 @@ static double expected(const struct virtual_case *c, int r, size_t i)
     }
 }
 
-/* Send is as it was, but for where recv is on it. */
+/* `send` is unchanged, except where `recv` overlaps it. */
 static void check_send(const struct virtual_case *c, const struct virtual_run *v, int r)
 {
     for (size_t i = 0; i < v->sends[r]; i++) {
@@ -240,7 +240,7 @@ static void sums_have_a_fixed_order(void **state)
         }
 }
 
-/* A ring rounds on the way: the check above can tell. */
+/* A ring rounds intermediate sums, which the check above detects. */
 static void ring_rounds_half_sums_differently(void **state)
 {
     struct virtual_case c = { .algorithm = algorithm_named(LS_COLLECTIVE_ALL_REDUCE, "ring"), .n = 8, .type = VIRTUAL_BF16 };
@@ -255,7 +255,7 @@ static void ring_rounds_half_sums_differently(void **state)
     virtual_free(&v);
 }
 
-/* ---- claims C2 and C3: what leaves one rank ---- */
+/* ---- claims C2 and C3: bytes that one rank sends ---- */
 
 static size_t sent_by(const char *name, ls_collective op, int n, int rank, size_t count, int *messages)
 {

@@ -76,7 +76,7 @@ static void test_mean(void **state)
     assert_memory_not_equal(w, other, sizeof w);
 }
 
-/* If a step drew the bits of the one before, the elements that moved first would be those that move each time, and no others. */
+/* If each step drew the bits of the previous one, the same elements would move each time, and no others. */
 static void each_step_draws_other_bits(void **state)
 {
     ls_optimizer o = { .kind = LS_SGD, .stochastic_rounding = 1, .seed = 5 };
@@ -96,7 +96,7 @@ static void each_step_draws_other_bits(void **state)
     if (!(first > 350 && second > 350 && both > 20 && both < 140)) fail_msg("%d, then %d, %d both times", first, second, both);
 }
 
-/* A master copy takes what would be lost, and f32 loses nothing that counts: the option changes neither. */
+/* A master copy keeps what would be lost, and f32 loses nothing significant: the option changes neither. */
 static void exact_copies_are_left_alone(void **state)
 {
     ls_optimizer o[2] = { { .kind = LS_SGD }, { .kind = LS_SGD, .stochastic_rounding = 1, .seed = 5 } };

@@ -22,7 +22,7 @@ evaluating="--train.eval_every=1 --train.eval_batches=20"
 
 handles() { cgt=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null) && [ $((0x${cgt:-0} & 0x4000)) -ne 0 ]; }
 
-# reached PHASE N: an event of the phase has come; N of them where they repeat.
+# reached PHASE N: an event of the phase has occurred; N of them if they repeat.
 reached() {
     case $1 in
     startup) victim=$(rank $3); [ -n "$victim" ] && handles "$victim" ;;
@@ -69,7 +69,7 @@ else
     stopped cp evaluating 3 1
 fi
 
-# ---- continued in time: the run goes on as if nothing had been ----
+# ---- continued in time: the run continues as if nothing had happened ----
 run=forgiven
 "$lockstep" train $tp $tiny $steps --launch.timeout=60 --run.dir=$run >out.txt 2>err.txt &
 launcher=$!

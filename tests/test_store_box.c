@@ -299,7 +299,7 @@ static void ranks_read_and_write_full_parameters(void **state)
         forked_run(grids[i].pp * grids[i].dp * grids[i].tp, whole_over_the_grid, &grids[i]);
 }
 
-/* No rank owns a parameter, a part has no owner, boxes overlap: an error on all ranks. */
+/* A parameter or a part of one without an owner, and overlapping boxes: an error on all ranks. */
 static void unspoken(ls_comm *world, void *ctx)
 {
     ls_store *s = declared(LS_F32);
@@ -324,7 +324,7 @@ static void unspoken(ls_comm *world, void *ctx)
     ls_store_release(&s);
 }
 
-/* One rank has no memory: all learn of it and are still in step. */
+/* One rank runs out of memory: all ranks return the error and stay in step. */
 static void forgetful(ls_comm *world, void *ctx)
 {
     ls_store *s = declared(LS_F32);

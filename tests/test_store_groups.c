@@ -176,7 +176,7 @@ static void tensors_are_contiguous(void **state)
     ls_comm_close(&comm);
 }
 
-/* The ledger's numbers are those that were foretold, and nothing is left. */
+/* The ledger's numbers are those predicted, and nothing is left. */
 static void ledger_is_exact(void **state)
 {
     static const enum store_backing backings[] = { BACKING_MEMORY, BACKING_CPU, BACKING_FILE };

@@ -13,7 +13,7 @@
 #include "helper_store_groups.h"
 #include "runtime/store.h"
 
-/* The store of one rank, made by this rank beside it: what a gather must give. */
+/* The store of one rank, built by this rank in addition: the expected result of a gather. */
 static void check_all(const ls_store *s, ls_dtype type)
 {
     ls_store *one;
@@ -107,7 +107,7 @@ static void gather_everything(ls_comm *comm, void *ctx)
             }
 }
 
-/* A scattered gradient is whole everywhere and right in the own block alone. */
+/* A reduce-scattered gradient has its full size on every rank, and is correct only in the rank's own block. */
 static void store_groups_ranks_test_scatter(ls_comm *comm, void *ctx)
 {
     struct store_group_options o = { .scattered = GRAD };

@@ -1,4 +1,5 @@
-/* test_store_load.c - what a loader gives a value is not initialised: counted in elements, for stores, generation, evaluation and runs. */
+/* test_store_load.c - values that a loader sets are not initialised first: counted in elements, for stores, generation, evaluation and
+ * runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +62,7 @@ static void check_evaluated(const char *path)
     options_close(&s.options);
 }
 
-/* A new run initialises every element once; whatever begins with its weights initialises none. */
+/* A new run initialises every element once; a run that starts from its weights initialises none. */
 static void loaded_weights_are_not_initialised(void **state)
 {
     char *run = train_path("first"), *hf = train_path("first-hf"), *saved;
@@ -86,7 +87,7 @@ static void loaded_weights_are_not_initialised(void **state)
     mem_free(hf);
 }
 
-/* ---- a store that awaits its values ---- */
+/* ---- a store that waits for its values ---- */
 
 static void small_program(ls_store *s, ls_program **out)
 {

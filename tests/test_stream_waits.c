@@ -19,7 +19,7 @@
 
 enum { MOST_WAITS = 2000 };
 
-/* What became of a layout's waits, over all ranks; shared with them. */
+/* Outcomes of a layout's waits, over all ranks; shared with them. */
 struct tally { int waits, caught, implied, changed; };
 
 /* A wait of instruction i, as place `at` in its list. */
@@ -159,7 +159,7 @@ static void take_out_each(ls_comm *comm, void *ctx)
     distributed_close(&s);
 }
 
-/* ---- what comes of it ---- */
+/* ---- consequences ---- */
 
 /* Without a wait of the update, ranks may not agree on whether the norm is finite. */
 static bool keeps_agreement(const ls_program *p, struct waiting w, const ls_comm *comm)

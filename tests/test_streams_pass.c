@@ -85,7 +85,7 @@ static void test_hazards(void **state)
         }
 }
 
-/* What an earlier step of the stream waited for, and what was waited for by what is waited for, is not waited for again. */
+/* A stream does not wait again for steps that an earlier step of the stream, or a step that it waits for, has waited for. */
 static void test_implied(void **state)
 {
     struct steps l = { 0 };
@@ -112,7 +112,7 @@ static void test_implied(void **state)
     mem_free(l.wait);
 }
 
-/* A step that runs in the last micro-batch alone stands for nothing in the others. */
+/* A step that runs only in the last micro-batch orders nothing in the others. */
 static void test_variants(void **state)
 {
     struct steps l = { 0 };
@@ -122,7 +122,7 @@ static void test_variants(void **state)
     add_access(&l, true, 0, 0, 64);
     add_step(&l, 1, 2);     /* last micro-batch: stream 1 waits for 0 */
     add_access(&l, false, 0, 0, 64);
-    add_step(&l, 1, BOTH);  /* in the others nobody has waited yet */
+    add_step(&l, 1, BOTH); /* in the others no stream has waited yet */
     add_access(&l, false, 0, 0, 64);
     add_step(&l, 0, 1);     /* never synchronizes with 1 */
     add_access(&l, true, 0, 0, 64);
@@ -133,7 +133,7 @@ static void test_variants(void **state)
     mem_free(l.wait);
 }
 
-/* A wait of a collective and a view are no work: nobody waits for them. */
+/* The wait for a collective and a view do no work: no stream waits for them. */
 static void test_no_stream(void **state)
 {
     struct steps l = { 0 };

@@ -70,7 +70,7 @@ static void presets_choose_the_task(void **state)
     assert_null(task_preset(all));
 }
 
-/* A folder of Hugging Face's says what its model is. */
+/* A Hugging Face folder determines its model. */
 static void folders_have_the_first_task(void **state)
 {
     const struct task *last = NULL;

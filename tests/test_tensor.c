@@ -74,7 +74,7 @@ static void test_scalar_and_empty(void **state)
     ls_tensor_release(&scalar);
 }
 
-/* The ledger sees the bytes in the tensor's category until the last view is gone. */
+/* The ledger sees the bytes in the tensor's category until the last view is released. */
 static void test_ledger_and_lifetime(void **state)
 {
     struct mem_stats before, held, after;

@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "train/run/time_budget.h"
 
-/* What a run of so many steps costs, counted step by step as the step loop goes. */
+/* Cost of a run of so many steps, counted step by step like the step loop. */
 static double count(const struct time_budget *b, uint64_t steps)
 {
     double sum = 0;

@@ -25,7 +25,7 @@ expect 1 "train.time_budget=1e-06 s: too short for one step: start-up took" trai
 expect 1 "train.time_budget=1e-06 s: too short for one step: start-up took" train -n 2 $tiny --train.time_budget=1e-6 --run.dir=short2
 [ ! -e short/checkpoints/step_00000000 ] || bad "the trial's checkpoint stays"
 
-# ---- time decides: seconds enough for four steps on this machine, whatever it is ----
+# ---- time decides: enough seconds for four steps on any machine ----
 # The first budgets are short because every step saves a checkpoint, and four are enough.
 steps=0
 for budget in 0.25 0.5 1 2 4 8 16 32 64; do
@@ -54,7 +54,7 @@ same_course timed plain
 train --config timed/config.yaml --train.time_budget=0 --run.dir=given
 same_bits timed given
 
-# Half of it again, by the same command and by the config that is kept.
+# Half of it again, by the same command and by the config that the run stored.
 cp -r timed again
 for step in $(seq $((steps / 2 + 1)) "$steps"); do rm -r "again/checkpoints/$(printf step_%08d "$step")"; done
 cp -r again config
@@ -76,7 +76,7 @@ cp -r timed longer
 (eval "$resume --run.dir=longer") >out.txt 2>err.txt || bad "'$resume': $(cat err.txt)"
 [ "$(newest longer)" -eq $((2 * steps)) ] || bad "'$resume' ends at step $(newest longer)"
 
-# ---- nothing is left of the trial, in any layout: train.steps decides, so runs have the same number on any machine ----
+# ---- the trial leaves no trace, in any layout: train.steps decides, so runs have the same number of steps on any machine ----
 "$lockstep" ckpt export plain --to hf >out.txt || bad "the export"
 words="--data.text=text.txt --data.seq_len=16 --train.eval_batches=1 --launch.threads=1 --precision.compute=fp32 --run.measure_peak=off"
 cells=0
@@ -105,7 +105,7 @@ $words --model.preset=mixtral-tiny --model.router_bias_rate=0.1 --train.global_b
 CELLS
 [ $cells -eq 12 ] || bad "$cells layouts"
 
-# ---- a signal in the trial, or after it: either way the run ends well and goes on to the same bits ----
+# ---- a signal in the trial, or after it: the run ends normally and can be resumed to the same bits ----
 slow="$tiny --model.width=256 --data.seq_len=64"
 for n in 1 2; do
     "$lockstep" train -n $n $slow --train.time_budget=$ample --run.dir=stop$n >out.txt 2>err.txt &

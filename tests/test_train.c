@@ -28,7 +28,7 @@ static uint64_t little(const unsigned char *at, int bytes)
     return value;
 }
 
-/* Walks a file of records; every length and both checksums must hold. Gives how many. */
+/* Reads a file of records; every length and both checksums must be correct. Returns their number. */
 static int count_records(const char *path)
 {
     char *text;
@@ -132,7 +132,7 @@ static void memory_equals_plan(void **state)
     }
 }
 
-/* Work that is done twice counts for HFU alone. */
+/* Work that is done twice counts only for HFU. */
 static void test_recomputed_work(void **state)
 {
     struct train_setup s;
@@ -170,7 +170,7 @@ static void training_lowers_the_loss(void **state)
     train_setup_set(&s, "train.eval_every", "0");
     train_setup_set(&s, "optim.lr", "0.01");
     OK(train_setup_run(&s, NULL, &t));
-    assert_true(t->val_loss < 3.0);  /* log(257) = 5.55 is where it starts */
+    assert_true(t->val_loss < 3.0); /* it starts at log(257) = 5.55 */
     trainer_close(&t);
     options_close(&s.options);
 }

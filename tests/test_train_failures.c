@@ -63,7 +63,7 @@ static void fails_with(const char *run, const char *name, const char *value, con
     options_close(&s.options);
 }
 
-/* A nanoGPT file of `count` tokens, all zero but for one. */
+/* A nanoGPT file of `count` tokens, all zero except one. */
 static void write_tokens(const char *name, size_t count, size_t place, uint16_t token)
 {
     uint16_t *ids = mem_zalloc(MEM_OTHER, count * sizeof *ids);
@@ -152,7 +152,7 @@ static void test_locked_folder(void **state)
     mem_free(lock);
 }
 
-/* Not a number in the weights: the step fails by name, and nothing is saved over the good checkpoint. */
+/* NaN in the weights: the step's error names the value, and the good checkpoint is not overwritten. */
 static void poison(void *ctx, const struct trainer *t, const struct metrics *m)
 {
     static const float nan_value = NAN;

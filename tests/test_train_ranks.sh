@@ -13,7 +13,7 @@ short="$tiny --train.steps=12 --checkpoint.every=6"
 
 train() { "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
 
-# Every step's loss and the last validation loss of two runs, within 1e-5 of one another; from the step given on.
+# Every step's loss, from the given step on, and the last validation loss of two runs are within 1e-5 of each other.
 losses() { json step loss <"$1/metrics.jsonl" | awk -v from="$2" '$1 >= from'; }
 validation() { tail -n 1 "$1/metrics.jsonl" | json val_loss | sed 's/^/validation /'; }
 same() {
@@ -33,7 +33,7 @@ refused() {
     [ $got -eq "$code" ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "$words" err.txt || bad "exit $got: $*: $(cat err.txt)"
 }
 
-# ---- layouts: 11 samples a step over 1, 2, 3 ranks ----
+# ---- layouts: 11 samples per step over 1, 2, 3 ranks ----
 train $short --run.dir=alone
 layouts="2-0 2-3 3-1 3-2"
 [ "${LOCKSTEP_MATRIX:-}" = full ] && layouts="2-0 2-1 2-2 2-3 3-0 3-1 3-2 3-3 4-0 4-1 4-2 4-3"
@@ -50,7 +50,7 @@ train --model.preset=resnet-tiny --train.global_batch=6 --train.steps=3 --launch
     --run.dir=picture
 same picture pictures
 
-# ---- a checkpoint of some ranks is resumed by others ----
+# ---- a checkpoint is resumed on another number of ranks ----
 resume() {
     from=$1 n=$2 name=$3 reference=${reference:-alone}
     shift 3
@@ -87,13 +87,13 @@ for option in parallel.zero parallel.reshard_after_forward log.per_rank; do
 done
 [ "$(wc -l <err.txt)" -eq 3 ] || bad "more than three warnings: $(cat err.txt)"
 same alone two_one 7
-# Its config.yaml keeps what the file said, so that a later start on more ranks has the layout of the first one.
+# Its config.yaml keeps the file's values, so that a later start on more ranks has the layout of the first one.
 grep -q '^  zero: 3  *# without effect in this run$' two_one/config.yaml || bad "zero: $(grep zero: two_one/config.yaml)"
 "$lockstep" train --config two_one/config.yaml -n 2 --print-config >out.txt 2>&1
 grep -q '^  zero: 3 ' out.txt && grep -q '^  reshard_after_forward: false ' out.txt || bad "on two ranks again: $(cat out.txt)"
 "$lockstep" train --config two_one/config.yaml -n 1 --print-config >out.txt 2>&1
 grep -q '^  zero: 0 ' out.txt || bad "on one rank: $(cat out.txt)"
-# Threads that nobody gave are the rank's share of the cores at each start, whatever an earlier one had.
+# If threads are not given, they are the rank's share of the cores at each start, whatever an earlier start had.
 shared=$(echo "$short" | sed 's/--launch.threads=1//')
 share() {
     if [ $1 -eq 1 ]; then
@@ -110,7 +110,7 @@ for n in 2 1; do
     [ $n -eq 1 ] || train --config shared/config.yaml -n 1 --train.steps=2
 done
 refused 2 "parallel.zero does nothing here" "$lockstep" train --config two.yaml -n 1 --parallel.zero=1 --run.dir=none
-# A launcher's number of ranks counts, not the one that the file was written with; a file that fixes dp is refused with what to change.
+# The launcher's number of ranks counts, not the file's; a file that fixes dp is refused with a message that says what to change.
 mkdir torchrun
 sed 's/^  accumulate: -1/  accumulate: 6/' first.yaml >fixed.yaml
 refused 2 "use --train.accumulate=-1" "$lockstep" train --config fixed.yaml --run.dir=torchrun -n 2
@@ -119,7 +119,7 @@ refused 2 "does not hold: 2 = 1 * 1 * 1 * 1; use --parallel.dp=2, or match the p
     WORLD_SIZE=2 \
     LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 "$lockstep" train --config fixed.yaml --run.dir=torchrun
 
-# ---- what is written of a run ----
+# ---- files of a run ----
 train -n 2 $short --parallel.zero=3 --train.micro_batch=2 --log.trace=true --log.per_rank=true --run.dir=seen
 same alone seen
 for file in log/rank_0000.log log/rank_0001.log calls/rank_0000 calls/rank_0001 metrics.rank_0000.jsonl metrics.rank_0001.jsonl \
@@ -155,8 +155,8 @@ else
     done
 fi
 
-# What was planned is what was measured: bytes by category, and on the wire. Beside the program's own calls the trainer makes two
-# all-reduces of one 8-byte number a step: the tokens that count, and the loss.
+# The planned bytes are those measured: by category, and on the wire. In addition to the program's calls the trainer makes two all-reduces
+# of one 8-byte number per step: the tokens that count, and the loss.
 "$lockstep" plan --config seen/config.yaml --json >planned.json
 value() { json "$2.$3" <"$1"; }
 tail -n 1 seen/metrics.jsonl >measured.json
@@ -175,7 +175,7 @@ done
 "$lockstep" doctor seen >out.txt 2>err.txt || bad "doctor: $(cat err.txt)"
 grep -q "^finished at step 12 of 12, exit 0" out.txt || bad "doctor: $(cat out.txt)"
 
-# ---- SIGTERM, and resumed; SIGKILL of a rank, and resumed: bit for bit the run that nobody disturbed ----
+# ---- SIGTERM, and resumed; SIGKILL of a rank, and resumed: bit for bit the undisturbed run ----
 endless="$tiny --optim.schedule=constant --parallel.zero=2 --debug.check_finite=true"
 "$lockstep" train -n 2 $endless --train.steps=1000000 --run.dir=stopped >out.txt 2>err.txt &
 launcher=$!
@@ -209,7 +209,7 @@ same_bits calm killed
 [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
 ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /dev/shm)"
 
-# ---- started by others ----
+# ---- other launchers ----
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none PMIX_MCA_gds=hash
@@ -241,7 +241,7 @@ same alone torch
 [ -s out_0.txt ] && [ ! -s out_1.txt ] || bad "torchrun's variables: not rank 0 alone reports: $(cat out_1.txt)"
 ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /dev/shm)"
 
-# ---- the model sharded, too: stages, slices, experts; resumed under other layouts; its metrics and trace ----
+# ---- model parallelism, too: stages, slices, experts; resumed under other layouts; its metrics and trace ----
 deep="$short --model.layers=3"
 train $deep --run.dir=deep
 train -n 8 $deep --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp=true --train.accumulate=3 \
@@ -277,7 +277,7 @@ same experts distributed
 [ "$(json expert_load <experts/metrics.jsonl)" = "$(json expert_load <distributed/metrics.jsonl)" ] ||
     bad "expert_load: $(tail -n 1 experts/metrics.jsonl) $(tail -n 1 distributed/metrics.jsonl)"
 
-# ---- memory that runs out on one rank, wherever it is: every rank ends with exit code 1, and no line but that rank's ----
+# ---- memory that runs out on one rank, at any place: every rank ends with exit code 1, and only that rank's line is printed ----
 lacking_rank() { # rank
     [ $1 -eq 0 ] && set -- 0 || set -- $n
     timeout 60 "$lockstep" train $tiny --optim.warmup=0 --train.steps=1 --parallel.tp=2 --run.dir=lack --debug.fail_alloc=$1
@@ -293,7 +293,7 @@ while rm -rf lack && as_torchrun lacking_rank && [ "$codes" != "0 0" ] && [ $n -
 done
 [ "$codes" = "0 0" ] && [ $lines -gt 2 ] || bad "allocation $n: exit codes $codes, $lines lines of rank 0"
 
-# ---- what is refused before anything starts ----
+# ---- refused before anything starts ----
 refused 2 "does not hold: 4 = 1 * 1 * 1 * 3" "$lockstep" train -n 4 $tiny --parallel.tp=3
 refused 2 "parallel.ep=3 does not divide" "$lockstep" train -n 4 $tiny --parallel.ep=3
 refused 2 "parallel.schedule does nothing here: with parallel.pp=1" "$lockstep" train -n 2 $tiny --parallel.schedule=gpipe

@@ -75,7 +75,7 @@ static void test_resume(void **state)
     resumes("dropout", "model.dropout", "0.1", "model.architecture", "gpt2");
 }
 
-/* Lines that a stopped run wrote after its checkpoint are taken back; so is an incomplete line. */
+/* Lines that a stopped run wrote after its checkpoint are removed; so is an incomplete line. */
 static void test_metrics_rewind(void **state)
 {
     static const char before[] = "{\"step\":1}\n{\"step\":2}\nnoise\n{\"step\":3}\n{\"step\":4,\"lo";
@@ -129,7 +129,7 @@ static void test_signals(void **state)
     mem_free(path);
 }
 
-/* Another run's later checkpoints in the same folder don't cost this run its own. */
+/* Another run's later checkpoints in the same folder do not cause this run's own to be removed. */
 static void later_checkpoint(void *ctx, const struct trainer *t, const struct metrics *m)
 {
     ls_train_state later = t->state;

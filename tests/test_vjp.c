@@ -169,7 +169,7 @@ static void test_stop_gradient(void **state)
     ls_store_release(&s);
 }
 
-/* A router's loss is one of its own: gradients are those of the program's loss and of it. */
+/* A router's loss is separate: gradients are those of the program's loss plus those of this loss. */
 static void test_router_loss(void **state)
 {
     for (int k = 0; k < 8; k++) {
@@ -229,7 +229,7 @@ static void test_no_rule(void **state)
     ls_store_release(&s);
 }
 
-/* Runs last: which rules has no case gone through? */
+/* Runs last: lists the rules that no case has used. */
 static void test_coverage(void **state)
 {
     static const bool view_has_rule[5] = { [VIEW_RESHAPE] = true, [VIEW_TRANSPOSE] = true, [VIEW_SLICE] = true,

@@ -23,7 +23,7 @@
 enum { MOST_WAITS = 4000, MOST_RANKS = 4 };
 enum source { FROM_PASS, FROM_JOIN, FROM_HANDOVER, FROM_TRANSFER, FROM_GATHER, SOURCES };
 
-/* What became of a rank's waits by where they come from. implied: the stream has waited for all of it already; idle: nothing that it
+/* Outcomes of a rank's waits by their origin. implied: the stream has waited for all of it already; idle: nothing that it
  * orders touches the same bytes without being in order by other waits. */
 struct fates { int waits, caught, implied, idle; };
 struct tally { struct fates of[MOST_RANKS][SOURCES]; };
@@ -81,7 +81,7 @@ static ls_status take_step(struct training *s, const struct layout *l, int step)
     return ls_program_run(s->program, LS_OPTIMIZER_STEP);
 }
 
-/* Two steps, after which the host has waited for everything: what the first leaves in no order may be met in the second. */
+/* Two steps, after which the host has waited for everything: the second may conflict with unordered operations of the first. */
 static void run_steps(struct training *s, const struct layout *l, int *first_ends, const struct history *h)
 {
     RANKS_TRY(take_step(s, l, 2));
@@ -91,7 +91,7 @@ static void run_steps(struct training *s, const struct layout *l, int *first_end
     RANKS_TRY(store_device(s->store)->sync());
 }
 
-/* Number `without` of the waits does not count. */
+/* The wait with number `without` is left out. */
 struct removal { int without, seen, races; };
 
 static bool leave_out(void *ctx, const struct check_action *a)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # cuda_resources.sh FOLDER - registers, shared memory, stack and spills of each CUDA kernel for each GPU, from the *.resources files that
-# the build leaves in FOLDER (build/cuda). Exits with 1 if a kernel spills registers or none was read, with 77 if nothing was built.
+# the build leaves in FOLDER (build/cuda). Exit code 1 if a kernel spills registers or none was found, 77 if nothing was built.
 set -u
 folder=${1:-build/cuda}
 set -- "$folder"/*.resources

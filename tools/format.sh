@@ -16,10 +16,10 @@ case $1 in
 fix) files | xargs -0 clang-format -i ;;
 check)
     if differ=$(files | xargs -0 -P 2 -n 40 clang-format --dry-run -Werror 2>&1); then
-        echo "format: src and include are laid out by .clang-format"
+        echo "format: src and include are formatted"
     else
         printf '%s\n' "$differ" | grep ': error: code should be clang-formatted' | sed 's/: error.*//'
-        echo "format: 'make format' lays these places out by .clang-format"
+        echo "format: 'make format' formats these lines"
         exit 1
     fi ;;
 *) echo "format: '$1' is neither check nor fix" >&2; exit 2 ;;

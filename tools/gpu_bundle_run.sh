@@ -2,22 +2,22 @@
 # run.sh [--seconds N] [--only "STEP ..."] [--tiny] [RESULTS] - tests lockstep on this machine's GPU, in at most N seconds (570), and
 # writes the results to the folder RESULTS (results/ beside this script).
 #
-# The most important steps come first. Each has a share of the time, scaled by --seconds, and may also use what the steps before it left
-# over. A step that fails does not stop the others; one that runs out of time is stopped, and one for which none is left is listed as such.
+# The most important steps come first. Each has a share of the time, scaled by --seconds, and may also use the time that earlier steps left
+# over. A step that fails does not stop the others; one that runs out of time is stopped, and one without time left is listed as such.
 #
-#   machine     the GPU, the driver, the processor, the libraries that are found; a step on one rank and on two ranks of the GPU
+#   machine     the GPU, the driver, the processor, the libraries found; a step on one rank and on two ranks of the GPU
 #   kernels     every CUDA kernel against its reference, small cases
 #   goldens     ten steps of small models and the optimizers against numbers that PyTorch wrote
 #   parity      cpu and cuda compute the same step, for each model and type
 #   layouts     2 and 4 ranks on the GPU compute the step of one rank
 #   comm        collectives of 2 ranks on the GPU: results and times
 #   gemm        matmuls by shape and type
-#   curve       a run on real text: losses on cuda beside those on the cpu
-#   memcheck    the kernel tests under compute-sanitizer's memcheck, a case of each kernel
-#   racecheck   and under its racecheck
-#   bench       training steps beside PyTorch's (bench/gpu.py): speed, MFU, memory
+#   curve       a run on real text: losses on cuda and on the cpu
+#   memcheck    one case of each kernel's test under compute-sanitizer's memcheck
+#   racecheck   the same under its racecheck
+#   bench       training steps compared with PyTorch's (bench/gpu.py): speed, MFU, memory
 #   profile     where the time of a step goes, by operation
-#   all_cases   every case of the kernel tests, in the time that is left
+#   all_cases   every case of the kernel tests, in the remaining time
 #
 # RESULTS has summary.txt (a line per step: verdict, seconds, the last line of its log), summary.json (name, rc, seconds, verdict, said),
 # logs/STEP.txt, curve.json, bench.json, and results.tar.gz with all of them. The exit code is 1 if a step failed or was
@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
     --only) only=$2 && shift 2 ;;
     --tiny) tiny=1 && shift ;;
     --step) step=$2 && shift 2 ;; # a function of this script, called by step(), which can stop it
-    -*) echo "run.sh: there is no option $1; use --seconds N, --only \"STEP ...\" or --tiny" >&2 && exit 2 ;;
+    -*) echo "run.sh: unknown option $1; use --seconds N, --only \"STEP ...\" or --tiny" >&2 && exit 2 ;;
     *) out=$1 && shift ;;
     esac
 done
@@ -47,7 +47,7 @@ machine() {
     lscpu | grep -E 'Model name|^CPU\(s\)'
     python3 -c 'import sys; print("python", sys.version.split()[0], sys.prefix)'
     python3 -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda)' 2>&1 | tail -n 1
-    for tool in compute-sanitizer nvcc; do command -v $tool || echo "there is no $tool"; done
+    for tool in compute-sanitizer nvcc; do command -v $tool || echo "$tool was not found"; done
     nvidia-smi || { echo "nvidia-smi failed" && return 1; }
     for ranks in 1 2; do
         share=
@@ -72,7 +72,7 @@ all_cases() {
 
 goldens() { LOCKSTEP_DEVICE=cuda LOCKSTEP_TESTS=$here/tests test_golden ${tiny:+sgd}; }
 
-# compare ARGUMENTS...: of `lockstep parity`; the last line counts.
+# compare ARGUMENTS...: runs `lockstep parity` with them; the last line has the counts.
 good=0 bad=0
 compare() {
     if shown lockstep parity "$@"; then good=$((good + 1)); else bad=$((bad + 1)); fi
@@ -90,7 +90,7 @@ parity() {
     [ $bad -eq 0 ]
 }
 
-# Ranks on one GPU, whose collectives go through its memory; and through the host, the first layout of each number of ranks.
+# Ranks on one GPU: collectives through its memory, and for the first layout of each number of ranks also through the host.
 layouts() {
     layouts_by ipc $tiny
     layouts_by host 1
@@ -130,7 +130,7 @@ comm() {
 
 gemm() { shown lockstep bench gemm --run.device=cuda ${tiny:+--m 8 --n 24 --k 16}; }
 
-# curve_of NAME MOST STEPS OPTIONS...: the losses of both devices, in curve_NAME.txt; they differ by at most MOST of the loss.
+# curve_of NAME MOST STEPS OPTIONS...: the losses of both devices, in curve_NAME.txt; they may differ by at most MOST of the loss.
 curve_of() {
     name=$1 most=$2 steps=$3
     shift 3
@@ -210,7 +210,7 @@ TORCHINDUCTOR_CACHE_DIR=$work/inductor
 PATH=$here/bin:$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
 PYTHONUNBUFFERED=1
 export XDG_CACHE_HOME TORCHINDUCTOR_CACHE_DIR PATH PYTHONUNBUFFERED
-# The libraries of the environment whose python3 is first, also if that is a script; a driver that the loader does not know.
+# The libraries of the environment of the first python3 on the path, also if that is a script; a driver that the loader does not know.
 [ -n "${VIRTUAL_ENV:-}" ] || VIRTUAL_ENV=$(python3 -c 'import sys; print(sys.prefix)' 2>/dev/null)
 export VIRTUAL_ENV
 if ! ldconfig -p 2>/dev/null | grep -q libcuda.so.1 && [ -e /usr/local/nvidia/lib64/libcuda.so.1 ]; then
@@ -218,11 +218,11 @@ if ! ldconfig -p 2>/dev/null | grep -q libcuda.so.1 && [ -e /usr/local/nvidia/li
     export LD_LIBRARY_PATH
 fi
 
-# Seconds that each step may have at least, if all take as much; together 570.
+# Seconds that each step may take at least, even if all use theirs up; together 570.
 shares="machine 15|kernels 50|goldens 40|parity 60|layouts 80|comm 15|gemm 15|curve 50|memcheck 45|racecheck 45|bench 125|profile 30"
 shares="$shares|all_cases 0"
 share_of() { echo "$shares" | tr '|' '\n' | awk -v name=$1 -v seconds=$seconds '$1 == name { print int($2 * seconds / 570) }'; }
-# What the steps after this one may have.
+# Seconds reserved for the steps after this one.
 reserved_after() {
     echo "$shares" | tr '|' '\n' | awk -v name=$1 -v only=" $only " -v seconds=$seconds '
         after && (only == "  " || index(only, " " $1 " ")) { sum += int($2 * seconds / 570) }

@@ -126,7 +126,7 @@ def make(root):
 
 
 def round_trip(root, lockstep, tolerance):
-    """make() and back; the number of folders that went wrong, at most 1."""
+    """make() and back; the number of folders that failed, at most 1."""
     def command(*words):
         print("$", *words)
         subprocess.run([lockstep, *words], check=True, stdout=subprocess.DEVNULL)
@@ -150,7 +150,7 @@ def round_trip(root, lockstep, tolerance):
 def main():
     p = argparse.ArgumentParser(description="hold Hugging Face folders against transformers")
     sub = p.add_subparsers(dest="verb", required=True)
-    c = sub.add_parser("check", help="transformers' logits of an exported folder against lockstep's")
+    c = sub.add_parser("check", help="compare transformers' logits of an exported folder with lockstep's")
     c.add_argument("folder")
     c.add_argument("logits", help="safetensors file with input_ids and logits")
     c.add_argument("--tolerance", type=float, default=1e-4)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # labs.sh [BUILD]: runs every lab of BUILD (default: build) and writes docs/claims.md, the table of claims.
 # labs.sh check BUILD: checks that every claim of labs/lab_claims.h has its program, every lab its claims, every question, scenario, lab and
-#   claim a card of labs/cards.yaml, and that docs/claims.md has the verdicts that the labs gave when they ran last (BUILD/labs/*.jsonl,
-#   which the tests leave there).
+#   claim a card of labs/cards.yaml, and that docs/claims.md has the verdicts of the labs' latest runs (BUILD/labs/*.jsonl, which the
+#   tests leave there).
 set -u
 mode=write
 [ "${1:-}" = check ] && { mode=check; shift; }
@@ -68,7 +68,7 @@ table() {
     }'
 }
 
-# The table without what is measured, which a processor may change in its last digits. A build with sanitizers cannot measure all.
+# The table without the measured numbers, whose last digits may depend on the processor. A build with sanitizers cannot measure all claims.
 verdicts() {
     grep '^| [A-Z][0-9]* | .*`lockstep lab ' |
         awk -F ' [|] ' -v part="$in_part" '{ sub(part, "", $3); print $1 " | " $2 " | " $3 " | " $NF }' | sort
@@ -76,14 +76,14 @@ verdicts() {
 grep -q '^SANITIZE:[A-Z]*=.' "$build/CMakeCache.txt" && in_part='; in part not measurable here$' || in_part='^$'
 
 # Every question and scenario of labs/questions.txt has a card, and every card is listed there; every claim, and so every lab, has a card,
-# and the claims of the cards exist. That what they run exists, the test `cards` shows.
+# and the claims of the cards exist. The test `cards` shows that the commands that they run exist.
 check_cards() {
     sed -n 's/^\([A-Z]*-[0-9][0-9]\):$/\1/p' labs/cards.yaml | sort >"$rows.cards"
     sort labs/questions.txt | diff - "$rows.cards" >"$rows.differ" ||
-        bad "questions (<) that are not those of the cards (>): $(cat "$rows.differ")"
+        bad "labs/questions.txt (<) and the cards (>) have different questions: $(cat "$rows.differ")"
     sed -n 's/^  claims: //p' labs/cards.yaml | tr ' ' '\n' | sort -u >"$rows.cards"
     cut -d '|' -f 1 "$rows.claims" | sort -u | diff - "$rows.cards" >"$rows.differ" ||
-        bad "claims (<) that are not those of the cards (>): $(cat "$rows.differ")"
+        bad "labs/lab_claims.h (<) and the cards (>) have different claims: $(cat "$rows.differ")"
     rm -f "$rows.cards" "$rows.differ"
 }
 
@@ -103,7 +103,7 @@ check() {
     check_cards
     table | verdicts >"$rows.now"
     verdicts <docs/claims.md >"$rows.then"
-    diff "$rows.then" "$rows.now" || bad "docs/claims.md is not what the labs say now; run tools/labs.sh"
+    diff "$rows.then" "$rows.now" || bad "docs/claims.md differs from the labs' latest results; run tools/labs.sh"
     rm -f "$rows.claims" "$rows.now" "$rows.then"
 }
 

@@ -111,18 +111,18 @@ FILENAME == "include/lockstep/nn.h" && /^ *FAMILY\(/ {
 FILENAME ~ /^src\// && FILENAME !~ /^src\/models\// {
     for (line = $0; match(line, /LS_[A-Z0-9_]+/); line = substr(line, RSTART + RLENGTH))
         if (substr(line, RSTART, RLENGTH) in family) {
-            print FILENAME ":" FNR ": names a family of models; ask ls_architecture_family() what it has"; bad = 1
+            print FILENAME ":" FNR ": names a model family; use the properties that ls_architecture_family() returns"; bad = 1
         }
 }
 FILENAME ~ /^src\/(train|cli)\// && FILENAME !~ /^src\/train\/task\// && !/^ *\* / {
     line = $0; gsub(/"([^"\\]|\\.)*"/, "", line); sub(/\/\*.*/, "", line)
     for (; match(line, /[A-Za-z_][A-Za-z0-9_]*/); line = substr(line, RSTART + RLENGTH))
         if (names_task(substr(line, RSTART, RLENGTH))) {
-            print FILENAME ":" FNR ": " substr(line, RSTART, RLENGTH) " names a task; ask the row that task_of() finds"; bad = 1
+            print FILENAME ":" FNR ": " substr(line, RSTART, RLENGTH) " names a task; use the row that task_of() returns"; bad = 1
         }
 }
 FILENAME ~ /^src\// && FILENAME !~ /^src\/(kernels|train\/faults)\// && /op\)? *([!=<>]=|[<>]) *OP_[A-Z]|case OP_[A-Z]|\[OP_[A-Z]/ {
-    print FILENAME ":" FNR ": names an op; what is special about it is a column of its row in op_list.h or ir.h"; bad = 1
+    print FILENAME ":" FNR ": names an op; put what is special about it into a column of its row in op_list.h or ir.h"; bad = 1
 }
 FILENAME ~ /^src\// && FILENAME !~ /^src\/train\/faults\// && (/_n\(&[a-z_]*_fault,|[a-z]_fault = |run\.fault(\.[a-z]+)? = [^=]/ ||
         (FILENAME !~ /^src\/(train|cli)\// && /FAULT_[A-Z]/)) && !/__atomic_load_n/ {
@@ -130,7 +130,7 @@ FILENAME ~ /^src\// && FILENAME !~ /^src\/train\/faults\// && (/_n\(&[a-z_]*_fau
 }
 FNR == 1 && FILENAME ~ /^include\/lockstep\// {
     name = FILENAME; sub(/.*\//, "", name); sub(/\.h$/, "", name)
-    if (!(name in public)) { print FILENAME ": this public header has no floor"; bad = 1 }
+    if (!(name in public)) { print FILENAME ": this public header has no layer"; bad = 1 }
 }
 /^static [^=;{]*[ *][a-z_0-9]+\(/ && FILENAME !~ /^tests\/fuzz\// {
     name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
@@ -147,8 +147,8 @@ FNR == 1 && FILENAME ~ /^include\/lockstep\// {
     if (FILENAME ~ /^include\// && line !~ /^lockstep\// && $0 ~ /"/) { print FILENAME ":" FNR ": a public header includes " line; bad = 1 }
     if (FILENAME ~ /^src\//) {
         split(FILENAME, p, "/"); mine = floor[p[2]]; its = floor_of(line)
-        if (mine == "") { print FILENAME ": folder " p[2] " has no floor"; bad = 1 }
-        else if (its != "" && its + 0 > mine + 0) { print FILENAME ":" FNR ": floor " mine " includes " line " of floor " its; bad = 1 }
+        if (mine == "") { print FILENAME ": folder " p[2] " has no layer"; bad = 1 }
+        else if (its != "" && its + 0 > mine + 0) { print FILENAME ":" FNR ": layer " mine " includes " line " of layer " its; bad = 1 }
         split(line, h, "/")
         if (line in offered) used[line] += h[1] != p[2]
         else if (floor[h[1]] != "" && h[1] != p[2]) {

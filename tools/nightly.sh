@@ -1,13 +1,12 @@
 #!/bin/sh
-# nightly.sh [STAGE...] - what `make nightly` runs, or some of it. A stage that fails stops no other; the last lines are a table of verdicts
-# and seconds. Exit code 1 if a stage failed.
-# Tests that kill a process do so at 100 places.
+# nightly.sh [STAGE...] - what `make nightly` runs, or some of it. A stage that fails does not stop the others; the last lines are a table
+# of verdicts and seconds. Exit code 1 if a stage failed. Tests that kill a process do so at 100 places.
 #
 #   matrix     the suite with whole matrices instead of samples of them
 #   cards      every card of `learn` in every size
 #   address    the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 #   clang      the suite, built by clang, where a warning is an error
-#   threads    the tests of what has threads, under ThreadSanitizer
+#   threads    the tests of multi-threaded code, under ThreadSanitizer
 #   faults     a build without injected faults
 #   fuzz       a minute of each fuzz target
 set -u
@@ -35,7 +34,7 @@ stages="matrix cards address clang threads faults fuzz"
 for stage in "$@"; do
     case " $stages " in
     *" $stage "*) ;;
-    *) echo "nightly: no stage '$stage'; the stages are $stages" >&2 && exit 2 ;;
+    *) echo "nightly: unknown stage '$stage'; the stages are $stages" >&2 && exit 2 ;;
     esac
 done
 for stage in "$@"; do

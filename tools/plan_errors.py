@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """plan_errors.py [--rows] [--choices] [--twins] [--scaling] TABLE.csv [COLUMN=TEXT ...] - compares `plan --cases` with published runs.
 
-A row of the table is a run, with the columns that docs/planner.md lists and iter_time_s, the seconds of a step as published. Only rows
-whose columns contain the texts are taken, and of those the ones that ran, but for rows of quality C (proxies, warm-up, digitised).
-Prints the errors of the seconds and of the memory; with --rows also a line for each run, the largest error first. Of tables with runs
-that failed: how many of them are said not to fit, and how many of those that ran. --choices: of each model on each number of GPUs,
-Kendall's tau of the ranking by predicted and by published seconds, and how much slower the layout that is predicted to be fastest is
-than the fastest (5 layouts at least). --twins: the same, but of layouts that were run with two ZeRO stages, by how the runs with one
-stage rank those with the other, and by how the prices rank either. --scaling: of each series of runs of a model (same source, precision
-and tokens in a sample), by how much the tokens/s of a GPU change from the fewest to the most GPUs, at least twice as many, as published
-and as predicted; of several runs on as many GPUs the fastest counts. Where both change by less than 0.5%, the sign is taken to be right.
+Each row of the table is a run, with the columns that src/cli/plan_cases.h lists and iter_time_s, the published seconds of a step. The
+script uses the rows whose columns contain the texts and that ran, except those of quality C (proxies, warm-up, digitised). Prints the
+errors of the seconds and of the memory; with --rows also a line for each run, the largest error first. For tables with runs that failed:
+how many of them are predicted not to fit, and how many of those that ran. --choices: for each model and number of GPUs, Kendall's tau of
+the ranking by predicted and by published seconds, and how much slower the layout that is predicted to be fastest is than the fastest (5
+layouts at least). --twins: the same for layouts that were run with two ZeRO stages: how the runs with one stage rank those with the other,
+and how the predictions rank either. --scaling: for each series of runs of a model (same source, precision and tokens per sample), how much
+the tokens/s per GPU change from the smallest to the largest number of GPUs, at least twice as many, as published and as predicted; of
+several runs on the same number of GPUs the fastest counts. Where both change by less than 0.5%, the sign counts as right.
 """
 import csv
 import itertools
@@ -47,7 +47,7 @@ def choices(cells, what="choices"):
         slower.append(min(runs, key=lambda r: r[1])[0] / min(runs)[0] - 1)
     if not taus:
         sys.exit(f"{what}: no model with 5 layouts on a number of GPUs")
-    print(f"{what}: {len(taus)} models on so many GPUs, Kendall's tau mean {statistics.mean(taus):.2f}, "
+    print(f"{what}: {len(taus)} models and numbers of GPUs, Kendall's tau mean {statistics.mean(taus):.2f}, "
           f"median {statistics.median(taus):.2f}; the choice is within 5% of the fastest in {sum(s <= 0.05 for s in slower)}")
 
 
@@ -128,7 +128,7 @@ def main():
     if memory:
         summary("memory", memory)
     if sum(fit[False]):
-        print(f"failed: {sum(fit[False])} runs, {100 * fit[False][0] / sum(fit[False]):.1f}% of them are said not to fit, "
+        print(f"failed: {sum(fit[False])} runs, {100 * fit[False][0] / sum(fit[False]):.1f}% of them are predicted not to fit, "
               f"and {100 * fit[True][0] / sum(fit[True]):.1f}% of those that ran")
     if "--choices" in sys.argv:
         choices(cells.values())

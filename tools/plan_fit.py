@@ -2,12 +2,12 @@
 """plan_fit.py MACHINE.yaml TABLE.csv[:COLUMN=VALUE] ... [--leave-out COLUMN] - fits the efficiencies of a processor to published runs.
 
 Fits the constants of GRID of a machine file to the runs of the tables on its processor, or to those of them with a value in a column: one
-constant after the other takes the value of a grid with the least mean absolute error, until none changes. Every table counts alike. Half
-of the runs of each table (every second one) are fitted, the other half are not looked at. Prints the constants, and the errors of both
+constant after the other takes the value of a grid with the least mean absolute error, until none changes. All tables have equal weight.
+Half of the runs of each table (every second one) are fitted, the other half is held out. Prints the constants, and the errors of both
 halves by table, with the constants of the file and with the fitted ones. Rows of quality C (proxies, warm-up, digitised) are left out.
 
 --leave-out COLUMN: fits as often as the column has values (of all runs), each time without the runs of one value, and prints the errors on
-those: how wrong a prediction is for a model, or a cluster, that no constant has seen. "table" is a column, too.
+those: how wrong a prediction is for a model, or a cluster, that was not part of the fit. "table" is a column, too.
 """
 import argparse
 import csv
@@ -46,7 +46,7 @@ class Fit:
         self.known = {}
 
     def errors(self, constants):
-        """Of each row that can be priced, its relative error; by row_id and table."""
+        """The relative error of each row that can be predicted; by row_id and table."""
         key = tuple(constants[k] for k in self.grid)
         if key in self.known:
             return self.known[key]
@@ -76,7 +76,7 @@ class Fit:
         return statistics.mean(abs(errors[i]) for i in rows if i in errors)
 
     def fit(self, rows):
-        """Every table counts alike, however many runs it has."""
+        """All tables have equal weight, however many runs they have."""
         tables = {}
         for i in rows:
             tables.setdefault(self.rows[i]["table"], []).append(i)

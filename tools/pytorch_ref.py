@@ -37,9 +37,9 @@ f32 [10,layers], a layer's being
                        + Z * mean of logsumexp(logits)^2
 
 Where the numbers are no reference: adding a vector to every key changes no softmax, so the gradient of
-GPT-2's key bias (elements 32..63 of c_attn.bias) is zero but for rounding, which AdamW then blows up to
-steps as long as the others'. Hold that gradient against an absolute bound and leave these elements
-of fp32.final out; nothing else depends on them.
+GPT-2's key bias (elements 32..63 of c_attn.bias) is zero except for rounding errors, which AdamW then amplifies
+to steps as large as the others'. Compare that gradient with an absolute bound and leave out these elements of
+fp32.final; nothing else depends on them.
 
 resnet: a residual network (class Resnet below: torchvision's basic blocks and names behind a stem of one
 3 x 3 convolution), in training mode:
@@ -167,7 +167,7 @@ def owner(model, param):
 
 
 def make_batches(B, T, seed):
-    """Sequences in which a token mostly fixes the next, and targets with holes of unequal size."""
+    """Sequences in which a token mostly determines the next, and targets with gaps of unequal size."""
     g = torch.Generator().manual_seed(seed)
     seq = torch.randint(VOCAB, (STEPS, B, T + 1), generator=g)
     for t in range(1, T + 1):
@@ -180,7 +180,7 @@ def make_batches(B, T, seed):
 
 
 def routers_of(model):
-    """What enters each layer's router, seen when the model runs, and the router's weight."""
+    """The input of each layer's router, recorded when the model runs, and the router's weight."""
     seen = []
     for layer in model.model.layers:
         layer.mlp.gate.register_forward_hook(lambda m, args, out: seen.append((args[0], m.weight)))
@@ -379,7 +379,7 @@ def lamb(w, g, state, lr, t, decay, adapt):
 
 
 def lars(w, g, state, lr, t, decay, adapt):
-    """LARS, You et al. 2017: a rate of each tensor's own. The learning rate stays out of the momentum, as in
+    """LARS, You et al. 2017: a separate rate for each tensor. The learning rate stays out of the momentum, as in
     torch.optim.SGD (in the paper it goes in; the two differ only when it changes from step to step).
         local = trust |w| / (|g| + decay |w|);  1 where adapt is off or a norm is 0
         v = momentum v + local (g + decay w),  w -= lr v"""

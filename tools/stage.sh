@@ -1,6 +1,6 @@
 #!/bin/sh
 # stage.sh NAME LOG COMMAND... - runs a stage of the build and prints one line: its name, its seconds, the files it compiled.
-# Warnings are printed in full after the line; if the stage fails, everything is printed that is not progress, and the path of the log.
+# Warnings are printed in full after the line. If the stage fails, all of its output except progress is printed, and the path of the log.
 # V=1 shows the command and all of its output instead.
 set -u
 name=$1 log=$2

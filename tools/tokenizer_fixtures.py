@@ -23,7 +23,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 MASK = (1 << 64) - 1
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-# As tiktoken writes them; lockstep has spellings of its own.
+# As tiktoken writes them; lockstep writes them differently.
 R50K = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
           r"|\s*[\r\n]|\s+(?!\S)|\s")
@@ -126,7 +126,7 @@ def chosen_points(every):
 
 
 def point_texts(every):
-    """One text a block of 256 code points: in a word, behind a space, a digit, an apostrophe, a newline, alone."""
+    """One text per block of 256 code points: in a word, after a space, a digit, an apostrophe, a newline, alone."""
     block, text = -1, []
     for c in chosen_points(every):
         if c >> 8 != block:
@@ -158,7 +158,7 @@ def byte_of_char():
 
 
 def ranks_of(t):
-    """Ranks as tiktoken wants them, from a trained tokenizer's merges."""
+    """Ranks as tiktoken expects them, from a trained tokenizer's merges."""
     chars, ranks = byte_of_char(), {bytes([b]): b for b in range(256)}
     for merge in json.loads(t.to_str())["model"]["merges"]:
         left, right = merge.split(" ") if isinstance(merge, str) else merge

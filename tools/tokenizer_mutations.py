@@ -57,7 +57,7 @@ def mutations(root):
 
 
 def judge(text):
-    """None when the package reads it, else what it says; in a process of its own, for some files make it abort."""
+    """None if the package reads it, else its error; in a separate process, since some files make it abort."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -65,7 +65,7 @@ def judge(text):
         try:
             Tokenizer.from_str(text)
             said = "read"
-        except BaseException as e:  # a panic of the package is no Exception
+        except BaseException as e:  # a panic of the package is not an Exception
             said = "refused " + str(e).splitlines()[0]
         os.write(write, said.encode()[:4000])
         os._exit(0)

@@ -33,7 +33,7 @@ typedef struct ls_train_state {
     uint64_t step;           /* updates done */
     uint64_t samples;        /* samples consumed: the global index of the next one */
     uint64_t tokens;         /* tokens trained on */
-    uint64_t seed;           /* of initialisation, data order and dropout */
+    uint64_t seed;           /* seed of initialisation, data order and dropout */
     uint64_t schedule_steps; /* length of the learning-rate schedule */
     uint64_t budget_steps;   /* number of steps that the time budget allows; 0: no time budget, or not yet determined */
     double budget_seconds;   /* that time budget */
@@ -44,7 +44,7 @@ typedef struct ls_train_state {
     /* Together with the fields above, these determine the bits of a resumed run. */
     char library[64]; /* "lockstep 0.1.0, oneDNN 2.6.0" */
     char isa[16];     /* "avx512" */
-    int threads;      /* of the thread team */
+    int threads;      /* size of the thread team */
 } ls_train_state;
 
 /* LS_OK if a run resumed as `now` is bitwise identical to one that never stopped; else LS_EINVAL, and the message names the first of seed,
@@ -90,7 +90,7 @@ typedef struct ls_checkpoint_file {
     char *name;
     uint64_t bytes;
     char hash[33];   /* XXH3-128 of the content, hex */
-    char header[33]; /* of a file of tensors: XXH3-128 of everything before their data; "": not known */
+    char header[33]; /* for a tensor file: XXH3-128 of everything before the tensors' data; "": not known */
 } ls_checkpoint_file;
 typedef struct ls_checkpoint_entry {
     char *name, *kind;
@@ -105,12 +105,12 @@ typedef struct ls_checkpoint_info {
     int has_model;
     ls_model model;
     ls_train_state state;
-    ls_dtype type; /* of the parameters; of several types the first that is not f32 */
+    ls_dtype type; /* type of the parameters; if there are several, the first that is not f32 */
     size_t nfiles, nentries;
     ls_checkpoint_file *files; /* shards first, then the files copied along */
     ls_checkpoint_entry *entries;
     size_t parameters;    /* elements */
-    uint64_t bytes;       /* of all files, without the manifest */
+    uint64_t bytes;       /* total size of all files except the manifest */
     uint64_t piece_bytes; /* bytes that one hash of an entry covers; 0: an older checkpoint, which hashes only whole files */
 } ls_checkpoint_info;
 /* Reads a checkpoint's manifest and checks that it is consistent. */
@@ -120,7 +120,7 @@ void ls_checkpoint_info_release(ls_checkpoint_info **info);
 /* Hugging Face folders: config.json, model.safetensors (or shards with an index), generation_config.json, and
  * tokenizer.json if there is one; for models of every family. */
 typedef struct ls_hf_options {
-    ls_dtype type;         /* of the tensors written: f32, bf16, f16 */
+    ls_dtype type;         /* type of the tensors written: f32, bf16, f16 */
     uint64_t shard_bytes;  /* a file grows to at most this (or to one tensor); 0: one file */
     const char *tokenizer; /* path of a tokenizer.json to copy along; NULL: none */
 } ls_hf_options;

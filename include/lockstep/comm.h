@@ -115,7 +115,7 @@ typedef struct ls_comm_count {
     double seconds, exposed;
 } ls_comm_count;
 ls_comm_count ls_comm_counters(const ls_comm *comm, ls_collective c);
-uint64_t ls_comm_bytes_to(const ls_comm *comm, int peer); /* of all operations */
+uint64_t ls_comm_bytes_to(const ls_comm *comm, int peer); /* bytes sent to that rank by all operations */
 /* The bytes that one call of c would add to this rank's counter; count as in the call (counts: for the _v form, or NULL). */
 uint64_t ls_comm_bytes_of(const ls_comm *comm, ls_collective c, size_t count, const size_t *counts, ls_dtype type);
 

@@ -65,7 +65,7 @@ ls_status ls_tokenizer_train(const char *text, size_t bytes, const ls_bpe_option
  * lockstep in the same format) or PATTERN.tiktoken. */
 ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder);
 
-int32_t ls_tokenizer_vocab(const ls_tokenizer *t); /* ids are below it; some may be unused */
+int32_t ls_tokenizer_vocab(const ls_tokenizer *t); /* vocabulary size: every id is smaller; some may be unused */
 int32_t ls_tokenizer_end(const ls_tokenizer *t);   /* end-of-text; -1 if the tokenizer has none */
 int32_t ls_tokenizer_begin(const ls_tokenizer *t); /* what a tokenizer.json puts before a text; -1: nothing */
 int32_t ls_tokenizer_find(const ls_tokenizer *t, const char *token, size_t bytes); /* id of these bytes; -1: none */
@@ -109,7 +109,7 @@ const char *ls_tokens_type(const ls_tokens *tokens);   /* "u16" */
 const char *ls_tokens_format(const ls_tokens *tokens); /* as above; "text" for encoded text */
 /* out[count] = tokens [first, first + count). LS_EFORMAT with file and position if one is not in 0 .. vocab-1. */
 ls_status ls_tokens_read(const ls_tokens *tokens, size_t first, size_t count, int32_t vocab, int32_t *out);
-ls_status ls_tokens_check(const ls_tokens *tokens, int32_t vocab); /* the same for all of them */
+ls_status ls_tokens_check(const ls_tokens *tokens, int32_t vocab); /* checks all tokens like this */
 
 /* Documents follow one another without gaps. Megatron files list their documents; in other formats each document ends after an end token,
  * once ls_tokens_mark has looked for these; until then all tokens are one document. */
@@ -135,7 +135,7 @@ typedef struct ls_sampler {
     const ls_tokens *tokens;
     size_t begin;     /* first token of the part */
     size_t seq_len;   /* T */
-    uint64_t samples; /* n, of an epoch; >= 1 */
+    uint64_t samples; /* n: samples per epoch; >= 1 */
     uint64_t seed;
     int32_t vocab;
     int shuffle;
@@ -151,12 +151,12 @@ ls_status ls_sampler_get(const ls_sampler *s, uint64_t index, int32_t *x, int32_
  * its batches beyond those are padding: targets -1, weight zero. Zeros mean: per_step 1, step per_step * batch, rows per_step * batch,
  * depth 4. */
 typedef struct ls_batches {
-    size_t batch;    /* B, rows of a batch */
+    size_t batch;    /* B: rows per batch */
     uint64_t first;  /* global index of the first sample of the first step */
-    size_t per_step; /* batches of this rank in a step (accumulation) */
-    uint64_t step;   /* samples of a step, over all ranks */
-    uint64_t offset; /* of this rank within a step */
-    uint64_t rows;   /* samples of this rank in a step */
+    size_t per_step; /* batches per step on this rank (accumulation) */
+    uint64_t step;   /* samples per step over all ranks */
+    uint64_t offset; /* index of this rank's first sample within a step */
+    uint64_t rows;   /* samples per step on this rank */
     int none;        /* this rank has no samples: rows is 0 and does not mean the default */
     size_t depth;    /* batches kept ready */
 } ls_batches;
@@ -169,16 +169,16 @@ void ls_loader_close(ls_loader **loader);
 
 /* ---- images ---- */
 
-/* Drawn pictures: shapes of up to ten classes at random places, in random colours, with noise. A plain value; picture n
+/* Synthetic images: shapes of up to ten classes at random places, in random colours, with noise. A plain value; picture n
  * is a pure function of (seed, n), so every rank draws the same. Sample i is picture first + p(i mod samples) of epoch
- * i / samples, where p is a permutation keyed by (seed, epoch), or the identity without shuffle. Sets that share no
- * picture: the same seed, and first .. first + samples apart. */
+ * i / samples, where p is a permutation keyed by (seed, epoch), or the identity without shuffle. Two sets share no picture if they have the
+ * same seed and their ranges [first, first + samples) are disjoint. */
 enum { LS_IMAGE_CLASSES = 10 };
 typedef struct ls_images {
     size_t channels, height, width, classes;
-    double noise; /* its deviation; the shapes differ from their ground by 0.5 to 1.5 */
+    double noise; /* standard deviation of the noise; shapes differ from the background by 0.5 to 1.5 */
     uint64_t seed;
-    uint64_t first, samples; /* pictures of an epoch */
+    uint64_t first, samples; /* index of the first picture; pictures per epoch */
     int shuffle;
 } ls_images;
 #define LS_IMAGES_DEFAULTS                 \
@@ -187,7 +187,7 @@ typedef struct ls_images {
     }
 
 ls_status ls_images_check(const ls_images *images);                  /* checks ranges; the functions below require images that passed */
-uint64_t ls_images_picture(const ls_images *images, uint64_t index); /* which picture sample `index` is */
+uint64_t ls_images_picture(const ls_images *images, uint64_t index); /* number of the picture that is sample `index` */
 /* image[channels*height*width], label 0 .. classes-1 */
 void ls_images_get(const ls_images *images, uint64_t index, float *image, int32_t *label);
 const char *ls_images_class(int32_t label); /* "disc"; NULL: none of them */

@@ -8,9 +8,9 @@
  *   3. A gradient hook may change the elements that it is given: norm, clip factor and update are computed from what it leaves. Where
  *      several ranks hold the same elements (zero 0; the model's axes, for parameters that they don't shard) it must leave the same bits on
  *      all of them.
- *   4. A value hook only reads: the bytes may be in flight to another rank or a part of another value, and what recomputation makes again
- *      would not have the change. On a device with memory of its own it reads a copy.
- * With hooks instructions are launched one by one: a device's graphs and launches of several instructions are not used.
+ *   4. A value hook only reads: the bytes may be in flight to another rank or a part of another value, and a recomputed value would lack
+ * the change. On a device with memory of its own it reads a copy. With hooks instructions are launched one by one: a device's graphs and
+ * launches of several instructions are not used.
  *
  *   static ls_status halve(void *ctx, const ls_hook_gradient *g)
  *   {
@@ -33,7 +33,7 @@ extern "C" {
  * decay. A rank is given the elements that it updates: of its part of the parameter (sharded by the model's axes; zero 0: all of it) those
  * in its data-parallel shard (zero 1 to 3), which may be none, and then it is not called. All pointers are valid during the call. */
 typedef struct ls_hook_gradient {
-    const char *name; /* of the parameter */
+    const char *name; /* the parameter's name */
     ls_dtype dtype;
     int ndim;
     size_t size[LS_DIMS], begin[LS_DIMS]; /* the rank's part: its sizes, and where it begins in the complete parameter */
@@ -60,9 +60,9 @@ typedef ls_status ls_value_hook(void *ctx, const ls_hook_value *v);
  * LS_EINVAL: p has no optimizer, or the store has no such parameter. */
 ls_status ls_program_hook_gradient(ls_program *p, const char *name, ls_gradient_hook *fn, void *ctx);
 /* Calls fn after each instruction that computes or adds to a value of that name: an output ("loss"), an operand of
- * ls_program_instruction() ("h.3/attention"; several values may have the name), or "%12" as `plan --print-program` shows it. A value that a
- * collective makes is there after its wait. In a step of several micro-batches there is a call in each; there is none for what
- * recomputation makes again. LS_EINVAL: p computes no such value. */
+ * ls_program_instruction() ("h.3/attention"; several values may have the name), or "%12" as `plan --print-program` shows it. The result of
+ * a collective is available after its wait. With several micro-batches, fn is called in each of them; it is not called for recomputed
+ * values. LS_EINVAL: p computes no such value. */
 ls_status ls_program_hook_value(ls_program *p, const char *name, ls_value_hook *fn, void *ctx);
 void ls_program_unhook(ls_program *p); /* removes all of p's hooks */
 

@@ -31,10 +31,10 @@ typedef struct ls_layout {
     /* ranks: pp * dp * cp * tp, at most LS_MESH_RANKS_MOST; each 1 or more */
     int pp;  /* parallel.pp: pipeline stages */
     int vpp; /* parallel.vpp: chunks of a rank, where pp > 1 */
-    int dp;  /* parallel.dp: ranks with other samples */
-    int cp;  /* parallel.cp: ranks with other tokens of the same samples */
-    int tp;  /* parallel.tp: ranks with other heads, inner widths and parts of the vocabulary */
-    int ep;  /* parallel.ep: ranks with other experts, of dp / replicate * cp */
+    int dp;  /* parallel.dp: data-parallel ranks, each with other samples */
+    int cp;  /* parallel.cp: context-parallel ranks, each with other tokens of the same samples */
+    int tp;  /* parallel.tp: tensor-parallel ranks, each with other heads, MLP columns and vocabulary rows */
+    int ep;  /* parallel.ep: expert-parallel ranks, each with other experts; divides dp / replicate * cp */
     /* sizes of a step */
     int micro_batch;   /* train.micro_batch: samples per rank and micro-batch */
     int micro_batches; /* train.accumulate: micro-batches per rank and step */
@@ -63,10 +63,10 @@ typedef struct ls_layout {
     const char *stages;         /* parallel.stages: layers of each of the pp * vpp stages, "3,4,4,1"; "" (NULL): balanced by work */
     /* memory and types */
     ls_recompute recompute;        /* recompute.mode */
-    int every;                     /* K of every:K */
-    size_t budget;                 /* bytes of budget:SIZE */
-    ls_dtype compute;              /* precision.compute: of parameters and arithmetic; floating */
-    int master;                    /* precision.master: 1: f32 master weights beside half types */
+    int every;                     /* K for every:K */
+    size_t budget;                 /* memory budget in bytes for budget:SIZE */
+    ls_dtype compute;              /* precision.compute: floating type of parameters and arithmetic */
+    int master;                    /* precision.master: 1: f32 master weights for half types */
     ls_dtype grads;                /* precision.grads: type in which gradients are kept, f32, or bf16 with compute bf16 */
     ls_dtype reduce;               /* precision.reduce: type of f32 gradients in communication, f32 or bf16 */
     ls_offload offload;            /* optim.offload: where optimizer state is kept between steps */

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 typedef struct ls_machine {
-    char name[128];          /* of its processors, as they name themselves; "unknown" */
+    char name[128];          /* name of its processors, as they report it; "unknown" if they do not */
     char features[256];      /* instruction set extensions that kernels look for, "avx2 fma f16c"; "": not known */
     char isa[32];            /* the widest instruction set that kernels use: "avx512" */
     int processors;          /* hardware threads that the job may use; 1 or more */
@@ -18,8 +18,8 @@ typedef struct ls_machine {
     double flops[LS_DTYPES]; /* FLOP/s of large matmuls in that type on all processors together, as measured; 0: unknown */
 } ls_machine;
 
-/* This machine, of which a job may be granted a part. Measures nothing: flops are those that earlier runs have measured here (train, bench)
- * and that the user's cache holds. Fails only where the launcher's environment is wrong. */
+/* This machine, of which a job may be granted a part. Measures nothing: flops are read from the user's cache, where earlier runs (train,
+ * bench) stored what they measured on this machine. Fails only if the launcher's environment is wrong. */
 ls_status ls_machine_this(ls_machine *out);
 
 #ifdef __cplusplus

@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 typedef struct ls_mesh ls_mesh;
-/* The most ranks of a mesh. An int could number many more, but to open a mesh, a rank looks at all ranks once for each of its groups:
+/* The most ranks of a mesh. An int could number many more, but a rank that opens a mesh looks at all ranks once for each of its groups:
  * 5 to 10 ms for this many. A plan opens a mesh for every rank that it looks at. */
 enum { LS_MESH_RANKS_MOST = 131072 };
 /* Ranks along each axis, at most LS_MESH_RANKS_MOST in all; replicate divides dp, ep divides dp / replicate * cp. -1 for dp: the rest. */

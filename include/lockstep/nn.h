@@ -52,9 +52,10 @@ typedef struct ls_model {
     /* Families with dropout; 0: none. Not read from HF configs. dropout: after embedding, attention output and MLP; attention_dropout: of
      * attention's probabilities. */
     double dropout, attention_dropout;
-    ls_rope rope;    /* families with rotary positions */
-    double init_std; /* of weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
-    uint64_t seed;   /* of dropout */
+    ls_rope rope; /* families with rotary positions */
+    double
+        init_std;  /* standard deviation of initial weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
+    uint64_t seed; /* seed of dropout */
     /* Families with experts: each token goes to experts_per_token of the experts, which are gated MLPs of width expert_ffn. ffn is not
      * used. */
     size_t experts, experts_per_token, expert_ffn;
@@ -100,7 +101,8 @@ ls_value ls_model_head(ls_program *p, const ls_model *m);
 /* Cross-entropy of the next token, targets [B,T] i32; see ls_linear_xent. With experts, each layer's router losses (outputs
  * "LAYER.router_loss" if a coefficient is set) are separate losses, and "LAYER.expert_load" [experts] counts this rank's tokens that chose
  * each expert, LAYER as in ls_model_layer_name(). If the program has an input "samples" (f32 [2], see ls_route), it says which samples are
- * padding and what share of the step the micro-batch is; otherwise all samples are real and the micro-batch is the whole step. */
+ * padding and which share of the step's samples the micro-batch has; otherwise all samples are real and the micro-batch is the whole step.
+ */
 ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator, ls_value step);
 /* Logits [B,T,V]: for tests and short prompts. */
 ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens);
@@ -127,11 +129,11 @@ ls_value ls_mlp(ls_program *p, const char *name, ls_value x, int n, const size_t
  * `layer1.0.bn1.running_mean`, `fc.bias`) after a stem of one 3 x 3 convolution. Stage s = 0, 1, .. has filters * 2^s
  * channels on images 2^s times smaller. Each residual block is a block of the program. */
 typedef struct ls_image_model {
-    size_t channels, height, width; /* of an image */
-    size_t filters;                 /* of the stem and the first stage */
-    size_t stages, blocks;          /* blocks: of each stage */
+    size_t channels, height, width; /* shape of an image */
+    size_t filters;                 /* filters in the stem and the first stage */
+    size_t stages, blocks;          /* number of stages; blocks in each stage */
     size_t classes;
-    double momentum, eps; /* of batch norm: 0.1, 1e-5 */
+    double momentum, eps; /* of batch norm; the presets have 0.1, 1e-5 */
 } ls_image_model;
 
 ls_status ls_image_preset(const char *name, ls_image_model *out); /* "resnet-tiny", "resnet-small" */

@@ -42,7 +42,7 @@ typedef struct ls_optimizer {
     double momentum;          /* SGD, LARS; 0: no momentum, no state */
     int nesterov;             /* SGD */
     double trust_coefficient; /* LARS: trust coefficient */
-    double weight_decay;      /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
+    double weight_decay;      /* applies to parameters with two dims or more; norms and biases are not decayed. Decoupled in AdamW */
     double clip;              /* largest global gradient norm; 0: no clipping */
     int clip_previous;        /* 1: clip by the norm that ls_optimizer_set_norm() gives, of the update before, not by this update's */
     /* 1: updated bf16 parameters without a master copy are rounded up or down at random, so that the mean is exact; router biases, which
@@ -74,10 +74,10 @@ ls_status ls_optimizer_read_norm(const ls_program *p, double *norm); /* the same
 typedef enum ls_schedule_kind { LS_CONSTANT, LS_LINEAR, LS_COSINE, LS_WSD } ls_schedule_kind;
 typedef struct ls_schedule {
     ls_schedule_kind kind;
-    double lr, min_lr; /* peak and final */
+    double lr, min_lr; /* peak and final learning rate */
     uint64_t warmup;   /* steps of linear growth: step s (0, 1, ...) of them gets lr * (s+1) / warmup */
-    uint64_t steps;    /* of the whole schedule */
-    uint64_t decay;    /* WSD: last steps, in which the rate falls linearly to min_lr */
+    uint64_t steps;    /* length of the whole schedule */
+    uint64_t decay;    /* WSD: number of last steps, over which the rate falls linearly to min_lr */
 } ls_schedule;
 double ls_schedule_lr(const ls_schedule *s, uint64_t step); /* step 0, 1, ...; past the end: min_lr (constant: lr) */
 

@@ -83,13 +83,13 @@ typedef enum ls_recompute {
 typedef struct ls_compile_options {
     ls_recompute recompute;
     int every;          /* k of LS_RECOMPUTE_EVERY, >= 1; n of LS_RECOMPUTE_FIRST, >= 0 */
-    size_t bytes;       /* of LS_RECOMPUTE_BUDGET */
-    int split_backward; /* weight gradients into segment LS_WEIGHTS */
-    int fuse_loss;      /* ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, logits made once */
+    size_t bytes;       /* memory budget in bytes for LS_RECOMPUTE_BUDGET */
+    int split_backward; /* put weight gradients into segment LS_WEIGHTS */
+    int fuse_loss;      /* compute ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, and the logits once */
     int plan_only;      /* compute costs, don't allocate: ls_program_run fails */
-    int check_finite;   /* after each instruction: the first inf or NaN is an error that names it */
+    int check_finite;   /* check the results of each instruction: the first inf or NaN is an error that names it */
     int slots;  /* micro-batches in flight at once, see ls_program_select(); 0: one, whose memory is planned for the whole program */
-    int retain; /* LS_BACKWARD may run several times after one LS_FORWARD: what it reads of the forward keeps its bytes to its end */
+    int retain; /* LS_BACKWARD may run several times after one LS_FORWARD: forward values that it reads are kept until it ends */
 } ls_compile_options;
 #define LS_COMPILE_DEFAULTS                       \
     {                                             \
@@ -103,7 +103,7 @@ typedef struct ls_cost {
     size_t offload;      /* bytes of host memory for what is offloaded: optimizer state, parameters, gradients */
     size_t offload_file; /* bytes in files for what is offloaded */
     size_t live_peak;    /* bytes alive at once in the arena; activations - live_peak is fragmentation */
-    double forward_flops, backward_flops, recompute_flops; /* of one forward, one backward and its recomputation */
+    double forward_flops, backward_flops, recompute_flops; /* FLOPs of one forward, one backward and its recomputation */
     double model_flops;                                    /* forward + backward without recomputation: what MFU counts */
 } ls_cost;
 
@@ -181,19 +181,19 @@ typedef struct ls_instruction {
     ls_when when;
     int nin, nout;
     ls_operand in[LS_OPERANDS], out[LS_OPERANDS];
-    double flops; /* of the kernel, including recomputation inside it */
-    size_t bytes; /* read and written */
+    double flops; /* FLOPs of the kernel, including recomputation inside it */
+    size_t bytes; /* bytes read and written */
     size_t live;  /* bytes of the arena in use while it runs */
-    int stream;   /* 0: compute, 1: copies of offloaded state, others: one a comm; -1: none; 0 on devices without streams */
+    int stream;   /* 0: compute, 1: copies of offloaded state, others: one per comm; -1: none; 0 on devices without streams */
     int nwaits;   /* its stream waits for the ends of these instructions of other streams, by their numbers */
     const int *waits;
-    /* for a collective; else zeroed */
+    /* set for a collective; else zero */
     ls_exchange exchange; /* the start or the wait */
     int collective;       /* ls_collective of comm.h */
     ls_axis axis;
     int ranks, root; /* size of its group; root of a broadcast, peer of a send or receive */
-    int id;          /* the same for a start and its wait, which may be in an earlier segment: of the next run */
-    size_t elements; /* of the whole buffer, over all ranks of the group */
+    int id;          /* the same for a start and its wait; a wait in an earlier segment belongs to the next run */
+    size_t elements; /* elements of the whole buffer, over all ranks of the group */
 } ls_instruction;
 
 /* Number of instructions of all segments, which are numbered in the order in which they run; 0 before compile. */

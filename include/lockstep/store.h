@@ -28,10 +28,10 @@ typedef struct ls_store ls_store;
 
 typedef struct ls_store_options {
     const char *device; /* where parameters and values are: "cpu"; option run.device lists the names */
-    ls_dtype type;      /* of parameters that are declared without a type of their own: f32, bf16, f16, f64 */
+    ls_dtype type;      /* type of parameters declared without a type of their own: f32, bf16, f16, f64 */
     int master;         /* keep f32 master weights of parameters of type bf16 or f16; with type f32 and f64: none */
-    uint64_t seed;      /* of the initialization */
-    int half_grads;     /* with type bf16 or f16: gradients of half parameters have their type; what adds to one sums in f32 and rounds */
+    uint64_t seed;      /* seed of the initialization */
+    int half_grads; /* with type bf16 or f16: gradients of half parameters have their type; whatever adds to one sums in f32 and rounds */
 } ls_store_options;
 #define LS_STORE_DEFAULTS      \
     {                          \
@@ -57,7 +57,7 @@ const char *ls_store_name(const ls_store *s, size_t i);
 int ls_store_find(const ls_store *s, const char *name); /* index, or -1 */
 int ls_store_ndim(const ls_store *s, size_t i);
 size_t ls_store_size(const ls_store *s, size_t i, int dim);
-size_t ls_store_elements(const ls_store *s); /* of all parameters */
+size_t ls_store_elements(const ls_store *s); /* elements of all parameters */
 ls_store_options ls_store_settings(const ls_store *s);
 
 /* Waits for parameters that an update is still gathering (overlap in parallel.h). The functions below that return, read or write values
@@ -69,7 +69,7 @@ ls_tensor *ls_store_grad(const ls_store *s, size_t i);  /* f32 (f64 with type f6
 ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name);
 /* Declares a state of every parameter's shape, zeros, f32 (f64 with type f64), for parameter i. */
 ls_status ls_store_add_state(ls_store *s, size_t i, const char *name);
-int ls_store_states(const ls_store *s, size_t i); /* how many */
+int ls_store_states(const ls_store *s, size_t i); /* number of states of parameter i */
 const char *ls_store_state_name(const ls_store *s, size_t i, int k);
 
 /* A frozen parameter has no gradient and no optimizer state. Before allocation only. */

@@ -12,7 +12,7 @@
 _Noreturn void base_assert_failed(const char *cond, const char *file, int line);
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-/* Each evaluates one of its arguments twice: no calls whose answers change. */
+/* Each evaluates one of its arguments twice: pass no expression with side effects. */
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 

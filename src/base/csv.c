@@ -9,8 +9,8 @@
 struct csv_reading {
     const char *path;
     char *at;   /* the next byte */
-    char *to;   /* where the next byte of a field goes: never behind `at` */
-    int line;   /* of `at` */
+    char *to;   /* where the next byte of a field goes: never past `at` */
+    int line;   /* number of the line that `at` is in */
     char **all; /* fields of all rows, the names first */
     int n, room, columns;
 };
@@ -28,7 +28,7 @@ static ls_status csv_add(struct csv_reading *r, char *field)
     return LS_OK;
 }
 
-/* Reads a field in quotes, whose first has been read. */
+/* Reads a quoted field, whose opening quote has been read. */
 static ls_status csv_quoted(struct csv_reading *r)
 {
     int first = r->line;
@@ -43,7 +43,7 @@ static ls_status csv_quoted(struct csv_reading *r)
     return LS_OK;
 }
 
-/* Reads a field and what ends it. *last: it is the row's last. */
+/* Reads a field and the character that ends it. *last: it is the last of its row. */
 static ls_status csv_next(struct csv_reading *r, bool *last)
 {
     char *field = r->to, end;

@@ -125,7 +125,7 @@ struct file_writer {
     ls_status failed; /* the first failure; LS_OK until then */
     size_t held;      /* bytes in buffer */
     uint64_t written; /* bytes in the file */
-    uint64_t started; /* bytes whose way to the disk has begun */
+    uint64_t started; /* bytes that the disk has begun to write */
     unsigned char buffer[WRITE_BUFFER];
 };
 

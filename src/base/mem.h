@@ -33,8 +33,8 @@ struct mem_stats {
     size_t now[MEM_CATEGORIES];   /* bytes held */
     size_t peak[MEM_CATEGORIES];  /* most bytes held at once, per category */
     size_t total_now, total_peak; /* bytes; total_peak is the peak of the sum */
-    size_t host_peak;             /* of all that is not a device's with memory of its own */
-    size_t device_peak;           /* of all that is */
+    size_t host_peak;             /* peak of host memory: all bytes but those of devices with memory of their own */
+    size_t device_peak;           /* peak of the memory of such devices */
     uint64_t calls;               /* mem_alloc and mem_take calls since the start */
 };
 
@@ -75,9 +75,9 @@ void mem_reset_peak(void); /* peaks become the bytes held now */
 void mem_thread_begin(void);
 size_t mem_thread_peak(enum mem_category c);
 
-void mem_set_limit(size_t bytes); /* of all that is not a device's; 0: none */
+void mem_set_limit(size_t bytes); /* limit of host memory; 0: none */
 size_t mem_limit(void);
-void mem_set_device_limit(size_t bytes); /* of all that is; 0: none */
+void mem_set_device_limit(size_t bytes); /* limit of the memory of devices with memory of their own; 0: none */
 size_t mem_device_limit(void);
 
 /* An injected fault: called before each allocation. Returns why it fails, or NULL. */

@@ -39,15 +39,15 @@ enum option_kind {
 struct option {
     const char *name; /* "section.key"; rows of one section are adjacent */
     enum option_kind kind;
-    size_t offset;       /* of the value, in the caller's struct */
+    size_t offset;       /* offset of the value in the caller's struct */
     const char *text;    /* default, as a user would write it */
-    double least, most;  /* inclusive, of INT, REAL, BYTES; equal: no limits */
-    const char *choices; /* of ENUM: "adamw|sgd"; else NULL */
+    double least, most;  /* inclusive limits for INT, REAL, BYTES; equal: no limits */
+    const char *choices; /* for ENUM: "adamw|sgd"; else NULL */
     const char *unit;    /* "steps", "seconds"; "" if there is none, and for BYTES */
     unsigned verbs;      /* bit i: verb_names[i] reads it */
     const char *help;    /* one line, no full stop */
     const char *off;     /* value that turns the feature off; NULL: none does */
-    unsigned common;     /* those of `verbs` in whose help and completion it is listed first */
+    unsigned common;     /* the verbs whose help and completion list it first */
     const char *alias;   /* another accepted name, never written; NULL: none */
     bool alias_inverts;  /* for a bool: true under that name is false under the row's */
 };

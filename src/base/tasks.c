@@ -18,7 +18,7 @@ struct tasks {
     atomic_int next;
     atomic_int failed; /* the lowest task that has failed; n: none */
     pthread_mutex_t lock;
-    ls_status status; /* of that task, with its message: under the lock */
+    ls_status status; /* status of that task, with its message; guarded by the lock */
     char message[2048];
 };
 

@@ -24,21 +24,21 @@
 #include "base/pulse.h"
 
 enum {
-    PIECES = 8,         /* of a share at least, in threads_for, */
-    PIECE_BLOCKS = 16,  /* and as many as keep a piece within so many blocks */
-    PIECES_MOST = 4096, /* of a loop; fits into 16 bits */
-    MOVE_NS = 100000,   /* the least between two moves of a thread to another processor */
-    SPIN_NS = 50000,    /* a thread without work looks for it so long before it sleeps */
+    PIECES = 8,         /* least number of pieces per share in threads_for, */
+    PIECE_BLOCKS = 16,  /* or more, so that a piece has at most this many blocks */
+    PIECES_MOST = 4096, /* pieces of a loop; fits into 16 bits */
+    MOVE_NS = 100000,   /* shortest time between two moves of a thread to another processor */
+    SPIN_NS = 50000,    /* how long a thread without work spins before it sleeps */
 };
 
 struct share {
     _Alignas(64) _Atomic uint64_t left; /* number of the loop << 32 | first piece << 16 | end */
-    atomic_int cpu;                     /* where its owner was last */
+    atomic_int cpu;                     /* processor that its owner last ran on */
 };
 
 static struct {
-    atomic_int size;    /* of the team; 0: not yet chosen */
-    atomic_int started; /* workers that exist, beside the caller */
+    atomic_int size;    /* threads in the team; 0: not yet chosen */
+    atomic_int started; /* workers that exist, besides the caller */
     atomic_flag at_work;
 
     threads_range_fn *fn; /* the loop */
@@ -47,7 +47,7 @@ static struct {
     uint32_t pieces, number;
     atomic_int width; /* the team's size when it began */
     struct share shares[THREADS_MOST];
-    atomic_int processor[THREADS_MOST]; /* that each thread was last on: rarely written, so all have it in their caches */
+    atomic_int processor[THREADS_MOST]; /* processor that each thread last ran on; rarely written, so it stays in all caches */
 
     _Alignas(64) _Atomic uint32_t begun; /* loops so far; idle workers sleep on it */
     atomic_int asleep;
@@ -71,7 +71,7 @@ static int64_t threads_clock(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* True as soon as *at is not `value` (or is, if `is`); false after SPIN_NS. */
+/* Spins until (*at == value) == is: true; false after SPIN_NS. */
 static bool spin_until(_Atomic uint32_t *at, uint32_t value, bool is)
 {
     int64_t end = 0;
@@ -133,8 +133,8 @@ static bool is_taken(int processor, int thread, int width)
     return false;
 }
 
-/* A worker that finds itself on a processor of another thread of the team moves to one where there is none. For the scheduler likes to put
- * threads that wait for each other on one processor, and leaves the other to a program that never waits. */
+/* A worker that shares its processor with another thread of the team moves to one without, because the scheduler likes to put threads that
+ * wait for each other on one processor, and leaves the other to a program that never waits. */
 static void keep_apart(int thread)
 {
     static _Thread_local int64_t moved;
@@ -222,7 +222,7 @@ static void forget_workers(void)
     atomic_store(&team.started, 0);
     atomic_store(&team.asleep, 0);
     atomic_store(&team.awaited, false);
-    for (int i = 0; i < THREADS_MOST; i++) atomic_store(&team.shares[i].left, 0); /* of a loop that another thread had begun */
+    for (int i = 0; i < THREADS_MOST; i++) atomic_store(&team.shares[i].left, 0); /* shares of a loop that another thread had begun */
     atomic_flag_clear(&team.at_work);
 }
 
@@ -240,7 +240,7 @@ void threads_set(int n)
 {
     ASSERT(n >= 0);
     if (n == 0) n = affinity_cores();
-    if (n > THREADS_MOST) log_line(LOG_WARN, "threads: %d of %d, the most of a team", THREADS_MOST, n);
+    if (n > THREADS_MOST) log_line(LOG_WARN, "threads: %d requested; using %d, the most that a team can have", n, THREADS_MOST);
     n = MIN(n, THREADS_MOST);
     if (atomic_exchange(&team.size, n) == n) return;
     atomic_fetch_add(&team.resized, 1);

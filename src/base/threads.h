@@ -1,9 +1,8 @@
 /* threads.h - data parallelism inside one process: one team of threads for all kernels.
  *
  * Work is handed out in pieces. A thread takes the pieces of its own share, then those that others have not begun, so a thread that another
- * process keeps from its processor delays a loop by one piece at most, and not at all if it has none. A thread without work waits briefly
- * and then sleeps: a processor that it does not use is free for the thread that is waited for. Threads are not bound to processors, but
- * those of a team keep apart.
+ * process preempts delays a loop by one piece at most, and not at all if it has none. A thread without work spins briefly and then sleeps,
+ * which frees its processor for the threads that still work. Threads are not bound to processors, but those of a team avoid sharing one.
  *
  * Where pieces begin and end depends on n, grain and the number of threads only; which thread takes which piece does not repeat. So a sum
  * is kept by position, never by thread, and a run repeats bit for bit.

@@ -1,7 +1,7 @@
 /* yield.h - waits that yield the processor before they sleep, where that is quick.
  *
- * To yield costs less than to sleep where those who are waited for want the same processor. Beside a busy process it costs a time slice or
- * more, each time. So where long yields are frequent the next waits only sleep: four times as many after each further long yield, fewer
+ * Yielding costs less than sleeping if the threads that are waited for need the same processor. Next to a busy process each yield costs a
+ * time slice or more. So if long yields are frequent, the next waits only sleep: four times as many after each further long yield, fewer
  * after each wait whose yields were short.
  */
 #ifndef LS_BASE_YIELD_H
@@ -11,10 +11,10 @@
 #include <stdbool.h>
 #include <time.h>
 
-#define YIELD_LONG 0.5e-3 /* seconds after which another process must have run */
+#define YIELD_LONG 0.5e-3 /* seconds; another process must have run during a yield that long */
 enum {
-    YIELD_WEIGHT = 8,     /* long yields are frequent if they are more than one in so many waits, */
-    YIELD_LONGS_MOST = 8, /* and have been so for so many of them */
+    YIELD_WEIGHT = 8,     /* long yields are frequent if more than one in this many waits is long, */
+    YIELD_LONGS_MOST = 8, /* over at least this many of them */
     YIELD_SLEEPS_LEAST = 16,
     YIELD_SLEEPS_MOST = 1024,
 };
@@ -24,7 +24,7 @@ struct yields {
     bool on;    /* this wait may yield */
     int longs;  /* grows by YIELD_WEIGHT with each long yield, falls by 1 with each wait */
     int sleeps; /* waits to come that do not yield */
-    int next;   /* how many after the next long yield */
+    int next;   /* how many waits will not yield after the next long yield */
 };
 
 static inline double yield_clock(void)
@@ -48,7 +48,7 @@ static inline void yield_begin(struct yields *y)
     if (y->next < YIELD_SLEEPS_LEAST) y->next = YIELD_SLEEPS_LEAST;
 }
 
-/* Yields the processor; false: this wait is to sleep instead. */
+/* Yields the processor; false if this wait must sleep instead. */
 static inline bool yield_try(struct yields *y)
 {
     double began;

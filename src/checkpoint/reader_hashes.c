@@ -61,7 +61,7 @@ static ls_status check_piece(const struct saved *s, size_t entry, size_t piece)
 
 struct checking {
     const struct saved *s;
-    size_t entry, first; /* the first piece */
+    size_t entry, first; /* index of the entry, and of its first piece to check */
 };
 
 /* Lets the disk read pieces [first, last], and the next entry's first ones, which usually follow. */

@@ -9,10 +9,10 @@
 
 struct safetensors {
     char *path;
-    struct file_map map;         /* of safetensors_open */
+    struct file_map map;         /* the file that safetensors_open() mapped */
     json_node *header;           /* owns the names */
-    const unsigned char *start;  /* of the file */
-    size_t bytes, before, count; /* before: those before the data */
+    const unsigned char *start;  /* first byte of the file */
+    size_t bytes, before, count; /* before: bytes before the data */
     struct safetensor *tensor;
 };
 

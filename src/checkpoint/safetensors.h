@@ -42,7 +42,7 @@ ls_status safetensors_parse(const unsigned char *data, size_t bytes, const char 
 void safetensors_close(struct safetensors **f); /* NULL is a no-op */
 
 const char *safetensors_path(const struct safetensors *f);
-size_t safetensors_bytes(const struct safetensors *f);                              /* of the file */
+size_t safetensors_bytes(const struct safetensors *f);                              /* size of the file */
 const unsigned char *safetensors_start(const struct safetensors *f, size_t *bytes); /* everything before the data */
 size_t safetensors_count(const struct safetensors *f);
 const struct safetensor *safetensors_at(const struct safetensors *f, size_t i);           /* in the order of their data */
@@ -70,6 +70,6 @@ ls_status safetensors_pieces(const struct safetensors_writer *w, const char **di
 ls_status safetensors_publish(struct safetensors_writer **w, uint64_t *bytes, char hash[HASH_ROOM]);
 void safetensors_abandon(struct safetensors_writer **w); /* NULL is a no-op */
 
-size_t safetensor_spec_bytes(const struct safetensor_spec *s); /* of its data */
+size_t safetensor_spec_bytes(const struct safetensor_spec *s); /* bytes of its data */
 
 #endif

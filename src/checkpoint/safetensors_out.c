@@ -14,10 +14,10 @@ struct safetensors_writer {
     file_writer *file;
     hash_state *hash;
     uint64_t bytes;   /* written so far */
-    uint64_t want;    /* at the end */
+    uint64_t want;    /* bytes when it is complete */
     uint64_t *tensor; /* [tensors] bytes of each that remain to be written */
     size_t tensors;
-    /* Of safetensors_hash_pieces(); else NULL and 0. */
+    /* Set by safetensors_hash_pieces(); else NULL and 0. */
     hash_state *piece;
     size_t piece_bytes, in_piece, at; /* in_piece: bytes of the piece so far; at: the current tensor */
     struct text digits;

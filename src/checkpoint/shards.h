@@ -5,14 +5,14 @@
 #include "checkpoint/save_plan.h"
 #include "checkpoint/manifest.h"
 
-enum { CLASSES = 2 }; /* of shards: parameters, optimizer */
+enum { CLASSES = 2 }; /* classes of shards: parameters, optimizer */
 
 /* A file of tensors, written by one rank. */
 struct shard {
     uint64_t rank, class;
-    size_t claim, claims, entry, entries; /* first, how many */
+    size_t claim, claims, entry, entries; /* first claim, number of claims; first entry, number of entries */
     char name[48];
-    char *digits; /* pieces.h */
+    char *digits; /* the hashes of its pieces: pieces.h */
 };
 
 /* Names inside info are borrowed: from the store, the claims, the shards, the caller's paths. */
@@ -23,8 +23,8 @@ struct contents {
     struct claims claims;
     struct shard *shard;
     size_t nshards;
-    void *chunk;              /* of the writer */
-    char *digits;             /* of all shards */
+    void *chunk;              /* the writer's chunk of memory */
+    char *digits;             /* the hashes of all shards */
     const char *const *files; /* paths of info.files[nshards ..] */
 };
 

@@ -47,7 +47,7 @@ struct command {
     unsigned verb;         /* mask of the options that the command reads (config.h); 0: it reads none */
     const char *plain;     /* option that a plain argument after the first `least` sets, as --OPTION=ARGUMENT would; NULL: none */
     bool (*meant)(const char *argument, char *out,
-                  size_t room); /* writes the flag that an extra argument was probably meant for; or NULL */
+                  size_t room); /* writes the flag that an extra argument was probably meant for; NULL: none */
     const char *n_counts;       /* what -n counts, if not only ranks; NULL: ranks */
     bool dashes;                /* arguments may begin with dashes: `help --zero` */
     bool forwards;              /* options of the table are plain arguments, which the command passes on: `lab d8 --model.layers=4` */
@@ -56,7 +56,7 @@ struct command {
     const char *about;                               /* paragraphs of the complete help, each line ends with a line feed; NULL: none */
     const char *examples;                            /* each line ends with a line feed */
     bool several;                                    /* its options describe several configs; only the command itself checks them */
-    ls_status (*complete)(struct invocation *in);    /* before any check: sets options by what the arguments name; NULL: none */
+    ls_status (*complete)(struct invocation *in);    /* before any check: sets options that follow from the arguments; NULL: none */
     ls_status (*check)(const struct invocation *in); /* checks the usage; NULL: no further check */
     ls_status (*run)(struct invocation *in);
     ls_status (*launch)(struct invocation *in); /* called instead of run if ranks must be started, see launching.h; NULL: never */

@@ -409,7 +409,7 @@ static ls_status tune_and_write(struct comm_times *t)
 
 /* ---- the command ---- */
 
-/* The device that has the buffers, unless it is the processor, and the groups of its collectives that the operation needs. */
+/* Opens the device that has the buffers, unless it is the processor, and the groups of its collectives that the operation needs. */
 static ls_status open_device(const struct invocation *in, struct comm_times *t, struct ranks *r)
 {
     const struct device *d = device_find(config_device(&in->config));

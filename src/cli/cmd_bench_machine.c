@@ -51,7 +51,7 @@ static ls_status set_words(struct options *o, const char *words)
     return LS_OK;
 }
 
-/* The options of a model that is given; of those of `bench train`, they are what instructions depend on. */
+/* The options of the user's model: those of `bench train` on which instructions depend. */
 static bool is_of_model(const char *name)
 {
     static const char *const sections[] = { "model.", "data.seq_len", "train.micro_batch", "optim.", "recompute." };
@@ -71,7 +71,7 @@ static ls_status inherit(struct options *o, const struct options *from, bool mod
     return LS_OK;
 }
 
-/* words NULL: the model that is given. */
+/* words NULL: the user's model. */
 static ls_status measure_model(struct measured *m, const struct options *given, const char *words, const char *type)
 {
     struct config c;
@@ -184,7 +184,8 @@ static ls_status measure_collectives(const struct ranks *r, struct cluster *out)
         if (r->size % size == 0) LS_TRY(measure_groups(r, size, out));
     snprintf(name, sizeof name, "collectives.all_reduce-%d", r->size);
     if (!(x = cluster_find_curve(out, name))) return LS_OK;
-    /* What the ring's formula has to be told to say the same of the smallest and of the largest (seconds.h). */
+    /* Latency and bandwidth with which the ring's formula (seconds.h) gives the measured seconds of the smallest and the largest
+     * all-reduce. */
     out->node.latency = x->seconds[0] / (2 * (n - 1));
     out->node.bandwidth = 2 * (n - 1) / n * x->size[x->points - 1] / x->seconds[x->points - 1];
     return LS_OK;
@@ -264,7 +265,7 @@ static ls_status measure_all(const struct ranks *r, const struct options *given,
     if (half) LS_TRY(ranks_settle(r, machine_peak_flops(LS_BF16, &c->flops[LS_BF16])));
     LS_TRY(measure_bandwidth(r, &c->bandwidth));
     LS_TRY(measure_kernels(r, given, half, c));
-    c->node.bandwidth = c->bandwidth; /* of one rank alone: it sends nothing */
+    c->node.bandwidth = c->bandwidth; /* a single rank sends nothing */
     if (r->comm) LS_TRY(measure_collectives(r, c));
     return LS_OK;
 }
@@ -295,7 +296,7 @@ const struct command command_bench_machine = {
     .flags = flags,
     .run = cmd_bench_machine_run,
     .launch = cmd_bench_machine_launch,
-    .about = "A model that is given is measured as well, beside small ones of all kinds.\n"
+    .about = "Measures small models of all kinds, and the model of --model.* if one is given.\n"
              "All ranks (-n) measure at the same time, since they share memory and caches. Plan for as many ranks as were measured:\n"
              "`plan --machine ./this.yaml -n N`, or `bench train --predict this.yaml -n N`, which runs the steps as well.\n",
     .examples = "  lockstep bench machine -n 2 --out this.yaml\n"

@@ -22,7 +22,7 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-/* A layout and what it takes. */
+/* A layout, and its bytes and seconds. */
 struct compared {
     const char *words; /* as given */
     struct config config;
@@ -32,7 +32,7 @@ struct compared {
     ls_layout layout;
     struct plan_bytes plan;
     struct step_seconds seconds; /* with a machine */
-    size_t sent, calls;          /* bytes and collectives of a step, of the rank with the most memory */
+    size_t sent, calls;          /* bytes and collectives per step of the rank with the most memory */
     double tokens;
 };
 
@@ -84,7 +84,7 @@ static ls_status resolve(const struct invocation *in, const char *words, int64_t
     return config_check_fit(c);
 }
 
-/* What a rank's programs send in a step. */
+/* Sets what a rank's programs send in a step. */
 static void count_messages(const struct step *s, struct compared *x)
 {
     for (int op = 0; op < LS_COLLECTIVES; op++) {
@@ -139,20 +139,21 @@ static void put_splits(const ls_layout *l)
 static void put_use(const ls_layout *l)
 {
     static const char *const zero[] = {
-        "a rank's part of the model fits, with its optimizer state: one all-reduce of the gradients a step",
+        "a rank's part of the model fits with its optimizer state: one all-reduce of the gradients per step",
         "optimizer state does not fit: as much communication as without",
         "gradients do not fit either: every micro-batch reduces them",
-        "parameters do not fit either: every micro-batch gathers them twice, which enough samples a rank hide",
+        "parameters do not fit either: every micro-batch gathers them twice, which enough samples per rank can hide",
     };
 
     if (l->dp * l->cp > 1) printf("   use when   %s\n", zero[l->zero]);
     if (l->tp > 1)
         printf("   use when   layers are too large, or samples too few: it communicates in every layer, so keep it inside a node\n");
     if (l->cp > 1) printf("   use when   sequences are so long that one rank cannot hold their activations\n");
-    if (l->pp > 1) printf("   use when   links are slow: it sends least, but ranks wait unless there are many micro-batches a step\n");
+    if (l->pp > 1)
+        printf("   use when   links are slow: it sends the least, but ranks wait unless there are many micro-batches per step\n");
     if (l->ep > 1) printf("   use when   experts do not fit: rows go to the ranks of their experts and back\n");
     if (l->offload || l->offload_parameters)
-        printf("   use when   nothing else fits: what is offloaded is loaded and saved %s\n",
+        printf("   use when   nothing else fits: offloaded state is loaded and saved %s\n",
                l->offload_parameters ? "by every micro-batch" : "once a step");
     else if (ls_layout_ranks(l) == 1)
         printf("   use when   everything fits\n");
@@ -210,7 +211,7 @@ static double link_of(const struct compared *x) { return (double)x->sent / compu
 static const struct figure {
     const char *name, *key;
     enum { FIGURE_BYTES, FIGURE_COUNT, FIGURE_SECONDS, FIGURE_PERCENT, FIGURE_RATE, FIGURE_FITS } kind;
-    /* with a machine only; FIGURE_FITS with a limit, too; left out of the table where it is 0 for all */
+    /* only with a machine (FIGURE_FITS also with a limit); left out of the table if it is 0 for all */
     enum { ALWAYS, TIMED = 1, RARE = 2 } shown;
     double (*of)(const struct compared *x);
 } figures[] = {
@@ -222,7 +223,7 @@ static const struct figure {
     { "offloaded", "offloaded", FIGURE_BYTES, RARE, offloaded_of },
     { "memory of a rank", "memory", FIGURE_BYTES, ALWAYS, total_of },
     { "it fits", "fits", FIGURE_FITS, TIMED, fits },
-    { "sent by a rank a step", "sent", FIGURE_BYTES, ALWAYS, sent_of },
+    { "sent by a rank per step", "sent", FIGURE_BYTES, ALWAYS, sent_of },
     { "in collectives", "collectives", FIGURE_COUNT, ALWAYS, calls_of },
     { "computing", "computing", FIGURE_SECONDS, TIMED, computing },
     { "waiting for messages", "exposed", FIGURE_SECONDS, TIMED, exposed },
@@ -312,7 +313,7 @@ static ls_status cmd_compare_put_json(const struct compared *x, int n)
 
 /* ---- the command ---- */
 
-/* All layouts compute the same samples: those that are given, or the most that one of them has by default. */
+/* All layouts compute the same number of samples: the given one, or the largest that one of them has by default. */
 static ls_status compare_all(const struct invocation *in, struct compared *x)
 {
     int64_t most = 0;
@@ -367,7 +368,7 @@ const struct command command_compare = {
     .flags = flags,
     .run = cmd_compare_run,
     .about =
-        "A layout consists of options, such as \"parallel.tp=2 parallel.zero=1\"; options outside of the quotes are for all of them.\n",
+        "A layout consists of options, such as \"parallel.tp=2 parallel.zero=1\"; options outside of the quotes apply to all layouts.\n",
     .examples =
         "  lockstep compare \"parallel.zero=3\" \"parallel.tp=8\" \"parallel.pp=4\" -n 8 --model.preset=llama3-8b --data.seq_len=4096 \\\n"
         "      --machine h100-dgx\n"

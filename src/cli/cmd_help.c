@@ -64,7 +64,7 @@ static ls_status put_models(void)
 
 static ls_status put_labs(void)
 {
-    printf("A lab measures claims about distributed training and prints the claimed number beside the measured one:\n"
+    printf("A lab measures claims about distributed training and prints the claimed number next to the measured one:\n"
            "  lockstep lab                  lists all claims, with the verdicts of what ran here before\n"
            "  lockstep lab z3               runs the lab of claim Z3\n"
            "  lockstep lab p2 --stages 8 --micro-batches 4    with other sizes\n"
@@ -72,7 +72,7 @@ static ls_status put_labs(void)
            "  make labs                     runs all labs and writes docs/claims.md\n"
            "\n"
            "A verdict says that the claim holds, that it is corrected (claimed, measured, why), that it cannot be measured here (why, and\n"
-           "what it would take), or that it does not hold. Only then the exit code is 1. docs/claims.md has all verdicts.\n\n");
+           "what it would take), or that it does not hold. The exit code is 1 only in the last case. docs/claims.md has all verdicts.\n\n");
     for (size_t i = 0; lab_list[i]; i++) {
         printf("%-24s %s", lab_list[i]->name, lab_list[i]->title);
         for (const struct lab_size *s = lab_list[i]->sizes; s->name; s++) printf("%s--%s", s == lab_list[i]->sizes ? ": " : ", ", s->name);
@@ -110,9 +110,9 @@ static const char data_page[] =
     "                     run's folder\n"
     "    FILE.json        a byte-level tokenizer.json of Hugging Face, or the folder that holds it\n"
     "    FILE.tiktoken    a tiktoken file; FILE.tiktoken:PATTERN sets its pattern: gpt2, r50k, p50k, cl100k or o200k\n"
-    "                     FILE.jsonl (or .ndjson) holds one JSON object per line; --data.field names the member that holds the\n"
-    "                     text [text]. Each line is a document and is followed by the end-of-text token. FILE.gz (gzip) and\n"
-    "                     FILE.zst (zstd) of either kind are decompressed while they are read.\n"
+    "--data.text=FILE.jsonl   (or .ndjson) has one JSON object per line; --data.field names the member that holds the text [text].\n"
+    "                     Each line is a document and is followed by the end-of-text token. FILE.gz (gzip) and FILE.zst (zstd) of\n"
+    "                     either kind are decompressed while they are read.\n"
     "--data.special_tokens=auto   special tokens that are spelled out in plain text (<|endoftext|> between documents) become\n"
     "                     their ids; in JSON lines they are ordinary text, as in nanoGPT and llm.c. 'parse' and 'text' choose one of\n"
     "                     the two for both. 'lockstep data inspect --data.tokenizer=..' counts documents and special tokens.\n"
@@ -135,7 +135,7 @@ static const char run_page[] =
     "    calls/rank_0000        the state of each rank and its last communication calls, for 'lockstep doctor DIR'\n"
     "    trace.json             with --log.trace=true: a timeline of every rank, for Perfetto or chrome://tracing;\n"
     "                           trace_step_NNNNNNNN.json if the run was resumed after that step\n"
-    "    method.json            with another --parallel.method than allreduce: what it cost beside it\n"
+    "    method.json            with a --parallel.method other than allreduce: its cost compared with allreduce\n"
     "    checkpoints/           step_NNNNNNNN folders; the newest --checkpoint.keep ones are kept\n"
     "    lock                   locked by the process that uses the folder; a second process is refused\n"
     "\n"
@@ -180,7 +180,8 @@ static const char precision_page[] =
     "--precision.compute=fp32   everything in fp32\n"
     "--precision.compute=bf16   weights and activations in bf16; sums, statistics, gradients and moments in fp32; and fp32\n"
     "                           master weights, which the optimizer updates\n"
-    "--precision.grads=bf16     with bf16 compute: gradients in bf16 as well, so AdamW needs 16 bytes a parameter instead of 18. What is\n"
+    "--precision.grads=bf16     with bf16 compute: gradients in bf16 as well, so AdamW needs 16 bytes per parameter instead of 18. What "
+    "is\n"
     "                           added to a gradient is summed in fp32 and rounded, as are sums over ranks, which send half the bytes.\n"
     "                           Norm, clipping and update compute in fp32\n"
     "--precision.compute=auto   bf16 on a GPU or if kernels use AMX or AVX-512 BF16 (--run.isa), else fp32 (the default)\n"
@@ -206,7 +207,7 @@ static const char memory_page[] =
     "                               update each parameter in backward, as soon as its gradient is final, so that gradients are freed as\n"
     "                               they are used (one micro-batch per step, no pipeline, the cpu). The bits of the weights are the same.\n"
     "                               Updates stop before the first gradient that is not finite; those made before it in that step stay.\n"
-    "                               optim.clip_by=previous clips by the norm of the step before; checkpoints have it\n"
+    "                               optim.clip_by=previous clips by the norm of the previous step, which checkpoints store\n"
     "\n"
     "More and smaller micro-batches (--train.micro_batch, --train.accumulate) need less memory and cost only a little speed.\n"
     "'lockstep plan' prints the bytes of each part before anything runs; a run measures the same bytes. --run.memory_limit=SIZE\n"
@@ -238,7 +239,7 @@ static const char layouts_page[] =
     "  lockstep train -n 8 --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp --data.text=my.txt\n"
     "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
     "  lockstep plan --print-mesh --parallel.pp=2 --parallel.dp=2 --parallel.tp=4\n"
-    "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb.svg\n"
+    "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --train.accumulate=8 --svg zb.svg\n"
     "\n"
     "In bf16, sums round differently under another layout, so a token whose experts have nearly equal scores may be routed to another\n"
     "one: about 1 choice in 500 with 2 layers of 4 experts, 1 in 60 with 8 layers of 16. Parity counts these choices with their margins,\n"
@@ -263,15 +264,16 @@ static const char ranks_page[] =
     "--parallel.offload_parameters=cpu | file    parameters and gradients are kept elsewhere while no unit needs them; they are read\n"
     "                              --parallel.prefetch units ahead, from files without the page cache (one rank, or zero 3)\n"
     "\n"
-    "Three other methods show why the ordinary one is an all-reduce; the report of a run prints what they cost beside its first steps\n"
-    "(--parallel.reference_steps), and RUN/method.json has the numbers. They need parallel.zero=0 and no axis but dp. The first two\n"
+    "Three other methods show why the ordinary one is an all-reduce; the report of a run compares their cost with that of its first steps\n"
+    "(--parallel.reference_steps), and RUN/method.json has the numbers. They need parallel.zero=0 and no axis except dp. The first two\n"
     "compute the step of a single rank; the third does not.\n"
     "--parallel.method=dataparallel   rank 0 owns the model, as in torch.nn.DataParallel: in each micro-batch it sends samples and "
     "weights\n"
     "                              to all ranks and adds up their gradients; it alone has optimizer state and updates\n"
     "--parallel.method=server      a parameter server: rank 0 adds up the gradients of a step, updates, and sends the weights back\n"
     "--parallel.method=async       an asynchronous one: rank 0 only serves, and updates with the gradient of each other rank as it\n"
-    "                              arrives, though it is of older (stale) weights; --parallel.async_turns takes them in turn\n"
+    "                              arrives, although it was computed from older (stale) weights; --parallel.async_turns takes them in "
+    "turn\n"
     "\n"
     "'lockstep plan --parallel.dp=8 --parallel.zero=3' prints the bytes that a rank holds and sends; --print-program adds the rank's\n"
     "program. 'lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"' runs both layouts and compares every\n"
@@ -363,7 +365,7 @@ static ls_status fail_topic(const char *name)
     return st;
 }
 
-/* Finds the command of one or two words: "data" is a topic and a group of commands, "data prepare" is a command. */
+/* Finds the command with a name of one or two words: "data" is a topic and a group of commands, "data prepare" is a command. */
 static const struct command *find_command(const struct invocation *in)
 {
     char name[64];
@@ -463,7 +465,7 @@ const struct command command_help = {
     .name = "help",
     .arguments = "[TOPIC]",
     .most = 2,
-    .summary = "print a page on a topic, a command or an option, or list whatever mentions a word",
+    .summary = "print a page on a topic, a command or an option, or list everything that mentions a word",
     .flags = flags,
     .dashes = true,
     .check = cmd_help_check,

@@ -39,7 +39,7 @@ enum { MOST = 1 << 30 };
     X(element, "element", "elements of queries and keys")                                          \
     X(inner, "inner", "inner width of a feed-forward block, in widths")                            \
     X(kv_heads, "kv-heads", "heads of keys and values")                                            \
-    X(tokens_per_second, "tokens-per-second", "tokens a second on a processor")                    \
+    X(tokens_per_second, "tokens-per-second", "tokens per second on a processor")                  \
     X(teraflops, "teraflops", "peak of a processor, in TFLOP/s")                                   \
     X(billions, "billions", "parameters, in billions")                                             \
     X(memory, "memory", "memory of a GPU, in GB")                                                  \
@@ -68,7 +68,7 @@ static int64_t sizes[SIZES_COUNT]; /* 0: not given */
 static bool json;
 
 static const struct flag flags[] = {
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON, an object a line" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON, one object per line" },
     SIZE_MAP(SIZE_FLAG){ 0 },
 };
 
@@ -79,7 +79,7 @@ struct claim {
 #define CLAIM_ROW(id_, program_, text_) { id_, program_, text_ },
 static const struct claim claims[] = { LAB_CLAIM_MAP(CLAIM_ROW) };
 
-/* ---- what was measured before ---- */
+/* ---- earlier results ---- */
 
 /* A line for each claim: id, verdict, whether some rows could not be measured, date, seconds that its lab took; tabs between. */
 static char *history_path(void)
@@ -90,7 +90,7 @@ static char *history_path(void)
     return path;
 }
 
-/* The whole file; fails if no lab was remembered yet. */
+/* Reads the whole file; fails if no lab has been recorded yet. */
 static ls_status history_read(char **out)
 {
     char *path = history_path();
@@ -102,7 +102,7 @@ static ls_status history_read(char **out)
     return st;
 }
 
-/* What is remembered of a claim; "" in verdict: it has not run here. */
+/* The recorded result of a claim; verdict "": it has not run here. */
 struct remembered {
     char verdict[32], date[16];
     int in_part;
@@ -154,8 +154,8 @@ static ls_status history_replace(const char *path, const struct lab_result *resu
     return st;
 }
 
-/* Two labs that end at once must not lose a verdict: the folder is locked. That the lab ran counts more than that it is remembered:
- * failures only warn. */
+/* The folder is locked, so that two labs that end at the same time lose no verdict. Failures only cause a warning, because the result of
+ * the lab matters more than the record. */
 static void history_write(const struct lab_result *result, int n, double seconds)
 {
     char *path = history_path(), *folder = file_cache_folder();
@@ -164,7 +164,7 @@ static void history_write(const struct lab_result *result, int n, double seconds
 
     if (lock >= 0) flock(lock, LOCK_EX);
     if (st == LS_OK) st = history_replace(path, result, n, seconds);
-    if (st != LS_OK) fprintf(stderr, "lockstep lab: the verdict is not remembered: %s\n", ls_errmsg());
+    if (st != LS_OK) fprintf(stderr, "lockstep lab: the verdict was not recorded: %s\n", ls_errmsg());
     if (lock >= 0) close(lock);
     mem_free(folder);
     mem_free(path);
@@ -230,7 +230,7 @@ static ls_status put_list(void)
 
 /* ---- running ---- */
 
-/* Whether a word names the lab p2_bubble: "p2_bubble", "p2-bubble", or "bubble". */
+/* True if a word names the lab: for p2_bubble "p2_bubble", "p2-bubble", or "bubble". */
 static bool names_lab(const char *word, const char *name)
 {
     const char *rest = name;
@@ -245,7 +245,7 @@ static bool names_lab(const char *word, const char *name)
     return false;
 }
 
-/* By the id of a claim, in any case, or by the name of the lab. */
+/* Finds a lab by the id of a claim, in any case, or by its name. */
 static const struct lab *find_lab(const char *word)
 {
     for (size_t i = 0; i < COUNT_OF(claims); i++)
@@ -281,7 +281,7 @@ static ls_status fail_no_size(const struct lab *l, const char *name)
     return st;
 }
 
-/* The arguments that are not the lab. */
+/* Reads the arguments other than the lab. */
 static const char *options_of(const struct invocation *in, const char *options[ARGUMENTS_MOST + 1])
 {
     const char *id = NULL;
@@ -297,7 +297,7 @@ static const char *options_of(const struct invocation *in, const char *options[A
     return id;
 }
 
-/* Whether the section of "--section.key=value" is one of "model data". */
+/* True if the section of "--section.key=value" is one of those in a list such as "model data". */
 static bool names_section(const char *sections, const char *option)
 {
     size_t n = strcspn(option + 2, ".");
@@ -307,7 +307,7 @@ static bool names_section(const char *sections, const char *option)
     return false;
 }
 
-/* A lab passes options on to `train`, whose rows say whether their values are possible. */
+/* Checks options that a lab passes on to `train` by the rows of `train`. */
 static ls_status check_options(const struct lab *l, const char *const *options)
 {
     struct options o;
@@ -326,7 +326,8 @@ static ls_status check_options(const struct lab *l, const char *const *options)
             st = ls_fail(LS_EINVAL, "lab %s sets %.*s itself; of train's options it takes the sections %s", l->name,
                          (int)strcspn(*options + 2, "="), *options + 2, l->options);
         else if (strchr(*options, '\''))
-            st = ls_fail(LS_EINVAL, "lab %s: %s has a quotation mark, which its plans cannot pass on; use another path", l->name, *options);
+            st = ls_fail(LS_EINVAL, "lab %s: %s contains a quotation mark, which the lab cannot pass on; use another path", l->name,
+                         *options);
         else
             st = options_take_argument(&o, 1, (char *const[]){ (char *)*options }, &(int){ 0 });
     }
@@ -342,7 +343,7 @@ static struct lab_size *find_size(const struct lab *l, const char *name)
     return s->name ? s : NULL;
 }
 
-/* *given: a size was given. A lab of pipelines has a stage on each rank, and takes --ranks for --stages. */
+/* *given: a size was given. A lab about pipelines has one stage per rank, and accepts --ranks for --stages. */
 static ls_status set_sizes(const struct lab *l, bool *given)
 {
     const struct lab_size *by_ranks = NULL;
@@ -401,7 +402,7 @@ static ls_status cmd_lab_run(struct invocation *in)
     int failed = lab_begin(l, options, json), n = lab_results(&result);
     fflush(stdout);
     if (!given && !*options && !getenv("LAB_JSON"))
-        history_write(result, n, base_now() - began); /* verdicts are of the claimed sizes, and not of tests */
+        history_write(result, n, base_now() - began); /* only verdicts for the claimed sizes are recorded, and none of tests */
     return failed ? ls_fail(LS_EFORMAT, "a claim of lab %s does not hold", l->name) : LS_OK;
 }
 
@@ -415,12 +416,12 @@ const struct command command_lab = {
     .check = cmd_lab_check,
     .run = cmd_lab_run,
     .about =
-        "Without ID: lists the claims, with the verdicts of the labs that ran on this machine before, and the seconds that they took.\n"
+        "Without ID: lists the claims, with the verdicts of labs that have run on this machine, and the seconds that they took.\n"
         "ID is a claim (p2), the name of a lab (p2_bubble), or its end (bubble). A lab prints the claimed number beside the measured\n"
         "one and gives a verdict: holds, corrected (why), not measurable here (what would be needed), does not hold (exit code 1).\n"
         "Sizes differ by lab: 'lockstep help labs' lists them.\n"
-        "Labs d8, d9 and f4 train a model of yours: they pass options of the sections model, data and optim on to 'lockstep train':\n"
-        "--model.preset=gpt2-124m --data.text=book.txt (a model of pictures: --data.text= without a value).\n",
+        "Labs d8, d9 and f4 can train your own model: they pass options of the sections model, data and optim on to 'lockstep train':\n"
+        "--model.preset=gpt2-124m --data.text=book.txt (an image model: --data.text= without a value).\n",
     .examples = "  lockstep lab d8 --ranks 4 --model.layers=6 --model.width=256\n  lockstep lab\n  lockstep lab p2 --stages 8 "
                 "--micro-batches 4\n  lockstep lab z2 --json\n",
 };

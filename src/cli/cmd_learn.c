@@ -1,4 +1,4 @@
-/* cmd_learn.c - `lockstep learn`: practice with cards whose answers are run. */
+/* cmd_learn.c - `lockstep learn`: practice with cards whose answers are measured by a run. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,19 +22,20 @@ static double minutes;
 enum { NEW_CARDS = 10, MINUTES = 60 };
 
 static const struct flag flags[] = {
-    { "grill", FLAG_SWITCH, &grill, 0, 0, NULL, "60 questions cold, against the clock; the score at the end" },
+    { "grill", FLAG_SWITCH, &grill, 0, 0, NULL, "answer 60 questions against the clock; the score comes at the end" },
     { "topic", FLAG_STRING, &topic, 0, 0, "TOPIC", "only the cards of this topic (--stats lists topics)" },
-    { "new", FLAG_INT, &new_cards, 0, 1000, "N", "cards that were never seen, at most; by default 10" },
-    { "minutes", FLAG_REAL, &minutes, 0.01, 1000, "M", "minutes on the clock of --grill; by default 60" },
-    { "seed", FLAG_INT, &seed, 0, INT32_MAX, "N", "seed of the sizes that are asked for; by default another one each time" },
-    { "stats", FLAG_SWITCH, &stats, 0, 0, NULL, "print what the history says, by topic" },
+    { "new", FLAG_INT, &new_cards, 0, 1000, "N", "largest number of new cards [10]" },
+    { "minutes", FLAG_REAL, &minutes, 0.01, 1000, "M", "minutes on the clock of --grill [60]" },
+    { "seed", FLAG_INT, &seed, 0, INT32_MAX, "N", "seed of the sizes in the questions [a different one each time]" },
+    { "stats", FLAG_SWITCH, &stats, 0, 0, NULL, "print statistics of the history, by topic" },
     { "export", FLAG_STRING, &export, 0, 0, "FORMAT",
-      "anki (cards as a text file that Anki imports), html (a page with all cards and numbers measured here), csv (the history)" },
+      "format to export: anki (cards as a text file that Anki imports), html (a page with all cards and numbers measured here), csv (the "
+      "history)" },
     { "out", FLAG_STRING, &out_file, 0, 0, "FILE",
-      "file of --export; by default lockstep-cards.txt, lockstep-cards.html, lockstep-history.csv" },
+      "file that --export writes [lockstep-cards.txt, lockstep-cards.html or lockstep-history.csv]" },
     { "check", FLAG_STRING, &check, 0, 0, "SIZES",
-      "run all cards: with their first sizes, and compare with what they expect (first), or with the others, too (all)" },
-    { "history", FLAG_STRING, &history_file, 0, 0, "FILE", "history, instead of lockstep/learn.db in the user's data folder" },
+      "run all cards and compare with the numbers that they expect: with their first sizes (first) or with all sizes (all)" },
+    { "history", FLAG_STRING, &history_file, 0, 0, "FILE", "file of the history [lockstep/learn.db in the user's data folder]" },
     { 0 },
 };
 
@@ -66,11 +67,12 @@ static ls_status cmd_learn_check(const struct invocation *in)
         return ls_fail(LS_EINVAL, "--new applies to practice only; leave it out");
     if (minutes > 0 && !grill) return ls_fail(LS_EINVAL, "--minutes is the clock of --grill");
     if (seed >= 0 && (stats || export || check)) return ls_fail(LS_EINVAL, "--seed has no effect with --stats, --export or --check");
-    if (topic && in->count) return ls_fail(LS_EINVAL, "--topic has no effect where a card is named");
+    if (topic && in->count) return ls_fail(LS_EINVAL, "--topic has no effect if a card is named");
     if (topic && export && strcmp(export, "csv") == 0)
         return ls_fail(LS_EINVAL, "--export csv writes the whole history; leave out --topic");
     if (history_file && (!*history_file || check || (export && strcmp(export, "csv") != 0)))
-        return ls_fail(LS_EINVAL, *history_file ? "--history has no effect: cards are not of the history" : "--history must name a file");
+        return ls_fail(LS_EINVAL, *history_file ? "--history has no effect with this --export: cards do not come from the history"
+                                                : "--history must name a file");
     if (grill && topic) return ls_fail(LS_EINVAL, "--grill asks about all topics; leave out --topic");
     return LS_OK;
 }
@@ -126,7 +128,7 @@ static ls_status fail_no_card(const struct cards *all, const char *id)
     return ls_fail(LS_EINVAL, "there is no card '%s'; did you mean '%s'?", id, near);
 }
 
-/* What was named on the command line must be there. */
+/* Checks that the card and the topic named on the command line exist. */
 static ls_status check_names(const struct cards *all, const char *id)
 {
     if (id && !cards_find(all, id)) return fail_no_card(all, id);
@@ -171,14 +173,14 @@ const struct command command_learn = {
     .name = "learn",
     .arguments = "[CARD]",
     .most = 1,
-    .summary = "practise: questions about distributed training whose answers are run",
+    .summary = "practise with questions about distributed training whose answers are measured by a run",
     .flags = flags,
     .check = cmd_learn_check,
     .run = cmd_learn_run,
     .about = "Asks the cards that are due, then new ones: a question, your number or a moment to think, the answer, and the run that\n"
-             "shows it: claimed, yours, measured. You rate how well you knew it, from 1 to 5; that says when the card returns (FSRS-6).\n"
+             "shows it: claimed, yours, measured. Your rating from 1 to 5 decides when the card returns (FSRS-6).\n"
              "After 1 or 2, which count as forgotten, it also comes once more at the end. A card begins with its first sizes; 's' asks\n"
-             "again with others. A card that is named is asked at once.\n"
+             "again with others. A card that you name is asked at once.\n"
              "--stats: 'recalled' is the share of repeated reviews that were rated 3 or more; an error counts as 100% at most.\n"
              "Reviews are kept in an SQLite file in the user's data folder (XDG_DATA_HOME, or ~/.local/share).\n",
     .examples = "  lockstep learn\n  lockstep learn --topic zero --new 5\n  lockstep learn p-05\n  lockstep learn --grill --minutes 45\n"

@@ -34,13 +34,13 @@ static const struct flag flags[] = {
     { "rank", FLAG_INT, &rank, -1, LS_MESH_RANKS_MOST - 1, "R", "rank whose plan is printed [-1: the rank with the most bytes]" },
     { "search", FLAG_SWITCH, &search, 0, 0, NULL,
       "with --machine NAME: find the layout of all ranks (-n) under which a step of train.global_batch samples takes the least time; "
-      "parallel options that are given are kept" },
+      "parallel options on the command line are kept" },
     { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks to plan for, as -n N" },
     { "cases", FLAG_STRING, &cases, 0, 0, "FILE",
-      "price every run of a table (CSV); --machine NAME is for those whose gpu_type is not that of a machine that is built in, and its "
-      "efficiencies for those that have its processor" },
+      "predict every run of a table (CSV); --machine NAME is used for runs whose gpu_type no built-in machine has, and its efficiencies "
+      "for runs on its processor" },
     { "out", FLAG_STRING, &out_file, 0, 0, "FILE",
-      "with --search: write the fastest layout as a config that `train` takes; with --cases: write the prices as CSV" },
+      "with --search: write the fastest layout as a config for `train`; with --cases: write the predictions as CSV" },
     { "trace", FLAG_STRING, &trace, 0, 0, "FILE",
       "with --machine NAME: write the planned step of a rank of each stage as a trace for Perfetto, as `log.trace` does of a real one" },
     { "html", FLAG_STRING, &html, 0, 0, "FILE",
@@ -116,7 +116,7 @@ static ls_status search_with(const struct plan_shown *p)
     return plan_search_run(searching, &request, &p->job, &p->layout);
 }
 
-/* The time line of the step, with the memory of a rank of each stage. */
+/* Writes the time line of the step, with the memory of a rank of each stage. */
 static ls_status write_page(const struct plan_shown *p, struct step_sim *sim)
 {
     int stages = step_sim_stages(sim), ranks = (int)ls_layout_ranks(&p->layout);
@@ -214,7 +214,7 @@ static ls_status cmd_plan_complete(struct invocation *in)
     if (more_ranks > 0 && c->launch.ranks > 0 && c->launch.ranks != more_ranks)
         return ls_fail(LS_EINVAL, "--ranks %" PRId64 " and -n %" PRId64 ": leave one of them out", more_ranks, c->launch.ranks);
     if (more_ranks > 0) c->launch.ranks = more_ranks;
-    if (!machine && cases) step_seconds_settle(c, &cluster); /* the machines of the table's rows are not this one either */
+    if (!machine && cases) step_seconds_settle(c, &cluster); /* the rows of the table are for other machines, too */
     if (!machine) return search ? fail_search_machine() : LS_OK;
     if (text_read_int(machine, &local_ranks)) {
         if (search) return fail_search_machine();
@@ -222,23 +222,23 @@ static ls_status cmd_plan_complete(struct invocation *in)
         return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", machine, LS_MESH_RANKS_MOST);
     }
     LS_TRY(cluster_read(machine, &cluster));
-    if (!cases) cluster.host = 0; /* our steps are issued as graphs, or run ahead */
+    if (!cases) cluster.host = 0; /* lockstep's steps are issued as graphs, or the host runs ahead */
     step_seconds_settle(c, &cluster);
     return search ? plan_search_complete(in, &request) : LS_OK;
 }
 
-/* A table says all of its runs. */
+/* A table describes its runs completely. */
 static ls_status check_cases(const struct invocation *in)
 {
     const struct option_table *t = config_table();
 
-    if (!out_file) return ls_fail(LS_EINVAL, "--cases %s needs a file for the prices: add --out FILE.csv", cases);
+    if (!out_file) return ls_fail(LS_EINVAL, "--cases %s needs a file for the predictions: add --out FILE.csv", cases);
     if (search || json || print_mesh || print_schedule || print_program || rank >= 0)
-        return ls_fail(LS_EINVAL, "--cases %s writes one table; leave the other flags but --machine and --out away", cases);
+        return ls_fail(LS_EINVAL, "--cases %s writes one table; leave out all flags except --machine and --out", cases);
     if (machine && !*cluster.name) return ls_fail(LS_EINVAL, "--machine %s with --cases: use the name of a machine", machine);
     for (size_t i = 0; i < t->count; i++)
         if (strcmp(options_origin(&in->options, t->rows[i].name), "default") != 0)
-            return ls_fail(LS_EINVAL, "%s with --cases: the table says the models and layouts; leave it out", t->rows[i].name);
+            return ls_fail(LS_EINVAL, "%s with --cases: models and layouts come from the table; leave it out", t->rows[i].name);
     return LS_OK;
 }
 
@@ -255,14 +255,14 @@ static ls_status cmd_plan_check(const struct invocation *in)
     if (html && (!*cluster.name || cases || draws))
         return ls_fail(LS_EINVAL, "--html %s needs --machine NAME, and no --cases or drawing", html);
     if (trace && (!*cluster.name || search || cases || draws))
-        return ls_fail(LS_EINVAL, "--trace %s is of one planned step: it needs --machine NAME, and no --search, --cases or drawing", trace);
+        return ls_fail(LS_EINVAL, "--trace %s shows one planned step: it needs --machine NAME, and no --search, --cases or drawing", trace);
     if (search && (draws || print_program || rank >= 0))
         return ls_fail(LS_EINVAL, "--search prints the fastest layouts; run it first, and %s with one of them",
                        rank >= 0       ? "--rank"
                        : print_program ? "--print-program"
                        : print_mesh    ? "--print-mesh"
                                        : "--print-schedule");
-    if (out_file && !search && !cases) return ls_fail(LS_EINVAL, "--out %s needs --search or --cases, whose result it is", out_file);
+    if (out_file && !search && !cases) return ls_fail(LS_EINVAL, "--out %s needs --search or --cases, whose result it stores", out_file);
     if (cases) return check_cases(in);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
@@ -289,6 +289,6 @@ const struct command command_plan = {
         "  lockstep plan --parallel.dp=64 --parallel.zero=3 --model.preset=llama3-8b --machine 8 --run.memory_limit=80GiB\n"
         "  lockstep plan --machine h100-dgx -n 64 --parallel.zero=3 --model.preset=llama3-8b --data.seq_len=8192 --train.micro_batch=2\n"
         "  lockstep plan --print-mesh --parallel.pp=2 --parallel.tp=4 --parallel.dp=2 --machine 8\n"
-        "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb-h1.svg\n"
+        "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --train.accumulate=8 --svg zb-h1.svg\n"
         "  lockstep plan --config runs/book/config.yaml --print-program | less -S\n",
 };

@@ -1,4 +1,4 @@
-/* cmd_sim.c - `lockstep sim`: a training job of days on a machine that need not be here. */
+/* cmd_sim.c - `lockstep sim`: simulates days of a training job on any described machine. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "cli/step_trace.h"
 #include "lockstep/mesh.h"
 
-enum { CHECKPOINT_BYTES = 12 }; /* of a parameter: fp32 weights and Adam's two moments */
+enum { CHECKPOINT_BYTES = 12 }; /* bytes per parameter: fp32 weights and Adam's two moments */
 
 static const char *machine, *events, *trace;
 static int64_t more_ranks, runs = 20, seed = 1, steps = 5, slow, spares = -1;
@@ -26,26 +26,26 @@ static struct cluster cluster;
 static const struct flag flags[] = {
     { "machine", FLAG_STRING, &machine, 0, 0, "NAME", "machine by name or as a FILE.yaml (docs/planner.md)" },
     { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks, as -n N" },
-    { "days", FLAG_REAL, &days, 1e-6, 1e5, "DAYS", "how long the job runs" },
-    { "runs", FLAG_INT, &runs, 1, 10000, "N", "jobs that are simulated, with other failures each" },
-    { "seed", FLAG_INT, &seed, 0, INT32_MAX, "N", "seed of everything that is drawn" },
+    { "days", FLAG_REAL, &days, 1e-6, 1e5, "DAYS", "length of the job" },
+    { "runs", FLAG_INT, &runs, 1, 10000, "N", "number of simulated jobs, each with different failures" },
+    { "seed", FLAG_INT, &seed, 0, INT32_MAX, "N", "seed of all random numbers" },
     { "jitter", FLAG_REAL, &jitter, 0, 1, "SHARE",
-      "standard deviation of the kernels between two collectives, of their seconds; drawn anew each time" },
-    { "spread", FLAG_REAL, &spread, 0, 0.3, "SHARE", "standard deviation of the processors' speeds, the same in all steps" },
-    { "slow", FLAG_INT, &slow, 0, LS_MESH_RANKS_MOST, "N", "stragglers: so many ranks, which are drawn," },
-    { "slower", FLAG_REAL, &slower, 1, 1000, "TIMES", "take so many times as long" },
-    { "steps", FLAG_INT, &steps, 1, 100000, "N", "with --jitter: steps that are played on all ranks" },
+      "relative standard deviation of the seconds of the kernels between two collectives, drawn anew each time" },
+    { "spread", FLAG_REAL, &spread, 0, 0.3, "SHARE", "relative standard deviation of the processors' speeds, the same in all steps" },
+    { "slow", FLAG_INT, &slow, 0, LS_MESH_RANKS_MOST, "N", "number of stragglers, which are drawn at random" },
+    { "slower", FLAG_REAL, &slower, 1, 1000, "TIMES", "factor by which stragglers are slower" },
+    { "steps", FLAG_INT, &steps, 1, 100000, "N", "with --jitter: number of steps that are simulated on all ranks" },
     { "step-seconds", FLAG_REAL, &step_seconds, 1e-9, 1e6, "S", "seconds of a step, instead of planning one: no model is needed" },
-    { "failures", FLAG_REAL, &failures, 0, 1e3, "RATE", "failures of a processor in an hour, instead of the machine's rates; 0 for none" },
+    { "failures", FLAG_REAL, &failures, 0, 1e3, "RATE", "failures per processor and hour, instead of the machine's rates; 0: none" },
     { "stall", FLAG_REAL, &stall, 0, 1e6, "S",
-      "seconds that training waits for a checkpoint; by default what writing it to the machine's storage takes" },
-    { "write", FLAG_REAL, &write_seconds, 0, 1e6, "S", "seconds from then until it is complete, while training goes on" },
-    { "read", FLAG_REAL, &read_seconds, 0, 1e6, "S", "seconds that reading a checkpoint takes, instead of the storage's" },
-    { "interval", FLAG_REAL, &interval, 1e-9, 1e9, "S", "seconds of training between checkpoints; by default the best by simulation" },
+      "seconds that training waits for a checkpoint [the time to write it to the machine's storage]" },
+    { "write", FLAG_REAL, &write_seconds, 0, 1e6, "S", "seconds from then until it is complete, while training continues" },
+    { "read", FLAG_REAL, &read_seconds, 0, 1e6, "S", "seconds to read a checkpoint, instead of the storage's" },
+    { "interval", FLAG_REAL, &interval, 1e-9, 1e9, "S", "seconds of training between checkpoints [the best by simulation]" },
     { "detect", FLAG_REAL, &detect, 0, 1e6, "S", "seconds until a failure is noticed, instead of the machine's" },
-    { "restart", FLAG_REAL, &restart, 0, 1e6, "S", "seconds from then to the first step, but for reading, instead of the machine's" },
+    { "restart", FLAG_REAL, &restart, 0, 1e6, "S", "seconds from then to the first step, without reading, instead of the machine's" },
     { "repair", FLAG_REAL, &repair, 0, 1e8, "S", "seconds until a failed node is back, instead of the machine's" },
-    { "spares", FLAG_INT, &spares, -1, 1e6, "N", "nodes that replace failed ones; -1: enough" },
+    { "spares", FLAG_INT, &spares, -1, 1e6, "N", "number of spare nodes, which replace failed ones; -1: always enough" },
     { "events", FLAG_STRING, &events, 0, 0, "FILE", "write what happens in the first job as CSV: seconds,event,kind,steps" },
     { "trace", FLAG_STRING, &trace, 0, 0, "FILE", "write one step of a rank of each stage as a trace for Perfetto" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
@@ -115,7 +115,7 @@ static ls_status need(double value, const char *what, const char *flag)
 {
     if (value >= 0) return LS_OK;
     if (machine) return ls_fail(LS_EINVAL, "machine '%s' does not say %s; give --%s", machine, what, flag);
-    return ls_fail(LS_EINVAL, "nothing says %s; give --%s, or a --machine that does", what, flag);
+    return ls_fail(LS_EINVAL, "%s is not known; give --%s, or a --machine that says it", what, flag);
 }
 
 static double given(double flag, double of_machine, bool known) { return flag >= 0 ? flag : known ? of_machine : -1; }
@@ -234,7 +234,7 @@ static ls_status cmd_sim_check(const struct invocation *in)
     const struct config *c = &in->config;
 
     if (step_seconds > 0 && (jitter > 0 || spread > 0 || slow > 0 || trace))
-        return ls_fail(LS_EINVAL, "--step-seconds plays no step; leave %s out",
+        return ls_fail(LS_EINVAL, "--step-seconds simulates no step; leave %s out",
                        trace        ? "--trace"
                        : jitter > 0 ? "--jitter"
                        : spread > 0 ? "--spread"
@@ -254,8 +254,9 @@ const struct command command_sim = {
     .complete = cmd_sim_complete,
     .check = cmd_sim_check,
     .run = cmd_sim_run,
-    .about = "A step is played on all ranks, with what is drawn for each; then days of such steps, with failures at the machine's rates,\n"
-             "checkpoints, restarts and repairs. `--step-seconds` takes the seconds of a step that was measured instead.\n",
+    .about =
+        "Simulates a step on all ranks, with random variation of each, then days of such steps, with failures at the machine's rates,\n"
+        "checkpoints, restarts and repairs. `--step-seconds` uses the seconds of a measured step instead.\n",
     .examples =
         "  lockstep sim --machine h100-meta -n 16384 --model.preset=llama3-405b --data.seq_len=8192 --parallel.tp=8 --parallel.pp=16 \\\n"
         "      --parallel.dp=128 --parallel.zero=1 --parallel.sp --train.micro_batch=1 --train.accumulate=16 --days 54\n"

@@ -137,7 +137,7 @@ static void fill_send(const struct comm_times *t, char *p, size_t count)
 
 static int comm_times_before(const struct comm_times *t) { return (t->rank + t->n - 1) % t->n; }
 
-/* Of the result at p. */
+/* Counts the wrong elements of the result at p. */
 static int64_t wrong_in(const struct comm_times *t, const char *p, size_t count)
 {
     static const float same[PERIOD] = { 0, 1, 2 };

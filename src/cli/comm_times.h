@@ -19,11 +19,11 @@ struct comm_times {
     bool unchecked; /* results are not checked, and `wrong` is 0 */
     bool plain;     /* buffers are in the process's own memory, not from ls_comm_alloc() */
     int warmup, iterations;
-    const struct device *device; /* that has the buffers, and a stream for the calls; NULL: the processor */
+    const struct device *device; /* device that has the buffers, and a stream for the calls; NULL: the processor */
     char *send, *recv;           /* buffers of `room` bytes each */
     size_t room;
     char *host;                           /* room bytes: what a device's buffer gets or had; NULL: there is no device */
-    struct device_stream *stream, *other; /* other: for what is received while stream sends */
+    struct device_stream *stream, *other; /* other: receives while `stream` sends */
 };
 
 /* A call takes the time from the end of the call before it to its own, on the slowest rank; on a device the host waits for each. wrong:

@@ -12,7 +12,7 @@ struct plan_case {
     const struct csv *table;
     int row;
     struct text assumed; /* parts with "; " between them */
-    struct text stages;  /* of ls_layout.stages, where a row's first and last stage have no blocks */
+    struct text stages;  /* text of ls_layout.stages, if a row's first and last stage have no blocks */
 };
 
 void case_assume(struct plan_case *r, const char *what);
@@ -24,14 +24,14 @@ int case_size(const struct plan_case *r, const char *column, int missing); /* at
 ls_status case_check_number(const struct plan_case *r, const char *column);
 bool case_says(const struct plan_case *r, const char *column, const char *word);
 
-/* plan_case_model.c. Name i of the columns without which nothing is known of a run; NULL past the last. */
+/* plan_case_model.c. The i-th column that a row cannot do without; NULL past the last. */
 const char *case_needed(size_t i);
 /* LS_EINVAL: a size is not published, or the planner has no rule for the model. */
 ls_status case_check_model(const struct plan_case *r);
-bool case_has_experts(const struct plan_case *r); /* by the model's name */
+bool case_has_experts(const struct plan_case *r); /* judged by the model's name */
 /* How rows are exchanged between experts: NeMo AutoModel's and Megatron-Bridge's recipes send one copy to each node (DeepEP, HybridEP). */
 void case_put_exchange(const struct plan_case *r, struct cluster *c);
-/* Says what that name was taken to mean. */
+/* Notes in r->assumed what that name was taken to mean. */
 void case_assume_model(struct plan_case *r);
 /* The options of the row's model. */
 ls_status case_put_model(const struct plan_case *r, struct options *o);
@@ -42,8 +42,8 @@ bool is_zero_bubble(const struct plan_case *r);
 
 bool names_deepspeed(const struct plan_case *r);
 
-/* plan_case_machine.c. The built-in machine whose processor the row names, or `given` (NULL: none), with the network and the software that
- * the row says. */
+/* plan_case_machine.c. The built-in machine whose processor the row names, or `given` (NULL: none), with the network and the software of
+ * the row. */
 ls_status case_machine(struct plan_case *r, const struct cluster *given, struct cluster *out);
 
 #endif

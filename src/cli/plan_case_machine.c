@@ -1,4 +1,4 @@
-/* plan_case_machine.c - the machine of a published run: one that is built in, with the network and the software that the row says. */
+/* plan_case_machine.c - the machine of a published run: a built-in one with the network and the software of the row. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,9 +22,9 @@ static int words_in(const char *text, const char *type, const char *common)
     return count;
 }
 
-/* The built-in machine whose processor the type names: "H100-80GB-SXM (AWS p5 ..)" is an H100. Of several, the one of whose name and memory
- * the type has most words, beside the processor's own; of those one whose network is described by its links rather than by what was
- * measured on a certain cluster; of those the one with the most memory. */
+/* The built-in machine whose processor the type names: "H100-80GB-SXM (AWS p5 ..)" is an H100. Of several, the one whose name and memory
+ * share the most words with the type, apart from the processor's; then one whose network is described by its links rather than by
+ * measurements on a certain cluster; then the one with the most memory. */
 static bool find_machine(const char *type, struct cluster *out)
 {
     int best = -1;
@@ -54,7 +54,7 @@ static bool find_machine(const char *type, struct cluster *out)
  * a pass each. */
 enum { CAST_READS = 2, CAST_WRITES = 2, CAST_SCALES = 2 };
 static const struct low_precision {
-    const char *word;   /* in the column precision */
+    const char *word;   /* word in the column precision */
     double peak, bytes; /* struct cluster.low_precision, cast_bytes */
     const char *assumed;
 } low_precisions[] = {
@@ -93,11 +93,11 @@ static void take_efficiencies(const struct cluster *from, struct cluster *to)
     to->link_share = from->link_share;
 }
 
-/* What NVIDIA's recipes for a model switch on: a fused loss (cross_entropy_loss_fusion, later that of Transformer Engine), and collectives
- * over tp beside the matmuls (ub_tp_comm_overlap). From the configs in dgxc-benchmarking at the commits of the runs,
+/* Features that NVIDIA's recipes for a model enable: a fused loss (cross_entropy_loss_fusion, later that of Transformer Engine), and
+ * collectives over tp that overlap the matmuls (ub_tp_comm_overlap). From the configs in dgxc-benchmarking at the commits of the runs,
  * NeMo-Framework-Launcher (August 2024), and scripts/performance of Megatron-Bridge (December 2025). */
 static const struct recipe {
-    const char *source, *model; /* the first whose words are in these columns */
+    const char *source, *model; /* words in these columns; the first row that matches is used */
     bool fuses_loss, chunks_tp;
 } recipes[] = {
     { "nemotron/README_340b", "", true, false },
@@ -140,12 +140,12 @@ static bool fuses_loss(const struct plan_case *r)
 
 bool names_deepspeed(const struct plan_case *r) { return case_says(r, "source", "DeepSpeed") || case_says(r, "schedule", "DeepSpeed"); }
 
-/* Of a block. */
+/* Parameters of a block. */
 enum { GPT_PARAMETERS = 12, LLAMA_PARAMETERS = 9 };
 
-/* nanotron's pipelines over several nodes: a micro-batch takes a time that is in proportion to its layers and to tp, whatever its size is,
- * as if collectives over tp were divided into a chunk for each rank, for each of which the host issues a matmul, a copy, a send and a
- * receive. In one node, and without a pipeline, they do not. */
+/* nanotron's pipelines over several nodes: the time of a micro-batch is proportional to its layers and to tp, whatever its size, as if
+ * collectives over tp were divided into a chunk for each rank, for each of which the host issues a matmul, a copy, a send and a receive. In
+ * one node, and without a pipeline, they do not. */
 enum { CHUNK_KERNELS = 4 };
 static bool issues_chunks(const struct plan_case *r)
 {

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "cli/plan_case.h"
 
-/* Columns without which nothing is known of a run. */
+/* Columns that a row cannot do without. */
 static const char *const needed[] = { "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq", "gpus", "global_batch" };
 
 const char *case_needed(size_t i) { return i < COUNT_OF(needed) ? needed[i] : NULL; }
@@ -17,7 +17,7 @@ const char *case_needed(size_t i) { return i < COUNT_OF(needed) ? needed[i] : NU
 static const struct experts {
     const char *name, *preset;
     int experts, active, width, head, shared, kv_heads;
-    int nodes; /* that a token's experts are in at most (node-limited routing); 0: any */
+    int nodes; /* most nodes that a token's experts are on (node-limited routing); 0: no limit */
 } with_experts[] = {
     { "Grok1-314B", "mixtral-8x7b", 8, 2, 32768, 128, 0, 0, 0 },        { "GPT-OSS-120B", "mixtral-8x7b", 128, 4, 2880, 64, 0, 0, 0 },
     { "GPT-OSS-20B", "mixtral-8x7b", 32, 4, 2880, 64, 0, 0, 0 },        { "Mixtral-8x7B", "mixtral-8x7b", 8, 2, 14336, 128, 0, 0, 0 },
@@ -35,7 +35,7 @@ static void plain_name(const char *text, char *out, size_t room)
         if (isalnum((unsigned char)*text))
             out[n++] = (char)tolower((unsigned char)*text);
         else if (strchr("(,;", *text))
-            break; /* what follows says something else */
+            break; /* the rest of the name is something else */
     }
     out[n] = '\0';
 }
@@ -86,7 +86,7 @@ static ls_status put_experts(const struct experts *e, struct options *o)
     return put_number(o, "model.head_size", e->head);
 }
 
-/* One whose family has the MLP and the heads of the row's model: Nemotron-4 has grouped heads, and no gate. */
+/* A preset whose family has the MLP and the heads of the row's model: Nemotron-4 has grouped heads, and no gate. */
 static const char *preset_of(const struct experts *e, bool gated, bool grouped)
 {
     if (e) return e->preset;

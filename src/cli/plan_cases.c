@@ -29,7 +29,7 @@ struct priced_model {
 
 struct cases {
     const struct csv *table;
-    const struct cluster *machine; /* of --machine; NULL: none */
+    const struct cluster *machine; /* machine of --machine; NULL: none */
     struct priced_model *priced[PRICED_MODELS];
     int npriced;
 };
@@ -84,7 +84,7 @@ static ls_status find_model(struct cases *k, struct plan_case *r, const struct c
         close_model(m);
         return st;
     }
-    if (k->npriced == PRICED_MODELS) { /* the oldest goes */
+    if (k->npriced == PRICED_MODELS) { /* drops the oldest */
         close_model(k->priced[0]);
         memmove(k->priced, k->priced + 1, (PRICED_MODELS - 1) * sizeof *k->priced);
         k->npriced--;
@@ -115,7 +115,7 @@ static const char *schedule_of(const struct plan_case *r, int vpp)
     return vpp > 1 ? "interleaved" : "1f1b";
 }
 
-/* Where a row does not say it: none, but for programs whose published configs have some. Pythia: checkpoint_activations.
+/* Recomputation if a row does not name it: none, except for programs whose published configs have some. Pythia: checkpoint_activations.
  * dgxc-benchmarking's in JAX keep the outputs of matmuls (SAVE_DOT_ONLY), or those of attention's projections (SAVE_QKV_OUT_PROJ,
  * save_qkv_proj), which is nearly full recomputation: the last matmul of a block is not needed again. */
 static const struct unsaid_recompute {
@@ -144,17 +144,17 @@ static ls_recompute recompute_of(const struct plan_case *r)
     return strstr(word, "full") ? LS_RECOMPUTE_FULL : strstr(word, "selective") ? LS_RECOMPUTE_SELECTIVE : LS_RECOMPUTE_NONE;
 }
 
-/* ---- what may not be published ---- */
+/* ---- values that may not be published ---- */
 
 enum open { OPEN_TP, OPEN_PP, OPEN_VPP, OPEN_ZERO, OPEN_MICRO_BATCH, OPENS };
 static const char *const open_names[OPENS] = { "tp", "pp", "virtual stages", "ZeRO stage", "micro-batch" };
 
-/* The one value that is published, or those that are usual. */
+/* The published value, or else the usual ones. */
 struct choice {
     int n, value[16];
 };
 
-/* Those of `most` usual values that divide `whole`. */
+/* The usual values up to `most` that divide `whole`. */
 static struct choice divisors(int whole, int most)
 {
     static const int usual[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
@@ -177,7 +177,7 @@ static int blocks_between(const struct plan_case *r, int64_t stages)
     return (int)(blocks / stages);
 }
 
-/* More stages than blocks: not a layout of ours, and of other programs hardly any such run ended. */
+/* More stages than blocks: lockstep has no such layout, and hardly any published run of this kind succeeded. */
 static bool has_empty_stages(const struct plan_case *r)
 {
     int64_t stages = (int64_t)case_size(r, "pp", 1) * MAX(1, case_size(r, "vpp", 1));
@@ -221,7 +221,7 @@ static void find_choices(struct plan_case *r, struct choice c[OPENS])
 /* DeepSpeed's ZeRO-3 takes as long as if nothing hid its gathers and reductions (docs/planner.md). */
 static bool waits_for_gathers(const struct plan_case *r, int zero) { return zero == 3 && names_deepspeed(r); }
 
-/* The layout passes the check with a block more in each end, and has them taken away: "0,1,1,0". */
+/* The layout is checked with one more block at each end, which are then removed: "0,1,1,0". */
 static ls_status check_stages(struct plan_case *r, const struct priced_model *m, ls_layout *l)
 {
     int stages = l->pp * l->vpp, between = l->pp > 1 ? blocks_between(r, stages) : 0;
@@ -245,7 +245,7 @@ static bool experts_over_fsdp(const struct plan_case *r)
     return case_size(r, "ep", 1) == 1 && case_says(r, "source", "Automodel") && case_has_experts(r);
 }
 
-/* The sizes of the axes; dp is what they leave of the GPUs. */
+/* Sets the sizes of the axes; dp is the number of GPUs divided by the others. */
 static ls_status put_mesh(const struct plan_case *r, const int value[OPENS], ls_layout *l)
 {
     int gpus = case_size(r, "gpus", 1);
@@ -270,7 +270,7 @@ static ls_status put_layout(struct plan_case *r, const struct priced_model *m, c
 
     LS_TRY(config_layout(&m->config, l));
     LS_TRY(put_mesh(r, value, l));
-    l->receive_factor = l->ep > 1; /* buffers for an even load: other programs allocate what arrives */
+    l->receive_factor = l->ep > 1; /* buffers for an even load: other programs allocate for the rows that arrive */
     l->vpp = l->pp > 1 ? value[OPEN_VPP] : 1;
     if (!given_vpp && (value[OPEN_VPP] != l->vpp || (l->vpp > 1 && case_size(r, "layers", 1) % (l->pp * l->vpp))))
         return ls_fail(LS_EINVAL, "%d virtual stages do not divide the layers", value[OPEN_VPP]);
@@ -313,13 +313,13 @@ static void take_better(struct case_price *best, const struct price *p, double r
     memcpy(best->value, value, sizeof best->value);
 }
 
-/* The framework whose memory is known. Its formula is for models without experts. */
+/* The framework, if its memory formula is known, which covers models without experts only. */
 static const struct framework *case_framework(const struct plan_case *r)
 {
     return case_has_experts(r) ? NULL : framework_of(case_text(r, "source"));
 }
 
-/* What the run's own program holds, if it is one that is known, or else lockstep's. */
+/* The memory of the run's own framework, if its formula is known; else that of lockstep. */
 static ls_status put_bytes(const struct plan_case *r, const ls_layout *l, struct price *out)
 {
     const struct framework *f = case_framework(r);
@@ -425,11 +425,11 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
     if (r->stages.bytes) case_assume(r, "the first and the last stage have a block less than the others");
     if (hides_bubble(r)) case_assume(r, "the step of its busiest stage");
     if (is_zb_v(r)) case_assume(r, "0.4 of ZB-H1's bubble");
-    if (waits_for_gathers(r, out->value[OPEN_ZERO])) case_assume(r, "ZeRO-3 of DeepSpeed: nothing hides its communication");
+    if (waits_for_gathers(r, out->value[OPEN_ZERO])) case_assume(r, "ZeRO-3 of DeepSpeed: its communication is not hidden");
     return LS_OK;
 }
 
-/* Only memory that runs out ends the table: everything else is said in the row. */
+/* Only running out of memory ends the table: every other failure is noted in its row. */
 static ls_status put_run(struct cases *k, int row, struct text *out)
 {
     struct plan_case r = { .table = k->table, .row = row };

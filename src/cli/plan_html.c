@@ -38,8 +38,8 @@ static ls_status put_page(struct text *t, const char *path)
 enum { PLOT_WIDE = 900, PLOT_HIGH = 460, PLOT_LEFT = 90, PLOT_BOTTOM = 50, PLOT_TOP = 20, PLOT_RIGHT = 20 };
 
 struct axis {
-    double low, high; /* of what is drawn */
-    double from, to;  /* pixels */
+    double low, high; /* range of the values */
+    double from, to;  /* range in pixels */
     bool log;
 };
 
@@ -128,9 +128,10 @@ ls_status plan_html_search(const char *path, const char *title, const struct sea
 
     put_head(&t, title);
     put_scatter(&t, r, room);
-    text_put(&t, "<p>A dot is a layout that fits, by its price from parts; circles are those of the table, which were compiled.</p>\n"
-                 "<table>\n<tr><th></th><th>seconds</th><th>more</th><th>GiB</th><th>micro-batch</th><th>recomputation</th><th>layout</"
-                 "th></tr>\n");
+    text_put(&t,
+             "<p>Each dot is a layout that fits, with its estimated price; circles are the layouts of the table, which were compiled.</p>\n"
+             "<table>\n<tr><th></th><th>seconds</th><th>more</th><th>GiB</th><th>micro-batch</th><th>recomputation</th><th>layout</"
+             "th></tr>\n");
     for (int i = 0; i < r->exact; i++) {
         const struct search_found *x = &r->best[i];
 
@@ -149,7 +150,7 @@ ls_status plan_html_search(const char *path, const char *title, const struct sea
 enum { LINE_WIDE = 1400, LINE_LEFT = 120, LINE_ROW = 22, LINE_STAGE = 92, LINE_MEMORY = 36, LINE_TOP = 40 };
 #define LEAST_PIXELS 0.4
 
-/* A box that is being made longer as long as the same goes on. */
+/* A box that is extended while the same activity continues. */
 struct box {
     double begin, end;
     int kind; /* 0: none */
@@ -157,13 +158,13 @@ struct box {
 
 struct drawing {
     struct text *t;
-    double scale; /* pixels a second; 0: the first pass, which finds the end and what is in flight */
+    double scale; /* pixels per second; 0: the first pass, which finds the end and the micro-batches in flight */
     double end;
-    int *rank;          /* [stages] that is shown, plus 1 */
+    int *rank;          /* [stages] 1 + the rank that is shown */
     struct box *row[2]; /* [stages] program, communication */
     int *flying, *most; /* [stages] micro-batches in flight, and the most */
-    double *since;      /* [stages] since when so many are */
-    struct box *action; /* [stages] the action under way: its kind plus 1 */
+    double *since;      /* [stages] since when this number is in flight */
+    struct box *action; /* [stages] the current action: its kind plus 1 */
     const struct stage_bytes *bytes;
     double highest;          /* bytes */
     ls_action_kind releases; /* the action after which a micro-batch's activations are free */
@@ -200,7 +201,7 @@ static void box_add(struct drawing *d, int stage, int row, int kind, double begi
     *b = (struct box){ begin, end, kind };
 }
 
-/* Memory since the last change, as a box from the stage's base line up. */
+/* Draws the memory since the last change, as a box on the stage's base line. */
 static void memory_until(struct drawing *d, int stage, double now)
 {
     double flying = (double)d->flying[stage] / MAX(d->most[stage], 1);
@@ -227,7 +228,8 @@ static void draw_event(void *ctx, const struct sim_event *e)
     else
         box_add(d, e->stage, 0, e->kind == SIM_KERNELS ? e->action + 1 : BOX_WAIT, e->begin, e->end);
     if (e->kind != SIM_KERNELS || a->kind == kind) return;
-    /* A micro-batch is in flight from the begin of its forward to the end of what releases it, which is the next action's begin. */
+    /* A micro-batch is in flight from the start of its forward to the end of the action that releases it, which is the start of the next
+     * action. */
     if (e->action == LS_ACTION_FORWARD || a->end > 0) memory_until(d, e->stage, e->begin);
     d->flying[e->stage] -= a->end > 0;
     d->flying[e->stage] += e->action == LS_ACTION_FORWARD;
@@ -299,8 +301,8 @@ static ls_status draw_step(struct drawing *d, struct step_sim *s)
     LS_TRY(draw_pass(d, s));
     put_labels(d, stages);
     text_put(d->t,
-             "</svg>\n<p>Of each stage one rank: its program, its communication, its memory (parameters, gradients and optimizer state "
-             "all the time, activations of the micro-batches in flight).</p>\n");
+             "</svg>\n<p>One rank of each stage: its program, its communication, and its memory (parameters, gradients and optimizer state "
+             "throughout, activations of the micro-batches in flight).</p>\n");
     return LS_OK;
 }
 

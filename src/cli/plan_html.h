@@ -6,14 +6,14 @@
 #include "train/plan/search.h"
 #include "train/plan/step_sim.h"
 
-/* title: one line. room: bytes of a rank. */
+/* title: one line. room: bytes that a rank may hold. */
 ls_status plan_html_search(const char *path, const char *title, const struct search_result *r, double room);
 
-/* Bytes of the shown rank of a stage: what it holds all the time, and activations when the most micro-batches are in flight. */
+/* Bytes of the shown rank of a stage: held throughout the step, and activations when the most micro-batches are in flight. */
 struct stage_bytes {
     double always, activations;
 };
-/* A rank of each stage, with rows for its program and its communication, and its memory. Plays step 0. bytes: [stages]. */
+/* Shows one rank of each stage, with rows for its program and its communication, and its memory. Plays step 0. bytes: [stages]. */
 ls_status plan_html_step(const char *path, const char *title, struct step_sim *s, const struct stage_bytes *bytes);
 
 #endif

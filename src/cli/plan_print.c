@@ -169,7 +169,7 @@ static void put_layout(const struct plan_shown *p)
     }
 }
 
-/* Prints the assumptions that other data or other machines would change. */
+/* Prints the assumptions that depend on data and machine. */
 static void put_assumed(const struct plan_shown *p)
 {
     const struct config *c = p->config;
@@ -225,10 +225,10 @@ static void put_limit(const struct plan_shown *p)
 
     if (p->limit == 0) return;
     if (plan_print_group_buffers(p))
-        printf("  %-14s%12s  %14zu  not the step's: the communication library's, of each group\n", "group buffers",
+        printf("  %-14s%12s  %14zu  outside the step: the communication library's buffers, for each group\n", "group buffers",
                text_bytes(size, plan_print_group_buffers(p)), plan_print_group_buffers(p));
     if (*p->cluster->name && p->cluster->reserved > 0)
-        printf("  %-14s%12s  %14.0f  not the step's: the driver's context and the runtime\n", "reserved",
+        printf("  %-14s%12s  %14.0f  outside the step: the driver's context and the runtime\n", "reserved",
                text_bytes(size, (size_t)p->cluster->reserved), p->cluster->reserved);
     printf("  %-14s%12s  %s", "limit", text_bytes(room, p->limit), plan_print_fits(p) ? "it fits" : "it does not fit");
     if ((double)p->bytes.host > plan_host_room(&p->job))

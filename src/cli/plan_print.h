@@ -16,12 +16,12 @@ struct plan_shown {
     const struct step *step; /* the rank's step */
     struct plan_bytes bytes;
     const struct dataset *data;
-    const struct cluster *cluster; /* machine that was named; without a name: this one */
-    bool asked;                    /* the rank was asked for: not the one with the most bytes */
+    const struct cluster *cluster; /* the machine of --machine NAME; without a name: this one */
+    bool asked;                    /* the user chose the rank; otherwise it is the one with the most bytes */
     int local;                     /* number of ranks on each machine */
     size_t limit;                  /* memory limit of the rank; 0: unknown */
     size_t host;                   /* config_host_limit() */
-    struct step_seconds seconds;   /* on a machine that was named */
+    struct step_seconds seconds;   /* seconds on the machine of --machine NAME */
     struct remedy remedy[REMEDIES];
     int remedies;
 };

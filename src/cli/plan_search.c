@@ -12,7 +12,7 @@
 #include "cli/plan_html.h"
 #include "cli/terminal.h"
 
-/* ---- what is asked for ---- */
+/* ---- the request ---- */
 
 static const struct {
     const char *option;
@@ -51,15 +51,16 @@ ls_status plan_search_complete(struct invocation *in, struct search_request *r)
     if (r->ranks <= 0) r->ranks = c->launch.ranks;
     if (r->ranks <= 0) return ls_fail(LS_EINVAL, "--search needs the number of ranks: add -n N");
     if (!is_given(in, "train.global_batch") || c->train.global_batch < 1)
-        return ls_fail(LS_EINVAL, "--search needs the samples of a step, which all layouts share: add --train.global_batch=N");
+        return ls_fail(LS_EINVAL,
+                       "--search needs the number of samples per step, which is the same for all layouts: add --train.global_batch=N");
     if (is_given(in, "train.accumulate"))
         return ls_fail(LS_EINVAL, "train.accumulate with --search: it follows from the layout and train.global_batch; leave it out");
     if (strcmp(c->parallel.fsdp_unit, "block") != 0)
         return ls_fail(LS_EINVAL, "parallel.fsdp_unit=%s with --search: layers are priced one by one; leave it out", c->parallel.fsdp_unit);
     if (c->optim.in_backward)
         return ls_fail(LS_EINVAL,
-                       "optim.in_backward with --search: updates in backward are not priced from parts; leave it out, and plan the "
-                       "layout that is found with it");
+                       "optim.in_backward with --search: updates in backward cannot be priced from patterns; leave it out, and plan "
+                       "the resulting layout with it");
     if (c->parallel.prefetch > 1)
         return ls_fail(LS_EINVAL, "parallel.prefetch=%" PRId64 " with --search: at most one unit ahead can be priced; leave it out",
                        c->parallel.prefetch);
@@ -69,9 +70,9 @@ ls_status plan_search_complete(struct invocation *in, struct search_request *r)
         return ls_fail(LS_EINVAL, "parallel.schedule=%s with --search: a file is for one layout; leave it out", c->parallel.schedule);
     int64_t given = others * (r->fixed & SEARCH_DP ? c->parallel.dp : 1);
     if (r->ranks % given)
-        return ls_fail(LS_EINVAL, "-n %" PRId64 " is not divisible by the product of the axes that are given, %" PRId64, r->ranks, given);
+        return ls_fail(LS_EINVAL, "-n %" PRId64 " is not divisible by the product of the given axes, %" PRId64, r->ranks, given);
     if (!(r->fixed & SEARCH_DP)) c->parallel.dp = common_divisor(r->ranks / others, c->train.global_batch);
-    c->launch.ranks = 0; /* as many as the axes make: the checks are of this layout, the search replaces it */
+    c->launch.ranks = 0; /* as many as the axes give: this layout is only checked, the search replaces it */
     return LS_OK;
 }
 
@@ -82,8 +83,8 @@ struct searched {
     const struct search_request *request;
     const struct search_result *result;
     const struct task_model *model;
-    double tokens;     /* of a step */
-    double peak;       /* FLOP/s of all processors; 0: unknown */
+    double tokens;     /* tokens per step */
+    double peak;       /* peak FLOP/s of all processors; 0: unknown */
     const char *units; /* "tokens" */
 };
 
@@ -134,7 +135,7 @@ static int simplest_of(const struct search_result *r)
     return best;
 }
 
-/* The axis that makes layouts with these axes fastest; -1: none makes them faster. */
+/* The axis whose addition makes layouts with these axes fastest; -1: none makes them faster. */
 static int axis_that_helps(const struct search_result *r, int uses)
 {
     int best = -1;
@@ -152,7 +153,7 @@ static void put_step_of_argument(const char *what, const struct search_found *x,
     printf("  %-14s  %10.4g s  %11s  %10s  %s\n", what, x->price, gain, text_bytes(size, (size_t)x->bytes), layout_text(&x->layout, text));
 }
 
-/* From the simplest layout that fits to the fastest, one axis after the other. */
+/* Prints the way from the simplest layout that fits to the fastest, adding one axis at a time. */
 static void put_argument(const struct search_result *r)
 {
     static const char *const names[] = {
@@ -161,7 +162,7 @@ static void put_argument(const struct search_result *r)
     int uses = simplest_of(r), bit;
     double before = r->with[uses].price;
 
-    printf("why         from the simplest layout that fits; each line adds the axis that helps most (prices from parts, to about %.0f%%)\n",
+    printf("why         from the simplest layout that fits; each line adds the axis that helps most (estimated prices, to about %.0f%%)\n",
            100 * SEARCH_SLACK);
     put_step_of_argument(uses ? "simplest" : "dp alone", &r->with[uses], 0);
     while ((bit = axis_that_helps(r, uses)) > 0) {
@@ -178,7 +179,7 @@ static void put_argument(const struct search_result *r)
     }
 }
 
-/* What the step's state takes on one rank: what has to be divided at all. */
+/* Prints the bytes of the step's state on one rank, which decide whether it must be sharded. */
 static ls_status put_state(const struct searched *s, const struct plan_job *job, const ls_layout *base)
 {
     ls_layout one = *base;
@@ -212,7 +213,7 @@ static ls_status put_search(const struct searched *s, const struct plan_job *job
     LS_TRY(put_state(s, job, base));
     printf("search      %s layouts were checked; %s may be among the fastest and were priced, %s of these fit; the best %d were compiled\n",
            text_count(checked, r->checked), text_count(priced, r->priced), text_count(fit, r->fit), r->exact);
-    printf("fastest     a step, more than the first, MFU, memory of the rank that holds the most\n");
+    printf("fastest     time of a step, more than the first, MFU, memory of the rank that holds the most\n");
     for (int i = 0; i < MIN(r->exact, 5); i++) put_found(s, i);
     put_argument(r);
     return LS_OK;
@@ -255,7 +256,7 @@ static ls_status write_config(struct invocation *in, const char *path, const ls_
         if (st < 0) return st;
     }
     LS_TRY(options_set(&in->options, "precision.compute", best->compute == LS_BF16 ? "bf16" : "fp32", "search"));
-    /* What the plan took instead of what is automatic. */
+    /* Restores the automatic values that the plan replaced. */
     if (!is_given(in, "run.device")) in->config.run.device = 0;
     if (!is_given(in, "run.isa")) in->config.run.isa = CONFIG_ISA_BEST;
     options_put_yaml(&in->options, true, &out);
@@ -326,7 +327,7 @@ static ls_status write_page(const struct searched *s)
     char title[2 * TASK_TEXT + CLUSTER_NAME], what[TASK_TEXT], ranks[32];
 
     s->model->task->describe(s->model, true, what);
-    snprintf(title, sizeof title, "%s: %" PRId64 " samples a step on %s processors (%s)", what, s->in->config.train.global_batch,
+    snprintf(title, sizeof title, "%s: %" PRId64 " samples per step on %s processors (%s)", what, s->in->config.train.global_batch,
              text_count(ranks, s->request->ranks), s->request->cluster->processor);
     return plan_html_search(s->request->html, title, s->result, s->request->room);
 }
@@ -367,7 +368,7 @@ ls_status plan_search_run(struct invocation *in, const struct search_request *r,
     if (st == LS_OK && !r->json) st = put_winner(&s);
     if (st == LS_OK && r->out) st = write_config(in, r->out, base, &result->best[0].layout);
     if (st == LS_OK && r->html) st = write_page(&s);
-    if (st == LS_OK && r->out && !r->json) printf("written     %s: 'lockstep train --config %s' takes it as it is\n", r->out, r->out);
+    if (st == LS_OK && r->out && !r->json) printf("written     %s: train with 'lockstep train --config %s'\n", r->out, r->out);
     mem_free(result);
     return st;
 }

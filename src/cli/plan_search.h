@@ -1,4 +1,4 @@
-/* plan_search.h - `lockstep plan --machine NAME --search`: the fastest layouts, what each axis buys, and the winner as a config. */
+/* plan_search.h - `lockstep plan --machine NAME --search`: the fastest layouts, the gain of each axis, and the winner as a config. */
 #ifndef LS_CLI_PLAN_SEARCH_H
 #define LS_CLI_PLAN_SEARCH_H
 
@@ -7,7 +7,7 @@
 
 struct search_request {
     const struct cluster *cluster;
-    int64_t ranks;    /* to lay the step out over */
+    int64_t ranks;    /* number of ranks of the layouts */
     unsigned fixed;   /* choices that the user made */
     const char *out;  /* file for the winner's config; NULL: none */
     const char *html; /* file for a page with a table and a scatter of time against memory; NULL: none */
@@ -15,9 +15,9 @@ struct search_request {
     double room; /* bytes of a rank */
 };
 
-/* Before the options are checked: takes what the user fixed, and gives the config a layout with it that the checks understand. */
+/* Call it before the options are checked: records what the user fixed, and gives the config a layout with it that passes the checks. */
 ls_status plan_search_complete(struct invocation *in, struct search_request *r);
-/* job and base: of the config. */
+/* job and base: those of the config. */
 ls_status plan_search_run(struct invocation *in, const struct search_request *r, const struct plan_job *job, const ls_layout *base);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/text.h"
 
 static const char *const kernel_keys[SECONDS_KINDS] = { "matmul", "attention", "memory_bound" };
-/* FLOPs of a step, of the peak of all processors in the type of the matmuls; NAN if the machine file has none. */
+/* FLOPs of a step as a share of the peak of all processors in the type of the matmuls; NAN if the machine file has no peak. */
 static double shown_use(const struct seconds_shown *x, double flops)
 {
     double peak = x->cluster->flops[x->compute] * x->ranks;
@@ -22,7 +22,7 @@ static double cost_of_million(const struct seconds_shown *x)
     return x->cluster->price * x->ranks * x->seconds->step / 3600 * 1e6 / x->units;
 }
 
-/* ---- what binds ---- */
+/* ---- the bottleneck ---- */
 
 /* The largest part of a step that another layout could make smaller, and how. */
 struct binding {
@@ -43,7 +43,7 @@ static void say_exposed(const struct seconds_shown *x, int a, char *out, size_t 
     if (a == SECONDS_OFFLOAD)
         snprintf(out, room, "%s",
                  l->offload_parameters ? "larger micro-batches, so that each load computes more; or optim.offload alone, if it fits"
-                                       : "more samples a step (train.accumulate), so that it counts less");
+                                       : "more samples per step (train.accumulate), so that it counts less");
     else if (a == LS_AXIS_TP && l->tp > x->cluster->processors)
         snprintf(out, room, "keep parallel.tp inside a node, at most %d", x->cluster->processors);
     else if (a == LS_AXIS_TP)
@@ -54,12 +54,12 @@ static void say_exposed(const struct seconds_shown *x, int a, char *out, size_t 
                  "every micro-batch communicates with parallel.zero=%d: a larger train.micro_batch, or parallel.zero=1 if it fits",
                  l->zero);
     else if (a == LS_AXIS_DP)
-        snprintf(out, room, "more samples a step (train.accumulate) hide it%s",
+        snprintf(out, room, "more samples per step (train.accumulate) hide it%s",
                  l->zero == 3 && l->replicate == 1 ? "; so does sharding inside a node alone (parallel.replicate)" : "");
     else if (a == LS_AXIS_CP)
         snprintf(out, room, "a smaller parallel.cp, if it fits, or the other parallel.cp_method");
     else if (a == LS_AXIS_EP)
-        snprintf(out, room, "keep parallel.ep inside a node, of %d processors", x->cluster->processors);
+        snprintf(out, room, "keep parallel.ep inside a node, which has %d processors", x->cluster->processors);
     else
         snprintf(out, room, "fewer stages");
 }
@@ -85,17 +85,18 @@ static struct binding binding_of(const struct seconds_shown *x)
         say_exposed(x, axis, b.change, sizeof b.change);
     else if (b.seconds == s->bubble)
         snprintf(b.change, sizeof b.change,
-                 "more micro-batches a step than %d, parallel.vpp, a zero-bubble parallel.schedule, or fewer stages",
+                 "more than %d micro-batches per step, parallel.vpp, a zero-bubble parallel.schedule, or fewer stages",
                  x->layout->micro_batches);
     else if (b.seconds == s->recomputed)
         snprintf(b.change, sizeof b.change, "recompute less, if it fits: recompute.mode=selective or none");
     else if (b.seconds == s->optimizer)
         snprintf(b.change, sizeof b.change, "%s",
-                 x->layout->zero ? "more samples a step (train.accumulate), so that it counts less" : "--parallel.zero=1 divides it by dp");
+                 x->layout->zero ? "more samples per step (train.accumulate), so that it counts less"
+                                 : "--parallel.zero=1 divides it by dp");
     else if (b.seconds > 0.05 * s->step)
         snprintf(b.change, sizeof b.change, "a larger train.micro_batch, if it fits, or parallel.sp; otherwise it is the model's");
     else
-        snprintf(b.change, sizeof b.change, "nothing else takes a twentieth of the step; search (--search) says what other layouts take");
+        snprintf(b.change, sizeof b.change, "nothing else takes a twentieth of the step; --search compares other layouts");
     return b;
 }
 
@@ -134,7 +135,7 @@ void plan_seconds_print(const struct seconds_shown *x)
            100 * (b.seconds > 0.05 * s->step ? b.seconds : s->kernels[SECONDS_MATMUL]) / s->step);
     printf("change      %s\n", b.change);
     if (x->cluster->price > 0)
-        printf("price       %.3g %s for a million %s, at %g an hour of a processor\n", cost_of_million(x), x->cluster->currency, x->unit,
+        printf("price       %.3g %s for a million %s, at %g per processor and hour\n", cost_of_million(x), x->cluster->currency, x->unit,
                x->cluster->price);
 }
 

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "train/plan/step_seconds.h"
 
-/* units: tokens of a step, or samples; unit: "tokens". ranks: processors that compute it. executed: FLOPs of a step on all of them. */
+/* units: tokens per step, or samples; unit: "tokens". ranks: processors that compute it. executed: FLOPs of a step on all of them. */
 struct seconds_shown {
     const struct cluster *cluster;
     const struct step_seconds *seconds;

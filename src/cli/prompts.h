@@ -1,4 +1,4 @@
-/* prompts.h - the prompts of a file, one a line, for `generate --prompts`. */
+/* prompts.h - the prompts of a file, one per line, for `generate --prompts`. */
 #ifndef LS_CLI_PROMPTS_H
 #define LS_CLI_PROMPTS_H
 
@@ -11,7 +11,7 @@ struct prompts {
     size_t n;
 };
 
-/* LS_EINVAL names the line that is no prompt, or says that the file is empty. path is borrowed. */
+/* LS_EINVAL names a line that is not a prompt, or says that the file is empty. path is borrowed. */
 ls_status prompts_read(const char *path, struct prompts *out);
 void prompts_free(struct prompts *p); /* does nothing on a zeroed struct */
 
@@ -22,7 +22,7 @@ struct prompts_options {
     struct sampling sampling;
 };
 /* Prints each prompt with its number and the text that the model generates after it, in the order of the file; then, on standard error, how
- * many tokens a second were generated. */
+ * many tokens were generated per second. */
 ls_status prompts_run(const struct trained *t, const struct prompts *p, const struct prompts_options *o);
 
 #endif

@@ -113,7 +113,7 @@ static void put_graphs(const struct trainer *t)
                sum.all);
 }
 
-/* Nothing where there is only the processor to choose. */
+/* Prints nothing if the build has no device other than the processor. */
 static void put_device(const struct trainer *t)
 {
     const struct config *c = t->config;
@@ -237,7 +237,7 @@ static const char *compared_bytes(char out[16], const struct cost_figures *f, do
     return f->steps ? text_bytes(out, (size_t)(bytes + 0.5)) : NULL;
 }
 
-/* What a method other than allreduce costs beside it. */
+/* Compares the cost of a method other than allreduce with that of allreduce. */
 static void put_method(const struct trainer *t)
 {
     const struct cost_figures *m = &t->method, *r = &t->reference;
@@ -299,7 +299,7 @@ static void put_memory(const struct trainer *t)
     }
     put_bytes("peak, GPU", NULL, t->most.device_peak);
     put_bytes("peak, host", NULL, t->most.host_peak);
-    put_bytes("CUDA context", NULL, t->taken.device); /* beside the peak: of the GPU's memory, not allocated by the run */
+    put_bytes("CUDA context", NULL, t->taken.device); /* in addition to the peak: GPU memory that the run did not allocate */
     if (t->taken.collectives) put_bytes(t->ranks.native->name, NULL, t->taken.collectives);
     if (t->taken.graphs) put_bytes("CUDA graphs", NULL, t->taken.graphs);
 }

@@ -26,7 +26,7 @@ enum part { PART_TRAINED, PART_AGAIN, PART_SAVED, PART_DOWN, PART_WAITED, PARTS 
 static const struct {
     const char *name, *key;
 } parts[PARTS] = { { "training", "training" },
-                   { "steps done again", "again" },
+                   { "repeated steps", "again" },
                    { "checkpoints", "checkpoints" },
                    { "failures and restarts", "restarts" },
                    { "waiting for nodes", "nodes" } };
@@ -40,7 +40,7 @@ static double part_of(const struct goodput *g, int k)
 
 static double stops_of(const struct goodput *g, int kind) { return g->stops[kind]; }
 
-/* All but planned ones. */
+/* All except planned ones. */
 static double unexpected_of(const struct goodput *g, int k)
 {
     int sum = 0;
@@ -90,10 +90,9 @@ static void print_step(const struct sim_shown *x)
         return;
     }
     printf("step        %.4g s: kernels %.4g s, %s %.4g s, waits for other stages and ranks %.4g s (means)\n", x->step.seconds,
-           x->step.kernels, x->offloads ? "communication and offload that are waited for" : "communication that is waited for",
-           x->step.exposed, x->step.bubble);
+           x->step.kernels, x->offloads ? "exposed communication and offload" : "exposed communication", x->step.exposed, x->step.bubble);
     printf("            %.4g s as planned, without variation; ", x->planned);
-    printf("%s ranks played, %d step%s\n", text_count(count, x->classes), x->steps_played, x->steps_played > 1 ? "s" : "");
+    printf("%s ranks simulated, %d step%s\n", text_count(count, x->classes), x->steps_played, x->steps_played > 1 ? "s" : "");
     if (x->slow) printf("            %d slow rank%s, %.3g times as long\n", x->slow, x->slow > 1 ? "s" : "", x->slower);
     if (x->collisions > 1)
         printf("            connections collide: the bytes of the slowest group take %.3g times as long\n", x->collisions);

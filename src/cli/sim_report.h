@@ -8,13 +8,13 @@
 struct sim_shown {
     const struct cluster *cluster;                 /* its name is empty without a machine */
     char model[TASK_TEXT], layout[LS_LAYOUT_TEXT]; /* empty if no step was planned */
-    bool offloads;                                 /* waits for loads and saves are part of those for communication */
+    bool offloads;                                 /* waits for communication include those for loads and saves */
     double ranks, nodes;
     double planned;       /* seconds of a step without variation; 0: no step was planned */
-    struct sim_step step; /* means over the steps that were played */
+    struct sim_step step; /* means over the simulated steps */
     int steps_played, classes, slow;
     double slower, collisions;
-    double units, peak, model_flops; /* of a step: tokens; of a processor: FLOP/s */
+    double units, peak, model_flops; /* tokens per step; peak FLOP/s of a processor; model FLOPs per step */
     const char *unit;
     double checkpoint_bytes; /* 0: not known */
     struct goodput_job job;

@@ -11,7 +11,7 @@
 
 struct step_trace {
     struct json_out json;
-    int64_t *rank; /* [stages] the rank of each stage that is shown, plus 1; 0: none yet */
+    int64_t *rank; /* [stages] 1 + the rank of each stage that is shown; 0: none yet */
     int stages;
 };
 

@@ -1,5 +1,5 @@
-/* step_trace.h - a step that was simulated as a trace for Perfetto or chrome://tracing, in the format of `log.trace` (train/run/trace.h),
- * so that it opens beside that of a real run. */
+/* step_trace.h - a simulated step as a trace for Perfetto or chrome://tracing, in the format of `log.trace` (train/run/trace.h), so that it
+ * can be opened together with that of a real run. */
 #ifndef LS_CLI_STEP_TRACE_H
 #define LS_CLI_STEP_TRACE_H
 

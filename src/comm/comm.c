@@ -271,7 +271,7 @@ ls_status comm_split_regular(ls_comm *c, int first, int stride, int size, ls_com
     return st;
 }
 
-/* ---- questions and settings ---- */
+/* ---- accessors and settings ---- */
 
 int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
 int ls_comm_size(const ls_comm *comm) { return comm->n; }

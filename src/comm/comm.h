@@ -25,12 +25,12 @@ struct call_args { /* the arguments of a call */
 /* Enqueues the call on a stream of a device that is not immediate: arguments are checked now, the call runs when the stream reaches it, and
  * what follows on the stream waits for its end. counts are copied. */
 ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct call_args *a);
-/* What of a comm's traffic the device's own library carries; the rest is staged. */
+/* Which of a comm's calls the device's own library makes; the rest are staged. */
 struct native_spec {
-    bool collectives; /* without all_to_all */
+    bool collectives; /* all collectives except all_to_all */
     bool exchanges;   /* all collectives */
     int step;         /* messages to rank + step and from rank - step, modulo n; 0: none */
-    int share;        /* of the device's processors for each of the groups, of so many: collectives.h */
+    int share;        /* each group's share of the device's processors in units of 1 / shares: collectives.h */
     int shares;
 };
 /* Opens groups of one of the device's tables of collectives for the comm, which comm_enqueue() uses from then on. Collective; what has
@@ -40,10 +40,10 @@ ls_status comm_open_native(ls_comm *c, const struct device *d, const struct devi
 /* Makes the call at once, on an immediate device; work as in comm.h. */
 ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work);
 
-/* Waits until one of the calls in flight has ended, of which some may be NULL but not all: its index, for ls_work_wait(). Of several that
- * have, the one that ended first. */
+/* Waits until one of the calls in flight has ended and returns its index, for ls_work_wait(). Some may be NULL, but not all. If several
+ * have ended, the one that ended first. */
 int comm_wait_any(ls_work *const *works, int n);
-/* ls_comm_open, which waits this long for the others. */
+/* ls_comm_open() with a limit on how long it waits for the others. */
 ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out);
 /* A name for messages and records: "world", "shard", "replicas". At most 31 bytes. */
 void comm_name(ls_comm *c, const char *name);
@@ -53,11 +53,12 @@ bool comm_has_collectives(const ls_comm *c); /* native ones, beside the lists of
 /* Called for each ended operation on the thread that waits for it: for traces. NULL: no callback. */
 struct comm_seen {
     const ls_comm *comm;
-    const char *name; /* of the comm */
+    const char *name; /* the comm's name */
     ls_collective op;
-    uint64_t bytes, group, sequence; /* group: the same on its ranks; sequence: of the comm, or of a pair's messages */
-    int rank, peer;                  /* in the comm; peer of SEND and RECV, else -1 */
-    double queued, started, ended;   /* base_now() */
+    uint64_t bytes, group,
+        sequence;   /* group: its id, the same on all its ranks; sequence: number of the call in the comm, or of the message in its pair */
+    int rank, peer; /* in the comm; peer of SEND and RECV, else -1 */
+    double queued, started, ended; /* base_now() */
 };
 typedef void comm_watch_fn(void *ctx, const struct comm_seen *e);
 void comm_watch(comm_watch_fn *fn, void *ctx);
@@ -70,7 +71,7 @@ ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **o
 /* The same where every rank knows its group: ranks first, first + stride, .., `size` of them. A group of one rank has no comm. */
 ls_status comm_split_regular(ls_comm *c, int first, int stride, int size, ls_comm **out);
 /* Ends the job's communication with st and this thread's message, which names this rank on all others: what is in flight here ends at once,
- * and every other rank ends when it next looks. No effect on a comm of one rank. */
+ * and every other rank ends when it next checks. No effect on a comm of one rank. */
 void comm_fail(ls_comm *c, ls_status st);
 /* True once the job has ended with a failure, of this rank or of another. */
 bool comm_has_failed(const ls_comm *c);

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-/* Of the process. */
+/* Counters of the process. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ls_comm_count total[LS_COLLECTIVES];
 static comm_watch_fn *watch;
@@ -115,7 +115,7 @@ uint64_t ls_comm_bytes_to(const ls_comm *comm, int peer)
     return bytes;
 }
 
-/* The list's bytes, in elements that leave this rank. */
+/* Bytes that this rank sends when it runs the list. */
 static uint64_t list_bytes(ls_work *w)
 {
     struct cached_list *l;

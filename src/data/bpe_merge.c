@@ -24,7 +24,7 @@ static struct option option_of(const struct bpe *b, int32_t left, int32_t right)
 
 static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 {
-    struct option option[SHORT_MOST]; /* option[i]: of id[i] and id[i + 1] */
+    struct option option[SHORT_MOST]; /* option[i]: the possible merge of id[i] and id[i + 1] */
 
     for (size_t i = 0; i + 1 < n; i++) option[i] = option_of(b, id[i], id[i + 1]);
     for (;;) {

@@ -20,7 +20,7 @@ struct documents {
 }; /* bytes of the text; hash of the file as it is */
 
 bool documents_are_lines(const char *path); /* JSON lines, by the name */
-/* field: for JSON lines. LS_EFORMAT names the file, and the line of JSON lines. */
+/* field: name of the field, for JSON lines. LS_EFORMAT names the file, and the line of JSON lines. */
 ls_status documents_each(const char *path, const char *field, document_fn *fn, void *ctx, struct documents *out);
 
 #endif

@@ -7,7 +7,7 @@
  *   colours           background uniform in [-1, 1] per channel; the shape differs from it by 0.5 to 1.5 in each channel,
  *                     up or down at random per picture, so that no single pixel depends on the class
  *   edges             each pixel is the mean of 2 x 2 samples
- *   noise             normal, with the given deviation, on every element
+ *   noise             normal, with the given standard deviation, on every element
  */
 #include "lockstep/data.h"
 

@@ -14,12 +14,12 @@ struct queued {
     enum kind kind;
     bool begun;
     struct device_operation run; /* QUEUED_RUN; its args and those of the queue are the bytes below */
-    void *to;                    /* of copies and fills */
+    void *to;                    /* destination of copies and fills */
     const void *from;
     size_t bytes;
     int byte;
     struct device_event *event;
-    uint64_t count; /* of the event's records */
+    uint64_t count; /* of a record or wait: how many records the event had when it was enqueued */
     _Alignas(16) char args[];
 };
 
@@ -27,15 +27,15 @@ struct device_stream {
     int id;
     char name[CHECK_NAME];
     bool open;
-    double rank; /* of CHECK_RANKED: the highest first */
+    double rank; /* for CHECK_RANKED: the stream with the highest runs first */
     struct queued *head, *tail;
-    uint32_t number; /* of the last operation enqueued */
+    uint32_t number; /* number of the last operation enqueued */
     struct check_clock clock;
 };
 
 struct device_event {
-    uint64_t recorded, done;      /* how often, and how many of them the streams have come to */
-    struct device_stream *stream; /* of the last record */
+    uint64_t recorded, done;      /* records enqueued; records that the streams have reached */
+    struct device_stream *stream; /* stream of the last record */
     struct check_clock clock;
 };
 
@@ -108,14 +108,14 @@ static void *shadow(const struct queued *q, const void *p, size_t bytes)
 {
     const struct check_block *b = check_block_of(p, bytes);
 
-    if (!b) check_die("%s is given address %p of %zu bytes that are not, or not all, in device memory", q->run.name, p, bytes);
+    if (!b) check_die("%s got address %p: its %zu bytes are not, or not all, in device memory", q->run.name, p, bytes);
     return b->shadow + ((const char *)p - b->visible);
 }
 
-/* Host memory of a copy. */
+/* The host memory of a copy. */
 static void *plain(const struct queued *q, const void *p, size_t bytes)
 {
-    if (bytes && check_block_of(p, 1)) check_die("%s is given device memory in place of host memory", q->run.name);
+    if (bytes && check_block_of(p, 1)) check_die("%s got device memory; expected host memory", q->run.name);
     return (void *)(uintptr_t)p;
 }
 
@@ -155,7 +155,7 @@ static void run_bytes(const struct queued *q)
 
 static bool can_run(const struct queued *q) { return q && (q->kind != QUEUED_WAIT || q->event->done >= q->count); }
 
-/* True: the head of s, which can run, is over. */
+/* Runs the head of s, which can run; true if it has ended. */
 static bool run_head(struct device_stream *s)
 {
     struct queued *q = s->head;
@@ -189,7 +189,7 @@ static struct device_stream *choose(uint64_t without)
     return best;
 }
 
-/* Runs one operation, trying streams in turn while theirs are under way; false: nothing ended. */
+/* Runs one operation, trying further streams if an operation has only begun; false: none ended. */
 static bool run_any(void)
 {
     uint64_t tried = 0;
@@ -213,7 +213,7 @@ static void idle(void)
     nanosleep(&moment, NULL);
 }
 
-/* s is empty or, where it is given, e has been recorded as often as was enqueued by now. */
+/* True if the streams have reached record `count` of e or, if e is NULL, s is empty. */
 static bool is_drained(const struct device_stream *s, const struct device_event *e, uint64_t count)
 {
     return e ? e->done >= count : !s->head;
@@ -360,7 +360,7 @@ static ls_status check_stream_new(const char *name, struct device_stream **out)
             *out = &check.stream[k];
             return LS_OK;
         }
-    return ls_fail(LS_EUNSUPPORTED, "device check: %d streams are open; there are no more", CHECK_STREAMS);
+    return ls_fail(LS_EUNSUPPORTED, "device check: no stream is left: %d are open", CHECK_STREAMS);
 }
 
 static ls_status check_stream_sync(struct device_stream *stream)

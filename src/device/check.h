@@ -1,7 +1,7 @@
-/* check.h - the checking device: a device that finds what only an accelerator would punish, on a machine without one.
+/* check.h - the checking device: a device that finds, on a machine without an accelerator, bugs that would show only on one.
  *
- * Its memory has two mappings of the same bytes. The addresses that it hands out can't be touched: a host that tries ends with one line
- * and exit code 1. The operations of its queues are given addresses in the other mapping while they run. Its streams are queues that a
+ * Its memory has two mappings of the same bytes. The addresses that it hands out can't be touched: a host access ends the process with one
+ * line and exit code 1. The operations of its queues are given addresses in the other mapping while they run. Its streams are queues that a
  * scheduler drains in a random order, one of those that streams and events allow; some operations run when they are enqueued, some only
  * when the host waits. Its kernels are the cpu's, so a program must leave the same bits as on the cpu. A program that lacks a wait leaves
  * others under some seeds; and at each enqueue vector clocks tell whether an earlier operation that touches the same bytes, one of the two
@@ -28,11 +28,11 @@ enum check_order {
     CHECK_PROGRAM /* each operation ends before the next is enqueued: what it does is right without any wait */
 };
 
-/* What is drawn, which of these orders and which stream, is a function of the seed (0 at first); when collectives end is not. */
+/* The order and the streams that are drawn are a function of the seed (0 at first); when collectives end is not. */
 void check_set_seed(uint64_t seed);
 void check_set_order(enum check_order order);
 
-/* Tests: fn is called with a line for each pair that is in no order, instead of ending the process. NULL: that again. */
+/* Tests: fn is called with a line for each unordered pair, instead of ending the process. NULL: ends the process again. */
 typedef void check_race_fn(void *ctx, const char *line);
 void check_on_race(check_race_fn *fn, void *ctx);
 
@@ -40,22 +40,23 @@ void check_on_race(check_race_fn *fn, void *ctx);
 enum check_kind { CHECK_OPERATION, CHECK_RECORD, CHECK_WAIT, CHECK_HOST_WAIT };
 struct check_action {
     enum check_kind kind;
-    const struct device_stream *stream;       /* of CHECK_HOST_WAIT: the host waits for it, for the event, or (both NULL) for all streams */
-    const struct device_event *event;         /* NULL: none */
-    const struct device_operation *operation; /* of CHECK_OPERATION */
-    bool implied;                             /* of CHECK_WAIT: all that the event stands for comes before already */
+    const struct device_stream *stream; /* for CHECK_HOST_WAIT: the host waits for it, for the event, or (both NULL) for all streams */
+    const struct device_event *event;   /* NULL: none */
+    const struct device_operation *operation; /* for CHECK_OPERATION */
+    bool implied;                             /* for CHECK_WAIT: everything that the event stands for is ordered before already */
 };
 /* False for a CHECK_WAIT: the stream waits, so nothing goes wrong, but the clocks do not count it. fn NULL: stops. */
 typedef bool check_action_fn(void *ctx, const struct check_action *a);
 void check_on_action(check_action_fn *fn, void *ctx);
 
-/* For a device on top of this one, which asks instead of waiting: runs an operation if one can run; true: e, or s where e is NULL, has
- * nothing left to wait for. */
+/* For a device on top of this one that polls instead of waiting: runs an operation if one can run; true: e, or s if e is NULL, has nothing
+ * left to wait for. */
 bool check_poll(struct device_stream *s, const struct device_event *e);
 /* A file of the block's bytes from now on, which other processes may open as /proc/PID/fd/N and map with check_map(). */
 struct check_block;
 int check_file(struct check_block *b);
-void *check_map(int file, size_t bytes); /* device memory that others have too, until check_release(); NULL with the message set */
+void *check_map(int file,
+                size_t bytes); /* device memory that is shared with other processes until check_release(); NULL with the message set */
 /* Runs what can run; false: a stream is waiting for an operation that is still under way. */
 bool check_run_all(void);
 
@@ -84,7 +85,7 @@ struct check_block {
     char *visible, *shadow;
     size_t bytes, mapped;
     enum mem_category category;
-    int file; /* of its bytes, where another process may map them; -1: none may */
+    int file; /* holds its bytes, if other processes may map them; -1: they may not */
     struct check_records records;
 };
 

@@ -68,7 +68,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
         check_die("the host touched device memory: byte %zu of %zu of %s; copy it out, or launch a kernel",
                   (size_t)((uintptr_t)info->si_addr - (uintptr_t)blocks.at[k]->visible), blocks.at[k]->bytes,
                   mem_category_name(blocks.at[k]->category));
-    sigaction(number, &handler_before, NULL); /* not ours: the same again, as if this handler had not been */
+    sigaction(number, &handler_before, NULL); /* not our memory: raise the signal again for the previous handler */
 }
 
 static void watch_faults(void)
@@ -164,7 +164,7 @@ void *check_alloc(enum mem_category c, size_t bytes)
     struct check_block *b = block_new(c, bytes, -1);
 
     if (!b) return NULL;
-    memset(b->shadow, 0xff, bytes); /* nobody may count on zeros */
+    memset(b->shadow, 0xff, bytes); /* no program may rely on zeros */
     return b->visible;
 }
 
@@ -192,7 +192,7 @@ void check_release(void *p)
 {
     int k = blocks_after(p) - 1;
 
-    if (k < 0 || blocks.at[k]->visible != p) check_die("memory is freed that was not allocated");
+    if (k < 0 || blocks.at[k]->visible != p) check_die("freed memory that was not allocated");
     block_free(blocks.at[k]);
     blocks.n--;
     memmove(&blocks.at[k], &blocks.at[k + 1], (size_t)(blocks.n - k) * sizeof *blocks.at);

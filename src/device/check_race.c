@@ -1,4 +1,4 @@
-/* check_race.c - which operations come before which, and pairs that touch the same bytes in no order: see check.h.
+/* check_race.c - which operations come before which, and pairs that touch the same bytes without an order: see check.h.
  *
  * A record is an access that later ones are compared with. One that an ordered, wider and not weaker access follows is dropped: whatever is
  * not ordered with it is not ordered with that one either.

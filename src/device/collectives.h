@@ -41,7 +41,8 @@ enum device_group_kind {
 struct device_group_spec {
     enum device_group_kind kind;
     int rank, n;
-    int share, shares; /* of the device's processors, the same on all ranks; the groups that are open have `shares` at most together */
+    int share, shares; /* its share of the device's processors in units of 1 / shares, the same on all ranks; all open groups together have
+                          at most `shares` */
 };
 
 /* A call as include/lockstep/comm.h defines it, rule 5 above aside; its arguments are valid. */
@@ -60,7 +61,7 @@ struct device_call {
 struct device_watch {
     void *data;
     size_t bytes;
-    /* Called once the stream has come to the call, and then again and again until it returns something else than LS_BUSY; a failure
+    /* Called once the stream has come to the call, and then again and again until it returns something other than LS_BUSY; a failure
      * becomes the device's. */
     ls_status (*run)(void *data);
     /* The stream is past the call (run will end), or ended is false: the device has failed, and run is not called any more. Once. */
@@ -75,7 +76,7 @@ enum { DEVICE_GROUP_ID = 128 };
 
 struct device_collectives {
     const char *name;   /* "NCCL" */
-    const char *choice; /* "nccl": of launch.comm */
+    const char *choice; /* its name in launch.comm: "nccl" */
     bool one_machine;   /* all ranks of a group are on one machine */
     int most;           /* ranks that a group can have; 0: any number */
     bool shares;        /* ranks of a group may be on the same processor */
@@ -83,7 +84,7 @@ struct device_collectives {
     ls_status (*reaches)(const char *identity, bool *out);
     /* Loads what it needs and writes its name and version, "NCCL 2.28.9". If it cannot be used, the message says why. */
     ls_status (*load)(char *version, size_t room);
-    bool (*takes)(const struct device_call *c); /* of the call's op, type and redop: the same on all ranks */
+    bool (*takes)(const struct device_call *c); /* depends on the call's op, type and redop only: the same on all ranks */
     ls_status (*id)(char id[DEVICE_GROUP_ID]);  /* made by one rank, for all of the group */
     ls_status (*open)(const char id[DEVICE_GROUP_ID], const struct device_group_spec *s, struct device_group **out); /* begins to open it */
     ls_status (*opened)(struct device_group *g);                                                                     /* LS_BUSY: not yet */
@@ -91,7 +92,7 @@ struct device_collectives {
     size_t (*taken)(void);
     ls_status (*finish)(struct device_group *g); /* before close(), of all ranks: what was enqueued is over. LS_BUSY: not yet */
     void (*close)(struct device_group *g);       /* aborts what is not finished; NULL is a no-op */
-    /* From here on the watch is the device's, whatever is returned. */
+    /* The device owns the watch from here on, whatever is returned. */
     ls_status (*enqueue)(struct device_group *g, struct device_stream *s, const struct device_call *c, const struct device_watch *w);
 };
 

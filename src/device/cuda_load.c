@@ -1,4 +1,4 @@
-/* cuda_load.c - the row of the CUDA device stands for the module lockstep_cuda.so: found (base/module.h) and loaded when it is asked for.
+/* cuda_load.c - the row of the CUDA device stands for the module lockstep_cuda.so: found (base/module.h) and loaded when it is first used.
  *
  * LOCKSTEP_CUDA_MODULE=PATH names another file, for tests: the same module on a stub of the CUDA runtime.
  */

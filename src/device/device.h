@@ -54,12 +54,12 @@ struct device_operation {
 struct kernel_rows;
 struct device_collectives;
 
-/* The processor that this process uses. */
+/* The GPU or other processor that this process uses. */
 struct device_facts {
     char name[256];    /* "NVIDIA H200" */
     char identity[48]; /* no two processors have the same */
-    size_t memory;     /* bytes that it has */
-    int processors;    /* that this process may choose from; set if memory is */
+    size_t memory;     /* its memory in bytes */
+    int processors;    /* number that this process may choose from; set if memory is */
 };
 
 /* How the kernels of a device compute where there is a choice. */
@@ -79,10 +79,10 @@ struct device {
     const struct kernel_rows *rows; /* rows that come with it: kernel.h; NULL: none */
     /* collectives.h: the first is preferred; ended by NULL. NULL: collectives are staged through the host. */
     const struct device_collectives *const *collectives;
-    /* Of a row that stands for a module: loads it and returns its row. NULL with the message set. */
+    /* For a row that stands for a module: loads it and returns its row. NULL with the message set. */
     const struct device *(*load)(void);
-    bool (*built)(void); /* there is such a module */
-    /* Of a device with processors of its own; NULL: of others. */
+    bool (*built)(void); /* the module was built */
+    /* For a device with processors of its own; NULL for other devices. */
     ls_status (*count)(int *processors); /* how many this process may use; fails if it can use none */
     /* Before anything that follows: takes one of them, by this rank's number on its machine. It is not used yet. */
     ls_status (*choose)(int local_rank, struct device_facts *out);
@@ -97,7 +97,7 @@ struct device {
     ls_status (*stream_new)(const char *name, struct device_stream **out); /* name: for messages, copied */
     void (*stream_free)(struct device_stream *s);                          /* waits for it; NULL is a no-op */
     ls_status (*stream_sync)(struct device_stream *s);                     /* the host waits for all that s was given */
-    ls_status (*sync)(void);                                               /* for all that all streams were given */
+    ls_status (*sync)(void);                                               /* the host waits for all that all streams were given */
     ls_status (*event_new)(struct device_event **out);
     void (*event_free)(struct device_event *e);                                 /* NULL is a no-op */
     ls_status (*event_record)(struct device_event *e, struct device_stream *s); /* e is where s is now */
@@ -146,7 +146,7 @@ ls_status device_no_memory(const struct device *d);
 ls_status device_read(const struct device *d, void *host, const void *src, size_t bytes);
 ls_status device_write(const struct device *d, void *dst, const void *host, size_t bytes);
 
-/* All rows' sync: the host is about to wait for something else than a device, and a device without threads of its own does nothing
+/* Calls sync of all rows: the host is about to wait for something other than a device, and a device without threads of its own does nothing
  * meanwhile. */
 ls_status device_settle(void);
 

@@ -42,7 +42,7 @@ void program_push(ls_program *p, const struct instruction *i);
 void program_carry_time(ls_program *p, const struct instruction *i);
 /* Returns zeroed counts[n] for an exchange, valid as long as the program; NULL after it has failed. */
 size_t *program_counts(ls_program *p, int n);
-/* Those of `total` elements divided evenly (block_at()); exchanges of one size share them, so nobody writes them. */
+/* Counts of `total` elements divided evenly (block_at()); exchanges of one size share them, so they must not be written. */
 size_t *program_even_counts(ls_program *p, size_t total, int n);
 size_t *program_rooted_counts(ls_program *p, size_t total, int n); /* all of them on rank 0 */
 /* Takes the instructions out of a segment and leaves it empty; the caller frees the list. */

@@ -127,7 +127,7 @@ struct even_counts {
     bool rooted;
 };
 
-/* Found among those of the same kind, or made. */
+/* Finds them among those of the same kind, or makes them. */
 static size_t *program_shared_counts(ls_program *p, size_t total, int n, bool rooted)
 {
     struct even_counts *grown;

@@ -115,7 +115,7 @@ struct shuffle {
 /* What LOAD and SAVE transfer: a kind (enum store_kind) of a store group, all of it that this rank holds. */
 struct group_state {
     int group, kind;
-    const char *name; /* of a state; else NULL */
+    const char *name; /* name of a state; else NULL */
 };
 /* The ranks over which RING_ATTENTION, VOCAB_XENT and their gradients communicate. */
 struct across {
@@ -179,7 +179,7 @@ struct value {
     int group;         /* store group if this is a group's flat buffer (param -1); else -1 */
     const char *state; /* optimizer: name of the state */
     int flat;          /* 1 + the store group whose parameters or gradients this buffer temporarily holds in the group's order; 0: none */
-    int leaf;          /* of a parameter or group: the value that was made of it before this one; 0: none (struct leaves) */
+    int leaf;          /* for a parameter or group: the value that was made of it before this one; 0: none (struct leaves) */
     ls_placement place[LS_AXES]; /* all replicated if there is one rank */
     int time_dim;                /* the dim that counts the tokens of a sequence (time.c); -1: none */
     int block;                   /* 0: none */

@@ -28,13 +28,13 @@ struct ls_program {
     char message[512];
     struct value *values; /* [0] is the null value */
     int nvalues, values_room;
-    struct names names; /* of the values */
+    struct names names; /* names of the values */
     struct leaves of_param, of_group;
     struct list list[SEGMENTS];
     char **blocks; /* names; [0] is "" */
     int nblocks;
     struct cursor cursor; /* where ops append now */
-    size_t **counts;      /* [ncounts], of exchanges */
+    size_t **counts;      /* [ncounts] block sizes of exchanges */
     int ncounts;
     struct even_counts *even; /* [neven]: those that are even, by total and ranks */
     int neven;
@@ -53,7 +53,7 @@ struct ls_program {
     struct stage_ends stage;
     bool wants_last;                       /* gradients are reduced in the last micro-batch */
     bool carries;                          /* it waits for carried gathers where it first reads their parameters */
-    size_t comm_align;                     /* memory pass: of ARENA_COMMUNICATION and the buffers in it */
+    size_t comm_align;                     /* memory pass: alignment of ARENA_COMMUNICATION and the buffers in it */
     size_t arena_bytes[ARENAS], live_peak; /* ARENA_SLOT: bytes of one slot; live_peak: of the activations in all slots */
     int slots;                             /* the number of exchanges that can be in flight at once */
     struct program_stream *stream;         /* [nstreams]: compute, copy, and those of comms; set by the streams pass */

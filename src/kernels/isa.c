@@ -1,8 +1,8 @@
 /* isa.c - the instruction sets of this processor, and which of them it gains from.
  *
- * CPUID says what there is. Products of pairs of bf16 (AVX512_BF16) are twice as fast as products of f32 on some processors (AMD Zen 4 and
- * 5) and half as fast on others (Intel Xeons with AMX, if a virtual machine hides AMX). CPUID does not say which, so both are timed, once
- * per process, in a third of a millisecond.
+ * CPUID lists the instruction sets. Multiply-adds of pairs of bf16 (AVX512_BF16) are twice as fast as those of f32 on some processors (AMD
+ * Zen 4 and 5) and half as fast on others (Intel Xeons with AMX, if a virtual machine hides AMX). CPUID does not say which, so both are
+ * timed, once per process, in a third of a millisecond.
  */
 #include <cpuid.h>
 #include <pthread.h>
@@ -44,7 +44,7 @@ static bool has_avx512_bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
 }
 
-/* Of arch_prctl(2), which the C library's headers do not have. */
+/* Constants of arch_prctl(2), which the C library's headers lack. */
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
 /* Tiles of bf16, and an operating system that saves them: bits 17 and 18 of XCR0 (Intel SDM, volume 1, 13.3). Linux must be asked for the
@@ -110,9 +110,9 @@ static int64_t time_of_pairs(void)
     return isa_now() - began;
 }
 
-/* True unless products of pairs take longer than those of f32 by more than a third; on known processors they take half or twice as long.
- * It is a vote of measurements made one after the other: a processor is slower for a while when it begins to use its wide registers, and
- * any measurement may be interrupted. */
+/* True unless multiply-adds of pairs take longer than those of f32 by more than a third; on known processors they take half or twice as
+ * long. It is a vote of measurements made one after the other: a processor is slower for a while when it begins to use its wide registers,
+ * and any measurement may be interrupted. */
 static bool pairs_gain(void)
 {
     enum { VOTES = 99 };

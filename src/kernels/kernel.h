@@ -11,7 +11,7 @@
  *   5. An operand whose shapes end in ? may be absent: ndim == VIEW_ABSENT.
  *   6. The order of every sum is fixed by the shapes and the number of threads: a run repeats bit for bit.
  *   7. run() allocates nothing and does no shape work; prepare() may (primitives, tables), release() undoes it.
- * A kernel's answer does not depend on the value of scratch.
+ * A kernel's result does not depend on the contents of scratch.
  */
 #ifndef LS_KERNELS_KERNEL_H
 #define LS_KERNELS_KERNEL_H
@@ -57,7 +57,7 @@ struct rounding {
     size_t first, begin, run, stride;
 };
 
-/* *count: how many elements from i on have consecutive indices. */
+/* *count: number of elements from i on that have consecutive indices. */
 static inline uint64_t rounding_index(const struct rounding *r, size_t i, size_t *count)
 {
     size_t j = r->first + i;
@@ -154,7 +154,7 @@ struct op_attr {
         } conv; /* the same in both directions */
         struct {
             size_t height, width, stride, padding;
-        } pool; /* of the window */
+        } pool; /* its window */
         struct {
             int sigmoid, normalize, by_probability;
             size_t capacity;
@@ -222,8 +222,8 @@ struct kernel {
     ls_status (*prepare)(struct call *c);    /* sets c->state; NULL: nothing to do */
     void (*release)(struct call *c);
     void (*run)(const struct call *c); /* on the cpu: computes; on another device: enqueues its work on c->stream */
-    /* Leaves the bits of run(c[0]), .., run(c[n - 1]), which are of one stream, in fewer launches. None of these calls touches what another
-     * one writes, but for a "+=" output that calls next to each other share; no two share scratch. NULL: a call is launched by itself. */
+    /* Leaves the bits of run(c[0]), .., run(c[n - 1]), which are of one stream, in fewer launches. No call touches what another one writes,
+     * except a "+=" output that neighbouring calls share; no two share scratch. NULL: every call is launched by itself. */
     void (*run_many)(const struct call *const *c, int n);
 };
 

@@ -35,7 +35,7 @@ PARTS(PART_DECLARE)
 static const struct kernel *const parts[] = { PARTS(PART_ROW) };
 #undef PART_ROW
 
-/* Those of a device's module. */
+/* Parts of a device's module. */
 static const struct kernel *const no_parts[] = { NULL };
 static const struct kernel *const *_Atomic added = no_parts;
 

@@ -28,7 +28,7 @@ static int add_view(struct device_access *out, const struct view *v, bool write)
     return 1;
 }
 
-/* What a call by k touches, at most CALL_ACCESSES; returns how many. */
+/* Lists what a call of k touches, at most CALL_ACCESSES; returns how many. */
 static int call_accesses(const struct kernel *k, const struct call *c, struct device_access *out)
 {
     size_t scratch = c->scratch ? k->scratch(c) : 0;

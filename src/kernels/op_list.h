@@ -25,7 +25,7 @@
  * to          bit i: in[i] has a derivative; the others are integers, statistics, tables
  * FLOPs       of the arithmetic that counts (matmuls, convolutions); a pass over memory has none
  * bytes       read and written: all operands once, or a rule of its own
- * recompute   CHEAP  a pass over memory: recomputed by the selective mode too      COSTLY  recomputed by the others
+ * recompute   CHEAP  a pass over memory: recomputed by the selective mode too      COSTLY  recomputed by the other modes
  *             SAME   makes nothing: the bytes of its input, or a part of them      ONCE    never: it counts, or could come out another way
  *             MOVE   a redistribution, cheap where it only gathers over tp again
  * sharding    the partition rule: what the op makes of sharded operands; none: replicated operands only

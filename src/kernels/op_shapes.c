@@ -22,7 +22,7 @@ struct run {
 };
 
 struct match {
-    const char *at; /* in the text */
+    const char *at; /* position in the text */
     struct {
         char name[NAME];
         size_t size;

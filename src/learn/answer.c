@@ -21,7 +21,7 @@
 
 enum { WORDS_MOST = 64 };
 
-/* A run that has ended: what it said on standard output, and on standard error if it failed. */
+/* A run that has ended: its standard output, and its standard error if it failed. */
 struct answer_run_kept {
     char *command;
     struct text key, said, failure; /* key: see same_run.h */
@@ -31,13 +31,13 @@ struct answer_run_kept {
 struct run {
     const struct card *card;
     char *command, *row;          /* with the sizes filled in */
-    bool lab, json;               /* prints rows; prints one object */
-    struct text object;           /* what is printed, if that is one */
-    struct answer_run_kept *keep; /* what it says goes there too; NULL: nowhere */
+    bool lab, json;               /* lab: it prints rows; json: it prints one object */
+    struct text object;           /* the JSON object that it prints */
+    struct answer_run_kept *keep; /* where its output is kept; NULL: nowhere */
     answer_line *line;
     void *ctx;
     struct answer *out;
-    int rows; /* that have the card's text */
+    int rows; /* rows with the card's text */
 };
 
 /* ---- the process ---- */
@@ -91,7 +91,7 @@ static ls_status start_run(struct run *r, int err, FILE **out, pid_t *child)
     return ls_fail(LS_EIO, "a process for '%s': %s", r->command, strerror(wrong));
 }
 
-/* ---- what it says ---- */
+/* ---- its output ---- */
 
 static void say_line(struct run *r, const char *line)
 {
@@ -180,7 +180,7 @@ static ls_status take_object(struct run *r)
     return LS_OK;
 }
 
-/* A run that failed: what it said on standard error. */
+/* Passes on what a failed run wrote to standard error. */
 static void say_failure(struct run *r, int err)
 {
     FILE *f = lseek(err, 0, SEEK_SET) == 0 ? fdopen(dup(err), "r") : NULL;
@@ -230,7 +230,7 @@ static ls_status do_run(struct run *r)
     FILE *out;
     pid_t child = -1;
 
-    if (err < 0) return ls_fail(LS_EIO, "a file for what a run prints: %s", strerror(errno));
+    if (err < 0) return ls_fail(LS_EIO, "cannot create a file for the run's output: %s", strerror(errno));
     ls_status st = start_run(r, err, &out, &child);
     if (st == LS_OK) st = read_run(r, out, child, err);
     close(err);

@@ -200,7 +200,8 @@ static ls_status check_sizes(const struct card *c, const char *what)
         if (!size_at(c->sizes, i, &s) || s.name_length > 32)
             return ls_fail(LS_EFORMAT, "%s:%d: sizes of card %s must be NAME=VALUE,VALUE.. with spaces between", what, c->line, c->id);
         snprintf(name, sizeof name, "{%.*s}", s.name_length, s.name);
-        if (!strstr(c->run, name)) return ls_fail(LS_EFORMAT, "%s:%d: what card %s runs does not use %s", what, c->line, c->id, name);
+        if (!strstr(c->run, name))
+            return ls_fail(LS_EFORMAT, "%s:%d: the command of card %s does not use the size %s", what, c->line, c->id, name);
     }
     return LS_OK;
 }

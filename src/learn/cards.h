@@ -1,11 +1,11 @@
-/* cards.h - the practice cards of labs/cards.yaml: a question, its answer, and what is run to see it.
+/* cards.h - the practice cards of labs/cards.yaml: a question, its answer, and the command that shows it.
  *
  * A card is a section of the file, in the subset of base/yaml.h:
  *
  *   P-05:
  *     topic: pipeline
  *     question: How large is the bubble of {stages} stages and {micro-batches} micro-batches?
- *     answer: ..                           # what can be said from memory; then why:, trade_off:, mistake:
+ *     answer: ..                           # an answer from memory; then why:, trade_off:, mistake:
  *     claims: P2 P3                        # ids of labs/lab_claims.h
  *     run: lab p2 --stages {stages} --micro-batches {micro-batches}
  *     sizes: stages=4,8,2 micro-batches=16,32,4
@@ -16,7 +16,7 @@
  *     tolerance: 0.02                      # relative: a prediction this near is right
  *
  * run holds arguments of lockstep. The number that is asked for is `measured` of the row of that text, if run is a lab; else the number
- * at that key of the JSON that run prints ("memory.total"); times `scale`. `said` is the number that people say, where it is wrong.
+ * at that key of the JSON that run prints ("memory.total"); times `scale`. `said` is a common wrong answer.
  */
 #ifndef LS_LEARN_CARDS_H
 #define LS_LEARN_CARDS_H

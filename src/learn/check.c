@@ -1,4 +1,4 @@
-/* check.c - whether the cards say what their runs measure. */
+/* check.c - checks that the cards' numbers are what their runs measure. */
 #include <math.h>
 #include <stdio.h>
 #include "base/base.h"
@@ -26,7 +26,7 @@ static void put_check(const struct card *c, int variant, const char *verdict, co
     mem_free(run);
 }
 
-/* *bad: one more card that is wrong. */
+/* Counts one more wrong card in *bad. */
 static ls_status check_variant(const struct card *c, int variant, struct answer_cache *cache, int *bad)
 {
     struct answer a;

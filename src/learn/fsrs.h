@@ -7,11 +7,12 @@
 
 enum fsrs_grade { FSRS_AGAIN = 1, FSRS_HARD, FSRS_GOOD, FSRS_EASY };
 
-/* What is known of a card. stability: days until it is recalled with a probability of 0.9; difficulty: 1 to 10. Zeroed: never reviewed. */
+/* The memory state of a card. stability: days until it is recalled with a probability of 0.9; difficulty: 1 to 10. Zeroed: never reviewed.
+ */
 struct fsrs_card {
     double stability, difficulty;
-    int64_t reviewed, due; /* seconds since 1970; due is `reviewed` and whole days */
-    int reviews, lapses;   /* lapses: graded again */
+    int64_t reviewed, due; /* seconds since 1970; due is `reviewed` plus whole days */
+    int reviews, lapses;   /* lapses: reviews graded "again" */
 };
 
 /* The card after a review at `now`. Where the clock was set back, as if it were the day of the last review. */

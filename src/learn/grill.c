@@ -1,5 +1,5 @@
-/* grill.c - 60 questions cold. Two things are said at the end, which must not be mixed up: how many were right, and which kinds of
- * knowledge, by the numbers of the questions, the wrong ones belong to. */
+/* grill.c - 60 questions without preparation. The report has two separate parts: how many answers were right, and which kinds of knowledge,
+ * by the numbers of the questions, the wrong ones belong to. */
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -26,7 +26,7 @@ static const struct grill_part {
     { "failures", 45, 50 },
     { "quick: a number or a word", 51, 60 },
 };
-/* What it means to miss questions of these numbers. */
+/* What it means to answer questions of these numbers wrong. */
 static const struct grill_kind {
     int first, last;
     const char *meaning;
@@ -143,8 +143,8 @@ static void grade_words(struct grill *g, int number)
     g->stop = true;
 }
 
-/* A question is noted as soon as it is graded. One whose run fails, or that cannot be noted, does not end the grill: *unnoted counts those
- * that could not be noted. */
+/* A grade is saved as soon as it is given. A question whose run fails, or whose grade cannot be saved, does not end the grill: *unnoted
+ * counts those that could not be saved. */
 static void grade_all(struct grill *g, int *unnoted)
 {
     g->stop = false;
@@ -246,7 +246,7 @@ ls_status learn_grill(struct learn *l)
     page_close(&g->page);
     answer_cache_free(&g->cache);
     if (st == LS_OK) put_report(g);
-    if (unnoted) st = ls_fail(LS_EIO, "%d answers are not noted in the history: %s", unnoted, ls_errmsg());
+    if (unnoted) st = ls_fail(LS_EIO, "%d answers were not saved in the history: %s", unnoted, ls_errmsg());
     mem_free(g);
     return st;
 }

@@ -140,7 +140,7 @@ static double column_real(sqlite3_stmt *s, int column)
     return sqlite3_column_type(s, column) == SQLITE_NULL ? NAN : sqlite3_column_double(s, column);
 }
 
-/* card NULL: of all. */
+/* card NULL: the reviews of all cards. */
 static ls_status each_review(history *h, const char *card, history_fn *fn, void *ctx)
 {
     static const char sql[] =

@@ -1,7 +1,7 @@
 /* history.h - the reviews of cards, in an SQLite database; the only place that uses SQLite.
  *
- * A review is written in one transaction and is on the disk when history_add() returns: whatever ends the process, the reviews before it
- * are there, and none is half there. What is due is computed from the reviews each time. Several processes may use one database.
+ * A review is written in one transaction and is on the disk when history_add() returns: however the process ends, earlier reviews are
+ * complete, and none is partial. What is due is computed from the reviews each time. Several processes may use one database.
  */
 #ifndef LS_LEARN_HISTORY_H
 #define LS_LEARN_HISTORY_H
@@ -23,7 +23,7 @@ struct review {
 
 /* $XDG_DATA_HOME/lockstep/learn.db or ~/.local/share/lockstep/learn.db; free with mem_free(). NULL, with a message: neither is set. */
 char *history_path(void);
-/* Creates folder and file as needed. LS_EIO: also one that cannot be written, if `write`. LS_EFORMAT: not such a database, or one of a
+/* Creates folder and file as needed. LS_EIO also if `write` and it cannot be written. LS_EFORMAT: not such a database, or one of a
  * later lockstep. */
 ls_status history_open(const char *path, bool write, history **out);
 void history_close(history **h);

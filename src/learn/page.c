@@ -195,7 +195,7 @@ static void type_key(char *line, size_t room, int key)
     if (key >= ' ' && key < 256 && key != 127 && n + 1 < room) line[n] = (char)key, line[n + 1] = '\0';
 }
 
-/* The rest of a key's sequence, or of what was pasted. */
+/* Drops the rest of a key's sequence, or of a paste. */
 static void drop_sequence(void)
 {
     nodelay(stdscr, TRUE);

@@ -11,22 +11,26 @@
 #include "learn/learn.h"
 #include "learn/page.h"
 
-enum { TYPED_ROOM = 256, LINES_SHOWN = 10 /* of a run */, FORGOTTEN = 2 /* ratings up to this one return in the same session */ };
+enum {
+    TYPED_ROOM = 256,
+    LINES_SHOWN = 10 /* lines of a run's output that are shown */,
+    FORGOTTEN = 2 /* ratings up to this one return in the same session */
+};
 
 /* A card of this session. */
 struct turn {
     const struct card *card;
     double recall;        /* probability that it is recalled; -1: new */
-    int reviews, variant; /* before this session; that was asked when the card was not known */
-    bool again;           /* for that reason */
+    int reviews, variant; /* reviews before this session; the variant that was asked when the card was not known */
+    bool again;           /* it is asked again because it was not known */
 };
 struct session {
     struct learn *l;
     page *page;
     struct turn *turn;
     size_t count, done;
-    int lines, rated; /* that the run has said so far; ratings that were noted */
-    char note[128];   /* of the card before */
+    int lines, rated; /* lines that the run has printed so far; ratings that were saved */
+    char note[128];   /* the note about the previous card */
     bool stop;
 };
 
@@ -132,7 +136,7 @@ static void put_numbers(struct session *s, const struct card *c, const struct an
     }
 }
 
-/* The answer stays on the screen until the reader goes on. */
+/* The answer stays on the screen until the reader presses Enter. */
 static void put_answer(struct session *s, const struct card *c, int variant)
 {
     char typed[TYPED_ROOM];
@@ -209,19 +213,19 @@ static ls_status note_rating(struct session *s, const struct card *c, int varian
     if (st == LS_OK) st = history_card(s->l->history, c->id, &state);
     if (st != LS_OK) return st;
     days = (state.due - now) / 86400;
-    snprintf(s->note, sizeof s->note, "noted %s: %d; it returns in %" PRId64 " day%s", c->id, rating, days, days == 1 ? "" : "s");
+    snprintf(s->note, sizeof s->note, "saved %s: %d; it returns in %" PRId64 " day%s", c->id, rating, days, days == 1 ? "" : "s");
     s->rated++;
     return LS_OK;
 }
 
-/* A history that cannot be written now does not lose the rating: the reader may mend it. */
+/* A history that cannot be written now does not lose the rating: the reader may fix the cause. */
 static ls_status keep_rating(struct session *s, const struct card *c, int variant, double predicted, double measured, int rating)
 {
     char typed[TYPED_ROOM];
     ls_status st;
 
     while ((st = note_rating(s, c, variant, predicted, measured, rating)) == LS_EIO) {
-        page_put(s->page, PAGE_PLAIN, "not noted: %s", ls_errmsg());
+        page_put(s->page, PAGE_PLAIN, "not saved: %s", ls_errmsg());
         if (!session_ask(s, "Enter: try again; q: stop without it:", typed)) return st;
     }
     return st;
@@ -294,7 +298,7 @@ static void put_end(const struct session *s)
 {
     if (s->note[0]) printf("%s\n", s->note);
     if (s->count)
-        printf("%d rating%s noted\n", s->rated, s->rated == 1 ? "" : "s");
+        printf("%d rating%s saved\n", s->rated, s->rated == 1 ? "" : "s");
     else
         printf("no card is due%s%s, and none is new; name one to be asked it: lockstep learn P-05\n", s->l->topic ? " in " : "",
                s->l->topic ? s->l->topic : "");

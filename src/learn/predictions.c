@@ -8,7 +8,7 @@
 #include "learn/learn.h"
 
 enum { NUMBER_ROOM = 256 };
-static const double EXACT = 1e-6; /* what a tolerance of 0 allows */
+static const double EXACT = 1e-6; /* relative error that a tolerance of 0 allows */
 
 int learn_rating_of(const struct card *c, double predicted, double measured)
 {

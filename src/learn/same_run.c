@@ -33,7 +33,7 @@ static bool is_default(const json_node *lab, const char *option, const char *val
     return false;
 }
 
-/* Of the words after "lab ID". Returns how many are not defaults. */
+/* Reads the words after "lab ID". Returns how many sizes are not defaults. */
 static int put_sizes(const json_node *lab, char *rest, struct text *key)
 {
     int others = 0;

@@ -7,8 +7,8 @@
 
 /* What identifies a run. */
 struct same_run {
-    struct text key;  /* of a lab "lab z6_offload --ranks 4", with the sizes that are not the lab's defaults; else the command */
-    char program[64]; /* of a lab with all sizes at their defaults; else "" */
+    struct text key;  /* for a lab "lab z6_offload --ranks 4", with the sizes that are not the lab's defaults; else the command */
+    char program[64]; /* program of a lab with all sizes at their defaults; else "" */
 };
 
 /* labs: what `lockstep lab --json` prints, a line for each claim. Release with text_free(&out->key). */

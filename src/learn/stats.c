@@ -1,4 +1,4 @@
-/* stats.c - what the history says, by topic; and the history as a table. */
+/* stats.c - statistics of the history by topic, and the history as a table. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static ls_status count_review(void *ctx, const struct review *r)
     struct counting *n = ctx;
     const struct card *c = cards_find(&n->l->cards, r->card);
 
-    if (!c) return LS_OK; /* of a card that is no more */
+    if (!c) return LS_OK; /* the card no longer exists */
     struct card_tally *t = &n->of[c - n->l->cards.card];
     t->again += t->reviews > 0;
     t->recalled += t->reviews++ > 0 && fsrs_grade_of(r->rating) != FSRS_AGAIN;

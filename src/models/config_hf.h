@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "lockstep/nn.h"
 
-int hf_absent(const json_node *n);                                        /* or null */
+int hf_absent(const json_node *n);                                        /* or it is null */
 ls_status hf_read_size(const json_node *o, const char *key, size_t *out); /* required; 1 or more */
 ls_status hf_read_size_or(const json_node *o, const char *key, size_t *out);
 ls_status hf_read_real(const json_node *o, const char *key, double *out);

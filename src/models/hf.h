@@ -23,13 +23,13 @@ struct model_weight {
     char name[MODEL_NAME_BYTES]; /* in the store */
     char hf[MODEL_NAME_BYTES];   /* in the folder, as transformers writes it (GPT-2: with "transformer.") */
     int ndim;
-    size_t size[3]; /* ours */
+    size_t size[3]; /* of our parameter */
     ls_init init;
     int transposed;  /* HF's tensor is [in,out] */
     int part, parts; /* parts 1: the complete HF tensor */
     size_t stacked;  /* number of HF tensors that are stacked in ours, named `hf` with their numbers in place of "*"; 0: one */
     int hf_ndim;
-    size_t hf_size[2]; /* of HF's tensor, all parts together */
+    size_t hf_size[2]; /* shape of HF's tensor, all parts together */
 };
 
 size_t model_weight_count(const ls_model *m);

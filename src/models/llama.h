@@ -8,7 +8,7 @@
     {                                                             \
         name, name, place, out, in, INIT_NORMAL, 1, 0, 0, 1, 0, 0 \
     }
-/* A norm follows. */
+/* The same for a weight whose product goes through a norm at once. */
 #define WEIGHT_NORMED(name, place, out, in)                       \
     {                                                             \
         name, name, place, out, in, INIT_NORMAL, 1, 0, 0, 1, 0, 1 \
@@ -64,7 +64,7 @@ ls_value llama_linear(ls_program *p, const struct forward *f, const char *weight
 ls_value llama_norm(ls_program *p, const struct forward *f, const char *weight, long layer, ls_value x);
 ls_value llama_embed(ls_program *p, const struct forward *f, ls_value tokens);
 ls_value llama_attention(ls_program *p, const struct forward *f, size_t layer, ls_value x);
-/* names: of gate, up, down. The inner part is swiglu(gate, up), [B,T,F]. */
+/* names: those of gate, up, down. The inner part is swiglu(gate, up), [B,T,F]. */
 ls_value llama_mlp_inner(ls_program *p, const struct forward *f, const char *const names[3], size_t layer, ls_value x);
 ls_value llama_mlp(ls_program *p, const struct forward *f, const char *const names[3], size_t layer, ls_value x);
 ls_value llama_final_norm(ls_program *p, const struct forward *f, ls_value x);

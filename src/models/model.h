@@ -53,12 +53,12 @@ struct forward {
     const ls_model *m;
     ls_value positions; /* [T] i32 */
     ls_value rope;      /* [T,D], or LS_NONE: no rotation */
-    ls_value step;      /* of dropout, or LS_NONE: none */
-    /* Generation: each text has a cache. Of one text, x is [1,T,C]; of several, each has one token: x is [1,texts,C]. */
+    ls_value step;      /* ls_dropout's step; LS_NONE: no dropout */
+    /* Generation: each text has a cache. With one text, x is [1,T,C]; with several, each has one token: x is [1,texts,C]. */
     size_t texts;                      /* 0: no generation */
     ls_cache *const *cache;            /* [texts] */
     const ls_value *position, *length; /* [texts], each [1] i32 */
-    ls_value samples;                  /* of ls_route, or LS_NONE */
+    ls_value samples;                  /* ls_route's operand, or LS_NONE */
     bool losses;                       /* the routers' losses and loads are needed */
 };
 
@@ -113,7 +113,7 @@ ls_value model_param(ls_program *p, const ls_model *m, const char *name, long la
 /* x[..,I] -> [..,O], by the rows of these names. */
 ls_value model_linear(ls_program *p, const struct forward *f, const char *weight, const char *bias, size_t layer, ls_value x);
 ls_value model_layer_norm(ls_program *p, const struct forward *f, const char *weight, const char *bias, long layer, ls_value x);
-ls_value model_activation(ls_program *p, const struct forward *f, ls_value x); /* the MLP's that the model has */
+ls_value model_activation(ls_program *p, const struct forward *f, ls_value x); /* the activation of the model's MLP */
 /* x itself in generation and without dropout. Masks are told apart by the layer's block and the site. */
 ls_value model_dropout(ls_program *p, const struct forward *f, const char *site, ls_value x);
 /* q[B,T,H*D] k,v[B,T,G*D] -> [B,T,H*D]: rotated, written to the cache if there is one, causal. */

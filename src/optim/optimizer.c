@@ -113,7 +113,7 @@ static ls_value norms_of(const struct append *a, int param)
     return a->norms.id && is_matrix(a, param) ? ls_slice(a->p, a->norms, 0, (size_t)param, (size_t)param + 1) : LS_NONE;
 }
 
-/* Of a parameter that this rank holds completely; a pass that distributes the program narrows it. */
+/* The rounding of a parameter that this rank holds completely; a pass that distributes the program narrows it. */
 static struct rounding rounding_of(const struct append *a, int param)
 {
     const ls_store *s = a->p->store;

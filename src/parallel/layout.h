@@ -8,9 +8,9 @@
 
 const char *layout_schedule_name(const ls_layout *l); /* with "auto" resolved */
 const char *layout_method_name(ls_method m);          /* as parallel.method has it */
-int layout_workers(const ls_layout *l);               /* the ranks that compute samples: dp, less one that only serves (ASYNC) */
+int layout_workers(const ls_layout *l);               /* the ranks that compute samples: dp, minus the one that only serves (ASYNC) */
 /* Under the layout's schedule; without stages 1 and false. */
-int layout_least_chunks(const ls_layout *l); /* that a rank has */
+int layout_least_chunks(const ls_layout *l); /* least chunks that a rank can have */
 bool layout_splits(const ls_layout *l);      /* weight gradients are actions of their own */
 bool layout_is_v(const ls_layout *l);        /* the chunks of a rank are placed in a V */
 
@@ -38,8 +38,8 @@ ls_status layout_check_in_backward(const ls_layout *l);
 /* with: what the model has whose statistics are those of all ranks ("experts"); NULL: nothing. */
 ls_status layout_check_async(const ls_layout *l, const char *with);
 ls_status layout_check_stages(size_t layers, const ls_layout *l);
-/* The stages that a layout names, of `least` to `most` blocks: begin[pp * vpp + 1]. *count: how many, pp * vpp + 1 if they are too many.
- * LS_EINVAL. */
+/* The stages that a layout names, of `least` to `most` blocks: begin[pp * vpp + 1]. *count: how many, pp * vpp + 1 if there are too many.
+ * LS_EINVAL if they are not numbers in that range. */
 ls_status layout_read_stages(const ls_layout *l, int least, int most, int *begin, int *count);
 ls_status layout_check_stage(const ls_stage *s, int layers); /* a stage with given boundaries */
 ls_status layout_check_in_flight(const ls_layout *l);        /* for a program with slots */

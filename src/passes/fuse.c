@@ -2,7 +2,7 @@
  *
  * The second of a pair comes right after the first, in the same phase, and reads one value that the first reads or writes. One instruction
  * replaces both if the device has a kernel for it, other than the reference, of no lower priority than the first's. A device without
- * such kernels, like the cpu, has the program as it was. What the first writes and nobody but the second reads is not written.
+ * such kernels, like the cpu, has the program as it was. A value that the first writes and only the second reads is not written.
  */
 #include "ir/program.h"
 
@@ -36,7 +36,7 @@ static int *uses_of(const ls_program *p)
     return uses;
 }
 
-/* The first writes it, the second reads it, and it is forgotten. */
+/* True if the first writes it, only the second reads it, and it is not kept. */
 static bool fuse_drops(const ls_program *p, const int *uses, ls_value x)
 {
     const struct value *v = &p->values[x.id];
@@ -72,7 +72,7 @@ static const struct kernel *fuse_kernel(const ls_program *p, const struct instru
     return kernel_choose(&c, store_device(p->store));
 }
 
-/* Whether *both, which is i and j, is faster than these. */
+/* True if *both, which computes i and j, is faster than the two. */
 static bool fuse_pays(const ls_program *p, const struct instruction *i, const struct instruction *both)
 {
     const struct kernel *k = fuse_kernel(p, both), *alone = k && k->priority > PRIORITY_REFERENCE ? fuse_kernel(p, i) : NULL;

@@ -8,7 +8,7 @@
 /* ---- which waits are needed ---- */
 
 /* clock[s][t]: 1 + the last step of stream t that is over before what comes next on stream s begins; end[i]: the clock of i's stream after
- * i. One of each a variant. */
+ * i. One of each per variant. */
 struct clocks {
     const struct stream_access *access;
     struct stream_step *step;

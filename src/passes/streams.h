@@ -1,13 +1,14 @@
 /* streams.h - the streams pass, and what the executor does with its result.
  *
  * The pass (streams.c) gives each instruction a stream and the instructions whose ends it waits for: compute; copies of offloaded state;
- * one stream a comm for its collectives, one a comm and peer for messages there, one for messages from there. Two instructions of
- * different streams must be ordered if they touch the same bytes and one of them writes, be it because one reads what the other makes or
- * because the memory pass has given the bytes to another value. Vector clocks tell which waits follow from others; those are left out.
+ * one stream per comm for its collectives; per comm and peer, one stream for messages to the peer and one for messages from it. Two
+ * instructions of different streams must be ordered if they touch the same bytes and one of them writes, be it because one reads what the
+ * other makes or because the memory pass has given the bytes to another value. Vector clocks tell which waits follow from others; those are
+ * left out.
  *
- * The list is ordered as it stands, all segments one after another. A run that does not go on where the one before it ended - the next
- * micro-batch, another program of the store - begins with a join of all streams (stream_run.c); so does what the host does to the
- * store. An instruction that does not run in this micro-batch (`when`) ended in an earlier one.
+ * The list is ordered as it stands, all segments one after another. A run that does not continue where the one before it ended - the next
+ * micro-batch, another program of the store - begins with a join of all streams (stream_run.c); so does what the host does to the store. An
+ * instruction that does not run in this micro-batch (`when`) ended in an earlier one.
  */
 #ifndef LS_PASSES_STREAMS_H
 #define LS_PASSES_STREAMS_H
@@ -44,6 +45,6 @@ void streams_unbind(ls_program *p);
 ls_status streams_enter(ls_program *p, enum segment s, int segments); /* before the first instruction of a segment */
 ls_status streams_before(ls_program *p, const struct instruction *i);
 ls_status streams_after(ls_program *p, const struct instruction *i);
-void streams_used(ls_program *p, const struct instruction *i); /* its stream was given something */
+void streams_used(ls_program *p, const struct instruction *i); /* records that its stream was given something */
 
 #endif

@@ -40,7 +40,7 @@ static const struct value *moving_root(const ls_program *p, ls_value v) { return
 
 static enum optimizer_stage moving_stage(const struct instruction *i) { return op_info(i->op)->stage; }
 
-/* The unit of a value of the store; -1: it is none. */
+/* The unit of a value of the store; -1: it belongs to none. */
 static int unit_of_root(const ls_program *p, const struct value *root)
 {
     bool stored = root->role == LS_ROLE_PARAMETER || root->role == LS_ROLE_GRADIENT || root->role == LS_ROLE_OPTIMIZER;
@@ -177,7 +177,7 @@ static bool is_grouped(const struct moving *m, ls_value v)
     return v.id && root->role == LS_ROLE_GRADIENT && root->group < 0 && store_group_of(m->p->store, (size_t)root->param) >= 0;
 }
 
-/* That part; any other value is itself. */
+/* That part of the group's gradient; any other value is returned as it is. */
 static ls_value part_of_group(struct moving *m, ls_value v)
 {
     int param = moving_root(m->p, v)->param, k = 0;

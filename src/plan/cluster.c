@@ -94,7 +94,7 @@ static const struct cluster_key cluster_keys[] = {
 
 struct cluster_reading {
     struct cluster *out;
-    int line[COUNT_OF(cluster_keys)]; /* where each key is; 0: nowhere */
+    int line[COUNT_OF(cluster_keys)]; /* line of each key; 0: not in the file */
 };
 
 const char *failure_name(enum failure_kind kind)
@@ -245,7 +245,7 @@ static int line_of(const struct cluster_reading *r, const char *key)
     return r->line[i];
 }
 
-/* Keys that say nothing without each other. */
+/* Keys that have no meaning without each other. */
 static ls_status check_together(const struct cluster_reading *r, const char *name)
 {
     static const char *const pairs[][2] = {

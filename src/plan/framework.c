@@ -9,14 +9,14 @@
 
 struct framework {
     const char *name;
-    double kept;  /* bytes of weights and gradients a parameter; divided by dp with ZeRO-3 */
-    double f32;   /* further ones where gradients of half types are summed in f32 and that is not the rule */
-    double whole; /* further ones in a pipeline with ZeRO-3, where gathered weights and sums of gradients stay unsharded */
-    double state; /* bytes of master weights and Adam's moments a parameter; divided by dp from ZeRO-1 on */
-    double slack; /* what runs hold beyond the count, as a share of the activations */
+    double kept;  /* bytes per parameter of weights and gradients; divided by dp with ZeRO-3 */
+    double f32;   /* further bytes per parameter if a run sums half-type gradients in f32 and the framework does not do so by default */
+    double whole; /* further bytes per parameter in a pipeline with ZeRO-3, where gathered weights and sums of gradients stay unsharded */
+    double state; /* bytes per parameter of master weights and Adam's moments; divided by dp from ZeRO-1 on */
+    double slack; /* memory that runs hold beyond this count, as a share of the activations */
     double logit; /* bytes of a logit and its copies */
-    double other; /* bytes of whatever else: workspaces, what the allocator cannot use */
-    /* Of the 4 bytes a token and element of the width that column-parallel matmuls gather: those that are kept. NULL: none. */
+    double other; /* all other bytes: workspaces, fragmentation of the allocator */
+    /* How many of the 4 bytes per token and element of the width that column-parallel matmuls gather are kept. NULL: none. */
     double (*gathered)(const ls_layout *l);
     bool dropout;
     bool by_op;   /* selective recomputation as torchtitan's */
@@ -64,7 +64,7 @@ static double block_params(const struct framework_model *m)
     return m->hidden * m->hidden * (2 + 2 * m->kv_heads / m->heads) + (m->gated ? 3 : 2) * m->hidden * m->ffn;
 }
 
-/* Bytes a token of what a block computes for its backward. */
+/* Bytes per token that a block computes for its backward. */
 static double scores(const struct framework_model *m, const ls_layout *l)
 {
     return m->fused_attention ? 0 : 5 * m->heads * m->seq_len / l->tp;
@@ -80,7 +80,7 @@ static double computed_activations(const struct framework *f, const struct frame
     return along * m->hidden / (sp ? l->tp : 1) + gathered * m->hidden + inside / l->tp + scores(m, l);
 }
 
-/* Of that, what it keeps until then; the rest is computed again, block after block. */
+/* The part of it that is kept until then; the rest is recomputed, block after block. */
 static double kept_activations(const struct framework *f, const struct framework_model *m, const ls_layout *l)
 {
     double computed = computed_activations(f, m, l);

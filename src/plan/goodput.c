@@ -22,7 +22,7 @@ struct playing {
     double now;
     int64_t done;              /* steps */
     int64_t complete, writing; /* steps in the newest complete checkpoint, and in the one being written */
-    double written;            /* when that one is complete */
+    double written;            /* when the one being written is complete */
     uint64_t failures;         /* drawn so far */
     double failure;            /* when the next one comes */
     enum failure_kind kind;    /* of the failure */
@@ -87,13 +87,13 @@ static void nodes_back(struct playing *p)
     p->nback = kept;
 }
 
-/* When a node is there for each that is missing. */
+/* The time at which every missing node has been replaced. */
 static double nodes_enough(const struct playing *p)
 {
     double when = p->now;
     int missing = p->j->spares < 0 ? 0 : p->nback - p->j->spares;
 
-    /* Nodes come back in the order in which they went. */
+    /* Nodes return in the order in which they failed. */
     for (int i = 0; i < missing; i++) when = p->back[i];
     return when;
 }
@@ -117,7 +117,7 @@ static void settle_checkpoint(struct playing *p)
     if (p->writing > p->complete && p->written <= p->now) p->complete = p->writing;
 }
 
-/* Waits for as long, unless a failure comes before; false: it did. */
+/* Waits for so many seconds; false if a failure comes first. */
 static bool pass_or_fail(struct playing *p, double until, double *account)
 {
     bool fails = p->failure < until;
@@ -136,7 +136,7 @@ static void lose_steps(struct playing *p)
     p->done = p->writing = p->complete;
 }
 
-/* From a failure, whose time it is, to the first step. */
+/* From a failure, which happens now, to the first step. */
 static ls_status recover(struct playing *p)
 {
     bool started = false;
@@ -163,7 +163,7 @@ static ls_status recover(struct playing *p)
     return LS_OK;
 }
 
-/* Takes a checkpoint; false: a failure came before training goes on. */
+/* Takes a checkpoint; false if a failure came before training continues. */
 static bool take_checkpoint(struct playing *p)
 {
     if (p->writing > p->complete && p->written > p->now && !pass_or_fail(p, p->written, &p->out->saved)) return false;
@@ -179,7 +179,7 @@ static bool take_checkpoint(struct playing *p)
 
 /* ---- steps ---- */
 
-/* Trains until a failure comes, up to the step before which the next checkpoint is taken; false: one came. */
+/* Trains up to the step at which the next checkpoint is taken; false if a failure came first. */
 static bool train(struct playing *p)
 {
     int64_t to = p->done - p->done % p->j->every + p->j->every, fit = to - p->done;
@@ -270,7 +270,7 @@ double goodput_daly(double stall, double between)
     return sqrt(2 * stall * between) * (1 + x / 3 + x * x / 9) - stall;
 }
 
-/* Mean seconds of a job that train. */
+/* Mean seconds of a job that are spent on training. */
 static ls_status mean_trained(const struct goodput_job *job, int64_t every, int runs, double *mean)
 {
     struct goodput_job j = *job;

@@ -7,14 +7,14 @@
 enum algorithm { RING, TREE, ALGORITHMS };
 enum protocol { LL, LL128, SIMPLE, PROTOCOLS };
 
-/* What starting takes, and a step over NVLink and over the network. */
+/* Latencies of the start, and of a step over NVLink and over the network. */
 static const double start[ALGORITHMS][PROTOCOLS] = { [RING] = { 6.6e-6, 14e-6, 8.4e-6 }, [TREE] = { 6.8e-6, 14e-6, 8.4e-6 } };
 static const double nvlink[ALGORITHMS][PROTOCOLS] = { [RING] = { 0.6e-6, 1.9e-6, 3.4e-6 }, [TREE] = { 0.6e-6, 1.25e-6, 4e-6 } };
 static const double network[ALGORITHMS][PROTOCOLS] = { [RING] = { 2.7e-6, NCCL_NETWORK, 14e-6 }, [TREE] = { 5e-6, 8.5e-6, 14e-6 } };
 static const double nvls_start = 25e-6, nvls_network = 20.9e-6;
 static const double post = 1e-6; /* a step over the network costs the host at least this, three times with Simple */
 
-/* The most that LL reaches in a node; over 2 and over more nodes. */
+/* The largest bandwidth of LL in a node, over 2 nodes and over more. */
 static const double ll_node[NCCL_GENERATIONS] = {
     [NCCL_VOLTA] = 39e9, [NCCL_AMPERE] = 87.7e9, [NCCL_HOPPER] = 141e9, [NCCL_BLACKWELL] = 282e9
 };

@@ -1,6 +1,5 @@
-/* nccl_model.h - how long NVIDIA's communication library takes for a collective: it knows several algorithms and protocols, and uses the
- * one that by its own cost model is fastest for the group and the size. That model is taken, with its constants (its tuner, in
- * version 2.30):
+/* nccl_model.h - how long NCCL takes for a collective. It has several algorithms and protocols, and uses the one that its own cost model
+ * (the tuner) predicts to be fastest for the group and the size. This is that model with its constants, of version 2.30:
  *
  *   seconds = latency + bytes / bandwidth
  *   ring    latency: of the algorithm's start, and of every step; bandwidth: the ring's, (n - 1) / n of the bytes once or, for an

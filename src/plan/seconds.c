@@ -35,15 +35,15 @@ static double peak_of(const struct cluster *c, const ls_program *p, const struct
 
 enum { TENSOR_CORE_BYTES = 16 };
 
-/* Attention by matmuls over the whole square of scores, which are written and read by every kernel on the way: in the forward 4 times (the
- * product, softmax in and out, the product with the values), in the backward 7 times. The gradient's matmuls are twice the forward's. Heads
- * of no multiple of 16 bytes, as NVIDIA's guide to matmuls asks for, are taken to miss the tensor cores and to run at fp32's rate (assumed;
- * BLOOM's runs with heads of 108 and of 150 elements take that long). */
+/* Attention by matmuls over the whole square of scores, which are written and read by every kernel on the way: in the forward 4 times
+ * (written by the first matmul, read and written by softmax, read by the second matmul), in the backward 7 times. The gradient's matmuls
+ * are twice the forward's. Heads whose size is not a multiple of 16 bytes, which NVIDIA's guide to matmuls requires, are assumed to miss
+ * the tensor cores and to run at fp32's rate ( BLOOM's runs with heads of 108 and of 150 elements take that long). */
 static double scores_seconds(const struct cluster *c, const ls_program *p, const struct instruction *i, double peak)
 {
     const struct value *q = &p->values[i->in[0].id];
     bool grad = op_info(i->op)->flops == flops_attention_grad;
-    double head = (double)q->size[q->ndim - 1], gemm = i->flops / (grad ? 5 : 2); /* of the causal half */
+    double head = (double)q->size[q->ndim - 1], gemm = i->flops / (grad ? 5 : 2); /* FLOPs of one matmul over the causal half */
     double scores = gemm / head * (double)ls_dtype_bytes(q->dtype), matmuls = (grad ? 8 : 4) * gemm;
 
     if ((int64_t)head * (int64_t)ls_dtype_bytes(q->dtype) % TENSOR_CORE_BYTES && c->flops[LS_F32] > 0) peak = MIN(peak, c->flops[LS_F32]);
@@ -91,7 +91,7 @@ static double key_flops(const ls_program *p, const struct instruction *i)
  * operands more often, which takes so much longer (the last column, assumed). */
 static double tile_waste(const struct cluster *c, double rows, double columns)
 {
-    static const double ROUNDING = 1e-6; /* of sizes that a search puts together */
+    static const double ROUNDING = 1e-6; /* rounding of sizes that a search computes */
     static const double tiles[][3] = { { 128, 256, 1 },  { 256, 128, 1 },  { 128, 128, 1.05 }, { 64, 256, 1.1 },
                                        { 256, 64, 1.1 }, { 64, 128, 1.2 }, { 128, 64, 1.2 } };
     double best = INFINITY;
@@ -116,10 +116,10 @@ static double logits_seconds(const struct cluster *c, const ls_program *p, const
     return logits * bytes / (c->bandwidth * c->memory_bound);
 }
 
-/* The matmuls of the blocks: those who train in low precision leave the head in half precision. */
+/* The matmuls of the blocks: runs in low precision keep the head in half precision. */
 static bool is_low_precision(const struct cluster *c, const struct instruction *i) { return c->low_precision > 0 && i->block > 0; }
 
-/* The gradient of the weights casts nothing: its operands are those of the other two matmuls. */
+/* The weight gradient casts nothing: it uses the operands that the other two matmuls have cast. */
 double seconds_of_cast(const struct cluster *c, const ls_program *p, const struct instruction *i)
 {
     op_flops_fn *flops = op_info(i->op)->flops;
@@ -130,7 +130,7 @@ double seconds_of_cast(const struct cluster *c, const ls_program *p, const struc
     return elements * c->cast_bytes / (c->bandwidth * c->memory_bound);
 }
 
-/* The output of a plain matmul; grouped ones and the loss have others inside. */
+/* The output of a plain matmul; grouped ones and the loss have further matmuls inside. */
 static void take_tiles(const ls_program *p, const struct instruction *i, struct seconds_work *out)
 {
     op_flops_fn *flops = op_info(i->op)->flops;
@@ -178,7 +178,7 @@ double seconds_of_work(const struct cluster *c, const struct seconds_work *w, do
     return MAX(w->moved, waste * w->computed) + c->launch * launches;
 }
 
-/* Blocks of `of` neighbouring ranks that a group has ranks in. */
+/* How many blocks of `of` neighbouring ranks contain ranks of the group. */
 static int blocks_of(const struct mesh_position *at, int of)
 {
     int last = at->first + (at->size - 1) * at->stride;

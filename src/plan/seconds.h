@@ -1,6 +1,6 @@
 /* seconds.h - how long instructions take on the machine of a file.
  *
- * Where the file has measured curves, they say it (cluster.h). Else:
+ * If the file has a measured curve for an instruction, it gives the time (cluster.h). Otherwise:
  * A kernel: the longer of its FLOPs at the share of the peak that kernels of its kind reach, and its bytes at the share of the bandwidth;
  * and what every launch takes. Where the file says how many units compute tiles of a matmul, the FLOPs of a matmul are those of all the
  * tiles that its units could compute in the time, also of the parts that are beyond its output or idle. A collective over n ranks of B
@@ -40,26 +40,26 @@ const char *seconds_kind_name(enum seconds_kind kind);
 struct seconds_work {
     enum seconds_kind kind;
     double moved, computed;
-    double rows, columns; /* of a plain matmul's output, by which its tiles are counted; 0: not counted */
+    double rows, columns; /* shape of a plain matmul's output, from which its tiles are counted; 0: not counted */
 };
 /* The name of an instruction's curve in a machine file (cluster.h), and the size by which it is measured; false: it does nothing. */
 bool seconds_curve_of(const ls_program *p, const struct instruction *i, char name[CURVE_NAME], double *size);
-/* Of an instruction that is not a collective. False: it does nothing, as a view. */
+/* The work of an instruction that is not a collective. False: it does nothing, as a view. */
 bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct instruction *i, struct seconds_work *out);
-/* What a matmul takes to bring its first operand to low precision, in the orders in which it and the gradient of its weights read it:
+/* The seconds in which a matmul casts its first operand to low precision, in the two layouts in which it and the weight gradient read it:
  * the input, and in the backward the gradient of the output. 0: nothing. */
 double seconds_of_cast(const struct cluster *c, const ls_program *p, const struct instruction *i);
 /* launches: kernels that the work is divided into. */
 double seconds_of_work(const struct cluster *c, const struct seconds_work *w, double launches);
 
-/* Where the ranks of a group are. slowed: how many times as long the network's bytes take; 1 if nothing else is known. */
+/* Where the ranks of a group are. slowed: factor on the time of bytes over the network; 1 if unknown. */
 struct seconds_group {
     int ranks, nodes, pods;
     double slowed;
 };
 struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at);
-/* bytes: of the complete buffer over all ranks of the group; of an all_to_all those of this rank's rows, also of the share that it keeps;
- * of a message its own. */
+/* bytes: size of the complete buffer over all ranks of the group; for an all_to_all of this rank's rows, including the share that it keeps;
+ * for a message of the message. */
 double seconds_of_collective(const struct cluster *c, const struct seconds_group *g, ls_collective op, double bytes);
 
 /* A load or a save of what is offloaded, which is in a file or in the host's memory. */

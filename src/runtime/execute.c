@@ -420,7 +420,7 @@ static ls_status run_instruction(ls_program *p, const struct instruction *i, int
     return clips && !*over ? check_norm(p, i) : LS_OK;
 }
 
-/* Where a run is. */
+/* The position of a run. */
 struct walk {
     enum segment s;
     int segments, number; /* number: of the segment's first instruction, over all segments */

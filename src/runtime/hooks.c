@@ -24,10 +24,10 @@ struct hook {
     ls_gradient_hook *gradient;
     ls_value_hook *value;
     void *ctx;
-    int operand; /* of a value hook: the instruction's output */
-    ls_value at; /* of a gradient hook: the gradient's elements */
+    int operand; /* for a value hook: index of the instruction's output */
+    ls_value at; /* for a gradient hook: the gradient's elements */
     int param;
-    size_t offset; /* of the first of them in the rank's part of the parameter */
+    size_t offset; /* offset of the first of them in the rank's part of the parameter */
 };
 
 struct hooks {

@@ -229,7 +229,7 @@ int ls_store_ndim(const ls_store *s, size_t i) { return s->slot[i].ndim; }
 size_t ls_store_size(const ls_store *s, size_t i, int dim) { return s->slot[i].size[dim]; }
 ls_tensor *ls_store_value(const ls_store *s, size_t i)
 {
-    ls_store_wait(s); /* of a failure every later call of the comm tells */
+    ls_store_wait(s); /* if it fails, every later call of the comm reports it */
     return s->slot[i].value;
 }
 

@@ -24,7 +24,7 @@ double store_sign_rate(const ls_store *s, size_t i);
 void store_set_joint(ls_store *s, size_t i);
 bool store_is_joint(const ls_store *s, size_t i);
 void store_request_grad(ls_store *s, size_t i); /* the next allocation includes a gradient for parameter i */
-void store_forget_grad(ls_store *s, size_t i);  /* it does not, whoever requested it before */
+void store_forget_grad(ls_store *s, size_t i);  /* it does not, even if it was requested before */
 /* Groups: parameters of one type that are adjacent, in the order given, in one flat buffer per kind (one for values, one for gradients, one
  * per state), so that one collective transfers them all. A sharded kind is held in part: rank r of the comm's n has elements [total*r/n,
  * total*(r+1)/n) of the flat buffer, or in a rooted group rank 0 has all of it. The tensors of its parameters are views of the flat
@@ -110,7 +110,7 @@ uint64_t store_drawn(void);                      /* elements of parameters that 
 /* False before allocation, or if parameter i has none of that kind. state: for STORE_STATE. */
 bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);
 ls_dtype store_state_type(const ls_store *s);                                /* f32, or f64 */
-ls_dtype store_kind_type(const ls_store *s, size_t i, enum store_kind kind); /* of parameter i's value, gradient or states */
+ls_dtype store_kind_type(const ls_store *s, size_t i, enum store_kind kind); /* type of parameter i's value, gradient or states */
 ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind);
 
 /* ---- what is offloaded: store_offload.c ---- */

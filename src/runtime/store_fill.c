@@ -144,7 +144,7 @@ size_t gradient_bytes(const ls_store *s, size_t i)
 
 static bool needs_gradient(const struct slot *p) { return p->group < 0 && !p->away && p->needs_grad && !p->frozen && !p->grad; }
 
-/* Of all parameters that need one, beside each other, so that they are cleared at once. */
+/* Allocates those of all parameters that need one, adjacent, so that they are cleared at once. */
 static ls_status allocate_gradients(ls_store *s)
 {
     struct gradients *x;

@@ -204,7 +204,7 @@ static ls_status zero_slot(const ls_store *s, const struct slot *p, struct devic
     return g ? s->where->fill(compute, ls_tensor_data(g), 0, ls_tensor_count(g) * ls_dtype_bytes(ls_tensor_dtype(g))) : LS_OK;
 }
 
-/* Once for gradients that are beside each other. */
+/* Clears adjacent gradients at once. */
 static ls_status zero_gradients(ls_store *s, struct device_stream *compute)
 {
     for (int g = 0; g < s->groups; g++) {

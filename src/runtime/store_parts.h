@@ -25,7 +25,7 @@ struct slot {
     char *name;
     uint64_t hash; /* rng_stream(name): also the key of the initialisation */
     int ndim;
-    size_t size[LS_DIMS], count;           /* of the full parameter */
+    size_t size[LS_DIMS], count;           /* shape and elements of the full parameter */
     size_t begin[LS_DIMS], local[LS_DIMS]; /* this rank's box */
     size_t held;                           /* elements of the box */
     bool away;                             /* this rank has nothing of it */
@@ -69,7 +69,7 @@ struct group {
     int *params;
     size_t *at;
     char *path;     /* folder for the file */
-    int fd, direct; /* of the same file: through the page cache, and without it (O_DIRECT); -1: none */
+    int fd, direct; /* descriptors of the file: through the page cache, and without it (O_DIRECT); -1: none */
     off_t file_bytes;
     struct flat flat[FLATS];
     int flats;
@@ -118,7 +118,8 @@ struct part {
 };
 
 /* store.c */
-ls_dtype kind_type(const ls_store *s, ls_dtype value, enum store_kind kind); /* of a kind of parameters whose values have that type */
+ls_dtype kind_type(const ls_store *s, ls_dtype value,
+                   enum store_kind kind); /* type of a kind of parameters whose values have type `value` */
 
 /* store_box.c */
 void box_whole(struct slot *p);
@@ -133,14 +134,14 @@ ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, 
 ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *full);
 
 /* store_fill.c */
-size_t gradient_bytes(const ls_store *s, size_t i); /* of parameter i outside of groups, as the ledger counts them */
+size_t gradient_bytes(const ls_store *s, size_t i); /* bytes of parameter i's gradient outside of groups, as the ledger counts them */
 void gradients_free(ls_store *s);
 ls_status slot_check_loaded(const struct slot *p);
 
 /* store_part.c */
 /* LS_EINVAL if parameter i has none of that kind, or it is not allocated. state: for STORE_STATE. */
 ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const char *state, struct part *out);
-char *part_data(const struct part *p, size_t from); /* of element `from` of the box; NULL: not writable */
+char *part_data(const struct part *p, size_t from); /* address of element `from` of the box; NULL: not writable */
 /* Copies elements [from, from + n) of the box, all of them held, from or to host[n]. */
 ls_status part_read(const struct part *p, size_t from, size_t n, void *host, ls_dtype type);
 ls_status part_write(const struct part *p, size_t from, size_t n, const void *host, ls_dtype type);
@@ -159,7 +160,7 @@ ls_status flat_settle(ls_store *s, struct group *g, struct flat *f); /* for the 
 
 /* backing.c: the unnamed file of a group */
 ls_status backing_grow(struct group *g, size_t bytes, off_t *at); /* extends the file by bytes, zeroed */
-/* Each piece that has been moved counts `progress` up; NULL: nobody asks. */
+/* Each piece that has been moved increments `progress`, unless it is NULL. */
 ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes, atomic_uint *progress);
 ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes, atomic_uint *progress);
 

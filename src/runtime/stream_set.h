@@ -22,7 +22,7 @@ struct stream_key stream_key_of(const ls_comm *comm, ls_collective op, int peer)
 struct set_stream {
     struct stream_key key;
     struct device_stream *stream;
-    struct device_event *end; /* of what was given to it before the last join */
+    struct device_event *end; /* the end of what was given to it before the last join */
     bool busy;                /* it was given something since */
     bool marked;              /* `end` has been recorded; what was given to it since is left out of joins */
     bool apart;               /* its user orders it */

@@ -1,8 +1,8 @@
 /* transfer.c - between the host and a program's inputs, outputs and bound values, by name.
  *
  * Where the processor can't reach the device's memory a value passes through a host copy of its own: what is written is converted there
- * and copied on the compute stream, and the host goes on; it waits only if the copy before has not been made yet. What is read is waited
- * for.
+ * and copied on the compute stream, and the host continues; it waits only if the previous copy has not been made yet. A read waits for its
+ * copy.
  */
 #include "ir/program.h"
 
@@ -10,7 +10,7 @@
 #include "runtime/store.h"
 #include "runtime/stream_set.h"
 
-/* The host copy of one value; a program with slots has one a slot. */
+/* The host copy of one value; a program with slots has one per slot. */
 struct staged {
     int value, slot;
     void *host;
@@ -41,7 +41,7 @@ static ls_status staged_new(ls_program *p, int value, struct staged **out)
     return LS_OK;
 }
 
-/* Free to be written. */
+/* Finds or makes the value's host copy, and waits until it may be written. */
 static ls_status staged_take(ls_program *p, int value, struct staged **out)
 {
     for (int k = 0; k < p->run.nstaged; k++)

@@ -17,7 +17,7 @@ struct storage {
     const struct device *device;
     char *data;
     size_t bytes;
-    bool foreign;    /* data is somebody else's */
+    bool foreign;    /* data belongs to the caller */
     atomic_int refs; /* tensors that view it */
 };
 
@@ -90,7 +90,7 @@ static ls_status check_ndim(int ndim)
     return LS_OK;
 }
 
-/* A contiguous tensor with a storage of its own, over data where that is given. */
+/* A contiguous tensor with a storage of its own, over data if that is given. */
 static ls_status tensor_make(const struct device *device, ls_dtype type, int ndim, const size_t *size, enum mem_category category,
                              void *data, ls_tensor **out)
 {

@@ -1,4 +1,4 @@
-/* tensor_over.h - tensors and devices: over memory that somebody else owns, and where a tensor is. */
+/* tensor_over.h - tensors and devices: over memory that the caller owns, and which device a tensor is on. */
 #ifndef LS_TENSOR_TENSOR_OVER_H
 #define LS_TENSOR_TENSOR_OVER_H
 

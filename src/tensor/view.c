@@ -1,4 +1,4 @@
-/* view.c - questions about strided views. */
+/* view.c - properties of strided views. */
 #include "kernels/kernel.h"
 
 #include "base/base.h"

@@ -1,5 +1,5 @@
 /* cuda_emulator.h - CUDA C++ as a .cu file of kernels sees it under the emulator. src/kernels/cuda/launch.h defines the subset and includes
- * this instead of the toolkit's headers; emulator.h has what is found.
+ * this instead of the toolkit's headers; emulator.h lists the errors that it finds.
  */
 #ifndef LS_TESTS_CUDA_EMULATOR_LANGUAGE_H
 #define LS_TESTS_CUDA_EMULATOR_LANGUAGE_H
@@ -28,7 +28,7 @@ struct dim3 {
 
 /* ---- what the scheduler offers: emulator.cc, emulator_warp.cc, emulator_memory.cc ---- */
 
-struct emulator_region; /* memory that a pointer may reach */
+struct emulator_region; /* memory that a pointer may access */
 enum emulator_access { EMULATOR_READ, EMULATOR_WRITE, EMULATOR_ATOMIC };
 enum emulator_warp_op {
     EMULATOR_SHUFFLE,
@@ -110,7 +110,7 @@ template <typename T> struct emulator_element {
     T operator*=(T x) const { return put((T)(get() * x)); }
 };
 
-/* The same class twice, so that shared and global memory are not mixed up. */
+/* The same class twice, so that shared and global memory are different types. */
 template <typename T, int SPACE> struct emulator_pointer {
     emulator_region *region;
     T *at;

@@ -78,7 +78,7 @@ void emulator_note(const fiber *f, const char *fmt, ...)
 
 /* ---- fibers ---- */
 
-/* Saves the registers that a function keeps, and the stack pointer in *from; goes on where `to` was saved. */
+/* Saves the registers that a function keeps, and the stack pointer in *from; continues where `to` was saved. */
 extern "C" void emulator_switch(void **from, void *to);
 asm(".text\n"
     ".globl emulator_switch\n"
@@ -91,7 +91,7 @@ asm(".text\n"
     "    ret\n"
     ".size emulator_switch, . - emulator_switch\n");
 
-/* AddressSanitizer is told of every change of stacks; other builds do nothing here. *fake is its own record of the stack that is left;
+/* AddressSanitizer is notified of every change of stacks; other builds do nothing here. *fake is its own record of the stack that is left;
  * fake NULL: that stack is not used again. */
 static void stack_leave(void **fake, const void *bottom, size_t bytes)
 {
@@ -250,7 +250,7 @@ static void run_ready(void)
     }
 }
 
-/* All threads wait at one barrier: they go on. Else the report of one that is not where the others are. */
+/* If all threads wait at one barrier, they continue. Otherwise one that is elsewhere is reported. */
 static void barrier_release(void)
 {
     const fiber *first = NULL;

@@ -8,7 +8,7 @@
  *   two accesses of the same bytes of shared memory, one of them a write, with no barrier between
  *   the same for global memory, where no two blocks of a launch are in any order
  *   reads of shared memory that no thread of the block has written
- *   accesses outside of the global memory that was given, outside of the region that the pointer is of, outside of shared memory
+ *   accesses outside of the given global memory, of the pointer's region, or of shared memory
  *   asynchronous copies whose source changes before they are waited for, or that nobody waits for
  *   writes to global memory given for reading, and accesses that are not aligned to their size
  *   launches that a device would refuse
@@ -38,7 +38,7 @@ void emulator_memory_drop(void *detached);
 /* The order of threads and blocks follows from the seed and the number of launches since. */
 void emulator_seed(uint64_t seed);
 
-/* What is wrong, "" when nothing is: the first report since emulator_clear(). A launch ends with its first report. */
+/* The first report since emulator_clear(), "" if there is none. A launch ends with its first report. */
 const char *emulator_report(void);
 void emulator_clear(void);
 uint64_t emulator_launches(void); /* since the start of the process */

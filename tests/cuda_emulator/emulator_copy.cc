@@ -1,4 +1,4 @@
-/* emulator_copy.cc - asynchronous copies to shared memory, by thread: what has been started and not been waited for. */
+/* emulator_copy.cc - asynchronous copies to shared memory, by thread: those that were started and not yet waited for. */
 #include "emulator_state.h"
 #include "kernels/cuda/copy_async.h"
 

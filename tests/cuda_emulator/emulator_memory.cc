@@ -2,8 +2,8 @@
  *
  * For each grain of memory the last write is kept, and up to three reads: the last one, the last of another warp than that one's, and the
  * last of another block. Two accesses by different threads are in order if a barrier of their block was between; in a warp also if
- * __syncwarp was, which vector clocks tell. Blocks of one launch are in no order; launches run one after another. Atomics do not race with
- * each other.
+ * __syncwarp was, which vector clocks determine. Blocks of one launch are in no order; launches run one after another. Atomics do not race
+ * with each other.
  */
 #include "emulator_state.h"
 
@@ -13,7 +13,7 @@
 #include <vector>
 
 struct stamp {
-    uint32_t block, epoch, clock; /* block 0: nobody yet */
+    uint32_t block, epoch, clock; /* block 0: no access yet */
     uint16_t thread;
     bool atomic;
 };
@@ -38,7 +38,7 @@ struct emulator_region {
 };
 
 static std::map<uintptr_t, emulator_region *> regions; /* by end */
-static std::vector<emulator_region *> gone;            /* removed: pointers into them may be left */
+static std::vector<emulator_region *> gone;            /* removed regions: pointers into them may still exist */
 static std::vector<cell_page *> spare;                 /* stamps of earlier launches, which order nothing */
 
 static void region_end(emulator_region *r)
@@ -49,7 +49,7 @@ static void region_end(emulator_region *r)
     r->bytes = 0;
 }
 
-/* Shared memory. What is left when the process ends is freed, so that a checker of leaks finds nothing. */
+/* Shared memory. Remaining memory is freed when the process ends, so that leak checkers find nothing. */
 struct shared_memory {
     std::vector<emulator_region *> arrays; /* by key */
     emulator_region *dynamic;

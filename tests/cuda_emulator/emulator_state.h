@@ -7,12 +7,12 @@
 #include "cuda_emulator.h"
 
 enum { WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP };
-/* Shared memory of a block: all that a launch may ask for is what the GPUs of compute capability 8.6, 8.9 and 12.0 have, the least of
- * those that are supported. */
+/* Shared memory of a block: the limit of a launch is that of compute capabilities 8.6, 8.9 and 12.0, the least of the supported GPUs. */
 enum { MOST_SHARED = 99 << 10, MOST_STATIC = 48 << 10 };
 enum fiber_state { FIBER_READY, FIBER_BARRIER, FIBER_WARP, FIBER_DONE };
 
-/* One thread of the block that runs. clock[lane] is how much of each lane of its warp it has seen, by __syncwarp: its own entry counts. */
+/* One thread of the block that runs. clock[lane]: the clock of each lane of its warp that it has seen through __syncwarp; its own entry is
+ * its clock. */
 struct fiber {
     emulator_where where;
     int index, lane, warp;
@@ -41,7 +41,7 @@ extern fiber emulator_fibers[MOST_THREADS];
 extern fiber *emulator_now;
 extern block emulator_block;
 
-void fiber_wait(fiber_state state, const char *file, int line); /* of the running fiber; returns when it is made ready */
+void fiber_wait(fiber_state state, const char *file, int line); /* suspends the running fiber; returns when it is made ready */
 void fiber_make_ready(fiber *f);
 /* Reports an error of the running thread, ends the launch; does not return. */
 [[noreturn]] void emulator_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -52,7 +52,7 @@ bool emulator_failed(void);
 void warp_explain(const fiber *f);
 /* Writes the results of all lanes of a warp, of whose operands value[lane] is the address: emulator_mma.cc. */
 void emulator_warp_compute(emulator_warp_op op, const uint64_t *value);
-/* Asynchronous copies of a thread: it begins; it has some that it did not wait for. */
+/* Asynchronous copies of a thread: called when it begins; true if it has some that it did not wait for. */
 void copy_thread_begin(int thread);
 bool copy_thread_waits(int thread);
 void memory_block_begin(void);

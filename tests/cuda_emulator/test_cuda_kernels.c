@@ -1,8 +1,8 @@
 /* test_cuda_kernels.c - every CUDA kernel, run by the emulator, compared with the reference, for every case of its op.
  *
- * As test_kernels does; and a kernel touches no byte but those that its operands and its scratch reach, no two threads race, and the order
- * of threads and blocks changes no bit. Only small cases by default, all of them under LOCKSTEP_MATRIX=full. Entries that take many
- * calls at once leave the bits of single ones.
+ * As in test_kernels; in addition, a kernel accesses only bytes of its operands and its scratch, no two threads race, and the order
+ * of threads and blocks changes no bit. Only small cases by default, all of them under LOCKSTEP_MATRIX=full. Entries that take many calls
+ * at once give the bits of single ones.
  */
 #include "emulator.h"
 #include "helper_kernel_many.h"

@@ -1,11 +1,11 @@
-/* cudnn_driver.c - a libcuda.so.1 for test_cudnn_plans on machines without a GPU: cuDNN compiles kernels for a GPU that it is told the
- * properties of, and then wants a driver to take them. This one takes everything and runs nothing.
+/* cudnn_driver.c - a libcuda.so.1 for test_cudnn_plans on machines without a GPU: cuDNN compiles kernels for a GPU with given properties,
+ * and then needs a driver that loads them. This one accepts everything and runs nothing.
  */
 #include <string.h>
 
 enum { SUCCESS = 0, NO_DEVICE = 100, NOT_FOUND = 500, VERSION = 13000 };
 
-/* Functions that are looked for, and called by no one or with a result that no one looks at. */
+/* Functions that are looked up, but never called, or whose results are not used. */
 #define TAKEN(F) \
     F(cuCtxGetCurrent) F(cuCtxGetDevice) F(cuCtxGetLimit) F(cuCtxPopCurrent) F(cuCtxPushCurrent) F(cuDeviceGet) F(cuDeviceGetAttribute) \
     F(cuDeviceGetCount) F(cuDevicePrimaryCtxRelease) F(cuDevicePrimaryCtxReset) F(cuDevicePrimaryCtxRetain) F(cuFuncGetAttribute) \
@@ -20,7 +20,7 @@ enum { SUCCESS = 0, NO_DEVICE = 100, NOT_FOUND = 500, VERSION = 13000 };
 TAKEN(TAKEN_DECLARE)
 TAKEN(TAKEN_DEFINE)
 
-/* Functions that give something. */
+/* Functions with results. */
 #define GIVEN(F) F(cuLibraryLoadData) F(cuLibraryLoadFromFile) F(cuLibraryGetKernel) F(cuModuleLoadData) F(cuModuleLoadDataEx) \
     F(cuModuleLoadFatBinary) F(cuModuleGetFunction)
 static int given;

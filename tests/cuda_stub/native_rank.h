@@ -175,7 +175,7 @@ static void run_ranks(ranks_body *body, const struct native_spec *s, int seeds)
         run_ranks(body, spec, seeds);        \
     }
 
-/* Around the tests of a file. folder_close() adds to what failed if communicators left files. */
+/* Called before and after the tests of a file. folder_close() counts a failure if communicators left files. */
 static void folder_open(void)
 {
     unsetenv("CUDA_VISIBLE_DEVICES");

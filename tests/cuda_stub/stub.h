@@ -76,9 +76,9 @@ void stub_die(const char *fmt, ...) LS_PRINTF(1, 2); /* the contract was broken 
 
 /* At the start of each call: cudaSuccess, or the error with which it ends. */
 cudaError_t stub_call(const char *name, bool allocates);
-cudaError_t stub_fails(void);                         /* the error of all calls from now on; cudaSuccess: none */
-void stub_set_last(cudaError_t e);                    /* of cudaGetLastError() */
-struct device_stream *stub_stream(cudaStream_t s, const char *call); /* of the checking device; s must be alive */
+cudaError_t stub_fails(void);                                        /* the error of all calls from now on; cudaSuccess: none */
+void stub_set_last(cudaError_t e);                                   /* sets what cudaGetLastError() returns */
+struct device_stream *stub_stream(cudaStream_t s, const char *call); /* the checking device's stream; s must exist */
 /* o on s, unless an operation before it has failed. Dies if the emulator reports something. */
 void stub_enqueue(struct device_stream *s, const struct device_operation *o);
 

@@ -86,7 +86,7 @@ void stub_need_thread(const char *call)
     if (!thread_chosen) stub_die("%s: on a thread that has not called cudaSetDevice: it would make a context on GPU 0", call);
 }
 
-/* Each thread has a GPU of its own choice. Threads other than the first one are not counted: they run when they come to run. */
+/* Each thread chooses its GPU. Calls of threads other than the first one are not counted: their order is not fixed. */
 cudaError_t cudaSetDevice(int device)
 {
     cudaError_t e = cudaSuccess;
@@ -158,7 +158,7 @@ struct queued {
     _Alignas(16) char args[];
 };
 
-/* After a failure nothing runs any more. */
+/* After a failure no operation runs. */
 static ls_status run_queued(void *args)
 {
     struct queued *q = args;

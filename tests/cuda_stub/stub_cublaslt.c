@@ -18,7 +18,7 @@ static const struct stub_epilogue epilogues[] = {
     { .id = CUBLASLT_EPILOGUE_BGRADB, .gradient = true },
 };
 
-/* Objects are kept when they are destroyed, to be known as such. */
+/* Destroyed objects are kept, so that later uses of them are detected. */
 enum object_kind { LAYOUT, MATMUL, PREFERENCE };
 static const char *const kinds[] = { "matrix layout", "matmul descriptor", "preference" };
 
@@ -26,8 +26,8 @@ struct object {
     struct object *next;
     enum object_kind kind;
     bool alive;
-    struct stub_matrix matrix; /* of a layout */
-    int compute;               /* of a matmul: compute type, and what follows */
+    struct stub_matrix matrix; /* for a layout */
+    int compute;               /* for a matmul: compute type, and the following fields */
     int32_t transposed[2];
     struct stub_epilogue epilogue;
     void *vector, *aux;
@@ -240,7 +240,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 
 /* ---- matmuls ---- */
 
-/* Descriptor and layouts, once they have been found to fit each other. */
+/* Descriptor and layouts, after the check that they match. */
 struct problem {
     const struct object *matmul;
     struct stub_matrix matrix[STUB_MATRICES];

@@ -1,5 +1,5 @@
 /* stub_cublaslt.h - cuBLASLt for tests, on the stub of the CUDA runtime: each call's arguments are compared with the documented contract,
- * matmuls are computed when their stream has come to them. What breaks the contract ends the process as stub.h says.
+ * matmuls are computed when their stream reaches them. A violation of the contract ends the process as stub.h says.
  *
  * GELU is the tanh form, of sums that were not rounded. A bias gradient is the sum of op(B) over k. With epilogues=0 (stub.h) the
  * heuristics have no algorithm for either.
@@ -9,7 +9,7 @@
  *   aligned     A, B and D, and the distances within them, must be aligned to 16 bytes
  *   split       two parts of k, summed in the workspace
  *   plain       no conditions
- * Their sums have different orders, so the result tells which one was used.
+ * Their sums have different orders, so the result shows which one was used.
  */
 #ifndef LS_TESTS_CUBLASLT_STUB_H
 #define LS_TESTS_CUBLASLT_STUB_H
@@ -22,9 +22,9 @@
 enum stub_algorithm { STUB_IN_PLACE = 1, STUB_ALIGNED, STUB_SPLIT, STUB_PLAIN, STUB_ALGORITHMS };
 enum { STUB_A, STUB_B, STUB_C, STUB_D, STUB_MATRICES, STUB_ALIGNED_TO = 16, STUB_SPLIT_PARTS = 2 };
 
-/* What an epilogue does. aux: the input of GELU is written; gradient: of a bias, from B. */
+/* Parts of an epilogue. aux: the input of GELU is written; gradient: that of a bias, from B. */
 struct stub_epilogue {
-    unsigned id; /* of cublasLtEpilogue_t */
+    unsigned id; /* value of cublasLtEpilogue_t */
     bool bias, gelu, aux, gradient;
 };
 
@@ -36,7 +36,7 @@ struct stub_matrix {
     bool transposed;
 };
 
-/* A matmul whose arguments were found right; the pointers are the device's. */
+/* A matmul with valid arguments; the pointers are the device's. */
 struct stub_matmul {
     struct stub_matrix matrix[STUB_MATRICES];
     enum stub_algorithm algorithm;
@@ -47,7 +47,7 @@ struct stub_matmul {
     size_t workspace_bytes;
     float alpha, beta;
     bool tf32;
-    unsigned seed; /* of an order that is not fixed */
+    unsigned seed; /* seed of an order that is not fixed */
 };
 
 ls_dtype stub_type(int type);

@@ -34,7 +34,7 @@ static float round_tf32(float x)
     return x;
 }
 
-/* op(X) with the terms of a sum beside each other: rows of A, columns of B. */
+/* op(X) with the terms of a sum next to each other: rows of A, columns of B. */
 static float *operand_of(const struct stub_matmul *m, int which, const void *data, int batch)
 {
     const struct stub_matrix *x = &m->matrix[which];
@@ -83,7 +83,7 @@ static float product_of(const struct stub_matmul *m, const float *a, const float
 
 static float gelu_of(float x) { return (float)(0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)))); }
 
-/* What the epilogue makes of y, the product's element (i, j). */
+/* The epilogue's result for y, element (i, j) of the matmul. */
 static float epilogue_apply(const struct stub_matmul *m, uint64_t i, uint64_t j, float y)
 {
     ls_dtype type = stub_type(m->matrix[STUB_D].type);
@@ -98,7 +98,7 @@ static float epilogue_apply(const struct stub_matmul *m, uint64_t i, uint64_t j,
     return m->epilogue.gelu ? gelu_of(y) : y;
 }
 
-/* x: columns of B, n of them, with the k terms of each beside each other. */
+/* x: n columns of B, with the k terms of each next to each other. */
 static void epilogue_sum(const struct stub_matmul *m, const float *x, size_t n, size_t k)
 {
     ls_dtype type = stub_type(m->matrix[STUB_D].type);

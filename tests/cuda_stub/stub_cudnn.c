@@ -8,7 +8,7 @@
 
 enum { ALIGNED_TO = 256 };
 
-/* ---- what the attributes are ---- */
+/* ---- the attributes ---- */
 
 enum { ANY = STUB_TENSORS };
 #define D(name)    CUDNN_BACKEND_##name##_DESCRIPTOR
@@ -83,7 +83,7 @@ static size_t type_bytes(cudnnBackendAttributeType_t t)
     }
 }
 
-/* ---- descriptors, which are kept when they are destroyed, to be known as such ---- */
+/* ---- descriptors: destroyed ones are kept, so that later uses of them are detected ---- */
 
 struct cudnnContext {
     cudaStream_t stream;

@@ -1,6 +1,6 @@
 /* stub_cudnn.h - cuDNN's backend API for tests, on the stub of the CUDA runtime: each call's arguments are compared with the documented
- * contract, and an operation graph is computed operation by operation, as it was described, when its stream has come to it. What breaks the
- * contract ends the process as stub.h says. Which graphs the real library has engines for is test_cudnn_plans' to find out.
+ * contract, and an operation graph is computed operation by operation, as it was described, when its stream reaches it. A violation of the
+contract ends the process as stub.h says. test_cudnn_plans finds out for which graphs the real library has engines.
  *
  * The heuristics propose, in this order:
  *   random      sums in no fixed order (the note says so)
@@ -51,10 +51,10 @@ static inline int64_t stub_tensor_reach(const struct stub_tensor *t)
     for (int d = 0; d < STUB_DIMS; d++) last += (t->size[d] - 1) * t->stride[d];
     return last + 1;
 }
-size_t stub_cudnn_bytes(cudnnDataType_t type); /* of an element */
+size_t stub_cudnn_bytes(cudnnDataType_t type);              /* bytes of an element */
 int stub_operation_written(const struct stub_operation *o); /* the tensor that it writes */
 
-/* A run whose arguments were found right. at[i]: where tensor i is on the device; value[i]: what it is, if by value. */
+/* A run with valid arguments. at[i]: address of tensor i on the device; value[i]: its value, if passed by value. */
 struct stub_run {
     const struct stub_graph *graph;
     enum stub_engine engine;
@@ -97,7 +97,7 @@ const void *stub_attribute_value(const struct stub_descriptor *d, cudnnBackendAt
 int64_t stub_attribute_int(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
 struct stub_descriptor *stub_attribute_descriptor(const struct stub_descriptor *d, cudnnBackendAttributeName_t name);
 
-/* stub_cudnn_graph.c: the graph of a descriptor that has all its attributes; ends the process if it makes no sense. */
+/* stub_cudnn_graph.c: the graph of a descriptor that has all its attributes; ends the process if it is invalid. */
 struct stub_graph *stub_graph_read(const struct stub_descriptor *d);
 
 #endif

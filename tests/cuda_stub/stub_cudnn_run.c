@@ -31,7 +31,7 @@ static double *values_new(int64_t n)
     return at;
 }
 
-/* Where element i is, counted from the first. */
+/* Offset of element i from the first. */
 static int64_t element_offset(const struct stub_tensor *t, int64_t i)
 {
     int64_t offset = 0;
@@ -194,7 +194,8 @@ static void run_reshape(const struct values *x, const struct values *y)
     free(memory);
 }
 
-/* For each output and tap: the pixel and the weight that meet, as indices of x, w and y. Which of the three is written is the kind's. */
+/* For each output and tap: the pixel and the weight that are multiplied, as indices of x, w and y. Which of the three is written is the
+ * kind's. */
 static void run_convolution(const struct stub_operation *o, const struct values *x, const struct values *w, const struct values *y)
 {
     const int64_t *X = x->t->size, *W = w->t->size, *Y = y->t->size;

@@ -13,8 +13,8 @@ struct node {
     struct stub_frontier after;
     struct device_operation operation;
     struct CUevent_st *event;
-    struct device_event *end; /* of its last run */
-    int lane;                 /* of its last run */
+    struct device_event *end; /* end of its last run */
+    int lane;                 /* lane of its last run */
     bool run;                 /* in this launch */
 };
 
@@ -29,7 +29,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
     struct CUgraphExec_st *next;
     struct CUgraph_st *graph;
-    struct device_event *end; /* of the last launch */
+    struct device_event *end; /* end of the last launch */
     bool alive;
 };
 
@@ -50,7 +50,7 @@ static void must(ls_status st)
     if (st < 0) stub_die("%s", ls_errmsg());
 }
 
-/* ---- what must not be called ---- */
+/* ---- calls that are not allowed ---- */
 
 void stub_capture_call(const char *name)
 {
@@ -329,7 +329,7 @@ static void run_chain(struct CUgraph_st *g)
     }
 }
 
-/* begun: where the stream of the launch is. */
+/* begun: the position of the launch's stream. */
 static void run_lanes(struct CUgraph_st *g, struct device_event *begun)
 {
     for (int l = 1; l < LANES; l++) {
@@ -364,7 +364,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     if (e != cudaSuccess) return e;
     launches++;
     lanes[0] = s->stream;
-    must(queue->event_wait(x->end, s->stream)); /* for the launch before */
+    must(queue->event_wait(x->end, s->stream)); /* waits for the previous launch */
     must(queue->event_record(x->end, s->stream));
     graph_runs = true;
     if (x->graph->chain)

@@ -1,8 +1,8 @@
-/* stub_graph.h - streams, events and graphs of the stub, as its files share them: what a captured stream is given becomes a node.
+/* stub_graph.h - streams, events and graphs of the stub, as its files share them: operations given to a captured stream become nodes.
  *
  * A node comes after the last ones of its stream and, where the stream has waited for an event that was recorded in the same capture, after
  * the last ones of the stream where that was. A launch runs the nodes in a random order among those allowed, on several streams of the
- * checking device, after all that its stream was given and before what it is given later. Records and waits that are external are nodes
+ * checking device, after all earlier operations of its stream and before all later ones. Records and waits that are external are nodes
  * too. What the documentation forbids while a stream is captured ends the process, as do dependencies that cross the bounds of a capture.
  */
 #ifndef LS_TESTS_CUDA_STUB_GRAPH_H
@@ -12,18 +12,18 @@
 
 enum { STUB_FRONTIER = 16 };
 
-/* Nodes that come before what is captured next. */
+/* Nodes that come before the next captured one. */
 struct stub_frontier {
     int at[STUB_FRONTIER], n;
 };
 
-/* Handles are kept when they are destroyed, to be known as such. */
+/* Destroyed handles are kept, so that later uses of them are detected. */
 struct CUstream_st {
     struct CUstream_st *next;
     struct device_stream *stream;
     bool alive;
-    uint64_t given, ended; /* operations: all, but for those of graphs; how many of them have ended, as far as the caller has asked */
-    struct CUgraph_st *capture; /* NULL: what it is given runs */
+    uint64_t given, ended;      /* operations, except those of graphs; how many of them have ended, as far as the caller has asked */
+    struct CUgraph_st *capture; /* NULL: its operations run */
     struct stub_frontier last;
 };
 struct CUevent_st {

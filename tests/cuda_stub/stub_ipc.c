@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct handle) <= sizeof(cudaIpcMemHandle_t), "a handle fi
 static struct shared_memory {
     struct shared_memory *next;
     void *at;
-    atomic_int *mapped; /* by so many processes */
+    atomic_int *mapped; /* number of processes that have mapped it */
     struct handle handle;
     bool own;
 } *all;

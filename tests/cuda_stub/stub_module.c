@@ -15,7 +15,7 @@ void cuda_launch_failed(const char *kernel, int error, const char *text); /* src
 static struct device row;
 static ls_status (*kernel_begin)(struct device_stream *s, const char *name, const struct device_access *access, int accesses);
 
-/* ---- what a kernel of the table may touch ---- */
+/* ---- memory that a kernel of the table may access ---- */
 
 /* The launches of a call, or of many that are launched together, and the memory that was given to them. */
 struct kernel_call {

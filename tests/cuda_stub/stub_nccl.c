@@ -14,11 +14,11 @@
 #include "base/base.h"
 #include "device/check.h"
 
-static ncclComm_t comms; /* kept when they are destroyed, to be known as such */
+static ncclComm_t comms; /* destroyed ones are kept, so that later uses of them are detected */
 static uint64_t opened, finalized, launches, asked;
 static _Thread_local struct {
     int depth, n;
-    ncclComm_t comm; /* of the calls so far; NULL: none */
+    ncclComm_t comm; /* communicator of the calls so far; NULL: none */
     cudaStream_t stream;
     struct nccl_part part[NCCL_PARTS];
 } group;
@@ -140,7 +140,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     return ncclInProgress;
 }
 
-/* All ranks are there, each on a GPU of its own. */
+/* All ranks have joined, each on a different GPU. */
 static ncclResult_t join(ncclComm_t c)
 {
     int gpu[NCCL_RANKS];
@@ -192,7 +192,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     return nccl_call() == ncclSuccess ? ncclInProgress : ncclSystemError;
 }
 
-/* ---- the end of communicators, which may be on threads of their own ---- */
+/* ---- the end of communicators, which may be on separate threads ---- */
 
 static pthread_mutex_t ending = PTHREAD_MUTEX_INITIALIZER;
 
@@ -216,7 +216,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return nccl_call();
 }
 
-/* No communicator has calls left that were not told to end: streams may wait for each other. */
+/* No communicator has calls left that were not aborted: streams may wait for each other. */
 static bool others_end(void)
 {
     for (const struct ncclComm *x = comms; x; x = x->next)
@@ -275,7 +275,7 @@ static unsigned registered_as(const struct ncclComm *c, const void *p, size_t by
     return !p || !bytes ? 0 : nccl_is_registered(c, p, bytes) ? yes : no;
 }
 
-/* Which operands of each call are registered. A broadcast's are on every rank what its root's are. */
+/* Records which operands of each call are registered. In a broadcast, the send operand of every rank counts like the root's. */
 static void note_registered(const struct ncclComm *c, struct nccl_launch *l)
 {
     unsigned all = 0;
@@ -291,7 +291,7 @@ static void note_registered(const struct ncclComm *c, struct nccl_launch *l)
     *stub_nccl_in_place() += !(all & (NCCL_SENDS_OTHER | NCCL_RECEIVES_OTHER)) && all;
 }
 
-/* What was collected is a call: begun now, or after some questions. */
+/* The collected operations become a call, which begins now or after some queries. */
 static ncclResult_t close_group(const char *call)
 {
     ncclComm_t c = group.comm;

@@ -4,10 +4,10 @@
  * A communicator is a file that its ranks map: which ranks are there, and for each rank and each pair of ranks a block of data with
  * counters. A rank holds a lock of its byte of the file, which its end releases.
  *
- * Collectives of a communicator are numbered; a rank publishes its data with the number and what it calls, and reads the others' once all
- * have published. A message waits until its receiver has it. The first message between two ranks makes a connection, which takes memory,
+ * Collectives of a communicator are numbered; a rank publishes its data with the number and its call, and reads the others' once all have
+published. A message waits until its receiver has it. The first message between two ranks makes a connection, which takes memory,
  * and for which the call waits until the peer calls too. Calls of a communicator run one after another, in the order in which this rank
- * made them, whatever streams they are on; a group is one call. That is the least that NCCL promises: code that needs more ends here.
+ * made them, whatever streams they are on; a group is one call. That is the least that NCCL guarantees: code that needs more fails here.
  *
  * NCCL may register the buffers of any collective but a reduction to one rank: they must be registered memory on all ranks or on none; and
  * a receiver's buffer must be registered if the sender's is. The kernels of all communicators of a rank must fit on its GPU.
@@ -30,11 +30,11 @@ enum nccl_op { NCCL_ALL_REDUCE, NCCL_ALL_GATHER, NCCL_REDUCE_SCATTER, NCCL_REDUC
 
 enum { NCCL_SENDS_REGISTERED = 1, NCCL_SENDS_OTHER = 2, NCCL_RECEIVES_REGISTERED = 4, NCCL_RECEIVES_OTHER = 8 };
 
-/* What all ranks must call alike. */
+/* The part of a call that must be the same on all ranks. */
 struct nccl_words {
     int op, type, redop, root; /* root: of messages the peer */
     uint64_t count;
-    unsigned registered; /* of the operands of a rank's call */
+    unsigned registered; /* which operands of a rank's call are registered */
 };
 
 struct nccl_shared {
@@ -53,7 +53,7 @@ struct nccl_shared {
 
 struct nccl_part {
     struct nccl_words words;
-    uint64_t number; /* of a collective */
+    uint64_t number; /* number of a collective */
     const void *send;
     void *recv;
     bool posted, over;
@@ -72,16 +72,16 @@ struct ncclComm {
     int n, rank, file, ctas, connections;
     enum { NCCL_JOINING, NCCL_READY, NCCL_FINALIZING, NCCL_FINALIZED, NCCL_ENDED } state;
     atomic_bool aborted;
-    ncclResult_t broken;             /* the asynchronous error; ncclSuccess: none */
-    int polls;                       /* ncclCommGetAsyncError so often before the launch below */
+    ncclResult_t broken;              /* the asynchronous error; ncclSuccess: none */
+    int polls;                        /* number of ncclCommGetAsyncError calls before the launch below */
     uint64_t given, run, collectives; /* launches made and ended by this rank; collectives: given so far */
-    struct nccl_launch waiting;      /* n 0: none */
-    struct device_stream *stream;    /* of it */
+    struct nccl_launch waiting;       /* n 0: none */
+    struct device_stream *stream;     /* its stream */
     char path[600];
 };
 
 size_t nccl_bytes(ncclDataType_t t);
-/* The next move of a launch, when its stream has come to it: LS_OK: it has ended. */
+/* The next move of a launch whose stream has reached it; LS_OK: it has ended. */
 ls_status nccl_launch_run(void *launch);
 /* Bytes that a part reads and writes on this rank; 0: none. */
 size_t nccl_part_reads(const struct ncclComm *c, const struct nccl_part *p);
@@ -92,8 +92,8 @@ bool nccl_rank_hold(struct ncclComm *c);                          /* until its p
 void nccl_launch_connects(struct ncclComm *c);                    /* c->waiting makes first calls to peers, maybe */
 bool nccl_launch_connected(const struct ncclComm *c);             /* its peers have made theirs */
 void nccl_connections_end(struct ncclComm *c);
-void nccl_wait_left(const struct ncclComm *c);                    /* until all peers have finalized, aborted or ended */
-__attribute__((visibility("default"))) int stub_nccl_connections(void); /* of this process, of messages, for tests */
+void nccl_wait_left(const struct ncclComm *c);                          /* until all peers have finalized, aborted or ended */
+__attribute__((visibility("default"))) int stub_nccl_connections(void); /* for tests: connections for messages that this process has made */
 
 /* stub_nccl.c */
 ncclResult_t nccl_call(void);                                     /* at the start of each call: its result */

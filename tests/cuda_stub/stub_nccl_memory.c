@@ -1,4 +1,4 @@
-/* stub_nccl_memory.c - ncclMemAlloc() and what is registered with communicators: their contract. See stub_nccl.h. */
+/* stub_nccl_memory.c - ncclMemAlloc() and memory registered with communicators: their contract. See stub_nccl.h. */
 #include "stub_nccl.h"
 
 #include <stdlib.h>

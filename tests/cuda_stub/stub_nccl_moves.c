@@ -89,7 +89,7 @@ static void compare_words(const struct ncclComm *c, const struct nccl_part *p)
     }
 }
 
-/* What NCCL computes in each type: see stub_nccl.h. */
+/* NCCL's arithmetic in each type: see stub_nccl.h. */
 static double read_element(const void *p, size_t i, ls_dtype t)
 {
     switch (t) {

@@ -1,4 +1,4 @@
-/* stub_nccl_peers.c - what NCCL waits for: connections that peers make too, and peers that leave. See stub_nccl.h. */
+/* stub_nccl_peers.c - waits of NCCL: for connections that peers make too, and for peers that leave. See stub_nccl.h. */
 #include "stub_nccl.h"
 
 #include <fcntl.h>

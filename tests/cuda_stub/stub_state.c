@@ -200,7 +200,7 @@ void stub_set_last(cudaError_t e) { state.last = e; }
 
 static bool fails_here(void) { return stub_settings()->fail_gpu < 0 || stub_settings()->fail_gpu == stub_gpu(); }
 
-/* The line of a call is its number. */
+/* A call's number is its line number. */
 static void note_call(const char *name)
 {
     static FILE *trace;
@@ -283,7 +283,7 @@ bool stub_is_allocated(const void *p)
     return a != NULL;
 }
 
-/* What the files of the checking device call mem_*. */
+/* Replacements of mem_* for the files of the checking device. */
 void *stub_mem_alloc(enum mem_category c, size_t bytes);
 void *stub_mem_zalloc(enum mem_category c, size_t bytes);
 void *stub_mem_resize(void *p, size_t bytes);

@@ -13,7 +13,7 @@ static struct CUevent_st *events;
 
 static cudaError_t ended(cudaError_t e) { return stub_set_last(e), e; }
 
-/* A call of the checking device can only lack memory. */
+/* A call of the checking device can only fail for lack of memory. */
 static cudaError_t given(ls_status st) { return st < 0 ? ended(cudaErrorMemoryAllocation) : cudaSuccess; }
 
 struct CUstream_st *stub_stream_of(cudaStream_t s, const char *call)
@@ -40,7 +40,7 @@ static struct CUevent_st *event_of(cudaEvent_t e, const char *call)
     return x;
 }
 
-/* An event that is asked about. */
+/* An event that is queried. */
 static struct CUevent_st *event_asked(cudaEvent_t e, const char *call)
 {
     struct CUevent_st *x = event_of(e, call);

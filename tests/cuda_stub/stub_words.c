@@ -7,7 +7,7 @@
 struct word_args {
     volatile uint64_t *at;
     uint64_t value;
-    bool whole; /* of 64 bits, not 32 */
+    bool whole; /* 64 bits, not 32 */
 };
 
 static ls_status run_wait(void *args)

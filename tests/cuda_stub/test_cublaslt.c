@@ -32,7 +32,7 @@ static bool is_contiguous(const struct call *c)
     return !view_given(&c->out[0]) || view_is_contiguous(&c->out[0]);
 }
 
-/* Cases that are left to other kernels. */
+/* Cases that other kernels compute. */
 static bool is_left(const struct call *c)
 {
     bool f16_gradient = c->op == OP_LINEAR_XENT_GRAD && c->in[0].dtype == LS_F16;
@@ -63,7 +63,7 @@ static void device_check_case(void *ctx, struct kernel_case *c)
     kernel_check_free(check);
 }
 
-/* Heads beside each other in memory: no one stride goes over batch and heads. */
+/* Heads next to each other in memory: batch and heads have no common stride. */
 static void heads_case(struct gen *g, int a, int b, int d)
 {
     gen_begin(g);

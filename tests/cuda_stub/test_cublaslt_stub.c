@@ -14,7 +14,7 @@
 
 enum { M = 16, N = 8, K = 32, BATCH = 2, BLOCK = 1 << 20, BROKEN_CONTRACT = 97 };
 
-/* What can be done wrong, and what the stub says then. */
+/* Violations of the contract, and the stub's messages. */
 #define WRONGS(X)                                                                                     \
     X(NOTHING, "")                                                                                    \
     X(LEADING_DIMENSION, "cublasLtMatrixLayoutCreate: columns of 32 rows overlap with a leading dimension of 31") \
@@ -133,7 +133,7 @@ struct setup {
     cublasLtMatrixLayout_t la, lb, ld;
     cublasLtMatmulDesc_t matmul;
     cublasLtMatmulAlgo_t algorithm;
-    size_t bytes; /* of workspace */
+    size_t bytes; /* bytes of workspace */
 };
 
 static void setup_layouts(struct setup *x)

@@ -1,5 +1,5 @@
 /* test_cublaslt_tune.c - run.tune_matmuls on the stubs of the CUDA runtime and cuBLASLt: the fastest algorithm is measured once, on a GPU
- * without a byte to spare, and kept in a file, which may be damaged or old.
+ * without free memory, and stored in a file, which may be damaged or old.
  */
 #include "helper_device_calls.h"
 #include "helper_kernels.h"
@@ -75,7 +75,7 @@ static int sum_once(void)
     return st < 0;
 }
 
-/* fastest: what the stub says is the fastest algorithm. */
+/* fastest: the algorithm that is the fastest on the stub. */
 static struct child sum_in_child(const char *folder, int fastest)
 {
     char settings[48];
@@ -123,8 +123,8 @@ static void test_measured_algorithms(void **state)
     plain = sum_in_child(folder, PLAIN);
     assert_string_not_equal(first.err, plain.err);
     assert_true(cache_has(path, "stub GPU 0 | cuBLASLt 130000 | f32 to f32 with bias | batch 1 | 96 x 4 / 96 + 0 T @64 |"));
-    assert_string_equal(sum_in_child(folder, SPLIT).err, plain.err);  /* what was measured is kept */
-    assert_string_equal(sum_in_child(NULL, SPLIT).err, first.err);    /* without the option it is not read */
+    assert_string_equal(sum_in_child(folder, SPLIT).err, plain.err); /* the measured choice is stored */
+    assert_string_equal(sum_in_child(NULL, SPLIT).err, first.err);   /* without the option it is not read */
     cache_write(path, "other\t0 0 0 0 0 0 0 0\t0.5\nsome garbage\n\t\nhalf\t1 2", true);
     assert_string_equal(sum_in_child(folder, SPLIT).err, plain.err);  /* a damaged file: what can be read counts */
     cache_write(path, "other\t0 0 0 0 0 0 0 0\t0.5\nsome garbage\n\t\nhalf\t1 2", false);
@@ -173,7 +173,7 @@ static void check_case(void *ctx, struct kernel_case *c)
     kernel_check_free(check);
 }
 
-/* Measuring leaves no trace in what is added to, in a bias gradient, in GELU's input, or in a batch with gaps. */
+/* Measuring does not change accumulated outputs, bias gradients, GELU's input, or the gaps of a batch. */
 static int cases_once(void)
 {
     static const enum op ops[] = { OP_LINEAR_DW, OP_LINEAR_DW_BIAS, OP_LINEAR_UNARY, OP_MATMUL, OP_LINEAR_XENT_GRAD };

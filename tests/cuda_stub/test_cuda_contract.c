@@ -1,4 +1,4 @@
-/* test_cuda_contract.c - the stub of the CUDA runtime on callers that break the contract: each ends with one line that says why. */
+/* test_cuda_contract.c - the stub of the CUDA runtime with callers that break the contract: each ends with one line that says why. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_cuda_ipc_contract.c - the stub of the CUDA runtime on callers that break the contract of what processes share: memory of a GPU, and
- * words of pinned memory.
+/* test_cuda_ipc_contract.c - the stub of the CUDA runtime with callers that break the contract of resources that processes share: memory of
+ * a GPU, and words of pinned memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,12 +53,12 @@ static void finish(void)
     check(e);
 }
 
-/* The other process: it frees its memory when it is told to. */
+/* The other process: it frees its memory on request. */
 static void share_memory(void)
 {
     char told;
 
-    close(to_other[1]); /* it ends with the process that would tell it */
+    close(to_other[1]); /* it ends with the process that would send the request */
     open_gpu();
     check(cudaMemsetAsync(device, 5, BYTES, stream));
     finish();

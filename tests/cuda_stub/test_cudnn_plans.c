@@ -1,7 +1,7 @@
-/* test_cudnn_plans.c - asks the real cuDNN, without a GPU, for an engine for each graph of src/kernels/cuda/cudnn_*.c, on GPUs that it is
- * told the properties of: every call that the rows accept must have one, whose workspace keeps to the limit that scratch has room for.
- * cuDNN chooses, compiles and lays out the kernels as it would on such a GPU; cudnn_driver.c takes them. Skipped where there is no cuDNN.
- * LOCKSTEP_MATRIX=full: all shapes on all GPUs.
+/* test_cudnn_plans.c - asks the real cuDNN, without a GPU, for an engine for each graph of src/kernels/cuda/cudnn_*.c, on GPUs with given
+ * properties: every call that the rows accept must have one, whose workspace keeps to the limit that scratch has room for. cuDNN chooses,
+ * compiles and lays out the kernels as it would on such a GPU; cudnn_driver.c takes them. Skipped without cuDNN. LOCKSTEP_MATRIX=full: all
+ * shapes on all GPUs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -177,7 +177,7 @@ static void test_attention(void **state)
     }
 }
 
-/* What the rows refuse is refused for a reason: cuDNN has no engine for such heads either. */
+/* The rows refuse heads of some sizes because cuDNN has no engine for them. */
 static void test_attention_refused(void **state)
 {
     struct attention_shape s = { 2, 64, 64, 2, 2, 12, true, false, LS_BF16 };

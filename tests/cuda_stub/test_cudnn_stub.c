@@ -15,7 +15,7 @@
 enum { ROWS = 4, TERMS = 8, COLUMNS = 2, DIMS = 4, BLOCK = 1 << 16, BROKEN_CONTRACT = 97, ENGINES = 8 };
 enum { A, B, C, PRODUCT, Y, TENSORS };
 
-/* What can be done wrong, and what the stub says then. */
+/* Violations of the contract, and the stub's messages. */
 #define WRONGS(X)                                                                                                 \
     X(NOTHING, "")                                                                                                \
     X(ATTRIBUTE, "cudnnBackendSetAttribute: a descriptor of type 17 has no attribute 1000")                       \

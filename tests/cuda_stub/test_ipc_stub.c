@@ -27,7 +27,7 @@ static size_t total_of(const size_t *counts, int n)
     return total;
 }
 
-/* block(from, to): elements of that block; of ops with one block a rank `to` is it. */
+/* block(from, to): elements of that block; for ops with one block per rank, `to` is the block. */
 typedef size_t block_fn(int from, int to, int n, size_t scale);
 
 static struct long_call call_plan(ls_collective op, ls_dtype type, ls_redop redop, int rank, int n, size_t scale, block_fn *block)
@@ -63,7 +63,7 @@ static struct call_args call_arguments(const struct long_call *k, void *sent, vo
                                .root = k->root };
 }
 
-/* Small whole numbers, other ones on each rank. */
+/* Small whole numbers, different ones on each rank. */
 static void fill_numbers(ls_dtype t, char *p, size_t count, int rank, uint64_t salt)
 {
     for (size_t i = 0; i < count; i++) comm_element_set(t, p, i, (double)((i * 7 + (size_t)rank * 3 + (i >> 9) + salt) % 11));
@@ -250,7 +250,7 @@ static void body_numbers(int rank, int n, const char *where, void *ctx)
 
 /* ---- a failure ---- */
 
-/* What a watch was told, where its data points. */
+/* The calls that a watch received; its data points here. */
 struct told {
     bool over, ended;
 };
@@ -275,8 +275,8 @@ static void enqueue_sum(struct rank *r, struct device_group *g, struct told *tol
                                                       .broken = watch_broken }));
 }
 
-/* Rank 1 gives up in the middle of a call: its stream goes on and says that it has done its part. The call of rank 0, which can end then,
- * is not one that has ended well. ctx: rank 1 has given up. */
+/* Rank 1 gives up in the middle of a call: its stream continues and signals that it has done its part. The call of rank 0, which can end
+ * then, is not one that has ended well. ctx: rank 1 has given up. */
 static void body_spoiled(int rank, int n, const char *where, void *ctx)
 {
     struct rank r = rank_open(rank, n, where, &(struct native_spec){ 0 });

@@ -23,7 +23,7 @@ static void body_two_comms(int rank, int n, const char *where, void *ctx)
     back[0] = 1, back[1] = 2;
     RANKS_TRY(device_write(cuda, x, back, sizeof back));
     for (int k = 0; k < TURNS; k++) {
-        int at = (k + rank) % 2; /* each rank begins with another one */
+        int at = (k + rank) % 2; /* each rank begins with a different one */
 
         for (int each = 0; each < 2; each++, at ^= 1)
             RANKS_TRY(comm_enqueue(comm[at], cuda, stream[at],
@@ -43,7 +43,7 @@ static void body_two_comms(int rank, int n, const char *where, void *ctx)
     rank_close(&r);
 }
 
-/* Calls of one comm on two streams that nothing else orders: each takes place after the one before. */
+/* Calls of one comm on two streams without other ordering: each runs after the previous one. */
 static void body_two_streams(int rank, int n, const char *where, void *ctx)
 {
     enum { TURNS = 30, COUNT = 100 };
@@ -107,7 +107,7 @@ static void body_mesh(int rank, int n, const char *where, void *ctx)
     mesh_call(&r, m, LS_GROUP_TP, LS_COLLECTIVE_ALL_REDUCE, true);
     mesh_call(&r, m, LS_GROUP_ENDS, LS_COLLECTIVE_ALL_REDUCE, true);
     mesh_call(&r, m, LS_GROUP_PP, LS_COLLECTIVE_SEND, true);
-    mesh_call(&r, m, LS_GROUP_PP, LS_COLLECTIVE_ALL_REDUCE, false); /* there is no group for what no step does */
+    mesh_call(&r, m, LS_GROUP_PP, LS_COLLECTIVE_ALL_REDUCE, false); /* there is no group for collectives that no step uses */
     mesh_call(&r, m, LS_GROUP_EP, LS_COLLECTIVE_ALL_TO_ALL, true);
     mesh_call(&r, m, LS_GROUP_CP, LS_COLLECTIVE_ALL_TO_ALL, exchanges);
     check_groups(ask_stub("stub_nccl_registered"), shape->pp > 1 ? 7 : 4);

@@ -1,5 +1,5 @@
 /* test_native_stub.c - collectives and messages by the CUDA module's NCCL, and by its CUDA IPC, on the stub, call by call: each leaves in
- * device memory the bytes that the same call through the host leaves in host memory, and it was not the host that made it.
+ * device memory the bytes that the same call through the host leaves in host memory, and the host did not make the call.
  */
 #include "native_rank.h"
 
@@ -16,7 +16,7 @@ static bool case_is_native(const struct rank *r, const struct comm_case *k)
     return !case_reduces(k) || k->type != LS_U16;
 }
 
-/* Where the operands of a case are in a block of bytes. */
+/* Offsets of a case's operands in a block of bytes. */
 struct places {
     size_t send, recv, recv_bytes, end; /* end: of all, where guards begin */
 };

@@ -23,7 +23,7 @@
 
 enum { COUNT = 100, BYTES = COUNT * 4, BOTH = 2 * BYTES, BROKEN_CONTRACT = 97, TWO_RANKS = 2 };
 
-/* What can be done wrong, and what the stub says then. */
+/* Violations of the contract, and the stub's messages. */
 #define WRONGS(X)                                                                                                        \
     X(NOTHING, "")                                                                                                       \
     X(CONFIG, "ncclCommInitRankConfig: the config was not initialized")                                                  \
@@ -83,7 +83,7 @@ static const struct device *cuda;
 static char *data; /* [BOTH] on the device */
 static cudaStream_t stream;
 static ncclComm_t comm;
-static pid_t peer; /* of rank 0: the process of rank 1 */
+static pid_t peer; /* on rank 0: the process of rank 1 */
 
 static void need(bool right, const char *what)
 {
@@ -115,7 +115,7 @@ static void follow_peer(void)
     peer = 0; /* it has done its part */
 }
 
-/* Until NCCL is done with what it was given last. */
+/* Waits until NCCL has completed its last call. */
 static void comm_wait(void)
 {
     ncclResult_t state = ncclInProgress;

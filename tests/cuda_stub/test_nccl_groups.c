@@ -1,4 +1,4 @@
-/* test_nccl_groups.c - what is NCCL's own, on its stub: the memory that is registered with its communicators, and its numbers. */
+/* test_nccl_groups.c - properties of NCCL only, on its stub: memory that is registered with its communicators, and its rounding. */
 #include "native_rank.h"
 
 /* ---- memory ---- */
@@ -26,7 +26,7 @@ static void body_memory(int rank, int n, const char *where, void *ctx)
     check_groups(4, 4);
     cuda->free(x);
     cuda->free(y);
-    RANKS_CHECK(!cuda->alloc(MEM_COMMUNICATION, (size_t)2 << 30)); /* more than there is, which is no failure of the device */
+    RANKS_CHECK(!cuda->alloc(MEM_COMMUNICATION, (size_t)2 << 30)); /* more than exists, which is not a failure of the device */
     RANKS_CHECK(strstr(ls_errmsg(), "needed for communication") && strstr(ls_errmsg(), "; NCCL's communicators took 14680064"));
     RANKS_TRY(cuda->sync());
     check_groups(2, 4);

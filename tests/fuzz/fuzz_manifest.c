@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
     char hash[HASH_ROOM];
     size_t n;
 
-    ASSERT(manifest_parse((const char *)data, bytes, "f", &m) != LS_OK);  /* nobody guesses the hash */
+    ASSERT(manifest_parse((const char *)data, bytes, "f", &m) != LS_OK); /* the hash cannot be guessed */
     text_add(&whole, (const char *)data, bytes);
     hash_of(data, bytes, hash);
     text_put(&whole, ",\"hash\":\"%s\"}\n", hash);

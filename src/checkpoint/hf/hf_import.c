@@ -23,7 +23,7 @@ struct importer {
     const char *folder;
     const ls_model *model;
     ls_store *store;
-    struct hf_index index; /* of a sharded folder */
+    struct hf_index index; /* the index of a sharded folder */
     struct safetensors **file;
     size_t nfiles;
     struct hf_tensor *want;

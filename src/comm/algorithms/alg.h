@@ -30,7 +30,7 @@ ls_status steps_reduce(struct step_list *l, int to, struct span out, int from, s
 ls_status steps_local(struct step_list *l, struct span out, struct span in, bool done);
 ls_status steps_local_reduce(struct step_list *l, struct span out, struct span in, bool done);
 size_t steps_pieces(const struct shape_of_call *c); /* chunks of the largest block; at least 1 */
-size_t steps_chunk(const struct shape_of_call *c);  /* elements of one; at least 1 */
+size_t steps_chunk(const struct shape_of_call *c);  /* elements per chunk; at least 1 */
 
 /* alg_ring.c */
 ls_status ring_all_reduce(const struct shape_of_call *c, struct step_list *l);

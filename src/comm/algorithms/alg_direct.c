@@ -17,7 +17,7 @@ static size_t piece_of(const struct shape_of_call *c)
     return c->chunk || chunk < PIECE ? chunk : PIECE;
 }
 
-/* Piece k of this rank's block, summed into its place in `mine`. */
+/* Sums piece k of this rank's block into its place in `mine`. */
 static ls_status reduce_piece(const struct shape_of_call *c, size_t k, struct span mine, struct step_list *l)
 {
     int n = c->n, r = c->rank;
@@ -52,7 +52,7 @@ static ls_status reduce(const struct shape_of_call *c, struct span mine, struct 
     return LS_OK;
 }
 
-/* Each rank's block, in `mine`, to all others. */
+/* Sends this rank's block, `mine`, to all others, and receives theirs. */
 static ls_status alg_direct_gather(const struct shape_of_call *c, struct span mine, struct step_list *l)
 {
     for (int i = 1; i < c->n; i++)

@@ -5,7 +5,7 @@
  *   the caller that waits   in a blocking call or ls_work_wait: no other thread needs to wake up for it
  *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call
  *                           to the close of the last comm, and sleeps when nothing is in flight, or only receives of messages so small
- *                           that their senders need not wait for them (link_base.eager): to wake it takes longer than they do
+ *                           that their senders need not wait for them (link_base.eager): waking it would take longer than they do
  * If nothing moves, a caller spins for SPIN_SECONDS (not where this machine has more ranks than cores), and then yields the processor
  * (yield.h) for the transport's yield_seconds; the progress thread does neither, because the computation needs the core. Then the driver
  * sleeps in the transport's idle(), longer each time; a caller that needs to drive ends that sleep with the transport's wake().
@@ -28,15 +28,15 @@
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* driving, callers, flying or an ended flag */
+    pthread_cond_t changed; /* signalled when driving, callers, flying or an ended flag changes */
     bool driving, stop, has_thread;
     atomic_int waiting;   /* callers in engine_wait that don't drive */
     atomic_int wanting;   /* callers in engine_enter */
-    atomic_int flying;    /* operations handed in and not ended, of all comms; without patient ones */
+    atomic_int flying;    /* operations of all comms that were posted and have not ended, except patient ones */
     struct link *asleep;  /* where the driver sleeps */
-    struct yields yields; /* of the caller that drives */
+    struct yields yields; /* yields of the caller that drives */
     pthread_t thread;
-    ls_comm *comms; /* the driver's */
+    ls_comm *comms; /* owned by the driver */
 } engine = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 /* State of a driver since something last moved. */
@@ -72,7 +72,7 @@ void engine_enter(void)
     pthread_mutex_unlock(&engine.lock);
 }
 
-/* With the lock held, while nobody drives: wakes the threads that may need to. */
+/* With the lock held, while no thread drives: wakes the threads that may need to. */
 static void offer_to_drive(void)
 {
     if ((engine.has_thread && atomic_load(&engine.flying)) || atomic_load(&engine.waiting) || atomic_load(&engine.wanting))
@@ -129,7 +129,7 @@ void engine_ended(ls_work *w)
 
 /* ---- when nothing moves ---- */
 
-/* The comm number `turn`, modulo their count, of those with something in flight. */
+/* Of the comms with something in flight, number `turn` modulo their count. */
 static ls_comm *one_in_flight(unsigned turn)
 {
     unsigned n = 0;
@@ -236,7 +236,7 @@ void engine_show_wait(const ls_comm *c, const ls_work *w)
     board_wait(c->job->board, &r, message && c->link ? link_base(c->link)->member[w->request.root] : -1);
 }
 
-/* Of those that are not NULL the one that ended first; -1: none has. */
+/* Index of the one that ended first, NULLs aside; -1: none has. */
 static int ended_first(ls_work *const *works, int n)
 {
     int first = -1;
@@ -246,7 +246,7 @@ static int ended_first(ls_work *const *works, int n)
     return first;
 }
 
-/* Drives until one has ended, or another thread needs the engine. w: the one that is shown as waited for. */
+/* Drives until one has ended, or another thread needs the engine. w: the call that the board shows as waited for. */
 static void drive(ls_work *const *works, int n, const ls_work *w)
 {
     struct pace p = { 0 };
@@ -307,7 +307,7 @@ static void *progress(void *unused)
     return unused;
 }
 
-/* With the lock. */
+/* The caller holds the lock. */
 static ls_status start_thread(void)
 {
     sigset_t all, old;
@@ -354,8 +354,8 @@ int engine_wait_any(ls_work *const *works, int n)
 
 void engine_wait(ls_work *w) { engine_wait_any(&w, 1); }
 
-/* With the lock, which it gives up: drives one round if nobody drives. Whoever does takes up what is posted, or wakes another when it
- * leaves. */
+/* Called with the lock, which it releases: drives one round if no thread drives. The driver takes up what is posted, or wakes another
+ * thread when it leaves. */
 static void drive_once(void)
 {
     bool mine = !engine.driving;
@@ -373,7 +373,7 @@ bool engine_test(ls_work *w)
     return atomic_load(&w->ended);
 }
 
-/* With the lock. */
+/* The caller holds the lock. */
 static void post_locked(ls_work *w)
 {
     queue_push(&w->comm->posted, w);
@@ -445,8 +445,8 @@ ls_status engine_broken(ls_comm *c, ls_status st)
     return ls_fail((ls_status)atomic_load(&c->job->status), "%s", c->job->line);
 }
 
-/* With the lock, which it gives up meanwhile: the caller of w, which has been posted, begins to drive. What is taken up now begins when w
- * was queued, which saves readings of the clock. */
+/* Called with the lock, which it releases meanwhile: the caller of w, which has been posted, begins to drive. What is taken up now begins
+ * when w was queued, which saves reading the clock. */
 static void drive_at_once(ls_work *w)
 {
     struct queue posted = queue_move(&w->comm->posted);

@@ -1,16 +1,16 @@
 /* engine.h - shared by the files of the comm floor: the comm struct, operations, the driver.
  *
- *   comm.c      opening, splitting, closing; names and questions
+ *   comm.c      opening, splitting, closing; names and accessors
  *   operations.c the public calls: arguments checked, a request made, handed on
- *   engine.c    who drives: the caller that waits, or the progress thread; in which order, how it sleeps
+ *   engine.c    which thread drives: the caller that waits, or the progress thread; in which order, how it sleeps
  *   run.c       one operation from queued to ended: a native collective of the transport, a list of steps, a message
  *   step_cache.c     step lists of calls seen before
  *   enqueue.c   calls in a device's queue: staged through the host, or native: made by the device's own library
  *   native.c    the groups of that library that belong to a comm
- *   lanes.c     one step under way: what leaves and what comes, in chunks, and the sums
- *   verdict.c   what ends a job: timeouts, mismatches seen from afar
- *   cause.c     the ranks as this one sees them; waits.c follows who waits for whom; board.c is what each rank shows
- *   counts.c    what was moved
+ *   lanes.c     one step in progress: what is sent and received, in chunks, and the sums
+ *   verdict.c   what ends a job: timeouts, mismatches seen on the boards of other ranks
+ *   cause.c     the ranks as this one sees them; waits.c: the wait graph; board.c: the status that each rank publishes
+ *   counts.c    counters of calls and bytes
  *
  * Threads. One thread at a time drives: it holds the engine (engine_enter .. engine_leave), and only it touches links, queues and
  * operations that haven't ended. Operations come in through a comm's `posted` queue, under the engine's lock, and go out by their `ended`
@@ -32,7 +32,7 @@ enum { NAME_ROOM = 32, LINE_ROOM = 1024, LISTS_KEPT = 64, CHUNK_BYTES = 256 << 1
 /* The start of every struct link. */
 static inline struct link_base *link_base(struct link *l) { return (struct link_base *)(void *)l; }
 
-/* When this rank saw what another's process did: since when it is stopped (0: it is not), and when it was last blocked (0: never). */
+/* What this rank has seen of another's process: since when it is stopped (0: it is not), and when it was last blocked (0: never). */
 struct sighting {
     double stopped, blocked;
 };
@@ -43,7 +43,7 @@ struct job {
     atomic_int status;
     char line[LINE_ROOM];
     int here;                 /* ranks of the world on this machine */
-    struct board *board;      /* this rank's; NULL */
+    struct board *board;      /* this rank's board, or NULL */
     struct sighting *sighted; /* [ranks of the world]; NULL until needed */
 };
 
@@ -64,7 +64,7 @@ struct cached_list {
     size_t chunk;
     size_t *at; /* [2 * (n + 1)], recv_at after at; zeros where unused */
     struct step_list list;
-    uint64_t used; /* clock of the cache */
+    uint64_t used; /* the cache's clock when it was last used */
 };
 
 /* One direction of a step: its bytes go in messages of CHUNK_BYTES, one in flight. */
@@ -72,7 +72,7 @@ struct lane {
     struct transfer t;   /* the message in flight */
     char *data;          /* of the complete span */
     size_t total, begun; /* bytes */
-    unsigned messages;   /* begun */
+    unsigned messages;   /* messages begun */
     bool on, flying;
 };
 
@@ -80,7 +80,7 @@ struct ls_work {
     struct lane out, in; /* set when a step or a message begins */
     ls_comm *comm;       /* this and all members below start as 0 */
     ls_work *next;
-    ls_work *made;    /* the comm's one that was allocated before */
+    ls_work *made;    /* the comm's work that was allocated before this one */
     ls_collective op; /* the signature may carry an injected fault */
     struct request request;
     size_t *borders; /* [2 * (n + 1)]: request.at, request.recv_at */
@@ -88,11 +88,11 @@ struct ls_work {
     ls_status status;
     bool hidden;              /* internal, not counted */
     bool native;              /* the device makes the call: the engine follows it */
-    atomic_int passed;        /* of a native one: see engine_passed() */
-    _Atomic double asked;     /* of a native one: when its caller last asked whether it has ended */
+    atomic_int passed;        /* for a native call: see engine_passed() */
+    _Atomic double asked;     /* for a native call: when its caller last asked whether it has ended */
     bool patient;             /* a receive that nobody needs to drive before its caller waits */
     bool begun, by_transport; /* by_transport: its native collective runs, not a list of steps */
-    uint64_t call, bytes;     /* number in the ring of calls; payload that left this rank */
+    uint64_t call, bytes;     /* number in the flight recorder; payload that left this rank */
     double queued, finished;  /* base_now() */
     double taken;           /* base_now() when it begins, if it is the first of its queue; else 0: the clock is read when its turn comes */
     double due;             /* it begins then: comm_delay_fault; 0: at once */
@@ -116,7 +116,7 @@ struct ls_comm {
     const struct transport *transport; /* NULL: alone, n == 1 */
     struct link *link;
     struct job *job;
-    ls_comm *next; /* of the engine's */
+    ls_comm *next; /* next of the engine's comms */
     int rank, n;
     char name[NAME_ROOM];
     uint64_t group, sequence, splits;
@@ -125,32 +125,32 @@ struct ls_comm {
     int place; /* on the board; -1 */
     /* the engine's lock */
     struct queue posted;
-    /* the driver's */
+    /* owned by the driver */
     struct queue collectives, *pairs; /* pairs[2 * n]: sends, receives */
-    int messages;                     /* in pairs */
+    int messages;                     /* messages in pairs */
     atomic_bool news;                 /* posted is not empty */
     void *scratch, *bounce;
     size_t scratch_bytes;
     struct cached_list lists[LISTS_KEPT];
     uint64_t clock;
     uint64_t *to; /* [n] bytes to each peer */
-    /* the user's thread */
-    ls_work *spare, *made;     /* made: all, until the comm is closed: after a failure some are not waited for */
-    struct comm_block *blocks; /* of ls_comm_alloc */
+    /* owned by the user's thread */
+    ls_work *spare, *made;     /* made: all works, until the comm is closed, because after a failure some are not waited for */
+    struct comm_block *blocks; /* memory from ls_comm_alloc */
     size_t blocks_n, blocks_room;
     ls_comm_count count[LS_COLLECTIVES];
     struct native native;
 };
 
 /* engine.c */
-void engine_enter(void); /* waits until nobody else drives */
+void engine_enter(void); /* waits until no other thread drives */
 void engine_leave(void);
 void engine_add(ls_comm *c); /* these two: between enter and leave */
 void engine_remove(ls_comm *c);
 double engine_spin_seconds(const ls_comm *c);                 /* how long a wait for another rank of c spins; 0: it does not */
-void engine_set_timeout(const struct job *j, double seconds); /* of all comms of the job; so is this */
-ls_status engine_post(ls_work *w);                            /* the progress thread moves it; a patient one its caller, when it waits */
-void engine_run(ls_work *w);                                  /* waits until it has ended */
+void engine_set_timeout(const struct job *j, double seconds); /* for all comms of the job; also between enter and leave */
+ls_status engine_post(ls_work *w); /* the progress thread advances it; a patient one is advanced by its caller, when it waits */
+void engine_run(ls_work *w);       /* waits until it has ended */
 void engine_wait(ls_work *w);
 int engine_wait_any(ls_work *const *works, int n); /* waits until one has ended: the index of the first; NULLs are skipped */
 bool engine_test(ls_work *w);                      /* true when it has ended */
@@ -190,8 +190,8 @@ void native_close(ls_comm *c);
 ls_status verdict_look(ls_comm *c, ls_work *w, double now); /* LS_OK, or the failure that ends the job; asks peers now and then */
 
 /* counts.c */
-void count_reaped(ls_work *w, double exposed);        /* exposed: seconds of its caller's that were not counted as they passed */
-void count_exposed(ls_work *w, double seconds);       /* its caller's, as they pass: a step may end before the call does */
+void count_reaped(ls_work *w, double exposed);        /* exposed: seconds of its caller that count_exposed() has not counted yet */
+void count_exposed(ls_work *w, double seconds);       /* counts its caller's seconds as they pass: a step may end before the call does */
 uint64_t count_transport(const ls_work *w, int peer); /* bytes that the peer reads in a native collective */
 
 /* operations.c */
@@ -202,7 +202,7 @@ struct buffers operation_buffers(const ls_work *w);
 ls_status operation_work(ls_comm *c, const struct call_args *a, ls_work **out); /* checked, with block borders; not numbered, not begun */
 /* A native call, checked; *out is NULL if an injected fault skips it. */
 ls_status operation_native(ls_comm *c, const struct call_args *a, ls_work **out);
-ls_status operation_post_native(ls_work *w); /* its stream has come to it */
+ls_status operation_post_native(ls_work *w); /* its stream has reached it */
 void work_drop(ls_work *w);
 void works_free(ls_comm *c);
 

@@ -1,8 +1,8 @@
 /* native.c - the groups of a device's library that belong to a comm: opened by all its ranks together, closed with it.
  *
  * The ids of the groups go over the comm itself. While a group is being opened its ranks are in a barrier of the comm, as the engine sees
- * it, so a rank that has died, is stopped or does not come is named as in any other call. Each rank ends its barrier itself: nobody waits
- * for a rank that is not in the group.
+ * it, so a rank that has died, is stopped or does not arrive is named as in any other call. Each rank ends its barrier itself: no rank
+ * waits for one that is not in the group.
  */
 #include "comm/engine/engine.h"
 
@@ -125,7 +125,7 @@ ls_status comm_open_native(ls_comm *c, const struct device *d, const struct devi
 
 /* ---- closing ---- */
 
-/* True: a group is not finished, and its ranks are alive. */
+/* True if a group is not finished, and its ranks are alive. */
 static bool still_closing(ls_comm *c, struct device_group *const *groups, size_t n)
 {
     bool busy = false;

@@ -39,7 +39,7 @@ struct queue queue_move(struct queue *q)
 
 static bool run_is_message(const ls_work *w) { return w->op == LS_COLLECTIVE_SEND || w->op == LS_COLLECTIVE_RECV; }
 
-/* Where w waits for those before it. */
+/* The queue in which w waits for the operations before it. */
 static struct queue *queue_of(ls_comm *c, const ls_work *w)
 {
     return !run_is_message(w) ? &c->collectives : &c->pairs[(w->op == LS_COLLECTIVE_RECV ? c->n : 0) + w->request.root];

@@ -20,7 +20,7 @@ struct link; /* the transport's own; starts with struct link_base */
 /* What a process does: STOPPED by a signal; BLOCKED in the kernel, where only its storage or its device wakes it. */
 enum process_doing { PROCESS_RUNS, PROCESS_STOPPED, PROCESS_BLOCKED };
 
-/* state: of /proc/PID/stat. */
+/* state: the letter in /proc/PID/stat. */
 static inline enum process_doing process_doing_of(char state)
 {
     return state == 'T' || state == 't' ? PROCESS_STOPPED : state == 'D' ? PROCESS_BLOCKED : PROCESS_RUNS;
@@ -68,7 +68,7 @@ struct request {
 
 struct transport {
     const char *name;     /* "shm"; where is "NAME:rest" */
-    double yield_seconds; /* of yielding before the first idle(): more if a message does not end a sleep */
+    double yield_seconds; /* how long to yield before the first idle(): longer if a message does not end a sleep */
     ls_status (*open)(const char *rest, int rank, int n, double timeout, struct link **out);
     /* members[n]: ranks of `parent` that form the new link, in order; me: this rank's index. All members call it. */
     ls_status (*split)(struct link *parent, int n, const int *members, int me, uint64_t group, struct link **out);

@@ -142,12 +142,12 @@ static ls_status stream_make(struct device_stream *s, const char *name)
     int k = 0;
 
     while (k < STREAMS_MOST && cuda.word_used[k]) k++;
-    if (k == STREAMS_MOST) return ls_fail(LS_EUNSUPPORTED, "cuda: %d streams are open; there are no more", STREAMS_MOST);
+    if (k == STREAMS_MOST) return ls_fail(LS_EUNSUPPORTED, "cuda: no stream is left: %d are open", STREAMS_MOST);
     LS_TRY(cuda_check(cudaStreamCreateWithFlags(&made.handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
     snprintf(made.name, sizeof made.name, "%s", name);
     cuda.word_used[made.word = k] = true;
     made.ended = cuda.words + k;
-    made.given = *made.ended; /* of a stream before */
+    made.given = *made.ended; /* the word counted the operations of an earlier stream */
     *s = made;
     return LS_OK;
 }

@@ -45,7 +45,7 @@ struct device_stream {
     char name[STREAM_NAME];
     int word;                       /* index of `ended` in cuda.words */
     uint32_t *ended, given;         /* operations of the host: how many have ended, in pinned memory; how many were given */
-    unsigned queued;                /* all that it was given */
+    unsigned queued;                /* operations that it was given */
     uint64_t stuck;                 /* the last pass of flights_move() in which its first flight was not over */
     cudaEvent_t mark[STREAM_MARKS]; /* recorded in turn, one after each MARK_EVERY */
 };
@@ -64,16 +64,17 @@ struct cuda_state {
     struct device_settings settings;
     char tuned[4096];              /* that folder; "": none */
     char libraries[4096];          /* device_settings.libraries; "": none */
-    size_t taken;                  /* of the GPU's memory, before anything was allocated: contexts, other processes */
-    size_t taken_nccl, taken_ipc;  /* for the communicators that are open; for the groups of CUDA IPC */
-    size_t taken_graphs;           /* for the graphs that there are */
+    size_t taken;                  /* bytes of the GPU's memory in use before anything was allocated: contexts, other processes */
+    size_t taken_nccl, taken_ipc;  /* bytes taken by the open communicators; by the groups of CUDA IPC */
+    size_t taken_graphs;           /* bytes taken by the existing graphs */
     struct device_stream *streams; /* all but the default one */
     struct device_stream fallback; /* the default one */
     uint32_t *words;               /* [STREAMS_MOST], pinned */
     bool word_used[STREAMS_MOST];
     struct device_stream *capturing; /* what this stream is given is recorded; NULL: none */
     unsigned captured;               /* operations recorded so far */
-    /* Before a kernel that is not in the kernel table is launched: device.kernel_begin, for whoever wraps the row; NULL: not needed. */
+    /* Before a kernel that is not in the kernel table is launched: device.kernel_begin, for a device that wraps the row; NULL: not needed.
+     */
     ls_status (*kernel_begin)(struct device_stream *s, const char *name, const struct device_access *access, int accesses);
     int (*wait_value)(cudaStream_t s, unsigned long long at, uint32_t value, unsigned flags); /* cuStreamWaitValue32 */
     ls_status failed;
@@ -81,14 +82,14 @@ struct cuda_state {
 };
 extern struct cuda_state cuda;
 
-ls_status cuda_memory_left(size_t *bytes); /* of the GPU's memory */
+ls_status cuda_memory_left(size_t *bytes); /* free bytes of the GPU's memory */
 /* *out: s or the default stream. Makes the context if there is none yet. */
 ls_status cuda_stream(struct device_stream *s, struct device_stream **out);
 ls_status cuda_fail(ls_status st);                     /* st and the thread's message become the device's failure, if it is the first */
 ls_status cuda_failed(void);                           /* the failure, with its message; LS_OK: none */
 ls_status cuda_check(cudaError_t e, const char *call); /* LS_OK, or the device has failed */
 ls_status cuda_no_memory(enum mem_category c, size_t bytes); /* LS_ENOMEM, with the message */
-ls_status cuda_check_driver(int result, const char *call);   /* of a function of the driver */
+ls_status cuda_check_driver(int result, const char *call);   /* the same for the result of a driver function */
 ls_status cuda_driver_function(const char *name, void **out);
 double cuda_now(void); /* seconds */
 enum { CUDA_IDENTITY = 48 };
@@ -118,7 +119,7 @@ ls_status flight_room_for(struct device_stream *s, unsigned operations);
 ls_status flight_add(struct device_stream *s, struct pinned *block, void *host, size_t bytes);
 ls_status cuda_enqueue(struct device_stream *s, const struct device_operation *o);
 /* A call of NCCL or CUDA IPC: flight_call_begin() before it, flight_call_end() after it. Between the two flights may move: asked whether
- * the call is broken. A flight that was begun is over when the device fails. broken NULL: what can still end is for the comm alone to say.
+ * the call is broken. A flight that was begun is over when the device fails. broken NULL: only the comm decides what can still end.
  */
 struct flight;
 typedef ls_status flight_broken_fn(void *group); /* LS_OK: no; else with the message */
@@ -134,7 +135,7 @@ void flights_rested(void);         /* after that loop */
 void flights_move(void);
 ls_status flights_wait(cudaEvent_t e);
 ls_status flights_wait_stream(const struct device_stream *s);
-ls_status flights_wait_host(const void *p, size_t bytes); /* until no copy is on its way to these bytes of the host */
+ls_status flights_wait_host(const void *p, size_t bytes); /* until no copy to these bytes of the host is in flight */
 ls_status flights_wait_copies(void);                      /* until fewer than PINNED_COPIES blocks of PINNED_COPY are in flight */
 ls_status flights_finish(void);                           /* until none is left */
 
@@ -167,7 +168,7 @@ void nccl_abort(void); /* begins to abort all that is open: the device has faile
 /* ---- ipc.c ---- */
 
 extern const struct device_collectives cuda_ipc;
-void ipc_abort(void); /* the device has failed: its streams wait for no other rank, and the others are told */
+void ipc_abort(void); /* the device has failed: its streams wait for no other rank, and the other ranks are notified */
 
 /* ---- nccl_memory.c ---- */
 

@@ -14,16 +14,16 @@ struct flight {
     struct device_stream *stream;
     cudaEvent_t reached, ended; /* ended: what an operation wrote was copied in, or the call is over */
     struct pinned *block;
-    void *host; /* of a copy from the device */
+    void *host; /* destination of a copy from the device */
     size_t bytes;
     struct device_operation operation; /* run NULL: none */
     bool begun, over;
     uint32_t number;
     char *args;
-    struct device_watch watch; /* of a call of a group; its data is args */
+    struct device_watch watch; /* for a call of a group; its data is args */
     flight_broken_fn *broken;
     flight_spoiled_fn *spoiled;
-    double spoiled_at; /* when it ended so; 0: it has not */
+    double spoiled_at; /* when it ended spoiled; 0: it has not */
     void *group;
     bool enqueued, passed; /* all of the call is on the stream, which is past it */
 };
@@ -35,7 +35,7 @@ static struct {
     bool spoiled;          /* a call has ended that a peer's failure spoiled */
     struct flight *waited; /* the host waits, and this one has begun and is not over */
     struct yields yields;
-    long naps; /* of this wait, since a flight has begun or ended */
+    long naps; /* naps of this wait since a flight has begun or ended */
 } flights;
 
 enum { QUERIES_BEFORE_SLEEP = 256 };

@@ -7,7 +7,7 @@
 struct device_graph {
     cudaGraphExec_t exec;
     unsigned operations;
-    size_t taken; /* of the GPU's memory */
+    size_t taken; /* bytes of the GPU's memory */
 };
 
 bool cuda_graphs(void) { return !cuda.settings.no_graphs; }
@@ -42,7 +42,7 @@ ls_status graph_note(const struct device_stream *s)
     return LS_OK;
 }
 
-/* What it takes is what the GPU has lost meanwhile. */
+/* What it takes is the free memory that the GPU has lost meanwhile. */
 static ls_status graph_instantiate(struct device_graph *g, cudaGraph_t captured)
 {
     size_t before, after;

@@ -25,7 +25,7 @@ static ls_status ipc_load(char *version, size_t room)
     return there ? LS_OK : ls_fail(LS_EUNSUPPORTED, "the driver has no CUDA IPC for this GPU");
 }
 
-/* *out: of the GPUs that this process sees, the one with that identity; -1: none. */
+/* *out: index of the GPU with that identity among those that this process sees; -1: none. */
 static ls_status gpu_of(const char *identity, int *out)
 {
     int count = 0;
@@ -220,7 +220,7 @@ static size_t ipc_taken(void) { return cuda.taken_ipc; }
 
 /* ---- failures ---- */
 
-/* A rank that has failed no longer waits for what it sums or copies, and says that it is done with it. */
+/* A rank that has failed no longer waits for what it sums or copies, and reports that it is done with it. */
 bool ipc_spoiled(void *group)
 {
     const struct device_group *g = group;

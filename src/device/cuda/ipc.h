@@ -5,14 +5,14 @@
  *   ipc_calls.c  the calls
  *   ipc_sum.h    the kernel
  *
- * Each rank of a group has a window of device memory that all others map: two slots, filled in turn. A call is cut into rounds. In a round
- * a rank copies what the others need into a slot and tells them; once the others have told it the same, it reads from their slots, and
- * tells them that it has read. So nothing is written into a peer's memory, and no operand needs to be registered.
+ * Each rank of a group has a window of device memory that all others map: two slots, filled in turn. A call is divided into rounds. In a
+ * round a rank copies what the others need into a slot and signals them; once the others have signalled the same, it reads from their
+ * slots, and signals that it has read. So nothing is written into a peer's memory, and no operand needs to be registered.
  *
- * Who tells is a stream: it writes a number into a word of pinned host memory that all ranks map, and the stream that is told waits for
- * the word to reach that number (cuStreamWriteValue64, cuStreamWaitValue64). So no kernel waits for another rank, which on a shared GPU
- * would keep that rank from running. Every pair of ranks has words of its own: a rank that gives up sets those that it waits for itself,
- * and changes nothing for the others.
+ * Streams signal streams: one writes a number into a word of pinned host memory that all ranks map, and the other waits for the word to
+ * reach that number (cuStreamWriteValue64, cuStreamWaitValue64). So no kernel waits for another rank, which on a shared GPU would keep that
+ * rank from running. Every pair of ranks has words of its own: a rank that gives up sets the words that it waits for itself, and changes
+ * nothing for the others.
  */
 #ifndef LS_DEVICE_CUDA_IPC_H
 #define LS_DEVICE_CUDA_IPC_H
@@ -26,31 +26,31 @@
  * enqueue before its peers have begun it. */
 enum { IPC_SLOTS = 2, IPC_SLOT_LEAST = 1 << 20, IPC_SLOT_MOST = 16 << 20, WORDS_PAGE = 4096 };
 
-/* What one rank tells another: it has filled its slot of the round; its share of the slot is reduced; it has read the other's slot. */
+/* What one rank signals another: it has filled its slot of the round; its share of the slot is reduced; it has read the other's slot. */
 enum ipc_word { IPC_FILLED, IPC_REDUCED, IPC_READ, IPC_WORDS };
 
-/* A rank comes to each once: its window is there; it has mapped the others'; its calls are over; it maps none of them any more. */
+/* A rank reaches each stage once: its window exists; it has mapped the others'; its calls have ended; it maps none of them any more. */
 enum ipc_stage { IPC_JOINED = 1, IPC_MAPPED, IPC_DONE, IPC_UNMAPPED };
 
 /* In a file without a name, which rank 0 made. */
 struct ipc_shared {
     struct {
         cudaIpcMemHandle_t window;
-        uint64_t slot;            /* bytes of this rank's; the smallest of the group's is used */
-        atomic_int stage, failed; /* stage: the last ipc_stage that it has come to */
+        uint64_t slot;            /* bytes of this rank's slot; the smallest of the group's is used */
+        atomic_int stage, failed; /* stage: the last ipc_stage that it has reached */
     } rank[IPC_RANKS];
     _Alignas(WORDS_PAGE) uint64_t word[IPC_RANKS * IPC_RANKS * IPC_WORDS]; /* of n ranks: [to][from][ipc_word] */
 };
 
 enum ipc_state { IPC_OPENING, IPC_OPENED, IPC_OPEN, IPC_FINISHING, IPC_CLOSING, IPC_FINISHED };
 
-/* Another one than NCCL's, which no file of these sees. */
+/* Not NCCL's struct of that name, which none of these files sees. */
 struct device_group {
     struct device_group *next;
     int rank, n;
     enum ipc_state state;
     struct ipc_shared *shared;
-    int file; /* of rank 0, until all have mapped it; else -1 */
+    int file; /* on rank 0, until all have mapped it; else -1 */
     bool pinned;
     uintptr_t words;          /* the device's address of shared->word */
     size_t taken, slot;       /* bytes of this rank's window; of a slot */

@@ -1,7 +1,7 @@
 /* ipc_calls.c - collectives and messages by CUDA IPC. See ipc.h.
  *
- * The rounds of a call are the same on all ranks, but for all_to_all, where each rank has as many as its own blocks need. What ranks tell
- * each other are numbers that only grow: of the call, and of the round in it; the end of a call is more than each of its rounds.
+ * The rounds of a call are the same on all ranks, except for all_to_all, where each rank has as many as its own blocks need. The numbers
+ * that ranks signal only grow: that of the call, and of the round in it; the end of a call is more than each of its rounds.
  */
 #include "device/cuda/ipc.h"
 
@@ -10,7 +10,7 @@
 
 enum { ROUND_BITS = 20, REGION = 256, SHARE = 16, AT_ONCE = 64 << 10 };
 
-/* A call on its way. */
+/* A call in progress. */
 struct ipc_call {
     struct device_group *g;
     const struct device_call *c;
@@ -20,7 +20,7 @@ struct ipc_call {
     uint64_t rounds, now; /* now: the round */
 };
 
-/* ---- telling and waiting ---- */
+/* ---- signalling and waiting ---- */
 
 static uint64_t round_number(const struct ipc_call *k, uint64_t round) { return k->g->call << ROUND_BITS | (round + 1); }
 static uint64_t end_number(uint64_t call) { return call << ROUND_BITS | ((1u << ROUND_BITS) - 1); }
@@ -124,7 +124,7 @@ static ls_status fill_operand(const struct ipc_call *k)
     return copy_in_span(k, slot_of(k, k->g->rank), from, span_of(k, k->c->count));
 }
 
-/* Each rank's block in its region: the own one too where all are summed. */
+/* Each rank's block in its region: also this rank's own where all are summed. */
 static ls_status fill_blocks(const struct ipc_call *k)
 {
     for (int r = 0; r < k->g->n; r++)

@@ -13,7 +13,7 @@
 
 static const struct {
     ncclDataType_t type;
-    int elements; /* of it in one of ours */
+    int elements; /* elements of NCCL's type in one element of ours */
 } nccl_type[LS_DTYPES] = {
     [LS_F32] = { ncclFloat32, 1 }, [LS_BF16] = { ncclBfloat16, 1 }, [LS_F16] = { ncclFloat16, 1 }, [LS_F64] = { ncclFloat64, 1 },
     [LS_I64] = { ncclInt64, 1 },   [LS_I32] = { ncclInt32, 1 },     [LS_U16] = { ncclUint8, 2 },   [LS_U8] = { ncclUint8, 1 },
@@ -28,14 +28,14 @@ bool nccl_takes(const struct device_call *c)
     return !reduces || nccl_type[c->type].elements == 1;
 }
 
-/* A call on its way to NCCL. */
+/* A call as it is passed to NCCL. */
 struct nccl_call {
     struct device_group *g;
     const struct device_call *c;
     const char *send;
     cudaStream_t s;
     ncclDataType_t type;
-    size_t per, bytes; /* elements of NCCL's and bytes in one of ours */
+    size_t per, bytes; /* elements of NCCL's type and bytes in one element of ours */
 };
 
 static bool blocks_even(const struct nccl_call *k)
@@ -53,7 +53,7 @@ static char *block_data(const struct nccl_call *k, const void *p, const size_t *
     return (char *)(uintptr_t)p + at[r] * k->bytes;
 }
 
-/* The own block is in its place already. */
+/* This rank's own block is in its place already. */
 static ls_status give_gathered(const struct nccl_call *k)
 {
     const struct device_call *c = k->c;
@@ -153,7 +153,7 @@ static ls_status call_give(const struct nccl_call *k)
     return nccl_check(k->g, nccl.ReduceScatter(k->send, c->recv, count, k->type, nccl_redop[c->redop], comm, k->s), "ncclReduceScatter");
 }
 
-/* The same on all ranks but for all_to_all, where it is true as well if only this rank sends and receives nothing. */
+/* The same on all ranks, except for all_to_all, where it is also true if only this rank sends and receives nothing. */
 static bool call_empty(const struct nccl_call *k)
 {
     const struct device_call *c = k->c;

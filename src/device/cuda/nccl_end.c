@@ -2,8 +2,8 @@
  *
  * ncclCommDestroy() and ncclCommAbort() block, also where the communicator is nonblocking. Destroying waits until all ranks of the node
  * have finalized theirs. Aborting waits until the streams have passed the calls that were enqueued, which may wait for calls of other
- * communicators; it may also wait for connections that a stopped rank keeps open. So each communicator has a thread: all are told at once
- * to abort, and nothing waits for one that does not end. At the process's exit those that still run are given a moment; if one remains, the
+ * communicators; it may also wait for connections that a stopped rank keeps open. So each communicator has a thread: all abort at the same
+ * time, and nothing waits for one that does not end. At the process's exit those that still run are given a moment; if one remains, the
  * process ends with its exit code even if something waits for it.
  */
 #include "device/cuda/nccl_library.h"

@@ -39,7 +39,7 @@ struct device_group {
     struct nccl_end *end;
     char *scratch; /* device memory */
     size_t scratch_bytes;
-    size_t left, taken; /* free bytes of the GPU before it was opened; how many fewer after */
+    size_t left, taken; /* free bytes of the GPU before it was opened; how many fewer afterwards */
 };
 extern struct device_group *nccl_groups; /* all that were opened and not closed */
 

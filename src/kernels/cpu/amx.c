@@ -28,7 +28,7 @@ enum { TILE = 16, SLICE = 12 * AMX_PAIRS, HALF = AMX_PANEL / 2 };
 /* Their sizes, as the processor reads them. */
 struct registers {
     uint8_t palette, start, zeros[14];
-    uint16_t bytes[16]; /* of a row */
+    uint16_t bytes[16]; /* bytes of a row */
     uint8_t rows[16];
 };
 

@@ -42,7 +42,7 @@ struct attention {
 
 /* The functions compiled per instruction set. */
 struct attention_blocks {
-    size_t queries; /* of a block of forward */
+    size_t queries; /* queries per block of the forward */
     /* Bytes of scratch of one thread. */
     size_t (*forward_scratch)(const struct attention *a);
     size_t (*backward_scratch)(const struct attention *a);

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* Of one channel. No elements at all: mean 0, variance 0. */
+/* The statistics of one channel. Without elements: mean 0, variance 0. */
 struct moments {
     double mean, var, count;
 };

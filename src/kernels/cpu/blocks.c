@@ -13,7 +13,7 @@ enum { GRAIN = 1 << 15 }; /* minimum of elements for another thread */
 struct block {
     struct view x; /* the strided side */
     char *flat;
-    size_t bytes; /* of an element */
+    size_t bytes; /* bytes of an element */
     size_t run;   /* elements that are `stride` apart, in row-major order */
     ptrdiff_t stride;
     int outer;   /* dims before the run */

@@ -27,9 +27,9 @@ static size_t cache_part(int level, size_t part, size_t unknown)
     return bytes ? bytes / part : unknown;
 }
 
-/* Of packed B: a quarter of the last cache. */
+/* Bytes of a chunk of packed B: a quarter of the last cache. */
 static size_t chunk_bytes(void) { return MAX(cache_part(3, 4, cache_part(2, 2, 8 << 20)), (size_t)1 << 20); }
-/* Of A in a block: half of the L2 cache. */
+/* Bytes of A in a block: half of the L2 cache. */
 static size_t block_bytes(void) { return MAX(cache_part(2, 2, 512 << 10), (size_t)128 << 10); }
 
 extern const struct tiles tiles_gemm_avx2, tiles_gemm_avx512;

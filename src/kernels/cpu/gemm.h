@@ -73,8 +73,8 @@ struct tiles {
 const struct tiles *tiles_best(void);                 /* NULL: none for this processor under the cap */
 bool tiles_pairs(ls_dtype a, ls_dtype b);             /* true if matmuls of these types run on pairs of bf16 */
 bool tiles_amx(void);                                 /* true if pairs run on AMX (amx.h), which reads rows of A as they are */
-size_t tile_rows(bool pairs);                         /* of a tile's sums */
-size_t panel_bytes(bool pairs, size_t k);             /* of one packed panel */
+size_t tile_rows(bool pairs);                         /* rows of a tile's sums */
+size_t panel_bytes(bool pairs, size_t k);             /* bytes of one packed panel */
 size_t block_scratch(bool pairs, size_t m, size_t k); /* bytes */
 
 /* The team's size, or 1 if a matmul is too small. */

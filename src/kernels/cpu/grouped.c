@@ -14,7 +14,7 @@ enum { MANY = 4 }; /* experts per thread */
 
 struct grouped {
     const struct call *c;
-    int threads; /* of one product */
+    int threads; /* threads of one matmul */
     size_t experts, sources, scratch;
 };
 

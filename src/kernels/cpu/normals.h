@@ -16,7 +16,7 @@ enum { NORMALS_MARGIN = 256 };
 /* out[i] rounds to the same f32, bf16 and f16 as scale * rng_normal(seed, stream, from + i). */
 void normals(uint64_t seed, uint64_t stream, uint64_t from, size_t n, double scale, double *out);
 
-/* What normals() calls, by the instruction set: simd/normals.c. */
+/* The functions that normals() calls, by instruction set: simd/normals.c. */
 typedef void normals_fn(uint64_t seed, uint64_t stream, uint64_t from, size_t n, double scale, double *out);
 normals_fn normals_range_avx2, normals_range_avx512;
 

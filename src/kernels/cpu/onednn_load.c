@@ -38,7 +38,7 @@ static const struct onednn_host host = {
 static const struct onednn_module *module; /* NULL: cannot be used */
 static char why_absent[4 * PATH_ROOM];     /* why it cannot */
 
-/* One line in the process. */
+/* Writes the line once per process. */
 static void warn_absent(const char *cost)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;

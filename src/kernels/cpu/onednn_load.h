@@ -1,4 +1,4 @@
-/* onednn_load.h - what tests see of oneDNN's module. */
+/* onednn_load.h - functions of oneDNN's module for tests. */
 #ifndef LS_KERNELS_CPU_ONEDNN_LOAD_H
 #define LS_KERNELS_CPU_ONEDNN_LOAD_H
 

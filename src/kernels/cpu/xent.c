@@ -30,7 +30,7 @@ struct xent {
     const float *lse_given;  /* NULL: computed */
     float factor, inverse;   /* dloss / denom, 1 / denom */
     size_t chunk, ld;        /* rows of a chunk; floats from one row of logits to the next */
-    size_t r0, n;            /* the chunk at work */
+    size_t r0, n;            /* the current chunk: its first row, its rows */
     float *lse, *loss;       /* [R], the caller's or scratch; [R] */
     float *logits, *dx_sums; /* [chunk, ld], [chunk, C] */
     void *gemm_scratch;      /* scratch of the matmuls */

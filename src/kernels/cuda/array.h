@@ -167,9 +167,9 @@ static __device__ inline void array_store4(struct array a, size_t i, size_t left
         if ((size_t)k < left) array_put(a, i + k, x.v[k]);
 }
 
-/* ---- lists: a launch works on many arrays, whose items are in its arguments. of[k].first: the block that begins with item k ---- */
+/* ---- lists: a launch works on many arrays, whose items are in its arguments. of[k].first: the first block of item k ---- */
 
-/* The item of this block, of at least one. Items without blocks are passed over. */
+/* The item that this block works on; there is at least one. Items without blocks are skipped. */
 template <typename T> static __device__ inline int list_find(const T *of, int items)
 {
     int low = 0, high = items;
@@ -200,7 +200,7 @@ static __device__ inline size_t divide(size_t i, size_t n, size_t *rest)
     return q;
 }
 
-/* Where element i, in row-major order, is. */
+/* The offset of element i in row-major order. */
 static __device__ inline long long strided_at(const struct strided &s, size_t i)
 {
     long long at = 0;

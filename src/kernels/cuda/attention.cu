@@ -79,7 +79,7 @@ static __device__ inline float row_dot(shared<const float> a, shared<const float
     return sum;
 }
 
-/* Over the 8 threads of a row. */
+/* Sums and maxima over the 8 threads of a row. */
 template <typename F> static __device__ inline float lanes_reduce(float x)
 {
     for (int lanes = 4; lanes > 0; lanes /= 2) x = F::of(x, __shfl_xor_sync((unsigned)ALL_LANES, x, lanes));

@@ -33,7 +33,7 @@ static __device__ inline void softmax_step(struct mma_c *own, struct mma_c *s, f
     }
 }
 
-/* BLOCKS: that a multiprocessor is to hold at least, which limits the registers. */
+/* BLOCKS: least number of blocks that a multiprocessor must hold, which limits the registers. */
 template <typename T, int D, int COLUMNS, int BLOCKS>
 static __global__ void __launch_bounds__(THREADS, BLOCKS) attend_mma(const __grid_constant__ struct attention z)
 {

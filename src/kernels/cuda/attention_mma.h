@@ -1,9 +1,9 @@
-/* attention_mma.h - what the attention kernels on tensor cores share: operands, tiles in shared memory, the two kinds of product.
+/* attention_mma.h - shared by the attention kernels on tensor cores: operands, tiles in shared memory, the two kinds of matmul.
  *
  * A block has four warps with 16 rows each (queries, or keys for dk and dv) and goes over the other side in tiles of COLUMNS. A tile in
- * shared memory has rows of a head, padded with zeros to D elements, 64, 96, 128 or 256, and to rows past the end. Products have bf16 or
- * f16 operands and f32 sums; what is between two products (p, dscore) is in f32 until it is rounded as the left operand of the second.
- * The order of every sum follows from the shape.
+ * shared memory has rows of a head, padded with zeros to D elements, 64, 96, 128 or 256, and to rows past the end. Matmuls have bf16 or f16
+ * operands and f32 sums; values between two matmuls (p, dscore) are in f32 until they are rounded as the left operand of the second. The
+ * order of every sum follows from the shape.
  */
 #ifndef LS_KERNELS_CUDA_ATTENTION_MMA_H
 #define LS_KERNELS_CUDA_ATTENTION_MMA_H
@@ -33,7 +33,7 @@ struct attention {
     global<float> lse, delta;                   /* [B,H,T]; delta: sum of do o */
     global<const int> len;
     int causal, T, S, H, G, d;
-    float scale, factor; /* factor: of scores whose exponential has base 2 */
+    float scale, factor; /* factor: scale of scores for exponentials of base 2 */
 };
 
 /* ---- on the host ---- */
@@ -165,7 +165,7 @@ static __device__ inline void tile_accumulate(struct mma_c *own, const struct mm
     }
 }
 
-/* Over the four lanes that share a row of a result. */
+/* Sums and maxima over the four lanes that share a row of a result. */
 template <typename F> static __device__ inline float lanes_reduce(float x)
 {
     x = F::of(x, __shfl_xor_sync((unsigned)ALL_LANES, x, 1));

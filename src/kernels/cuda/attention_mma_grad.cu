@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_dq_mma(const __gr
 
 /* The tiles of queries that attend to keys from `first` on, of all heads of their group, one head after another. */
 struct queries {
-    int b, first_head, begin, tiles; /* begin: of a head, a multiple of the tile; tiles: of a head */
+    int b, first_head, begin, tiles; /* begin: first query of a head, a multiple of the tile; tiles: tiles per head */
 };
 
 static __device__ inline struct queries queries_of(const struct attention &z, int first, int columns)

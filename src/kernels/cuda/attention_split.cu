@@ -15,11 +15,11 @@ enum { PARTS_MOST = 32, PART_LEAST = 128, QUERIES_MOST = 8 };
 struct split {
     struct attention z;
     global<float> parts; /* [B,H,T,parts,2 + d]: maximum, sum, output */
-    int n, keys;         /* parts, and the keys of each */
-    int queries;         /* of a group: heads of it, times T */
+    int n, keys;         /* number of parts, and keys per part */
+    int queries;         /* queries of a group: its heads times T */
 };
 
-/* Of one query, as far as some keys go. Scores have base 2. */
+/* The state of one query after some of the keys. Scores have base 2. */
 struct running {
     float most, sum, own[8];
 };
@@ -47,7 +47,7 @@ template <typename T> static __device__ inline void eight_load(float *to, const 
     for (int k = 0; k < 8; k++) to[k] = there ? float_of(from[at + k]) : 0;
 }
 
-/* The state of a query over the lanes of a warp that have other keys. */
+/* Merges the state of a query over the lanes of a warp that have other keys. */
 template <int LANES> static __device__ inline void running_merge_warp(struct running *x)
 {
 #pragma unroll
@@ -228,7 +228,7 @@ static void run_split(const struct call *c)
         attend_split_of<__half>(c, s);
 }
 
-/* Of a few queries: with a cache, or one. */
+/* True for a few queries: with a cache, or a single one. */
 static bool split_accepts(const struct call *c)
 {
     for (int i = 0; i < 3; i++)

@@ -1,4 +1,4 @@
-/* conv.cu - convolutions as matrix products on the plain tile of gemm.h, whose operands are elements of the images: no copy of the windows
+/* conv.cu - convolutions as matmuls on the plain tile of gemm.h, whose operands are elements of the images: no copy of the windows
  * is made.
  *
  *   y    [B OH OW, O]     x's windows [B OH OW, C KH KW]   times w^T

@@ -3,7 +3,7 @@
  *   cublaslt_problem.c   calls of the op list as cuBLASLt's matrices: types, sizes and strides alone
  *   cublaslt_library.c   finds the library and its functions, makes the handle
  *   cublaslt_tune.c      measures algorithms
- *   cublaslt_cache.c     the file of what was measured
+ *   cublaslt_cache.c     the file of measured algorithms
  *   cublaslt_matmul.c    descriptors, the choice of an algorithm, the call
  *   cublaslt.c           linear layers and batched matmuls: rows of the kernel table
  *   cublaslt_fused.c     a linear layer with its GELU, a weight gradient with its bias gradient: rows of the kernel table
@@ -31,7 +31,7 @@ struct cublaslt_functions {
 };
 extern struct cublaslt_functions cublaslt;
 
-/* Looks for the library the first time; says once, as a warning, if it is not there. */
+/* Looks for the library the first time; warns once if it is missing. */
 bool cublaslt_found(void);
 /* After cublaslt_found(). The handle for this process' GPU, made the first time. */
 ls_status cublaslt_handle(cublasLtHandle_t *out);

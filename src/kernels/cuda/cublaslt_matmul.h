@@ -7,8 +7,8 @@
 
 struct cublaslt_matmul;
 
-/* Where the operands are. vector: the bias, or its gradient, which is written; aux: the epilogue's second output; workspace: what
- * cublaslt_workspace() says. */
+/* Where the operands are. vector: the bias, or its gradient, which is written; aux: the epilogue's second output; workspace: of the size
+ * that cublaslt_workspace() returns. */
 struct cublaslt_operands {
     char *matrix[CUBLASLT_MATRICES];
     void *vector, *aux, *workspace;
@@ -21,10 +21,10 @@ void cublaslt_matmul_free(struct cublaslt_matmul *m); /* NULL: nothing to free *
 const struct cublaslt_problem *cublaslt_matmul_problem(const struct cublaslt_matmul *m);
 /* Enqueues it on a stream of the CUDA device. */
 ls_status cublaslt_matmul_run(struct cublaslt_matmul *m, const struct cublaslt_operands *at, struct device_stream *stream);
-/* With an algorithm of the caller's. */
+/* The same with an algorithm that the caller chooses. */
 ls_status cublaslt_matmul_try(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *algorithm,
                               const struct cublaslt_operands *at, struct device_stream *stream);
-/* Whether it can run *algorithm, which becomes complete. */
+/* True if it can run *algorithm, which is completed. */
 bool cublaslt_matmul_can_run(const struct cublaslt_matmul *m, cublasLtMatmulHeuristicResult_t *algorithm);
 
 #endif

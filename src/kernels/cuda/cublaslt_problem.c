@@ -13,7 +13,7 @@ struct problem_matrix {
     ptrdiff_t row, column;
 };
 
-/* The stride of a dim of one element is of no meaning. */
+/* The stride of a dim of one element has no meaning. */
 static bool problem_store(const struct problem_matrix *x, struct cublaslt_matrix *out)
 {
     int64_t rows = (int64_t)x->rows, columns = (int64_t)x->columns;

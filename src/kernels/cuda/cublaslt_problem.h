@@ -34,7 +34,7 @@ struct cublaslt_problem {
     struct cublaslt_loop loop[LS_DIMS];
 };
 
-/* False: cuBLASLt does not take it as it is. */
+/* False: cuBLASLt cannot compute it as it is. */
 bool cublaslt_problem_of(const struct call *c, struct cublaslt_problem *out);
 /* Bytes of workspace that an algorithm may use; of scratch, which has a workspace somewhere; where in scratch the workspace starts. */
 size_t cublaslt_problem_workspace(const struct cublaslt_problem *p);

@@ -10,7 +10,7 @@
 
 enum { ROUNDS = 3, CALLS = 5, WRITTEN = 3 };
 
-/* ---- what is written ---- */
+/* ---- saving what a matmul overwrites ---- */
 
 /* A block of bytes that the matmul writes; bytes 0: it writes none. */
 struct saved {
@@ -36,7 +36,7 @@ static void saved_free(struct saved s[WRITTEN])
     for (int k = 0; k < WRITTEN; k++) mem_free(s[k].host);
 }
 
-/* Once it has returned, also with a failure, no copy is under way. */
+/* When it returns, even with a failure, no copy is in flight. */
 static ls_status tune_save(struct saved s[WRITTEN])
 {
     ls_status st = LS_OK;
@@ -87,7 +87,7 @@ static void clock_free(struct tune_clock *c)
     cuda_check(cudaEventDestroy(c->end), "cudaEventDestroy");
 }
 
-/* Of CALLS calls. */
+/* Seconds of CALLS calls. */
 static ls_status tune_round(struct cublaslt_matmul *m, const cublasLtMatmulHeuristicResult_t *a, const struct cublaslt_operands *at,
                             const struct tune_clock *c, float *milliseconds)
 {
@@ -168,7 +168,7 @@ static void tune_key(const struct cublaslt_problem *p, const uint32_t alignment[
     ASSERT(at < CUBLASLT_KEY);
 }
 
-/* What the cache has, if it can be used. */
+/* The cached algorithm, if it can be used. */
 static bool tune_known(const struct cublaslt_matmul *m, const struct cublaslt_cache *cache, struct cublaslt_choice *x,
                        cublasLtMatmulHeuristicResult_t *out)
 {

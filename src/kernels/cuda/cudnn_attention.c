@@ -38,7 +38,7 @@ static struct attention_sizes sizes_of(const struct call *c)
                                      .type = cudnn_type(q->dtype) };
 }
 
-/* [B,T,H,D] as B, H, T, D. The stride of a dim of one element is of no meaning; it is made one that a tensor without gaps could have. */
+/* [B,T,H,D] as B, H, T, D. The stride of a dim of one element has no meaning; it is made one that a tensor without gaps could have. */
 static struct cudnn_operand heads_of(const struct view *v, const struct attention_sizes *z)
 {
     struct cudnn_operand x = { .type = z->type,
@@ -73,7 +73,7 @@ static bool operand_is_accepted(const struct view *v, ls_dtype type)
 
 static size_t attention_round(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* Of so many samples and heads. */
+/* Bytes of the pairs of so many samples and heads. */
 static size_t pairs_bytes(const struct attention_sizes *z, int64_t samples, int64_t heads)
 {
     return (size_t)(samples * heads) * attention_round((size_t)z->T, TILE) * attention_round((size_t)z->S, TILE) * 2;
@@ -107,7 +107,7 @@ static int64_t divisor_within(int64_t n, size_t unit, size_t most)
     return 1;
 }
 
-/* Of each part; the groups are all of them, or there is one sample. */
+/* Samples and groups of each part: all groups, or one sample. */
 static void part_sizes(const struct attention_sizes *z, int64_t *samples, int64_t *groups)
 {
     *groups = divisor_within(z->G, pairs_bytes(z, 1, z->H / z->G), cudnn_pairs_most);
@@ -184,7 +184,7 @@ static int pairs_between(const struct attention_graph *a, cudnnDataType_t type) 
 
 static int rows_between(const struct attention_graph *a) { return between_of(a, CUDNN_DATA_FLOAT, a->z.T, 1); }
 
-/* mode(x, b), of all pairs. */
+/* mode(x, b) for all pairs. */
 static int pairs_of(const struct attention_graph *a, cudnnPointwiseMode_t mode, int x, int b)
 {
     int y = pairs_between(a, CUDNN_DATA_FLOAT);

@@ -5,7 +5,7 @@
  */
 #include "kernels/cuda/cudnn_conv.h"
 
-enum { CHANNELS = 8, ROOM = 16 << 20 }; /* ROOM: of the workspace, for sums of parts, beyond one copy of each operand */
+enum { CHANNELS = 8, ROOM = 16 << 20 }; /* ROOM: bytes of workspace for sums of parts, in addition to one copy of each operand */
 
 const struct view *cudnn_conv_operand(const struct call *c, int at, bool *written)
 {

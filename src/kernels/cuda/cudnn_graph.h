@@ -50,7 +50,7 @@ int cudnn_graph_int(struct cudnn_graph *g, int32_t value);
 
 /* y = a b, of the last two dims */
 void cudnn_graph_matmul(struct cudnn_graph *g, int a, int b, int y);
-/* y = mode(x, b), or x where t is true, else b. type: of the computation. b, t: CUDNN_NO_TENSOR if mode has none */
+/* y = mode(x, b), or x where t is true, else b. type: that of the computation. b, t: CUDNN_NO_TENSOR if mode has none */
 void cudnn_graph_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type, int x, int b, int t, int y);
 /* y = the index along dim; of x's sizes */
 void cudnn_graph_index(struct cudnn_graph *g, int dim, int x, int y);
@@ -91,13 +91,13 @@ struct cudnn_bound {
 };
 
 struct cudnn_graph {
-    cudnnStatus_t status; /* of the first call that failed */
+    cudnnStatus_t status; /* status of the first call that failed */
     const char *call;
     cudnnBackendDescriptor_t tensor[CUDNN_TENSORS], operation[CUDNN_OPERATIONS], part[CUDNN_OPERATIONS];
     int tensors, operations, parts;
     struct cudnn_bound bound[CUDNN_TENSORS]; /* tensors that are not between operations */
     int bounds;
-    /* Everything that was said of the graph, by which equal ones are known. */
+    /* Everything that describes the graph, so that equal graphs can be recognised. */
     unsigned char key[CUDNN_KEY];
     size_t said;
 };

@@ -3,7 +3,7 @@
  *   cudnn_library.c     finds the library and its functions, makes the handle
  *   cudnn_graph.c       builds operation graphs
  *   cudnn_plan.c        chooses an engine for a graph, runs it
- *   cudnn_attention.c   attention and its gradient as graphs of products, softmax and mask
+ *   cudnn_attention.c   attention and its gradient as graphs of matmuls, softmax and mask
  *   cudnn_conv.c        convolutions and their gradients as graphs
  *   cudnn_rows.c        the rows of the kernel table
  *   cudnn_absent.c      in their place, where NVIDIA's header was not found
@@ -29,7 +29,7 @@ struct cudnn_functions {
 };
 extern struct cudnn_functions cudnn;
 
-/* Looks for the library the first time; says once, as a warning, if it is not there or too old. False with run.cudnn=false. */
+/* Looks for the library the first time; warns once if it is missing or too old. False with run.cudnn=false. */
 bool cudnn_found(void);
 /* After cudnn_found(). The handle for this process' GPU, made the first time. */
 ls_status cudnn_handle(cudnnHandle_t *out);

@@ -31,8 +31,8 @@ static struct cudnn_plan *plans;
 
 /* ---- descriptors ---- */
 
-/* There is nothing for such a graph, or it takes no such graph; or what it proposed itself cannot be compiled here, which happens. What is
- * left is a lack of memory, and a GPU that has failed. */
+/* cuDNN has no engine for the graph or rejects it, or an engine that it proposed cannot be compiled here, which happens. Other failures are
+ * a lack of memory, and a GPU that has failed. */
 static bool is_unsupported(cudnnStatus_t s) { return s != CUDNN_STATUS_SUCCESS && s / 1000 != 5 && !cudnn_is_allocation(s); }
 
 static ls_status plan_check(cudnnStatus_t s, const char *call)
@@ -155,7 +155,7 @@ static ls_status engine_build(struct cudnn_plan *p, cudnnBackendDescriptor_t con
     return LS_OK;
 }
 
-/* An engine that cannot be built is passed over: the heuristics propose some that the GPU or the machine lacks something for. */
+/* An engine that cannot be built is skipped: the heuristics propose some for which the GPU or the machine lacks something. */
 static ls_status engine_choose(struct cudnn_plan *p, cudnnBackendHeurMode_t mode, bool *built)
 {
     cudnnBackendDescriptor_t config[PROPOSALS];

@@ -25,8 +25,8 @@ struct row_part {
 };
 
 struct cudnn_row {
-    struct cudnn_plan *plan;                /* NULL: not asked for */
-    const struct kernel *own;               /* there is no engine: our own kernel runs */
+    struct cudnn_plan *plan;                /* NULL: not needed */
+    const struct kernel *own;               /* our own kernel, which runs if there is no engine */
     const struct kernel *copy, *accumulate; /* conv2d_dw's: NULL: not needed */
     size_t piece[PIECES];                   /* in scratch, whose begin is rounded up */
     int parts;
@@ -139,7 +139,7 @@ static struct call own_call(const struct call *c, enum op op, const struct view 
     return own;
 }
 
-/* What does not depend on where the operands are. */
+/* The part that does not depend on where the operands are. */
 static void row_fill(struct cudnn_row *r, const struct call *c)
 {
     for (int piece = 1; piece < PIECES; piece++) r->piece[piece] = r->piece[piece - 1] + piece_rounded(piece_bytes(c, piece - 1));

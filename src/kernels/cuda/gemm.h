@@ -1,4 +1,4 @@
-/* gemm.h - a tiled matrix product on the cores that every GPU has: 64 x 64 elements of C a block, 4 x 4 a thread, f32 accumulators, K in
+/* gemm.h - a tiled matmul on the cores that every GPU has: 64 x 64 elements of C a block, 4 x 4 a thread, f32 accumulators, K in
  * order.
  *
  * It takes operands of any strides and types, or computed ones (convolutions): an operand is a struct with get(row, column) and `across`,

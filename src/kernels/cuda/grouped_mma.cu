@@ -5,7 +5,7 @@
  *   dw[n,k] = sum_m dy[m,n] x[m,k]      left: rows of dy, transposed;   right: rows of x
  *
  * A block of eight warps has a tile of 128 x 128 of the result, a warp 64 x 32 of it, and goes over the sum in steps of 32; the operands of
- * the next two steps are on their way to shared memory meanwhile. Sums are in f32 and in order.
+ * the next two steps are copied to shared memory meanwhile. Sums are in f32 and in order.
  */
 #include "kernels/cuda/copy_async.h"
 #include "kernels/cuda/groups.h"
@@ -83,7 +83,7 @@ static __device__ inline void stage_start(shared<T> stage, const struct expert_p
     copy_async_commit();
 }
 
-/* own += the products of a stage. */
+/* own += the matmul of a stage. */
 template <typename T, bool LEFT, bool RIGHT>
 static __device__ inline void stage_multiply(struct mma_c own[WARP_ROWS / 16][WARP_COLUMNS / 8], shared<const T> stage, int row, int column)
 {
@@ -114,7 +114,7 @@ static __device__ inline void stage_multiply(struct mma_c own[WARP_ROWS / 16][WA
     }
 }
 
-/* The product of a tile, written to or added to the result. */
+/* The matmul of a tile, written to or added to the result. */
 template <typename T, bool LEFT, bool RIGHT, bool ADD>
 static __device__ inline void tile_product(shared<T> all, const struct expert_product &z, const struct expert_place &p, long long to)
 {

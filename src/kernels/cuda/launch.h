@@ -9,7 +9,7 @@
  *                    DYNAMIC_SHARED(float, name)
  *   barriers         __syncthreads(), __syncwarp(mask)
  *   warps            __shfl_sync, __shfl_xor_sync, __shfl_up_sync, __shfl_down_sync, __ballot_sync, __any_sync, __all_sync
- *   tensor cores     mma.h: the products of a warp and their operands in shared memory
+ *   tensor cores     mma.h: matmuls of a warp and their operands in shared memory
  *   atomics          of integers alone: atomic_add(p, i, x), atomic_max, atomic_min; sums of floats have a fixed order instead
  *   async copies     copy_async.h: from global to shared memory
  *   types            float, double, integers, __nv_bfloat16, __half and their conversions
@@ -29,11 +29,11 @@
 #endif
 #include "kernels/cuda/parts.h"
 
-constexpr int BLOCK_THREADS = 256; /* of a block, where a kernel needs no other number */
+constexpr int BLOCK_THREADS = 256; /* threads of a block, unless a kernel needs another number */
 
 extern "C" {
 
-/* Given by whoever links the kernels: the module, or the emulator. */
+/* Defined by the program that links the kernels: the module, or the emulator. */
 /* The cudaStream_t of s (NULL: of the default stream), which has room for one launch; NULL: the device has failed. */
 void *cuda_launch_stream(struct device_stream *s);
 /* error: a cudaError_t. The first one is kept. */

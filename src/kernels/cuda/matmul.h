@@ -1,4 +1,4 @@
-/* matmul.h - the plain matrix product as a launch, for kernels that are made of several. */
+/* matmul.h - the plain matmul as a launch, for kernels that consist of several. */
 #ifndef LS_KERNELS_CUDA_MATMUL_H
 #define LS_KERNELS_CUDA_MATMUL_H
 

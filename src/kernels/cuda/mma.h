@@ -127,7 +127,7 @@ template <typename T> static __device__ inline uint32_t mma_pair_of(float low, f
     return mma_pair(a, b);
 }
 
-/* Two results side by side, rounded, as the left operand of the next product: no lane needs another's elements. */
+/* Two results side by side, rounded, as the left operand of the next matmul: no lane needs another's elements. */
 template <typename T> static __device__ inline struct mma_a<T> mma_a_of(const struct mma_c *c) {
     struct mma_a<T> a;
 

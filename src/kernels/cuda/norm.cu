@@ -131,7 +131,7 @@ static __global__ void rms_norm_rows(struct rows z)
     if (row < z.R && threadIdx.x == 0) array_put(z.rstd, row, rstd);
 }
 
-/* Of both norms: an RMS norm has no mean of its own, and none of g. */
+/* For both norms: an RMS norm uses neither the mean of x nor that of g. */
 static __global__ void norm_dx_rows(struct rows z)
 {
     size_t row = row_index();

@@ -8,16 +8,16 @@
 #include "kernels/cuda/total_list.h"
 
 enum { GRADIENT, PARAMETER, FIRST, SECOND, MASTER, ARRAYS };
-enum { PARAMETERS = 35 }; /* of one launch: within the 4 KB of arguments that every GPU takes */
+enum { PARAMETERS = 35 }; /* parameters of one launch: they fit into the 4 KB of arguments that every GPU accepts */
 
 struct parameter {
     global<byte> data[ARRAYS]; /* null: absent */
     global<double> sums;       /* the norms that LAMB and LARS read, or where norm_parts leaves its sums; null: none */
     size_t count;
-    unsigned first; /* the block that begins with it */
+    unsigned first; /* its first block */
     float scale;    /* weight decay; SIGN_STEP: the step */
     unsigned char type[ARRAYS];
-    unsigned long long stream; /* of stochastic rounding: the fields of struct rounding */
+    unsigned long long stream; /* for stochastic rounding: the fields of struct rounding */
     size_t at, begin, run, stride;
 };
 
@@ -26,12 +26,12 @@ struct update {
     float beta1, beta2, rest1, rest2, eps, momentum, trust; /* rest: 1 - beta */
     int nesterov, decoupled;
     struct array hyper, factor;
-    unsigned long long seed; /* of stochastic rounding */
+    unsigned long long seed; /* seed of stochastic rounding */
     struct parameter of[PARAMETERS];
 };
 LAUNCH_ARGUMENTS_FIT(struct update);
 
-/* What all elements of a parameter share. */
+/* Values that all elements of a parameter share. */
 struct rates {
     float lr, c1, c2, factor, ratio, decay;
 };
@@ -176,7 +176,7 @@ static __global__ void __launch_bounds__(TOTAL_THREADS) norm_parts(const __grid_
 
 /* ---- lists ---- */
 
-/* Which operands of an op are what; -1: it has none. */
+/* The roles of an op's operands; -1: it has none. */
 struct places {
     int hyper, factor, norms; /* inputs */
     int array[ARRAYS];        /* inputs, or OUT + outputs */
@@ -263,7 +263,7 @@ static void update_add_rounding(struct parameter *x, const struct call *c)
     x->stride = r->stride;
 }
 
-/* first: the block that begins with it. */
+/* first: its first block. */
 static struct parameter *update_add(struct update *u, const struct call *c, unsigned first)
 {
     struct places at = update_places(c->op);
@@ -283,7 +283,7 @@ static struct parameter *update_add(struct update *u, const struct call *c, unsi
     return x;
 }
 
-/* Of n calls those that one launch takes; returns how many. */
+/* Chooses the calls, of n, that one launch takes; returns how many. */
 typedef int update_list_fn(const struct call *const *c, int n);
 
 static int run_update_list(const struct call *const *c, int n)
@@ -333,7 +333,7 @@ static void run_update_many(const struct call *const *c, int n) { run_lists(run_
 static void run_norms(const struct call *c) { run_norms_list(&c, 1); }
 static void run_norms_many(const struct call *const *c, int n) { run_lists(run_norms_list, c, n); }
 
-/* Everything is an array, but for the norms. */
+/* Everything is an array, except the norms. */
 static bool update_accepts(const struct call *c)
 {
     for (int i = 0; i < c->nin; i++)

@@ -1,6 +1,6 @@
 /* parts.h - the parts of the kernel table that run on a CUDA device: one array per .cu file, `kernels_cuda_NAME`, ended by KERNELS_END.
  *
- * The rows are in the CUDA module, not in the library: whoever has loaded the module adds them to the table. Every row has .device =
+ * The rows are in the CUDA module, not in the library: the code that loads the module adds them to the table. Every row has .device =
  * "cuda", and its run() enqueues on the call's stream and returns. accepts() and scratch() run on the host and look at types, sizes and
  * strides alone.
  */

@@ -47,7 +47,7 @@ static __device__ inline float gelu_erf_slope(float x)
     return 0.5f * erfcf(-x * 0.70710678118654752440f) + x * expf(-0.5f * x * x) * 0.39894228040143267794f;
 }
 
-/* Of the inputs a, b, d and the constant k. */
+/* The result for the inputs a, b, d and the constant k. */
 static __device__ inline float expr_value(int expr, float k, float a, float b)
 {
     switch (expr) {

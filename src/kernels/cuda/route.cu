@@ -279,7 +279,7 @@ static void run_route_excess(const struct call *c)
 
 struct router_loss {
     struct array logits, load, samples, dloss, dlogits;
-    global<double> factors; /* [2G]: of load P and of a token's square, by group */
+    global<double> factors; /* [2G]: factors of load P and of a token's square, by group */
     global<double> losses;  /* [rows] */
     size_t rows, T, E, G;
     double aux, z, chosen, tokens;

@@ -1,7 +1,7 @@
 /* total.cu - sums over all elements: the mean squared error, the squares of gradients, and what is made of them. */
 #include "kernels/cuda/total_list.h"
 
-/* Of (a - b)^2. */
+/* Sums of (a - b)^2. */
 static __global__ void __launch_bounds__(TOTAL_THREADS) error_parts(struct array a, struct array b, size_t count, global<double> parts)
 {
     double sum = 0;
@@ -35,7 +35,7 @@ struct squares_item {
     global<byte> data;
     global<double> parts;
     size_t count;
-    unsigned first; /* the block that begins with it */
+    unsigned first; /* its first block */
     int type;
 };
 

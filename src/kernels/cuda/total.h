@@ -75,7 +75,7 @@ static inline void total_finish(const struct call *c, struct total t, void *part
     launch(c, KERNEL(total_add), 1, TOTAL_THREADS, 0, t, global_of<const double>(parts), blocks);
 }
 
-/* Of the elements of x. */
+/* Sums of the elements of x. */
 static __global__ void __launch_bounds__(TOTAL_THREADS) double_parts(global<const double> x, size_t count, global<double> parts)
 {
     double sum = 0;

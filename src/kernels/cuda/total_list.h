@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/total.h"
 
-enum { TOTALS = 120 }; /* of one launch: within the 4 KB of arguments that every GPU takes */
+enum { TOTALS = 120 }; /* items of one launch: they fit into the 4 KB of arguments that every GPU accepts */
 
 struct total_item {
     global<double> parts, sums; /* sums: added to */
@@ -13,7 +13,7 @@ struct total_item {
 };
 
 struct total_list {
-    int n, items; /* n: sums of each */
+    int n, items; /* n: number of sums of each item */
     struct total_item of[TOTALS];
 };
 LAUNCH_ARGUMENTS_FIT(struct total_list);

@@ -1,6 +1,6 @@
 /* mesh.c - a grid of ranks: every group is a digit of the rank number.
  *
- * rank = ((pp * DP + dp) * CP + cp) * TP + tp is a number of mixed radix, and each group but one is a contiguous run of its digits: the
+ * rank = ((pp * DP + dp) * CP + cp) * TP + tp is a number of mixed radix, and each group except one is a contiguous run of its digits: the
  * `size` ranks first, first + stride, .., of which this rank is number (rank / stride) % size. Groups within dp x cp (a copy, its
  * replicas, experts) split that digit further. The exception is LS_GROUP_ENDS, the first and the last stage.
  *
@@ -123,8 +123,8 @@ static ls_status group_open(ls_mesh *m, ls_group g)
 
 /* The widest sums first: groups that equal one of them share its comm. native: what the device's own library carries, and for each of its
  * groups the weight of its share of the device's processors. Over pp go messages alone: activations to the next stage, their gradients to
- * the one before; over cp keys and values go to the next of a ring, unless heads are exchanged; over ep rows of experts are exchanged. What
- * only the world sums is a few numbers a step: the norm. */
+ * the one before; over cp keys and values go to the next of a ring, unless heads are exchanged; over ep rows of experts are exchanged. Only
+ * the norm, a few numbers per step, is summed over the world. */
 static const struct {
     ls_group group;
     struct native_spec native;
@@ -167,7 +167,7 @@ ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out
     return st;
 }
 
-/* The groups of number i of mesh_order have a comm that none before it has. */
+/* True if the groups of number i of mesh_order have a comm that no earlier one has. */
 static bool native_first(const ls_mesh *m, size_t i)
 {
     const ls_comm *c = m->comm[mesh_order[i].group];
@@ -184,7 +184,7 @@ static struct native_spec native_spec_of(size_t i, bool cp_exchanges)
     return exchanges ? (struct native_spec){ .exchanges = true, .share = mesh_order[i].native.share } : mesh_order[i].native;
 }
 
-/* Of all groups of the device's library that a rank opens, as if it had ends of all: the same on all ranks. */
+/* The sum of the weights of all groups of the device's library that a rank opens, as if it were in all of them: the same on all ranks. */
 static int native_shares(const ls_mesh *m, bool cp_exchanges)
 {
     int sum = 0;

@@ -12,7 +12,7 @@
 struct split {
     int blocks, stages;
     double before, after;
-    double *sum;            /* [blocks + 1] of cost */
+    double *sum;            /* [blocks + 1] prefix sums of cost */
     double *most, *squares; /* [stages + 1][blocks + 1] */
     int *from;              /* [stages + 1][blocks + 1] where the last stage begins */
 };

@@ -11,8 +11,8 @@ enum { SCHEDULE_MOST = 1 << 24 }; /* upper bound on the actions of all ranks tog
 
 /* Looks up the properties of a named schedule without building its lists; fails as ls_pipeline_schedule_make() does. */
 ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward);
-/* Of a named schedule; of an unknown name 1 and false. */
-int schedule_least_chunks(const char *name); /* that a rank has */
+/* Properties of a named schedule; for an unknown name 1 and false. */
+int schedule_least_chunks(const char *name); /* least chunks that a rank can have */
 bool schedule_splits(const char *name);      /* weight gradients are actions of their own */
 bool schedule_is_v(const char *name);        /* its chunks are placed in a V */
 /* Allocates room for every action and adds none: count[] is 0. The caller has checked the sizes. */

@@ -10,8 +10,8 @@
 struct sequencer {
     const ls_pipeline_schedule *s;
     struct sequence *out;
-    int32_t *place; /* [kind][stage][micro] where it is in the sequence; -1: not there yet */
-    int *at;        /* [ranks] how many of a rank's actions are */
+    int32_t *place; /* [kind][stage][micro] index in the sequence; -1: not in it yet */
+    int *at;        /* [ranks] how many of a rank's actions are in the sequence */
 };
 
 static int32_t *place_of_action(const struct sequencer *q, int kind, int stage, int micro)

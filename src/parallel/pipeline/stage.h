@@ -22,8 +22,8 @@ ls_status stage_extract(ls_program *p, const ls_stage *stage);
 ls_status stage_reads(ls_program *p, const ls_stage *stage, bool *reads);
 
 /* The first pipeline rank whose programs have the same instructions as those of `rank`: both have neither the first nor the last stage, and
- * as many blocks in each chunk; else `rank` itself. Blocks of a transformer are alike, but where recomputation or the units of FSDP count
- * them. begin[stages * chunks + 1]. The ranks may differ in the micro-batches that are in flight. */
+ * as many blocks in each chunk; else `rank` itself. Blocks of a transformer are alike, except where recomputation or FSDP units count them.
+ * begin[stages * chunks + 1]. The ranks may differ in the micro-batches that are in flight. */
 int stage_twin(const ls_layout *l, const ls_pipeline_schedule *s, const int *begin, int rank);
 
 /* Computes the FLOPs of each block of the complete forward p, into cost[nblocks - 1], and those before and after the blocks. */

@@ -29,7 +29,7 @@ struct partition_spec {
 
 /* The sharding of a value, in addition to its placements (struct value: place, and this rank's sizes). */
 struct sharding {
-    size_t size[LS_DIMS];  /* of the unsharded value */
+    size_t size[LS_DIMS];  /* sizes of the unsharded value */
     size_t full[LS_AXES];  /* the size of the dim that this axis shards, before this axis shards it */
     size_t outer[LS_AXES]; /* the dim is that many repetitions of `full`, each sharded alike ([B,T] flattened); 0 means 1 */
     bool needs_grad;       /* a parameter's gradient flows through it */

@@ -92,7 +92,7 @@ ls_value all_to_all_value(struct partitioner *c, ls_axis a, ls_value x, int dim,
     if (!program_ok(c->p)) return LS_NONE;
     from = piece_of(c, x, a);
     dim1 = place_of(c, x, a)->dim;
-    if (!y.id) y = value_like(c, "swap", x);
+    if (!y.id) y = value_like(c, "all_to_all", x);
     if (!y.id) return LS_NONE;
     if (!piece.full) piece.full = program_value(c->p, x)->size[dim];
     emit_move(

@@ -5,7 +5,7 @@
  *
  * As the distributed optimizer of Megatron-LM does with overlap_param_gather. The waits are before the first reader in the forward, or in
  * the backward for what only it reads (a fused loss); they do nothing in the micro-batches after the first. What is in flight belongs to
- * the store (runtime/store_gathers.c), where whatever else touches the parameters waits for it.
+ * the store (runtime/store_gathers.c), where every other access to the parameters waits for it.
  *
  * What ends the overlap early: the calls of a comm run in their order, so synchronized batch norms of the forward (batch_stats.c) wait for
  * all gathers in flight on theirs; and a blocking call of the host waits for all streams of a device. A stage of a pipeline waits in the

@@ -21,7 +21,7 @@
 
 static bool is_sharded(const struct pass *a, const struct unit *u) { return unit_group(a, u)->sharded >> STORE_VALUE & 1; }
 
-/* The unit to be brought together whose parameter v is (a view of); NULL if v is not a parameter, or is here always. */
+/* The unit to gather for v, a parameter of it or a view of one; NULL if v is not a parameter, or is always on this rank. */
 static struct unit *gathered_unit(const struct pass *a, ls_value v)
 {
     const struct value *root = &a->p->values[a->p->values[v.id].root];
@@ -85,7 +85,7 @@ static void start_gather(struct pass *a, struct unit *u)
     if (!is_sharded(a, u)) u->gathered = shard;
     if (!shard.id || !is_sharded(a, u)) return;
     value_set_place(p, shard, LS_SHARD);
-    u->gathered = g->begin == 0 && g->end == g->total ? emit_part(p, shard, 0, g->total, LS_REPLICATE) /* it is all here */
+    u->gathered = g->begin == 0 && g->end == g->total ? emit_part(p, shard, 0, g->total, LS_REPLICATE) /* this rank holds all of it */
                                                       : unit_value(a, u, "parameters", program_value(p, shard)->dtype, g->total);
     if (u->gathered.id) emit_start(p, &u->gather, &e, LS_WHEN_ALWAYS, shard, u->gathered);
 }

@@ -2,8 +2,8 @@
  *
  * In a rooted method rank 0 holds every element of what a ZeRO stage shards. So the stages' own instructions do its work: where all of a
  * buffer belongs to rank 0, a reduce-scatter is the sum of all gradients on rank 0, an all-gather is rank 0 sending the parameters to all,
- * and the optimizer updates on rank 0 alone. DATAPARALLEL takes the placement of stage 3 (in each micro-batch parameters come and gradients
- * go), SERVER and ASYNC that of stage 1.
+ * and the optimizer updates on rank 0 alone. DATAPARALLEL takes the placement of stage 3 (in each micro-batch parameters are received and
+ * gradients are sent), SERVER and ASYNC that of stage 1.
  */
 #include "parallel/zero/zero.h"
 

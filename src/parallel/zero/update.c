@@ -235,7 +235,7 @@ static enum store_kind kind_of(const struct value *root)
     return root->role == LS_ROLE_PARAMETER ? STORE_VALUE : root->role == LS_ROLE_GRADIENT ? STORE_GRAD : STORE_STATE;
 }
 
-/* Adds an operand. An update reads what it writes, but for a value that it rounds from the master copy. */
+/* Adds an operand. An update reads what it writes, except a value that it rounds from the master copy. */
 static int add_use(const struct pass *a, const struct unit *u, ls_value x, bool written, struct use *use, int n)
 {
     const struct value *root = root_of(a->p, x);

@@ -131,7 +131,7 @@ static ls_status find_ranks(struct data *d, ls_comm *comm, const ls_mesh *mesh)
     return LS_OK;
 }
 
-/* One rank has nothing that a method could do in another way. */
+/* With one rank, all methods do the same. */
 static void data_use_method(struct data *d)
 {
     const struct method *m = method_of(d->o.method);

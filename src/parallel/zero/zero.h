@@ -31,7 +31,7 @@ enum { GROUPS_DENSE, GROUPS_EXPERTS, GROUPS_KINDS };
 /* What a method does: a row of method.c for each ls_method. */
 struct method {
     bool rooted; /* rank 0 of the comm holds all elements of whatever is sharded */
-    int zero;    /* the stage whose placement it takes; of rooted methods */
+    int zero;    /* for rooted methods: the ZeRO stage whose placement it takes */
     bool keeps;  /* gathered parameters are kept from forward to backward, and nothing overlaps */
     bool apart;  /* the program communicates nothing */
 };
@@ -132,11 +132,11 @@ ls_status check_placements(const struct pass *a);
 
 const struct store_group *unit_group(const struct pass *a, const struct unit *u);
 struct unit *unit_of(const struct pass *a, const struct value *root); /* root: a parameter, gradient or state; NULL: in no unit */
-unsigned unit_class(const struct pass *a, size_t i);                  /* of parameter i */
+unsigned unit_class(const struct pass *a, size_t i);                  /* the class of parameter i's unit */
 const struct zero_groups *unit_groups(const struct pass *a, unsigned class);
 bool data_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind); /* true if that kind is sharded */
 bool data_is_distributed(const struct pass *a);                                                 /* more than one rank */
-bool data_has_units(const struct pass *a); /* units are blocks of the model, whose parameters are brought together while they are used */
+bool data_has_units(const struct pass *a); /* units are blocks of the model, whose parameters are gathered or loaded while they are used */
 int unit_zero(const struct pass *a, const struct unit *u);     /* the zero stage; 0 if one rank holds a full copy */
 bool unit_counts(const struct pass *a, const struct unit *u);  /* this rank counts its elements in norms; on a mesh no other rank does */
 size_t unit_begin(const struct pass *a, const struct unit *u); /* the elements of the flat buffer that this rank updates */
@@ -178,6 +178,6 @@ ls_value offload_load(struct pass *a, struct unit *u, enum store_kind kind, cons
 ls_value offload_value(const struct unit *u, enum store_kind kind, const char *state); /* LS_NONE: not loaded */
 void offload_wait(struct pass *a, struct unit *u);                                     /* for all its loads */
 void offload_save(struct pass *a, struct unit *u, enum store_kind kind, const char *state);
-void offload_end(struct pass *a, struct unit *u); /* waits for its saves; its values are gone */
+void offload_end(struct pass *a, struct unit *u); /* waits for its saves and forgets its values */
 
 #endif

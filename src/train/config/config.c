@@ -94,7 +94,7 @@ static const struct option rows[] = {
     ENUM(data.special_tokens, "auto", "auto|parse|text", T | P | D | E,
          "how to read special tokens that are spelled out in the text, such as <|endoftext|>: as their ids (parse) or as ordinary text "
          "(text); auto: parse in plain text, text in JSON lines"),
-    STRING(data.tokens, "", T | P | E, "token file to read instead of a text", .common = E),
+    STRING(data.tokens, "", T | P | E, "token file to read instead of a text", .common = T | E),
     ENUM(data.format, "auto", "auto" LS_TOKEN_FORMAT_MAP(FORMAT_CHOICE), T | P | D | E,
          "format of the token file; auto: detected when reading, llmc when writing", .common = D),
     STRING(data.tokenizer, "bytes", T | P | D,
@@ -122,7 +122,7 @@ static const struct option rows[] = {
         "samples that a rank computes at once; -1: as global_batch and accumulate require, at most 8 if accumulate is -1 too",
         .common = STEP | E),
     INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches per rank and step; -1: as global_batch and micro_batch require",
-        .common = B | Q, .alias = "parallel.accumulate"),
+        .common = STEP, .alias = "parallel.accumulate"),
     INT(train.seed, "1", 0, COUNT_MOST, "", T | B | Q, "seed of the initial weights, the order of samples, dropout and stochastic rounding",
         .common = Q),
     ENUM(train.non_finite, "stop", "stop|skip", T,
@@ -132,7 +132,7 @@ static const struct option rows[] = {
     INT(train.eval_batches, "0", 0, COUNT_MOST, "", T | E,
         "number of batches of global_batch samples per evaluation; 0: all validation samples", .common = E),
 
-    ENUM(optim.name, "adamw", &(LS_OPTIMIZER_MAP(OPTIMIZER_CHOICE))[1], STEP, "optimizer", .common = P | B | Q),
+    ENUM(optim.name, "adamw", &(LS_OPTIMIZER_MAP(OPTIMIZER_CHOICE))[1], STEP, "optimizer", .common = STEP),
     REAL(optim.lr, "1e-3", 0, 1e6, "", T | Q, "peak learning rate", .common = T | Q),
     REAL(optim.min_lr, "0", 0, 1e6, "", T, "learning rate at the end of the schedule", .off = "0"),
     INT(optim.warmup, "-1", -1, COUNT_MOST, "steps", T, "steps of linear warm-up; -1: 50, or half of the lr schedule if that is less",
@@ -157,8 +157,9 @@ static const struct option rows[] = {
          "trust coefficient: the norm of a layer's update relative to that of its weights (lars)", .alias = "optim.trust"),
 
     BOOL(optim.in_backward, "false", T | P | B,
-         "update a parameter as soon as its gradient is final, and use the gradient's memory again; same bits. Needs "
-         "optim.clip_by=previous or optim.clip=0, one micro-batch per step, no pipeline, the cpu",
+         "update each parameter in backward as soon as its gradient is final, and reuse the gradient's memory (bitwise the same results); "
+         "needs "
+         "optim.clip_by=previous or optim.clip=0, one micro-batch per step, no pipeline, run.device=cpu",
          .off = "false"),
     ENUM(optim.offload, "none", "none|cpu|file", STEP,
          "where the optimizer state is kept between steps; none: with the parameters, cpu: in other memory of the host, file: in a file of "
@@ -166,7 +167,7 @@ static const struct option rows[] = {
          .off = "none"),
 
     INT(parallel.dp, "-1", -1, LS_MESH_RANKS_MOST, "ranks", STEP | E,
-        "number of data-parallel ranks, which divide the samples of a step; -1: launch.ranks / (pp x cp x tp)", .common = P | Q | E),
+        "number of data-parallel ranks, which divide the samples of a step; -1: launch.ranks / (pp x cp x tp)", .common = STEP | E),
     INT(parallel.tp, "1", 1, LS_MESH_RANKS_MOST, "ranks", STEP | E,
         "number of tensor-parallel ranks, over which heads, inner widths and the vocabulary are sharded", .off = "1", .common = T | Q | E),
     BOOL(parallel.sp, "false", STEP | E, "sequence parallel: shard norms, dropout and the residual stream by sequence over tp",
@@ -234,10 +235,11 @@ static const struct option rows[] = {
     ENUM(precision.compute, "auto", "auto|fp32|bf16", STEP | G | E,
          "type of weights and activations; auto: bf16 on a GPU or if kernels use AMX or AVX-512 BF16 (run.isa), else fp32",
          .common = STEP | G | E),
-    ENUM(precision.grads, "fp32", "fp32|bf16", STEP,
-         "type in which gradients are kept; bf16, with bf16 compute: 2 bytes a parameter instead of 4, accumulated over micro-batches and "
-         "communicated in bf16 too",
-         .off = "fp32", .common = P),
+    ENUM(
+        precision.grads, "fp32", "fp32|bf16", STEP,
+        "type in which gradients are kept; bf16, with bf16 compute: 2 bytes per parameter instead of 4, accumulated over micro-batches and "
+        "communicated in bf16 too",
+        .off = "fp32", .common = P),
     ENUM(precision.reduce, "fp32", "fp32|bf16", STEP, "type in which fp32 gradients are communicated", .common = Q),
     BOOL(precision.master, "true", STEP, "keep fp32 master weights, which the optimizer updates, in addition to bf16 weights",
          .off = "false", .common = P),
@@ -265,11 +267,11 @@ static const struct option rows[] = {
     STRING(launch.comm_table, "", T | B | Q, "comm table that 'bench comm --tune' wrote: the algorithm of each collective by size",
            .alias = "launch.choices"),
     ENUM(launch.comm, "auto", "auto|nccl|ipc|host", T | B | C | Q | E,
-         "collectives of ranks on GPUs: nccl; ipc: through memory that ranks of one machine map from each other's GPUs; host: staged "
-         "through the host; auto: the first of these that all ranks can use"),
+         "library for collectives between GPUs: nccl; ipc: CUDA IPC, memory that ranks of one machine map from each other's GPUs; host: "
+         "staged through the host; auto: the first of these that all ranks can use"),
     BOOL(launch.share_gpus, "false", T | B | C | Q | E,
-         "let ranks share a GPU, each with its part of the memory, where a machine has fewer GPUs than ranks; collectives are then not "
-         "NCCL's (slow; to try out layouts)",
+         "let ranks share a GPU, each with its part of the memory, if a machine has fewer GPUs than ranks; they then communicate without "
+         "NCCL (slow; to try out layouts)",
          .off = "false"),
     BOOL(launch.bind, "true", T | B | C | Q | E, "bind each rank that is started on this machine to its share of the cores", .off = "false",
          .common = C),
@@ -278,31 +280,32 @@ static const struct option rows[] = {
     ENUM(run.device, "auto", "auto" DEVICE_MAP(DEVICE_CHOICE), RUNS | C | M | P,
          "device that holds the tensors and computes; auto: cuda if there is a GPU for each rank, else cpu" DEVICE_MAP(DEVICE_HELP)),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
-         "largest instruction set that kernels may use; best: the largest that the processor gains from, which need not be the "
-         "largest that it has: some processors multiply pairs of bf16 (avx512_bf16) more slowly than f32",
+         "largest instruction set that kernels may use; best: the fastest, which is not always the largest that the processor has: some "
+         "processors multiply pairs of bf16 (avx512_bf16) more slowly than f32",
          .common = B | M),
     STRING(run.library_path, "", RUNS | C | M,
-           "folders, with colons between them, in which NCCL, cuBLASLt and cuDNN are looked for first (run.device=cuda); they are also "
-           "found by the loader, in the CUDA toolkit and in a Python environment's site-packages"),
+           "colon-separated folders to search first for NCCL, cuBLASLt and cuDNN (run.device=cuda), before the loader's paths, the CUDA "
+           "toolkit and the site-packages of Python environments"),
     BOOL(run.cudnn, "true", RUNS | P,
-         "attention and convolutions by cuDNN where it is found and has an algorithm for them (run.device=cuda); false: by lockstep's own "
-         "kernels",
+         "use cuDNN for attention and convolutions if it is installed and has an algorithm for them (run.device=cuda); false: use "
+         "lockstep's own kernels",
          .off = "false"),
     BOOL(run.tune_matmuls, "false", RUNS | M,
-         "measure which of cuBLASLt's algorithms is the fastest for each matmul (run.device=cuda) and keep the choice in "
-         "~/.cache/lockstep, from where later runs take it; false: the algorithm that the library proposes first",
+         "measure which cuBLASLt algorithm is the fastest for each matmul (run.device=cuda) and store the choice in ~/.cache/lockstep for "
+         "later runs; false: use the algorithm that the library proposes first",
          .off = "false"),
-    ENUM(run.cuda_graphs, "auto", "auto|on|off", RUNS,
-         "CUDA graphs: kernels of the compute stream that need neither the host nor another rank are recorded once and then launched as "
-         "one; auto: used on run.device=cuda unless log.trace or debug.check_finite is on; on: as auto, but rejected together with those; "
-         "off: every kernel is launched by itself",
-         .off = "off"),
+    ENUM(
+        run.cuda_graphs, "auto", "auto|on|off", RUNS,
+        "use CUDA graphs: record kernels of the compute stream that need neither the host nor another rank once, then launch them "
+        "together; auto: on run.device=cuda unless log.trace or debug.check_finite is on; on: like auto, but an error together with those; "
+        "off: launch every kernel by itself",
+        .off = "off"),
     ENUM(run.measure_peak, "auto", "auto|again|off", T | B,
          "peak FLOP/s that MFU is relative to; auto: measured once per machine and cached, again: measured anew and cached, off: not "
          "measured, no MFU is shown",
          .off = "off"),
     BYTES(run.memory_limit, "0", RUNS | C | M | P | D,
-          "limit of the memory that a rank may hold, on a GPU of the GPU's; 0: its share of its machine's free memory", .common = P),
+          "memory limit per rank (of GPU memory, with a rank on a GPU); 0: the rank's share of the free memory", .common = P),
 
     INT(log.every, "10", 1, COUNT_MOST, "steps", T, "steps between lines of progress if the output is not a terminal"),
     BOOL(log.tensorboard, "true", T, "write TensorBoard events into the run's folder", .off = "false"),
@@ -319,8 +322,8 @@ static const struct option rows[] = {
     ENUM(debug.fault, "none", FAULT_CHOICES, T | Q, "fault to inject, to test that it is detected; 'lockstep help faults' describes each",
          .off = "none", .alias = "debug.plant"),
     STRING(debug.slow, "", T,
-           "part of a rank to slow down, to see what shows it, as compute:RANK:MS, link:RANK:MS[:MB_PER_SECOND], disk:RANK:MS or "
-           "loader:RANK:MS; RANK counts from 0, or is all; 'lockstep help faults' says what takes MS milliseconds longer",
+           "part of a rank to slow down by MS milliseconds, for tests: compute:RANK:MS, link:RANK:MS[:MB_PER_SECOND], disk:RANK:MS or "
+           "loader:RANK:MS; RANK counts from 0, or is all; 'lockstep help faults' describes them",
            .off = ""),
     STRING(debug.non_finite, "", T,
            "NaN to inject, for tests, as STEP:RANK:MICRO:NAME; NAME is PARAMETER.grad for its gradient, or PARAMETER for the output of "

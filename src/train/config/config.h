@@ -131,11 +131,11 @@ struct config {
     } launch;
     struct {
         char *dir;
-        int isa;                          /* enum config_isa */
-        int device;                       /* 0: auto, k: row k - 1 of DEVICE_MAP */
-        int device_chosen;                /* what device means here, as such a number; set by config_choose_device(), as is what follows */
-        char device_why[256];             /* why auto means cpu; "": there is no other device in this build, or it was not auto */
-        struct device_facts device_facts; /* memory 0: of a device without processors of its own */
+        int isa;              /* enum config_isa */
+        int device;           /* 0: auto, k: row k - 1 of DEVICE_MAP */
+        int device_chosen;    /* what device resolves to, as such a number; it and the following fields are set by config_choose_device() */
+        char device_why[256]; /* why auto means cpu; "": there is no other device in this build, or it was not auto */
+        struct device_facts device_facts; /* memory 0: a device without processors of its own */
         int measure_peak;                 /* enum peak_mode (peak.h) */
         char *library_path;
         bool cudnn, tune_matmuls;

@@ -340,7 +340,7 @@ static ls_status check_in_backward(const struct config *c, unsigned verb)
     return LS_OK;
 }
 
-/* What the methods beside allreduce do not do. */
+/* Options that methods other than allreduce do not support. */
 static ls_status check_method(const struct config *c, unsigned verb)
 {
     bool async = c->parallel.method == LS_METHOD_ASYNC;

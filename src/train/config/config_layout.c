@@ -60,7 +60,7 @@ struct layout_field {
         FIELD_FOLDER
     } kind;
     size_t at;         /* offset in ls_layout */
-    const int *choice; /* of FIELD_CHOICE: the field's value for each of the option's choices */
+    const int *choice; /* for FIELD_CHOICE: the field's value for each of the option's choices */
 };
 
 static const int cp_methods[] = { [CP_METHOD_RING] = LS_CP_RING, [CP_METHOD_ALL_TO_ALL] = LS_CP_ALL_TO_ALL };

@@ -13,7 +13,7 @@
 #include "train/launch/launch.h"
 
 /* NONE: the rank has no readable flight recorder and no process that our launcher started. STOPPED: by a signal or a debugger. DEAD: its
- * process is gone, or its number belongs to another process now. UNKNOWN: its process was started on another machine, or before this
+ * process has ended, or its number belongs to another process now. UNKNOWN: its process was started on another machine, or before this
  * machine was restarted. */
 enum life { LIFE_NONE, LIFE_RUNNING, LIFE_STOPPED, LIFE_DEAD, LIFE_UNKNOWN };
 

@@ -97,7 +97,7 @@ static double gradient_sums(const struct config *c, const struct parity_chain *n
     return n->uses * (n->terms + ceil((double)c->train.global_batch / (double)c->train.micro_batch));
 }
 
-/* What an updated weight may be off: a half type by half its last bit where it is rounded to nearest, else by all of it. */
+/* How far an updated weight may be off: a half type by half a unit in its last place if it is rounded to nearest, else by a whole one. */
 static double weight_unit(const struct config *c)
 {
     if (config_type(c) == LS_F32 || c->precision.master) return SINGLE;

@@ -19,10 +19,10 @@
  * its largest error at most 4 E times the largest element; the loss's error at most 4 E of the loss, whose E is that of an average over
  * tokens. A gradient that is only rounding has no scale of its own: if the scale is smaller than a quarter of the root mean square of all
  * parameters' gradients, that quarter is used instead (gradients of queries and keys are commonly that small; with a twentieth, such
- * gradients become the ones nearest to their bounds). Behind a norm (Qwen3's queries and keys) that least scale is larger, because the
- * norm's gradient is divided by the root mean square of what comes in: of inputs of size 1, that of the weight times the square root of
- * their number. Without that division 2 of 252 gradients of queries and keys of small random Qwen3 models had errors of 2.5 and 4.2 E;
- * with it 2.0 E at most, a median of 0.54 E.
+ * gradients become the ones nearest to their bounds). For a weight whose product is normalized (Qwen3's queries and keys) that least scale
+ * is larger, because the norm's gradient is divided by the root mean square of its inputs, which for inputs of size 1 is that of the weight
+ * times the square root of their number. Without that division 2 of 252 gradients of queries and keys of small random Qwen3 models had
+ * errors of 2.5 and 4.2 E; with it 2.0 E at most, a median of 0.54 E.
  *
  * Sums have a fixed order for given shapes and threads. So layouts that differ only in how they distribute micro-batches of equal size
  * (dp, zero, accumulation, pipelines; f32, no experts, the same kernels) compute bitwise equal gradients of each micro-batch. Then N
@@ -44,11 +44,11 @@ enum { PARITY_FLOOR = 4 }; /* the least scale of a gradient is the root mean squ
 struct parity_bounds {
     double loss;           /* relative */
     double norm;           /* relative, between a side's norm and the norm of its own gradients */
-    double mean, most;     /* of a gradient's root mean square error and largest error: see above */
-    double statistic;      /* of the largest error of a running statistic */
+    double mean, most;     /* bounds of a gradient's root mean square error and largest error: see above */
+    double statistic;      /* bound of the largest error of a running statistic */
     double weight_unit[2]; /* unit roundoff of the type of the weights, for a and b */
     bool has_model;        /* a language model: */
-    ls_model model;        /* of both sides */
+    ls_model model;        /* the model of both sides */
     ls_optimizer optimizer;
     double lr;
 };

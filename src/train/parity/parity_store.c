@@ -88,7 +88,7 @@ void parity_writer_close(struct parity_writer *w)
 }
 
 /* Reads tensor i into w->full. Every rank takes part, because sharded tensors are gathered, and receives what the file contains: what rank
- * 0 read, or what ls_store_read() put together of all ranks. A tensor that no rank has becomes NaN. */
+ * 0 read, or what ls_store_read() assembled from all ranks. A tensor that no rank has becomes NaN. */
 static ls_status read_full(struct parity_writer *w, size_t i, const char *kind, size_t count)
 {
     const ls_store *s = w->step->store;

@@ -5,7 +5,7 @@
 #include "train/parity/parity_file.h"
 #include "train/run/step.h"
 
-enum { PARITY_STATES = 2 }; /* of an optimizer, compared */
+enum { PARITY_STATES = 2 }; /* optimizer states that are compared */
 
 struct parity_writer {
     const struct step *step;

@@ -45,8 +45,8 @@ static number constant(double x) { return (number){ x, U * fabs(x) }; } /* a con
 
 /* ---- parts of the rules ---- */
 
-/* What each optimizer adds the weight decay to, and by which norm it divides the weight's to scale the learning rate: a missing row does
- * not compile. */
+/* For each optimizer: what it adds the weight decay to, and the norm by which it divides the weight's norm to scale the learning rate. A
+ * missing row does not compile. */
 enum decay_kind { DECAY_OF_GRADIENT, DECAY_OF_WEIGHT, DECAY_OF_STEP };
 enum ratio_kind { RATIO_TO_NOTHING, RATIO_TO_GRADIENT, RATIO_TO_STEP };
 /* clang-format off */

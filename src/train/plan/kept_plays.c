@@ -4,20 +4,20 @@
 #include "base/mem.h"
 
 enum {
-    PLAYED_LEAST = 1 << 10, /* room for results: it is doubled, */
-    PLAYED_MOST = 1 << 17,  /* and emptied at half of this; both are powers of 2 */
+    PLAYED_LEAST = 1 << 10, /* initial room for results, which is doubled */
+    PLAYED_MOST = 1 << 17,  /* up to this; the table is emptied when half of it is full. Both are powers of 2 */
 };
 
-/* What tape_play() takes: no padding, so its bytes are compared. */
+/* The arguments of tape_play(). No padding: keys are compared as bytes. */
 struct played_key {
-    struct hash_words place; /* of the stage */
+    struct hash_words place; /* hash of the stage's place */
     int64_t pattern;
-    double samples; /* of the term */
+    double samples; /* samples of the term */
 };
 
-/* Results, each at its key's hash or in a place after it. */
+/* Results by open addressing: each is at its key's hash or in a later slot. */
 struct played {
-    struct hash_words key; /* zeros: nothing is here */
+    struct hash_words key; /* zeros: the slot is free */
     struct tape_seconds seconds;
 };
 

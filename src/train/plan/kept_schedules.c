@@ -9,12 +9,12 @@
 
 enum {
     SCHEDULES_KEPT = 1 << 12,
-    ACTIONS_KEPT = 1 << 20, /* of the sequences of all of them */
+    ACTIONS_KEPT = 1 << 20, /* actions of all their sequences together */
 };
 
 struct kept_schedules {
-    struct kept_schedule at[SCHEDULES_KEPT]; /* name NULL: nothing is kept here */
-    int actions;                             /* of all sequences that are kept */
+    struct kept_schedule at[SCHEDULES_KEPT]; /* name NULL: the slot is free */
+    int actions;                             /* actions of all sequences that are kept */
 };
 
 ls_status kept_schedules_open(struct kept_schedules **out)

@@ -1,4 +1,4 @@
-/* kept_schedules.h - schedules of pipelines that a search asks for again and again: they are kept, until there are too many. */
+/* kept_schedules.h - a cache of pipeline schedules, which a search needs again and again. It is emptied when it is full. */
 #ifndef LS_TRAIN_PLAN_KEPT_SCHEDULES_H
 #define LS_TRAIN_PLAN_KEPT_SCHEDULES_H
 
@@ -10,8 +10,8 @@ struct kept_schedules;
 struct kept_schedule {
     const char *name; /* a constant */
     int pp, vpp, micro_batches;
-    int *slots;               /* [pp][vpp] of every rank's chunks */
-    struct sequence sequence; /* empty: not asked for yet */
+    int *slots;               /* [pp][vpp] slots of every rank's chunks */
+    struct sequence sequence; /* empty until it is needed */
 };
 
 ls_status kept_schedules_open(struct kept_schedules **out);

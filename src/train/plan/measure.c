@@ -97,7 +97,8 @@ static int by_name_and_size(const void *a, const void *b)
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* One op's runs [from, to), whose sizes ascend, as points: sizes within a factor of `near` are one, at their mean. Returns how many. */
+/* Converts one op's runs [from, to), whose sizes ascend, to points: sizes within a factor of `near` become one point at their mean. Returns
+ * how many. */
 static int curve_of_runs(const struct measured_run *run, int from, int to, double near, struct cluster_curve *out)
 {
     int points = 0;

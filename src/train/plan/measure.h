@@ -10,10 +10,10 @@ struct measured;
 
 ls_status measured_new(struct measured **out);
 void measured_free(struct measured **m);
-/* Runs bench.warmup and bench.steps steps of the model on this rank alone, and adds the seconds of the
- * latter's instructions. */
+/* Runs bench.warmup untimed and bench.steps timed steps of the model on this rank alone, and adds the seconds of the timed steps'
+ * instructions. */
 ls_status measured_add(struct measured *m, const struct config *c);
-/* The curves, into c->curve: of each op at most CURVE_POINTS sizes, neighbouring ones as one. */
+/* Fills c->curve: for each op at most CURVE_POINTS sizes, with neighbouring sizes merged. */
 ls_status measured_put(const struct measured *m, struct cluster *c);
 
 #endif

@@ -8,11 +8,11 @@
 #include "base/pulse.h"
 #include "parallel/layout.h"
 
-enum { STAGES = 3 };  /* a pipeline's pattern is compiled in a pipeline of so many stages */
-enum { SAMPLES = 2 }; /* and with so many samples, and twice as many (or more: add_pattern()), where the micro-batch has more than one */
+enum { STAGES = 3 };  /* a pattern with a pipeline is compiled in a pipeline of this many stages, */
+enum { SAMPLES = 2 }; /* with this many samples, and with twice as many (or more: add_pattern()) if the micro-batch has more than one */
 enum { SAMPLES_MOST = 4 }; /* programs of more samples take long to compile */
-/* Where more ranks share optimizer state, it is compiled for so many, times ep, and for twice as many. Shards that few ranks load are
- * larger than everything else that is communicated, those of many are not. */
+/* If more ranks than this (times ep) share optimizer state, a pattern is compiled for this many and for twice as many. With offloading the
+ * number is larger: the shards that few ranks load are larger than everything else that is communicated, those of many ranks are not. */
 enum { SHARING = 2, SHARING_LOADED = 8 };
 
 struct patterns {
@@ -61,7 +61,8 @@ struct pattern *patterns_at(const struct patterns *p, int i) { return &p->patter
 
 double pattern_sharing(const ls_layout *l) { return (double)l->dp / MAX(l->replicate, 1) * l->cp; }
 
-/* The layout that stands for l. *shares: so it does for more ranks, but for what they share. */
+/* The small layout in which the pattern of l is compiled. *shares: l has more ranks that share optimizer state, so what they share must be
+ * scaled. */
 static ls_layout pattern_layout(const ls_layout *l, int blocks, bool *shares)
 {
     static const char *const stages[BLOCKS_MOST + 1] = { "", "1,1,1", "2,2,2", "3,3,3", "4,4,4" };
@@ -106,7 +107,7 @@ static ls_status read_step(const struct patterns *p, const struct step *s, struc
     out->bytes.all.fixed = (double)(cost.parameters + cost.gradients + cost.optimizer + cost.activations);
     out->bytes.communication.fixed = (double)cost.communication;
     if (p->cluster->serial)
-        out->bytes.all.fixed += (double)cost.offload; /* a cpu's host is itself */
+        out->bytes.all.fixed += (double)cost.offload; /* with a cpu, the host's memory is the rank's own */
     else
         out->bytes.host.fixed = (double)cost.offload;
     if (!s->pipeline) return LS_OK;
@@ -116,7 +117,7 @@ static ls_status read_step(const struct patterns *p, const struct step *s, struc
     return LS_OK;
 }
 
-/* Compiles the pattern of the key, but with so many times its samples and its ranks. */
+/* Compiles the key's pattern with its samples and its ranks multiplied by these factors. */
 static ls_status pattern_compile(const struct patterns *p, const struct pattern_key *key, int samples, int ranks_by, struct pattern *out)
 {
     struct task_model model = *p->job->model;
@@ -143,8 +144,8 @@ static ls_status pattern_compile(const struct patterns *p, const struct pattern_
     return st;
 }
 
-/* The same program with so many samples and ranks, with twice as many samples, and with twice as many ranks. One that was not compiled is
- * `base`: nothing depends on it. */
+/* The same program with `samples` and `ranks`, with more samples, and with twice as many ranks. A variant that was not compiled is `base`,
+ * because nothing depends on its variable. */
 struct differences {
     const struct pattern *base, *sample, *shared;
     double samples, ranks;
@@ -198,7 +199,7 @@ static void fit_run(const struct differences *d, const struct updates *base, con
     }
 }
 
-/* A rank's shard touches fewer parameters the more ranks there are: the updates between two exchanges are fitted as a whole. */
+/* The more ranks there are, the fewer parameters a rank's shard touches, so the updates between two exchanges are fitted together. */
 static void fit_updates(const struct differences *d, int tape, struct tape *out)
 {
     const struct tape *less = &d->shared->tape[tape];
@@ -241,7 +242,7 @@ static void fit_pattern(const struct differences *d, struct pattern *out)
     }
 }
 
-/* Programs of other numbers of ranks are the same up to the optimizer. */
+/* Programs for different numbers of ranks are the same up to the optimizer. */
 static bool same_programs(const struct pattern *a, const struct pattern *b)
 {
     for (int i = 0; i < a->tapes; i++)
@@ -255,7 +256,7 @@ static ls_status fail_pattern(void)
                    "a search is not possible: the programs of this model differ with the ranks that share optimizer state");
 }
 
-/* A pattern that is being made: the program of its key, that with twice as many samples, and that with twice as many ranks. */
+/* A pattern that is being made: the program of its key, one with more samples, and one with twice as many ranks. */
 enum variant { VARIANT_BASE, VARIANT_SAMPLE, VARIANT_SHARED, VARIANTS };
 struct pattern_made {
     struct pattern_key key;
@@ -268,7 +269,7 @@ static void made_free(struct pattern_made *m)
     for (int v = 0; v < VARIANTS; v++) pattern_free(&m->variant[v]);
 }
 
-/* Fits the compiled programs; *out is the pattern, and the caller's. */
+/* Fits the compiled programs. The caller owns *out, the pattern. */
 static ls_status made_fit(struct pattern_made *m, struct pattern *out)
 {
     const ls_layout *l = &m->key.layout;
@@ -321,7 +322,7 @@ struct pattern_want {
     bool shares; /* pattern_layout()'s */
 };
 
-/* Programs that are compiled at the same time: of so many patterns. */
+/* Programs that are compiled at the same time, for up to WANTED_MOST patterns. */
 enum { WANTED_MOST = 8 * ROLES };
 struct compilation {
     const struct patterns *patterns;
@@ -357,7 +358,7 @@ static ls_status compilation_task(void *ctx, int task)
 
 static bool is_made(const struct patterns *p, const struct pattern_want *w) { return *find_bucket(p, p->bucket, p->buckets, &w->key); }
 
-/* Makes those of the patterns that are not in the table yet. */
+/* Makes the patterns that are not in the table yet. */
 static ls_status patterns_make(struct patterns *p, const struct pattern_want *want, int n)
 {
     struct compilation c;
@@ -396,8 +397,9 @@ static ls_status add_term(struct patterns *p, const struct pattern_want *w, stru
     return LS_OK;
 }
 
-/* What a pattern of which `own` holds for its own micro-batch only is the sum of: the one with the power of 2 below the micro-batch, at
- * most SAMPLES_MOST, and in part the one with twice as many samples: what it takes and holds is proportional. share[2]: of each. */
+/* If the pattern `own` is valid only for its own micro-batch, the stage is a weighted sum of two: the pattern with the power of 2 below the
+ * micro-batch, at most SAMPLES_MOST, and the one with twice as many samples, since time and bytes are proportional to samples. share[2]:
+ * the weight of each. */
 static void apart_wants(const struct pattern_stage *s, const struct pattern_want *own, struct pattern_want want[2], double share[2])
 {
     int samples = SAMPLES;
@@ -411,7 +413,7 @@ static void apart_wants(const struct pattern_stage *s, const struct pattern_want
     }
 }
 
-/* True if the pattern, which is made, holds for its own micro-batch only, and the stage has another. */
+/* True if the pattern, which exists, is valid only for its own micro-batch, and the stage has another. */
 static bool is_apart(const struct patterns *p, const struct pattern_stage *s, int pattern)
 {
     return p->pattern[pattern].apart && s->layout->micro_batch > SAMPLES;
@@ -450,11 +452,11 @@ static struct pattern_want want_of(const struct pattern_stage *s, enum pattern_p
     return w;
 }
 
-/* The patterns of which a stage is the sum, each in its role; returns how many. *more: blocks that its own pattern does not have. */
+/* The patterns whose sum a stage is, each in its role; returns how many. *more: blocks of the stage beyond those of its own pattern. */
 static int wants_of(const struct pattern_stage *s, struct pattern_want want[ROLES], double *more)
 {
     int own = MAX(1, MIN(s->blocks, BLOCKS_BASE));                                 /* a stage without blocks has one less than one */
-    enum pattern_place plain = s->place == PLACE_ONLY ? PLACE_ONLY : PLACE_MIDDLE; /* whose blocks a longer stage has more of */
+    enum pattern_place plain = s->place == PLACE_ONLY ? PLACE_ONLY : PLACE_MIDDLE; /* place of the further blocks of a longer stage */
 
     *more = s->blocks - own;
     want[ROLE_OWN] = want_of(s, s->place, own);

@@ -96,18 +96,18 @@ static ls_status price_step(const struct plan_job *j, const struct step *s, stru
     return LS_OK;
 }
 
-/* The step's sharded buffers: so many of `total` elements each, over the ranks of a group. */
+/* Sharded buffers of the step: `times` buffers of `total` elements each, over the ranks of a group. */
 struct share {
     size_t total, times;
     ls_group over;
-    bool rooted; /* all on the first of them */
+    bool rooted; /* the first rank of the group holds all elements */
 };
 struct shares {
     struct share x[256];
     int n;
 };
 
-/* Buffers of one size as one: thousands of ranks ask for their sum. */
+/* Counts buffers of equal size together, because their sum is computed for thousands of ranks. */
 static struct shares shares_of(const struct step *s)
 {
     const ls_comm *experts = ls_mesh_comm(s->ranks.mesh, LS_GROUP_EXPERT_SHARD);
@@ -120,14 +120,14 @@ static struct shares shares_of(const struct step *s)
 
         if (!group->sharded) continue;
         while (k < out.n && (out.x[k].total != group->total || out.x[k].over != over || out.x[k].rooted != group->rooted)) k++;
-        if (k == COUNT_OF(out.x)) k--; /* no model has so many sizes; if one did, the last would count for the rest */
+        if (k == COUNT_OF(out.x)) k--; /* no model has so many sizes; if one did, the rest would count as the last */
         if (k == out.n) out.x[out.n++] = (struct share){ group->total, 0, over, group->rooted };
         out.x[k].times++;
     }
     return out;
 }
 
-/* Elements of them that `rank`, which has the same parameters as the step's rank, would hold. */
+/* Elements of these buffers that `rank` would hold, which has the same parameters as the step's rank. */
 static size_t share_of(const struct shares *shares, const ls_mesh_shape *shape, int rank)
 {
     struct mesh_position dense = mesh_position_of(shape, LS_GROUP_SHARD, rank),
@@ -146,7 +146,7 @@ static size_t share_of(const struct shares *shares, const ls_mesh_shape *shape, 
     return sum;
 }
 
-/* Of the ranks that differ from `rank` only in their samples, the one that holds the most elements of sharded buffers. */
+/* Finds, among the ranks that differ from `rank` only in their samples, the one that holds the most elements of sharded buffers. */
 static int largest_share(const struct step *s, int rank)
 {
     ls_mesh_shape m = ls_layout_mesh(&s->layout);
@@ -254,10 +254,10 @@ size_t plan_room(size_t limit, const struct dataset *data)
 
 const char *plan_nothing_fits(const struct plan_job *j, size_t limit, const struct dataset *data)
 {
-    if (!j->cluster && j->host) limit = j->host + data->held; /* of the memory that has the data */
+    if (!j->cluster && j->host) limit = j->host + data->held; /* limit of the memory that holds the data */
     return data->held > 0 && (data->held > limit / 2 || plan_room(limit, data) == 0)
                ? PLAN_SMALLER_DATA
-               : "no change that was tried is enough: use more machines, or a smaller model";
+               : "none of the changes that were tried is enough: use more machines or a smaller model";
 }
 
 static const char *largest_part(const ls_cost *c, size_t *bytes)
@@ -277,8 +277,8 @@ static const char *largest_part(const ls_cost *c, size_t *bytes)
     return part[most].name;
 }
 
-/* What a rank needs and what it may hold. held: bytes of the data and of what is not the step's own (plan_bytes.other). On a GPU held, and
- * what is offloaded, are in the host's memory: job.host is what that has for the step. */
+/* What a rank needs and what it may hold. held: bytes of the data and of everything outside the step (plan_bytes.other). On a GPU, held and
+ * offloaded bytes are in the host's memory, of which job.host is left for the step. */
 struct need {
     struct plan_job job;
     ls_layout layout;
@@ -323,7 +323,7 @@ static ls_status fail_memory(const struct need *n)
     return LS_ENOMEM;
 }
 
-/* Bytes that the rank lacks; 0 or less: none. */
+/* Bytes by which the rank exceeds its limit; 0 or less: it fits. */
 static double excess_of(const struct need *n)
 {
     double total = (double)n->own.total, host = (double)n->own.host + (double)n->own.other;

@@ -8,8 +8,8 @@
  *     shard is never smaller than another;
  *   - along cp also the first eight, and with ring attention, where a rank has two slices of the sequence, the one with the most tokens;
  *   - for each of these, the rank with the largest ZeRO shard among those that differ from it only in their samples.
- * Tests compare the result with all ranks of many meshes. It is not exact for every mesh: among ranks that hold the same except for the
- * rounding of arenas, or for a program's own tables, the largest may be missed by that difference.
+ * Tests compare the result with all ranks of many meshes. It is not exact for every mesh: among ranks that differ only by the rounding of
+ * arenas or by a program's own tables, the largest may be missed by that difference.
  */
 #ifndef LS_TRAIN_PLAN_PLAN_H
 #define LS_TRAIN_PLAN_PLAN_H
@@ -21,7 +21,7 @@
 
 /* cost: bytes by category, including the evaluation's activations and communication; total: their sum. other: the most that samples,
  * tables, the programs themselves, saving and start-up take in addition. The data (struct dataset) are not included: train accepts a limit
- * if total + other is at most plan_room(). host: what is offloaded to the memory of a host that is apart from the processor's; else that is
+ * if total + other is at most plan_room(). host: bytes offloaded to a host memory that is separate from the processor's; otherwise they are
  * part of the cost. On a GPU of a machine like this one, other and host are together in the host's memory. */
 struct plan_bytes {
     int rank;
@@ -36,28 +36,29 @@ struct plan_job {
     struct step_options step;
     bool evaluates;                /* the run holds an evaluation in addition to the step */
     bool traces;                   /* the run writes a trace */
-    const struct cluster *cluster; /* the machine that is planned for; NULL: one like this. Borrowed */
-    size_t host;                   /* of one like this, on a GPU: bytes of the host's memory for the step; 0: there is one memory for all */
+    const struct cluster *cluster; /* the machine to plan for; NULL: this machine. Borrowed */
+    size_t host; /* for this machine with GPUs: bytes of host memory left for the step; 0: host and processor share one memory */
 };
 /* The job and layout of a config, after config_check(). The strings of both belong to the config. */
 ls_status plan_of_config(const struct config *c, const struct task_model *model, struct plan_job *job, ls_layout *layout);
-/* After config_apply(): as many threads as a rank will have, of `local` ranks on a machine like this one; 1 if it is planned for another
- * machine, where how many there will be is not known. launch.threads goes first. */
+/* After config_apply(): sets the number of threads that a rank will have, with `local` ranks on a machine like this one; 1 if the plan is
+ * for another machine, where it is unknown. launch.threads takes precedence. */
 void plan_set_threads(const struct config *c, int local, bool elsewhere);
 
-/* tasks_run() for tasks that compile programs of the job: on the caller alone, in turn, where their device is one thread's at a time. */
+/* tasks_run() for tasks that compile programs of the job: one after another on the caller if only one thread at a time may use their
+ * device. */
 ls_status plan_tasks(const struct plan_job *j, int n, tasks_fn *fn, void *ctx);
 
-/* LS_EINVAL: the layout's method has no known seconds, or it offloads to what the machine's file says nothing of. */
+/* LS_EINVAL if seconds cannot be planned for the layout's method, or the machine file lacks what its offloading needs. */
 ls_status plan_check_seconds(const ls_layout *l, const struct cluster *c);
-/* Bytes that a rank may offload to its host, where that memory is apart. */
+/* Bytes that a rank may offload to its host, if that has memory of its own. */
 double plan_host_room(const struct plan_job *j);
 /* room: bytes of a processor for the step, plan_step_room(). */
 bool plan_fits(const struct plan_job *j, const struct plan_bytes *b, double room);
 /* *better: a rank that may hold more and should be planned too. begin[pp * vpp + 1]: first blocks of the stages, where pp > 1. Both may be
  * NULL. */
 ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out, int *better, int *begin);
-/* The same of the rank alone. */
+/* The same for this rank alone. */
 ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out);
 /* The plan of the rank with the largest total, the lowest of several; total + other is the largest of any rank that was planned.
  * *compiled: number of ranks that were planned; may be NULL. */
@@ -75,9 +76,9 @@ enum { PLAN_START = 64 << 10 };
 
 /* Bytes of a limit that are left for the step after the data are opened; 0: opening the data already exceeds the limit. */
 size_t plan_room(size_t limit, const struct dataset *data);
-/* Of a processor's limit: the data are in the host's memory, which may be another one. */
+/* The same for a processor's limit: the data are in the host's memory, which may be separate. */
 size_t plan_step_room(const struct plan_job *j, size_t limit, const struct dataset *data);
-/* What to do if there are no remedies, as the end of a message. */
+/* The advice at the end of a message when there are no remedies. */
 const char *plan_nothing_fits(const struct plan_job *j, size_t limit, const struct dataset *data);
 
 /* Finds similar layouts whose largest rank fits into `limit` bytes (plan_room()). Each has been compiled; those that cost the least time

@@ -51,8 +51,8 @@ struct trial {
     const ls_layout *layout;
     struct tried *tried;
     int n;
-    bool alone; /* ranks that may hold more are among them */
-    int *begin; /* the first one's, unless NULL */
+    bool alone; /* ranks that may hold more are in the list already */
+    int *begin; /* receives the first plan's stage boundaries, unless NULL */
 };
 
 static ls_status trial_rank(void *ctx, int i)

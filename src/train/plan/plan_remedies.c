@@ -67,7 +67,7 @@ static bool halve_dp(ls_layout *l, int *axis)
 static bool more_tp(ls_layout *l) { return halve_dp(l, &l->tp); }
 static bool more_pp(ls_layout *l) { return halve_dp(l, &l->pp); }
 
-/* Frees memory only where the host's is apart from the processor's. */
+/* Frees memory only if the host's memory is separate from the processor's. */
 static bool offload_host(ls_layout *l)
 {
     if (l->offload) return false;
@@ -210,12 +210,12 @@ static ls_status try_changes_alone(const struct trial *t, struct remedy out[REME
     return LS_OK;
 }
 
-/* Several are tried at the same time; the first that fits is meant. */
+/* Tries several at the same time; the result is the first in their order that fits. */
 struct candidates {
     const struct trial *trial;
     struct counts n[1 + CHANGES * TIMES_MOST];
     int count;
-    atomic_int first; /* of those that fit; count: none so far */
+    atomic_int first; /* index of the first that fits; count: none so far */
 };
 
 static ls_status try_candidate(void *ctx, int i)

@@ -17,9 +17,9 @@ struct prices {
     const struct cluster *cluster;
     struct patterns *patterns;
     int seq_len;
-    double block, before, after; /* FLOPs of a forward, for balancing stages */
+    double block, before, after; /* forward FLOPs of a block, and before and after the blocks, for balancing stages */
     int *given;                  /* first blocks of stages that a layout names */
-    int **begin;                 /* [layers + 1] first blocks of so many balanced stages; NULL: not asked for yet */
+    int **begin;                 /* [layers + 1] at k: first blocks of k balanced stages; NULL: not computed yet */
     struct kept_schedules *schedules;
     struct kept_plays *plays;
 };
@@ -87,7 +87,7 @@ void prices_close(struct prices **out)
 
 int prices_compiled(const struct prices *p) { return patterns_compiled(p->patterns); }
 
-/* ---- what a layout's stages are made of ---- */
+/* ---- the blocks of a layout's stages ---- */
 
 /* begin[stages + 1] of balanced stages; owned by p. */
 static ls_status balanced(struct prices *p, int stages, const int **out)
@@ -110,7 +110,7 @@ static ls_status balanced(struct prices *p, int stages, const int **out)
     return st;
 }
 
-/* begin[stages + 1] of the layout: of the stages that it names, which may have no blocks, or balanced ones; owned by p, until the next
+/* begin[stages + 1] of the layout: the stages that it names, which may have no blocks, or balanced ones; owned by p, valid until the next
  * call. */
 static ls_status stages_of(struct prices *p, const ls_layout *l, const int **out)
 {
@@ -180,7 +180,7 @@ static ls_layout evaluation_layout(const ls_layout *l)
     return out;
 }
 
-/* Stages of the same place and size hold and take the same. More kinds than these are computed for each stage. */
+/* Stages of the same place and size have the same bytes and seconds. Stages beyond this many kinds are computed one by one. */
 enum { KINDS = 8 };
 
 struct stage_kind {
@@ -216,7 +216,7 @@ static ls_status kind_bytes(struct prices *p, const ls_layout *l, const ls_layou
     return LS_OK;
 }
 
-/* The first kinds of a layout's stages, and a stage of each, with that of the evaluation after it if that counts, too. */
+/* The kinds of a layout's stages, and one stage of each, followed by that of the evaluation if it counts too. */
 struct kinds {
     struct stage_kind kind[KINDS];
     struct pattern_stage stage[2 * KINDS];
@@ -251,7 +251,7 @@ static bool kinds_are_made(const struct prices *p, const struct kinds *k)
     return i == k->stages;
 }
 
-/* Which share of a stage's bytes counts. */
+/* The weights with which the parts of a stage's bytes count. */
 struct counted {
     double parameters, gradients, optimizer, communication;
 };
@@ -437,7 +437,7 @@ ls_status prices_price(struct prices *p, const ls_layout *l, double room, double
     return st;
 }
 
-/* A rank waits for the forwards of the first micro-batch on the ranks before it, and with undivided backwards for those of its last
+/* A rank waits for the forwards of the first micro-batch on earlier ranks and, if backwards are not split, for the backwards of its last
  * micro-batch there. */
 static double least_of_ranks(const struct timing *t)
 {
@@ -451,7 +451,7 @@ static double least_of_ranks(const struct timing *t)
     return most;
 }
 
-/* What of the bytes of one rank of dp, which shares nothing, the layout's ranks hold at least. */
+/* The least shares of an unsharded rank's bytes (dp 1) that a rank of the layout holds. */
 static struct counted counted_of(const struct prices *p, const ls_layout *l)
 {
     double share = 1 / pattern_sharing(l);
@@ -486,7 +486,7 @@ ls_status prices_least(struct prices *p, const ls_layout *layout, struct price *
     return st;
 }
 
-/* dp and what is sharded over it are left out. Two micro-batches, because the first of them reduces no gradients. */
+/* A layout without dp and what is sharded over it. Two micro-batches, because the first reduces no gradients. */
 ls_status prices_block(struct prices *p, const ls_layout *layout, struct block_seconds *out)
 {
     ls_layout l = *layout;

@@ -16,7 +16,7 @@ int search_uses(const ls_layout *l)
            (l->ep > 1 ? SEARCH_USES_EP : 0);
 }
 
-/* The fastest layouts with the same axes, by price: those that turn out not to fit are replaced by the next. */
+/* The layouts with the same axes that have the lowest prices: one that turns out not to fit is replaced by the next. */
 enum { CANDIDATES = 4 };
 struct candidates {
     struct search_found at[CANDIDATES];
@@ -29,16 +29,16 @@ struct search {
     const struct search_space *space;
     struct prices *prices;
     struct search_result *out;
-    double room;                /* the space's, and SEARCH_SLACK / 2 of it more: prices are of parts */
-    struct block_seconds block; /* with the micro-batch that is being tried */
+    double room;                /* the space's room plus SEARCH_SLACK / 2 of it, because prices are approximate */
+    struct block_seconds block; /* seconds of a block with the micro-batch that is being tried */
     int smaller;                /* the micro-batch before it; 0: none */
     bool larger;                /* a larger micro-batch may fit: one with this micro-batch did, or was not tried */
     struct candidates with[SEARCH_USES];
-    ls_layout dropped[SEARCH_KEPT]; /* [drops] compiled, and they do not fit */
+    ls_layout dropped[SEARCH_KEPT]; /* [drops] layouts that do not fit once compiled */
     int drops;
 };
 
-/* ---- what was found ---- */
+/* ---- results ---- */
 
 static double worst_kept(const struct search_result *r) { return r->found < SEARCH_KEPT ? INFINITY : r->best[SEARCH_KEPT - 1].price; }
 
@@ -63,7 +63,7 @@ static void keep(struct search *s, const struct search_found *x)
 
 static double slack_of(const ls_layout *l) { return l->offload_parameters ? SEARCH_SLACK_LOADED : SEARCH_SLACK; }
 
-/* Longer than this, a layout is not among the best. */
+/* Seconds beyond which a layout cannot be among the best. */
 static double too_long(const struct search *s, const ls_layout *l) { return worst_kept(s->out) * (1 + slack_of(l)); }
 
 /* True if a layout with these axes that takes at least so long is not priced. */
@@ -76,8 +76,8 @@ static bool leave_out(struct search *s, const ls_layout *l, double seconds)
     return true;
 }
 
-/* What no schedule is faster than: the busiest rank has its share of the work, and the last waits for the forwards of the first micro-batch
- * on the ranks before it; with 1f1b and interleaved for a backward as well (pipeline.h). schedule NULL: any. */
+/* A lower bound over schedules: the busiest rank has its share of the work, and the last rank waits for the forwards of the first
+ * micro-batch on earlier ranks, with 1f1b and interleaved also for a backward (pipeline.h). schedule NULL: any. */
 static double least_seconds(const struct search *s, const ls_layout *l, const struct block_seconds *block)
 {
     double layers = (double)s->job->model->transformer.layers, wait = block->forward;
@@ -94,7 +94,7 @@ static int smallest_factor(int n)
     return f;
 }
 
-/* The next smaller group that computes the same: half of cp, or of tp. */
+/* The next smaller group for the same computation: half of cp, or of tp. */
 static ls_layout smaller_group(const ls_layout *l)
 {
     ls_layout out = *l;
@@ -108,8 +108,8 @@ static ls_layout smaller_group(const ls_layout *l)
     return out;
 }
 
-/* Sets s->block to the layout's, unless *slow: it takes too long with any schedule. The work of a group does not become less when it is
- * divided further, so smaller groups are asked first: most large ones need not be compiled. */
+/* Sets s->block to the layout's, unless *slow: it takes too long with any schedule. Dividing the work of a group further does not reduce
+ * it, so smaller groups are tried first, and most large ones need not be compiled. */
 static ls_status find_block(struct search *s, const ls_layout *l, bool *slow)
 {
     enum { LONGEST = 40 };
@@ -130,17 +130,17 @@ static ls_status find_block(struct search *s, const ls_layout *l, bool *slow)
     return LS_OK;
 }
 
-/* What a layout's groups leave of the room. */
+/* The room that a layout's communicators leave. */
 static double room_of(const struct search *s, const ls_layout *l, double room) { return room - group_buffers_of(s->cluster, l); }
 
-/* True if it is known without compiling more that the layout does not fit: what it holds at least has no room, or it does not fit with
- * more recomputation, or with the micro-batch before this one. */
+/* True if it is known without further compiling that the layout does not fit: its lower bound exceeds the room, or it does not fit even
+ * with more recomputation or with the previous, smaller micro-batch. */
 static ls_status holds_too_much(const struct search *s, const ls_layout *l, double least, bool *too_much)
 {
     ls_layout less = *l;
     double bytes = 0;
 
-    *too_much = least > room_of(s, l, s->room) && least > s->out->least; /* the least of all is told if nothing fits */
+    *too_much = least > room_of(s, l, s->room) && least > s->out->least; /* the smallest lower bound is reported if nothing fits */
     if (*too_much) return LS_OK;
     if (l->recompute != LS_RECOMPUTE_FULL && !(s->space->fixed & SEARCH_RECOMPUTE)) {
         less.recompute = l->recompute == LS_RECOMPUTE_NONE ? LS_RECOMPUTE_SELECTIVE : LS_RECOMPUTE_FULL;
@@ -156,7 +156,7 @@ static ls_status holds_too_much(const struct search *s, const ls_layout *l, doub
     return LS_OK;
 }
 
-/* Once there is no room, every second point is dropped, and so is every second one from then on. */
+/* When the array is full, every second point is dropped, and from then on only every second new one is added. */
 static void put_point(struct search_result *r, const ls_layout *l, const struct price *price)
 {
     if (r->points == SEARCH_POINTS) {
@@ -168,7 +168,7 @@ static void put_point(struct search_result *r, const ls_layout *l, const struct 
     if (r->fit % r->point_every == 0) r->point[r->points++] = (struct search_point){ price->seconds, price->bytes, search_uses(l) };
 }
 
-/* least: bytes that it holds at least. *fits: the layout need not offload more. */
+/* least: lower bound of its bytes. *fits: the layout does not need to offload more. */
 static ls_status price_layout(struct search *s, const ls_layout *l, double least, bool *fits)
 {
     struct search_result *r = s->out;
@@ -196,8 +196,8 @@ static ls_status price_layout(struct search *s, const ls_layout *l, double least
 
 static bool is_fixed(const struct search *s, unsigned choice) { return s->space->fixed & choice; }
 
-/* What a layout offloads to the host, from nothing to everything: each level takes longer than the one before it, so it is tried only if
- * that does not fit. */
+/* Levels of offloading to the host, from nothing to everything. Each is slower than the previous one, so it is tried only if that does not
+ * fit. */
 static const struct {
     ls_offload state, parameters;
 } offload_level[] = { { LS_OFFLOAD_NONE, LS_OFFLOAD_NONE }, { LS_OFFLOAD_CPU, LS_OFFLOAD_NONE }, { LS_OFFLOAD_CPU, LS_OFFLOAD_CPU } };
@@ -207,8 +207,7 @@ static size_t offload_levels(const struct search *s)
     return is_fixed(s, SEARCH_OFFLOAD) || s->cluster->serial || s->cluster->offload.bandwidth == 0 ? 1 : COUNT_OF(offload_level);
 }
 
-/* Seconds that the optimizer's loads and saves of a level at least take, after backward: of all its state but for what stays on the
- * processor. */
+/* Least seconds of the optimizer's loads and saves after backward at a level, for all its state except what stays on the processor. */
 static double least_copies(const struct search *s, const ls_layout *l)
 {
     ls_layout kept = *l;
@@ -311,8 +310,8 @@ static ls_status try_zero(struct search *s, ls_layout l)
     return LS_OK;
 }
 
-/* Micro-batches in ascending order: what holds too much with one does with all larger ones. *most: the largest to try; if
- * one holds too much, the one before it. */
+/* Tries micro-batches in ascending order: if one does not fit, no larger one does. *most: the largest to try; if one does not fit, the one
+ * before it. */
 static ls_status try_micro_batches(struct search *s, ls_layout l, int *most)
 {
     const struct search_space *space = s->space;
@@ -330,7 +329,7 @@ static ls_status try_micro_batches(struct search *s, ls_layout l, int *most)
     return LS_OK;
 }
 
-/* What holds too much with more recomputation does with less. */
+/* A layout that does not fit with more recomputation does not fit with less. */
 static ls_status try_recompute(struct search *s, ls_layout l)
 {
     static const ls_recompute mode[] = { LS_RECOMPUTE_FULL, LS_RECOMPUTE_SELECTIVE, LS_RECOMPUTE_NONE };
@@ -344,7 +343,7 @@ static ls_status try_recompute(struct search *s, ls_layout l)
     return LS_OK;
 }
 
-/* What is chosen within the axes: where the sequence is sharded, and how attention gets the other ranks' keys. */
+/* Tries the choices within the axes: sequence parallelism, and the context-parallel method of attention. */
 static ls_status try_axes(struct search *s, ls_layout l)
 {
     const ls_layout *base = &s->space->base;
@@ -370,7 +369,7 @@ static ls_status try_experts(struct search *s, ls_layout l)
     return LS_OK;
 }
 
-/* All tp x cp of a size, with every pp. */
+/* Tries all tp x cp of a size, with every pp. */
 static ls_status try_size(struct search *s, int size)
 {
     const struct search_space *space = s->space;
@@ -390,7 +389,7 @@ static ls_status try_size(struct search *s, int size)
     return LS_OK;
 }
 
-/* Small groups first: what is found there bounds the others. */
+/* Tries small groups first: their results bound the others. */
 static ls_status try_all(struct search *s)
 {
     for (int size = 1; size <= s->space->ranks; size++)
@@ -398,7 +397,7 @@ static ls_status try_all(struct search *s)
     return LS_OK;
 }
 
-/* ---- the best ones, compiled completely ---- */
+/* ---- the best layouts, compiled completely ---- */
 
 static int compare_found(const void *a, const void *b)
 {
@@ -409,7 +408,7 @@ static int compare_found(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* *excess: bytes of the programs and of what is not the step's own beyond the price; kept if it is the least so far. */
+/* *excess: bytes of the programs, and of everything outside the step, in excess of the price; kept if it is the least so far. */
 static ls_status compile_found(const struct search *s, struct search_found *x, bool *fits, double *excess)
 {
     struct plan_job job = *s->job;
@@ -463,7 +462,7 @@ static const struct search_found *best_with(const struct search_result *r, int u
 }
 
 /* Chooses for each set of axes the first candidate that is not known not to fit, or else the best of those that were kept. If there is
- * none, what comes after the candidates is not known. */
+ * none, nothing is known about the layouts after the candidates. */
 static void settle_axes(struct search *s)
 {
     struct search_result *r = s->out;
@@ -493,7 +492,8 @@ static void forget_found(struct search *s)
     for (int i = 0; i < SEARCH_USES; i++) r->with[i].price = r->bound[i] = INFINITY;
 }
 
-/* Where what prices leave out is more than the slack, as for tiny models, none of the best may fit: then again, with so much less room. */
+/* If prices leave out more than the slack, as for tiny models, none of the best may fit: the search is then repeated with that much less
+ * room. */
 static ls_status search_all(struct search *s)
 {
     double excess = 0;
@@ -531,7 +531,7 @@ ls_status search_layouts(const struct plan_job *j, const struct cluster *c, cons
     out->compiled = prices_compiled(s.prices) - before;
     if (!space->prices) prices_close(&s.prices);
     if (st == LS_OK && out->checked == 0)
-        st = ls_fail(LS_EINVAL, "no layout of %d ranks is possible with %zu samples a step and the options that are given", space->ranks,
+        st = ls_fail(LS_EINVAL, "no layout of %d ranks is possible with %zu samples per step and the given options", space->ranks,
                      space->global);
     return st;
 }

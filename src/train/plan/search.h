@@ -1,17 +1,18 @@
 /* search.h - finds the layouts of a model on a machine under which a step takes the least time.
  *
- * The layouts: all divisors of the ranks as tp, cp, pp and (of a model with experts) ep, dp being what is left; ZeRO stages 0 to 3, with
- * one copy of the shards or one a node; with and without sequence parallelism; both cp methods; every micro-batch that divides a rank's
- * samples; recomputation none, selective and full; schedules 1f1b, interleaved with 2 to SEARCH_VPP_MOST chunks, zb-h1 and zb-v. (gpipe
- * takes as long as 1f1b and holds more.) Where a layout does not fit and the machine's file describes a host that is apart: with its
- * optimizer state in the host's memory, and then with its parameters and gradients there, too. What the caller fixes is kept, and so is
- * everything else of the base layout.
+ * The space: all divisors of the ranks as tp, cp, pp and (for a model with experts) ep, with dp the rest; ZeRO stages 0 to 3, with one copy
+ * of the shards or one per node; with and without sequence parallelism; both cp methods; every micro-batch that divides a rank's samples;
+ * recomputation none, selective and full; schedules 1f1b, interleaved with 2 to SEARCH_VPP_MOST chunks, zb-h1 and zb-v. (gpipe takes as
+ * long as 1f1b and needs more memory.) If a layout does not fit and the machine file describes a host with memory of its own, it is also
+ * tried with its optimizer state offloaded there, then with its parameters and gradients too. Choices that the caller fixes, and all other
+ * fields, are those of the base layout.
  *
- * All that fit are priced from patterns (prices.h), except those that cannot be among the best: kernels, the communication inside a
- * micro-batch and the schedule's bubble alone take longer than what was found. What does not fit is not priced if that is known without:
- * from its activations and its share of what is sharded, or from a smaller micro-batch or more recomputation. Of the rest, those with the
- * lowest prices are compiled completely, in ascending order, until no other can be better unless its price is wrong by more than
- * SEARCH_SLACK (SEARCH_SLACK_LOADED). So the winner is the one that compiling every layout finds; test_search does that for small spaces.
+ * All layouts that fit are priced from patterns (prices.h), except those that cannot be among the best, because their kernels, the
+ * communication inside a micro-batch and the schedule's bubble alone take longer than the best so far. A layout is not priced either if it
+ * is known not to fit: from its activations and its share of what is sharded, or because it does not fit with a smaller micro-batch or more
+ * recomputation. Of the rest, those with the lowest prices are compiled completely, in ascending order, until no other can be better unless
+ * its price is wrong by more than SEARCH_SLACK (SEARCH_SLACK_LOADED). So the winner is the one that compiling every layout finds;
+ * test_search does that for small spaces.
  */
 #ifndef LS_TRAIN_PLAN_SEARCH_H
 #define LS_TRAIN_PLAN_SEARCH_H
@@ -21,7 +22,7 @@
 
 enum { SEARCH_VPP_MOST = 8, SEARCH_KEPT = 16 };
 #define SEARCH_SLACK        0.02
-#define SEARCH_SLACK_LOADED 0.05 /* of layouts with offloaded parameters, whose loads may queue for more blocks than a pattern has */
+#define SEARCH_SLACK_LOADED 0.05 /* for layouts with offloaded parameters, whose loads may queue for more blocks than a pattern has */
 
 /* What the caller may fix. */
 enum search_choice {
@@ -43,8 +44,8 @@ enum search_choice {
 
 struct search_space {
     int ranks;
-    size_t global;  /* samples of a step */
-    double room;    /* bytes of a rank */
+    size_t global;  /* samples per step */
+    double room;    /* bytes that a rank may hold */
     unsigned fixed; /* bits of search_choice: the base's value is kept */
     ls_layout base;
     /* Of an earlier search of the same job, machine and sequence length: the programs that it compiled are not compiled again. NULL: the
@@ -52,7 +53,7 @@ struct search_space {
     struct prices *prices;
 };
 
-/* A layout with its price, and what its own programs take and hold where `exact`. */
+/* A layout with its price and, if `exact`, the seconds and bytes of its own compiled programs. */
 struct search_found {
     ls_layout layout;
     double price, bytes;
@@ -61,11 +62,11 @@ struct search_found {
     struct plan_bytes plan;
 };
 
-/* The axes that a layout uses beside dp. */
+/* The axes other than dp that a layout uses. */
 enum { SEARCH_USES_TP = 1, SEARCH_USES_CP = 2, SEARCH_USES_PP = 4, SEARCH_USES_EP = 8, SEARCH_USES = 16 };
 int search_uses(const ls_layout *l);
 
-/* Of a layout that fits: its price, and search_uses(). */
+/* The price of a layout that fits, and its search_uses(). */
 struct search_point {
     double seconds, bytes;
     int uses;
@@ -75,13 +76,13 @@ enum { SEARCH_POINTS = 4096 };
 struct search_result {
     struct search_found best[SEARCH_KEPT]; /* by time, the exact ones first */
     int found, exact;
-    /* The fastest by price that has exactly these axes, without those that do not fit once compiled; price INFINITY: none. bound: all
-     * others with these axes take at least so long; INFINITY: there are no others. */
+    /* The layout with the lowest price among those with exactly these axes, without those that do not fit once compiled; price INFINITY:
+     * none. bound: least seconds of all others with these axes; INFINITY: there are no others. */
     struct search_found with[SEARCH_USES];
     double bound[SEARCH_USES];
-    double least; /* bytes of a rank under the layout that holds the least, if nothing fits */
+    double least; /* if nothing fits: bytes of a rank under the layout that needs the least */
     ls_layout least_layout;
-    /* Layouts that are possible, but for those of groups that are left out as a whole; those that were priced; those of them that fit. */
+    /* Numbers of layouts: possible ones, without those in groups that were skipped as a whole; priced ones; priced ones that fit. */
     int64_t checked, priced, fit;
     int compiled; /* programs of patterns, by this search */
     /* Every point_every-th of those that fit and were priced completely. */

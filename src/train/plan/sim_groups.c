@@ -1,8 +1,8 @@
 /* sim_groups.c - see sim_groups.h.
  *
- * Classes by refinement: ranks begin with the colour of their stage, speed and slowed groups, and get a new colour from their own and those
- * of the ranks that they communicate with, until the number of colours stays. Two ranks of one colour then communicate with as many ranks
- * of each other colour. Colours are 64-bit hashes.
+ * Classes by refinement: ranks begin with a colour of their stage, speed and slowed groups, and get new colours from their own and those of
+ * the ranks that they communicate with, until the number of colours no longer grows. Two ranks of one colour then communicate with as many
+ * ranks of each other colour. Colours are 64-bit hashes.
  */
 #include "train/plan/sim_groups.h"
 
@@ -52,21 +52,20 @@ static int *load_of(const struct flows *f, int rank, int pod)
     return &f->load[((size_t)pod * (size_t)f->planes + (size_t)plane) * (size_t)paths + (size_t)path];
 }
 
-/* The last rank of each pod that its group goes on from: the group's ring leaves the pod there, on as many planes as it has ranks in the
- * node. */
+/* The last rank of each pod that a group spans: the group's ring leaves the pod there, on as many planes as it has ranks in the node. */
 static bool leaves_pod(const struct flows *f, const struct mesh_position *at, int rank)
 {
     int in_pod = f->d->cluster->pod * f->planes, next = rank + at->stride, last = at->first + (at->size - 1) * at->stride;
 
     if (next > last) next = at->first;
     if (at->stride >= f->planes) return rank / in_pod != next / in_pod;
-    /* several ranks in a node: all of the pod's last node, each by its own adapter */
+    /* several ranks per node: all ranks of the pod's last node send, each by its own adapter */
     int past = (rank / f->planes + 1) * f->planes;
     if (past > last) past = at->first;
     return rank / in_pod != past / in_pod;
 }
 
-/* How many times as long as planned the flow of a rank takes. */
+/* The factor by which the flow of a rank takes longer than planned. */
 static double flow_slowed(const struct flows *f, const struct mesh_position *at, int rank)
 {
     const struct cluster *c = f->d->cluster;
@@ -103,8 +102,8 @@ static ls_status slow_groups(const struct sim_division *d, ls_group g, int ranks
 struct colours {
     const struct sim_division *d;
     int ranks, per_stage;
-    uint64_t *own, *next, *sorted, *sum; /* [ranks]; sum: of a group's colours, at its first rank */
-    double *slowed[LS_GROUPS];           /* [ranks] at a group's first rank; NULL: none is */
+    uint64_t *own, *next, *sorted, *sum; /* [ranks]; sum: the sum of a group's colours, at its first rank */
+    double *slowed[LS_GROUPS];           /* [ranks] the factor of a group, at its first rank; NULL: no group is slowed */
 };
 
 static int by_value(const void *a, const void *b)
@@ -188,7 +187,7 @@ static ls_status stage_classes(struct sim_ranks *r, const uint64_t *colour, int 
     struct sim_stage *s = &r->stage[stage];
     int first = stage * r->per_stage, n = r->per_stage;
     struct coloured *list = mem_array(MEM_OTHER, (size_t)n, sizeof *list);
-    int *head = mem_array(MEM_OTHER, (size_t)n, sizeof *head); /* of each rank, the first with its colour */
+    int *head = mem_array(MEM_OTHER, (size_t)n, sizeof *head); /* for each rank, the first rank with its colour */
 
     s->rank = mem_array(MEM_OTHER, (size_t)n, sizeof *s->rank);
     s->ranks = mem_array(MEM_OTHER, (size_t)n, sizeof *s->ranks);
@@ -228,10 +227,10 @@ static int group_members(const struct sim_ranks *r, const struct mesh_position *
 }
 
 struct group_scratch {
-    int *id, *seen, *list; /* [per_stage]: the group at a first rank, plus 1; see group_members(); its result */
+    int *id, *seen, *list; /* id [per_stage]: 1 + the group whose first rank it is; seen: see group_members(); list: its result */
 };
 
-/* Numbers the groups of a stage's classes, and lists their members if there is room for them: *members is what it takes. */
+/* Numbers the groups of a stage's classes, and lists their members if there is room; *members: the room needed. */
 static void group_fill(const struct sim_division *d, const struct sim_ranks *r, struct sim_stage *s, ls_group g, struct group_scratch *x,
                        int *members)
 {

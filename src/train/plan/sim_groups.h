@@ -1,4 +1,4 @@
-/* sim_groups.h - the ranks of a simulated step: their classes, and the groups in which the classes meet. */
+/* sim_groups.h - the ranks of a simulated step: their classes, and the groups in which the classes communicate. */
 #ifndef LS_TRAIN_PLAN_SIM_GROUPS_H
 #define LS_TRAIN_PLAN_SIM_GROUPS_H
 
@@ -20,14 +20,14 @@ struct sim_group {
 struct sim_stage {
     int classes;
     int *rank;  /* [classes] one rank of each */
-    int *ranks; /* [classes] how many there are */
+    int *ranks; /* [classes] number of ranks in the class */
     struct sim_group group[LS_GROUPS];
 };
 
 struct sim_ranks {
     int stages, ranks, per_stage, classes;
     int *class_of;   /* [ranks] within the rank's stage */
-    double *seconds; /* [ranks] what the rank's kernels take, of those of a rank as planned */
+    double *seconds; /* [ranks] factor on the seconds of the rank's kernels, relative to the plan */
     struct sim_stage *stage;
 };
 

@@ -67,15 +67,15 @@ struct stages_timed {
     const struct plan_job *job;
     const ls_layout *layout;
     const struct cluster *cluster;
-    ls_pipeline_schedule schedule; /* where pp > 1 */
+    ls_pipeline_schedule schedule; /* set if pp > 1 */
     const struct stage_actions *actions;
     struct tape_seconds *seconds; /* [pp] */
-    int *begin;                   /* [pp * vpp + 1] known once stage 0 is timed */
-    int *other;                   /* [pp] stages that are timed at the same time */
+    int *begin;                   /* [pp * vpp + 1] known after stage 0 has been timed */
+    int *other;                   /* [pp] the stages that are timed in parallel */
     double model_flops;
 };
 
-/* The rank of a stage that is planned: the last, since no shard is larger than its. */
+/* The rank of a stage that is planned: the last, because no rank's shard is larger. */
 static int planned_rank(const ls_layout *l, int stage) { return (int)(ls_layout_ranks(l) / l->pp) * (stage + 1) - 1; }
 
 static ls_status time_stage(struct stages_timed *t, int stage)
@@ -105,7 +105,7 @@ static ls_status time_other(void *timed, int i)
     return time_stage(t, t->other[i]);
 }
 
-/* The first stage that has the same programs, if its groups are also in the same nodes and pods as those of this stage; else this stage. */
+/* The first stage that has the same programs and whose groups span the same nodes and pods; else this stage. */
 static int timed_twin(const struct stages_timed *t, int stage)
 {
     const ls_layout *l = t->layout;
@@ -133,7 +133,7 @@ static void time_as(struct stages_timed *t, int stage, int twin)
     }
 }
 
-/* The stages that have no twin, at the same time; stage 0 is timed, which says where the others begin. */
+/* Times the stages without an identical earlier one, in parallel. Stage 0 has been timed, which determined where the others begin. */
 static ls_status time_others(struct stages_timed *t)
 {
     int pp = t->layout->pp;

@@ -1,7 +1,7 @@
 /* step_sim.c - see step_sim.h.
  *
- * A tape is shortened to pieces: kernels that follow each other are one. All classes of a stage take a piece together; a stage goes on
- * until it needs a message, or a collective with other stages, that is not there yet, and then the next stage has its turn.
+ * A tape is divided into pieces: consecutive kernels are one. All classes of a stage play a piece together; a stage is played until it
+ * needs a message, or a collective with other stages, that has not started yet, and then the next stage has its turn.
  */
 #include "train/plan/step_sim_parts.h"
 

@@ -71,7 +71,7 @@ static ls_status player_make(struct step_sim *s, const struct step *step, int st
     return LS_OK;
 }
 
-/* slots: of the programs of each stage, [stages][chunks + 1]. */
+/* slots: numbers of slots of each stage's programs, [stages][chunks + 1]. */
 static ls_status stage_make(struct step_sim *s, const struct plan_job *j, const ls_layout *l, int stage, int *slots)
 {
     struct ranks ranks;
@@ -106,7 +106,7 @@ static ls_status player_clocks(struct step_sim *s, int stage, const int *slots)
     return LS_OK;
 }
 
-/* What the kernels of each rank take, of what is planned. */
+/* Draws the factors on the planned seconds of each rank's kernels. */
 static double *vary(const struct variation *v, int ranks)
 {
     double *out = mem_array(MEM_OTHER, (size_t)ranks, sizeof *out);

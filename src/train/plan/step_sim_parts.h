@@ -1,5 +1,4 @@
-/* step_sim_parts.h - what a simulated step consists of; for step_sim.c, which plays it, step_sim_pieces.c, which takes its pieces, and
- * step_sim_make.c, which makes it. */
+/* step_sim_parts.h - the parts of a simulated step: step_sim_make.c makes it, step_sim.c plays it, step_sim_pieces.c plays its pieces. */
 #ifndef LS_TRAIN_PLAN_STEP_SIM_PARTS_H
 #define LS_TRAIN_PLAN_STEP_SIM_PARTS_H
 
@@ -8,7 +7,7 @@
 
 struct piece {
     enum { PIECE_KERNELS, PIECE_START, PIECE_COPY, PIECE_WAIT, PIECE_SHUFFLE } kind;
-    double seconds; /* of kernels as planned */
+    double seconds; /* planned seconds of kernels */
     struct tape_entry entry;
 };
 
@@ -18,7 +17,7 @@ struct pieces {
     int slots;
     bool carries; /* some gathers of its update are carried */
     int begin[2][SEGMENTS + 1];
-    double *end; /* [slots][classes] when the collective of a slot is over */
+    double *end; /* [slots][classes] when the collective of a slot ends */
     int *posted; /* [slots] number of the post that the slot waits for, plus 1; 0: a collective within the stage */
 };
 
@@ -64,7 +63,7 @@ struct acting {
     int kind, chunk, micro;
 };
 
-/* Takes the next piece of an action on all classes of a stage; *done false: it waits for another stage. */
+/* Plays the next piece of an action on all classes of a stage; *done false: it waits for another stage. */
 ls_status piece_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x, bool *done);
 /* Calls s->watch for every class whose clock has moved. */
 void sim_watch(const struct step_sim *s, int stage, const struct acting *a, const struct sim_event *like, const double *begin,

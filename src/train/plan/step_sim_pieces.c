@@ -1,4 +1,4 @@
-/* step_sim_pieces.c - what the pieces of a simulated step take on the classes of a stage: kernels, collectives within it and with other
+/* step_sim_pieces.c - plays the pieces of a simulated step on the classes of a stage: kernels, collectives within it and with other
  * stages, loads and saves of what is offloaded. */
 #include <string.h>
 #include "base/base.h"
@@ -22,7 +22,7 @@ void sim_watch(const struct step_sim *s, int stage, const struct acting *a, cons
     }
 }
 
-/* Until when a class's last collective is in flight. */
+/* The time until which a class's last collective is in flight. */
 static double busy_until(const struct player *p, int class)
 {
     double busy = 0;
@@ -56,7 +56,7 @@ static void kernels_run(struct step_sim *s, int stage, const struct acting *a, c
     if (s->watch) sim_watch(s, stage, a, &(struct sim_event){ .kind = SIM_KERNELS }, s->top, p->now);
 }
 
-/* The time at which the last of each class's group is ready, into s->top[group]. */
+/* Sets s->top[group] to the time at which the last class of each group is ready. */
 static void groups_meet(struct step_sim *s, const struct sim_group *g, const double *now, const double *idle_from)
 {
     for (int i = 0; i < g->count; i++) {
@@ -116,7 +116,7 @@ static void wait_until(struct player *p, int classes, const double *end)
     }
 }
 
-/* A load or a save: each rank's own. The first micro-batch of a step does not load gradients, and so waits for none. */
+/* A load or a save, which every rank does by itself. The first micro-batch of a step does not load gradients, so it waits for none. */
 static void copy_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x)
 {
     int classes = s->ranks.stage[stage].classes;
@@ -185,7 +185,7 @@ static bool posts_there(const struct step_sim *s, int cross, int number)
     return true;
 }
 
-/* The time at which the last of a class's group posted. */
+/* The time at which the last class of a group has posted. */
 static double posts_last(const struct step_sim *s, int stage, int class, int cross, int number)
 {
     const struct sim_ranks *r = &s->ranks;

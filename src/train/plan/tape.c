@@ -84,7 +84,7 @@ static struct tape_entry offload_entry(const struct step *s, const ls_program *p
     return x;
 }
 
-/* Kernels of an instruction whose experts' matmuls are issued one by one. */
+/* Number of kernels of an instruction, if each expert's matmul is a kernel of its own. */
 static double kernels_of(const struct cluster *c, const ls_program *p, const struct instruction *i)
 {
     op_flops_fn *flops = op_info(i->op)->flops;
@@ -122,7 +122,7 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
     return x;
 }
 
-/* What matmuls cast first, each value once: the cast is a kernel of the same call. */
+/* The values that matmuls cast first, each once: the cast is a kernel of the same call. */
 static bool tape_cast(const struct cluster *c, const ls_program *p, const struct instruction *i, bool *cast, struct tape_entry *out)
 {
     double seconds = seconds_of_cast(c, p, i);
@@ -204,8 +204,8 @@ double tape_kernel_seconds(const struct cluster *c, const struct tape_entry *x, 
     return seconds_of_work(c, &work, tape_quantity_at(&x->launches, place));
 }
 
-/* What goes to other nodes of a token's rows, where each node is sent one: the nodes that so many experts are in if every node is as likely
- * / the experts. */
+/* The share of a token's rows that is sent to other nodes, if each node receives one: the expected number of nodes that contain the token's
+ * experts, all nodes being equally likely, divided by the number of experts. */
 static double rows_between_nodes(const struct cluster *c, int nodes)
 {
     double in = nodes * (1 - pow(1 - 1.0 / nodes, c->token_experts));
@@ -277,13 +277,13 @@ struct hash_words tape_place_words(const struct tape_place *place)
     return hash_words_of(&x, sizeof x);
 }
 
-/* A rank's clock. Collectives of a group follow each other, what is received beside what is sent. */
+/* A rank's clock. Collectives of a group run one after another; receives overlap sends. */
 struct clock {
     struct tape *tape;
     const struct cluster *cluster;
     const struct tape_place *place;
     double now, idle_from[TAPE_QUEUES][2];
-    double host; /* until when the host has issued what comes before */
+    double host; /* time at which the host has issued everything before */
     bool first;  /* in a step's first micro-batch */
     struct tape_parts *parts;
 };
@@ -293,7 +293,7 @@ static double exchange_seconds(const struct clock *t, const struct tape_entry *x
     return tape_exchange_seconds(t->cluster, x, t->place, x->queue < LS_GROUPS ? &t->place->group[x->queue] : NULL);
 }
 
-/* A kernel starts when the host has issued it; what it is waited for counts as the kernel's. */
+/* A kernel starts when the host has issued it; the wait for that counts as kernel time. */
 static void clock_issue(struct clock *t, double launches)
 {
     t->host += launches * t->cluster->host;
@@ -302,7 +302,7 @@ static void clock_issue(struct clock *t, double launches)
     t->now = t->host;
 }
 
-/* Until when some collective is in flight. */
+/* The time until which some collective is in flight. */
 static double clock_busy(const struct clock *t)
 {
     double busy = 0;
@@ -373,7 +373,7 @@ static void clock_segment(struct clock *t, enum segment s, bool last)
     t->parts->all += t->now - begin;
 }
 
-/* One micro-batch; action[3]: of its forward, its backward and its weight gradients. */
+/* One micro-batch; action[3]: seconds of its forward, backward and weight gradients. */
 static void clock_micro(struct clock *t, bool last, struct tape_parts *parts, double *action)
 {
     t->parts = parts;
@@ -403,7 +403,9 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
 {
     struct clock t = { .tape = tape, .cluster = c, .place = place };
     struct tape_parts first = { 0 }, micro = { 0 }, last = { 0 };
-    double unused[3] = { 0 }; /* a program with carried gathers is no stage; a stage's first loads are taken to be those of the next */
+    double unused[3] = {
+        0
+    }; /* a program with carried gathers is not a stage; a stage's first loads are assumed to be those of the next step */
     bool first_differs = tape->carries || tape->later;
 
     for (int i = 0; i < tape->slots; i++) tape->end[i] = 0;
@@ -442,7 +444,7 @@ struct tape_chunk tape_chunk_of(const struct tape_seconds *x)
 
 void tape_hide_chunks(const struct cluster *c, const ls_layout *l, const struct tape_chunk *chunk, struct tape_seconds *rank)
 {
-    double queue = 0, late = 0; /* what the group has still to send when a chunk's last backward ends; all of it without rounds */
+    double queue = 0, late = 0; /* what the group still has to send when a chunk's last backward ends; the same without overlap */
 
     if (l->pp == 1 || l->vpp == 1 || layout_is_v(l)) return;
     for (int k = l->vpp - 1; k >= 0; k--) {

@@ -144,12 +144,12 @@ static ls_status async_work(struct trainer *t, uint64_t limit, struct metrics *m
 /* ---- the server ---- */
 
 struct async_worker {
-    uint64_t next; /* the step whose gradient comes next: so many have come */
+    uint64_t next; /* the step whose gradient comes next: the number of gradients received */
     double push[PUSH_WORDS];
-    bool answered; /* it has parameters, and works */
+    bool answered; /* it has received parameters, and computes */
 };
 
-/* Of a step that is not complete. */
+/* The sums of a step that is not complete. */
 struct async_sums {
     double loss, tokens, norm, stale, stale_most, time[METRICS_TIMES];
     int updates;
@@ -167,8 +167,8 @@ struct async_server {
     bool stops;                       /* the limit was lowered */
     int stop, save;                   /* the signal to exit by; a checkpoint is requested */
     double ended;                     /* base_now() when the last step was completed */
-    struct async_sums sums[LEAD + 1]; /* by step */
-    struct mem_stats memory;          /* most of any rank in the step */
+    struct async_sums sums[LEAD + 1]; /* sums by step */
+    struct mem_stats memory;          /* the largest of any rank in the step */
     ls_comm_count comm[LS_COLLECTIVES];
 };
 
@@ -189,7 +189,7 @@ static ls_status async_answer(struct async_server *s, int i)
     return s->worker[i].next < s->limit ? async_expect(s, i) : LS_OK;
 }
 
-/* Lets no worker begin another step than those that some worker has begun. */
+/* Lets no worker begin a step that no worker has begun yet. */
 static void async_stop(struct async_server *s)
 {
     uint64_t limit = s->done + 1;
@@ -216,7 +216,7 @@ static void async_note(struct async_server *s, const struct async_worker *from, 
     for (int c = 0; c < MEM_CATEGORIES; c++) s->memory.peak[c] = MAX(s->memory.peak[c], (size_t)from->push[PUSH_MEMORY + c]);
 }
 
-/* Updates with the gradient of worker i, whose words have come. */
+/* Updates with the gradient of worker i, whose words have arrived. */
 static ls_status async_apply(struct async_server *s, int i)
 {
     struct trainer *t = s->t;
@@ -238,7 +238,7 @@ static ls_status async_apply(struct async_server *s, int i)
     return LS_OK;
 }
 
-/* The figures of step s->done, whose gradients have all come; the next begins. */
+/* Computes the figures of step s->done, whose gradients have all arrived; the next step begins. */
 static void async_complete(struct async_server *s, struct metrics *m)
 {
     struct async_sums *x = sums_of(s, s->done);
@@ -304,7 +304,7 @@ static ls_status async_answer_all(struct async_server *s)
     return LS_OK;
 }
 
-/* m: the figures of the last step, which is not noted yet: all ranks do so together. */
+/* m: the figures of the last step, which is not recorded yet, because all ranks do so together. */
 static ls_status async_serve(struct async_server *s, struct metrics *m)
 {
     for (int i = 0; i < s->n; i++) LS_TRY(async_expect(s, i));

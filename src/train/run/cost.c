@@ -65,7 +65,7 @@ void cost_end(struct cost *c, const struct metrics *m)
 
 /* ---- of all ranks ---- */
 
-/* A row of each rank: bytes to every rank, and its peak. */
+/* A row per rank: its bytes to every rank, and its peak. */
 static void cost_compare(const uint64_t *rows, int n, double steps, struct cost_figures *f)
 {
     size_t width = (size_t)n + 1;

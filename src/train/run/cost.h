@@ -12,32 +12,33 @@ enum { COST_SECONDS = 1024 };
 struct cost {
     struct ranks ranks;           /* borrowed; size 1: nothing is counted */
     uint64_t *to, *before;        /* [ranks] bytes sent to each rank in the steps; the comm's counters when the step began */
-    bool running;                 /* before[] is of the end of the last step */
-    uint64_t steps;               /* counted */
-    double seconds[COST_SECONDS]; /* of the last so many of them */
+    bool running;                 /* before[] was read at the end of the last step */
+    uint64_t steps;               /* steps counted */
+    double seconds[COST_SECONDS]; /* seconds of the last COST_SECONDS of them */
     size_t peak;                  /* most bytes that this rank held in a step */
     uint64_t after;               /* the step whose loss is compared */
-    double loss;                  /* of that step; NaN: it was not made */
-    uint64_t updates, stale_most; /* of method async: number of updates; the largest staleness */
-    double stale;                 /* sum of their staleness */
+    double loss;                  /* loss of that step; NaN: it was not run */
+    uint64_t updates, stale_most; /* with method async: number of updates; the largest staleness */
+    double stale;                 /* sum of the updates' staleness */
 };
 
-/* The same of all ranks. */
+/* The same over all ranks. */
 struct cost_figures {
     uint64_t steps, after, updates, stale_most;
-    double seconds;        /* median of a step; NaN: there was no step */
-    double sent, received; /* bytes a step of the rank that moves the most */
+    double seconds;        /* median seconds of a step; NaN: there was no step */
+    double sent, received; /* bytes per step of the rank that moves the most */
     int busiest;           /* that rank */
-    size_t first, others;  /* most bytes that rank 0 held; that any other did */
-    double loss;           /* of step `after` */
+    size_t first, others;  /* peak bytes of rank 0; largest peak of any other rank */
+    double loss;           /* loss of step `after` */
     double stale;          /* mean staleness, in updates; NaN: not async */
 };
 
 ls_status cost_open(const struct ranks *ranks, uint64_t after, struct cost *out);
 void cost_close(struct cost *c);
-/* Waits for what the steps have started and counts it; until the next step nothing is. Before an evaluation or a checkpoint. */
+/* Waits for the communication that the steps have started and counts it; nothing more is counted until the next step. Call it before an
+ * evaluation or a checkpoint. */
 ls_status cost_settle(struct cost *c, ls_store *store);
-/* Around each step; m: the figures of this rank, before they are those of all. */
+/* Call them around each step; m: the figures of this rank, before they are combined over all ranks. */
 void cost_begin(struct cost *c);
 void cost_end(struct cost *c, const struct metrics *m);
 ls_status cost_share(const struct cost *c, struct cost_figures *out); /* collective */

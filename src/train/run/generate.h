@@ -11,7 +11,7 @@
 #include "train/run/sample.h"
 
 struct trained {
-    char *path; /* of the checkpoint or Hugging Face folder */
+    char *path; /* path of the checkpoint or Hugging Face folder */
     ls_model model;
     ls_store *store;
     ls_tokenizer *tokenizer; /* NULL: there is none beside the weights, and none was given */
@@ -41,7 +41,7 @@ struct generate_prompt {
     const int32_t *ids; /* [n], n >= 1 */
     size_t n;
     size_t count;    /* largest number of tokens to generate */
-    uint64_t number; /* of its random numbers: sample.h */
+    uint64_t number; /* keys its random numbers: sampling.prompt in sample.h */
 };
 typedef ls_status generate_batch_fn(void *ctx, size_t prompt, int32_t id); /* prompt: its index */
 ls_status generate_batch(const struct trained *t, size_t n, const struct generate_prompt *prompts, const struct sampling *s,

@@ -10,9 +10,9 @@
 
 struct writing {
     const struct generate_prompt *prompt;
-    size_t index; /* of the prompt */
+    size_t index; /* index of the prompt */
     ls_cache *cache;
-    size_t made;  /* tokens so far */
+    size_t made;  /* tokens generated so far */
     int32_t last; /* the last of them */
     bool ended;
 };

@@ -35,7 +35,7 @@ static size_t available(void)
     return bytes;
 }
 
-/* Page cache counts as used in a group, and gives way: only what has no file after it is really taken. */
+/* A group counts page cache as used, although the kernel can reclaim it: only memory without a file is really in use. */
 static size_t left_in_group(const char *limit, const char *stat, const char *key)
 {
     size_t most = number_in(limit), used = 0;

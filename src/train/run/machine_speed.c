@@ -9,7 +9,7 @@
 
 static const double ENOUGH_SECONDS = 0.1, SLOW_SECONDS = 0.1;
 enum { FEWEST_RUNS = 3, REPEATS = 3 }; /* the fastest shape is found by single runs, and then measured */
-enum { LAUNCHES = 20 };                /* of a run on a device with streams */
+enum { LAUNCHES = 20 };                /* launches of a run on a device with streams */
 
 struct gemm_call {
     const struct device *device;
@@ -50,7 +50,7 @@ static ls_status open_operand(const struct device *d, struct view *v, void **mem
     return LS_OK;
 }
 
-/* *seconds: of a call. */
+/* *seconds: seconds of one call. */
 static ls_status time_run(const struct device *d, const struct kernel *kernel, const struct call *c, double *seconds)
 {
     int launches = d->immediate ? 1 : LAUNCHES;

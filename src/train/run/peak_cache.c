@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "kernels/kernel.h"
 
-enum { VERSION = 2 }; /* of the measurement; increase it when a change makes new results incomparable with old ones */
+enum { VERSION = 2 }; /* version of the measurement; increase it when a change makes new results incomparable with old ones */
 
 /* ---- where ---- */
 

@@ -11,16 +11,16 @@
 
 enum { TABLES = 4, NAME = 200 };
 
-/* What the ranks tell each other: whole words. */
+/* What the ranks send to each other, in whole words. */
 struct rank_device {
-    int64_t processes;  /* where processes have the same value they see each other */
+    int64_t processes;  /* processes with the same value see each other */
     int64_t row, loads; /* row: 1 + that of DEVICE_MAP; loads: bit k: this rank can use number k of the device's tables of collectives */
     char identity[48];  /* device_facts; "": a processor that ranks may share */
 };
 _Static_assert(sizeof(((struct device_facts *)0)->identity) == sizeof(((struct rank_device *)0)->identity), "an identity fits");
 _Static_assert(sizeof(struct rank_device) % sizeof(int64_t) == 0, "sent as words");
 
-/* Tables of this rank's device. */
+/* The tables of collectives of this rank's device. */
 struct choices {
     const struct device_collectives *table[TABLES];
     int n;
@@ -93,7 +93,7 @@ static ls_status compare_devices(const struct config *c, const struct rank_devic
 
 /* ---- collectives ---- */
 
-/* What is known of all ranks: the same on each. */
+/* What is known about all ranks: the same on each. */
 struct ranks_known {
     const struct rank_device *all;
     int n;
@@ -165,13 +165,13 @@ static ls_status refuse_table(const struct choices *own, const struct ranks_know
     else if (known->several_machines && t->one_machine)
         snprintf(why, room, "the ranks are on several machines, and %s needs one", t->name);
     else if (t->one_machine && !see_each_other(known))
-        snprintf(why, room, "the ranks are in several containers, whose processes do not see each other as %s needs", t->name);
+        snprintf(why, room, "the ranks are in several containers, whose processes do not see each other, which %s needs", t->name);
     else if (t->most && known->n > t->most)
-        snprintf(why, room, "there are %d ranks, and %s takes %d", known->n, t->name, t->most);
+        snprintf(why, room, "there are %d ranks, but %s supports %d", known->n, t->name, t->most);
     if (without < known->n || why[0]) return LS_OK; /* on all ranks alike */
     LS_TRY(find_far(t, known, ranks, &far));
     if (far < known->n)
-        snprintf(why, room, "%s cannot be used: the GPU of rank %d has no access to the memory of another rank's", t->name, far);
+        snprintf(why, room, "%s cannot be used: the GPU of rank %d cannot access the memory of another rank's GPU", t->name, far);
     return LS_OK;
 }
 
@@ -197,7 +197,7 @@ static ls_status choose_collectives(const struct config *c, const struct choices
         said += (size_t)snprintf(r->collectives_why + said, sizeof r->collectives_why - said, "%s%s", said ? "; " : "", why);
         said = MIN(said, sizeof r->collectives_why - 1);
     }
-    if (c->launch.comm == COMM_HOST) snprintf(r->collectives_why, sizeof r->collectives_why, "launch.comm says so");
+    if (c->launch.comm == COMM_HOST) snprintf(r->collectives_why, sizeof r->collectives_why, "set by launch.comm");
     snprintf(r->collectives, sizeof r->collectives, "%s", own->n ? "through the host" : "");
     if (c->launch.comm == COMM_AUTO || c->launch.comm == COMM_HOST) return LS_OK;
     return ls_fail(LS_EINVAL, "launch.comm=%s cannot be used: %s; use launch.comm=auto", comm_word(c), r->collectives_why);

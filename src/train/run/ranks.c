@@ -76,7 +76,7 @@ static void compare_options(const char *mine, const char *first, int rank, char 
     }
 }
 
-/* All ranks learn why the lowest of those that differ from rank 0 does. Collective. */
+/* Gives all ranks the message about the lowest rank whose options differ from rank 0's. Collective. */
 static ls_status check_options(const struct config *c, const struct ranks *r)
 {
     enum { WHY_WORDS = 64 };

@@ -12,12 +12,13 @@
 
 struct ranks {
     ls_comm *comm;    /* "world"; NULL: a single rank */
-    ls_comm *control; /* of the same ranks, for sums and maxima of a few numbers; comm, unless gathers of parameters are in flight there */
+    ls_comm *control; /* a comm of the same ranks for sums and maxima of a few numbers; comm itself, unless gathers of parameters are in
+                         flight there */
     ls_mesh *mesh;    /* NULL: a single rank */
     int rank, size;
-    const struct device_collectives *native; /* of tensors on a GPU; NULL: collectives go through the host, or there is one rank */
-    char collectives[240];                   /* of tensors on a GPU: "NCCL 2.28.9", "through the host"; "": not on a GPU, or one rank */
-    char collectives_why[640];               /* why not what is preferred; "": it is */
+    const struct device_collectives *native; /* collectives of tensors on a GPU; NULL: they go through the host, or there is one rank */
+    char collectives[240];     /* name of what runs collectives on GPUs: "NCCL 2.28.9", "through the host"; "": not on a GPU, or one rank */
+    char collectives_why[640]; /* why the preferred one is not used; "": it is */
 };
 #define RANKS_ALONE                          \
     {                                        \

@@ -5,10 +5,10 @@
 #include "train/run/trainer.h"
 
 /* Runs parallel.reference_steps of them, or train.steps if these are fewer, from the weights and with the samples that the run begins with,
- * before the run itself is opened, so that the memory of only one of them is held at a time. t->reference: their cost; no step is made and
- * none noted where the method is allreduce. Collective. */
+ * before the run itself is opened, so that the memory of only one of them is held at a time. t->reference: their cost; with method
+ * allreduce nothing is run. Collective. */
 ls_status reference_run(struct trainer *t, const struct task_model *model);
-/* Notes in t->reference and t->method what both cost, and on rank 0 writes it as RUN/method.json. Collective. */
+/* Sets t->reference and t->method to the costs of both, and on rank 0 writes them to RUN/method.json. Collective. */
 ls_status reference_compare(struct trainer *t);
 
 #endif

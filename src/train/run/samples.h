@@ -4,7 +4,7 @@
 
 #include "train/run/step.h"
 
-/* What reads ahead; zeroed: nothing yet. */
+/* Loaders that read ahead; zeroed: none yet. */
 struct samples {
     ls_loader **loader; /* [loaders] */
     int loaders;
@@ -17,7 +17,7 @@ void samples_close(struct samples *f);
 /* Fills s->inputs and s->targets with this rank's samples of the step that begins with sample `first`; rows beyond its share have targets
  * -1. Collective with parallel.method=dataparallel. */
 ls_status samples_fetch(struct step *s, const struct samples *f, uint64_t first);
-/* Bytes of samples that this rank sends to others in one step; *calls: in so many messages. */
+/* Bytes of samples that this rank sends to others in one step; *calls: number of messages. */
 size_t samples_sent(const struct step *s, size_t *calls);
 
 #endif

@@ -164,7 +164,7 @@ ls_status step_update(struct step *s, uint64_t t, double *norm)
 {
     ls_status st = ls_program_run(s->program, LS_OPTIMIZER_STEP);
     if (st == LS_EINVAL) *norm = ls_optimizer_norm(s->program);
-    if (st == LS_OK) st = ls_optimizer_read_norm(s->program, norm); /* on a device its failure, if the update's is not known before */
+    if (st == LS_OK) st = ls_optimizer_read_norm(s->program, norm); /* on a device the failure of the update may show only here */
     if (st == LS_OK) s->norm = *norm;
     return st == LS_EINVAL ? ls_fail_at(st, "step %" PRIu64, t) : st;
 }

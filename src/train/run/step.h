@@ -25,9 +25,9 @@ struct step {
     ls_pipeline *pipeline;         /* NULL: no pipeline */
     ls_pipeline_schedule schedule; /* the pipeline's schedule */
     ls_optimizer optimizer;
-    double norm;         /* of the gradient of the update before; 0: none. With optim.clip_by=previous the next update is clipped by it */
+    double norm;         /* gradient norm of the previous update; 0: none. With optim.clip_by=previous the next update is clipped by it */
     struct ranks ranks;  /* borrowed */
-    struct ranks summed; /* those whose losses and tokens are one step's: ranks, or with method ASYNC this rank alone */
+    struct ranks summed; /* the ranks whose losses and tokens form one step: all ranks, or with method ASYNC this rank alone */
     ls_layout layout;
     struct feed feed;
     double executed;                   /* FLOPs of a step on all ranks; in a plan: this rank's, times the number of ranks */
@@ -56,12 +56,12 @@ struct step_options {
 };
 struct step_options step_options_of(const struct config *c);
 
-/* Declares the model's parameters in a new store and compiles the step. With plan_only it is priced but not allocated. The ranks are those
- * of the layout, whose strings are borrowed. Collective. */
+/* Declares the model's parameters in a new store and compiles the step. With plan_only its cost is computed but nothing is allocated. The
+ * ranks are those of the layout, whose strings are borrowed. Collective. */
 ls_status step_open(const struct task_model *model, const ls_layout *layout, const struct step_options *o, const struct ranks *ranks,
                     bool plan_only, struct step *out);
-/* What the step is for: to run with initial values, with values that will be loaded, or to be priced (other programs of its store may
- * run after values were loaded). */
+/* The purpose of the step: to run with initial values, to run with values that will be loaded, or only to be planned (other programs of its
+ * store may run after values were loaded). */
 enum step_use { STEP_INITIALISED, STEP_LOADED, STEP_PLANNED };
 /* The same, with the layout and the options of the config. */
 ls_status step_open_config(const struct config *c, const struct task_model *model, const struct ranks *ranks, enum step_use use,

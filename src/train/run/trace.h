@@ -22,7 +22,7 @@ void trace_forget(struct trace *t); /* drops the events so far */
 size_t trace_bytes(void);           /* bytes that a trace holds */
 void trace_close(struct trace **t);
 
-/* What other traces share with this one: the rows of a rank (tid), and the events that name a rank and its rows. */
+/* Shared with other traces: the rows of a rank (tid), and the events that name a rank and its rows. */
 enum { TRACE_ROW_PROGRAM, TRACE_ROW_COMMUNICATION };
 struct json_out;
 void trace_put_names(struct json_out *j, int rank, const char *name);

@@ -253,7 +253,7 @@ static ls_status share_time(struct trainer *t, struct metrics *m, double longest
     return LS_OK;
 }
 
-/* What graphs have taken of the GPU's memory is not there for allocations any more. Returns how much. */
+/* GPU memory that graphs use is no longer available for allocations. Returns how many bytes. */
 static size_t note_graphs(struct trainer *t)
 {
     const struct device *d = store_device(t->step.store);
@@ -464,7 +464,7 @@ static ls_status step_together(struct trainer *t, const struct trainer_watch *w,
     return trainer_after_step(t, w, &m, t->state.step == steps);
 }
 
-/* How the steps of a method are made: at least one of them, `steps` being the run's last. */
+/* How a method runs steps: at least one of them, up to `steps`, the run's last. */
 typedef ls_status advance_fn(struct trainer *t, const struct trainer_watch *w, uint64_t steps);
 static advance_fn *const advances[LS_METHODS] = {
     [LS_METHOD_ALLREDUCE] = step_together,

@@ -36,7 +36,7 @@ struct trainer {
     struct samples samples;
     ls_train_state state;             /* the state that a checkpoint saved now would contain */
     uint64_t first_step;              /* number of updates done before this start */
-    double save_seconds;              /* that the last checkpoint took, until the next step has noted it; then 0 */
+    double save_seconds;              /* seconds of the last checkpoint, until the next step has recorded them; then 0 */
     uint64_t saved_step;              /* step of this run's newest checkpoint; UINT64_MAX: none */
     char *resumed;                    /* checkpoint that this start loaded; NULL: none, or model.hf */
     double peak_flops;                /* FLOP/s of matmuls in the compute type, all ranks together; NaN: run.measure_peak=off */
@@ -55,14 +55,15 @@ struct trainer {
     int stop, save;                   /* requests that any rank received: the signal to exit by; to save a checkpoint */
     bool refused;                     /* data, model or device could not be opened because the options are impossible */
     size_t device_taken;              /* bytes of the GPU's memory in use before the run; 0: no GPU */
-    size_t collectives_taken;         /* bytes of it that were taken for groups of ranks.native */
-    size_t graphs_taken;              /* and CUDA graphs, so far */
+    size_t collectives_taken;         /* bytes of it that groups of ranks.native use */
+    size_t graphs_taken;              /* and that CUDA graphs use so far */
     struct trainer_taken {
-        size_t device, collectives, graphs; /* the same, each of the rank with the most */
+        size_t device, collectives, graphs; /* the same bytes, each from the rank with the most */
     } taken;
-    struct cost cost;                      /* of the steps of this start, with a method other than allreduce */
-    struct cost_figures method, reference; /* the same of all ranks; of the steps of reference.c, 0 of which: none */
-    bool trial;                            /* the trial of trainer_budget.c is running: a requested checkpoint is saved after it */
+    struct cost cost; /* cost of the steps of this start, with a method other than allreduce */
+    struct cost_figures method,
+        reference; /* the same over all ranks; the cost of the steps of reference.c, which has 0 steps if there were none */
+    bool trial;    /* the trial of trainer_budget.c is running: a requested checkpoint is saved after it */
 };
 
 /* Callbacks that show progress, on rank 0 only. Members may be NULL. */

@@ -241,7 +241,7 @@ static ls_status advise(ls_status st)
                                                        "parallel.zero: see 'lockstep plan'");
 }
 
-/* The same of what other ranks may still wait for, who end with this rank's line. */
+/* The same for a failure that other ranks may be waiting for: they end with this rank's line. */
 static ls_status advise_all(const struct trainer *t, ls_status st)
 {
     char why[1024];
@@ -357,14 +357,14 @@ static ls_status open_folder(struct trainer *t)
 
     LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? start_folder(t) : LS_OK));
     st = ranks_settle(&t->ranks, open_own(t));
-    recorder_use(t->calls); /* also if another rank has failed: it then has how this one ends */
+    recorder_use(t->calls); /* also if another rank has failed: the recorder then shows how this one ends */
     LS_TRY(st);
     recorder_doing("starting");
     recorder_stepped(t->state.step, (uint64_t)MAX(t->config->train.steps, 0), 0, t->step.model.task->units);
     return gather_hosts(t);
 }
 
-/* Bytes of the rank with the most: t->planned by category, and what is taken of the GPU's memory. */
+/* Sets the bytes of the rank with the most: t->planned by category, and the GPU memory in use. */
 static ls_status note_planned(struct trainer *t)
 {
     ls_cost own = step_cost(&t->step), evaluation = evaluation_cost(&t->evaluation), *p = &t->planned;
@@ -408,7 +408,7 @@ static ls_status take_signals(void)
     return LS_OK;
 }
 
-/* Memory of the GPU that is not for the run. */
+/* Bytes of the GPU's memory that are not available to the run. */
 static ls_status note_taken(struct trainer *t, const struct device *d)
 {
     size_t taken;

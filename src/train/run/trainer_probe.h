@@ -1,5 +1,5 @@
-/* trainer_probe.h - checks at the start of a run, before anything that takes long: can its folders be written, is there space for its
- * checkpoints? */
+/* trainer_probe.h - checks at the start of a run, before anything slow, that its folders can be written and have space for its checkpoints.
+ */
 #ifndef LS_TRAIN_RUN_TRAINER_PROBE_H
 #define LS_TRAIN_RUN_TRAINER_PROBE_H
 

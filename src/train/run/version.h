@@ -1,4 +1,4 @@
-/* version.h - what this build calls itself. */
+/* version.h - the name and version of this build. */
 #ifndef LS_TRAIN_RUN_VERSION_H
 #define LS_TRAIN_RUN_VERSION_H
 

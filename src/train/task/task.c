@@ -1,4 +1,4 @@
-/* task.c - the rows of all tasks, and what follows from their facts. */
+/* task.c - the rows of all tasks, and functions that depend only on their facts. */
 #include "train/task/task.h"
 
 #include <string.h>

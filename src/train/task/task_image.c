@@ -69,7 +69,7 @@ static void image_describe(const struct task_model *m, bool brief, char out[TASK
     if (!brief) snprintf(out + n, (size_t)(TASK_TEXT - n), ", %zu filters, %zu classes", i->filters, i->classes);
 }
 
-/* Sums over places and samples are those of the weights' gradients, an image after another; batch norms sum in double. */
+/* Weight gradients are sums over positions and samples, one image after another; batch norms sum in double. */
 static struct parity_chain image_chain(const struct task_model *model, double seq_len, double samples)
 {
     const ls_image_model *m = &model->image;
@@ -87,7 +87,7 @@ static struct parity_chain image_chain(const struct task_model *model, double se
             c.backward += 18 * filters * depth / blocks;
         }
     c.forward += 9 * (double)m->channels + in;
-    c.backward += (double)m->classes + (double)(m->height * m->width); /* the features are means of places */
+    c.backward += (double)m->classes + (double)(m->height * m->width); /* the features are means over positions */
     return c;
 }
 

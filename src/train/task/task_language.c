@@ -75,9 +75,10 @@ static void language_describe(const struct task_model *model, bool brief, char o
              heads, m->vocab);
 }
 
-/* What norms of heads add to the tensors that a branch keeps, on average over the two branches of a layer. The normed q or k is one more.
- * What was rounded before it (the block's norm, q itself) counts relative to a head's root mean square, which gradients are divided by once
- * more: of heads of D normal elements the mean of 1 / rms^4 is D / (D - 4) times that of 1 / rms^2. Below D = 6 there is no such mean. */
+/* The number of rounded tensors that norms of heads add to a branch, on average over the two branches of a layer. The normed q or k is one
+ * more. Tensors that were rounded before it (the block's norm, q itself) count relative to a head's root mean square, by which gradients
+ * are divided once more: of heads of D normal elements the mean of 1 / rms^4 is D / (D - 4) times that of 1 / rms^2. Below D = 6 there is
+ * no such mean. */
 static double language_head_norms(const ls_model *m)
 {
     double head = fmax((double)m->head_size, 6);

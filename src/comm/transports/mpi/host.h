@@ -22,7 +22,7 @@ struct mpi_host {
     void *(*zalloc)(enum mem_category c, size_t bytes);
     void (*free)(void *p);
     void (*copy_board)(const struct board *b, struct board_seen *out);
-    char (*state)(int pid); /* of a process: see process_doing_of() */
+    char (*state)(int pid); /* state letter of a process: see process_doing_of() */
 };
 
 #define MPI_HOST_SHAPE                                                                                                                 \

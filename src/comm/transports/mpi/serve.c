@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <time.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of serving, and of mpi.links while the engine is not held */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards serving, and mpi.links while the engine is not held */
 static bool serving;
 
 static bool serve_once(void) /* false: the world is closed */

@@ -33,7 +33,7 @@ enum control_tag { VERDICT = 1, ASK, ANSWER, BYE };
 
 #define LOOK_SECONDS   100e-6 /* between two polls for control messages while there is other work */
 #define ASK_SECONDS    0.05   /* before a rank is asked again */
-#define FRESH_SECONDS  2.0    /* an answer is what the rank does now */
+#define FRESH_SECONDS  2.0    /* an answer younger than this counts as what the rank does now */
 #define SERVE_SECONDS  0.05   /* between two polls while the process computes */
 #define LINGER_SECONDS 1.0
 
@@ -73,7 +73,7 @@ struct pending {
 
 struct link {
     struct link_base base;
-    struct link *next; /* of all open ones */
+    struct link *next; /* next of all open links */
     int slot;
     int *members; /* [n] ranks of the world */
     double timeout;
@@ -83,9 +83,9 @@ struct link {
 /* What this process knows about a rank of the world. */
 struct peer {
     MPI_Request verdict, ask, answer, bye;
-    double asked, answered; /* when; 0: never */
+    double asked, answered; /* when it was last asked and last answered; 0: never */
     bool left;
-    int pid; /* of a rank on this machine; else 0 */
+    int pid; /* process of a rank on this machine; else 0 */
     struct answer mine, its;
 };
 
@@ -97,13 +97,13 @@ struct mpi {
     struct peer *peers;        /* [n] */
     struct pollfd *watch;      /* [watches]: the bell, an eventfd that ends a sleep; a pidfd of each rank on this machine */
     int *watched, watches;     /* rank of watch[i] */
-    struct link *links;        /* of one open world */
+    struct link *links;        /* all open links; they belong to one world */
     struct pending *abandoned; /* never freed: MPI may still write there */
     struct verdict verdict;
     struct call_record latest; /* CALL_NONE: there was none */
     struct board board;
     _Atomic double looked;
-    struct offer offer, offered; /* of the one agreement at a time */
+    struct offer offer, offered; /* for the agreement in progress; there is one at a time */
     struct choice choice;
 };
 

@@ -260,7 +260,7 @@ static void segment_note(struct segment *s, ls_status st, int rank, const char *
 
 void segment_note_gone(struct segment *s, int rank, const char *how) { segment_note(s, LS_EPEER, rank, how); }
 
-/* Adds the call that it made last. */
+/* Appends the rank's last call to the line. */
 void segment_note_stopped(struct segment *s, int rank, const char *how)
 {
     const struct call_record r = s->cell[rank].record;

@@ -37,7 +37,7 @@ static void link_free(struct link *l)
     mem_free(l);
 }
 
-/* Bytes; where none is known, as many as processors for servers have had at least. */
+/* Bytes of the largest cache; if unknown, the least that server processors have had. */
 static size_t largest_cache(void)
 {
     enum { LEVELS = 4, UNKNOWN = 8 << 20 };

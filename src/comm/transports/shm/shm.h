@@ -45,7 +45,7 @@ struct cell {
     _Atomic uint32_t left;
     _Atomic int32_t pid;
     _Atomic uint64_t box_group, box_at;       /* written by the first member of a link that is being made: where its area is */
-    _Alignas(SHM_LINE) _Atomic uint32_t turn; /* of the record: odd while it is written */
+    _Alignas(SHM_LINE) _Atomic uint32_t turn; /* sequence lock of the record: odd while it is written */
     struct call_record record;                /* its latest call */
     struct board board;
     int32_t status; /* its verdict, valid once control.verdict names this cell */
@@ -84,7 +84,7 @@ struct segment {
     bool armed;     /* asleep is set and everything was checked once more since `heard` */
     uint32_t heard; /* bell at that time */
     double looked;  /* when peers were last checked */
-    double timeout; /* of a split: what opening was given */
+    double timeout; /* for splits: the timeout that opening was given */
     double dead;    /* since when the launcher's report on a dead peer is awaited; else 0 */
 };
 

@@ -20,15 +20,15 @@
 
 enum {
     TINY_BYTES = 1 << 10,     /* sent inline although they could be read from the heap */
-    DIRECT_BYTES = 256 << 10, /* of a direct piece */
+    DIRECT_BYTES = 256 << 10, /* bytes of a direct piece */
     TURN_BYTES = 1 << 20,     /* bytes that one call of advance moves before it returns */
 };
 
 /* request.phase. While pieces move it counts up from PHASE_MOVES, so that the engine sees progress. */
 enum { PHASE_WAITS, PHASE_MEETS, PHASE_ENDS, PHASE_MOVES };
 
-/* Every member waits for a word of every member. Whoever writes the last one rings; the words before it wake nobody. If two write at once,
- * at least one of them sees all words. They are read only if somebody sleeps: their cache lines are in use. */
+/* Every member waits for a word of every member. The member that writes the last one rings; the words before it wake nobody. If two write
+ * at once, at least one of them sees all words. They are read only if a member sleeps: their cache lines are in use. */
 static bool somebody_sleeps(const struct link *l)
 {
     atomic_thread_fence(memory_order_seq_cst);

@@ -2,9 +2,9 @@
  *
  * The area, in the heap of the comm's first member; all parts start on a cache line:
  *     struct area
- *     seats   [n]         how far each member is in the pieces of native collectives
+ *     seats   [n]         how many pieces of native collectives each member has done
  *     posts   [2][n]      the call that each member entered; call c in half c % 2
- *     tables  [2][n][n+1] u64, the borders of what it sends, of all_to_all
+ *     tables  [2][n][n+1] u64, for all_to_all: the borders of what each member sends
  *     stages  [n][STAGES] of STAGE_BYTES: pieces of buffers that are in no heap
  *     rings   [from][to][channel]
  */
@@ -37,7 +37,7 @@ enum offer {
     OFFER_INLINE = 1, /* the data is in the post */
     OFFER_SEND = 2,   /* the buffer is in the heap, and nothing is written there while others read it */
     OFFER_RECV = 4,
-    OFFER_SWAP = 8, /* of an all-to-all in place: the one buffer is in the heap */
+    OFFER_SWAP = 8, /* for an in-place all-to-all: its one buffer is in the heap */
 };
 
 struct post {
@@ -48,8 +48,8 @@ struct post {
     _Alignas(SHM_LINE) unsigned char data[SMALL_MOST];
 };
 
-/* One direction of one pair on one channel: the ring's side here, and what waits for it in order. `seen` saves most looks at the other
- * side's position, whose line is in its cache. */
+/* One direction of one pair on one channel: this process's side of the ring, and the transfers that wait for it, in order. `seen` saves
+ * most looks at the other side's position, whose line is in its cache. */
 struct lane {
     struct ring *ring;
     uint64_t seen; /* the other side's position when it was last looked at */
@@ -61,9 +61,9 @@ enum way { WAY_INLINE, WAY_DIRECT, WAY_SWAP, WAY_STAGED };
 struct shm_collective {
     enum way way;
     int met;                        /* members whose post was checked */
-    uint32_t offers;                /* what all offer */
+    uint32_t offers;                /* offers (OFFER_*) that all members make */
     size_t piece;                   /* elements of a block in one piece */
-    uint64_t pieces, in, sums, out; /* of this call; done here */
+    uint64_t pieces, in, sums, out; /* pieces of this call; pieces filled, summed and taken here */
 };
 
 struct link {
@@ -76,12 +76,12 @@ struct link {
     uint64_t *table;   /* [2][n][n + 1] */
     unsigned char *stage;
     struct lane *out, *in; /* [n][CHANNELS] */
-    uint64_t begun, ended; /* native collectives */
-    uint64_t pieces;       /* of ended calls */
+    uint64_t begun, ended; /* native collectives that have begun, and that have ended */
+    uint64_t pieces;       /* pieces of ended calls */
     struct shm_collective now;
     const unsigned char **from; /* [n] each member's send buffer, here */
     unsigned char **into;       /* [n] and recv buffer, where it is in a heap */
-    const void **term;          /* [n] of one sum */
+    const void **term;          /* [n] terms of one sum */
     size_t keeps;               /* bytes that each rank may read and write in a call whose data is to stay in the cache */
 };
 
@@ -106,7 +106,7 @@ struct ring *area_ring(const struct link *l, int from, int to, int channel);
 
 /* shm_ring.c */
 struct ring;
-size_t ring_bytes(int n); /* of one ring of a link of n, with its words */
+size_t ring_bytes(int n); /* bytes of one ring of a link of n ranks, with its words */
 size_t ring_eager(int n); /* struct link_base.eager */
 void ring_open(struct link *l);
 ls_status ring_start(struct link *l, struct transfer *t);

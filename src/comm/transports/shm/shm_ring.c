@@ -43,14 +43,14 @@ void ring_open(struct link *l)
         }
 }
 
-/* Room for more bytes behind `written`; the reader's position is looked at if what is known of it leaves fewer than `wanted`. */
+/* Room for more bytes after `written`; the reader's position is looked at if what is known of it leaves fewer than `wanted`. */
 static size_t shm_ring_space(struct lane *lane, size_t room, uint64_t written, size_t wanted)
 {
     if (room - (size_t)(written - lane->seen) < wanted) lane->seen = atomic_load_explicit(&lane->ring->read, memory_order_acquire);
     return room - (size_t)(written - lane->seen);
 }
 
-/* Bytes that are there behind `read`; likewise. */
+/* Bytes available after `read`; likewise. */
 static size_t shm_ring_there(struct lane *lane, uint64_t read, size_t wanted)
 {
     if ((size_t)(lane->seen - read) < wanted) lane->seen = atomic_load_explicit(&lane->ring->written, memory_order_acquire);

@@ -1,8 +1,8 @@
 /* shm_wait.c - waiting for other processes, and detecting that one has ended.
  *
  * A rank sleeps on its bell. Before that it sets a flag, and its caller checks everything once more; a rank that stores a word that it may
- * wait for checks the flag after a fence: one of the two sees the other. Whoever rings clears the flag, so that nobody rings again while
- * the sleeper waits for a core. Sleeps are short anyway, because peers must be checked.
+ * wait for checks the flag after a fence: one of the two sees the other. The rank that rings clears the flag, so that no rank rings again
+ * while the sleeper waits for a core. Sleeps are short anyway, because peers must be checked.
  *
  * The end of a process is detected by its pidfd (also as a zombie), or, without pidfds, by /proc/PID/stat. If a launcher created the
  * segment, it knows how the process ended, so its report is awaited for a moment.

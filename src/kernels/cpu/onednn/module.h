@@ -1,8 +1,8 @@
 /* module.h - the interface between the oneDNN module and the library that loads it.
  *
- * The module, lockstep_onednn.so, is this folder: all that uses oneDNN, and libgomp, on which oneDNN runs. ../onednn_load.c loads it when a
- * row of the kernel table needs it. It uses no symbol of the library or the command: a table of functions gives it what it needs, and
- * import.c defines these functions in the module under their usual names. It exports one function, ONEDNN_MODULE_ENTRY.
+ * The module, lockstep_onednn.so, is this folder: everything that uses oneDNN, and libgomp, on which oneDNN runs. ../onednn_load.c loads it
+ * when a row of the kernel table needs it. It uses no symbol of the library or the command: a table of functions gives it what it needs,
+ * and import.c defines these functions in the module under their usual names. It exports one function, ONEDNN_MODULE_ENTRY.
  *
  * A recipe is a matmul as oneDNN sees it, and everything that its primitive depends on:
  *
@@ -22,7 +22,7 @@ struct side {
     int64_t type, size[LS_DIMS], stride[LS_DIMS];
 };
 struct recipe {
-    int64_t ndim, threads;   /* threads: of the team that computes it */
+    int64_t ndim, threads;   /* threads: size of the team that computes it */
     int64_t add, pack;       /* pack: the weights are reordered first */
     int64_t bias, bias_type; /* bias: true if there is one */
     struct side src, weights, dst;
@@ -43,7 +43,7 @@ struct onednn_module {
     void (*close)(struct onednn_matmul *m);
     /* On at most `threads` threads, with 1 on the caller alone. Allocates nothing from the ledger. One run of m at a time. */
     void (*run)(const struct onednn_matmul *m, int threads, const struct onednn_buffers *b);
-    size_t (*primitives)(void); /* in use by matmuls that are open: one for all of the same recipe */
+    size_t (*primitives)(void); /* number of primitives in use by open matmuls: one for all of the same recipe */
 };
 
 struct onednn_host {

@@ -192,7 +192,7 @@ struct primitive {
     struct primitive *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list and of the counts in it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and the counts in it */
 static struct primitive *primitives;
 
 static ls_status failed(const struct recipe *r, dnnl_status_t st)

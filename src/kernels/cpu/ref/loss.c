@@ -4,7 +4,7 @@
  *   lse[r] = ln sum_v exp l[r,v]
  *   loss = (1/denom) sum over valid rows of (lse[r] - l[r,y[r]]); denom absent: the number of valid rows; a call without valid rows gives 0
  *   dl[r,v] = dloss/denom (exp(l[r,v] - lse[r]) - [v == y[r]]), 0 in ignored rows;  dx = dl w;  dw += dl^T x
- * The same in parts, if each of n ranks has some columns of the logits: lse and loss follow from XENT_PART's statistics of all.
+ * The same in parts, if each of n ranks has some columns of the logits: lse and loss are computed from XENT_PART's statistics of all ranks.
  *   lse = M + ln sum_n s_n exp(m_n - M), M = max m_n, with m, s: a part's largest logit and sum of exp(l - m)
  */
 #include "kernels/cpu/ref/ref.h"

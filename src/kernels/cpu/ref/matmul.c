@@ -56,7 +56,7 @@ static void bias_grad(const struct call *c)
     }
 }
 
-/* By the references of the two ops that it replaces. */
+/* Runs the references of the two ops that it replaces. */
 static void linear_dw_bias(const struct call *c)
 {
     struct call bias = *c;

@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "kernels/kernel.h"
 
-double ref_get_converted(const struct view *v, size_t i); /* of any type */
+double ref_get_converted(const struct view *v, size_t i); /* for any type */
 void ref_put_converted(const struct view *v, size_t i, double x);
 
 /* Element i in row-major order. */
@@ -33,7 +33,7 @@ static inline void ref_put(const struct view *v, size_t i, double x)
         ref_put_converted(v, i, x);
 }
 
-/* Of a view of i32 or i64. */
+/* Element i of a view of i32 or i64. */
 static inline int64_t ref_int(const struct view *v, size_t i)
 {
     return v->dtype == LS_I32 ? ((const int32_t *)v->data)[view_offset(v, i)] : ((const int64_t *)v->data)[view_offset(v, i)];

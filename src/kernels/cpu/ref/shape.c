@@ -53,7 +53,7 @@ static void cache_write(const struct call *c)
     copy_view(x, &rows);
 }
 
-/* Of nothing: a sum is 0, the largest is -inf. */
+/* Without elements a sum is 0, the largest is -inf. */
 static void reduce(const struct call *c, bool largest)
 {
     const struct view *x = &c->in[0];

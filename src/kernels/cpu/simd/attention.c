@@ -3,7 +3,7 @@
  *   s = scale q k^T                     m' = max(m, max s)
  *   p = exp(s - m')                     l  = l exp(m - m') + sum p
  *   o = o exp(m - m') + p v             at the end o / l, lse = m + ln l
- * With dropout, p v is that of the probabilities that are kept, divided by 1 - drop.p; the sums are of all.
+ * With dropout, p v is that of the probabilities that are kept, divided by 1 - drop.p; the sums are over all probabilities.
  */
 #include "kernels/cpu/simd/attention.h"
 

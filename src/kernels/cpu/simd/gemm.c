@@ -1,8 +1,7 @@
-/* gemm.c - blocks of a matmul from packed panels, and matmuls of a few rows without packing.
- */
+/* gemm.c - blocks of a matmul from packed panels, and matmuls of a few rows without packing. */
 #include "kernels/cpu/simd/tile.h"
 
-enum { SLICE_BYTES = 192 << 10 }; /* of a panel: stays in the L2 cache for all rows of a block */
+enum { SLICE_BYTES = 192 << 10 }; /* bytes of a panel's slice, which stays in the L2 cache for all rows of a block */
 
 /* to[m, PANEL] = all of k; slices of the panel in order. */
 static void sum_panel(const struct gemm_block *b, struct rows a, const char *panel, float *to, size_t ldc, bool add)

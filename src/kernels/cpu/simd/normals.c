@@ -1,4 +1,4 @@
-/* normals.c - Box-Muller (base/rng.c) on LANES / 2 blocks of Philox at once, in double. See kernels/cpu/normals.h for what it promises.
+/* normals.c - Box-Muller (base/rng.c) on LANES / 2 blocks of Philox at once, in double. kernels/cpu/normals.h specifies the results.
  *
  *   log w        w = 2^k m with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh s, s = (m - 1) / (m + 1), by its series up to s^19
  *   sin, cos a   a = q pi/2 + r with q = 0 .. 4, |r| <= pi/4; pi/2 in two parts; the series of both up to r^17, exchanged and negated by q

@@ -19,7 +19,7 @@ struct update {
     ls_dtype gtype, ptype;
     float *m, *v, *master;
     float lr, c1, c2, factor, ratio; /* ratio: trust ratio of the layer-wise ones */
-    uint64_t stream;                 /* of stochastic rounding in this step */
+    uint64_t stream;                 /* random stream of stochastic rounding in this step */
     double *sums;                    /* scratch, [blocks, 2] */
     size_t count;
 };
@@ -98,7 +98,7 @@ INLINE vd squares(vd sum, vf x)
     return sum + (low * low + high * high);
 }
 
-/* For u.sums of a call whose operand 0 is the gradient. */
+/* Bytes of u.sums for a call whose operand 0 is the gradient. */
 INLINE size_t update_scratch(const struct call *c) { return update_blocks(view_count(&c->in[0])) * 2 * sizeof(double); }
 
 /* norms[2] += the sums over all blocks, in their order. */
