@@ -53,7 +53,7 @@ static struct state state_of(const char *preset, size_t layers, size_t batch)
 /* The state as if the model had so many parameters, with gradients of 2 bytes. */
 static double gigabytes(struct state s, double parameters) { return (s.bytes - s.gradients / 2) / s.parameters * parameters / 1e9; }
 
-static void chosen(struct state s)
+static void a2_chosen(struct state s)
 {
     int billions = (int)lab_size("billions"), memory = (int)lab_size("memory");
     double gb = gigabytes(s, billions * 1e9);
@@ -96,7 +96,7 @@ LAB(a2_state, "3B, 7B and 70B parameters", { "billions", "parameters, in billion
                   80 - gigabytes(seventy, 70e9) / 14, 1e-6, "why: 14 x 80 GB are 1.12 TB, the state alone");
     lab_corrected("Llama 3 70B as it is planned: bytes a parameter", '=', 16, 18, seventy.bytes / seventy.parameters, 1e-3,
                   "why: gradients are f32, which adds 2 bytes; and it has 70.55 billion parameters");
-    chosen(eight);
+    a2_chosen(eight);
     batches((int)lab_size("batch"));
     return lab_close();
 }

@@ -16,7 +16,7 @@ enum { SAMPLES = 64, SEGMENTS = LS_FORWARD | LS_BACKWARD, FIRST_LAYER = 35 };
 
 /* ---- compute and memory ---- */
 
-static double planned(const char *key, int batch, int passes)
+static double a3_planned(const char *key, int batch, int passes)
 {
     return lab_plan(key, "-n 1 --machine h100-dgx --model.preset=llama3.2-1b --data.seq_len=1024 "
                     "--train.micro_batch=%d --train.accumulate=%d", batch, passes);
@@ -24,8 +24,8 @@ static double planned(const char *key, int batch, int passes)
 
 static double planned_state(int batch, int passes)
 {
-    return planned("memory.parameters", batch, passes) + planned("memory.gradients", batch, passes)
-           + planned("memory.optimizer", batch, passes);
+    return a3_planned("memory.parameters", batch, passes) + a3_planned("memory.gradients", batch, passes)
+           + a3_planned("memory.optimizer", batch, passes);
 }
 
 /* Seconds per sample of 16 ranks on two machines, a sample in each pass. */
@@ -41,16 +41,17 @@ static void compute_and_memory(int passes)
     char what[96];
 
     snprintf(what, sizeof what, "K = %d passes of a micro-batch: FLOPs of the step / those of one pass", passes);
-    lab_equal(what, passes, planned("executed_flops_per_step", micro, passes) / planned("executed_flops_per_step", micro, 1), 1e-9);
+    lab_equal(what, passes, a3_planned("executed_flops_per_step", micro, passes) / a3_planned("executed_flops_per_step", micro, 1), 1e-9);
     snprintf(what, sizeof what, "the same %d samples in K = %d passes: FLOPs / those of one pass", SAMPLES, passes);
-    lab_equal(what, 1, planned("executed_flops_per_step", micro, passes) / planned("executed_flops_per_step", SAMPLES, 1), 1e-9);
+    lab_equal(what, 1, a3_planned("executed_flops_per_step", micro, passes) / a3_planned("executed_flops_per_step", SAMPLES, 1), 1e-9);
     snprintf(what, sizeof what, "the same %d samples in K = %d passes: planned seconds / those of one pass", SAMPLES, passes);
-    if (passes > 1) lab_above(what, 1, planned("seconds.step", micro, passes) / planned("seconds.step", SAMPLES, 1));
+    if (passes > 1) lab_above(what, 1, a3_planned("seconds.step", micro, passes) / a3_planned("seconds.step", SAMPLES, 1));
     snprintf(what, sizeof what, "K = %d: bytes of weights, gradients, optimizer / those of one pass", passes);
     lab_equal(what, 1, planned_state(micro, passes) / planned_state(SAMPLES, 1), 0);
     snprintf(what, sizeof what, "K = %d: bytes of activations for the same samples / those of one pass", passes);
     /* Half a percent of them at most does not grow with the samples. */
-    lab_equal(what, 1.0 / passes, planned("memory.activations", micro, passes) / planned("memory.activations", SAMPLES, 1), 0.005 * passes);
+    lab_equal(what, 1.0 / passes, a3_planned("memory.activations", micro, passes) / a3_planned("memory.activations", SAMPLES, 1),
+              0.005 * passes);
     snprintf(what, sizeof what, "16 data-parallel ranks, K = %d: planned seconds per sample / those of one pass", passes);
     if (passes > 1) lab_below(what, 1, planned_per_sample(passes) / planned_per_sample(1));
 }

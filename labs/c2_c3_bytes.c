@@ -8,7 +8,7 @@ enum { LEAST = 2, MOST = 16, BLOCK = 250 };  /* D = n blocks of 250 floats */
 /* Bytes that left this rank. unit: all that FSDP does with a unit's weights, which are gathered twice, and its gradients */
 struct found { double all_reduce, reduce_scatter, all_gather, unit, central; };
 
-static struct found chosen[2]; /* with the chosen number of ranks, in D: rank 0's bytes, and those of all other ranks together */
+static struct found c2_c3_chosen[2]; /* with the chosen number of ranks, in D: rank 0's bytes, and those of all other ranks together */
 
 static double bytes_sent(ls_comm *comm, ls_collective c) { return (double)ls_comm_counters(comm, c).bytes; }
 
@@ -60,7 +60,7 @@ static void one_world(int n, double *off)
     }
     off[3] += fabs(f[0].central / d - (n - 1));
     for (int r = 0; r < n && n == lab_size("ranks"); r++) {
-        struct found *to = &chosen[r > 0];
+        struct found *to = &c2_c3_chosen[r > 0];
 
         to->all_reduce += f[r].all_reduce / d;
         to->reduce_scatter += f[r].reduce_scatter / d;
@@ -94,18 +94,18 @@ LAB(c2_c3_bytes, "bytes of a ring and of a central node", { "ranks", "ranks of t
     lab_say("\n");
     lab_open("C2");
     share = (double)(ranks - 1) / ranks;
-    put_sent("all_reduce, rank 0 sends [D]", ranks, 2 * share, chosen[0].all_reduce);
-    put_sent("reduce_scatter, rank 0 sends [D]", ranks, share, chosen[0].reduce_scatter);
-    put_sent("all_gather, rank 0 sends [D]", ranks, share, chosen[0].all_gather);
-    put_sent("bytes of a reduce_scatter, of an all_gather's", ranks, 1, chosen[0].reduce_scatter / chosen[0].all_gather);
+    put_sent("all_reduce, rank 0 sends [D]", ranks, 2 * share, c2_c3_chosen[0].all_reduce);
+    put_sent("reduce_scatter, rank 0 sends [D]", ranks, share, c2_c3_chosen[0].reduce_scatter);
+    put_sent("all_gather, rank 0 sends [D]", ranks, share, c2_c3_chosen[0].all_gather);
+    put_sent("bytes of a reduce_scatter, of an all_gather's", ranks, 1, c2_c3_chosen[0].reduce_scatter / c2_c3_chosen[0].all_gather);
     snprintf(what, sizeof what, "%d ranks: all_gather twice and reduce_scatter, of an all_reduce", ranks);
-    lab_check(what, 1.5, chosen[0].unit / chosen[0].all_reduce, 1e-9);
+    lab_check(what, 1.5, c2_c3_chosen[0].unit / c2_c3_chosen[0].all_reduce, 1e-9);
     lab_equal("n = 2 .. 16, all ranks: all_reduce, off from 2 (n-1)/n by [D]", 0, off[0], 1e-9);
     lab_equal("         reduce_scatter, off from (n-1)/n by [D]", 0, off[1], 1e-9);
     lab_equal("         all_gather, off from (n-1)/n by [D]", 0, off[2], 1e-9);
     lab_open("C3");
-    put_sent("the central rank sends, n-1 [D]", ranks, ranks - 1, chosen[0].central);
-    put_sent("the central rank receives [D]", ranks, ranks - 1, chosen[1].central);
+    put_sent("the central rank sends, n-1 [D]", ranks, ranks - 1, c2_c3_chosen[0].central);
+    put_sent("the central rank receives [D]", ranks, ranks - 1, c2_c3_chosen[1].central);
     lab_equal("n = 2 .. 16: the central rank sends, off from n-1 by [D]", 0, off[3], 1e-9);
     return lab_close();
 }

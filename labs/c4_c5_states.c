@@ -9,7 +9,7 @@ enum { MOST = 16, PRINTED = 8, BLOCK = 2, ROOM = MOST * BLOCK, OPS = 6 };
 
 struct state { int from, to; float start[ROOM], end[ROOM]; }; /* how many numbers, and which; NaN: none */
 struct reduced { float sum, mean; }; /* sum and mean of what the ranks hold: 1, 2, 3, .. */
-static const char *const names[OPS] = { "all_reduce", "reduce_scatter", "all_gather", "broadcast of rank 1", "all_to_all",
+static const char *const c4_c5_names[OPS] = { "all_reduce", "reduce_scatter", "all_gather", "broadcast of rank 1", "all_to_all",
                                         "send to the next, receive from the one before" };
 static struct state *states;  /* [OPS][MOST] */
 
@@ -39,7 +39,7 @@ static void states_run(ls_comm *comm, int rank, int n, void *shared)
 }
 
 /* Number i of rank r at the end, from the starts of all. */
-static float expected(int op, int n, int r, int i)
+static float c4_c5_expected(int op, int n, int r, int i)
 {
     const struct state *s = states + op * MOST;
     float sum = 0;
@@ -71,14 +71,14 @@ static int wrong_numbers(int op, int n)
     for (int r = 0; r < n; r++) {
         const struct state *s = states + op * MOST + r;
 
-        for (int i = 0; i < s->to; i++) wrong += s->end[i] != expected(op, n, r, i);
+        for (int i = 0; i < s->to; i++) wrong += s->end[i] != c4_c5_expected(op, n, r, i);
     }
     return wrong;
 }
 
 static void put_op(int op, int n)
 {
-    lab_say("%s\n", names[op]);
+    lab_say("%s\n", c4_c5_names[op]);
     for (int r = 0; r < n; r++) {
         const struct state *s = states + op * MOST + r;
 
@@ -97,7 +97,7 @@ static void put_held(int op, int n, double share)
     int held = 0;
 
     for (int i = 0; i < ROOM; i++) held += !isnan(states[op * MOST].end[i]);
-    snprintf(what, sizeof what, "%d ranks: %s leaves on a rank, of a full tensor", n, names[op]);
+    snprintf(what, sizeof what, "%d ranks: %s leaves on a rank, of a full tensor", n, c4_c5_names[op]);
     lab_equal(what, share, (double)held / (n * BLOCK), 1e-12);
 }
 
@@ -145,7 +145,7 @@ LAB(c4_c5_states, "what collectives do", { "ranks", "ranks of every collective",
         char what[80];
 
         if (op % 3 == 0) lab_open(op ? "C5" : "C4");
-        snprintf(what, sizeof what, "%s: wrong numbers", names[op]);
+        snprintf(what, sizeof what, "%s: wrong numbers", c4_c5_names[op]);
         lab_equal(what, 0, wrong_numbers(op, n), 0);
         if (op != 2) continue;
         put_held(0, n, 1);

@@ -106,18 +106,18 @@ static struct state state_of(int n, size_t layers)
     return out;
 }
 
-static double bytes_of(struct state s, int two_bytes) { return s.bytes - (two_bytes ? s.gradients / 2 : 0); }
+static double d2_bytes_of(struct state s, int two_bytes) { return s.bytes - (two_bytes ? s.gradients / 2 : 0); }
 
 /* The deepest model whose state fits; two_bytes: gradients counted with 2 bytes instead of their 4. *layer: a layer's parameters. */
 static struct state largest_model(int n, double room, int two_bytes, double *layer)
 {
     struct state two = state_of(n, 2), four = state_of(n, 4), fits, next;
-    double each = (bytes_of(four, two_bytes) - bytes_of(two, two_bytes)) / 2;
-    size_t layers = 2 + (size_t)((room - bytes_of(two, two_bytes)) / each); /* about */
+    double each = (d2_bytes_of(four, two_bytes) - d2_bytes_of(two, two_bytes)) / 2;
+    size_t layers = 2 + (size_t)((room - d2_bytes_of(two, two_bytes)) / each); /* about */
 
     *layer = (four.parameters - two.parameters) / 2;
-    while (bytes_of(fits = state_of(n, layers), two_bytes) > room) layers--;
-    while (bytes_of(next = state_of(n, layers + 1), two_bytes) <= room) fits = next, layers++;
+    while (d2_bytes_of(fits = state_of(n, layers), two_bytes) > room) layers--;
+    while (d2_bytes_of(next = state_of(n, layers + 1), two_bytes) <= room) fits = next, layers++;
     return fits;
 }
 

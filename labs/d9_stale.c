@@ -19,7 +19,7 @@ struct curve {
     double *loss, staleness, most, seconds, sent, ring_seconds, ring_sent, ring_loss, ended;
 };
 
-static char folder[COMMAND_PATH];
+static char d9_folder[COMMAND_PATH];
 
 static double stale_rate(int faster)
 {
@@ -32,7 +32,7 @@ static double stale_rate(int faster)
 /* The losses of all steps, `each` batches a step, as means over WORKERS batches. */
 static void curve_read(const char *name, int each, struct curve *c)
 {
-    char *metrics = run_file(folder, name, "metrics.jsonl");
+    char *metrics = run_file(d9_folder, name, "metrics.jsonl");
     int steps = (int)lab_size("updates") / each, batches = 0;
 
     c->points = (int)lab_size("updates") / WORKERS;
@@ -53,7 +53,7 @@ static void curve_read(const char *name, int each, struct curve *c)
 
 static void curve_costs(const char *name, struct curve *c)
 {
-    char *costs = run_file(folder, name, "method.json");
+    char *costs = run_file(d9_folder, name, "method.json");
 
     c->most = lab_json(costs, "cost.staleness_most");
     c->seconds = lab_json(costs, "cost.step_seconds") / c->workers;
@@ -73,14 +73,14 @@ static struct curve stale_run(int workers, int faster)
     static int runs;
 
     snprintf(name, sizeof name, "async_%d", runs++);
-    c.failed = run_train(folder, name, line,
+    c.failed = run_train(d9_folder, name, line,
                          "-n %d --optim.lr=%g --train.steps=%ld --train.micro_batch=%ld --train.global_batch=%ld --parallel.method=async "
                          "--parallel.async_turns=true --parallel.reference_steps=%ld",
                          workers + 1, stale_rate(faster), updates / workers, batch, batch * workers,
                          workers > 1 && !faster ? updates / workers : 0);
     if (c.failed && !strstr(line, "finite")) {
         fprintf(stderr, "%s\n", line);
-        folder_remove(folder);
+        folder_remove(d9_folder);
         exit(1);
     }
     curve_read(name, workers, &c);
@@ -94,7 +94,7 @@ static struct curve together_run(int faster)
     long batch = lab_size("batch");
     struct curve c = { .workers = WORKERS };
 
-    RUN_TRAIN(folder, faster ? "together_fast" : "together", "-n %d --optim.lr=%g --train.steps=%ld --train.micro_batch=%ld", WORKERS,
+    RUN_TRAIN(d9_folder, faster ? "together_fast" : "together", "-n %d --optim.lr=%g --train.steps=%ld --train.micro_batch=%ld", WORKERS,
               stale_rate(faster), lab_size("updates") / WORKERS, batch);
     curve_read(faster ? "together_fast" : "together", WORKERS, &c);
     return c;
@@ -187,8 +187,8 @@ LAB_TRAINS(d9_stale, "model data optim", "asynchronous updates", { "ranks", "wor
 
     run_defaults = run_user_gives("optim.name") ? "--optim.schedule=constant --optim.warmup=0"
                                                 : "--optim.name=sgd --optim.momentum=0 --optim.schedule=constant --optim.warmup=0";
-    folder_new(folder);
-    snprintf(text, sizeof text, "%s/text.txt", folder);
+    folder_new(d9_folder);
+    snprintf(text, sizeof text, "%s/text.txt", d9_folder);
     folder_write_text(text);
     for (int i = 0; i < 4; i++) run[i] = stale_run(1 << i, 0);
     for (int i = 0; i < 2; i++) {
@@ -197,7 +197,7 @@ LAB_TRAINS(d9_stale, "model data optim", "asynchronous updates", { "ranks", "wor
     }
     again = stale_run(WORKERS, 0);
     last = chosen == WORKERS ? run[2] : stale_run(chosen, 0);
-    folder_remove(folder);
+    folder_remove(d9_folder);
     print_curves(&together[0], &run[2], &run[0], stale_rate(0));
     print_curves(&together[1], &fast[1], &fast[0], stale_rate(1));
     print_staleness((const struct curve *[]){ &run[0], &run[1], &run[2], &run[3] }, 4);

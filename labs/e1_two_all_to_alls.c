@@ -71,7 +71,7 @@ static void two_all_to_alls_run(ls_comm *comm, int rank, int n, void *shared)
 }
 
 /* Rows of rank `from` for experts of rank `to`, all layers and steps. */
-static double rows(const struct found *f, int from, int to, int n)
+static double e1_rows(const struct found *f, int from, int to, int n)
 {
     double sum = 0;
 
@@ -94,8 +94,8 @@ static void two_all_to_alls_check(int n)
         double expected = (double)(STEPS * LAYERS * 4 * (EXPERTS / n) * (n - 1));  /* counts, i32 */
 
         for (int q = 0; q < n; q++) {
-            lab_say(" %8.0f", rows(f, r, q, n));
-            if (q != r) expected += 2 * row * (rows(f, r, q, n) + rows(f, q, r, n));  /* forward and back; its gradient */
+            lab_say(" %8.0f", e1_rows(f, r, q, n));
+            if (q != r) expected += 2 * row * (e1_rows(f, r, q, n) + e1_rows(f, q, r, n));  /* forward and back; its gradient */
         }
         lab_say("\n");
         off += fabs(f[r].bytes - expected);

@@ -27,7 +27,7 @@ static int mostly_longer(const double *a, const double *b, int steps)
     return 2 * longer > steps;
 }
 
-static double sum_of(const double *a, int steps)
+static double f4_sum_of(const double *a, int steps)
 {
     double sum = 0;
 
@@ -118,8 +118,8 @@ static void trained_rows(int n)
     lab_say("train, rank %d computes %d ms longer in each step\n  rank   computed [s]   waited [s]     all steps [s]\n", n - 1, TRAIN_MS);
     for (int r = 0; r < n; r++) {
         t[r] = trained_read(folder, r);
-        lab_say("  %4d %14.3f %12.3f %19.3f\n", r, sum_of(t[r].computed, TRAIN_COUNTED), sum_of(t[r].waited, TRAIN_COUNTED),
-                sum_of(t[r].seconds, TRAIN_COUNTED));
+        lab_say("  %4d %14.3f %12.3f %19.3f\n", r, f4_sum_of(t[r].computed, TRAIN_COUNTED), f4_sum_of(t[r].waited, TRAIN_COUNTED),
+                f4_sum_of(t[r].seconds, TRAIN_COUNTED));
     }
     for (int r = 0; r < n - 1; r++) {
         wait += mostly_longer(t[r].waited, t[n - 1].waited, TRAIN_COUNTED);
@@ -143,7 +143,7 @@ LAB_TRAINS(f4_slow_rank, "model data optim", "one slow rank", { "ranks", "ranks,
     lab_ranks(n, slow_rank, s);
     lab_say("%d steps, rank %d is %d ms late in each\n  rank   seconds   of which it waited\n", STEPS, n - 1, DELAY_MS);
     for (int r = 0; r < n; r++) {
-        lab_say("  %4d %9.3f %9.3f\n", r, s->seconds[r], sum_of(s->exposed[r], STEPS));
+        lab_say("  %4d %9.3f %9.3f\n", r, s->seconds[r], f4_sum_of(s->exposed[r], STEPS));
         wait += mostly_longer(s->exposed[r], s->exposed[n - 1], STEPS);
         late += r < n - 1 ? s->last[r] : 0;
     }

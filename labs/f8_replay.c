@@ -84,7 +84,7 @@ static void flip_a_bit(struct training *t)
     free(w);
 }
 
-static struct step_result step_of(struct training *t, int step, const struct kind *k)
+static struct step_result f8_step_of(struct training *t, int step, const struct kind *k)
 {
     if (k->flips && t->rank == t->n - 1) flip_a_bit(t);
     ls_store_zero_grad(t->store);
@@ -105,9 +105,9 @@ static void run_rank(ls_comm *comm, int rank, int n, void *shared)
         struct training t;
 
         replay_open(comm, n, &t);
-        for (int s = 0; s < BEFORE; s++) step_of(&t, s, &(struct kind){ s, NONE, 0 });
+        for (int s = 0; s < BEFORE; s++) f8_step_of(&t, s, &(struct kind){ s, NONE, 0 });
         if (r == UNDISTURBED) TRY(ls_checkpoint_save_ranks(comm, p->root, t.store, &t.job.model, &state, NULL));
-        p->run[r][rank] = step_of(&t, BEFORE, &run_kind[r]);
+        p->run[r][rank] = f8_step_of(&t, BEFORE, &run_kind[r]);
         training_close(&t);
     }
 }
@@ -124,7 +124,7 @@ static void replay_rank(ls_comm *comm, int rank, int n, void *shared)
 
         replay_open(comm, n, &t);
         TRY(ls_checkpoint_load(path, t.store, k == WEIGHTS_ALONE ? 0 : LS_LOAD_OPTIMIZER, &state));
-        p->again[k][rank] = step_of(&t, (int)state.step, &replay_kind[k]);
+        p->again[k][rank] = f8_step_of(&t, (int)state.step, &replay_kind[k]);
         training_close(&t);
     }
     ls_free(path);

@@ -28,13 +28,13 @@ struct failed {
     char line[1000];
 };
 
-static char folder[COMMAND_PATH];
+static char f9_folder[COMMAND_PATH];
 
 static const char *path_in(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static const char *path_in(const char *fmt, ...)
 {
     static char path[COMMAND_PATH + 128];
-    int at = snprintf(path, sizeof path, "%s/", folder);
+    int at = snprintf(path, sizeof path, "%s/", f9_folder);
     va_list a;
 
     va_start(a, fmt);
@@ -49,7 +49,7 @@ static void line_of(struct failed *f, const char *text) { snprintf(f->line, size
 
 static struct failed command_fails(const char *command)
 {
-    struct command_run c = command_start(folder, "%s", command);
+    struct command_run c = command_start(f9_folder, "%s", command);
     struct failed f = { .processes = 1 };
 
     f.code = command_wait(&c);
@@ -89,7 +89,7 @@ static struct failed ranks_fail(const char *run, const char *options, int world_
         snprintf(room[r][4], ROOM, "MASTER_ADDR=127.0.0.1");
         snprintf(room[r][5], ROOM, "MASTER_PORT=%d", port);
         for (int v = 0; v < VARIABLES; v++) env[v] = v < VARIABLES - 1 ? room[r][v] : NULL;
-        snprintf(words[r], sizeof words[r], "train --data.text=%s/text.txt --run.dir=%s/%s --train.steps=4 %s%s", folder, folder, run,
+        snprintf(words[r], sizeof words[r], "train --data.text=%s/text.txt --run.dir=%s/%s --train.steps=4 %s%s", f9_folder, f9_folder, run,
                  injected_options(), r == 1 ? options : "");
         argv[n++] = (char *)launch_command();
         for (char *word = strtok(words[r], " "); word && n < COMMAND_ARGS - 1; word = strtok(NULL, " ")) argv[n++] = word;
@@ -233,7 +233,7 @@ static void slow_storage(void)
 LAB(f9_injected, "injected failures, and what names them", { "ranks", "ranks of each run", 2, 2, RANKS_MOST },
     { "layers", "layers of the model", 1, 1, 64 })
 {
-    folder_new(folder);
+    folder_new(f9_folder);
     folder_write_text(path_in("text.txt"));
     lab_open("F9");
     different_ranks();
@@ -243,6 +243,6 @@ LAB(f9_injected, "injected failures, and what names them", { "ranks", "ranks of 
     slow_storage();
     lab_not_measurable("a link that loses packets, a firewall between nodes", "needs two machines and control over their network");
     lab_not_measurable("a GPU with memory errors, or one that falls off the bus", "needs a GPU, and a driver that injects such errors");
-    folder_remove(folder);
+    folder_remove(f9_folder);
     return lab_close();
 }

@@ -28,7 +28,7 @@ static uint64_t hash_bits(const float *x, size_t count)
 }
 
 /* Element i of a rank: between -1 and 1 with all bits of a float in use, or an integer. */
-static float element(int rank, size_t i, int exact)
+static float l1_element(int rank, size_t i, int exact)
 {
     double x = sin(1.0 + 12.9898 * (double)i + 78.233 * rank);
 
@@ -42,13 +42,13 @@ static double collectives_run(ls_comm *comm, int rank, int n, int exact, uint64_
     size_t all = (size_t)n * BLOCK;
     double off = 0;
 
-    for (size_t i = 0; i < all; i++) x[i] = element(rank, i, exact);
+    for (size_t i = 0; i < all; i++) x[i] = l1_element(rank, i, exact);
     TRY(ls_all_reduce(comm, x, y, all, LS_F32, LS_SUM, NULL));
     hash[0] = hash_bits(y, all);
     for (size_t i = 0; i < all; i++) {
         double sum = 0;
 
-        for (int r = 0; r < n; r++) sum += element(r, i, exact);
+        for (int r = 0; r < n; r++) sum += l1_element(r, i, exact);
         off = fmax(off, fabs(y[i] - sum));
     }
     TRY(ls_reduce_scatter(comm, x, y, BLOCK, LS_F32, LS_SUM, NULL));
@@ -126,7 +126,7 @@ static double planned_bytes(ls_collective c, int n)
     return bytes;
 }
 
-static void put_bytes(const char *name, int n, const struct found *f)
+static void l1_put_bytes(const char *name, int n, const struct found *f)
 {
     double whole = 4.0 * BLOCK * n, off = 0;
     char what[80];
@@ -168,11 +168,11 @@ LAB(l1_transports, "one collective over every transport", { "ranks", "ranks", 4,
     if (!mpi) exit(1);
     lab_ranks(n, transport_run, shm);
     lab_open("L1");
-    put_bytes("shared memory", n, shm);
+    l1_put_bytes("shared memory", n, shm);
     for (int k = 0; k < 2; k++)
         if (launch_has_mpi(kind[k])) {
             if (!mpi_run(kind[k], n, mpi)) exit(1);
-            put_bytes(name[k], n, mpi);
+            l1_put_bytes(name[k], n, mpi);
             put_bits(n, mpi, shm);
         } else {
             lab_not_measurable(name[k], "why: its mpirun is not installed here, or the command was built without it");

@@ -33,37 +33,37 @@ static struct {
     const struct claim *claim;
     struct lab_result result[RESULTS_MOST];
     int rows[LAB_VERDICTS], results, broken, json, written;
-} now;
+} lab_now;
 
 const char *lab_verdict_name(enum lab_verdict v) { return verdict_names[v]; }
 
 int lab_begin(const struct lab *l, const char *const *options, int json)
 {
-    memset(&now, 0, sizeof now);
-    now.lab = l;
-    now.options = options;
-    now.json = json;
+    memset(&lab_now, 0, sizeof lab_now);
+    lab_now.lab = l;
+    lab_now.options = options;
+    lab_now.json = json;
     return l->run();
 }
 
 long lab_size(const char *name)
 {
-    const struct lab_size *s = now.lab->sizes;
+    const struct lab_size *s = lab_now.lab->sizes;
 
     while (s->name && strcmp(s->name, name) != 0) s++;
     if (s->name) return s->value;
-    fprintf(stderr, "lab %s has no size %s\n", now.lab->name, name);
+    fprintf(stderr, "lab %s has no size %s\n", lab_now.lab->name, name);
     exit(1);
 }
 
-const char *const *lab_options(void) { return now.options; }
+const char *const *lab_options(void) { return lab_now.options; }
 
 const char *lab_option(const char *name)
 {
     const char *value = NULL;
     size_t n = strlen(name);
 
-    for (const char *const *o = now.options; *o; o++)
+    for (const char *const *o = lab_now.options; *o; o++)
         if (strncmp(*o + 2, name, n) == 0 && (*o)[2 + n] == '=') value = *o + 3 + n;
     return value;
 }
@@ -72,7 +72,7 @@ void lab_say(const char *fmt, ...)
 {
     va_list a;
 
-    if (now.json) return;
+    if (lab_now.json) return;
     va_start(a, fmt);
     vprintf(fmt, a);
     va_end(a);
@@ -80,8 +80,8 @@ void lab_say(const char *fmt, ...)
 
 int lab_results(const struct lab_result **out)
 {
-    *out = now.result;
-    return now.results;
+    *out = lab_now.result;
+    return lab_now.results;
 }
 
 /* ---- rows ---- */
@@ -118,7 +118,7 @@ static void put_json_to(FILE *f, const struct row *r)
 {
     size_t end = unit_at(r->what), length = strlen(r->what);
 
-    fprintf(f, "{\"claim\":\"%s\",\"program\":\"%s\",", now.claim->id, now.claim->program);
+    fprintf(f, "{\"claim\":\"%s\",\"program\":\"%s\",", lab_now.claim->id, lab_now.claim->program);
     put_json_text(f, "what", r->what, end);
     put_json_text(f, "unit", end < length ? r->what + end + 2 : "", end < length ? length - end - 3 : 0);
     fprintf(f, "\"relation\":\"%c\",", r->relation);
@@ -133,9 +133,9 @@ static void put_json_to(FILE *f, const struct row *r)
 static void put_json(const struct row *r)
 {
     const char *path = getenv("LAB_JSON");
-    FILE *f = path ? fopen(path, now.written++ ? "a" : "w") : NULL;
+    FILE *f = path ? fopen(path, lab_now.written++ ? "a" : "w") : NULL;
 
-    if (now.json) put_json_to(stdout, r);
+    if (lab_now.json) put_json_to(stdout, r);
     if (path && !f) {
         perror(path);
         exit(1);
@@ -155,7 +155,7 @@ static void put_number(char relation, double x)
 
 static void put_row(const struct row *r)
 {
-    if (!now.json) {
+    if (!lab_now.json) {
         printf("%-78s", r->what);
         put_number(r->relation, r->claimed);
         put_number(isfinite(r->claimed) ? '=' : r->relation, r->expected);
@@ -163,8 +163,8 @@ static void put_row(const struct row *r)
         printf("  %s\n", verdict_names[r->verdict]);
         if (r->why[0]) printf("    %s\n", r->why);
     }
-    now.rows[r->verdict]++;
-    now.broken += r->verdict == LAB_DOES_NOT_HOLD;
+    lab_now.rows[r->verdict]++;
+    lab_now.broken += r->verdict == LAB_DOES_NOT_HOLD;
     put_json(r);
 }
 
@@ -208,21 +208,21 @@ void lab_not_measurable(const char *what, const char *why)
 
 static void claim_end(void)
 {
-    const int *n = now.rows;
+    const int *n = lab_now.rows;
     enum lab_verdict v = LAB_NOT_MEASURABLE;
 
-    if (!now.claim) return;
+    if (!lab_now.claim) return;
     if (n[LAB_HOLDS]) v = LAB_HOLDS;
     if (n[LAB_CORRECTED]) v = LAB_CORRECTED;
     if (n[LAB_DOES_NOT_HOLD]) v = LAB_DOES_NOT_HOLD;
     int in_part = n[LAB_NOT_MEASURABLE] && v != LAB_NOT_MEASURABLE;
-    if (now.results < RESULTS_MOST) now.result[now.results++] = (struct lab_result){ now.claim->id, v, in_part };
-    lab_say("\n%s: %s%s (%d rows hold", now.claim->id, verdict_names[v], in_part ? "; in part not measurable here" : "", n[LAB_HOLDS]);
+    if (lab_now.results < RESULTS_MOST) lab_now.result[lab_now.results++] = (struct lab_result){ lab_now.claim->id, v, in_part };
+    lab_say("\n%s: %s%s (%d rows hold", lab_now.claim->id, verdict_names[v], in_part ? "; in part not measurable here" : "", n[LAB_HOLDS]);
     for (int k = LAB_CORRECTED; k < LAB_VERDICTS; k++)
         if (n[k]) lab_say(", %d %s", n[k], verdict_names[k]);
     lab_say(")\n");
-    memset(now.rows, 0, sizeof now.rows);
-    now.claim = NULL;
+    memset(lab_now.rows, 0, sizeof lab_now.rows);
+    lab_now.claim = NULL;
 }
 
 void lab_open(const char *id)
@@ -230,23 +230,23 @@ void lab_open(const char *id)
 #define LAB_CLAIM_ROW(id_, program_, text_) { id_, program_, text_ },
     static const struct claim claims[] = { LAB_CLAIM_MAP(LAB_CLAIM_ROW) };
 
-    if (now.claim) {
+    if (lab_now.claim) {
         claim_end();
         lab_say("\n");
     }
-    for (size_t i = 0; i < sizeof claims / sizeof *claims && !now.claim; i++)
-        if (strcmp(claims[i].id, id) == 0 && strcmp(claims[i].program, now.lab->name) == 0) now.claim = &claims[i];
-    if (!now.claim) {
-        fprintf(stderr, "lab_claims.h has no claim %s of %s\n", id, now.lab->name);
+    for (size_t i = 0; i < sizeof claims / sizeof *claims && !lab_now.claim; i++)
+        if (strcmp(claims[i].id, id) == 0 && strcmp(claims[i].program, lab_now.lab->name) == 0) lab_now.claim = &claims[i];
+    if (!lab_now.claim) {
+        fprintf(stderr, "lab_claims.h has no claim %s of %s\n", id, lab_now.lab->name);
         exit(1);
     }
-    lab_say("%s: %s\n\n%-78s %12s %12s %12s\n", id, now.claim->text, "", "claimed", "expected", "measured");
+    lab_say("%s: %s\n\n%-78s %12s %12s %12s\n", id, lab_now.claim->text, "", "claimed", "expected", "measured");
 }
 
 int lab_close(void)
 {
     claim_end();
-    return now.broken != 0;
+    return lab_now.broken != 0;
 }
 
 /* ---- plans ---- */
@@ -269,7 +269,7 @@ static void plan_read(const char *options, char *out, size_t room)
     if (f) bytes = fread(out, 1, room - 1, f);
     out[bytes] = '\0';
     if (f && pclose(f) == 0 && bytes) return;
-    fprintf(stderr, "lab %s: this failed: lockstep plan %s\n", now.lab->name, options);
+    fprintf(stderr, "lab %s: this failed: lockstep plan %s\n", lab_now.lab->name, options);
     exit(1);
 }
 
@@ -294,12 +294,12 @@ double lab_plan(const char *key, const char *fmt, ...)
     int n = vsnprintf(options, sizeof options, fmt, a);
     va_end(a);
     if (n >= (int)sizeof options) {
-        fprintf(stderr, "lab %s: the options of a plan are too long: %s\n", now.lab->name, options);
+        fprintf(stderr, "lab %s: the options of a plan are too long: %s\n", lab_now.lab->name, options);
         exit(1);
     }
     double number = lab_json(plan_find(options), key);
     if (!isnan(number)) return number;
-    fprintf(stderr, "lab %s: a plan has no number %s\n", now.lab->name, key);
+    fprintf(stderr, "lab %s: a plan has no number %s\n", lab_now.lab->name, key);
     exit(1);
 }
 

@@ -115,7 +115,7 @@ static void in_flight_rows(int P, int M)
     lab_equal(what, fmax(1, (double)M / P), (double)in_flight("gpipe", P, M, 0) / most, 1e-12);
 }
 
-static void memory(void)
+static void p2_memory(void)
 {
     int P = (int)lab_size("stages"), M = (int)lab_size("micro-batches");
 
@@ -129,6 +129,6 @@ LAB(p2_bubble, "bubbles and activations of pipelines", { "stages", "stages of th
 {
     bubbles();
     said_of_bubbles();
-    memory();
+    p2_memory();
     return lab_close();
 }

@@ -12,7 +12,7 @@ static double part(const char *key, int ranks, const char *layout)
                     ranks, lab_size("seq-len"), lab_size("batch"), layout);
 }
 
-static double step(int ranks, const char *layout) { return part("seconds.step", ranks, layout); }
+static double s1_step(int ranks, const char *layout) { return part("seconds.step", ranks, layout); }
 
 LAB(s1_four_reasons, "why more processors do not help", { "seq-len", "tokens of a sample", 2048, 1024, 8192 },
     { "batch", "samples of a step, a multiple of 64", 256, 64, 512 })
@@ -25,9 +25,9 @@ LAB(s1_four_reasons, "why more processors do not help", { "seq-len", "tokens of 
     lab_above("communication: tp 16 over two nodes / tp 8 in one, 64 GPUs each: exposed seconds", 2,
               part("seconds.exposed.tp", 64, far) / part("seconds.exposed.tp", 64, near));
     lab_below("communication: speedup of twice the ranks by tp 16, of 2", 2,
-              step(32, "--parallel.tp=8 --parallel.sp --parallel.dp=4 --train.micro_batch=1") / step(64, far));
+              s1_step(32, "--parallel.tp=8 --parallel.sp --parallel.dp=4 --train.micro_batch=1") / s1_step(64, far));
     bubble = part("seconds.bubble", 64, "--parallel.pp=8 --parallel.dp=8 --train.micro_batch=1") /
-             step(64, "--parallel.pp=8 --parallel.dp=8 --train.micro_batch=1");
+             s1_step(64, "--parallel.pp=8 --parallel.dp=8 --train.micro_batch=1");
     lab_equal("bubble: share of a step, pp 8, (P - 1) / (M + P - 1)", 7 / (M + 7), bubble, 0.15);
     lab_above("starved: matmul seconds of 8 ranks by tp 8 / of one, one sample each", 1,
               8 * part("seconds.matmul", 8, "--parallel.tp=8 --parallel.sp --train.micro_batch=1") /

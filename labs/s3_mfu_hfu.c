@@ -7,7 +7,7 @@
 #include "lab.h"
 #include "lockstep/nn.h"
 
-static double now(void)
+static double s3_now(void)
 {
     struct timespec t;
 
@@ -38,9 +38,9 @@ static ls_cost mfu_hfu_run(ls_recompute mode, double *useful, double *all)
     for (int i = 0; i < B * T; i++) tokens[i] = i % 251;
     TRY(ls_program_write(p, "x", tokens, LS_I32, B * T));
     TRY(ls_program_write(p, "y", tokens, LS_I32, B * T));
-    seconds = now();
+    seconds = s3_now();
     for (int i = 0; i < STEPS; i++) TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
-    seconds = (now() - seconds) / STEPS;
+    seconds = (s3_now() - seconds) / STEPS;
     c = ls_program_cost(p);
     *useful = c.model_flops / seconds;
     *all = (c.forward_flops + c.backward_flops + c.recompute_flops) / seconds;

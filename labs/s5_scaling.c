@@ -13,7 +13,7 @@
 
 enum { POINTS = 4, RANKS_MOST = 8, FIXED = 64, FAR = 64, SAMPLES = 48, REPEATS_MOST = 100 };
 
-static double planned(const char *key, int n, long micro_batch, long batch, const char *more)
+static double s5_planned(const char *key, int n, long micro_batch, long batch, const char *more)
 {
     return lab_plan(key,
                     "--machine h100-dgx -n %d --precision.compute=bf16 --model.preset=llama3.2-1b --data.seq_len=2048 "
@@ -26,7 +26,7 @@ static double planned(const char *key, int n, long micro_batch, long batch, cons
 /* What DDP on n ranks takes longer than kernels alone: waits, and kernels that are slower beside collectives. */
 static double lost(int n, long micro_batch, long batch)
 {
-    return planned("seconds.exposed.dp", n, micro_batch, batch, "") + TAKEN * planned("seconds.hidden.dp", n, micro_batch, batch, "");
+    return s5_planned("seconds.exposed.dp", n, micro_batch, batch, "") + TAKEN * s5_planned("seconds.hidden.dp", n, micro_batch, batch, "");
 }
 
 /* ---- a batch that grows with the ranks ---- */
@@ -35,7 +35,7 @@ static void growing(void)
 {
     long b = lab_size("batch");
     int n = (int)lab_size("ranks");
-    double one = planned("seconds.step", 1, b, b, ""), all = planned("seconds.step", n, b, b * n, "");
+    double one = s5_planned("seconds.step", 1, b, b, ""), all = s5_planned("seconds.step", n, b, b * n, "");
     double claimed = 7.5 / 8 * n, speedup = n * one / all, expected = n / (1 + lost(n, b, b * n) / one);
     char what[96];
 
@@ -46,15 +46,15 @@ static void growing(void)
         lab_corrected(what, '=', claimed, expected, speedup, 0.01,
                       "why: n / (1 + lost / compute), waiting or beside messages; more samples a rank hide more of the same gradients");
     lab_check_above("       8 samples a rank / 1, 8 ranks: efficiency", 1.05,
-                    planned("seconds.step", 1, 8, 8, "") / planned("seconds.step", 8, 8, 64, "") /
-                        (planned("seconds.step", 1, 1, 1, "") / planned("seconds.step", 8, 1, 8, "")));
+                    s5_planned("seconds.step", 1, 8, 8, "") / s5_planned("seconds.step", 8, 8, 64, "") /
+                        (s5_planned("seconds.step", 1, 1, 1, "") / s5_planned("seconds.step", 8, 1, 8, "")));
     lab_check_below("       FSDP / DDP, 8 ranks in a node, 2 samples each: seconds of a step", 1,
-                    planned("seconds.step", 8, 2, 16, "--parallel.zero=3") / planned("seconds.step", 8, 2, 16, ""));
+                    s5_planned("seconds.step", 8, 2, 16, "--parallel.zero=3") / s5_planned("seconds.step", 8, 2, 16, ""));
 }
 
 /* ---- a fixed batch ---- */
 
-static double fixed_step(int n) { return planned("seconds.step", n, 1, FIXED, ""); }
+static double fixed_step(int n) { return s5_planned("seconds.step", n, 1, FIXED, ""); }
 static double amdahl(double share, int n) { return 1 / (share + (1 - share) / n); }
 
 /* The serial share that fits the speedups of `points` numbers of ranks best: 1 / speedup = s + (1 - s) / n is a line in 1 - 1 / n. */
@@ -84,13 +84,13 @@ static void fixed(void)
         most = fmax(most, fabs(amdahl(share, ranks[k]) / speedup[k] - 1));
     }
     lab_check("fixed batch, 2 to 8 ranks: speedup off from Amdahl's fit by", 0, most, 0.02);
-    derived = planned("seconds.optimizer", 1, 1, FIXED, "");
+    derived = s5_planned("seconds.optimizer", 1, 1, FIXED, "");
     lab_check_above("       serial share of the fit, above the update's of a step on one rank [%]", 100 * derived / one, 100 * share);
     far = (one - derived) / FAR + derived + lost(FAR, 1, FIXED);
     lab_corrected("       64 ranks, 8 nodes: speedup; claimed: by the fit of 8", '=', amdahl(share, FAR), one / far, one / fixed_step(FAR),
                   0.02, "why: communication is not a constant share; with a sample a rank nothing is left to hide it under");
     lab_check_above("       64 ranks: ZeRO-1's speed / DDP's, since the update is divided", 1.1,
-                    fixed_step(FAR) / planned("seconds.step", FAR, 1, FIXED, "--parallel.zero=1"));
+                    fixed_step(FAR) / s5_planned("seconds.step", FAR, 1, FIXED, "--parallel.zero=1"));
 }
 
 /* ---- this machine ---- */

@@ -13,12 +13,12 @@
 
 enum { SLOW = 100 }; /* Gb/s per node */
 
-static char folder[COMMAND_PATH], slow_file[COMMAND_PATH + 32], chosen_file[COMMAND_PATH + 32];
+static char s6_folder[COMMAND_PATH], slow_file[COMMAND_PATH + 32], chosen_file[COMMAND_PATH + 32];
 
 /* Nodes of 8 H100 with so many Gb/s for each node. */
 static void machine_write(char path[COMMAND_PATH + 32], const char *name, long gbits)
 {
-    snprintf(path, COMMAND_PATH + 32, "%s/%s", folder, name);
+    snprintf(path, COMMAND_PATH + 32, "%s/%s", s6_folder, name);
     FILE *f = fopen(path, "w");
     if (!f) {
         perror(path);
@@ -43,14 +43,14 @@ static double planned_on(const char *file, const char *key, int n, int micro_bat
                     file, n, 2 * n * micro_batches, more);
 }
 
-static double step(int n, int micro_batches, const char *more) { return planned_on(slow_file, "seconds.step", n, micro_batches, more); }
+static double s6_step(int n, int micro_batches, const char *more) { return planned_on(slow_file, "seconds.step", n, micro_batches, more); }
 static double exposed(int n, int micro_batches, const char *more)
 {
     return planned_on(slow_file, "seconds.exposed.dp", n, micro_batches, more);
 }
 static double exposed_percent(int n, int micro_batches, const char *more)
 {
-    return 100 * exposed(n, micro_batches, more) / step(n, micro_batches, more);
+    return 100 * exposed(n, micro_batches, more) / s6_step(n, micro_batches, more);
 }
 static double speed(int n, int micro_batches, const char *more)
 {
@@ -60,14 +60,14 @@ static double speed(int n, int micro_batches, const char *more)
 static double best_bucket(void)
 {
     static const char *const size[] = { "5MB", "100MB", "400MB", "2GB" };
-    double best = step(32, 1, "");
+    double best = s6_step(32, 1, "");
     char more[64];
 
     lab_say("bucket 25 MB: %.4f s a step on 32 GPUs\n", best);
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         snprintf(more, sizeof more, "--parallel.bucket=%s --parallel.first_bucket=%s", size[i], size[i]);
-        lab_say("bucket %5s: %.4f\n", size[i], step(32, 1, more));
-        best = fmin(best, step(32, 1, more));
+        lab_say("bucket %5s: %.4f\n", size[i], s6_step(32, 1, more));
+        best = fmin(best, s6_step(32, 1, more));
     }
     return best;
 }
@@ -79,20 +79,21 @@ static void diagnosis(void)
     lab_below("ranks: 8 GPUs in a node, exposed share of a step [%]", 10, exposed_percent(8, 1, ""));
     lab_above("       16 GPUs in two nodes [%]", 50, exposed_percent(16, 1, ""));
     lab_below("       tokens per second of 32 GPUs / of 8", 1, speed(32, 1, "") / speed(8, 1, ""));
-    lab_check("       seconds of a step on 64 / on 16: bandwidth binds, not latency", 1, step(64, 1, "") / step(16, 1, ""), 0.1);
+    lab_check("       seconds of a step on 64 / on 16: bandwidth binds, not latency", 1, s6_step(64, 1, "") / s6_step(16, 1, ""), 0.1);
     lab_below("overlap: share of the all-reduce that backward hides, 32 GPUs [%]", 10, 100 * hidden / (hidden + exposed(32, 1, "")));
-    lab_below("       seconds of a step without overlap / with", 1.1, step(32, 1, "--parallel.overlap=false") / step(32, 1, ""));
-    lab_above("buckets: seconds of a step with the best of 5 sizes / with 25 MB", 0.95, best_bucket() / step(32, 1, ""));
+    lab_below("       seconds of a step without overlap / with", 1.1, s6_step(32, 1, "--parallel.overlap=false") / s6_step(32, 1, ""));
+    lab_above("buckets: seconds of a step with the best of 5 sizes / with 25 MB", 0.95, best_bucket() / s6_step(32, 1, ""));
     lab_below("topology: FSDP inside nodes, replicated across / DDP, seconds of a step", 0.9,
-              step(32, 1, "--parallel.zero=3 --parallel.replicate=4") / step(32, 1, ""));
-    lab_above("       FSDP over all nodes / DDP", 0.9, step(32, 1, "--parallel.zero=3") / step(32, 1, ""));
+              s6_step(32, 1, "--parallel.zero=3 --parallel.replicate=4") / s6_step(32, 1, ""));
+    lab_above("       FSDP over all nodes / DDP", 0.9, s6_step(32, 1, "--parallel.zero=3") / s6_step(32, 1, ""));
 }
 
 static void remedy(void)
 {
     static const char all[] = "--precision.reduce=bf16 --parallel.zero=1 --parallel.replicate=4";
 
-    lab_below("remedy: gradients sent in bf16 / fp32, seconds of a step", 0.6, step(32, 1, "--precision.reduce=bf16") / step(32, 1, ""));
+    lab_below("remedy: gradients sent in bf16 / fp32, seconds of a step", 0.6,
+              s6_step(32, 1, "--precision.reduce=bf16") / s6_step(32, 1, ""));
     lab_above("       8 micro-batches a step: tokens per second / with one", 5, speed(32, 8, "") / speed(32, 1, ""));
     lab_above("       both, and sharded inside nodes: tokens per second / before", 8, speed(32, 8, all) / speed(32, 1, ""));
     lab_below("       exposed share of a step then [%]", 50, exposed_percent(32, 8, all));
@@ -114,13 +115,13 @@ static void chosen_link(void)
 
 LAB(s6_diagnosis, "a run that a slow link limits", { "network-gbits", "Gb/s of a node's network, of the last row", SLOW, 25, 3200 })
 {
-    folder_new(folder);
+    folder_new(s6_folder);
     machine_write(slow_file, "slow.yaml", SLOW);
     machine_write(chosen_file, "chosen.yaml", lab_size("network-gbits"));
     lab_open("S6");
     diagnosis();
     remedy();
     chosen_link();
-    folder_remove(folder);
+    folder_remove(s6_folder);
     return lab_close();
 }

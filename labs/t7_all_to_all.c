@@ -104,7 +104,7 @@ static double beside(void)
 }
 
 /* The sizes that were chosen. */
-static void chosen(void)
+static void t7_chosen(void)
 {
     size_t heads = (size_t)lab_size("heads"), kv_heads = (size_t)lab_size("kv-heads");
     double ring, exchange, even = 256 % lab_size("ranks") || kv_heads % (size_t)lab_size("ranks") ? 0.2 : 1e-12;
@@ -147,7 +147,7 @@ LAB(t7_all_to_all, "all-to-all over heads", { "ranks", "ranks of context paralle
               traffic(8, 8, 8, LS_CP_ALL_TO_ALL).forward / traffic(8, 8, 4, LS_CP_ALL_TO_ALL).forward, 1e-12);
     lab_equal("        the ring's: (n-1)/n each", 7.0 / 8 / (3.0 / 4),
               traffic(8, 8, 8, LS_CP_RING).forward / traffic(8, 8, 4, LS_CP_RING).forward, 1e-12);
-    chosen();
+    t7_chosen();
     lab_unshare(f, MOST * sizeof *f);
     return lab_close();
 }

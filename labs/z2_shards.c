@@ -163,7 +163,7 @@ static void factors(int k, const ls_cost c[4])
     lab_check(of_ranks(k, "ZeRO-3 saves, 18N with f32 gradients: factor"), k, four / state_of_four(&c[3]), 1e-3);
 }
 
-static void chosen(int k)
+static void z2_chosen(int k)
 {
     struct job j = job_of(4, 256);
     ls_cost c[4];
@@ -186,6 +186,6 @@ LAB(z2_shards, "memory under ZeRO", { "ranks", "data-parallel ranks", 8, 2, 512 
 {
     large();
     shards_small();
-    chosen((int)lab_size("ranks"));
+    z2_chosen((int)lab_size("ranks"));
     return lab_close();
 }

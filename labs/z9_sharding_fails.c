@@ -23,12 +23,12 @@ static double slow(const char *key, int replicate, long micro_batches, long toke
                     ranks, ranks, replicate, micro_batches, tokens);
 }
 
-static double step(int replicate, long micro_batches, long tokens) { return slow("seconds.step", replicate, micro_batches, tokens); }
+static double z9_step(int replicate, long micro_batches, long tokens) { return slow("seconds.step", replicate, micro_batches, tokens); }
 
 /* Percent of a step in which a rank waits for gathers and reductions. */
 static double waits(int replicate, long micro_batches, long tokens)
 {
-    return 100 * slow("seconds.exposed.dp", replicate, micro_batches, tokens) / step(replicate, micro_batches, tokens);
+    return 100 * slow("seconds.exposed.dp", replicate, micro_batches, tokens) / z9_step(replicate, micro_batches, tokens);
 }
 
 /* Bytes of a rank between steps. */
@@ -61,9 +61,10 @@ static void link_is_slow(long ranks, long micro)
     int nodes = (int)(ranks / NODE);
 
     lab_above(of_processors(ranks, "slow link, sharded over all: share of the step that waits [%]"), 50, waits(1, micro, 1024));
-    lab_above(of_processors(ranks, "slow link, seconds of a step: over all / hybrid"), 1, step(1, micro, 1024) / step(nodes, micro, 1024));
+    lab_above(of_processors(ranks, "slow link, seconds of a step: over all / hybrid"), 1,
+              z9_step(1, micro, 1024) / z9_step(nodes, micro, 1024));
     lab_check_below(of_processors(ranks, "slow link, one micro-batch: over all / hybrid, less gained"),
-                    step(1, micro, 1024) / step(nodes, micro, 1024), step(1, 1, 1024) / step(nodes, 1, 1024));
+                    z9_step(1, micro, 1024) / z9_step(nodes, micro, 1024), z9_step(1, 1, 1024) / z9_step(nodes, 1, 1024));
     lab_check(of_processors(ranks, "slow link, hybrid: fits into 40 GB (1) or not (0)"), 1, slow("fits", nodes, micro, 1024), 0);
     lab_check(of_processors(ranks, "state of a rank: hybrid / over all"), nodes, state(nodes) / state(1), 0.01);
     lab_check_below(of_processors(ranks, "slow link, share that waits: 4,096 tokens / 1,024"), 0.5,

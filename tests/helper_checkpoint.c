@@ -11,16 +11,16 @@
 #include "runtime/store.h"
 #include "train/faults/fault_points.h"
 
-static char folder[64];
+static char checkpoint_folder[64];
 
 int scratch_set_up(void **state)
 {
     (void)state;
-    strcpy(folder, "/dev/shm/checkpoint_XXXXXX");  /* where syncing costs nothing: these tests save hundreds of times */
-    if (mkdtemp(folder))
+    strcpy(checkpoint_folder, "/dev/shm/checkpoint_XXXXXX");  /* where syncing costs nothing: these tests save hundreds of times */
+    if (mkdtemp(checkpoint_folder))
         return 0;
-    strcpy(folder, "checkpoint_XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    strcpy(checkpoint_folder, "checkpoint_XXXXXX");
+    return mkdtemp(checkpoint_folder) ? 0 : -1;
 }
 
 int scratch_tear_down(void **state)
@@ -28,7 +28,7 @@ int scratch_tear_down(void **state)
     (void)state;
     file_fail_at(0);
     mem_fail_at(0);
-    return file_remove_tree(folder);
+    return file_remove_tree(checkpoint_folder);
 }
 
 const char *scratch(const char *name)
@@ -37,7 +37,7 @@ const char *scratch(const char *name)
     static int at;
     char *path = paths[at++ % 8];
 
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    snprintf(path, sizeof paths[0], "%s/%s", checkpoint_folder, name);
     return path;
 }
 

@@ -7,7 +7,7 @@
 #include "helper_faults.h"
 #include "runtime/store.h"
 
-static const ls_model models[NETS] = {
+static const ls_model distributed_models[NETS] = {
     [NET_GPT2] = { .architecture = LS_GPT2, .layers = 3, .width = 16, .heads = 2, .kv_heads = 2, .ffn = 24, .vocab = 37,
                    .max_positions = DIST_TIME, .tied = 1, .norm_eps = 1e-5, .init_std = 0.2 },
     [NET_LLAMA] = { .architecture = LS_LLAMA, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 24, .vocab = 37,
@@ -31,7 +31,7 @@ static const ls_image_model picture = { .channels = 2, .height = 6, .width = 5, 
 
 static ls_model model_of(const struct layout *l)
 {
-    ls_model m = models[l->net];
+    ls_model m = distributed_models[l->net];
 
     m.layers = l->layers ? l->layers : m.layers;
     return m;
@@ -65,7 +65,7 @@ static void distributed_build(ls_program *p, const struct layout *l, size_t batc
     ls_backward(p, ls_output(p, "loss", loss));
 }
 
-const ls_model *distributed_model(enum net net) { return &models[net]; }
+const ls_model *distributed_model(enum net net) { return &distributed_models[net]; }
 
 /* ---- opening ---- */
 

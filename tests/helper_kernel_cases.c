@@ -111,22 +111,22 @@ void dropout_cases(struct gen *g)
 
 /* Rows */
 
-static const size_t rows[][2] = {
+static const size_t kernel_cases_rows[][2] = {
     { 0, 8 }, { 1, 1 }, { 3, 7 }, { 5, 15 }, { 4, 16 }, { 3, 17 }, { 2, 127 }, { 200, 768 }, { 1031, 33 },
 };
 
 void softmax_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
+    for (size_t i = 0; i < COUNT_OF(kernel_cases_rows); i++)
         for (int layout = 0; layout < (i < 4 ? LAYOUTS : 1); layout++) {
             gen_begin(g);
             g->layout = layout;
             gen_in(g, g->type, g->op == OP_SOFTMAX ? -9 : 0, g->op == OP_SOFTMAX ? 9 : 0.1,
-                   DIMS(rows[i][0], rows[i][1]));
+                   DIMS(kernel_cases_rows[i][0], kernel_cases_rows[i][1]));
             if (g->op == OP_SOFTMAX_GRAD)
-                gen_in(g, g->type, -2, 2, DIMS(rows[i][0], rows[i][1]));
-            gen_out(g, g->type, DIMS(rows[i][0], rows[i][1]));
-            gen_emit(g, "[%zu,%zu] layout %d", rows[i][0], rows[i][1], layout);
+                gen_in(g, g->type, -2, 2, DIMS(kernel_cases_rows[i][0], kernel_cases_rows[i][1]));
+            gen_out(g, g->type, DIMS(kernel_cases_rows[i][0], kernel_cases_rows[i][1]));
+            gen_emit(g, "[%zu,%zu] layout %d", kernel_cases_rows[i][0], kernel_cases_rows[i][1], layout);
         }
 }
 
@@ -165,21 +165,21 @@ static void norm_case(struct gen *g, size_t R, size_t C, ls_dtype w)
 
 void norm_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        norm_case(g, rows[i][0], rows[i][1], LS_F32);
+    for (size_t i = 0; i < COUNT_OF(kernel_cases_rows); i++) {
+        norm_case(g, kernel_cases_rows[i][0], kernel_cases_rows[i][1], LS_F32);
         if (g->type != LS_F32)
-            norm_case(g, rows[i][0], rows[i][1], g->type);
+            norm_case(g, kernel_cases_rows[i][0], kernel_cases_rows[i][1], g->type);
     }
 }
 
 void bias_grad_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
+    for (size_t i = 0; i < COUNT_OF(kernel_cases_rows); i++)
         for (int wide = 0; wide < 2; wide++) {
             gen_begin(g);
-            gen_in(g, g->type, -2, 2, DIMS(rows[i][0], rows[i][1]));
-            gen_out_add(g, wide ? LS_F32 : g->type, -2, 2, DIMS(rows[i][1]));
-            gen_emit(g, "[%zu,%zu] -> %s", rows[i][0], rows[i][1], wide ? "f32" : "the same");
+            gen_in(g, g->type, -2, 2, DIMS(kernel_cases_rows[i][0], kernel_cases_rows[i][1]));
+            gen_out_add(g, wide ? LS_F32 : g->type, -2, 2, DIMS(kernel_cases_rows[i][1]));
+            gen_emit(g, "[%zu,%zu] -> %s", kernel_cases_rows[i][0], kernel_cases_rows[i][1], wide ? "f32" : "the same");
         }
 }
 

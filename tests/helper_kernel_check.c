@@ -63,7 +63,7 @@ static void *elements_of(const struct view *v)
     return data;
 }
 
-static void expect(struct expected *e, struct kernel_case *c)
+static void kernel_check_expect(struct expected *e, struct kernel_case *c)
 {
     char why[256];
 
@@ -176,7 +176,7 @@ struct kernel_check *kernel_check_new(struct kernel_case *c)
     assert_non_null(k);
     k->c = c;
     pristine_take(&k->p, c);
-    expect(&k->e, c);
+    kernel_check_expect(&k->e, c);
     return k;
 }
 

@@ -175,24 +175,24 @@ void sign_cases(struct gen *g)
 
 /* ---- rows: N K C, M more than are used ---- */
 
-static const size_t rows[][4] = { { 0, 2, 3, 2 }, { 1, 1, 1, 1 }, { 5, 3, 7, 15 }, { 9, 2, 17, 20 }, { 64, 3, 130, 192 },
+static const size_t kernel_experts_rows[][4] = { { 0, 2, 3, 2 }, { 1, 1, 1, 1 }, { 5, 3, 7, 15 }, { 9, 2, 17, 20 }, { 64, 3, 130, 192 },
                                   { 300, 2, 64, 700 } };
 
 void route_rows_cases(struct gen *g)
 {
     static const size_t experts[] = { 1, 5, 16 };
 
-    for (size_t i = 0; i < COUNT_OF(rows) && g->type == LS_F32; i++)
+    for (size_t i = 0; i < COUNT_OF(kernel_experts_rows) && g->type == LS_F32; i++)
         for (size_t k = 0; k < COUNT_OF(experts); k++) {
             struct view *v;
 
             gen_begin(g);
-            v = gen_in(g, LS_I32, 0, (double)experts[k], DIMS(rows[i][0], rows[i][1]));
+            v = gen_in(g, LS_I32, 0, (double)experts[k], DIMS(kernel_experts_rows[i][0], kernel_experts_rows[i][1]));
             for (size_t n = 3; n < view_count(v); n += 5)
                 element_put(v, n, n % 2 ? -1 - element_get(v, n) : ROUTE_PADDING);
-            gen_out(g, LS_I32, DIMS(rows[i][0], rows[i][1]));
+            gen_out(g, LS_I32, DIMS(kernel_experts_rows[i][0], kernel_experts_rows[i][1]));
             gen_out(g, LS_I32, DIMS(1, experts[k]));
-            gen_emit(g, "N %zu K %zu E %zu", rows[i][0], rows[i][1], experts[k]);
+            gen_emit(g, "N %zu K %zu E %zu", kernel_experts_rows[i][0], kernel_experts_rows[i][1], experts[k]);
         }
 }
 
@@ -218,9 +218,10 @@ static void weight_in(struct gen *g, size_t N, size_t K, int given)
 
 void rows_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
+    for (size_t i = 0; i < COUNT_OF(kernel_experts_rows); i++)
         for (int given = 0; given < 2; given++) {
-            size_t N = rows[i][0], K = rows[i][1], C = rows[i][2], M = rows[i][3];
+            size_t N = kernel_experts_rows[i][0], K = kernel_experts_rows[i][1], C = kernel_experts_rows[i][2],
+                   M = kernel_experts_rows[i][3];
 
             gen_begin(g);
             if (g->op != OP_ROWS_UNPERMUTE)

@@ -29,7 +29,7 @@ void attention_merge_cases(struct gen *g)
         }
 }
 
-static const size_t parts[][3] = {  /* R, columns here, vocabulary */
+static const size_t kernel_ranks_parts[][3] = {  /* R, columns here, vocabulary */
     { 0, 4, 5 }, { 1, 1, 1 }, { 3, 5, 7 }, { 17, 16, 33 }, { 37, 31, 517 }, { 64, 2100, 4100 }, { 5, 0, 9 },
 };
 
@@ -44,9 +44,9 @@ static void targets_in(struct gen *g, size_t R, size_t V)
 
 void xent_part_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(parts); i++)
+    for (size_t i = 0; i < COUNT_OF(kernel_ranks_parts); i++)
         for (size_t first = 0; first < 4; first += 2) {
-            size_t R = parts[i][0], v = parts[i][1], V = parts[i][2];
+            size_t R = kernel_ranks_parts[i][0], v = kernel_ranks_parts[i][1], V = kernel_ranks_parts[i][2];
 
             gen_begin(g);
             gen_in(g, g->type, -9, 9, DIMS(R, v));
@@ -79,9 +79,9 @@ void xent_whole_cases(struct gen *g)
 
 void xent_dlogits_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(parts); i++)
+    for (size_t i = 0; i < COUNT_OF(kernel_ranks_parts); i++)
         for (int wide = 0; wide < 2; wide++) {
-            size_t R = parts[i][0], v = parts[i][1], V = parts[i][2];
+            size_t R = kernel_ranks_parts[i][0], v = kernel_ranks_parts[i][1], V = kernel_ranks_parts[i][2];
 
             gen_begin(g);
             gen_in(g, wide ? LS_F32 : g->type, -4, 4, DIMS(R, v));

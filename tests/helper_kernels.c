@@ -10,7 +10,7 @@
 
 enum { GUARD = 64 };
 
-static char *element(const struct view *v, size_t i)
+static char *kernels_element(const struct view *v, size_t i)
 {
     return (char *)v->data + view_offset(v, i) * (ptrdiff_t)ls_dtype_bytes(v->dtype);
 }
@@ -19,13 +19,13 @@ double element_get(const struct view *v, size_t i)
 {
     double x;
 
-    ls_convert(&x, LS_F64, element(v, i), v->dtype, 1);
+    ls_convert(&x, LS_F64, kernels_element(v, i), v->dtype, 1);
     return x;
 }
 
 void element_put(const struct view *v, size_t i, double x)
 {
-    ls_convert(element(v, i), v->dtype, &x, LS_F64, 1);
+    ls_convert(kernels_element(v, i), v->dtype, &x, LS_F64, 1);
 }
 
 /* Strides of a layout, in elements, and how many elements it spans. */

@@ -21,9 +21,9 @@ static const double SOON = 60;  /* seconds after which something that was waited
 
 char *case_folder;
 char  case_mark[64];
-static int cases;
+static int launch_cases;
 
-static char *inside(const char *name)  /* mem_free() it */
+static char *launch_inside(const char *name)  /* mem_free() it */
 {
     char *path = file_path("%s/%s", case_folder, name);
 
@@ -33,7 +33,7 @@ static char *inside(const char *name)  /* mem_free() it */
 
 char *case_read(const char *name)
 {
-    char *path = inside(name), *text = NULL;
+    char *path = launch_inside(name), *text = NULL;
 
     if (file_read(path, &text, NULL) != LS_OK) text = mem_strdup("");
     mem_free(path);
@@ -42,7 +42,7 @@ char *case_read(const char *name)
 
 void case_redirect(const char *name, int fd)
 {
-    char *path = inside(name);
+    char *path = launch_inside(name);
     int to = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);
 
     if (to < 0 || dup2(to, fd) < 0) _exit(99);
@@ -53,14 +53,14 @@ void case_redirect(const char *name, int fd)
 /* Like the command: prints the line on standard error and exits with the code. */
 pid_t case_launch(int ranks, char *const argv[], bool bind)
 {
-    char *err = inside("err");
+    char *err = launch_inside("err");
 
     unlink(err); /* left by an earlier launch */
     mem_free(err);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0) return pid;
-    char *log = inside("log");
+    char *log = launch_inside("log");
     int code = 98;
     case_redirect("out", STDOUT_FILENO);
     case_redirect("err", STDERR_FILENO);
@@ -157,7 +157,7 @@ int case_set_up(void **state)
     (void)state;
     if (!mkdtemp(template)) return -1;
     case_folder = mem_strdup(template);
-    snprintf(case_mark, sizeof case_mark, "launch-test-%d-%d.", (int)getpid(), cases++);
+    snprintf(case_mark, sizeof case_mark, "launch-test-%d-%d.", (int)getpid(), launch_cases++);
     return case_folder ? 0 : -1;
 }
 

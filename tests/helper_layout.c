@@ -18,7 +18,7 @@ static ls_status layout_test_build_stage(void *ctx, ls_program *p, const ls_stag
 {
     const struct compiling *c = ctx;
     ls_partition_options partition = ls_layout_partition(c->layout);
-    ls_data_parallel_options data = ls_layout_data(c->layout);
+    ls_data_parallel_options data = ls_layout_data_parallel(c->layout);
     size_t shape[2] = { (size_t)c->layout->micro_batch, (size_t)c->layout->seq_len };
     ls_value tokens = ls_input(p, "tokens", LS_I32, 2, shape), targets = ls_input(p, "targets", LS_I32, 2, shape);
     ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
@@ -34,7 +34,7 @@ static ls_status layout_test_build_stage(void *ctx, ls_program *p, const ls_stag
 
 static ls_status compile_update(const struct compiling *c, ls_program *update)
 {
-    ls_data_parallel_options data = ls_layout_data(c->layout);
+    ls_data_parallel_options data = ls_layout_data_parallel(c->layout);
 
     LS_TRY(append_optimizer(c, update));
     LS_TRY(ls_data_parallel_mesh(update, c->mesh, &data));

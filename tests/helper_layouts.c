@@ -54,7 +54,7 @@ static void parameter_place(const struct layout *l, int rank, ls_store *s, size_
 
 void layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct laid *out)
 {
-    struct store_group_options o = { .sharded = l->sharded, .backing = { [STORE_STATE] = l->backing }, .path = "/tmp" };
+    struct store_unit_options o = { .sharded = l->sharded, .backing = { [STORE_STATE] = l->backing }, .path = "/tmp" };
     int rank = world ? ls_comm_rank(world) : 0, n = 0, members[LAYOUT_PARAMETERS], index, group;
     int shards = l->dp / l->replicate, dp = rank / l->tp % l->dp;
     ls_store *s;
@@ -78,7 +78,7 @@ void layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct l
     if (world)  /* ranks of one box, and of one replica */
         RANKS_TRY(ls_comm_split(world, (rank / l->tp / l->dp * l->replicate + dp / shards) * l->tp + rank % l->tp, rank, &out->data));
     if (n)
-        RANKS_TRY(store_group(s, n, members, out->data, &o, &group));
+        RANKS_TRY(store_unit(s, n, members, out->data, &o, &group));
     RANKS_TRY(ls_store_allocate(s));
     out->store = s;
 }

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/base.h"
-#include "comm/transports/shm/segment.h"
+#include "comm/transports/shm/region.h"
 #include "comm/transports/transport.h"
 
 enum { LEAKED = 23 };
@@ -67,23 +67,23 @@ _Noreturn static void be_rank(int rank, int n, const char *where, ranks_body *bo
     _exit(0);
 }
 
-static void ended(struct rank_end *e, int status)
+static void ranks_ended(struct rank_end *e, int status)
 {
     e->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     e->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-static void note_gone(struct segment *s, int rank, const struct rank_end *e)
+static void note_gone(struct region *s, int rank, const struct rank_end *e)
 {
     char how[64];
 
     if (e->signal) snprintf(how, sizeof how, "was killed by signal %d", e->signal);
     else snprintf(how, sizeof how, EXITED_WITH, e->code);
-    segment_note_gone(s, rank, how);
+    region_note_gone(s, rank, how);
 }
 
 /* Waits for all of pid[n] until the deadline, then kills. */
-static void ranks_watch(int n, const pid_t *pid, double deadline, struct segment *gone, struct rank_end *ends)
+static void ranks_watch(int n, const pid_t *pid, double deadline, struct region *gone, struct rank_end *ends)
 {
     int alive = n, status;
     bool over[RANKS_MOST] = { false };
@@ -100,7 +100,7 @@ static void ranks_watch(int n, const pid_t *pid, double deadline, struct segment
             if (waitpid(pid[i], &status, late ? 0 : WNOHANG) != pid[i]) continue;
             over[i] = true;
             alive--;
-            ended(&ends[i], status);
+            ranks_ended(&ends[i], status);
             if (gone && (ends[i].signal || ends[i].code)) note_gone(gone, i, &ends[i]);
         }
         if (alive) nanosleep(&(struct timespec){ 0, 500000 }, NULL);
@@ -111,12 +111,12 @@ void ranks_run(int n, const struct ranks_options *o, ranks_body *body, void *ctx
 {
     size_t bytes = (size_t)n * RANKS_LINE;
     char *lines = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), where[32];
-    struct segment *s = NULL;
+    struct region *s = NULL;
     pid_t pid[RANKS_MOST];
 
     assert_true(n >= 1 && n <= RANKS_MOST && lines != MAP_FAILED);
-    if (segment_create(n, &s) < 0) fail_msg("segment: %s", ls_errmsg());
-    snprintf(where, sizeof where, "shm:fd:%d", segment_fd(s));
+    if (region_create(n, &s) < 0) fail_msg("region: %s", ls_errmsg());
+    snprintf(where, sizeof where, "shm:fd:%d", region_fd(s));
     memset(ends, 0, (size_t)n * sizeof *ends);
     fflush(NULL);
     for (int i = 0; i < n; i++) {
@@ -130,7 +130,7 @@ void ranks_run(int n, const struct ranks_options *o, ranks_body *body, void *ctx
     }
     ranks_watch(n, pid, base_now() + o->seconds, o->gone ? s : NULL, ends);
     for (int i = 0; i < n; i++) memcpy(ends[i].said, lines + (size_t)i * RANKS_LINE, RANKS_LINE);
-    segment_close(&s);
+    region_close(&s);
     munmap(lines, bytes);
 }
 

@@ -22,7 +22,7 @@ struct rank_end {
     char said[RANKS_LINE]; /* the last ranks_say() or ranks_fail() */
 };
 
-/* Runs body on n ranks; ends[n]. `gone` marks ranks that end with a failure in the segment, as a launcher does. */
+/* Runs body on n ranks; ends[n]. `gone` marks ranks that end with a failure in the region, as a launcher does. */
 struct ranks_options { double seconds; bool gone; };
 void ranks_run(int n, const struct ranks_options *o, ranks_body *body, void *ctx, struct rank_end *ends);
 /* All must pass: otherwise the running test fails with the first failed rank's line. */

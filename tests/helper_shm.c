@@ -35,8 +35,8 @@ void shm_job_start(struct shm_job *j, int n, shm_rank_fn *fn)
 {
     char where[64];
 
-    assert_int_equal(segment_create(n, &j->segment), LS_OK);
-    snprintf(where, sizeof where, "fd:%d", segment_fd(j->segment));
+    assert_int_equal(region_create(n, &j->region), LS_OK);
+    snprintf(where, sizeof where, "fd:%d", region_fd(j->region));
     shm_job_start_at(j, n, where, fn);
 }
 
@@ -53,7 +53,7 @@ void shm_job_finish(struct shm_job *j)
     int failed = 0;
 
     for (int i = 0; i < j->n; i++) failed += shm_job_wait_rank(j, i) != 0;
-    segment_close(&j->segment);
+    region_close(&j->region);
     assert_int_equal(failed, 0);
 }
 

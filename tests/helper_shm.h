@@ -15,7 +15,7 @@ enum { SHM_RANKS = 8 };
 void shm_wrong(const char *file, int line, const char *what);
 
 typedef void shm_rank_fn(int rank, int n, const char *where);
-struct shm_job { int n; struct segment *segment; char where[64]; pid_t pid[SHM_RANKS]; };
+struct shm_job { int n; struct region *region; char where[64]; pid_t pid[SHM_RANKS]; };
 
 void shm_job_start_at(struct shm_job *j, int n, const char *where, shm_rank_fn *fn);
 void shm_job_start(struct shm_job *j, int n, shm_rank_fn *fn);

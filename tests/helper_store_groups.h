@@ -8,9 +8,9 @@ enum { GROUP_PARAMETERS = 5, GROUP_ELEMENTS_MOST = 64, GROUP_MEMBERS = 4, GROUP_
 
 struct group_shape { const char *name; int ndim; size_t size[3], count; ls_init_kind init; };
 
-extern const struct group_shape group_shapes[GROUP_PARAMETERS];
+extern const struct group_shape unit_shapes[GROUP_PARAMETERS];
 /* The group is not in the order of declaration; e stays outside. */
-extern const int group_members[GROUP_MEMBERS];
+extern const int unit_members[GROUP_MEMBERS];
 
 enum { VALUE = 1 << STORE_VALUE, GRAD = 1 << STORE_GRAD, STATE = 1 << STORE_STATE };
 

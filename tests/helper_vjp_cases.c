@@ -113,16 +113,16 @@ static ls_value embedding_computed(ls_program *p)
 {
     return ls_embedding(p, ls_input(p, "ids", LS_I32, SIZES(6)), ls_silu(p, PARAM("w", 4, 3)));
 }
-static ls_value table(ls_program *p, size_t t, size_t d)
+static ls_value vjp_cases_table(ls_program *p, size_t t, size_t d)
 {
     static const ls_rope rope = { 100.0, 4.0, 1.0, 4.0, 8 };
 
     return ls_rope_table(p, ls_input(p, "positions", LS_I32, SIZES(t)), d, &rope);
 }
-static ls_value rope(ls_program *p) { return ls_rope_apply(p, PARAM("x", 2, 3, 5, 4), table(p, 3, 4)); }
+static ls_value rope(ls_program *p) { return ls_rope_apply(p, PARAM("x", 2, 3, 5, 4), vjp_cases_table(p, 3, 4)); }
 static ls_value rope_views(ls_program *p)
 {
-    ls_value part[2], x = ls_transpose(p, PARAM("x", 2, 6, 3, 4), 1, 2), t = table(p, 3, 4);  /* [2,3,6,4] */
+    ls_value part[2], x = ls_transpose(p, PARAM("x", 2, 6, 3, 4), 1, 2), t = vjp_cases_table(p, 3, 4);  /* [2,3,6,4] */
 
     ls_split(p, x, 2, 2, part);
     return ls_mul(p, ls_rope_apply(p, part[0], t), ls_rope_apply(p, part[1], t));

@@ -18,13 +18,13 @@
 #include "base/mem.h"
 #include "train/faults/fault_points.h"
 
-static char folder[64];  /* a fresh one for each test */
+static char base_file_folder[64];  /* a fresh one for each test */
 
 static int folder_set_up(void **state)
 {
     (void)state;
-    strcpy(folder, "base_file_XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    strcpy(base_file_folder, "base_file_XXXXXX");
+    return mkdtemp(base_file_folder) ? 0 : -1;
 }
 
 static int folder_tear_down(void **state)
@@ -32,7 +32,7 @@ static int folder_tear_down(void **state)
     (void)state;
     file_fail_at(0);
     mem_fail_at(0);
-    return file_remove_tree(folder);
+    return file_remove_tree(base_file_folder);
 }
 
 static const char *in(const char *name)
@@ -41,7 +41,7 @@ static const char *in(const char *name)
     static int at;
     char *path = paths[at++ % 4];
 
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    snprintf(path, sizeof paths[0], "%s/%s", base_file_folder, name);
     return path;
 }
 
@@ -307,7 +307,7 @@ static void folders_are_made_and_removed(void **state)
     assert_true(file_is_folder(in("a/b/c")));
     assert_true(file_is_folder(in("a/b/d")));
     assert_int_equal(file_write(in("a/b/c/f"), "x", 1), LS_OK);
-    assert_int_equal(symlink(folder, in("a/link")), 0);
+    assert_int_equal(symlink(base_file_folder, in("a/link")), 0);
     assert_false(file_is_folder(in("a/b/c/f")));
     assert_int_equal(file_make_folders(in("a/b/c/f/g")), LS_EIO);
     assert_non_null(strstr(ls_errmsg(), "a/b/c/f"));
@@ -343,10 +343,10 @@ static void failures_name_the_path(void **state)
     (void)state;
     assert_int_equal(file_read(in("none"), &text, NULL), LS_EIO);
     assert_non_null(strstr(ls_errmsg(), "/none: cannot open: No such file"));
-    assert_int_equal(file_read(folder, &text, NULL), LS_EIO);
+    assert_int_equal(file_read(base_file_folder, &text, NULL), LS_EIO);
     assert_non_null(strstr(ls_errmsg(), "Is a directory"));
     assert_int_equal(file_map_open(in("none"), &map), LS_EIO);
-    assert_int_equal(file_map_open(folder, &map), LS_EIO);
+    assert_int_equal(file_map_open(base_file_folder, &map), LS_EIO);
     assert_int_equal(file_map_open("/dev/null", &map), LS_EIO);
     assert_non_null(strstr(ls_errmsg(), "/dev/null: cannot map"));
     assert_int_equal(file_writer_open(in("none/f"), &w), LS_EIO);
@@ -396,7 +396,7 @@ static void paths_are_joined_and_split(void **state)
     mem_free(path);
     for (size_t i = 0; i < COUNT_OF(bad); i++) assert_false(file_is_basename(bad[i]));
     for (size_t i = 0; i < COUNT_OF(good); i++) assert_true(file_is_basename(good[i]));
-    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(chdir(base_file_folder), 0);
     assert_int_equal(file_write("bare", "x", 1), LS_OK);  /* a path without a folder */
     check_holds("bare", "x");
     assert_int_equal(chdir(".."), 0);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "train/faults/fault_points.h"
 
-static struct mem_stats now(void)
+static struct mem_stats base_mem_now(void)
 {
     struct mem_stats s;
 
@@ -19,7 +19,7 @@ static struct mem_stats now(void)
 static void blocks_are_aligned_and_counted(void **state)
 {
     static const size_t sizes[] = { 0, 1, 63, 64, 65, 4096, (4 << 20) - 64, 4 << 20, (6 << 20) + 5 };
-    struct mem_stats before = now();
+    struct mem_stats before = base_mem_now();
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -28,12 +28,12 @@ static void blocks_are_aligned_and_counted(void **state)
         assert_non_null(p);
         assert_int_equal((uintptr_t)p % 64, 0);
         memset(p, 0xa5, sizes[i]);
-        assert_int_equal(now().now[MEM_GRADIENTS] - before.now[MEM_GRADIENTS], sizes[i]);
-        assert_int_equal(now().total_now - before.total_now, sizes[i]);
+        assert_int_equal(base_mem_now().now[MEM_GRADIENTS] - before.now[MEM_GRADIENTS], sizes[i]);
+        assert_int_equal(base_mem_now().total_now - before.total_now, sizes[i]);
         mem_free(p);
-        assert_int_equal(now().now[MEM_GRADIENTS], before.now[MEM_GRADIENTS]);
+        assert_int_equal(base_mem_now().now[MEM_GRADIENTS], before.now[MEM_GRADIENTS]);
     }
-    assert_int_equal(now().calls - before.calls, COUNT_OF(sizes));
+    assert_int_equal(base_mem_now().calls - before.calls, COUNT_OF(sizes));
     mem_free(NULL);
 }
 
@@ -41,19 +41,19 @@ static void peak_follows_the_sum(void **state)
 {
     (void)state;
     mem_reset_peak();
-    size_t held = now().total_now;
+    size_t held = base_mem_now().total_now;
     void *a = mem_alloc(MEM_PARAMETERS, 1000), *b = mem_alloc(MEM_ACTIVATIONS, 500);
     mem_free(a);
     void *c = mem_alloc(MEM_PARAMETERS, 800);
 
-    assert_int_equal(now().peak[MEM_PARAMETERS], 1000);
-    assert_int_equal(now().peak[MEM_ACTIVATIONS], 500);
-    assert_int_equal(now().total_peak, held + 1500);
+    assert_int_equal(base_mem_now().peak[MEM_PARAMETERS], 1000);
+    assert_int_equal(base_mem_now().peak[MEM_ACTIVATIONS], 500);
+    assert_int_equal(base_mem_now().total_peak, held + 1500);
     mem_free(b);
     mem_reset_peak();
-    assert_int_equal(now().peak[MEM_PARAMETERS], 800);
-    assert_int_equal(now().peak[MEM_ACTIVATIONS], 0);
-    assert_int_equal(now().total_peak, held + 800);
+    assert_int_equal(base_mem_now().peak[MEM_PARAMETERS], 800);
+    assert_int_equal(base_mem_now().peak[MEM_ACTIVATIONS], 0);
+    assert_int_equal(base_mem_now().total_peak, held + 800);
     mem_free(c);
 }
 
@@ -74,23 +74,23 @@ static void arrays_are_zero_and_do_not_overflow(void **state)
 static void resizing_keeps_contents_and_category(void **state)
 {
     (void)state;
-    size_t before = now().now[MEM_OPTIMIZER];
+    size_t before = base_mem_now().now[MEM_OPTIMIZER];
     char *p = mem_alloc(MEM_OPTIMIZER, 10);
     memcpy(p, "123456789", 10);
     p = mem_resize(p, 100000);
     assert_string_equal(p, "123456789");
     assert_int_equal((uintptr_t)p % 64, 0);
-    assert_int_equal(now().now[MEM_OPTIMIZER] - before, 100000);
+    assert_int_equal(base_mem_now().now[MEM_OPTIMIZER] - before, 100000);
     p = mem_resize(p, 4);
     assert_memory_equal(p, "1234", 4);
     mem_fail_at(1);
     assert_null(mem_resize(p, 1000));
     assert_memory_equal(p, "1234", 4);
     mem_free(p);
-    assert_int_equal(now().now[MEM_OPTIMIZER], before);
-    size_t other = now().now[MEM_OTHER];
+    assert_int_equal(base_mem_now().now[MEM_OPTIMIZER], before);
+    size_t other = base_mem_now().now[MEM_OTHER];
     p = mem_resize(NULL, 12);
-    assert_int_equal(now().now[MEM_OTHER] - other, 12);
+    assert_int_equal(base_mem_now().now[MEM_OTHER] - other, 12);
     mem_free(p);
     p = mem_strdup("copy");
     assert_string_equal(p, "copy");
@@ -101,17 +101,17 @@ static void allocation_beyond_the_limit_fails_cleanly(void **state)
 {
     (void)state;
     void *most = mem_alloc(MEM_ACTIVATIONS, 1 << 20);
-    mem_set_limit(now().total_now + 100);
+    mem_set_limit(base_mem_now().total_now + 100);
     void *fits = mem_alloc(MEM_OTHER, 100);
     assert_non_null(fits);
     mem_free(fits);
-    struct mem_stats before = now();
+    struct mem_stats before = base_mem_now();
     assert_null(mem_alloc(MEM_PARAMETERS, 101));
     assert_non_null(strstr(ls_errmsg(), "101 bytes needed for parameters"));
     assert_non_null(strstr(ls_errmsg(), "most is in activations: 1048576 bytes"));
     assert_non_null(strstr(ls_errmsg(), "limit "));
-    assert_int_equal(now().total_now, before.total_now);
-    assert_int_equal(now().now[MEM_PARAMETERS], before.now[MEM_PARAMETERS]);
+    assert_int_equal(base_mem_now().total_now, before.total_now);
+    assert_int_equal(base_mem_now().now[MEM_PARAMETERS], before.now[MEM_PARAMETERS]);
     mem_set_limit(0);
     mem_free(most);
 }
@@ -139,14 +139,14 @@ static void category_names_are_those_of_metrics(void **state)
 
 static void external_bytes_are_counted_and_limited(void **state)
 {
-    struct mem_stats before = now();
+    struct mem_stats before = base_mem_now();
 
     (void)state;
     assert_int_equal(mem_take(MEM_OFFLOAD, 1000), LS_OK);
-    assert_int_equal(now().now[MEM_OFFLOAD] - before.now[MEM_OFFLOAD], 1000);
-    assert_int_equal(now().total_now - before.total_now, 1000);
-    assert_int_equal(now().calls - before.calls, 1);
-    mem_set_limit(now().total_now + 10);
+    assert_int_equal(base_mem_now().now[MEM_OFFLOAD] - before.now[MEM_OFFLOAD], 1000);
+    assert_int_equal(base_mem_now().total_now - before.total_now, 1000);
+    assert_int_equal(base_mem_now().calls - before.calls, 1);
+    mem_set_limit(base_mem_now().total_now + 10);
     assert_int_equal(mem_take(MEM_PARAMETERS, 11), LS_ENOMEM);
     assert_non_null(strstr(ls_errmsg(), "11 bytes needed for parameters"));
     assert_int_equal(mem_take(MEM_PARAMETERS, 10), LS_OK);
@@ -156,14 +156,14 @@ static void external_bytes_are_counted_and_limited(void **state)
     assert_int_equal(mem_take(MEM_OTHER, SIZE_MAX), LS_ENOMEM);
     mem_give(MEM_PARAMETERS, 10);
     mem_give(MEM_OFFLOAD, 1000);
-    assert_int_equal(now().total_now, before.total_now);
-    assert_int_equal(now().now[MEM_OFFLOAD], before.now[MEM_OFFLOAD]);
+    assert_int_equal(base_mem_now().total_now, before.total_now);
+    assert_int_equal(base_mem_now().now[MEM_OFFLOAD], before.now[MEM_OFFLOAD]);
 }
 
 /* A device's bytes have a separate limit, and do not count against the host's. */
 static void device_bytes_have_their_own_limit(void **state)
 {
-    struct mem_stats before = now();
+    struct mem_stats before = base_mem_now();
     void *p;
 
     (void)state;
@@ -178,16 +178,16 @@ static void device_bytes_have_their_own_limit(void **state)
     assert_non_null(p = mem_alloc(MEM_PARAMETERS, 500));
     assert_null(mem_alloc(MEM_PARAMETERS, 1));
     assert_int_equal(mem_take_device(MEM_GRADIENTS, 100), LS_OK);
-    assert_int_equal(now().total_now - before.total_now, 1500);
-    assert_int_equal(now().now[MEM_PARAMETERS] - before.now[MEM_PARAMETERS], 1400);
+    assert_int_equal(base_mem_now().total_now - before.total_now, 1500);
+    assert_int_equal(base_mem_now().now[MEM_PARAMETERS] - before.now[MEM_PARAMETERS], 1400);
     mem_give_device(MEM_PARAMETERS, 900);
     mem_give_device(MEM_GRADIENTS, 100);
     mem_free(p);
-    assert_int_equal(now().total_now, before.total_now);
-    assert_int_equal(now().host_peak, before.total_now + 500); /* host and device are counted separately */
-    assert_int_equal(now().device_peak, 1000);
+    assert_int_equal(base_mem_now().total_now, before.total_now);
+    assert_int_equal(base_mem_now().host_peak, before.total_now + 500); /* host and device are counted separately */
+    assert_int_equal(base_mem_now().device_peak, 1000);
     mem_reset_peak();
-    assert_int_equal(now().device_peak, 0);
+    assert_int_equal(base_mem_now().device_peak, 0);
     assert_int_equal(mem_take_device(MEM_PARAMETERS, 1000), LS_OK);
     mem_give_device(MEM_PARAMETERS, 1000);
     mem_set_limit(0);
@@ -209,12 +209,12 @@ static void counts_are_exact_across_threads(void **state)
 {
     enum mem_category c[4] = { MEM_PARAMETERS, MEM_GRADIENTS, MEM_OPTIMIZER, MEM_PARAMETERS };
     pthread_t t[4];
-    struct mem_stats before = now(), after;
+    struct mem_stats before = base_mem_now(), after;
 
     (void)state;
     for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&t[i], NULL, churn, &c[i]), 0);
     for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
-    after = now();
+    after = base_mem_now();
     assert_memory_equal(after.now, before.now, sizeof after.now);
     assert_int_equal(after.total_now, before.total_now);
     assert_int_equal(after.calls - before.calls, 4 * 5000 * 2);
@@ -263,7 +263,7 @@ static void pages_grow_within_the_limit(void **state)
 
     (void)state;
     mem_reset_peak();
-    before = now().total_now;
+    before = base_mem_now().total_now;
     mem_set_limit(before + PAGES);
     p = mem_pages_resize(MEM_OTHER, NULL, 0, PAGES / 2);
     assert_non_null(p);
@@ -274,12 +274,12 @@ static void pages_grow_within_the_limit(void **state)
     assert_int_equal(p[PAGES - 1], 0);
     assert_null(mem_pages_resize(MEM_OTHER, p, PAGES, PAGES + 1));
     assert_int_equal(mem_failed_largest(), MEM_OTHER);
-    assert_int_equal(now().total_peak, before + PAGES);
+    assert_int_equal(base_mem_now().total_peak, before + PAGES);
     p = mem_pages_resize(MEM_OTHER, p, PAGES, 10);
     assert_int_equal(p[9], 7);
-    assert_int_equal(now().total_now, before + 10);
+    assert_int_equal(base_mem_now().total_now, before + 10);
     assert_null(mem_pages_resize(MEM_OTHER, p, 10, 0));
-    assert_int_equal(now().total_now, before);
+    assert_int_equal(base_mem_now().total_now, before);
     mem_set_limit(0);
 }
 

@@ -25,7 +25,7 @@ struct config {
 };
 
 static const char *const verbs[] = { "train", "plan", "bench" };
-static const struct option rows[] = {
+static const struct option base_options_rows[] = {
     OPTION_INT(struct config, steps, "train.steps", "1000", 1, 1e9, "steps", TRAIN | PLAN, "steps to take"),
     OPTION_INT(struct config, seed, "train.seed", "-3", 0, 0, "", TRAIN,
                "of everything random: initial weights, dropout and the order of the data"),
@@ -43,7 +43,9 @@ static const struct option rows[] = {
     OPTION_BOOL(struct config, all, "log.every_micro_batch", "0", TRAIN, "say even more"),
 };
 static const struct option_hint hints[] = { { "iters", "train.steps", NULL }, { "plain_sgd", "optim.name", "sgd" } };
-static const struct option_table table = { sizeof(struct config), rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), hints, COUNT_OF(hints) };
+static const struct option_table base_options_table = {
+    sizeof(struct config), base_options_rows, COUNT_OF(base_options_rows), verbs, COUNT_OF(verbs), hints, COUNT_OF(hints)
+};
 
 static struct config config;
 static struct options options;
@@ -52,7 +54,7 @@ static int options_set_up(void **state)
 {
     (void)state;
     memset(&config, 0xa5, sizeof config);
-    return options_open(&table, &config, TRAIN, &options);
+    return options_open(&base_options_table, &config, TRAIN, &options);
 }
 
 static int options_tear_down(void **state)
@@ -80,7 +82,8 @@ static void defaults_are_set(void **state)
     assert_int_equal(config.bucket, 25 << 20);
     assert_false(config.verbose);
     assert_true(config.per_rank);
-    for (size_t i = 0; i < table.count; i++) assert_string_equal(options_origin(&options, rows[i].name), "default");
+    for (size_t i = 0; i < base_options_table.count; i++)
+        assert_string_equal(options_origin(&options, base_options_rows[i].name), "default");
 }
 
 static ls_status base_options_test_take(const char *const *arguments, int count)
@@ -161,14 +164,14 @@ static void alias_is_never_written(void **state)
     (void)state;
     assert_int_equal(TAKE("--train.rate=0.25"), LS_OK);
     options_put_yaml(&options, true, &out);
-    options_put_help(&table, 0, OPTIONS_ALL, &out);
-    options_put_markdown(&table, &out);
-    options_put_names(&table, 0, &out);
+    options_put_help(&base_options_table, 0, OPTIONS_ALL, &out);
+    options_put_markdown(&base_options_table, &out);
+    options_put_names(&base_options_table, 0, &out);
     assert_int_equal(text_status(&out), LS_OK);
     assert_null(strstr(out.data, "rate:"));
     assert_null(strstr(out.data, "train.rate"));
     assert_non_null(strstr(out.data, "  lr: 0.25"));
-    options_put_row(&table, options_find(&table, "train.rate"), &out);
+    options_put_row(&base_options_table, options_find(&base_options_table, "train.rate"), &out);
     assert_non_null(strstr(out.data, "also accepted as --train.rate\n"));
     text_free(&out);
 }
@@ -241,7 +244,7 @@ static void option_of_another_command_is_refused(void **state)
 {
     (void)state;
     options_close(&options);
-    assert_int_equal(options_open(&table, &config, PLAN, &options), LS_OK);
+    assert_int_equal(options_open(&base_options_table, &config, PLAN, &options), LS_OK);
     assert_int_equal(TAKE("--train.steps=5"), LS_OK);
     option_refused("log.verbose", "1", "option 'log.verbose' does nothing in 'plan'; it applies to: train, bench");
     /* One file serves several verbs: its values for another verb are checked, not refused. */
@@ -251,7 +254,7 @@ static void option_of_another_command_is_refused(void **state)
     assert_int_equal(options_load_yaml(&options, "base_options.yaml"), LS_EINVAL);
     unlink("base_options.yaml");
     options_close(&options);
-    assert_int_equal(options_open(&table, &config, 0, &options), LS_OK);
+    assert_int_equal(options_open(&base_options_table, &config, 0, &options), LS_OK);
     assert_int_equal(TAKE("--log.verbose"), LS_OK);
 }
 
@@ -366,7 +369,7 @@ static void printed_config_loads_back(void **state)
 
         options_put_yaml(&options, origins, &out);
         assert_int_equal(file_write("base_options.yaml", out.data, out.bytes), LS_OK);
-        assert_int_equal(options_open(&table, &loaded, TRAIN, &second), LS_OK);
+        assert_int_equal(options_open(&base_options_table, &loaded, TRAIN, &second), LS_OK);
         if (options_load_yaml(&second, "base_options.yaml") != LS_OK) fail_msg("%s", ls_errmsg());
         assert_string_equal(loaded.note, config.note);
         assert_string_equal(loaded.folder, config.folder);
@@ -387,16 +390,16 @@ static void help_fits_a_terminal(void **state)
     struct text out = { 0 };
 
     (void)state;
-    options_put_help(&table, TRAIN, OPTIONS_ALL, &out);
+    options_put_help(&base_options_table, TRAIN, OPTIONS_ALL, &out);
     assert_int_equal(text_status(&out), LS_OK);
     assert_non_null(strstr(out.data, "train:\n  --train.steps=N             steps to take, 1 to 1000000000 steps [1000]\n"));
     assert_non_null(strstr(out.data, "\n\noptim:\n  --optim.name=adamw|sgd|off  update rule [adamw]\n"));
     assert_non_null(strstr(out.data, "highest learning rate, at least 0 [3e-4]\n"));
     assert_non_null(strstr(out.data, "--log.every_micro_batch=true|false\n                              say even more [0]\n"));
     for (const char *line = out.data; *line; line += strcspn(line, "\n") + 1) assert_true(strcspn(line, "\n") <= 80);
-    for (size_t i = 0; i < table.count; i++) assert_non_null(strstr(out.data, rows[i].name));
+    for (size_t i = 0; i < base_options_table.count; i++) assert_non_null(strstr(out.data, base_options_rows[i].name));
     text_free(&out);
-    options_put_help(&table, BENCH, OPTIONS_ALL, &out);
+    options_put_help(&base_options_table, BENCH, OPTIONS_ALL, &out);
     assert_null(strstr(out.data, "train.steps"));
     assert_memory_equal(out.data, "train:\n  --train.rest=N", 23);
     assert_non_null(strstr(out.data, "log.verbose"));
@@ -408,16 +411,16 @@ static void manual_page_has_every_row(void **state)
     struct text out = { 0 };
 
     (void)state;
-    options_put_markdown(&table, &out);
+    options_put_markdown(&base_options_table, &out);
     assert_non_null(strstr(out.data, "## train\n\n| option | value | default | range, unit | verbs | meaning |\n|---|---|---|---|---|---|\n"
                                      "| `train.steps` | `N` | `1000` | 1 to 1000000000 steps | train, plan | steps to take |\n"));
     assert_non_null(strstr(out.data, "\n\n## optim\n\n"));
     assert_non_null(strstr(out.data, "| `optim.name` | `adamw\\|sgd\\|off` | `adamw` |  | train | update rule |\n"));
     assert_non_null(strstr(out.data, "| `run.note` | `TEXT` |  |  | train, plan | free text |\n"));
     assert_non_null(strstr(out.data, "| `memory.bucket` | `SIZE` | `25MiB` | 4KiB to 1GiB | train |"));
-    for (size_t i = 0; i < table.count; i++) assert_non_null(strstr(out.data, rows[i].name));
+    for (size_t i = 0; i < base_options_table.count; i++) assert_non_null(strstr(out.data, base_options_rows[i].name));
     text_free(&out);
-    options_put_names(&table, BENCH, &out);
+    options_put_names(&base_options_table, BENCH, &out);
     assert_string_equal(out.data, "--train.rest\n--log.verbose\n");
     text_free(&out);
 }
@@ -430,14 +433,14 @@ static ls_status whole_life(void)
     char *arguments[] = { "--run.note=x", "--train.steps", "5" };
     int at = 0;
 
-    LS_TRY(options_open(&table, &c, TRAIN, &o));
+    LS_TRY(options_open(&base_options_table, &c, TRAIN, &o));
     ls_status st = options_load_yaml(&o, "base_options.yaml");
     while (st == LS_OK && at < 3) st = options_take_argument(&o, 3, arguments, &at);
     if (st == LS_OK) {
-        options_put_help(&table, TRAIN, OPTIONS_ALL, &out);
+        options_put_help(&base_options_table, TRAIN, OPTIONS_ALL, &out);
         options_put_yaml(&o, true, &out);
-        options_put_markdown(&table, &out);
-        options_put_names(&table, TRAIN, &out);
+        options_put_markdown(&base_options_table, &out);
+        options_put_names(&base_options_table, TRAIN, &out);
         st = text_status(&out);
     }
     text_free(&out);

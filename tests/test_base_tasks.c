@@ -21,7 +21,7 @@ struct counts {
     atomic_bool seventh; /* task 7 has run */
 };
 
-static ls_status count(void *ctx, int task)
+static ls_status base_tasks_count(void *ctx, int task)
 {
     struct counts *c = ctx;
 
@@ -37,7 +37,7 @@ static void each_task_runs_once(void **state)
     (void)state;
     for (int n = 0; n <= TASKS; n = n * 3 + 1) {
         memset(&c, 0, sizeof c);
-        OK(tasks_run(n, count, &c));
+        OK(tasks_run(n, base_tasks_count, &c));
         assert_int_equal(c.total, n);
         for (int i = 0; i < n; i++) assert_int_equal(c.runs[i], 1);
     }
@@ -90,7 +90,7 @@ static ls_status nest(void *ctx, int task)
 {
     struct counts *c = ctx;
 
-    return tasks_run(10, count, &c[task]);
+    return tasks_run(10, base_tasks_count, &c[task]);
 }
 
 static void a_task_runs_its_own_in_turn(void **state)

@@ -17,7 +17,7 @@
 #include "ir/program.h"
 #include "runtime/store_parts.h"
 
-static struct layout layout_of(enum net net, int zero, int accumulate)
+static struct layout carried_gathers_layout_of(enum net net, int zero, int accumulate)
 {
     struct layout l = { .net = net, .optimizer = LS_ADAMW, .type = LS_F32, .accumulate = accumulate, .data = LS_DATA_PARALLEL_DEFAULTS };
 
@@ -40,7 +40,7 @@ static bool reads_group(const ls_program *p, const struct instruction *i, int gr
     for (int k = 0; k < i->nin; k++) {
         const struct value *root = &p->values[p->values[i->in[k].id].root];
 
-        if (i->in[k].id && root->role == LS_ROLE_PARAMETER && root->param >= 0 && store_group_of(p->store, (size_t)root->param) == group)
+        if (i->in[k].id && root->role == LS_ROLE_PARAMETER && root->param >= 0 && store_unit_of(p->store, (size_t)root->param) == group)
             return true;
     }
     return false;
@@ -65,7 +65,7 @@ static int check_program(const ls_program *p)
             } else if (instruction_is_start(i) && instruction_is_carried(i)) {
                 RANKS_CHECK(s == SEG_OPTIMIZER && started < n && instruction_exchange(i)->carried - 1 == order[started++]);
             } else if (p->carries && s < SEG_OPTIMIZER && !instruction_is_view(i)) {
-                for (int g = 0; g < store_groups(p->store); g++) {
+                for (int g = 0; g < store_units(p->store); g++) {
                     int seen = 0;
 
                     while (seen < n && order[seen] != g) seen++;
@@ -81,7 +81,7 @@ static int in_flight(const ls_store *s)
 {
     int n = 0;
 
-    for (int g = 0; g < s->groups; g++) n += s->group[g]->gathering;
+    for (int g = 0; g < s->units; g++) n += s->unit[g]->gathering;
     return n;
 }
 
@@ -107,7 +107,7 @@ static void bits_are_those_of_waiting_at_once(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof nets / sizeof *nets; k++)
         for (int zero = 1; zero <= 2; zero++) {
-            struct layout l = layout_of(nets[k], zero, nets[k] == NET_IMAGE ? 1 : 2);
+            struct layout l = carried_gathers_layout_of(nets[k], zero, nets[k] == NET_IMAGE ? 1 : 2);
 
             forked_run(2, check_bits, &l);
             if (nets[k] == NET_GPT2) {
@@ -144,7 +144,7 @@ static void check_waits(ls_comm *comm, void *ctx)
     RANKS_TRY(distributed_open(&l, comm, false, &s));
     RANKS_TRY(open_reader(s.store, comm, &l, &reader));
     n = check_program(s.program);
-    RANKS_CHECK(n > 3 && n == store_groups(s.store) && check_program(reader) == 0);
+    RANKS_CHECK(n > 3 && n == store_units(s.store) && check_program(reader) == 0);
     RANKS_TRY(distributed_step(&s, &l, 0, &loss));
     RANKS_CHECK(in_flight(s.store) == n);
     RANKS_TRY(ls_program_run(s.program, LS_OPTIMIZER_STEP)); /* waits for all, and starts them again */
@@ -168,7 +168,7 @@ static void everybody_else_waits_first(void **state)
 {
     (void)state;
     for (int zero = 1; zero <= 2; zero++) {
-        struct layout l = layout_of(NET_LLAMA_TIED, zero, 1);
+        struct layout l = carried_gathers_layout_of(NET_LLAMA_TIED, zero, 1);
 
         forked_run(3, check_waits, &l);
         l.device = "check";
@@ -180,7 +180,7 @@ static void everybody_else_waits_first(void **state)
 
 static void check_none(ls_comm *comm, void *ctx)
 {
-    struct layout l = layout_of(NET_LLAMA, 1, 2);
+    struct layout l = carried_gathers_layout_of(NET_LLAMA, 1, 2);
     struct training s;
 
     (void)ctx;
@@ -188,7 +188,7 @@ static void check_none(ls_comm *comm, void *ctx)
     RANKS_TRY(distributed_open(&l, comm, false, &s));
     RANKS_CHECK(check_program(s.program) == 0);
     distributed_close(&s);
-    l = layout_of(NET_LLAMA, 3, 2);
+    l = carried_gathers_layout_of(NET_LLAMA, 3, 2);
     RANKS_TRY(distributed_open(&l, comm, false, &s));
     RANKS_CHECK(check_program(s.program) == 0);
     distributed_close(&s);
@@ -204,7 +204,7 @@ static void nothing_is_carried_without_overlap(void **state)
 
 static void check_lost(ls_comm *comm, void *ctx)
 {
-    struct layout l = layout_of(NET_LLAMA, 2, 1);
+    struct layout l = carried_gathers_layout_of(NET_LLAMA, 2, 1);
     struct training s;
     char byte = 0;
     ls_status st;

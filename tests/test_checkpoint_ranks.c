@@ -21,7 +21,7 @@ static const struct { const char *name; int ndim; size_t size[3], count; } shape
 /* comm NULL: nothing is sharded. */
 static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum store_backing backing)
 {
-    struct store_group_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
+    struct store_unit_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
     ls_store *s;
     int index, group, front[] = { 1, 0 }, back[] = { 2, 3 };
 
@@ -31,15 +31,18 @@ static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum s
         RANKS_TRY(ls_store_add_state(s, i, "m"));
     }
     if (comm) {
-        RANKS_TRY(store_group(s, 2, front, comm, &o, &group));
-        RANKS_TRY(store_group(s, 2, back, comm, &o, &group));
+        RANKS_TRY(store_unit(s, 2, front, comm, &o, &group));
+        RANKS_TRY(store_unit(s, 2, back, comm, &o, &group));
     }
     RANKS_TRY(ls_store_allocate(s));
     return s;
 }
 
 /* Element e of the tensor `kind` of parameter i. */
-static double element(size_t i, const char *kind, size_t e) { return rng_normal(3, rng_stream(shapes[i].name) ^ rng_stream(kind), e); }
+static double checkpoint_ranks_element(size_t i, const char *kind, size_t e)
+{
+    return rng_normal(3, rng_stream(shapes[i].name) ^ rng_stream(kind), e);
+}
 
 static void each(ls_store *s, bool write)
 {
@@ -51,7 +54,7 @@ static void each(ls_store *s, bool write)
             unsigned char as_stored[MOST * 8];
 
             for (size_t e = 0; e < shapes[i].count; e++)
-                want[e] = element(i, kind, e);
+                want[e] = checkpoint_ranks_element(i, kind, e);
             if (write) {
                 RANKS_TRY(ls_store_write(s, i, kind, want, LS_F64, shapes[i].count));
                 continue;

@@ -33,7 +33,7 @@ struct measured { size_t peak[MEM_CATEGORIES]; ls_cost cost; };
 
 struct shape { size_t layers, batch, time, vocab; };
 
-static struct measured step(struct shape z, ls_dtype type, ls_compile_options options)
+static struct measured claims_step(struct shape z, ls_dtype type, ls_compile_options options)
 {
     ls_store_options so = { "cpu", type, 1, 0, 0 };
     ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
@@ -95,7 +95,7 @@ static void test_plan_equals_run(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
         for (int half = 0; half < 2; half++) {
-            struct measured m = step((struct shape){ 3, 2, 16, 64 }, half ? LS_BF16 : LS_F32, modes[i]);
+            struct measured m = claims_step((struct shape){ 3, 2, 16, 64 }, half ? LS_BF16 : LS_F32, modes[i]);
 
             check_plan(&m);
             /* two moments; a master copy beside bf16 */
@@ -106,12 +106,12 @@ static void test_plan_equals_run(void **state)
 static void activations_scale_with_layers_length_and_batch(void **state)
 {
     ls_compile_options none = LS_COMPILE_DEFAULTS;
-    struct measured one = step((struct shape){ 8, 4, 64, 32 }, LS_F32, none), other;
+    struct measured one = claims_step((struct shape){ 8, 4, 64, 32 }, LS_F32, none), other;
     static const struct shape doubled[] = { { 8, 8, 64, 32 }, { 8, 4, 128, 32 }, { 16, 4, 64, 32 } };
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        other = step(doubled[i], LS_F32, none);
+        other = claims_step(doubled[i], LS_F32, none);
         WITHIN((double)other.peak[MEM_ACTIVATIONS] / (double)one.peak[MEM_ACTIVATIONS], 2, 0.1);
         if (i < 2)
             for (int c = 0; c <= MEM_OPTIMIZER; c++)
@@ -128,11 +128,11 @@ static void recompute_every_sqrt_layers_saves_memory(void **state)
     for (int i = 0; i < 2; i++) {
         struct shape z = { (size_t)(roots[i] * roots[i]), 8, 64, 16 };
 
-        none[i] = step(z, LS_F32, (ls_compile_options)LS_COMPILE_DEFAULTS);
-        every[i] = step(z, LS_F32, (ls_compile_options){ .recompute = LS_RECOMPUTE_EVERY, .every = roots[i] });
+        none[i] = claims_step(z, LS_F32, (ls_compile_options)LS_COMPILE_DEFAULTS);
+        every[i] = claims_step(z, LS_F32, (ls_compile_options){ .recompute = LS_RECOMPUTE_EVERY, .every = roots[i] });
         check_plan(&every[i]);
     }
-    selective = step((struct shape){ 64, 8, 64, 16 }, LS_F32,
+    selective = claims_step((struct shape){ 64, 8, 64, 16 }, LS_F32,
                      (ls_compile_options){ .recompute = LS_RECOMPUTE_SELECTIVE });
     WITHIN((double)none[1].peak[MEM_ACTIVATIONS] / (double)none[0].peak[MEM_ACTIVATIONS], 4, 0.1);
     WITHIN((double)every[1].peak[MEM_ACTIVATIONS] / (double)every[0].peak[MEM_ACTIVATIONS], 2, 0.15);
@@ -148,8 +148,8 @@ static void logits_and_scores_are_not_stored(void **state)
 
     (void)state;
     for (int fuse = 0; fuse < 2; fuse++) {
-        struct measured v = step(logits, LS_F32, (ls_compile_options){ .fuse_loss = fuse });
-        struct measured t = step(scores, LS_F32, (ls_compile_options){ .fuse_loss = fuse });
+        struct measured v = claims_step(logits, LS_F32, (ls_compile_options){ .fuse_loss = fuse });
+        struct measured t = claims_step(scores, LS_F32, (ls_compile_options){ .fuse_loss = fuse });
 
         check_plan(&v);
         assert_true((double)v.peak[MEM_ACTIVATIONS] < 0.5 * R * V * 4);
@@ -160,8 +160,8 @@ static void logits_and_scores_are_not_stored(void **state)
 static void recompute_flops_are_counted(void **state)
 {
     struct shape z = { 3, 2, 16, 32 };
-    struct measured none = step(z, LS_F32, (ls_compile_options)LS_COMPILE_DEFAULTS);
-    struct measured full = step(z, LS_F32, (ls_compile_options){ .recompute = LS_RECOMPUTE_FULL });
+    struct measured none = claims_step(z, LS_F32, (ls_compile_options)LS_COMPILE_DEFAULTS);
+    struct measured full = claims_step(z, LS_F32, (ls_compile_options){ .recompute = LS_RECOMPUTE_FULL });
     ls_model m;
 
     (void)state;

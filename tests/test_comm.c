@@ -38,7 +38,7 @@ static void ways(ls_comm *c, struct comm_case k, bool heap_too)
         }
 }
 
-static void table(ls_comm *c)
+static void comm_table(ls_comm *c)
 {
     size_t n = (size_t)ls_comm_size(c), counts[] = { 0, 1, n - 1, n, 1000 };
 
@@ -177,7 +177,7 @@ static void splits(ls_comm *c)
     RANKS_CHECK((none == NULL) == (rank == 0));
     ls_comm_close(&none);
     ls_comm_close(&by);
-    table(odd);
+    comm_table(odd);
     ls_comm_close(&odd);
 }
 
@@ -218,7 +218,7 @@ static void everything(int rank, int n, const char *where, void *ctx)
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     ls_comm_set_timeout(c, COMM_TIMEOUT);
     nonsense(c);
-    table(c);
+    comm_table(c);
     in_flight(c);
     messages(c, 1000);
     repeats(c);

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "helper_virtual.h"
 
-static const char *chosen(ls_collective op, size_t bytes, int n, bool half)
+static const char *comm_table_chosen(ls_collective op, size_t bytes, int n, bool half)
 {
     const struct algorithm *a = algorithm_choose(op, bytes, n, half);
 
@@ -33,19 +33,19 @@ static void shipped_comm_table_is_used(void **state)
                 assert_true(!a || strcmp(a->name, "central") != 0);
                 assert_false(algorithm_list_first((ls_collective)op, (size_t)1 << shift, 1 + shift, half));
             }
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "halving_doubling");
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 4, false), "ring");
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 4, true), "direct");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "halving_doubling");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 4, false), "ring");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 4, true), "direct");
 }
 
 static void forced_algorithm_is_used(void **state)
 {
     (void)state;
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, "central"), LS_OK);
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, true), "central");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, true), "central");
     assert_true(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 8, 4, true));
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, "ring"), LS_OK);
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, true), "direct");  /* a ring can't */
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, true), "direct");  /* a ring can't */
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 8, 4, true));
     assert_true(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false));
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, ALGORITHM_NATIVE), LS_OK);
@@ -54,7 +54,7 @@ static void forced_algorithm_is_used(void **state)
     assert_string_equal(ls_errmsg(),
                         "unknown algorithm 'rings' for all_reduce; choose one of: ring, halving_doubling, tree, direct, central, native");
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, NULL), LS_OK);
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "halving_doubling");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "halving_doubling");
 }
 
 static char path[64];
@@ -75,18 +75,18 @@ static void tuned_comm_table_is_used(void **state)
 
     (void)state;
     assert_int_equal(load(text, sizeof text - 1), LS_OK);
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 8, false), "halving_doubling");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 8, false), "halving_doubling");
     assert_true(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 8, false));
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 9, false), "halving_doubling");  /* native, else as shipped */
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 9, false), "halving_doubling");  /* native, else as shipped */
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 9, false));
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 4, true));    /* native fits, halving does not */
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, false), "direct");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, false), "direct");
     assert_true(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, true));
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 5, false), "ring");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 5, false), "ring");
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 5, false));
-    assert_string_equal(chosen(LS_COLLECTIVE_BROADCAST, 8, 3, false), "tree");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_BROADCAST, 8, 3, false), "tree");
     assert_int_equal(algorithm_load_table(NULL), LS_OK);
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, false), "halving_doubling");
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, false), "halving_doubling");
 }
 
 static void malformed_comm_tables_are_refused(void **state)
@@ -115,7 +115,7 @@ static void malformed_comm_tables_are_refused(void **state)
     }
     assert_int_equal(load(FIRST "\0x", strlen(FIRST) + 2), LS_EFORMAT);
     assert_int_equal(algorithm_load_table("/nowhere/choices"), LS_EIO);
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 3, false), "direct");  /* the last good one stays */
+    assert_string_equal(comm_table_chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 3, false), "direct");  /* the last good one stays */
     assert_int_equal(algorithm_load_table(NULL), LS_OK);
 }
 

@@ -180,7 +180,7 @@ static int race(void)
     return 0; /* not reached */
 }
 
-static int touch(void) { return *(volatile char *)d->alloc(MEM_OTHER, BYTES); }
+static int cuda_device_touch(void) { return *(volatile char *)d->alloc(MEM_OTHER, BYTES); }
 
 static void test_orders(void **state)
 {
@@ -192,7 +192,7 @@ static void test_orders(void **state)
         expect_child(orders, settings, 0, "");
     }
     expect_child(race, "", 1, "writes [0, 1) in no order: a wait is missing");
-    expect_child(touch, "", 1, "the host touched device memory");
+    expect_child(cuda_device_touch, "", 1, "the host touched device memory");
 }
 
 static void test_many_streams(void **state)

@@ -141,7 +141,7 @@ static struct {
     char closure[256];
 } queued;
 
-static void queue(void *stream, const char *, void (*run)(const void *), const void *closure, size_t bytes)
+static void cuda_emulator_queue(void *stream, const char *, void (*run)(const void *), const void *closure, size_t bytes)
 {
     assert_true(bytes <= sizeof queued.closure);
     queued.stream = stream;
@@ -155,7 +155,7 @@ static void test_queue(void **)
 
     memory_reset();
     on.stream = (struct device_stream *)x;
-    emulator_enqueue(queue);
+    emulator_enqueue(cuda_emulator_queue);
     launch(&on, KERNEL(copy_index), 4, 64, 0, global_of<const float>(x), global_of<float>(y));
     emulator_enqueue(NULL);
     assert_ptr_equal(queued.stream, x);

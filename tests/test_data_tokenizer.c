@@ -16,19 +16,19 @@
 #define FOLDER TEST_DIR "/data/tokenizers"
 enum { WHOLE = 1 << 30 };
 
-static json_node *expected;
+static json_node *data_tokenizer_expected;
 static char text[64 * MIXED_LINE_MOST];
 
 static int open_expected(void **state)
 {
     (void)state;
-    return json_read(FOLDER "/expected.json", &expected);
+    return json_read(FOLDER "/expected.json", &data_tokenizer_expected);
 }
 
 static int close_expected(void **state)
 {
     (void)state;
-    json_close(&expected);
+    json_close(&data_tokenizer_expected);
     return 0;
 }
 
@@ -73,7 +73,7 @@ static void check_hash(const char *name, const char *what, size_t i, const json_
 
 static void check_lines(const ls_tokenizer *t, const json_node *n)
 {
-    size_t each = (size_t)json_int(json_get(expected, "lines_a_block"), 0), blocks = json_size(json_get(n, "lines"));
+    size_t each = (size_t)json_int(json_get(data_tokenizer_expected, "lines_a_block"), 0), blocks = json_size(json_get(n, "lines"));
 
     assert_true(each > 0 && blocks > 0);
     for (size_t b = 0; b < blocks; b++) {
@@ -81,7 +81,7 @@ static void check_lines(const ls_tokenizer *t, const json_node *n)
 
         mixed_hash_start(&h);
         for (size_t i = 0; i < each; i++) {
-            size_t bytes = mixed_line(json_get(expected, "fragments"), b * each + i, text);
+            size_t bytes = mixed_line(json_get(data_tokenizer_expected, "fragments"), b * each + i, text);
             add_to_hash(t, json_bool(json_get(n, "specials"), 0), text, bytes, &h);
         }
         check_hash(json_string(json_get(n, "name"), ""), "lines", b, json_get(n, "lines"), &h);
@@ -119,7 +119,7 @@ static ls_tokenizer *open_named(const json_node *n)
 
 static void ids_equal_reference_packages(void **state)
 {
-    const json_node *all = json_get(expected, "tokenizers");
+    const json_node *all = json_get(data_tokenizer_expected, "tokenizers");
 
     (void)state;
     assert_int_equal(json_size(all), 9);
@@ -141,7 +141,7 @@ static void ids_do_not_depend_on_chunks_or_threads(void **state)
 
     (void)state;
     for (uint64_t n = 0; n < 300 && bytes < sizeof text - MIXED_LINE_MOST; n++)
-        bytes += mixed_line(json_get(expected, "fragments"), n, text + bytes);
+        bytes += mixed_line(json_get(data_tokenizer_expected, "fragments"), n, text + bytes);
     threads_set(3);
     for (size_t i = 0; i < COUNT_OF(specs); i++) {
         ls_tokenizer *t;
@@ -232,7 +232,7 @@ static void test_token_queries(void **state)
 static void test_save_and_open(void **state)
 {
     static const char *const specs[] = { "bytes", FOLDER "/llama3.json", FOLDER "/mixed.tiktoken:r50k" };
-    size_t bytes = mixed_line(json_get(expected, "fragments"), 4711, text);
+    size_t bytes = mixed_line(json_get(data_tokenizer_expected, "fragments"), 4711, text);
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(specs); i++) {
@@ -304,11 +304,11 @@ static void test_train_by_hand(void **state)
 /* The tokenizers package's ids of single bytes are ours: its trainer sorts the same alphabet. */
 static void training_equals_reference_package(void **state)
 {
-    const json_node *all = json_get(expected, "trained");
+    const json_node *all = json_get(data_tokenizer_expected, "trained");
     size_t bytes = 0;
 
     (void)state;
-    for (uint64_t n = 2000000; n < 2003000; n++) bytes += mixed_line(json_get(expected, "fragments"), n, text + bytes);
+    for (uint64_t n = 2000000; n < 2003000; n++) bytes += mixed_line(json_get(data_tokenizer_expected, "fragments"), n, text + bytes);
     assert_int_equal(json_size(all), 3);
     for (size_t i = 0; i < json_size(all); i++) {
         const json_node *n = json_at(all, i);
@@ -336,11 +336,11 @@ static void training_equals_reference_package(void **state)
 
 static void trained_tokenizer_round_trips(void **state)
 {
-    size_t bytes = mixed_line(json_get(expected, "fragments"), 99, text);
+    size_t bytes = mixed_line(json_get(data_tokenizer_expected, "fragments"), 99, text);
     ls_tokenizer *a, *b;
 
     (void)state;
-    for (uint64_t n = 100; n < 200; n++) bytes += mixed_line(json_get(expected, "fragments"), n, text + bytes);
+    for (uint64_t n = 100; n < 200; n++) bytes += mixed_line(json_get(data_tokenizer_expected, "fragments"), n, text + bytes);
     OK(ls_tokenizer_train(text, bytes, &(ls_bpe_options){ 700, "o200k" }, &a));
     OK(ls_tokenizer_save(a, scratch(".")));
     OK(ls_tokenizer_open(scratch("tokenizer.json"), &b));

@@ -413,7 +413,7 @@ static void test_failure(void **state)
 
 /* ---- memory ---- */
 
-static void test_memory(void **state)
+static void device_streams_test_memory(void **state)
 {
     struct mem_stats before, held, after;
     char *p, host[100], back[100];
@@ -482,7 +482,7 @@ int main(void)
         cmocka_unit_test(test_operation),
         cmocka_unit_test(test_under_way),
         cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(device_streams_test_memory),
         cmocka_unit_test(test_cpu),
     };
 

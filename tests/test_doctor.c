@@ -17,17 +17,17 @@
 
 enum { RANKS = 4, WORLD = 7, SHARD = 8 };
 
-static char folder[] = "/tmp/lockstep-doctor-XXXXXX";
+static char doctor_folder[] = "/tmp/lockstep-doctor-XXXXXX";
 static struct recorder *recorder[RANKS];
 
-static char *recorder_path(int rank) { return file_path("%s/calls/rank_%04d", folder, rank); }
+static char *recorder_path(int rank) { return file_path("%s/calls/rank_%04d", doctor_folder, rank); }
 
 static int doctor_set_up(void **state)
 {
     (void)state;
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
-    if (!mkdtemp(folder)) return -1;
-    char *calls = file_path("%s/calls", folder);
+    strcpy(doctor_folder + strlen(doctor_folder) - 6, "XXXXXX");
+    if (!mkdtemp(doctor_folder)) return -1;
+    char *calls = file_path("%s/calls", doctor_folder);
     ls_status st = file_make_folders(calls);
     mem_free(calls);
     for (int i = 0; i < RANKS && st == LS_OK; i++) {
@@ -42,7 +42,7 @@ static int doctor_tear_down(void **state)
 {
     (void)state;
     for (int i = 0; i < RANKS; i++) recorder_close(&recorder[i]);
-    return file_remove_tree(folder);
+    return file_remove_tree(doctor_folder);
 }
 
 static void call_of(int rank, int group, ls_collective op, uint64_t sequence, uint64_t count, enum call_state end)
@@ -57,7 +57,7 @@ static void call_of(int rank, int group, ls_collective op, uint64_t sequence, ui
     recorder_use(NULL);
 }
 
-static void reduce(int rank, uint64_t sequence, enum call_state end)
+static void doctor_reduce(int rank, uint64_t sequence, enum call_state end)
 {
     call_of(rank, WORLD, LS_COLLECTIVE_ALL_REDUCE, sequence, 100, end);
 }
@@ -67,7 +67,7 @@ static void assert_outcome(const char *want)
     struct text out = { 0 };
     struct doctor d;
 
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     bool has_ended = doctor_outcome(&d, &out);
     if (!want) assert_false(has_ended);
     else if (!has_ended || !strstr(out.data, want)) fail_msg("no '%s' in: %s", want, has_ended ? out.data : "(not ended)");
@@ -119,7 +119,7 @@ static void end_stopped(pid_t pid)
 }
 
 /* Returns the number of a process that has ended. */
-static pid_t ended(void)
+static pid_t doctor_exited(void)
 {
     pid_t pid = fork();
 
@@ -131,7 +131,7 @@ static pid_t ended(void)
 /* The process number in a rank's flight recorder becomes that of a process that has ended. */
 static void reap(int rank)
 {
-    int64_t number = ended();
+    int64_t number = doctor_exited();
 
     write_recorder(rank, &number, sizeof number, 16);
 }
@@ -157,11 +157,11 @@ static void dead_rank_is_named(void **state)
     struct doctor d;
 
     (void)state;
-    for (int i = 0; i < RANKS; i++) reduce(i, 40, CALL_DONE);
+    for (int i = 0; i < RANKS; i++) doctor_reduce(i, 40, CALL_DONE);
     for (int i = 0; i < RANKS; i++)
-        if (i != 2) reduce(i, 41, CALL_RUNNING);
+        if (i != 2) doctor_reduce(i, 41, CALL_RUNNING);
     reap(2);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.ranks, RANKS);
     assert_int_equal(d.n, 1);
     assert_int_equal(d.status[2].life, LIFE_DEAD);
@@ -178,10 +178,10 @@ static void late_rank_is_reported_as_not_started(void **state)
     struct doctor d;
 
     (void)state;
-    reduce(0, 1, CALL_DONE);
-    reduce(1, 1, CALL_DONE);
-    reduce(0, 2, CALL_QUEUED);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    doctor_reduce(0, 1, CALL_DONE);
+    doctor_reduce(1, 1, CALL_DONE);
+    doctor_reduce(0, 2, CALL_QUEUED);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 1);
     assert_true(d.finding[0].missing[1] && d.finding[0].missing[2] && d.finding[0].missing[3]);
     assert_said(&d, 0, (const char *[]){ "ranks 1-3 have not called all_reduce #2 of world", "; rank 0 has waited in it for ",
@@ -198,9 +198,9 @@ static void stopped_rank_is_named_as_the_cause(void **state)
     char want[64];
 
     (void)state;
-    for (int i = 0; i < RANKS; i++) reduce(i, 5, CALL_RUNNING);
+    for (int i = 0; i < RANKS; i++) doctor_reduce(i, 5, CALL_RUNNING);
     become(2, pid, 0, 0);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_string_equal(doctor_state(&d, 2), "stopped");
     assert_string_equal(doctor_state(&d, 0), "running");
     assert_true(doctor_stopped(&d, &out));
@@ -211,7 +211,7 @@ static void stopped_rank_is_named_as_the_cause(void **state)
     text_free(&out);
     doctor_close(&d);
     end_stopped(pid);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_string_equal(doctor_state(&d, 2), "dead");
     assert_said(&d, 0, (const char *[]){ "rank 2 died in all_reduce #5 of world", "; ranks 0, 1, 3 have waited in it for ", NULL });
     assert_false(doctor_stopped(&d, &out));
@@ -224,9 +224,9 @@ static void reused_pid_is_another_process(void **state)
     struct doctor d;
 
     (void)state;
-    for (int i = 0; i < RANKS; i++) reduce(i, 5, CALL_RUNNING);
+    for (int i = 0; i < RANKS; i++) doctor_reduce(i, 5, CALL_RUNNING);
     become(2, pid, 0, 60);  /* the rank's last call began before the process did */
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_string_equal(doctor_state(&d, 2), "dead");
     doctor_close(&d);
     end_stopped(pid);
@@ -236,15 +236,15 @@ static void reused_pid_is_another_process(void **state)
 static void end_with_the_launcher_blames_no_rank(void **state)
 {
     struct doctor d;
-    pid_t pid[RANKS], launcher = ended();
+    pid_t pid[RANKS], launcher = doctor_exited();
 
     (void)state;
-    for (int i = 0; i < RANKS; i++) pid[i] = ended();
-    for (int i = 0; i < RANKS; i++) reduce(i, 5, CALL_DONE);
+    for (int i = 0; i < RANKS; i++) pid[i] = doctor_exited();
+    for (int i = 0; i < RANKS; i++) doctor_reduce(i, 5, CALL_DONE);
     for (int i = 0; i < RANKS; i++)
-        if (i != 1) reduce(i, 6, CALL_RUNNING);
+        if (i != 1) doctor_reduce(i, 6, CALL_RUNNING);
     for (int i = 0; i < RANKS; i++) become(i, pid[i], launcher, 0);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 0);
     doctor_close(&d);
     assert_outcome(", was killed at step 0, and ranks 0-3 ended with it");
@@ -252,7 +252,7 @@ static void end_with_the_launcher_blames_no_rank(void **state)
     double seen = base_now() + 20;  /* rank 3 was alive in the call for 20 s */
     write_recorder(3, &seen, sizeof seen,
                64 + sizeof(struct recorder_status) + sizeof(struct call_record) + offsetof(struct call_record, seen));
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 1);
     assert_said(&d, 0, (const char *[]){ "rank 1 had not called all_reduce #6 of world",
                                          " when the launcher was killed; ranks 0, 2, 3 had waited in it for 20.",
@@ -266,9 +266,9 @@ static void successful_job_has_no_finding(void **state)
 
     (void)state;
     for (uint64_t k = 1; k <= 2 * RECORDER_CALLS; k++)
-        for (int i = 0; i < RANKS; i++) reduce(i, k, CALL_DONE);
+        for (int i = 0; i < RANKS; i++) doctor_reduce(i, k, CALL_DONE);
     for (int i = 0; i < RANKS; i++) reap(i);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 0);
     for (int i = 0; i < RANKS; i++) assert_int_equal(d.status[i].life, LIFE_DEAD);
     doctor_close(&d);
@@ -279,8 +279,8 @@ static void healthy_ranks_are_not_blamed(void **state)
     struct doctor d;
 
     (void)state;
-    for (int i = 0; i < RANKS; i++) reduce(i, 1, i == 1 ? CALL_DONE : CALL_RUNNING);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    for (int i = 0; i < RANKS; i++) doctor_reduce(i, 1, i == 1 ? CALL_DONE : CALL_RUNNING);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 0);
     doctor_close(&d);
 }
@@ -292,10 +292,10 @@ static void mismatched_calls_are_reported(void **state)
     (void)state;
     for (int i = 0; i < RANKS; i++) {
         if (i == 3) call_of(i, WORLD, LS_COLLECTIVE_ALL_GATHER, 5, 64, CALL_FAILED);
-        else reduce(i, 5, CALL_FAILED);
+        else doctor_reduce(i, 5, CALL_FAILED);
         reap(i);
     }
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 1);
     assert_said(&d, 0, (const char *[]){ "ranks disagree on all_reduce #5 of world (f32, 100, sum)",
                                          "; rank 3 called all_gather #5 of world (f32, 64) instead; ranks 0-2 ended in it", NULL });
@@ -309,22 +309,22 @@ static void cause_is_listed_before_consequences(void **state)
 
     (void)state;
     for (int i = 2; i < RANKS; i++) call_of(i, SHARD, LS_COLLECTIVE_ALL_GATHER, 1, 8, CALL_DONE);
-    reduce(0, 1, CALL_RUNNING);
-    reduce(1, 1, CALL_RUNNING);
-    reduce(3, 1, CALL_RUNNING);
+    doctor_reduce(0, 1, CALL_RUNNING);
+    doctor_reduce(1, 1, CALL_RUNNING);
+    doctor_reduce(3, 1, CALL_RUNNING);
     call_of(2, SHARD, LS_COLLECTIVE_ALL_GATHER, 2, 8, CALL_RUNNING);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 2);
     doctor_close(&d);
 
     doctor_tear_down(NULL);
     assert_int_equal(doctor_set_up(NULL), 0);
     for (int i = 2; i < RANKS; i++) call_of(i, SHARD, LS_COLLECTIVE_ALL_GATHER, 1, 8, CALL_DONE);
-    reduce(0, 1, CALL_RUNNING);
-    reduce(1, 1, CALL_RUNNING);
+    doctor_reduce(0, 1, CALL_RUNNING);
+    doctor_reduce(1, 1, CALL_RUNNING);
     call_of(2, SHARD, LS_COLLECTIVE_ALL_GATHER, 2, 8, CALL_RUNNING);
     reap(3);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 2);
     assert_said(&d, 0, (const char *[]){ "rank 3 never called all_gather #2 of shard", "; rank 2 has waited in it", "; rank 3 is dead",
                                          NULL });
@@ -338,15 +338,15 @@ static void cause_is_listed_before_consequences(void **state)
 static void malformed_files_are_refused(void **state)
 {
     struct doctor d;
-    char *path = recorder_path(1), *gone = recorder_path(3), *stranger = file_path("%s/calls/rank_0001.old", folder);
+    char *path = recorder_path(1), *gone = recorder_path(3), *stranger = file_path("%s/calls/rank_0001.old", doctor_folder);
 
     (void)state;
     assert_int_equal(file_write(stranger, "x", 1), LS_OK);
     assert_int_equal(file_write(path, "LSCALLS2 but no more", 20), LS_OK);
     unlink(gone);
-    reduce(0, 1, CALL_RUNNING);
-    reduce(2, 1, CALL_RUNNING);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    doctor_reduce(0, 1, CALL_RUNNING);
+    doctor_reduce(2, 1, CALL_RUNNING);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.ranks, RANKS);
     assert_int_equal(d.status[1].life, LIFE_NONE);
     assert_non_null(strstr(d.status[1].why, "20 bytes"));
@@ -372,7 +372,7 @@ static void end_rank(int rank, uint64_t step, int code, const char *why)
 
 static void write_end(const char *text)
 {
-    char *path = file_path("%s/calls/ended", folder);
+    char *path = file_path("%s/calls/ended", doctor_folder);
 
     assert_int_equal(file_write(path, text, strlen(text)), LS_OK);
     mem_free(path);
@@ -389,7 +389,7 @@ static void finished_run_is_reported(void **state)
     assert_outcome("finished at step 200 of 200, exit 0");
     for (int i = 0; i < RANKS; i++) reap(i);
     assert_outcome("finished at step 200 of 200, exit 0");
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     for (int i = 0; i < RANKS; i++) assert_string_equal(doctor_state(&d, i), "finished");
     doctor_close(&d);
     for (int i = 0; i < RANKS; i++) end_rank(i, 120, 0, "stopped by SIGTERM");
@@ -427,7 +427,7 @@ static void rank_progress_is_reported(void **state)
     recorder_doing("saving");
     recorder_stepped(41, 200, 1234, "tokens");
     recorder_use(NULL);
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     doctor_progress(&d, 1, &out);
     assert_non_null(strstr(out.data, "saving for "));
     assert_non_null(strstr(out.data, "step 41 of 200, 1234 tokens/s, last step "));

@@ -33,7 +33,7 @@ static const struct {
     struct world world;            /* where it is found */
     ls_status status;
     const char *says, *says_too;   /* what the message holds, where it is refused */
-} cases[] = {
+} environment_cases[] = {
     { "", { LAUNCHER_NONE, 0, 1, 0, 1, "self:" }, LS_OK, 0, 0 },
     { "RANK= WORLD_SIZE=", { LAUNCHER_NONE, 0, 1, 0, 1, "self:" }, LS_OK, 0, 0 },
 
@@ -154,24 +154,26 @@ static void threads_are_those_of_our_launcher(void **state)
 static void ranks_are_found_or_refused(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    for (size_t i = 0; i < COUNT_OF(environment_cases); i++) {
         struct world got, untouched;
 
         memset(&got, 0x5a, sizeof got);
         untouched = got;
-        set_environment(cases[i].environment);
+        set_environment(environment_cases[i].environment);
         ls_status st = world_find(&got);
-        if (st != cases[i].status)
-            fail_msg("'%s': status %d (%s), not %d", cases[i].environment, st, st ? ls_errmsg() : "", cases[i].status);
+        if (st != environment_cases[i].status)
+            fail_msg("'%s': status %d (%s), not %d", environment_cases[i].environment, st, st ? ls_errmsg() : "",
+                     environment_cases[i].status);
         if (st == LS_OK) {
-            const struct world *want = &cases[i].world;
+            const struct world *want = &environment_cases[i].world;
             if (got.launcher != want->launcher || got.rank != want->rank || got.size != want->size || got.local_rank != want->local_rank
                 || got.local_size != want->local_size || strcmp(got.where, want->where))
-                fail_msg("'%s': %s rank %d of %d, %d of %d here, by %s", cases[i].environment, launcher_name(got.launcher), got.rank,
-                         got.size, got.local_rank, got.local_size, got.where);
+                fail_msg("'%s': %s rank %d of %d, %d of %d here, by %s", environment_cases[i].environment, launcher_name(got.launcher),
+                         got.rank, got.size, got.local_rank, got.local_size, got.where);
         } else {
-            if (!strstr(ls_errmsg(), cases[i].says) || (cases[i].says_too && !strstr(ls_errmsg(), cases[i].says_too)))
-                fail_msg("'%s': says '%s'", cases[i].environment, ls_errmsg());
+            if (!strstr(ls_errmsg(), environment_cases[i].says) ||
+                (environment_cases[i].says_too && !strstr(ls_errmsg(), environment_cases[i].says_too)))
+                fail_msg("'%s': says '%s'", environment_cases[i].environment, ls_errmsg());
             assert_memory_equal(&got, &untouched, sizeof got);
         }
     }

@@ -14,7 +14,7 @@ sequence parallelism, ZeRO and schedules. */
 
 static const double GIB = 1 << 30;
 
-static double bytes_of(const char *source, const struct framework_model *m, const ls_layout *l, bool twice)
+static double framework_bytes_of(const char *source, const struct framework_model *m, const ls_layout *l, bool twice)
 {
     const struct framework *f = framework_of(source);
     double bytes = 0;
@@ -27,10 +27,10 @@ static double bytes_of(const char *source, const struct framework_model *m, cons
 /* Bytes of a sample of a micro-batch, and those of parameters and their state. */
 static double of_samples(const char *source, const struct framework_model *m, ls_layout l, double *fixed)
 {
-    double one = bytes_of(source, m, &l, false);
+    double one = framework_bytes_of(source, m, &l, false);
 
     l.micro_batch *= 2;
-    double sample = (bytes_of(source, m, &l, false) - one) / (l.micro_batch / 2);
+    double sample = (framework_bytes_of(source, m, &l, false) - one) / (l.micro_batch / 2);
     double other = strcmp(source, "nanotron") == 0 ? 0.5e9 : 1e9; /* `other` in framework.c */
     *fixed = one - sample * l.micro_batch / 2 - other;
     return sample;
@@ -123,7 +123,7 @@ static void schedules_hold_what_is_in_flight(void **state)
     l.pp = 32, l.micro_batches = 256, l.schedule = "1f1b", l.recompute = LS_RECOMPUTE_NONE;
     near(of_samples("Zero Bubble", &m, l, &fixed), 2 * 31 * block, 1e-12, "1F1B: the second stage, of two blocks");
     near(fixed, 18 * 2 * 12 * 6144.0 * 6144, 1e-12, "its parameters");
-    double once = bytes_of("Zero Bubble", &m, &l, false), twice = bytes_of("Zero Bubble", &m, &l, true);
+    double once = framework_bytes_of("Zero Bubble", &m, &l, false), twice = framework_bytes_of("Zero Bubble", &m, &l, true);
     near(twice - once, 2 * (62 - 31) * block, 1e-12, "ZB-2p: twice as many");
     l.micro_batches = 8;
     near(of_samples("Zero Bubble", &m, l, &fixed), 2 * 8 * block, 1e-12, "no more than there are");

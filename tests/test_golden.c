@@ -95,7 +95,7 @@ static void write_batch(ls_program *p, const char *input, const struct safetenso
     free(batch);
 }
 
-static double step(struct run *r, int n)
+static double golden_step(struct run *r, int n)
 {
     double loss;
 
@@ -184,7 +184,7 @@ static void ten_steps(int k)
     snprintf(name, sizeof name, "%s.norm", r.kind);
     norm = golden_numbers(r.g.numbers, name, &n);
     for (int s = 0; s < STEPS; s++) {
-        check_close("loss", s, step(&r, s), loss[s], most);
+        check_close("loss", s, golden_step(&r, s), loss[s], most);
         check_router_losses(&r, s, most);
         for (size_t i = 0; s == 0 && i < ls_store_count(r.s); i++)
             golden_test_check_tensor(&r, i, "grad", ls_store_grad(r.s, i), most);

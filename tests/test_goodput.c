@@ -48,7 +48,7 @@ static struct goodput_job small_job(void)
                                  .rate[FAILURE_SOFTWARE] = 1.0 / 2000 };
 }
 
-static double total(const struct goodput *g) { return g->trained + g->again + g->saved + g->down + g->waited; }
+static double goodput_total(const struct goodput *g) { return g->trained + g->again + g->saved + g->down + g->waited; }
 
 /* ---- one step at a time ---- */
 
@@ -133,7 +133,7 @@ static void equals_one_step_at_a_time(void **state)
         OK(goodput_play(&j, note_stop, &stops, &g));
         struct naive n = { .j = &j, .stops = &stops };
         naive_play(&n);
-        assert_true(fabs(total(&g) - j.seconds) < 1e-6);
+        assert_true(fabs(goodput_total(&g) - j.seconds) < 1e-6);
         if (fabs(g.trained - n.trained) > 1e-6 || fabs(g.again - n.again) > 1e-6 || fabs(g.saved - n.saved) > 1e-6 ||
             fabs(g.down - n.down) > 1e-6 || g.steps != n.done)
             fail_msg("seed %d: trained %.6f, again %.6f, saved %.6f, down %.6f, %lld steps; one at a time %.6f %.6f %.6f %.6f %lld", i,
@@ -152,7 +152,7 @@ static void without_failures_only_checkpoints_cost(void **state)
     (void)state;
     OK(goodput_play(&j, NULL, NULL, &g));
     assert_int_equal(g.checkpoints, 10);
-    assert_true(g.saved == 50 && g.trained == 1000 + 28 && g.steps == 1028 && total(&g) == j.seconds);
+    assert_true(g.saved == 50 && g.trained == 1000 + 28 && g.steps == 1028 && goodput_total(&g) == j.seconds);
     OK(goodput_best_every(&j, 3, &best));
     assert_int_equal(best, 1078); /* none */
     assert_true(isinf(goodput_daly(5, INFINITY)));
@@ -213,7 +213,7 @@ static void planned_stops_lose_nothing(void **state)
     j.rate[FAILURE_PLANNED] = 1.0 / 5000;
     OK(goodput_play(&j, NULL, NULL, &g));
     assert_true(g.stops[FAILURE_PLANNED] > 3 && g.again == 0);
-    assert_true(fabs(total(&g) - j.seconds) < 1e-6);
+    assert_true(fabs(goodput_total(&g) - j.seconds) < 1e-6);
 }
 
 /* Llama 3 (arXiv:2407.21783, table 5 and 3.3.4): 419 unexpected stops in 54 days on 16,384 GPUs; more than 90% effective training time. */

@@ -16,7 +16,7 @@
 #include "helper_hf.h"
 #include "lockstep/program.h"
 
-static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe", "qwen3", "starcoder2" };
+static const char *const hf_models[] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe", "qwen3", "starcoder2" };
 
 /* ids [b,t] i32 -> logits [b,t,V]; free() them. */
 static float *logits_of(const ls_model *m, ls_store *s, const int32_t *ids, size_t b, size_t t)
@@ -38,12 +38,12 @@ static float *logits_of(const ls_model *m, ls_store *s, const int32_t *ids, size
 static void logits_equal_transformers(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(models); i++) {
+    for (size_t i = 0; i < COUNT_OF(hf_models); i++) {
         struct safetensors *f;
         ls_model m;
-        ls_store *s = hf_import(hf_golden_path(models[i]), LS_F32, 0, &m);
+        ls_store *s = hf_import(hf_golden_path(hf_models[i]), LS_F32, 0, &m);
 
-        OK(safetensors_open(hf_path(hf_golden_path(models[i]), "golden.safetensors"), &f));
+        OK(safetensors_open(hf_path(hf_golden_path(hf_models[i]), "golden.safetensors"), &f));
         const struct safetensor *ids = safetensors_find(f, "batch.x"), *want = safetensors_find(f, "logits");
         assert_non_null(ids);
         assert_non_null(want);
@@ -52,7 +52,7 @@ static void logits_equal_transformers(void **state)
         float *ours = logits_of(&m, s, safetensor_aligned(ids, &ids_copy), ids->size[1], ids->size[2]);
         for (size_t k = 0; k < want->count; k++)
             if (!(fabsf(ours[k] - theirs[k]) <= 1e-4f))
-                fail_msg("%s: logit %zu is %g, transformers' %g", models[i], k, ours[k], theirs[k]);
+                fail_msg("%s: logit %zu is %g, transformers' %g", hf_models[i], k, ours[k], theirs[k]);
         free(ours);
         mem_free(ids_copy);
         mem_free(want_copy);
@@ -86,14 +86,14 @@ static void check_same_tensors(const char *a, const char *b)
 static void export_equals_import(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(models); i++) {
+    for (size_t i = 0; i < COUNT_OF(hf_models); i++) {
         ls_model m, again;
-        ls_store *s = hf_import(hf_golden_path(models[i]), LS_F32, 0, &m);
+        ls_store *s = hf_import(hf_golden_path(hf_models[i]), LS_F32, 0, &m);
         char out[512];
 
-        snprintf(out, sizeof out, "%s/%s", scratch("hf"), models[i]);
+        snprintf(out, sizeof out, "%s/%s", scratch("hf"), hf_models[i]);
         OK(ls_hf_export(out, &m, s, NULL));
-        check_same_tensors(hf_path(out, "model.safetensors"), hf_path(hf_golden_path(models[i]), "model.safetensors"));
+        check_same_tensors(hf_path(out, "model.safetensors"), hf_path(hf_golden_path(hf_models[i]), "model.safetensors"));
         OK(ls_model_read_hf(out, &again));
         check_same_model(&m, &again);
         assert_true(file_exists(hf_path(out, "generation_config.json")));

@@ -35,7 +35,7 @@ static size_t hooks_elements(const ls_store *s, size_t i)
 }
 
 /* Element e of the rank's part of the gradient, by its place in the complete parameter. */
-static size_t place_of(const ls_store *s, size_t param, const ls_hook_gradient *g, size_t e)
+static size_t hooks_place_of(const ls_store *s, size_t param, const ls_hook_gradient *g, size_t e)
 {
     size_t at = 0, stride = 1;
 
@@ -55,7 +55,7 @@ static ls_status halve(void *ctx, const ls_hook_gradient *g)
 
     for (; strcmp(ls_store_name(seen->store, i), g->name) != 0; i++) first += hooks_elements(seen->store, i);
     for (size_t k = 0; k < g->count; k++) {
-        size_t at = first + place_of(seen->store, i, g, g->offset + k);
+        size_t at = first + hooks_place_of(seen->store, i, g, g->offset + k);
 
         RANKS_CHECK(g->dtype == LS_F32);
         seen->gradient[at] = ((float *)g->data)[k];
@@ -96,7 +96,7 @@ struct hooked {
     double squares;
     size_t count;
 };
-static struct hooked *expected; /* expected results by optimizer */
+static struct hooked *hooks_expected; /* expected results by optimizer */
 
 static bool watch(struct training *s, struct seen *seen)
 {
@@ -151,7 +151,7 @@ static void train_hooked(const struct layout *l, ls_comm *comm, struct hooked *o
     distributed_close(&s);
 }
 
-static void compare(const struct layout *l, int n, const char *what, const float *a, const float *b, size_t count)
+static void hooks_compare(const struct layout *l, int n, const char *what, const float *a, const float *b, size_t count)
 {
     double off = 0, most = 0;
     char name[DIST_NAME];
@@ -172,21 +172,21 @@ static void reference_run(ls_comm *comm, void *ctx)
 
     (void)comm;
     threads_set(1);
-    train_hooked(&l, NULL, &expected[l.optimizer]);
+    train_hooked(&l, NULL, &hooks_expected[l.optimizer]);
 }
 
 static void check_layout(ls_comm *comm, void *ctx)
 {
     static struct hooked got;
     const struct layout *l = ctx;
-    const struct hooked *want = &expected[l->optimizer];
+    const struct hooked *want = &hooks_expected[l->optimizer];
     char name[DIST_NAME];
 
     threads_set(1);
     train_hooked(l, comm, &got);
     RANKS_CHECK(got.count == want->count);
-    compare(l, ls_comm_size(comm), "gradients", want->gradient, got.gradient, got.count);
-    compare(l, ls_comm_size(comm), "weights", want->weight, got.weight, got.count);
+    hooks_compare(l, ls_comm_size(comm), "gradients", want->gradient, got.gradient, got.count);
+    hooks_compare(l, ls_comm_size(comm), "weights", want->weight, got.weight, got.count);
     if (fabs(got.squares - want->squares) > 1e-5 * want->squares) {
         fprintf(stderr, "%s: the squares of '%s' are %g, expected %g\n", distributed_name(l, ls_comm_size(comm), name), watched,
                 got.squares, want->squares);
@@ -206,8 +206,8 @@ static void gradients_and_values_are_those_of_one_rank(void **state)
     ls_mesh_shape two_tp = LS_MESH_DEFAULTS, two_pp = LS_MESH_DEFAULTS, two_cp = LS_MESH_DEFAULTS;
 
     (void)state;
-    expected = mmap(NULL, sizeof *expected * LS_OPTIMIZERS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(expected != MAP_FAILED);
+    hooks_expected = mmap(NULL, sizeof *hooks_expected * LS_OPTIMIZERS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(hooks_expected != MAP_FAILED);
     two_tp.tp = two_pp.pp = two_cp.cp = 2;
     for (size_t k = 0; k < 2; k++) {
         ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;
@@ -224,7 +224,7 @@ static void gradients_and_values_are_those_of_one_rank(void **state)
         check_one(4, (struct layout){ .optimizer = kind, .data = o, .meshed = true, .mesh = two_pp, .schedule = "1f1b", .accumulate = 3 });
     }
     check_one(2, (struct layout){ .optimizer = LS_SGD, .data = LS_DATA_PARALLEL_DEFAULTS, .device = "check" });
-    munmap(expected, sizeof *expected * LS_OPTIMIZERS);
+    munmap(hooks_expected, sizeof *hooks_expected * LS_OPTIMIZERS);
 }
 
 /* ---- one program ---- */

@@ -76,18 +76,18 @@ static void test_activations(void **state)
 /* Every bf16 and f16, their neighbours half a step away, which are ties, and just off the ties. */
 enum { PATTERNS = 65536 * 4 };
 static float patterns[PATTERNS];
-static uint16_t rounded[PATTERNS];
+static uint16_t kernels_values_rounded[PATTERNS];
 
 static void compare_rounding(const struct kernel *k, struct call *c)
 {
     kernel_run(k, c, 0, "copy");
     for (int i = 0; i < PATTERNS; i++) {
         uint16_t want = c->out[0].dtype == LS_BF16 ? ls_f32_to_bf16(patterns[i]) : ls_f32_to_f16(patterns[i]);
-        bool both_nan = isnan(patterns[i]) && (rounded[i] & 0x7fff) > (c->out[0].dtype == LS_BF16 ? 0x7f80 : 0x7c00);
+        bool both_nan = isnan(patterns[i]) && (kernels_values_rounded[i] & 0x7fff) > (c->out[0].dtype == LS_BF16 ? 0x7f80 : 0x7c00);
 
-        if (rounded[i] != want && !both_nan)
+        if (kernels_values_rounded[i] != want && !both_nan)
             fail_msg("%s rounds %a to %s %04x, not %04x", k->name, (double)patterns[i], ls_dtype_name(c->out[0].dtype),
-                     rounded[i], want);
+                     kernels_values_rounded[i], want);
     }
 }
 
@@ -109,7 +109,7 @@ static void test_rounding(void **state)
                 memcpy(&patterns[h * 4 + off], &u, sizeof u);
             }
         c.in[0] = view_of(patterns, LS_F32, 1, &n);
-        c.out[0] = view_of(rounded, (ls_dtype)type, 1, &n);
+        c.out[0] = view_of(kernels_values_rounded, (ls_dtype)type, 1, &n);
         each_entry(&c, compare_rounding);
     }
 }

@@ -43,7 +43,7 @@ struct row { const ls_model *model; ls_layout layout; const char *says; };
 #ifdef __clang__
 #pragma GCC diagnostic ignored "-Winitializer-overrides"
 #endif
-static const struct row rows[] = {
+static const struct row layout_rows[] = {
     { &gpt2, LAYOUT(.dp = 1), NULL },
     { NULL, LAYOUT(.dp = 3, .zero = 2), NULL },
     { NULL, LAYOUT(.dp = 4, .tp = 2), "parallel.tp=2: a model that is not a transformer supports only parallel.dp" },
@@ -185,16 +185,16 @@ static const struct row rows[] = {
 };
 #pragma GCC diagnostic pop
 
-static void table(void **state)
+static void layout_table(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < COUNT_OF(rows); k++) {
-        ls_status st = ls_layout_check(rows[k].model, &rows[k].layout);
+    for (size_t k = 0; k < COUNT_OF(layout_rows); k++) {
+        ls_status st = ls_layout_check(layout_rows[k].model, &layout_rows[k].layout);
 
-        if (!rows[k].says && st < 0) fail_msg("row %zu: %s", k, ls_errmsg());
-        if (!rows[k].says) continue;
+        if (!layout_rows[k].says && st < 0) fail_msg("row %zu: %s", k, ls_errmsg());
+        if (!layout_rows[k].says) continue;
         assert_int_equal(st, LS_EINVAL);
-        if (!strstr(ls_errmsg(), rows[k].says)) fail_msg("'%s' lacks '%s'", ls_errmsg(), rows[k].says);
+        if (!strstr(ls_errmsg(), layout_rows[k].says)) fail_msg("'%s' lacks '%s'", ls_errmsg(), layout_rows[k].says);
     }
 }
 
@@ -374,11 +374,11 @@ static void it_says_what_the_compiler_says(void **state)
 static void the_table_compiles(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < COUNT_OF(rows); k++) {
-        if (!rows[k].model || is_empty(&rows[k].layout) || ls_layout_ranks(&rows[k].layout) > 64) continue;
-        ls_status st = layout_compile(rows[k].model, &rows[k].layout);
+    for (size_t k = 0; k < COUNT_OF(layout_rows); k++) {
+        if (!layout_rows[k].model || is_empty(&layout_rows[k].layout) || ls_layout_ranks(&layout_rows[k].layout) > 64) continue;
+        ls_status st = layout_compile(layout_rows[k].model, &layout_rows[k].layout);
 
-        if ((st == LS_OK) != (rows[k].says == NULL)) fail_msg("row %zu: %s", k, st < 0 ? ls_errmsg() : "it compiles");
+        if ((st == LS_OK) != (layout_rows[k].says == NULL)) fail_msg("row %zu: %s", k, st < 0 ? ls_errmsg() : "it compiles");
     }
 }
 
@@ -412,7 +412,7 @@ static void budget_that_is_too_small_is_found_by_the_compiler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table),
+        cmocka_unit_test(layout_table),
         cmocka_unit_test(one_rank_is_the_default),
         cmocka_unit_test(what_is_offloaded_is_named),
         cmocka_unit_test(the_table_compiles),

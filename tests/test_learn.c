@@ -342,18 +342,18 @@ static void other_files_are_refused(void **state)
     assert_null(h);
 }
 
-static char folder[] = "learn-XXXXXX";
+static char learn_folder[] = "learn-XXXXXX";
 
 static int enter_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
+    return mkdtemp(learn_folder) && chdir(learn_folder) == 0 ? 0 : -1;
 }
 
 static int leave_folder(void **state)
 {
     (void)state;
-    return chdir("..") == 0 && file_remove_tree(folder) == LS_OK ? 0 : -1;
+    return chdir("..") == 0 && file_remove_tree(learn_folder) == LS_OK ? 0 : -1;
 }
 
 int main(void)

@@ -48,13 +48,13 @@ static struct world world;
 static const struct transport *mpi;
 static const double PATIENCE = 30;
 
-static struct signature sum_of(const struct link_base *l, uint64_t sequence, uint64_t count)
+static struct signature mpi_sum_of(const struct link_base *l, uint64_t sequence, uint64_t count)
 {
     return (struct signature){ .sequence = sequence, .count = count, .group = l->group, .op = LS_COLLECTIVE_ALL_REDUCE, .root = -1 };
 }
 
 /* Polls both until they have ended, as the engine does: a long message needs both sides to make progress. */
-static ls_status finish(struct link *l, struct transfer *a, struct transfer *b)
+static ls_status mpi_finish(struct link *l, struct transfer *a, struct transfer *b)
 {
     double since = base_now();
     ls_status one = LS_BUSY, two = LS_BUSY, st;
@@ -78,7 +78,7 @@ static ls_status ring(struct link *l, int channel, const struct signature *s, vo
 
     LS_TRY(mpi->start(l, &take));
     LS_TRY(mpi->start(l, &give));
-    LS_TRY(finish(l, &take, &give));
+    LS_TRY(mpi_finish(l, &take, &give));
     NEED(take.done == bytes && give.done == bytes);
     return LS_OK;
 }
@@ -94,7 +94,7 @@ static void rings(struct link *l, int channel, size_t most)
     for (size_t k = 0; k < COUNT_OF(sizes) && sizes[k] <= most; k++) {
         size_t bytes = sizes[k];
         unsigned char *out = mem_alloc(MEM_OTHER, bytes), *in = mem_zalloc(MEM_OTHER, bytes + 1);
-        struct signature s = sum_of(b, k + 1, bytes);
+        struct signature s = mpi_sum_of(b, k + 1, bytes);
 
         for (size_t i = 0; i < bytes; i++) out[i] = mark(b->rank, bytes, i);
         in[bytes] = 0x5a;
@@ -113,7 +113,7 @@ static void many(struct link *l)
     const struct link_base *b = (const struct link_base *)(const void *)l;
     struct transfer give[2][N], take[2][N];
     uint64_t out[2][N], in[2][N];
-    struct signature s = sum_of(b, 99, 1);
+    struct signature s = mpi_sum_of(b, 99, 1);
 
     for (int c = 0; c < 2; c++)
         for (int i = 0; i < N; i++) {
@@ -126,7 +126,7 @@ static void many(struct link *l)
         for (int i = 0; i < N; i++) NEED(mpi->start(l, &take[c][i]) == LS_OK);
     for (int c = 0; c < 2; c++)
         for (int i = N - 1; i >= 0; i--) {
-            NEED(finish(l, &give[c][i], &take[c][i]) == LS_OK);
+            NEED(mpi_finish(l, &give[c][i], &take[c][i]) == LS_OK);
             NEED(in[c][i] == (uint64_t)((b->rank + b->n - 1) % b->n * 1000 + c * 100 + i));
         }
 }
@@ -172,8 +172,8 @@ static struct call_record ask(struct link *l, int rank, uint64_t sequence)
 /* Every rank reports its latest call; the last one does so while it computes, until rank 0 has its report. */
 static void questions(struct link *l, int turn)
 {
-    struct signature s = sum_of((struct link_base *)(void *)l, 7 + (uint64_t)turn, (uint64_t)world.rank),
-        same = sum_of((struct link_base *)(void *)l, 1000, 1);
+    struct signature s = mpi_sum_of((struct link_base *)(void *)l, 7 + (uint64_t)turn, (uint64_t)world.rank),
+        same = mpi_sum_of((struct link_base *)(void *)l, 1000, 1);
     struct call_record mine = { .signature = s, .queued = base_now(), .state = CALL_RUNNING };
     double since = base_now();
     char token = 0, answered[64];
@@ -235,11 +235,11 @@ static int trouble(const char *what)
     signal(SIGTERM, SIG_IGN); /* mpirun sends it when a rank has died: a run would continue with its next step */
     NEED(mpi->open("", world.rank, world.size, PATIENCE, &l) == LS_OK);
     engine_enter();
-    s = sum_of((struct link_base *)(void *)l, 1, 1);
+    s = mpi_sum_of((struct link_base *)(void *)l, 1, 1);
     st = ring(l, 0, &s, out, in, 1);
     NEED(st == LS_OK || (st == LS_EPEER && mpi->failed(l) == st));
     bool wrong = !strcmp(what, "mismatch") && world.rank == 0;
-    s = sum_of((struct link_base *)(void *)l, 2, wrong ? 5 : 4);
+    s = mpi_sum_of((struct link_base *)(void *)l, 2, wrong ? 5 : 4);
     if (world.rank == 1 && !strcmp(what, "die")) raise(SIGKILL);
     if (world.rank == 1 && !strcmp(what, "fail")) (mpi->fail)(l, LS_EPEER, "rank 1 has had enough");
     if (world.rank == 1 && !strcmp(what, "leave")) {

@@ -20,14 +20,17 @@
 
 enum { LETTER = 8, LETTERS = 26 * LETTER };
 
-static double memory[LETTERS];
+static double multi_launch_memory[LETTERS];
 
 static void no_run(const struct call *const *c, int n) { (void)c, (void)n; }
 
 static const struct kernel many = { .name = "many", .device = "cuda", .run_many = no_run },
                            other = { .name = "other", .device = "cuda", .run_many = no_run }, one = { .name = "one", .device = "cuda" };
 
-static struct view letter_view(char letter) { return view_of(&memory[(letter - 'a') * LETTER], LS_F64, 1, (size_t[]){ LETTER }); }
+static struct view letter_view(char letter)
+{
+    return view_of(&multi_launch_memory[(letter - 'a') * LETTER], LS_F64, 1, (size_t[]){ LETTER });
+}
 
 /* c: zeroed; becomes its call. */
 static struct instruction instruction_of(const char *word, struct call *c)
@@ -51,7 +54,7 @@ static struct instruction instruction_of(const char *word, struct call *c)
         else if (where == '<')
             c->in[c->nin++] = letter_view(*word);
         else
-            c->scratch = letter_view(*word).data, i.scratch_bytes = LETTER * sizeof *memory;
+            c->scratch = letter_view(*word).data, i.scratch_bytes = LETTER * sizeof *multi_launch_memory;
     return i;
 }
 

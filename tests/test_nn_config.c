@@ -16,27 +16,27 @@
 #include "models/hf.h"
 #include "models/model.h"
 
-static char folder[] = "/tmp/lockstep-nn-XXXXXX";
+static char nn_config_folder[] = "/tmp/lockstep-nn-XXXXXX";
 
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return mkdtemp(nn_config_folder) ? 0 : -1;
 }
 
 static int remove_folder(void **state)
 {
     (void)state;
-    return file_remove_tree(folder) < 0 ? -1 : 0;
+    return file_remove_tree(nn_config_folder) < 0 ? -1 : 0;
 }
 
 static ls_status read_text(const char *text, ls_model *m)
 {
     char path[128];
 
-    snprintf(path, sizeof path, "%s/config.json", folder);
+    snprintf(path, sizeof path, "%s/config.json", nn_config_folder);
     OK(file_write(path, text, strlen(text)));
-    return ls_model_read_hf(folder, m);
+    return ls_model_read_hf(nn_config_folder, m);
 }
 #define LLAMA "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
               "\"intermediate_size\":12,\"vocab_size\":11,\"max_position_embeddings\":16"

@@ -282,7 +282,7 @@ static void test_allocations(void **state)
     onednn_close(&c);
 }
 
-static int start(void **state)
+static int onednn_start(void **state)
 {
     (void)state;
     threads_set(3);
@@ -299,5 +299,5 @@ int main(void)
         cmocka_unit_test(test_allocations),
     };
 
-    return cmocka_run_group_tests(tests, start, NULL);
+    return cmocka_run_group_tests(tests, onednn_start, NULL);
 }

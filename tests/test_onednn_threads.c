@@ -195,7 +195,7 @@ static int run_absent(void)
     return accepted;
 }
 
-static int start(void **state)
+static int onednn_threads_start(void **state)
 {
     (void)state;
     threads_set(3);
@@ -212,5 +212,5 @@ int main(int argc, char **argv)
 
     if (argc == 2 && strcmp(argv[1], "absent") == 0)
         return run_absent();
-    return cmocka_run_group_tests(tests, start, NULL);
+    return cmocka_run_group_tests(tests, onednn_threads_start, NULL);
 }

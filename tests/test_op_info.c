@@ -21,7 +21,7 @@ enum { KIND_MODEL = 1, KIND_PASS, KIND_OPTIMIZER };
 #define KIND_OF_MODEL(id, ...)     [OP_##id] = KIND_MODEL,
 #define KIND_OF_PASS(id, ...)      [OP_##id] = KIND_PASS,
 #define KIND_OF_OPTIMIZER(id, ...) [OP_##id] = KIND_OPTIMIZER,
-static const int kinds[PROGRAM_OPS] = { OP_MODEL_MAP(KIND_OF_MODEL) OP_PASS_MAP(KIND_OF_PASS) OP_OPTIMIZER_MAP(KIND_OF_OPTIMIZER)
+static const int op_info_kinds[PROGRAM_OPS] = { OP_MODEL_MAP(KIND_OF_MODEL) OP_PASS_MAP(KIND_OF_PASS) OP_OPTIMIZER_MAP(KIND_OF_OPTIMIZER)
                                             OP_PROGRAM_MODEL_MAP(KIND_OF_MODEL) OP_PROGRAM_PASS_MAP(KIND_OF_PASS) };
 
 static int read_rows(void **state)
@@ -48,7 +48,7 @@ static void every_op_has_one_row(void **state)
     for (int op = 0; op < PROGRAM_OPS; op++) {
         assert_true(op_info(op)->name && *op_info(op)->name);
         EXPECT(op, written[op].rows == 1);
-        EXPECT(op, kinds[op] != 0);
+        EXPECT(op, op_info_kinds[op] != 0);
         EXPECT(op, op_info(op)->bytes || instruction_is_view(&(struct instruction){ .op = op }));
         for (int other = 0; other < op; other++) EXPECT(op, strcmp(program_op_name(op), program_op_name(other)) != 0);
     }
@@ -97,10 +97,10 @@ static void rules_fit_the_kind(void **state)
     for (int op = 0; op < PROGRAM_OPS; op++) {
         const struct op_info *o = op_info(op);
 
-        EXPECT(op, (kinds[op] == KIND_OPTIMIZER) == (o->stage != OPTIMIZER_NONE));
+        EXPECT(op, (op_info_kinds[op] == KIND_OPTIMIZER) == (o->stage != OPTIMIZER_NONE));
         EXPECT(op, (o->gradient != NULL) == !is_none(written[op].gradient));
         EXPECT(op, (o->time != NULL) == !is_none(written[op].time));
-        EXPECT(op, kinds[op] == KIND_MODEL || (!o->gradient && !o->time && is_none(written[op].sharding)));
+        EXPECT(op, op_info_kinds[op] == KIND_MODEL || (!o->gradient && !o->time && is_none(written[op].sharding)));
         EXPECT(op, !o->gradient || o->to);
         EXPECT(op, o->gradient || !(o->traits & (TRAIT_STRIDED_DY | TRAIT_OWN_LOSS | TRAIT_LOSS_BY_GRADIENT)));
         EXPECT(op, !(o->traits & TRAIT_SUM) || (o->traits & TRAIT_LINEAR));

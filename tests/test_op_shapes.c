@@ -18,7 +18,7 @@ enum { ABSENT = VIEW_ABSENT };
 /* why NULL: the shapes match. */
 struct shape_case { enum op op; int nin, nout; struct operand in[6], out[3]; const char *why; };
 
-static const struct shape_case cases[] = {
+static const struct shape_case op_shapes_cases[] = {
     { OP_LINEAR, 3, 1, { { LS_F32, SIZES(2, 3, 5) }, { LS_F32, SIZES(7, 5) }, { LS_F32, SIZES(7) } }, { { LS_F32, SIZES(6, 7) } }, NULL },
     { OP_LINEAR, 3, 1, { { LS_F32, SIZES(2, 3, 5) }, { LS_F32, SIZES(7, 5) }, { .ndim = ABSENT } }, { { LS_F32, SIZES(2, 3, 7) } }, NULL },
     { OP_LINEAR, 2, 1, { { LS_F32, SIZES(5) }, { LS_F32, SIZES(7, 5) } }, { { LS_F32, SIZES(7) } }, NULL },
@@ -66,8 +66,8 @@ static void view_set(struct view *v, const struct operand *o)
 static void test_cases(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < COUNT_OF(cases); k++) {
-        const struct shape_case *s = &cases[k];
+    for (size_t k = 0; k < COUNT_OF(op_shapes_cases); k++) {
+        const struct shape_case *s = &op_shapes_cases[k];
         struct call c = { .op = s->op, .nin = s->nin, .nout = s->nout };
         char why[256] = "";
         bool fits;

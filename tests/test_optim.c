@@ -25,8 +25,8 @@ static void test_warmup(void **state)
     for (int kind = LS_CONSTANT; kind <= LS_WSD; kind++) {
         ls_schedule s = { (ls_schedule_kind)kind, 1.0, 0.1, 4, 20, 5 };
 
-        for (uint64_t step = 0; step < 4; step++)
-            NEAR(ls_schedule_lr(&s, step), 0.25 * (double)(step + 1), 1e-15);
+        for (uint64_t optim_step = 0; optim_step < 4; optim_step++)
+            NEAR(ls_schedule_lr(&s, optim_step), 0.25 * (double)(optim_step + 1), 1e-15);
         NEAR(ls_schedule_lr(&s, 4), 1.0, 1e-15);
         NEAR(ls_schedule_lr(&s, 20), kind == LS_CONSTANT ? 1.0 : 0.1, 1e-15);
         NEAR(ls_schedule_lr(&s, 1000), kind == LS_CONSTANT ? 1.0 : 0.1, 1e-15);
@@ -105,7 +105,7 @@ static double first(const ls_tensor *t)
     return x[0];
 }
 
-static void step(struct pair *x, const ls_optimizer *o, double lr, uint64_t t)
+static void optim_step(struct pair *x, const ls_optimizer *o, double lr, uint64_t t)
 {
     OK(ls_optimizer_set(x->p, o, lr, t));
     OK(ls_program_run(x->p, LS_OPTIMIZER_STEP));
@@ -130,7 +130,7 @@ static void test_not_finite(void **state)
 
             set_grad(&x, 0, 1.0);
             set_grad(&x, 1, 2.0);
-            step(&x, &all[k], 0.5, 1);
+            optim_step(&x, &all[k], 0.5, 1);
             double w = first(ls_store_value(x.s, 0)), first_m = m ? first(m) : 0, first_v = v ? first(v) : 0;
             set_grad(&x, 1, bad[b]);
             OK(ls_optimizer_set(x.p, &all[k], 0.5, 2));
@@ -139,7 +139,7 @@ static void test_not_finite(void **state)
             assert_false(isfinite(ls_optimizer_norm(x.p)));
             assert_true(first(ls_store_value(x.s, 0)) == w && (!m || first(m) == first_m) && (!v || first(v) == first_v));
             set_grad(&x, 1, 2.0);
-            step(&x, &all[k], 0.5, 2);
+            optim_step(&x, &all[k], 0.5, 2);
             assert_true(first(ls_store_value(x.s, 0)) != w);
             close_pair(&x);
         }
@@ -153,13 +153,13 @@ static void test_clip(void **state)
     (void)state;
     set_grad(&x, 0, 3.0);
     set_grad(&x, 1, 4.0);  /* norm sqrt(4 * 9 + 2 * 16) = sqrt 68 */
-    step(&x, &o, 0.5, 1);
+    optim_step(&x, &o, 0.5, 1);
     NEAR(ls_optimizer_norm(x.p), sqrt(68.0), 1e-12);
     NEAR(first(ls_store_value(x.s, 0)), 1 - 0.5 * 3 / sqrt(68.0), 1e-7);
     NEAR(first(ls_store_value(x.s, 1)), 1 - 0.5 * 4 / sqrt(68.0), 1e-7);
     set_grad(&x, 0, 0.1);
     set_grad(&x, 1, 0.0);  /* below the limit: untouched */
-    step(&x, &o, 1.0, 2);
+    optim_step(&x, &o, 1.0, 2);
     NEAR(ls_optimizer_norm(x.p), 0.2, 1e-12);
     NEAR(first(ls_store_value(x.s, 0)), 1 - 0.5 * 3 / sqrt(68.0) - 0.1, 1e-7);
     close_pair(&x);
@@ -176,11 +176,11 @@ static void test_decay_groups(void **state)
                            .weight_decay = 0.5 };
         struct pair x = open_pair(LS_F64, 0, &o);
 
-        step(&x, &o, 0.125, 1);
+        optim_step(&x, &o, 0.125, 1);
         assert_true(first(ls_store_value(x.s, 0)) < 1.0);
         assert_true(first(ls_store_value(x.s, 1)) == 1.0);
         set_grad(&x, 0, 2.0);
-        step(&x, &o, 0.125, 2);
+        optim_step(&x, &o, 0.125, 2);
         assert_true(first(ls_store_grad(x.s, 0)) == 2.0);
         close_pair(&x);
     }
@@ -216,7 +216,7 @@ static void test_master(void **state)
 
         set_grad(&x, 0, 1.0);
         for (uint64_t t = 1; t <= 8; t++)
-            step(&x, &o, 0x1p-10, t);
+            optim_step(&x, &o, 0x1p-10, t);
         assert_true(first(ls_store_value(x.s, 0)) == (master ? 1 - 0x1p-7 : 1.0));
         if (master)
             assert_true(first(ls_store_state(x.s, 0, "master")) == 1 - 0x1p-7);
@@ -239,7 +239,7 @@ static void test_frozen(void **state)
     OK(ls_program_compile(x.p, NULL));
     assert_null(ls_store_grad(x.s, 0));
     set_grad(&x, 1, 1.0);
-    step(&x, &o, 0.25, 1);
+    optim_step(&x, &o, 0.25, 1);
     NEAR(ls_optimizer_norm(x.p), sqrt(2.0), 1e-6);
     assert_true(first(ls_store_value(x.s, 0)) == 1.0);
     assert_true(first(ls_store_value(x.s, 1)) == 0.75);

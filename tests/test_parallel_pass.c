@@ -18,7 +18,7 @@
 #include "parallel/zero/zero.h"
 #include "train/faults/fault_points.h"
 
-static struct layout layout_of(enum net net, int zero)
+static struct layout parallel_pass_layout_of(enum net net, int zero)
 {
     struct layout l = { .net = net, .optimizer = LS_ADAMW, .data = LS_DATA_PARALLEL_DEFAULTS };
 
@@ -45,11 +45,11 @@ static void layout_refused(int n, struct layout l, const char *says)
 
 static void impossible_layouts_are_refused(void **state)
 {
-    struct layout l = layout_of(NET_MLP, 4);
+    struct layout l = parallel_pass_layout_of(NET_MLP, 4);
 
     (void)state;
     layout_refused(2, l, "parallel.zero=4 is out of range: 0 to 3");
-    l = layout_of(NET_MLP, 1);
+    l = parallel_pass_layout_of(NET_MLP, 1);
     l.data.replicate = 3;
     layout_refused(4, l, "parallel.dp=4 is not a multiple of parallel.replicate=3");
     l.data.replicate = 0;
@@ -59,16 +59,16 @@ static void impossible_layouts_are_refused(void **state)
     l.data.replicate = 2;
     l.data.zero = 0;
     layout_refused(4, l, "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything");
-    l = layout_of(NET_MLP, 0);
+    l = parallel_pass_layout_of(NET_MLP, 0);
     l.data.reduce = LS_F16;
     layout_refused(2, l, "precision.reduce=f16 is not possible; use fp32 or bf16");
-    l = layout_of(NET_MLP, 0);
+    l = parallel_pass_layout_of(NET_MLP, 0);
     l.data.bucket_bytes = 0;
     layout_refused(2, l, "parallel.bucket=0");
-    l = layout_of(NET_MLP, 0);
+    l = parallel_pass_layout_of(NET_MLP, 0);
     l.data.offload = LS_OFFLOAD_FILE;
     layout_refused(2, l, "needs a folder");
-    l = layout_of(NET_GPT2, 3);
+    l = parallel_pass_layout_of(NET_GPT2, 3);
     l.data.reshard_after_forward = 0;
     l.meshed = true;
     l.mesh = (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 };
@@ -83,7 +83,7 @@ static void pass_fails_cleanly_without_memory(void **state)
 {
     (void)state;
     for (int zero = 0; zero < 4; zero++) {
-        struct layout l = layout_of(NET_IMAGE, zero);
+        struct layout l = parallel_pass_layout_of(NET_IMAGE, zero);
         ls_status st = LS_ENOMEM;
         struct training s;
         ls_comm *comm;
@@ -131,7 +131,7 @@ static void test_types(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         faults_set(cases[i].fault, true);
         for (int k = 0; k < 2; k++)
-            layout_refused(2, layout_of(NET_MLP, cases[i].zero), cases[i].says[k]);
+            layout_refused(2, parallel_pass_layout_of(NET_MLP, cases[i].zero), cases[i].says[k]);
     }
     faults_set(FAULT_NONE, true);
 }
@@ -193,7 +193,7 @@ static void check_faults(ls_comm *comm, void *ctx)
     (void)ctx;
     threads_set(1);
     for (int zero = 0; zero < 4; zero++) {
-        struct layout l = layout_of(NET_GPT2, zero);
+        struct layout l = parallel_pass_layout_of(NET_GPT2, zero);
 
         RANKS_TRY(distributed_train(&l, NULL, &one));
         RANKS_TRY(distributed_train(&l, comm, &right));
@@ -266,7 +266,7 @@ static void check_other_programs(ls_comm *comm, void *ctx)
     threads_set(1);
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
         for (int zero = 0; zero < 4; zero++) {
-            struct layout l = layout_of((enum net)net, zero);
+            struct layout l = parallel_pass_layout_of((enum net)net, zero);
             float distribution[COUNT], again[COUNT], alone[COUNT];
             struct training s, one;
             double loss;
@@ -308,7 +308,7 @@ static void check_last(ls_comm *comm, void *ctx)
     (void)ctx;
     threads_set(1);
     for (int overlap = 0; overlap < 2; overlap++) {
-        struct layout l = layout_of(NET_GPT2, 1);
+        struct layout l = parallel_pass_layout_of(NET_GPT2, 1);
         struct training s;
         double loss;
 
@@ -337,7 +337,7 @@ static void check_buffers(ls_comm *comm, void *ctx)
     (void)ctx;
     threads_set(1);
     for (int zero = 0; zero < 4; zero++) {
-        struct layout l = layout_of(NET_IMAGE, zero);
+        struct layout l = parallel_pass_layout_of(NET_IMAGE, zero);
         float mean[2][4], first[4];
         double loss;
 

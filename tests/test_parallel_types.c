@@ -65,7 +65,7 @@ static ls_status open_program(ls_comm *comm, int zero, int master, ls_store **s,
     return ls_program_compile(*p, NULL);
 }
 
-static ls_status step(ls_program *p, ls_comm *comm, int update)
+static ls_status parallel_types_step(ls_program *p, ls_comm *comm, int update)
 {
     size_t batch = comm ? (size_t)(BATCH / ls_comm_size(comm)) : BATCH, first = comm ? (size_t)ls_comm_rank(comm) * batch : 0;
     ls_optimizer o = optimizer();
@@ -104,9 +104,9 @@ static void check_types(const ls_store *s, int master)
         RANKS_CHECK(ls_tensor_dtype(ls_store_value(s, i)) == store_value_type(s, i));
         RANKS_CHECK(ls_store_states(s, i) == 1 + (master && !norm));
     }
-    for (int g = 0; g < store_groups(s); g++)
-        for (int k = 0; k < store_group_at(s, g)->n; k++)
-            RANKS_CHECK(store_value_type(s, (size_t)store_group_at(s, g)->params[k]) == store_group_at(s, g)->type);
+    for (int g = 0; g < store_units(s); g++)
+        for (int k = 0; k < store_unit_at(s, g)->n; k++)
+            RANKS_CHECK(store_value_type(s, (size_t)store_unit_at(s, g)->params[k]) == store_unit_at(s, g)->type);
 }
 
 struct job { int zero, master; const char *root; };
@@ -122,13 +122,13 @@ static void check_steps(ls_comm *comm, void *ctx)
 
     RANKS_TRY(open_program(NULL, 0, j->master, &s, &p));
     for (int k = 0; k < UPDATES; k++)
-        RANKS_TRY(step(p, NULL, k));
+        RANKS_TRY(parallel_types_step(p, NULL, k));
     RANKS_TRY(read_all(s, expected, &n));
     ls_program_release(&p);
     ls_store_release(&s);
     RANKS_TRY(open_program(comm, j->zero, j->master, &s, &p));
     for (int k = 0; k < UPDATES; k++)
-        RANKS_TRY(step(p, comm, k));
+        RANKS_TRY(parallel_types_step(p, comm, k));
     check_types(s, j->master);
     RANKS_TRY(read_all(s, got, &m));
     RANKS_CHECK(n == m);
@@ -211,7 +211,7 @@ static void types_that_do_not_fit_are_refused(void **state)
     assert_non_null(strstr(ls_errmsg(), "'a' was declared as bf16, now as f32"));
     assert_int_equal(store_declare_as(s, "c", (ls_init){ LS_INIT_ZEROS, 0 }, LS_F64, 1, (size_t[]){ 3 }, &index), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "'c': type f64 in a store of type f32"));
-    assert_int_equal(store_group(s, 2, both, NULL, &(struct store_group_options){ 0 }, &group), LS_EINVAL);
+    assert_int_equal(store_unit(s, 2, both, NULL, &(struct store_unit_options){ 0 }, &group), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "a group has one type"));
     ls_store_release(&s);
 }

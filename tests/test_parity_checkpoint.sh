@@ -38,8 +38,8 @@ common="--data.seq_len=20 --train.global_batch=8 --launch.threads=1"
 
 pick() { shift "$1"; echo "$1"; }
 
-# resumes STATES A B OPTIONS...: b resumes a's checkpoint; each parameter has STATES optimizer states. With on_check one of the two, in turn,
-# is on the checking device.
+# resumes STATES A B OPTIONS...: b resumes a's checkpoint; each parameter has STATES optimizer states. With on_check one of the two, in
+# turn, is on the checking device.
 resumes() {
     states=$1 saver=$2 resumer=$3
     shift 3

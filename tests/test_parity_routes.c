@@ -19,7 +19,7 @@
 
 enum { LAYERS = 2, SAMPLES = 4, TIME = 8, CHOSEN = 2, WIDTH = PARITY_ROUTE_HEAD + CHOSEN, ROWS = LAYERS * SAMPLES * TIME };
 
-static char folder[] = "/tmp/test_parity_routes-XXXXXX";
+static char parity_routes_folder[] = "/tmp/test_parity_routes-XXXXXX";
 
 static const char *in_folder(const char *name)
 {
@@ -27,7 +27,7 @@ static const char *in_folder(const char *name)
     static int turn;
 
     turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
+    snprintf(path[turn], sizeof path[turn], "%s/%s", parity_routes_folder, name);
     return path[turn];
 }
 
@@ -184,13 +184,13 @@ static void truncated_records_are_refused(void **state)
 static int routes_set_up(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return mkdtemp(parity_routes_folder) ? 0 : -1;
 }
 
 static int routes_tear_down(void **state)
 {
     (void)state;
-    return file_remove_tree(folder) == LS_OK ? 0 : -1;
+    return file_remove_tree(parity_routes_folder) == LS_OK ? 0 : -1;
 }
 
 int main(void)

@@ -126,7 +126,7 @@ static void test_sequence(void **state)
 
 /* ---- T4: weights are sharded, activations only partly ---- */
 
-static void test_memory(void **state)
+static void partition_bytes_test_memory(void **state)
 {
     struct partition_case c = partition_case_of(partition_llama(4, 4, 24, 40, 0), 4, 1, 0, LS_CP_RING);
     const ls_model *k = &c.model;
@@ -207,7 +207,7 @@ int main(void)
         cmocka_unit_test(test_layer),
         cmocka_unit_test(test_split_products),
         cmocka_unit_test(test_sequence),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(partition_bytes_test_memory),
         cmocka_unit_test(test_context_bytes),
         cmocka_unit_test(test_context_memory),
     };

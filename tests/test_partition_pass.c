@@ -82,7 +82,7 @@ static void build_mse(ls_program *p, const ls_model *m)
 static void build_softmax(ls_program *p, const ls_model *m) { ls_backward(p, ls_sum(p, ls_softmax(p, fc_of(p, m)), -1)); }
 
 /* The maximum of each channel over the tokens: over cp each rank has that of its own tokens. */
-static ls_value largest(ls_program *p, const ls_model *m)
+static ls_value partition_pass_largest(ls_program *p, const ls_model *m)
 {
     ls_value x = ls_input(p, "x", LS_F32, 3, (size_t[]){ 2, 6, m->width });
 
@@ -90,12 +90,12 @@ static ls_value largest(ls_program *p, const ls_model *m)
     return ls_max(p, x, 1);
 }
 
-static void build_sum_of_max(ls_program *p, const ls_model *m) { ls_sum(p, largest(p, m), 1); }
-static void build_scaled_max(ls_program *p, const ls_model *m) { ls_scale(p, largest(p, m), -1); }
+static void build_sum_of_max(ls_program *p, const ls_model *m) { ls_sum(p, partition_pass_largest(p, m), 1); }
+static void build_scaled_max(ls_program *p, const ls_model *m) { ls_scale(p, partition_pass_largest(p, m), -1); }
 
 static void build_max_and_sum(ls_program *p, const ls_model *m)
 {
-    ls_value x = largest(p, m);
+    ls_value x = partition_pass_largest(p, m);
 
     ls_concat(p, 2, (ls_value[]){ x, ls_sum(p, (ls_value){ x.id - 1 }, 1) }, 0);
 }

@@ -21,7 +21,7 @@
 #include "train/run/peak.h"
 #include "train/run/peak_cache.h"
 
-static char folder[64];
+static char peak_folder[64];
 static int measured, team;
 
 static ls_status fake(ls_dtype type, double *flops)
@@ -44,10 +44,10 @@ static int peak_test_open_folder(void **state)
     char absolute[512], *cache;
 
     (void)state;
-    strcpy(folder, "test_peak.XXXXXX");
-    assert_non_null(mkdtemp(folder));
+    strcpy(peak_folder, "test_peak.XXXXXX");
+    assert_non_null(mkdtemp(peak_folder));
     assert_non_null(getcwd(absolute, sizeof absolute));
-    cache = file_path("%s/%s", absolute, folder);
+    cache = file_path("%s/%s", absolute, peak_folder);
     assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
     mem_free(cache);
     measured = 0;
@@ -57,7 +57,7 @@ static int peak_test_open_folder(void **state)
 static int close_folder(void **state)
 {
     (void)state;
-    OK(file_remove_tree(folder));
+    OK(file_remove_tree(peak_folder));
     return 0;
 }
 
@@ -198,10 +198,10 @@ static void damaged_numbers_are_refused(void **state)
     };
     ls_machine m = { .name = "A processor", .isa = "avx2", .processors = 3 };
     struct peak_entries e = { .n = 0 };
-    char *path = file_path("%s/file.json", folder), *text, *list;
+    char *path = file_path("%s/file.json", peak_folder), *text, *list;
 
     (void)state;
-    OK(peak_cache_write(folder, path, &m, &e));
+    OK(peak_cache_write(peak_folder, path, &m, &e));
     OK(peak_cache_read(path, &m, &e));
     OK(file_read(path, &text, NULL));
     list = strstr(text, "[]");
@@ -226,11 +226,11 @@ static void another_machine_has_another_file(void **state)
     (void)state;
     other = m;
     strcpy(other.name, "Another processor");
-    char *path = peak_cache_path(folder, &m), *another = peak_cache_path(folder, &other);
+    char *path = peak_cache_path(peak_folder, &m), *another = peak_cache_path(peak_folder, &other);
     assert_string_not_equal(path, another);
     struct peak_entries e = { .n = 0 };
     peak_entry_put(&e, &(struct peak_entry){ LS_F32, 2, 1e9, 0, 5 });
-    OK(peak_cache_write(folder, path, &m, &e));
+    OK(peak_cache_write(peak_folder, path, &m, &e));
     assert_int_equal(peak_cache_read(path, &other, &e), LS_EFORMAT); /* a copied file is not used */
     mem_free(path);
     mem_free(another);

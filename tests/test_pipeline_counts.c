@@ -106,7 +106,7 @@ static void test_steady_state(void **state)
 
 struct counts { uint64_t forward[8], back[8]; ls_comm_count sent[2]; };
 
-static struct counts count(const struct setting *s)
+static struct counts pipeline_counts_count(const struct setting *s)
 {
     const ls_comm *forward = ls_mesh_comm(s->mesh, LS_GROUP_PP), *back = ls_mesh_comm(s->mesh, LS_GROUP_PP_BACK);
     struct counts c = { 0 };
@@ -142,10 +142,10 @@ static void check_messages_of(ls_comm *world, const struct trial *t)
     }
     setting_run(&s);
     RANKS_TRY(ls_barrier(world));
-    was = count(&s);
+    was = pipeline_counts_count(&s);
     setting_run(&s);
     RANKS_TRY(ls_barrier(world));
-    now = count(&s);
+    now = pipeline_counts_count(&s);
     for (int q = 0; q < n; q++)
         if (now.forward[q] - was.forward[q] != forward[q] || now.back[q] - was.back[q] != back[q])
             ranks_fail("%s: rank %d sent %llu and %llu bytes to %d; %llu and %llu were due", trial_name(t, n), me,

@@ -33,7 +33,7 @@ static void exchange_all(struct line *l)
     }
 }
 
-static void post(struct world *w, int r, const struct plan_step *s)
+static void pipeline_plan_post(struct world *w, int r, const struct plan_step *s)
 {
     bool forward = s->action.kind == LS_ACTION_FORWARD;
     struct buffer *b = &w->rank[r].slot[s->action.chunk][s->slot][forward ? IN : DOUT];
@@ -101,7 +101,7 @@ static void play(struct world *w)
 
             for (; me->at < me->plan.n; me->at++, moved = true)
                 if (me->plan.step[me->at].receive)
-                    post(w, r, &me->plan.step[me->at]);
+                    pipeline_plan_post(w, r, &me->plan.step[me->at]);
                 else if (!run_step(w, r, &me->plan.step[me->at]))
                     break;
         }

@@ -15,7 +15,7 @@
 #include "helper_plan.h"
 
 /* Sizes that are not divisible, so that shares are uneven. */
-static const char *const models[] = {
+static const char *const plan_models[] = {
     "model.preset=llama-tiny model.layers=5 model.width=60 model.heads=5 model.kv_heads=5 model.ffn=101 model.vocab=257",
     "model.preset=gpt2-tiny model.layers=5 model.vocab=263",
     "model.preset=mixtral-tiny model.layers=5 model.experts=5 model.vocab=251",
@@ -82,11 +82,11 @@ static void largest_rank_is_found(void **state)
 
     (void)state;
     for (size_t k = 0; k < COUNT_OF(layouts); k++)
-        for (size_t i = 0; i < COUNT_OF(models); i++) {
+        for (size_t i = 0; i < COUNT_OF(plan_models); i++) {
             struct plan_setup s;
 
             if (layouts[k].experts != (i == 2) && !(i == 2 && k < 8)) continue;
-            plan_setup_open_small(&s, models[i], layouts[k].layout);
+            plan_setup_open_small(&s, plan_models[i], layouts[k].layout);
             distribution += compare_with_all(&s, layouts[k].layout);
             meshes++;
             options_close(&s.options);
@@ -156,7 +156,7 @@ static void largest_rank_of_random_layouts_is_found(void **state)
         if (tp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.sp=%s", flags[r[8] % 2]);
         if (pp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.schedule=%s", schedules[r[9] % 3]);
         if (cp > 1 && r[10] % 2) snprintf(layout + at, sizeof layout - (size_t)at, " parallel.cp_method=all_to_all");
-        if (plan_setup_try_small(&s, models[r[11] % COUNT_OF(models)], layout) == LS_OK) {
+        if (plan_setup_try_small(&s, plan_models[r[11] % COUNT_OF(plan_models)], layout) == LS_OK) {
             compare_with_all(&s, layout);
             seen++;
         }
@@ -189,8 +189,9 @@ static void plan_of_a_layout_needs_no_config(void **state)
     struct plan_setup s;
 
     (void)state;
-    plan_setup_open_small(&s, models[0], "parallel.pp=2 parallel.dp=4 parallel.zero=1 parallel.tp=2 parallel.sp=true recompute.mode=full "
-                              "train.accumulate=4 optim.name=sgd");
+    plan_setup_open_small(&s, plan_models[0],
+                          "parallel.pp=2 parallel.dp=4 parallel.zero=1 parallel.tp=2 parallel.sp=true recompute.mode=full "
+                          "train.accumulate=4 optim.name=sgd");
     l.pp = 2, l.dp = 4, l.zero = 1, l.tp = 2, l.sp = 1, l.recompute = LS_RECOMPUTE_FULL;
     l.micro_batch = 2, l.micro_batches = 4, l.seq_len = 32, l.offload_path = ".";
     job.model = &s.model;
@@ -239,7 +240,7 @@ static void other_devices_are_planned_in_turn(void **state)
     struct plan_setup s;
 
     (void)state;
-    plan_setup_open_small(&s, models[0], "parallel.dp=4 parallel.zero=1");
+    plan_setup_open_small(&s, plan_models[0], "parallel.dp=4 parallel.zero=1");
     s.job.step.device = "check";
     OK(plan_tasks(&s.job, 500, take_turn, &x));
     assert_int_equal(x.next, 500);

@@ -18,7 +18,7 @@
 
 static const struct {
     const char *model, *layout;
-} cases[] = {
+} prices_cases[] = {
     { "model.preset=llama3-8b data.seq_len=4096", "parallel.dp=16 parallel.zero=3 train.micro_batch=4" },
     { "model.preset=llama3-70b data.seq_len=8192", "parallel.dp=1024 parallel.zero=3 recompute.mode=full train.micro_batch=1" },
     { "model.preset=llama3-8b", "parallel.dp=1" },
@@ -73,7 +73,7 @@ static void test_equal_programs(void **state)
     (void)state;
     OK(cluster_read("h100-dgx", &c));
     c.host = 0;
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    for (size_t i = 0; i < COUNT_OF(prices_cases); i++) {
         struct plan_setup s = { 0 };
         struct prices *p;
         struct price price, least;
@@ -81,7 +81,7 @@ static void test_equal_programs(void **state)
         struct plan_bytes bytes;
         char words[400];
 
-        snprintf(words, sizeof words, "precision.compute=bf16 data.seq_len=2048 %s %s", cases[i].model, cases[i].layout);
+        snprintf(words, sizeof words, "precision.compute=bf16 data.seq_len=2048 %s %s", prices_cases[i].model, prices_cases[i].layout);
         plan_setup_open(&s, words);
         s.job.cluster = &c;
         OK(prices_open(&s.job, &c, s.layout.seq_len, &p));
@@ -90,25 +90,25 @@ static void test_equal_programs(void **state)
         OK(plan_of_places(&s.job, &s.layout, &bytes, NULL));
         double off = price.seconds / exact.step - 1, more = price.bytes / (double)bytes.total - 1;
         if (fabs(off) > 0.02 || fabs(more) > 0.01)
-            fail_msg("%s %s: %+.2f%% seconds, %+.2f%% bytes", cases[i].model, cases[i].layout, 100 * off, 100 * more);
+            fail_msg("%s %s: %+.2f%% seconds, %+.2f%% bytes", prices_cases[i].model, prices_cases[i].layout, 100 * off, 100 * more);
         if (fabs(price.host - (double)bytes.host) > 1e-4 * price.host || (bytes.host > 0) != (s.layout.offload > 0))
-            fail_msg("%s %s: %.0f bytes in the host, planned %zu", cases[i].model, cases[i].layout, price.host, bytes.host);
+            fail_msg("%s %s: %.0f bytes in the host, planned %zu", prices_cases[i].model, prices_cases[i].layout, price.host, bytes.host);
         OK(prices_least(p, &s.layout, &least));
         if (least.seconds > exact.step || least.bytes > (double)bytes.total)
-            fail_msg("%s %s: at least %g s and %.0f bytes; it takes %g s and %zu bytes", cases[i].model, cases[i].layout, least.seconds,
-                     least.bytes, exact.step, bytes.total);
+            fail_msg("%s %s: at least %g s and %.0f bytes; it takes %g s and %zu bytes", prices_cases[i].model, prices_cases[i].layout,
+                     least.seconds, least.bytes, exact.step, bytes.total);
         seconds += least.seconds / exact.step, held += least.bytes / (double)bytes.total;
         most = fmax(most, fabs(off)), largest = fmax(largest, fabs(more));
         exactly += fabs(off) < 1e-3;
         prices_close(&p);
         options_close(&s.options);
     }
-    printf("%zu layouts: at most %.2f%% off, %zu of them less than 0.1%%; bytes at most %.4f%%\n", COUNT_OF(cases), 100 * most, exactly,
-           100 * largest);
-    printf("the bounds are %.0f%% of the seconds and %.0f%% of the bytes on average\n", 100 * seconds / COUNT_OF(cases),
-           100 * held / COUNT_OF(cases));
-    assert_true(seconds > 0.75 * COUNT_OF(cases) && held > 0.75 * COUNT_OF(cases));
-    assert_true(exactly >= COUNT_OF(cases) * 2 / 3);
+    printf("%zu layouts: at most %.2f%% off, %zu of them less than 0.1%%; bytes at most %.4f%%\n", COUNT_OF(prices_cases), 100 * most,
+           exactly, 100 * largest);
+    printf("the bounds are %.0f%% of the seconds and %.0f%% of the bytes on average\n", 100 * seconds / COUNT_OF(prices_cases),
+           100 * held / COUNT_OF(prices_cases));
+    assert_true(seconds > 0.75 * COUNT_OF(prices_cases) && held > 0.75 * COUNT_OF(prices_cases));
+    assert_true(exactly >= COUNT_OF(prices_cases) * 2 / 3);
 }
 
 /* The ends of a pipeline may have no blocks: they take less than with one, by what a block takes. */

@@ -15,25 +15,25 @@
 #include "helper_check.h"
 #include "train/run/probe.h"
 
-static char folder[64];
+static char probe_home[64];
 
 static int probe_test_open_folder(void **state)
 {
     (void)state;
-    strcpy(folder, "test_probe.XXXXXX");
-    assert_non_null(mkdtemp(folder));
+    strcpy(probe_home, "test_probe.XXXXXX");
+    assert_non_null(mkdtemp(probe_home));
     return 0;
 }
 
 static int close_folder(void **state)
 {
     (void)state;
-    return file_remove_tree(folder) == LS_OK ? 0 : -1;
+    return file_remove_tree(probe_home) == LS_OK ? 0 : -1;
 }
 
 static char *in(const char *name)
 {
-    char *path = file_path("%s/%s", folder, name);
+    char *path = file_path("%s/%s", probe_home, name);
 
     assert_non_null(path);
     return path;
@@ -48,8 +48,8 @@ static void created_folders_are_removed(void **state)
         char *path = in(names[i]);
 
         OK(probe_folder("run.dir", path));
-        assert_int_equal(rmdir(folder), 0); /* it still exists, and is empty */
-        assert_int_equal(mkdir(folder, 0777), 0);
+        assert_int_equal(rmdir(probe_home), 0); /* it still exists, and is empty */
+        assert_int_equal(mkdir(probe_home, 0777), 0);
         mem_free(path);
     }
 }
@@ -78,12 +78,12 @@ static void relative_path_is_removed_too(void **state)
 
     (void)state;
     assert_non_null(getcwd(before, sizeof before));
-    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(chdir(probe_home), 0);
     OK(probe_folder("run.dir", "a/b"));
     OK(probe_space("run.dir", "a/b", 1, "a file"));
     assert_int_equal(chdir(before), 0);
-    assert_int_equal(rmdir(folder), 0);
-    assert_int_equal(mkdir(folder, 0777), 0);
+    assert_int_equal(rmdir(probe_home), 0);
+    assert_int_equal(mkdir(probe_home, 0777), 0);
 }
 
 static void file_in_the_way_is_named(void **state)

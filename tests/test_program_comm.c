@@ -45,7 +45,7 @@ static void buffers_live_from_start_to_wait(void **state)
     assert_int_equal(after.now[MEM_ACTIVATIONS] - before.now[MEM_ACTIVATIONS], cost.activations);
     assert_true(p->values[v[0].id].at != p->values[v[1].id].at);
     assert_true(p->values[v[0].id].last > p->values[v[1].id].first);
-    assert_int_equal(p->slots, 3);
+    assert_int_equal(p->exchanges, 3);
     ls_program_release(&p);
     ls_store_release(&s);
     ls_comm_close(&c);

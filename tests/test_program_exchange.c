@@ -111,7 +111,7 @@ static void one_rank_communicates_with_itself(void **state)
 /* The update of a sharded group with fewer elements than ranks: some ranks hold nothing of it. */
 static void update_little(ls_comm *c, void *ctx)
 {
-    struct store_group_options o = { .sharded = 7 };
+    struct store_unit_options o = { .sharded = 7 };
     ls_store *s = seeded_store(LS_F32);
     ls_program *p = program_on(s);
     struct op_attr attr = { .optim = { .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .trust = 1 } };
@@ -124,11 +124,11 @@ static void update_little(ls_comm *c, void *ctx)
 
     (void)ctx;
     RANKS_TRY(store_declare(s, "w", (ls_init){ LS_INIT_ONES, 1 }, 1, &three, &index));
-    RANKS_TRY(store_group(s, 1, params, c, &o, &group));
+    RANKS_TRY(store_unit(s, 1, params, c, &o, &group));
     h = ls_input(p, "hyper", LS_F32, 1, &four);
     f = ls_input(p, "factor", LS_F32, 1, &one);
-    g = program_group_value(p, group, STORE_GRAD, NULL);
-    w = program_group_value(p, group, STORE_VALUE, NULL);
+    g = program_unit_value(p, group, STORE_GRAD, NULL);
+    w = program_unit_value(p, group, STORE_VALUE, NULL);
     acc = ls_constant(p, LS_F64, 1, &one, 0.0);
     program_emit(p, OP_SUM_SQUARES, NULL, 1, &g, 1, &acc);
     ls_output(p, "squares", program_copy(p, acc, LS_F64));
@@ -136,8 +136,8 @@ static void update_little(ls_comm *c, void *ctx)
     in[1] = h;
     in[2] = f;
     out[0] = w;
-    out[1] = program_group_value(p, group, STORE_STATE, "m");
-    out[2] = program_group_value(p, group, STORE_STATE, "v");
+    out[1] = program_unit_value(p, group, STORE_STATE, "m");
+    out[2] = program_unit_value(p, group, STORE_STATE, "v");
     before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     program_emit(p, OP_ADAM, &attr, 3, in, 3, out);
     program_emit(p, OP_FILL, NULL, 0, NULL, 1, &g);

@@ -23,14 +23,14 @@ enum { WIDTH = 6 };
 /* Two layers whose four parameters make one group of the store. */
 static ls_store *grouped_store(ls_comm *c, unsigned sharded, enum store_backing backing)
 {
-    struct store_group_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
+    struct store_unit_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
     static const char *const names[] = { "h.0.weight", "h.0.bias", "h.1.weight", "h.1.bias" };
     ls_store *s = seeded_store(LS_F32);
     int params[4], group;
 
     for (int k = 0; k < 4; k++)
         OK(store_declare(s, names[k], (ls_init){ LS_INIT_NORMAL, 0.3 }, k % 2 ? 1 : 2, (size_t[]){ WIDTH, WIDTH }, &params[k]));
-    OK(store_group(s, 4, params, c, &o, &group));
+    OK(store_unit(s, 4, params, c, &o, &group));
     return s;
 }
 
@@ -64,8 +64,8 @@ static int find_op(const struct list *l, int op)
 /* A pass that all-reduces the group's gradients at the end of the backward. */
 static ls_status reduce_at_the_end(ls_program *p, void *ctx)
 {
-    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = ctx, .redop = LS_SUM, .total = store_group_at(p->store, 0)->total };
-    ls_value g = program_group_value(p, 0, STORE_GRAD, NULL);
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = ctx, .redop = LS_SUM, .total = store_unit_at(p->store, 0)->total };
+    ls_value g = program_unit_value(p, 0, STORE_GRAD, NULL);
     enum segment final = p->options.split_backward ? SEG_WEIGHTS : SEG_BACKWARD;
     struct cursor before = program_cursor_begin(p, (struct cursor){ .segment = final, .when = LS_WHEN_LAST });
 
@@ -80,7 +80,7 @@ static ls_status reduce_at_the_end(ls_program *p, void *ctx)
 
             if (v->role == LS_ROLE_GRADIENT && v->param >= 0) {
                 v->root = g.id;
-                v->offset = (ptrdiff_t)store_group_at(p->store, 0)->at[v->param];
+                v->offset = (ptrdiff_t)store_unit_at(p->store, 0)->at[v->param];
             }
         }
     }
@@ -134,16 +134,16 @@ static void flat_values_are_named_and_placed(void **state)
     ls_comm *c = plan_comm(1, 3);
     ls_store *s = grouped_store(c, 1u << STORE_GRAD, BACKING_MEMORY);
     ls_program *p = program_on(s);
-    ls_value v = program_group_value(p, 0, STORE_VALUE, NULL), g = program_group_value(p, 0, STORE_GRAD, NULL);
-    ls_value m = program_group_value(p, 0, STORE_STATE, "m");
+    ls_value v = program_unit_value(p, 0, STORE_VALUE, NULL), g = program_unit_value(p, 0, STORE_GRAD, NULL);
+    ls_value m = program_unit_value(p, 0, STORE_STATE, "m");
 
     (void)state;
     assert_string_equal(program_value(p, v)->name, "h (4 parameters)");
     assert_string_equal(program_value(p, g)->name, "h (4 parameters).grad");
     assert_string_equal(program_value(p, m)->name, "h (4 parameters).m");
-    assert_int_equal(program_group_value(p, 0, STORE_GRAD, NULL).id, g.id);
-    assert_int_equal(program_group_value(p, 0, STORE_STATE, "m").id, m.id);
-    assert_true(program_group_value(p, 0, STORE_STATE, "v").id != m.id);
+    assert_int_equal(program_unit_value(p, 0, STORE_GRAD, NULL).id, g.id);
+    assert_int_equal(program_unit_value(p, 0, STORE_STATE, "m").id, m.id);
+    assert_true(program_unit_value(p, 0, STORE_STATE, "v").id != m.id);
     assert_int_equal(value_count(program_value(p, v)), 84);
     assert_int_equal(value_count(program_value(p, g)), 28);
     assert_int_equal(program_value(p, g)->place[LS_AXIS_DP].kind, LS_SHARD);
@@ -177,7 +177,7 @@ static void frozen_group_has_no_gradient(void **state)
     (void)state;
     for (size_t i = 0; i < 4; i++)
         OK(ls_store_freeze(s, i));
-    g = program_group_value(p, 0, STORE_GRAD, NULL);
+    g = program_unit_value(p, 0, STORE_GRAD, NULL);
     program_emit(p, OP_FILL, NULL, 0, NULL, 1, &g);
     REFUSED(LS_EINVAL, "'h (4 parameters).grad': all parameters of the group are frozen", ls_program_compile(p, NULL));
     ls_program_release(&p);
@@ -193,7 +193,7 @@ static void offloaded_state_is_loaded_and_stored(void **state)
     for (size_t b = 0; b < COUNT_OF(backings); b++) {
         ls_store *s = grouped_store(NULL, 0, backings[b]);
         ls_program *p = program_on(s);
-        size_t n = store_group_at(s, 0)->total;
+        size_t n = store_unit_at(s, 0)->total;
         ls_value x = program_new_value(p, "m", LS_F32, 1, &n), y, one;
         struct cursor cursor;
         struct mem_stats before, after;
@@ -220,7 +220,7 @@ static void offloaded_state_is_loaded_and_stored(void **state)
         OK(ls_store_read(s, 3, "m", got, LS_F32, WIDTH));
         for (int i = 0; i < WIDTH; i++)
             assert_true(got[i] == 7);
-        assert_int_equal(program_group_value(p, 0, STORE_STATE, "m").id, 0);
+        assert_int_equal(program_unit_value(p, 0, STORE_STATE, "m").id, 0);
         ls_program_release(&p);
         ls_store_release(&s);
     }

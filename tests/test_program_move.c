@@ -135,9 +135,8 @@ static ls_program *program_of(ls_store *s, const struct one *t, int r, int n)
     return p;
 }
 
-static void check(const struct one *t, const char *what, const struct shape *s, bool sharded, bool second, int r, int n, const double *got,
-                  double scale, double more,
-                  double (*want)(const struct one *, size_t, int, int))
+static void program_move_check(const struct one *t, const char *what, const struct shape *s, bool sharded, bool second, int r, int n,
+                               const double *got, double scale, double more, double (*want)(const struct one *, size_t, int, int))
 {
     for (size_t i = 0; i < program_move_test_count_of(s); i++) {
         double w = scale * want(t, full_index(t, s, sharded, second, r, n, i), r, n) + more;
@@ -176,11 +175,11 @@ static void run_one(ls_comm *c, const struct one *given)
         RANKS_TRY(ls_program_write(p, "dy", data, LS_F64, program_move_test_count_of(&out)));
         RANKS_TRY(ls_program_run(p, t.m.zigzag ? LS_FORWARD : LS_FORWARD | LS_BACKWARD));
         RANKS_TRY(ls_program_read(p, "y", data, LS_F64, program_move_test_count_of(&out)));
-        check(&t, "result", &out, is_sharded_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, data, 2, 0, want_y);
+        program_move_check(&t, "result", &out, is_sharded_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, data, 2, 0, want_y);
         if (t.m.zigzag)
             continue;
         RANKS_TRY(ls_store_read(s, 0, "gradient", data, LS_F64, program_move_test_count_of(&in)));
-        check(&t, "gradient", &in, is_sharded_in(t.m.kind), false, r, n, data, 2, t.again ? 2 : 0, needs_dx);
+        program_move_check(&t, "gradient", &in, is_sharded_in(t.m.kind), false, r, n, data, 2, t.again ? 2 : 0, needs_dx);
     }
     ls_program_release(&p);
     ls_store_release(&s);

@@ -110,7 +110,7 @@ static void check_overlap(const ls_program *p)
 
 static bool waits_for(const struct instruction *i, const struct instruction *start)
 {
-    return i->op == OP_COMM_WAIT && instruction_exchange(i)->slot == instruction_exchange(start)->slot;
+    return i->op == OP_COMM_WAIT && instruction_exchange(i)->id == instruction_exchange(start)->id;
 }
 
 /* No kernel uses the result of an exchange between its start and its wait. */

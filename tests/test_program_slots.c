@@ -18,7 +18,7 @@
 
 enum { ROWS = 6, WIDTH = 20, BLOCKS = 4, MICRO = 4, GRADIENTS = 3 * WIDTH * WIDTH * BLOCKS };
 
-static ls_value layer(ls_program *p, const char *name, int k, ls_value x, size_t in, size_t out)
+static ls_value program_slots_layer(ls_program *p, const char *name, int k, ls_value x, size_t in, size_t out)
 {
     char w[64];
 
@@ -32,7 +32,7 @@ static ls_value block(ls_program *p, int k, ls_value h)
 
     snprintf(name, sizeof name, "b%d", k);
     ls_block_begin(p, name);
-    h = ls_add(p, h, layer(p, "down", k, ls_gelu_tanh(p, layer(p, "up", k, h, WIDTH, WIDTH)), WIDTH, WIDTH));
+    h = ls_add(p, h, program_slots_layer(p, "down", k, ls_gelu_tanh(p, program_slots_layer(p, "up", k, h, WIDTH, WIDTH)), WIDTH, WIDTH));
     ls_block_end(p);
     return h;
 }

@@ -14,7 +14,7 @@
 #include "ir/program.h"
 #include "train/faults/fault_points.h"
 
-static ls_comm *planned(int rank, int n)
+static ls_comm *program_uneven_planned(int rank, int n)
 {
     ls_comm *c;
 
@@ -135,7 +135,7 @@ static void ranks_exchange_uneven_counts_and_messages(void **state)
 static void mismatched_counts_are_refused(void **state)
 {
     size_t five = 5, four = 4;
-    ls_comm *c = planned(1, 2);
+    ls_comm *c = program_uneven_planned(1, 2);
     ls_store *s = store_of(LS_F32);
     ls_program *p = program_of(s);
     ls_value x = ls_input(p, "x", LS_F32, 1, &five);
@@ -212,7 +212,7 @@ static bool compiled_with(ls_comm *c, int64_t nth)
 
 static void nothing_leaks_without_memory(void **state)
 {
-    ls_comm *c = planned(1, 2);
+    ls_comm *c = program_uneven_planned(1, 2);
     struct mem_stats before, after;
     int64_t nth = 1;
 

@@ -38,7 +38,7 @@ static void resize(const struct terminal *t, int columns)
     assert_int_equal(ioctl(t->fd, TIOCSWINSZ, &size), 0);
 }
 
-static void start(struct terminal *t, char *const *argv)
+static void progress_pty_start(struct terminal *t, char *const *argv)
 {
     *t = (struct terminal){ .fd = posix_openpt(O_RDWR | O_NOCTTY) };
     assert_true(t->fd >= 0 && grantpt(t->fd) == 0 && unlockpt(t->fd) == 0);
@@ -114,7 +114,7 @@ static void evaluation_has_a_line(void **state)
     if (child == 0) execv(train[0], train);
     assert_true(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     char *eval[] = { "./lockstep", "eval", run, text, "--launch.threads=1", NULL };
-    start(&t, eval);
+    progress_pty_start(&t, eval);
     int columns = next_frame(&t, frame, sizeof frame);
     if (strncmp(frame, "sample 0/", 9) != 0 || !strstr(frame, "  0% ")) fail_msg("not the line of an evaluation: '%s'", frame);
     assert_true(columns < 120);
@@ -139,7 +139,7 @@ static void progress_line_fits_every_width(void **state)
     char *argv[] = { "./lockstep", "train", text_option, run_option, "--model.preset=llama-tiny", "--data.seq_len=16",
                      "--train.micro_batch=1",
                      "--train.steps=1000000", "--train.eval_every=0", "--launch.threads=1", NULL };
-    start(&t, argv);
+    progress_pty_start(&t, argv);
     for (size_t i = 0; i < COUNT_OF(widths); i++) {
         resize(&t, widths[i]);
         drain(&t);

@@ -293,7 +293,7 @@ static size_t memory_of(int n)
     return cost.activations + cost.communication;
 }
 
-static void test_memory(void **state)
+static void ring_test_memory(void **state)
 {
     size_t three = memory_of(3), twelve = memory_of(12);
 
@@ -323,7 +323,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(ring_test_memory),
         cmocka_unit_test(impossible_rings_are_refused),
     };
 

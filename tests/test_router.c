@@ -235,7 +235,7 @@ static void test_router_loss_definition(void **state)
 
 /* ---- why choices in bf16 depend on the layout ---- */
 
-static float rounded(float x)
+static float router_rounded(float x)
 {
     uint16_t half;
     float y;
@@ -248,7 +248,7 @@ static float rounded(float x)
 static float random_bf16(uint32_t *state)
 {
     *state = *state * 1664525u + 1013904223u;
-    return rounded((float)(*state >> 8) / (1 << 23) - 1);
+    return router_rounded((float)(*state >> 8) / (1 << 23) - 1);
 }
 
 /* The input of a router is rounded to bf16. If a sum over tp = 2 is formed from halves that were rounded to bf16 before they are sent, most
@@ -270,8 +270,8 @@ static void test_sums_in_other_orders(void **state)
             all += x;
             part[k >= LENGTH / 2] += x;
         }
-        f32 += rounded(all) != rounded(part[0] + part[1]);
-        bf16 += rounded(all) != rounded(rounded(part[0]) + rounded(part[1]));
+        f32 += router_rounded(all) != router_rounded(part[0] + part[1]);
+        bf16 += router_rounded(all) != router_rounded(router_rounded(part[0]) + router_rounded(part[1]));
     }
     print_message("of %d sums of %d, rounded to bf16, %d differ when halves are added in f32, %d when they are rounded before\n", SUMS,
                   LENGTH, f32, bf16);

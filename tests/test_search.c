@@ -151,7 +151,7 @@ static const struct {
     double room, link, network;
     double host, copies; /* memory of a node's host, bytes/s of copies to it; 0: no host to offload to */
     bool nightly;
-} cases[] = {
+} search_cases[] = {
     { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 70e9, 100e9, 5e9, 0, 0, false },
     { "model.preset=llama3-8b model.layers=4 data.seq_len=4096", 4, 4, 2, 17e9, 100e9, 25e9, 0, 0, false },
     { "model.preset=mixtral-8x7b model.layers=2 data.seq_len=2048", 2, 4, 2, 60e9, 300e9, 25e9, 0, 0, false },
@@ -191,21 +191,24 @@ static void test_equals_brute_force(void **state)
     bool full = matrix && strcmp(matrix, "full") == 0;
 
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct cluster c = machine(cases[i].link, cases[i].network, cases[i].processors, cases[i].host, cases[i].copies);
+    for (size_t i = 0; i < COUNT_OF(search_cases); i++) {
+        struct cluster c = machine(search_cases[i].link, search_cases[i].network, search_cases[i].processors, search_cases[i].host,
+                                   search_cases[i].copies);
         struct search_result *r = calloc(1, sizeof *r);
         struct plan_setup s = { 0 };
         char found[LS_LAYOUT_TEXT], right[LS_LAYOUT_TEXT], words[400];
 
-        if (cases[i].nightly && !full) {
+        if (search_cases[i].nightly && !full) {
             free(r);
             continue;
         }
         assert_non_null(r);
-        snprintf(words, sizeof words, "%s precision.compute=bf16 data.val_fraction=0", cases[i].model);
+        snprintf(words, sizeof words, "%s precision.compute=bf16 data.val_fraction=0", search_cases[i].model);
         plan_setup_open(&s, words);
-        struct search_space space = { .ranks = cases[i].ranks, .global = (size_t)cases[i].global, .room = cases[i].room, .base = s.layout };
-        struct brute b = { .s = &s, .c = &c, .ranks = cases[i].ranks, .global = space.global, .room = space.room };
+        struct search_space space = {
+            .ranks = search_cases[i].ranks, .global = (size_t)search_cases[i].global, .room = search_cases[i].room, .base = s.layout
+        };
+        struct brute b = { .s = &s, .c = &c, .ranks = search_cases[i].ranks, .global = space.global, .room = space.room };
         struct plan_job job = s.job;
 
         job.step.global = space.global;

@@ -326,7 +326,7 @@ static void split_often(int rank, int n, const char *where)
         shm_leave(part);
         SHM_TRY(shm_barrier(l));
     }
-    if (rank == 0) SHM_CHECK(l->segment->heap.n <= 8);  /* areas of closed links were freed */
+    if (rank == 0) SHM_CHECK(l->region->heap.n <= 8);  /* areas of closed links were freed */
     drop(l, x, true);
     shm_leave(l);
 }

@@ -69,7 +69,7 @@ static void killed_rank_is_detected(void **state)
         assert_int_equal(shm_job_wait_rank(&j, 0), 0);
         assert_int_equal(shm_job_wait_rank(&j, 1), 0);
         assert_int_equal(shm_job_wait_rank(&j, 2), 128 + SIGKILL);
-        segment_close(&j.segment);
+        region_close(&j.region);
     }
     close(passed[0]);
     close(passed[1]);
@@ -85,13 +85,13 @@ static void launcher_verdict_wins(void **state)
     shm_job_start(&j, 3, wait_for_verdict);
     kill_behind_barrier(&j);
     assert_int_equal(shm_job_wait_rank(&j, 2), 128 + SIGKILL);
-    assert_null(segment_verdict(j.segment));
-    segment_note_gone(j.segment, 2, "was killed by signal 9 (Killed)");
-    segment_note_gone(j.segment, 1, "exited with code 1");
-    assert_string_equal(segment_verdict(j.segment), "rank 2 was killed by signal 9 (Killed)");
+    assert_null(region_verdict(j.region));
+    region_note_gone(j.region, 2, "was killed by signal 9 (Killed)");
+    region_note_gone(j.region, 1, "exited with code 1");
+    assert_string_equal(region_verdict(j.region), "rank 2 was killed by signal 9 (Killed)");
     assert_int_equal(shm_job_wait_rank(&j, 0), 0);
     assert_int_equal(shm_job_wait_rank(&j, 1), 0);
-    segment_close(&j.segment);
+    region_close(&j.region);
     close(passed[0]);
     close(passed[1]);
 }

@@ -18,15 +18,15 @@
 /* Under limits there is less heap, or a clear refusal; never a crash. */
 static void open_limited(int rank, int n, const char *where)
 {
-    struct segment *s = NULL;
+    struct region *s = NULL;
 
     (void)rank, (void)n, (void)where;
     for (rlim_t mb = 4096; mb >= 16; mb /= 4) {
         SHM_TRY(setrlimit(RLIMIT_AS, &(struct rlimit){ mb << 20, mb << 20 }));
-        ls_status st = segment_create(2, &s);
+        ls_status st = region_create(2, &s);
         SHM_CHECK(st == LS_OK || (st == LS_ENOMEM && strlen(ls_errmsg()) > 0));
         if (mb == 4096) SHM_CHECK(st == LS_OK && s->control->heap_bytes >= SHM_HUGE);
-        segment_close(&s);
+        region_close(&s);
     }
 }
 
@@ -39,13 +39,13 @@ static void address_limits_shrink_the_heaps(void **state)
     skip();  /* the sanitizer itself needs terabytes of addresses */
 #endif
 
-    shm_job_start_at(&j, 1, "", open_limited);  /* no segment of the parent's counts as the child's */
+    shm_job_start_at(&j, 1, "", open_limited);  /* no region of the parent's counts as the child's */
     shm_job_finish(&j);
 }
 
 /* ---- heaps ---- */
 
-static size_t bytes_of_segment(int fd)
+static size_t bytes_of_region(int fd)
 {
     struct stat st;
 
@@ -55,26 +55,26 @@ static size_t bytes_of_segment(int fd)
 
 static void heaps_return_pages(void **state)
 {
-    struct segment *s;
+    struct region *s;
     char where[32];
     struct link *l = NULL;
     size_t big = 32 << 20;
 
     (void)state;
-    assert_int_equal(segment_create(1, &s), LS_OK);
-    snprintf(where, sizeof where, "fd:%d", segment_fd(s));
+    assert_int_equal(region_create(1, &s), LS_OK);
+    snprintf(where, sizeof where, "fd:%d", region_fd(s));
     assert_int_equal(transport_shm.open(where, 0, 1, SHM_TIMEOUT, &l), LS_OK);
-    size_t before = bytes_of_segment(segment_fd(s));
+    size_t before = bytes_of_region(region_fd(s));
     assert_true(before < 1 << 20);
     unsigned char *a = transport_shm.alloc(l, big), *b = transport_shm.alloc(l, 100);
     assert_non_null(a);
     assert_non_null(b);
     memset(a, 1, big);
     memset(b, 2, 100);
-    assert_true(bytes_of_segment(segment_fd(s)) >= before + big);
-    assert_true(heap_holds(l->segment, a, big) && heap_holds(l->segment, b, 100) && !heap_holds(l->segment, &big, 8));
+    assert_true(bytes_of_region(region_fd(s)) >= before + big);
+    assert_true(heap_holds(l->region, a, big) && heap_holds(l->region, b, 100) && !heap_holds(l->region, &big, 8));
     transport_shm.free(l, a);
-    assert_true(bytes_of_segment(segment_fd(s)) < before + (1 << 20));
+    assert_true(bytes_of_region(region_fd(s)) < before + (1 << 20));
     a = transport_shm.alloc(l, big);
     assert_non_null(a);
     for (size_t i = 0; i < big; i += 4096) assert_int_equal(a[i], 0);
@@ -83,21 +83,21 @@ static void heaps_return_pages(void **state)
     assert_null(transport_shm.alloc(l, SIZE_MAX / 2));
     assert_non_null(strstr(ls_errmsg(), "out of shared memory"));
     transport_shm.close(&l);
-    segment_close(&s);
+    region_close(&s);
 }
 
 static void heap_survives_frees_in_any_order(void **state)
 {
     enum { BLOCKS = 40 };
-    struct segment *s;
+    struct region *s;
     char where[32];
     struct link *l = NULL;
     struct { unsigned char *at; size_t bytes; } block[BLOCKS] = { 0 };
     unsigned seed = 12345;
 
     (void)state;
-    assert_int_equal(segment_create(1, &s), LS_OK);
-    snprintf(where, sizeof where, "fd:%d", segment_fd(s));
+    assert_int_equal(region_create(1, &s), LS_OK);
+    snprintf(where, sizeof where, "fd:%d", region_fd(s));
     assert_int_equal(transport_shm.open(where, 0, 1, SHM_TIMEOUT, &l), LS_OK);
     for (int turn = 0; turn < 2000; turn++) {
         int i = rand_r(&seed) % BLOCKS;
@@ -113,9 +113,9 @@ static void heap_survives_frees_in_any_order(void **state)
         memset(block[i].at, i + 1, block[i].bytes);
     }
     for (int i = 0; i < BLOCKS; i++) if (block[i].at) transport_shm.free(l, block[i].at);
-    assert_int_equal(l->segment->heap.n, 2);  /* the link's area and one free extent */
+    assert_int_equal(l->region->heap.n, 2);  /* the link's area and one free extent */
     transport_shm.close(&l);
-    segment_close(&s);
+    region_close(&s);
 }
 
 int main(void)

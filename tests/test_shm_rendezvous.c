@@ -86,7 +86,7 @@ static void invalid_names_are_refused(void **state)
     static const struct { const char *where; int rank, n; ls_status st; const char *text; } cases[] = {
         { "fd:999", 0, 2, LS_EINVAL, "no such open descriptor" },
         { "fd:x", 0, 2, LS_EINVAL, "number of a descriptor" },
-        { "fd:0", 0, 2, LS_EINVAL, "not a segment" },
+        { "fd:0", 0, 2, LS_EINVAL, "not a region" },
         { "", 0, 2, LS_EINVAL, "a name must have" },
         { "a", 2, 2, LS_EINVAL, "rank 2 of 2" },
         { "nobody-serves-this", 1, 2, LS_ETIMEOUT, "rank 0, which creates the shared memory, did not start" },

@@ -41,7 +41,7 @@ static void run(int n, shm_rank_fn *body)
     shm_run(n, body);
 }
 
-static struct cell *cell_of(const struct link *l, int rank) { return &l->segment->cell[rank]; }
+static struct cell *cell_of(const struct link *l, int rank) { return &l->region->cell[rank]; }
 
 static void fall_asleep(const struct link *l)
 {
@@ -72,7 +72,7 @@ static void post_in_turn(int rank, int n, const char *where)
     } else {
         SHM_CHECK(st == LS_OK);
         for (int i = 0; i < rank; i++) SHM_CHECK(!sleeps(l, i) && bells(l, i) == before[i] + 1);
-        wait_ring(l->segment, 0);
+        wait_ring(l->region, 0);
         SHM_CHECK(bells(l, 0) == before[0] + 1);  /* it was rung already, and has not slept again */
     }
     atomic_store(&shared->turn, rank + 1);

@@ -16,14 +16,14 @@
 #include "kernels/kernel.h"
 #include "train/plan/step_sim.h"
 
-static struct cluster cluster;
+static struct cluster step_sim_cluster;
 
 static double simulated(const struct plan_setup *s, const struct variation *v, int index, int *classes)
 {
     struct step_sim *sim;
     struct sim_step step;
 
-    OK(step_sim_open(&s->job, &s->layout, &cluster, v, &sim));
+    OK(step_sim_open(&s->job, &s->layout, &step_sim_cluster, v, &sim));
     OK(step_sim_play(sim, index, NULL, NULL, &step));
     if (classes) *classes = step_sim_classes(sim);
     /* A second simulation from the same start: the first one leaves no trace. */
@@ -80,7 +80,7 @@ static void without_variation_a_step_is_as_long_as_planned(void **state)
         struct step_seconds plan;
 
         plan_setup_open(&s, one_stage[i]);
-        OK(step_seconds_of(&s.job, &s.layout, &cluster, &plan));
+        OK(step_seconds_of(&s.job, &s.layout, &step_sim_cluster, &plan));
         double got = simulated(&s, &none, 0, NULL);
         if (fabs(got / plan.step - 1) > 1e-9) fail_msg("%s: %.9g s, planned %.9g s", one_stage[i], got, plan.step);
         options_close(&s.options);
@@ -98,7 +98,7 @@ static void a_pipeline_takes_as_long_as_planned(void **state)
         struct step_seconds plan;
 
         plan_setup_open(&s, stages[i]);
-        OK(step_seconds_of(&s.job, &s.layout, &cluster, &plan));
+        OK(step_seconds_of(&s.job, &s.layout, &step_sim_cluster, &plan));
         double got = simulated(&s, &none, 0, NULL), least = plan.step * (s.layout.dp > 1 || s.layout.vpp > 1 ? 0.985 : 1 - 1e-9);
 
         if (got > plan.step * (1 + 1e-6) || got < least) fail_msg("%s: %.9g s, planned %.9g s", stages[i], got, plan.step);
@@ -156,7 +156,7 @@ static void folding_changes_no_bit(void **state)
 {
     struct variation one = { .slow = 1, .slower = 1.3, .seed = 3 }, two = { .slow = 2, .slower = 1.3, .seed = 4 };
     struct variation none = { .slower = 1 }, collide = { .slower = 1, .collide = true, .seed = 5 };
-    struct cluster plain = cluster;
+    struct cluster plain = step_sim_cluster;
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(one_stage); i++) {
@@ -169,13 +169,13 @@ static void folding_changes_no_bit(void **state)
         check_folding(stages[i], &one, false);
         check_folding(stages[i], &two, false);
     }
-    cluster.processors = 2;
-    cluster.pod = 2;
-    cluster.paths = 3;
-    cluster.spine = (struct cluster_link){ cluster.network.bandwidth / 2, 8e-6 };
+    step_sim_cluster.processors = 2;
+    step_sim_cluster.pod = 2;
+    step_sim_cluster.paths = 3;
+    step_sim_cluster.spine = (struct cluster_link){ step_sim_cluster.network.bandwidth / 2, 8e-6 };
     for (size_t i = 1; i < COUNT_OF(one_stage); i++) check_folding(one_stage[i], &collide, false);
     for (size_t i = 0; i < COUNT_OF(stages); i++) check_folding(stages[i], &collide, false);
-    cluster = plain;
+    step_sim_cluster = plain;
 }
 
 static void one_slow_rank_is_as_slow_as_all(void **state)
@@ -216,36 +216,36 @@ static void jitter_is_drawn_anew(void **state)
 static void rings_share_a_path(void **state)
 {
     struct variation v = { .slower = 1, .collide = true };
-    struct cluster plain = cluster;
+    struct cluster plain = step_sim_cluster;
 
     (void)state;
-    cluster.processors = 1;
-    cluster.pod = 2;
-    cluster.paths = 1;
-    cluster.spine = (struct cluster_link){ cluster.network.bandwidth / 4, cluster.network.latency };
+    step_sim_cluster.processors = 1;
+    step_sim_cluster.pod = 2;
+    step_sim_cluster.paths = 1;
+    step_sim_cluster.spine = (struct cluster_link){ step_sim_cluster.network.bandwidth / 4, step_sim_cluster.network.latency };
     for (int tp = 1; tp <= 2; tp++) {
         struct plan_setup s = { 0 };
         struct step_sim *sim;
 
         plan_setup_open(&s, tp == 1 ? LLAMA "parallel.dp=8" : LLAMA "parallel.dp=4 parallel.tp=2");
-        OK(step_sim_open(&s.job, &s.layout, &cluster, &v, &sim));
+        OK(step_sim_open(&s.job, &s.layout, &step_sim_cluster, &v, &sim));
         /* One path carries all of a pod's spine, 2 x 1/4 of an adapter: what seconds.h expects, for 2 / 1 or 1 rank a pod. */
         assert_true(fabs(step_sim_collisions(sim) - 1) < 1e-12);
         step_sim_close(&sim);
-        cluster.paths = 2; /* half as wide each: alone on one, the ring of 8 has half of it; the two rings may collide or not */
+        step_sim_cluster.paths = 2; /* half as wide each: alone on one, the ring of 8 has half of it; the two rings may collide or not */
         double most = 1;
         for (v.seed = 0; v.seed < 8; v.seed++) {
-            OK(step_sim_open(&s.job, &s.layout, &cluster, &v, &sim));
+            OK(step_sim_open(&s.job, &s.layout, &step_sim_cluster, &v, &sim));
             double slowed = step_sim_collisions(sim);
             assert_true(fabs(slowed - 2) < 1e-12 || (tp == 2 && fabs(slowed - 1) < 1e-12));
             most = fmax(most, slowed);
             step_sim_close(&sim);
         }
         assert_true(most == 2);
-        cluster.paths = 1;
+        step_sim_cluster.paths = 1;
         options_close(&s.options);
     }
-    cluster = plain;
+    step_sim_cluster = plain;
 }
 
 static double last_end;
@@ -270,7 +270,7 @@ static void events_fill_the_step(void **state)
         int kinds[SIM_MESSAGE + 1] = { 0 };
 
         plan_setup_open(&s, stages[i]);
-        OK(step_sim_open(&s.job, &s.layout, &cluster, &none, &sim));
+        OK(step_sim_open(&s.job, &s.layout, &step_sim_cluster, &none, &sim));
         last_end = 0;
         OK(step_sim_play(sim, 0, note_end, kinds, &step));
         assert_true(last_end == step.seconds);
@@ -295,7 +295,7 @@ int main(void)
 
     threads_set(1);
     isa_cap(ISA_ANY); /* as plans for another machine do */
-    OK(cluster_read("h100-dgx", &cluster));
-    cluster.host = 0;
+    OK(cluster_read("h100-dgx", &step_sim_cluster));
+    step_sim_cluster.host = 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static bool sums(const struct algorithm *a)
 }
 
 /* In rank order, in f32 for half types, as the average's division is; rounded to them once. */
-static double sum_of(const struct virtual_case *c, size_t i)
+static double steps_sum_of(const struct virtual_case *c, size_t i)
 {
     enum virtual_type wide = c->type == VIRTUAL_BF16 ? VIRTUAL_F32 : c->type;
     double sum = virtual_value(c->type, 0, i);
@@ -58,13 +58,13 @@ static double sum_of(const struct virtual_case *c, size_t i)
 }
 
 /* Element i of recv on rank r. */
-static double expected(const struct virtual_case *c, int r, size_t i)
+static double steps_expected(const struct virtual_case *c, int r, size_t i)
 {
     int from = 0;
 
     switch (c->algorithm->op) {
-    case LS_COLLECTIVE_ALL_REDUCE:     return sum_of(c, i);
-    case LS_COLLECTIVE_REDUCE_SCATTER: return sum_of(c, c->at[r][r] + i);
+    case LS_COLLECTIVE_ALL_REDUCE:     return steps_sum_of(c, i);
+    case LS_COLLECTIVE_REDUCE_SCATTER: return steps_sum_of(c, c->at[r][r] + i);
     case LS_COLLECTIVE_BROADCAST:      return virtual_value(c->type, c->root, i);
     case LS_COLLECTIVE_ALL_GATHER:
         while (c->at[r][from + 1] <= i) from++;
@@ -92,10 +92,10 @@ static void check_values(const struct virtual_case *c, const struct virtual_run 
     if (c->algorithm->op == LS_COLLECTIVE_BARRIER) return;
     for (int r = 0; r < c->n; r++) {
         for (size_t i = 0; i < v->recvs[r]; i++)
-            if (v->recv[r][i] != expected(c, r, i))
+            if (v->recv[r][i] != steps_expected(c, r, i))
                 fail_msg("%s of %s, rank %d of %d, root %d, chunk %zu, %s, element %zu: %.17g, not %.17g", c->algorithm->name,
                          ls_collective_name(c->algorithm->op), r, c->n, c->root, c->chunk,
-                         c->in_place ? "in place" : "apart", i, v->recv[r][i], expected(c, r, i));
+                         c->in_place ? "in place" : "apart", i, v->recv[r][i], steps_expected(c, r, i));
         if (c->algorithm->op != LS_COLLECTIVE_BROADCAST) check_send(c, v, r);
     }
 }
@@ -250,7 +250,7 @@ static void ring_rounds_half_sums_differently(void **state)
     (void)state;
     fill_borders(&c, SPLIT, 100);
     virtual_run(&c, &v);
-    for (size_t i = 0; i < 100; i++) other += v.recv[0][i] != expected(&c, 0, i);
+    for (size_t i = 0; i < 100; i++) other += v.recv[0][i] != steps_expected(&c, 0, i);
     assert_true(other > 10);
     virtual_free(&v);
 }

@@ -118,7 +118,7 @@ static void unowned_elements_are_not_stored(void **state)
     store_request_grad(s, 0);
     OK(ls_store_add_state(s, 0, "v"));
     REFUSED(LS_EINVAL, "'a' cannot be grouped on a rank that has nothing of it",
-            store_group(s, 2, pair, NULL, &(struct store_group_options){ 0 }, &group));
+            store_unit(s, 2, pair, NULL, &(struct store_unit_options){ 0 }, &group));
     OK(ls_store_allocate(s));
     store_leave_out(s, 0);
     assert_false(store_is_here(s, 0));
@@ -167,7 +167,7 @@ static void shards_are_read_and_written(void **state)
     (void)state;
     OK(ls_comm_open("plan:", 1, 2, &comm));
     store_set_shard(s, 2, 1, 1, 2);  /* 4 x 2 x 7 */
-    OK(store_group(s, 2, pair, comm, &(struct store_group_options){ .sharded = 1u << STORE_STATE }, &group));
+    OK(store_unit(s, 2, pair, comm, &(struct store_unit_options){ .sharded = 1u << STORE_STATE }, &group));
     OK(ls_store_allocate(s));
     store_held(s, 2, STORE_STATE, &begin, &end);
     assert_int_equal(begin, (3 + 56) / 2 - 3);
@@ -190,7 +190,7 @@ struct grid { int pp, dp, tp; };
 /* Rank (pp * DP + dp) * TP + tp. Parameter i is in stage i % PP, but the last is on all. */
 static ls_store *store_on(const struct grid *g, ls_comm *world, ls_comm *data, ls_dtype type, unsigned sharded, enum store_backing backing)
 {
-    struct store_group_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
+    struct store_unit_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
     int rank = ls_comm_rank(world), tp = rank % g->tp, pp = rank / g->tp / g->dp, members[PARAMETERS], n = 0, group;
     ls_store *s = declared(type);
     size_t parameters, gradients, optimizer, offload, file;
@@ -214,7 +214,7 @@ static ls_store *store_on(const struct grid *g, ls_comm *world, ls_comm *data, l
     }
     store_set_world(s, world);
     if (n)
-        RANKS_TRY(store_group(s, n, members, data, &o, &group));
+        RANKS_TRY(store_unit(s, n, members, data, &o, &group));
     store_bytes(s, &parameters, &gradients, &optimizer, &offload, &file);
     mem_read(&before);
     RANKS_TRY(ls_store_allocate(s));
@@ -334,7 +334,7 @@ static void forgetful(ls_comm *world, void *ctx)
     (void)ctx;
     RANKS_CHECK(s);
     store_set_world(s, world);
-    RANKS_TRY(store_group(s, 1, (int[]){ 2 }, world, &(struct store_group_options){ .sharded = 7 }, &group));
+    RANKS_TRY(store_unit(s, 1, (int[]){ 2 }, world, &(struct store_unit_options){ .sharded = 7 }, &group));
     RANKS_TRY(ls_store_allocate(s));
     for (int round = 0; round < 3; round++) {
         mem_fail_at(rank == round ? 1 : 0);

@@ -21,12 +21,12 @@ static void check_all(const ls_store *s, ls_dtype type)
 
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7, 0 }, &one));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
-        RANKS_TRY(store_declare(one, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim,
-                                group_shapes[i].size, &index));
+        RANKS_TRY(store_declare(one, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim,
+                                unit_shapes[i].size, &index));
     RANKS_TRY(ls_store_allocate(one));
     for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
         const ls_tensor *value = ls_store_value(one, i), *master = ls_store_state(one, i, "master");
-        size_t count = group_shapes[i].count;
+        size_t count = unit_shapes[i].count;
         double got[GROUP_ELEMENTS_MOST], want[GROUP_ELEMENTS_MOST];
         char raw[GROUP_ELEMENTS_MOST * 8];
 
@@ -51,20 +51,20 @@ static void check_written(ls_store *s)
         for (size_t k = 0; k < COUNT_OF(kinds); k++) {
             double x[GROUP_ELEMENTS_MOST], got[GROUP_ELEMENTS_MOST];
 
-            for (size_t e = 0; e < group_shapes[i].count; e++)
+            for (size_t e = 0; e < unit_shapes[i].count; e++)
                 x[e] = (double)((i * 23 + k * 11 + e) % 128);  /* exact in bf16 too */
-            RANKS_TRY(ls_store_write(s, i, kinds[k], x, LS_F64, group_shapes[i].count));
+            RANKS_TRY(ls_store_write(s, i, kinds[k], x, LS_F64, unit_shapes[i].count));
             memset(got, 0xff, sizeof got);
-            RANKS_TRY(ls_store_read(s, i, kinds[k], got, LS_F64, group_shapes[i].count));
-            for (size_t e = 0; e < group_shapes[i].count; e++)
+            RANKS_TRY(ls_store_read(s, i, kinds[k], got, LS_F64, unit_shapes[i].count));
+            for (size_t e = 0; e < unit_shapes[i].count; e++)
                 RANKS_CHECK(got[e] == x[e]);
         }
     ls_store_zero_grad(s);
     for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
         double got[GROUP_ELEMENTS_MOST];
 
-        RANKS_TRY(ls_store_read(s, i, "gradient", got, LS_F64, group_shapes[i].count));
-        for (size_t e = 0; e < group_shapes[i].count; e++)
+        RANKS_TRY(ls_store_read(s, i, "gradient", got, LS_F64, unit_shapes[i].count));
+        for (size_t e = 0; e < unit_shapes[i].count; e++)
             RANKS_CHECK(got[e] == 0);
     }
 }
@@ -78,7 +78,7 @@ static void gather_everything(ls_comm *comm, void *ctx)
     for (size_t t = 0; t < COUNT_OF(types); t++)
         for (size_t b = 0; b < COUNT_OF(backings); b++)
             for (int sharded = 0; sharded < 8; sharded++) {
-                struct store_group_options o = { .sharded = (unsigned)sharded, .backing = { [STORE_STATE] = backings[b] }, .path = "/tmp" };
+                struct store_unit_options o = { .sharded = (unsigned)sharded, .backing = { [STORE_STATE] = backings[b] }, .path = "/tmp" };
                 size_t parameters, gradients, optimizer, offload, file;
                 struct mem_stats before, after;
                 ls_store *s;
@@ -87,9 +87,9 @@ static void gather_everything(ls_comm *comm, void *ctx)
                 mem_read(&before);
                 RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", types[t], 1, 7, 0 }, &s));
                 for (int i = 0; i < GROUP_PARAMETERS; i++)
-                    RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim,
-                                            group_shapes[i].size, &index));
-                RANKS_TRY(store_group(s, GROUP_MEMBERS, group_members, comm, &o, &group));
+                    RANKS_TRY(store_declare(s, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim,
+                                            unit_shapes[i].size, &index));
+                RANKS_TRY(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &group));
                 for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
                     store_request_grad(s, i);
                     RANKS_TRY(ls_store_add_state(s, i, "m"));
@@ -110,7 +110,7 @@ static void gather_everything(ls_comm *comm, void *ctx)
 /* A reduce-scattered gradient has its full size on every rank, and is correct only in the rank's own block. */
 static void store_groups_ranks_test_scatter(ls_comm *comm, void *ctx)
 {
-    struct store_group_options o = { .scattered = GRAD };
+    struct store_unit_options o = { .scattered = GRAD };
     int n = ls_comm_size(comm), index, group;
     ls_store *s;
     double got[GROUP_ELEMENTS_MOST];
@@ -118,20 +118,20 @@ static void store_groups_ranks_test_scatter(ls_comm *comm, void *ctx)
     (void)ctx;
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 1, 7, 0 }, &s));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
-        RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim,
-                                group_shapes[i].size, &index));
-    RANKS_TRY(store_group(s, GROUP_MEMBERS, group_members, comm, &o, &group));
+        RANKS_TRY(store_declare(s, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim,
+                                unit_shapes[i].size, &index));
+    RANKS_TRY(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &group));
     for (size_t i = 0; i < GROUP_PARAMETERS; i++)
         store_request_grad(s, i);
     RANKS_TRY(ls_store_allocate(s));
     for (size_t i = 0; i < GROUP_MEMBERS; i++)
-        for (size_t e = 0; e < group_shapes[i].count; e++)
+        for (size_t e = 0; e < unit_shapes[i].count; e++)
             ((float *)ls_tensor_data(ls_store_grad(s, i)))[e] = (float)ls_comm_rank(comm);
     for (int k = 0; k < GROUP_MEMBERS; k++) {
-        size_t at = store_group_at(s, group)->at[k];
+        size_t at = store_unit_at(s, group)->at[k];
 
-        RANKS_TRY(ls_store_read(s, (size_t)group_members[k], "gradient", got, LS_F64, group_shapes[group_members[k]].count));
-        for (size_t e = 0; e < group_shapes[group_members[k]].count; e++) {
+        RANKS_TRY(ls_store_read(s, (size_t)unit_members[k], "gradient", got, LS_F64, unit_shapes[unit_members[k]].count));
+        for (size_t e = 0; e < unit_shapes[unit_members[k]].count; e++) {
             int owner = (int)got[e];
 
             RANKS_CHECK(block_at(GROUP_TOTAL, owner, n) <= at + e && at + e < block_at(GROUP_TOTAL, owner + 1, n));

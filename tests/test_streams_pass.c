@@ -154,7 +154,7 @@ static void test_no_stream(void **state)
 
 static uint64_t random_state;
 
-static unsigned draw(unsigned n)
+static unsigned streams_pass_draw(unsigned n)
 {
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
     return (unsigned)(random_state >> 33) % n;
@@ -162,14 +162,14 @@ static unsigned draw(unsigned n)
 
 static void make_random(struct steps *l)
 {
-    int n = 4 + (int)draw(STEPS - 4), streams = 2 + (int)draw(MOST_STREAMS - 1);
+    int n = 4 + (int)streams_pass_draw(STEPS - 4), streams = 2 + (int)streams_pass_draw(MOST_STREAMS - 1);
 
     for (int i = 0; i < n; i++) {
-        add_step(l, (int)draw((unsigned)streams), draw(4) ? BOTH : 1 + draw(2));
-        for (unsigned k = 0, of = 1 + draw(3); k < of; k++) {
-            size_t begin = draw(12);
+        add_step(l, (int)streams_pass_draw((unsigned)streams), streams_pass_draw(4) ? BOTH : 1 + streams_pass_draw(2));
+        for (unsigned k = 0, of = 1 + streams_pass_draw(3); k < of; k++) {
+            size_t begin = streams_pass_draw(12);
 
-            add_access(l, draw(3) == 0, (int)draw(2), begin, begin + 1 + draw(4));
+            add_access(l, streams_pass_draw(3) == 0, (int)streams_pass_draw(2), begin, begin + 1 + streams_pass_draw(4));
         }
     }
 }

@@ -11,7 +11,7 @@
 #include "train/run/time_budget.h"
 
 /* Cost of a run of so many steps, counted step by step like the step loop. */
-static double count(const struct time_budget *b, uint64_t steps)
+static double time_budget_count(const struct time_budget *b, uint64_t steps)
 {
     double sum = 0;
 
@@ -66,8 +66,8 @@ static void steps_are_the_most_that_fit(void **state)
                 uint64_t steps = time_budget_steps(&b);
                 double left = (b.seconds - b.spent) * (1 - TIME_BUDGET_RESERVE);
 
-                assert_true(steps == 0 || count(&b, steps) <= left);
-                assert_true(left <= 0 || count(&b, steps + 1) > left);
+                assert_true(steps == 0 || time_budget_count(&b, steps) <= left);
+                assert_true(left <= 0 || time_budget_count(&b, steps + 1) > left);
                 if (steps) assert_true(time_budget_least(&b) <= b.seconds);
                 else assert_true(time_budget_least(&b) > b.seconds || left <= 0);
             }
@@ -80,7 +80,7 @@ static void times_are_those_of_the_step_loop(void **state)
         for (uint64_t steps = 0; steps < 40; steps++) {
             struct time_budget one = { .evaluation = 1, .eval_every = every };
 
-            assert_int_equal(time_budget_times(every, steps), (uint64_t)count(&one, steps));
+            assert_int_equal(time_budget_times(every, steps), (uint64_t)time_budget_count(&one, steps));
         }
 }
 

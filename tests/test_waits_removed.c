@@ -51,8 +51,8 @@ static enum source find_source(const struct training *s, const struct device_eve
     for (int k = 0; k < set->n; k++)
         if (set->stream[k].end == e)
             return FROM_JOIN;
-    for (int g = 0; g < s->store->groups; g++)
-        if (s->store->group[g]->gathered == e)
+    for (int g = 0; g < s->store->units; g++)
+        if (s->store->unit[g]->gathered == e)
             return FROM_GATHER;
     for (int c = 0; l && c < l->schedule.chunks; c++) {
         if (is_of_program(l->chunk[c].program, e))

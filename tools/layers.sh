@@ -1,15 +1,18 @@
 #!/bin/sh
-# layers.sh - the layer check: a file includes its own floor or a lower one; a header of src is private to its folder unless `offered`
-# below names it; a vendor's header is included in one named file; no line of code, scripts or tests is longer than 140 columns; no file of
-# tests has 500 lines or more. No file outside of src/models names a model family; the family's row has its properties. No file of
-# src/train and src/cli outside of src/train/task names a task (TASK_MAP of task.h), as a part of a name between underscores; the task's
-# row has its properties. Outside of kernels and injected faults no code compares an op with a name or has a table of some ops; its row has
-# its properties. Outside of src/train/faults no code sets a pointer to an injected fault. No name of a static function is used in more
-# than three files. Every file that a comment names exists.
+# layers.sh - the layer check: a file includes headers of its own layer or a lower one; a header of src is private to its folder unless
+# `offered` below names it; a vendor's header is included in one named file; no line of code, scripts, tests or text is longer than 140
+# columns, except rows of tables; files of tests have fewer than 500 lines. No file outside of src/models names a model family; the family's
+# row has its properties. No file of src/train and src/cli outside of src/train/task names a task (TASK_MAP of task.h), as a part of a name
+# between underscores; the task's row has its properties. Outside of kernels and injected faults no code compares an op with a name or has a
+# table of some ops; its row has its properties. Outside of src/train/faults no code sets a pointer to an injected fault. No name of a
+# static function or variable is used in more than three files. Every file that a comment names exists.
 cd "$(dirname "$0")/.." || exit 1
 export LC_ALL=C # every awk reads bytes
-find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
+{ find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' \
+    -o -name '*.awk' -o -name '*.js'
+  ls CMakeLists.txt Makefile README.md ARCHITECTURE.md docs/benchmarks.md docs/planner.md; } | sort | xargs awk '
     { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character
+    FILENAME ~ /[.]md$/ && (/^[|]/ || /^!\[/) { next }  # a row of a table and a picture are a line each
     length(line) > 140 { print FILENAME ":" FNR ": " length(line) " columns; 140 are the limit"; bad = 1 }
     FNR == 500 && FILENAME ~ /^tests/ { print FILENAME ": 500 lines or more; split it by subject"; bad = 1 }
     END { exit bad }' || exit 1
@@ -58,7 +61,12 @@ FILENAME ~ /\.(sh|py)$/ { line = $0; if (sub(/^([^#]*[ \t])?#/, "", line)) check
 }
 END { exit bad }' || { rm -f "$names"; exit 1; }
 rm -f "$names"
-find src include labs tests -name '*.[ch]' | sort | xargs awk '
+find src include labs tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' | sort | xargs awk '
+function define_static(line, after,    name) {
+    name = line; sub(after, "", name); sub(/.*[ *&]/, "", name)
+    if (FILENAME ~ /^tests\/fuzz\// || (name, FILENAME) in defined) return
+    defined[name, FILENAME] = 1; definitions[name]++; places[name] = places[name] " " FILENAME
+}
 function names_task(name,    word, n) {
     for (n = split(name, word, "_"); n > 0; n--) if (word[n] in task) return 1
     return 0
@@ -77,9 +85,9 @@ BEGIN {
     n = split("base/base.h base/cores.h base/crc.h base/csv.h base/fewest.h base/file.h base/hash.h base/json.h base/log.h base/mem.h " \
               "base/module.h base/options.h base/pulse.h base/yaml.h base/rng.h base/tasks.h base/text.h base/threads.h base/worker.h " \
               "base/yield.h device/collectives.h device/device.h " \
-              "device/cuda/cuda.h device/check.h " \
+              "device/cuda/cuda.h device/cuda/ipc_sum.h device/check.h " \
               "tensor/tensor_over.h kernels/kernel.h kernels/op_shapes.h kernels/cpu/route.h comm/comm.h comm/algorithms/steps.h " \
-              "comm/failure/flight_recorder.h comm/transports/transport.h comm/transports/shm/segment.h " \
+              "comm/failure/flight_recorder.h comm/transports/transport.h comm/transports/shm/region.h " \
               "ir/ir.h ir/builder.h ir/program.h ir/op_info.h ir/distributed_ops.h passes/passes.h passes/gradient.h passes/streams.h " \
               "runtime/runtime.h runtime/store.h runtime/multi_launch.h runtime/readback.h runtime/stream_set.h " \
               "runtime/non_finite.h models/model.h models/hf.h data/array.h data/documents.h data/loader.h data/tokenizer.h " \
@@ -132,10 +140,11 @@ FNR == 1 && FILENAME ~ /^include\/lockstep\// {
     name = FILENAME; sub(/.*\//, "", name); sub(/\.h$/, "", name)
     if (!(name in public)) { print FILENAME ": this public header has no layer"; bad = 1 }
 }
-/^static [^=;{]*[ *][a-z_0-9]+\(/ && FILENAME !~ /^tests\/fuzz\// {
-    name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
-    if (!((name, FILENAME) in defined)) { defined[name, FILENAME] = 1; definitions[name]++; places[name] = places[name] " " FILENAME }
-}
+/^static / { sub(/__launch_bounds__\([^)]*\) ?/, "") }
+/^static [^=;{(]*[ *&][a-z_0-9]+\(/ { define_static($0, "[(].*") }
+/^static [^={(]*[ *][a-z_0-9]+(\[[^=]*\])*( =|;)/ { define_static($0, "([[][^=]*[]])*( =|;).*") }
+/^static (const )?struct [a-z_0-9 ]*\{$/ { in_static = 1 }
+in_static && /^}/ { define_static($0, "([[][^=]*[]])*( =|;).*"); in_static = 0 }
 /^[ \t]*#[ \t]*include/ {
     line = $0; sub(/^[^<"]*[<"]/, "", line); sub(/[>"].*$/, "", line)
     if (line in vendor && FILENAME != vendor[line] && FILENAME !~ /^tests\/cuda_stub\//) {
@@ -156,7 +165,12 @@ FNR == 1 && FILENAME ~ /^include\/lockstep\// {
         }
     }
 }
-END { if (!tasks) { print "no tasks in src/train/task/task.h"; bad = 1 }
+END {
+    for (name in definitions)
+        if (definitions[name] > 3) {
+            print name " is a static name in " definitions[name] " files; put the noun of the file before it:" places[name]; bad = 1
+        }
+    if (!tasks) { print "no tasks in src/train/task/task.h"; bad = 1 }
     for (line in offered) if (!used[line]) { print line " is in `offered`, but no other folder includes it"; bad = 1 }
     if (!families) { print "no families in include/lockstep/nn.h"; bad = 1 }
     if (!bad) print "layers: every include points down"; exit bad }'

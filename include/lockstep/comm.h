@@ -40,7 +40,7 @@ typedef struct ls_work ls_work; /* one operation in flight */
 /* AVG is not available for integers. */
 typedef enum ls_redop { LS_SUM, LS_AVG, LS_MAX, LS_REDOPS } ls_redop;
 
-/* where: "shm:NAME" (ranks that use the same name), "shm:fd:N" (a segment inherited from the launcher), "mpi:", "plan:". n == 1 uses no
+/* where: "shm:NAME" (ranks that use the same name), "shm:fd:N" (a region inherited from the launcher), "mpi:", "plan:". n == 1 uses no
  * transport, whatever `where` names. Waits for all ranks until the deadline. Caller owns *out. */
 ls_status ls_comm_open(const char *where, int rank, int n, ls_comm **out);
 /* Ranks with equal color form a new comm, ordered by key, then rank. color < 0: join none, *out = NULL. Collective. */

@@ -95,7 +95,7 @@ char *ls_layout_text(const ls_layout *l, char *out, size_t room);
 /* The options of other calls, taken from the layout. */
 ls_mesh_shape ls_layout_mesh(const ls_layout *l);
 ls_partition_options ls_layout_partition(const ls_layout *l); /* with the whole model as its stage */
-ls_data_parallel_options ls_layout_data(const ls_layout *l);
+ls_data_parallel_options ls_layout_data_parallel(const ls_layout *l);
 ls_compile_options ls_layout_compile(const ls_layout *l); /* recomputation */
 ls_store_options ls_layout_store(const ls_layout *l);     /* types */
 /* The schedule of a pipeline; free with ls_pipeline_schedule_free. */

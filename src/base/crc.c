@@ -5,7 +5,7 @@
 
 #define POLYNOMIAL 0x82f63b78u /* 0x1edc6f41 with its bits reversed */
 
-static uint32_t table[256];
+static uint32_t crc_table[256];
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
 static void fill_table(void)
@@ -14,7 +14,7 @@ static void fill_table(void)
         uint32_t crc = i;
 
         for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? POLYNOMIAL : 0);
-        table[i] = crc;
+        crc_table[i] = crc;
     }
 }
 
@@ -24,7 +24,7 @@ uint32_t crc32c(const void *data, size_t bytes)
     uint32_t crc = 0xffffffff;
 
     pthread_once(&table_once, fill_table);
-    while (bytes--) crc = crc >> 8 ^ table[(crc ^ *at++) & 0xff];
+    while (bytes--) crc = crc >> 8 ^ crc_table[(crc ^ *at++) & 0xff];
     return ~crc;
 }
 

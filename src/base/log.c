@@ -18,7 +18,7 @@
 enum { LINE_ROOM = 4096, STAMP_ROOM = 64 };
 
 static atomic_int console = LOG_WARN;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards fd */
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER; /* guards fd */
 static int fd = -1;
 
 void log_set_console(enum log_level most) { atomic_store(&console, (int)most); }
@@ -28,19 +28,19 @@ ls_status log_open(const char *path)
     int opened = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 
     if (opened < 0) return ls_fail(LS_EIO, "%s: cannot open the log for appending: %s", path, strerror(errno));
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&log_lock);
     if (fd >= 0) close(fd);
     fd = opened;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&log_lock);
     return LS_OK;
 }
 
 void log_close(void)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&log_lock);
     if (fd >= 0) close(fd);
     fd = -1;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&log_lock);
 }
 
 /* A line that cannot be written is lost: there is nowhere else to report it. */
@@ -85,7 +85,7 @@ void log_line(enum log_level level, const char *fmt, ...)
     text[bytes++] = '\n';
 
     if ((int)level <= atomic_load(&console)) write_all(STDERR_FILENO, text, bytes);
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&log_lock);
     if (fd >= 0) write_all(fd, line, stamp + bytes);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&log_lock);
 }

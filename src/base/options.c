@@ -103,7 +103,7 @@ static ls_status read_value(const struct option *row, const char *text, union va
     return LS_EINVAL;
 }
 
-static ls_status check_range(const struct option *row, const char *text, const union value *v)
+static ls_status options_check_range(const struct option *row, const char *text, const union value *v)
 {
     double value = row->kind == OPTION_KIND_INT ? (double)v->integer : row->kind == OPTION_KIND_REAL ? v->real : (double)v->bytes;
     char least[TEXT_NUMBER_ROOM], most[TEXT_NUMBER_ROOM];
@@ -167,7 +167,7 @@ static ls_status assign(const struct option *row, unsigned char *config, const c
     union value v;
 
     LS_TRY(read_value(row, text, &v));
-    LS_TRY(check_range(row, text, &v));
+    LS_TRY(options_check_range(row, text, &v));
     return options_store(row, config, &v);
 }
 

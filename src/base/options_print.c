@@ -174,7 +174,7 @@ static void put_real(struct text *out, double value)
 }
 
 /* Quotes words that other YAML parsers would read as a boolean or null. */
-static void put_choice(struct text *out, const char *choices, int at)
+static void options_put_choice(struct text *out, const char *choices, int at)
 {
     static const char *const special[] = { "yes", "no", "on", "off", "true", "false", "null", "y", "n" };
     const char *quote = "";
@@ -196,7 +196,7 @@ static void put_value(struct text *out, const struct option *row, const void *fi
     case OPTION_KIND_REAL: put_real(out, *(const double *)field); break;
     case OPTION_KIND_BOOL: text_put(out, "%s", *(const bool *)field ? "true" : "false"); break;
     case OPTION_KIND_STRING: put_quoted(out, *(char *const *)field); break;
-    case OPTION_KIND_ENUM: put_choice(out, row->choices, *(const int *)field); break;
+    case OPTION_KIND_ENUM: options_put_choice(out, row->choices, *(const int *)field); break;
     case OPTION_KIND_BYTES: text_put(out, "%s", text_size(size, *(const size_t *)field)); break;
     }
 }

@@ -35,7 +35,7 @@ void rng_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
     out[3] = d;
 }
 
-static void draw(uint64_t seed, uint64_t stream, uint64_t block, uint32_t out[4])
+static void rng_draw(uint64_t seed, uint64_t stream, uint64_t block, uint32_t out[4])
 {
     const uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32) };
     const uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
@@ -55,7 +55,7 @@ uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t word[4];
 
-    draw(seed, stream, index / 4, word);
+    rng_draw(seed, stream, index / 4, word);
     return word[index % 4];
 }
 
@@ -68,7 +68,7 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t word[4];
 
-    draw(seed, stream, index / 2, word);
+    rng_draw(seed, stream, index / 2, word);
     return unit(word + index % 2 * 2);
 }
 
@@ -76,7 +76,7 @@ double rng_normal(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t word[4];
 
-    draw(seed, stream, index / 2, word);
+    rng_draw(seed, stream, index / 2, word);
     double radius = sqrt(-2.0 * log1p(-unit(word))), angle = 6.283185307179586477 * unit(word + 2);
     return radius * (index % 2 ? sin(angle) : cos(angle));
 }
@@ -89,7 +89,7 @@ void rng_normals(uint64_t seed, uint64_t stream, uint64_t from, size_t n, double
     for (; i + 1 < n; i += 2) { /* both numbers of a block */
         uint32_t word[4];
 
-        draw(seed, stream, (from + i) / 2, word);
+        rng_draw(seed, stream, (from + i) / 2, word);
         double radius = sqrt(-2.0 * log1p(-unit(word))), angle = 6.283185307179586477 * unit(word + 2);
         out[i] = radius * cos(angle);
         out[i + 1] = radius * sin(angle);
@@ -105,7 +105,7 @@ static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, unsigned hal
     for (uint64_t round = 0; round < FEISTEL_ROUNDS; round++) {
         uint32_t word[4];
 
-        draw(seed, stream, round << 32 | right, word);
+        rng_draw(seed, stream, round << 32 | right, word);
         uint64_t mixed = left ^ (word[0] & mask);
         left = right;
         right = mixed;

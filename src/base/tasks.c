@@ -22,7 +22,7 @@ struct tasks {
     char message[2048];
 };
 
-static _Thread_local bool inside;
+static _Thread_local bool tasks_inside;
 
 static void task_failed(struct tasks *t, int task, ls_status st)
 {
@@ -40,13 +40,13 @@ static void run_tasks(struct tasks *t)
 {
     int task;
 
-    inside = true;
+    tasks_inside = true;
     while ((task = atomic_fetch_add(&t->next, 1)) < atomic_load(&t->failed)) {
         ls_status st = t->fn(t->ctx, task);
 
         if (st < 0) task_failed(t, task, st);
     }
-    inside = false;
+    tasks_inside = false;
 }
 
 static void *help(void *tasks)
@@ -81,7 +81,7 @@ ls_status tasks_run(int n, tasks_fn *fn, void *ctx)
     int helpers = MIN(MIN(n, cores_count()) - 1, MOST_HELPERS);
     pthread_t helper[MOST_HELPERS];
 
-    if (inside || helpers < 1) return run_in_turn(n, fn, ctx);
+    if (tasks_inside || helpers < 1) return run_in_turn(n, fn, ctx);
     helpers = start_helpers(&t, helpers, helper);
     run_tasks(&t);
     for (int i = 0; i < helpers; i++) pthread_join(helper[i], NULL);

@@ -56,7 +56,7 @@ static struct {
     _Alignas(64) _Atomic uint32_t resized; /* how often threads_set() was called: workers beyond the team's size sleep on it */
 } team = { .at_work = ATOMIC_FLAG_INIT };
 
-static _Thread_local bool inside;
+static _Thread_local bool in_loop;
 static pthread_once_t watch_forks = PTHREAD_ONCE_INIT;
 
 static void futex_wait(_Atomic uint32_t *at, uint32_t value) { syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0); }
@@ -173,7 +173,7 @@ static void *worker(void *arg)
 {
     int thread = (int)(intptr_t)arg;
 
-    inside = true;
+    in_loop = true;
     for (uint32_t seen;;) {
         uint32_t resized = atomic_load(&team.resized);
 
@@ -253,7 +253,7 @@ int threads_count(void)
     return atomic_load(&team.size);
 }
 
-bool threads_inside(void) { return inside; }
+bool threads_inside(void) { return in_loop; }
 
 /* Shares are published last: from then on, pieces are taken. The others' shares are empty, as the loop before left them. */
 static void loop_begin(uint64_t size)
@@ -288,7 +288,7 @@ static void loop_run(size_t n, size_t grain, size_t most, threads_range_fn *fn, 
     grain = MAX(grain, 1);
     blocks = n / grain + (n % grain != 0);
     pieces = MIN(blocks, MIN(most, (size_t)PIECES_MOST));
-    if (pieces == 1 || size == 1 || inside || atomic_flag_test_and_set(&team.at_work)) {
+    if (pieces == 1 || size == 1 || in_loop || atomic_flag_test_and_set(&team.at_work)) {
         fn(ctx, 0, n, 0);
         return;
     }
@@ -300,11 +300,11 @@ static void loop_run(size_t n, size_t grain, size_t most, threads_range_fn *fn, 
     team.grain = grain;
     team.blocks = blocks;
     team.pieces = (uint32_t)pieces;
-    inside = true;
+    in_loop = true;
     loop_begin((uint64_t)size);
     run_pieces(0);
     loop_end();
-    inside = false;
+    in_loop = false;
     atomic_flag_clear(&team.at_work);
 }
 

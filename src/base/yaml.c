@@ -161,7 +161,7 @@ static ls_status top_entries(struct walk *w)
 }
 
 /* STREAM-START [DOCUMENT-START MAPPING DOCUMENT-END] STREAM-END; a file with only comments has no document. */
-static ls_status stream(struct walk *w)
+static ls_status yaml_stream(struct walk *w)
 {
     bool had_document = false;
 
@@ -197,7 +197,7 @@ ls_status yaml_parse(const char *text, size_t bytes, const char *what, yaml_entr
         goto free_walk;
     }
     yaml_parser_set_input_string(&w->parser, (const unsigned char *)text, bytes);
-    st = stream(w);
+    st = yaml_stream(w);
     for (size_t i = 0; i < w->key_count; i++) mem_free(w->keys[i].name);
     for (size_t i = 0; i < w->section_count; i++) mem_free(w->sections[i].name);
     yaml_parser_delete(&w->parser);

@@ -76,7 +76,7 @@ static void expect_pieces(const struct saved *s, size_t entry, size_t first, siz
 }
 
 /* Compares pieces first + begin ..; one that differs stays unmarked. */
-static void check_range(void *ctx, size_t begin, size_t end, int thread)
+static void reader_hashes_check_range(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct checking *c = ctx;
     unsigned char *checked = c->s->piece[c->entry];
@@ -99,7 +99,7 @@ ls_status saved_check_bytes(const struct saved *s, size_t entry, size_t from, si
     c.first = from / info->piece_bytes;
     last = (to - 1) / info->piece_bytes;
     if (last > c.first && !s->piece[entry][c.first]) expect_pieces(s, entry, c.first, last);
-    if (last > c.first) threads_each(last + 1 - c.first, 1, check_range, &c);
+    if (last > c.first) threads_each(last + 1 - c.first, 1, reader_hashes_check_range, &c);
     for (size_t p = c.first; p <= last; p++) {
         if (s->piece[entry][p]) continue;
         LS_TRY(check_piece(s, entry, p)); /* again, for the message on this thread; or the only one */

@@ -120,33 +120,33 @@ static ls_status save_plan_gather(ls_comm *comm, const ls_store *s, struct claim
 
 /* ---- one owner for equal claims ---- */
 
-static int compare(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
+static int save_plan_compare(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 
 static int compare_claimed(const struct claim *x, const struct claim *y)
 {
-    int order = compare(x->param, y->param);
+    int order = save_plan_compare(x->param, y->param);
 
     if (order == 0) order = strcmp(x->kind, y->kind);
     if (order == 0) order = memcmp(&x->box, &y->box, sizeof x->box);
-    if (order == 0) order = compare(x->from, y->from);
-    return order ? order : compare(x->to, y->to);
+    if (order == 0) order = save_plan_compare(x->from, y->from);
+    return order ? order : save_plan_compare(x->to, y->to);
 }
 
 static int by_claimed(const void *a, const void *b)
 {
     int order = compare_claimed(a, b);
 
-    return order ? order : compare(((const struct claim *)a)->rank, ((const struct claim *)b)->rank);
+    return order ? order : save_plan_compare(((const struct claim *)a)->rank, ((const struct claim *)b)->rank);
 }
 
 static int by_file(const void *a, const void *b)
 {
     const struct claim *x = a, *y = b;
-    int order = compare(x->order > 0, y->order > 0);
+    int order = save_plan_compare(x->order > 0, y->order > 0);
 
-    if (order == 0) order = compare(x->rank, y->rank);
-    if (order == 0) order = compare(x->param, y->param);
-    return order ? order : compare(x->order, y->order);
+    if (order == 0) order = save_plan_compare(x->rank, y->rank);
+    if (order == 0) order = save_plan_compare(x->param, y->param);
+    return order ? order : save_plan_compare(x->order, y->order);
 }
 
 static void save_plan_choose(struct claims *c)

@@ -20,7 +20,7 @@
 
 static bool json, profile;
 static const char *predict;
-static struct cluster cluster; /* --predict; zeroed: not given */
+static struct cluster bench_cluster; /* --predict; zeroed: not given */
 
 static const struct flag train_flags[] = {
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
@@ -203,7 +203,7 @@ static ls_status cmd_bench_predict(const struct config *c, const struct task_mod
     LS_TRY(plan_of_config(c, model, &job, &l));
     job.evaluates = job.traces = false;
     LS_TRY(plan_of_rank(&job, &l, 0, &out->bytes));
-    LS_TRY(step_sim_open(&job, &l, &cluster, &none, &sim));
+    LS_TRY(step_sim_open(&job, &l, &bench_cluster, &none, &sim));
     ls_status st = step_sim_play(sim, 0, NULL, NULL, &out->step);
     step_sim_close(&sim);
     return st;
@@ -227,7 +227,7 @@ static ls_status put_prediction(const struct config *c, const struct task_model 
         struct json_out j = { 0 };
 
         json_begin_object(&j, NULL);
-        json_put_string(&j, "machine", cluster.name);
+        json_put_string(&j, "machine", bench_cluster.name);
         json_put_real(&j, "predicted_seconds", p.step.seconds);
         json_put_real(&j, "measured_seconds", measured[0]);
         json_put_real(&j, "predicted_kernels", p.step.kernels);
@@ -237,7 +237,7 @@ static ls_status put_prediction(const struct config *c, const struct task_model 
         json_end_object(&j);
         return terminal_put_json(&j);
     }
-    printf("prediction  on %s\n  %-26s%12s%12s%9s\n", cluster.name, "", "predicted", "measured", "error");
+    printf("prediction  on %s\n  %-26s%12s%12s%9s\n", bench_cluster.name, "", "predicted", "measured", "error");
     put_pair("step", p.step.seconds, measured[0]);
     put_pair("kernels", p.step.kernels, measured[1]);
     if (measured[2] > 1e-3 * measured[0]) put_pair("communication and waits", p.step.exposed + p.step.bubble, measured[2]);
@@ -311,10 +311,10 @@ static ls_status check_prediction(const struct config *c)
 {
     ls_layout l;
 
-    LS_TRY(cluster_read(predict, &cluster));
-    cluster.host = 0;
+    LS_TRY(cluster_read(predict, &bench_cluster));
+    bench_cluster.host = 0;
     LS_TRY(config_layout(c, &l));
-    return plan_check_seconds(&l, &cluster);
+    return plan_check_seconds(&l, &bench_cluster);
 }
 
 static ls_status check_train(const struct invocation *in)

@@ -22,7 +22,7 @@
 enum { USUAL_FACTOR = 4, USUAL_ITERATIONS = 20, NCCL_RANKS_MOST = 64 };
 
 static const char *print_steps, *operation, *min_text = "1KiB", *max_text = "256MiB", *type_name = "f32", *step_text;
-static const char *algorithm_name, *memory = "comm", *table_path, *write_path;
+static const char *algorithm_name, *bench_comm_memory = "comm", *table_path, *write_path;
 static int64_t factor, iterations, warmup = 5, checks = 1, gpus, threads, count = 0, rank_shown = -1, root = 0;
 static bool json, tune;
 static struct flag_strings op_words;
@@ -36,7 +36,7 @@ static struct {
     const struct algorithm *algorithm;
 } request;
 
-static const struct flag flags[] = {
+static const struct flag bench_comm_flags[] = {
     { "op", FLAG_STRINGS, &op_words, 0, 0, "OP",
       "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all or sendrecv [all_reduce], or the reduction: sum, avg or max [sum]; "
       "may be given once for each" },
@@ -56,7 +56,7 @@ static const struct flag flags[] = {
     { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME",
       "use this algorithm; \"native\" is the transport's native collective [chosen by size]" },
     { "comm-table", FLAG_STRING, &table_path, 0, 0, "FILE", "choose algorithms by this comm table, which --tune --write has written" },
-    { "memory", FLAG_STRING, &memory, 0, 0, "KIND",
+    { "memory", FLAG_STRING, &bench_comm_memory, 0, 0, "KIND",
       "where buffers are allocated; comm: in the transport's memory, plain: in the process's own memory [comm]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { "tune", FLAG_SWITCH, &tune, 0, 0, NULL, "time every algorithm of every operation and print a comm table" },
@@ -219,8 +219,8 @@ static ls_status check_times(const struct invocation *in, int64_t ranks)
     LS_TRY(cmd_bench_comm_check_sizes(in));
     LS_TRY(comm_read_type(type, type_name, &request.type));
     LS_TRY(check_reduction(in, ranks, &given));
-    if (strcmp(memory, "comm") != 0 && strcmp(memory, "plain") != 0)
-        return ls_fail(LS_EINVAL, "--memory: '%s' is neither comm nor plain", memory);
+    if (strcmp(bench_comm_memory, "comm") != 0 && strcmp(bench_comm_memory, "plain") != 0)
+        return ls_fail(LS_EINVAL, "--memory: '%s' is neither comm nor plain", bench_comm_memory);
     bool half = request.type == LS_BF16 || request.type == LS_F16;
     if (half && sums() && request.algorithm && !request.algorithm->half)
         return ls_fail(LS_EINVAL, "--algorithm %s rounds %s between its steps; use direct, which sums in f32, or %s f32", algorithm_name,
@@ -266,11 +266,11 @@ static const char *made_by(const struct comm_times *t, const struct ranks *r)
 
 static const char *algorithm_used(void) { return algorithm_name ? algorithm_name : "by the comm table"; }
 
-static void put_head(const struct comm_times *t, const struct ranks *r)
+static void bench_comm_put_head(const struct comm_times *t, const struct ranks *r)
 {
     printf("# lockstep bench comm: %s of %d ranks over %s", timed_name(t), t->n, made_by(t, r));
     if (!r->native) printf("%s, algorithm %s", t->device ? ", staged through the host" : "", algorithm_used());
-    printf(", %s memory", memory);
+    printf(", %s memory", bench_comm_memory);
     if (t->device) printf(" of device %s, each call waited for by the host", t->device->name);
     puts("");
     if (r->collectives_why[0]) printf("# %s: %s\n", r->collectives, r->collectives_why);
@@ -325,7 +325,7 @@ static void put_json_row(const struct comm_times *t, const struct ranks *ranks, 
     if (t->device) json_put_string(j, "device", t->device->name);
     json_put_string(j, "transport", made_by(t, ranks));
     if (!ranks->native) json_put_string(j, "algorithm", algorithm_used());
-    json_put_string(j, "memory", memory);
+    json_put_string(j, "memory", bench_comm_memory);
     json_put_string(j, "type", ls_dtype_name(t->type));
     json_put_int(j, "bytes", (int64_t)r->bytes);
     json_put_int(j, "count", (int64_t)r->count);
@@ -382,7 +382,7 @@ static ls_status measure_and_print(const struct comm_times *t, const struct rank
 {
     struct json_out j = { 0 };
 
-    if (t->rank == 0 && !json) put_head(t, r);
+    if (t->rank == 0 && !json) bench_comm_put_head(t, r);
     if (json) json_begin_array(&j, NULL);
     ls_status st = cmd_bench_comm_measure(t, r, &j);
     if (json) json_end_array(&j);
@@ -438,7 +438,7 @@ static ls_status run_times(const struct invocation *in)
         .redop = request.redop,
         .root = (int)root,
         .unchecked = checks == 0,
-        .plain = strcmp(memory, "plain") == 0,
+        .plain = strcmp(bench_comm_memory, "plain") == 0,
         .warmup = (int)warmup,
         .iterations = (int)iterations,
     };
@@ -469,7 +469,7 @@ const struct command command_bench_comm = {
     .arguments = "",
     .summary = "time collectives between ranks, or print their steps",
     .verb = VERB_BENCH_COMM,
-    .flags = flags,
+    .flags = bench_comm_flags,
     .aliases = aliases,
     .complete = complete,
     .meant = meant,

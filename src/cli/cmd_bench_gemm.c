@@ -7,14 +7,14 @@
 #include "device/device.h"
 #include "train/run/machine.h"
 
-static bool json;
-static int64_t rows = 0, columns = 0, inner = 0;
+static bool bench_gemm_json;
+static int64_t bench_gemm_rows = 0, columns = 0, inner = 0;
 
 static const struct flag gemm_flags[] = {
-    { "m", FLAG_INT, &rows, 1, 1e6, "M", "rows of x; --m, --n and --k are given together [several usual sizes]" },
+    { "m", FLAG_INT, &bench_gemm_rows, 1, 1e6, "M", "rows of x; --m, --n and --k are given together [several usual sizes]" },
     { "n", FLAG_INT, &columns, 1, 1e6, "N", "rows of w, which are output channels" },
     { "k", FLAG_INT, &inner, 1, 1e6, "K", "columns of x and w, which are input channels" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { "json", FLAG_SWITCH, &bench_gemm_json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
 
@@ -25,7 +25,7 @@ struct shape {
 static ls_status check_gemm(const struct invocation *in)
 {
     (void)in;
-    if ((rows > 0) == (columns > 0) && (columns > 0) == (inner > 0)) return LS_OK;
+    if ((bench_gemm_rows > 0) == (columns > 0) && (columns > 0) == (inner > 0)) return LS_OK;
     return ls_fail(LS_EINVAL, "--m, --n and --k must be given together");
 }
 
@@ -48,26 +48,26 @@ static ls_status time_shape(const struct device *d, const struct shape *s, struc
     static const ls_dtype types[] = { LS_F32, LS_BF16 };
     const char *other[] = { NULL, d->immediate ? "onednn" : "cuda" };
 
-    if (!json) printf("%7zu %7zu %7zu", s->m, s->n, s->k);
+    if (!bench_gemm_json) printf("%7zu %7zu %7zu", s->m, s->n, s->k);
     for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(other); i++) {
         ls_dtype type = types[i / COUNT_OF(other)];
         const char *kernel = other[i % COUNT_OF(other)];
         double seconds;
 
         LS_TRY(machine_time_linear(d, type, s->m, s->n, s->k, &kernel, &seconds));
-        if (json && seconds > 0)
+        if (bench_gemm_json && seconds > 0)
             put_gemm_json(j, s, type, kernel, seconds);
-        else if (!json && seconds > 0)
+        else if (!bench_gemm_json && seconds > 0)
             printf("  %7.1f %-8s", 2e-9 * (double)s->m * (double)s->n * (double)s->k / seconds, kernel);
-        else if (!json)
+        else if (!bench_gemm_json)
             printf("  %7s %-8s", "-", kernel);
     }
-    if (!json) printf("\n");
+    if (!bench_gemm_json) printf("\n");
     fflush(stdout);
     return LS_OK;
 }
 
-static void put_head(const struct config *c, const struct device *d)
+static void bench_gemm_put_head(const struct config *c, const struct device *d)
 {
     printf("y[m,n] = x[m,k] w[n,k]^T, ");
     if (d->immediate)
@@ -83,21 +83,21 @@ static ls_status run_gemm(struct invocation *in)
         { 1, 768, 768 },     { 128, 768, 768 },   { 1024, 1024, 1024 }, { 4096, 768, 768 },   { 4096, 2304, 768 },
         { 4096, 3072, 768 }, { 4096, 768, 3072 }, { 1024, 50257, 768 }, { 2048, 2048, 2048 },
     };
-    struct shape one = { (size_t)rows, (size_t)columns, (size_t)inner };
+    struct shape one = { (size_t)bench_gemm_rows, (size_t)columns, (size_t)inner };
     const struct device *d = device_find(config_device(&in->config));
     struct json_out j = { 0 };
     ls_status st = LS_OK;
 
     if (!d) return LS_EUNSUPPORTED;
-    if (json)
+    if (bench_gemm_json)
         json_begin_array(&j, NULL);
     else
-        put_head(&in->config, d);
-    if (rows) st = time_shape(d, &one, &j);
-    for (size_t i = 0; !rows && st == LS_OK && i < COUNT_OF(usual); i++) st = time_shape(d, &usual[i], &j);
-    if (json) json_end_array(&j);
-    if (st == LS_OK && json) st = json_out_status(&j);
-    if (st == LS_OK && json) puts(j.text);
+        bench_gemm_put_head(&in->config, d);
+    if (bench_gemm_rows) st = time_shape(d, &one, &j);
+    for (size_t i = 0; !bench_gemm_rows && st == LS_OK && i < COUNT_OF(usual); i++) st = time_shape(d, &usual[i], &j);
+    if (bench_gemm_json) json_end_array(&j);
+    if (st == LS_OK && bench_gemm_json) st = json_out_status(&j);
+    if (st == LS_OK && bench_gemm_json) puts(j.text);
     json_out_free(&j);
     return st;
 }

@@ -16,7 +16,7 @@
 
 static const char *out_file;
 
-static const struct flag flags[] = {
+static const struct flag bench_machine_flags[] = {
     { "out", FLAG_STRING, &out_file, 0, 0, "FILE", "write the machine file here instead of on standard output" },
     { 0 },
 };
@@ -24,7 +24,7 @@ static const struct flag flags[] = {
 /* ---- kernels ---- */
 
 /* Small models whose instructions have sizes over four orders of magnitude, of every kind of block. */
-static const char *const models[] = {
+static const char *const bench_machine_models[] = {
     "model.preset=gpt2-tiny data.seq_len=64 train.micro_batch=2",
     "model.preset=llama-tiny data.seq_len=128 train.micro_batch=4",
     "model.preset=mixtral-tiny data.seq_len=128 train.micro_batch=4",
@@ -97,8 +97,8 @@ static ls_status measure_kernels(const struct ranks *r, const struct options *gi
 
     LS_TRY(measured_new(&m));
     for (int t = 0; t < 1 + half; t++)
-        for (size_t i = model ? 0 : 1; i <= COUNT_OF(models); i++) {
-            st = measure_model(m, given, i ? models[i - 1] : NULL, t ? "bf16" : "fp32");
+        for (size_t i = model ? 0 : 1; i <= COUNT_OF(bench_machine_models); i++) {
+            st = measure_model(m, given, i ? bench_machine_models[i - 1] : NULL, t ? "bf16" : "fp32");
             st = ranks_settle(r, st);
             if (st < 0) goto free_measured;
         }
@@ -293,7 +293,7 @@ const struct command command_bench_machine = {
     .arguments = "",
     .summary = "measure this machine's kernels and collectives, and write a machine file to plan with",
     .verb = VERB_BENCH,
-    .flags = flags,
+    .flags = bench_machine_flags,
     .run = cmd_bench_machine_run,
     .launch = cmd_bench_machine_launch,
     .about = "Measures small models of all kinds, and the model of --model.* if one is given.\n"

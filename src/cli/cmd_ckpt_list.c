@@ -21,7 +21,7 @@
 
 static bool json, verify;
 
-static const struct flag flags[] = {
+static const struct flag ckpt_list_flags[] = {
     { "verify", FLAG_SWITCH, &verify, 0, 0, NULL, "read every byte and compare it with the hashes, instead of only the files' sizes" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
     { 0 },
@@ -253,7 +253,7 @@ const struct command command_ckpt_list = {
     .most = 1,
     .summary =
         "list the checkpoints of a run: step, time, size, losses, layout, and whether their files are complete (with --verify: intact)",
-    .flags = flags,
+    .flags = ckpt_list_flags,
     .run = cmd_ckpt_list_run,
     .about = "The exit code is 1 if a checkpoint is damaged.\n",
     .examples = "  lockstep ckpt list runs/book\n"

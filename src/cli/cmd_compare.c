@@ -11,14 +11,14 @@
 #include "train/plan/step_seconds.h"
 
 static const char *machine;
-static struct cluster cluster; /* zeroed: not given */
-static bool json;
+static struct cluster compare_cluster; /* zeroed: not given */
+static bool compare_json;
 static int64_t more_ranks;
 
-static const struct flag flags[] = {
+static const struct flag compare_flags[] = {
     { "machine", FLAG_STRING, &machine, 0, 0, "NAME", "machine by name or as a FILE.yaml: also compares seconds (docs/planner.md)" },
     { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks of every layout, as -n N" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { "json", FLAG_SWITCH, &compare_json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
 
@@ -73,7 +73,7 @@ static ls_status resolve(const struct invocation *in, const char *words, int64_t
     LS_TRY(take_words(x));
     for (size_t i = 0; i < t->count; i++) LS_TRY(options_inherit(&x->options, &in->options, t->rows[i].name));
     if (more_ranks > 0) c->launch.ranks = more_ranks;
-    if (*cluster.name) step_seconds_settle(c, &cluster);
+    if (*compare_cluster.name) step_seconds_settle(c, &compare_cluster);
     if (c->run.device == 0) c->run.device = 1; /* the programs are those of the cpu: row 0 of DEVICE_MAP */
     snprintf(text, sizeof text, "%" PRId64, global);
     if (global > 0) LS_TRY(options_set(&x->options, "train.global_batch", text, "layout"));
@@ -102,12 +102,12 @@ static ls_status measure(const struct invocation *in, struct compared *x)
     struct step s;
 
     LS_TRY(config_apply(&x->config, VERB_PLAN, &in->world)); /* again: the last layout was resolved since */
-    plan_set_threads(&x->config, (int)x->config.launch.ranks, *cluster.name);
+    plan_set_threads(&x->config, (int)x->config.launch.ranks, *compare_cluster.name);
     LS_TRY(task_model_of(&x->config, 0, &x->model));
     LS_TRY(plan_of_config(&x->config, &x->model, &x->job, &x->layout));
-    if (*cluster.name) x->job.cluster = &cluster;
+    if (*compare_cluster.name) x->job.cluster = &compare_cluster;
     LS_TRY(plan_of_largest(&x->job, &x->layout, &x->plan, NULL));
-    if (*cluster.name) LS_TRY(step_seconds_of(&x->job, &x->layout, &cluster, &x->seconds));
+    if (*compare_cluster.name) LS_TRY(step_seconds_of(&x->job, &x->layout, &compare_cluster, &x->seconds));
     LS_TRY(ranks_plan(&x->layout, x->plan.rank, &ranks));
     ls_status st = step_open(&x->model, &x->layout, &x->job.step, &ranks, true, &s);
     if (st == LS_OK) {
@@ -181,7 +181,7 @@ static double copying(const struct compared *x) { return x->seconds.exposed[SECO
 
 static double mfu(const struct compared *x)
 {
-    double peak = cluster.flops[config_type(&x->config)] * (double)ls_layout_ranks(&x->layout);
+    double peak = compare_cluster.flops[config_type(&x->config)] * (double)ls_layout_ranks(&x->layout);
 
     return peak > 0 ? 100 * x->seconds.model_flops / x->seconds.step / peak : 0;
 }
@@ -198,12 +198,12 @@ static double room_of(const struct compared *x)
 {
     size_t limit = x->config.run.memory_limit;
 
-    return (limit ? (double)limit : cluster.memory - cluster.reserved) - group_buffers_of(&cluster, &x->layout);
+    return (limit ? (double)limit : compare_cluster.memory - compare_cluster.reserved) - group_buffers_of(&compare_cluster, &x->layout);
 }
 static double fits(const struct compared *x) { return plan_fits(&x->job, &x->plan, room_of(x)); }
 static double sent_of(const struct compared *x) { return (double)x->sent; }
 static double calls_of(const struct compared *x) { return (double)x->calls; }
-static double step_of(const struct compared *x) { return x->seconds.step; }
+static double compare_step_of(const struct compared *x) { return x->seconds.step; }
 static double bubble_of(const struct compared *x) { return x->seconds.bubble; }
 static double speed_of(const struct compared *x) { return x->tokens / x->seconds.step; }
 static double link_of(const struct compared *x) { return (double)x->sent / computing(x); }
@@ -229,7 +229,7 @@ static const struct figure {
     { "waiting for messages", "exposed", FIGURE_SECONDS, TIMED, exposed },
     { "loading and saving", "offload_seconds", FIGURE_SECONDS, TIMED | RARE, copying },
     { "pipeline bubble", "bubble", FIGURE_SECONDS, TIMED, bubble_of },
-    { "step", "step", FIGURE_SECONDS, TIMED, step_of },
+    { "step", "step", FIGURE_SECONDS, TIMED, compare_step_of },
     { "tokens a second", "tokens_per_second", FIGURE_COUNT, TIMED, speed_of },
     { "MFU", "mfu_percent", FIGURE_PERCENT, TIMED, mfu },
     { "link needed", "link_needed", FIGURE_RATE, TIMED, link_of },
@@ -246,7 +246,7 @@ static bool is_zero(const struct figure *f, const struct compared *x, int n)
 
 static bool is_shown(const struct figure *f, const struct compared *x)
 {
-    return !(f->shown & TIMED) || *cluster.name || (f->kind == FIGURE_FITS && room_of(x) > 0);
+    return !(f->shown & TIMED) || *compare_cluster.name || (f->kind == FIGURE_FITS && room_of(x) > 0);
 }
 
 static void put_figure(const struct figure *f, double x)
@@ -269,7 +269,8 @@ static void cmd_compare_put_table(const struct compared *x, int n)
     char text[LS_LAYOUT_TEXT], name[TASK_TEXT];
 
     x->model.task->describe(&x->model, true, name);
-    printf("%s; %" PRId64 " samples a step%s%s\n\n", name, x->config.train.global_batch, *cluster.name ? ", on " : "", cluster.processor);
+    printf("%s; %" PRId64 " samples a step%s%s\n\n", name, x->config.train.global_batch, *compare_cluster.name ? ", on " : "",
+           compare_cluster.processor);
     for (int i = 0; i < n; i++) {
         int64_t ranks = ls_layout_ranks(&x[i].layout);
 
@@ -287,7 +288,7 @@ static void cmd_compare_put_table(const struct compared *x, int n)
         for (int i = 0; i < n; i++) put_figure(&figures[f], figures[f].of(&x[i]));
         printf("\n");
     }
-    if (*cluster.name) printf("\nlink needed: at that rate, sending takes as long as computing; a slower link cannot hide it.\n");
+    if (*compare_cluster.name) printf("\nlink needed: at that rate, sending takes as long as computing; a slower link cannot hide it.\n");
 }
 
 static ls_status cmd_compare_put_json(const struct compared *x, int n)
@@ -331,7 +332,7 @@ static ls_status compare_all(const struct invocation *in, struct compared *x)
 
         if (st < 0) return ls_fail_at(st, "'%s'", in->arguments[i]);
     }
-    if (json) return cmd_compare_put_json(x, in->count);
+    if (compare_json) return cmd_compare_put_json(x, in->count);
     cmd_compare_put_table(x, in->count);
     return LS_OK;
 }
@@ -343,9 +344,9 @@ static ls_status cmd_compare_run(struct invocation *in)
     if (!x) return LS_ENOMEM;
     mem_keep_pages();
     if (machine) {
-        ls_status st = cluster_read(machine, &cluster);
+        ls_status st = cluster_read(machine, &compare_cluster);
 
-        cluster.host = 0;
+        compare_cluster.host = 0;
         if (st < 0) {
             mem_free(x);
             return args_refuse(in, st);
@@ -365,7 +366,7 @@ const struct command command_compare = {
     .several = true,
     .summary = "print layouts side by side: what is split, memory, messages, and seconds on a described machine",
     .verb = VERB_PLAN,
-    .flags = flags,
+    .flags = compare_flags,
     .run = cmd_compare_run,
     .about =
         "A layout consists of options, such as \"parallel.tp=2 parallel.zero=1\"; options outside of the quotes apply to all layouts.\n",

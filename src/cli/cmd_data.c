@@ -82,13 +82,13 @@ const struct command command_data_prepare = {
 
 /* ---- inspect ---- */
 
-static bool json;
+static bool data_json;
 static int64_t show = 16, vocab = 0;
 
 static const struct flag inspect_flags[] = {
     { "tokens", FLAG_INT, &show, 0, 100000, "N", "show the first N tokens [16]" },
     { "vocab", FLAG_INT, &vocab, 1, 2147483647, "N", "check that every token id is below N" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
+    { "json", FLAG_SWITCH, &data_json, 0, 0, NULL, "print as JSON" },
     { 0 },
 };
 
@@ -224,7 +224,7 @@ static ls_status run_inspect(struct invocation *in)
     v.tokens = tokens;
     ls_status st = vocab ? ls_tokens_check(tokens, (int32_t)vocab) : LS_OK;
     if (st == LS_OK) st = read_first(&in->config, in->arguments[0], &v);
-    if (st == LS_OK && json)
+    if (st == LS_OK && data_json)
         st = cmd_data_put_json(&v);
     else if (st == LS_OK)
         cmd_data_put_table(&v);

@@ -7,12 +7,12 @@
 #include "cli/args.h"
 #include "train/doctor/doctor.h"
 
-static bool json;
+static bool doctor_json;
 static int64_t most = 3;
 
-static const struct flag flags[] = {
+static const struct flag doctor_flags[] = {
     { "calls", FLAG_INT, &most, 1, RECORDER_CALLS, "N", "number of last calls to show for each rank [3]" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
+    { "json", FLAG_SWITCH, &doctor_json, 0, 0, NULL, "print as JSON" },
     { 0 },
 };
 
@@ -214,7 +214,7 @@ static ls_status cmd_doctor_run(struct invocation *in)
     struct doctor d;
 
     LS_TRY(doctor_open(in->arguments[0], &d));
-    ls_status st = json ? cmd_doctor_put_json(&d, in->arguments[0]) : cmd_doctor_put_text(&d);
+    ls_status st = doctor_json ? cmd_doctor_put_json(&d, in->arguments[0]) : cmd_doctor_put_text(&d);
     doctor_close(&d);
     return st;
 }
@@ -225,7 +225,7 @@ const struct command command_doctor = {
     .least = 1,
     .most = 1,
     .summary = "show what each rank of a run is doing or how it ended: step, speed, host, and which rank waits for which in which call",
-    .flags = flags,
+    .flags = doctor_flags,
     .run = cmd_doctor_run,
     .about =
         "RUN is a run folder (--run.dir). The command reads the flight recorder of each rank, RUN/calls/rank_NNNN, during the run or "

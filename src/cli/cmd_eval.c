@@ -16,12 +16,12 @@
 
 enum { USUAL_SEQ_LEN = 256 }; /* if neither the run nor the command line sets one */
 
-static bool json;
+static bool eval_json;
 static int64_t given_step = -1;
 
-static const struct flag flags[] = {
+static const struct flag eval_flags[] = {
     { "checkpoint", FLAG_INT, &given_step, 0, 1e15, "STEP", "evaluate the run's checkpoint of this step [the newest]" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { "json", FLAG_SWITCH, &eval_json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
 
@@ -66,14 +66,14 @@ static ls_status find_weights(const char *where, char **out)
     return *out ? LS_OK : LS_ENOMEM;
 }
 
-static bool given(const struct invocation *in, const char *name) { return strcmp(options_origin(&in->options, name), "default") != 0; }
+static bool eval_given(const struct invocation *in, const char *name) { return strcmp(options_origin(&in->options, name), "default") != 0; }
 
 /* Takes options from the run's config. Data other than the run's are evaluated completely, unless a part is requested. */
 static ls_status inherit(struct invocation *in, const struct options *run)
 {
     static const char *const of_data[] = { "data.text",   "data.field",        "data.tokens",
                                            "data.format", "data.val_fraction", "train.eval_batches" };
-    bool other = given(in, "data.text") || given(in, "data.tokens"), tokens = given(in, "data.tokens");
+    bool other = eval_given(in, "data.text") || eval_given(in, "data.tokens"), tokens = eval_given(in, "data.tokens");
 
     for (int i = 0; inherited[i]; i++) {
         bool skip = tokens && strcmp(inherited[i], "data.special_tokens") == 0;
@@ -107,7 +107,8 @@ static ls_status complete(struct invocation *in)
     LS_TRY(find_weights(in->arguments[0], &found_path));
     char *path = file_path("%s/config.yaml", found_path);
     if (!path) return LS_ENOMEM;
-    bool other = given(in, "data.text") || given(in, "data.tokens"), part = given(in, "data.val_fraction"), has = file_exists(path);
+    bool other = eval_given(in, "data.text") || eval_given(in, "data.tokens"), part = eval_given(in, "data.val_fraction"),
+         has = file_exists(path);
     ls_status st = has ? inherit_file(in, path) : LS_OK;
     mem_free(path);
     LS_TRY(st);
@@ -196,7 +197,7 @@ static ls_status cmd_eval_run(struct invocation *in)
     progress_clear(&progress);
     LS_TRY(st);
     if (in->world.rank > 0) return LS_OK;
-    if (json) return cmd_eval_put_json(&in->config, &e);
+    if (eval_json) return cmd_eval_put_json(&in->config, &e);
     cmd_eval_put_table(&in->config, &e);
     return LS_OK;
 }
@@ -211,7 +212,7 @@ const struct command command_eval = {
     .plain = "data.text",
     .summary = "print the loss and perplexity of a trained model: a run, a checkpoint, or a Hugging Face folder",
     .verb = VERB_EVAL,
-    .flags = flags,
+    .flags = eval_flags,
     .complete = complete,
     .check = cmd_eval_check,
     .run = cmd_eval_run,

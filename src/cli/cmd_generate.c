@@ -11,16 +11,16 @@
 static const char *prompt = "", *prompts_file, *id_list, *tokenizer, *logits_file;
 enum { USUAL_TOKENS = 200, USUAL_BATCH = 16 };
 
-static int64_t count = -1, batch = 0, top_k = 0, seed = 1;
+static int64_t generate_count = -1, batch = 0, top_k = 0, seed = 1;
 static double temperature = 0.8, top_p = 0.95;
 
-static const struct flag flags[] = {
+static const struct flag generate_flags[] = {
     { "prompt", FLAG_STRING, &prompt, 0, 0, "TEXT", "text to continue" },
     { "prompts", FLAG_STRING, &prompts_file, 0, 0, "FILE", "texts to continue, one on each line, several at once" },
     { "batch", FLAG_INT, &batch, 1, 1024, "N",
       "texts of --prompts at once; up to 16, each has the tokens that it has alone, above, up to rounding [16]" },
     { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "token ids to continue, instead of a text" },
-    { "tokens", FLAG_INT, &count, -1, 1e9, "N",
+    { "tokens", FLAG_INT, &generate_count, -1, 1e9, "N",
       "largest number of tokens to generate; -1: 200, or as many as the model has positions for [-1]" },
     { "temperature", FLAG_REAL, &temperature, 0, 100, "X",
       "sampling temperature; 0: always the likeliest token; 1: the model's own probabilities [0.8]" },
@@ -112,9 +112,9 @@ static struct sampling sampling_of_flags(void)
 static ls_status print_text(const struct trained *t, const int32_t *ids, size_t n)
 {
     struct sampling s = sampling_of_flags();
-    size_t room, tokens = (size_t)count;
+    size_t room, tokens = (size_t)generate_count;
 
-    if (count < 0) {
+    if (generate_count < 0) {
         LS_TRY(generate_room(t, n, &room));
         tokens = MIN(room, (size_t)USUAL_TOKENS);
     }
@@ -134,7 +134,7 @@ static ls_status cmd_generate_make(const struct trained *t)
 
 static ls_status cmd_generate_all(const struct trained *t, const struct prompts *p)
 {
-    struct prompts_options o = { count, USUAL_TOKENS, batch ? (size_t)batch : USUAL_BATCH, sampling_of_flags() };
+    struct prompts_options o = { generate_count, USUAL_TOKENS, batch ? (size_t)batch : USUAL_BATCH, sampling_of_flags() };
 
     return prompts_run(t, p, &o);
 }
@@ -163,7 +163,7 @@ const struct command command_generate = {
     .most = 1,
     .summary = "generate text with a trained model: a run, a checkpoint, or a Hugging Face folder",
     .verb = VERB_GENERATE,
-    .flags = flags,
+    .flags = generate_flags,
     .check = cmd_generate_check,
     .run = cmd_generate_run,
     .examples = "  lockstep generate runs/book --prompt \"It was\"\n"

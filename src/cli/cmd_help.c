@@ -10,7 +10,7 @@
 
 static bool markdown;
 
-static const struct flag flags[] = {
+static const struct flag help_flags[] = {
     { "markdown", FLAG_SWITCH, &markdown, 0, 0, NULL, "print docs/command.md ('help') or docs/options.md ('help options')" },
     { 0 },
 };
@@ -466,7 +466,7 @@ const struct command command_help = {
     .arguments = "[TOPIC]",
     .most = 2,
     .summary = "print a page on a topic, a command or an option, or list everything that mentions a word",
-    .flags = flags,
+    .flags = help_flags,
     .dashes = true,
     .check = cmd_help_check,
     .run = cmd_help_run,

@@ -65,10 +65,10 @@ enum { MOST = 1 << 30 };
 enum { SIZE_MAP(SIZE_INDEX) SIZES_COUNT };
 
 static int64_t sizes[SIZES_COUNT]; /* 0: not given */
-static bool json;
+static bool print_json;
 
-static const struct flag flags[] = {
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON, one object per line" },
+static const struct flag lab_flags[] = {
+    { "json", FLAG_SWITCH, &print_json, 0, 0, NULL, "print as JSON, one object per line" },
     SIZE_MAP(SIZE_FLAG){ 0 },
 };
 
@@ -213,17 +213,17 @@ static ls_status put_list(void)
     char verdict[64], seconds[16], *history;
 
     if (history_read(&history) < 0) history = NULL;
-    if (!json) printf("%-5s%-33s%-9s%s\n", "id", "measured here", "took", "claim");
+    if (!print_json) printf("%-5s%-33s%-9s%s\n", "id", "measured here", "took", "claim");
     for (size_t i = 0; i < COUNT_OF(claims); i++) {
         struct remembered r = history_find(history, claims[i].id);
 
-        if (json) LS_TRY(put_json_claim(&claims[i], &r));
-        if (json) continue;
+        if (print_json) LS_TRY(put_json_claim(&claims[i], &r));
+        if (print_json) continue;
         snprintf(verdict, sizeof verdict, r.verdict[0] ? "%s%s, %s" : "-", r.verdict, r.in_part ? "*" : "", r.date);
         snprintf(seconds, sizeof seconds, isfinite(r.seconds) ? "%.1f s" : "-", r.seconds);
         printf("%-5s%-33s%-9s%s\n", claims[i].id, verdict, seconds, claims[i].text);
     }
-    if (!json) printf("\n* in part not measurable here\n'lockstep lab ID' runs one: lockstep lab p2 --stages 8\n");
+    if (!print_json) printf("\n* in part not measurable here\n'lockstep lab ID' runs one: lockstep lab p2 --stages 8\n");
     mem_free(history);
     return LS_OK;
 }
@@ -308,7 +308,7 @@ static bool names_section(const char *sections, const char *option)
 }
 
 /* Checks options that a lab passes on to `train` by the rows of `train`. */
-static ls_status check_options(const struct lab *l, const char *const *options)
+static ls_status lab_check_options(const struct lab *l, const char *const *options)
 {
     struct options o;
     struct config config;
@@ -349,7 +349,7 @@ static ls_status set_sizes(const struct lab *l, bool *given)
     const struct lab_size *by_ranks = NULL;
 
     *given = false;
-    for (const struct flag *f = flags; f->name; f++) {
+    for (const struct flag *f = lab_flags; f->name; f++) {
         int64_t value = f->kind == FLAG_INT ? *(const int64_t *)f->value : 0;
         struct lab_size *s = find_size(l, f->name);
 
@@ -379,11 +379,11 @@ static ls_status cmd_lab_check(const struct invocation *in)
         const struct lab *l = find_lab(id);
 
         if (!l) return fail_no_lab(id);
-        LS_TRY(check_options(l, options));
+        LS_TRY(lab_check_options(l, options));
         return set_sizes(l, &given);
     }
     if (*options) return ls_fail(LS_EINVAL, "%s is an option of a lab; name one", *options);
-    for (const struct flag *f = flags; f->name; f++)
+    for (const struct flag *f = lab_flags; f->name; f++)
         if (f->kind == FLAG_INT && *(const int64_t *)f->value) return ls_fail(LS_EINVAL, "--%s is a size of a lab; name one", f->name);
     return LS_OK;
 }
@@ -399,7 +399,7 @@ static ls_status cmd_lab_run(struct invocation *in)
     l = find_lab(id);
     LS_TRY(set_sizes(l, &given));
     double began = base_now();
-    int failed = lab_begin(l, options, json), n = lab_results(&result);
+    int failed = lab_begin(l, options, print_json), n = lab_results(&result);
     fflush(stdout);
     if (!given && !*options && !getenv("LAB_JSON"))
         history_write(result, n, base_now() - began); /* only verdicts for the claimed sizes are recorded, and none of tests */
@@ -412,7 +412,7 @@ const struct command command_lab = {
     .most = ARGUMENTS_MOST,
     .forwards = true,
     .summary = "measure what people claim about distributed training",
-    .flags = flags,
+    .flags = lab_flags,
     .check = cmd_lab_check,
     .run = cmd_lab_run,
     .about =

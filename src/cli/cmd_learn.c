@@ -21,7 +21,7 @@ static double minutes;
 
 enum { NEW_CARDS = 10, MINUTES = 60 };
 
-static const struct flag flags[] = {
+static const struct flag learn_flags[] = {
     { "grill", FLAG_SWITCH, &grill, 0, 0, NULL, "answer 60 questions against the clock; the score comes at the end" },
     { "topic", FLAG_STRING, &topic, 0, 0, "TOPIC", "only the cards of this topic (--stats lists topics)" },
     { "new", FLAG_INT, &new_cards, 0, 1000, "N", "largest number of new cards [10]" },
@@ -174,7 +174,7 @@ const struct command command_learn = {
     .arguments = "[CARD]",
     .most = 1,
     .summary = "practise with questions about distributed training whose answers are measured by a run",
-    .flags = flags,
+    .flags = learn_flags,
     .check = cmd_learn_check,
     .run = cmd_learn_run,
     .about = "Asks the cards that are due, then new ones: a question, your number or a moment to think, the answer, and the run that\n"

@@ -26,7 +26,7 @@ static struct parity_run own; /* arguments of --write */
 static int64_t steps = 3;
 static bool json, checkpoint, drift;
 
-static const struct flag flags[] = {
+static const struct flag parity_flags[] = {
     { "a", FLAG_STRING, &sides[0], 0, 0, "LAYOUT", "options of one side: \"parallel.dp=1\"" },
     { "b", FLAG_STRING, &sides[1], 0, 0, "LAYOUT", "options of the other side: \"parallel.dp=4 parallel.zero=3\"" },
     { "steps", FLAG_INT, &steps, 1, 1e6, "N", "number of steps of each side [3]" },
@@ -387,7 +387,7 @@ const struct command command_parity = {
     .arguments = "--a LAYOUT --b LAYOUT",
     .summary = "run two layouts from the same weights on the same batches and name the first tensor that differs",
     .verb = VERB_PARITY,
-    .flags = flags,
+    .flags = parity_flags,
     .several = true,
     .check = cmd_parity_check,
     .run = cmd_parity_run,

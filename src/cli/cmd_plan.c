@@ -20,10 +20,10 @@ static int64_t rank = -1, more_ranks;
 static const char *svg, *machine, *cases, *out_file, *trace, *html;
 static struct search_request request; /* --search */
 static struct invocation *searching;
-static int64_t local_ranks;    /* --machine RANKS; 0: not given */
-static struct cluster cluster; /* --machine NAME; zeroed: not given */
+static int64_t local_ranks;         /* --machine RANKS; 0: not given */
+static struct cluster plan_cluster; /* --machine NAME; zeroed: not given */
 
-static const struct flag flags[] = {
+static const struct flag plan_flags[] = {
     { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step's program, one instruction per line" },
     { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print only the mesh: the grid of ranks and its groups" },
     { "machine", FLAG_STRING, &machine, 0, 0, "NAME",
@@ -108,7 +108,7 @@ static ls_status show_rank(struct plan_shown *p)
 
 static ls_status search_with(const struct plan_shown *p)
 {
-    request.cluster = &cluster;
+    request.cluster = &plan_cluster;
     request.room = (double)plan_step_room(&p->job, p->limit, p->data);
     request.json = json;
     request.out = out_file;
@@ -133,7 +133,7 @@ static ls_status write_page(const struct plan_shown *p, struct step_sim *sim)
     }
     p->job.model->task->describe(p->job.model, true, what);
     snprintf(title, sizeof title, "%s: %s, %d ranks of %s; a step takes %.4g s", what, ls_layout_text(&p->layout, layout, sizeof layout),
-             ranks, cluster.processor, p->seconds.step);
+             ranks, plan_cluster.processor, p->seconds.step);
     if (st == LS_OK) st = plan_html_step(html, title, sim, bytes);
     mem_free(bytes);
     return st;
@@ -144,7 +144,7 @@ static ls_status write_pictures(const struct plan_shown *p)
     struct variation none = { .slower = 1 };
     struct step_sim *sim;
 
-    LS_TRY(step_sim_open(&p->job, &p->layout, &cluster, &none, &sim));
+    LS_TRY(step_sim_open(&p->job, &p->layout, &plan_cluster, &none, &sim));
     ls_status st = trace ? step_trace_write(sim, trace) : LS_OK;
     if (st == LS_OK && html) st = write_page(p, sim);
     step_sim_close(&sim);
@@ -158,9 +158,9 @@ static ls_status plan_with(const struct config *c, size_t vocab, struct plan_sho
     LS_TRY(task_model_of(c, vocab, &model));
     LS_TRY(plan_of_config(c, &model, &p->job, &p->layout));
     p->job.host = p->host ? MAX(plan_room(p->host, p->data), (size_t)1) : 0;
-    if (*cluster.name) p->job.cluster = &cluster;
+    if (*plan_cluster.name) p->job.cluster = &plan_cluster;
     if (search) return search_with(p);
-    if (*cluster.name) LS_TRY(step_seconds_of(&p->job, &p->layout, &cluster, &p->seconds));
+    if (*plan_cluster.name) LS_TRY(step_seconds_of(&p->job, &p->layout, &plan_cluster, &p->seconds));
     if (trace || html) LS_TRY(write_pictures(p));
     LS_TRY(rank < 0 ? plan_of_largest(&p->job, &p->layout, &p->bytes, NULL) : plan_of_rank(&p->job, &p->layout, (int)rank, &p->bytes));
     return show_rank(p);
@@ -170,17 +170,19 @@ static ls_status plan(const struct config *c)
 {
     int ranks = (int)c->launch.ranks;
     struct dataset data = { 0 };
-    struct plan_shown p = {
-        .config = c, .data = &data, .cluster = &cluster, .asked = rank >= 0, .local = local_ranks ? (int)MIN(local_ranks, ranks) : ranks
-    };
+    struct plan_shown p = { .config = c,
+                            .data = &data,
+                            .cluster = &plan_cluster,
+                            .asked = rank >= 0,
+                            .local = local_ranks ? (int)MIN(local_ranks, ranks) : ranks };
     ls_machine here;
     size_t vocab;
 
     LS_TRY(ls_machine_this(&here));
     p.limit = config_memory_limit(c, &here, p.local);
     p.host = config_host_limit(c, &here, p.local);
-    if (*cluster.name && !c->run.memory_limit) p.limit = (size_t)(cluster.memory - cluster.reserved);
-    plan_set_threads(c, p.local, *cluster.name);
+    if (*plan_cluster.name && !c->run.memory_limit) p.limit = (size_t)(plan_cluster.memory - plan_cluster.reserved);
+    plan_set_threads(c, p.local, *plan_cluster.name);
     ls_status st = open_data(c, &data, &vocab);
     if (st == LS_OK) st = plan_with(c, vocab, &p);
     dataset_close(&data);
@@ -189,7 +191,7 @@ static ls_status plan(const struct config *c)
 
 static ls_status cmd_plan_draw(const struct config *c)
 {
-    if (print_mesh) LS_TRY(plan_draw_mesh(c, *cluster.name ? cluster.processors : (int)local_ranks));
+    if (print_mesh) LS_TRY(plan_draw_mesh(c, *plan_cluster.name ? plan_cluster.processors : (int)local_ranks));
     if (print_mesh && print_schedule) puts("");
     return print_schedule ? plan_draw_schedule(c, svg) : LS_OK;
 }
@@ -198,7 +200,7 @@ static ls_status cmd_plan_run(struct invocation *in)
 {
     searching = in;
     mem_keep_pages();
-    if (cases) return args_refuse(in, plan_cases_run(cases, out_file, *cluster.name ? &cluster : NULL));
+    if (cases) return args_refuse(in, plan_cases_run(cases, out_file, *plan_cluster.name ? &plan_cluster : NULL));
     return args_refuse(in, print_mesh || print_schedule ? cmd_plan_draw(&in->config) : plan(&in->config));
 }
 
@@ -214,16 +216,16 @@ static ls_status cmd_plan_complete(struct invocation *in)
     if (more_ranks > 0 && c->launch.ranks > 0 && c->launch.ranks != more_ranks)
         return ls_fail(LS_EINVAL, "--ranks %" PRId64 " and -n %" PRId64 ": leave one of them out", more_ranks, c->launch.ranks);
     if (more_ranks > 0) c->launch.ranks = more_ranks;
-    if (!machine && cases) step_seconds_settle(c, &cluster); /* the rows of the table are for other machines, too */
+    if (!machine && cases) step_seconds_settle(c, &plan_cluster); /* the rows of the table are for other machines, too */
     if (!machine) return search ? fail_search_machine() : LS_OK;
     if (text_read_int(machine, &local_ranks)) {
         if (search) return fail_search_machine();
         if (local_ranks >= 1 && local_ranks <= LS_MESH_RANKS_MOST) return LS_OK;
         return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", machine, LS_MESH_RANKS_MOST);
     }
-    LS_TRY(cluster_read(machine, &cluster));
-    if (!cases) cluster.host = 0; /* lockstep's steps are issued as graphs, or the host runs ahead */
-    step_seconds_settle(c, &cluster);
+    LS_TRY(cluster_read(machine, &plan_cluster));
+    if (!cases) plan_cluster.host = 0; /* lockstep's steps are issued as graphs, or the host runs ahead */
+    step_seconds_settle(c, &plan_cluster);
     return search ? plan_search_complete(in, &request) : LS_OK;
 }
 
@@ -235,7 +237,7 @@ static ls_status check_cases(const struct invocation *in)
     if (!out_file) return ls_fail(LS_EINVAL, "--cases %s needs a file for the predictions: add --out FILE.csv", cases);
     if (search || json || print_mesh || print_schedule || print_program || rank >= 0)
         return ls_fail(LS_EINVAL, "--cases %s writes one table; leave out all flags except --machine and --out", cases);
-    if (machine && !*cluster.name) return ls_fail(LS_EINVAL, "--machine %s with --cases: use the name of a machine", machine);
+    if (machine && !*plan_cluster.name) return ls_fail(LS_EINVAL, "--machine %s with --cases: use the name of a machine", machine);
     for (size_t i = 0; i < t->count; i++)
         if (strcmp(options_origin(&in->options, t->rows[i].name), "default") != 0)
             return ls_fail(LS_EINVAL, "%s with --cases: models and layouts come from the table; leave it out", t->rows[i].name);
@@ -252,9 +254,9 @@ static ls_status cmd_plan_check(const struct invocation *in)
     if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s needs --print-schedule, which it draws", svg);
     if (machine && print_schedule && !print_mesh)
         return ls_fail(LS_EINVAL, "--machine %s: --print-schedule shows no machines; leave it out", machine);
-    if (html && (!*cluster.name || cases || draws))
+    if (html && (!*plan_cluster.name || cases || draws))
         return ls_fail(LS_EINVAL, "--html %s needs --machine NAME, and no --cases or drawing", html);
-    if (trace && (!*cluster.name || search || cases || draws))
+    if (trace && (!*plan_cluster.name || search || cases || draws))
         return ls_fail(LS_EINVAL, "--trace %s shows one planned step: it needs --machine NAME, and no --search, --cases or drawing", trace);
     if (search && (draws || print_program || rank >= 0))
         return ls_fail(LS_EINVAL, "--search prints the fastest layouts; run it first, and %s with one of them",
@@ -278,7 +280,7 @@ const struct command command_plan = {
     .plain = "data.text",
     .summary = "print the memory, work and communication of a training step without running it",
     .verb = VERB_PLAN,
-    .flags = flags,
+    .flags = plan_flags,
     .complete = cmd_plan_complete,
     .check = cmd_plan_check,
     .run = cmd_plan_run,

@@ -20,10 +20,10 @@ static const char *machine, *events, *trace;
 static int64_t more_ranks, runs = 20, seed = 1, steps = 5, slow, spares = -1;
 static double days = 1, jitter, spread, slower = 1.2, step_seconds, failures = -1, stall = -1, write_seconds, read_seconds = -1, interval,
               detect = -1, restart = -1, repair = -1;
-static bool json;
-static struct cluster cluster;
+static bool sim_json;
+static struct cluster sim_cluster;
 
-static const struct flag flags[] = {
+static const struct flag sim_flags[] = {
     { "machine", FLAG_STRING, &machine, 0, 0, "NAME", "machine by name or as a FILE.yaml (docs/planner.md)" },
     { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks, as -n N" },
     { "days", FLAG_REAL, &days, 1e-6, 1e5, "DAYS", "length of the job" },
@@ -48,7 +48,7 @@ static const struct flag flags[] = {
     { "spares", FLAG_INT, &spares, -1, 1e6, "N", "number of spare nodes, which replace failed ones; -1: always enough" },
     { "events", FLAG_STRING, &events, 0, 0, "FILE", "write what happens in the first job as CSV: seconds,event,kind,steps" },
     { "trace", FLAG_STRING, &trace, 0, 0, "FILE", "write one step of a rank of each stage as a trace for Perfetto" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { "json", FLAG_SWITCH, &sim_json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
 
@@ -85,15 +85,15 @@ static ls_status plan_step(const struct config *c, struct sim_shown *x)
 
     LS_TRY(task_model_of(c, 0, &model));
     LS_TRY(plan_of_config(c, &model, &job, &l));
-    LS_TRY(step_seconds_of(&job, &l, &cluster, &planned));
-    LS_TRY(step_sim_open(&job, &l, &cluster, &v, &sim));
+    LS_TRY(step_seconds_of(&job, &l, &sim_cluster, &planned));
+    LS_TRY(step_sim_open(&job, &l, &sim_cluster, &v, &sim));
     ls_status st = play_steps(sim, x);
     step_sim_close(&sim);
     x->planned = planned.step;
     x->offloads = l.offload || l.offload_parameters;
     x->units = (double)job.step.global * (double)(model.task->sequences ? l.seq_len : 1);
     x->unit = model.task->units;
-    x->peak = cluster.flops[l.compute];
+    x->peak = sim_cluster.flops[l.compute];
     x->model_flops = planned.model_flops;
     x->checkpoint_bytes = CHECKPOINT_BYTES * (double)model.task->parameters(&model);
     model.task->describe(&model, true, x->model);
@@ -107,7 +107,7 @@ static double storage_seconds(double bytes, double node, double nodes)
 {
     double rate = nodes * node;
 
-    if (cluster.shared > 0) rate = fmin(rate, cluster.shared);
+    if (sim_cluster.shared > 0) rate = fmin(rate, sim_cluster.shared);
     return rate > 0 ? bytes / rate : 0;
 }
 
@@ -118,27 +118,27 @@ static ls_status need(double value, const char *what, const char *flag)
     return ls_fail(LS_EINVAL, "%s is not known; give --%s, or a --machine that says it", what, flag);
 }
 
-static double given(double flag, double of_machine, bool known) { return flag >= 0 ? flag : known ? of_machine : -1; }
+static double sim_given(double flag, double of_machine, bool known) { return flag >= 0 ? flag : known ? of_machine : -1; }
 
 static ls_status fill_job(struct sim_shown *x)
 {
     struct goodput_job *j = &x->job;
-    bool rates = false, times = cluster.restart > 0 || cluster.detect > 0 || cluster.repair > 0;
+    bool rates = false, times = sim_cluster.restart > 0 || sim_cluster.detect > 0 || sim_cluster.repair > 0;
 
-    for (int k = 0; k < FAILURES; k++) rates = rates || cluster.failures[k] > 0;
+    for (int k = 0; k < FAILURES; k++) rates = rates || sim_cluster.failures[k] > 0;
     *j = (struct goodput_job){ .seconds = days * 86400, .step = x->step.seconds, .spares = (int)spares, .seed = (uint64_t)seed };
-    LS_TRY(need(given(failures, 0, rates), "how often processors fail", "failures RATE (of a processor in an hour)"));
+    LS_TRY(need(sim_given(failures, 0, rates), "how often processors fail", "failures RATE (of a processor in an hour)"));
     for (int k = 0; k < FAILURES; k++)
-        j->rate[k] = x->ranks / 3600.0 * (failures >= 0 ? k == FAILURE_PROCESSOR ? failures : 0 : cluster.failures[k]);
+        j->rate[k] = x->ranks / 3600.0 * (failures >= 0 ? k == FAILURE_PROCESSOR ? failures : 0 : sim_cluster.failures[k]);
     bool fails = failures != 0;
-    j->detect = given(detect, cluster.detect, times || !fails);
-    j->restart = given(restart, cluster.restart, times || !fails);
-    j->repair = given(repair, cluster.repair, times || !fails || spares < 0);
+    j->detect = sim_given(detect, sim_cluster.detect, times || !fails);
+    j->restart = sim_given(restart, sim_cluster.restart, times || !fails);
+    j->repair = sim_given(repair, sim_cluster.repair, times || !fails || spares < 0);
     j->write = write_seconds;
-    j->stall = given(stall, storage_seconds(x->checkpoint_bytes, cluster.write, x->nodes),
-                     (cluster.write > 0 && x->checkpoint_bytes > 0) || !fails);
-    j->read = given(read_seconds, storage_seconds(x->checkpoint_bytes, cluster.read, x->nodes),
-                    (cluster.read > 0 && x->checkpoint_bytes > 0) || !fails);
+    j->stall = sim_given(stall, storage_seconds(x->checkpoint_bytes, sim_cluster.write, x->nodes),
+                         (sim_cluster.write > 0 && x->checkpoint_bytes > 0) || !fails);
+    j->read = sim_given(read_seconds, storage_seconds(x->checkpoint_bytes, sim_cluster.read, x->nodes),
+                        (sim_cluster.read > 0 && x->checkpoint_bytes > 0) || !fails);
     LS_TRY(need(j->detect, "how soon a failure is noticed", "detect S"));
     LS_TRY(need(j->restart, "how long a restart takes", "restart S"));
     LS_TRY(need(j->repair, "how long a repair takes", "repair S"));
@@ -187,16 +187,16 @@ static ls_status simulate(struct sim_shown *x)
     if (!x->result) return LS_ENOMEM;
     for (x->runs = 0; x->runs < runs; x->runs++, j.seed++) LS_TRY(goodput_play(&j, NULL, NULL, &x->result[x->runs]));
     if (events) LS_TRY(write_events(&x->job));
-    return json ? sim_report_json(x) : (sim_report_print(x), LS_OK);
+    return sim_json ? sim_report_json(x) : (sim_report_print(x), LS_OK);
 }
 
 static ls_status sim_with(const struct config *c)
 {
-    struct sim_shown x = { .cluster = &cluster, .ranks = (double)c->launch.ranks, .slow = (int)slow, .slower = slower };
+    struct sim_shown x = { .cluster = &sim_cluster, .ranks = (double)c->launch.ranks, .slow = (int)slow, .slower = slower };
     ls_status st = LS_OK;
 
     threads_set(1);
-    x.nodes = machine ? ceil(x.ranks / cluster.processors) : 1;
+    x.nodes = machine ? ceil(x.ranks / sim_cluster.processors) : 1;
     if (step_seconds > 0)
         x.step.seconds = step_seconds;
     else
@@ -223,9 +223,9 @@ static ls_status cmd_sim_complete(struct invocation *in)
     if (more_ranks > 0) c->launch.ranks = more_ranks;
     if (!machine && step_seconds <= 0)
         return ls_fail(LS_EINVAL, "sim needs --machine NAME to plan a step for, such as %s, or --step-seconds S", cluster_builtin(0));
-    if (machine) LS_TRY(cluster_read(machine, &cluster));
-    cluster.host = 0;
-    step_seconds_settle(c, &cluster);
+    if (machine) LS_TRY(cluster_read(machine, &sim_cluster));
+    sim_cluster.host = 0;
+    step_seconds_settle(c, &sim_cluster);
     return LS_OK;
 }
 
@@ -250,7 +250,7 @@ const struct command command_sim = {
     .arguments = "",
     .summary = "simulate days of training on a described machine: variation, failures, checkpoints, effective training time",
     .verb = VERB_PLAN,
-    .flags = flags,
+    .flags = sim_flags,
     .complete = cmd_sim_complete,
     .check = cmd_sim_check,
     .run = cmd_sim_run,

@@ -15,7 +15,7 @@ static const struct sampling sampling = { .temperature = 0.7, .top_k = 0, .top_p
 
 static const char *prompt;
 
-static const struct flag flags[] = {
+static const struct flag train_flags[] = {
     { "sample", FLAG_STRING, &prompt, 0, 0, "TEXT", "after training, print a text that begins with TEXT and that the model continues" },
     { 0 },
 };
@@ -132,7 +132,7 @@ const struct command command_train = {
     .plain = "data.text",
     .summary = "train a model on a text or on tokens, or resume a run",
     .verb = VERB_TRAIN,
-    .flags = flags,
+    .flags = train_flags,
     .check = cmd_train_check,
     .run = cmd_train_run,
     .launch = launch,

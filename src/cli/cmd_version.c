@@ -16,10 +16,10 @@
 
 enum { PATH_ROOM = 4200 };
 
-static bool json;
+static bool version_json;
 
-static const struct flag flags[] = {
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
+static const struct flag version_flags[] = {
+    { "json", FLAG_SWITCH, &version_json, 0, 0, NULL, "print as JSON" },
     { 0 },
 };
 
@@ -46,7 +46,7 @@ static ls_status cmd_version_run(struct invocation *in)
     char path[PATH_ROOM];
 
     (void)in;
-    if (json) return cmd_version_put_json();
+    if (version_json) return cmd_version_put_json();
     printf("lockstep %s\n", LOCKSTEP_VERSION);
     printf("compiler    %s\n", COMPILER);
     if (isa_all() == isa_best())
@@ -63,7 +63,7 @@ const struct command command_version = {
     .name = "version",
     .arguments = "",
     .summary = "print the version, compiler, instruction set and the modules of MPI and oneDNN (also --version)",
-    .flags = flags,
+    .flags = version_flags,
     .run = cmd_version_run,
     .examples = "  lockstep version\n  lockstep version --json\n",
 };

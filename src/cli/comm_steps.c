@@ -275,7 +275,7 @@ static ls_status comm_steps_play(struct play *p)
     return LS_OK;
 }
 
-static void put_head(const struct play *p)
+static void comm_steps_put_head(const struct play *p)
 {
     size_t least = SIZE_MAX, most = 0;
 
@@ -349,7 +349,7 @@ ls_status comm_steps_print(const struct algorithm *a, int n, size_t count, int r
     if (!p.player) return LS_ENOMEM;
     for (int r = 0; r < n && st == LS_OK; r++) st = make_player(&p, r, &p.player[r]);
     if (st == LS_OK) {
-        put_head(&p);
+        comm_steps_put_head(&p);
         st = comm_steps_play(&p);
     }
     for (int r = 0; r < n; r++) free_player(&p.player[r]);

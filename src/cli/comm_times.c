@@ -28,11 +28,14 @@ static bool has_blocks(ls_collective op)
     return op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER || op == LS_COLLECTIVE_ALL_TO_ALL;
 }
 
-static size_t blocks(const struct comm_times *t) { return has_blocks(t->op) ? (size_t)t->n : 1; }
+static size_t comm_times_blocks(const struct comm_times *t) { return has_blocks(t->op) ? (size_t)t->n : 1; }
 
-size_t comm_times_count(const struct comm_times *t, size_t bytes) { return MAX(bytes / ls_dtype_bytes(t->type) / blocks(t), (size_t)1); }
+size_t comm_times_count(const struct comm_times *t, size_t bytes)
+{
+    return MAX(bytes / ls_dtype_bytes(t->type) / comm_times_blocks(t), (size_t)1);
+}
 
-size_t comm_times_bytes(const struct comm_times *t, size_t count) { return count * blocks(t) * ls_dtype_bytes(t->type); }
+size_t comm_times_bytes(const struct comm_times *t, size_t count) { return count * comm_times_blocks(t) * ls_dtype_bytes(t->type); }
 
 double comm_times_bus(ls_collective op, int n)
 {

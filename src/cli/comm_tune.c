@@ -48,7 +48,7 @@ static ls_status tune_size(const struct comm_times *t, size_t bytes, const char 
     return LS_OK;
 }
 
-static void put_choice(const struct comm_times *t, size_t bytes, const char *name, struct text *out)
+static void comm_tune_put_choice(const struct comm_times *t, size_t bytes, const char *name, struct text *out)
 {
     if (bytes)
         text_put(out, "%s %zu %d %s\n", ls_collective_name(t->op), bytes, t->n, name);
@@ -65,12 +65,12 @@ static ls_status tune_op(const struct comm_times *t, size_t min, size_t max, siz
 
     for (size_t bytes = min; bytes <= max; bytes *= factor) {
         LS_TRY(tune_size(t, bytes, &best));
-        if (before && strcmp(best, before) != 0) put_choice(t, end, before, out);
+        if (before && strcmp(best, before) != 0) comm_tune_put_choice(t, end, before, out);
         before = best;
         end = (size_t)((double)bytes * sqrt((double)factor));
         if (bytes > SIZE_MAX / factor) break;
     }
-    put_choice(t, 0, before, out);
+    comm_tune_put_choice(t, 0, before, out);
     return LS_OK;
 }
 

@@ -320,7 +320,7 @@ static const struct framework *case_framework(const struct plan_case *r)
 }
 
 /* The memory of the run's own framework, if its formula is known; else that of lockstep. */
-static ls_status put_bytes(const struct plan_case *r, const ls_layout *l, struct price *out)
+static ls_status plan_cases_put_bytes(const struct plan_case *r, const ls_layout *l, struct price *out)
 {
     const struct framework *f = case_framework(r);
     struct framework_model m = { .layers = case_size(r, "layers", 1),
@@ -367,7 +367,7 @@ static ls_status price_choices(struct plan_case *r, struct priced_model *m, cons
     if (at == OPENS) {
         LS_TRY(put_layout(r, m, value, c[OPEN_VPP].n == 1, &l));
         LS_TRY(prices_price(m->prices, &l, INFINITY, hides_bubble(r) ? 0 : INFINITY, &price));
-        LS_TRY(put_bytes(r, &l, &price));
+        LS_TRY(plan_cases_put_bytes(r, &l, &price));
         room = m->cluster.memory - m->cluster.reserved - group_buffers_of(&m->cluster, &l);
         if (is_zb_v(r)) LS_TRY(add_zb_v_bubble(r, m, value, &price));
         take_better(best, &price, room, value);

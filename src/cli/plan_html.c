@@ -10,7 +10,7 @@
 
 /* ---- the page ---- */
 
-static void put_head(struct text *t, const char *title)
+static void plan_html_put_head(struct text *t, const char *title)
 {
     text_put(t, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
     text_add_xml(t, title);
@@ -126,7 +126,7 @@ ls_status plan_html_search(const char *path, const char *title, const struct sea
     struct text t = { 0 };
     char layout[LS_LAYOUT_TEXT];
 
-    put_head(&t, title);
+    plan_html_put_head(&t, title);
     put_scatter(&t, r, room);
     text_put(&t,
              "<p>Each dot is a layout that fits, with its estimated price; circles are the layouts of the table, which were compiled.</p>\n"
@@ -319,7 +319,7 @@ ls_status plan_html_step(const char *path, const char *title, struct step_sim *s
     if (boxes && counts && d.since) {
         d.row[0] = boxes, d.row[1] = boxes + n, d.action = boxes + 2 * n;
         d.rank = counts, d.flying = counts + n, d.most = counts + 2 * n;
-        put_head(&t, title);
+        plan_html_put_head(&t, title);
         st = draw_step(&d, s);
     }
     mem_free(d.since);

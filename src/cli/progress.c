@@ -100,7 +100,7 @@ static void fit_fields(char *words, int room)
 
 /* Draws the line for the terminal's current width, because a line that wraps could not be redrawn: on a narrow terminal the bar is left out
  * first, then the last fields, then the end of the head. The last column stays empty, because some terminals wrap when it is written. */
-static void draw(struct progress *p, char *head, double share, char *words)
+static void progress_draw(struct progress *p, char *head, double share, char *words)
 {
     int columns = terminal_width() - 1;
 
@@ -128,7 +128,7 @@ static void redraw(struct progress *p, const struct trainer *t, const struct met
         snprintf(waits, sizeof waits, "  comm %.0f%%", 100 * (m->time[METRICS_EXPOSED] + m->time[METRICS_BUBBLE]) / m->step_seconds);
     snprintf(words, sizeof words, "  loss %.3f  %s %s/s%s  %s left%s", p->loss, text_count(rate, (int64_t)((double)m->tokens / p->seconds)),
              t->step.model.task->unit_short, share_of_peak, progress_duration(eta, left), waits);
-    draw(p, head, share, words);
+    progress_draw(p, head, share, words);
 }
 
 void progress_evaluating(void *ctx, size_t done, size_t all)
@@ -144,7 +144,7 @@ void progress_evaluating(void *ctx, size_t done, size_t all)
                  progress_duration(eta, seconds * (1 - share) / share));
     else
         p->began = base_now();
-    draw(p, head, share, words);
+    progress_draw(p, head, share, words);
 }
 
 void progress_clear(void *ctx)

@@ -270,7 +270,7 @@ static void put_method(const struct trainer *t)
     put_compared("           most", own, r->steps ? "0" : NULL);
 }
 
-static void put_bytes(const char *name, const size_t *planned, size_t measured)
+static void report_put_bytes(const char *name, const size_t *planned, size_t measured)
 {
     char left[16] = "", right[16];
 
@@ -286,22 +286,22 @@ static void put_memory(const struct trainer *t)
     if (t->state.step == t->first_step) return;
     label("memory");
     printf("    %14s%14s%s\n", "planned", "measured", t->ranks.size > 1 ? ", of the largest rank" : "");
-    put_bytes("parameters", &planned.parameters, peak[MEM_PARAMETERS]);
-    put_bytes("gradients", &planned.gradients, peak[MEM_GRADIENTS]);
-    put_bytes("optimizer", &planned.optimizer, peak[MEM_OPTIMIZER]);
-    put_bytes("activations", &planned.activations, peak[MEM_ACTIVATIONS]);
-    if (planned.communication) put_bytes("communication", &planned.communication, peak[MEM_COMMUNICATION]);
-    if (planned.offload) put_bytes("offload", &planned.offload, peak[MEM_OFFLOAD]);
-    put_bytes("other", NULL, peak[MEM_OTHER]);
+    report_put_bytes("parameters", &planned.parameters, peak[MEM_PARAMETERS]);
+    report_put_bytes("gradients", &planned.gradients, peak[MEM_GRADIENTS]);
+    report_put_bytes("optimizer", &planned.optimizer, peak[MEM_OPTIMIZER]);
+    report_put_bytes("activations", &planned.activations, peak[MEM_ACTIVATIONS]);
+    if (planned.communication) report_put_bytes("communication", &planned.communication, peak[MEM_COMMUNICATION]);
+    if (planned.offload) report_put_bytes("offload", &planned.offload, peak[MEM_OFFLOAD]);
+    report_put_bytes("other", NULL, peak[MEM_OTHER]);
     if (!t->config->run.device_facts.memory) {
-        put_bytes("peak", NULL, t->most.total_peak);
+        report_put_bytes("peak", NULL, t->most.total_peak);
         return;
     }
-    put_bytes("peak, GPU", NULL, t->most.device_peak);
-    put_bytes("peak, host", NULL, t->most.host_peak);
-    put_bytes("CUDA context", NULL, t->taken.device); /* in addition to the peak: GPU memory that the run did not allocate */
-    if (t->taken.collectives) put_bytes(t->ranks.native->name, NULL, t->taken.collectives);
-    if (t->taken.graphs) put_bytes("CUDA graphs", NULL, t->taken.graphs);
+    report_put_bytes("peak, GPU", NULL, t->most.device_peak);
+    report_put_bytes("peak, host", NULL, t->most.host_peak);
+    report_put_bytes("CUDA context", NULL, t->taken.device); /* in addition to the peak: GPU memory that the run did not allocate */
+    if (t->taken.collectives) report_put_bytes(t->ranks.native->name, NULL, t->taken.collectives);
+    if (t->taken.graphs) report_put_bytes("CUDA graphs", NULL, t->taken.graphs);
 }
 
 /* Prints the commands that resume the run and sample from it. A finished run can only be resumed with more steps and a longer lr schedule.

@@ -25,11 +25,11 @@ static struct over_runs over_runs(const struct sim_shown *x, double (*of)(const 
 enum part { PART_TRAINED, PART_AGAIN, PART_SAVED, PART_DOWN, PART_WAITED, PARTS };
 static const struct {
     const char *name, *key;
-} parts[PARTS] = { { "training", "training" },
-                   { "repeated steps", "again" },
-                   { "checkpoints", "checkpoints" },
-                   { "failures and restarts", "restarts" },
-                   { "waiting for nodes", "nodes" } };
+} sim_report_parts[PARTS] = { { "training", "training" },
+                              { "repeated steps", "again" },
+                              { "checkpoints", "checkpoints" },
+                              { "failures and restarts", "restarts" },
+                              { "waiting for nodes", "nodes" } };
 
 static double part_of(const struct goodput *g, int k)
 {
@@ -164,7 +164,7 @@ void sim_report_print(const struct sim_shown *x)
     for (int k = 0; k < PARTS; k++) {
         struct over_runs part = over_runs(x, part_of, k);
 
-        printf("%-12s%-24s%7.2f%%", k ? "" : "time", parts[k].name, 100 * part.mean / x->job.seconds);
+        printf("%-12s%-24s%7.2f%%", k ? "" : "time", sim_report_parts[k].name, 100 * part.mean / x->job.seconds);
         if (k == PART_TRAINED && x->runs > 1) printf(" +- %.2f", 100 * part.deviation / x->job.seconds);
         printf("\n");
     }
@@ -202,7 +202,7 @@ ls_status sim_report_json(const struct sim_shown *x)
     for (int k = 0; k < FAILURES; k++) json_put_real(&j, failure_name((enum failure_kind)k), over_runs(x, stops_of, k).mean);
     json_end_object(&j);
     json_begin_object(&j, "share");
-    for (int k = 0; k < PARTS; k++) json_put_real(&j, parts[k].key, over_runs(x, part_of, k).mean / x->job.seconds);
+    for (int k = 0; k < PARTS; k++) json_put_real(&j, sim_report_parts[k].key, over_runs(x, part_of, k).mean / x->job.seconds);
     json_end_object(&j);
     json_put_real(&j, "training_deviation", trained.deviation / x->job.seconds);
     json_put_real(&j, "steps", over_runs(x, steps_of, 0).mean);

@@ -21,7 +21,7 @@ const char *ls_collective_name(ls_collective c)
 
 /* ---- the table of transports ---- */
 
-static bool is_named(const char *where, const char *name)
+static bool comm_is_named(const char *where, const char *name)
 {
     size_t n = strlen(name);
 
@@ -41,7 +41,7 @@ ls_status transport_find(const char *where, const struct transport **out)
     };
 
     for (size_t i = 0; i < COUNT_OF(table); i++) {
-        if (!is_named(where, table[i].name)) continue;
+        if (!comm_is_named(where, table[i].name)) continue;
         if (!table[i].row) return table[i].load(out);
         *out = table[i].row;
         return LS_OK;

@@ -8,24 +8,24 @@
 #include <pthread.h>
 
 /* Counters of the process. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static ls_comm_count total[LS_COLLECTIVES];
+static pthread_mutex_t counts_lock = PTHREAD_MUTEX_INITIALIZER;
+static ls_comm_count counts_total[LS_COLLECTIVES];
 static comm_watch_fn *watch;
 static void *watch_ctx;
 
 void comm_watch(comm_watch_fn *fn, void *ctx)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&counts_lock);
     watch = fn;
     watch_ctx = ctx;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&counts_lock);
 }
 
 ls_comm_count comm_counted(ls_collective c)
 {
-    pthread_mutex_lock(&lock);
-    ls_comm_count n = total[c];
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&counts_lock);
+    ls_comm_count n = counts_total[c];
+    pthread_mutex_unlock(&counts_lock);
     return n;
 }
 
@@ -59,9 +59,9 @@ void count_exposed(ls_work *w, double seconds)
 {
     if (w->hidden) return;
     w->comm->count[w->op].exposed += seconds;
-    pthread_mutex_lock(&lock);
-    total[w->op].exposed += seconds;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&counts_lock);
+    counts_total[w->op].exposed += seconds;
+    pthread_mutex_unlock(&counts_lock);
 }
 
 void count_reaped(ls_work *w, double exposed)
@@ -70,14 +70,14 @@ void count_reaped(ls_work *w, double exposed)
 
     if (w->hidden) return;
     counts_add(&w->comm->count[w->op], w, began, exposed);
-    pthread_mutex_lock(&lock);
-    counts_add(&total[w->op], w, began, exposed);
+    pthread_mutex_lock(&counts_lock);
+    counts_add(&counts_total[w->op], w, began, exposed);
     if (watch) {
         struct comm_seen e = seen(w, began);
 
         watch(watch_ctx, &e);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&counts_lock);
 }
 
 uint64_t count_transport(const ls_work *w, int peer)

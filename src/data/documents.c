@@ -76,7 +76,7 @@ static ls_status keep(struct reader *r, const char *data, size_t bytes)
     return LS_OK;
 }
 
-static ls_status give(struct reader *r, const char *text, size_t bytes)
+static ls_status documents_give(struct reader *r, const char *text, size_t bytes)
 {
     r->out->count++;
     r->out->bytes += bytes;
@@ -91,7 +91,7 @@ static ls_status give_field(struct reader *r, const json_node *object, const cha
     if (json_kind_of(object) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "%s: not a JSON object; expected one per line", where);
     if (!n) return ls_fail(LS_EFORMAT, "%s: no field '%.60s': name the field that holds the text with --data.field", where, r->field);
     if (!text) return ls_fail(LS_EFORMAT, "%s: field '%.60s' is not a string", where, r->field);
-    ls_status st = give(r, text, strlen(text));
+    ls_status st = documents_give(r, text, strlen(text));
     return st == LS_OK ? st : ls_fail_at(st, "%s", where);
 }
 
@@ -139,9 +139,9 @@ static ls_status read_all(struct reader *r, const struct file_map *map)
         LS_TRY(expand(map->data, map->bytes, take_lines, r));
         return r->bytes ? end_line(r) : LS_OK;
     }
-    if (!a) return give(r, (const char *)map->data, map->bytes);
+    if (!a) return documents_give(r, (const char *)map->data, map->bytes);
     LS_TRY(expand(map->data, map->bytes, take_text, r));
-    return give(r, r->kept ? r->kept : "", r->bytes);
+    return documents_give(r, r->kept ? r->kept : "", r->bytes);
 }
 
 ls_status documents_each(const char *path, const char *field, document_fn *fn, void *ctx, struct documents *out)

@@ -35,11 +35,11 @@ static shape_fn *const shapes[LS_IMAGE_CLASSES] = {
     disc, ring, square, frame, triangle, plus, cross, level_bars, upright_bars, stroke,
 };
 
-static const char *const names[LS_IMAGE_CLASSES] = {
+static const char *const images_names[LS_IMAGE_CLASSES] = {
     "disc", "ring", "square", "frame", "triangle", "plus", "cross", "level bars", "upright bars", "stroke",
 };
 
-const char *ls_images_class(int32_t label) { return label >= 0 && label < LS_IMAGE_CLASSES ? names[label] : NULL; }
+const char *ls_images_class(int32_t label) { return label >= 0 && label < LS_IMAGE_CLASSES ? images_names[label] : NULL; }
 
 ls_status ls_images_check(const ls_images *s)
 {

@@ -32,7 +32,7 @@ static void *split_take(size_t bytes, void *ctx)
     return mem_alloc(MEM_OTHER, bytes);
 }
 
-static void give(void *p, void *ctx)
+static void split_give(void *p, void *ctx)
 {
     (void)ctx;
     mem_free(p);
@@ -45,7 +45,7 @@ static ls_status compile(struct split *s, const char *pattern)
     PCRE2_SIZE at;
     int error;
 
-    s->memory = pcre2_general_context_create(split_take, give, NULL);
+    s->memory = pcre2_general_context_create(split_take, split_give, NULL);
     if (!s->memory) return LS_ENOMEM;
     pcre2_compile_context *context = pcre2_compile_context_create(s->memory);
     if (!context) return LS_ENOMEM;
@@ -93,7 +93,7 @@ ls_status split_work_new(struct split_work **out)
     struct split_work *w = mem_zalloc(MEM_OTHER, sizeof *w);
 
     if (!w) return LS_ENOMEM;
-    w->memory = pcre2_general_context_create(split_take, give, NULL);
+    w->memory = pcre2_general_context_create(split_take, split_give, NULL);
     if (w->memory) w->context = pcre2_match_context_create(w->memory);
     if (w->context) w->data = pcre2_match_data_create(1, w->memory);
     if (w->data) w->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, w->memory);

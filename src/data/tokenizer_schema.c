@@ -68,7 +68,7 @@ static const struct field template[] = {
     { "special_tokens", IS(OBJECT), true },
     { 0 },
 };
-static const struct field piece[] = { { "id", IS(STRING), true }, { "type_id", ID, true }, { 0 } };
+static const struct field tokenizer_schema_piece[] = { { "id", IS(STRING), true }, { "type_id", ID, true }, { 0 } };
 static const struct field special[] = { { "id", IS(STRING), true }, { "ids", IS(ARRAY), true }, { "tokens", IS(ARRAY), true }, { 0 } };
 
 /* Components by their "type"; items: the member that holds those of a Sequence. The reader handles a type that is not listed. */
@@ -111,7 +111,7 @@ static bool is_one_of(const json_node *n, int kinds)
     return kinds & 1 << kind || (kinds & NUMBER && (kind == JSON_INT || kind == JSON_REAL));
 }
 
-static ls_status expect(const json_node *n, int kinds, const char *where, const char *key)
+static ls_status tokenizer_schema_expect(const json_node *n, int kinds, const char *where, const char *key)
 {
     char names[100];
 
@@ -132,7 +132,7 @@ static ls_status check_fields(const json_node *object, const struct field *f, co
     for (; f && f->key; f++) {
         const json_node *n = json_get(object, f->key);
 
-        if (n || f->required) LS_TRY(expect(n, f->kinds, where, f->key));
+        if (n || f->required) LS_TRY(tokenizer_schema_expect(n, f->kinds, where, f->key));
     }
     return LS_OK;
 }
@@ -148,7 +148,7 @@ static ls_status check_pieces(const json_node *list, const char *where)
 
         if (json_size(json_at(list, i)) != 1 || !n || (strcmp(kind, "Sequence") != 0 && strcmp(kind, "SpecialToken") != 0))
             return ls_fail(LS_EFORMAT, "%s: item %zu is neither a Sequence nor a SpecialToken", where, i);
-        LS_TRY(check_fields(n, piece, where));
+        LS_TRY(check_fields(n, tokenizer_schema_piece, where));
         const char *id = json_string(json_get(n, "id"), "");
         if (strcmp(kind, "Sequence") == 0 && strcmp(id, "A") != 0 && strcmp(id, "B") != 0)
             return ls_fail(LS_EFORMAT, "%s: item %zu: sequence is '%.40s'; expected A or B", where, i, id);
@@ -158,7 +158,7 @@ static ls_status check_pieces(const json_node *list, const char *where)
 
 static ls_status check_items(const json_node *list, int kinds, const char *where, const char *key)
 {
-    for (size_t i = 0; i < json_size(list); i++) LS_TRY(expect(json_at(list, i), kinds, where, key));
+    for (size_t i = 0; i < json_size(list); i++) LS_TRY(tokenizer_schema_expect(json_at(list, i), kinds, where, key));
     return LS_OK;
 }
 
@@ -188,13 +188,13 @@ static ls_status check_component(const json_node *n, const struct component *c, 
     const struct component *known = c;
 
     LS_TRY(expect_object(n, where));
-    LS_TRY(expect(type, IS(STRING), where, "type"));
+    LS_TRY(tokenizer_schema_expect(type, IS(STRING), where, "type"));
     while (known->type && strcmp(known->type, json_string(type, "")) != 0) known++;
     if (!known->type) return LS_OK;
     LS_TRY(check_fields(n, known->fields, where));
     if (known->fields == template) return check_template(n);
     if (!known->items) return LS_OK;
-    LS_TRY(expect(json_get(n, known->items), IS(ARRAY), where, known->items));
+    LS_TRY(tokenizer_schema_expect(json_get(n, known->items), IS(ARRAY), where, known->items));
     for (size_t i = 0; i < json_size(json_get(n, known->items)); i++)
         LS_TRY(check_component(json_at(json_get(n, known->items), i), c, where));
     return LS_OK;

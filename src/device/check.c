@@ -50,11 +50,11 @@ static struct {
     ls_status failed;
     char message[512];
     bool ready;
-} check;
+} check_check;
 
-static uint64_t draw(void) /* splitmix64 */
+static uint64_t check_draw(void) /* splitmix64 */
 {
-    uint64_t z = check.random += 0x9e3779b97f4a7c15u;
+    uint64_t z = check_check.random += 0x9e3779b97f4a7c15u;
 
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -63,43 +63,43 @@ static uint64_t draw(void) /* splitmix64 */
 
 static void stream_reset(int id, const char *name)
 {
-    struct device_stream *s = &check.stream[id];
+    struct device_stream *s = &check_check.stream[id];
     uint32_t number = s->number;
 
-    *s = (struct device_stream){ .id = id, .open = true, .number = number, .rank = (double)(draw() >> 11) };
+    *s = (struct device_stream){ .id = id, .open = true, .number = number, .rank = (double)(check_draw() >> 11) };
     snprintf(s->name, sizeof s->name, "%s", name);
-    check.names[id] = s->name;
+    check_check.names[id] = s->name;
 }
 
 static void get_ready(void)
 {
-    if (check.ready) return;
-    check.ready = true;
-    check_streams_named(check.names);
+    if (check_check.ready) return;
+    check_check.ready = true;
+    check_streams_named(check_check.names);
     stream_reset(0, "default");
 }
 
 void check_set_seed(uint64_t seed)
 {
-    check.random = seed;
-    check.order = (enum check_order)(draw() % CHECK_ORDERS);
-    for (int s = 0; s < CHECK_STREAMS; s++) check.stream[s].rank = (double)(draw() >> 11);
+    check_check.random = seed;
+    check_check.order = (enum check_order)(check_draw() % CHECK_ORDERS);
+    for (int s = 0; s < CHECK_STREAMS; s++) check_check.stream[s].rank = (double)(check_draw() >> 11);
 }
 
-void check_set_order(enum check_order order) { check.order = order; }
+void check_set_order(enum check_order order) { check_check.order = order; }
 
 void check_on_action(check_action_fn *fn, void *ctx)
 {
-    check.on_action = fn;
-    check.on_action_ctx = ctx;
+    check_check.on_action = fn;
+    check_check.on_action_ctx = ctx;
 }
 
-static bool tell(struct check_action a) { return !check.on_action || check.on_action(check.on_action_ctx, &a); }
+static bool report(struct check_action a) { return !check_check.on_action || check_check.on_action(check_check.on_action_ctx, &a); }
 
 static struct device_stream *stream_or_default(struct device_stream *s)
 {
     get_ready();
-    return s ? s : &check.stream[0];
+    return s ? s : &check_check.stream[0];
 }
 
 /* ---- running ---- */
@@ -121,16 +121,16 @@ static void *plain(const struct queued *q, const void *p, size_t bytes)
 
 static void fail(ls_status st)
 {
-    if (check.failed < 0) return;
-    check.failed = st;
-    snprintf(check.message, sizeof check.message, "%s", ls_errmsg());
+    if (check_check.failed < 0) return;
+    check_check.failed = st;
+    snprintf(check_check.message, sizeof check_check.message, "%s", ls_errmsg());
 }
 
 static ls_status run_operation(struct queued *q)
 {
     ls_status st;
 
-    if (check.failed < 0 && !q->begun) return LS_OK;
+    if (check_check.failed < 0 && !q->begun) return LS_OK;
     for (int k = 0; k < q->run.pointers && !q->begun; k++) {
         void **p = (void **)(void *)(q->args + q->run.pointer[k]);
 
@@ -163,7 +163,7 @@ static bool run_head(struct device_stream *s)
     if (q->kind == QUEUED_RUN && run_operation(q) == LS_BUSY) return false;
     if (q->kind == QUEUED_RECORD)
         q->event->done = q->count;
-    else if (q->kind != QUEUED_RUN && q->kind != QUEUED_WAIT && check.failed == LS_OK)
+    else if (q->kind != QUEUED_RUN && q->kind != QUEUED_WAIT && check_check.failed == LS_OK)
         run_bytes(q);
     s->head = q->next;
     if (!s->head) s->tail = NULL;
@@ -180,11 +180,11 @@ static struct device_stream *choose(uint64_t without)
     uint64_t seen = 0;
 
     for (int k = 0; k < CHECK_STREAMS; k++) {
-        struct device_stream *s = &check.stream[k];
+        struct device_stream *s = &check_check.stream[k];
 
         if ((without >> k & 1) || !can_run(s->head)) continue;
         seen++;
-        if (!best || (check.order == CHECK_RANKED ? s->rank > best->rank : draw() % seen == 0)) best = s;
+        if (!best || (check_check.order == CHECK_RANKED ? s->rank > best->rank : check_draw() % seen == 0)) best = s;
     }
     return best;
 }
@@ -222,7 +222,7 @@ static bool is_drained(const struct device_stream *s, const struct device_event 
 /* Runs an operation; false: none could. */
 static bool run_for(struct device_stream *s)
 {
-    struct device_stream *first = check.order == CHECK_DEMAND ? needed(s) : NULL;
+    struct device_stream *first = check_check.order == CHECK_DEMAND ? needed(s) : NULL;
 
     return (first && can_run(first->head) && run_head(first)) || run_any();
 }
@@ -233,7 +233,7 @@ static ls_status drain(struct device_stream *s, const struct device_event *e)
 
     while (!is_drained(s, e, count))
         if (!run_for(s)) idle();
-    return check.failed < 0 ? ls_fail(check.failed, "%s", check.message) : LS_OK;
+    return check_check.failed < 0 ? ls_fail(check_check.failed, "%s", check_check.message) : LS_OK;
 }
 
 bool check_poll(struct device_stream *stream, const struct device_event *e)
@@ -242,14 +242,14 @@ bool check_poll(struct device_stream *stream, const struct device_event *e)
 
     if (!is_drained(s, e, e ? e->recorded : 0)) run_for(s);
     if (!is_drained(s, e, e ? e->recorded : 0)) return false;
-    if (!e || e->recorded) check_clock_merge(&check.host, e ? &e->clock : &s->clock);
+    if (!e || e->recorded) check_clock_merge(&check_check.host, e ? &e->clock : &s->clock);
     return true;
 }
 
 static bool anything_queued(void)
 {
     for (int k = 0; k < CHECK_STREAMS; k++)
-        if (check.stream[k].head) return true;
+        if (check_check.stream[k].head) return true;
     return false;
 }
 
@@ -262,9 +262,9 @@ bool check_run_all(void)
 
 static void run_some(void)
 {
-    while (check.order == CHECK_PROGRAM && anything_queued())
+    while (check_check.order == CHECK_PROGRAM && anything_queued())
         if (!run_any()) idle();
-    while ((check.order == CHECK_EAGER || (check.order == CHECK_RANDOM && draw() % 2)) && run_any()) {
+    while ((check_check.order == CHECK_EAGER || (check_check.order == CHECK_RANDOM && check_draw() % 2)) && run_any()) {
     }
 }
 
@@ -280,18 +280,18 @@ static void append(struct device_stream *s, struct queued *q)
     s->tail = q;
 }
 
-static ls_status give(struct device_stream *s, enum kind kind, const struct device_operation *o, struct queued **out)
+static ls_status check_give(struct device_stream *s, enum kind kind, const struct device_operation *o, struct queued **out)
 {
     struct queued *q = mem_alloc(MEM_OTHER, sizeof *q + o->bytes);
 
     if (!q) return LS_ENOMEM;
     *q = (struct queued){ .kind = kind, .run = *o };
     if (o->bytes) memcpy(q->args, o->args, o->bytes);
-    if (o->accesses) tell((struct check_action){ .kind = CHECK_OPERATION, .stream = s, .operation = o });
-    check_clock_merge(&s->clock, &check.host);
+    if (o->accesses) report((struct check_action){ .kind = CHECK_OPERATION, .stream = s, .operation = o });
+    check_clock_merge(&s->clock, &check_check.host);
     if (o->accesses) s->clock.at[s->id] = ++s->number; /* what it writes in place it reads itself */
     for (int k = 0; k < o->accesses; k++)
-        if (check_touch(o->name, s->id, s->number, &s->clock, &check.host, &o->access[k]) < 0) {
+        if (check_touch(o->name, s->id, s->number, &s->clock, &check_check.host, &o->access[k]) < 0) {
             mem_free(q);
             return LS_ENOMEM;
         }
@@ -304,7 +304,7 @@ static ls_status check_enqueue(struct device_stream *stream, const struct device
 {
     struct queued *q;
 
-    LS_TRY(give(stream_or_default(stream), QUEUED_RUN, o, &q));
+    LS_TRY(check_give(stream_or_default(stream), QUEUED_RUN, o, &q));
     run_some();
     return LS_OK;
 }
@@ -320,7 +320,7 @@ static ls_status enqueue_bytes(struct device_stream *stream, enum kind kind, voi
     struct queued *q;
 
     if (!bytes) return LS_OK;
-    LS_TRY(give(stream_or_default(stream), kind, &o, &q));
+    LS_TRY(check_give(stream_or_default(stream), kind, &o, &q));
     q->to = to;
     q->from = from;
     q->byte = byte;
@@ -355,9 +355,9 @@ static ls_status check_stream_new(const char *name, struct device_stream **out)
 {
     get_ready();
     for (int k = 1; k < CHECK_STREAMS; k++)
-        if (!check.stream[k].open) {
+        if (!check_check.stream[k].open) {
             stream_reset(k, name);
-            *out = &check.stream[k];
+            *out = &check_check.stream[k];
             return LS_OK;
         }
     return ls_fail(LS_EUNSUPPORTED, "device check: no stream is left: %d are open", CHECK_STREAMS);
@@ -368,8 +368,8 @@ static ls_status check_stream_sync(struct device_stream *stream)
     struct device_stream *s = stream_or_default(stream);
 
     LS_TRY(drain(s, NULL));
-    tell((struct check_action){ .kind = CHECK_HOST_WAIT, .stream = s });
-    check_clock_merge(&check.host, &s->clock);
+    report((struct check_action){ .kind = CHECK_HOST_WAIT, .stream = s });
+    check_clock_merge(&check_check.host, &s->clock);
     return LS_OK;
 }
 
@@ -384,11 +384,11 @@ static ls_status check_sync(void)
 {
     ls_status st = LS_OK;
 
-    if (!check.ready) return LS_OK; /* nothing was enqueued in this process; every blocking collective comes here */
-    for (int k = 0; k < CHECK_STREAMS && st == LS_OK; k++) st = drain(&check.stream[k], NULL);
+    if (!check_check.ready) return LS_OK; /* nothing was enqueued in this process; every blocking collective comes here */
+    for (int k = 0; k < CHECK_STREAMS && st == LS_OK; k++) st = drain(&check_check.stream[k], NULL);
     if (st < 0) return st;
-    tell((struct check_action){ .kind = CHECK_HOST_WAIT });
-    for (int k = 0; k < CHECK_STREAMS; k++) check_clock_merge(&check.host, &check.stream[k].clock);
+    report((struct check_action){ .kind = CHECK_HOST_WAIT });
+    for (int k = 0; k < CHECK_STREAMS; k++) check_clock_merge(&check_check.host, &check_check.stream[k].clock);
     check_forget_all();
     return LS_OK;
 }
@@ -411,12 +411,12 @@ static ls_status check_event_record(struct device_event *e, struct device_stream
     struct device_stream *s = stream_or_default(stream);
     struct queued *q;
 
-    LS_TRY(give(s, QUEUED_RECORD, &record, &q));
+    LS_TRY(check_give(s, QUEUED_RECORD, &record, &q));
     q->event = e;
     q->count = ++e->recorded;
     e->stream = s;
     e->clock = s->clock;
-    tell((struct check_action){ .kind = CHECK_RECORD, .stream = s, .event = e });
+    report((struct check_action){ .kind = CHECK_RECORD, .stream = s, .event = e });
     run_some();
     return LS_OK;
 }
@@ -428,10 +428,10 @@ static ls_status check_event_wait(struct device_event *e, struct device_stream *
     struct queued *q;
 
     if (!e->recorded) return LS_OK;
-    LS_TRY(give(s, QUEUED_WAIT, &wait, &q));
+    LS_TRY(check_give(s, QUEUED_WAIT, &wait, &q));
     q->event = e;
     q->count = e->recorded;
-    if (tell((struct check_action){ CHECK_WAIT, s, e, NULL, check_clock_covers(&s->clock, &e->clock) }))
+    if (report((struct check_action){ CHECK_WAIT, s, e, NULL, check_clock_covers(&s->clock, &e->clock) }))
         check_clock_merge(&s->clock, &e->clock);
     run_some();
     return LS_OK;
@@ -441,8 +441,8 @@ static ls_status check_event_sync(struct device_event *e)
 {
     if (!e->recorded) return LS_OK;
     LS_TRY(drain(e->stream, e));
-    tell((struct check_action){ .kind = CHECK_HOST_WAIT, .event = e });
-    check_clock_merge(&check.host, &e->clock);
+    report((struct check_action){ .kind = CHECK_HOST_WAIT, .event = e });
+    check_clock_merge(&check_check.host, &e->clock);
     return LS_OK;
 }
 

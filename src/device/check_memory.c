@@ -15,7 +15,7 @@
 static struct {
     struct check_block **at;
     int n, room;
-} blocks;
+} check_memory_blocks;
 static struct sigaction handler_before;
 
 void check_die(const char *fmt, ...)
@@ -34,12 +34,12 @@ void check_die(const char *fmt, ...)
 /* Index of the first block that begins after p. */
 static int blocks_after(const void *p)
 {
-    int low = 0, high = blocks.n;
+    int low = 0, high = check_memory_blocks.n;
 
     while (low < high) {
         int middle = (low + high) / 2;
 
-        if ((uintptr_t)blocks.at[middle]->visible > (uintptr_t)p)
+        if ((uintptr_t)check_memory_blocks.at[middle]->visible > (uintptr_t)p)
             high = middle;
         else
             low = middle + 1;
@@ -53,21 +53,21 @@ struct check_block *check_block_of(const void *p, size_t bytes)
     uintptr_t at;
 
     if (k < 0) return NULL;
-    at = (uintptr_t)p - (uintptr_t)blocks.at[k]->visible;
-    return at <= blocks.at[k]->bytes && bytes <= blocks.at[k]->bytes - at ? blocks.at[k] : NULL;
+    at = (uintptr_t)p - (uintptr_t)check_memory_blocks.at[k]->visible;
+    return at <= check_memory_blocks.at[k]->bytes && bytes <= check_memory_blocks.at[k]->bytes - at ? check_memory_blocks.at[k] : NULL;
 }
 
-struct check_block *check_block_at(int i) { return i < blocks.n ? blocks.at[i] : NULL; }
+struct check_block *check_block_at(int i) { return i < check_memory_blocks.n ? check_memory_blocks.at[i] : NULL; }
 
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int k = blocks_after(info->si_addr) - 1;
 
     (void)context;
-    if (k >= 0 && (uintptr_t)info->si_addr - (uintptr_t)blocks.at[k]->visible < blocks.at[k]->mapped)
+    if (k >= 0 && (uintptr_t)info->si_addr - (uintptr_t)check_memory_blocks.at[k]->visible < check_memory_blocks.at[k]->mapped)
         check_die("the host touched device memory: byte %zu of %zu of %s; copy it out, or launch a kernel",
-                  (size_t)((uintptr_t)info->si_addr - (uintptr_t)blocks.at[k]->visible), blocks.at[k]->bytes,
-                  mem_category_name(blocks.at[k]->category));
+                  (size_t)((uintptr_t)info->si_addr - (uintptr_t)check_memory_blocks.at[k]->visible), check_memory_blocks.at[k]->bytes,
+                  mem_category_name(check_memory_blocks.at[k]->category));
     sigaction(number, &handler_before, NULL); /* not our memory: raise the signal again for the previous handler */
 }
 
@@ -84,17 +84,18 @@ static ls_status blocks_insert(struct check_block *b)
 {
     int k = blocks_after(b->visible);
 
-    if (blocks.n == blocks.room) {
-        int room = blocks.room ? 2 * blocks.room : 64;
-        struct check_block **grown = mem_resize(blocks.at, (size_t)room * sizeof *grown);
+    if (check_memory_blocks.n == check_memory_blocks.room) {
+        int room = check_memory_blocks.room ? 2 * check_memory_blocks.room : 64;
+        struct check_block **grown = mem_resize(check_memory_blocks.at, (size_t)room * sizeof *grown);
 
         if (!grown) return LS_ENOMEM;
-        blocks.at = grown;
-        blocks.room = room;
+        check_memory_blocks.at = grown;
+        check_memory_blocks.room = room;
     }
-    memmove(&blocks.at[k + 1], &blocks.at[k], (size_t)(blocks.n - k) * sizeof *blocks.at);
-    blocks.at[k] = b;
-    blocks.n++;
+    memmove(&check_memory_blocks.at[k + 1], &check_memory_blocks.at[k],
+            (size_t)(check_memory_blocks.n - k) * sizeof *check_memory_blocks.at);
+    check_memory_blocks.at[k] = b;
+    check_memory_blocks.n++;
     return LS_OK;
 }
 
@@ -192,8 +193,9 @@ void check_release(void *p)
 {
     int k = blocks_after(p) - 1;
 
-    if (k < 0 || blocks.at[k]->visible != p) check_die("freed memory that was not allocated");
-    block_free(blocks.at[k]);
-    blocks.n--;
-    memmove(&blocks.at[k], &blocks.at[k + 1], (size_t)(blocks.n - k) * sizeof *blocks.at);
+    if (k < 0 || check_memory_blocks.at[k]->visible != p) check_die("freed memory that was not allocated");
+    block_free(check_memory_blocks.at[k]);
+    check_memory_blocks.n--;
+    memmove(&check_memory_blocks.at[k], &check_memory_blocks.at[k + 1],
+            (size_t)(check_memory_blocks.n - k) * sizeof *check_memory_blocks.at);
 }

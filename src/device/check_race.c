@@ -61,8 +61,8 @@ static ls_status records_add(struct check_records *all, struct check_record r)
     return LS_OK;
 }
 
-static void compare(struct check_records *all, const struct check_record *r, const struct check_clock *before,
-                    const struct check_clock *host, const struct check_block *b)
+static void check_race_compare(struct check_records *all, const struct check_record *r, const struct check_clock *before,
+                               const struct check_clock *host, const struct check_block *b)
 {
     int kept = 0;
 
@@ -85,7 +85,7 @@ ls_status check_touch(const char *name, int stream, uint32_t number, const struc
     size_t begin = (size_t)((uintptr_t)a->data - (b ? (uintptr_t)b->visible : 0));
     struct check_record r = { name, begin, begin + a->bytes, number, stream, a->write };
 
-    compare(all, &r, before, host, b);
+    check_race_compare(all, &r, before, host, b);
     return records_add(all, r);
 }
 

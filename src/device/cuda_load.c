@@ -12,7 +12,7 @@
 
 enum { PATH_ROOM = 4200 };
 
-static const struct cuda_host host = {
+static const struct cuda_host cuda_load_host = {
     .shape = CUDA_MODULE_SHAPE,
     .fail = ls_fail,
     .message = ls_errmsg,
@@ -44,7 +44,7 @@ static const struct device *load_module(const char *path)
         ls_fail(LS_EUNSUPPORTED, "%s is not a module of lockstep", path);
         return NULL;
     }
-    row = entry(&host);
+    row = entry(&cuda_load_host);
     if (!row) ls_fail(LS_EUNSUPPORTED, "%s belongs to another version of lockstep", path);
     return row;
 }

@@ -52,22 +52,22 @@ ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim
 ls_value program_param_value(ls_program *p, int param);                    /* the value of a declared parameter */
 ls_value program_grad_value(ls_program *p, int param);                     /* declares the gradient in the store */
 ls_value program_state_value(ls_program *p, int param, const char *state); /* declares the state in the store */
-/* The flat buffer of a store group as a one-dim value: [total], or this rank's elements if it is sharded. kind is one of store.h's; state
+/* The flat buffer of a store unit as a one-dim value: [total], or this rank's elements if it is sharded. kind is one of store.h's; state
  * is for STORE_STATE. Single parameters are views of it (program_view). */
-ls_value program_group_value(ls_program *p, int group, int kind, const char *state);
+ls_value program_unit_value(ls_program *p, int unit, int kind, const char *state);
 /* A one-dim value of role COMMUNICATION. */
 ls_value program_comm_value(ls_program *p, const char *what, ls_dtype type, size_t count);
 /* exchange.c: appends the executor's own instructions. in and out are as struct exchange says (LS_NONE: absent; all_reduce: the same value
- * or two). Start fills in e->slot, and e->counts if the caller gave none; the wait takes the same three arguments. Each start has one wait,
+ * or two). Start fills in e->id, and e->counts if the caller gave none; the wait takes the same three arguments. Each start has one wait,
  * either in the same segment with the same `when`, or in the optimizer's segment. Both have phase COMMUNICATE. */
 void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_value out);
 void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out);
 /* Transfers of what is offloaded, everything that this rank holds of a kind (enum store_kind; state: for STORE_STATE, else NULL). A load or
  * save has one wait, with the same arguments, later in the same segment. */
-void program_load(ls_program *p, int group, int kind, const char *state, ls_value out);
-void program_load_wait(ls_program *p, int group, int kind, const char *state, ls_value out);
-void program_save(ls_program *p, int group, int kind, const char *state, ls_value in);
-void program_save_wait(ls_program *p, int group, int kind, const char *state, ls_value in);
+void program_load(ls_program *p, int unit, int kind, const char *state, ls_value out);
+void program_load_wait(ls_program *p, int unit, int kind, const char *state, ls_value out);
+void program_save(ls_program *p, int unit, int kind, const char *state, ls_value in);
+void program_save_wait(ls_program *p, int unit, int kind, const char *state, ls_value in);
 ls_value program_find(const ls_program *p, const char *name); /* input, output or bound; LS_NONE */
 /* Fails the program unless it has failed already: the first message is kept. Returns LS_NONE. */
 ls_value program_fail(ls_program *p, const char *fmt, ...) LS_PRINTF(2, 3);

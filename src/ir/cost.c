@@ -11,7 +11,7 @@
 
 static double size(const ls_program *p, ls_value v, int dim) { return (double)p->values[v.id].size[dim]; }
 
-static double rows(const ls_program *p, ls_value v)
+static double cost_rows(const ls_program *p, ls_value v)
 {
     const struct value *x = &p->values[v.id];
 
@@ -47,32 +47,32 @@ static double convolution(const ls_program *p, ls_value y, ls_value w)
 double flops_linear(const ls_program *p, const struct instruction *i, bool inside)
 {
     (void)inside;
-    return 2.0 * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 0);
+    return 2.0 * cost_rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 0);
 }
 
 double flops_linear_dx(const ls_program *p, const struct instruction *i, bool inside)
 {
     (void)inside;
-    return 2.0 * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 1);
+    return 2.0 * cost_rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 1);
 }
 
 double flops_linear_dw(const ls_program *p, const struct instruction *i, bool inside)
 {
     (void)inside;
-    return 2.0 * rows(p, i->in[0]) * last(p, i->in[0]) * last(p, i->in[1]);
+    return 2.0 * cost_rows(p, i->in[0]) * last(p, i->in[0]) * last(p, i->in[1]);
 }
 
 /* Based on the expected number of rows. */
 double flops_grouped_linear(const ls_program *p, const struct instruction *i, bool inside)
 {
     (void)inside;
-    return 2.0 * i->attr.grouped.filled * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 1);
+    return 2.0 * i->attr.grouped.filled * cost_rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 1);
 }
 
 double flops_grouped_linear_dx(const ls_program *p, const struct instruction *i, bool inside)
 {
     (void)inside;
-    return 2.0 * i->attr.grouped.filled * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 2);
+    return 2.0 * i->attr.grouped.filled * cost_rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 2);
 }
 
 double flops_grouped_linear_dw(const ls_program *p, const struct instruction *i, bool inside)
@@ -136,13 +136,13 @@ double flops_conv2d_dw(const ls_program *p, const struct instruction *i, bool in
     return convolution(p, i->in[0], i->out[0]);
 }
 
-static double count(const ls_program *p, const struct instruction *i, bool inside)
+static double cost_count(const ls_program *p, const struct instruction *i, bool inside)
 {
     return op_info(i->op)->flops ? op_info(i->op)->flops(p, i, inside) : 0;
 }
 
-double flops_of(const ls_program *p, const struct instruction *i) { return count(p, i, true); }
-double flops_of_model(const ls_program *p, const struct instruction *i) { return count(p, i, false); }
+double flops_of(const ls_program *p, const struct instruction *i) { return cost_count(p, i, true); }
+double flops_of_model(const ls_program *p, const struct instruction *i) { return cost_count(p, i, false); }
 
 /* ---- bytes ---- */
 

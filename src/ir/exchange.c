@@ -3,7 +3,7 @@
  *
  * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT takes them back, and the instructions in between
  * overlap with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares a slot. Blocks are those of
- * block_at() in comm/algorithms/steps.h, as for the store's groups.
+ * block_at() in comm/algorithms/steps.h, as for the store's units.
  */
 #include "ir/program.h"
 
@@ -18,7 +18,7 @@
 /* ---- values ---- */
 
 /* "h.0 (12 parameters)": the common prefix of the names up to a dot, or the only name. */
-static void group_name(const ls_store *s, const struct store_group *g, char *out, size_t room)
+static void unit_name(const ls_store *s, const struct store_unit *g, char *out, size_t room)
 {
     const char *first = ls_store_name(s, (size_t)g->params[0]);
     size_t same = strlen(first), dot;
@@ -42,8 +42,8 @@ static void group_name(const ls_store *s, const struct store_group *g, char *out
         snprintf(out, room, "%.*s .. (%d parameters)", (int)MIN(strlen(first), room / 2), first, g->n);
 }
 
-/* Declares that kind in the store for all parameters of the group. */
-static bool declare_kind(ls_program *p, const struct store_group *g, int kind, const char *state)
+/* Declares that kind in the store for all parameters of the unit. */
+static bool declare_kind(ls_program *p, const struct store_unit *g, int kind, const char *state)
 {
     for (int k = 0; k < g->n; k++) {
         size_t i = (size_t)g->params[k];
@@ -62,12 +62,12 @@ static bool declare_kind(ls_program *p, const struct store_group *g, int kind, c
     return true;
 }
 
-static ls_value find_group_value(const ls_program *p, int group, ls_role role, const char *state)
+static ls_value find_unit_value(const ls_program *p, int unit, ls_role role, const char *state)
 {
-    for (int v = leaves_last(&p->of_group, group); v; v = p->values[v].leaf) {
+    for (int v = leaves_last(&p->of_unit, unit); v; v = p->values[v].leaf) {
         const struct value *x = &p->values[v];
 
-        if (x->group == group && x->role == role && x->root == v && (!state || strcmp(x->state, state) == 0)) return (ls_value){ v };
+        if (x->unit == unit && x->role == role && x->root == v && (!state || strcmp(x->state, state) == 0)) return (ls_value){ v };
     }
     return LS_NONE;
 }
@@ -82,32 +82,32 @@ static ls_value flat_value(ls_program *p, const char *name, ls_role role, ls_dty
     return v;
 }
 
-ls_value program_group_value(ls_program *p, int group, int kind, const char *state)
+ls_value program_unit_value(ls_program *p, int unit, int kind, const char *state)
 {
     static const ls_role role[STORE_KINDS] = { LS_ROLE_PARAMETER, LS_ROLE_GRADIENT, LS_ROLE_OPTIMIZER };
-    const struct store_group *g = store_group_at(p->store, group);
+    const struct store_unit *g = store_unit_at(p->store, unit);
     bool part = g->sharded >> kind & 1;
     char name[200], full_name[256];
-    ls_value v = find_group_value(p, group, role[kind], kind == STORE_STATE ? state : NULL);
+    ls_value v = find_unit_value(p, unit, role[kind], kind == STORE_STATE ? state : NULL);
 
     if (v.id) return v;
     if (g->backing[kind] != BACKING_MEMORY)
-        return program_fail(p, "%s%s of group %d: offloaded; load it instead", state ? "state " : "",
+        return program_fail(p, "%s%s of unit %d: offloaded; load it instead", state ? "state " : "",
                             state                ? state
                             : kind == STORE_GRAD ? "gradients"
                                                  : "values",
-                            group);
+                            unit);
     if (!program_ok(p) || !declare_kind(p, g, kind, state)) return LS_NONE;
-    group_name(p->store, g, name, sizeof name);
+    unit_name(p->store, g, name, sizeof name);
     snprintf(full_name, sizeof full_name, "%s%s%s", name, kind == STORE_VALUE ? "" : ".",
              kind == STORE_VALUE  ? ""
              : kind == STORE_GRAD ? "grad"
                                   : state);
-    v = flat_value(p, full_name, role[kind], store_group_type(p->store, group, (enum store_kind)kind), part ? g->end - g->begin : g->total);
+    v = flat_value(p, full_name, role[kind], store_unit_type(p->store, unit, (enum store_kind)kind), part ? g->end - g->begin : g->total);
     if (!v.id) return LS_NONE;
-    program_value(p, v)->group = group;
+    program_value(p, v)->unit = unit;
     program_value(p, v)->state = kind == STORE_STATE ? state : NULL;
-    leaves_add(p, &p->of_group, group, v);
+    leaves_add(p, &p->of_unit, unit, v);
     if (part) program_value(p, v)->place[LS_AXIS_DP] = (ls_placement){ .kind = LS_SHARD };
     return v;
 }
@@ -163,7 +163,7 @@ static bool exchange_fits(const ls_program *p, ls_value x, size_t want)
 }
 
 /* Checks the sizes that struct exchange specifies. */
-static bool check_sizes(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
+static bool exchange_check_sizes(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
 {
     size_t want_in = wanted_in(e), want_out = wanted_out(e);
     bool alike = !in.id || !out.id || p->values[in.id].dtype == p->values[out.id].dtype;
@@ -195,10 +195,10 @@ void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_v
     struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
     struct instruction *i = NULL;
 
-    if (program_ok(p) && complete_counts(p, e) && check_sizes(p, e, in, out)) i = append(p, OP_COMM_START, in, out);
+    if (program_ok(p) && complete_counts(p, e) && exchange_check_sizes(p, e, in, out)) i = append(p, OP_COMM_START, in, out);
     program_cursor_end(p, before);
     if (!i) return;
-    e->slot = p->slots++;
+    e->id = p->exchanges++;
     instruction_set_exchange(i, e);
 }
 
@@ -212,46 +212,46 @@ void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in,
 }
 
 /* LOAD and SAVE transfer everything that this rank holds of the kind. */
-static void offload_instruction(ls_program *p, int op, const struct group_state *of, ls_value in, ls_value out)
+static void offload_instruction(ls_program *p, int op, const struct unit_state *of, ls_value in, ls_value out)
 {
-    const struct store_group *g = store_group_at(p->store, of->group);
+    const struct store_unit *g = store_unit_at(p->store, of->unit);
     size_t held = g->sharded >> of->kind & 1 ? g->end - g->begin : g->total;
     ls_value x = in.id ? in : out;
     struct instruction *i;
 
     if (!program_ok(p) || !x.id || !declare_kind(p, g, of->kind, of->name)) return;
     if (value_count(&p->values[x.id]) != held || !value_is_contiguous(&p->values[x.id]) ||
-        p->values[x.id].dtype != store_group_type(p->store, of->group, (enum store_kind)of->kind)) {
-        program_fail(p, "%s of %s of group %d: %zu elements of type %s, but this rank holds %zu of type %s", program_op_name(op),
+        p->values[x.id].dtype != store_unit_type(p->store, of->unit, (enum store_kind)of->kind)) {
+        program_fail(p, "%s of %s of unit %d: %zu elements of type %s, but this rank holds %zu of type %s", program_op_name(op),
                      of->name                 ? of->name
                      : of->kind == STORE_GRAD ? "gradients"
                                               : "values",
-                     of->group, value_count(&p->values[x.id]), ls_dtype_name(p->values[x.id].dtype), held,
-                     ls_dtype_name(store_group_type(p->store, of->group, (enum store_kind)of->kind)));
+                     of->unit, value_count(&p->values[x.id]), ls_dtype_name(p->values[x.id].dtype), held,
+                     ls_dtype_name(store_unit_type(p->store, of->unit, (enum store_kind)of->kind)));
         return;
     }
     i = append(p, op, in, out);
     if (i) instruction_set_state(i, of);
 }
 
-void program_load(ls_program *p, int group, int kind, const char *state, ls_value out)
+void program_load(ls_program *p, int unit, int kind, const char *state, ls_value out)
 {
-    offload_instruction(p, OP_LOAD, &(struct group_state){ group, kind, state }, LS_NONE, out);
+    offload_instruction(p, OP_LOAD, &(struct unit_state){ unit, kind, state }, LS_NONE, out);
 }
 
-void program_load_wait(ls_program *p, int group, int kind, const char *state, ls_value out)
+void program_load_wait(ls_program *p, int unit, int kind, const char *state, ls_value out)
 {
-    offload_instruction(p, OP_LOAD_WAIT, &(struct group_state){ group, kind, state }, LS_NONE, out);
+    offload_instruction(p, OP_LOAD_WAIT, &(struct unit_state){ unit, kind, state }, LS_NONE, out);
 }
 
-void program_save(ls_program *p, int group, int kind, const char *state, ls_value in)
+void program_save(ls_program *p, int unit, int kind, const char *state, ls_value in)
 {
-    offload_instruction(p, OP_SAVE, &(struct group_state){ group, kind, state }, in, LS_NONE);
+    offload_instruction(p, OP_SAVE, &(struct unit_state){ unit, kind, state }, in, LS_NONE);
 }
 
-void program_save_wait(ls_program *p, int group, int kind, const char *state, ls_value in)
+void program_save_wait(ls_program *p, int unit, int kind, const char *state, ls_value in)
 {
-    offload_instruction(p, OP_SAVE_WAIT, &(struct group_state){ group, kind, state }, in, LS_NONE);
+    offload_instruction(p, OP_SAVE_WAIT, &(struct unit_state){ unit, kind, state }, in, LS_NONE);
 }
 
 /* ---- counting ---- */

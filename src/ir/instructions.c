@@ -39,7 +39,7 @@ static void put_exchange(ls_instruction *out, const struct instruction *i)
     out->axis = e->axis;
     out->ranks = ls_comm_size(e->comm);
     out->root = e->root;
-    out->id = e->slot;
+    out->id = e->id;
     out->elements = e->total;
 }
 

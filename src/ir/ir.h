@@ -16,8 +16,8 @@
 /* OP_VIEW computes nothing: its output is a view of its input. The executor's own ops are:
  *   COMM_START  in[0] -> out[0], begins a collective; the comm owns both until the wait
  *   COMM_WAIT   in[0], out[0] as in its start (which keeps both alive until here); later instructions may read out[0]
- *   LOAD        -> out[0] = one offloaded kind of a group: its values, gradients or a state; out[0] may be read after the wait
- *   SAVE        in[0] -> one offloaded kind of a group; in[0] may be written after the wait
+ *   LOAD        -> out[0] = one offloaded kind of a unit: its values, gradients or a state; out[0] may be read after the wait
+ *   SAVE        in[0] -> one offloaded kind of a unit; in[0] may be written after the wait
  *   LOAD_WAIT, SAVE_WAIT  with the operand of the load or save, which keeps it alive until here
  *   SHUFFLE_COUNTS, SHUFFLE  rows of tokens to the ranks of their experts and back, see shuffle.c; over several ranks SHUFFLE is lowered to
  *               a start, which also reads the counts, and a wait
@@ -112,9 +112,9 @@ struct shuffle {
     bool floating;   /* it may overlap with neighbouring instructions */
     double factor;   /* room for rows that arrive, in multiples of an even load; 0: for as many as can arrive */
 };
-/* What LOAD and SAVE transfer: a kind (enum store_kind) of a store group, all of it that this rank holds. */
-struct group_state {
-    int group, kind;
+/* What LOAD and SAVE transfer: a kind (enum store_kind) of a store unit, all of it that this rank holds. */
+struct unit_state {
+    int unit, kind;
     const char *name; /* name of a state; else NULL */
 };
 /* The ranks over which RING_ATTENTION, VOCAB_XENT and their gradients communicate. */
@@ -144,13 +144,13 @@ struct exchange {
     ls_comm *comm;
     ls_redop redop;
     int root;
-    int slot; /* start and wait of one exchange share it: 0 .. p->slots - 1 */
+    int id; /* start and wait of one exchange share it: 0 .. p->exchanges - 1 */
     size_t total;
     size_t *counts;      /* [n], for the _v forms */
     size_t *recv_counts; /* [n], for all_to_all: counts + n */
     ls_axis axis;        /* for prints and counts; LS_AXIS_PP (0): unspecified */
     bool floating;       /* the overlap pass may start it earlier and wait for it later */
-    int carried;         /* 1 + the store's group whose values it gathers for a later run, which waits (store_gathers.c); 0: none */
+    int carried;         /* 1 + the store's unit whose values it gathers for a later run, which waits (store_gathers.c); 0: none */
     struct shuffle rows;
 };
 
@@ -176,10 +176,10 @@ struct value {
     int root;                  /* owner of the bytes; the value itself if it is not a view */
     ls_role role;
     int param;         /* store index if this is a parameter, gradient or optimizer state; else -1 */
-    int group;         /* store group if this is a group's flat buffer (param -1); else -1 */
+    int unit;          /* store unit if this is a unit's flat buffer (param -1); else -1 */
     const char *state; /* optimizer: name of the state */
-    int flat;          /* 1 + the store group whose parameters or gradients this buffer temporarily holds in the group's order; 0: none */
-    int leaf;          /* for a parameter or group: the value that was made of it before this one; 0: none (struct leaves) */
+    int flat;          /* 1 + the store unit whose parameters or gradients this buffer temporarily holds in the unit's order; 0: none */
+    int leaf;          /* for a parameter or unit: the value that was made of it before this one; 0: none (struct leaves) */
     ls_placement place[LS_AXES]; /* all replicated if there is one rank */
     int time_dim;                /* the dim that counts the tokens of a sequence (time.c); -1: none */
     int block;                   /* 0: none */
@@ -208,7 +208,7 @@ struct instruction {
         struct move move;
         struct across across;
         struct shuffle shuffle;
-        struct group_state state;
+        struct unit_state state;
     } own;
     ls_when when;
     int block;
@@ -294,7 +294,7 @@ PAYLOAD_ACCESS(exchange, struct exchange)
 PAYLOAD_ACCESS(move, struct move)
 PAYLOAD_ACCESS(across, struct across)
 PAYLOAD_ACCESS(shuffle, struct shuffle)
-PAYLOAD_ACCESS(state, struct group_state)
+PAYLOAD_ACCESS(state, struct unit_state)
 #undef PAYLOAD_ACCESS
 
 /* The shuffle that a SHUFFLE, a SHUFFLE_COUNTS or the start of a SHUFFLE runs; NULL for other instructions. */

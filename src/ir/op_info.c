@@ -10,12 +10,12 @@
     [OP_##id] = { name,   inplace,           gradient_##rule, to, flops_##flops, bytes_##bytes, RECOMPUTE_##recompute, \
                   traits, OPTIMIZER_##stage, time_##time },
 
-static const struct op_info rows[PROGRAM_OPS] = { OP_MAP(ROW) };
+static const struct op_info op_info_rows[PROGRAM_OPS] = { OP_MAP(ROW) };
 
 const struct op_info *op_info(int op)
 {
     ASSERT(op >= 0 && op < PROGRAM_OPS);
-    return &rows[op];
+    return &op_info_rows[op];
 }
 
 const char *program_op_name(int op) { return op_info(op)->name; }

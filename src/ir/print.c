@@ -132,9 +132,9 @@ static void put_exchange(struct sink *s, const ls_program *p, const struct instr
 
     print_put(s, "   %s %.1f MiB %s ", axis_name(e->axis), (double)(e->total * ls_dtype_bytes(type)) / (1 << 20), ls_dtype_name(type));
     if (e->op == LS_COLLECTIVE_SEND || e->op == LS_COLLECTIVE_RECV)
-        print_put(s, "%s rank %d of %d, #%d", e->op == LS_COLLECTIVE_SEND ? "to" : "from", e->root, ls_comm_size(e->comm), e->slot);
+        print_put(s, "%s rank %d of %d, #%d", e->op == LS_COLLECTIVE_SEND ? "to" : "from", e->root, ls_comm_size(e->comm), e->id);
     else
-        print_put(s, "over %d ranks, #%d", ls_comm_size(e->comm), e->slot);
+        print_put(s, "over %d ranks, #%d", ls_comm_size(e->comm), e->id);
 }
 
 /* "   tp dim 1 of 1024 over 2 ranks" */

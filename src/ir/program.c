@@ -46,7 +46,7 @@ void ls_program_release(ls_program **pp)
     mem_free(p->blocks);
     mem_free(p->values);
     mem_free(p->of_param.last);
-    mem_free(p->of_group.last);
+    mem_free(p->of_unit.last);
     mem_free(p);
     *pp = NULL;
 }
@@ -153,7 +153,7 @@ static int grow_values(ls_program *p, const char *what)
     v->name = names_add(&p->names, p->cursor.block ? p->blocks[p->cursor.block] : NULL, what);
     if (!v->name) return stick(p, LS_ENOMEM, ls_errmsg()).id;
     v->param = -1;
-    v->group = -1;
+    v->unit = -1;
     v->time_dim = -1;
     v->block = p->cursor.block;
     v->least = INT32_MIN;

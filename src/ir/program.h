@@ -13,7 +13,7 @@ struct program_stream {
     int lane, index;
 };
 
-/* The values of the store that were made, by parameter or by group. */
+/* The values of the store that were made, by parameter or by unit. */
 struct leaves {
     int *last; /* [room]: the last one, whose `leaf` leads to the others; 0: none */
     int room;
@@ -29,7 +29,7 @@ struct ls_program {
     struct value *values; /* [0] is the null value */
     int nvalues, values_room;
     struct names names; /* names of the values */
-    struct leaves of_param, of_group;
+    struct leaves of_param, of_unit;
     struct list list[SEGMENTS];
     char **blocks; /* names; [0] is "" */
     int nblocks;
@@ -55,7 +55,7 @@ struct ls_program {
     bool carries;                          /* it waits for carried gathers where it first reads their parameters */
     size_t comm_align;                     /* memory pass: alignment of ARENA_COMMUNICATION and the buffers in it */
     size_t arena_bytes[ARENAS], live_peak; /* ARENA_SLOT: bytes of one slot; live_peak: of the activations in all slots */
-    int slots;                             /* the number of exchanges that can be in flight at once */
+    int exchanges;                         /* the number of exchanges that can be in flight at once */
     struct program_stream *stream;         /* [nstreams]: compute, copy, and those of comms; set by the streams pass */
     int nstreams, *wait;
     struct run_state run;

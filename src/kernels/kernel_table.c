@@ -32,7 +32,7 @@ PARTS(PART_DECLARE)
 #undef PART_DECLARE
 
 #define PART_ROW(name) kernels_##name,
-static const struct kernel *const parts[] = { PARTS(PART_ROW) };
+static const struct kernel *const kernel_table_parts[] = { PARTS(PART_ROW) };
 #undef PART_ROW
 
 /* Parts of a device's module. */
@@ -76,7 +76,10 @@ ls_status kernel_table_add(const struct device *d)
 }
 
 /* Part p of the table, those added last; NULL past the end. */
-static const struct kernel *part_at(size_t p) { return p < COUNT_OF(parts) ? parts[p] : atomic_load(&added)[p - COUNT_OF(parts)]; }
+static const struct kernel *part_at(size_t p)
+{
+    return p < COUNT_OF(kernel_table_parts) ? kernel_table_parts[p] : atomic_load(&added)[p - COUNT_OF(kernel_table_parts)];
+}
 
 const struct kernel *kernel_at(int i)
 {
@@ -98,9 +101,9 @@ static pthread_once_t parts_looked_at = PTHREAD_ONCE_INIT;
 
 static void look_at_parts(void)
 {
-    _Static_assert(COUNT_OF(parts) <= 64, "parts_of has a bit a part");
-    for (size_t p = 0; p < COUNT_OF(parts); p++)
-        for (const struct kernel *k = parts[p]; k->name; k++) parts_of[k->op] |= (uint64_t)1 << p;
+    _Static_assert(COUNT_OF(kernel_table_parts) <= 64, "parts_of has a bit a part");
+    for (size_t p = 0; p < COUNT_OF(kernel_table_parts); p++)
+        for (const struct kernel *k = kernel_table_parts[p]; k->name; k++) parts_of[k->op] |= (uint64_t)1 << p;
 }
 
 const struct kernel *kernel_choose(const struct call *c, const struct device *d)
@@ -110,7 +113,7 @@ const struct kernel *kernel_choose(const struct call *c, const struct device *d)
 
     pthread_once(&parts_looked_at, look_at_parts);
     for (size_t p = 0; (part = part_at(p)); p++) {
-        if (p < COUNT_OF(parts) && !(parts_of[c->op] >> p & 1)) continue;
+        if (p < COUNT_OF(kernel_table_parts) && !(parts_of[c->op] >> p & 1)) continue;
         for (const struct kernel *k = part; k->name; k++)
             if (k->op == c->op && k->isa <= most && (!best || k->priority > best->priority) && runs_on(k, d) && k->accepts(c)) best = k;
     }
@@ -119,8 +122,8 @@ const struct kernel *kernel_choose(const struct call *c, const struct device *d)
 
 const struct kernel *kernel_reference(enum op op)
 {
-    for (size_t p = 0; p < COUNT_OF(parts); p++)
-        for (const struct kernel *k = parts[p]; k->name; k++)
+    for (size_t p = 0; p < COUNT_OF(kernel_table_parts); p++)
+        for (const struct kernel *k = kernel_table_parts[p]; k->name; k++)
             if (k->op == op && k->priority == PRIORITY_REFERENCE) return k;
     ASSERT(!"every op has a reference");
     return NULL;

@@ -188,7 +188,7 @@ static ls_status take_card_entry(void *ctx, const char *key, const char *value, 
     return read_key(&r->cards->card[r->cards->count - 1], dot + 1, value);
 }
 
-static ls_status check_sizes(const struct card *c, const char *what)
+static ls_status cards_check_sizes(const struct card *c, const char *what)
 {
     struct size s;
     char name[64];
@@ -215,7 +215,7 @@ static ls_status check_card(struct card *c, const char *what)
         return ls_fail(LS_EFORMAT, "%s:%d: card %s asks for a number: it needs 'row', 'expected' and 'tolerance'", what, c->line, c->id);
     if (!c->ask && (c->row || c->unit || c->claim || !isnan(c->said) || !isnan(c->expected) || !isnan(c->tolerance)))
         return ls_fail(LS_EFORMAT, "%s:%d: card %s has keys of a number, but no 'ask'", what, c->line, c->id);
-    return check_sizes(c, what);
+    return cards_check_sizes(c, what);
 }
 
 ls_status cards_read(const char *text, size_t bytes, const char *what, struct cards *out)

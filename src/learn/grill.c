@@ -15,7 +15,7 @@ enum { WORDS_ROOM = 256, MAIN_QUESTIONS = 50, MAIN_GOAL = 35, ALL_GOAL = 40, MIS
 static const struct grill_part {
     const char *name;
     int first, last;
-} parts[] = {
+} grill_parts[] = {
     { "memory arithmetic", 1, 8 },
     { "data parallelism and sharding", 9, 18 },
     { "tensor and sequence parallelism", 19, 25 },
@@ -30,7 +30,7 @@ static const struct grill_part {
 static const struct grill_kind {
     int first, last;
     const char *meaning;
-} kinds[] = {
+} grill_kinds[] = {
     { 1, 15, "the arithmetic of memory: without it one cannot follow a talk about training" },
     { 16, 35, "how layouts communicate: asked of everyone who builds training systems" },
     { 36, 50, "large systems: experts, overlap, failures" },
@@ -205,16 +205,17 @@ static void put_report(const struct grill *g)
 
     put_answered(g);
     printf("%-36s %s\n", "part", "right");
-    for (size_t i = 0; i < COUNT_OF(parts); i++)
-        printf("%-36s %d of %d\n", parts[i].name, right_of(g, parts[i].first, parts[i].last), parts[i].last - parts[i].first + 1);
+    for (size_t i = 0; i < COUNT_OF(grill_parts); i++)
+        printf("%-36s %d of %d\n", grill_parts[i].name, right_of(g, grill_parts[i].first, grill_parts[i].last),
+               grill_parts[i].last - grill_parts[i].first + 1);
     printf("\nscore: %d of the first %d (%d is a pass), %d of all %d (goal: %d)\n", numbered, MAIN_QUESTIONS, MAIN_GOAL, all,
            GRILL_QUESTIONS, ALL_GOAL);
     printf("kinds of knowledge, by the numbers of the questions:\n");
-    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
-        int count = kinds[i].last - kinds[i].first + 1;
+    for (size_t i = 0; i < COUNT_OF(grill_kinds); i++) {
+        int count = grill_kinds[i].last - grill_kinds[i].first + 1;
 
-        printf("  %2d to %d: %d of %d; %s\n", kinds[i].first, kinds[i].last, right_of(g, kinds[i].first, kinds[i].last), count,
-               kinds[i].meaning);
+        printf("  %2d to %d: %d of %d; %s\n", grill_kinds[i].first, grill_kinds[i].last,
+               right_of(g, grill_kinds[i].first, grill_kinds[i].last), count, grill_kinds[i].meaning);
     }
     put_study_list(g);
 }

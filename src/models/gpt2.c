@@ -22,12 +22,12 @@
     {                                                                                            \
         ours ".bias", ours ".bias", place, DIM_WIDTH, DIM_NONE, INIT_ZEROS, 0, 0, 0, 1, 0, 0     \
     }
-#define TABLE(ours, place, rows, product)                                       \
-    {                                                                           \
-        ours, ours, place, rows, DIM_WIDTH, INIT_NORMAL, product, 0, 0, 1, 0, 0 \
+#define TABLE(ours, place, gpt2_rows, product)                                       \
+    {                                                                                \
+        ours, ours, place, gpt2_rows, DIM_WIDTH, INIT_NORMAL, product, 0, 0, 1, 0, 0 \
     }
 
-static const struct weight_row rows[] = {
+static const struct weight_row gpt2_rows[] = {
     TABLE("wte.weight", PLACE_BEFORE, DIM_VOCAB, 0),
     TABLE("wpe.weight", PLACE_BEFORE, DIM_POSITIONS, 0),
     NORM("ln_1", PLACE_LAYER),
@@ -137,7 +137,7 @@ static void gpt2_write_config(struct json_out *j, const ls_model *m)
         .vocab = vocab_, .max_positions = positions_, .tied = 1, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.02           \
     }
 
-static const struct preset presets[] = {
+static const struct preset gpt2_presets[] = {
     { "gpt2-124m", SIZES(12, 768, 12, 50257, 1024) },  { "gpt2-350m", SIZES(24, 1024, 16, 50257, 1024) },
     { "gpt2-774m", SIZES(36, 1280, 20, 50257, 1024) }, { "gpt2-1.5b", SIZES(48, 1600, 25, 50257, 1024) },
     { "gpt2-tiny", SIZES(2, 64, 4, 256, 64) },
@@ -152,15 +152,15 @@ const struct family family_gpt2 = {
     .hf_prefix = "transformer.",
     .layer = "h",
     .embedding = "wte.weight",
-    .rows = rows,
-    .nrows = COUNT_OF(rows),
+    .rows = gpt2_rows,
+    .nrows = COUNT_OF(gpt2_rows),
     .embed = embed,
     .layer_forward = layer_forward,
     .final_norm = final_norm,
     .check = gpt2_check,
     .default_ffn = default_ffn,
-    .presets = presets,
-    .npresets = COUNT_OF(presets),
+    .presets = gpt2_presets,
+    .npresets = COUNT_OF(gpt2_presets),
     .read_config = gpt2_read_config,
     .write_config = gpt2_write_config,
     .hf_ignored = hf_ignored,

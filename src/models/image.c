@@ -21,7 +21,7 @@ enum { PREFIX_BYTES = 64, NAME_BYTES = 2 * PREFIX_BYTES };
 static const struct {
     const char *name;
     ls_image_model model;
-} presets[] = {
+} image_presets[] = {
     { "resnet-tiny",
       { .channels = 3, .height = 16, .width = 16, .filters = 8, .stages = 3, .blocks = 1, .classes = 10, .momentum = 0.1, .eps = 1e-5 } },
     { "resnet-small",
@@ -30,15 +30,15 @@ static const struct {
 
 ls_status ls_image_preset(const char *name, ls_image_model *out)
 {
-    for (size_t i = 0; i < COUNT_OF(presets); i++)
-        if (strcmp(presets[i].name, name) == 0) {
-            *out = presets[i].model;
+    for (size_t i = 0; i < COUNT_OF(image_presets); i++)
+        if (strcmp(image_presets[i].name, name) == 0) {
+            *out = image_presets[i].model;
             return LS_OK;
         }
-    return ls_fail(LS_EINVAL, "unknown image model '%s'; use %s or %s", name, presets[0].name, presets[1].name);
+    return ls_fail(LS_EINVAL, "unknown image model '%s'; use %s or %s", name, image_presets[0].name, image_presets[1].name);
 }
 
-const char *ls_image_preset_name(int i) { return i >= 0 && i < (int)COUNT_OF(presets) ? presets[i].name : NULL; }
+const char *ls_image_preset_name(int i) { return i >= 0 && i < (int)COUNT_OF(image_presets) ? image_presets[i].name : NULL; }
 
 ls_status ls_image_check(const ls_image_model *m)
 {

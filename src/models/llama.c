@@ -14,7 +14,7 @@
 #include "base/base.h"
 #include "models/config_hf.h"
 
-static const struct weight_row rows[] = {
+static const struct weight_row llama_rows[] = {
     LLAMA_EMBEDDING,
     LLAMA_ATTENTION,
     LLAMA_MLP,
@@ -200,7 +200,7 @@ static void llama_write_config(struct json_out *j, const ls_model *m)
         .vocab = vocab_, .max_positions = positions_, .tied = tied_, .norm_eps = 1e-5, .rope = __VA_ARGS__, .init_std = 0.02 \
     }
 
-static const struct preset presets[] = {
+static const struct preset llama_presets[] = {
     { "llama3-405b", SIZES(126, 16384, 128, 8, 53248, 128256, 131072, 0, { 500000, 8, 1, 4, 8192 }) },
     { "llama3-70b", SIZES(80, 8192, 64, 8, 28672, 128256, 8192, 0, { 500000, 1, 1, 4, 8192 }) },
     { "llama3-8b", SIZES(32, 4096, 32, 8, 14336, 128256, 8192, 0, { 500000, 1, 1, 4, 8192 }) },
@@ -213,12 +213,12 @@ const struct family family_llama = {
     .has = { .title = "Llama", .grouped_heads = 1, .rotary = 1 },
     .hf_architecture = "LlamaForCausalLM",
     .hf_type = "llama",
-    .rows = rows,
-    .nrows = COUNT_OF(rows),
+    .rows = llama_rows,
+    .nrows = COUNT_OF(llama_rows),
     LLAMA_PARTS,
     .layer_forward = llama_layer,
-    .presets = presets,
-    .npresets = COUNT_OF(presets),
+    .presets = llama_presets,
+    .npresets = COUNT_OF(llama_presets),
     .read_config = llama_read_config,
     .write_config = llama_write_config,
 };

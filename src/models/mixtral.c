@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "models/config_hf.h"
 
-static const struct weight_row rows[] = {
+static const struct weight_row mixtral_rows[] = {
     LLAMA_EMBEDDING,
     LLAMA_ATTENTION,
     LLAMA_EXPERTS("block_sparse_moe", "w1", "w3", "w2"),
@@ -53,7 +53,7 @@ static ls_status check_hf(const ls_model *m)
 }
 
 /* The config.json that Mistral AI published. */
-static const struct preset presets[] = {
+static const struct preset mixtral_presets[] = {
     { "mixtral-8x7b", LLAMA_EXPERTS_SIZES(32, 4096, 32, 8, 128, 8, 2, 14336, 32000, 32768, 1, 0.02, 1e-5, { 1000000, 1, 1, 4, 8192 }) },
     { "mixtral-tiny", LLAMA_EXPERTS_SIZES(2, 64, 4, 2, 16, 4, 2, 96, 256, 128, 1, 0.02, 1e-5, LS_ROPE_DEFAULTS) },
 };
@@ -62,13 +62,13 @@ const struct family family_mixtral = {
     .has = { .title = "Mixtral", .grouped_heads = 1, .rotary = 1, .experts = 1 },
     .hf_architecture = "MixtralForCausalLM",
     .hf_type = "mixtral",
-    .rows = rows,
-    .nrows = COUNT_OF(rows),
+    .rows = mixtral_rows,
+    .nrows = COUNT_OF(mixtral_rows),
     LLAMA_PARTS,
     .layer_forward = llama_experts_layer,
     .check = llama_experts_check,
-    .presets = presets,
-    .npresets = COUNT_OF(presets),
+    .presets = mixtral_presets,
+    .npresets = COUNT_OF(mixtral_presets),
     .read_config = mixtral_read_config,
     .write_config = mixtral_write_config,
     .check_hf = check_hf,

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "ir/builder.h"
 
-static ls_value layer(ls_program *p, const char *name, int i, ls_value x, size_t in, size_t out)
+static ls_value mlp_layer(ls_program *p, const char *name, int i, ls_value x, size_t in, size_t out)
 {
     ls_init init = { LS_INIT_UNIFORM, 1.0 / sqrt((double)in) };
     char text[128];
@@ -26,7 +26,7 @@ ls_value ls_mlp(ls_program *p, const char *name, ls_value x, int n, const size_t
     for (int i = 0; i < n; i++)
         if (sizes[i] == 0) return program_fail(p, "mlp '%s': size %d of %d is 0", name, i, n);
     for (int i = 0; i + 1 < n; i++) {
-        x = layer(p, name, i, x, sizes[i], sizes[i + 1]);
+        x = mlp_layer(p, name, i, x, sizes[i], sizes[i + 1]);
         if (i + 2 < n) x = ls_relu(p, x);
     }
     return x;

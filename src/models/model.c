@@ -26,7 +26,7 @@ size_t ls_model_default_ffn(const ls_model *m) { return model_family(m)->default
 
 /* ---- checks ---- */
 
-static ls_status check_sizes(const ls_model *m)
+static ls_status model_check_sizes(const ls_model *m)
 {
     enum { MOST_LAYERS = 1 << 16 };
     const struct {
@@ -82,7 +82,7 @@ ls_status ls_model_check(ls_model *m)
             return ls_fail(LS_EINVAL, "model: width %zu is not divisible by heads %zu; change one of them", c.width, c.heads);
         c.head_size = c.heads ? c.width / c.heads : 0;
     }
-    LS_TRY(check_sizes(&c));
+    LS_TRY(model_check_sizes(&c));
     if (!model_family(&c)->has.experts && (c.experts || c.experts_per_token || c.expert_ffn || c.shared_ffn))
         return ls_fail(LS_EINVAL,
                        "model: %s has no experts: experts %zu, experts_per_token %zu, expert_ffn %zu and shared_ffn %zu must be 0",

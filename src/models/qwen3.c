@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "models/config_hf.h"
 
-static const struct weight_row rows[] = {
+static const struct weight_row qwen3_rows[] = {
     LLAMA_EMBEDDING,
     LLAMA_NORMED_ATTENTION,
     LLAMA_MLP,
@@ -35,7 +35,7 @@ static void qwen3_write_config(struct json_out *j, const ls_model *m)
         .max_positions = positions_, .tied = tied_, .norm_eps = 1e-6, .rope = { theta_, 1, 1, 4, 8192 }, .init_std = 0.02       \
     }
 
-static const struct preset presets[] = {
+static const struct preset qwen3_presets[] = {
     { "qwen3-0.6b", SIZES(28, 1024, 16, 8, 128, 3072, 151936, 40960, 1, 1000000) },
     { "qwen3-1.7b", SIZES(28, 2048, 16, 8, 128, 6144, 151936, 40960, 1, 1000000) },
     { "qwen3-8b", SIZES(36, 4096, 32, 8, 128, 12288, 151936, 40960, 0, 1000000) },
@@ -46,12 +46,12 @@ const struct family family_qwen3 = {
     .has = { .title = "Qwen3", .grouped_heads = 1, .rotary = 1, .head_norms = 1 },
     .hf_architecture = "Qwen3ForCausalLM",
     .hf_type = "qwen3",
-    .rows = rows,
-    .nrows = COUNT_OF(rows),
+    .rows = qwen3_rows,
+    .nrows = COUNT_OF(qwen3_rows),
     LLAMA_PARTS,
     .layer_forward = llama_layer,
-    .presets = presets,
-    .npresets = COUNT_OF(presets),
+    .presets = qwen3_presets,
+    .npresets = COUNT_OF(qwen3_presets),
     .read_config = qwen3_read_config,
     .write_config = qwen3_write_config,
 };

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "models/config_hf.h"
 
-static const struct weight_row rows[] = {
+static const struct weight_row qwen3_moe_rows[] = {
     LLAMA_EMBEDDING,
     LLAMA_NORMED_ATTENTION,
     LLAMA_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
@@ -50,7 +50,7 @@ static void qwen3_moe_write_config(struct json_out *j, const ls_model *m)
 }
 
 /* The config.json that Alibaba published. */
-static const struct preset presets[] = {
+static const struct preset qwen3_moe_presets[] = {
     { "qwen3-30b-a3b", LLAMA_EXPERTS_SIZES(48, 2048, 32, 4, 128, 128, 8, 768, 151936, 40960, 1, 0.001, 1e-6, { 1000000, 1, 1, 4, 8192 }) },
     { "qwen3-moe-tiny", LLAMA_EXPERTS_SIZES(2, 64, 4, 2, 32, 4, 2, 96, 256, 128, 1, 0.001, 1e-6, LS_ROPE_DEFAULTS) },
 };
@@ -59,13 +59,13 @@ const struct family family_qwen3_moe = {
     .has = { .title = "Qwen3-MoE", .grouped_heads = 1, .rotary = 1, .head_norms = 1, .experts = 1 },
     .hf_architecture = "Qwen3MoeForCausalLM",
     .hf_type = "qwen3_moe",
-    .rows = rows,
-    .nrows = COUNT_OF(rows),
+    .rows = qwen3_moe_rows,
+    .nrows = COUNT_OF(qwen3_moe_rows),
     LLAMA_PARTS,
     .layer_forward = llama_experts_layer,
     .check = llama_experts_check,
-    .presets = presets,
-    .npresets = COUNT_OF(presets),
+    .presets = qwen3_moe_presets,
+    .npresets = COUNT_OF(qwen3_moe_presets),
     .read_config = qwen3_moe_read_config,
     .write_config = qwen3_moe_write_config,
     .check_hf = llama_experts_check_hf,

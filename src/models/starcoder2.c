@@ -16,7 +16,7 @@
 #define NORM(name, place) \
     WEIGHT_NORM(name ".weight", place, DIM_WIDTH), { name ".bias", name ".bias", place, DIM_WIDTH, DIM_NONE, INIT_ZEROS, 0, 0, 0, 1, 0, 0 }
 
-static const struct weight_row rows[] = {
+static const struct weight_row starcoder2_rows[] = {
     LLAMA_EMBEDDING,
     NORM("input_layernorm", PLACE_LAYER),
     BIASED("self_attn.q_proj", PLACE_LAYER, DIM_QUERY, DIM_WIDTH),
@@ -106,7 +106,7 @@ static void starcoder2_write_config(struct json_out *j, const ls_model *m)
         .vocab = vocab_, .max_positions = positions_, .tied = 1, .norm_eps = 1e-5, .rope = { theta_, 1, 1, 4, 8192 }, .init_std = 0.018042 \
     }
 
-static const struct preset presets[] = {
+static const struct preset starcoder2_presets[] = {
     { "starcoder2-3b", SIZES(30, 3072, 24, 2, 49152, 4096, 999999.4420358813) },
     { "starcoder2-7b", SIZES(32, 4608, 36, 4, 49152, 4096, 1000000) },
     { "starcoder2-tiny", SIZES(2, 64, 4, 2, 256, 128, 10000) },
@@ -119,14 +119,14 @@ const struct family family_starcoder2 = {
     .hf_prefix = "",
     .layer = "model.layers",
     .embedding = "model.embed_tokens.weight",
-    .rows = rows,
-    .nrows = COUNT_OF(rows),
+    .rows = starcoder2_rows,
+    .nrows = COUNT_OF(starcoder2_rows),
     .embed = starcoder2_embed,
     .layer_forward = starcoder2_layer,
     .final_norm = starcoder2_final_norm,
     .default_ffn = starcoder2_default_ffn,
-    .presets = presets,
-    .npresets = COUNT_OF(presets),
+    .presets = starcoder2_presets,
+    .npresets = COUNT_OF(starcoder2_presets),
     .read_config = starcoder2_read_config,
     .write_config = starcoder2_write_config,
     .hf_ignored = llama_hf_ignored,

@@ -48,7 +48,7 @@ struct kind {
 #define KIND_lars  { OP_LARS, 0, 0, 0, append_lars_norms, append_update }
 /* clang-format on */
 #define OPTIMIZER_KIND(upper, name, ...) KIND_##name,
-static const struct kind kinds[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(OPTIMIZER_KIND) };
+static const struct kind optimizer_kinds[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(OPTIMIZER_KIND) };
 
 /* State of one append, shared by all parameters. */
 struct append {
@@ -230,7 +230,7 @@ ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
     if (program_find(p, HYPER).id) return ls_fail(LS_EINVAL, "optimizer: this program already has one");
     if (ls_store_count(p->store) == 0) return ls_fail(LS_EINVAL, "optimizer: the store has no parameters yet; append it after the model");
     before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
-    a.kind = &kinds[o->kind];
+    a.kind = &optimizer_kinds[o->kind];
     append_all(&a);
     p->update_in_backward = o->in_backward;
     program_cursor_end(p, before);

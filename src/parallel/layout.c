@@ -22,17 +22,17 @@ static bool zero_shards(const ls_layout *l) { return l->zero > 0 && copy_ranks(l
 
 enum { CHUNKS_MOST = 16, RECEIVE_FACTOR_MOST = 1000000 };
 
-static ls_status check_range(const char *name, int n, int least, int most)
+static ls_status layout_check_range(const char *name, int n, int least, int most)
 {
     return n >= least && n <= most ? LS_OK : ls_fail(LS_EINVAL, "%s=%d is out of range: %d to %d", name, n, least, most);
 }
 
 static const char *type_name(ls_dtype type) { return (unsigned)type < LS_DTYPES ? ls_dtype_name(type) : "?"; }
 
-static ls_status check_sizes(const ls_layout *l)
+static ls_status layout_check_sizes(const ls_layout *l)
 {
-    LS_TRY(check_range("train.micro_batch", l->micro_batch, 1, INT32_MAX));
-    LS_TRY(check_range("train.accumulate", l->micro_batches, 1, INT32_MAX));
+    LS_TRY(layout_check_range("train.micro_batch", l->micro_batch, 1, INT32_MAX));
+    LS_TRY(layout_check_range("train.accumulate", l->micro_batches, 1, INT32_MAX));
     if ((unsigned)l->compute >= LS_DTYPES || !ls_dtype_is_float(l->compute))
         return ls_fail(LS_EINVAL, "precision.compute=%s is not possible; use a floating-point type", type_name(l->compute));
     if (l->grads != LS_F32 && l->grads != LS_BF16)
@@ -49,12 +49,12 @@ static ls_status check_sizes(const ls_layout *l)
 
 ls_status layout_check_axes(const ls_layout *l)
 {
-    LS_TRY(check_range("parallel.dp", l->dp, 1, LS_MESH_RANKS_MOST));
-    LS_TRY(check_range("parallel.pp", l->pp, 1, LS_MESH_RANKS_MOST));
-    LS_TRY(check_range("parallel.cp", l->cp, 1, LS_MESH_RANKS_MOST));
-    LS_TRY(check_range("parallel.tp", l->tp, 1, LS_MESH_RANKS_MOST));
-    LS_TRY(check_range("parallel.ep", l->ep, 1, LS_MESH_RANKS_MOST));
-    LS_TRY(check_range("parallel.replicate", l->replicate, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(layout_check_range("parallel.dp", l->dp, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(layout_check_range("parallel.pp", l->pp, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(layout_check_range("parallel.cp", l->cp, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(layout_check_range("parallel.tp", l->tp, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(layout_check_range("parallel.ep", l->ep, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(layout_check_range("parallel.replicate", l->replicate, 1, LS_MESH_RANKS_MOST));
     if (ls_layout_ranks(l) <= LS_MESH_RANKS_MOST) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "parallel.pp=%d * parallel.dp=%d * parallel.cp=%d * parallel.tp=%d are too many ranks; at most %d are possible", l->pp,
@@ -153,11 +153,11 @@ static ls_status check_offload_parameters(const ls_layout *l)
     return LS_OK;
 }
 
-ls_status layout_check_data(const ls_layout *l)
+ls_status layout_check_data_parallel(const ls_layout *l)
 {
     int ranks = l->dp * l->cp;
 
-    LS_TRY(check_range("parallel.zero", l->zero, 0, 3));
+    LS_TRY(layout_check_range("parallel.zero", l->zero, 0, 3));
     LS_TRY(check_method(l));
     if (l->replicate > 1 && l->zero == 0)
         return ls_fail(LS_EINVAL,
@@ -169,7 +169,7 @@ ls_status layout_check_data(const ls_layout *l)
                        "parallel.replicate=%d over parallel.dp=%d * parallel.cp=%d ranks makes every rank a replica and shards nothing; "
                        "use parallel.zero=0 and leave parallel.replicate out",
                        l->replicate, l->dp, l->cp);
-    LS_TRY(check_range("parallel.prefetch", l->prefetch, 0, LS_PREFETCH_MOST));
+    LS_TRY(layout_check_range("parallel.prefetch", l->prefetch, 0, LS_PREFETCH_MOST));
     if (l->fsdp_unit < 0) return ls_fail(LS_EINVAL, "parallel.fsdp_unit: %d layers; use 1 or more, or 0 for the model", l->fsdp_unit);
     if (l->reduce != LS_F32 && l->reduce != LS_BF16)
         return ls_fail(LS_EINVAL, "precision.reduce=%s is not possible; use fp32 or bf16", type_name(l->reduce));
@@ -223,7 +223,7 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l)
 
     if ((unsigned)l->cp_method > LS_CP_ALL_TO_ALL)
         return ls_fail(LS_EINVAL, "parallel.cp_method: %d does not exist; use ring or all_to_all", (int)l->cp_method);
-    if (l->overlap) LS_TRY(check_range("parallel.tp_chunks", l->tp_chunks, 1, CHUNKS_MOST));
+    if (l->overlap) LS_TRY(layout_check_range("parallel.tp_chunks", l->tp_chunks, 1, CHUNKS_MOST));
     LS_TRY(check_tensor(m, l));
     LS_TRY(check_experts(m, l));
     if (l->receive_factor != 0 && !(l->receive_factor >= 1 && l->receive_factor <= RECEIVE_FACTOR_MOST))
@@ -372,7 +372,7 @@ static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
     bool backward;
 
     if (l->pp == 1) return LS_OK;
-    LS_TRY(check_range("parallel.vpp", l->vpp, 1, LS_MESH_RANKS_MOST)); /* pp * vpp fits an int64_t */
+    LS_TRY(layout_check_range("parallel.vpp", l->vpp, 1, LS_MESH_RANKS_MOST)); /* pp * vpp fits an int64_t */
     LS_TRY(layout_check_stages(m->layers, l));
     LS_TRY(check_begin(m, l));
     ls_status st = find_schedule(l, &backward);
@@ -389,8 +389,8 @@ ls_status ls_layout_check(const ls_model *m, const ls_layout *l)
 
     LS_TRY(layout_check_axes(l));
     LS_TRY(layout_check_groups(l));
-    LS_TRY(check_sizes(l));
-    LS_TRY(layout_check_data(l));
+    LS_TRY(layout_check_sizes(l));
+    LS_TRY(layout_check_data_parallel(l));
     LS_TRY(layout_check_recompute(l));
     LS_TRY(layout_check_in_backward(l));
     if (!m) {
@@ -400,7 +400,7 @@ ls_status ls_layout_check(const ls_model *m, const ls_layout *l)
     checked = *m;
     LS_TRY(ls_model_check(&checked));
     LS_TRY(layout_check_async(l, checked.experts ? "experts" : NULL));
-    LS_TRY(check_range("data.seq_len", l->seq_len, 1, INT32_MAX));
+    LS_TRY(layout_check_range("data.seq_len", l->seq_len, 1, INT32_MAX));
     if ((size_t)l->seq_len > checked.max_positions)
         return ls_fail(LS_EINVAL, "data.seq_len=%d, but the model has %zu positions; use %zu or less, or raise model.max_positions",
                        l->seq_len, checked.max_positions, checked.max_positions);

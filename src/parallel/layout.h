@@ -30,7 +30,7 @@ ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_parallel_opti
 ls_status layout_check_axes(const ls_layout *l);                     /* the axis sizes and their product are in range */
 ls_status layout_check_ranks(const ls_layout *l, int64_t ranks);     /* the product of the axes is `ranks`; l: checked */
 ls_status layout_check_groups(const ls_layout *l);                   /* replicate divides dp; ep divides the ranks it splits */
-ls_status layout_check_data(const ls_layout *l);                     /* zero, replicas, method, buckets, types, offload */
+ls_status layout_check_data_parallel(const ls_layout *l);            /* zero, replicas, method, buckets, types, offload */
 ls_status layout_check_model(const ls_model *m, const ls_layout *l); /* heads, widths, vocabulary, experts, chunks; m: checked */
 ls_status layout_check_sequence(const ls_layout *l);                 /* its tokens are enough for cp, and with sp for tp */
 ls_status layout_check_recompute(const ls_layout *l);

@@ -96,7 +96,7 @@ ls_partition_options ls_layout_partition(const ls_layout *l)
     };
 }
 
-ls_data_parallel_options ls_layout_data(const ls_layout *l)
+ls_data_parallel_options ls_layout_data_parallel(const ls_layout *l)
 {
     return (ls_data_parallel_options){
         .zero = l->zero,

@@ -31,7 +31,7 @@ struct lower {
 
 /* ---- which instructions touch a value ---- */
 
-static void touch(struct lower *l, ls_value x, int at)
+static void lower_touch(struct lower *l, ls_value x, int at)
 {
     int root = l->p->values[x.id].root;
 
@@ -51,8 +51,8 @@ static ls_status find_touched(struct lower *l)
         for (int n = 0; n < l->p->list[s].n; n++, at++) {
             const struct instruction *i = &l->p->list[s].at[n];
 
-            for (int k = 0; !instruction_is_view(i) && k < i->nin; k++) touch(l, i->in[k], at);
-            for (int k = 0; !instruction_is_view(i) && k < i->nout; k++) touch(l, i->out[k], at);
+            for (int k = 0; !instruction_is_view(i) && k < i->nin; k++) lower_touch(l, i->in[k], at);
+            for (int k = 0; !instruction_is_view(i) && k < i->nout; k++) lower_touch(l, i->out[k], at);
         }
     return LS_OK;
 }
@@ -139,7 +139,7 @@ static ls_value on_the_wire(ls_program *p, const char *what, ls_value like)
     return program_comm_value(p, what, v->dtype, value_count(v));
 }
 
-static struct op_attr blocks_of(const struct move *m, const struct move_dim *c)
+static struct op_attr lower_blocks_of(const struct move *m, const struct move_dim *c)
 {
     return (struct op_attr){ .blocks = { c->dim, ls_comm_size(m->comm), c->grain } };
 }
@@ -147,7 +147,7 @@ static struct op_attr blocks_of(const struct move *m, const struct move_dim *c)
 /* x packed by destination: rank 0's block, rank 1's block, .. */
 static ls_value lower_pack(struct lower *l, const struct move *m, const struct move_dim *c, ls_value x)
 {
-    struct op_attr attr = blocks_of(m, c);
+    struct op_attr attr = lower_blocks_of(m, c);
     ls_value y;
 
     if (leads(l->p, x, c->dim)) {
@@ -169,14 +169,14 @@ static ls_value received(ls_program *p, const struct move_dim *c, ls_value y)
 
 static void lower_unpack(struct lower *l, const struct move *m, const struct move_dim *c, ls_value flat, ls_value y)
 {
-    struct op_attr attr = blocks_of(m, c);
+    struct op_attr attr = lower_blocks_of(m, c);
 
     if (flat.id && flat.id != y.id) program_emit(l->p, OP_UNPACK_BLOCKS, &attr, 1, &flat, 1, &y);
 }
 
 /* ---- exchanges ---- */
 
-static void exchange(ls_program *p, const struct move *m, ls_collective op, size_t *counts, ls_value in, ls_value out)
+static void lower_exchange(ls_program *p, const struct move *m, ls_collective op, size_t *counts, ls_value in, ls_value out)
 {
     struct exchange e = { .op = op, .comm = m->comm, .redop = m->redop, .counts = counts, .axis = m->axis, .floating = m->floating };
 
@@ -197,7 +197,7 @@ static size_t part(const struct move_dim *c, int r, int n)
 }
 
 /* The number of elements of each rank's shard of `full`, sharded as c says. */
-static size_t *parts(ls_program *p, const struct move *m, const struct move_dim *c, ls_value full)
+static size_t *lower_parts(ls_program *p, const struct move *m, const struct move_dim *c, ls_value full)
 {
     size_t *counts = program_counts(p, ls_comm_size(m->comm));
 
@@ -208,7 +208,7 @@ static size_t *parts(ls_program *p, const struct move *m, const struct move_dim 
 
 /* ---- one function per kind of move ---- */
 
-static void enter(struct lower *l, const struct instruction *i)
+static void lower_identity(struct lower *l, const struct instruction *i)
 {
     ls_value x = i->in[0], y = i->out[0];
 
@@ -252,12 +252,12 @@ static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_valu
 
         program_emit(l->p, product.op, &product.attr, 3, in, 1, &y);
         program_cursor_end(l->p, before);
-        exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, y, y);
+        lower_exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, y, y);
     }
     return true;
 }
 
-static void reduce(struct lower *l, const struct instruction *i)
+static void lower_reduce(struct lower *l, const struct instruction *i)
 {
     const struct move *m = instruction_move(i);
     ls_value x = i->in[0], y = i->out[0];
@@ -267,12 +267,12 @@ static void reduce(struct lower *l, const struct instruction *i)
     if (mine && can_become_view(l, y, x)) {
         become_view(l, y, x);
         wire(l, x);
-        if (!reduce_by_rows(l, i, x)) exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, x, x);
+        if (!reduce_by_rows(l, i, x)) lower_exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, x, x);
         emit_view(l->p, y, x);
         return;
     }
     x = ls_contiguous(l->p, x);
-    exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, x, y);
+    lower_exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, x, y);
 }
 
 /* Copies the two pieces of each rank's shard from a buffer of all shards to their places in y. */
@@ -308,7 +308,7 @@ static void lower_gather(struct lower *l, const struct instruction *i)
     ls_value x = ls_contiguous(l->p, i->in[0]), y = i->out[0], flat = received(l->p, &c, y);
     if (!x.id || !flat.id) return;
     wire(l, x);
-    exchange(l->p, m, LS_COLLECTIVE_ALL_GATHER, parts(l->p, m, &c, y), x, flat);
+    lower_exchange(l->p, m, LS_COLLECTIVE_ALL_GATHER, lower_parts(l->p, m, &c, y), x, flat);
     if (c.zigzag)
         place_zigzag(l->p, &c, ls_comm_size(m->comm), flat, y);
     else
@@ -321,7 +321,7 @@ static void scatter(struct lower *l, const struct instruction *i)
     struct move_dim c = { m->dim, m->full, m->grain, 0 };
     ls_value x = i->in[0], flat = lower_pack(l, m, &c, x);
 
-    if (flat.id) exchange(l->p, m, LS_COLLECTIVE_REDUCE_SCATTER, parts(l->p, m, &c, x), flat, i->out[0]);
+    if (flat.id) lower_exchange(l->p, m, LS_COLLECTIVE_REDUCE_SCATTER, lower_parts(l->p, m, &c, x), flat, i->out[0]);
 }
 
 static ls_value piece(ls_program *p, const struct move *m, ls_value x, int k, int pieces)
@@ -345,7 +345,7 @@ static void slice(struct lower *l, const struct instruction *i)
     program_emit(l->p, OP_CONCAT, &attr, 2, two, 1, i->out);
 }
 
-static void swap(struct lower *l, const struct instruction *i)
+static void lower_all_to_all(struct lower *l, const struct instruction *i)
 {
     const struct move *m = instruction_move(i);
     struct move_dim first = { m->dim, m->full, m->grain, 0 }, second = { m->dim2, m->full2, m->grain2, 0 };
@@ -362,21 +362,21 @@ static void swap(struct lower *l, const struct instruction *i)
         counts[s] = rest * part(&first, r, n) * part(&second, s, n);
         counts[n + s] = rest * part(&first, s, n) * part(&second, r, n);
     }
-    exchange(l->p, m, LS_COLLECTIVE_ALL_TO_ALL, counts, to, from);
+    lower_exchange(l->p, m, LS_COLLECTIVE_ALL_TO_ALL, counts, to, from);
     lower_unpack(l, m, &first, from, i->out[0]);
 }
 
 static void emit_move(struct lower *l, const struct instruction *i)
 {
     switch (instruction_move(i)->kind) {
-    case MOVE_IDENTITY: enter(l, i); break;
-    case MOVE_ALL_REDUCE: reduce(l, i); break;
+    case MOVE_IDENTITY: lower_identity(l, i); break;
+    case MOVE_ALL_REDUCE: lower_reduce(l, i); break;
     case MOVE_ALL_GATHER:
     case MOVE_UNSHARD: lower_gather(l, i); break;
     case MOVE_REDUCE_SCATTER: scatter(l, i); break;
     case MOVE_SHARD:
     case MOVE_SHARD_PARTIAL: slice(l, i); break;
-    case MOVE_ALL_TO_ALL: swap(l, i); break;
+    case MOVE_ALL_TO_ALL: lower_all_to_all(l, i); break;
     }
 }
 

@@ -56,7 +56,7 @@ size_t program_activation_bytes(const ls_program *p)
     return p->arena_bytes[ARENA_ACTIVATIONS] + (size_t)program_slots(p) * p->arena_bytes[ARENA_SLOT];
 }
 
-static void touch(ls_program *p, ls_value v, int at)
+static void memory_touch(ls_program *p, ls_value v, int at)
 {
     struct value *root;
 
@@ -121,8 +121,8 @@ static int lifetimes(ls_program *p)
         for (int n = 0; n < p->list[s].n; n++, at++) {
             const struct instruction *i = &p->list[s].at[n];
 
-            for (int k = 0; !instruction_is_view(i) && k < i->nin; k++) touch(p, i->in[k], at);
-            for (int k = 0; !instruction_is_view(i) && k < i->nout; k++) touch(p, i->out[k], at);
+            for (int k = 0; !instruction_is_view(i) && k < i->nin; k++) memory_touch(p, i->in[k], at);
+            for (int k = 0; !instruction_is_view(i) && k < i->nout; k++) memory_touch(p, i->out[k], at);
         }
     for (int v = 1; v < p->nvalues; v++) {
         struct value *x = &p->values[v];
@@ -181,7 +181,7 @@ static int owner(const ls_program *p, int v)
 }
 
 static size_t rounded_to(size_t bytes, size_t align) { return (bytes + align - 1) / align * align; }
-static size_t rounded(size_t bytes) { return rounded_to(bytes, ALIGN); }
+static size_t memory_rounded(size_t bytes) { return rounded_to(bytes, ALIGN); }
 
 /* True if the program transfers bytes of a file. */
 static bool uses_files(const ls_program *p)
@@ -191,7 +191,7 @@ static bool uses_files(const ls_program *p)
             const struct instruction *i = &p->list[s].at[n];
 
             if ((instruction_is_load(i) || instruction_is_save(i)) &&
-                store_group_at(p->store, instruction_state(i)->group)->backing[instruction_state(i)->kind] == BACKING_FILE)
+                store_unit_at(p->store, instruction_state(i)->unit)->backing[instruction_state(i)->kind] == BACKING_FILE)
                 return true;
         }
     return false;
@@ -205,7 +205,8 @@ static void collect_scratch(ls_program *p, struct layout *l, enum segment s, int
         for (int k = n; k < end; k++) {
             struct instruction *i = &p->list[s].at[k];
 
-            if (i->scratch_bytes) l->buffer[l->n++] = (struct buffer){ rounded(i->scratch_bytes), 0, first + n, first + end - 1, 0, i, 0 };
+            if (i->scratch_bytes)
+                l->buffer[l->n++] = (struct buffer){ memory_rounded(i->scratch_bytes), 0, first + n, first + end - 1, 0, i, 0 };
         }
     }
 }

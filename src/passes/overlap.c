@@ -37,7 +37,7 @@ static bool share_bytes(const ls_program *p, ls_value a, ls_value b)
     ptrdiff_t begin[2], end[2];
 
     if (!a.id || !b.id) return false;
-    if (v->root != w->root) /* a parameter and its group are different values in the same bytes */
+    if (v->root != w->root) /* a parameter and its unit are different values in the same bytes */
         return is_stored(vroot) && vroot->role == wroot->role && (vroot->param < 0 || wroot->param < 0);
     overlap_reach(v, &begin[0], &end[0]);
     overlap_reach(w, &begin[1], &end[1]);

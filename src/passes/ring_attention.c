@@ -41,11 +41,15 @@ struct block {
 
 /* ---- sizes ---- */
 
-static size_t piece(const struct ring *z, int k) { return shard_begin(z->full, 1, k + 1, 2 * z->n) - shard_begin(z->full, 1, k, 2 * z->n); }
+static size_t ring_attention_piece(const struct ring *z, int k)
+{
+    return shard_begin(z->full, 1, k + 1, 2 * z->n) - shard_begin(z->full, 1, k, 2 * z->n);
+}
 
 static size_t tokens(const struct ring *z, int j)
 {
-    return z->zigzag ? piece(z, j) + piece(z, 2 * z->n - 1 - j) : shard_begin(z->full, 1, j + 1, z->n) - shard_begin(z->full, 1, j, z->n);
+    return z->zigzag ? ring_attention_piece(z, j) + ring_attention_piece(z, 2 * z->n - 1 - j)
+                     : shard_begin(z->full, 1, j + 1, z->n) - shard_begin(z->full, 1, j, z->n);
 }
 
 static size_t kv_count(const struct ring *z, int j) { return 2 * z->B * tokens(z, j) * z->G * z->D; }
@@ -65,9 +69,9 @@ static struct block block_of(const struct ring *z, int s)
 
     if (!z->causal || s == 0) return b;
     if (z->zigzag && j < z->rank)
-        b.s = piece(z, j);
+        b.s = ring_attention_piece(z, j);
     else if (z->zigzag)
-        b.q0 = piece(z, z->rank);
+        b.q0 = ring_attention_piece(z, z->rank);
     else if (j > z->rank)
         b.s = 0;
     if (b.q0 == z->t) b.s = 0;
@@ -188,7 +192,7 @@ static ls_value values(struct ring *z, const struct block *b, int s) { return s 
 static struct slice_rows rows_of_rank(const struct ring *z, int j, size_t from)
 {
     int pieces = z->zigzag ? 2 * z->n : z->n;
-    size_t first = z->zigzag ? piece(z, j) : 0, begin = shard_begin(z->full, 1, j, pieces);
+    size_t first = z->zigzag ? ring_attention_piece(z, j) : 0, begin = shard_begin(z->full, 1, j, pieces);
     size_t second = z->zigzag ? shard_begin(z->full, 1, pieces - 1 - j, pieces) : begin;
 
     return (struct slice_rows){ { begin + from, second + (from > first ? from - first : 0) }, first > from ? first - from : 0 };

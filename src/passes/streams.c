@@ -132,7 +132,7 @@ ls_status stream_waits(const struct stream_access *access, struct stream_step *s
 /* Spaces: the arenas, then one for all bound tensors (by their addresses), then what the store holds. */
 enum { SPACE_BOUND = ARENAS, SPACE_STORE };
 struct space {
-    int group, param;
+    int unit, param;
     ls_role role;
     const char *state;
 };
@@ -151,7 +151,7 @@ static ls_status space_find(struct touched *t, struct space x, int *out)
     for (int k = 0; k < t->spaces; k++) {
         const struct space *y = &t->space[k];
 
-        if (x.group == y->group && x.param == y->param && x.role == y->role && (!x.state || strcmp(x.state, y->state) == 0)) {
+        if (x.unit == y->unit && x.param == y->param && x.role == y->role && (!x.state || strcmp(x.state, y->state) == 0)) {
             *out = SPACE_STORE + k;
             return LS_OK;
         }
@@ -169,13 +169,13 @@ static ls_status space_find(struct touched *t, struct space x, int *out)
     return LS_OK;
 }
 
-/* The space that root's bytes are in, and where they begin. A parameter of a group is a stretch of the group's buffer. */
+/* The space that root's bytes are in, and where they begin. A parameter of a unit is a stretch of the unit's buffer. */
 static ls_status place_root(struct touched *t, const struct value *root, int *space, size_t *at)
 {
     static const enum store_kind kinds[] = {
         [LS_ROLE_PARAMETER] = STORE_VALUE, [LS_ROLE_GRADIENT] = STORE_GRAD, [LS_ROLE_OPTIMIZER] = STORE_STATE
     };
-    struct space x = { root->group, -1, root->role, root->role == LS_ROLE_OPTIMIZER ? root->state : NULL };
+    struct space x = { root->unit, -1, root->role, root->role == LS_ROLE_OPTIMIZER ? root->state : NULL };
 
     *at = 0;
     if (root->role == LS_ROLE_BOUND) {
@@ -183,16 +183,16 @@ static ls_status place_root(struct touched *t, const struct value *root, int *sp
         *at = (size_t)(uintptr_t)ls_tensor_data(root->tensor);
         return LS_OK;
     }
-    if (root->group < 0 && root->param < 0) {
+    if (root->unit < 0 && root->param < 0) {
         *space = (int)root->arena;
         *at = root->at;
         return LS_OK;
     }
-    if (root->group < 0) x.group = store_group_of(t->p->store, (size_t)root->param);
-    if (x.group < 0) {
+    if (root->unit < 0) x.unit = store_unit_of(t->p->store, (size_t)root->param);
+    if (x.unit < 0) {
         x.param = root->param;
-    } else if (root->group < 0) {
-        const struct store_group *g = store_group_at(t->p->store, x.group);
+    } else if (root->unit < 0) {
+        const struct store_unit *g = store_unit_at(t->p->store, x.unit);
         size_t first = g->sharded >> kinds[root->role] & 1 ? g->begin : 0;
         int k = 0;
 

@@ -1,7 +1,7 @@
 /* update_in_backward.c - moves each update into the backward segment, where its gradient is final.
  *
  * A gradient then lives from its first writer to its update, in an arena, and its bytes are used again: no gradients are kept in the store.
- * What moves together is a parameter, or a group of the store, whose gradients are one buffer that is reduced over ranks: its reduction's
+ * What moves together is a parameter, or a unit of the store, whose gradients are one buffer that is reduced over ranks: its reduction's
  * wait, its sum of squares, its updates, and the gather of its updated parameters. It comes after the last instruction that touches the
  * gradient or a parameter of it. If that one starts a reduction, it comes just before the next reduction's start, so that one is in flight
  * while the gradients of the next unit are computed.
@@ -21,7 +21,7 @@
 #include "device/device.h"
 #include "runtime/store.h"
 
-/* A parameter or group whose updates move. Positions count the instructions of forward and backward. */
+/* A parameter or unit whose updates move. Positions count the instructions of forward and backward. */
 struct moved {
     ls_value grad;   /* LS_NONE: it has no update */
     int first, last; /* where its gradient is written first, and where its updates come after; first -1: nothing writes it */
@@ -30,7 +30,7 @@ struct moved {
 
 struct moving {
     ls_program *p;
-    struct moved *unit; /* [n]: the store's parameters, then its groups */
+    struct moved *unit; /* [n]: the store's parameters, then its units */
     size_t n;
     struct list optimizer; /* the optimizer's segment as it was */
     ls_value factor, one;  /* the clip factor there, and the value 1 that replaces it; NONE: updates read another factor */
@@ -44,10 +44,10 @@ static enum optimizer_stage moving_stage(const struct instruction *i) { return o
 static int unit_of_root(const ls_program *p, const struct value *root)
 {
     bool stored = root->role == LS_ROLE_PARAMETER || root->role == LS_ROLE_GRADIENT || root->role == LS_ROLE_OPTIMIZER;
-    int group = root->group >= 0 ? root->group : root->param >= 0 ? store_group_of(p->store, (size_t)root->param) : -1;
+    int unit = root->unit >= 0 ? root->unit : root->param >= 0 ? store_unit_of(p->store, (size_t)root->param) : -1;
 
-    if (!stored || (root->param < 0 && root->group < 0)) return -1;
-    return group >= 0 ? (int)ls_store_count(p->store) + group : root->param;
+    if (!stored || (root->param < 0 && root->unit < 0)) return -1;
+    return unit >= 0 ? (int)ls_store_count(p->store) + unit : root->param;
 }
 
 /* The unit that an instruction of the optimizer works on; -1: it works on the sums of all. */
@@ -169,35 +169,35 @@ static void emit_start_of_updates(struct moving *m)
     if (reads) m->one = ls_constant(m->p, type, 1, (size_t[]){ 1 }, 1.0);
 }
 
-/* True for the gradient of a grouped parameter, which is a part of the group's. */
-static bool is_grouped(const struct moving *m, ls_value v)
+/* True for the gradient of a parameter of a unit, which is a part of the unit's. */
+static bool is_of_unit(const struct moving *m, ls_value v)
 {
     const struct value *root = moving_root(m->p, v);
 
-    return v.id && root->role == LS_ROLE_GRADIENT && root->group < 0 && store_group_of(m->p->store, (size_t)root->param) >= 0;
+    return v.id && root->role == LS_ROLE_GRADIENT && root->unit < 0 && store_unit_of(m->p->store, (size_t)root->param) >= 0;
 }
 
-/* That part of the group's gradient; any other value is returned as it is. */
-static ls_value part_of_group(struct moving *m, ls_value v)
+/* That part of the unit's gradient; any other value is returned as it is. */
+static ls_value part_of_unit(struct moving *m, ls_value v)
 {
     int param = moving_root(m->p, v)->param, k = 0;
-    const struct store_group *g;
+    const struct store_unit *g;
     struct value x;
 
-    if (!is_grouped(m, v)) return v;
-    g = store_group_at(m->p->store, store_group_of(m->p->store, (size_t)param));
+    if (!is_of_unit(m, v)) return v;
+    g = store_unit_at(m->p->store, store_unit_of(m->p->store, (size_t)param));
     while (g->params[k] != param) k++;
     x = *program_value(m->p, v);
     return program_view(m->p, m->unit[unit_of_root(m->p, moving_root(m->p, v))].grad, (struct view_rule){ VIEW_SLICE, 0, 0, g->at[k] },
                         x.ndim, x.size, x.stride, (ptrdiff_t)g->at[k] + x.offset);
 }
 
-/* An instruction of forward or backward. A view of a grouped gradient is left out: its readers get views of the group's. */
-static void emit_grouped(struct moving *m, struct instruction i)
+/* An instruction of forward or backward. A view of a unit's gradient is left out: its readers get views of the unit's. */
+static void emit_of_unit(struct moving *m, struct instruction i)
 {
-    if (instruction_is_view(&i) && is_grouped(m, i.out[0])) return;
-    for (int k = 0; k < i.nin; k++) i.in[k] = part_of_group(m, i.in[k]);
-    for (int k = 0; k < i.nout; k++) i.out[k] = part_of_group(m, i.out[k]);
+    if (instruction_is_view(&i) && is_of_unit(m, i.out[0])) return;
+    for (int k = 0; k < i.nin; k++) i.in[k] = part_of_unit(m, i.in[k]);
+    for (int k = 0; k < i.nout; k++) i.out[k] = part_of_unit(m, i.out[k]);
     program_push(m->p, &i);
 }
 
@@ -213,7 +213,7 @@ static void emit_segment(struct moving *m, enum segment s, int at)
 
         for (size_t k = 0; k < m->n; k++)
             if (m->unit[k].grad.id && m->unit[k].first == at) emit_zeros(m, &m->unit[k]);
-        emit_grouped(m, old.at[n]);
+        emit_of_unit(m, old.at[n]);
         for (size_t k = 0; k < m->n && s == SEG_BACKWARD; k++)
             if (m->unit[k].grad.id && m->unit[k].last == at) emit_updates(m, k, old.at[n].block);
         program_cursor_end(m->p, outer);
@@ -233,7 +233,7 @@ static void emit_norm(struct moving *m)
     program_cursor_end(m->p, before);
 }
 
-/* From now on a parameter's gradient is an activation, which keeps its parameter for messages; a group's is a buffer for communication. */
+/* From now on a parameter's gradient is an activation, which keeps its parameter for messages; a unit's is a buffer for communication. */
 static void release_gradients(struct moving *m)
 {
     ls_store *s = m->p->store;
@@ -243,16 +243,16 @@ static void release_gradients(struct moving *m)
 
         if (!m->unit[i].grad.id) continue;
         grad = program_value(m->p, m->unit[i].grad);
-        grad->role = grad->group >= 0 ? LS_ROLE_COMMUNICATION : LS_ROLE_ACTIVATION;
+        grad->role = grad->unit >= 0 ? LS_ROLE_COMMUNICATION : LS_ROLE_ACTIVATION;
         grad->flat_gradient = true;
-        if (grad->group < 0) {
+        if (grad->unit < 0) {
             store_forget_grad(s, i);
             continue;
         }
-        const struct store_group *g = store_group_at(s, grad->group);
+        const struct store_unit *g = store_unit_at(s, grad->unit);
         for (int k = 0; k < g->n; k++) store_forget_grad(s, (size_t)g->params[k]);
-        grad->flat = grad->group + 1;
-        grad->group = -1;
+        grad->flat = grad->unit + 1;
+        grad->unit = -1;
     }
 }
 
@@ -310,7 +310,7 @@ static void move_updates(struct moving *m)
 
 ls_status update_in_backward_pass(ls_program *p)
 {
-    struct moving m = { .p = p, .n = ls_store_count(p->store) + (size_t)store_groups(p->store) };
+    struct moving m = { .p = p, .n = ls_store_count(p->store) + (size_t)store_units(p->store) };
 
     LS_TRY(check_update_in_backward(p));
     m.unit = mem_array(MEM_OTHER, m.n, sizeof *m.unit);

@@ -37,7 +37,10 @@ struct chunk {
     struct exchange e;
 };
 
-static ls_value rows(struct xent *z, ls_value x, const struct chunk *c) { return x.id ? ls_slice(z->p, x, 0, c->begin, c->end) : LS_NONE; }
+static ls_value vocab_xent_rows(struct xent *z, ls_value x, const struct chunk *c)
+{
+    return x.id ? ls_slice(z->p, x, 0, c->begin, c->end) : LS_NONE;
+}
 
 /* The number of rows per chunk: the same on all ranks, although their shards of the vocabulary differ. */
 static size_t chunk_rows(const struct xent *z)
@@ -92,11 +95,11 @@ static void begin_chunk(struct xent *z, struct chunk *c)
 
     c->logits = program_new_value(p, "logits", z->exact, 2, (size_t[]){ n, z->v });
     before = program_cursor_phase(p, z->again ? LS_PHASE_RECOMPUTE : p->cursor.phase);
-    program_emit(p, OP_LINEAR, NULL, 3, (ls_value[]){ rows(z, z->x, c), z->w, LS_NONE }, 1, &c->logits);
+    program_emit(p, OP_LINEAR, NULL, 3, (ls_value[]){ vocab_xent_rows(z, z->x, c), z->w, LS_NONE }, 1, &c->logits);
     program_cursor_end(p, before);
     if (z->known) return;
     room_for_stats(z, c);
-    program_emit(p, OP_XENT_PART, &z->i->attr, 2, (ls_value[]){ c->logits, rows(z, z->y, c) }, 1, &c->own);
+    program_emit(p, OP_XENT_PART, &z->i->attr, 2, (ls_value[]){ c->logits, vocab_xent_rows(z, z->y, c) }, 1, &c->own);
     if (z->n == 1) return;
     c->e = (struct exchange){ .op = LS_COLLECTIVE_ALL_GATHER,
                               .comm = instruction_across(z->i)->comm,
@@ -108,7 +111,8 @@ static void begin_chunk(struct xent *z, struct chunk *c)
 static void gradients(struct xent *z, struct chunk *c, ls_value lse)
 {
     ls_program *p = z->p;
-    ls_value in[] = { c->logits, rows(z, z->y, c), lse, z->denom, z->dloss }, x = rows(z, z->x, c), dx = rows(z, z->dx, c);
+    ls_value in[] = { c->logits, vocab_xent_rows(z, z->y, c), lse, z->denom, z->dloss }, x = vocab_xent_rows(z, z->x, c),
+             dx = vocab_xent_rows(z, z->dx, c);
     ls_value dl = program_new_value(p, "dlogits", z->dtype, 2, (size_t[]){ c->end - c->begin, z->v });
 
     program_emit(p, OP_XENT_DLOGITS, &z->i->attr, 5, in, 1, &dl);
@@ -119,11 +123,12 @@ static void gradients(struct xent *z, struct chunk *c, ls_value lse)
 static void end_chunk(struct xent *z, struct chunk *c)
 {
     ls_program *p = z->p;
-    ls_value lse = rows(z, z->lse, c);
+    ls_value lse = vocab_xent_rows(z, z->lse, c);
 
     if (!z->known) {
         if (z->n > 1) program_exchange_wait(p, &c->e, c->own, c->all);
-        program_emit(p, OP_XENT_COMBINE, NULL, 3, (ls_value[]){ c->all, rows(z, z->y, c), z->denom }, 2, (ls_value[]){ z->loss, lse });
+        program_emit(p, OP_XENT_COMBINE, NULL, 3, (ls_value[]){ c->all, vocab_xent_rows(z, z->y, c), z->denom }, 2,
+                     (ls_value[]){ z->loss, lse });
     }
     if (z->dx.id || z->dw.id) gradients(z, c, lse);
 }

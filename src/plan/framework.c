@@ -112,7 +112,7 @@ static void divide_blocks(const struct framework *f, const struct framework_mode
 }
 
 /* Virtual stage of a rank's chunk. */
-static int stage_of(const ls_layout *l, int rank, int chunk)
+static int framework_stage_of(const ls_layout *l, int rank, int chunk)
 {
     return layout_is_v(l) && chunk ? 2 * l->pp - 1 - rank : chunk * l->pp + rank;
 }
@@ -127,9 +127,9 @@ static int blocks_in_flight(const ls_layout *l, const ls_pipeline_schedule *s, c
     for (int i = 0; i < s->count[rank]; i++) {
         const ls_action *a = &s->list[rank][i];
 
-        if (a->kind == LS_ACTION_FORWARD) now += blocks[stage_of(l, rank, a->chunk)];
+        if (a->kind == LS_ACTION_FORWARD) now += blocks[framework_stage_of(l, rank, a->chunk)];
         most = MAX(most, now);
-        if (a->kind == (s->split ? LS_ACTION_WEIGHTS : LS_ACTION_BACKWARD)) now -= blocks[stage_of(l, rank, a->chunk)];
+        if (a->kind == (s->split ? LS_ACTION_WEIGHTS : LS_ACTION_BACKWARD)) now -= blocks[framework_stage_of(l, rank, a->chunk)];
     }
     return most;
 }
@@ -162,7 +162,7 @@ ls_status framework_bytes(const struct framework *f, const struct framework_mode
     for (int r = 0; st == LS_OK && r < l->pp; r++) {
         int own = 0;
 
-        for (int k = 0; k < chunks; k++) own += blocks[stage_of(l, r, k)];
+        for (int k = 0; k < chunks; k++) own += blocks[framework_stage_of(l, r, k)];
         *out = MAX(*out, rank_bytes(f, m, l, own, blocks_in_flight(l, &s, blocks, r, twice), r));
     }
     ls_pipeline_schedule_free(&s);

@@ -56,7 +56,7 @@ static void draw_failure(struct playing *p)
     p->failures++;
 }
 
-static void tell(const struct playing *p, enum goodput_event e, enum failure_kind kind)
+static void report(const struct playing *p, enum goodput_event e, enum failure_kind kind)
 {
     if (p->watch) p->watch(p->ctx, e, kind, p->now, p->done);
 }
@@ -108,7 +108,7 @@ static void pass(struct playing *p, double until, double *account)
     p->now = until;
 }
 
-static bool over(const struct playing *p) { return p->now >= p->j->seconds; }
+static bool goodput_ended(const struct playing *p) { return p->now >= p->j->seconds; }
 
 static bool takes_node(enum failure_kind k) { return k == FAILURE_PROCESSOR || k == FAILURE_NETWORK || k == FAILURE_HOST; }
 
@@ -123,7 +123,7 @@ static bool pass_or_fail(struct playing *p, double until, double *account)
     bool fails = p->failure < until;
 
     pass(p, fails ? p->failure : until, account);
-    return !fails || over(p);
+    return !fails || goodput_ended(p);
 }
 
 /* Steps that are not in a complete checkpoint are lost. */
@@ -141,25 +141,25 @@ static ls_status recover(struct playing *p)
 {
     bool started = false;
 
-    while (!started && !over(p)) {
+    while (!started && !goodput_ended(p)) {
         enum failure_kind kind = p->kind;
         double detect = kind == FAILURE_PLANNED ? 0 : p->j->detect;
 
         p->out->stops[kind]++;
         if (takes_node(kind)) LS_TRY(node_out(p));
-        tell(p, EVENT_STOP, kind);
+        report(p, EVENT_STOP, kind);
         draw_failure(p);
-        if (!pass_or_fail(p, p->now + detect, &p->out->down) || over(p)) continue;
+        if (!pass_or_fail(p, p->now + detect, &p->out->down) || goodput_ended(p)) continue;
         nodes_back(p);
         p->out->out = MAX(p->out->out, p->nback);
         double there = nodes_enough(p);
         if (there > p->now) {
-            if (!pass_or_fail(p, there, &p->out->waited) || over(p)) continue;
-            tell(p, EVENT_NODE, kind);
+            if (!pass_or_fail(p, there, &p->out->waited) || goodput_ended(p)) continue;
+            report(p, EVENT_NODE, kind);
         }
         started = pass_or_fail(p, p->now + p->j->restart + (p->complete > 0 ? p->j->read : 0), &p->out->down);
     }
-    if (!over(p)) tell(p, EVENT_START, FAILURE_PLANNED);
+    if (!goodput_ended(p)) report(p, EVENT_START, FAILURE_PLANNED);
     return LS_OK;
 }
 
@@ -173,7 +173,7 @@ static bool take_checkpoint(struct playing *p)
     p->written = p->now + p->j->write;
     p->out->checkpoints++;
     settle_checkpoint(p);
-    tell(p, EVENT_CHECKPOINT, FAILURE_PLANNED);
+    report(p, EVENT_CHECKPOINT, FAILURE_PLANNED);
     return true;
 }
 
@@ -209,12 +209,12 @@ static bool train(struct playing *p)
 static ls_status play_job(struct playing *p)
 {
     draw_failure(p);
-    while (!over(p)) {
+    while (!goodput_ended(p)) {
         bool goes_on = train(p);
 
-        if (over(p)) break;
+        if (goodput_ended(p)) break;
         if (goes_on) goes_on = take_checkpoint(p);
-        if (goes_on || over(p)) continue;
+        if (goes_on || goodput_ended(p)) continue;
         if (p->kind == FAILURE_PLANNED && p->now >= p->failure) { /* on purpose: with a checkpoint, which is complete before the stop */
             pass(p, fmax(p->now, p->writing > p->complete ? p->written : 0) + p->j->stall + p->j->write, &p->out->saved);
             p->complete = p->writing = p->done;

@@ -8,11 +8,11 @@ enum algorithm { RING, TREE, ALGORITHMS };
 enum protocol { LL, LL128, SIMPLE, PROTOCOLS };
 
 /* Latencies of the start, and of a step over NVLink and over the network. */
-static const double start[ALGORITHMS][PROTOCOLS] = { [RING] = { 6.6e-6, 14e-6, 8.4e-6 }, [TREE] = { 6.8e-6, 14e-6, 8.4e-6 } };
+static const double nccl_model_start[ALGORITHMS][PROTOCOLS] = { [RING] = { 6.6e-6, 14e-6, 8.4e-6 }, [TREE] = { 6.8e-6, 14e-6, 8.4e-6 } };
 static const double nvlink[ALGORITHMS][PROTOCOLS] = { [RING] = { 0.6e-6, 1.9e-6, 3.4e-6 }, [TREE] = { 0.6e-6, 1.25e-6, 4e-6 } };
 static const double network[ALGORITHMS][PROTOCOLS] = { [RING] = { 2.7e-6, NCCL_NETWORK, 14e-6 }, [TREE] = { 5e-6, 8.5e-6, 14e-6 } };
 static const double nvls_start = 25e-6, nvls_network = 20.9e-6;
-static const double post = 1e-6; /* a step over the network costs the host at least this, three times with Simple */
+static const double nccl_model_post = 1e-6; /* a step over the network costs the host at least this, three times with Simple */
 
 /* The largest bandwidth of LL in a node, over 2 nodes and over more. */
 static const double ll_node[NCCL_GENERATIONS] = {
@@ -57,8 +57,8 @@ static double ring_seconds(const struct nccl_group *g, ls_collective op, double 
 
     if (p == LL) ring = fmin(ring / 2, g->nodes == 1 ? ll_node[g->generation] : ll_nodes[g->nodes > 2]);
     if (p == LL128) ring *= 0.92;
-    if (g->nodes > 1) own = fmax(own, p == SIMPLE ? 3 * post : post);
-    double latency = start[RING][p] + (steps - between) * own + between * far + rounds * g->further;
+    if (g->nodes > 1) own = fmax(own, p == SIMPLE ? 3 * nccl_model_post : nccl_model_post);
+    double latency = nccl_model_start[RING][p] + (steps - between) * own + between * far + rounds * g->further;
     if (p == SIMPLE && g->nodes > 1 && op == LS_COLLECTIVE_ALL_REDUCE) latency *= g->generation == NCCL_VOLTA ? 1.9 : 1.4;
     return latency + bytes * steps / g->ranks / ring;
 }
@@ -70,7 +70,7 @@ static double tree_seconds(const struct nccl_group *g, double bytes, enum protoc
     if (p == LL) tree = fmin(tree / 3.8, g->nodes == 1 ? ll_node[g->generation] : ll_nodes[g->nodes > 2]);
     if (p == LL128) tree *= g->nodes == 1 ? 7.0 / 9 : 120.0 / 128;
     double further = g->nodes > 1 ? g->further * levels / (g->nodes - 1) : 0;
-    double latency = start[TREE][p] + 2 * ((g->ranks / g->nodes - 1) * nvlink[TREE][p] + levels * network[TREE][p] + further);
+    double latency = nccl_model_start[TREE][p] + 2 * ((g->ranks / g->nodes - 1) * nvlink[TREE][p] + levels * network[TREE][p] + further);
     return latency + 2 * bytes / (tree * middle_of(p, bytes));
 }
 

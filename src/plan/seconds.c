@@ -15,7 +15,7 @@ const char *seconds_kind_name(enum seconds_kind kind)
 
 const char *seconds_wait_name(int wait) { return wait == SECONDS_OFFLOAD ? "offload" : axis_name((ls_axis)wait); }
 
-static enum seconds_kind kind_of(const struct op_info *op)
+static enum seconds_kind seconds_kind_of(const struct op_info *op)
 {
     if (op->flops == flops_attention || op->flops == flops_attention_grad) return SECONDS_ATTENTION;
     if (op->flops == flops_ring_attention || op->flops == flops_ring_attention_grad) return SECONDS_ATTENTION;
@@ -146,7 +146,7 @@ bool seconds_work_of(const struct cluster *c, const ls_program *p, const struct 
 {
     const struct op_info *op = op_info(i->op);
 
-    *out = (struct seconds_work){ .kind = kind_of(op) };
+    *out = (struct seconds_work){ .kind = seconds_kind_of(op) };
     if (c->curves) {
         const struct cluster_curve *curve;
         char name[CURVE_NAME];
@@ -179,7 +179,7 @@ double seconds_of_work(const struct cluster *c, const struct seconds_work *w, do
 }
 
 /* How many blocks of `of` neighbouring ranks contain ranks of the group. */
-static int blocks_of(const struct mesh_position *at, int of)
+static int seconds_blocks_of(const struct mesh_position *at, int of)
 {
     int last = at->first + (at->size - 1) * at->stride;
 
@@ -188,7 +188,8 @@ static int blocks_of(const struct mesh_position *at, int of)
 
 struct seconds_group seconds_group_of(const struct cluster *c, const struct mesh_position *at)
 {
-    return (struct seconds_group){ at->size, blocks_of(at, c->processors), c->pod ? blocks_of(at, c->pod * c->processors) : 1, 1 };
+    return (struct seconds_group){ at->size, seconds_blocks_of(at, c->processors),
+                                   c->pod ? seconds_blocks_of(at, c->pod * c->processors) : 1, 1 };
 }
 
 static const struct cluster_curve *collective_curve(const struct cluster *c, const struct seconds_group *g, ls_collective op)

@@ -1,7 +1,7 @@
 /* backing.c - what is offloaded in a file: an unnamed file in a folder that the user chooses, removed when the process ends. Programs on a
  * device with streams load and save it by backing_queue.c.
  *
- * One file per group; each kind is a contiguous range of it that begins at a page, in order of allocation, with elements as in memory. The
+ * One file per unit; each kind is a contiguous range of it that begins at a page, in order of allocation, with elements as in memory. The
  * page cache would hold a second copy of what is offloaded so as not to be in memory, and hide the speed of the disk, so it is left out:
  * whole pages to and from memory that is aligned to pages are moved with O_DIRECT. Everything else (the last part of a page, what the host
  * reads and writes, a file system without O_DIRECT, such as tmpfs) goes through the page cache, which is told to drop the pages.
@@ -19,13 +19,13 @@
 
 enum { PIECE = 8 << 20 }; /* bytes of one system call */
 
-static ls_status failed(const struct group *g, const char *what, int error)
+static ls_status failed(const struct unit *g, const char *what, int error)
 {
     return ls_fail(LS_EIO, "%s: %s a file of offloaded tensors: %s", g->path, what, strerror(error));
 }
 
 /* Once per process. */
-static void say_cached(const struct group *g)
+static void say_cached(const struct unit *g)
 {
     static atomic_bool said;
 
@@ -34,7 +34,7 @@ static void say_cached(const struct group *g)
                  g->path);
 }
 
-static ls_status open_unnamed(struct group *g)
+static ls_status open_unnamed(struct unit *g)
 {
     char *path = file_path("%s/.lockstep_XXXXXX", g->path);
 
@@ -49,7 +49,7 @@ static ls_status open_unnamed(struct group *g)
     return g->fd >= 0 ? LS_OK : failed(g, "cannot create", errno);
 }
 
-ls_status backing_grow(struct group *g, size_t bytes, off_t *at)
+ls_status backing_grow(struct unit *g, size_t bytes, off_t *at)
 {
     size_t whole = (bytes + LS_PAGE - 1) / LS_PAGE * LS_PAGE;
     int error;
@@ -62,7 +62,7 @@ ls_status backing_grow(struct group *g, size_t bytes, off_t *at)
     return LS_OK;
 }
 
-static ls_status move_bytes(const struct group *g, int fd, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
+static ls_status move_bytes(const struct unit *g, int fd, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
 {
     for (size_t done = 0; done < bytes;) {
         size_t most = MIN(bytes - done, (size_t)PIECE);
@@ -79,7 +79,7 @@ static ls_status move_bytes(const struct group *g, int fd, off_t at, char *data,
 }
 
 /* Through the page cache. A piece of less than a page is left there. */
-static ls_status move_cached(const struct group *g, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
+static ls_status move_cached(const struct unit *g, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
 {
     LS_TRY(move_bytes(g, g->fd, at, data, bytes, save, progress));
     if (bytes < LS_PAGE) return LS_OK;
@@ -90,7 +90,7 @@ static ls_status move_cached(const struct group *g, off_t at, char *data, size_t
     return LS_OK;
 }
 
-static ls_status backing_move(const struct group *g, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
+static ls_status backing_move(const struct unit *g, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
 {
     bool aligned = g->direct >= 0 && ((uintptr_t)data | (uintptr_t)at) % LS_PAGE == 0;
     size_t whole = aligned ? bytes / LS_PAGE * LS_PAGE : 0;
@@ -99,12 +99,12 @@ static ls_status backing_move(const struct group *g, off_t at, char *data, size_
     return move_cached(g, at + (off_t)whole, data + whole, bytes - whole, save, progress);
 }
 
-ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes, atomic_uint *progress)
+ls_status backing_read(const struct unit *g, off_t at, void *to, size_t bytes, atomic_uint *progress)
 {
     return backing_move(g, at, to, bytes, false, progress);
 }
 
-ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes, atomic_uint *progress)
+ls_status backing_write(const struct unit *g, off_t at, const void *from, size_t bytes, atomic_uint *progress)
 {
     return backing_move(g, at, (char *)(uintptr_t)from, bytes, true, progress);
 }

@@ -1,4 +1,4 @@
-/* backing_queue.c - what is offloaded between a group's file and a device with streams: operations of the copy stream, whose file access
+/* backing_queue.c - what is offloaded between a unit's file and a device with streams: operations of the copy stream, whose file access
  * the store's worker thread does, so that neither the host nor another stream waits for the disk.
  *
  * A state goes in pieces: what a device sets aside for an operation that runs on the processor stays small.
@@ -13,7 +13,7 @@ enum { PIECE = 8 << 20 };
 /* A stretch of a file from or to memory. The device keeps it in place from its first run to its end. */
 struct file_piece {
     struct worker *worker;
-    const struct group *g;
+    const struct unit *g;
     off_t at;
     void *data; /* run gets an address at which it may be touched */
     size_t bytes;
@@ -41,7 +41,7 @@ static ls_status piece_run(void *args)
     return worker_result(&x->task);
 }
 
-ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct group *g, const struct flat *f, void *data,
+ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct unit *g, const struct flat *f, void *data,
                           bool save)
 {
     for (size_t at = 0; at < f->bytes; at += PIECE) {

@@ -32,18 +32,18 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
     struct call_args call = exchange_call(i, c);
 
     if (e->rows.comm) {
-        LS_TRY(ls_work_wait(&p->run.work[e->slot]));
-        return shuffle_run_rows(p, i, &p->run.work[e->slot]);
+        LS_TRY(ls_work_wait(&p->run.work[e->id]));
+        return shuffle_run_rows(p, i, &p->run.work[e->id]);
     }
     if (e->carried) return store_gather_start(p->store, e->carried - 1, e->comm, c->stream, &call);
     if (!d->immediate) return comm_enqueue(e->comm, d, c->stream, &call);
-    LS_TRY(ls_work_wait(&p->run.work[e->slot])); /* a previous run may have left it in flight */
-    return operation_run(e->comm, &call, &p->run.work[e->slot]);
+    LS_TRY(ls_work_wait(&p->run.work[e->id])); /* a previous run may have left it in flight */
+    return operation_run(e->comm, &call, &p->run.work[e->id]);
 }
 
 ls_status exchange_finish_all(ls_program *p)
 {
-    for (int k = 0; k < p->slots; k++) LS_TRY(ls_work_wait(&p->run.work[k]));
+    for (int k = 0; k < p->exchanges; k++) LS_TRY(ls_work_wait(&p->run.work[k]));
     return LS_OK;
 }
 
@@ -51,11 +51,11 @@ ls_status exchange_wait(ls_program *p, const struct instruction *i)
 {
     const struct exchange *e = instruction_exchange(i);
 
-    return e->carried ? store_gather_wait(p->store, e->carried - 1) : ls_work_wait(&p->run.work[e->slot]);
+    return e->carried ? store_gather_wait(p->store, e->carried - 1) : ls_work_wait(&p->run.work[e->id]);
 }
 
 void exchange_drop_all(ls_program *p)
 {
-    for (int k = 0; p->run.work && k < p->slots; k++)
+    for (int k = 0; p->run.work && k < p->exchanges; k++)
         if (p->run.work[k]) ls_work_wait(&p->run.work[k]);
 }

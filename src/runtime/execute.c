@@ -138,11 +138,11 @@ void unbind(ls_program *p)
     }
 }
 
-static void *group_data(const ls_program *p, const struct value *v)
+static void *unit_data(const ls_program *p, const struct value *v)
 {
     enum store_kind kind = v->role == LS_ROLE_PARAMETER ? STORE_VALUE : v->role == LS_ROLE_GRADIENT ? STORE_GRAD : STORE_STATE;
 
-    return store_group_data(p->store, v->group, kind, v->state);
+    return store_unit_data(p->store, v->unit, kind, v->state);
 }
 
 static char *slot_base(const ls_program *p) { return (char *)p->run.arena[ARENA_SLOT] + (size_t)p->run.slot * p->arena_bytes[ARENA_SLOT]; }
@@ -152,7 +152,7 @@ static void *root_data(const ls_program *p, int v)
 {
     const struct value *root = &p->values[p->values[v].root];
 
-    if (root->group >= 0) return group_data(p, root);
+    if (root->unit >= 0) return unit_data(p, root);
     switch (root->role) {
     case LS_ROLE_PARAMETER: return ls_tensor_data(ls_store_value(p->store, (size_t)root->param));
     case LS_ROLE_GRADIENT: return ls_tensor_data(ls_store_grad(p->store, (size_t)root->param));
@@ -193,15 +193,15 @@ static ls_status bind_instruction(ls_program *p, const struct instruction *i)
     return i->kernel && i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
 }
 
-/* Checks that a parameter which is read directly is complete on this rank, and that a group holds the kind that is read. */
+/* Checks that a parameter which is read directly is complete on this rank, and that a unit holds the kind that is read. */
 static ls_status check_held(const ls_program *p, ls_value x)
 {
     static const char *const what[] = { [LS_ROLE_PARAMETER] = "value", [LS_ROLE_GRADIENT] = "gradient", [LS_ROLE_OPTIMIZER] = "state" };
     const struct value *v = x.id ? &p->values[p->values[x.id].root] : NULL;
     const ls_tensor *t;
 
-    if (v && v->group >= 0 && !group_data(p, v))
-        return ls_fail(LS_EINVAL, "'%s': all parameters of the group are frozen, so it does not exist", v->name);
+    if (v && v->unit >= 0 && !unit_data(p, v))
+        return ls_fail(LS_EINVAL, "'%s': all parameters of the unit are frozen, so it does not exist", v->name);
     if (!v || v->param < 0 || v->role == LS_ROLE_ACTIVATION) return LS_OK;
     t = v->role == LS_ROLE_PARAMETER  ? ls_store_value(p->store, (size_t)v->param)
         : v->role == LS_ROLE_GRADIENT ? ls_store_grad(p->store, (size_t)v->param)
@@ -240,7 +240,7 @@ static ls_status execute_allocate(ls_program *p)
         p->run.arena[a] = p->run.block[a];
         if (a == ARENA_COMMUNICATION) p->run.arena[a] = (char *)p->run.block[a] + (0 - (uintptr_t)p->run.block[a]) % p->comm_align;
     }
-    p->run.work = mem_array(MEM_OTHER, (size_t)p->slots, sizeof *p->run.work);
+    p->run.work = mem_array(MEM_OTHER, (size_t)p->exchanges, sizeof *p->run.work);
     p->run.last_run = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->run.last_run);
     p->run.tag = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->run.tag);
     p->run.slot_operands = mem_array(MEM_OTHER, count_slot_operands(p), sizeof *p->run.slot_operands);

@@ -90,16 +90,16 @@ static const struct value *hook_root(const ls_program *p, ls_value v) { return &
 static int gradient_param(const ls_program *p, ls_value g, size_t *offset)
 {
     const struct value *root = hook_root(p, g);
-    const struct store_group *group = root->group >= 0 ? store_group_at(p->store, root->group) : NULL;
+    const struct store_unit *unit = root->unit >= 0 ? store_unit_at(p->store, root->unit) : NULL;
     size_t first = (size_t)p->values[g.id].offset;
     int k = 0;
 
     *offset = first;
-    if (!group) return root->param;
-    if (group->sharded >> STORE_GRAD & 1) first += group->begin;
-    while (k + 1 < group->n && group->at[k + 1] <= first) k++;
-    *offset = first - group->at[k];
-    return group->params[k];
+    if (!unit) return root->param;
+    if (unit->sharded >> STORE_GRAD & 1) first += unit->begin;
+    while (k + 1 < unit->n && unit->at[k + 1] <= first) k++;
+    *offset = first - unit->at[k];
+    return unit->params[k];
 }
 
 /* The first instruction of a stage that reads bytes of g. */
@@ -164,8 +164,8 @@ ls_status ls_program_hook_gradient(ls_program *p, const char *name, ls_gradient_
     if (!p->list[SEG_OPTIMIZER].n)
         return ls_fail(LS_EINVAL, "hook on the gradient of '%s': the program has no optimizer; append one with ls_optimizer_append()",
                        name ? name : "all");
-    for (int g = 0; g < store_groups(p->store); g++)
-        if (store_group_at(p->store, g)->backing[STORE_GRAD] != BACKING_MEMORY)
+    for (int g = 0; g < store_units(p->store); g++)
+        if (store_unit_at(p->store, g)->backing[STORE_GRAD] != BACKING_MEMORY)
             return ls_fail(LS_EINVAL,
                            "hook on the gradient of '%s': gradients are offloaded, and read from there once for the norm and once for the "
                            "update; use parallel.offload_parameters=none",

@@ -129,8 +129,8 @@ ls_status non_finite_after(const ls_program *p, const struct instruction *i, int
 static int parameter_at(const ls_program *p, ls_value v, size_t element, size_t *within)
 {
     const struct value *x = &p->values[v.id], *root = &p->values[x->root];
-    int group = root->group >= 0 ? root->group : root->flat - 1, k = 0;
-    const struct store_group *g = group >= 0 ? store_group_at(p->store, group) : NULL;
+    int unit = root->unit >= 0 ? root->unit : root->flat - 1, k = 0;
+    const struct store_unit *g = unit >= 0 ? store_unit_at(p->store, unit) : NULL;
     size_t at = (size_t)x->offset + element;
 
     *within = at;

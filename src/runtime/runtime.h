@@ -45,7 +45,7 @@ struct run_state {
     int nstaged;
     struct slot_operand *slot_operands; /* pointers that follow the selected slot */
     int nslot_operands;
-    ls_work **work; /* [slots of exchanges] exchanges in flight */
+    ls_work **work; /* [exchanges] exchanges in flight */
     program_watch_fn *watch;
     void *watch_ctx;
     struct hooks *hooks;     /* hooks.h; NULL: none */

@@ -79,7 +79,8 @@ static size_t sum(const int32_t *x, size_t begin, size_t end)
 }
 
 /* work NULL: returns when it is over, on a device without streams. */
-static ls_status exchange(const ls_program *p, const struct instruction *i, const size_t *send, const size_t *recv, ls_work **work)
+static ls_status shuffle_run_exchange(const ls_program *p, const struct instruction *i, const size_t *send, const size_t *recv,
+                                      ls_work **work)
 {
     const struct device *d = store_device(p->store);
     ls_comm *comm = instruction_rows(i)->comm;
@@ -122,7 +123,7 @@ ls_status shuffle_run_counts(const ls_program *p, const struct instruction *i)
         send[r] = shard_begin(E, 1, r + 1, n) - shard_begin(E, 1, r, n);
         send[n + r] = own;
     }
-    LS_TRY(exchange(p, i, send, send + n, NULL));
+    LS_TRY(shuffle_run_exchange(p, i, send, send + n, NULL));
     return copy_counts(p, i);
 }
 
@@ -172,6 +173,6 @@ ls_status shuffle_run_rows(const ls_program *p, const struct instruction *i, ls_
         used += s->back ? here[r] : arrives[r];
     }
     if (used > view_count(out)) return fail_room(p, i, used / MAX(C, 1));
-    LS_TRY(exchange(p, i, s->back ? arrives : here, s->back ? here : arrives, work));
+    LS_TRY(shuffle_run_exchange(p, i, s->back ? arrives : here, s->back ? here : arrives, work));
     return store_device(p->store)->fill(c->stream, (char *)out->data + used * bytes, 0, (view_count(out) - used) * bytes);
 }

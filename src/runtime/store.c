@@ -1,6 +1,6 @@
 /* store.c - named parameters, gradients, optimizer state: declared first, allocated together (store_fill.c).
  *
- * A slot describes one parameter. Gradients and states are declared by the programs that need them, so a store used only to generate text
+ * A entry describes one parameter. Gradients and states are declared by the programs that need them, so a store used only to generate text
  * holds weights alone. The index by name is a linear scan over hashes: stores have hundreds of parameters and are searched while programs
  * are built, never while they run.
  */
@@ -55,22 +55,22 @@ void ls_store_release(ls_store **sp)
     store_offload_drop(s);
     worker_close(&s->worker);
     for (size_t i = 0; i < s->count; i++) {
-        struct slot *p = &s->slot[i];
+        struct entry *p = &s->entry[i];
 
         ls_tensor_release(&p->value);
         ls_tensor_release(&p->grad);
         for (int k = 0; k < p->states; k++) ls_tensor_release(&p->state[k].tensor);
         mem_free(p->name);
     }
-    for (int g = 0; g < s->groups; g++) {
-        s->where->event_free(s->group[g]->gathered);
-        group_free(s->group[g]);
+    for (int g = 0; g < s->units; g++) {
+        s->where->event_free(s->unit[g]->gathered);
+        unit_free(s->unit[g]);
     }
     gradients_free(s);
     if (s->attached) s->detach(s->attached);
     stream_set_free(s->streams);
-    mem_free(s->group);
-    mem_free(s->slot);
+    mem_free(s->unit);
+    mem_free(s->entry);
     mem_free(s);
     *sp = NULL;
 }
@@ -92,11 +92,11 @@ int ls_store_find(const ls_store *s, const char *name)
     uint64_t hash = rng_stream(name);
 
     for (size_t i = 0; i < s->count; i++)
-        if (s->slot[i].hash == hash && strcmp(s->slot[i].name, name) == 0) return (int)i;
+        if (s->entry[i].hash == hash && strcmp(s->entry[i].name, name) == 0) return (int)i;
     return -1;
 }
 
-static ls_status check_same(const struct slot *p, ls_dtype type, int ndim, const size_t *size)
+static ls_status check_same(const struct entry *p, ls_dtype type, int ndim, const size_t *size)
 {
     bool same = p->ndim == ndim;
 
@@ -132,24 +132,24 @@ static ls_status check_declared(const ls_store *s, const char *name, ls_dtype ty
 
 ls_status store_declare_as(ls_store *s, const char *name, ls_init init, ls_dtype type, int ndim, const size_t *size, int *index)
 {
-    struct slot *p;
+    struct entry *p;
     int found = ls_store_find(s, name);
     size_t count;
 
     if (found >= 0) {
         *index = found;
-        return check_same(&s->slot[found], type, ndim, size);
+        return check_same(&s->entry[found], type, ndim, size);
     }
     LS_TRY(check_declared(s, name, type, ndim, size, &count));
     if (s->count == s->room) {
         size_t room = s->room ? 2 * s->room : 32;
-        struct slot *grown = mem_resize(s->slot, room * sizeof *grown);
+        struct entry *grown = mem_resize(s->entry, room * sizeof *grown);
 
         if (!grown) return LS_ENOMEM;
-        s->slot = grown;
+        s->entry = grown;
         s->room = room;
     }
-    p = &s->slot[s->count];
+    p = &s->entry[s->count];
     memset(p, 0, sizeof *p);
     p->name = mem_strdup(name);
     if (!p->name) return LS_ENOMEM;
@@ -157,7 +157,7 @@ ls_status store_declare_as(ls_store *s, const char *name, ls_init init, ls_dtype
     p->ndim = ndim;
     p->count = count;
     p->init = init;
-    p->group = -1;
+    p->unit = -1;
     p->type = type;
     for (int d = 0; d < ndim; d++) p->size[d] = size[d];
     box_whole(p);
@@ -169,17 +169,17 @@ ls_status store_declare_as(ls_store *s, const char *name, ls_init init, ls_dtype
     return LS_OK;
 }
 
-ls_dtype store_value_type(const ls_store *s, size_t i) { return s->slot[i].type; }
+ls_dtype store_value_type(const ls_store *s, size_t i) { return s->entry[i].type; }
 
-bool store_has_master(const ls_store *s, size_t i) { return s->options.master && is_half(s->slot[i].type) && !s->slot[i].frozen; }
+bool store_has_master(const ls_store *s, size_t i) { return s->options.master && is_half(s->entry[i].type) && !s->entry[i].frozen; }
 
-void store_set_sign_rate(ls_store *s, size_t i, double rate) { s->slot[i].sign_rate = rate; }
-void store_set_joint(ls_store *s, size_t i) { s->slot[i].joint = true; }
-bool store_is_joint(const ls_store *s, size_t i) { return s->slot[i].joint; }
-double store_sign_rate(const ls_store *s, size_t i) { return s->slot[i].sign_rate; }
+void store_set_sign_rate(ls_store *s, size_t i, double rate) { s->entry[i].sign_rate = rate; }
+void store_set_joint(ls_store *s, size_t i) { s->entry[i].joint = true; }
+bool store_is_joint(const ls_store *s, size_t i) { return s->entry[i].joint; }
+double store_sign_rate(const ls_store *s, size_t i) { return s->entry[i].sign_rate; }
 
-void store_request_grad(ls_store *s, size_t i) { s->slot[i].needs_grad = !s->slot[i].away; }
-void store_forget_grad(ls_store *s, size_t i) { s->slot[i].needs_grad = false; }
+void store_request_grad(ls_store *s, size_t i) { s->entry[i].needs_grad = !s->entry[i].away; }
+void store_forget_grad(ls_store *s, size_t i) { s->entry[i].needs_grad = false; }
 
 ls_dtype store_state_type(const ls_store *s) { return s->options.type == LS_F64 ? LS_F64 : LS_F32; }
 
@@ -190,13 +190,13 @@ ls_dtype kind_type(const ls_store *s, ls_dtype value, enum store_kind kind)
     return own ? value : store_state_type(s);
 }
 
-ls_dtype store_kind_type(const ls_store *s, size_t i, enum store_kind kind) { return kind_type(s, s->slot[i].type, kind); }
+ls_dtype store_kind_type(const ls_store *s, size_t i, enum store_kind kind) { return kind_type(s, s->entry[i].type, kind); }
 
-ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind) { return kind_type(s, store_group_at(s, group)->type, kind); }
+ls_dtype store_unit_type(const ls_store *s, int unit, enum store_kind kind) { return kind_type(s, store_unit_at(s, unit)->type, kind); }
 
 ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
 {
-    struct slot *p = &s->slot[i];
+    struct entry *p = &s->entry[i];
 
     if (p->frozen) return ls_fail(LS_EINVAL, "parameter '%s' is frozen and has no optimizer state '%s'", p->name, name);
 
@@ -211,7 +211,7 @@ ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
 
 ls_status ls_store_freeze(ls_store *s, size_t i)
 {
-    struct slot *p = &s->slot[i];
+    struct entry *p = &s->entry[i];
 
     if (p->value || p->ready || p->needs_grad || p->states > store_has_master(s, i))
         return ls_fail(LS_EINVAL, "parameter '%s' is frozen too late: %s", p->name,
@@ -224,19 +224,19 @@ ls_status ls_store_freeze(ls_store *s, size_t i)
 /* ---- contents of a store ---- */
 
 size_t ls_store_count(const ls_store *s) { return s->count; }
-const char *ls_store_name(const ls_store *s, size_t i) { return s->slot[i].name; }
-int ls_store_ndim(const ls_store *s, size_t i) { return s->slot[i].ndim; }
-size_t ls_store_size(const ls_store *s, size_t i, int dim) { return s->slot[i].size[dim]; }
+const char *ls_store_name(const ls_store *s, size_t i) { return s->entry[i].name; }
+int ls_store_ndim(const ls_store *s, size_t i) { return s->entry[i].ndim; }
+size_t ls_store_size(const ls_store *s, size_t i, int dim) { return s->entry[i].size[dim]; }
 ls_tensor *ls_store_value(const ls_store *s, size_t i)
 {
     ls_store_wait(s); /* if it fails, every later call of the comm reports it */
-    return s->slot[i].value;
+    return s->entry[i].value;
 }
 
-ls_tensor *ls_store_grad(const ls_store *s, size_t i) { return s->slot[i].grad; }
-int ls_store_is_frozen(const ls_store *s, size_t i) { return s->slot[i].frozen; }
-int ls_store_states(const ls_store *s, size_t i) { return s->slot[i].states; }
-const char *ls_store_state_name(const ls_store *s, size_t i, int k) { return s->slot[i].state[k].name; }
+ls_tensor *ls_store_grad(const ls_store *s, size_t i) { return s->entry[i].grad; }
+int ls_store_is_frozen(const ls_store *s, size_t i) { return s->entry[i].frozen; }
+int ls_store_states(const ls_store *s, size_t i) { return s->entry[i].states; }
+const char *ls_store_state_name(const ls_store *s, size_t i, int k) { return s->entry[i].state[k].name; }
 
 ls_store_options ls_store_settings(const ls_store *s) { return s->options; }
 
@@ -244,13 +244,13 @@ size_t ls_store_elements(const ls_store *s)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < s->count; i++) n += s->slot[i].count;
+    for (size_t i = 0; i < s->count; i++) n += s->entry[i].count;
     return n;
 }
 
 ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name)
 {
-    const struct slot *p = &s->slot[i];
+    const struct entry *p = &s->entry[i];
 
     for (int k = 0; k < p->states; k++)
         if (strcmp(p->state[k].name, name) == 0) return p->state[k].tensor;
@@ -264,16 +264,16 @@ void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_
 
     *offload = *file = 0;
     for (size_t i = 0; i < s->count; i++) {
-        const struct slot *p = &s->slot[i];
+        const struct entry *p = &s->entry[i];
 
-        if (p->group >= 0) continue;
+        if (p->unit >= 0) continue;
         bytes[STORE_VALUE] += p->held * ls_dtype_bytes(store_value_type(s, i));
         if (!p->frozen) {
             bytes[STORE_GRAD] += p->needs_grad ? gradient_bytes(s, i) : 0;
             bytes[STORE_STATE] += p->held * state * (size_t)p->states;
         }
     }
-    for (int g = 0; g < s->groups; g++) group_bytes(s, s->group[g], bytes, offload, file);
+    for (int g = 0; g < s->units; g++) unit_bytes(s, s->unit[g], bytes, offload, file);
     *parameters = bytes[STORE_VALUE];
     *gradients = bytes[STORE_GRAD];
     *optimizer = bytes[STORE_STATE];

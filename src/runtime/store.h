@@ -27,15 +27,15 @@ void store_request_grad(ls_store *s, size_t i); /* the next allocation includes 
 void store_forget_grad(ls_store *s, size_t i);  /* it does not, even if it was requested before */
 /* Groups: parameters of one type that are adjacent, in the order given, in one flat buffer per kind (one for values, one for gradients, one
  * per state), so that one collective transfers them all. A sharded kind is held in part: rank r of the comm's n has elements [total*r/n,
- * total*(r+1)/n) of the flat buffer, or in a rooted group rank 0 has all of it. The tensors of its parameters are views of the flat
+ * total*(r+1)/n) of the flat buffer, or in a rooted unit rank 0 has all of it. The tensors of its parameters are views of the flat
  * buffers. A scattered kind is allocated in full, but only the own block has the final values (gradients after a reduce-scatter in place):
  * ls_store_read takes each block from its owner. Buffers that a collective reads or writes come from ls_comm_alloc. A parameter is in at
- * most one group, and groups are created before allocation. */
+ * most one unit, and units are created before allocation. */
 enum { LS_PAGE = 4096 }; /* alignment of what files and memory exchange without the page cache */
 enum store_kind { STORE_VALUE, STORE_GRAD, STORE_STATE, STORE_KINDS };
 enum store_backing { BACKING_MEMORY, BACKING_CPU, BACKING_FILE }; /* where a kind is stored while no program uses it */
 
-struct store_group {
+struct store_unit {
     int n;
     const int *params;           /* [n] store indices */
     const size_t *at;            /* [n + 1] offset of each in the flat buffer; at[n] == total */
@@ -46,19 +46,19 @@ struct store_group {
     enum store_backing backing[STORE_KINDS]; /* if not MEMORY there is no tensor, and LOAD and SAVE access it */
     bool rooted;                             /* rank 0 of the comm has the complete buffer as its block, and the other blocks are empty */
 };
-struct store_group_options {
+struct store_unit_options {
     unsigned sharded, scattered;
     enum store_backing backing[STORE_KINDS];
     const char *path; /* folder, for BACKING_FILE */
     bool rooted;
 };
-ls_status store_group(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_group_options *o, int *group);
+ls_status store_unit(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_unit_options *o, int *unit);
 /* The block of `rank` of n: elements [*begin, *end) of a flat buffer of `total`. */
-void store_group_block(bool rooted, size_t total, int rank, int n, size_t *begin, size_t *end);
-int store_groups(const ls_store *s); /* the number of groups */
-const struct store_group *store_group_at(const ls_store *s, int group);
-int store_group_of(const ls_store *s, size_t param);                                           /* -1: none */
-void *store_group_data(const ls_store *s, int group, enum store_kind kind, const char *state); /* NULL before allocation */
+void store_unit_block(bool rooted, size_t total, int rank, int n, size_t *begin, size_t *end);
+int store_units(const ls_store *s); /* the number of units */
+const struct store_unit *store_unit_at(const ls_store *s, int unit);
+int store_unit_of(const ls_store *s, size_t param);                                          /* -1: none */
+void *store_unit_data(const ls_store *s, int unit, enum store_kind kind, const char *state); /* NULL before allocation */
 /* The elements [*begin, *end) of parameter i (row-major) that this rank holds of a kind; all of them if it is not sharded. */
 void store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin, size_t *end);
 /* The comm over which a kind of parameter i is sharded; NULL: it is complete on this rank. */
@@ -68,7 +68,7 @@ ls_comm *store_sharded(const ls_store *s, size_t i, enum store_kind kind);
  * A rank of a mesh may have a box of a parameter (tensor and expert parallelism shard dims) or nothing of it (it belongs to another
  * pipeline stage). Names, shapes and order are those of the complete model on every rank: ls_store_size() is the full size. Values,
  * gradients and states cover the box, with elements counted row-major in it (in store_held too). Groups, and the data-parallel shards
- * of them, are made of boxes. Boxes are set before allocation and groups; setting the same box again has no effect. */
+ * of them, are made of boxes. Boxes are set before allocation and units; setting the same box again has no effect. */
 void store_set_shard(ls_store *s, size_t i, int dim, size_t begin, size_t size); /* this rank has only [begin, begin + size) of the dim */
 void store_leave_out(ls_store *s, size_t i); /* no value, gradient or state; later declarations are ignored */
 bool store_is_here(const ls_store *s, size_t i);
@@ -111,16 +111,16 @@ uint64_t store_drawn(void);                      /* elements of parameters that 
 bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);
 ls_dtype store_state_type(const ls_store *s);                                /* f32, or f64 */
 ls_dtype store_kind_type(const ls_store *s, size_t i, enum store_kind kind); /* type of parameter i's value, gradient or states */
-ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind);
+ls_dtype store_unit_type(const ls_store *s, int unit, enum store_kind kind);
 
 /* ---- what is offloaded: store_offload.c ---- */
 
 /* Starts a copy of everything held of an offloaded kind to or from memory of that size. With streams it is enqueued; else the memory is the
  * store's until store_offload_wait(), and a kind has at most one copy under way. */
-struct group_state;
-ls_status store_load(ls_store *s, struct device_stream *stream, const struct group_state *of, void *to);
-ls_status store_save(ls_store *s, struct device_stream *stream, const struct group_state *of, const void *from);
-ls_status store_offload_wait(ls_store *s, const struct group_state *of);
+struct unit_state;
+ls_status store_load(ls_store *s, struct device_stream *stream, const struct unit_state *of, void *to);
+ls_status store_save(ls_store *s, struct device_stream *stream, const struct unit_state *of, const void *from);
+ls_status store_offload_wait(ls_store *s, const struct unit_state *of);
 void store_offload_drop(ls_store *s); /* waits for all copies under way, ignoring failures */
 /* What loads and saves have moved since the store was made [bytes], and how long programs have waited for them [seconds]; 0 on devices with
  * streams, where the host does not wait. */
@@ -134,14 +134,14 @@ struct offload_count store_offload_count(const ls_store *s);
 
 struct call_args;
 /* What a program that carries gathers needs before its first run. */
-ls_status store_gather_prepare(ls_store *s, int group);
-/* Starts the gather of the group's values; with streams it is enqueued on `stream`. The group has none in flight. */
-ls_status store_gather_start(ls_store *s, int group, ls_comm *comm, struct device_stream *stream, const struct call_args *call);
-/* What is computed from here on runs after the group's gather, if one is in flight. */
-ls_status store_gather_wait(ls_store *s, int group);
-ls_status store_gathers_wait(ls_store *s); /* the same for all groups */
+ls_status store_gather_prepare(ls_store *s, int unit);
+/* Starts the gather of the unit's values; with streams it is enqueued on `stream`. The unit has none in flight. */
+ls_status store_gather_start(ls_store *s, int unit, ls_comm *comm, struct device_stream *stream, const struct call_args *call);
+/* What is computed from here on runs after the unit's gather, if one is in flight. */
+ls_status store_gather_wait(ls_store *s, int unit);
+ls_status store_gathers_wait(ls_store *s); /* the same for all units */
 
-/* One object that a higher layer attaches to a store: release(ctx) is called when the store is closed, after its groups. */
+/* One object that a higher layer attaches to a store: release(ctx) is called when the store is closed, after its units. */
 void store_attach(ls_store *s, void *ctx, void (*release)(void *ctx));
 void *store_attached(const ls_store *s); /* NULL: nothing */
 

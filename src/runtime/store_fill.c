@@ -15,7 +15,7 @@ enum { CHUNK = 1 << 16, FILL_GRAIN = 1 << 12 }; /* elements: at once, and at lea
 
 struct fill {
     uint64_t seed;
-    const struct slot *p;
+    const struct entry *p;
     bool is_double;  /* values are f64: the bits of rng.h; all others are rounded, and the numbers of normals.h do */
     bool has_master; /* an f32 copy, of which the value is rounded */
     double *chunk;   /* [n] */
@@ -51,7 +51,7 @@ static void fill_range(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin, n; i < end; i += n) {
         size_t global;
 
-        n = slot_run(f->p, f->from + i, f->from + end, &global);
+        n = entry_run(f->p, f->from + i, f->from + end, &global);
         fill_run(f, global, n, f->chunk + i);
     }
     for (size_t i = begin; f->has_master && i < end; i++) f->chunk[i] = (float)f->chunk[i];
@@ -68,7 +68,7 @@ static ls_status put_held(const struct fill *f, const struct part *part)
 /* Fills the value and the master copy, if there is one, from the same numbers. */
 static ls_status initialise(ls_store *s, size_t i)
 {
-    const struct slot *p = &s->slot[i];
+    const struct entry *p = &s->entry[i];
     struct fill f = { .seed = s->options.seed, .p = p, .is_double = store_value_type(s, i) == LS_F64 };
     struct part value, master = { 0 };
     size_t begin, end;
@@ -104,11 +104,11 @@ void ls_store_await_load(ls_store *s) { s->awaits = true; }
 
 void store_set_loaded(ls_store *s, size_t i)
 {
-    s->awaited -= s->slot[i].ready == VALUE_AWAITED;
-    s->slot[i].ready = VALUE_READY;
+    s->awaited -= s->entry[i].ready == VALUE_AWAITED;
+    s->entry[i].ready = VALUE_READY;
 }
 
-ls_status slot_check_loaded(const struct slot *p)
+ls_status entry_check_loaded(const struct entry *p)
 {
     if (p->ready != VALUE_AWAITED) return LS_OK;
     return ls_fail(LS_EINVAL, "parameter '%s' has no value: the store awaits a checkpoint or a Hugging Face folder; load it first",
@@ -117,13 +117,13 @@ ls_status slot_check_loaded(const struct slot *p)
 
 ls_status store_check_loaded(const ls_store *s)
 {
-    for (size_t i = 0; s->awaited && i < s->count; i++) LS_TRY(slot_check_loaded(&s->slot[i]));
+    for (size_t i = 0; s->awaited && i < s->count; i++) LS_TRY(entry_check_loaded(&s->entry[i]));
     return LS_OK;
 }
 
-static ls_status fill_slot(ls_store *s, size_t i, bool awaits)
+static ls_status fill_entry(ls_store *s, size_t i, bool awaits)
 {
-    struct slot *p = &s->slot[i];
+    struct entry *p = &s->entry[i];
 
     if (p->ready) return LS_OK;
     if (!awaits) LS_TRY(initialise(s, i));
@@ -132,17 +132,17 @@ static ls_status fill_slot(ls_store *s, size_t i, bool awaits)
     return LS_OK;
 }
 
-/* ---- gradients outside of groups ---- */
+/* ---- gradients outside of units ---- */
 
 size_t gradient_bytes(const ls_store *s, size_t i)
 {
     enum { ALIGN = 64 };
-    size_t bytes = s->slot[i].held * ls_dtype_bytes(store_kind_type(s, i, STORE_GRAD));
+    size_t bytes = s->entry[i].held * ls_dtype_bytes(store_kind_type(s, i, STORE_GRAD));
 
     return s->where->immediate ? bytes : (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static bool needs_gradient(const struct slot *p) { return p->group < 0 && !p->away && p->needs_grad && !p->frozen && !p->grad; }
+static bool needs_gradient(const struct entry *p) { return p->unit < 0 && !p->away && p->needs_grad && !p->frozen && !p->grad; }
 
 /* Allocates those of all parameters that need one, adjacent, so that they are cleared at once. */
 static ls_status allocate_gradients(ls_store *s)
@@ -150,7 +150,7 @@ static ls_status allocate_gradients(ls_store *s)
     struct gradients *x;
     size_t at = 0;
 
-    for (size_t i = 0; i < s->count; i++) at += needs_gradient(&s->slot[i]) ? gradient_bytes(s, i) : 0;
+    for (size_t i = 0; i < s->count; i++) at += needs_gradient(&s->entry[i]) ? gradient_bytes(s, i) : 0;
     if (s->where->immediate || !at) return LS_OK;
     x = mem_zalloc(MEM_OTHER, sizeof *x);
     if (!x) return LS_ENOMEM;
@@ -166,7 +166,7 @@ static ls_status allocate_gradients(ls_store *s)
     }
     at = 0;
     for (size_t i = 0; i < s->count; i++) {
-        struct slot *p = &s->slot[i];
+        struct entry *p = &s->entry[i];
 
         if (!needs_gradient(p)) continue;
         LS_TRY(tensor_over(s->where, x->data + at, store_kind_type(s, i, STORE_GRAD), p->ndim, p->local, &p->grad));
@@ -185,9 +185,9 @@ void gradients_free(ls_store *s)
     s->gradients = NULL;
 }
 
-static ls_status allocate_slot(ls_store *s, size_t i)
+static ls_status allocate_entry(ls_store *s, size_t i)
 {
-    struct slot *p = &s->slot[i];
+    struct entry *p = &s->entry[i];
 
     if (!p->value) LS_TRY(ls_tensor_new(s->device, store_value_type(s, i), p->ndim, p->local, LS_PARAMETERS, &p->value));
     if (p->needs_grad && !p->frozen && !p->grad)
@@ -200,12 +200,12 @@ static ls_status allocate_slot(ls_store *s, size_t i)
 
 static ls_status store_fill_allocate(ls_store *s, bool awaits)
 {
-    for (int g = 0; g < s->groups; g++) LS_TRY(group_allocate(s, s->group[g]));
+    for (int g = 0; g < s->units; g++) LS_TRY(unit_allocate(s, s->unit[g]));
     LS_TRY(allocate_gradients(s));
     for (size_t i = 0; i < s->count; i++) {
-        if (s->slot[i].away) continue;
-        if (s->slot[i].group < 0) LS_TRY(allocate_slot(s, i));
-        LS_TRY(fill_slot(s, i, awaits));
+        if (s->entry[i].away) continue;
+        if (s->entry[i].unit < 0) LS_TRY(allocate_entry(s, i));
+        LS_TRY(fill_entry(s, i, awaits));
     }
     return LS_OK;
 }

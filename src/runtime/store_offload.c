@@ -1,4 +1,4 @@
-/* store_offload.c - kinds of a group that are stored in host memory or in a file: copies to and from the memory of programs.
+/* store_offload.c - kinds of a unit that are stored in host memory or in a file: copies to and from the memory of programs.
  *
  * On a device with streams a copy is enqueued. Elsewhere copies of host memory are made at once, and those of files by the store's worker,
  * one after another in the order in which they were started, while the caller computes; store_offload_wait() ends one.
@@ -12,12 +12,12 @@
 #include "device/device.h"
 #include "ir/ir.h"
 
-static ls_status offloaded(const ls_store *s, const struct group_state *of, struct flat **out)
+static ls_status offloaded(const ls_store *s, const struct unit_state *of, struct flat **out)
 {
-    *out = group_flat(s->group[of->group], (enum store_kind)of->kind, of->name);
+    *out = unit_flat(s->unit[of->unit], (enum store_kind)of->kind, of->name);
     if (*out) return LS_OK;
-    if (of->name) return ls_fail(LS_EINVAL, "store: group %d has no state '%s', or it is not allocated", of->group, of->name);
-    return ls_fail(LS_EINVAL, "store: group %d has no %s, or they are not allocated", of->group,
+    if (of->name) return ls_fail(LS_EINVAL, "store: unit %d has no state '%s', or it is not allocated", of->unit, of->name);
+    return ls_fail(LS_EINVAL, "store: unit %d has no %s, or they are not allocated", of->unit,
                    of->kind == STORE_GRAD ? "gradients" : "values");
 }
 
@@ -29,7 +29,7 @@ static ls_status transfer_run(void *ctx)
                    : backing_read(t->g, t->at, t->data, t->bytes, &t->task.progress);
 }
 
-static void transfer_start(const ls_store *s, const struct group *g, struct flat *f, void *data, bool save)
+static void transfer_start(const ls_store *s, const struct unit *g, struct flat *f, void *data, bool save)
 {
     ASSERT(!f->transfer.open);
     f->transfer = (struct file_transfer){ .g = g, .at = f->at, .data = data, .bytes = f->bytes, .save = save, .open = true };
@@ -45,7 +45,7 @@ static ls_status transfer_wait(const ls_store *s, struct flat *f)
     return worker_wait(s->worker, &f->transfer.task);
 }
 
-ls_status store_load(ls_store *s, struct device_stream *stream, const struct group_state *of, void *to)
+ls_status store_load(ls_store *s, struct device_stream *stream, const struct unit_state *of, void *to)
 {
     struct flat *f;
 
@@ -53,12 +53,12 @@ ls_status store_load(ls_store *s, struct device_stream *stream, const struct gro
     if (f->zero) return s->where->fill(stream, to, 0, f->bytes);
     s->moved.loaded += f->bytes;
     if (f->data) return s->where->copy_in(stream, to, f->data, f->bytes);
-    if (!s->where->immediate) return backing_enqueue(s, stream, s->group[of->group], f, to, false);
-    transfer_start(s, s->group[of->group], f, to, false);
+    if (!s->where->immediate) return backing_enqueue(s, stream, s->unit[of->unit], f, to, false);
+    transfer_start(s, s->unit[of->unit], f, to, false);
     return LS_OK;
 }
 
-ls_status store_save(ls_store *s, struct device_stream *stream, const struct group_state *of, const void *from)
+ls_status store_save(ls_store *s, struct device_stream *stream, const struct unit_state *of, const void *from)
 {
     struct flat *f;
 
@@ -66,12 +66,12 @@ ls_status store_save(ls_store *s, struct device_stream *stream, const struct gro
     f->zero = false;
     s->moved.saved += f->bytes;
     if (f->data) return s->where->copy_out(stream, f->data, from, f->bytes);
-    if (!s->where->immediate) return backing_enqueue(s, stream, s->group[of->group], f, (void *)(uintptr_t)from, true);
-    transfer_start(s, s->group[of->group], f, (void *)(uintptr_t)from, true);
+    if (!s->where->immediate) return backing_enqueue(s, stream, s->unit[of->unit], f, (void *)(uintptr_t)from, true);
+    transfer_start(s, s->unit[of->unit], f, (void *)(uintptr_t)from, true);
     return LS_OK;
 }
 
-ls_status store_offload_wait(ls_store *s, const struct group_state *of)
+ls_status store_offload_wait(ls_store *s, const struct unit_state *of)
 {
     double began = base_now();
     struct flat *f;
@@ -86,11 +86,11 @@ ls_status store_offload_wait(ls_store *s, const struct group_state *of)
 
 void store_offload_drop(ls_store *s)
 {
-    for (int g = 0; g < s->groups; g++)
-        for (int k = 0; k < s->group[g]->flats; k++) transfer_wait(s, &s->group[g]->flat[k]);
+    for (int g = 0; g < s->units; g++)
+        for (int k = 0; k < s->unit[g]->flats; k++) transfer_wait(s, &s->unit[g]->flat[k]);
 }
 
-static ls_status write_zeros(const struct group *g, const struct flat *f)
+static ls_status write_zeros(const struct unit *g, const struct flat *f)
 {
     enum { CHUNK = 1 << 20 };
     char *zeros;
@@ -108,7 +108,7 @@ static ls_status write_zeros(const struct group *g, const struct flat *f)
     return st;
 }
 
-ls_status flat_settle(ls_store *s, struct group *g, struct flat *f)
+ls_status flat_settle(ls_store *s, struct unit *g, struct flat *f)
 {
     LS_TRY(transfer_wait(s, f));
     if (!f->zero) return LS_OK;

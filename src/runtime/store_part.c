@@ -1,4 +1,4 @@
-/* store_part.c - reading and writing what this rank holds of one parameter, in tensors or in a group's file. */
+/* store_part.c - reading and writing what this rank holds of one parameter, in tensors or in a unit's file. */
 #include "runtime/store_parts.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 
 enum { CONVERT_GRAIN = 1 << 13 }; /* elements, at least for each thread */
 
-static ls_tensor *tensor_of(const struct slot *p, enum store_kind kind, const char *state)
+static ls_tensor *tensor_of(const struct entry *p, enum store_kind kind, const char *state)
 {
     if (kind == STORE_VALUE) return p->value;
     if (kind == STORE_GRAD) return p->grad;
@@ -16,23 +16,23 @@ static ls_tensor *tensor_of(const struct slot *p, enum store_kind kind, const ch
     return NULL;
 }
 
-/* The group's buffer that contains that kind of the parameter; NULL: none. */
-static struct flat *flat_of(const ls_store *s, const struct slot *p, enum store_kind kind, const char *state)
+/* The unit's buffer that contains that kind of the parameter; NULL: none. */
+static struct flat *flat_of(const ls_store *s, const struct entry *p, enum store_kind kind, const char *state)
 {
     bool has = kind == STORE_VALUE ? !p->away : kind == STORE_GRAD && p->needs_grad && !p->frozen;
 
     for (int k = 0; kind == STORE_STATE && k < p->states; k++) has = has || strcmp(p->state[k].name, state) == 0;
-    return has && p->group >= 0 ? group_flat(s->group[p->group], kind, state) : NULL;
+    return has && p->unit >= 0 ? unit_flat(s->unit[p->unit], kind, state) : NULL;
 }
 
 bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state)
 {
-    return tensor_of(&s->slot[i], kind, state) || flat_of(s, &s->slot[i], kind, state);
+    return tensor_of(&s->entry[i], kind, state) || flat_of(s, &s->entry[i], kind, state);
 }
 
 ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const char *state, struct part *out)
 {
-    const struct slot *p = &s->slot[i];
+    const struct entry *p = &s->entry[i];
     struct part part = { .base = tensor_of(p, kind, state), .kind = kind, .type = store_kind_type(s, i, kind) };
     struct flat *f = flat_of(s, p, kind, state);
     size_t first;
@@ -47,9 +47,9 @@ ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const cha
     part.writable = part.base && s->where->immediate;
     store_held(s, i, kind, &part.begin, &part.end);
     if (f) {
-        part.g = s->group[p->group];
+        part.g = s->unit[p->unit];
         LS_TRY(flat_settle((ls_store *)(uintptr_t)s, part.g, f));
-        group_held(part.g, kind, &first);
+        unit_held(part.g, kind, &first);
         part.shift = (ptrdiff_t)part.g->at[p->member] - (ptrdiff_t)first;
         part.base = f->tensor;
         part.writable = part.base && f->home.device->immediate;

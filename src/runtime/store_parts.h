@@ -1,6 +1,6 @@
 /* store_parts.h - internals of a store, for the files store*.c.
  *
- * A slot describes a parameter. A group is a list of adjacent parameters; each kind that they have (value, gradient, each state by name)
+ * A entry describes a parameter. A unit is a list of adjacent parameters; each kind that they have (value, gradient, each state by name)
  * is one flat buffer, of which this rank holds all or its block. A part is what this rank holds of one kind of a parameter, wherever it
  * is stored.
  */
@@ -14,14 +14,14 @@
 #include "runtime/stream_set.h"
 
 enum { STATES = 4 };             /* most optimizer states of one parameter, master included */
-enum { FLATS = 2 + 4 * STATES }; /* most kinds of one group, whose parameters may have states of different names */
+enum { FLATS = 2 + 4 * STATES }; /* most kinds of one unit, whose parameters may have states of different names */
 
 struct state {
     const char *name;  /* a literal */
     ls_tensor *tensor; /* NULL: not allocated, or offloaded */
 };
 
-struct slot {
+struct entry {
     char *name;
     uint64_t hash; /* rng_stream(name): also the key of the initialisation */
     int ndim;
@@ -39,12 +39,12 @@ struct slot {
     ls_dtype type;                                         /* type of the value */
     ls_tensor *value, *grad;
     struct state state[STATES];
-    int group, member; /* group -1: none; params[member] of it */
+    int unit, member; /* unit -1: none; params[member] of it */
 };
 
-/* A copy between a group's file and memory, made by the store's worker. */
+/* A copy between a unit's file and memory, made by the store's worker. */
 struct file_transfer {
-    const struct group *g;
+    const struct unit *g;
     off_t at;
     void *data;
     size_t bytes;
@@ -56,7 +56,7 @@ struct flat {
     enum store_kind kind;
     const char *state; /* for STORE_STATE */
     struct bytes_home home;
-    void *data; /* [bytes]; NULL: in the group's file */
+    void *data; /* [bytes]; NULL: in the unit's file */
     size_t bytes;
     ls_tensor *tensor; /* a one-dim view of data */
     off_t at;          /* offset of data in the file */
@@ -64,8 +64,8 @@ struct flat {
     struct file_transfer transfer;
 };
 
-struct group {
-    struct store_group face;
+struct unit {
+    struct store_unit face;
     int *params;
     size_t *at;
     char *path;     /* folder for the file */
@@ -78,7 +78,7 @@ struct group {
     struct device_event *gathered; /* with streams: the end of the last one; NULL: not prepared */
 };
 
-/* Gradients beside each other: on a device that is not immediate those that one allocation adds outside of groups. */
+/* Gradients beside each other: on a device that is not immediate those that one allocation adds outside of units. */
 struct gradients {
     struct gradients *next;
     struct bytes_home home;
@@ -90,12 +90,12 @@ struct ls_store {
     ls_store_options options;
     char device[32]; /* its name */
     const struct device *where;
-    struct slot *slot;
+    struct entry *entry;
     size_t count, room;
     bool awaits;    /* see ls_store_await_load */
-    size_t awaited; /* slots that are VALUE_AWAITED */
-    struct group **group;
-    int groups;
+    size_t awaited; /* entries that are VALUE_AWAITED */
+    struct unit **unit;
+    int units;
     struct gradients *gradients;
     struct stream_set *streams;
     struct worker *worker; /* for files; NULL: none is needed */
@@ -108,7 +108,7 @@ struct ls_store {
 /* Element e of the box, begin <= e < end, is element e + shift of base, or of the file from offset `at`. */
 struct part {
     ls_tensor *base; /* NULL: in g's file */
-    struct group *g;
+    struct unit *g;
     off_t at;
     ptrdiff_t shift;
     size_t begin, end;
@@ -122,9 +122,9 @@ ls_dtype kind_type(const ls_store *s, ls_dtype value,
                    enum store_kind kind); /* type of a kind of parameters whose values have type `value` */
 
 /* store_box.c */
-void box_whole(struct slot *p);
-bool box_is_whole(const struct slot *p);
-size_t slot_run(const struct slot *p, size_t from, size_t end, size_t *global); /* store_box_run() of a parameter */
+void box_whole(struct entry *p);
+bool box_is_whole(const struct entry *p);
+size_t entry_run(const struct entry *p, size_t from, size_t end, size_t *global); /* store_box_run() of a parameter */
 
 /* store_world.c: the two steps of ls_store_read() over the world; both are collective. */
 /* has: this rank has something of that kind; ready: and has allocated memory. *owner: this rank contributes its box. */
@@ -134,9 +134,9 @@ ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, 
 ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *full);
 
 /* store_fill.c */
-size_t gradient_bytes(const ls_store *s, size_t i); /* bytes of parameter i's gradient outside of groups, as the ledger counts them */
+size_t gradient_bytes(const ls_store *s, size_t i); /* bytes of parameter i's gradient outside of units, as the ledger counts them */
 void gradients_free(ls_store *s);
-ls_status slot_check_loaded(const struct slot *p);
+ls_status entry_check_loaded(const struct entry *p);
 
 /* store_part.c */
 /* LS_EINVAL if parameter i has none of that kind, or it is not allocated. state: for STORE_STATE. */
@@ -146,26 +146,26 @@ char *part_data(const struct part *p, size_t from); /* address of element `from`
 ls_status part_read(const struct part *p, size_t from, size_t n, void *host, ls_dtype type);
 ls_status part_write(const struct part *p, size_t from, size_t n, const void *host, ls_dtype type);
 
-/* store_group.c */
-struct flat *group_flat(const struct group *g, enum store_kind kind, const char *state); /* NULL: not allocated */
-size_t group_held(const struct group *g, enum store_kind kind, size_t *begin);           /* elements of the flat buffer */
-ls_status group_allocate(ls_store *s, struct group *g); /* allocates the kinds that its parameters need and do not have */
-void group_free(struct group *g);
+/* store_unit.c */
+struct flat *unit_flat(const struct unit *g, enum store_kind kind, const char *state); /* NULL: not allocated */
+size_t unit_held(const struct unit *g, enum store_kind kind, size_t *begin);           /* elements of the flat buffer */
+ls_status unit_allocate(ls_store *s, struct unit *g); /* allocates the kinds that its parameters need and do not have */
+void unit_free(struct unit *g);
 /* The bytes needed of each kind, counted as the ledger will count them; of those that are offloaded, in host memory and in files. */
-void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file);
-bool group_uses_file(const struct group *g);
+void unit_bytes(const ls_store *s, const struct unit *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file);
+bool unit_uses_file(const struct unit *g);
 
 /* store_offload.c */
-ls_status flat_settle(ls_store *s, struct group *g, struct flat *f); /* for the host: no copy is under way, and zeros are written */
+ls_status flat_settle(ls_store *s, struct unit *g, struct flat *f); /* for the host: no copy is under way, and zeros are written */
 
-/* backing.c: the unnamed file of a group */
-ls_status backing_grow(struct group *g, size_t bytes, off_t *at); /* extends the file by bytes, zeroed */
+/* backing.c: the unnamed file of a unit */
+ls_status backing_grow(struct unit *g, size_t bytes, off_t *at); /* extends the file by bytes, zeroed */
 /* Each piece that has been moved increments `progress`, unless it is NULL. */
-ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes, atomic_uint *progress);
-ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes, atomic_uint *progress);
+ls_status backing_read(const struct unit *g, off_t at, void *to, size_t bytes, atomic_uint *progress);
+ls_status backing_write(const struct unit *g, off_t at, const void *from, size_t bytes, atomic_uint *progress);
 
-/* backing_queue.c: f of the group from its file to device memory, or (save) back, enqueued. The store has a worker. */
-ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct group *g, const struct flat *f, void *data,
+/* backing_queue.c: f of the unit from its file to device memory, or (save) back, enqueued. The store has a worker. */
+ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct unit *g, const struct flat *f, void *data,
                           bool save);
 
 #endif

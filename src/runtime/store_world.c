@@ -14,7 +14,7 @@ struct store_report {
     uint64_t owner, failed, begin[LS_DIMS], local[LS_DIMS], held;
 };
 
-static struct store_report report_of(const struct slot *p, bool has, bool ready)
+static struct store_report report_of(const struct entry *p, bool has, bool ready)
 {
     struct store_report t = { .owner = has && !p->not_owner, .failed = !ready, .held = p->held };
 
@@ -31,7 +31,7 @@ static bool same_box(const struct store_report *a, const struct store_report *b)
 }
 
 /* Drops ranks whose box an earlier rank contributes. The remaining boxes must cover the full parameter. */
-static ls_status store_world_choose(const struct slot *p, const char *kind, int n, struct store_report *all)
+static ls_status store_world_choose(const struct entry *p, const char *kind, int n, struct store_report *all)
 {
     size_t held = 0, owners = 0;
 
@@ -51,26 +51,26 @@ static ls_status store_world_choose(const struct slot *p, const char *kind, int 
 ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, bool ready, bool *owner)
 {
     int n = ls_comm_size(s->world);
-    struct store_report mine = report_of(&s->slot[i], has, ready), *all = mem_array(MEM_OTHER, (size_t)n, sizeof *all);
+    struct store_report mine = report_of(&s->entry[i], has, ready), *all = mem_array(MEM_OTHER, (size_t)n, sizeof *all);
     ls_status st = all ? ls_all_gather(s->world, &mine, all, sizeof mine / sizeof(int64_t), LS_I64, NULL) : LS_ENOMEM;
 
-    if (st == LS_OK) st = store_world_choose(&s->slot[i], kind, n, all);
+    if (st == LS_OK) st = store_world_choose(&s->entry[i], kind, n, all);
     if (st == LS_OK) *owner = all[ls_comm_rank(s->world)].owner;
     mem_free(all);
     return st;
 }
 
-static void put_box(const struct slot *p, const char *box, size_t esize, char *full)
+static void put_box(const struct entry *p, const char *box, size_t esize, char *full)
 {
     for (size_t from = 0, n, global; from < p->held; from += n) {
-        n = slot_run(p, from, p->held, &global);
+        n = entry_run(p, from, p->held, &global);
         memcpy(full + global * esize, box + from * esize, n * esize);
     }
 }
 
 ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *full)
 {
-    const struct slot *p = &s->slot[i];
+    const struct entry *p = &s->entry[i];
     size_t bytes = p->count * esize;
     char message[512];
 

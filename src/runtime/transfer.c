@@ -199,7 +199,7 @@ ls_status transfer_find(const ls_program *p, const char *name, size_t count, int
 }
 
 /* Indices are checked here, where they enter: kernels trust them. */
-static ls_status check_range(const struct value *v, const void *host, ls_dtype type, size_t count)
+static ls_status transfer_check_range(const struct value *v, const void *host, ls_dtype type, size_t count)
 {
     for (size_t i = 0; v->dtype == LS_I32 && i < count; i++) {
         int64_t x;
@@ -221,7 +221,7 @@ ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls
     v = &p->values[value];
     if (ls_dtype_is_float(type) != ls_dtype_is_float(v->dtype))
         return ls_fail(LS_EINVAL, "'%s' is %s, %s was given", name, ls_dtype_name(v->dtype), ls_dtype_name(type));
-    LS_TRY(check_range(v, host, type, count));
+    LS_TRY(transfer_check_range(v, host, type, count));
     if (!device_of(p)->host_visible) return write_staged(p, value, host, type, count);
     ls_convert(program_data(p, (ls_value){ value }), v->dtype, host, type, count);
     return LS_OK;

@@ -73,7 +73,7 @@ static void storage_release(struct storage *s)
 }
 
 /* *bytes = what a contiguous tensor of these sizes takes. */
-static ls_status bytes_of(ls_dtype type, int ndim, const size_t *size, size_t *bytes)
+static ls_status tensor_bytes_of(ls_dtype type, int ndim, const size_t *size, size_t *bytes)
 {
     size_t n = ls_dtype_bytes(type);
 
@@ -99,7 +99,7 @@ static ls_status tensor_make(const struct device *device, ls_dtype type, int ndi
     ls_tensor *t;
 
     LS_TRY(check_ndim(ndim));
-    LS_TRY(bytes_of(type, ndim, size, &bytes));
+    LS_TRY(tensor_bytes_of(type, ndim, size, &bytes));
     t = mem_zalloc(MEM_OTHER, sizeof *t);
     if (!t) return LS_ENOMEM;
     st = storage_new(device, category, bytes, data, &t->storage);
@@ -160,7 +160,7 @@ ls_status ls_tensor_view(ls_tensor *t, int ndim, const size_t *size, const ptrdi
     ls_tensor *v;
 
     LS_TRY(check_ndim(ndim));
-    LS_TRY(bytes_of(t->dtype, ndim, size, &bytes));
+    LS_TRY(tensor_bytes_of(t->dtype, ndim, size, &bytes));
     for (int d = 0; d < ndim; d++) empty |= size[d] == 0;
     inside = tensor_reach(ndim, size, stride, &low, &high) && !__builtin_add_overflow(at, offset, &first) &&
              !__builtin_add_overflow(low, first, &low) && !__builtin_add_overflow(high, first, &high);
@@ -245,7 +245,7 @@ int ls_tensor_is_contiguous(const ls_tensor *t)
 }
 
 /* Between a view that the processor can reach and a contiguous buffer of another type. */
-static void exchange(const struct view *v, char *host, ls_dtype type, size_t count, bool write)
+static void tensor_exchange(const struct view *v, char *host, ls_dtype type, size_t count, bool write)
 {
     size_t run = view_is_contiguous(v) ? count : 1;
     size_t vsize = ls_dtype_bytes(v->dtype), hsize = ls_dtype_bytes(type);
@@ -277,7 +277,7 @@ static ls_status transfer_staged(const ls_tensor *t, const struct view *v, char 
     if (!stage) return LS_ENOMEM;
     staged.data = stage - low * esize;
     st = write && view_is_contiguous(v) ? LS_OK : device_read(device, stage, first, span);
-    if (st == LS_OK) exchange(&staged, host, type, count, write);
+    if (st == LS_OK) tensor_exchange(&staged, host, type, count, write);
     if (st == LS_OK && write) st = device_write(device, first, stage, span);
     mem_free(stage);
     return st;
@@ -291,7 +291,7 @@ static ls_status transfer(const ls_tensor *t, char *host, ls_dtype type, size_t 
     if (count != view_count(&v)) return ls_fail(LS_EINVAL, "tensor: %zu elements to copy, the tensor has %zu", count, view_count(&v));
     if (count == 0) return LS_OK;
     if (!t->storage->device->host_visible) return transfer_staged(t, &v, host, type, count, write);
-    exchange(&v, host, type, count, write);
+    tensor_exchange(&v, host, type, count, write);
     return LS_OK;
 }
 

@@ -16,7 +16,7 @@
 enum { MOST_ROWS = 256, SMALL = 12000 };
 
 #define PART_ROW(name) kernels_cuda_##name,
-static const struct kernel *const parts[] = { CUDA_PARTS(PART_ROW) };
+static const struct kernel *const cuda_kernels_parts[] = { CUDA_PARTS(PART_ROW) };
 #undef PART_ROW
 
 /* Ops without a CUDA kernel of ours, ended by OPS: pairs of ops that run as two unless a library has a kernel for both. */
@@ -24,8 +24,8 @@ static const enum op missing[] = { OP_LINEAR_DW_BIAS, OP_LINEAR_UNARY, OPS };
 
 static const struct kernel *row_at(int i)
 {
-    for (size_t p = 0; p < COUNT_OF(parts); p++)
-        for (const struct kernel *k = parts[p]; k->name; k++)
+    for (size_t p = 0; p < COUNT_OF(cuda_kernels_parts); p++)
+        for (const struct kernel *k = cuda_kernels_parts[p]; k->name; k++)
             if (i-- == 0)
                 return k;
     return NULL;
@@ -44,7 +44,7 @@ static bool is_missing(enum op op)
 static struct { const char *base; size_t bytes; } given[2 * CALL_OPERANDS + 1];
 static int givens;
 
-static void give(const void *base, size_t bytes, size_t grain, bool writable, const char *name)
+static void cuda_kernels_give(const void *base, size_t bytes, size_t grain, bool writable, const char *name)
 {
     for (int i = 0; i < givens; i++)
         if (given[i].base == base && given[i].bytes == bytes)
@@ -59,7 +59,7 @@ static void give_view(const struct view *v, bool writable, const char *name)
     ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
 
     if (view_given(v) && view_reach(v, &low, &high))
-        give((const char *)v->data + low * esize, (size_t)((high - low + 1) * esize), (size_t)esize, writable, name);
+        cuda_kernels_give((const char *)v->data + low * esize, (size_t)((high - low + 1) * esize), (size_t)esize, writable, name);
 }
 
 static void give_call(const struct call *c, size_t scratch)
@@ -73,7 +73,7 @@ static void give_call(const struct call *c, size_t scratch)
     for (int i = 0; i < c->nin; i++)
         give_view(&c->in[i], false, in[i]);
     if (scratch)
-        give(c->scratch, scratch, 4, true, "scratch");
+        cuda_kernels_give(c->scratch, scratch, 4, true, "scratch");
     emulator_seed(emulator_launches() + 1);
 }
 

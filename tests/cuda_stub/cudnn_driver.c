@@ -23,12 +23,12 @@ TAKEN(TAKEN_DEFINE)
 /* Functions with results. */
 #define GIVEN(F) F(cuLibraryLoadData) F(cuLibraryLoadFromFile) F(cuLibraryGetKernel) F(cuModuleLoadData) F(cuModuleLoadDataEx) \
     F(cuModuleLoadFatBinary) F(cuModuleGetFunction)
-static int given;
+static int cudnn_driver_given;
 #define GIVEN_DECLARE(name) int name(void **out);
 #define GIVEN_DEFINE(name) \
     int name(void **out) \
     { \
-        *out = &given; \
+        *out = &cudnn_driver_given; \
         return SUCCESS; \
     }
 GIVEN(GIVEN_DECLARE)

@@ -11,7 +11,7 @@
 
 bool stub_run_fails(void); /* stub_state.c */
 
-static const struct device *const queue = &device_check;
+static const struct device *const stub_calls_queue = &device_check;
 
 static bool context;
 static int current;
@@ -25,7 +25,7 @@ void stub_need_context(const char *call)
     if (!context) stub_die("%s: before cudaSetDevice", call);
 }
 
-static cudaError_t ended(cudaError_t e) { return stub_set_last(e), e; }
+static cudaError_t stub_calls_ended(cudaError_t e) { return stub_set_last(e), e; }
 
 /* ---- the machine ---- */
 
@@ -42,8 +42,8 @@ cudaError_t cudaGetDeviceCount(int *count)
     cudaError_t e = stub_call("cudaGetDeviceCount", false);
 
     *count = stub_settings()->nvisible;
-    if (e == cudaSuccess && stub_settings()->driver < CUDART_VERSION) return ended(cudaErrorInsufficientDriver);
-    return e == cudaSuccess && !*count ? ended(cudaErrorNoDevice) : e;
+    if (e == cudaSuccess && stub_settings()->driver < CUDART_VERSION) return stub_calls_ended(cudaErrorInsufficientDriver);
+    return e == cudaSuccess && !*count ? stub_calls_ended(cudaErrorNoDevice) : e;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
@@ -51,7 +51,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     cudaError_t e = stub_call("cudaGetDeviceProperties", false);
 
     if (e != cudaSuccess) return e;
-    if (device < 0 || device >= stub_settings()->nvisible) return ended(cudaErrorInvalidDevice);
+    if (device < 0 || device >= stub_settings()->nvisible) return stub_calls_ended(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "stub GPU %d", stub_settings()->visible[device]);
     memset(p->uuid.bytes, 0x11 * stub_settings()->visible[device], sizeof p->uuid.bytes);
@@ -66,7 +66,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     cudaError_t e = stub_call("cudaDeviceGetAttribute", false);
 
     if (attr != cudaDevAttrIpcEventSupport) stub_die("cudaDeviceGetAttribute: attribute %d", (int)attr);
-    if (device < 0 || device >= stub_settings()->nvisible) return ended(cudaErrorInvalidDevice);
+    if (device < 0 || device >= stub_settings()->nvisible) return stub_calls_ended(cudaErrorInvalidDevice);
     *value = stub_settings()->ipc;
     return e;
 }
@@ -76,7 +76,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
     cudaError_t e = stub_call("cudaDeviceCanAccessPeer", false);
 
     if (device < 0 || device >= stub_settings()->nvisible || peer < 0 || peer >= stub_settings()->nvisible)
-        return ended(cudaErrorInvalidDevice);
+        return stub_calls_ended(cudaErrorInvalidDevice);
     *can = stub_settings()->peers && device != peer;
     return e;
 }
@@ -99,7 +99,7 @@ cudaError_t cudaSetDevice(int device)
     first_thread = pthread_self();
     e = stub_call("cudaSetDevice", false);
     if (e != cudaSuccess) return e;
-    if (device < 0 || device >= stub_settings()->nvisible) return ended(cudaErrorInvalidDevice);
+    if (device < 0 || device >= stub_settings()->nvisible) return stub_calls_ended(cudaErrorInvalidDevice);
     if (context && device != current) stub_die("cudaSetDevice: from GPU %d to %d; a rank uses one", current, device);
     current = device;
     if (!context) check_set_seed(stub_settings()->seed << 8 | (uint64_t)stub_settings()->visible[device]);
@@ -194,7 +194,7 @@ void stub_enqueue(struct device_stream *s, const struct device_operation *o)
     wrapped.args = q;
     wrapped.bytes = sizeof *q + o->bytes;
     for (int k = 0; k < o->pointers; k++) wrapped.pointer[k] += offsetof(struct queued, args);
-    if (queue->enqueue(s, &wrapped) < 0) stub_die("%s: %s", o->name, ls_errmsg());
+    if (stub_calls_queue->enqueue(s, &wrapped) < 0) stub_die("%s: %s", o->name, ls_errmsg());
     free(q);
 }
 

@@ -20,7 +20,7 @@ static const struct stub_epilogue epilogues[] = {
 
 /* Destroyed objects are kept, so that later uses of them are detected. */
 enum object_kind { LAYOUT, MATMUL, PREFERENCE };
-static const char *const kinds[] = { "matrix layout", "matmul descriptor", "preference" };
+static const char *const stub_cublaslt_kinds[] = { "matrix layout", "matmul descriptor", "preference" };
 
 struct object {
     struct object *next;
@@ -59,8 +59,8 @@ static struct object *object_of(const void *p, enum object_kind kind, const char
     struct object *o = objects;
 
     while (o && o != p) o = o->next;
-    if (!o || o->kind != kind) stub_die("%s: %p is not a %s", call, p, kinds[kind]);
-    if (!o->alive) stub_die("%s: the %s was destroyed", call, kinds[kind]);
+    if (!o || o->kind != kind) stub_die("%s: %p is not a %s", call, p, stub_cublaslt_kinds[kind]);
+    if (!o->alive) stub_die("%s: the %s was destroyed", call, stub_cublaslt_kinds[kind]);
     return o;
 }
 
@@ -257,7 +257,7 @@ static void check_types(const char *call, const struct problem *p)
     if (p->matmul->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a != CUDA_R_32F) stub_die("%s: TF32 with type %d", call, a);
 }
 
-static void check_sizes(const char *call, const struct problem *p)
+static void stub_cublaslt_check_sizes(const char *call, const struct problem *p)
 {
     const struct stub_matrix *a = &p->matrix[STUB_A], *b = &p->matrix[STUB_B], *c = &p->matrix[STUB_C], *d = &p->matrix[STUB_D];
 
@@ -311,7 +311,7 @@ static struct problem problem_of(const char *call, cublasLtHandle_t handle, cons
     for (int x = 0; x < STUB_MATRICES; x++) p.matrix[x] = object_of(layout[x], LAYOUT, call)->matrix;
     for (int x = STUB_A; x <= STUB_B; x++) p.matrix[x].transposed = p.matmul->transposed[x] == CUBLAS_OP_T;
     check_types(call, &p);
-    check_sizes(call, &p);
+    stub_cublaslt_check_sizes(call, &p);
     check_epilogue(call, &p);
     return p;
 }

@@ -54,7 +54,7 @@ static float *operand_of(const struct stub_matmul *m, int which, const void *dat
     return out;
 }
 
-static float sum_of(const float *a, const float *b, size_t from, size_t to)
+static float cublaslt_sum_of(const float *a, const float *b, size_t from, size_t to)
 {
     float sum = 0;
 
@@ -62,15 +62,15 @@ static float sum_of(const float *a, const float *b, size_t from, size_t to)
     return sum;
 }
 
-static float product_of(const struct stub_matmul *m, const float *a, const float *b, size_t k, float *parts)
+static float cublaslt_product_of(const struct stub_matmul *m, const float *a, const float *b, size_t k, float *parts)
 {
     float sum = 0;
 
     switch (m->algorithm) {
-    case STUB_ALIGNED: return sum_of(a, b, 0, k);
+    case STUB_ALIGNED: return cublaslt_sum_of(a, b, 0, k);
     case STUB_SPLIT:
-        parts[0] = sum_of(a, b, 0, k / 2);
-        parts[1] = sum_of(a, b, k / 2, k);
+        parts[0] = cublaslt_sum_of(a, b, 0, k / 2);
+        parts[1] = cublaslt_sum_of(a, b, k / 2, k);
         return parts[0] + parts[1];
     case STUB_IN_PLACE:
         for (size_t i = 0, at = m->seed % k; i < k; i++, at = (at + 1) % k) sum += a[at] * b[at];
@@ -121,7 +121,7 @@ static void compute_batch(const struct stub_matmul *m, int batch)
         for (uint64_t i = 0; i < d->rows; i++) {
             char *to = (char *)m->d + ((size_t)batch * (size_t)d->stride + j * (size_t)d->ld + i) * unit;
             size_t element = ((size_t)batch * d->columns + j) * d->rows + i;
-            float y = m->alpha * product_of(m, a + i * k, b + j * k, k, parts ? parts + STUB_SPLIT_PARTS * element : NULL), c = 0;
+            float y = m->alpha * cublaslt_product_of(m, a + i * k, b + j * k, k, parts ? parts + STUB_SPLIT_PARTS * element : NULL), c = 0;
 
             if (m->beta != 0) ls_convert(&c, LS_F32, to, stub_type(d->type), 1);
             y += m->beta * c;
@@ -133,7 +133,7 @@ static void compute_batch(const struct stub_matmul *m, int batch)
     free(b);
 }
 
-static ls_status run_matmul(void *args)
+static ls_status cublaslt_run_matmul(void *args)
 {
     const struct stub_matmul *m = args;
 
@@ -141,7 +141,7 @@ static ls_status run_matmul(void *args)
     return LS_OK;
 }
 
-static void touch(struct device_operation *o, size_t pointer, const void *data, size_t bytes, size_t element, bool write)
+static void cublaslt_touch(struct device_operation *o, size_t pointer, const void *data, size_t bytes, size_t element, bool write)
 {
     if (!data || !bytes) return;
     o->pointer[o->pointers++] = pointer;
@@ -150,16 +150,16 @@ static void touch(struct device_operation *o, size_t pointer, const void *data, 
 
 void stub_matmul_enqueue(struct device_stream *s, const struct stub_matmul *m)
 {
-    struct device_operation o = { .name = "cublasLtMatmul", .run = run_matmul, .args = m, .bytes = sizeof *m };
+    struct device_operation o = { .name = "cublasLtMatmul", .run = cublaslt_run_matmul, .args = m, .bytes = sizeof *m };
     size_t in = ls_dtype_bytes(stub_type(m->matrix[STUB_A].type)), out = ls_dtype_bytes(stub_type(m->matrix[STUB_D].type));
 
-    touch(&o, offsetof(struct stub_matmul, a), m->a, stub_matrix_elements(&m->matrix[STUB_A]) * in, in, false);
-    touch(&o, offsetof(struct stub_matmul, b), m->b, stub_matrix_elements(&m->matrix[STUB_B]) * in, in, false);
-    touch(&o, offsetof(struct stub_matmul, d), m->d, stub_matrix_elements(&m->matrix[STUB_D]) * out, out, true);
-    touch(&o, offsetof(struct stub_matmul, vector), m->vector, stub_vector_elements(&m->epilogue, &m->matrix[STUB_D]) * out, out,
+    cublaslt_touch(&o, offsetof(struct stub_matmul, a), m->a, stub_matrix_elements(&m->matrix[STUB_A]) * in, in, false);
+    cublaslt_touch(&o, offsetof(struct stub_matmul, b), m->b, stub_matrix_elements(&m->matrix[STUB_B]) * in, in, false);
+    cublaslt_touch(&o, offsetof(struct stub_matmul, d), m->d, stub_matrix_elements(&m->matrix[STUB_D]) * out, out, true);
+    cublaslt_touch(&o, offsetof(struct stub_matmul, vector), m->vector, stub_vector_elements(&m->epilogue, &m->matrix[STUB_D]) * out, out,
           !m->epilogue.bias);
-    touch(&o, offsetof(struct stub_matmul, aux), m->aux, m->epilogue.aux ? stub_aux_elements(m) * out : 0, out, true);
-    touch(&o, offsetof(struct stub_matmul, workspace), m->workspace, m->workspace_bytes, 4, true);
+    cublaslt_touch(&o, offsetof(struct stub_matmul, aux), m->aux, m->epilogue.aux ? stub_aux_elements(m) * out : 0, out, true);
+    cublaslt_touch(&o, offsetof(struct stub_matmul, workspace), m->workspace, m->workspace_bytes, 4, true);
     stub_time_passes(m->algorithm == (enum stub_algorithm)stub_settings()->fastest ? 5 : 7);
     stub_enqueue(s, &o);
 }

@@ -43,7 +43,7 @@ static int64_t element_offset(const struct stub_tensor *t, int64_t i)
     return offset;
 }
 
-static double rounded(double x, cudnnDataType_t type)
+static double cudnn_rounded(double x, cudnnDataType_t type)
 {
     float narrow = (float)x;
     uint16_t half;
@@ -113,10 +113,10 @@ static void index_of(const struct stub_tensor *t, int64_t i, int64_t index[STUB_
 /* Tensor cores take both operands in the half type of one. */
 static void values_narrow(const struct values *v, cudnnDataType_t type)
 {
-    for (int64_t i = 0; v->t->type == CUDNN_DATA_FLOAT && i < stub_tensor_elements(v->t); i++) v->at[i] = rounded(v->at[i], type);
+    for (int64_t i = 0; v->t->type == CUDNN_DATA_FLOAT && i < stub_tensor_elements(v->t); i++) v->at[i] = cudnn_rounded(v->at[i], type);
 }
 
-static void run_matmul(const struct values *a, const struct values *b, const struct values *y)
+static void cudnn_run_matmul(const struct values *a, const struct values *b, const struct values *y)
 {
     const int64_t *m = y->t->size, K = a->t->size[3], N = m[3];
 
@@ -227,7 +227,7 @@ static void run_operation(const struct stub_operation *o, struct values *all)
     const struct values *x = &all[o->x], *y = &all[o->y], *b = o->b < 0 ? NULL : &all[o->b], *t = o->t < 0 ? NULL : &all[o->t];
 
     switch (o->kind) {
-    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: run_matmul(x, b, y); break;
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: cudnn_run_matmul(x, b, y); break;
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: run_pointwise(o, x, b, t, y); break;
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: run_reduction(o->mode, x, y); break;
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: run_reshape(x, y); break;
@@ -262,7 +262,7 @@ static ls_status run_graph(void *args)
         struct values *y = &all[stub_operation_written(&g->operation[k])];
 
         run_operation(&g->operation[k], all);
-        for (int64_t i = 0; i < stub_tensor_elements(y->t); i++) y->at[i] = rounded(y->at[i], y->t->type);
+        for (int64_t i = 0; i < stub_tensor_elements(y->t); i++) y->at[i] = cudnn_rounded(y->at[i], y->t->type);
     }
     for (int k = 0; k < g->tensors; k++) {
         if (g->tensor[k].writers && !g->tensor[k].between) values_store(&all[k], r->at[k]);

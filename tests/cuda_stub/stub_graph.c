@@ -35,7 +35,7 @@ struct CUgraphExec_st {
 
 enum { LANES = 3, EXEC_BYTES = 1 << 20 }; /* EXEC_BYTES: of the GPU's memory that an executable graph takes */
 
-static const struct device *const queue = &device_check;
+static const struct device *const stub_graph_queue = &device_check;
 static struct CUgraph_st *graphs;
 static struct CUgraphExec_st *execs;
 static uint64_t captures, launches;
@@ -240,8 +240,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     if (!(x = calloc(1, sizeof *x))) stub_die("no memory");
     x->graph = g;
     x->alive = true;
-    must(queue->event_new(&x->end));
-    for (int k = 0; k < g->n; k++) must(queue->event_new(&g->node[k].end));
+    must(stub_graph_queue->event_new(&x->end));
+    for (int k = 0; k < g->n; k++) must(stub_graph_queue->event_new(&g->node[k].end));
     x->next = execs;
     *out = execs = x;
     return e;
@@ -269,7 +269,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 
 /* ---- launches ---- */
 
-static uint64_t draw(void) /* splitmix64 */
+static uint64_t stub_graph_draw(void) /* splitmix64 */
 {
     static uint64_t random;
     uint64_t z;
@@ -288,19 +288,19 @@ static void run_node(struct CUgraph_st *g, struct node *node)
     for (int k = 0; k < node->after.n; k++) {
         const struct node *before = &g->node[node->after.at[k]];
 
-        if (before->lane != node->lane) must(queue->event_wait(before->end, s));
+        if (before->lane != node->lane) must(stub_graph_queue->event_wait(before->end, s));
     }
     if (node->event && !node->event->alive) stub_die("cudaGraphLaunch: an event of the graph was destroyed");
     if (node->kind == NODE_OPERATION) stub_enqueue(s, &node->operation);
-    if (node->kind == NODE_WAIT && node->event->recorded) must(queue->event_wait(node->event->event, s));
+    if (node->kind == NODE_WAIT && node->event->recorded) must(stub_graph_queue->event_wait(node->event->event, s));
     if (node->kind == NODE_RECORD) {
         node->event->recorded = true;
         node->event->capture = NULL;
         node->event->stream = NULL;
         node->event->at = stub_time_passes(0);
-        must(queue->event_record(node->event->event, s));
+        must(stub_graph_queue->event_record(node->event->event, s));
     }
-    if (!g->chain) must(queue->event_record(node->end, s));
+    if (!g->chain) must(stub_graph_queue->event_record(node->end, s));
     node->run = true;
 }
 
@@ -317,7 +317,7 @@ static struct node *draw_node(const struct CUgraph_st *g)
     uint64_t seen = 0;
 
     for (int k = 0; k < g->n; k++)
-        if (node_is_ready(g, &g->node[k]) && draw() % ++seen == 0) found = &g->node[k];
+        if (node_is_ready(g, &g->node[k]) && stub_graph_draw() % ++seen == 0) found = &g->node[k];
     return found;
 }
 
@@ -334,19 +334,19 @@ static void run_lanes(struct CUgraph_st *g, struct device_event *begun)
 {
     for (int l = 1; l < LANES; l++) {
         if (!lanes[l]) {
-            must(queue->stream_new("a graph", &lanes[l]));
-            must(queue->event_new(&lane_end[l]));
+            must(stub_graph_queue->stream_new("a graph", &lanes[l]));
+            must(stub_graph_queue->event_new(&lane_end[l]));
         }
-        must(queue->event_wait(begun, lanes[l]));
+        must(stub_graph_queue->event_wait(begun, lanes[l]));
     }
     for (int k = 0; k < g->n; k++) g->node[k].run = false;
     for (struct node *node; (node = draw_node(g));) {
-        node->lane = (int)(draw() % LANES);
+        node->lane = (int)(stub_graph_draw() % LANES);
         run_node(g, node);
     }
     for (int l = 1; l < LANES; l++) {
-        must(queue->event_record(lane_end[l], lanes[l]));
-        must(queue->event_wait(lane_end[l], lanes[0]));
+        must(stub_graph_queue->event_record(lane_end[l], lanes[l]));
+        must(stub_graph_queue->event_wait(lane_end[l], lanes[0]));
     }
 }
 
@@ -364,14 +364,14 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     if (e != cudaSuccess) return e;
     launches++;
     lanes[0] = s->stream;
-    must(queue->event_wait(x->end, s->stream)); /* waits for the previous launch */
-    must(queue->event_record(x->end, s->stream));
+    must(stub_graph_queue->event_wait(x->end, s->stream)); /* waits for the previous launch */
+    must(stub_graph_queue->event_record(x->end, s->stream));
     graph_runs = true;
     if (x->graph->chain)
         run_chain(x->graph);
     else
         run_lanes(x->graph, x->end);
     graph_runs = false;
-    must(queue->event_record(x->end, s->stream));
+    must(stub_graph_queue->event_record(x->end, s->stream));
     return e;
 }

@@ -32,7 +32,7 @@ static struct shared_memory {
     bool own;
 } *all;
 
-static cudaError_t ended(cudaError_t e) { return stub_set_last(e), e; }
+static cudaError_t stub_ipc_ended(cudaError_t e) { return stub_set_last(e), e; }
 
 static size_t pages_of(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
@@ -81,7 +81,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *p)
 
     if (e != cudaSuccess) return e;
     if (!b || b->visible != p) stub_die("cudaIpcGetMemHandle: %p is not what cudaMalloc returned", p);
-    if (!stub_settings()->ipc) return ended(cudaErrorInvalidValue);
+    if (!stub_settings()->ipc) return stub_ipc_ended(cudaErrorInvalidValue);
     h = (struct handle){ (int)getpid(), check_file(b), b->bytes };
     if (!*shared_at(p)) {
         if (ftruncate(h.file, (off_t)(pages_of(h.bytes) + PAGE)) != 0) stub_die("no memory");
@@ -109,8 +109,8 @@ cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned
     for (const struct shared_memory *m = all; m; m = m->next)
         if (m->handle.process == h.process && m->handle.file == h.file) stub_die("cudaIpcOpenMemHandle: the handle is open already");
     snprintf(path, sizeof path, "/proc/%d/fd/%d", h.process, h.file);
-    if ((file = open(path, O_RDWR | O_CLOEXEC)) < 0) return ended(cudaErrorInvalidResourceHandle);
-    if (!(*out = check_map(file, h.bytes))) return close(file), ended(cudaErrorMemoryAllocation);
+    if ((file = open(path, O_RDWR | O_CLOEXEC)) < 0) return stub_ipc_ended(cudaErrorInvalidResourceHandle);
+    if (!(*out = check_map(file, h.bytes))) return close(file), stub_ipc_ended(cudaErrorMemoryAllocation);
     atomic_fetch_add(shared_new(*out, file, h, false)->mapped, 1);
     close(file);
     return cudaSuccess;

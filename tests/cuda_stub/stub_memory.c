@@ -6,9 +6,9 @@
 #include "base/base.h"
 #include "device/check.h"
 
-static const struct device *const queue = &device_check;
+static const struct device *const stub_memory_queue = &device_check;
 
-static cudaError_t ended(cudaError_t e) { return stub_set_last(e), e; }
+static cudaError_t stub_memory_ended(cudaError_t e) { return stub_set_last(e), e; }
 
 void stub_wait_for_all(const char *call)
 {
@@ -23,9 +23,9 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     if (e != cudaSuccess) return e;
     if (!bytes) stub_die("cudaMalloc: of 0 bytes");
     stub_wait_for_all("cudaMalloc");
-    if (!stub_memory_take(bytes)) return ended(cudaErrorMemoryAllocation);
-    *out = queue->alloc(MEM_OTHER, bytes);
-    if (!*out) return ended(cudaErrorMemoryAllocation);
+    if (!stub_memory_take(bytes)) return stub_memory_ended(cudaErrorMemoryAllocation);
+    *out = stub_memory_queue->alloc(MEM_OTHER, bytes);
+    if (!*out) return stub_memory_ended(cudaErrorMemoryAllocation);
     return cudaSuccess;
 }
 
@@ -40,7 +40,7 @@ cudaError_t cudaFree(void *p)
     stub_ipc_freed(p);
     stub_wait_for_all("cudaFree");
     stub_memory_give(b->bytes);
-    queue->free(p);
+    stub_memory_queue->free(p);
     return cudaSuccess;
 }
 
@@ -67,7 +67,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     if (e != cudaSuccess) return e;
     if (flags != cudaHostAllocDefault || !bytes) stub_die("cudaHostAlloc: flags %u, %zu bytes", flags, bytes);
     r = malloc(sizeof *r);
-    if (!r || posix_memalign((void **)&r->at, 4096, bytes)) return free(r), ended(cudaErrorMemoryAllocation);
+    if (!r || posix_memalign((void **)&r->at, 4096, bytes)) return free(r), stub_memory_ended(cudaErrorMemoryAllocation);
     memset(r->at, 0xff, bytes);
     r->bytes = bytes;
     r->registered = false;
@@ -87,7 +87,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
     if (flags != cudaHostRegisterMapped || !bytes || (uintptr_t)p % 4096 || bytes % 4096)
         stub_die("cudaHostRegister: flags %u, %zu bytes at %p: not whole pages, or not mapped", flags, bytes, p);
     if (stub_is_pinned(p, 1)) stub_die("cudaHostRegister: %p is pinned already", p);
-    if (!(r = malloc(sizeof *r))) return ended(cudaErrorMemoryAllocation);
+    if (!(r = malloc(sizeof *r))) return stub_memory_ended(cudaErrorMemoryAllocation);
     *r = (struct pinned_range){ .next = pinned, .at = p, .bytes = bytes, .registered = true };
     pinned = r;
     return cudaSuccess;

@@ -43,7 +43,7 @@ void nccl_need_comm(const char *call, ncclComm_t c, bool idle)
         stub_die("%s: ncclCommGetAsyncError has not said that the call before is done", call);
 }
 
-static uint64_t draw(void)
+static uint64_t stub_nccl_draw(void)
 {
     static uint64_t x;
 
@@ -187,7 +187,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     nccl_registrations_end("ncclCommFinalize", c, false);
     stub_end_at(&stub_settings()->nccl_close, ++finalized);
     c->state = NCCL_FINALIZING;
-    c->polls = (int)(draw() % 3);
+    c->polls = (int)(stub_nccl_draw() % 3);
     atomic_store(&c->shared->left[c->rank], 1);
     return nccl_call() == ncclSuccess ? ncclInProgress : ncclSystemError;
 }
@@ -308,7 +308,7 @@ static ncclResult_t close_group(const char *call)
         if (group.part[k].words.op < NCCL_SEND) c->waiting.part[k].number = ++c->collectives;
     note_registered(c, &c->waiting);
     nccl_launch_connects(c);
-    c->polls = (int)(draw() % 3);
+    c->polls = (int)(stub_nccl_draw() % 3);
     if (c->polls > 0 || !nccl_launch_connected(c)) return ncclInProgress;
     launch(c);
     return ncclSuccess;

@@ -17,7 +17,7 @@ struct nccl_registration {
     size_t bytes;
 };
 
-static struct nccl_block *blocks;
+static struct nccl_block *stub_nccl_memory_blocks;
 static struct nccl_registration *registrations;
 
 int stub_nccl_registered(void)
@@ -60,15 +60,15 @@ ncclResult_t ncclMemAlloc(void **out, size_t bytes)
     if (!b) stub_die("no memory");
     if (r == ncclSuccess && cudaMalloc(out, bytes) != cudaSuccess) r = ncclUnhandledCudaError;
     if (r != ncclSuccess) return free(b), r;
-    *b = (struct nccl_block){ .next = blocks, .at = *out, .bytes = bytes };
-    blocks = b;
+    *b = (struct nccl_block){ .next = stub_nccl_memory_blocks, .at = *out, .bytes = bytes };
+    stub_nccl_memory_blocks = b;
     stub_allocated(*out, true);
     return r;
 }
 
 ncclResult_t ncclMemFree(void *p)
 {
-    struct nccl_block **at = &blocks, *b;
+    struct nccl_block **at = &stub_nccl_memory_blocks, *b;
 
     while (*at && (*at)->at != p) at = &(*at)->next;
     if (!(b = *at)) stub_die("ncclMemFree: %p is not what ncclMemAlloc returned, or was freed before", p);
@@ -84,7 +84,7 @@ ncclResult_t ncclMemFree(void *p)
 ncclResult_t ncclCommRegister(const ncclComm_t c, void *p, size_t bytes, void **handle)
 {
     struct nccl_registration *x = calloc(1, sizeof *x);
-    const struct nccl_block *b = blocks;
+    const struct nccl_block *b = stub_nccl_memory_blocks;
     ncclResult_t r = nccl_call();
 
     nccl_need_comm("ncclCommRegister", c, true);

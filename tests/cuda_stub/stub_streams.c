@@ -7,14 +7,14 @@
 #include "base/base.h"
 #include "device/check.h"
 
-static const struct device *const queue = &device_check;
+static const struct device *const stub_streams_queue = &device_check;
 static struct CUstream_st *streams;
 static struct CUevent_st *events;
 
-static cudaError_t ended(cudaError_t e) { return stub_set_last(e), e; }
+static cudaError_t stub_streams_ended(cudaError_t e) { return stub_set_last(e), e; }
 
 /* A call of the checking device can only fail for lack of memory. */
-static cudaError_t given(ls_status st) { return st < 0 ? ended(cudaErrorMemoryAllocation) : cudaSuccess; }
+static cudaError_t stub_streams_given(ls_status st) { return st < 0 ? stub_streams_ended(cudaErrorMemoryAllocation) : cudaSuccess; }
 
 struct CUstream_st *stub_stream_of(cudaStream_t s, const char *call)
 {
@@ -62,7 +62,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     if (e != cudaSuccess) return e;
     if (flags != cudaStreamNonBlocking) stub_die("cudaStreamCreateWithFlags: flags %u", flags);
     snprintf(name, sizeof name, "stream %d", made++);
-    if (!(s = calloc(1, sizeof *s)) || queue->stream_new(name, &s->stream) < 0) return free(s), ended(cudaErrorMemoryAllocation);
+    if (!(s = calloc(1, sizeof *s)) || stub_streams_queue->stream_new(name, &s->stream) < 0)
+        return free(s), stub_streams_ended(cudaErrorMemoryAllocation);
     s->alive = true;
     s->next = streams;
     streams = *out = s;
@@ -76,7 +77,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
     if (e != cudaSuccess) return e;
     stub_wait_for_all("cudaStreamDestroy");
-    queue->stream_free(s);
+    stub_streams_queue->stream_free(s);
     stream->alive = false;
     return cudaSuccess;
 }
@@ -99,7 +100,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
     if (flags != cudaEventWaitDefault && flags != cudaEventWaitExternal) stub_die("cudaStreamWaitEvent: flags %u", flags);
     if (e != cudaSuccess || stub_capture_wait(s, x, flags == cudaEventWaitExternal)) return e;
-    return x->recorded ? given(queue->event_wait(x->event, s->stream)) : e;
+    return x->recorded ? stub_streams_given(stub_streams_queue->event_wait(x->event, s->stream)) : e;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
@@ -110,7 +111,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     stub_need_context("cudaEventCreateWithFlags");
     if (e != cudaSuccess) return e;
     if (flags != cudaEventDisableTiming && flags != cudaEventDefault) stub_die("cudaEventCreateWithFlags: flags %u", flags);
-    if (!(x = calloc(1, sizeof *x)) || queue->event_new(&x->event) < 0) return free(x), ended(cudaErrorMemoryAllocation);
+    if (!(x = calloc(1, sizeof *x)) || stub_streams_queue->event_new(&x->event) < 0)
+        return free(x), stub_streams_ended(cudaErrorMemoryAllocation);
     x->alive = true;
     x->timed = flags == cudaEventDefault;
     x->next = events;
@@ -140,7 +142,7 @@ static cudaError_t record(const char *call, cudaEvent_t event, cudaStream_t stre
     x->stream = s;
     x->given = s->given;
     x->at = stub_time_passes(0);
-    return given(queue->event_record(x->event, s->stream));
+    return stub_streams_given(stub_streams_queue->event_record(x->event, s->stream));
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)

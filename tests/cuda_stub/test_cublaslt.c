@@ -122,7 +122,7 @@ static void test_cases(void **state)
 
 enum { ROWS = 6, WIDTH = 8, HIDDEN = 12 };
 
-static ls_value layer(ls_program *p, ls_value x, const char *w, const char *b, size_t out, size_t in)
+static ls_value cublaslt_layer(ls_program *p, ls_value x, const char *w, const char *b, size_t out, size_t in)
 {
     return ls_linear(p, x, ls_param(p, w, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ out, in }),
                      ls_param(p, b, (ls_init){ LS_INIT_UNIFORM, 0.1 }, 1, &out));
@@ -142,7 +142,7 @@ static int network_run(const char *device, ls_dtype type, const char *kernel, do
     OK(ls_store_new(&(ls_store_options){ device, type, 1, 7, 0 }, &store));
     OK(ls_program_new(store, &p));
     h = ls_input(p, "x", type, 2, (size_t[]){ ROWS, WIDTH });
-    h = layer(p, ls_relu(p, layer(p, h, "w1", "b1", HIDDEN, WIDTH)), "w2", "b2", WIDTH, HIDDEN);
+    h = cublaslt_layer(p, ls_relu(p, cublaslt_layer(p, h, "w1", "b1", HIDDEN, WIDTH)), "w2", "b2", WIDTH, HIDDEN);
     h = ls_matmul(p, h, ls_transpose(p, h, 0, 1));
     h = ls_sum(p, ls_mul(p, h, h), -1);
     ls_output(p, "loss", h);
@@ -196,7 +196,7 @@ static struct call call_of(const struct view *x, const struct view *y)
 }
 
 /* The sum of 16 products (1 + 2^-13) * 1: TF32 has no such number. */
-static double product_of(bool tf32, ls_dtype type)
+static double cublaslt_product_of(bool tf32, ls_dtype type)
 {
     enum { SIZE = 16, OPERAND = SIZE * SIZE * sizeof(float) };
     const struct kernel *k = kernel_named(OP_LINEAR, "cublaslt");
@@ -228,10 +228,10 @@ static double product_of(bool tf32, ls_dtype type)
 static void test_tf32(void **state)
 {
     (void)state;
-    assert_true(product_of(false, LS_F32) == 16 + 16 * 0x1p-13);
-    assert_true(product_of(true, LS_F32) == 16);
-    product_of(true, LS_BF16); /* the stub ends the process if TF32 is asked for with other types than f32 */
-    assert_true(product_of(false, LS_F32) == 16 + 16 * 0x1p-13);
+    assert_true(cublaslt_product_of(false, LS_F32) == 16 + 16 * 0x1p-13);
+    assert_true(cublaslt_product_of(true, LS_F32) == 16);
+    cublaslt_product_of(true, LS_BF16); /* the stub ends the process if TF32 is asked for with other types than f32 */
+    assert_true(cublaslt_product_of(false, LS_F32) == 16 + 16 * 0x1p-13);
 }
 
 /* ---- without the library, and with calls that fail ---- */

@@ -35,7 +35,7 @@ static void count_op(struct counts *n, const ls_instruction *i)
     n->kept += strcmp(i->op, "linear_unary") == 0 && i->out[0].value.id;
 }
 
-static ls_value layer(ls_program *p, ls_value x, const char *w, const char *b, size_t out, size_t in)
+static ls_value cublaslt_fused_layer(ls_program *p, ls_value x, const char *w, const char *b, size_t out, size_t in)
 {
     return ls_linear(p, x, ls_param(p, w, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ out, in }),
                      ls_param(p, b, (ls_init){ LS_INIT_UNIFORM, 0.1 }, 1, &out));
@@ -55,7 +55,7 @@ static struct counts network_run(const char *device, ls_dtype type, bool backwar
     OK(ls_store_new(&(ls_store_options){ device, type, 1, 7, 0 }, &store));
     OK(ls_program_new(store, &p));
     h = ls_input(p, "x", type, 2, (size_t[]){ ROWS, WIDTH });
-    h = layer(p, ls_gelu_tanh(p, layer(p, h, "w1", "b1", HIDDEN, WIDTH)), "w2", "b2", WIDTH, HIDDEN);
+    h = cublaslt_fused_layer(p, ls_gelu_tanh(p, cublaslt_fused_layer(p, h, "w1", "b1", HIDDEN, WIDTH)), "w2", "b2", WIDTH, HIDDEN);
     h = ls_sum(p, ls_mul(p, h, h), -1);
     ls_output(p, "loss", h);
     if (backward)

@@ -24,33 +24,33 @@ void emulator_seed(uint64_t seed);
 void emulator_seed(uint64_t seed) { (void)seed; }
 
 static char *device, *pinned;
-static cudaStream_t stream;
+static cudaStream_t cuda_ipc_contract_stream;
 static cudaIpcMemHandle_t handle; /* of the other process's memory, whose bytes are 5 */
 static int to_other[2], from_other[2];
 static pid_t other;
 
-static void check(cudaError_t e)
+static void cuda_ipc_contract_check(cudaError_t e)
 {
     if (e == cudaSuccess) return;
     fprintf(stderr, "%s\n", cudaGetErrorString(e));
     _exit(1);
 }
 
-static void open_gpu(void)
+static void cuda_ipc_contract_open_gpu(void)
 {
-    check(cudaSetDevice(0));
-    check(cudaMalloc((void **)&device, BYTES));
-    check(cudaHostAlloc((void **)&pinned, BYTES, cudaHostAllocDefault));
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cuda_ipc_contract_check(cudaSetDevice(0));
+    cuda_ipc_contract_check(cudaMalloc((void **)&device, BYTES));
+    cuda_ipc_contract_check(cudaHostAlloc((void **)&pinned, BYTES, cudaHostAllocDefault));
+    cuda_ipc_contract_check(cudaStreamCreateWithFlags(&cuda_ipc_contract_stream, cudaStreamNonBlocking));
 }
 
-static void finish(void)
+static void cuda_ipc_contract_finish(void)
 {
     cudaError_t e;
 
-    while ((e = cudaStreamQuery(stream)) == cudaErrorNotReady)
+    while ((e = cudaStreamQuery(cuda_ipc_contract_stream)) == cudaErrorNotReady)
         ;
-    check(e);
+    cuda_ipc_contract_check(e);
 }
 
 /* The other process: it frees its memory on request. */
@@ -59,12 +59,12 @@ static void share_memory(void)
     char told;
 
     close(to_other[1]); /* it ends with the process that would send the request */
-    open_gpu();
-    check(cudaMemsetAsync(device, 5, BYTES, stream));
-    finish();
-    check(cudaIpcGetMemHandle(&handle, device));
+    cuda_ipc_contract_open_gpu();
+    cuda_ipc_contract_check(cudaMemsetAsync(device, 5, BYTES, cuda_ipc_contract_stream));
+    cuda_ipc_contract_finish();
+    cuda_ipc_contract_check(cudaIpcGetMemHandle(&handle, device));
     if (write(from_other[1], &handle, sizeof handle) != sizeof handle || read(to_other[0], &told, 1) != 1) _exit(1);
-    check(cudaFree(device));
+    cuda_ipc_contract_check(cudaFree(device));
     _exit(0);
 }
 
@@ -88,7 +88,7 @@ static char *open_handle(void)
 {
     void *p;
 
-    check(cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess));
+    cuda_ipc_contract_check(cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess));
     return p;
 }
 
@@ -98,13 +98,13 @@ static void right(void)
 {
     char *p = open_handle();
 
-    check(cudaMemcpyAsync(pinned, p, BYTES, cudaMemcpyDeviceToHost, stream));
-    finish();
+    cuda_ipc_contract_check(cudaMemcpyAsync(pinned, p, BYTES, cudaMemcpyDeviceToHost, cuda_ipc_contract_stream));
+    cuda_ipc_contract_finish();
     for (int i = 0; i < BYTES; i++)
         if (pinned[i] != 5) _exit(2);
-    check(cudaIpcCloseMemHandle(p));
+    cuda_ipc_contract_check(cudaIpcCloseMemHandle(p));
     p = open_handle(); /* again */
-    check(cudaIpcCloseMemHandle(p));
+    cuda_ipc_contract_check(cudaIpcCloseMemHandle(p));
     _exit(end_other());
 }
 
@@ -116,7 +116,7 @@ static void freed_while_mapped(void)
 
 static void own_handle(void)
 {
-    check(cudaIpcGetMemHandle(&handle, device));
+    cuda_ipc_contract_check(cudaIpcGetMemHandle(&handle, device));
     open_handle();
 }
 
@@ -139,7 +139,7 @@ static void close_twice(void)
 {
     char *p = open_handle();
 
-    check(cudaIpcCloseMemHandle(p));
+    cuda_ipc_contract_check(cudaIpcCloseMemHandle(p));
     cudaIpcCloseMemHandle(p);
 }
 
@@ -150,8 +150,8 @@ static void use_after_close(void)
 {
     char *p = open_handle();
 
-    check(cudaIpcCloseMemHandle(p));
-    cudaMemsetAsync(p, 0, BYTES, stream);
+    cuda_ipc_contract_check(cudaIpcCloseMemHandle(p));
+    cudaMemsetAsync(p, 0, BYTES, cuda_ipc_contract_stream);
 }
 
 /* ---- words ---- */
@@ -164,7 +164,7 @@ static word_fn *word_function(const char *name)
     word_fn *f;
     void *at;
 
-    check(cudaGetDriverEntryPointByVersion(name, &at, 12000, cudaEnableDefault, &found));
+    cuda_ipc_contract_check(cudaGetDriverEntryPointByVersion(name, &at, 12000, cudaEnableDefault, &found));
     memcpy(&f, &at, sizeof f);
     return f;
 }
@@ -184,31 +184,31 @@ static void right_words(void)
     cudaStream_t writes;
     void *at;
 
-    check(cudaStreamCreateWithFlags(&writes, cudaStreamNonBlocking));
-    check(cudaHostRegister(words, PAGE, cudaHostRegisterMapped));
-    check(cudaHostGetDevicePointer(&at, words, 0));
-    word_function("cuStreamWaitValue64")(stream, (uintptr_t)at, 1ull << 40, 0);
-    check(cudaMemsetAsync(device, 1, BYTES, stream));
+    cuda_ipc_contract_check(cudaStreamCreateWithFlags(&writes, cudaStreamNonBlocking));
+    cuda_ipc_contract_check(cudaHostRegister(words, PAGE, cudaHostRegisterMapped));
+    cuda_ipc_contract_check(cudaHostGetDevicePointer(&at, words, 0));
+    word_function("cuStreamWaitValue64")(cuda_ipc_contract_stream, (uintptr_t)at, 1ull << 40, 0);
+    cuda_ipc_contract_check(cudaMemsetAsync(device, 1, BYTES, cuda_ipc_contract_stream));
     for (int i = 0; i < 1000; i++)
-        if (cudaStreamQuery(stream) != cudaErrorNotReady) _exit(2);
+        if (cudaStreamQuery(cuda_ipc_contract_stream) != cudaErrorNotReady) _exit(2);
     word_function("cuStreamWriteValue64")(writes, (uintptr_t)at, (1ull << 40) - 1, 0);
     for (int i = 0; i < 1000; i++)
-        if (cudaStreamQuery(stream) != cudaErrorNotReady) _exit(3);
+        if (cudaStreamQuery(cuda_ipc_contract_stream) != cudaErrorNotReady) _exit(3);
     word_function("cuStreamWriteValue64")(writes, (uintptr_t)at, (1ull << 40) + 7, 0);
-    finish();
-    check(cudaHostUnregister(words));
+    cuda_ipc_contract_finish();
+    cuda_ipc_contract_check(cudaHostUnregister(words));
 }
 
-static void word_not_pinned(void) { word_function("cuStreamWriteValue64")(stream, (uintptr_t)map_words(), 1, 0); }
-static void word_odd(void) { word_function("cuStreamWriteValue64")(stream, (uintptr_t)pinned + 4, 1, 0); }
-static void word_flags(void) { word_function("cuStreamWaitValue64")(stream, (uintptr_t)pinned, 1, 1); }
+static void word_not_pinned(void) { word_function("cuStreamWriteValue64")(cuda_ipc_contract_stream, (uintptr_t)map_words(), 1, 0); }
+static void word_odd(void) { word_function("cuStreamWriteValue64")(cuda_ipc_contract_stream, (uintptr_t)pinned + 4, 1, 0); }
+static void word_flags(void) { word_function("cuStreamWaitValue64")(cuda_ipc_contract_stream, (uintptr_t)pinned, 1, 1); }
 static void part_of_page(void) { cudaHostRegister(map_words(), 100, cudaHostRegisterMapped); }
 
 static void registered_twice(void)
 {
     uint64_t *words = map_words();
 
-    check(cudaHostRegister(words, PAGE, cudaHostRegisterMapped));
+    cuda_ipc_contract_check(cudaHostRegister(words, PAGE, cudaHostRegisterMapped));
     cudaHostRegister(words, PAGE, cudaHostRegisterMapped);
 }
 
@@ -229,12 +229,12 @@ static breaking_fn *breaks;
 static int run_with_gpu(void)
 {
     start_other();
-    open_gpu();
+    cuda_ipc_contract_open_gpu();
     breaks();
     return 0;
 }
 
-static void expect(breaking_fn *fn, int code, const char *text)
+static void cuda_ipc_contract_expect(breaking_fn *fn, int code, const char *text)
 {
     struct child c;
 
@@ -243,37 +243,37 @@ static void expect(breaking_fn *fn, int code, const char *text)
     child_expect(&c, code, text);
 }
 
-static void test_memory(void **state)
+static void cuda_ipc_contract_test_memory(void **state)
 {
     (void)state;
-    expect(right, 0, "");
-    expect(freed_while_mapped, BROKEN, "is mapped by 1 other processes");
-    expect(own_handle, BROKEN, "a handle of this process");
-    expect(handle_within, BROKEN, "is not what cudaMalloc returned");
-    expect(no_flags, BROKEN, "cudaIpcOpenMemHandle: flags 0");
-    expect(open_twice, BROKEN, "the handle is open already");
-    expect(close_twice, BROKEN, "is not what cudaIpcOpenMemHandle returned, or was closed before");
-    expect(close_own, BROKEN, "is not what cudaIpcOpenMemHandle returned");
-    expect(free_mapped, BROKEN, "is another process's memory");
-    expect(use_after_close, BROKEN, "not all, memory of cudaMalloc");
+    cuda_ipc_contract_expect(right, 0, "");
+    cuda_ipc_contract_expect(freed_while_mapped, BROKEN, "is mapped by 1 other processes");
+    cuda_ipc_contract_expect(own_handle, BROKEN, "a handle of this process");
+    cuda_ipc_contract_expect(handle_within, BROKEN, "is not what cudaMalloc returned");
+    cuda_ipc_contract_expect(no_flags, BROKEN, "cudaIpcOpenMemHandle: flags 0");
+    cuda_ipc_contract_expect(open_twice, BROKEN, "the handle is open already");
+    cuda_ipc_contract_expect(close_twice, BROKEN, "is not what cudaIpcOpenMemHandle returned, or was closed before");
+    cuda_ipc_contract_expect(close_own, BROKEN, "is not what cudaIpcOpenMemHandle returned");
+    cuda_ipc_contract_expect(free_mapped, BROKEN, "is another process's memory");
+    cuda_ipc_contract_expect(use_after_close, BROKEN, "not all, memory of cudaMalloc");
 }
 
 static void test_words(void **state)
 {
     (void)state;
-    expect(right_words, 0, "");
-    expect(word_not_pinned, BROKEN, "is not pinned");
-    expect(word_odd, BROKEN, "cuStreamWriteValue64: flags 0, address");
-    expect(word_flags, BROKEN, "cuStreamWaitValue64: flags 1");
-    expect(part_of_page, BROKEN, "not whole pages, or not mapped");
-    expect(registered_twice, BROKEN, "is pinned already");
-    expect(not_registered, BROKEN, "is not what cudaHostRegister was given");
-    expect(pointer_not_pinned, BROKEN, "cudaHostGetDevicePointer: flags 0");
+    cuda_ipc_contract_expect(right_words, 0, "");
+    cuda_ipc_contract_expect(word_not_pinned, BROKEN, "is not pinned");
+    cuda_ipc_contract_expect(word_odd, BROKEN, "cuStreamWriteValue64: flags 0, address");
+    cuda_ipc_contract_expect(word_flags, BROKEN, "cuStreamWaitValue64: flags 1");
+    cuda_ipc_contract_expect(part_of_page, BROKEN, "not whole pages, or not mapped");
+    cuda_ipc_contract_expect(registered_twice, BROKEN, "is pinned already");
+    cuda_ipc_contract_expect(not_registered, BROKEN, "is not what cudaHostRegister was given");
+    cuda_ipc_contract_expect(pointer_not_pinned, BROKEN, "cudaHostGetDevicePointer: flags 0");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_memory), cmocka_unit_test(test_words) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(cuda_ipc_contract_test_memory), cmocka_unit_test(test_words) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,7 +106,7 @@ static const struct attention_shape { size_t B, T, S, H, G, D; bool causal, pack
     { 1, 127, 1023, 8, 8, 128, true, false, LS_F16 },
 };
 
-static struct view heads_of(const struct attention_shape *s, size_t rows, size_t heads)
+static struct view cudnn_plans_heads_of(const struct attention_shape *s, size_t rows, size_t heads)
 {
     struct view v = view_of(NULL, s->type, 4, (size_t[]){ s->B, rows, heads, s->D });
 
@@ -119,7 +119,8 @@ static struct view heads_of(const struct attention_shape *s, size_t rows, size_t
 
 static struct call attention_call(const struct attention_shape *s, bool gradient)
 {
-    struct view q = heads_of(s, s->T, s->H), k = heads_of(s, s->S, s->G), lse = view_of(NULL, LS_F32, 3, (size_t[]){ s->B, s->H, s->T });
+    struct view q = cudnn_plans_heads_of(s, s->T, s->H), k = cudnn_plans_heads_of(s, s->S, s->G),
+                lse = view_of(NULL, LS_F32, 3, (size_t[]){ s->B, s->H, s->T });
     struct view o = view_of(NULL, s->type, 4, (size_t[]){ s->B, s->T, s->H, s->D });
     struct call c = { .op = gradient ? OP_ATTENTION_GRAD : OP_ATTENTION, .nin = gradient ? 6 : 3, .nout = gradient ? 3 : 2,
                       .in = { q, k, k, o, lse, o } };

@@ -72,7 +72,7 @@ static void set_child(cudnnBackendDescriptor_t d, int name, cudnnBackendDescript
     set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &child);
 }
 
-static void finish(cudnnBackendDescriptor_t d) { STUB(cudnnBackendFinalize)(d); }
+static void cudnn_stub_finish(cudnnBackendDescriptor_t d) { STUB(cudnnBackendFinalize)(d); }
 
 /* ---- the graph ---- */
 
@@ -91,44 +91,44 @@ static cudnnBackendDescriptor_t tensor(int64_t id, int64_t rows, int64_t columns
     if (now != WRONG_MISSING)
         set(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
     if (now == WRONG_LATE)
-        finish(d);
+        cudnn_stub_finish(d);
     if (between || now == WRONG_LATE)
         set(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &between);
     if (by_value)
         set(d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
-    finish(d);
+    cudnn_stub_finish(d);
     if (now == WRONG_FINALIZED_TWICE)
-        finish(d);
+        cudnn_stub_finish(d);
     return d;
 }
 
-static cudnnBackendDescriptor_t product_of(cudnnBackendDescriptor_t *x, cudnnBackendDescriptor_t to)
+static cudnnBackendDescriptor_t cudnn_stub_product_of(cudnnBackendDescriptor_t *x, cudnnBackendDescriptor_t to)
 {
     cudnnBackendDescriptor_t part = make(CUDNN_BACKEND_MATMUL_DESCRIPTOR), d = make(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
 
     set_int(part, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
     if (now != WRONG_NOT_FINALIZED)
-        finish(part);
+        cudnn_stub_finish(part);
     set_child(d, CUDNN_ATTR_OPERATION_MATMUL_DESC, part);
     set_child(d, CUDNN_ATTR_OPERATION_MATMUL_ADESC, x[A]);
     set_child(d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, x[OR(SIZES, B, A)]);
     set_child(d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, to);
-    finish(d);
+    cudnn_stub_finish(d);
     return d;
 }
 
-static cudnnBackendDescriptor_t sum_of(cudnnBackendDescriptor_t *x)
+static cudnnBackendDescriptor_t cudnn_stub_sum_of(cudnnBackendDescriptor_t *x)
 {
     cudnnBackendDescriptor_t part = make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), d = make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
 
     set_int(part, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_POINTWISE_ADD);
     set_int(part, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-    finish(part);
+    cudnn_stub_finish(part);
     set_child(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, part);
     set_child(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x[PRODUCT]);
     set_child(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, x[C]);
     set_child(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, x[Y]);
-    finish(d);
+    cudnn_stub_finish(d);
     return d;
 }
 
@@ -141,11 +141,11 @@ static cudnnBackendDescriptor_t graph_make(cudnnHandle_t handle)
     x[C] = tensor(C + 1, 1, 1, false, true);
     x[PRODUCT] = tensor(PRODUCT + 1, ROWS, COLUMNS, true, false);
     x[Y] = tensor(Y + 1, ROWS, COLUMNS, false, false);
-    operation[now == WRONG_ORDER] = product_of(x, x[PRODUCT]);
-    operation[now != WRONG_ORDER] = now == WRONG_WRITTEN_TWICE ? product_of(x, x[PRODUCT]) : sum_of(x);
+    operation[now == WRONG_ORDER] = cudnn_stub_product_of(x, x[PRODUCT]);
+    operation[now != WRONG_ORDER] = now == WRONG_WRITTEN_TWICE ? cudnn_stub_product_of(x, x[PRODUCT]) : cudnn_stub_sum_of(x);
     set(d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, OR(UNREAD, 2, 1), operation);
     set(d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    finish(d);
+    cudnn_stub_finish(d);
     return d;
 }
 
@@ -158,12 +158,12 @@ static cudnnBackendDescriptor_t plan_make(cudnnHandle_t handle, cudnnBackendDesc
 
     set_child(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     set_int(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
-    finish(heuristics);
+    cudnn_stub_finish(heuristics);
     for (int k = 0; k < ENGINES; k++) config[k] = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     STUB(cudnnBackendGetAttribute)(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, ENGINES, &n, config);
     set_child(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config[engine]);
     set(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    finish(d);
+    cudnn_stub_finish(d);
     return d;
 }
 
@@ -211,7 +211,7 @@ static int compute(void)
     if (now == WRONG_WORKSPACE)
         workspace = (char *)workspace + 64;
     set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    finish(pack);
+    cudnn_stub_finish(pack);
     STUB(cudaStreamCreateWithFlags)(&stream, cudaStreamNonBlocking);
     if (now != WRONG_NO_STREAM)
         STUB(cudnnSetStream)(handle, OR(STREAM, stream, NULL));
@@ -233,7 +233,7 @@ static int compute(void)
     return 0;
 }
 
-static void test_contract(void **state)
+static void cudnn_stub_test_contract(void **state)
 {
     (void)state;
     for (int k = 0; k < WRONG_COUNT; k++) {
@@ -248,7 +248,7 @@ static void test_contract(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_contract) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(cudnn_stub_test_contract) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,7 @@ static void body_collectives(int rank, int n, const char *where, void *ctx)
 /* ---- messages ---- */
 
 /* To the rank after this one and from the one before, or the other way round; a rank's two messages are on streams of their own. */
-static void exchange(struct rank *r, ls_dtype type, size_t count, int step)
+static void native_stub_exchange(struct rank *r, ls_dtype type, size_t count, int step)
 {
     int to = (r->rank + step + r->n) % r->n, from = (r->rank - step + r->n) % r->n, before = calls;
     size_t bytes = count * ls_dtype_bytes(type);
@@ -148,8 +148,8 @@ static void body_messages(int rank, int n, const char *where, void *ctx)
 
     for (int t = 0; t < LS_DTYPES; t++)
         for (size_t k = 0; k < COUNT_OF(counts); k++) {
-            exchange(&r, (ls_dtype)t, counts[k], 1);
-            exchange(&r, (ls_dtype)t, counts[k], -1);
+            native_stub_exchange(&r, (ls_dtype)t, counts[k], 1);
+            native_stub_exchange(&r, (ls_dtype)t, counts[k], -1);
         }
     rank_close(&r);
 }

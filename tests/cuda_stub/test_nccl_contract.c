@@ -71,7 +71,7 @@ enum { COUNT = 100, BYTES = COUNT * 4, BOTH = 2 * BYTES, BROKEN_CONTRACT = 97, T
 
 #include "helper_wrongs.h"
 
-static char folder[] = "/tmp/lockstep_nccl_XXXXXX";
+static char nccl_contract_folder[] = "/tmp/lockstep_nccl_XXXXXX";
 
 /* ---- the functions of the stub ---- */
 
@@ -81,7 +81,7 @@ static void *(*stub_symbol)(void *library, const char *name);
 
 static const struct device *cuda;
 static char *data; /* [BOTH] on the device */
-static cudaStream_t stream;
+static cudaStream_t nccl_contract_stream;
 static ncclComm_t comm;
 static pid_t peer; /* on rank 0: the process of rank 1 */
 
@@ -92,7 +92,7 @@ static void need(bool right, const char *what)
     _exit(1);
 }
 
-static void open_gpu(int rank)
+static void nccl_contract_open_gpu(int rank)
 {
     struct device_facts facts;
     float ones[2 * COUNT];
@@ -102,7 +102,7 @@ static void open_gpu(int rank)
     need((data = cuda->alloc(MEM_OTHER, sizeof ones)) != NULL, "memory");
     for (int k = 0; k < 2 * COUNT; k++) ones[k] = 1;
     need(device_write(cuda, data, ones, sizeof ones) == LS_OK, "write");
-    need(STUB(cudaStreamCreateWithFlags)(&stream, cudaStreamNonBlocking) == cudaSuccess, "the stream");
+    need(STUB(cudaStreamCreateWithFlags)(&nccl_contract_stream, cudaStreamNonBlocking) == cudaSuccess, "the stream");
 }
 
 /* In a loop that waits: what ends rank 1 ends rank 0. */
@@ -131,7 +131,7 @@ static void stream_wait(void)
 {
     cudaError_t e;
 
-    while ((e = STUB(cudaStreamQuery)(stream)) == cudaErrorNotReady) follow_peer();
+    while ((e = STUB(cudaStreamQuery)(nccl_contract_stream)) == cudaErrorNotReady) follow_peer();
     need(e == cudaSuccess, "cudaStreamQuery");
 }
 
@@ -160,16 +160,16 @@ static void all_reduce(int rank)
     if (now == WRONG_PAST_THE_END) to += 4;
     STUB(ncclAllReduce)
     (from, to, count, OR(TYPE, ncclFloat32, (ncclDataType_t)6500), op, OR(NOT_A_COMM, comm, NULL),
-     OR(STREAM, stream, NULL));
+     OR(STREAM, nccl_contract_stream, NULL));
     comm_wait();
 }
 
 static void messages(int rank)
 {
     if (rank == 0)
-        STUB(ncclSend)(data, COUNT, ncclFloat32, now == WRONG_SELF ? 0 : 1, comm, stream);
+        STUB(ncclSend)(data, COUNT, ncclFloat32, now == WRONG_SELF ? 0 : 1, comm, nccl_contract_stream);
     else
-        STUB(ncclRecv)(data, COUNT - 1, ncclFloat32, 0, comm, stream);
+        STUB(ncclRecv)(data, COUNT - 1, ncclFloat32, 0, comm, nccl_contract_stream);
     comm_wait();
 }
 
@@ -180,16 +180,16 @@ static void groups(void)
     need(STUB(cudaStreamCreateWithFlags)(&other, cudaStreamNonBlocking) == cudaSuccess, "the other stream");
     if (now == WRONG_GROUP_END) STUB(ncclGroupEnd)();
     STUB(ncclGroupStart)();
-    STUB(ncclBroadcast)(data, data, 1, ncclFloat32, OR(ROOT, 0, 2), comm, stream);
+    STUB(ncclBroadcast)(data, data, 1, ncclFloat32, OR(ROOT, 0, 2), comm, nccl_contract_stream);
     for (int k = 1; k <= OR(GROUP_TOO_LARGE, 1, 20); k++) {
         char *at = data + (now == WRONG_GROUP_OVERLAP ? 0 : 4 * k);
 
-        STUB(ncclBroadcast)(at, at, 1, ncclFloat32, 1, comm, OR(GROUP_STREAM, stream, other));
+        STUB(ncclBroadcast)(at, at, 1, ncclFloat32, 1, comm, OR(GROUP_STREAM, nccl_contract_stream, other));
     }
     STUB(ncclGroupEnd)();
 }
 
-static void memory(int rank)
+static void nccl_contract_memory(int rank)
 {
     void *p, *handle;
 
@@ -199,9 +199,9 @@ static void memory(int rank)
     if (now == WRONG_FREED_BY_CUDA) STUB(cudaFree)(p);
     if (now == WRONG_FINALIZED_REGISTERED) STUB(ncclCommFinalize)(comm);
     if (now == WRONG_REGISTERED_SOME && rank == 0) data = p;
-    if (now == WRONG_REGISTERED_ROOT) STUB(ncclBroadcast)(rank == 0 ? data : p, p, 1, ncclFloat32, 0, comm, stream);
-    if (now == WRONG_REGISTERED_SENDER && rank == 0) STUB(ncclSend)(p, 1, ncclFloat32, 1, comm, stream);
-    if (now == WRONG_REGISTERED_SENDER && rank == 1) STUB(ncclRecv)(data, 1, ncclFloat32, 0, comm, stream);
+    if (now == WRONG_REGISTERED_ROOT) STUB(ncclBroadcast)(rank == 0 ? data : p, p, 1, ncclFloat32, 0, comm, nccl_contract_stream);
+    if (now == WRONG_REGISTERED_SENDER && rank == 0) STUB(ncclSend)(p, 1, ncclFloat32, 1, comm, nccl_contract_stream);
+    if (now == WRONG_REGISTERED_SENDER && rank == 1) STUB(ncclRecv)(data, 1, ncclFloat32, 0, comm, nccl_contract_stream);
     if (now >= WRONG_REGISTERED_ROOT) {
         comm_wait();
         stream_wait();
@@ -250,7 +250,7 @@ static void comm_close(void)
 
 static int run_rank(int rank, ncclUniqueId id)
 {
-    open_gpu(rank);
+    nccl_contract_open_gpu(rank);
     comm_open(rank, id);
     if (now != WRONG_NOT_ASKED) comm_wait();
     if (now == WRONG_ABORTED) STUB(ncclCommAbort)(comm);
@@ -260,7 +260,7 @@ static int run_rank(int rank, ncclUniqueId id)
         if (rank == 0) all_reduce(rank), STUB(ncclCommFinalize)(comm);
         for (;;) pause(); /* the other does not make the call */
     }
-    if (now == WRONG_NOTHING || now >= WRONG_REGISTERED_OTHER) memory(rank);
+    if (now == WRONG_NOTHING || now >= WRONG_REGISTERED_OTHER) nccl_contract_memory(rank);
     all_reduce(rank);
     stream_wait();
     if (!result_is_right()) return 1;
@@ -292,12 +292,12 @@ static int both_ranks(void)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-static void test_contract(void **state)
+static void nccl_contract_test_contract(void **state)
 {
     char settings[128];
 
     (void)state;
-    snprintf(settings, sizeof settings, "kernels=cpu nccl=%s", folder);
+    snprintf(settings, sizeof settings, "kernels=cpu nccl=%s", nccl_contract_folder);
     for (int k = 0; k < WRONG_COUNT; k++) {
         struct child c;
 
@@ -310,13 +310,14 @@ static void test_contract(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_contract) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(nccl_contract_test_contract) };
     char command[64];
     int failed;
 
     unsetenv("CUDA_VISIBLE_DEVICES");
-    if (!mkdtemp(folder)) return 1;
+    if (!mkdtemp(nccl_contract_folder)) return 1;
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(command, sizeof command, "rm -rf %s", folder); /* ranks that broke the contract left their communicators' files */
+    snprintf(command, sizeof command, "rm -rf %s",
+             nccl_contract_folder); /* ranks that broke the contract left their communicators' files */
     return system(command) ? 1 : failed;
 }

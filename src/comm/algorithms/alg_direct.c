@@ -40,7 +40,7 @@ static ls_status reduce_piece(const struct shape_of_call *c, size_t k, struct sp
     return steps_local(l, slot, span_part(mine, k * chunk, chunk), false);
 }
 
-static ls_status reduce(const struct shape_of_call *c, struct span mine, struct step_list *l)
+static ls_status alg_direct_reduce(const struct shape_of_call *c, struct span mine, struct step_list *l)
 {
     struct shape_of_call cut = *c;
 
@@ -64,13 +64,13 @@ ls_status direct_all_reduce(const struct shape_of_call *c, struct step_list *l)
 {
     struct span mine = span_block(c, IN_RECV, c->rank);
 
-    LS_TRY(reduce(c, mine, l));
+    LS_TRY(alg_direct_reduce(c, mine, l));
     return alg_direct_gather(c, mine, l);
 }
 
 ls_status direct_reduce_scatter(const struct shape_of_call *c, struct step_list *l)
 {
-    return reduce(c, (struct span){ IN_RECV, 0, span_block(c, IN_SEND, c->rank).len }, l);
+    return alg_direct_reduce(c, (struct span){ IN_RECV, 0, span_block(c, IN_SEND, c->rank).len }, l);
 }
 
 ls_status direct_all_gather(const struct shape_of_call *c, struct step_list *l)

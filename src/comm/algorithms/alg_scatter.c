@@ -12,7 +12,7 @@
 enum { CHAIN_PIECES = 16 }; /* if the call names no chunk */
 
 /* Blocks [v, v + blocks), counted from the root, limited to n. */
-static struct span blocks(const struct shape_of_call *c, int v, int many)
+static struct span alg_scatter_blocks(const struct shape_of_call *c, int v, int many)
 {
     size_t count = c->at[c->n];
     int end = v + many < c->n ? v + many : c->n;
@@ -21,16 +21,16 @@ static struct span blocks(const struct shape_of_call *c, int v, int many)
 }
 
 /* The span of block i (mod n) of the ring. */
-static struct span block(const struct shape_of_call *c, int i) { return blocks(c, rank_at(i, c->n), 1); }
+static struct span block(const struct shape_of_call *c, int i) { return alg_scatter_blocks(c, rank_at(i, c->n), 1); }
 
 static ls_status scatter(const struct shape_of_call *c, int v, struct step_list *l)
 {
     int n = c->n, bit = 1;
 
     while (bit < n && !(v & bit)) bit *= 2;
-    if (v > 0) LS_TRY(steps_copy(l, -1, span_none(), rank_at(c->root + v - bit, n), blocks(c, v, bit)));
+    if (v > 0) LS_TRY(steps_copy(l, -1, span_none(), rank_at(c->root + v - bit, n), alg_scatter_blocks(c, v, bit)));
     for (int d = bit / 2; d >= 1; d /= 2)
-        if (v + d < n) LS_TRY(steps_copy(l, rank_at(c->root + v + d, n), blocks(c, v + d, d), -1, span_none()));
+        if (v + d < n) LS_TRY(steps_copy(l, rank_at(c->root + v + d, n), alg_scatter_blocks(c, v + d, d), -1, span_none()));
     return LS_OK;
 }
 

@@ -38,7 +38,7 @@ struct recorder {
 
 static const char magic[8] = { 'L', 'S', 'C', 'A', 'L', 'L', 'S', '2' };
 /* Guards `used` and its recording: threads that make calls begin records, and the thread that drives the engine updates them. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t flight_recorder_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct recorder *used;
 
 static double unix_now(void)
@@ -101,16 +101,16 @@ void recorder_launched_by(struct recorder *c, int64_t pid) { c->recording->head.
 
 void recorder_use(struct recorder *c)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&flight_recorder_lock);
     used = c;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&flight_recorder_lock);
 }
 
 struct recorder *recorder_used(void)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&flight_recorder_lock);
     struct recorder *c = used;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&flight_recorder_lock);
     return c;
 }
 
@@ -118,7 +118,7 @@ uint64_t recorder_begin(const struct signature *s, const char *name, double at)
 {
     uint64_t call = 0;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&flight_recorder_lock);
     if (used) {
         struct recording *r = used->recording;
         struct call_record *x = &r->record[r->head.calls % RECORDER_CALLS];
@@ -127,7 +127,7 @@ uint64_t recorder_begin(const struct signature *s, const char *name, double at)
         memcpy(x->name, name, strnlen(name, sizeof x->name - 1));
         call = ++r->head.calls;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&flight_recorder_lock);
     return call;
 }
 
@@ -141,7 +141,7 @@ static struct call_record *record_of(uint64_t call)
 
 void recorder_update(uint64_t call, enum call_state state, uint32_t step, double at)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&flight_recorder_lock);
     struct call_record *x = record_of(call);
     if (x) {
         if (state == CALL_RUNNING) x->started = at;
@@ -149,32 +149,32 @@ void recorder_update(uint64_t call, enum call_state state, uint32_t step, double
         x->state = (int32_t)state;
         x->step = step;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&flight_recorder_lock);
 }
 
 void recorder_seen(uint64_t call)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&flight_recorder_lock);
     struct call_record *at = record_of(call);
     if (at) at->seen = base_now();
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&flight_recorder_lock);
 }
 
 /* ---- status ---- */
 
 void recorder_doing(const char *what)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&flight_recorder_lock);
     if (used) {
         snprintf(used->recording->status.doing, sizeof used->recording->status.doing, "%s", what);
         used->recording->status.since = base_now();
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&flight_recorder_lock);
 }
 
 void recorder_stepped(uint64_t step, uint64_t steps, double rate, const char *unit)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&flight_recorder_lock);
     if (used) {
         struct recorder_status *s = &used->recording->status;
 
@@ -184,25 +184,25 @@ void recorder_stepped(uint64_t step, uint64_t steps, double rate, const char *un
         s->stepped = base_now();
         snprintf(s->unit, sizeof s->unit, "%s", unit);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&flight_recorder_lock);
 }
 
 void recorder_skipped(uint64_t steps)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&flight_recorder_lock);
     if (used) used->recording->status.skipped = steps;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&flight_recorder_lock);
 }
 
 void recorder_ended(int code, const char *why)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&flight_recorder_lock);
     if (used) {
         used->recording->status.code = code;
         snprintf(used->recording->status.why, sizeof used->recording->status.why, "%s", why);
         used->recording->status.ended = base_now();
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&flight_recorder_lock);
 }
 
 /* ---- reading ---- */

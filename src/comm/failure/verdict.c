@@ -131,18 +131,18 @@ static void put_others(struct line *l, const struct scene *s, int waiting, int n
 }
 
 /* Stopped, or the cause itself. */
-static bool is_named(const struct scene *s, int rank) { return s->node[rank].state == NODE_STOPPED || rank == s->cause.rank; }
+static bool verdict_is_named(const struct scene *s, int rank) { return s->node[rank].state == NODE_STOPPED || rank == s->cause.rank; }
 
 /* Names the other ranks at that position: "; ranks 0, 3 wait in all_reduce #12", "; rank 1 has completed all_reduce #12". */
 static void put_position(struct line *l, const struct scene *s, const struct signature *call, enum call_position position)
 {
     int n = 0, last = -1;
 
-    for (int i = 0; i < s->n; i++) n += !is_named(s, i) && scene_position(s, i, call) == position;
+    for (int i = 0; i < s->n; i++) n += !verdict_is_named(s, i) && scene_position(s, i, call) == position;
     if (!n) return;
     verdict_put(l, "; rank%s", n > 1 ? "s" : "");
     for (int i = 0; i < s->n; i++) {
-        if (is_named(s, i) || scene_position(s, i, call) != position) continue;
+        if (verdict_is_named(s, i) || scene_position(s, i, call) != position) continue;
         verdict_put(l, "%s %d", last < 0 ? "" : ",", i);
         last = i;
     }

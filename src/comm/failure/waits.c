@@ -4,7 +4,7 @@
 #include "base/base.h"
 
 /* A rank that waits although its call is missing no rank is not a cause here: it reports its stall itself. */
-static enum cause_kind kind_of(const struct waits_graph *g, int rank)
+static enum cause_kind waits_kind_of(const struct waits_graph *g, int rank)
 {
     const struct waits_node *node = &g->node[rank];
 
@@ -43,8 +43,8 @@ static struct cause search(const struct waits_graph *g, int from, int *path, int
             if (c.kind == CAUSE_NONE) c.kind = CAUSE_BUSY; /* some rank is missing; the search finds which */
             if (parent[to] >= 0) continue;
             parent[to] = at;
-            if (kind_of(g, to) > c.kind || (kind_of(g, to) == c.kind && c.rank < 0)) {
-                c.kind = kind_of(g, to);
+            if (waits_kind_of(g, to) > c.kind || (waits_kind_of(g, to) == c.kind && c.rank < 0)) {
+                c.kind = waits_kind_of(g, to);
                 take_path(parent, from, to, &c, path);
             }
             if (g->node[to].state == NODE_WAITS) queue[tail++] = to;

@@ -17,9 +17,9 @@
 
 enum { PATH_ROOM = 4096 };
 
-static const char *const names[] = { "openmpi", "mpich" };
+static const char *const mpi_load_names[] = { "openmpi", "mpich" };
 
-static const struct mpi_host host = {
+static const struct mpi_host mpi_load_host = {
     .shape = MPI_HOST_SHAPE,
     .fail = ls_fail,
     .mismatch = comm_mismatch,
@@ -41,8 +41,8 @@ static ls_status mpi_load_choose(int *out)
 
     *out = -1;
     if (said && *said) {
-        for (size_t i = 0; i < COUNT_OF(names); i++)
-            if (!strcmp(said, names[i])) *out = (int)i;
+        for (size_t i = 0; i < COUNT_OF(mpi_load_names); i++)
+            if (!strcmp(said, mpi_load_names[i])) *out = (int)i;
         return *out >= 0 ? LS_OK : ls_fail(LS_EINVAL, "LOCKSTEP_MPI=%s: unknown MPI implementation; use openmpi or mpich", said);
     }
     if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK"))
@@ -60,13 +60,13 @@ static ls_status mpi_load_load(const char *path, const struct transport **out)
     if (!module) return ls_fail(LS_EUNSUPPORTED, "mpi: %s", dlerror());
     *(void **)&entry = dlsym(module, MPI_MODULE_ENTRY);
     if (!entry) return ls_fail(LS_EUNSUPPORTED, "mpi: %s is not a module of lockstep", path);
-    if (!(*out = entry(&host))) return ls_fail(LS_EUNSUPPORTED, "mpi: %s belongs to another version of lockstep", path);
+    if (!(*out = entry(&mpi_load_host))) return ls_fail(LS_EUNSUPPORTED, "mpi: %s belongs to another version of lockstep", path);
     return LS_OK;
 }
 
-const char *mpi_module_name(size_t i) { return i < COUNT_OF(names) ? names[i] : NULL; }
+const char *mpi_module_name(size_t i) { return i < COUNT_OF(mpi_load_names) ? mpi_load_names[i] : NULL; }
 
-bool mpi_module_find(size_t i, char *path, size_t room) { return module_find(names[i], path, room); }
+bool mpi_module_find(size_t i, char *path, size_t room) { return module_find(mpi_load_names[i], path, room); }
 
 static ls_status find(const struct transport **out)
 {
@@ -74,9 +74,9 @@ static ls_status find(const struct transport **out)
     int wanted;
 
     LS_TRY(mpi_load_choose(&wanted));
-    for (size_t which = 0; which < COUNT_OF(names); which++)
+    for (size_t which = 0; which < COUNT_OF(mpi_load_names); which++)
         if ((wanted < 0 || (int)which == wanted) && mpi_module_find(which, path, sizeof path)) return mpi_load_load(path, out);
-    return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s", wanted >= 0 ? names[wanted] : "*",
+    return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s", wanted >= 0 ? mpi_load_names[wanted] : "*",
                    module_folders(folders, sizeof folders));
 }
 

@@ -152,7 +152,7 @@ static ls_status stream_make(struct device_stream *s, const char *name)
     return LS_OK;
 }
 
-static ls_status open_gpu(void)
+static ls_status cuda_open_gpu(void)
 {
     size_t available = 0, all = 0;
 
@@ -170,7 +170,7 @@ static ls_status cuda_open(void)
     LS_TRY(cuda_failed());
     if (cuda.open) return LS_OK;
     cuda.open = true;
-    return open_gpu();
+    return cuda_open_gpu();
 }
 
 ls_status cuda_stream(struct device_stream *s, struct device_stream **out)
@@ -198,16 +198,17 @@ struct memory_block {
 static struct {
     struct memory_block *at;
     int n, room;
-} blocks;
+} cuda_blocks;
 
 static ls_status blocks_make_room(void)
 {
-    int room = blocks.room ? 2 * blocks.room : 64;
-    struct memory_block *grown = blocks.n < blocks.room ? blocks.at : mem_resize(blocks.at, (size_t)room * sizeof *grown);
+    int room = cuda_blocks.room ? 2 * cuda_blocks.room : 64;
+    struct memory_block *grown =
+        cuda_blocks.n < cuda_blocks.room ? cuda_blocks.at : mem_resize(cuda_blocks.at, (size_t)room * sizeof *grown);
 
     if (!grown) return LS_ENOMEM;
-    if (blocks.n == blocks.room) blocks.room = room;
-    blocks.at = grown;
+    if (cuda_blocks.n == cuda_blocks.room) cuda_blocks.room = room;
+    cuda_blocks.at = grown;
     return LS_OK;
 }
 
@@ -254,7 +255,7 @@ static void *cuda_alloc(enum mem_category c, size_t bytes)
         mem_give_device(c, bytes);
         return NULL;
     }
-    blocks.at[blocks.n++] = (struct memory_block){ p, bytes, c };
+    cuda_blocks.at[cuda_blocks.n++] = (struct memory_block){ p, bytes, c };
     return p;
 }
 
@@ -269,14 +270,14 @@ static ls_status cuda_sync(void)
 
 static void cuda_free(void *p)
 {
-    int k = blocks.n - 1;
+    int k = cuda_blocks.n - 1;
 
     if (!p) return;
-    while (k >= 0 && blocks.at[k].at != p) k--;
+    while (k >= 0 && cuda_blocks.at[k].at != p) k--;
     ASSERT(k >= 0);
     if (cuda_sync() == LS_OK && !nccl_memory_free(p)) cuda_check(cudaFree(p), "cudaFree");
-    mem_give_device(blocks.at[k].category, blocks.at[k].bytes);
-    blocks.at[k] = blocks.at[--blocks.n];
+    mem_give_device(cuda_blocks.at[k].category, cuda_blocks.at[k].bytes);
+    cuda_blocks.at[k] = cuda_blocks.at[--cuda_blocks.n];
 }
 
 /* ---- streams ---- */

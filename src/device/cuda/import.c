@@ -9,7 +9,7 @@
 #include "base/pulse.h"
 #include "device/cuda/cuda.h"
 
-static const struct cuda_host *host;
+static const struct cuda_host *cuda_import_host;
 
 ls_status ls_fail(ls_status st, const char *fmt, ...)
 {
@@ -19,7 +19,7 @@ ls_status ls_fail(ls_status st, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    return host->fail(st, "%s", line);
+    return cuda_import_host->fail(st, "%s", line);
 }
 
 void log_line(enum log_level level, const char *fmt, ...)
@@ -30,19 +30,19 @@ void log_line(enum log_level level, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    host->log(level, "%s", line);
+    cuda_import_host->log(level, "%s", line);
 }
 
-const char *ls_errmsg(void) { return host->message(); }
-void *mem_alloc(enum mem_category c, size_t bytes) { return host->alloc(c, bytes); }
-void *mem_resize(void *p, size_t bytes) { return host->resize(p, bytes); }
-void mem_free(void *p) { host->free(p); }
-ls_status mem_take(enum mem_category c, size_t bytes) { return host->take(c, bytes); }
-void mem_give(enum mem_category c, size_t bytes) { host->give(c, bytes); }
-ls_status mem_take_device(enum mem_category c, size_t bytes) { return host->take_device(c, bytes); }
-void mem_give_device(enum mem_category c, size_t bytes) { host->give_device(c, bytes); }
-const char *mem_category_name(enum mem_category c) { return host->category_name(c); }
-void pulse(void) { host->pulse(); }
+const char *ls_errmsg(void) { return cuda_import_host->message(); }
+void *mem_alloc(enum mem_category c, size_t bytes) { return cuda_import_host->alloc(c, bytes); }
+void *mem_resize(void *p, size_t bytes) { return cuda_import_host->resize(p, bytes); }
+void mem_free(void *p) { cuda_import_host->free(p); }
+ls_status mem_take(enum mem_category c, size_t bytes) { return cuda_import_host->take(c, bytes); }
+void mem_give(enum mem_category c, size_t bytes) { cuda_import_host->give(c, bytes); }
+ls_status mem_take_device(enum mem_category c, size_t bytes) { return cuda_import_host->take_device(c, bytes); }
+void mem_give_device(enum mem_category c, size_t bytes) { cuda_import_host->give_device(c, bytes); }
+const char *mem_category_name(enum mem_category c) { return cuda_import_host->category_name(c); }
+void pulse(void) { cuda_import_host->pulse(); }
 
 void *mem_zalloc(enum mem_category c, size_t bytes)
 {
@@ -53,7 +53,7 @@ void *mem_zalloc(enum mem_category c, size_t bytes)
 
 void base_assert_failed(const char *cond, const char *file, int line)
 {
-    host->assert_failed(cond, file, line);
+    cuda_import_host->assert_failed(cond, file, line);
     abort();
 }
 
@@ -64,6 +64,6 @@ const struct device *lockstep_cuda_row(const struct cuda_host *h)
     static const struct cuda_shape shape = CUDA_MODULE_SHAPE;
 
     if (memcmp(&h->shape, &shape, sizeof shape) != 0) return NULL;
-    host = h;
+    cuda_import_host = h;
     return &cuda_row;
 }

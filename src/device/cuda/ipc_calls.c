@@ -25,7 +25,7 @@ struct ipc_call {
 static uint64_t round_number(const struct ipc_call *k, uint64_t round) { return k->g->call << ROUND_BITS | (round + 1); }
 static uint64_t end_number(uint64_t call) { return call << ROUND_BITS | ((1u << ROUND_BITS) - 1); }
 
-static ls_status tell(const struct ipc_call *k, int to, enum ipc_word w, uint64_t number)
+static ls_status signal_to(const struct ipc_call *k, int to, enum ipc_word w, uint64_t number)
 {
     const struct device_group *g = k->g;
     size_t at = (size_t)(ipc_word_of(g, to, g->rank, w) - g->shared->word) * sizeof(uint64_t);
@@ -43,10 +43,10 @@ static ls_status wait_for(const struct ipc_call *k, int from, enum ipc_word w, u
     return cuda_check_driver(ipc.wait(k->s->handle, g->words + at, number, 0), "cuStreamWaitValue64");
 }
 
-static ls_status tell_all(const struct ipc_call *k, enum ipc_word w, uint64_t number)
+static ls_status signal_all(const struct ipc_call *k, enum ipc_word w, uint64_t number)
 {
     for (int r = 0; r < k->g->n; r++)
-        if (r != k->g->rank) LS_TRY(tell(k, r, w, number));
+        if (r != k->g->rank) LS_TRY(signal_to(k, r, w, number));
     return LS_OK;
 }
 
@@ -157,7 +157,7 @@ static ls_status take_sums(const struct ipc_call *k)
 
     if (k->g->n == 2 || count * k->size <= AT_ONCE) return sum(k, element_of(k, k->c->recv, s.begin), 0, count);
     LS_TRY(sum(k, slot_of(k, k->g->rank) + own * k->size, own * k->size, share_at(k, count, k->g->rank + 1) - own));
-    LS_TRY(tell_all(k, IPC_REDUCED, round_number(k, k->now)));
+    LS_TRY(signal_all(k, IPC_REDUCED, round_number(k, k->now)));
     LS_TRY(wait_all(k, IPC_REDUCED, round_number(k, k->now)));
     for (int r = 0; r < k->g->n; r++) {
         size_t begin = share_at(k, count, r), end = share_at(k, count, r + 1);
@@ -243,10 +243,10 @@ static ls_status wait_for_slot(const struct ipc_call *k)
     return k->now == 0 && k->g->filled ? wait_all(k, IPC_READ, end_number(k->g->filled)) : LS_OK;
 }
 
-static ls_status tell_read(const struct ipc_call *k, uint64_t number)
+static ls_status signal_read(const struct ipc_call *k, uint64_t number)
 {
     for (int r = 0; r < k->g->n; r++)
-        if (r != k->g->rank && rank_fills(k, r)) LS_TRY(tell(k, r, IPC_READ, number));
+        if (r != k->g->rank && rank_fills(k, r)) LS_TRY(signal_to(k, r, IPC_READ, number));
     return LS_OK;
 }
 
@@ -255,10 +255,10 @@ static ls_status round_give(const struct ipc_call *k)
     if (rank_fills(k, k->g->rank)) {
         LS_TRY(wait_for_slot(k));
         LS_TRY(round_fill(k));
-        LS_TRY(tell_all(k, IPC_FILLED, round_number(k, k->now)));
+        LS_TRY(signal_all(k, IPC_FILLED, round_number(k, k->now)));
     }
     LS_TRY(round_take(k));
-    return tell_read(k, k->now + 1 < k->rounds ? round_number(k, k->now) : end_number(k->g->call));
+    return signal_read(k, k->now + 1 < k->rounds ? round_number(k, k->now) : end_number(k->g->call));
 }
 
 static size_t largest_block(const struct ipc_call *k, const size_t *at, bool own)
@@ -313,7 +313,7 @@ static ls_status call_give(struct ipc_call *k)
     LS_TRY(follow_last(k));
     LS_TRY(copy_own(k));
     for (k->now = 0; k->now < k->rounds; k->now++) LS_TRY(round_give(k));
-    if (!k->rounds) LS_TRY(tell_read(k, end_number(k->g->call)));
+    if (!k->rounds) LS_TRY(signal_read(k, end_number(k->g->call)));
     if (rank_fills(k, k->g->rank)) k->g->filled = k->g->call;
     LS_TRY(flight_room(k->s));
     return cuda_check(cudaEventRecord(k->g->ended, k->s->handle), "cudaEventRecord");

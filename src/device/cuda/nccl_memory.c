@@ -23,7 +23,7 @@ struct registration {
     void *handle; /* NCCL's */
 };
 
-static struct nccl_block *blocks;
+static struct nccl_block *nccl_memory_blocks;
 static struct registration *registrations;
 
 static bool group_registers(const struct device_group *g) { return g->kind == DEVICE_GROUP_COLLECTIVES && g->state == GROUP_OPEN; }
@@ -79,7 +79,7 @@ static ls_status registrations_end(const struct device_group *g, const struct nc
 
 ls_status nccl_memory_opened(struct device_group *g)
 {
-    for (const struct nccl_block *b = blocks; b && group_registers(g); b = b->next) LS_TRY(block_register(g, b));
+    for (const struct nccl_block *b = nccl_memory_blocks; b && group_registers(g); b = b->next) LS_TRY(block_register(g, b));
     return LS_OK;
 }
 
@@ -118,8 +118,8 @@ ls_status nccl_memory_new(size_t bytes, void **out)
         mem_free(b);
         return block_failed(r, bytes);
     }
-    b->next = blocks;
-    blocks = b;
+    b->next = nccl_memory_blocks;
+    nccl_memory_blocks = b;
     if ((st = block_register_all(b)) < 0) {
         nccl_memory_free(b->at);
         return st;
@@ -130,7 +130,7 @@ ls_status nccl_memory_new(size_t bytes, void **out)
 
 bool nccl_memory_free(void *p)
 {
-    struct nccl_block **at = &blocks, *b;
+    struct nccl_block **at = &nccl_memory_blocks, *b;
     ls_status st;
 
     while (*at && (*at)->at != p) at = &(*at)->next;

@@ -17,7 +17,7 @@ static const struct attention_blocks *blocks_best(void)
     return isa_best() >= ISA_AVX512 ? &attention_blocks_avx512 : isa_best() >= ISA_AVX2 ? &attention_blocks_avx2 : NULL;
 }
 
-static bool heads_of(const struct view *v, ls_dtype type, struct heads *out)
+static bool attention_heads_of(const struct view *v, ls_dtype type, struct heads *out)
 {
     if (v->ndim != 4 || v->dtype != type || (v->stride[3] != 1 && v->size[3] != 1)) return false;
     for (int d = 0; d < 3; d++)
@@ -35,7 +35,8 @@ static bool attention_of(const struct call *c, struct attention *a)
     if (!blocks_best() || (type != LS_F32 && type != LS_BF16 && type != LS_F16)) return false;
     *a = (struct attention){ .causal = c->attr.attention.causal, .scale = (float)c->attr.attention.scale };
     a->pairs = tiles_pairs(type, type);
-    if (!heads_of(q, type, &a->q) || !heads_of(k, type, &a->k) || !heads_of(&c->in[2], type, &a->v)) return false;
+    if (!attention_heads_of(q, type, &a->q) || !attention_heads_of(k, type, &a->k) || !attention_heads_of(&c->in[2], type, &a->v))
+        return false;
     a->B = q->size[0];
     a->T = q->size[1];
     a->H = q->size[2];
@@ -47,7 +48,7 @@ static bool attention_of(const struct call *c, struct attention *a)
 
 static bool forward_of(const struct call *c, struct attention *a)
 {
-    if (!attention_of(c, a) || !heads_of(&c->out[0], a->q.type, &a->o)) return false;
+    if (!attention_of(c, a) || !attention_heads_of(&c->out[0], a->q.type, &a->o)) return false;
     a->lse = c->out[1].data;
     return c->out[1].dtype == LS_F32 && view_is_contiguous(&c->out[1]);
 }
@@ -56,8 +57,9 @@ static bool backward_of(const struct call *c, struct attention *a)
 {
     ls_dtype type = c->in[0].dtype;
 
-    if (!attention_of(c, a) || !heads_of(&c->in[3], type, &a->o) || !heads_of(&c->in[5], type, &a->go) ||
-        !heads_of(&c->out[0], type, &a->dq) || !heads_of(&c->out[1], type, &a->dk) || !heads_of(&c->out[2], type, &a->dv))
+    if (!attention_of(c, a) || !attention_heads_of(&c->in[3], type, &a->o) || !attention_heads_of(&c->in[5], type, &a->go) ||
+        !attention_heads_of(&c->out[0], type, &a->dq) || !attention_heads_of(&c->out[1], type, &a->dk) ||
+        !attention_heads_of(&c->out[2], type, &a->dv))
         return false;
     a->lse = c->in[4].data;
     return c->in[4].dtype == LS_F32 && view_is_contiguous(&c->in[4]);

@@ -27,7 +27,7 @@
 
 enum { PATH_ROOM = 4200 };
 
-static const struct onednn_host host = {
+static const struct onednn_host onednn_load_host = {
     .shape = ONEDNN_MODULE_SHAPE,
     .fail = ls_fail,
     .zalloc = mem_zalloc,
@@ -58,7 +58,7 @@ static void load_module(const char *path)
         return;
     }
     *(void **)&entry = dlsym(loaded, ONEDNN_MODULE_ENTRY);
-    module = entry ? entry(&host) : NULL;
+    module = entry ? entry(&onednn_load_host) : NULL;
     if (module) return;
     snprintf(why_absent, sizeof why_absent, "%s belongs to another version of lockstep; build both together", path);
     warn_absent("oneDNN is not used");

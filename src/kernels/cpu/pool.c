@@ -42,7 +42,7 @@ static struct box box_of(const struct pool *z, size_t i, size_t j)
     return b;
 }
 
-static size_t largest(const struct pool *z, const float *x, struct box b)
+static size_t pool_largest(const struct pool *z, const float *x, struct box b)
 {
     size_t best = b.top * z->W + b.left;
 
@@ -65,7 +65,7 @@ static void max_planes(void *ctx, size_t begin, size_t end, int thread)
         float *y = (float *)z->c->out[0].data + n * z->OH * z->OW;
 
         for (size_t i = 0; i < z->OH; i++)
-            for (size_t j = 0; j < z->OW; j++) *y++ = x[largest(z, x, box_of(z, i, j))];
+            for (size_t j = 0; j < z->OW; j++) *y++ = x[pool_largest(z, x, box_of(z, i, j))];
     }
 }
 
@@ -81,7 +81,7 @@ static void max_grad_planes(void *ctx, size_t begin, size_t end, int thread)
 
         memset(dx, 0, z->H * z->W * sizeof *dx);
         for (size_t i = 0; i < z->OH; i++)
-            for (size_t j = 0; j < z->OW; j++) dx[largest(z, x, box_of(z, i, j))] += *dy++;
+            for (size_t j = 0; j < z->OW; j++) dx[pool_largest(z, x, box_of(z, i, j))] += *dy++;
     }
 }
 

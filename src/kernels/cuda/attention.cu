@@ -301,7 +301,7 @@ static struct mask mask_of(const struct call *c, int at)
     return m;
 }
 
-static struct heads heads_of(const struct call *c)
+static struct heads attention_heads_of(const struct call *c)
 {
     const struct view *q = &c->in[0], *k = &c->in[1];
     struct heads z = {};
@@ -335,7 +335,7 @@ static struct heads heads_of(const struct call *c)
 
 static void run_attention(const struct call *c)
 {
-    struct heads z = heads_of(c);
+    struct heads z = attention_heads_of(c);
     size_t bytes = ((ROWS + COLUMNS) * (size_t)(z.D + 1) + ROWS * SCORE_STRIDE) * sizeof(float);
     dim3 grid(blocks_of((size_t)z.T, ROWS), (unsigned)z.H, (unsigned)z.B);
 
@@ -349,7 +349,7 @@ static size_t attention_grad_scratch(const struct call *c) { return view_rows(&c
 
 static void run_attention_grad(const struct call *c)
 {
-    struct heads z = heads_of(c);
+    struct heads z = attention_heads_of(c);
     size_t bytes = (2 * (ROWS + COLUMNS) * (size_t)(z.D + 1) + ROWS * SCORE_STRIDE) * sizeof(float), rows = view_rows(&c->in[0]);
     dim3 queries(blocks_of((size_t)z.T, ROWS), (unsigned)z.H, (unsigned)z.B),
         keys(blocks_of((size_t)z.S, ROWS), (unsigned)z.G, (unsigned)z.B);

@@ -242,7 +242,7 @@ static void run_attention_grad(const struct call *c)
         attention_grad_of<__half>(c, z);
 }
 
-static size_t attention_grad_scratch(const struct call *c) { return view_rows(&c->in[0]) * sizeof(float); }
+static size_t attention_mma_grad_scratch(const struct call *c) { return view_rows(&c->in[0]) * sizeof(float); }
 
 static bool attention_grad_accepts(const struct call *c)
 {
@@ -254,6 +254,6 @@ static bool attention_grad_accepts(const struct call *c)
 }
 
 const struct kernel kernels_cuda_attention_mma_grad[] = {
-    CUDA_MMA_ROW(ATTENTION_GRAD, attention_grad_accepts, attention_grad_scratch, run_attention_grad),
+    CUDA_MMA_ROW(ATTENTION_GRAD, attention_grad_accepts, attention_mma_grad_scratch, run_attention_grad),
     CUDA_ROWS_END,
 };

@@ -39,7 +39,7 @@ static struct attention_sizes sizes_of(const struct call *c)
 }
 
 /* [B,T,H,D] as B, H, T, D. The stride of a dim of one element has no meaning; it is made one that a tensor without gaps could have. */
-static struct cudnn_operand heads_of(const struct view *v, const struct attention_sizes *z)
+static struct cudnn_operand cudnn_heads_of(const struct view *v, const struct attention_sizes *z)
 {
     struct cudnn_operand x = { .type = z->type,
                                .size = { (int64_t)v->size[0], (int64_t)v->size[2], (int64_t)v->size[1], (int64_t)v->size[3] },
@@ -245,14 +245,14 @@ static int scores(const struct attention_graph *a, int q, int k)
 
 static int operand_add(const struct attention_graph *a, const struct view *v, int at)
 {
-    struct cudnn_operand x = heads_of(v, &a->z);
+    struct cudnn_operand x = cudnn_heads_of(v, &a->z);
 
     return cudnn_graph_operand(a->g, &x, at);
 }
 
 static int operand_add_transposed(const struct attention_graph *a, const struct view *v, int at)
 {
-    struct cudnn_operand x = transposed(heads_of(v, &a->z));
+    struct cudnn_operand x = transposed(cudnn_heads_of(v, &a->z));
 
     return cudnn_graph_operand(a->g, &x, at);
 }
@@ -316,7 +316,7 @@ static void keys_gradient(const struct attention_graph *a, int x, int b, const s
 /* sum(do o) of each query, which goes through memory */
 static int row_sums(const struct attention_graph *a, int dout, int o)
 {
-    struct cudnn_operand like = heads_of(&a->c->in[5], &a->z);
+    struct cudnn_operand like = cudnn_heads_of(&a->c->in[5], &a->z);
     int product, sum, y = row_operand(a, a->z.H * a->z.T, ATTENTION_SUMS);
 
     like.type = CUDNN_DATA_FLOAT;
@@ -331,7 +331,7 @@ static void gradient_add(const struct attention_graph *a)
 {
     const struct call *c = a->c;
     struct cudnn_graph *g = a->g;
-    struct cudnn_operand keys = heads_of(&c->in[1], &a->z);
+    struct cudnn_operand keys = cudnn_heads_of(&c->in[1], &a->z);
     int q = operand_add(a, &c->in[0], ATTENTION_Q), k = operand_add_transposed(a, &c->in[1], ATTENTION_K);
     int v = operand_add_transposed(a, &c->in[2], ATTENTION_V), o = operand_add(a, &c->in[3], ATTENTION_O);
     int lse = row_operand(a, c->in[4].stride[0], ATTENTION_LSE), dout = operand_add(a, &c->in[5], ATTENTION_DO),

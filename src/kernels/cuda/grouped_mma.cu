@@ -182,7 +182,7 @@ static inline struct expert_rows rows_of(const struct view *v)
     return x;
 }
 
-static struct expert_product product_of(const struct call *c)
+static struct expert_product grouped_mma_product_of(const struct call *c)
 {
     struct expert_product z = {};
 
@@ -211,7 +211,7 @@ template <typename T> static void grouped_mma_of(const struct call *c, const str
 static void run_grouped_mma(const struct call *c)
 {
     bool gradient = c->op == OP_GROUPED_LINEAR_DW;
-    struct expert_product z = product_of(c);
+    struct expert_product z = grouped_mma_product_of(c);
 
     z.M = gradient ? view_last(&c->in[0]) : view_rows(&c->in[0]);
     z.N = gradient ? view_last(&c->in[1]) : view_last(&c->out[0]);

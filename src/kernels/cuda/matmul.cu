@@ -84,7 +84,7 @@ static struct strided leading_dims(const struct view *v)
     return s;
 }
 
-static void run_matmul(const struct call *c)
+static void matmul_run(const struct call *c)
 {
     const struct view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     size_t M = y->size[y->ndim - 2], N = view_last(y), K = view_last(a), batches = 1;
@@ -117,6 +117,6 @@ const struct kernel kernels_cuda_matmul[] = {
     CUDA_ROW(LINEAR, linear_accepts, NULL, run_linear),
     CUDA_ROW(LINEAR_DX, linear_accepts, NULL, run_linear_dx),
     CUDA_ROW(LINEAR_DW, linear_accepts, NULL, run_linear_dw),
-    CUDA_ROW(MATMUL, matmul_accepts, NULL, run_matmul),
+    CUDA_ROW(MATMUL, matmul_accepts, NULL, matmul_run),
     CUDA_ROWS_END,
 };

@@ -2,8 +2,8 @@
 #include "kernels/cuda/parts.h"
 
 #define CUDA_PART_ROW(name) kernels_cuda_##name,
-static const struct kernel *const parts[] = { CUDA_PARTS(CUDA_PART_ROW) CUDA_LIBRARY_PARTS(CUDA_PART_ROW) NULL };
+static const struct kernel *const rows_parts[] = { CUDA_PARTS(CUDA_PART_ROW) CUDA_LIBRARY_PARTS(CUDA_PART_ROW) NULL };
 #undef CUDA_PART_ROW
 
 extern const struct kernel_rows cuda_kernel_rows;
-const struct kernel_rows cuda_kernel_rows = { KERNEL_ROWS_SHAPE, parts };
+const struct kernel_rows cuda_kernel_rows = { KERNEL_ROWS_SHAPE, rows_parts };

@@ -51,7 +51,7 @@ static const char *ink(struct rgb c)
 
 /* ---- parts ---- */
 
-static ls_status put_head(struct text *t, const struct page *g, double width, double height)
+static ls_status draw_svg_put_head(struct text *t, const struct page *g, double width, double height)
 {
     struct text title = { 0 };
 
@@ -162,7 +162,7 @@ ls_status ls_pipeline_svg(const ls_pipeline_schedule *s, const ls_pipeline_times
     LS_TRY(ls_pipeline_play(s, t, &p));
     g.wide = fmin(fmax(22 * p.seconds / g.unit, WIDTH_LEAST), WIDTH_MOST);
     g.scale = p.seconds > 0 ? g.wide / p.seconds : 1;
-    ls_status st = put_head(&out, &g, LEFT + g.wide + RIGHT, TOP + ROW * s->stages + 48);
+    ls_status st = draw_svg_put_head(&out, &g, LEFT + g.wide + RIGHT, TOP + ROW * s->stages + 48);
     put_grid(&out, &g);
     for (int r = 0; r < s->stages; r++) draw_svg_put_rank(&out, &g, r);
     put_legend(&out, &g);

@@ -72,7 +72,7 @@ static ls_status settle_parameters(ls_pipeline *l, ls_store *store, const int *f
 
     for (size_t i = 0; i < ls_store_count(store); i++) {
         if (first[i] < 0) continue; /* read only by another program */
-        if (!here[i] && store_is_here(store, i) && store_group_of(store, i) < 0 && !store_is_allocated(store, i, STORE_VALUE, NULL))
+        if (!here[i] && store_is_here(store, i) && store_unit_of(store, i) < 0 && !store_is_allocated(store, i, STORE_VALUE, NULL))
             store_leave_out(store, i);
         if (here[i] && !store_is_here(store, i))
             return ls_fail(LS_EINVAL,
@@ -140,7 +140,7 @@ static ls_status pipeline_build(ls_store *store, const ls_pipeline_options *o, c
 }
 
 /* Builds the complete model, never compiled, to find what its parts cost and read. */
-static ls_status divide(ls_pipeline *l, ls_store *store, const ls_pipeline_options *o)
+static ls_status pipeline_divide(ls_pipeline *l, ls_store *store, const ls_pipeline_options *o)
 {
     ls_program *model;
     ls_status st;
@@ -216,7 +216,7 @@ static ls_status open_all(ls_pipeline *l, ls_store *store, const ls_pipeline_opt
     l->begin = mem_array(MEM_OTHER, (size_t)stages_of(l) + 1, sizeof *l->begin);
     if (!l->chunk || !l->begin) return LS_ENOMEM;
     LS_TRY(pipeline_plan_make(o->schedule, l->rank, &l->plan));
-    LS_TRY(divide(l, store, o));
+    LS_TRY(pipeline_divide(l, store, o));
     for (int c = 0; c < l->schedule.chunks; c++) LS_TRY(compile_chunk(l, store, o, c));
     for (int c = 0; c < l->schedule.chunks; c++) LS_TRY(bind_chunk(l, c));
     return LS_OK;

@@ -96,7 +96,7 @@ static int source(const struct maker *m, ls_action a, int *chunk)
     return stage < 0 ? -1 : ls_pipeline_rank(m->s, stage, chunk);
 }
 
-static void post(struct maker *m, struct queue *q, int peer)
+static void pipeline_plan_post(struct maker *m, struct queue *q, int peer)
 {
     ls_action a = q->message[q->posted++];
     int slot = a.kind == LS_ACTION_FORWARD ? take_slot(m, a.chunk, a.micro) : *slot_at(m, a.chunk, a.micro);
@@ -119,7 +119,7 @@ static void post_for(struct maker *m, ls_action a)
 
     while (q && !is_posted(q, a)) {
         ASSERT(q->posted < q->n);
-        post(m, q, peer);
+        pipeline_plan_post(m, q, peer);
     }
 }
 
@@ -133,7 +133,7 @@ static void post_early(struct maker *m)
     for (int k = 0; k < 2 * m->s->stages; k++) {
         struct queue *q = &m->queue[k];
 
-        while (q->posted < q->n && can_post(m, q->message[q->posted])) post(m, q, k / 2);
+        while (q->posted < q->n && can_post(m, q->message[q->posted])) pipeline_plan_post(m, q, k / 2);
     }
 }
 

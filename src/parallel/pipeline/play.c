@@ -63,13 +63,13 @@ static double *end_of(double *end, const ls_pipeline_schedule *s, ls_action_kind
 static double ready(const ls_pipeline_schedule *s, double message, double *end, int rank, const ls_action *a)
 {
     int own = ls_pipeline_stage(s, rank, a->chunk), from = schedule_recv_stage(s, rank, a);
-    double before = 0, heard = 0;
+    double before = 0, received = 0;
 
     if (a->kind != LS_ACTION_FORWARD) before = *end_of(end, s, a->kind - 1, own, a->micro);
-    if (from >= 0) heard = *end_of(end, s, a->kind, from, a->micro);
-    if (before == NOT_YET || heard == NOT_YET) return NOT_YET;
-    if (from >= 0 && ls_pipeline_rank(s, from, NULL) != rank) heard += message;
-    return MAX(before, heard);
+    if (from >= 0) received = *end_of(end, s, a->kind, from, a->micro);
+    if (before == NOT_YET || received == NOT_YET) return NOT_YET;
+    if (from >= 0 && ls_pipeline_rank(s, from, NULL) != rank) received += message;
+    return MAX(before, received);
 }
 
 struct walk {

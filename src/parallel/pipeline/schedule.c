@@ -28,7 +28,7 @@ static const struct row {
     ls_stage_order order;
     void (*make)(ls_pipeline_schedule *s);
     double (*idle)(struct sizes s);
-} rows[] = {
+} schedule_rows[] = {
     { "gpipe", 1, 1, true, false, LS_STAGES_LOOP, order_gpipe, idle_1f1b },
     { "1f1b", 1, 1, true, false, LS_STAGES_LOOP, order_1f1b, idle_1f1b },
     { "interleaved", 1, INT16_MAX, true, false, LS_STAGES_LOOP, order_interleaved, idle_interleaved },
@@ -40,13 +40,13 @@ static const struct row {
 
 double schedule_idle(const ls_pipeline_schedule *s)
 {
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        if (schedule_named(s, rows[i].name))
-            return rows[i].idle((struct sizes){ s->stages, s->chunks, s->micro, MAX(0, s->stages - s->micro) });
+    for (size_t i = 0; i < COUNT_OF(schedule_rows); i++)
+        if (schedule_named(s, schedule_rows[i].name))
+            return schedule_rows[i].idle((struct sizes){ s->stages, s->chunks, s->micro, MAX(0, s->stages - s->micro) });
     return NAN;
 }
 
-const char *ls_pipeline_schedule_name(int i) { return i >= 0 && i < (int)COUNT_OF(rows) ? rows[i].name : NULL; }
+const char *ls_pipeline_schedule_name(int i) { return i >= 0 && i < (int)COUNT_OF(schedule_rows) ? schedule_rows[i].name : NULL; }
 bool schedule_named(const ls_pipeline_schedule *s, const char *name) { return strcmp(s->name, name) == 0; }
 char schedule_letter(ls_action_kind kind) { return "FBW"[kind]; }
 
@@ -103,8 +103,8 @@ void ls_pipeline_schedule_free(ls_pipeline_schedule *s)
 
 static const struct row *row_of(const char *name)
 {
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        if (strcmp(name, rows[i].name) == 0) return &rows[i];
+    for (size_t i = 0; i < COUNT_OF(schedule_rows); i++)
+        if (strcmp(name, schedule_rows[i].name) == 0) return &schedule_rows[i];
     return NULL;
 }
 
@@ -112,8 +112,9 @@ static ls_status fail_name(const char *name)
 {
     char names[128] = "";
 
-    for (size_t i = 0, at = 0; i < COUNT_OF(rows); i++)
-        if (rows[i].backward && at < sizeof names) at += (size_t)snprintf(names + at, sizeof names - at, "%s, ", rows[i].name);
+    for (size_t i = 0, at = 0; i < COUNT_OF(schedule_rows); i++)
+        if (schedule_rows[i].backward && at < sizeof names)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s, ", schedule_rows[i].name);
     return ls_fail(LS_EINVAL, "parallel.schedule=%s does not exist; use %sor file:PATH", name, names);
 }
 

@@ -28,11 +28,11 @@ static bool sequence_append(struct sequencer *q, int rank)
     const ls_action *a = &s->list[rank][q->at[rank]];
     int stage = ls_pipeline_stage(s, rank, a->chunk), from = schedule_recv_stage(s, rank, a);
     struct sequence_action x = {
-        .rank = rank, .own = -1, .heard = -1, .cost = a->kind * s->stages * s->chunks + stage, .last = a->micro == s->micro - 1
+        .rank = rank, .own = -1, .sent = -1, .cost = a->kind * s->stages * s->chunks + stage, .last = a->micro == s->micro - 1
     };
 
     if (a->kind != LS_ACTION_FORWARD && (x.own = *place_of_action(q, a->kind - 1, stage, a->micro)) < 0) return false;
-    if (from >= 0 && (x.heard = *place_of_action(q, a->kind, from, a->micro)) < 0) return false;
+    if (from >= 0 && (x.sent = *place_of_action(q, a->kind, from, a->micro)) < 0) return false;
     x.crosses = from >= 0 && ls_pipeline_rank(s, from, NULL) != rank;
     *place_of_action(q, a->kind, stage, a->micro) = q->out->n;
     q->out->action[q->out->n++] = x;
@@ -88,7 +88,7 @@ double sequence_play(struct sequence *s, const double *const times[2], double me
         double when = idle_from[a->rank];
 
         if (a->own >= 0) when = MAX(when, s->end[a->own]);
-        if (a->heard >= 0) when = MAX(when, s->end[a->heard] + (a->crosses ? message : 0));
+        if (a->sent >= 0) when = MAX(when, s->end[a->sent] + (a->crosses ? message : 0));
         s->end[i] = idle_from[a->rank] = when + times[a->last][a->cost];
     }
     for (int r = 0; r < s->ranks; r++) last = MAX(last, idle_from[r]);

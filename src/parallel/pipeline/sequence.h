@@ -9,10 +9,10 @@
 #include "lockstep/pipeline.h"
 
 struct sequence_action {
-    int32_t rank, own, heard; /* own, heard: indices in the sequence of the action that it waits for on its rank, and of the one whose
+    int32_t rank, own, sent; /* own, sent: indices in the sequence of the action that it waits for on its rank, and of the one whose
                                  result it receives; -1: none */
-    int32_t cost;             /* kind * virtual stages + stage */
-    bool last, crosses;       /* last: in the last micro-batch; crosses: what it receives comes from another rank */
+    int32_t cost;            /* kind * virtual stages + stage */
+    bool last, crosses;      /* last: in the last micro-batch; crosses: what it receives comes from another rank */
 };
 
 struct sequence {

@@ -52,41 +52,41 @@ static bool is_shared(const struct partitioner *c, enum model_dim counts)
     return counts == DIM_KEY && c->d->m.kv_heads < (size_t)c->n[LS_AXIS_TP];
 }
 
-static struct piece dim_piece(const struct partitioner *c, enum model_dim counts)
+static struct dim_split dim_piece(const struct partitioner *c, enum model_dim counts)
 {
     const ls_model *m = &c->d->m;
     size_t group = m->kv_heads >= (size_t)c->n[LS_AXIS_TP] ? m->heads / m->kv_heads : 1; /* a query group stays with its key head */
     size_t grain = counts == DIM_QUERY ? group * m->head_size : counts == DIM_KEY ? m->head_size : 1;
 
-    return (struct piece){ model_dim_size(m, counts), grain, 0 };
+    return (struct dim_split){ model_dim_size(m, counts), grain, 0 };
 }
 
-static ls_status check_dim(const struct partitioner *c, size_t i, const struct sharded_dim *row, struct piece piece)
+static ls_status check_dim(const struct partitioner *c, size_t i, const struct sharded_dim *row, struct dim_split split)
 {
-    if (row->dim >= ls_store_ndim(c->p->store, i) || ls_store_size(c->p->store, i, row->dim) != piece.full)
+    if (row->dim >= ls_store_ndim(c->p->store, i) || ls_store_size(c->p->store, i, row->dim) != split.full)
         return ls_fail(LS_EINVAL, "partition: '%s' has %zu elements in dim %d, but the model has %zu (%s)", ls_store_name(c->p->store, i),
-                       row->dim < ls_store_ndim(c->p->store, i) ? ls_store_size(c->p->store, i, row->dim) : 0, row->dim, piece.full,
+                       row->dim < ls_store_ndim(c->p->store, i) ? ls_store_size(c->p->store, i, row->dim) : 0, row->dim, split.full,
                        count_name(row->counts));
-    ASSERT(piece.full / MAX(piece.grain, 1) >= (size_t)c->n[row->axis]); /* layout_check_model(), which ls_partition() has called */
+    ASSERT(split.full / MAX(split.grain, 1) >= (size_t)c->n[row->axis]); /* layout_check_model(), which ls_partition() has called */
     return LS_OK;
 }
 
 static ls_status shard_dim(struct partitioner *c, size_t i, const struct sharded_dim *row)
 {
-    struct piece piece = dim_piece(c, row->counts);
+    struct dim_split split = dim_piece(c, row->counts);
     int n = c->n[row->axis], r = c->rank[row->axis];
     ls_placement *at = &store_placement(c->p->store, i)[row->axis];
-    size_t begin = shard_begin(piece.full, piece.grain, r, n);
+    size_t begin = shard_begin(split.full, split.grain, r, n);
 
     if (n == 1) return LS_OK;
     if (is_shared(c, row->counts)) {
         at->partial_gradient = 1; /* heads that only other ranks use get no gradient here */
         return LS_OK;
     }
-    LS_TRY(check_dim(c, i, row, piece));
+    LS_TRY(check_dim(c, i, row, split));
     if (at->kind == LS_SHARD) return LS_OK; /* another program of this store has sharded it */
-    *at = (ls_placement){ .kind = LS_SHARD, .dim = row->dim, .grain = piece.grain };
-    store_set_shard(c->p->store, i, row->dim, begin, shard_begin(piece.full, piece.grain, r + 1, n) - begin);
+    *at = (ls_placement){ .kind = LS_SHARD, .dim = row->dim, .grain = split.grain };
+    store_set_shard(c->p->store, i, row->dim, begin, shard_begin(split.full, split.grain, r + 1, n) - begin);
     return LS_OK;
 }
 

@@ -64,12 +64,12 @@ static ls_status find_time(struct partitioner *c)
 
 static void shard_leaf(struct partitioner *c, ls_value v, ls_axis a, int dim)
 {
-    struct piece piece = time_piece(c, a);
+    struct dim_split split = time_split(c, a);
 
     if (c->n[a] == 1) return;
     sharding_of(c, v)->full[a] = program_value(c->p, v)->size[dim];
-    *place_of(c, v, a) = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = piece.grain, .zigzag = piece.zigzag };
-    value_resize(c, v, dim, shard_size(program_value(c->p, v)->size[dim], piece.grain, piece.zigzag, c->rank[a], c->n[a]));
+    *place_of(c, v, a) = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = split.grain, .zigzag = split.zigzag };
+    value_resize(c, v, dim, shard_size(program_value(c->p, v)->size[dim], split.grain, split.zigzag, c->rank[a], c->n[a]));
 }
 
 /* Restricts positions 0 .. T-1 to this rank's, and keeps the value's id. */
@@ -80,7 +80,7 @@ static void shard_positions(struct partitioner *c, ls_value v)
     ls_tensor *t;
 
     if (c->n[LS_AXIS_CP] == 1) return;
-    own = require_sharded(c, v, LS_AXIS_CP, 0, time_piece(c, LS_AXIS_CP));
+    own = require_sharded(c, v, LS_AXIS_CP, 0, time_split(c, LS_AXIS_CP));
     if (!own.id || !program_ok(c->p)) return;
     x = program_value(c->p, v);
     y = program_value(c->p, own);

@@ -89,7 +89,7 @@ bool op_passes_partial(int op, ls_redop redop); /* op(reduction of x) is the red
 bool value_needs_grad(struct partitioner *c, ls_value v);
 int time_dim(struct partitioner *c, ls_value v); /* the dim that counts the tokens of a sequence; -1: none */
 bool has_time(struct partitioner *c, ls_value v);
-/* Begin and size of this rank's shard of x, which is S over a, in elements of its dim (zigzag: of the first piece). */
+/* Begin and size of this rank's shard of x, which is S over a, in elements of its dim (zigzag: of the first split). */
 size_t value_shard_begin(struct partitioner *c, ls_value x, ls_axis a);
 size_t shard_size(size_t full, size_t grain, int zigzag, int r, int n);
 /* A new value with v's local size, placement and sharding. */
@@ -104,20 +104,20 @@ void value_resize(struct partitioner *c, ls_value v, int dim, size_t size); /* x
 /* ---- redistribute.c ---- */
 
 /* How a dim is sharded, as in ls_placement; full 0: the dim's local size. */
-struct piece {
+struct dim_split {
     size_t full, grain;
     int zigzag;
 };
 /* y (LS_NONE: a new value) = x redistributed; dim: the sharded dim. */
-ls_value move_value(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, int dim, struct piece piece, ls_value y);
-ls_value all_to_all_value(struct partitioner *c, ls_axis a, ls_value x, int dim, struct piece piece,
+ls_value move_value(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, int dim, struct dim_split split, ls_value y);
+ls_value all_to_all_value(struct partitioner *c, ls_axis a, ls_value x, int dim, struct dim_split split,
                           ls_value y); /* S -> S along another dim */
 /* x with the required placement, redistributed if necessary; a version made earlier in this block is reused. */
 ls_value require_partial_gradient(struct partitioner *c, ls_value x, ls_axis a); /* ~R */
 ls_value require_replicated(struct partitioner *c, ls_value x, ls_axis a);       /* R */
-ls_value require_sharded(struct partitioner *c, ls_value x, ls_axis a, int dim, struct piece piece);
-struct piece piece_of(struct partitioner *c, ls_value x, ls_axis a); /* x is S */
-struct piece time_piece(struct partitioner *c, ls_axis a);           /* how the sequence is sharded: grain 1, zigzag over cp's ring */
+ls_value require_sharded(struct partitioner *c, ls_value x, ls_axis a, int dim, struct dim_split split);
+struct dim_split dim_split_of(struct partitioner *c, ls_value x, ls_axis a); /* x is S */
+struct dim_split time_split(struct partitioner *c, ls_axis a); /* how the sequence is sharded: grain 1, zigzag over cp's ring */
 /* Reduces x, a partial sum over tp, to y with the placement of the residual stream: REDUCE_SCATTER along T with sp, else ALL_REDUCE. y
  * LS_NONE: a new value. */
 ls_value reduce_partial(struct partitioner *c, ls_value x, ls_value y);

@@ -195,7 +195,7 @@ void align_operands(struct partitioner *c, struct instruction *i, int n, ls_axis
     if (partial) partial_alike(c, i, n, a);
     for (int k = 0; k < n && !partial; k++)
         if (sharded >= 0)
-            i->in[k] = require_sharded(c, i->in[k], a, place_of(c, i->in[sharded], a)->dim, piece_of(c, i->in[sharded], a));
+            i->in[k] = require_sharded(c, i->in[k], a, place_of(c, i->in[sharded], a)->dim, dim_split_of(c, i->in[sharded], a));
         else if (with_partial_gradient >= 0)
             i->in[k] = require_partial_gradient(c, i->in[k], a);
 }
@@ -216,5 +216,5 @@ void emit_local(struct partitioner *c, const struct instruction *i)
     }
     program_push(c->p, &own);
     for (int k = 0; k < i->nout; k++)
-        if (part[k].id) move_value(c, MOVE_UNSHARD, LS_AXIS_TP, part[k], 0, (struct piece){ 0 }, i->out[k]);
+        if (part[k].id) move_value(c, MOVE_UNSHARD, LS_AXIS_TP, part[k], 0, (struct dim_split){ 0 }, i->out[k]);
 }

@@ -46,12 +46,12 @@ static void align_suffix(struct partitioner *c, struct instruction *i, ls_axis a
 
     if (c->n[a] == 1 || !program_ok(c->p)) return;
     if (value_is_sharded(c, i->in[1], a) && !value_is_sharded(c, i->in[0], a))
-        i->in[0] = require_sharded(c, i->in[0], a, place_of(c, i->in[1], a)->dim + shift, piece_of(c, i->in[1], a));
+        i->in[0] = require_sharded(c, i->in[0], a, place_of(c, i->in[1], a)->dim + shift, dim_split_of(c, i->in[1], a));
     if (!program_ok(c->p)) return;
     if (value_is_partial(c, i->in[0], a) || value_is_partial(c, i->in[1], a))
         partition_error(c, a, i->in[value_is_partial(c, i->in[1], a)], "reduce it first");
     else if (!single && value_is_sharded(c, i->in[0], a) && place_of(c, i->in[0], a)->dim >= shift)
-        i->in[1] = require_sharded(c, i->in[1], a, place_of(c, i->in[0], a)->dim - shift, piece_of(c, i->in[0], a));
+        i->in[1] = require_sharded(c, i->in[1], a, place_of(c, i->in[0], a)->dim - shift, dim_split_of(c, i->in[0], a));
     else if (value_has_partial_gradient(c, i->in[1], a) && !value_is_sharded(c, i->in[0], a))
         i->in[0] = require_partial_gradient(c, i->in[0], a);
     else
@@ -165,9 +165,9 @@ static void rule_rope(struct partitioner *c, struct instruction *i)
     if (!rows_are_unsharded(c, i->in[0])) return;
     for (size_t k = 0; k < COUNT_OF(axes); k++)
         if (value_is_sharded_along(c, i->in[0], axes[k], 1))
-            i->in[1] = require_sharded(c, i->in[1], axes[k], 0, piece_of(c, i->in[0], axes[k]));
+            i->in[1] = require_sharded(c, i->in[1], axes[k], 0, dim_split_of(c, i->in[0], axes[k]));
         else if (value_is_sharded(c, i->in[1], axes[k]))
-            i->in[0] = require_sharded(c, i->in[0], axes[k], 1, piece_of(c, i->in[1], axes[k]));
+            i->in[0] = require_sharded(c, i->in[0], axes[k], 1, dim_split_of(c, i->in[1], axes[k]));
     if (!program_ok(c->p)) return;
     place_like(c, i->out[0], i->in[0]);
     emit_local(c, i);

@@ -113,18 +113,18 @@ static void exchange_heads(struct partitioner *c, struct instruction *i)
     ls_axis a = LS_AXIS_CP;
     size_t heads = program_value(c->p, i->in[0])->size[2], keys = program_value(c->p, i->in[1])->size[2], group = heads / keys;
     bool whole_groups = keys >= (size_t)c->n[a];
-    struct piece piece = { heads, whole_groups ? group : 1, 0 };
+    struct dim_split split = { heads, whole_groups ? group : 1, 0 };
     ls_value o = i->out[0];
     size_t begin, end;
 
-    i->in[0] = all_to_all_value(c, a, i->in[0], 2, piece, LS_NONE);
+    i->in[0] = all_to_all_value(c, a, i->in[0], 2, split, LS_NONE);
     if (!program_ok(c->p)) return;
     begin = value_shard_begin(c, i->in[0], a);
     end = begin + program_value(c->p, i->in[0])->size[2];
     i->attr.attention.drop.head += begin;
     for (int k = 1; k < 3 && program_ok(c->p); k++)
         if (whole_groups)
-            i->in[k] = all_to_all_value(c, a, i->in[k], 2, (struct piece){ keys, 1, 0 }, LS_NONE);
+            i->in[k] = all_to_all_value(c, a, i->in[k], 2, (struct dim_split){ keys, 1, 0 }, LS_NONE);
         else
             i->in[k] = needed_heads(c, require_partial_gradient(c, i->in[k], a), begin, end, group, a);
     if (!program_ok(c->p)) return;
@@ -132,7 +132,7 @@ static void exchange_heads(struct partitioner *c, struct instruction *i)
     if (!program_ok(c->p)) return;
     place_lse(c, i->out[1], i->out[0]);
     emit_local(c, i);
-    all_to_all_value(c, a, i->out[0], 1, (struct piece){ 0, 1, 0 }, o);
+    all_to_all_value(c, a, i->out[0], 1, (struct dim_split){ 0, 1, 0 }, o);
 }
 
 void rule_attention(struct partitioner *c, struct instruction *i)

@@ -73,7 +73,7 @@ static void place_as_logits(struct partitioner *c, ls_value out, ls_value logits
 /* All ranks of cp route full samples; each keeps the choices of its tokens, and counts a share of them all for the bias. */
 static void route_whole_samples(struct partitioner *c, struct instruction *i)
 {
-    struct piece piece = piece_of(c, i->in[0], LS_AXIS_CP);
+    struct dim_split split = dim_split_of(c, i->in[0], LS_AXIS_CP);
     ls_value own[2] = { i->out[0], i->out[1] };
 
     i->in[0] = require_replicated(c, i->in[0], LS_AXIS_CP);
@@ -84,7 +84,7 @@ static void route_whole_samples(struct partitioner *c, struct instruction *i)
     i->attr.route.shares = c->n[LS_AXIS_CP];
     for (int k = 0; k < 2; k++) place_as_logits(c, i->out[k], i->in[0]);
     emit_local(c, i);
-    for (int k = 0; k < 2; k++) move_value(c, MOVE_SHARD, LS_AXIS_CP, i->out[k], 1, piece, own[k]);
+    for (int k = 0; k < 2; k++) move_value(c, MOVE_SHARD, LS_AXIS_CP, i->out[k], 1, split, own[k]);
 }
 
 void rule_route(struct partitioner *c, struct instruction *i)
@@ -145,11 +145,11 @@ void rule_router_loss(struct partitioner *c, struct instruction *i)
 static size_t most_tokens(struct partitioner *c, ls_value rows)
 {
     size_t b = program_value(c->p, rows)->size[0], t = program_value(c->p, rows)->size[1], most = 0;
-    struct piece piece;
+    struct dim_split split;
 
     if (!value_is_sharded(c, rows, LS_AXIS_CP)) return b * t;
-    piece = piece_of(c, rows, LS_AXIS_CP);
-    for (int r = 0; r < c->n[LS_AXIS_CP]; r++) most = MAX(most, shard_size(piece.full, piece.grain, piece.zigzag, r, c->n[LS_AXIS_CP]));
+    split = dim_split_of(c, rows, LS_AXIS_CP);
+    for (int r = 0; r < c->n[LS_AXIS_CP]; r++) most = MAX(most, shard_size(split.full, split.grain, split.zigzag, r, c->n[LS_AXIS_CP]));
     return b * most;
 }
 

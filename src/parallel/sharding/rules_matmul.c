@@ -50,7 +50,7 @@ static bool prepare_input(struct partitioner *c, struct instruction *i, ls_axis 
         if (i->in[2].id && !value_is_sharded_along(c, i->in[2], a, 0))
             partition_error(c, a, i->in[2], "it must be sharded like the weight's rows");
     } else if (value_is_sharded_along(c, w, a, 1)) {
-        i->in[0] = require_sharded(c, i->in[0], a, last, piece_of(c, w, a));
+        i->in[0] = require_sharded(c, i->in[0], a, last, dim_split_of(c, w, a));
         return true;
     } else if (value_is_sharded_along(c, i->in[0], a, last)) {
         partition_error(c, a, i->in[0], "the weight's columns are not sharded like it");
@@ -106,7 +106,7 @@ static void shard_ids(struct partitioner *c, struct instruction *i)
     int last = program_value(c->p, i->in[0])->ndim - 1;
 
     if (c->d->o.sp && c->n[LS_AXIS_TP] > 1 && last >= 0 && time_dim(c, i->in[0]) == last)
-        i->in[0] = require_sharded(c, i->in[0], LS_AXIS_TP, last, time_piece(c, LS_AXIS_TP));
+        i->in[0] = require_sharded(c, i->in[0], LS_AXIS_TP, last, time_split(c, LS_AXIS_TP));
 }
 
 void rule_embedding(struct partitioner *c, struct instruction *i)

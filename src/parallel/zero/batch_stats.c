@@ -39,7 +39,7 @@ static void check_sample_count(struct pass *a, const struct instruction *i)
 }
 
 /* The sum over all ranks' samples, in v's shape. */
-static ls_value sum_of(struct pass *a, ls_value v)
+static ls_value batch_stats_sum_of(struct pass *a, ls_value v)
 {
     struct value like = *program_value(a->p, v);
     ls_value sum = emit_sum(a->p, samples(a), v);
@@ -63,7 +63,7 @@ static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
         program_push(p, &i);
         for (int o = 0; o < i.nout; o++)
             if (is_marked(p, i.out[o]) && is_summed(a, &i))
-                sum[i.out[o].id] = sum_of(a, i.out[o]);
+                sum[i.out[o].id] = batch_stats_sum_of(a, i.out[o]);
             else if (is_marked(p, i.out[o]))
                 value_set_place(p, i.out[o], LS_REPLICATE);
         program_cursor_end(p, before);
@@ -93,7 +93,7 @@ static void broadcast_buffers(struct pass *a, bool *seen)
         for (int o = 0; o < l->at[k].nout; o++) {
             const struct value *root = &p->values[p->values[l->at[k].out[o].id].root];
 
-            /* root->param < 0: all of a group, which a gather writes */
+            /* root->param < 0: all of a unit, which a gather writes */
             if (!l->at[k].out[o].id || root->role != LS_ROLE_PARAMETER || root->param < 0 || seen[root->param]) continue;
             seen[root->param] = true;
             broadcast_buffer(a, (ls_value){ p->values[l->at[k].out[o].id].root });

@@ -43,15 +43,15 @@ static bool offloads_gradients(const struct pass *a, unsigned class)
     const struct zero_groups *groups = unit_groups(a, class);
 
     if (!a->d->o.offload_parameters || (class & (CLASS_TP | CLASS_ENDS | CLASS_JOINT))) return false;
-    return groups->all ? data_shards(a, groups, STORE_GRAD) : !a->p->options.split_backward;
+    return groups->all ? data_parallel_shards(a, groups, STORE_GRAD) : !a->p->options.split_backward;
 }
 
-static ls_status make_group(struct pass *a, const struct candidate *c, int n)
+static ls_status make_unit(struct pass *a, const struct candidate *c, int n)
 {
     static const enum store_backing backings[] = { BACKING_MEMORY, BACKING_CPU, BACKING_FILE };
     const struct zero_groups *groups = unit_groups(a, c->class);
-    struct store_group_options o = { .path = a->d->o.offload_path, .rooted = a->d->method->rooted };
-    int *params = mem_array(MEM_OTHER, (size_t)n, sizeof *params), group;
+    struct store_unit_options o = { .path = a->d->o.offload_path, .rooted = a->d->method->rooted };
+    int *params = mem_array(MEM_OTHER, (size_t)n, sizeof *params), index;
     ls_status st;
 
     if (!params) return LS_ENOMEM;
@@ -59,9 +59,9 @@ static ls_status make_group(struct pass *a, const struct candidate *c, int n)
     o.backing[STORE_GRAD] = offloads_gradients(a, c->class) ? backings[a->d->o.offload_parameters] : BACKING_MEMORY;
     o.backing[STORE_STATE] = backings[a->d->o.offload];
     for (int i = 0; i < n; i++) params[i] = c[i].param;
-    for (int k = 0; k < STORE_KINDS; k++) o.sharded |= data_shards(a, groups, (enum store_kind)k) ? 1u << k : 0;
-    if (a->d->o.zero && groups->shard && !data_shards(a, groups, STORE_GRAD)) o.scattered = 1u << STORE_GRAD;
-    st = store_group(a->p->store, n, params, groups->shard ? groups->shard : groups->all, &o, &group);
+    for (int k = 0; k < STORE_KINDS; k++) o.sharded |= data_parallel_shards(a, groups, (enum store_kind)k) ? 1u << k : 0;
+    if (a->d->o.zero && groups->shard && !data_parallel_shards(a, groups, STORE_GRAD)) o.scattered = 1u << STORE_GRAD;
+    st = store_unit(a->p->store, n, params, groups->shard ? groups->shard : groups->all, &o, &index);
     mem_free(params);
     return st;
 }
@@ -94,7 +94,7 @@ static bool is_free(const struct pass *a, size_t i, const bool *used)
 {
     const ls_store *s = a->p->store;
 
-    return !ls_store_is_frozen(s, i) && store_group_of(s, i) < 0 && store_is_here(s, i) && store_local_count(s, i) &&
+    return !ls_store_is_frozen(s, i) && store_unit_of(s, i) < 0 && store_is_here(s, i) && store_local_count(s, i) &&
            (used[i] || a->p->list[SEG_OPTIMIZER].n);
 }
 
@@ -129,14 +129,14 @@ static ls_status form_buckets(struct pass *a, struct candidate *c, int n)
         bool other = c[i].class != c[first].class || is_late(a, &c[i]) != is_late(a, &c[first]);
 
         if (other || (i > first && bytes + more > most)) {
-            LS_TRY(make_group(a, c + first, i - first));
+            LS_TRY(make_unit(a, c + first, i - first));
             first = i;
             bytes = 0;
             most = other ? a->d->o.first_bucket_bytes : a->d->o.bucket_bytes;
         }
         bytes += more;
     }
-    return n > first ? make_group(a, c + first, n - first) : LS_OK;
+    return n > first ? make_unit(a, c + first, n - first) : LS_OK;
 }
 
 /* State of a walk over forward and backward that numbers units in the order of first use. */
@@ -212,13 +212,13 @@ static ls_status form_blocks(struct pass *a, struct candidate *c, int n)
     qsort(c, (size_t)n, sizeof *c, by_key);
     for (int i = 1; i <= n; i++)
         if (i == n || c[i].key != c[first].key || c[i].class != c[first].class) {
-            LS_TRY(make_group(a, c + first, i - first));
+            LS_TRY(make_unit(a, c + first, i - first));
             first = i;
         }
     return LS_OK;
 }
 
-static ls_status form_groups(struct pass *a)
+static ls_status form_units(struct pass *a)
 {
     ls_store *s = a->p->store;
     struct candidate *c = mem_array(MEM_OTHER, ls_store_count(s) + 1, sizeof *c);
@@ -256,15 +256,15 @@ static void find_blocks(struct pass *a)
 
 ls_status units_form(struct pass *a)
 {
-    LS_TRY(form_groups(a));
-    a->nunits = store_groups(a->p->store);
+    LS_TRY(form_units(a));
+    a->nunits = store_units(a->p->store);
     a->unit = mem_array(MEM_OTHER, (size_t)a->nunits + 1, sizeof *a->unit);
     a->order = mem_array(MEM_OTHER, (size_t)a->nunits + 1, sizeof *a->order);
     if (!a->unit || !a->order) return LS_ENOMEM;
     for (int g = 0; g < a->nunits; g++) {
-        unsigned class = unit_class(a, (size_t)store_group_at(a->p->store, g)->params[0]);
+        unsigned class = unit_class(a, (size_t)store_unit_at(a->p->store, g)->params[0]);
 
-        a->unit[g] = (struct unit){ .group = g, .class = class, .groups = unit_groups(a, class), .first = -1, .last = -1 };
+        a->unit[g] = (struct unit){ .index = g, .class = class, .groups = unit_groups(a, class), .first = -1, .last = -1 };
     }
     find_blocks(a);
     return LS_OK;

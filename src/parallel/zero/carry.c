@@ -27,11 +27,11 @@ static struct unit *read_unit(const struct pass *a, ls_value v)
     return v.id && root->role == LS_ROLE_PARAMETER ? unit_of(a, root) : NULL;
 }
 
-static int place_in(const int *order, int n, int group)
+static int place_in(const int *order, int n, int index)
 {
     int k = 0;
 
-    while (k < n && order[k] != group) k++;
+    while (k < n && order[k] != index) k++;
     return k;
 }
 
@@ -46,7 +46,7 @@ void order_by_use(const struct pass *a, int *order)
             for (int o = 0; !instruction_is_view(i) && o < i->nin; o++) {
                 const struct unit *u = read_unit(a, i->in[o]);
 
-                if (u && place_in(order, n, u->group) == n) order[n++] = u->group;
+                if (u && place_in(order, n, u->index) == n) order[n++] = u->index;
             }
         }
     for (int k = 0; k < a->ordered; k++)
@@ -59,12 +59,12 @@ static void wait_for_operands(struct pass *a, const struct instruction *i)
 {
     for (int o = 0; o < i->nin; o++) {
         struct unit *u = read_unit(a, i->in[o]);
-        const struct store_group *g = u ? unit_group(a, u) : NULL;
+        const struct store_unit *g = u ? unit_stored(a, u) : NULL;
         ls_value flat;
 
         if (!u || !u->gather.x.carried || u->awaited) continue;
         u->awaited = true;
-        flat = program_group_value(a->p, u->group, STORE_VALUE, NULL);
+        flat = program_unit_value(a->p, u->index, STORE_VALUE, NULL);
         program_exchange_wait(a->p, &u->gather.x, emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD),
                               emit_part(a->p, flat, 0, g->total, LS_REPLICATE));
     }

@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct store_group *unit_group(const struct pass *a, const struct unit *u) { return store_group_at(a->p->store, u->group); }
+const struct store_unit *unit_stored(const struct pass *a, const struct unit *u) { return store_unit_at(a->p->store, u->index); }
 
 struct unit *unit_of(const struct pass *a, const struct value *root)
 {
-    int g = root->param < 0 ? -1 : store_group_of(a->p->store, (size_t)root->param);
+    int g = root->param < 0 ? -1 : store_unit_of(a->p->store, (size_t)root->param);
 
     return g < 0 || g >= a->nunits ? NULL : &a->unit[g];
 }
@@ -19,7 +19,7 @@ bool data_has_units(const struct pass *a) { return a->d->o.zero == 3 || a->d->o.
 
 int unit_zero(const struct pass *a, const struct unit *u) { return u->groups->shard ? a->d->o.zero : 0; }
 
-bool data_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind)
+bool data_parallel_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind)
 {
     const ls_data_parallel_options *o = &a->d->o;
 
@@ -27,9 +27,9 @@ bool data_shards(const struct pass *a, const struct zero_groups *groups, enum st
     return kind == STORE_STATE ? o->zero >= 1 : kind == STORE_GRAD ? o->zero >= 2 && !o->unsharded_accumulation : o->zero == 3;
 }
 
-size_t unit_begin(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? unit_group(a, u)->begin : 0; }
+size_t unit_begin(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? unit_stored(a, u)->begin : 0; }
 
-size_t unit_end(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? unit_group(a, u)->end : unit_group(a, u)->total; }
+size_t unit_end(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? unit_stored(a, u)->end : unit_stored(a, u)->total; }
 
 static int rank_in(const ls_comm *comm) { return comm ? ls_comm_rank(comm) : 0; }
 
@@ -68,7 +68,7 @@ void unit_mark_sums(ls_program *p, const struct unit *u, ls_value x)
 
 ls_value unit_gradient(struct pass *a, const struct unit *u)
 {
-    ls_value x = program_group_value(a->p, u->group, STORE_GRAD, NULL);
+    ls_value x = program_unit_value(a->p, u->index, STORE_GRAD, NULL);
 
     unit_mark_sums(a->p, u, x);
     return x;
@@ -79,7 +79,7 @@ ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_d
     char name[300];
 
     if (!data_has_units(a))
-        snprintf(name, sizeof name, "bucket.%d/%s", u->group, what);
+        snprintf(name, sizeof name, "bucket.%d/%s", u->index, what);
     else if (a->d->o.fsdp_unit == 0)
         snprintf(name, sizeof name, "model/%s", what);
     else if (u->block && u->last_block > u->block && a->d->o.fsdp_unit > 1)
@@ -87,13 +87,13 @@ ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_d
     else if (u->block)
         snprintf(name, sizeof name, "%.100s/%s", a->p->blocks[u->block], what);
     else
-        snprintf(name, sizeof name, "%.100s/%s", ls_store_name(a->p->store, (size_t)unit_group(a, u)->params[0]), what);
+        snprintf(name, sizeof name, "%.100s/%s", ls_store_name(a->p->store, (size_t)unit_stored(a, u)->params[0]), what);
     ls_value v = program_comm_value(a->p, name, type, count);
 
     bool gradient = strncmp(what, "gradient", 8) == 0;
 
     if (v.id && (gradient || strcmp(what, "parameters") == 0)) {
-        program_value(a->p, v)->flat = u->group + 1;
+        program_value(a->p, v)->flat = u->index + 1;
         program_value(a->p, v)->flat_gradient = gradient;
     }
     return v;

@@ -19,7 +19,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-static bool is_sharded(const struct pass *a, const struct unit *u) { return unit_group(a, u)->sharded >> STORE_VALUE & 1; }
+static bool is_sharded(const struct pass *a, const struct unit *u) { return unit_stored(a, u)->sharded >> STORE_VALUE & 1; }
 
 /* The unit to gather for v, a parameter of it or a view of one; NULL if v is not a parameter, or is always on this rank. */
 static struct unit *gathered_unit(const struct pass *a, ls_value v)
@@ -40,34 +40,34 @@ static int order_of_use(const struct pass *a, const struct list *l, int *order)
             const struct unit *u = gathered_unit(a, l->at[k].in[o]);
             int i = 0;
 
-            while (u && i < n && order[i] != u->group) i++;
-            if (u && i == n && !u->gathered.id) order[n++] = u->group;
+            while (u && i < n && order[i] != u->index) i++;
+            if (u && i == n && !u->gathered.id) order[n++] = u->index;
         }
     return n;
 }
 
 static void start_load(struct pass *a, struct unit *u)
 {
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
     bool part = is_sharded(a, u);
 
     if (!offload_has(a, u, STORE_VALUE) || u->shard.id) return;
     u->shard = unit_value(a, u, part ? "shard" : "parameters", g->type, part ? g->end - g->begin : g->total);
     value_set_place(a->p, u->shard, part ? LS_SHARD : LS_REPLICATE);
-    program_load(a->p, u->group, STORE_VALUE, NULL, u->shard);
+    program_load(a->p, u->index, STORE_VALUE, NULL, u->shard);
     u->loading = true;
 }
 
 static void wait_load(struct pass *a, struct unit *u)
 {
-    if (u->loading) program_load_wait(a->p, u->group, STORE_VALUE, NULL, u->shard);
+    if (u->loading) program_load_wait(a->p, u->index, STORE_VALUE, NULL, u->shard);
     u->loading = false;
 }
 
 /* The elements that this rank holds, in memory. */
 static ls_value own_elements(struct pass *a, struct unit *u)
 {
-    if (!offload_has(a, u, STORE_VALUE)) return program_group_value(a->p, u->group, STORE_VALUE, NULL);
+    if (!offload_has(a, u, STORE_VALUE)) return program_unit_value(a->p, u->index, STORE_VALUE, NULL);
     start_load(a, u);
     if (is_sharded(a, u)) wait_load(a, u); /* else its readers wait */
     return u->shard;
@@ -76,7 +76,7 @@ static ls_value own_elements(struct pass *a, struct unit *u)
 static void start_gather(struct pass *a, struct unit *u)
 {
     ls_program *p = a->p;
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
     struct exchange e = {
         .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total, .counts = unit_counts_of_ranks(a, u)
     };
@@ -94,7 +94,7 @@ static void start_gather(struct pass *a, struct unit *u)
 static ls_value gathered_view(struct pass *a, struct unit *u, ls_value v)
 {
     ls_program *p = a->p;
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
     struct value x = *program_value(p, v);
     int k = 0;
 
@@ -105,11 +105,11 @@ static ls_value gathered_view(struct pass *a, struct unit *u, ls_value v)
                                         (ptrdiff_t)g->at[k] + x.offset);
 }
 
-static int place_of(const int *order, int n, int group)
+static int gather_place_of(const int *order, int n, int index)
 {
     int k = 0;
 
-    while (k < n && order[k] != group) k++;
+    while (k < n && order[k] != index) k++;
     return k;
 }
 
@@ -123,12 +123,12 @@ static void gather_operands(struct pass *a, const struct instruction *i, const i
 
         if (!u || (u->gathered.id && !u->gather.open && !u->loading)) continue;
         if (!u->gathered.id) {
-            ASSERT(*next < n && order[*next] == u->group);
+            ASSERT(*next < n && order[*next] == u->index);
             start_gather(a, &a->unit[order[(*next)++]]);
         }
         emit_wait(a->p, &u->gather);
         wait_load(a, u);
-        last = place_of(order, n, u->group) + ahead;
+        last = gather_place_of(order, n, u->index) + ahead;
         while (*next < n && *next <= last) start_gather(a, &a->unit[order[(*next)++]]);
         for (int k = *next; ahead && k < n && k <= last + 1; k++)
             if (is_sharded(a, &a->unit[order[k]])) start_load(a, &a->unit[order[k]]);

@@ -18,7 +18,7 @@ const struct method *method_of(ls_method m) { return &methods[m]; }
 
 size_t *unit_counts_of_ranks(struct pass *a, const struct unit *u)
 {
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
 
     return g->rooted ? program_rooted_counts(a->p, g->total, ls_comm_size(g->comm)) : NULL;
 }

@@ -8,7 +8,7 @@
  */
 #include "parallel/zero/zero.h"
 
-static int first_param(const struct pass *a, const struct unit *u) { return unit_group(a, u)->params[0]; }
+static int first_param(const struct pass *a, const struct unit *u) { return unit_stored(a, u)->params[0]; }
 
 /* The unit of the class whose first parameter follows `param` most closely; NULL: none. */
 static struct unit *next_unit(const struct pass *a, unsigned class, int param)

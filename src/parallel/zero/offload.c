@@ -7,7 +7,7 @@
 
 bool offload_has(const struct pass *a, const struct unit *u, enum store_kind kind)
 {
-    return unit_group(a, u)->backing[kind] != BACKING_MEMORY;
+    return unit_stored(a, u)->backing[kind] != BACKING_MEMORY;
 }
 
 static struct loaded *find_loaded(const struct unit *u, enum store_kind kind, const char *state)
@@ -25,8 +25,8 @@ ls_value offload_value(const struct unit *u, enum store_kind kind, const char *s
     return x ? x->at : LS_NONE;
 }
 
-/* A buffer of another name than those that hold all parameters or gradients of the group. */
-static const char *loaded_name(const struct store_group *g, enum store_kind kind, const char *state)
+/* A buffer of another name than those that hold all parameters or gradients of the unit. */
+static const char *loaded_name(const struct store_unit *g, enum store_kind kind, const char *state)
 {
     bool part = g->sharded >> kind & 1;
 
@@ -36,7 +36,7 @@ static const char *loaded_name(const struct store_group *g, enum store_kind kind
 ls_value offload_load(struct pass *a, struct unit *u, enum store_kind kind, const char *state, bool read)
 {
     ls_program *p = a->p;
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
     struct loaded *x = find_loaded(u, kind, state);
     bool part = g->sharded >> kind & 1;
     struct cursor before;
@@ -45,13 +45,13 @@ ls_value offload_load(struct pass *a, struct unit *u, enum store_kind kind, cons
     ASSERT(u->nloaded < LOADED);
     x = &u->loaded[u->nloaded++];
     *x = (struct loaded){ .kind = kind, .state = state };
-    x->at = unit_value(a, u, loaded_name(g, kind, state), store_group_type(p->store, u->group, kind), part ? g->end - g->begin : g->total);
+    x->at = unit_value(a, u, loaded_name(g, kind, state), store_unit_type(p->store, u->index, kind), part ? g->end - g->begin : g->total);
     if (!x->at.id) return LS_NONE;
     if (kind == STORE_STATE) program_value(p, x->at)->state = state;
     value_set_place(p, x->at, unit_zero(a, u) ? LS_SHARD : LS_REPLICATE);
     if (!read) return x->at;
     before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
-    program_load(p, u->group, kind, state, x->at);
+    program_load(p, u->index, kind, state, x->at);
     program_cursor_end(p, before);
     x->loading = true;
     return x->at;
@@ -64,7 +64,7 @@ void offload_wait(struct pass *a, struct unit *u)
     for (int k = 0; k < u->nloaded; k++) {
         struct loaded *x = &u->loaded[k];
 
-        if (x->loading) program_load_wait(a->p, u->group, x->kind, x->state, x->at);
+        if (x->loading) program_load_wait(a->p, u->index, x->kind, x->state, x->at);
         x->loading = false;
     }
     program_cursor_end(a->p, before);
@@ -76,7 +76,7 @@ void offload_save(struct pass *a, struct unit *u, enum store_kind kind, const ch
     struct cursor before = program_cursor_phase(a->p, LS_PHASE_COMMUNICATE);
 
     ASSERT(x && !x->loading && !x->saving);
-    program_save(a->p, u->group, kind, state, x->at);
+    program_save(a->p, u->index, kind, state, x->at);
     x->saving = true;
     program_cursor_end(a->p, before);
 }
@@ -89,7 +89,7 @@ void offload_end(struct pass *a, struct unit *u)
     for (int k = 0; k < u->nloaded; k++) {
         struct loaded *x = &u->loaded[k];
 
-        if (x->saving) program_save_wait(a->p, u->group, x->kind, x->state, x->at);
+        if (x->saving) program_save_wait(a->p, u->index, x->kind, x->state, x->at);
     }
     u->nloaded = 0;
     program_cursor_end(a->p, before);

@@ -38,7 +38,7 @@ static ls_placement_kind after(const struct pass *a, const struct unit *u)
     return !unit_zero(a, u) ? LS_REPLICATE : replicas(a, u) ? LS_PARTIAL : LS_SHARD;
 }
 
-static bool is_sharded(const struct pass *a, const struct unit *u) { return data_shards(a, u->groups, STORE_GRAD); }
+static bool is_sharded(const struct pass *a, const struct unit *u) { return data_parallel_shards(a, u->groups, STORE_GRAD); }
 
 /* True if micro-batches add to a buffer of the unit, not to the store. */
 static bool has_buffer(const struct pass *a, const struct unit *u) { return is_sharded(a, u) || offload_has(a, u, STORE_GRAD); }
@@ -46,7 +46,7 @@ static bool has_buffer(const struct pass *a, const struct unit *u) { return is_s
 /* True if its gradients are added to in the buffer to which they are loaded. */
 static bool is_loaded_first(const struct pass *a, const struct unit *u) { return !u->groups->all && offload_has(a, u, STORE_GRAD); }
 
-static ls_dtype gradient_type(const struct pass *a, const struct unit *u) { return store_group_type(a->p->store, u->group, STORE_GRAD); }
+static ls_dtype gradient_type(const struct pass *a, const struct unit *u) { return store_unit_type(a->p->store, u->index, STORE_GRAD); }
 
 /* True if a rounded copy of the gradient is communicated. */
 static bool is_rounded(const struct pass *a, const struct unit *u)
@@ -79,7 +79,7 @@ static ls_value source(struct pass *a, struct unit *u)
 /* Adds what the backward has computed of this unit's gradient. */
 static void add_early(struct pass *a, struct unit *u)
 {
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
 
     for (int k = 0; k < g->n && program_ok(a->p); k++) {
         ls_value early = a->early[g->params[k]];
@@ -98,7 +98,7 @@ static void reduce_begin(struct pass *a, struct unit *u)
         return;
     }
     if (!is_sharded(a, u)) return;
-    u->full = unit_value(a, u, "gradient", gradient_type(a, u), unit_group(a, u)->total);
+    u->full = unit_value(a, u, "gradient", gradient_type(a, u), unit_stored(a, u)->total);
     value_set_place(a->p, u->full, LS_PARTIAL);
     unit_mark_sums(a->p, u, u->full);
     emit_call(a->p, OP_FILL, LS_WHEN_ALWAYS, LS_NONE, u->full);
@@ -133,7 +133,7 @@ static ls_value rounded_gradient(struct pass *a, struct unit *u, ls_value x, ls_
 
 static void reduce_start(struct pass *a, struct unit *u)
 {
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
     bool scatter = unit_zero(a, u) > 0;
     struct exchange e = { .op = scatter ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE,
                           .axis = LS_AXIS_DP,
@@ -243,8 +243,8 @@ static ls_value target(struct pass *a, int at, ls_value v)
     if (!has_buffer(a, u)) return v;
     into = at < u->first ? early_gradient(a, u, param) : u->full;
     if (!into.id) return v;
-    while (unit_group(a, u)->params[k] != param) k++;
-    begin = at < u->first ? 0 : unit_group(a, u)->at[k];
+    while (unit_stored(a, u)->params[k] != param) k++;
+    begin = at < u->first ? 0 : unit_stored(a, u)->at[k];
     x = *program_value(p, v);
     return program_view(p, into, (struct view_rule){ VIEW_SLICE, 0, 0, begin }, x.ndim, x.size, x.stride, (ptrdiff_t)begin + x.offset);
 }
@@ -296,7 +296,7 @@ void reduce_wait(struct pass *a)
 /* Gradients are loaded as early as the parameters of their unit. */
 static void load_ahead(struct pass *a, const struct instruction *i, int at)
 {
-    struct unit *u = instruction_is_load(i) && instruction_state(i)->kind == STORE_VALUE ? &a->unit[instruction_state(i)->group] : NULL;
+    struct unit *u = instruction_is_load(i) && instruction_state(i)->kind == STORE_VALUE ? &a->unit[instruction_state(i)->unit] : NULL;
 
     if (u && a->d->o.overlap && is_loaded_first(a, u) && u->first > at) offload_load(a, u, STORE_GRAD, NULL, true);
 }

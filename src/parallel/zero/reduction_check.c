@@ -33,7 +33,7 @@ static ls_status check_sum(const struct pass *a, const struct instruction *i)
 {
     const ls_program *p = a->p;
     const struct value *root = &p->values[p->values[i->in[0].id].root];
-    const struct zero_groups *groups = root->group >= 0 ? a->unit[root->group].groups : NULL;
+    const struct zero_groups *groups = root->unit >= 0 ? a->unit[root->unit].groups : NULL;
     const struct exchange *e = instruction_exchange(i);
     char name[200];
 

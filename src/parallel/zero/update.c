@@ -25,7 +25,7 @@ struct update {
     int *use; /* [a->ordered] the units in the order in which the next step reads them */
 };
 
-static enum optimizer_stage stage_of(const struct instruction *i) { return op_info(i->op)->stage; }
+static enum optimizer_stage update_stage_of(const struct instruction *i) { return op_info(i->op)->stage; }
 
 static const struct value *root_of(const ls_program *p, ls_value v) { return &p->values[p->values[v.id].root]; }
 
@@ -47,8 +47,8 @@ static int param_of(const ls_program *p, const struct instruction *i)
 
 static struct unit *instruction_unit(const struct pass *a, const struct instruction *i)
 {
-    int param = stage_of(i) == OPTIMIZER_NONE ? -1 : param_of(a->p, i);
-    int g = param < 0 ? -1 : store_group_of(a->p->store, (size_t)param);
+    int param = update_stage_of(i) == OPTIMIZER_NONE ? -1 : param_of(a->p, i);
+    int g = param < 0 ? -1 : store_unit_of(a->p->store, (size_t)param);
 
     return g < 0 ? NULL : &a->unit[g];
 }
@@ -82,7 +82,7 @@ static void sum_norms(struct update *w)
     for (int n = 0; n < w->rewrite.old.n; n++) {
         const struct instruction *i = &w->rewrite.old.at[n];
 
-        if (stage_of(i) == OPTIMIZER_NORMS && i->out[i->nout - 1].id) w->norms.id = p->values[i->out[i->nout - 1].id].root;
+        if (update_stage_of(i) == OPTIMIZER_NORMS && i->out[i->nout - 1].id) w->norms.id = p->values[i->out[i->nout - 1].id].root;
     }
     if (!w->norms.id || !norm_ranks(w->a)) return;
     value_set_place(p, w->norms, LS_PARTIAL);
@@ -98,15 +98,15 @@ ls_value unit_reduced(struct pass *a, struct unit *u)
 
     if (offload_has(a, u, STORE_GRAD)) return offload_value(u, STORE_GRAD, NULL);
     if (u->reduced.id) return u->reduced;
-    return u->reduced = emit_part(a->p, unit_gradient(a, u), data_shards(a, u->groups, STORE_GRAD) ? 0 : begin, count,
+    return u->reduced = emit_part(a->p, unit_gradient(a, u), data_parallel_shards(a, u->groups, STORE_GRAD) ? 0 : begin, count,
                                   partial           ? LS_PARTIAL
                                   : unit_zero(a, u) ? LS_SHARD
                                                     : LS_REPLICATE);
 }
 
-static ls_value group_elements(struct pass *a, struct unit *u, enum store_kind kind, const char *state)
+static ls_value unit_elements(struct pass *a, struct unit *u, enum store_kind kind, const char *state)
 {
-    return offload_has(a, u, kind) ? offload_value(u, kind, state) : program_group_value(a->p, u->group, kind, state);
+    return offload_has(a, u, kind) ? offload_value(u, kind, state) : program_unit_value(a->p, u->index, kind, state);
 }
 
 /* Elements [lo, hi) of the unit's flat buffer of v's kind. */
@@ -123,8 +123,8 @@ static ls_value slice(struct pass *a, struct unit *u, ls_value v, size_t lo, siz
         flat = unit_reduced(a, u);
         place = flat.id ? value_place(p, flat) : place;
         break;
-    case LS_ROLE_OPTIMIZER: flat = group_elements(a, u, STORE_STATE, root.state); break;
-    default: flat = group_elements(a, u, STORE_VALUE, NULL); begin = data_shards(a, u->groups, STORE_VALUE) ? begin : 0;
+    case LS_ROLE_OPTIMIZER: flat = unit_elements(a, u, STORE_STATE, root.state); break;
+    default: flat = unit_elements(a, u, STORE_VALUE, NULL); begin = data_parallel_shards(a, u->groups, STORE_VALUE) ? begin : 0;
     }
     return emit_part(p, flat, lo - begin, hi - lo, place);
 }
@@ -162,7 +162,7 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
 {
     struct pass *a = w->a;
     ls_program *p = a->p;
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
     int param = param_of(p, &i), k = 0;
     size_t lo, hi;
 
@@ -171,7 +171,7 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
     hi = MIN(g->at[k + 1], unit_end(a, u));
     if (lo >= hi) return;
     place_rounding(p, param, &i, lo - g->at[k]);
-    if (stage_of(&i) == OPTIMIZER_NORMS && !unit_counts(a, u)) {
+    if (update_stage_of(&i) == OPTIMIZER_NORMS && !unit_counts(a, u)) {
         i.out[i.nout - 1] = LS_NONE; /* LAMB's moments are updated all the same */
         if (!has_output(&i)) return;
     }
@@ -187,7 +187,7 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
 static void emit_squares(struct update *w, struct unit *u, ls_value acc)
 {
     struct pass *a = w->a;
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
 
     if (unit_end(a, u) == unit_begin(a, u) || !unit_counts(a, u)) return;
     if (u->groups->all || !a->d->o.offload_parameters) {
@@ -202,16 +202,16 @@ static void emit_squares(struct update *w, struct unit *u, ls_value acc)
 static void start_gather(const struct update *w, struct unit *u)
 {
     struct pass *a = w->a;
-    const struct store_group *g = unit_group(a, u);
+    const struct store_unit *g = unit_stored(a, u);
     struct exchange e = {
         .op = LS_COLLECTIVE_ALL_GATHER,
         .axis = LS_AXIS_DP,
         .comm = g->comm,
         .total = g->total,
         .counts = unit_counts_of_ranks(a, u),
-        .carried = w->carries ? u->group + 1 : 0,
+        .carried = w->carries ? u->index + 1 : 0,
     };
-    ls_value flat = program_group_value(a->p, u->group, STORE_VALUE, NULL);
+    ls_value flat = program_unit_value(a->p, u->index, STORE_VALUE, NULL);
     ls_value own = emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD);
     ls_value gathered = emit_part(a->p, flat, 0, g->total, LS_REPLICATE);
 
@@ -230,7 +230,7 @@ struct use {
     bool read, written;
 };
 
-static enum store_kind kind_of(const struct value *root)
+static enum store_kind update_kind_of(const struct value *root)
 {
     return root->role == LS_ROLE_PARAMETER ? STORE_VALUE : root->role == LS_ROLE_GRADIENT ? STORE_GRAD : STORE_STATE;
 }
@@ -242,8 +242,8 @@ static int add_use(const struct pass *a, const struct unit *u, ls_value x, bool 
     struct use new = { .written = written };
     int k = 0;
 
-    if (!x.id || !is_of_store(root) || !offload_has(a, u, kind_of(root))) return n;
-    new.kind = kind_of(root);
+    if (!x.id || !is_of_store(root) || !offload_has(a, u, update_kind_of(root))) return n;
+    new.kind = update_kind_of(root);
     new.state = new.kind == STORE_STATE ? root->state : NULL;
     new.read = new.kind != STORE_VALUE || !store_has_master(a->p->store, (size_t)root->param);
     while (k < n && !(use[k].kind == new.kind && (!new.state || strcmp(use[k].state, new.state) == 0))) k++;
@@ -264,7 +264,7 @@ static int stage_uses(const struct update *w, enum optimizer_stage stage, const 
     for (int k = 0; k < w->rewrite.old.n; k++) {
         const struct instruction *i = &w->rewrite.old.at[k];
 
-        if (stage_of(i) != stage || instruction_unit(a, i) != u) continue;
+        if (update_stage_of(i) != stage || instruction_unit(a, i) != u) continue;
         for (int o = 0; o < i->nin; o++) n = add_use(a, u, i->in[o], false, use, n);
         for (int o = 0; o < i->nout; o++) n = add_use(a, u, i->out[o], true, use, n);
     }
@@ -324,11 +324,11 @@ static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value ac
         emit_wait(a->p, &u->reduction);
         if (stage == OPTIMIZER_SQUARES) emit_squares(w, u, acc);
         for (int n = 0; n < w->rewrite.old.n && stage != OPTIMIZER_SQUARES && program_ok(a->p); n++)
-            if (stage_of(&w->rewrite.old.at[n]) == stage && instruction_unit(a, &w->rewrite.old.at[n]) == u)
+            if (update_stage_of(&w->rewrite.old.at[n]) == stage && instruction_unit(a, &w->rewrite.old.at[n]) == u)
                 emit_slice(w, u, w->rewrite.old.at[n]);
         save_uses(w, stage, u);
         if (!a->d->o.overlap || k + 1 == a->ordered) offload_end(a, u);
-        if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_shards(a, u->groups, STORE_VALUE) && !a->d->method->apart)
+        if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_parallel_shards(a, u->groups, STORE_VALUE) && !a->d->method->apart)
             start_gather(w, u);
     }
 }
@@ -344,7 +344,7 @@ static void rewrite(struct update *w)
         if (instruction_is_view(&w->rewrite.old.at[n])) program_push(p, &w->rewrite.old.at[n]);
     for (int n = 0; n < w->rewrite.old.n && program_ok(p); n++) {
         const struct instruction *i = &w->rewrite.old.at[n];
-        enum optimizer_stage stage = stage_of(i);
+        enum optimizer_stage stage = update_stage_of(i);
 
         if (stage == OPTIMIZER_CLIP)
             emit_clip(w, *i);

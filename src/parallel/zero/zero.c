@@ -22,7 +22,7 @@ static ls_layout layout_of_ranks(const ls_comm *comm, const ls_mesh *mesh, const
     return layout_of_data(&shape, o);
 }
 
-ls_layout data_layout(const struct data *d) { return layout_of_ranks(d->world, d->mesh, &d->o); }
+ls_layout data_layout(const struct data_parallel *d) { return layout_of_ranks(d->world, d->mesh, &d->o); }
 
 /* ---- the pass ---- */
 
@@ -74,9 +74,9 @@ static ls_status run_pass(ls_program *p, void *ctx)
 
 /* ---- state shared by a store's programs ---- */
 
-static void data_close(void *ctx)
+static void data_parallel_close(void *ctx)
 {
-    struct data *d = ctx;
+    struct data_parallel *d = ctx;
 
     if (d->owns) {
         ls_comm_close(&d->groups[GROUPS_DENSE].shard);
@@ -99,7 +99,7 @@ static int color_of(void *ctx, int rank)
     return c->across ? rank % c->each : rank / c->each;
 }
 
-static ls_status split(struct data *d)
+static ls_status split(struct data_parallel *d)
 {
     struct zero_groups *o = &d->groups[GROUPS_DENSE];
     struct rank_split by = { ranks_of(d->world) / d->o.replicate, false };
@@ -114,7 +114,7 @@ static ls_status split(struct data *d)
     return LS_OK;
 }
 
-static ls_status find_ranks(struct data *d, ls_comm *comm, const ls_mesh *mesh)
+static ls_status find_ranks(struct data_parallel *d, ls_comm *comm, const ls_mesh *mesh)
 {
     struct zero_groups *dense = &d->groups[GROUPS_DENSE], *experts = &d->groups[GROUPS_EXPERTS];
 
@@ -132,7 +132,7 @@ static ls_status find_ranks(struct data *d, ls_comm *comm, const ls_mesh *mesh)
 }
 
 /* With one rank, all methods do the same. */
-static void data_use_method(struct data *d)
+static void data_use_method(struct data_parallel *d)
 {
     const struct method *m = method_of(d->o.method);
 
@@ -144,9 +144,9 @@ static void data_use_method(struct data *d)
     d->o.overlap = 0;
 }
 
-static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o, struct data **out)
+static ls_status data_parallel_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o, struct data_parallel **out)
 {
-    struct data *d = mem_zalloc(MEM_OTHER, sizeof *d);
+    struct data_parallel *d = mem_zalloc(MEM_OTHER, sizeof *d);
     ls_status st = LS_OK;
 
     if (!d) return LS_ENOMEM;
@@ -159,14 +159,14 @@ static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_par
     if (!d->groups[GROUPS_DENSE].shard) d->o.zero = 0;
     data_use_method(d);
     if (st < 0) {
-        data_close(d);
+        data_parallel_close(d);
         return st;
     }
     *out = d;
     return LS_OK;
 }
 
-static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o)
+static ls_status check_alike(const struct data_parallel *d, const ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o)
 {
     const ls_data_parallel_options *m = &d->requested;
 
@@ -187,22 +187,22 @@ static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls
     return LS_OK;
 }
 
-static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o)
+static ls_status set_options(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o)
 {
-    struct data *d = store_attached(p->store);
+    struct data_parallel *d = store_attached(p->store);
     ls_layout l = layout_of_ranks(comm, mesh, o);
 
     LS_TRY(ls_program_status(p));
     LS_TRY(layout_check_axes(&l));
     LS_TRY(layout_check_groups(&l));
-    LS_TRY(layout_check_data(&l));
+    LS_TRY(layout_check_data_parallel(&l));
     if (p->compiled || p->distribution.pass)
         return ls_fail(LS_EINVAL, "data parallelism: the program is %s already", p->compiled ? "compiled" : "distributed");
     if (d) {
         LS_TRY(check_alike(d, comm, mesh, o));
     } else {
-        LS_TRY(data_open(comm, mesh, o, &d));
-        store_attach(p->store, d, data_close);
+        LS_TRY(data_parallel_open(comm, mesh, o, &d));
+        store_attach(p->store, d, data_parallel_close);
     }
     if (ranks_of(comm) > 1 || d->o.offload || d->o.offload_parameters)
         p->distribution = (struct distribution){ .pass = run_pass, .ctx = d };
@@ -214,7 +214,7 @@ static const ls_data_parallel_options defaults = LS_DATA_PARALLEL_DEFAULTS;
 
 ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_parallel_options *options)
 {
-    return mark(p, comm, NULL, options ? options : &defaults);
+    return set_options(p, comm, NULL, options ? options : &defaults);
 }
 
 ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_parallel_options *options)
@@ -222,5 +222,5 @@ ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_dat
     ls_data_parallel_options o = options ? *options : defaults;
 
     o.replicate = ls_mesh_get_shape(mesh).replicate;
-    return mark(p, ls_mesh_comm(mesh, LS_GROUP_WORLD), mesh, &o);
+    return set_options(p, ls_mesh_comm(mesh, LS_GROUP_WORLD), mesh, &o);
 }

@@ -1,6 +1,6 @@
 /* zero.h - internals of the data-parallel pass.
  *
- * The pass (zero.c lists the steps in order) works on units: parameters that are adjacent in a group of the store and are communicated
+ * The pass (zero.c lists the steps in order) works on units: parameters that are adjacent in a unit of the store and are communicated
  * together. For zero 0 to 2 a unit is a bucket of gradients that become final one after another; for zero 3 and offloaded parameters it
  * is a block of the model, or several. bucketing.c builds the units (fsdp_units.c holds their properties), gather.c gathers parameters,
  * reduce.c reduces gradients, update.c restricts the optimizer segment to the elements this rank updates (carry.c: gathers that overlap the
@@ -37,7 +37,7 @@ struct method {
 };
 
 /* Data-parallel state shared by all programs of a store; the store owns it. */
-struct data {
+struct data_parallel {
     ls_data_parallel_options requested, o; /* as requested, and effective: zero is 0 where a copy is on one rank or the method's,
                                             * offload_path is path */
     const struct method *method;
@@ -79,14 +79,14 @@ struct loaded {
 enum { LOADED = STORE_STATE + 4 };
 
 struct unit {
-    int group; /* index in the store */
+    int index; /* of the store's unit */
     unsigned class;
     const struct zero_groups *groups;
     int block;         /* block of the program that first uses its parameters; 0: none */
     int last_block;    /* the last one in the order of blocks that forward runs */
     ls_value gathered; /* zero 3: the parameters as last gathered [total] */
     ls_value full;     /* the gradient of one micro-batch [total], if the store holds a shard */
-    ls_value reduced;  /* the gradient that the optimizer reads: elements [begin, end) of the group, or all of them */
+    ls_value reduced;  /* the gradient that the optimizer reads: elements [begin, end) of the unit, or all of them */
     int first, last;   /* first and last instruction that writes its gradients in the segment that completes them, counted over
                         * SEG_BACKWARD and SEG_WEIGHTS; -1: none */
     struct pending reduction, gather;
@@ -99,8 +99,8 @@ struct unit {
 
 struct pass {
     ls_program *p;
-    struct data *d;
-    struct unit *unit; /* [nunits], indexed by group */
+    struct data_parallel *d;
+    struct unit *unit; /* [nunits], by index */
     int nunits;
     int *order; /* [nunits], the order in which their gradients are reduced */
     int ordered;
@@ -110,12 +110,12 @@ struct pass {
     ls_value *early; /* by parameter: its gradient as an earlier segment than the one that completes its unit has computed it */
 };
 
-const struct method *method_of(ls_method m); /* method.c */
-ls_layout data_layout(const struct data *d); /* the part of the layout that is known here */
+const struct method *method_of(ls_method m);          /* method.c */
+ls_layout data_layout(const struct data_parallel *d); /* the part of the layout that is known here */
 
 /* ---- the steps, in order ---- */
 
-ls_status units_form(struct pass *a); /* bucketing.c: creates groups in the store; fills a->unit */
+ls_status units_form(struct pass *a); /* bucketing.c: creates units in the store; fills a->unit */
 ls_status gather_parameters(struct pass *a);
 ls_status reduce_gradients(struct pass *a);
 ls_status join_batch_norms(struct pass *a);
@@ -130,12 +130,12 @@ ls_status check_placements(const struct pass *a);
 
 /* ---- shared helpers ---- */
 
-const struct store_group *unit_group(const struct pass *a, const struct unit *u);
+const struct store_unit *unit_stored(const struct pass *a, const struct unit *u);
 struct unit *unit_of(const struct pass *a, const struct value *root); /* root: a parameter, gradient or state; NULL: in no unit */
 unsigned unit_class(const struct pass *a, size_t i);                  /* the class of parameter i's unit */
 const struct zero_groups *unit_groups(const struct pass *a, unsigned class);
-bool data_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind); /* true if that kind is sharded */
-bool data_is_distributed(const struct pass *a);                                                 /* more than one rank */
+bool data_parallel_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind); /* true if that kind is sharded */
+bool data_is_distributed(const struct pass *a);                                                          /* more than one rank */
 bool data_has_units(const struct pass *a); /* units are blocks of the model, whose parameters are gathered or loaded while they are used */
 int unit_zero(const struct pass *a, const struct unit *u);     /* the zero stage; 0 if one rank holds a full copy */
 bool unit_counts(const struct pass *a, const struct unit *u);  /* this rank counts its elements in norms; on a mesh no other rank does */

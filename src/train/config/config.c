@@ -34,7 +34,7 @@ enum {
 #define STRING(field, text, verbs, ...)        OPTION_STRING(struct config, field, #field, text, verbs, __VA_ARGS__)
 #define ENUM(field, text, choices, verbs, ...) OPTION_ENUM(struct config, field, #field, text, choices, verbs, __VA_ARGS__)
 
-static const struct option rows[] = {
+static const struct option config_rows[] = {
     STRING(model.preset, "llama-demo", STEP, "name of a model; 'lockstep help models' lists them", .common = STEP),
     STRING(model.hf, "", STEP, "Hugging Face folder (shape and weights) or its config.json (only the shape), instead of a preset",
            .common = T | P | B),
@@ -339,7 +339,7 @@ static const char *const verbs[] = { "train", "plan", "bench train", "generate",
 
 const struct option_table *config_table(void)
 {
-    static struct option_table table = { sizeof(struct config), rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), NULL, 0 };
+    static struct option_table table = { sizeof(struct config), config_rows, COUNT_OF(config_rows), verbs, COUNT_OF(verbs), NULL, 0 };
 
     if (!table.hints) table.hints = config_hints(&table.hint_count);
     return &table;

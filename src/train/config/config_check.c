@@ -44,7 +44,7 @@ struct idle {
 };
 
 /* True if idle->name is this option, or "SECTION.*" of its section; model.preset is always read, to choose the task. */
-static bool is_named(const struct task_idle *idle, const char *option)
+static bool config_check_is_named(const struct task_idle *idle, const char *option)
 {
     size_t length = strlen(idle->name) - 1;
 
@@ -58,7 +58,7 @@ static ls_status check_idle_task(const struct config *c, unsigned verb)
 
     for (const struct task_idle *idle = task_of(c)->idle; idle->name; idle++)
         for (size_t i = 0; i < t->count; i++)
-            if ((t->rows[i].verbs & verb) && is_named(idle, t->rows[i].name) && !is_default_or_off(c, t->rows[i].name))
+            if ((t->rows[i].verbs & verb) && config_check_is_named(idle, t->rows[i].name) && !is_default_or_off(c, t->rows[i].name))
                 return ls_fail(LS_EINVAL, "%s does nothing here: %s", t->rows[i].name, idle->because);
     return LS_OK;
 }

@@ -208,7 +208,7 @@ ls_status config_layout(const struct config *c, ls_layout *out)
 /* ---- a layout as options ---- */
 
 /* Writes the last choice that has this value: "fp32", not "auto". */
-static void put_choice(const struct option *row, const int *values, int value, struct text *out)
+static void layout_put_choice(const struct option *row, const int *values, int value, struct text *out)
 {
     const char *found = NULL, *choice = row->choices;
 
@@ -254,7 +254,7 @@ static void put_field(const struct layout_field *f, const ls_layout *l, struct t
     case FIELD_FOLDER: text_put(out, "%s", *(const char *const *)from ? *(const char *const *)from : row->text); break;
     case FIELD_CHOICE:
         memcpy(&value, from, sizeof value);
-        put_choice(row, f->choice, value, out);
+        layout_put_choice(row, f->choice, value, out);
         break;
     case FIELD_RECOMPUTE: put_recompute(l, out); break;
     case FIELD_UNIT:

@@ -152,7 +152,7 @@ static ls_status check_heads(const ls_model *m)
     return LS_OK;
 }
 
-static ls_status check_options(const struct config *c, const ls_model *m)
+static ls_status config_model_check_options(const struct config *c, const ls_model *m)
 {
     LS_TRY(check_heads(m));
     if (c->model.dropout > 0 && !ls_architecture_family(m->architecture)->dropout)
@@ -216,7 +216,7 @@ ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
         return ls_fail(LS_EINVAL,
                        "model.vocab: the tokenizer has %zu tokens, but the model's vocabulary only %zu; use --model.vocab=%zu or more",
                        vocab, m.vocab, vocab);
-    LS_TRY(check_options(c, &m));
+    LS_TRY(config_model_check_options(c, &m));
     m.seed = (uint64_t)c->train.seed;
     LS_TRY(ls_model_check(&m));
     *out = m;

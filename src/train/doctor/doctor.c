@@ -287,7 +287,7 @@ static bool is_held(const struct doctor *d, int rank, const struct call_record *
 }
 
 /* Sorts the ranks: they wait in call r, have not made it, were stopped or died in it, or made another call. r is open on rank `from`. */
-static void compare(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
+static void doctor_compare(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
 {
     f->call = *r;
     f->since = doctor_time(d, from, r->queued);
@@ -317,7 +317,7 @@ static bool are_all_killed(const struct doctor *d, const struct finding *f)
  * healthy. */
 static bool judge(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
 {
-    compare(d, r, from, f);
+    doctor_compare(d, r, from, f);
     f->killed_together = are_all_killed(d, f);
     if (!f->killed_together)
         return any(f->differs, d->ranks) || (any(f->waits, d->ranks) && (any(f->missing, d->ranks) || any(f->held, d->ranks)));

@@ -42,16 +42,16 @@ struct cursor cursor_in(ls_program *p, enum segment s, const struct instruction 
     return program_cursor_begin(p, (struct cursor){ s, i->phase, i->when, i->block, 0 });
 }
 
-static bool is_wait_of(const struct instruction *i, int slot) { return instruction_is_wait(i) && instruction_exchange(i)->slot == slot; }
+static bool is_wait_of(const struct instruction *i, int id) { return instruction_is_wait(i) && instruction_exchange(i)->id == id; }
 
 void exchange_remove(ls_program *p, enum segment s, int at)
 {
-    int slot = instruction_exchange(&p->list[s].at[at])->slot;
+    int id = instruction_exchange(&p->list[s].at[at])->id;
 
     list_remove(&p->list[s], at);
     for (int k = 0; k < SEGMENTS; k++)
         for (int n = p->list[k].n - 1; n >= 0; n--)
-            if (is_wait_of(&p->list[k].at[n], slot)) list_remove(&p->list[k], n);
+            if (is_wait_of(&p->list[k].at[n], id)) list_remove(&p->list[k], n);
 }
 
 void exchange_repeat(ls_program *p, enum segment s, int at)

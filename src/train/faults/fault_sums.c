@@ -9,12 +9,12 @@
 
 /* ---- properties of values ---- */
 
-/* The store's group whose gradients v holds: the store's own, those of a micro-batch, or their rounded copy for a reduction; -1: none. */
-static int gradient_group(const ls_program *p, ls_value v)
+/* The store's unit whose gradients v holds: the store's own, those of a micro-batch, or their rounded copy for a reduction; -1: none. */
+static int gradient_unit(const ls_program *p, ls_value v)
 {
     const struct value *root = root_value(p, v);
 
-    if (root->role == LS_ROLE_GRADIENT) return root->group;
+    if (root->role == LS_ROLE_GRADIENT) return root->unit;
     return root->flat_gradient ? root->flat - 1 : -1;
 }
 
@@ -25,12 +25,12 @@ static bool is_sum(const struct instruction *i)
 
 static bool is_gradient_sum(const ls_program *p, const struct instruction *i, ls_axis axis)
 {
-    return instruction_is_start(i) && is_sum(i) && instruction_exchange(i)->axis == axis && gradient_group(p, i->in[0]) >= 0;
+    return instruction_is_start(i) && is_sum(i) && instruction_exchange(i)->axis == axis && gradient_unit(p, i->in[0]) >= 0;
 }
 
-static bool has_experts(const ls_program *p, int group)
+static bool has_experts(const ls_program *p, int unit)
 {
-    return group >= 0 && store_placement(p->store, (size_t)store_group_at(p->store, group)->params[0])[LS_AXIS_EP].kind == LS_SHARD;
+    return unit >= 0 && store_placement(p->store, (size_t)store_unit_at(p->store, unit)->params[0])[LS_AXIS_EP].kind == LS_SHARD;
 }
 
 enum { COPIES = 3 }; /* copies in a row that a gradient goes through: rounded for the reduction, and back */
@@ -71,7 +71,7 @@ static int repeat_sum(ls_program *p, enum segment s, int at)
         for (int n = 0; n < p->list[k].n; n++) {
             struct instruction *i = &p->list[k].at[n];
 
-            if (instruction_is_exchange(i) && instruction_exchange(i)->slot == instruction_exchange(&first)->slot) i->in[0] = first.out[0];
+            if (instruction_is_exchange(i) && instruction_exchange(i)->id == instruction_exchange(&first)->id) i->in[0] = first.out[0];
         }
     return p->list[s].n - before;
 }
@@ -102,7 +102,7 @@ ls_status edit_expert_group(ls_program *p, const struct injection *i)
             struct instruction *sum = &p->list[s].at[n];
             struct exchange e;
 
-            if (!is_gradient_sum(p, sum, LS_AXIS_DP) || !has_experts(p, gradient_group(p, sum->in[0]))) continue;
+            if (!is_gradient_sum(p, sum, LS_AXIS_DP) || !has_experts(p, gradient_unit(p, sum->in[0]))) continue;
             e = *instruction_exchange(sum);
             if (!i->checked && e.op == LS_COLLECTIVE_REDUCE_SCATTER)
                 return ls_fail(LS_EUNSUPPORTED, "injected fault expert_group: gradients of experts are sharded over their own ranks");
@@ -204,17 +204,17 @@ ls_status edit_local_norm(ls_program *p, const struct injection *i)
     return LS_OK;
 }
 
-static int group_of(const ls_program *p, const struct instruction *i)
+static int unit_of(const ls_program *p, const struct instruction *i)
 {
     for (int k = 0; k < i->nin + i->nout; k++) {
         const struct value *root = root_value(p, k < i->nin ? i->in[k] : i->out[k - i->nin]);
 
-        if (root->group >= 0) return root->group;
+        if (root->unit >= 0) return root->unit;
     }
     return -1;
 }
 
-/* Removes the squares and norms of all groups, or of those with experts, from the gradient norm. */
+/* Removes the squares and norms of all units, or of those with experts, from the gradient norm. */
 static void leave_out_of_norm(ls_program *p, bool experts_alone)
 {
     struct list *l = &p->list[SEG_OPTIMIZER];
@@ -223,7 +223,7 @@ static void leave_out_of_norm(ls_program *p, bool experts_alone)
         struct instruction *i = &l->at[n];
         enum optimizer_stage stage = op_info(i->op)->stage;
 
-        if ((stage != OPTIMIZER_SQUARES && stage != OPTIMIZER_NORMS) || (experts_alone && !has_experts(p, group_of(p, i)))) continue;
+        if ((stage != OPTIMIZER_SQUARES && stage != OPTIMIZER_NORMS) || (experts_alone && !has_experts(p, unit_of(p, i)))) continue;
         if (i->op == OP_SUM_SQUARES || i->op == OP_LARS_NORMS)
             list_remove(l, n);
         else
@@ -245,15 +245,15 @@ ls_status edit_norm_experts(ls_program *p, const struct injection *i)
 
 /* ---- gradients and updates ---- */
 
-/* Inserts at position `at` an instruction that multiplies this rank's shard of a group's gradients in place. */
-static void fault_sums_multiply(ls_program *p, int at, int group, double factor)
+/* Inserts at position `at` an instruction that multiplies this rank's shard of a unit's gradients in place. */
+static void fault_sums_multiply(ls_program *p, int at, int unit, double factor)
 {
     struct op_attr attr = { .scale = { factor } };
     struct list *l = &p->list[SEG_OPTIMIZER];
     int end = l->n;
 
     struct cursor before = cursor_in(p, SEG_OPTIMIZER, &l->at[at]);
-    ls_value all = program_group_value(p, group, STORE_GRAD, NULL);
+    ls_value all = program_unit_value(p, unit, STORE_GRAD, NULL);
     size_t count = all.id ? value_count(program_value(p, all)) : 0;
     ls_value x = all.id ? program_view(p, all, (struct view_rule){ VIEW_SLICE, 0, 0, 0 }, 1, &count, (ptrdiff_t[]){ 1 }, 0) : LS_NONE;
     for (int a = 0; x.id && a < LS_AXES; a++) program_value(p, x)->place[a] = (ls_placement){ .kind = LS_REPLICATE };
@@ -262,10 +262,10 @@ static void fault_sums_multiply(ls_program *p, int at, int group, double factor)
     if (program_ok(p)) list_move_tail(l, end, at);
 }
 
-static bool reads_gradient(const ls_program *p, const struct instruction *i, int group)
+static bool reads_gradient(const ls_program *p, const struct instruction *i, int unit)
 {
     for (int k = 0; k < i->nin; k++)
-        if (root_value(p, i->in[k])->role == LS_ROLE_GRADIENT && root_value(p, i->in[k])->group == group) return true;
+        if (root_value(p, i->in[k])->role == LS_ROLE_GRADIENT && root_value(p, i->in[k])->unit == unit) return true;
     return false;
 }
 
@@ -273,7 +273,7 @@ static bool fault_sums_is_exchange(int op) { return op == OP_COMM_START || op ==
 
 ls_status edit_expert_times_ep(ls_program *p, const struct injection *i)
 {
-    for (int g = 0; g < store_groups(p->store) && program_ok(p); g++)
+    for (int g = 0; g < store_units(p->store) && program_ok(p); g++)
         for (int n = 0; has_experts(p, g) && n < p->list[SEG_OPTIMIZER].n; n++) {
             const struct instruction *first = &p->list[SEG_OPTIMIZER].at[n];
 
@@ -294,7 +294,7 @@ static ls_value updated(const ls_program *p, const struct instruction *i)
 
 static ptrdiff_t end_of(const ls_program *p, ls_value v) { return p->values[v.id].offset + (ptrdiff_t)value_count(&p->values[v.id]); }
 
-/* True if no other update writes elements of the group after these. */
+/* True if no other update writes elements of the unit after these. */
 static bool is_last(const ls_program *p, ls_value own)
 {
     const struct list *l = &p->list[SEG_OPTIMIZER];

@@ -59,7 +59,7 @@ ls_status faults_check_rank(const struct config *c)
 /* ---- in a program ---- */
 
 /* True if v is NAME.grad or parameter NAME, as far as this rank computes it. */
-static bool is_named(const ls_program *p, ls_value v, const char *name, bool gradient)
+static bool fault_values_is_named(const ls_program *p, ls_value v, const char *name, bool gradient)
 {
     size_t within, length = strlen(name) - (gradient ? 5 : 0);
     int param = value_parameter(p, v, gradient, &within);
@@ -78,9 +78,9 @@ static int named_output(const ls_program *p, const struct instruction *i, const 
     if (op_run_kind(i->op) != RUN_KERNEL || i->nin == 0 || !i->nout || i->phase == LS_PHASE_OPTIMIZER || i->phase == LS_PHASE_COMMUNICATE)
         return -1;
     for (int k = 0; gradient && k < i->nout; k++)
-        if (is_named(p, i->out[k], name, true)) return k;
+        if (fault_values_is_named(p, i->out[k], name, true)) return k;
     for (int k = 0; !gradient && i->phase == LS_PHASE_FORWARD && k < i->nin; k++)
-        if (is_named(p, i->in[k], name, false)) return 0;
+        if (fault_values_is_named(p, i->in[k], name, false)) return 0;
     return -1;
 }
 

@@ -14,7 +14,7 @@
 
 static const struct {
     const char *name, *what;
-} rows[FAULTS] = {
+} faults_rows[FAULTS] = {
 #define FAULT_ROW(id, name, what, ...)      [FAULT_##id] = { #name, what },
 #define FAULT_KIND_ROWS(kind, of_kind, ...) of_kind(FAULT_ROW)
     [FAULT_NONE] = { "none", "" }, FAULT_KIND_MAP(FAULT_KIND_ROWS)
@@ -25,22 +25,22 @@ static const struct {
 static const struct {
     enum fault end; /* the first fault of the next kind */
     const char *heading;
-} kinds[] = {
+} faults_kinds[] = {
 #define FAULT_KIND(kind, of_kind, given, option, heading) { (enum fault)FAULT_END_##kind, heading },
     FAULT_KIND_MAP(FAULT_KIND)
 #undef FAULT_KIND
 };
 
 bool faults_built(void) { return true; }
-const char *fault_name(enum fault f) { return rows[f].name; }
-const char *fault_what(enum fault f) { return rows[f].what; }
+const char *fault_name(enum fault f) { return faults_rows[f].name; }
+const char *fault_what(enum fault f) { return faults_rows[f].what; }
 
 const char *fault_heading(enum fault f)
 {
     enum fault first = (enum fault)(FAULT_NONE + 1);
 
-    for (size_t k = 0; k < COUNT_OF(kinds); first = kinds[k++].end)
-        if (f == first) return kinds[k].heading[0] ? kinds[k].heading : NULL;
+    for (size_t k = 0; k < COUNT_OF(faults_kinds); first = faults_kinds[k++].end)
+        if (f == first) return faults_kinds[k].heading[0] ? faults_kinds[k].heading : NULL;
     return NULL;
 }
 

@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "base/cores.h"
 #include "base/mem.h"
-#include "comm/transports/shm/segment.h"
+#include "comm/transports/shm/region.h"
 #include "train/launch/launch_child.h"
 #include "train/launch/launch_job.h"
 #include "train/run/stop.h"
@@ -51,7 +51,7 @@ static void check_stops(struct job *j)
 {
     for (int i = 0; i < j->n && !j->killed; i++) {
         if (!j->pid[i] || !stop_look(&j->stop[i], j->pid[i])) continue;
-        segment_note_continued(j->segment, i);
+        region_note_continued(j->region, i);
         stops_shift(j->stop, j->n);
     }
 }
@@ -69,7 +69,7 @@ static void note_gone(struct job *j, int i)
     char how[96], line[160];
 
     snprintf(line, sizeof line, "%s%s", child_ended(c, how), child_failed(c) ? "" : " while others needed it");
-    segment_note_gone(j->segment, i, line);
+    region_note_gone(j->region, i, line);
 }
 
 static void note_failure(struct job *j, int i)
@@ -96,7 +96,7 @@ static void reap(struct job *j, int i, const siginfo_t *info)
     if (c->signal != SIGKILL) c->by_us = false;
     if (child_failed(c))
         note_failure(j, i);
-    else if (!c->by_us && !segment_has_left(j->segment, i))
+    else if (!c->by_us && !region_has_left(j->region, i))
         note_gone(j, i);
     if (j->deadline > 0 && only_stopped_left(j)) j->deadline = base_now(); /* no rank is left that could exit by itself */
     rank_output_finish(&c->output, &j->console);
@@ -110,7 +110,7 @@ static void end_overdue(struct job *j, int i)
 
     snprintf(line, sizeof line, "was stopped by signal %d (%s) and not continued within %g s", j->stop[i].signal,
              strsignal(j->stop[i].signal), j->launch->timeout);
-    segment_note_stopped(j->segment, i, line);
+    region_note_stopped(j->region, i, line);
     j->failed = j->overdue = i;
     j->deadline = base_now() + GRACE;
 }
@@ -279,7 +279,7 @@ static ls_status start_all(struct job *j, cpu_set_t *shares)
     struct child_args s = {
         .ranks = j->n,
         .threads = cores_per_rank(j->n),
-        .segment_fd = segment_fd(j->segment),
+        .region_fd = region_fd(j->region),
         .argv = j->launch->argv,
         .mask = &j->mask_before,
         .pipe = j->pipe_before,
@@ -323,7 +323,7 @@ static void close_job(struct job *j)
 {
     orphans_end(&j->orphans);
     signals_end(j);
-    segment_close(&j->segment);
+    region_close(&j->region);
     for (int i = 0; j->child && i < j->n; i++) rank_output_close(&j->child[i].output);
     mem_free(j->child);
     mem_free(j->pid);
@@ -343,7 +343,7 @@ static ls_status open_job(const struct launch *l, struct job *j)
     j->stop = mem_array(MEM_OTHER, (size_t)j->n, sizeof *j->stop);
     if (!j->polled || !j->child || !j->pid || !j->stop) return LS_ENOMEM;
     for (int i = 0; i < j->n; i++) rank_output_open(&j->child[i].output, i, -1, -1, NULL);
-    LS_TRY(segment_create(j->n, &j->segment));
+    LS_TRY(region_create(j->n, &j->region));
     return signals_begin(j);
 }
 

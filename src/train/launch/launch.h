@@ -1,12 +1,12 @@
 /* launch.h - starts N ranks of this program on this machine, binds them to cores, watches them and ends them.
  *
- * The parent creates the shared segment, starts N children that run this program (fork, exec; launch_child.h describes their environment)
+ * The parent creates the shared region, starts N children that run this program (fork, exec; launch_child.h describes their environment)
  * and then only watches them. Rank 0 writes to the parent's standard output. Standard error of every rank and standard output of the others
  * come through pipes: the parent prints their lines on its standard error as "[rank 2] line" and writes them unchanged to
  * LOG_FOLDER/rank_0002.err.
  *
  * If a rank fails (it is killed or exits with a code other than 0) or exits without closing its comm, the parent notifies the other ranks
- * at once (segment_note_gone); they exit with code 3, and those that still run after a second are killed. The same happens if a rank stays
+ * at once (region_note_gone); they exit with code 3, and those that still run after a second are killed. The same happens if a rank stays
  * stopped by a signal for the timeout (launch_stops.h). The first failure is reported. But a rank that exits with code 3 reports the
  * failure of another rank, so a rank that is killed or exits with another code within that second takes precedence. A rank's own report,
  * its last line on standard error if that starts with "lockstep", is held back: the caller prints the failure that is reported; other
@@ -14,7 +14,7 @@
  *
  * The parent forwards SIGINT, SIGTERM, SIGHUP and SIGUSR1 to the ranks; a second SIGINT or SIGTERM kills them. SIGTSTP suspends the ranks
  * and the parent until the parent is continued. If the parent dies, the ranks are killed (PR_SET_PDEATHSIG). Processes that ranks have
- * started are killed with them. Nothing is left behind: the segment has no name.
+ * started are killed with them. Nothing is left behind: the region has no name.
  */
 #ifndef LS_TRAIN_LAUNCH_LAUNCH_H
 #define LS_TRAIN_LAUNCH_LAUNCH_H

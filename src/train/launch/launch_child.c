@@ -17,7 +17,7 @@
 /* ---- environment ---- */
 
 enum variable { RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, COMM, THREADS, VARIABLES };
-static const char *const names[VARIABLES] = {
+static const char *const launch_child_names[VARIABLES] = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_COMM", "LOCKSTEP_THREADS",
 };
 
@@ -29,9 +29,9 @@ struct environment {
 static bool is_own(const char *entry)
 {
     for (int i = 0; i < VARIABLES; i++) {
-        size_t length = strlen(names[i]);
+        size_t length = strlen(launch_child_names[i]);
 
-        if (strncmp(entry, names[i], length) == 0 && entry[length] == '=') return true;
+        if (strncmp(entry, launch_child_names[i], length) == 0 && entry[length] == '=') return true;
     }
     return false;
 }
@@ -41,9 +41,9 @@ static void fill_own(const struct child_args *s, struct environment *e)
     const int number[VARIABLES] = { [RANK] = s->rank,      [LOCAL_RANK] = s->rank, [WORLD_SIZE] = s->ranks, [LOCAL_WORLD_SIZE] = s->ranks,
                                     [MASTER_PORT] = 29500, [THREADS] = s->threads };
 
-    for (int i = 0; i < VARIABLES; i++) snprintf(e->own[i], sizeof e->own[i], "%s=%d", names[i], number[i]);
-    snprintf(e->own[MASTER_ADDR], sizeof e->own[MASTER_ADDR], "%s=127.0.0.1", names[MASTER_ADDR]);
-    snprintf(e->own[COMM], sizeof e->own[COMM], "%s=shm:fd:%d", names[COMM], s->segment_fd);
+    for (int i = 0; i < VARIABLES; i++) snprintf(e->own[i], sizeof e->own[i], "%s=%d", launch_child_names[i], number[i]);
+    snprintf(e->own[MASTER_ADDR], sizeof e->own[MASTER_ADDR], "%s=127.0.0.1", launch_child_names[MASTER_ADDR]);
+    snprintf(e->own[COMM], sizeof e->own[COMM], "%s=shm:fd:%d", launch_child_names[COMM], s->region_fd);
 }
 
 static ls_status environment_make(const struct child_args *s, struct environment *e)

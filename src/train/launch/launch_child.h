@@ -17,7 +17,7 @@
 #include "lockstep/status.h"
 
 struct child_args {
-    int rank, ranks, threads, segment_fd;
+    int rank, ranks, threads, region_fd;
     char *const *argv;     /* terminated by NULL */
     const cpu_set_t *bind; /* NULL: not bound */
     const sigset_t *mask;  /* blocked signals in the child */

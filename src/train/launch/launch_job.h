@@ -4,7 +4,7 @@
 
 #include <poll.h>
 #include <signal.h>
-#include "comm/transports/shm/segment.h"
+#include "comm/transports/shm/region.h"
 #include "train/launch/launch.h"
 #include "train/launch/launch_lines.h"
 #include "train/launch/launch_stops.h"
@@ -20,7 +20,7 @@ struct child {
 
 struct job {
     const struct launch *launch;
-    struct segment *segment;
+    struct region *region;
     struct child *child;
     pid_t *pid;            /* [n]; 0: not started or already reaped */
     struct stop *stop;     /* [n] */

@@ -1,6 +1,6 @@
 /* launch_report.c - decides which failure is reported, and writes that line.
  *
- * An error that a rank has shared with the others (segment_named) comes first, whatever happened to that rank afterwards. Then come the
+ * An error that a rank has shared with the others (region_named) comes first, whatever happened to that rank afterwards. Then come the
  * ranks' own reports, then how the ranks ended.
  */
 #include "train/launch/launch_job.h"
@@ -103,7 +103,7 @@ static void put_end(const struct job *j, char out[REPORT_ROOM])
 static void put_report(const struct job *j, char out[REPORT_ROOM])
 {
     const struct child *c = &j->child[j->failed];
-    const char *text = report_of(c), *verdict = segment_verdict(j->segment);
+    const char *text = report_of(c), *verdict = region_verdict(j->region);
 
     if (j->failed == j->overdue)
         snprintf(out, REPORT_ROOM, "%s", verdict);
@@ -153,7 +153,7 @@ int report_settle(struct job *j)
 {
     char report[REPORT_ROOM];
     int rank;
-    const char *named = segment_named(j->segment, &rank);
+    const char *named = region_named(j->region, &rank);
 
     if (named) return settle_named(j, named, rank);
 

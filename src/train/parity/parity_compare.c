@@ -93,7 +93,7 @@ static void count_bits(struct comparison *c, const void *a, const void *b, size_
     c->result->same_bits += memcmp(a, b, bytes) == 0;
 }
 
-static double largest(struct parity_place p)
+static double parity_compare_largest(struct parity_place p)
 {
     double most = 0;
 
@@ -154,7 +154,7 @@ static void compare_start(struct comparison *c, enum parity_record r, const char
         double x = parity_f32(a.data, k), y = parity_f32(b.data, k);
 
         if (memcmp(a.data + 4 * k, b.data + 4 * k, 4) == 0) continue;
-        set_place(&d, k, x, y, distance(x, y), 0, fmax(largest(a), largest(b)));
+        set_place(&d, k, x, y, distance(x, y), 0, fmax(parity_compare_largest(a), parity_compare_largest(b)));
         d.of_allowed = INFINITY;
     }
     c->result->states++;
@@ -190,7 +190,7 @@ static void compare_tensor(struct comparison *c, enum parity_kind kind, enum par
     double floor = kind == PARITY_GRADIENT ? least_scale(c, i) : 0, worst = -1, errors = 0, squares = 0;
 
     if (!have_both(c, a, b, &d)) return;
-    double scale = fmax(fmax(largest(a), largest(b)), floor);
+    double scale = fmax(fmax(parity_compare_largest(a), parity_compare_largest(b)), floor);
 
     for (size_t k = 0; k < a.count; k++) {
         double x = parity_f32(a.data, k), y = parity_f32(b.data, k), error = distance(x, y);
@@ -292,7 +292,7 @@ static void examine_update(const struct comparison *c, const struct updated *h, 
 
     for (int k = 0; k < 2; k++) {
         new[k] = record(c, k, h->record, c->step + 1, i);
-        scale = fmax(scale, largest(new[k]));
+        scale = fmax(scale, parity_compare_largest(new[k]));
     }
     for (size_t k = 0; k < u->elements; k++) {
         struct update_expected e = h->expect(u, k);

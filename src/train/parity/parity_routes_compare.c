@@ -22,7 +22,7 @@ static double margin_of(const int32_t *row)
 }
 
 /* Writes "1, 3 (full)". A full expert drops the token. */
-static void put_choice(char *text, size_t room, const int32_t *experts, size_t n)
+static void routes_put_choice(char *text, size_t room, const int32_t *experts, size_t n)
 {
     size_t at = 0;
 
@@ -47,8 +47,8 @@ static void add_beyond(struct parity_rerouted *sum, const int32_t *row, const in
     if (sum->beyond++) return;
     parity_routes_compare_note(sum, row, margin_of(row));
     sum->step = step;
-    put_choice(mine, sizeof mine, row + PARITY_ROUTE_HEAD, chosen);
-    put_choice(theirs, sizeof theirs, other + PARITY_ROUTE_HEAD, chosen);
+    routes_put_choice(mine, sizeof mine, row + PARITY_ROUTE_HEAD, chosen);
+    routes_put_choice(theirs, sizeof theirs, other + PARITY_ROUTE_HEAD, chosen);
     snprintf(sum->text, sizeof sum->text, "%s instead of %s", mine, theirs);
 }
 

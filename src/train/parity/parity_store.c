@@ -212,8 +212,8 @@ ls_status parity_put_state(struct parity_writer *w, uint64_t updates)
 
 /* ---- reading ---- */
 
-static ls_status place_of(const struct parity_file *f, enum parity_record r, uint64_t updates, const ls_store *s, size_t i,
-                          struct parity_place *out)
+static ls_status parity_store_place_of(const struct parity_file *f, enum parity_record r, uint64_t updates, const ls_store *s, size_t i,
+                                       struct parity_place *out)
 {
     static const struct parity_parameter none = { .name = "nothing" };
     const struct parity_parameter *recorded = i < f->parameters ? &f->parameter[i] : &none;
@@ -238,12 +238,12 @@ static ls_status take_parameter(const struct parity_file *f, uint64_t updates, l
 {
     float *full = mem_array(MEM_OTHER, count_of(s, i), sizeof *full);
     struct parity_place p;
-    ls_status st = full ? place_of(f, RECORD_WEIGHT, updates, s, i, &p) : LS_ENOMEM;
+    ls_status st = full ? parity_store_place_of(f, RECORD_WEIGHT, updates, s, i, &p) : LS_ENOMEM;
 
     if (st == LS_OK) st = take_record(&p, s, i, NULL, full);
     for (size_t k = 0; k < COUNT_OF(states) && st == LS_OK; k++) {
         if (!has_state(s, i, states[k].state)) continue;
-        st = place_of(f, states[k].record, updates, s, i, &p);
+        st = parity_store_place_of(f, states[k].record, updates, s, i, &p);
         if (st == LS_OK) st = take_record(&p, s, i, states[k].state, full);
     }
     mem_free(full);

@@ -33,7 +33,7 @@ static number square_root(number a)
     return (number){ x, off + U * (x + off) };
 }
 
-static number divide(number a, number b)
+static number parity_update_divide(number a, number b)
 {
     double x = a.value / b.value, least = fabs(b.value) - b.allowed;
     double off = least > 0 ? (a.allowed + fabs(x) * b.allowed) / least : INFINITY;
@@ -103,7 +103,7 @@ static number direction(const struct update_rule *u, size_t i, number g)
 {
     number scale = square_root(multiply(exact(u->c2), new_v(u, i, g)));
 
-    return divide(multiply(exact(u->c1), new_m(u, i, g)), parity_update_add(scale, exact((float)u->optimizer->eps)));
+    return parity_update_divide(multiply(exact(u->c1), new_m(u, i, g)), parity_update_add(scale, exact((float)u->optimizer->eps)));
 }
 
 static number momentum_step(const struct update_rule *u, size_t i, number g)
@@ -114,7 +114,7 @@ static number momentum_step(const struct update_rule *u, size_t i, number g)
 }
 
 /* The step before it is multiplied by the learning rate. */
-static number step_of(const struct update_rule *u, size_t i)
+static number parity_update_step_of(const struct update_rule *u, size_t i)
 {
     number g = effective_gradient(u, i);
 
@@ -149,7 +149,7 @@ static void set_ratio(struct update_rule *u)
 
     for (size_t i = 0; i < u->elements; i++) {
         double p = parity_f32(u->r.weight, i);
-        number s = lamb ? step_of(u, i) : scaled_gradient(u, i);
+        number s = lamb ? parity_update_step_of(u, i) : scaled_gradient(u, i);
 
         pp += p * p;
         ss += s.value * s.value;
@@ -159,7 +159,7 @@ static void set_ratio(struct update_rule *u)
     number p = { sqrt(pp), 0 }, s = { sqrt(ss), sqrt(off) };
     number decay = { lamb ? 0 : decay_of(u) * p.value, 0 };
     number top = { (lamb ? 1 : (float)u->optimizer->trust_coefficient) * p.value, 0 };
-    number ratio = divide(top, parity_update_add(s, decay));
+    number ratio = parity_update_divide(top, parity_update_add(s, decay));
     u->ratio = ratio.value;
     u->ratio_error = ratio.allowed + 2 * U * fabs(ratio.value);
 }
@@ -188,7 +188,7 @@ struct update_expected update_rule_weight(const struct update_rule *u, size_t i)
         x = sign_step(u, i);
     } else {
         if (update_kind_of(u)->ratio == RATIO_TO_STEP) rate = multiply(rate, (number){ u->ratio, u->ratio_error });
-        number s = multiply(rate, step_of(u, i));
+        number s = multiply(rate, parity_update_step_of(u, i));
         number shrunk = decoupled ? multiply(multiply(exact(u->lr), exact(decay_of(u))), p) : exact(0);
 
         shrunk.value = -shrunk.value;

@@ -113,8 +113,8 @@ static struct shares shares_of(const struct step *s)
     const ls_comm *experts = ls_mesh_comm(s->ranks.mesh, LS_GROUP_EXPERT_SHARD);
     struct shares out = { .n = 0 };
 
-    for (int g = 0; g < store_groups(s->store); g++) {
-        const struct store_group *group = store_group_at(s->store, g);
+    for (int g = 0; g < store_units(s->store); g++) {
+        const struct store_unit *group = store_unit_at(s->store, g);
         ls_group over = group->comm == experts ? LS_GROUP_EXPERT_SHARD : LS_GROUP_SHARD;
         int k = 0;
 
@@ -140,7 +140,7 @@ static size_t share_of(const struct shares *shares, const ls_mesh_shape *shape, 
 
         size_t begin, end;
 
-        store_group_block(x->rooted, x->total, seat->index, seat->size, &begin, &end);
+        store_unit_block(x->rooted, x->total, seat->index, seat->size, &begin, &end);
         sum += x->times * (end - begin);
     }
     return sum;

@@ -126,13 +126,13 @@ static ls_status stages_of(struct prices *p, const ls_layout *l, const int **out
     return LS_OK;
 }
 
-static enum pattern_place place_of(int stage, int stages)
+static enum pattern_place prices_place_of(int stage, int stages)
 {
     return stages == 1 ? PLACE_ONLY : stage == 0 ? PLACE_FIRST : stage == stages - 1 ? PLACE_LAST : PLACE_MIDDLE;
 }
 
 /* Virtual stage of a rank's chunk. */
-static int stage_of(const ls_layout *l, int rank, int chunk)
+static int prices_stage_of(const ls_layout *l, int rank, int chunk)
 {
     return chunk && layout_is_v(l) ? 2 * l->pp - 1 - rank : chunk * l->pp + rank;
 }
@@ -189,9 +189,9 @@ struct stage_kind {
     struct bytes_sum sum;
 };
 
-static struct stage_kind kind_of(const ls_layout *l, const int *begin, int stage)
+static struct stage_kind prices_kind_of(const ls_layout *l, const int *begin, int stage)
 {
-    return (struct stage_kind){ .place = place_of(stage, l->pp * l->vpp), .blocks = begin[stage + 1] - begin[stage] };
+    return (struct stage_kind){ .place = prices_place_of(stage, l->pp * l->vpp), .blocks = begin[stage + 1] - begin[stage] };
 }
 
 static int find_kind(const struct stage_kind *kind, int kinds, const struct stage_kind *x)
@@ -227,7 +227,7 @@ static void find_kinds(const ls_layout *l, const ls_layout *evaluation, const in
 {
     out->kinds = out->stages = 0;
     for (int i = 0; i < l->pp * l->vpp && out->kinds < KINDS; i++) {
-        struct stage_kind x = kind_of(l, begin, i);
+        struct stage_kind x = prices_kind_of(l, begin, i);
 
         if (find_kind(out->kind, out->kinds, &x) < out->kinds) continue;
         out->kind[out->kinds++] = x;
@@ -275,7 +275,7 @@ static ls_status ranks_bytes(struct prices *p, const ls_layout *l, const ls_layo
         double sum = 0, host = 0;
 
         for (int k = 0; k < l->vpp; k++) {
-            struct stage_kind x = kind_of(l, begin, stage_of(l, r, k));
+            struct stage_kind x = prices_kind_of(l, begin, prices_stage_of(l, r, k));
             int i = find_kind(kinds->kind, kinds->kinds, &x);
 
             if (i < kinds->kinds)
@@ -342,7 +342,7 @@ struct timing {
 static ls_status time_kind(struct timing *t, int stage, int rank, struct tape_seconds *out)
 {
     const ls_layout *l = t->layout;
-    struct pattern_stage s = { l, place_of(stage, l->pp * l->vpp), t->begin[stage + 1] - t->begin[stage], false };
+    struct pattern_stage s = { l, prices_place_of(stage, l->pp * l->vpp), t->begin[stage + 1] - t->begin[stage], false };
 
     for (int i = 0; i < t->kinds; i++) {
         *out = t->kind[i].seconds;
@@ -365,7 +365,7 @@ static ls_status time_ranks(struct timing *t)
         double message = 0;
 
         for (int k = 0; k < l->vpp; k++) {
-            int stage = stage_of(l, r, k);
+            int stage = prices_stage_of(l, r, k);
             struct tape_seconds one;
 
             LS_TRY(time_kind(t, stage, r, &one));

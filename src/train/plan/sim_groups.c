@@ -293,7 +293,7 @@ static bool within_stage(const struct sim_ranks *r, int g)
     return r->stages == 1 || (g != LS_GROUP_WORLD && g != LS_GROUP_ENDS);
 }
 
-static ls_status divide(const struct sim_division *d, struct colours *k, struct sim_ranks *r)
+static ls_status sim_groups_divide(const struct sim_division *d, struct colours *k, struct sim_ranks *r)
 {
     size_t n = (size_t)r->ranks;
     bool collides = d->collide && d->cluster->pod && d->cluster->paths;
@@ -329,7 +329,7 @@ ls_status sim_ranks_divide(const struct sim_division *d, double *seconds, struct
     ls_status st = words && out->class_of && out->stage ? LS_OK : LS_ENOMEM;
     if (st == LS_OK) {
         k.own = words, k.next = words + n, k.sorted = words + 2 * n, k.sum = words + 3 * n;
-        st = divide(d, &k, out);
+        st = sim_groups_divide(d, &k, out);
     }
     for (int g = 0; g < LS_GROUPS; g++) mem_free(k.slowed[g]);
     mem_free(words);

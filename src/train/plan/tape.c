@@ -56,7 +56,7 @@ static struct tape_entry shuffle_entry(const struct step *s, const struct instru
 static struct tape_entry exchange_entry(const struct step *s, const ls_program *p, const struct instruction *i)
 {
     const struct exchange *e = instruction_exchange(i);
-    struct tape_entry x = { .kind = TAPE_WAIT, .wait = e->axis, .slot = e->slot };
+    struct tape_entry x = { .kind = TAPE_WAIT, .wait = e->axis, .slot = e->id };
 
     if (!instruction_is_start(i)) return x;
     ls_value v = i->nin && i->in[0].id ? i->in[0] : i->out[0];
@@ -71,10 +71,10 @@ static struct tape_entry exchange_entry(const struct step *s, const ls_program *
 /* A slot for each value that is loaded or saved, beyond those of exchanges. */
 static struct tape_entry offload_entry(const struct step *s, const ls_program *p, const struct instruction *i, enum segment segment)
 {
-    const struct group_state *of = instruction_state(i);
+    const struct unit_state *of = instruction_state(i);
     ls_offload where = of->kind == STORE_STATE ? s->layout.offload : s->layout.offload_parameters;
     ls_value v = i->nin ? i->in[0] : i->out[0];
-    struct tape_entry x = { .kind = TAPE_WAIT, .queue = TAPE_COPIES, .wait = SECONDS_OFFLOAD, .slot = p->slots + v.id };
+    struct tape_entry x = { .kind = TAPE_WAIT, .queue = TAPE_COPIES, .wait = SECONDS_OFFLOAD, .slot = p->exchanges + v.id };
 
     if (!instruction_is_load(i) && !instruction_is_save(i)) return x;
     x.kind = TAPE_START;
@@ -152,7 +152,7 @@ ls_status tape_make(const struct cluster *c, const struct step *s, const ls_prog
     const struct value *sent = &p->values[p->stage.out.id];
     int n = 0;
 
-    *out = (struct tape){ .slots = p->slots + (offloads(p) ? p->nvalues : 0) };
+    *out = (struct tape){ .slots = p->exchanges + (offloads(p) ? p->nvalues : 0) };
     for (int g = 0; g < SEGMENTS; g++) n += p->list[g].n;
     out->entry = mem_array(MEM_OTHER, 2 * (size_t)n + 1, sizeof *out->entry);
     out->end = mem_array(MEM_OTHER, (size_t)out->slots + 1, sizeof *out->end);

@@ -1,7 +1,7 @@
 /* async.c - see async.h.
  *
- * Messages: a worker sends words (enum push) and the flat gradients of the store's groups; rank 0 answers with words (enum pull) and the
- * groups' parameters. Rank 0 receives the words of all workers at once, and the gradients of the one that it takes, into its own gradients.
+ * Messages: a worker sends words (enum push) and the flat gradients of the store's units; rank 0 answers with words (enum pull) and the
+ * units' parameters. Rank 0 receives the words of all workers at once, and the gradients of the one that it takes, into its own gradients.
  */
 #include "train/run/async.h"
 
@@ -29,11 +29,11 @@ enum push {
 };
 enum pull { PULL_VERSION, PULL_LIMIT, PULL_WORDS }; /* updates of these parameters; the step after which the worker stops */
 
-/* ---- groups ---- */
+/* ---- units ---- */
 
-static size_t group_bytes(const ls_store *s, int g, enum store_kind kind)
+static size_t unit_bytes(const ls_store *s, int g, enum store_kind kind)
 {
-    return store_group_at(s, g)->total * ls_dtype_bytes(store_group_type(s, g, kind));
+    return store_unit_at(s, g)->total * ls_dtype_bytes(store_unit_type(s, g, kind));
 }
 
 size_t async_sent(const struct step *s, size_t *calls)
@@ -43,8 +43,8 @@ size_t async_sent(const struct step *s, size_t *calls)
 
     *calls = 0;
     if (s->layout.method != LS_METHOD_ASYNC || s->ranks.size == 1) return 0;
-    for (int g = 0; g < store_groups(s->store); g++) bytes += group_bytes(s->store, g, serves ? STORE_VALUE : STORE_GRAD);
-    *calls = times * (size_t)(1 + store_groups(s->store));
+    for (int g = 0; g < store_units(s->store); g++) bytes += unit_bytes(s->store, g, serves ? STORE_VALUE : STORE_GRAD);
+    *calls = times * (size_t)(1 + store_units(s->store));
     return times * bytes;
 }
 
@@ -57,12 +57,11 @@ static ls_status broadcast_of(ls_comm *comm, void *data, size_t bytes, int root)
     return ls_broadcast(comm, data, bytes, LS_U8, root, NULL);
 }
 
-static ls_status move_groups(const struct trainer *t, enum store_kind kind, move_fn *move, int peer)
+static ls_status move_units(const struct trainer *t, enum store_kind kind, move_fn *move, int peer)
 {
     const ls_store *s = t->step.store;
 
-    for (int g = 0; g < store_groups(s); g++)
-        LS_TRY(move(t->ranks.comm, store_group_data(s, g, kind, NULL), group_bytes(s, g, kind), peer));
+    for (int g = 0; g < store_units(s); g++) LS_TRY(move(t->ranks.comm, store_unit_data(s, g, kind, NULL), unit_bytes(s, g, kind), peer));
     return LS_OK;
 }
 
@@ -105,9 +104,9 @@ static ls_status async_exchange(struct trainer *t, const struct metrics *m, doub
     memcpy(push + PUSH_TIME, m->time, sizeof m->time);
     for (int c = 0; c < MEM_CATEGORIES; c++) push[PUSH_MEMORY + c] = (double)m->memory.peak[c];
     LS_TRY(ls_send(t->ranks.comm, push, PUSH_WORDS, LS_F64, 0, NULL));
-    LS_TRY(move_groups(t, STORE_GRAD, send_to, 0));
+    LS_TRY(move_units(t, STORE_GRAD, send_to, 0));
     LS_TRY(ls_recv(t->ranks.comm, pull, PULL_WORDS, LS_F64, 0, NULL));
-    return move_groups(t, STORE_VALUE, receive_from, 0);
+    return move_units(t, STORE_VALUE, receive_from, 0);
 }
 
 static struct metrics async_metrics(const struct trainer *t, uint64_t step)
@@ -184,7 +183,7 @@ static ls_status async_answer(struct async_server *s, int i)
     double pull[PULL_WORDS] = { [PULL_VERSION] = (double)s->version, [PULL_LIMIT] = (double)s->limit };
 
     LS_TRY(ls_send(s->t->ranks.comm, pull, PULL_WORDS, LS_F64, i + 1, NULL));
-    LS_TRY(move_groups(s->t, STORE_VALUE, send_to, i + 1));
+    LS_TRY(move_units(s->t, STORE_VALUE, send_to, i + 1));
     s->worker[i].answered = true;
     return s->worker[i].next < s->limit ? async_expect(s, i) : LS_OK;
 }
@@ -224,7 +223,7 @@ static ls_status async_apply(struct async_server *s, int i)
     uint64_t before = s->first * (uint64_t)s->n;
     double norm;
 
-    LS_TRY(move_groups(t, STORE_GRAD, receive_from, i + 1));
+    LS_TRY(move_units(t, STORE_GRAD, receive_from, i + 1));
     LS_TRY(step_set(&t->step, ls_schedule_lr(&t->schedule, from->next), before + s->version + 1));
     ls_status st = step_update(&t->step, before + s->version + 1, &norm);
     if (st < 0) return st == LS_EINVAL ? async_fail(t, st) : st;
@@ -353,7 +352,7 @@ static ls_status async_join(struct trainer *t)
 {
     double state[] = { (double)t->state.tokens, t->stop, t->save };
 
-    LS_TRY(move_groups(t, STORE_VALUE, broadcast_of, 0));
+    LS_TRY(move_units(t, STORE_VALUE, broadcast_of, 0));
     LS_TRY(ls_broadcast(t->ranks.comm, state, COUNT_OF(state), LS_F64, 0, NULL));
     t->state.tokens = (uint64_t)state[0];
     t->stop = (int)state[1];

@@ -127,7 +127,7 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
 }
 
 /* The step of a line; 0 if it is not a line of metrics. */
-static uint64_t step_of(const char *line, size_t bytes)
+static uint64_t metrics_step_of(const char *line, size_t bytes)
 {
     json_node *root;
     int64_t step;
@@ -145,7 +145,7 @@ static ls_status keep_lines(const char *path, const char *text, size_t bytes, ui
     for (size_t at = 0; at < bytes;) {
         const char *end = memchr(text + at, '\n', bytes - at);
         size_t length = end ? (size_t)(end - text) - at : bytes - at;
-        uint64_t step = end ? step_of(text + at, length) : 0;
+        uint64_t step = end ? metrics_step_of(text + at, length) : 0;
 
         if (step >= 1 && step <= last) text_add(&kept, text + at, length + 1);
         at += length + 1;

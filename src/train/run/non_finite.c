@@ -24,7 +24,7 @@ static enum segment segment_of(const struct found *f)
     return (enum segment)s;
 }
 
-static int stage_of(const struct step *s, const struct found *f, bool forward)
+static int finite_check_stage_of(const struct step *s, const struct found *f, bool forward)
 {
     for (int i = 0; s->pipeline && i < ls_pipeline_chunks(s->pipeline); i++)
         if (ls_pipeline_program(s->pipeline, i) == f->program) {
@@ -43,7 +43,7 @@ static int64_t non_finite_key_of(const struct step *s, const struct finding *f)
     if (first->program) {
         segment = segment_of(first);
         micro = segment == SEG_OPTIMIZER ? INT32_MAX : first->tag;
-        stage = stage_of(s, first, segment == SEG_FORWARD);
+        stage = finite_check_stage_of(s, first, segment == SEG_FORWARD);
     }
     key = pack(key, micro, BITS_MICRO);
     key = pack(key, segment, BITS_SEGMENT);

@@ -77,7 +77,7 @@ static void compare_options(const char *mine, const char *first, int rank, char 
 }
 
 /* Gives all ranks the message about the lowest rank whose options differ from rank 0's. Collective. */
-static ls_status check_options(const struct config *c, const struct ranks *r)
+static ls_status ranks_check_options(const struct config *c, const struct ranks *r)
 {
     enum { WHY_WORDS = 64 };
     int64_t words, why[WHY_WORDS] = { 0 };
@@ -136,7 +136,7 @@ static ls_status open_control(const ls_layout *l, struct ranks *r)
 static ls_status open_on_device(const struct config *c, const struct world *w, const ls_layout *l, struct ranks *r)
 {
     LS_TRY(rank_devices_compare(c, w, r)); /* first: what is chosen automatically, such as precision.compute, depends on the device */
-    LS_TRY(check_options(c, r));
+    LS_TRY(ranks_check_options(c, r));
     LS_TRY(open_mesh(l, r));
     LS_TRY(open_control(l, r));
     return r->native ? mesh_open_native(r->mesh, device_find(config_device(c)), r->native, l->cp_method == LS_CP_ALL_TO_ALL) : LS_OK;

@@ -18,7 +18,7 @@ static void step_open_build(struct step *s, ls_program *p)
 
 ls_status step_distribute(const struct distributing *s, ls_program *p, const ls_stage *stage)
 {
-    ls_data_parallel_options o = ls_layout_data(s->layout);
+    ls_data_parallel_options o = ls_layout_data_parallel(s->layout);
     ls_partition_options partition = ls_layout_partition(s->layout);
 
     if (!s->ranks->comm && o.offload == LS_OFFLOAD_NONE && o.offload_parameters == LS_OFFLOAD_NONE) return LS_OK;
@@ -72,7 +72,7 @@ static ls_status step_compile(struct making *m)
 {
     struct step *s = m->s;
     struct distributing how = distributing_of(m);
-    ls_data_parallel_options o = ls_layout_data(&s->layout);
+    ls_data_parallel_options o = ls_layout_data_parallel(&s->layout);
     ls_compile_options plain = LS_COMPILE_DEFAULTS;
 
     if (s->layout.pp > 1) {

@@ -48,7 +48,7 @@ static void put_float(struct writer *w, int field, float value)
     put_little(w, bits, 4);
 }
 
-static void put_bytes(struct writer *w, int field, const void *data, size_t bytes)
+static void tb_events_put_bytes(struct writer *w, int field, const void *data, size_t bytes)
 {
     put_key(w, field, WIRE_BYTES);
     put_varint(w, bytes);
@@ -87,7 +87,7 @@ size_t tb_version_record(double wall_time, unsigned char *out)
     static const char version[] = "brain.Event:2";
     struct writer w = event_begin(out, wall_time);
 
-    put_bytes(&w, EVENT_VERSION, version, sizeof version - 1);
+    tb_events_put_bytes(&w, EVENT_VERSION, version, sizeof version - 1);
     return record_end(&w, out);
 }
 
@@ -97,7 +97,7 @@ size_t tb_start_record(double wall_time, int64_t next_step, unsigned char *out)
     struct writer w = event_begin(out, wall_time);
 
     put_step(&w, next_step);
-    put_bytes(&w, EVENT_SESSION, start, sizeof start);
+    tb_events_put_bytes(&w, EVENT_SESSION, start, sizeof start);
     return record_end(&w, out);
 }
 
@@ -111,12 +111,12 @@ size_t tb_scalars_record(double wall_time, int64_t step, int count, const struct
         struct writer v = { value };
 
         ASSERT(strlen(scalars[i].tag) < TB_TAG);
-        put_bytes(&v, 1, scalars[i].tag, strlen(scalars[i].tag));
+        tb_events_put_bytes(&v, 1, scalars[i].tag, strlen(scalars[i].tag));
         put_float(&v, 2, scalars[i].value);
-        put_bytes(&s, 1, value, (size_t)(v.at - value));
+        tb_events_put_bytes(&s, 1, value, (size_t)(v.at - value));
     }
     put_step(&w, step);
-    put_bytes(&w, EVENT_SUMMARY, summary, (size_t)(s.at - summary));
+    tb_events_put_bytes(&w, EVENT_SUMMARY, summary, (size_t)(s.at - summary));
     return record_end(&w, out);
 }
 

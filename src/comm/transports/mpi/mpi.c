@@ -158,7 +158,7 @@ static ls_status init(double timeout)
 }
 
 /* Called once per process. */
-static ls_status start(double timeout)
+static ls_status mpi_start(double timeout)
 {
     if (mpi.started) return LS_OK;
     LS_TRY(init(timeout));
@@ -182,7 +182,7 @@ ls_status row_open(const char *rest, int rank, int n, double timeout, struct lin
     struct link *l = NULL;
 
     if (*rest) return host->fail(LS_EINVAL, "mpi:%s: 'mpi:' takes no name", rest);
-    LS_TRY(start(timeout));
+    LS_TRY(mpi_start(timeout));
     if (mpi.failed) return verdict();
     if (mpi.links) return host->fail(LS_EINVAL, "mpi: the world is open already in this process");
     if (rank != mpi.rank || n != mpi.n)

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <time.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards serving, and mpi.links while the engine is not held */
+static pthread_mutex_t serve_lock = PTHREAD_MUTEX_INITIALIZER; /* guards serving, and mpi.links while the engine is not held */
 static bool serving;
 
 static bool serve_once(void) /* false: the world is closed */
@@ -17,9 +17,9 @@ static bool serve_once(void) /* false: the world is closed */
     bool open;
 
     host->enter();
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&serve_lock);
     open = serving = mpi.links != NULL;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&serve_lock);
     if (open) look();
     host->leave();
     return open;
@@ -52,12 +52,12 @@ ls_status serve_open(struct link *l)
 {
     int failed = 0;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&serve_lock);
     if (!serving) failed = start_thread();
     if (!failed) {
         serving = true;
         mpi.links = l;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&serve_lock);
     return failed ? host->fail(LS_ENOMEM, "mpi: cannot start a thread (error %d)", failed) : LS_OK;
 }

@@ -11,7 +11,7 @@
 #include "comm/transports/shm/shm_link.h"
 
 /* "fd:N": the descriptor that the launcher passed on. Ours is a copy; programs that we start inherit neither. */
-static ls_status attach_inherited(const char *text, struct segment **out)
+static ls_status attach_inherited(const char *text, struct region **out)
 {
     char *end;
     long fd;
@@ -23,7 +23,7 @@ static ls_status attach_inherited(const char *text, struct segment **out)
     int copy = fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) return ls_fail(LS_EINVAL, "shm:fd:%ld: no such open descriptor", fd);
     fcntl((int)fd, F_SETFD, FD_CLOEXEC);
-    return segment_attach(copy, out);
+    return region_attach(copy, out);
 }
 
 static void link_free(struct link *l)
@@ -48,7 +48,7 @@ static size_t largest_cache(void)
 }
 
 /* Makes a link of the members, whose area is not open yet. NULL with the message set. */
-static struct link *link_new(struct segment *s, int n, const int *member, int me, uint64_t group)
+static struct link *link_new(struct region *s, int n, const int *member, int me, uint64_t group)
 {
     struct link *l = mem_zalloc(MEM_OTHER, sizeof *l);
     size_t count = (size_t)n;
@@ -57,7 +57,7 @@ static struct link *link_new(struct segment *s, int n, const int *member, int me
     l->base = (struct link_base){
         .transport = &transport_shm, .rank = me, .n = n, .group = group, .world_n = s->control->n, .eager = ring_eager(n)
     };
-    l->segment = s;
+    l->region = s;
     l->keeps = largest_cache() / 2 / (size_t)s->control->n; /* the other half: what the ranks compute with */
     l->member = mem_array(MEM_OTHER, count, sizeof *l->member);
     l->out = mem_array(MEM_OTHER, count * CHANNELS, sizeof *l->out);
@@ -74,7 +74,7 @@ static struct link *link_new(struct segment *s, int n, const int *member, int me
     return l;
 }
 
-static ls_status link_open(struct segment *s, int n, const int *member, int me, uint64_t group, double deadline, struct link **out)
+static ls_status link_open(struct region *s, int n, const int *member, int me, uint64_t group, double deadline, struct link **out)
 {
     struct link *l = link_new(s, n, member, me, group);
 
@@ -93,26 +93,26 @@ static ls_status link_open(struct segment *s, int n, const int *member, int me, 
 static ls_status shm_open_link(const char *rest, int rank, int n, double timeout, struct link **out)
 {
     double deadline = base_now() + timeout;
-    struct segment *s;
+    struct region *s;
 
     if (n < 1 || n > SHM_RANKS_MOST || rank < 0 || rank >= n)
         return ls_fail(LS_EINVAL, "shm: rank %d of %d; 1 to %d ranks are possible, numbered from 0", rank, n, SHM_RANKS_MOST);
     if (strncmp(rest, "fd:", 3) == 0)
         LS_TRY(attach_inherited(rest + 3, &s));
     else
-        LS_TRY(segment_rendezvous(rest, rank, n, deadline, &s));
+        LS_TRY(region_rendezvous(rest, rank, n, deadline, &s));
 
     s->timeout = timeout;
-    ls_status st = segment_join(s, rank, n, deadline);
-    if (st < 0) goto close_segment;
+    ls_status st = region_join(s, rank, n, deadline);
+    if (st < 0) goto close_region;
     if ((st = link_open(s, n, NULL, rank, s->round, deadline, out)) < 0) goto leave;
     snprintf((*out)->base.name, sizeof(*out)->base.name, "world");
     return LS_OK;
 
 leave:
-    segment_leave(s);
-close_segment:
-    segment_close(&s);
+    region_leave(s);
+close_region:
+    region_close(&s);
     return st;
 }
 
@@ -122,7 +122,7 @@ static ls_status shm_split(struct link *parent, int n, const int *members, int m
 
     if (!ranks) return LS_ENOMEM;
     for (int i = 0; i < n; i++) ranks[i] = parent->member[members[i]];
-    ls_status st = link_open(parent->segment, n, ranks, me, group, base_now() + parent->segment->timeout, out);
+    ls_status st = link_open(parent->region, n, ranks, me, group, base_now() + parent->region->timeout, out);
     mem_free(ranks);
     return st;
 }
@@ -132,33 +132,33 @@ static void shm_close(struct link **l)
     if (!l || !*l) return;
 
     struct link *old = *l;
-    struct segment *s = old->segment;
+    struct region *s = old->region;
     *l = NULL;
     area_close(old);
     link_free(old);
     if (--s->users > 0) return;
-    segment_leave(s);
-    segment_close(&s);
+    region_leave(s);
+    region_close(&s);
 }
 
-static ls_status shm_idle(struct link *l, double seconds) { return wait_idle(l->segment, seconds); }
+static ls_status shm_idle(struct link *l, double seconds) { return wait_idle(l->region, seconds); }
 
-static ls_status shm_failed(struct link *l) { return segment_ended(l->segment); }
+static ls_status shm_failed(struct link *l) { return region_ended(l->region); }
 
-static void shm_fail(struct link *l, ls_status st, const char *message) { segment_end(l->segment, st, message); }
+static void shm_fail(struct link *l, ls_status st, const char *message) { region_end(l->region, st, message); }
 
-static void shm_wake(struct link *l) { wait_ring_self(l->segment); }
+static void shm_wake(struct link *l) { wait_ring_self(l->region); }
 
-static void *shm_alloc(struct link *l, size_t bytes) { return heap_alloc(l->segment, bytes, true); }
+static void *shm_alloc(struct link *l, size_t bytes) { return heap_alloc(l->region, bytes, true); }
 
 static void shm_free(struct link *l, void *p)
 {
-    if (p) heap_free(l->segment, p);
+    if (p) heap_free(l->region, p);
 }
 
 static void shm_note(struct link *l, const struct call_record *r)
 {
-    struct cell *c = &l->segment->cell[l->segment->rank];
+    struct cell *c = &l->region->cell[l->region->rank];
     uint32_t turn = atomic_load_explicit(&c->turn, memory_order_relaxed);
 
     atomic_store_explicit(&c->turn, turn + 1, memory_order_relaxed);
@@ -169,7 +169,7 @@ static void shm_note(struct link *l, const struct call_record *r)
 
 static ls_status shm_peek(struct link *l, int rank, struct call_record *out)
 {
-    const struct cell *c = &l->segment->cell[rank];
+    const struct cell *c = &l->region->cell[rank];
 
     for (int tries = 0; tries < 100; tries++) {
         uint32_t turn = atomic_load_explicit(&c->turn, memory_order_acquire);
@@ -184,15 +184,15 @@ static ls_status shm_peek(struct link *l, int rank, struct call_record *out)
 
 static ls_status shm_see(struct link *l, int rank, struct board_seen *out)
 {
-    board_copy(&l->segment->cell[rank].board, out);
+    board_copy(&l->region->cell[rank].board, out);
     return LS_OK;
 }
 
-static struct board *shm_board(struct link *l) { return &l->segment->cell[l->segment->rank].board; }
+static struct board *shm_board(struct link *l) { return &l->region->cell[l->region->rank].board; }
 
-static int shm_here(struct link *l) { return l->segment->control->n; }
+static int shm_here(struct link *l) { return l->region->control->n; }
 
-static enum process_doing shm_doing(struct link *l, int rank) { return rank_doing(l->segment, rank); }
+static enum process_doing shm_doing(struct link *l, int rank) { return rank_doing(l->region, rank); }
 
 const struct transport transport_shm = {
     .name = "shm",

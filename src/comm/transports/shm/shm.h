@@ -1,6 +1,6 @@
-/* shm.h - internals of the shared-memory transport: the contents of the segment, and the functions that its files share.
+/* shm.h - internals of the shared-memory transport: the contents of the region, and the functions that its files share.
  *
- * The segment is one sparse memfd, mapped completely by every rank, at a different address in each; offsets are the same for all:
+ * The region is one sparse memfd, mapped completely by every rank, at a different address in each; offsets are the same for all:
  *     0                       struct control
  *     CELLS_AT                struct cell, one a rank, the launcher's after them
  *     heap_at + r*heap_bytes  heap of rank r: only r allocates and frees there, all ranks read and write it
@@ -15,11 +15,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "base/base.h"
-#include "comm/transports/shm/segment.h"
+#include "comm/transports/shm/region.h"
 #include "comm/transports/transport.h"
 
 enum {
-    SEGMENT_VERSION = 3,
+    REGION_VERSION = 3,
     SHM_RANKS_MOST = 512,
     SHM_LINE = 64, /* a cache line; words that different ranks write are on different lines */
     SHM_PAGE = 4096,
@@ -37,7 +37,7 @@ struct control {
     _Alignas(SHM_LINE) _Atomic int32_t verdict; /* 1 + the cell that has the message; 0: none. Set once. */
 };
 
-/* One rank's words. A rank opens the segment in rounds, normally one: it is in the job while joined > left. */
+/* One rank's words. A rank opens the region in rounds, normally one: it is in the job while joined > left. */
 struct cell {
     _Alignas(SHM_LINE) _Atomic uint32_t bell; /* futex of its sleep: rung with asleep set */
     _Atomic uint32_t asleep;
@@ -67,7 +67,7 @@ struct gone {
     uint32_t members;
 };
 
-struct segment {
+struct region {
     int fd;
     unsigned char *base;
     struct control *control;
@@ -88,41 +88,41 @@ struct segment {
     double dead;    /* since when the launcher's report on a dead peer is awaited; else 0 */
 };
 
-static inline void *segment_at(const struct segment *s, uint64_t at) { return s->base + at; }
-static inline uint64_t segment_offset(const struct segment *s, const void *p) { return (uint64_t)((const unsigned char *)p - s->base); }
+static inline void *region_at(const struct region *s, uint64_t at) { return s->base + at; }
+static inline uint64_t region_offset(const struct region *s, const void *p) { return (uint64_t)((const unsigned char *)p - s->base); }
 
-/* segment.c */
-ls_status segment_make(int n, bool launcher, struct segment **out);
-ls_status segment_attach(int fd, struct segment **out); /* owns fd from then on, also on failure */
-/* Joins as `rank` of n and waits for all the others. On failure the caller keeps the segment. */
-ls_status segment_join(struct segment *s, int rank, int n, double deadline);
-void segment_leave(struct segment *s);
-void segment_end(struct segment *s, ls_status st, const char *message); /* the verdict; the first is kept */
-ls_status segment_ended(const struct segment *s);                       /* LS_OK, or the verdict with its message */
+/* region.c */
+ls_status region_make(int n, bool launcher, struct region **out);
+ls_status region_attach(int fd, struct region **out); /* owns fd from then on, also on failure */
+/* Joins as `rank` of n and waits for all the others. On failure the caller keeps the region. */
+ls_status region_join(struct region *s, int rank, int n, double deadline);
+void region_leave(struct region *s);
+void region_end(struct region *s, ls_status st, const char *message); /* the verdict; the first is kept */
+ls_status region_ended(const struct region *s);                       /* LS_OK, or the verdict with its message */
 
-/* shm_rendezvous.c: the segment by name. Rank 0 creates it, and holds the name until segment_close. */
-ls_status segment_rendezvous(const char *name, int rank, int n, double deadline, struct segment **out);
+/* shm_rendezvous.c: the region by name. Rank 0 creates it, and holds the name until region_close. */
+ls_status region_rendezvous(const char *name, int rank, int n, double deadline, struct region **out);
 
 /* shm_wait.c */
-void wait_moved(struct segment *s); /* something moved here: the next wait_idle() only sets the flag again */
+void wait_moved(struct region *s); /* something moved here: the next wait_idle() only sets the flag again */
 /* Called again and again, with everything checked between two calls: sets the flag, then sleeps. */
-ls_status wait_idle(struct segment *s, double seconds);
-void wait_ring(struct segment *s, int rank);         /* after the store that `rank` may wait for */
-bool wait_sleeps(const struct segment *s, int rank); /* after a fence */
-void wait_ring_self(struct segment *s);
+ls_status wait_idle(struct region *s, double seconds);
+void wait_ring(struct region *s, int rank);         /* after the store that `rank` may wait for */
+bool wait_sleeps(const struct region *s, int rank); /* after a fence */
+void wait_ring_self(struct region *s);
 /* LS_EPEER and the verdict if `rank` closed its side while it is still needed. */
-ls_status wait_left(struct segment *s, int rank);
-bool rank_left(const struct segment *s, int rank);
-enum process_doing rank_doing(const struct segment *s, int rank);
+ls_status wait_left(struct region *s, int rank);
+bool rank_left(const struct region *s, int rank);
+enum process_doing rank_doing(const struct region *s, int rank);
 /* Field 3 of /proc/PID/stat: Z and X of a process that has ended, otherwise see process_doing_of(); 0: unknown. */
 char process_state(int pid);
 
 /* shm_heap.c: memory of this rank's heap, in whole pages. NULL with the message set. */
-ls_status heap_open(struct segment *s);
+ls_status heap_open(struct region *s);
 /* buffer: the caller will write all of it; else most of it may never be touched. */
-void *heap_alloc(struct segment *s, size_t bytes, bool buffer);
-void heap_free(struct segment *s, void *p); /* pages go back to the system */
-bool heap_holds(const struct segment *s, const void *p, size_t bytes);
-void heap_close(struct segment *s);
+void *heap_alloc(struct region *s, size_t bytes, bool buffer);
+void heap_free(struct region *s, void *p); /* pages go back to the system */
+bool heap_holds(const struct region *s, const void *p, size_t bytes);
+void heap_close(struct region *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* shm_area.c - the part of the segment that one link's members share. */
+/* shm_area.c - the part of the region that one link's members share. */
 #include "comm/transports/shm/shm_link.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ struct layout {
     size_t seats, posts, tables, stages, rings, end;
 };
 
-static struct layout layout_of(int members)
+static struct layout shm_area_layout_of(int members)
 {
     size_t n = (size_t)members;
     struct layout at;
@@ -31,11 +31,11 @@ struct ring *area_ring(const struct link *l, int from, int to, int channel)
 {
     size_t n = (size_t)l->base.n, i = ((size_t)from * n + (size_t)to) * CHANNELS + (size_t)channel;
 
-    return (struct ring *)(void *)part(l, layout_of(l->base.n).rings + i * ring_bytes(l->base.n));
+    return (struct ring *)(void *)part(l, shm_area_layout_of(l->base.n).rings + i * ring_bytes(l->base.n));
 }
 
 /* Waits until an atomic word, of this or another rank, has the value. */
-static ls_status wait_word(struct segment *s, const _Atomic uint64_t *word, uint64_t want, int rank, double deadline)
+static ls_status wait_word(struct region *s, const _Atomic uint64_t *word, uint64_t want, int rank, double deadline)
 {
     while (atomic_load(word) != want) {
         LS_TRY(wait_idle(s, 0.01));
@@ -51,12 +51,12 @@ static ls_status wait_word(struct segment *s, const _Atomic uint64_t *word, uint
 /* Writes the area's offset into every other member's cell, once that is empty. */
 static ls_status publish_to_members(struct link *l, double deadline)
 {
-    struct segment *s = l->segment;
+    struct region *s = l->region;
 
     for (int i = 1; i < l->base.n; i++) {
         struct cell *c = &s->cell[l->member[i]];
         LS_TRY(wait_word(s, &c->box_group, 0, l->member[i], deadline));
-        atomic_store(&c->box_at, segment_offset(s, l->area));
+        atomic_store(&c->box_at, region_offset(s, l->area));
         atomic_store(&c->box_group, l->base.group);
         wait_ring(s, l->member[i]);
     }
@@ -66,7 +66,7 @@ static ls_status publish_to_members(struct link *l, double deadline)
 }
 
 /* Frees areas of closed links that all members have left; the others stay on the list. */
-static void free_gone(struct segment *s)
+static void free_gone(struct region *s)
 {
     int kept = 0;
 
@@ -82,8 +82,8 @@ static void free_gone(struct segment *s)
 
 static ls_status make_area(struct link *l)
 {
-    struct segment *s = l->segment;
-    size_t bytes = layout_of(l->base.n).end;
+    struct region *s = l->region;
+    size_t bytes = shm_area_layout_of(l->base.n).end;
 
     free_gone(s);
     struct gone *more = mem_resize(s->gone, (size_t)(s->gone_n + s->users + 1) * sizeof *more); /* so that closing cannot fail */
@@ -94,11 +94,11 @@ static ls_status make_area(struct link *l)
 
 static ls_status find_area(struct link *l, double deadline)
 {
-    struct segment *s = l->segment;
+    struct region *s = l->region;
     struct cell *c = &s->cell[s->rank];
 
     LS_TRY(wait_word(s, &c->box_group, l->base.group, l->member[0], deadline));
-    l->area = segment_at(s, atomic_load(&c->box_at));
+    l->area = region_at(s, atomic_load(&c->box_at));
     atomic_store(&c->box_group, 0);
     wait_ring(s, l->member[0]);
     return wait_word(s, &l->area->announced, 1, l->member[0], deadline);
@@ -113,7 +113,7 @@ ls_status area_open(struct link *l, double deadline)
     } else {
         LS_TRY(find_area(l, deadline));
     }
-    struct layout at = layout_of(l->base.n);
+    struct layout at = shm_area_layout_of(l->base.n);
     l->seat = (struct seat *)(void *)part(l, at.seats);
     l->post = (struct post *)(void *)part(l, at.posts);
     l->table = (uint64_t *)(void *)part(l, at.tables);
@@ -123,7 +123,7 @@ ls_status area_open(struct link *l, double deadline)
 
 void area_close(struct link *l)
 {
-    struct segment *s = l->segment;
+    struct region *s = l->region;
 
     if (!l->area) return;
     atomic_fetch_add(&l->area->left, 1);

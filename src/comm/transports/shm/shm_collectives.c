@@ -5,7 +5,7 @@
  *     inline   the data came with the posts and is read there; there is nothing more to wait for
  *     direct   every buffer that must be read (all-reduce: written as well) is in a heap: read from it, then wait for all
  *     swap     an all-to-all in place, all buffers in a heap: each rank exchanges half of every pair of blocks, then waits for all
- *     staged   pieces are copied through stages in the segment, which stay in the cache
+ *     staged   pieces are copied through stages in the region, which stay in the cache
  * They work in pieces: [piece*k, piece*(k+1)) of each block. Sums add ranks 0 .. n-1 in that order for every element, so the method
  * does not affect the bits.
  *
@@ -33,13 +33,13 @@ static bool somebody_sleeps(const struct link *l)
 {
     atomic_thread_fence(memory_order_seq_cst);
     for (int i = 0; i < l->base.n; i++)
-        if (i != l->base.rank && wait_sleeps(l->segment, l->member[i])) return true;
+        if (i != l->base.rank && wait_sleeps(l->region, l->member[i])) return true;
     return false;
 }
 
 static void ring_members(const struct link *l)
 {
-    for (int i = 0; i < l->base.n; i++) wait_ring(l->segment, l->member[i]);
+    for (int i = 0; i < l->base.n; i++) wait_ring(l->region, l->member[i]);
 }
 
 static uint64_t number_of(const struct request *r) { return (uint64_t)(uintptr_t)r->state; }
@@ -76,25 +76,25 @@ static bool all_posted(const struct link *l, uint64_t call)
 }
 
 /* Posts the call and its buffers; others see it once post.call has this number. */
-static void post(struct link *l, struct request *r)
+static void shm_collectives_post(struct link *l, struct request *r)
 {
     struct post *p = area_post(l, number_of(r), l->base.rank);
     size_t bytes = bytes_sent(l, r);
     const void *send = move_source(r);
     bool reduces_all = r->signature.op == LS_COLLECTIVE_ALL_REDUCE, to_all = r->signature.op == LS_COLLECTIVE_ALL_TO_ALL;
-    bool swaps = to_all && r->send == r->recv && bytes > 0, held = bytes == 0 || heap_holds(l->segment, send, bytes);
+    bool swaps = to_all && r->send == r->recv && bytes > 0, held = bytes == 0 || heap_holds(l->region, send, bytes);
 
     p->signature = r->signature;
     p->offers = 0;
     if (held && !swaps) p->offers |= OFFER_SEND;
     if (held && to_all && (swaps || bytes == 0)) p->offers |= OFFER_SWAP;
-    if (!reduces_all || heap_holds(l->segment, r->recv, bytes)) p->offers |= OFFER_RECV;
+    if (!reduces_all || heap_holds(l->region, r->recv, bytes)) p->offers |= OFFER_RECV;
     if (bytes <= (p->offers == (OFFER_SEND | OFFER_RECV) ? TINY_BYTES : SMALL_MOST)) {
         p->offers |= OFFER_INLINE;
         if (bytes) memcpy(p->data, send, bytes);
     }
-    p->send = p->offers & OFFER_SEND && bytes ? segment_offset(l->segment, send) : 0;
-    p->recv = (p->offers & OFFER_RECV && reduces_all) || (p->offers & OFFER_SWAP && bytes) ? segment_offset(l->segment, r->recv) : 0;
+    p->send = p->offers & OFFER_SEND && bytes ? region_offset(l->region, send) : 0;
+    p->recv = (p->offers & OFFER_RECV && reduces_all) || (p->offers & OFFER_SWAP && bytes) ? region_offset(l->region, r->recv) : 0;
     if (to_all) {
         uint64_t *table = area_table(l, number_of(r), l->base.rank);
         for (int i = 0; i <= l->base.n; i++) table[i] = move_border(r->at, r->count, i);
@@ -119,8 +119,8 @@ static ls_status check_table(struct link *l, const struct request *r, int member
 /* The first failure found becomes that of all ranks. */
 static ls_status end_all(struct link *l, ls_status st)
 {
-    segment_end(l->segment, st, ls_errmsg());
-    return segment_ended(l->segment);
+    region_end(l->region, st, ls_errmsg());
+    return region_ended(l->region);
 }
 
 /* Checks the posts as they arrive. LS_OK when all are there and agree. */
@@ -131,8 +131,8 @@ static ls_status match_posts(struct link *l, struct request *r)
     for (; w->met < l->base.n; w->met++) {
         const struct post *p = area_post(l, number_of(r), w->met);
         if (atomic_load_explicit(&p->call, memory_order_acquire) != number_of(r)) {
-            if (!rank_left(l->segment, l->member[w->met])) return LS_BUSY;
-            if (atomic_load_explicit(&p->call, memory_order_acquire) != number_of(r)) return wait_left(l->segment, l->member[w->met]);
+            if (!rank_left(l->region, l->member[w->met])) return LS_BUSY;
+            if (atomic_load_explicit(&p->call, memory_order_acquire) != number_of(r)) return wait_left(l->region, l->member[w->met]);
         }
         if (!signature_agrees(&r->signature, &p->signature))
             return end_all(l, comm_mismatch(&l->base, l->base.rank, &r->signature, w->met, &p->signature));
@@ -141,7 +141,7 @@ static ls_status match_posts(struct link *l, struct request *r)
             if (st < 0) return end_all(l, st);
         }
         w->offers &= p->offers;
-        wait_moved(l->segment);
+        wait_moved(l->region);
     }
     return LS_OK;
 }
@@ -190,8 +190,8 @@ static void shm_collectives_choose(struct link *l, struct request *r)
                                                                     : WAY_STAGED;
     for (int i = 0; i < l->base.n; i++) {
         const struct post *p = area_post(l, number_of(r), i);
-        l->from[i] = w->way == WAY_INLINE ? p->data : segment_at(l->segment, p->send);
-        l->into[i] = segment_at(l->segment, p->recv);
+        l->from[i] = w->way == WAY_INLINE ? p->data : region_at(l->region, p->send);
+        l->into[i] = region_at(l->region, p->recv);
     }
     if (w->way == WAY_INLINE) {
         w->piece = most;
@@ -219,8 +219,8 @@ static ls_status all_reached(struct link *l, size_t word, uint64_t want)
     for (int i = 0; i < l->base.n; i++) {
         const _Atomic uint64_t *w = seat_word(l, i, word);
         if (atomic_load_explicit(w, memory_order_acquire) >= want) continue;
-        if (!rank_left(l->segment, l->member[i])) return LS_BUSY;
-        if (atomic_load_explicit(w, memory_order_acquire) < want) return wait_left(l->segment, l->member[i]);
+        if (!rank_left(l->region, l->member[i])) return LS_BUSY;
+        if (atomic_load_explicit(w, memory_order_acquire) < want) return wait_left(l->region, l->member[i]);
     }
     return LS_OK;
 }
@@ -239,7 +239,7 @@ static void shm_collectives_reach(struct link *l, size_t word, uint64_t value)
     move_fence();
     atomic_store_explicit(seat_word(l, l->base.rank, word), value, memory_order_release);
     if (somebody_sleeps(l) && all_are_there(l, word, value)) ring_members(l);
-    wait_moved(l->segment);
+    wait_moved(l->region);
 }
 #define REACH(l, word, value) shm_collectives_reach(l, offsetof(struct seat, word), value)
 
@@ -310,7 +310,7 @@ static ls_status move_direct(struct link *l, struct request *r)
 
     while (w->out < w->pieces) {
         if (moved >= TURN_BYTES) {
-            wait_moved(l->segment);
+            wait_moved(l->region);
             return LS_BUSY;
         }
         moved += w->way == WAY_SWAP                            ? move_swap(l, r, w->out)
@@ -354,11 +354,11 @@ ls_status shm_collective_advance(struct link *l, struct request *r)
 {
     ls_status st;
 
-    LS_TRY(segment_ended(l->segment));
+    LS_TRY(region_ended(l->region));
     if (r->phase == PHASE_WAITS) {
         if (number_of(r) != l->ended + 1) return LS_BUSY;
         l->now = (struct shm_collective){ .offers = ~0u };
-        post(l, r);
+        shm_collectives_post(l, r);
         r->phase = PHASE_MEETS;
     }
     if (r->phase == PHASE_MEETS) {
@@ -376,6 +376,6 @@ ls_status shm_collective_advance(struct link *l, struct request *r)
     }
     if (is_direct(l->now.way) && (st = ALL_REACHED(l, out, l->pieces)) != LS_OK) return st;
     l->ended++;
-    wait_moved(l->segment);
+    wait_moved(l->region);
     return LS_OK;
 }

@@ -1,6 +1,6 @@
-/* shm_heap.c - memory that other ranks can access: this rank's region of the segment, allocated in whole pages.
+/* shm_heap.c - memory that other ranks can access: this rank's heap in the region, allocated in whole pages.
  *
- * The bookkeeping is local to this process: a list of used and free extents in ascending order that cover the region without a gap; two
+ * The bookkeeping is local to this process: a list of used and free extents in ascending order that cover the heap without a gap; two
  * free ones are never adjacent. First fit. A freed extent's pages go back to the system at once, and read as zeros when they are handed out
  * again.
  */
@@ -16,7 +16,7 @@ enum { LARGE_FROM = 8 << 20 }; /* bytes: such buffers start at a huge page and a
 
 static size_t shm_heap_round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
-static size_t start_of(const struct segment *s) { return s->control->heap_at + (size_t)s->rank * s->control->heap_bytes; }
+static size_t start_of(const struct region *s) { return s->control->heap_at + (size_t)s->rank * s->control->heap_bytes; }
 
 /* Makes room for two more extents, so that an allocation cannot fail midway. */
 static ls_status make_room(struct heap *h)
@@ -32,13 +32,13 @@ static ls_status make_room(struct heap *h)
 }
 
 /* Gives pages back; what is handed out again reads as zeros. */
-static void punch(struct segment *s, size_t at, size_t bytes)
+static void punch(struct region *s, size_t at, size_t bytes)
 {
     while (fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(start_of(s) + at), (off_t)bytes) != 0)
         ASSERT(errno == EINTR); /* a memfd can do it */
 }
 
-ls_status heap_open(struct segment *s)
+ls_status heap_open(struct region *s)
 {
     LS_TRY(make_room(&s->heap));
     punch(s, 0, s->control->heap_bytes); /* of a round before */
@@ -47,7 +47,7 @@ ls_status heap_open(struct segment *s)
     return LS_OK;
 }
 
-void heap_close(struct segment *s)
+void heap_close(struct region *s)
 {
     mem_free(s->heap.extent);
     s->heap = (struct heap){ 0 };
@@ -88,7 +88,7 @@ static void make_huge(unsigned char *p, size_t bytes)
     madvise(p, bytes - bytes % SHM_HUGE, MADV_COLLAPSE);
 }
 
-void *heap_alloc(struct segment *s, size_t bytes, bool buffer)
+void *heap_alloc(struct region *s, size_t bytes, bool buffer)
 {
     struct heap *h = &s->heap;
     bool large = buffer && bytes >= LARGE_FROM;
@@ -104,19 +104,19 @@ void *heap_alloc(struct segment *s, size_t bytes, bool buffer)
         if (skip) shm_heap_cut(h, i++, skip);
         shm_heap_cut(h, i, rounded);
         h->extent[i].used = true;
-        void *p = segment_at(s, start_of(s) + h->extent[i].at);
+        void *p = region_at(s, start_of(s) + h->extent[i].at);
         if (large) make_huge(p, bytes);
         return p;
     }
-    ls_fail(LS_ENOMEM, "shm: out of shared memory: %zu bytes needed, rank %d's region of %zu bytes has at most %zu in one piece", bytes,
+    ls_fail(LS_ENOMEM, "shm: out of shared memory: %zu bytes needed, rank %d's heap of %zu bytes has at most %zu in one piece", bytes,
             s->rank, (size_t)s->control->heap_bytes, largest);
     return NULL;
 }
 
-void heap_free(struct segment *s, void *p)
+void heap_free(struct region *s, void *p)
 {
     struct heap *h = &s->heap;
-    size_t at = segment_offset(s, p) - start_of(s);
+    size_t at = region_offset(s, p) - start_of(s);
     int i = 0;
 
     while (i < h->n && h->extent[i].at != at) i++;
@@ -128,7 +128,7 @@ void heap_free(struct segment *s, void *p)
     punch(s, e.at, e.bytes);
 }
 
-bool heap_holds(const struct segment *s, const void *p, size_t bytes)
+bool heap_holds(const struct region *s, const void *p, size_t bytes)
 {
     uintptr_t begin = (uintptr_t)s->base + start_of(s), at = (uintptr_t)p;
 

@@ -1,4 +1,4 @@
-/* shm_link.h - one comm over the segment: its area, and this process's side of it.
+/* shm_link.h - one comm over the region: its area, and this process's side of it.
  *
  * The area, in the heap of the comm's first member; all parts start on a cache line:
  *     struct area
@@ -44,7 +44,7 @@ struct post {
     _Alignas(SHM_LINE) _Atomic uint64_t call; /* written last */
     struct signature signature;
     uint32_t offers;
-    _Alignas(SHM_LINE) uint64_t send, recv; /* offsets in the segment */
+    _Alignas(SHM_LINE) uint64_t send, recv; /* offsets in the region */
     _Alignas(SHM_LINE) unsigned char data[SMALL_MOST];
 };
 
@@ -68,7 +68,7 @@ struct shm_collective {
 
 struct link {
     struct link_base base;
-    struct segment *segment;
+    struct region *region;
     int *member; /* [n] ranks of the job */
     struct area *area;
     struct seat *seat; /* [n] */

@@ -1,9 +1,9 @@
-/* shm_rendezvous.c - ranks that use the same name get the same segment.
+/* shm_rendezvous.c - ranks that use the same name get the same region.
  *
- * Rank 0 binds the abstract socket "\0lockstep/UID/NAME" (it is in no folder and goes with its process), creates the segment and answers
+ * Rank 0 binds the abstract socket "\0lockstep/UID/NAME" (it is in no folder and goes with its process), creates the region and answers
  * one connection per rank:
  *     rank -> 0   struct hello
- *     0 -> rank   struct answer, with the segment's descriptor (SCM_RIGHTS) where status is LS_OK
+ *     0 -> rank   struct answer, with the region's descriptor (SCM_RIGHTS) where status is LS_OK
  * Both check the other's user (SO_PEERCRED). When all have connected, rank 0 stops answering but keeps the address, so that a second job of
  * that name gets an error and not another job's memory.
  */
@@ -85,15 +85,15 @@ static ls_status send_answer(int fd, ls_status status, const char *message, int 
 
 /* Answers one rank; sets came[rank] when it has its answer. A rank with another number of ranks than ours means that the job was started
  * wrongly: refusal[MESSAGE_MOST] says so, and is the answer to all that connect from then on. Other users are ignored. */
-static void serve_one(int fd, const char *name, int n, struct segment *s, bool *came, char *refusal)
+static void serve_one(int fd, const char *name, int n, struct region *s, bool *came, char *refusal)
 {
     struct hello h;
     char line[MESSAGE_MOST];
 
     if (!is_ours(fd) || recv(fd, &h, sizeof h, MSG_WAITALL) != (ssize_t)sizeof h || memcmp(h.magic, MAGIC, sizeof MAGIC)) return;
-    if (!refusal[0] && h.version != SEGMENT_VERSION)
+    if (!refusal[0] && h.version != REGION_VERSION)
         snprintf(refusal, MESSAGE_MOST, "shm:%s: rank %d has version %u, rank 0 version %d; all ranks must run the same lockstep", name,
-                 h.rank, h.version, SEGMENT_VERSION);
+                 h.rank, h.version, REGION_VERSION);
     else if (!refusal[0] && h.n != n)
         snprintf(refusal, MESSAGE_MOST, "shm:%s: rank %d (process %d) was started as one of %d ranks, rank 0 as one of %d", name, h.rank,
                  h.pid, h.n, n);
@@ -109,7 +109,7 @@ static void serve_one(int fd, const char *name, int n, struct segment *s, bool *
     }
 }
 
-static ls_status serve(const char *name, int n, double deadline, struct segment *s)
+static ls_status serve(const char *name, int n, double deadline, struct region *s)
 {
     bool came[SHM_RANKS_MOST] = { true };
     char refusal[MESSAGE_MOST] = "";
@@ -134,14 +134,14 @@ static ls_status serve(const char *name, int n, double deadline, struct segment 
     return LS_OK;
 }
 
-static ls_status rendezvous_first(const char *name, int n, double deadline, struct segment **out)
+static ls_status rendezvous_first(const char *name, int n, double deadline, struct region **out)
 {
     struct sockaddr_un a;
     socklen_t bytes;
-    struct segment *s;
+    struct region *s;
 
     LS_TRY(address_of(name, &a, &bytes));
-    LS_TRY(segment_make(n, false, &s));
+    LS_TRY(region_make(n, false, &s));
     ls_status st = LS_OK;
     s->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s->socket < 0)
@@ -154,8 +154,8 @@ static ls_status rendezvous_first(const char *name, int n, double deadline, stru
     else
         st = serve(name, n, deadline, s);
     if (st < 0) {
-        segment_end(s, LS_EPEER, ls_errmsg()); /* for those who have it already */
-        segment_close(&s);
+        region_end(s, LS_EPEER, ls_errmsg()); /* for those who have it already */
+        region_close(&s);
         return st;
     }
     *out = s;
@@ -206,9 +206,9 @@ static ls_status receive_answer(int fd, const char *name, int *out)
     return LS_OK;
 }
 
-static ls_status rendezvous_other(const char *name, int rank, int n, double deadline, struct segment **out)
+static ls_status rendezvous_other(const char *name, int rank, int n, double deadline, struct region **out)
 {
-    struct hello h = { .version = SEGMENT_VERSION, .rank = rank, .n = n, .pid = (int32_t)getpid() };
+    struct hello h = { .version = REGION_VERSION, .rank = rank, .n = n, .pid = (int32_t)getpid() };
     int fd = -1, memory = -1;
 
     memcpy(h.magic, MAGIC, sizeof MAGIC);
@@ -220,13 +220,13 @@ static ls_status rendezvous_other(const char *name, int rank, int n, double dead
         }
         ls_status st = send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h ? receive_answer(fd, name, &memory) : LS_BUSY;
         close(fd);
-        if (st == LS_OK) return segment_attach(memory, out);
+        if (st == LS_OK) return region_attach(memory, out);
         if (st < 0) return st;
         if (base_now() >= deadline) return ls_fail(LS_ETIMEOUT, "shm:%s: rank 0 does not answer", name);
     }
 }
 
-ls_status segment_rendezvous(const char *name, int rank, int n, double deadline, struct segment **out)
+ls_status region_rendezvous(const char *name, int rank, int n, double deadline, struct region **out)
 {
     return rank == 0 ? rendezvous_first(name, n, deadline, out) : rendezvous_other(name, rank, n, deadline, out);
 }

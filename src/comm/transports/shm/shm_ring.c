@@ -122,8 +122,8 @@ static bool push(struct link *l, struct lane *lane, struct transfer *t)
         return true;
     }
     if (t->state == TRANSFER_WAITS) {
-        bool offer = t->bytes >= TAKE_FROM && heap_holds(l->segment, t->data, t->bytes);
-        struct message m = { *t->signature, t->bytes, offer ? segment_offset(l->segment, t->data) : 0 };
+        bool offer = t->bytes >= TAKE_FROM && heap_holds(l->region, t->data, t->bytes);
+        struct message m = { *t->signature, t->bytes, offer ? region_offset(l->region, t->data) : 0 };
         if (!offer && t->bytes && put_whole(lane, room, &m, t->data)) {
             t->done = t->bytes;
             t->state = TRANSFER_OVER;
@@ -149,8 +149,8 @@ static ls_status shm_ring_refuse(struct link *l, const struct transfer *t, const
     else
         st = ls_fail(LS_EPEER, "%s: rank %d sent %llu bytes where rank %d expects %zu", l->base.name, t->peer, (unsigned long long)m->bytes,
                      l->base.rank, t->bytes);
-    segment_end(l->segment, st, ls_errmsg());
-    return segment_ended(l->segment);
+    region_end(l->region, st, ls_errmsg());
+    return region_ended(l->region);
 }
 
 /* Copies a part of an offered message; the reader's position passes it with the last part. */
@@ -158,7 +158,7 @@ static void shm_ring_take(struct link *l, struct ring *r, struct transfer *t, co
 {
     size_t part = MIN(t->bytes - t->done, TAKE_BYTES);
 
-    memcpy((unsigned char *)t->data + t->done, (const unsigned char *)segment_at(l->segment, m->at) + t->done, part);
+    memcpy((unsigned char *)t->data + t->done, (const unsigned char *)region_at(l->region, m->at) + t->done, part);
     t->done += part;
     if (t->done < t->bytes) return;
     atomic_fetch_add_explicit(&r->read, SHM_LINE, memory_order_release);
@@ -170,8 +170,8 @@ static void shm_ring_take(struct link *l, struct ring *r, struct transfer *t, co
 static void shm_ring_passed(const struct link *l, const struct ring *r, int sender, uint64_t before, bool taken)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    if (!wait_sleeps(l->segment, sender)) return;
-    if (taken || atomic_load_explicit(&r->written, memory_order_relaxed) - before >= room_of(l->base.n)) wait_ring(l->segment, sender);
+    if (!wait_sleeps(l->region, sender)) return;
+    if (taken || atomic_load_explicit(&r->written, memory_order_relaxed) - before >= room_of(l->base.n)) wait_ring(l->region, sender);
 }
 
 /* The head of a message is there; its data is there, too, or follows. */
@@ -224,10 +224,10 @@ static ls_status stuck(struct link *l, const struct lane *lane, const struct tra
 {
     int rank = l->member[t->peer];
 
-    if (!rank_left(l->segment, rank)) return LS_BUSY;
+    if (!rank_left(l->region, rank)) return LS_BUSY;
     if (!t->sending && atomic_load(&lane->ring->written) != atomic_load(&lane->ring->read)) return LS_BUSY;
     if (t->state == TRANSFER_OFFERED && atomic_load(&lane->ring->read) >= t->done) return LS_BUSY;
-    return wait_left(l->segment, rank);
+    return wait_left(l->region, rank);
 }
 
 /* Advances the first transfer of a lane, and those after it as long as they make progress. LS_BUSY if one is blocked, LS_OK if the lane is
@@ -239,8 +239,8 @@ static ls_status shm_ring_run(struct link *l, struct lane *lane)
         ls_status st = t->sending ? (push(l, lane, t) ? LS_OK : LS_BUSY) : pull(l, lane, t);
         if (st == LS_BUSY) return stuck(l, lane, t);
         if (st < 0) return st;
-        wait_moved(l->segment);
-        if (t->sending) wait_ring(l->segment, l->member[t->peer]);
+        wait_moved(l->region);
+        if (t->sending) wait_ring(l->region, l->member[t->peer]);
         if (t->state == TRANSFER_OVER)
             lane->first = t->request;
         else if (t->done >= TAKE_BYTES && !t->sending)
@@ -259,7 +259,7 @@ ls_status ring_start(struct link *l, struct transfer *t)
     struct lane *lane = lane_of(l, t);
 
     ASSERT(t->peer >= 0 && t->peer < l->base.n && t->channel >= 0 && t->channel < CHANNELS);
-    LS_TRY(segment_ended(l->segment));
+    LS_TRY(region_ended(l->region));
     t->done = 0;
     t->state = TRANSFER_WAITS;
     t->request = NULL;
@@ -275,7 +275,7 @@ ls_status ring_start(struct link *l, struct transfer *t)
 ls_status ring_poll(struct link *l, struct transfer *t)
 {
     if (t->state == TRANSFER_OVER) return LS_OK;
-    LS_TRY(segment_ended(l->segment));
+    LS_TRY(region_ended(l->region));
     ls_status st = shm_ring_run(l, lane_of(l, t));
     if (st < 0) return st;
     return t->state == TRANSFER_OVER ? LS_OK : LS_BUSY;

@@ -5,7 +5,7 @@
  * while the sleeper waits for a core. Sleeps are short anyway, because peers must be checked.
  *
  * The end of a process is detected by its pidfd (also as a zombie), or, without pidfds, by /proc/PID/stat. If a launcher created the
- * segment, it knows how the process ended, so its report is awaited for a moment.
+ * region, it knows how the process ended, so its report is awaited for a moment.
  */
 #include "comm/transports/shm/shm.h"
 
@@ -31,9 +31,9 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t seen, double seconds)
 
 static void futex_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0); }
 
-bool wait_sleeps(const struct segment *s, int rank) { return atomic_load_explicit(&s->cell[rank].asleep, memory_order_relaxed); }
+bool wait_sleeps(const struct region *s, int rank) { return atomic_load_explicit(&s->cell[rank].asleep, memory_order_relaxed); }
 
-void wait_ring(struct segment *s, int rank)
+void wait_ring(struct region *s, int rank)
 {
     struct cell *c = &s->cell[rank];
 
@@ -44,13 +44,13 @@ void wait_ring(struct segment *s, int rank)
     futex_wake(&c->bell);
 }
 
-void wait_ring_self(struct segment *s)
+void wait_ring_self(struct region *s)
 {
     atomic_fetch_add(&s->cell[s->rank].bell, 1);
     futex_wake(&s->cell[s->rank].bell);
 }
 
-void wait_moved(struct segment *s)
+void wait_moved(struct region *s)
 {
     if (!s->armed) return;
     atomic_store(&s->cell[s->rank].asleep, 0);
@@ -78,18 +78,15 @@ static bool ended_by_proc(int pid)
     return state == 'Z' || state == 'X';
 }
 
-enum process_doing rank_doing(const struct segment *s, int rank)
-{
-    return process_doing_of(process_state(atomic_load(&s->cell[rank].pid)));
-}
+enum process_doing rank_doing(const struct region *s, int rank) { return process_doing_of(process_state(atomic_load(&s->cell[rank].pid))); }
 
-static bool in_job(const struct segment *s, int rank)
+static bool in_job(const struct region *s, int rank)
 {
     return rank != s->rank && atomic_load(&s->cell[rank].joined) >= s->round && !rank_left(s, rank);
 }
 
 /* The first rank whose process ended without leaving; -1: none. */
-static int find_dead(struct segment *s)
+static int find_dead(struct region *s)
 {
     for (int i = 0; i < s->control->n; i++) {
         if (!in_job(s, i)) continue;
@@ -102,7 +99,7 @@ static int find_dead(struct segment *s)
     return -1;
 }
 
-static ls_status look_at_peers(struct segment *s, double now)
+static ls_status look_at_peers(struct region *s, double now)
 {
     int rank = find_dead(s);
     char line[80];
@@ -112,11 +109,11 @@ static ls_status look_at_peers(struct segment *s, double now)
     if (!s->dead) s->dead = now;
     if (s->control->launcher && now - s->dead < LAUNCHER_WORD) return LS_OK;
     snprintf(line, sizeof line, "rank %d is gone: its process %d ended", rank, (int)atomic_load(&s->cell[rank].pid));
-    segment_end(s, LS_EPEER, line);
-    return segment_ended(s);
+    region_end(s, LS_EPEER, line);
+    return region_ended(s);
 }
 
-static void sleep_for(struct segment *s, double seconds)
+static void sleep_for(struct region *s, double seconds)
 {
     struct cell *c = &s->cell[s->rank];
 
@@ -131,23 +128,23 @@ static void sleep_for(struct segment *s, double seconds)
     wait_moved(s);
 }
 
-ls_status wait_idle(struct segment *s, double seconds)
+ls_status wait_idle(struct region *s, double seconds)
 {
     double now = base_now();
 
-    LS_TRY(segment_ended(s));
+    LS_TRY(region_ended(s));
     if (now - s->looked >= LOOK_SECONDS) LS_TRY(look_at_peers(s, now));
     sleep_for(s, seconds);
     return LS_OK;
 }
 
-bool rank_left(const struct segment *s, int rank) { return atomic_load_explicit(&s->cell[rank].left, memory_order_acquire) >= s->round; }
+bool rank_left(const struct region *s, int rank) { return atomic_load_explicit(&s->cell[rank].left, memory_order_acquire) >= s->round; }
 
-ls_status wait_left(struct segment *s, int rank)
+ls_status wait_left(struct region *s, int rank)
 {
     char line[80];
 
     snprintf(line, sizeof line, "rank %d left: it closed its comm while other ranks still need it", rank);
-    segment_end(s, LS_EPEER, line);
-    return segment_ended(s);
+    region_end(s, LS_EPEER, line);
+    return region_ended(s);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include "base/base.h"
 
-static const struct onednn_host *host;
+static const struct onednn_host *onednn_import_host;
 
 ls_status ls_fail(ls_status st, const char *fmt, ...)
 {
@@ -16,15 +16,15 @@ ls_status ls_fail(ls_status st, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    return host->fail(st, "%s", line);
+    return onednn_import_host->fail(st, "%s", line);
 }
 
-void *mem_zalloc(enum mem_category c, size_t bytes) { return host->zalloc(c, bytes); }
-void mem_free(void *p) { host->free(p); }
+void *mem_zalloc(enum mem_category c, size_t bytes) { return onednn_import_host->zalloc(c, bytes); }
+void mem_free(void *p) { onednn_import_host->free(p); }
 
 void base_assert_failed(const char *cond, const char *file, int line)
 {
-    host->assert_failed(cond, file, line);
+    onednn_import_host->assert_failed(cond, file, line);
     abort();
 }
 
@@ -33,6 +33,6 @@ __attribute__((visibility("default"))) onednn_module_fn lockstep_onednn_function
 const struct onednn_module *lockstep_onednn_functions(const struct onednn_host *h)
 {
     if (h->shape != ONEDNN_MODULE_SHAPE) return NULL;
-    host = h;
+    onednn_import_host = h;
     return &onednn_module;
 }

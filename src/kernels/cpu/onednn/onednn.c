@@ -96,7 +96,7 @@ struct descriptors {
 
 static dnnl_data_type_t onednn_type_of(int64_t t) { return t == LS_F32 ? dnnl_f32 : t == LS_BF16 ? dnnl_bf16 : dnnl_data_type_undef; }
 
-static dnnl_status_t layout_of(const struct side *s, int64_t ndim, dnnl_memory_desc_t *out)
+static dnnl_status_t onednn_layout_of(const struct side *s, int64_t ndim, dnnl_memory_desc_t *out)
 {
     dnnl_dims_t size, stride;
 
@@ -137,8 +137,9 @@ static dnnl_status_t describe_matmul(const struct recipe *r, dnnl_primitive_attr
     dnnl_matmul_desc_t matmul;
     dnnl_status_t st;
 
-    if ((st = layout_of(&r->src, r->ndim, &src)) != dnnl_success || (st = layout_of(&r->weights, r->ndim, &weights)) != dnnl_success ||
-        (st = layout_of(&r->dst, r->ndim, &dst)) != dnnl_success)
+    if ((st = onednn_layout_of(&r->src, r->ndim, &src)) != dnnl_success ||
+        (st = onednn_layout_of(&r->weights, r->ndim, &weights)) != dnnl_success ||
+        (st = onednn_layout_of(&r->dst, r->ndim, &dst)) != dnnl_success)
         return st;
     if (r->pack) st = layout_by_tag(k, n, r->weights.type, dnnl_format_tag_any, &weights);
     if (st == dnnl_success && r->bias) st = layout_by_tag(1, n, r->bias_type, dnnl_ab, &bias);
@@ -162,7 +163,7 @@ static dnnl_status_t describe(const struct recipe *r, struct descriptors *out)
 
     st = make_attributes(r, &attr);
     if (st == dnnl_success) st = describe_matmul(r, attr, &d.matmul);
-    if (st == dnnl_success && r->pack && (st = layout_of(&r->weights, r->ndim, &plain)) == dnnl_success) {
+    if (st == dnnl_success && r->pack && (st = onednn_layout_of(&r->weights, r->ndim, &plain)) == dnnl_success) {
         packed = dnnl_primitive_desc_query_md(d.matmul, dnnl_query_weights_md, 0);
         if (!dnnl_memory_desc_equal(&plain, packed)) st = dnnl_reorder_primitive_desc_create(&d.pack, &plain, engine, packed, engine, attr);
     }
@@ -174,13 +175,13 @@ static dnnl_status_t describe(const struct recipe *r, struct descriptors *out)
     return st;
 }
 
-static size_t bytes_of(const_dnnl_primitive_desc_t d, dnnl_query_t what)
+static size_t onednn_bytes_of(const_dnnl_primitive_desc_t d, dnnl_query_t what)
 {
     return d ? dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(d, what, 0)) : 0;
 }
 
 /* Packing has ended when the matmul begins, so they share scratch. */
-static size_t packed_bytes(const_dnnl_primitive_desc_t pack) { return (bytes_of(pack, dnnl_query_dst_md) + 63) / 64 * 64; }
+static size_t packed_bytes(const_dnnl_primitive_desc_t pack) { return (onednn_bytes_of(pack, dnnl_query_dst_md) + 63) / 64 * 64; }
 
 /* ---- Primitives, shared among calls ---- */
 
@@ -192,7 +193,7 @@ struct primitive {
     struct primitive *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and the counts in it */
+static pthread_mutex_t onednn_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and the counts in it */
 static struct primitive *primitives;
 
 static ls_status failed(const struct recipe *r, dnnl_status_t st)
@@ -239,7 +240,7 @@ static ls_status primitive_hold(const struct recipe *r, struct primitive **out)
     struct primitive *p = NULL;
     ls_status st = LS_OK;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&onednn_lock);
     for (p = primitives; p && memcmp(&p->recipe, r, sizeof *r) != 0; p = p->next)
         ;
     if (!p && (st = primitive_new(r, &p)) == LS_OK) {
@@ -250,13 +251,13 @@ static ls_status primitive_hold(const struct recipe *r, struct primitive **out)
         p->holders++;
         *out = p;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&onednn_lock);
     return st;
 }
 
 static void primitive_drop(struct primitive *p)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&onednn_lock);
     if (--p->holders == 0) {
         struct primitive **at = &primitives;
 
@@ -264,16 +265,16 @@ static void primitive_drop(struct primitive *p)
         *at = p->next;
         primitive_free(p);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&onednn_lock);
 }
 
 static size_t primitives_count(void)
 {
     size_t n = 0;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&onednn_lock);
     for (const struct primitive *p = primitives; p; p = p->next) n++;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&onednn_lock);
     return n;
 }
 
@@ -295,7 +296,8 @@ static size_t matmul_scratch(const struct recipe *r)
     size_t bytes = 0;
 
     if (describe(r, &d) == dnnl_success) {
-        bytes = packed_bytes(d.pack) + MAX(bytes_of(d.matmul, dnnl_query_scratchpad_md), bytes_of(d.pack, dnnl_query_scratchpad_md));
+        bytes = packed_bytes(d.pack) +
+                MAX(onednn_bytes_of(d.matmul, dnnl_query_scratchpad_md), onednn_bytes_of(d.pack, dnnl_query_scratchpad_md));
         descriptors_destroy(&d);
     }
     team_leave(before);
@@ -372,7 +374,7 @@ static void run_pack(const struct onednn_matmul *s)
     ASSERT(dnnl_primitive_execute(s->primitive->pack, s->stream, COUNT_OF(args), args) == dnnl_success);
 }
 
-static void run_matmul(const struct onednn_matmul *s)
+static void onednn_run_matmul(const struct onednn_matmul *s)
 {
     const dnnl_memory_t *m = s->memory;
     const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, m[SRC] },
@@ -395,7 +397,7 @@ static void matmul_run(const struct onednn_matmul *m, int threads, const struct 
 
     for (int i = 0; i < MEMORIES; i++) point(m->memory[i], at[i]);
     if (m->memory[PACKED]) run_pack(m);
-    run_matmul(m);
+    onednn_run_matmul(m);
     team_leave(before);
 }
 

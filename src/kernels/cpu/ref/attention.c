@@ -158,7 +158,10 @@ static void pair(const struct call *c, const struct sizes *z, size_t b, size_t t
     *p *= w;
 }
 
-static size_t attention_grad_scratch(const struct call *c) { return (view_count(&c->in[0]) + 2 * view_count(&c->in[1])) * sizeof(double); }
+static size_t ref_attention_grad_scratch(const struct call *c)
+{
+    return (view_count(&c->in[0]) + 2 * view_count(&c->in[1])) * sizeof(double);
+}
 
 /* The sums are formed in scratch, so that gradients of half types are rounded once. */
 static void attention_grad(const struct call *c)
@@ -211,7 +214,7 @@ const struct kernel kernels_ref_attention[] = {
     REF_ROW(ROPE_TABLE, rope_table, NULL),
     REF_ROW(ROPE, rope, NULL),
     REF_ROW(ATTENTION, attention, attention_scratch),
-    REF_ROW(ATTENTION_GRAD, attention_grad, attention_grad_scratch),
+    REF_ROW(ATTENTION_GRAD, attention_grad, ref_attention_grad_scratch),
     REF_ROW(ATTENTION_MERGE, attention_merge, NULL),
     KERNELS_END,
 };

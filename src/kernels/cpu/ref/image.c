@@ -14,7 +14,7 @@ static size_t at4(const struct view *v, size_t b, size_t c, size_t i, size_t j)
 }
 
 /* Position k of window i along a dim of `size`; false: outside. */
-static bool inside(size_t i, size_t k, size_t stride, size_t padding, size_t size, size_t *at)
+static bool image_inside(size_t i, size_t k, size_t stride, size_t padding, size_t size, size_t *at)
 {
     size_t from_pad = i * stride + k;
 
@@ -31,7 +31,7 @@ static double window(const struct call *c, size_t b, size_t o, size_t ch, size_t
 
     for (size_t k = 0; k < w->size[2]; k++)
         for (size_t l = 0; l < w->size[3]; l++)
-            if (inside(i, k, stride, padding, x->size[2], &h) && inside(j, l, stride, padding, x->size[3], &v))
+            if (image_inside(i, k, stride, padding, x->size[2], &h) && image_inside(j, l, stride, padding, x->size[3], &v))
                 sum += ref_get(w, at4(w, o, ch, k, l)) * ref_get(x, at4(x, b, ch, h, v));
     return sum;
 }
@@ -92,7 +92,7 @@ static void conv2d_dw(const struct call *c)
         for (size_t b = 0; b < dy->size[0]; b++)
             for (size_t i = 0; i < dy->size[2]; i++)
                 for (size_t j = 0; j < dy->size[3]; j++)
-                    if (inside(i, k, stride, padding, x->size[2], &h) && inside(j, l, stride, padding, x->size[3], &v))
+                    if (image_inside(i, k, stride, padding, x->size[2], &h) && image_inside(j, l, stride, padding, x->size[3], &v))
                         sum += ref_get(dy, at4(dy, b, o, i, j)) * ref_get(x, at4(x, b, ch, h, v));
         ref_add(dw, n, sum);
     }
@@ -101,7 +101,7 @@ static void conv2d_dw(const struct call *c)
 /* ---- pooling ---- */
 
 /* Element of x that is the first largest of the window of plane (b,c); a NaN is larger than all. */
-static size_t largest(const struct call *c, size_t b, size_t ch, size_t i, size_t j)
+static size_t image_largest(const struct call *c, size_t b, size_t ch, size_t i, size_t j)
 {
     const struct view *x = &c->in[0];
     size_t h, v, best = 0;
@@ -110,8 +110,8 @@ static size_t largest(const struct call *c, size_t b, size_t ch, size_t i, size_
 
     for (size_t k = 0; k < c->attr.pool.height; k++)
         for (size_t l = 0; l < c->attr.pool.width; l++)
-            if (inside(i, k, c->attr.pool.stride, c->attr.pool.padding, x->size[2], &h) &&
-                inside(j, l, c->attr.pool.stride, c->attr.pool.padding, x->size[3], &v)) {
+            if (image_inside(i, k, c->attr.pool.stride, c->attr.pool.padding, x->size[2], &h) &&
+                image_inside(j, l, c->attr.pool.stride, c->attr.pool.padding, x->size[3], &v)) {
                 double value = ref_get(x, at4(x, b, ch, h, v));
 
                 if (!found || value > most || (isnan(value) && !isnan(most))) {
@@ -130,7 +130,7 @@ static void max_pool2d(const struct call *c)
     for (size_t b = 0; b < y->size[0]; b++)
         for (size_t ch = 0; ch < y->size[1]; ch++)
             for (size_t i = 0; i < y->size[2]; i++)
-                for (size_t j = 0; j < y->size[3]; j++) ref_put(y, at4(y, b, ch, i, j), ref_get(&c->in[0], largest(c, b, ch, i, j)));
+                for (size_t j = 0; j < y->size[3]; j++) ref_put(y, at4(y, b, ch, i, j), ref_get(&c->in[0], image_largest(c, b, ch, i, j)));
 }
 
 static size_t max_grad_scratch(const struct call *c) { return view_count(&c->out[0]) * sizeof(double); }
@@ -145,7 +145,7 @@ static void max_pool2d_grad(const struct call *c)
     for (size_t b = 0; b < dy->size[0]; b++)
         for (size_t ch = 0; ch < dy->size[1]; ch++)
             for (size_t i = 0; i < dy->size[2]; i++)
-                for (size_t j = 0; j < dy->size[3]; j++) sum[largest(c, b, ch, i, j)] += ref_get(dy, at4(dy, b, ch, i, j));
+                for (size_t j = 0; j < dy->size[3]; j++) sum[image_largest(c, b, ch, i, j)] += ref_get(dy, at4(dy, b, ch, i, j));
     for (size_t n = 0; n < view_count(dx); n++) ref_put(dx, n, sum[n]);
 }
 
@@ -162,8 +162,8 @@ static void avg_pool2d(const struct call *c)
 
                 for (size_t k = 0; k < height; k++)
                     for (size_t l = 0; l < width; l++)
-                        if (inside(i, k, c->attr.pool.stride, c->attr.pool.padding, x->size[2], &h) &&
-                            inside(j, l, c->attr.pool.stride, c->attr.pool.padding, x->size[3], &v))
+                        if (image_inside(i, k, c->attr.pool.stride, c->attr.pool.padding, x->size[2], &h) &&
+                            image_inside(j, l, c->attr.pool.stride, c->attr.pool.padding, x->size[3], &v))
                             sum += ref_get(x, at4(x, b, ch, h, v));
                 ref_put(y, at4(y, b, ch, i, j), sum / (double)(height * width));
             }

@@ -216,7 +216,7 @@ static double log_sum_exp(const struct view *logits, size_t row)
 }
 
 /* The sum of all scores. */
-static double total(const double *s, size_t E)
+static double route_total(const double *s, size_t E)
 {
     double sum = 0;
 
@@ -235,7 +235,7 @@ static void router_loss(const struct call *c)
         double lse = log_sum_exp(logits, row), sum;
 
         scores(logits, row, c->attr.router_loss.sigmoid, s);
-        sum = total(s, E);
+        sum = route_total(s, E);
         for (size_t e = 0; e < E; e++) loss += f.aux * ref_get(&c->in[1], load + e) * s[e] / sum;
         loss += f.z * lse * lse;
     }
@@ -255,7 +255,7 @@ static void router_loss_grad(const struct call *c)
         double lse = log_sum_exp(logits, row), sum, mean = 0;
 
         scores(logits, row, c->attr.router_loss.sigmoid, s);
-        sum = total(s, E);
+        sum = route_total(s, E);
         for (size_t e = 0; e < E; e++) mean += f.aux * ref_get(&c->in[1], load + e) * s[e] / sum;
         for (size_t e = 0; e < E; e++) {
             double d = (f.aux * ref_get(&c->in[1], load + e) - mean) * s[e] / sum * (c->attr.router_loss.sigmoid ? 1 - s[e] : 1);

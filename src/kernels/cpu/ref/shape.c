@@ -54,7 +54,7 @@ static void cache_write(const struct call *c)
 }
 
 /* Without elements a sum is 0, the largest is -inf. */
-static void reduce(const struct call *c, bool largest)
+static void shape_reduce(const struct call *c, bool largest)
 {
     const struct view *x = &c->in[0];
     int dim = c->attr.reduce.dim;
@@ -73,8 +73,8 @@ static void reduce(const struct call *c, bool largest)
     }
 }
 
-static void reduce_sum(const struct call *c) { reduce(c, false); }
-static void reduce_max(const struct call *c) { reduce(c, true); }
+static void reduce_sum(const struct call *c) { shape_reduce(c, false); }
+static void reduce_max(const struct call *c) { shape_reduce(c, true); }
 
 /* The row of w or dw for position r of ids; at least the number of w's rows: none. */
 static size_t ref_shape_row_of(const struct call *c, const struct view *ids, size_t r)

@@ -56,21 +56,21 @@ static void total_blocks(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-static size_t blocks_of(size_t count) { return count / BLOCK + (count % BLOCK != 0); }
-static size_t total_scratch(const struct call *c) { return blocks_of(view_count(&c->in[0])) * sizeof(double); }
+static size_t reduce_blocks_of(size_t count) { return count / BLOCK + (count % BLOCK != 0); }
+static size_t total_scratch(const struct call *c) { return reduce_blocks_of(view_count(&c->in[0])) * sizeof(double); }
 
-static double total(const struct call *c, enum term term)
+static double reduce_total(const struct call *c, enum term term)
 {
     struct total z = { c, term, view_count(&c->in[0]) };
     const double *sums = c->scratch;
     double sum = 0;
 
-    threads_for(blocks_of(z.count), 1, total_blocks, &z);
-    for (size_t i = 0; i < blocks_of(z.count); i++) sum += sums[i];
+    threads_for(reduce_blocks_of(z.count), 1, total_blocks, &z);
+    for (size_t i = 0; i < reduce_blocks_of(z.count); i++) sum += sums[i];
     return sum;
 }
 
-static void sum_squares(const struct call *c) { *(double *)c->out[0].data += total(c, TERM_SQUARE); }
+static void sum_squares(const struct call *c) { *(double *)c->out[0].data += reduce_total(c, TERM_SQUARE); }
 
 static bool sum_squares_accepts(const struct call *c) { return is_plain(&c->in[0]) && c->out[0].dtype == LS_F64; }
 
@@ -78,7 +78,7 @@ static void mse(const struct call *c)
 {
     size_t count = view_count(&c->in[0]);
 
-    *(float *)c->out[0].data = count ? (float)(total(c, TERM_DIFFERENCE) / (double)count) : 0;
+    *(float *)c->out[0].data = count ? (float)(reduce_total(c, TERM_DIFFERENCE) / (double)count) : 0;
 }
 
 static bool mse_accepts(const struct call *c)
@@ -158,7 +158,7 @@ static void reduce_sum(const struct call *c)
     int dim = c->attr.reduce.dim;
 
     if (dim < 0) {
-        store_one(y->dtype, y->data, 0, (float)total(c, TERM_PLAIN));
+        store_one(y->dtype, y->data, 0, (float)reduce_total(c, TERM_PLAIN));
         return;
     }
     for (int d = 0; d < x->ndim; d++) *(d < dim ? &z.outer : d == dim ? &z.n : &z.inner) *= x->size[d];

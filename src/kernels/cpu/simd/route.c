@@ -306,14 +306,14 @@ INLINE void shares(const struct losses *l, size_t row, float *s, float *lse, flo
     *mean = l->aux[row / l->each] * vsum(weighed) / *sum;
 }
 
-static size_t blocks_of(const struct call *c) { return (view_rows(&c->in[0]) + BLOCK - 1) / BLOCK; }
+static size_t route_blocks_of(const struct call *c) { return (view_rows(&c->in[0]) + BLOCK - 1) / BLOCK; }
 
 static size_t bytes_of_aux(const struct call *c) { return (view_rows(&c->in[1]) * sizeof(float) + 63) / 64 * 64; }
 static double *block_losses(const struct call *c) { return (double *)((char *)c->scratch + bytes_of_aux(c)); }
 
 static float *thread_scores(const struct call *c, int thread)
 {
-    return (float *)(block_losses(c) + blocks_of(c)) + (size_t)thread * view_last(&c->in[0]);
+    return (float *)(block_losses(c) + route_blocks_of(c)) + (size_t)thread * view_last(&c->in[0]);
 }
 
 static void loss_blocks(void *ctx, size_t begin, size_t end, int thread)
@@ -361,7 +361,7 @@ static bool loss_accepts(const struct call *c)
 
 static size_t loss_scratch(const struct call *c)
 {
-    return bytes_of_aux(c) + blocks_of(c) * sizeof(double) + view_last(&c->in[0]) * sizeof(float) * (size_t)threads_count();
+    return bytes_of_aux(c) + route_blocks_of(c) * sizeof(double) + view_last(&c->in[0]) * sizeof(float) * (size_t)threads_count();
 }
 
 static void router_loss(const struct call *c)
@@ -369,8 +369,8 @@ static void router_loss(const struct call *c)
     struct losses l = losses_of(c);
     double loss = 0;
 
-    threads_for(blocks_of(c), 1, loss_blocks, &l);
-    for (size_t b = 0; b < blocks_of(c); b++) loss += block_losses(c)[b];
+    threads_for(route_blocks_of(c), 1, loss_blocks, &l);
+    for (size_t b = 0; b < route_blocks_of(c); b++) loss += block_losses(c)[b];
     *(float *)c->out[0].data = (float)loss;
 }
 
@@ -380,7 +380,7 @@ static void router_loss_grad(const struct call *c)
     size_t rest = l.real * l.E;
 
     l.dloss = *(const float *)c->in[3].data;
-    threads_for(blocks_of(c), 1, loss_grad_blocks, &l);
+    threads_for(route_blocks_of(c), 1, loss_grad_blocks, &l);
     memset((float *)c->out[0].data + rest, 0, (view_count(&c->out[0]) - rest) * sizeof(float));
 }
 

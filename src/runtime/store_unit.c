@@ -1,7 +1,7 @@
-/* store_group.c - groups of adjacent parameters in flat buffers: creating groups, blocks, memory, tensors.
+/* store_unit.c - units of adjacent parameters in flat buffers: creating units, blocks, memory, tensors.
  *
- * If a kind is sharded, rank r of n holds [total*r/n, total*(r+1)/n) of the flat buffer; in a rooted group rank 0 holds all of it. A kind
- * is allocated for the entire group as soon as one of its parameters has it.
+ * If a kind is sharded, rank r of n holds [total*r/n, total*(r+1)/n) of the flat buffer; in a rooted unit rank 0 holds all of it. A kind
+ * is allocated for the entire unit as soon as one of its parameters has it.
  */
 #include "runtime/store_parts.h"
 
@@ -17,26 +17,26 @@
 
 static ls_status check_members(const ls_store *s, int n, const int *params)
 {
-    if (n < 1) return ls_fail(LS_EINVAL, "store: a group of %d parameters; it needs at least 1", n);
+    if (n < 1) return ls_fail(LS_EINVAL, "store: a unit of %d parameters; it needs at least 1", n);
     for (int k = 0; k < n; k++) {
-        const struct slot *p;
+        const struct entry *p;
 
         if (params[k] < 0 || (size_t)params[k] >= s->count)
-            return ls_fail(LS_EINVAL, "store: a group contains parameter %d, but there are only %zu", params[k], s->count);
-        p = &s->slot[params[k]];
+            return ls_fail(LS_EINVAL, "store: a unit contains parameter %d, but there are only %zu", params[k], s->count);
+        p = &s->entry[params[k]];
         if (p->value || p->ready) return ls_fail(LS_EINVAL, "parameter '%s' is grouped too late: it is already allocated", p->name);
         if (p->away) return ls_fail(LS_EINVAL, "parameter '%s' cannot be grouped on a rank that has nothing of it", p->name);
-        if (p->group >= 0) return ls_fail(LS_EINVAL, "parameter '%s' is already in group %d", p->name, p->group);
-        if (p->type != s->slot[params[0]].type)
-            return ls_fail(LS_EINVAL, "parameter '%s' is %s, but '%s' of the same group is %s; a group has one type", p->name,
-                           ls_dtype_name(p->type), s->slot[params[0]].name, ls_dtype_name(s->slot[params[0]].type));
+        if (p->unit >= 0) return ls_fail(LS_EINVAL, "parameter '%s' is already in unit %d", p->name, p->unit);
+        if (p->type != s->entry[params[0]].type)
+            return ls_fail(LS_EINVAL, "parameter '%s' is %s, but '%s' of the same unit is %s; a unit has one type", p->name,
+                           ls_dtype_name(p->type), s->entry[params[0]].name, ls_dtype_name(s->entry[params[0]].type));
         for (int j = 0; j < k; j++)
-            if (params[j] == params[k]) return ls_fail(LS_EINVAL, "parameter '%s' appears twice in one group", p->name);
+            if (params[j] == params[k]) return ls_fail(LS_EINVAL, "parameter '%s' appears twice in one unit", p->name);
     }
     return LS_OK;
 }
 
-void group_free(struct group *g)
+void unit_free(struct unit *g)
 {
     for (int k = 0; k < g->flats; k++) {
         ls_tensor_release(&g->flat[k].tensor);
@@ -50,14 +50,13 @@ void group_free(struct group *g)
     mem_free(g);
 }
 
-void store_group_block(bool rooted, size_t total, int rank, int n, size_t *begin, size_t *end)
+void store_unit_block(bool rooted, size_t total, int rank, int n, size_t *begin, size_t *end)
 {
     *begin = rooted ? (rank > 0) * total : block_at(total, rank, n);
     *end = rooted ? total : block_at(total, rank + 1, n);
 }
 
-static ls_status fill_group(const ls_store *s, struct group *g, int n, const int *params, ls_comm *comm,
-                            const struct store_group_options *o)
+static ls_status fill_group(const ls_store *s, struct unit *g, int n, const int *params, ls_comm *comm, const struct store_unit_options *o)
 {
     size_t total = 0;
     int ranks = comm ? ls_comm_size(comm) : 1, rank = comm ? ls_comm_rank(comm) : 0;
@@ -70,10 +69,10 @@ static ls_status fill_group(const ls_store *s, struct group *g, int n, const int
     for (int k = 0; k < n; k++) {
         g->params[k] = params[k];
         g->at[k] = total;
-        total += s->slot[params[k]].held;
+        total += s->entry[params[k]].held;
     }
     g->at[n] = total;
-    g->face = (struct store_group){
+    g->face = (struct store_unit){
         .n = n,
         .params = g->params,
         .at = g->at,
@@ -81,54 +80,54 @@ static ls_status fill_group(const ls_store *s, struct group *g, int n, const int
         .sharded = o->sharded,
         .scattered = o->scattered,
         .comm = comm,
-        .type = s->slot[params[0]].type,
+        .type = s->entry[params[0]].type,
         .rooted = o->rooted,
     };
     memcpy(g->face.backing, o->backing, sizeof g->face.backing);
-    store_group_block(o->rooted, total, rank, ranks, &g->face.begin, &g->face.end);
+    store_unit_block(o->rooted, total, rank, ranks, &g->face.begin, &g->face.end);
     return LS_OK;
 }
 
-ls_status store_group(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_group_options *o, int *group)
+ls_status store_unit(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_unit_options *o, int *unit)
 {
-    struct group **grown, *g;
+    struct unit **grown, *g;
     ls_status st;
 
     LS_TRY(check_members(s, n, params));
     for (int k = 0; k < STORE_KINDS; k++)
         if (o->backing[k] == BACKING_FILE && !o->path)
-            return ls_fail(LS_EINVAL, "store: a group that is offloaded to a file needs a folder");
-    grown = mem_resize(s->group, ((size_t)s->groups + 1) * sizeof *grown);
+            return ls_fail(LS_EINVAL, "store: a unit that is offloaded to a file needs a folder");
+    grown = mem_resize(s->unit, ((size_t)s->units + 1) * sizeof *grown);
     if (!grown) return LS_ENOMEM;
-    s->group = grown;
+    s->unit = grown;
     g = mem_zalloc(MEM_OTHER, sizeof *g);
     if (!g) return LS_ENOMEM;
     st = fill_group(s, g, n, params, comm, o);
     if (st < 0) {
-        group_free(g);
+        unit_free(g);
         return st;
     }
     for (int k = 0; k < n; k++) {
-        s->slot[params[k]].group = s->groups;
-        s->slot[params[k]].member = k;
+        s->entry[params[k]].unit = s->units;
+        s->entry[params[k]].member = k;
     }
-    s->group[s->groups] = g;
-    *group = s->groups++;
+    s->unit[s->units] = g;
+    *unit = s->units++;
     return LS_OK;
 }
 
 /* ---- what this rank holds ---- */
 
-int store_groups(const ls_store *s) { return s->groups; }
-int store_group_of(const ls_store *s, size_t param) { return s->slot[param].group; }
+int store_units(const ls_store *s) { return s->units; }
+int store_unit_of(const ls_store *s, size_t param) { return s->entry[param].unit; }
 
-const struct store_group *store_group_at(const ls_store *s, int group)
+const struct store_unit *store_unit_at(const ls_store *s, int unit)
 {
-    ASSERT(group >= 0 && group < s->groups);
-    return &s->group[group]->face;
+    ASSERT(unit >= 0 && unit < s->units);
+    return &s->unit[unit]->face;
 }
 
-size_t group_held(const struct group *g, enum store_kind kind, size_t *begin)
+size_t unit_held(const struct unit *g, enum store_kind kind, size_t *begin)
 {
     bool part = g->face.sharded >> kind & 1;
 
@@ -138,14 +137,14 @@ size_t group_held(const struct group *g, enum store_kind kind, size_t *begin)
 
 void store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin, size_t *end)
 {
-    const struct slot *p = &s->slot[i];
+    const struct entry *p = &s->entry[i];
     size_t at, first, last;
 
     *begin = 0;
     *end = p->held;
-    if (p->group < 0) return;
-    at = s->group[p->group]->at[p->member];
-    last = group_held(s->group[p->group], kind, &first) + first;
+    if (p->unit < 0) return;
+    at = s->unit[p->unit]->at[p->member];
+    last = unit_held(s->unit[p->unit], kind, &first) + first;
     *begin = first > at ? MIN(first - at, p->held) : 0;
     *end = last > at ? MIN(last - at, p->held) : 0;
     *end = MAX(*end, *begin);
@@ -153,40 +152,40 @@ void store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin
 
 ls_comm *store_sharded(const ls_store *s, size_t i, enum store_kind kind)
 {
-    int g = s->slot[i].group;
-    ls_comm *comm = g >= 0 && (s->group[g]->face.sharded >> kind & 1) ? s->group[g]->face.comm : NULL;
+    int g = s->entry[i].unit;
+    ls_comm *comm = g >= 0 && (s->unit[g]->face.sharded >> kind & 1) ? s->unit[g]->face.comm : NULL;
 
     return comm && ls_comm_size(comm) > 1 ? comm : NULL;
 }
 
-struct flat *group_flat(const struct group *g, enum store_kind kind, const char *state)
+struct flat *unit_flat(const struct unit *g, enum store_kind kind, const char *state)
 {
     for (int k = 0; k < g->flats; k++)
         if (g->flat[k].kind == kind && (kind != STORE_STATE || strcmp(g->flat[k].state, state) == 0)) return (struct flat *)&g->flat[k];
     return NULL;
 }
 
-void *store_group_data(const ls_store *s, int group, enum store_kind kind, const char *state)
+void *store_unit_data(const ls_store *s, int unit, enum store_kind kind, const char *state)
 {
-    const struct flat *f = group_flat(s->group[group], kind, state);
+    const struct flat *f = unit_flat(s->unit[unit], kind, state);
 
-    return f && s->group[group]->face.backing[kind] == BACKING_MEMORY ? f->data : NULL;
+    return f && s->unit[unit]->face.backing[kind] == BACKING_MEMORY ? f->data : NULL;
 }
 
 /* ---- memory ---- */
 
-/* Lists the kinds that the group's parameters have declared so far; returns how many. */
-static int kinds_wanted(const ls_store *s, const struct group *g, struct flat out[FLATS])
+/* Lists the kinds that the unit's parameters have declared so far; returns how many. */
+static int kinds_wanted(const ls_store *s, const struct unit *g, struct flat out[FLATS])
 {
     int n = 0;
     bool grad = false;
 
     out[n++] = (struct flat){ .kind = STORE_VALUE };
-    for (int k = 0; k < g->face.n; k++) grad = grad || (s->slot[g->params[k]].needs_grad && !s->slot[g->params[k]].frozen);
+    for (int k = 0; k < g->face.n; k++) grad = grad || (s->entry[g->params[k]].needs_grad && !s->entry[g->params[k]].frozen);
     if (grad) out[n++] = (struct flat){ .kind = STORE_GRAD };
     for (int k = 0; k < g->face.n; k++)
-        for (int j = 0; j < s->slot[g->params[k]].states; j++) {
-            const char *name = s->slot[g->params[k]].state[j].name;
+        for (int j = 0; j < s->entry[g->params[k]].states; j++) {
+            const char *name = s->entry[g->params[k]].state[j].name;
             int seen = 0;
 
             while (seen < n && (out[seen].kind != STORE_STATE || strcmp(out[seen].state, name) != 0)) seen++;
@@ -196,7 +195,7 @@ static int kinds_wanted(const ls_store *s, const struct group *g, struct flat ou
     return n;
 }
 
-static struct bytes_home home_of(const ls_store *s, const struct group *g, enum store_kind kind)
+static struct bytes_home home_of(const ls_store *s, const struct unit *g, enum store_kind kind)
 {
     static const enum mem_category category[STORE_KINDS] = { MEM_PARAMETERS, MEM_GRADIENTS, MEM_OPTIMIZER };
 
@@ -204,21 +203,21 @@ static struct bytes_home home_of(const ls_store *s, const struct group *g, enum 
     return (struct bytes_home){ s->where, kind == STORE_STATE ? NULL : g->face.comm, category[kind] };
 }
 
-bool group_uses_file(const struct group *g)
+bool unit_uses_file(const struct unit *g)
 {
     for (int k = 0; k < STORE_KINDS; k++)
         if (g->face.backing[k] == BACKING_FILE) return true;
     return false;
 }
 
-void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file)
+void unit_bytes(const ls_store *s, const struct unit *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file)
 {
     struct flat want[FLATS];
     int n = kinds_wanted(s, g, want);
     size_t begin;
 
     for (int k = 0; k < n; k++) {
-        size_t held = group_held(g, want[k].kind, &begin) * ls_dtype_bytes(kind_type(s, g->face.type, want[k].kind));
+        size_t held = unit_held(g, want[k].kind, &begin) * ls_dtype_bytes(kind_type(s, g->face.type, want[k].kind));
 
         switch (g->face.backing[want[k].kind]) {
         case BACKING_MEMORY: bytes[want[k].kind] += held; break;
@@ -228,10 +227,10 @@ void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KI
     }
 }
 
-static ls_status allocate_flat(const ls_store *s, struct group *g, struct flat f)
+static ls_status allocate_flat(const ls_store *s, struct unit *g, struct flat f)
 {
     ls_dtype type = kind_type(s, g->face.type, f.kind);
-    size_t begin, held = group_held(g, f.kind, &begin);
+    size_t begin, held = unit_held(g, f.kind, &begin);
 
     f.bytes = held * ls_dtype_bytes(type);
     f.home = home_of(s, g, f.kind);
@@ -249,12 +248,12 @@ static ls_status allocate_flat(const ls_store *s, struct group *g, struct flat f
     return LS_OK;
 }
 
-/* Parameter i's tensor of that kind as a view of the group's, with the box's shape if all of it is held. */
+/* Parameter i's tensor of that kind as a view of the unit's, with the box's shape if all of it is held. */
 static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, const char *state, ls_tensor **out)
 {
-    const struct slot *p = &s->slot[i];
-    const struct group *g = s->group[p->group];
-    struct flat *f = group_flat(g, kind, state);
+    const struct entry *p = &s->entry[i];
+    const struct unit *g = s->unit[p->unit];
+    struct flat *f = unit_flat(g, kind, state);
     bool part = g->face.sharded >> kind & 1;
     size_t begin, end, first;
     ptrdiff_t stride[LS_DIMS] = { 0 }, step = 1, shift;
@@ -262,7 +261,7 @@ static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, 
     if (*out || !f || !f->tensor) return LS_OK;
     store_held(s, i, kind, &begin, &end);
     end -= begin; /* now the number of elements */
-    group_held(g, kind, &first);
+    unit_held(g, kind, &first);
     shift = end ? (ptrdiff_t)(g->at[p->member] + begin) - (ptrdiff_t)first : 0;
     for (int d = p->ndim - 1; d >= 0; d--) {
         stride[d] = step;
@@ -276,8 +275,8 @@ static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, 
 /* What is offloaded has no tensor. */
 static ls_status allocate_member(const ls_store *s, size_t i)
 {
-    struct slot *p = &s->slot[i];
-    const enum store_backing *backing = s->group[p->group]->face.backing;
+    struct entry *p = &s->entry[i];
+    const enum store_backing *backing = s->unit[p->unit]->face.backing;
 
     if (backing[STORE_VALUE] == BACKING_MEMORY) LS_TRY(view_member(s, i, STORE_VALUE, NULL, &p->value));
     if (p->needs_grad && !p->frozen && backing[STORE_GRAD] == BACKING_MEMORY) LS_TRY(view_member(s, i, STORE_GRAD, NULL, &p->grad));
@@ -286,14 +285,14 @@ static ls_status allocate_member(const ls_store *s, size_t i)
     return LS_OK;
 }
 
-ls_status group_allocate(ls_store *s, struct group *g)
+ls_status unit_allocate(ls_store *s, struct unit *g)
 {
     struct flat want[FLATS];
     int n = kinds_wanted(s, g, want);
 
-    if (group_uses_file(g) && !s->worker) LS_TRY(worker_open(&s->worker));
+    if (unit_uses_file(g) && !s->worker) LS_TRY(worker_open(&s->worker));
     for (int k = 0; k < n; k++)
-        if (!group_flat(g, want[k].kind, want[k].state)) LS_TRY(allocate_flat(s, g, want[k]));
+        if (!unit_flat(g, want[k].kind, want[k].state)) LS_TRY(allocate_flat(s, g, want[k]));
     for (int k = 0; k < g->face.n; k++) LS_TRY(allocate_member(s, (size_t)g->params[k]));
     return LS_OK;
 }

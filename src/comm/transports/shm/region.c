@@ -1,4 +1,4 @@
-/* segment.c - one job's shared memory: creating, mapping, joining and leaving it, and the verdict that ends it. */
+/* region.c - one job's shared memory: creating, mapping, joining and leaving it, and the verdict that ends it. */
 #include "comm/transports/shm/shm.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 static const char MAGIC[8] = "LSSHM";
 
-static size_t segment_round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
+static size_t region_round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 /* Size of a heap: the machine's memory, so that no rank runs out before the machine does; but the heaps of all ranks fit in 1 TiB or four
  * times the memory. A power of two. */
@@ -28,7 +28,7 @@ static size_t heap_wish(int n)
 }
 
 /* True if a process of ours could map twice this many bytes, which leaves room for everything else. */
-static bool segment_fits(int fd, size_t bytes)
+static bool region_fits(int fd, size_t bytes)
 {
     struct rlimit file;
 
@@ -40,31 +40,31 @@ static bool segment_fits(int fd, size_t bytes)
 }
 
 /* Maps all of fd at an address that allows huge pages. */
-static ls_status map_bytes(struct segment *s, size_t bytes)
+static ls_status map_bytes(struct region *s, size_t bytes)
 {
     unsigned char *p = mmap(NULL, bytes + SHM_HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (p == MAP_FAILED)
-        return ls_fail(LS_ENOMEM, "shm: cannot map the segment's %zu bytes: %s (is the address space limited, ulimit -v?)", bytes,
+        return ls_fail(LS_ENOMEM, "shm: cannot map the region's %zu bytes: %s (is the address space limited, ulimit -v?)", bytes,
                        strerror(errno));
-    unsigned char *at = (unsigned char *)segment_round_up((size_t)p, SHM_HUGE);
+    unsigned char *at = (unsigned char *)region_round_up((size_t)p, SHM_HUGE);
     if (at > p) munmap(p, (size_t)(at - p));
     munmap(at + bytes, (size_t)(p + SHM_HUGE - at));
     if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, s->fd, 0) == MAP_FAILED) {
-        ls_status st = ls_fail(LS_ENOMEM, "shm: cannot map the segment's %zu bytes: %s", bytes, strerror(errno));
+        ls_status st = ls_fail(LS_ENOMEM, "shm: cannot map the region's %zu bytes: %s", bytes, strerror(errno));
         munmap(at, bytes);
         return st;
     }
     madvise(at, bytes, MADV_DONTDUMP); /* a rank's core dump need not contain all ranks' buffers */
     s->base = at;
-    s->control = segment_at(s, 0);
-    s->cell = segment_at(s, CELLS_AT);
+    s->control = region_at(s, 0);
+    s->cell = region_at(s, CELLS_AT);
     return LS_OK;
 }
 
-static struct segment *segment_new(int fd)
+static struct region *region_new(int fd)
 {
-    struct segment *s = mem_zalloc(MEM_OTHER, sizeof *s);
+    struct region *s = mem_zalloc(MEM_OTHER, sizeof *s);
 
     if (!s) return NULL;
     s->fd = fd;
@@ -73,28 +73,28 @@ static struct segment *segment_new(int fd)
     return s;
 }
 
-ls_status segment_make(int n, bool launcher, struct segment **out)
+ls_status region_make(int n, bool launcher, struct region **out)
 {
     if (n < 1 || n > SHM_RANKS_MOST) return ls_fail(LS_EINVAL, "shm: %d ranks are not possible: 1 to %d", n, SHM_RANKS_MOST);
 
     int fd = memfd_create("lockstep", launcher ? 0 : MFD_CLOEXEC);
-    if (fd < 0) return ls_fail(LS_EIO, "shm: cannot create the segment: memfd_create: %s", strerror(errno));
-    struct segment *s = segment_new(fd);
+    if (fd < 0) return ls_fail(LS_EIO, "shm: cannot create the region: memfd_create: %s", strerror(errno));
+    struct region *s = region_new(fd);
     if (!s) {
         close(fd);
         return LS_ENOMEM;
     }
 
     ls_status st = LS_OK;
-    size_t heap = heap_wish(n), at = segment_round_up(CELLS_AT + (size_t)(n + 1) * sizeof(struct cell), SHM_HUGE);
-    while (heap > SHM_HUGE && !segment_fits(fd, at + (size_t)n * heap)) heap /= 2;
-    if (!segment_fits(fd, at + (size_t)n * heap)) {
-        st = ls_fail(LS_ENOMEM, "shm: limits of this process leave no room for a segment of %d ranks, %zu bytes (ulimit -v, ulimit -f)", n,
+    size_t heap = heap_wish(n), at = region_round_up(CELLS_AT + (size_t)(n + 1) * sizeof(struct cell), SHM_HUGE);
+    while (heap > SHM_HUGE && !region_fits(fd, at + (size_t)n * heap)) heap /= 2;
+    if (!region_fits(fd, at + (size_t)n * heap)) {
+        st = ls_fail(LS_ENOMEM, "shm: limits of this process leave no room for a region of %d ranks, %zu bytes (ulimit -v, ulimit -f)", n,
                      at + (size_t)n * heap);
-        goto close_segment;
+        goto close_region;
     }
-    if ((st = map_bytes(s, at + (size_t)n * heap)) < 0) goto close_segment;
-    *s->control = (struct control){ .version = SEGMENT_VERSION,
+    if ((st = map_bytes(s, at + (size_t)n * heap)) < 0) goto close_region;
+    *s->control = (struct control){ .version = REGION_VERSION,
                                     .n = n,
                                     .bytes = at + (size_t)n * heap,
                                     .heap_at = at,
@@ -104,20 +104,20 @@ ls_status segment_make(int n, bool launcher, struct segment **out)
     *out = s;
     return LS_OK;
 
-close_segment:
-    segment_close(&s);
+close_region:
+    region_close(&s);
     return st;
 }
 
-ls_status segment_create(int n, struct segment **out) { return segment_make(n, true, out); }
+ls_status region_create(int n, struct region **out) { return region_make(n, true, out); }
 
-int segment_fd(const struct segment *s) { return s->fd; }
+int region_fd(const struct region *s) { return s->fd; }
 
-void segment_close(struct segment **s)
+void region_close(struct region **s)
 {
     if (!s || !*s) return;
 
-    struct segment *old = *s;
+    struct region *old = *s;
     *s = NULL;
     for (int i = 0; old->watch && i < old->control->n; i++)
         if (old->watch[i] >= 0) close(old->watch[i]);
@@ -130,30 +130,30 @@ void segment_close(struct segment **s)
     mem_free(old);
 }
 
-ls_status segment_attach(int fd, struct segment **out)
+ls_status region_attach(int fd, struct region **out)
 {
     struct control seen;
     struct stat file;
-    struct segment *s;
+    struct region *s;
 
     if (fstat(fd, &file) != 0 || pread(fd, &seen, sizeof seen, 0) != (ssize_t)sizeof seen || memcmp(seen.magic, MAGIC, sizeof MAGIC) != 0) {
-        ls_status st = ls_fail(LS_EINVAL, "shm: descriptor %d is not a segment of lockstep", fd);
+        ls_status st = ls_fail(LS_EINVAL, "shm: descriptor %d is not a region of lockstep", fd);
         close(fd);
         return st;
     }
-    if (seen.version != SEGMENT_VERSION || seen.n < 1 || seen.n > SHM_RANKS_MOST || (uint64_t)file.st_size != seen.bytes) {
-        ls_status st = ls_fail(LS_EINVAL, "shm: the segment has version %u, this program has %d; all ranks must run the same lockstep",
-                               seen.version, SEGMENT_VERSION);
+    if (seen.version != REGION_VERSION || seen.n < 1 || seen.n > SHM_RANKS_MOST || (uint64_t)file.st_size != seen.bytes) {
+        ls_status st = ls_fail(LS_EINVAL, "shm: the region has version %u, this program has %d; all ranks must run the same lockstep",
+                               seen.version, REGION_VERSION);
         close(fd);
         return st;
     }
-    if (!(s = segment_new(fd))) {
+    if (!(s = region_new(fd))) {
         close(fd);
         return LS_ENOMEM;
     }
     ls_status st = map_bytes(s, seen.bytes);
     if (st < 0) {
-        segment_close(&s);
+        region_close(&s);
         return st;
     }
     *out = s;
@@ -161,7 +161,7 @@ ls_status segment_attach(int fd, struct segment **out)
 }
 
 /* Writes the missing ranks, "1, 3", into out. Returns how many. */
-static int name_missing(const struct segment *s, uint32_t round, bool leaving, char *out, size_t bytes)
+static int name_missing(const struct region *s, uint32_t round, bool leaving, char *out, size_t bytes)
 {
     size_t used = 0;
     int missing = 0;
@@ -177,7 +177,7 @@ static int name_missing(const struct segment *s, uint32_t round, bool leaving, c
 }
 
 /* Waits until all ranks have joined (or left) `round` times. */
-static ls_status wait_all(struct segment *s, uint32_t round, bool leaving, double deadline)
+static ls_status wait_all(struct region *s, uint32_t round, bool leaving, double deadline)
 {
     for (int i = 0; i < s->control->n;) {
         if (atomic_load(leaving ? &s->cell[i].left : &s->cell[i].joined) >= round) {
@@ -194,11 +194,11 @@ static ls_status wait_all(struct segment *s, uint32_t round, bool leaving, doubl
     return LS_OK;
 }
 
-ls_status segment_join(struct segment *s, int rank, int n, double deadline)
+ls_status region_join(struct region *s, int rank, int n, double deadline)
 {
     if (n != s->control->n) {
-        ls_fail(LS_EINVAL, "shm: rank %d was started as one of %d ranks, but the segment is of %d", rank, n, s->control->n);
-        segment_end(s, LS_EPEER, ls_errmsg());
+        ls_fail(LS_EINVAL, "shm: rank %d was started as one of %d ranks, but the region is of %d", rank, n, s->control->n);
+        region_end(s, LS_EPEER, ls_errmsg());
         return LS_EINVAL;
     }
 
@@ -220,17 +220,17 @@ ls_status segment_join(struct segment *s, int rank, int n, double deadline)
     for (int i = 0; i < n; i++) wait_ring(s, i);
 
     ls_status st = wait_all(s, s->round, false, deadline);
-    if (st < 0) segment_leave(s);
+    if (st < 0) region_leave(s);
     return st;
 }
 
-void segment_leave(struct segment *s)
+void region_leave(struct region *s)
 {
     atomic_store(&s->cell[s->rank].left, s->round);
     for (int i = 0; i < s->control->n; i++) wait_ring(s, i);
 }
 
-void segment_end(struct segment *s, ls_status st, const char *message)
+void region_end(struct region *s, ls_status st, const char *message)
 {
     int own = s->rank < 0 ? s->control->n : s->rank;
     int32_t none = 0;
@@ -242,7 +242,7 @@ void segment_end(struct segment *s, ls_status st, const char *message)
     for (int i = 0; i < s->control->n; i++) wait_ring(s, i);
 }
 
-ls_status segment_ended(const struct segment *s)
+ls_status region_ended(const struct region *s)
 {
     int32_t by = atomic_load_explicit(&s->control->verdict, memory_order_acquire);
 
@@ -250,18 +250,18 @@ ls_status segment_ended(const struct segment *s)
     return ls_fail((ls_status)s->cell[by - 1].status, "%s", s->cell[by - 1].message);
 }
 
-static void segment_note(struct segment *s, ls_status st, int rank, const char *how)
+static void region_note(struct region *s, ls_status st, int rank, const char *how)
 {
     char line[MESSAGE_MOST];
 
     snprintf(line, sizeof line, "rank %d %s", rank, how);
-    segment_end(s, st, line);
+    region_end(s, st, line);
 }
 
-void segment_note_gone(struct segment *s, int rank, const char *how) { segment_note(s, LS_EPEER, rank, how); }
+void region_note_gone(struct region *s, int rank, const char *how) { region_note(s, LS_EPEER, rank, how); }
 
 /* Appends the rank's last call to the line. */
-void segment_note_stopped(struct segment *s, int rank, const char *how)
+void region_note_stopped(struct region *s, int rank, const char *how)
 {
     const struct call_record r = s->cell[rank].record;
     char line[MESSAGE_MOST - 32], call[256];
@@ -270,24 +270,24 @@ void segment_note_stopped(struct segment *s, int rank, const char *how)
         snprintf(line, sizeof line, "%s", how);
     else
         snprintf(line, sizeof line, "%s; its last call was %s", how, signature_text(&r.signature, r.name, call, sizeof call));
-    segment_note(s, LS_ETIMEOUT, rank, line);
+    region_note(s, LS_ETIMEOUT, rank, line);
 }
 
-void segment_note_continued(struct segment *s, int rank)
+void region_note_continued(struct region *s, int rank)
 {
     _Atomic double *alive = &s->cell[rank].board.alive;
 
     if (atomic_load(alive) > 0) atomic_store(alive, base_now());
 }
 
-const char *segment_verdict(const struct segment *s)
+const char *region_verdict(const struct region *s)
 {
     int32_t by = atomic_load(&s->control->verdict);
 
     return by ? s->cell[by - 1].message : NULL;
 }
 
-const char *segment_named(const struct segment *s, int *rank)
+const char *region_named(const struct region *s, int *rank)
 {
     int32_t by = atomic_load(&s->control->verdict);
 
@@ -296,7 +296,7 @@ const char *segment_named(const struct segment *s, int *rank)
     return s->cell[by - 1].message;
 }
 
-bool segment_has_left(const struct segment *s, int rank)
+bool region_has_left(const struct region *s, int rank)
 {
     uint32_t joined = atomic_load(&s->cell[rank].joined);
 

@@ -1,4 +1,4 @@
-/* test_store_groups.c - parameters in flat buffers, sharded, in one process: the bits of one rank, the bytes, offloaded state. */
+/* test_store_units.c - parameters in flat buffers, sharded, in one process: the bits of one rank, the bytes, offloaded state. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,19 +17,19 @@
 #include "runtime/store.h"
 #include "train/faults/fault_points.h"
 
-/* comm NULL and sharded < 0: no group. Declared with gradients and a state m; not allocated. */
+/* comm NULL and sharded < 0: no unit. Declared with gradients and a state m; not allocated. */
 static ls_store *group_store_on(const char *device, ls_dtype type, ls_comm *comm, int sharded, enum store_backing backing, const char *path)
 {
-    struct store_group_options o = { .sharded = (unsigned)sharded, .backing = { [STORE_STATE] = backing }, .path = path };
+    struct store_unit_options o = { .sharded = (unsigned)sharded, .backing = { [STORE_STATE] = backing }, .path = path };
     ls_store *s;
-    int index, group;
+    int index, unit;
 
     OK(ls_store_new(&(ls_store_options){ device, type, 1, 7, 0 }, &s));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
-        OK(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size,
+        OK(store_declare(s, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim, unit_shapes[i].size,
                          &index));
     if (sharded >= 0)
-        OK(store_group(s, GROUP_MEMBERS, group_members, comm, &o, &group));
+        OK(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &unit));
     for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
         store_request_grad(s, i);
         OK(ls_store_add_state(s, i, "m"));
@@ -62,22 +62,22 @@ static ls_comm *plan_comm(int rank, int n)
 
 static void impossible_groups_are_refused(void **state)
 {
-    struct store_group_options plain = { 0 }, file = { .backing = { [STORE_STATE] = BACKING_FILE } };
+    struct store_unit_options plain = { 0 }, file = { .backing = { [STORE_STATE] = BACKING_FILE } };
     ls_store *s = group_store_declared(LS_F32, NULL, -1, BACKING_MEMORY, NULL);
-    int group, twice[] = { 1, 1 }, far[] = { GROUP_PARAMETERS }, one[] = { 1 }, both[] = { 0, 1 };
+    int unit, twice[] = { 1, 1 }, far[] = { GROUP_PARAMETERS }, one[] = { 1 }, both[] = { 0, 1 };
 
     (void)state;
-    REFUSED(LS_EINVAL, "twice", store_group(s, 2, twice, NULL, &plain, &group));
-    REFUSED(LS_EINVAL, "there are only 5", store_group(s, 1, far, NULL, &plain, &group));
-    REFUSED(LS_EINVAL, "group of 0", store_group(s, 0, one, NULL, &plain, &group));
-    REFUSED(LS_EINVAL, "needs a folder", store_group(s, 1, one, NULL, &file, &group));
-    OK(store_group(s, 1, one, NULL, &plain, &group));
-    REFUSED(LS_EINVAL, "'h.0.b' is already in group 0", store_group(s, 2, both, NULL, &plain, &group));
+    REFUSED(LS_EINVAL, "twice", store_unit(s, 2, twice, NULL, &plain, &unit));
+    REFUSED(LS_EINVAL, "there are only 5", store_unit(s, 1, far, NULL, &plain, &unit));
+    REFUSED(LS_EINVAL, "unit of 0", store_unit(s, 0, one, NULL, &plain, &unit));
+    REFUSED(LS_EINVAL, "needs a folder", store_unit(s, 1, one, NULL, &file, &unit));
+    OK(store_unit(s, 1, one, NULL, &plain, &unit));
+    REFUSED(LS_EINVAL, "'h.0.b' is already in unit 0", store_unit(s, 2, both, NULL, &plain, &unit));
     OK(ls_store_allocate(s));
-    REFUSED(LS_EINVAL, "too late", store_group(s, 1, (int[]){ 0 }, NULL, &plain, &group));
-    assert_int_equal(store_groups(s), 1);
-    assert_int_equal(store_group_of(s, 0), -1);
-    assert_int_equal(store_group_of(s, 1), 0);
+    REFUSED(LS_EINVAL, "too late", store_unit(s, 1, (int[]){ 0 }, NULL, &plain, &unit));
+    assert_int_equal(store_units(s), 1);
+    assert_int_equal(store_unit_of(s, 0), -1);
+    assert_int_equal(store_unit_of(s, 1), 0);
     ls_store_release(&s);
 }
 
@@ -98,8 +98,8 @@ static void slow_span(int param, size_t first, size_t last, size_t *begin, size_
 
     *begin = *end = 0;
     for (int k = 0; k < GROUP_MEMBERS; k++)
-        for (size_t e = 0; e < group_shapes[group_members[k]].count; e++, at++)
-            if (group_members[k] == param && at >= first && at < last) {
+        for (size_t e = 0; e < unit_shapes[unit_members[k]].count; e++, at++)
+            if (unit_members[k] == param && at >= first && at < last) {
                 *begin = *end ? *begin : e;
                 *end = e + 1;
             }
@@ -121,7 +121,7 @@ static void shards_equal_one_rank(void **state)
                     ls_store *s = group_store(types[t], comm, sharded, BACKING_MEMORY, NULL);
 
                     for (int i = 0; i < GROUP_PARAMETERS; i++) {
-                        size_t begin = 0, end = group_shapes[i].count, b, e;
+                        size_t begin = 0, end = unit_shapes[i].count, b, e;
 
                         for (int k = 0; k < STORE_KINDS; k++) {
                             const char *name = types[t] == LS_BF16 ? "master" : "m";
@@ -133,7 +133,7 @@ static void shards_equal_one_rank(void **state)
                                                                : ls_store_state(one, (size_t)i, name);
 
                             begin = 0;
-                            end = group_shapes[i].count;
+                            end = unit_shapes[i].count;
                             if (i < GROUP_MEMBERS && (sharded >> k & 1))
                                 slow_span(i, (size_t)GROUP_TOTAL * (size_t)rank / (size_t)n,
                                           (size_t)GROUP_TOTAL * (size_t)(rank + 1) / (size_t)n, &begin, &end);
@@ -141,7 +141,7 @@ static void shards_equal_one_rank(void **state)
                             assert_int_equal(e - b, end - begin);
                             if (e > b)
                                 assert_int_equal(b, begin);
-                            assert_int_equal(ls_tensor_ndim(mine), i < GROUP_MEMBERS && (sharded >> k & 1) ? 1 : group_shapes[i].ndim);
+                            assert_int_equal(ls_tensor_ndim(mine), i < GROUP_MEMBERS && (sharded >> k & 1) ? 1 : unit_shapes[i].ndim);
                             check_same_part(mine, all, begin, end);
                         }
                     }
@@ -156,22 +156,22 @@ static void tensors_are_contiguous(void **state)
 {
     ls_comm *comm = plan_comm(2, 3);
     ls_store *s = group_store(LS_F32, comm, STATE, BACKING_MEMORY, NULL);
-    const struct store_group *g = store_group_at(s, 0);
-    const float *flat = store_group_data(s, 0, STORE_VALUE, NULL);
+    const struct store_unit *g = store_unit_at(s, 0);
+    const float *flat = store_unit_data(s, 0, STORE_VALUE, NULL);
 
     (void)state;
-    assert_int_equal(store_groups(s), 1);
+    assert_int_equal(store_units(s), 1);
     assert_int_equal(g->n, GROUP_MEMBERS);
     assert_int_equal(g->total, GROUP_TOTAL);
     assert_int_equal(g->begin, 42);
     assert_int_equal(g->end, 63);
     assert_int_equal(g->at[GROUP_MEMBERS], GROUP_TOTAL);
     for (int k = 0; k < GROUP_MEMBERS; k++) {
-        assert_int_equal(g->params[k], group_members[k]);
-        assert_ptr_equal(ls_tensor_data(ls_store_value(s, (size_t)group_members[k])), flat + g->at[k]);
+        assert_int_equal(g->params[k], unit_members[k]);
+        assert_ptr_equal(ls_tensor_data(ls_store_value(s, (size_t)unit_members[k])), flat + g->at[k]);
     }
-    assert_null(store_group_data(s, 0, STORE_STATE, "v"));
-    assert_non_null(store_group_data(s, 0, STORE_STATE, "m"));
+    assert_null(store_unit_data(s, 0, STORE_STATE, "v"));
+    assert_non_null(store_unit_data(s, 0, STORE_STATE, "m"));
     ls_store_release(&s);
     ls_comm_close(&comm);
 }
@@ -248,35 +248,35 @@ static void offloaded_state_is_loaded_and_saved(void **state)
     (void)state;
     for (size_t b = 0; b < COUNT_OF(backings); b++) {
         ls_store *s = group_store(LS_BF16, comm, STATE, backings[b], "/tmp");
-        const struct store_group *g = store_group_at(s, 0);
+        const struct store_unit *g = store_unit_at(s, 0);
         size_t n = g->end - g->begin;
         float *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
 
         assert_null(ls_store_state(s, 0, "m"));
-        assert_null(store_group_data(s, 0, STORE_STATE, "m"));
-        assert_non_null(ls_store_state(s, 4, "m"));  /* outside the group */
-        OK(store_load(s, NULL, &(struct group_state){ 0, STORE_STATE, "m" }, x));
-        OK(store_offload_wait(s, &(struct group_state){ 0, STORE_STATE, "m" }));
+        assert_null(store_unit_data(s, 0, STORE_STATE, "m"));
+        assert_non_null(ls_store_state(s, 4, "m"));  /* outside the unit */
+        OK(store_load(s, NULL, &(struct unit_state){ 0, STORE_STATE, "m" }, x));
+        OK(store_offload_wait(s, &(struct unit_state){ 0, STORE_STATE, "m" }));
         for (size_t i = 0; i < n; i++) {
             assert_true(x[i] == 0);
             x[i] = (float)i + 0.5f;
         }
-        OK(store_save(s, NULL, &(struct group_state){ 0, STORE_STATE, "m" }, x));
-        OK(store_offload_wait(s, &(struct group_state){ 0, STORE_STATE, "m" }));
-        OK(store_load(s, NULL, &(struct group_state){ 0, STORE_STATE, "m" }, y));
-        OK(store_offload_wait(s, &(struct group_state){ 0, STORE_STATE, "m" }));
+        OK(store_save(s, NULL, &(struct unit_state){ 0, STORE_STATE, "m" }, x));
+        OK(store_offload_wait(s, &(struct unit_state){ 0, STORE_STATE, "m" }));
+        OK(store_load(s, NULL, &(struct unit_state){ 0, STORE_STATE, "m" }, y));
+        OK(store_offload_wait(s, &(struct unit_state){ 0, STORE_STATE, "m" }));
         assert_memory_equal(x, y, n * sizeof *x);
-        OK(store_load(s, NULL, &(struct group_state){ 0, STORE_STATE, "master" }, y));
-        OK(store_offload_wait(s, &(struct group_state){ 0, STORE_STATE, "master" }));  /* another stretch, with the initial values */
+        OK(store_load(s, NULL, &(struct unit_state){ 0, STORE_STATE, "master" }, y));
+        OK(store_offload_wait(s, &(struct unit_state){ 0, STORE_STATE, "master" }));  /* another stretch, with the initial values */
         for (size_t i = 0; i < n; i++) {
             int k = GROUP_MEMBERS - 1;
 
             while (g->at[k] > g->begin + i)
                 k--;
-            x[i] = ((float *)ls_tensor_data(ls_store_state(one, (size_t)group_members[k], "master")))[g->begin + i - g->at[k]];
+            x[i] = ((float *)ls_tensor_data(ls_store_state(one, (size_t)unit_members[k], "master")))[g->begin + i - g->at[k]];
         }
         assert_memory_equal(x, y, n * sizeof *x);
-        REFUSED(LS_EINVAL, "no state 'v'", store_load(s, NULL, &(struct group_state){ 0, STORE_STATE, "v" }, y));
+        REFUSED(LS_EINVAL, "no state 'v'", store_load(s, NULL, &(struct unit_state){ 0, STORE_STATE, "v" }, y));
         free(x);
         free(y);
         ls_store_release(&s);
@@ -360,7 +360,7 @@ static bool count_fills(void *ctx, const struct check_action *a)
     return true;
 }
 
-/* On a device with streams: one fill for all gradients outside of groups that an allocation added, and one for each group. */
+/* On a device with streams: one fill for all gradients outside of units that an allocation added, and one for each unit. */
 static void gradients_are_cleared_together(void **state)
 {
     double ones[GROUP_ELEMENTS_MOST], x[GROUP_ELEMENTS_MOST];
@@ -378,13 +378,13 @@ static void gradients_are_cleared_together(void **state)
         store_request_grad(s, (size_t)index);
         OK(ls_store_allocate(s));
         for (size_t i = 0; i < ls_store_count(s); i++)
-            OK(ls_store_write(s, i, "gradient", ones, LS_F64, i < GROUP_PARAMETERS ? group_shapes[i].count : 5));
+            OK(ls_store_write(s, i, "gradient", ones, LS_F64, i < GROUP_PARAMETERS ? unit_shapes[i].count : 5));
         check_on_action(count_fills, &fills);
         ls_store_zero_grad(s);
         check_on_action(NULL, NULL);
         assert_int_equal(fills, grouped ? 3 : 2);
         for (size_t i = 0; i < ls_store_count(s); i++) {
-            size_t count = i < GROUP_PARAMETERS ? group_shapes[i].count : 5;
+            size_t count = i < GROUP_PARAMETERS ? unit_shapes[i].count : 5;
 
             OK(ls_store_read(s, i, "gradient", x, LS_F64, count));
             for (size_t e = 0; e < count; e++) assert_true(x[e] == 0);
