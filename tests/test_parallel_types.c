@@ -200,7 +200,7 @@ static void checkpoint_keeps_types(void **state)
 
 static void types_that_do_not_fit_are_refused(void **state)
 {
-    int index, group, both[2] = { 0, 1 };
+    int index, unit, both[2] = { 0, 1 };
     ls_store *s;
 
     (void)state;
@@ -211,8 +211,8 @@ static void types_that_do_not_fit_are_refused(void **state)
     assert_non_null(strstr(ls_errmsg(), "'a' was declared as bf16, now as f32"));
     assert_int_equal(store_declare_as(s, "c", (ls_init){ LS_INIT_ZEROS, 0 }, LS_F64, 1, (size_t[]){ 3 }, &index), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "'c': type f64 in a store of type f32"));
-    assert_int_equal(store_unit(s, 2, both, NULL, &(struct store_unit_options){ 0 }, &group), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "a group has one type"));
+    assert_int_equal(store_unit(s, 2, both, NULL, &(struct store_unit_options){ 0 }, &unit), LS_EINVAL);
+    assert_non_null(strstr(ls_errmsg(), "a unit has one type"));
     ls_store_release(&s);
 }
 

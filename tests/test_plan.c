@@ -129,40 +129,72 @@ static void stages_that_are_alike_are_planned_once(void **state)
     }
 }
 
-/* 20 random layouts that are possible; under LOCKSTEP_MATRIX=full 1,000. */
-static void largest_rank_of_random_layouts_is_found(void **state)
+/* A random layout of pp, dp, cp and tp up to these, each a power of 2 if `even`, when sizes are divisible, too. */
+static void random_layout(unsigned *seed, bool even, char *layout, size_t room, const char **model)
 {
-    const char *matrix = getenv("LOCKSTEP_MATRIX");
-    int want = matrix && strcmp(matrix, "full") == 0 ? 1000 : 20, seen = 0;
-    unsigned seed = 7;
+    static const char *const modes[] = { "none", "selective", "full" }, *const flags[] = { "false", "true" };
+    static const char *const schedules[] = { "auto", "gpipe", "zb-h1" };
+    int r[12];
 
-    (void)state;
+    for (size_t i = 0; i < COUNT_OF(r); i++) {
+        *seed = *seed * 1664525u + 1013904223u;
+        r[i] = (int)(*seed >> 16 & 0x7fff);
+    }
+    int pp = 1 + r[0] % 3, dp = 1 + r[1] % 5, cp = 1 + r[2] % 4, tp = 1 + r[3] % 3, tokens = 23 + r[4] % 17;
+    *model = plan_models[r[11] % COUNT_OF(plan_models)];
+    if (even) {
+        pp = 1 << r[0] % 3, dp = 1 << r[1] % 3, cp = 1 << r[2] % 3, tp = 1 << r[3] % 3, tokens = 64;
+        *model = "model.preset=llama-tiny model.layers=8 model.heads=8 model.kv_heads=4 model.width=64 model.ffn=64 model.vocab=128";
+    }
+    int at = snprintf(layout, room,
+                      "parallel.pp=%d parallel.dp=%d parallel.cp=%d parallel.tp=%d data.seq_len=%d train.micro_batch=%d "
+                      "recompute.mode=%s", pp, dp, cp, tp, tokens, 1 + r[5] % 3, modes[r[6] % 3]);
+    if (dp * cp > 1) at += snprintf(layout + at, room - (size_t)at, " parallel.zero=%d", r[7] % 4);
+    if (tp > 1) at += snprintf(layout + at, room - (size_t)at, " parallel.sp=%s", flags[r[8] % 2]);
+    if (pp > 1) at += snprintf(layout + at, room - (size_t)at, " parallel.schedule=%s", schedules[r[9] % 3]);
+    if (cp > 1 && r[10] % 2) snprintf(layout + at, room - (size_t)at, " parallel.cp_method=all_to_all");
+}
+
+/* 20 random layouts that are possible; under LOCKSTEP_MATRIX=full 1,000. Returns how many ranks were planned, as a share of all. */
+static double compare_random_layouts(unsigned seed, bool even)
+{
+    const char *matrix = getenv("LOCKSTEP_MATRIX"), *model;
+    int want = matrix && strcmp(matrix, "full") == 0 ? 1000 : 20, seen = 0, planned = 0, ranks = 0;
+
     for (int tries = 0; seen < want && tries < 20 * want; tries++) {
-        static const char *const modes[] = { "none", "selective", "full" }, *const flags[] = { "false", "true" };
-        static const char *const schedules[] = { "auto", "gpipe", "zb-h1" };
-        char layout[500];
+        struct plan_bytes found;
         struct plan_setup s;
-        int r[12];
+        char layout[500];
+        int compiled;
 
-        for (size_t i = 0; i < COUNT_OF(r); i++) {
-            seed = seed * 1664525u + 1013904223u;
-            r[i] = (int)(seed >> 16 & 0x7fff);
-        }
-        int pp = 1 + r[0] % 3, dp = 1 + r[1] % 5, cp = 1 + r[2] % 4, tp = 1 + r[3] % 3;
-        int at = snprintf(layout, sizeof layout,
-                          "parallel.pp=%d parallel.dp=%d parallel.cp=%d parallel.tp=%d data.seq_len=%d train.micro_batch=%d "
-                          "recompute.mode=%s", pp, dp, cp, tp, 23 + r[4] % 17, 1 + r[5] % 3, modes[r[6] % 3]);
-        if (dp * cp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.zero=%d", r[7] % 4);
-        if (tp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.sp=%s", flags[r[8] % 2]);
-        if (pp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.schedule=%s", schedules[r[9] % 3]);
-        if (cp > 1 && r[10] % 2) snprintf(layout + at, sizeof layout - (size_t)at, " parallel.cp_method=all_to_all");
-        if (plan_setup_try_small(&s, plan_models[r[11] % COUNT_OF(plan_models)], layout) == LS_OK) {
+        random_layout(&seed, even, layout, sizeof layout, &model);
+        if (plan_setup_try_small(&s, model, layout) == LS_OK) {
             compare_with_all(&s, layout);
+            OK(plan_of_places(&s.job, &s.layout, &found, &compiled));
+            planned += compiled;
+            ranks += (int)s.config.launch.ranks;
             seen++;
         }
         options_close(&s.options);
     }
     assert_int_equal(seen, want);
+    return (double)planned / ranks;
+}
+
+static void largest_rank_of_random_layouts_is_found(void **state)
+{
+    (void)state;
+    compare_random_layouts(7, false);
+}
+
+/* Where sizes are divisible, ranks hold the same and few of them are planned. */
+static void largest_rank_of_even_layouts_is_found(void **state)
+{
+    double share = compare_random_layouts(8, true);
+
+    (void)state;
+    printf("%.0f%% of the ranks were planned\n", 100 * share);
+    assert_true(share < 0.5);
 }
 
 static void largest_of_many_ranks_takes_few_plans(void **state)
@@ -253,6 +285,7 @@ int main(void)
         cmocka_unit_test(largest_rank_is_found),
         cmocka_unit_test(stages_that_are_alike_are_planned_once),
         cmocka_unit_test(largest_rank_of_random_layouts_is_found),
+        cmocka_unit_test(largest_rank_of_even_layouts_is_found),
         cmocka_unit_test(largest_of_many_ranks_takes_few_plans),
         cmocka_unit_test(plan_of_a_layout_needs_no_config),
         cmocka_unit_test(two_memories_have_a_limit_each),

@@ -1,4 +1,4 @@
-/* test_program_groups.c - flat buffers of parameter groups as values of a program, passes of the caller, offloaded state. */
+/* test_program_units.c - flat buffers of the store's units as values of a program, passes of the caller, offloaded state. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,21 +16,21 @@
 #include "ir/program.h"
 #include "runtime/store.h"
 
-/* ---- groups as values ---- */
+/* ---- units as values ---- */
 
 enum { WIDTH = 6 };
 
-/* Two layers whose four parameters make one group of the store. */
-static ls_store *grouped_store(ls_comm *c, unsigned sharded, enum store_backing backing)
+/* Two layers whose four parameters make one unit of the store. */
+static ls_store *unit_store(ls_comm *c, unsigned sharded, enum store_backing backing)
 {
     struct store_unit_options o = { .sharded = sharded, .backing = { [STORE_STATE] = backing }, .path = "/tmp" };
     static const char *const names[] = { "h.0.weight", "h.0.bias", "h.1.weight", "h.1.bias" };
     ls_store *s = seeded_store(LS_F32);
-    int params[4], group;
+    int params[4], unit;
 
     for (int k = 0; k < 4; k++)
         OK(store_declare(s, names[k], (ls_init){ LS_INIT_NORMAL, 0.3 }, k % 2 ? 1 : 2, (size_t[]){ WIDTH, WIDTH }, &params[k]));
-    OK(store_unit(s, 4, params, c, &o, &group));
+    OK(store_unit(s, 4, params, c, &o, &unit));
     return s;
 }
 
@@ -61,7 +61,7 @@ static int find_op(const struct list *l, int op)
     return -1;
 }
 
-/* A pass that all-reduces the group's gradients at the end of the backward. */
+/* A pass that all-reduces the unit's gradients at the end of the backward. */
 static ls_status reduce_at_the_end(ls_program *p, void *ctx)
 {
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = ctx, .redop = LS_SUM, .total = store_unit_at(p->store, 0)->total };
@@ -72,7 +72,7 @@ static ls_status reduce_at_the_end(ls_program *p, void *ctx)
     program_exchange_start(p, &e, g, g);
     program_exchange_wait(p, &e, g, g);
     program_cursor_end(p, before);
-    for (int n = 0; n < p->list[final].n; n++) {  /* parameters' gradients become views of the group's */
+    for (int n = 0; n < p->list[final].n; n++) {  /* parameters' gradients become views of the unit's */
         struct instruction *i = &p->list[final].at[n];
 
         for (int k = 0; k < i->nout; k++) {
@@ -97,7 +97,7 @@ static void collectives_follow_weight_gradients(void **state)
 
     (void)state;
     for (int split = 0; split < 2; split++) {
-        ls_store *s = grouped_store(c, 0, BACKING_MEMORY);
+        ls_store *s = unit_store(c, 0, BACKING_MEMORY);
         ls_program *p = program_on(s);
         const struct list *l;
         size_t at = 0;
@@ -132,7 +132,7 @@ static void collectives_follow_weight_gradients(void **state)
 static void flat_values_are_named_and_placed(void **state)
 {
     ls_comm *c = plan_comm(1, 3);
-    ls_store *s = grouped_store(c, 1u << STORE_GRAD, BACKING_MEMORY);
+    ls_store *s = unit_store(c, 1u << STORE_GRAD, BACKING_MEMORY);
     ls_program *p = program_on(s);
     ls_value v = program_unit_value(p, 0, STORE_VALUE, NULL), g = program_unit_value(p, 0, STORE_GRAD, NULL);
     ls_value m = program_unit_value(p, 0, STORE_STATE, "m");
@@ -157,7 +157,7 @@ static void flat_values_are_named_and_placed(void **state)
 static void sharded_parameter_needs_a_gather(void **state)
 {
     ls_comm *c = plan_comm(1, 3);
-    ls_store *s = grouped_store(c, 1u << STORE_VALUE, BACKING_MEMORY);
+    ls_store *s = unit_store(c, 1u << STORE_VALUE, BACKING_MEMORY);
     ls_program *p = program_on(s);
 
     (void)state;
@@ -168,9 +168,9 @@ static void sharded_parameter_needs_a_gather(void **state)
     ls_comm_close(&c);
 }
 
-static void frozen_group_has_no_gradient(void **state)
+static void frozen_unit_has_no_gradient(void **state)
 {
-    ls_store *s = grouped_store(NULL, 0, BACKING_MEMORY);
+    ls_store *s = unit_store(NULL, 0, BACKING_MEMORY);
     ls_program *p = program_on(s);
     ls_value g;
 
@@ -179,7 +179,7 @@ static void frozen_group_has_no_gradient(void **state)
         OK(ls_store_freeze(s, i));
     g = program_unit_value(p, 0, STORE_GRAD, NULL);
     program_emit(p, OP_FILL, NULL, 0, NULL, 1, &g);
-    REFUSED(LS_EINVAL, "'h (4 parameters).grad': all parameters of the group are frozen", ls_program_compile(p, NULL));
+    REFUSED(LS_EINVAL, "'h (4 parameters).grad': all parameters of the unit are frozen", ls_program_compile(p, NULL));
     ls_program_release(&p);
     ls_store_release(&s);
 }
@@ -191,7 +191,7 @@ static void offloaded_state_is_loaded_and_stored(void **state)
 
     (void)state;
     for (size_t b = 0; b < COUNT_OF(backings); b++) {
-        ls_store *s = grouped_store(NULL, 0, backings[b]);
+        ls_store *s = unit_store(NULL, 0, backings[b]);
         ls_program *p = program_on(s);
         size_t n = store_unit_at(s, 0)->total;
         ls_value x = program_new_value(p, "m", LS_F32, 1, &n), y, one;
@@ -267,7 +267,7 @@ static void pass_is_run_and_released(void **state)
 static void every_instruction_is_watched(void **state)
 {
     ls_comm *c = plan_comm(0, 1);
-    ls_store *s = grouped_store(c, 0, BACKING_MEMORY);
+    ls_store *s = unit_store(c, 0, BACKING_MEMORY);
     ls_program *p = program_on(s);
     struct seen seen = { 0 };
     int runs = 0;
@@ -304,7 +304,7 @@ static void budget_holds_with_a_pass(void **state)
 
     (void)state;
     for (int k = 0; k < 3; k++) {
-        ls_store *s = grouped_store(c, 0, BACKING_MEMORY);
+        ls_store *s = unit_store(c, 0, BACKING_MEMORY);
         ls_program *p = program_on(s);
 
         ls_backward(p, model(p));
@@ -332,7 +332,7 @@ int main(void)
         cmocka_unit_test(collectives_follow_weight_gradients),
         cmocka_unit_test(flat_values_are_named_and_placed),
         cmocka_unit_test(sharded_parameter_needs_a_gather),
-        cmocka_unit_test(frozen_group_has_no_gradient),
+        cmocka_unit_test(frozen_unit_has_no_gradient),
         cmocka_unit_test(offloaded_state_is_loaded_and_stored),
         cmocka_unit_test(pass_is_run_and_released),
         cmocka_unit_test(every_instruction_is_watched),
