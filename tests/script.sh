@@ -71,16 +71,60 @@ expect() {
 # The value of the variable that is named.
 options() { eval "echo \$$1"; }
 
-# equal A B OPTIONS...: `parity` finds no difference between the two layouts. A script that CTest runs in N parts, with K/N as its third
-# argument, compares every N-th pair in each; equal is false where it compares nothing.
+# A script that CTest runs in N parts, with K/N as its third argument, compares every N-th pair of layouts in each. in_part: counts a pair;
+# false: another part compares it.
 part=${3:-1/1}
 cells=0 equal_runs=0
-equal() {
-    a=$1 b=$2
-    shift 2
+in_part() {
     cells=$((cells + 1))
     [ $((cells % ${part#*/} + 1)) -eq "${part%/*}" ] || return 1
     equal_runs=$((equal_runs + 1))
+}
+
+# LOCKSTEP_DEVICE=check, which test_device_check_parity.sh sets: the scripts of the parity suite compare devices instead of layouts, and the
+# number of the pair is the seed of the checking device. on_check: true if so. seeds_used: one for each pair.
+seeds_used=
+on_check() { [ "${LOCKSTEP_DEVICE:-}" = check ]; }
+
+# same_on_check LAYOUT OPTIONS...: everything that `parity` compares has the same bits on the checking device as on the cpu.
+same_on_check() {
+    on_cpu="run.device=cpu $1" checking="run.device=check debug.device_seed=$cells $1"
+    shift
+    "$lockstep" parity --a "$on_cpu" --b "$checking" "$@" --json >out.txt 2>err.txt
+    code=$?
+    read -r compared same <<END_BITS
+$(json compared same_bits <out.txt 2>json.txt)
+END_BITS
+    [ $code -eq 0 ] && [ "${compared:-0}" -gt 0 ] && [ "$same" = "$compared" ] ||
+        bad "the checking device differs from the cpu with seed $cells; repeat: $lockstep parity --a '$on_cpu' --b '$checking' $*
+$(cat out.txt err.txt)"
+}
+
+# pair_on_check A B OPTIONS...: the same for layout B, and for A if it is one of several ranks.
+pair_on_check() {
+    a=$1 b=$2
+    shift 2
+    seeds_used="$seeds_used $cells"
+    ! echo "$a" | grep -q 'parallel\.[a-z]*=[2-9]' || same_on_check "$a" "$@"
+    same_on_check "$b" "$@"
+}
+
+# Ends a script of the parity suite before its parts that are the same on every device.
+end_on_check() {
+    on_check || return 0
+    say "${0##*/}: $equal_runs of $cells pairs of layouts, seeds$seeds_used"
+    exit $((failures > 0))
+}
+
+# equal A B OPTIONS...: `parity` finds no difference between the two layouts; equal is false where it compares nothing, or devices.
+equal() {
+    a=$1 b=$2
+    shift 2
+    in_part || return 1
+    if on_check; then
+        pair_on_check "$a" "$b" "$@"
+        return 1
+    fi
     "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
     head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
 }

@@ -94,6 +94,8 @@ done
 equal "optim.offload=file" "optim.offload=cpu" $gpt2 $fp32 --train.global_batch=2
 equal "parallel.dp=2 parallel.zero=2" "parallel.dp=3 parallel.zero=3" $untied $fp32 --train.global_batch=6 --steps 20
 
+end_on_check
+
 # ---- one layout twice has the same bits ----
 for layout in "parallel.dp=1" "parallel.dp=3 parallel.zero=0" "parallel.dp=2 parallel.zero=1 precision.reduce=bf16" \
               "parallel.dp=4 parallel.zero=2 parallel.replicate=2" "parallel.dp=3 parallel.zero=3 train.accumulate=2"; do

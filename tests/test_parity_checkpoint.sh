@@ -7,7 +7,6 @@
 set -u
 lockstep=$1
 . "$2/script.sh"
-cells=0
 stride=${LOCKSTEP_STRIDE:-6}
 [ "${LOCKSTEP_MATRIX:-}" = full ] && stride=1
 
@@ -39,18 +38,25 @@ common="--data.seq_len=20 --train.global_batch=8 --launch.threads=1"
 
 pick() { shift "$1"; echo "$1"; }
 
-# resumes STATES A B OPTIONS...: b resumes a's checkpoint; each parameter has STATES optimizer states.
+# resumes STATES A B OPTIONS...: b resumes a's checkpoint; each parameter has STATES optimizer states. With on_check one of the two, in
+# turn, is on the checking device.
 resumes() {
-    states=$1 a=$2 b=$3
+    states=$1 saver=$2 resumer=$3
     shift 3
-    cells=$((cells + 1))
-    "$lockstep" parity --checkpoint --json --a "$a" --b "$b" "$@" $common >out.txt 2>err.txt ||
-        bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
+    in_part || return
+    if on_check; then
+        here="run.device=cpu" there="run.device=check debug.device_seed=$cells" seeds_used="$seeds_used $cells"
+        [ $((equal_runs % 2)) -eq 0 ] || { swap=$here here=$there there=$swap; }
+        saver="$saver $here" resumer="$resumer $there"
+    fi
+    pair="$lockstep parity --checkpoint --a '$saver' --b '$resumer' $* $common"
+    "$lockstep" parity --checkpoint --json --a "$saver" --b "$resumer" "$@" $common >out.txt 2>err.txt ||
+        bad "$pair: $(cat out.txt err.txt)"
     json steps tensors states <out.txt >numbers.txt
     read -r steps tensors compared <numbers.txt
     [ "$steps" = 2 ] && [ "$tensors" -gt 0 ] && [ "$compared" -eq $((tensors * (1 + states))) ] ||
-        bad "--a '$a' --b '$b' $*: $steps steps, $compared states of $tensors tensors: $(cat out.txt)"
-    has equal true <out.txt || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
+        bad "$pair: $steps steps, $compared states of $tensors tensors: $(cat out.txt)"
+    has equal true <out.txt || bad "$pair: does not say so: $(cat out.txt)"
     [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
 }
 
@@ -82,6 +88,8 @@ resumes 2 "parallel.dp=2 parallel.zero=1 optim.offload=file" "parallel.tp=2 opti
 resumes 1 "parallel.tp=2 parallel.sp" "parallel.cp=2" $gpt2 $sgd --precision.compute=fp32 --model.dropout=0.2 --model.attention_dropout=0.3
 resumes 1 "parallel.pp=2" "parallel.dp=2 parallel.zero=3" $untied --optim.name=lars --precision.compute=bf16 --precision.master=false
 resumes 0 "parallel.pp=2" "parallel.tp=2" $tied --optim.name=sgd --optim.momentum=0 --precision.compute=fp32
+
+end_on_check
 
 # ---- what is refused ----
 refused() {

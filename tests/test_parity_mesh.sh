@@ -88,5 +88,6 @@ while read -r model dp layers micro words; do
     equal "" "$words" $(options $model) $fp32 $sgd --model.layers=$layers --train.accumulate=$micro --train.global_batch=$((dp * micro))
 done <chosen.txt
 
+end_on_check
 [ $failures -eq 0 ] && say "meshes: $equal_runs of $(cat layouts.txt biased.txt | wc -l) layouts"
 exit $((failures > 0))

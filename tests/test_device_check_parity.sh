@@ -1,0 +1,30 @@
+#!/bin/sh
+# test_device_check_parity.sh LOCKSTEP TESTS - the layouts of the parity suite on the checking device: for every pair of layouts that its
+# scripts generate, loss, gradients, norm, weights and optimizer state of each step have the bits of the cpu; checkpoints that one device
+# saves are resumed by the other under another layout. The pairs of a script have different seeds. A failure prints the command that
+# repeats it.
+#
+# By default some pairs of each script; LOCKSTEP_MATRIX=full: all that the scripts have then.
+set -u
+LOCKSTEP_DEVICE=check
+export LOCKSTEP_DEVICE
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+failures=0 seeds=
+
+while read -r script part; do
+    [ "${LOCKSTEP_MATRIX:-}" = full ] && part=1/1
+    "$2/$script" "$1" "$2" $part >"$out" || failures=$((failures + 1))
+    cat "$out"
+    seeds="$seeds $(sed -n 's/.*, seeds //p' "$out")"
+done <<'END_SCRIPTS'
+test_parity.sh 5/31
+test_parity_mesh.sh 2/9
+test_parity_options.sh 4/17
+test_parity_random.sh 8/9
+test_parity_checkpoint.sh 4/7
+END_SCRIPTS
+
+different=$(printf '%s\n' $seeds | sort -u | wc -l)
+[ "$different" -ge 20 ] || { echo "FAILED: $different different seeds, not 20"; failures=$((failures + 1)); }
+exit $((failures > 0))
