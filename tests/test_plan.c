@@ -197,6 +197,22 @@ static void largest_rank_of_even_layouts_is_found(void **state)
     assert_true(share < 0.5);
 }
 
+/* Rings of more ranks than the eight whose order of messages is planned for. */
+static void largest_rank_of_a_long_ring_is_found(void **state)
+{
+    static const char *const layout[] = { "parallel.dp=2 parallel.cp=9 parallel.tp=2 data.seq_len=36 parallel.zero=1",
+                                          "parallel.cp=10 parallel.tp=2 parallel.dp=2 data.seq_len=47" };
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(layout); k++) {
+        struct plan_setup s;
+
+        plan_setup_open_small(&s, plan_models[0], layout[k]);
+        compare_with_all(&s, layout[k]);
+        options_close(&s.options);
+    }
+}
+
 static void largest_of_many_ranks_takes_few_plans(void **state)
 {
     struct plan_bytes found;
@@ -286,6 +302,7 @@ int main(void)
         cmocka_unit_test(stages_that_are_alike_are_planned_once),
         cmocka_unit_test(largest_rank_of_random_layouts_is_found),
         cmocka_unit_test(largest_rank_of_even_layouts_is_found),
+        cmocka_unit_test(largest_rank_of_a_long_ring_is_found),
         cmocka_unit_test(largest_of_many_ranks_takes_few_plans),
         cmocka_unit_test(plan_of_a_layout_needs_no_config),
         cmocka_unit_test(two_memories_have_a_limit_each),

@@ -12,7 +12,7 @@
 #include "comm/algorithms/steps.h"
 #include "device/check.h"
 #include "helper_check.h"
-#include "helper_store_groups.h"
+#include "helper_store_units.h"
 #include "ir/ir.h"
 #include "runtime/store.h"
 #include "train/faults/fault_points.h"

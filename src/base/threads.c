@@ -240,7 +240,7 @@ void threads_set(int n)
 {
     ASSERT(n >= 0);
     if (n == 0) n = affinity_cores();
-    if (n > THREADS_MOST) log_line(LOG_WARN, "threads: %d requested; using %d, the most that a team can have", n, THREADS_MOST);
+    if (n > THREADS_MOST) log_line(LOG_WARN, "threads: a team has at most %d, not %d; using %d", THREADS_MOST, n, THREADS_MOST);
     n = MIN(n, THREADS_MOST);
     if (atomic_exchange(&team.size, n) == n) return;
     atomic_fetch_add(&team.resized, 1);

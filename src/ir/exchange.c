@@ -2,7 +2,7 @@
  * offloaded state. runtime/exchange_run.c runs them.
  *
  * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT takes them back, and the instructions in between
- * overlap with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares a slot. Blocks are those of
+ * overlap with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares an id. Blocks are those of
  * block_at() in comm/algorithms/steps.h, as for the store's units.
  */
 #include "ir/program.h"

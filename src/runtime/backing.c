@@ -19,13 +19,13 @@
 
 enum { PIECE = 8 << 20 }; /* bytes of one system call */
 
-static ls_status failed(const struct unit *g, const char *what, int error)
+static ls_status failed(const struct flat_unit *g, const char *what, int error)
 {
     return ls_fail(LS_EIO, "%s: %s a file of offloaded tensors: %s", g->path, what, strerror(error));
 }
 
 /* Once per process. */
-static void say_cached(const struct unit *g)
+static void say_cached(const struct flat_unit *g)
 {
     static atomic_bool said;
 
@@ -34,7 +34,7 @@ static void say_cached(const struct unit *g)
                  g->path);
 }
 
-static ls_status open_unnamed(struct unit *g)
+static ls_status open_unnamed(struct flat_unit *g)
 {
     char *path = file_path("%s/.lockstep_XXXXXX", g->path);
 
@@ -49,7 +49,7 @@ static ls_status open_unnamed(struct unit *g)
     return g->fd >= 0 ? LS_OK : failed(g, "cannot create", errno);
 }
 
-ls_status backing_grow(struct unit *g, size_t bytes, off_t *at)
+ls_status backing_grow(struct flat_unit *g, size_t bytes, off_t *at)
 {
     size_t whole = (bytes + LS_PAGE - 1) / LS_PAGE * LS_PAGE;
     int error;
@@ -62,7 +62,7 @@ ls_status backing_grow(struct unit *g, size_t bytes, off_t *at)
     return LS_OK;
 }
 
-static ls_status move_bytes(const struct unit *g, int fd, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
+static ls_status move_bytes(const struct flat_unit *g, int fd, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
 {
     for (size_t done = 0; done < bytes;) {
         size_t most = MIN(bytes - done, (size_t)PIECE);
@@ -79,7 +79,7 @@ static ls_status move_bytes(const struct unit *g, int fd, off_t at, char *data, 
 }
 
 /* Through the page cache. A piece of less than a page is left there. */
-static ls_status move_cached(const struct unit *g, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
+static ls_status move_cached(const struct flat_unit *g, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
 {
     LS_TRY(move_bytes(g, g->fd, at, data, bytes, save, progress));
     if (bytes < LS_PAGE) return LS_OK;
@@ -90,7 +90,7 @@ static ls_status move_cached(const struct unit *g, off_t at, char *data, size_t 
     return LS_OK;
 }
 
-static ls_status backing_move(const struct unit *g, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
+static ls_status backing_move(const struct flat_unit *g, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
 {
     bool aligned = g->direct >= 0 && ((uintptr_t)data | (uintptr_t)at) % LS_PAGE == 0;
     size_t whole = aligned ? bytes / LS_PAGE * LS_PAGE : 0;
@@ -99,12 +99,12 @@ static ls_status backing_move(const struct unit *g, off_t at, char *data, size_t
     return move_cached(g, at + (off_t)whole, data + whole, bytes - whole, save, progress);
 }
 
-ls_status backing_read(const struct unit *g, off_t at, void *to, size_t bytes, atomic_uint *progress)
+ls_status backing_read(const struct flat_unit *g, off_t at, void *to, size_t bytes, atomic_uint *progress)
 {
     return backing_move(g, at, to, bytes, false, progress);
 }
 
-ls_status backing_write(const struct unit *g, off_t at, const void *from, size_t bytes, atomic_uint *progress)
+ls_status backing_write(const struct flat_unit *g, off_t at, const void *from, size_t bytes, atomic_uint *progress)
 {
     return backing_move(g, at, (char *)(uintptr_t)from, bytes, true, progress);
 }

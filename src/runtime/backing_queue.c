@@ -13,7 +13,7 @@ enum { PIECE = 8 << 20 };
 /* A stretch of a file from or to memory. The device keeps it in place from its first run to its end. */
 struct file_piece {
     struct worker *worker;
-    const struct unit *g;
+    const struct flat_unit *g;
     off_t at;
     void *data; /* run gets an address at which it may be touched */
     size_t bytes;
@@ -41,7 +41,7 @@ static ls_status piece_run(void *args)
     return worker_result(&x->task);
 }
 
-ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct unit *g, const struct flat *f, void *data,
+ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct flat_unit *g, const struct flat *f, void *data,
                           bool save)
 {
     for (size_t at = 0; at < f->bytes; at += PIECE) {

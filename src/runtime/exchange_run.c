@@ -1,5 +1,5 @@
-/* exchange_run.c - runs the collectives of a program. The start and the wait of one share a slot of p->run.work; an exchange that outlives
- * its run is in the store (store_gathers.c).
+/* exchange_run.c - runs the collectives of a program. The start and the wait of one share the entry of p->run.work with their id; an
+ * exchange that outlives its run is in the store (store_gathers.c).
  */
 #include "runtime/exchange.h"
 

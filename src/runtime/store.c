@@ -1,6 +1,6 @@
 /* store.c - named parameters, gradients, optimizer state: declared first, allocated together (store_fill.c).
  *
- * A entry describes one parameter. Gradients and states are declared by the programs that need them, so a store used only to generate text
+ * An entry describes one parameter. Gradients and states are declared by the programs that need them, so a store used only to generate text
  * holds weights alone. The index by name is a linear scan over hashes: stores have hundreds of parameters and are searched while programs
  * are built, never while they run.
  */
@@ -64,7 +64,7 @@ void ls_store_release(ls_store **sp)
     }
     for (int g = 0; g < s->units; g++) {
         s->where->event_free(s->unit[g]->gathered);
-        unit_free(s->unit[g]);
+        flat_unit_free(s->unit[g]);
     }
     gradients_free(s);
     if (s->attached) s->detach(s->attached);
@@ -273,7 +273,7 @@ void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_
             bytes[STORE_STATE] += p->held * state * (size_t)p->states;
         }
     }
-    for (int g = 0; g < s->units; g++) unit_bytes(s, s->unit[g], bytes, offload, file);
+    for (int g = 0; g < s->units; g++) flat_unit_bytes(s, s->unit[g], bytes, offload, file);
     *parameters = bytes[STORE_VALUE];
     *gradients = bytes[STORE_GRAD];
     *optimizer = bytes[STORE_STATE];

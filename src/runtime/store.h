@@ -25,7 +25,7 @@ void store_set_joint(ls_store *s, size_t i);
 bool store_is_joint(const ls_store *s, size_t i);
 void store_request_grad(ls_store *s, size_t i); /* the next allocation includes a gradient for parameter i */
 void store_forget_grad(ls_store *s, size_t i);  /* it does not, even if it was requested before */
-/* Groups: parameters of one type that are adjacent, in the order given, in one flat buffer per kind (one for values, one for gradients, one
+/* Units: parameters of one type that are adjacent, in the order given, in one flat buffer per kind (one for values, one for gradients, one
  * per state), so that one collective transfers them all. A sharded kind is held in part: rank r of the comm's n has elements [total*r/n,
  * total*(r+1)/n) of the flat buffer, or in a rooted unit rank 0 has all of it. The tensors of its parameters are views of the flat
  * buffers. A scattered kind is allocated in full, but only the own block has the final values (gradients after a reduce-scatter in place):
@@ -67,7 +67,7 @@ ls_comm *store_sharded(const ls_store *s, size_t i, enum store_kind kind);
  *
  * A rank of a mesh may have a box of a parameter (tensor and expert parallelism shard dims) or nothing of it (it belongs to another
  * pipeline stage). Names, shapes and order are those of the complete model on every rank: ls_store_size() is the full size. Values,
- * gradients and states cover the box, with elements counted row-major in it (in store_held too). Groups, and the data-parallel shards
+ * gradients and states cover the box, with elements counted row-major in it (in store_held too). Units, and the data-parallel shards
  * of them, are made of boxes. Boxes are set before allocation and units; setting the same box again has no effect. */
 void store_set_shard(ls_store *s, size_t i, int dim, size_t begin, size_t size); /* this rank has only [begin, begin + size) of the dim */
 void store_leave_out(ls_store *s, size_t i); /* no value, gradient or state; later declarations are ignored */

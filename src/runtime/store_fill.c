@@ -200,7 +200,7 @@ static ls_status allocate_entry(ls_store *s, size_t i)
 
 static ls_status store_fill_allocate(ls_store *s, bool awaits)
 {
-    for (int g = 0; g < s->units; g++) LS_TRY(unit_allocate(s, s->unit[g]));
+    for (int g = 0; g < s->units; g++) LS_TRY(flat_unit_allocate(s, s->unit[g]));
     LS_TRY(allocate_gradients(s));
     for (size_t i = 0; i < s->count; i++) {
         if (s->entry[i].away) continue;

@@ -15,14 +15,14 @@
 
 ls_status store_gather_prepare(ls_store *s, int unit)
 {
-    struct unit *g = s->unit[unit];
+    struct flat_unit *g = s->unit[unit];
 
     return s->where->immediate || g->gathered ? LS_OK : s->where->event_new(&g->gathered);
 }
 
 ls_status store_gather_start(ls_store *s, int unit, ls_comm *comm, struct device_stream *stream, const struct call_args *call)
 {
-    struct unit *g = s->unit[unit];
+    struct flat_unit *g = s->unit[unit];
 
     ASSERT(!g->gathering);
     if (s->where->immediate) {
@@ -37,7 +37,7 @@ ls_status store_gather_start(ls_store *s, int unit, ls_comm *comm, struct device
 
 ls_status store_gather_wait(ls_store *s, int unit)
 {
-    struct unit *g = s->unit[unit];
+    struct flat_unit *g = s->unit[unit];
     struct set_stream *compute = &s->streams->stream[STREAM_COMPUTE];
 
     if (!g->gathering) return LS_OK;
@@ -60,7 +60,7 @@ ls_status ls_store_wait(const ls_store *s)
     bool any = false;
 
     for (int k = 0; k < s->units; k++) {
-        struct unit *g = s->unit[k];
+        struct flat_unit *g = s->unit[k];
         ls_status st = g->gathering && s->where->immediate ? ls_work_wait(&g->gather) : LS_OK;
 
         any = any || g->gathering;

@@ -208,7 +208,7 @@ static ls_status zero_slot(const ls_store *s, const struct entry *p, struct devi
 static ls_status zero_gradients(ls_store *s, struct device_stream *compute)
 {
     for (int g = 0; g < s->units; g++) {
-        struct flat *f = unit_flat(s->unit[g], STORE_GRAD, NULL);
+        struct flat *f = flat_unit_find(s->unit[g], STORE_GRAD, NULL);
 
         if (f && s->unit[g]->face.backing[STORE_GRAD] != BACKING_MEMORY)
             f->zero = true; /* copies that are under way have read or written it by the time it is loaded or saved */

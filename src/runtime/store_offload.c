@@ -14,7 +14,7 @@
 
 static ls_status offloaded(const ls_store *s, const struct unit_state *of, struct flat **out)
 {
-    *out = unit_flat(s->unit[of->unit], (enum store_kind)of->kind, of->name);
+    *out = flat_unit_find(s->unit[of->unit], (enum store_kind)of->kind, of->name);
     if (*out) return LS_OK;
     if (of->name) return ls_fail(LS_EINVAL, "store: unit %d has no state '%s', or it is not allocated", of->unit, of->name);
     return ls_fail(LS_EINVAL, "store: unit %d has no %s, or they are not allocated", of->unit,
@@ -29,7 +29,7 @@ static ls_status transfer_run(void *ctx)
                    : backing_read(t->g, t->at, t->data, t->bytes, &t->task.progress);
 }
 
-static void transfer_start(const ls_store *s, const struct unit *g, struct flat *f, void *data, bool save)
+static void transfer_start(const ls_store *s, const struct flat_unit *g, struct flat *f, void *data, bool save)
 {
     ASSERT(!f->transfer.open);
     f->transfer = (struct file_transfer){ .g = g, .at = f->at, .data = data, .bytes = f->bytes, .save = save, .open = true };
@@ -90,7 +90,7 @@ void store_offload_drop(ls_store *s)
         for (int k = 0; k < s->unit[g]->flats; k++) transfer_wait(s, &s->unit[g]->flat[k]);
 }
 
-static ls_status write_zeros(const struct unit *g, const struct flat *f)
+static ls_status write_zeros(const struct flat_unit *g, const struct flat *f)
 {
     enum { CHUNK = 1 << 20 };
     char *zeros;
@@ -108,7 +108,7 @@ static ls_status write_zeros(const struct unit *g, const struct flat *f)
     return st;
 }
 
-ls_status flat_settle(ls_store *s, struct unit *g, struct flat *f)
+ls_status flat_settle(ls_store *s, struct flat_unit *g, struct flat *f)
 {
     LS_TRY(transfer_wait(s, f));
     if (!f->zero) return LS_OK;

@@ -22,7 +22,7 @@ static struct flat *flat_of(const ls_store *s, const struct entry *p, enum store
     bool has = kind == STORE_VALUE ? !p->away : kind == STORE_GRAD && p->needs_grad && !p->frozen;
 
     for (int k = 0; kind == STORE_STATE && k < p->states; k++) has = has || strcmp(p->state[k].name, state) == 0;
-    return has && p->unit >= 0 ? unit_flat(s->unit[p->unit], kind, state) : NULL;
+    return has && p->unit >= 0 ? flat_unit_find(s->unit[p->unit], kind, state) : NULL;
 }
 
 bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state)
@@ -49,7 +49,7 @@ ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const cha
     if (f) {
         part.g = s->unit[p->unit];
         LS_TRY(flat_settle((ls_store *)(uintptr_t)s, part.g, f));
-        unit_held(part.g, kind, &first);
+        flat_unit_held(part.g, kind, &first);
         part.shift = (ptrdiff_t)part.g->at[p->member] - (ptrdiff_t)first;
         part.base = f->tensor;
         part.writable = part.base && f->home.device->immediate;

@@ -1,6 +1,6 @@
 /* store_parts.h - internals of a store, for the files store*.c.
  *
- * A entry describes a parameter. A unit is a list of adjacent parameters; each kind that they have (value, gradient, each state by name)
+ * An entry describes a parameter. A unit is a list of adjacent parameters; each kind that they have (value, gradient, each state by name)
  * is one flat buffer, of which this rank holds all or its block. A part is what this rank holds of one kind of a parameter, wherever it
  * is stored.
  */
@@ -44,7 +44,7 @@ struct entry {
 
 /* A copy between a unit's file and memory, made by the store's worker. */
 struct file_transfer {
-    const struct unit *g;
+    const struct flat_unit *g;
     off_t at;
     void *data;
     size_t bytes;
@@ -64,7 +64,7 @@ struct flat {
     struct file_transfer transfer;
 };
 
-struct unit {
+struct flat_unit {
     struct store_unit face;
     int *params;
     size_t *at;
@@ -94,7 +94,7 @@ struct ls_store {
     size_t count, room;
     bool awaits;    /* see ls_store_await_load */
     size_t awaited; /* entries that are VALUE_AWAITED */
-    struct unit **unit;
+    struct flat_unit **unit;
     int units;
     struct gradients *gradients;
     struct stream_set *streams;
@@ -108,7 +108,7 @@ struct ls_store {
 /* Element e of the box, begin <= e < end, is element e + shift of base, or of the file from offset `at`. */
 struct part {
     ls_tensor *base; /* NULL: in g's file */
-    struct unit *g;
+    struct flat_unit *g;
     off_t at;
     ptrdiff_t shift;
     size_t begin, end;
@@ -147,25 +147,25 @@ ls_status part_read(const struct part *p, size_t from, size_t n, void *host, ls_
 ls_status part_write(const struct part *p, size_t from, size_t n, const void *host, ls_dtype type);
 
 /* store_unit.c */
-struct flat *unit_flat(const struct unit *g, enum store_kind kind, const char *state); /* NULL: not allocated */
-size_t unit_held(const struct unit *g, enum store_kind kind, size_t *begin);           /* elements of the flat buffer */
-ls_status unit_allocate(ls_store *s, struct unit *g); /* allocates the kinds that its parameters need and do not have */
-void unit_free(struct unit *g);
+struct flat *flat_unit_find(const struct flat_unit *g, enum store_kind kind, const char *state); /* NULL: not allocated */
+size_t flat_unit_held(const struct flat_unit *g, enum store_kind kind, size_t *begin);           /* elements of the flat buffer */
+ls_status flat_unit_allocate(ls_store *s, struct flat_unit *g); /* allocates the kinds that its parameters need and do not have */
+void flat_unit_free(struct flat_unit *g);
 /* The bytes needed of each kind, counted as the ledger will count them; of those that are offloaded, in host memory and in files. */
-void unit_bytes(const ls_store *s, const struct unit *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file);
-bool unit_uses_file(const struct unit *g);
+void flat_unit_bytes(const ls_store *s, const struct flat_unit *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file);
+bool flat_unit_uses_file(const struct flat_unit *g);
 
 /* store_offload.c */
-ls_status flat_settle(ls_store *s, struct unit *g, struct flat *f); /* for the host: no copy is under way, and zeros are written */
+ls_status flat_settle(ls_store *s, struct flat_unit *g, struct flat *f); /* for the host: no copy is under way, and zeros are written */
 
 /* backing.c: the unnamed file of a unit */
-ls_status backing_grow(struct unit *g, size_t bytes, off_t *at); /* extends the file by bytes, zeroed */
+ls_status backing_grow(struct flat_unit *g, size_t bytes, off_t *at); /* extends the file by bytes, zeroed */
 /* Each piece that has been moved increments `progress`, unless it is NULL. */
-ls_status backing_read(const struct unit *g, off_t at, void *to, size_t bytes, atomic_uint *progress);
-ls_status backing_write(const struct unit *g, off_t at, const void *from, size_t bytes, atomic_uint *progress);
+ls_status backing_read(const struct flat_unit *g, off_t at, void *to, size_t bytes, atomic_uint *progress);
+ls_status backing_write(const struct flat_unit *g, off_t at, const void *from, size_t bytes, atomic_uint *progress);
 
 /* backing_queue.c: f of the unit from its file to device memory, or (save) back, enqueued. The store has a worker. */
-ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct unit *g, const struct flat *f, void *data,
+ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct flat_unit *g, const struct flat *f, void *data,
                           bool save);
 
 #endif

@@ -36,7 +36,7 @@ static ls_status check_members(const ls_store *s, int n, const int *params)
     return LS_OK;
 }
 
-void unit_free(struct unit *g)
+void flat_unit_free(struct flat_unit *g)
 {
     for (int k = 0; k < g->flats; k++) {
         ls_tensor_release(&g->flat[k].tensor);
@@ -56,7 +56,8 @@ void store_unit_block(bool rooted, size_t total, int rank, int n, size_t *begin,
     *end = rooted ? total : block_at(total, rank + 1, n);
 }
 
-static ls_status fill_group(const ls_store *s, struct unit *g, int n, const int *params, ls_comm *comm, const struct store_unit_options *o)
+static ls_status fill_group(const ls_store *s, struct flat_unit *g, int n, const int *params, ls_comm *comm,
+                            const struct store_unit_options *o)
 {
     size_t total = 0;
     int ranks = comm ? ls_comm_size(comm) : 1, rank = comm ? ls_comm_rank(comm) : 0;
@@ -90,7 +91,7 @@ static ls_status fill_group(const ls_store *s, struct unit *g, int n, const int 
 
 ls_status store_unit(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_unit_options *o, int *unit)
 {
-    struct unit **grown, *g;
+    struct flat_unit **grown, *g;
     ls_status st;
 
     LS_TRY(check_members(s, n, params));
@@ -104,7 +105,7 @@ ls_status store_unit(ls_store *s, int n, const int *params, ls_comm *comm, const
     if (!g) return LS_ENOMEM;
     st = fill_group(s, g, n, params, comm, o);
     if (st < 0) {
-        unit_free(g);
+        flat_unit_free(g);
         return st;
     }
     for (int k = 0; k < n; k++) {
@@ -127,7 +128,7 @@ const struct store_unit *store_unit_at(const ls_store *s, int unit)
     return &s->unit[unit]->face;
 }
 
-size_t unit_held(const struct unit *g, enum store_kind kind, size_t *begin)
+size_t flat_unit_held(const struct flat_unit *g, enum store_kind kind, size_t *begin)
 {
     bool part = g->face.sharded >> kind & 1;
 
@@ -144,7 +145,7 @@ void store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin
     *end = p->held;
     if (p->unit < 0) return;
     at = s->unit[p->unit]->at[p->member];
-    last = unit_held(s->unit[p->unit], kind, &first) + first;
+    last = flat_unit_held(s->unit[p->unit], kind, &first) + first;
     *begin = first > at ? MIN(first - at, p->held) : 0;
     *end = last > at ? MIN(last - at, p->held) : 0;
     *end = MAX(*end, *begin);
@@ -158,7 +159,7 @@ ls_comm *store_sharded(const ls_store *s, size_t i, enum store_kind kind)
     return comm && ls_comm_size(comm) > 1 ? comm : NULL;
 }
 
-struct flat *unit_flat(const struct unit *g, enum store_kind kind, const char *state)
+struct flat *flat_unit_find(const struct flat_unit *g, enum store_kind kind, const char *state)
 {
     for (int k = 0; k < g->flats; k++)
         if (g->flat[k].kind == kind && (kind != STORE_STATE || strcmp(g->flat[k].state, state) == 0)) return (struct flat *)&g->flat[k];
@@ -167,7 +168,7 @@ struct flat *unit_flat(const struct unit *g, enum store_kind kind, const char *s
 
 void *store_unit_data(const ls_store *s, int unit, enum store_kind kind, const char *state)
 {
-    const struct flat *f = unit_flat(s->unit[unit], kind, state);
+    const struct flat *f = flat_unit_find(s->unit[unit], kind, state);
 
     return f && s->unit[unit]->face.backing[kind] == BACKING_MEMORY ? f->data : NULL;
 }
@@ -175,7 +176,7 @@ void *store_unit_data(const ls_store *s, int unit, enum store_kind kind, const c
 /* ---- memory ---- */
 
 /* Lists the kinds that the unit's parameters have declared so far; returns how many. */
-static int kinds_wanted(const ls_store *s, const struct unit *g, struct flat out[FLATS])
+static int kinds_wanted(const ls_store *s, const struct flat_unit *g, struct flat out[FLATS])
 {
     int n = 0;
     bool grad = false;
@@ -195,7 +196,7 @@ static int kinds_wanted(const ls_store *s, const struct unit *g, struct flat out
     return n;
 }
 
-static struct bytes_home home_of(const ls_store *s, const struct unit *g, enum store_kind kind)
+static struct bytes_home home_of(const ls_store *s, const struct flat_unit *g, enum store_kind kind)
 {
     static const enum mem_category category[STORE_KINDS] = { MEM_PARAMETERS, MEM_GRADIENTS, MEM_OPTIMIZER };
 
@@ -203,21 +204,21 @@ static struct bytes_home home_of(const ls_store *s, const struct unit *g, enum s
     return (struct bytes_home){ s->where, kind == STORE_STATE ? NULL : g->face.comm, category[kind] };
 }
 
-bool unit_uses_file(const struct unit *g)
+bool flat_unit_uses_file(const struct flat_unit *g)
 {
     for (int k = 0; k < STORE_KINDS; k++)
         if (g->face.backing[k] == BACKING_FILE) return true;
     return false;
 }
 
-void unit_bytes(const ls_store *s, const struct unit *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file)
+void flat_unit_bytes(const ls_store *s, const struct flat_unit *g, size_t bytes[STORE_KINDS], size_t *offload, size_t *file)
 {
     struct flat want[FLATS];
     int n = kinds_wanted(s, g, want);
     size_t begin;
 
     for (int k = 0; k < n; k++) {
-        size_t held = unit_held(g, want[k].kind, &begin) * ls_dtype_bytes(kind_type(s, g->face.type, want[k].kind));
+        size_t held = flat_unit_held(g, want[k].kind, &begin) * ls_dtype_bytes(kind_type(s, g->face.type, want[k].kind));
 
         switch (g->face.backing[want[k].kind]) {
         case BACKING_MEMORY: bytes[want[k].kind] += held; break;
@@ -227,10 +228,10 @@ void unit_bytes(const ls_store *s, const struct unit *g, size_t bytes[STORE_KIND
     }
 }
 
-static ls_status allocate_flat(const ls_store *s, struct unit *g, struct flat f)
+static ls_status allocate_flat(const ls_store *s, struct flat_unit *g, struct flat f)
 {
     ls_dtype type = kind_type(s, g->face.type, f.kind);
-    size_t begin, held = unit_held(g, f.kind, &begin);
+    size_t begin, held = flat_unit_held(g, f.kind, &begin);
 
     f.bytes = held * ls_dtype_bytes(type);
     f.home = home_of(s, g, f.kind);
@@ -252,8 +253,8 @@ static ls_status allocate_flat(const ls_store *s, struct unit *g, struct flat f)
 static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, const char *state, ls_tensor **out)
 {
     const struct entry *p = &s->entry[i];
-    const struct unit *g = s->unit[p->unit];
-    struct flat *f = unit_flat(g, kind, state);
+    const struct flat_unit *g = s->unit[p->unit];
+    struct flat *f = flat_unit_find(g, kind, state);
     bool part = g->face.sharded >> kind & 1;
     size_t begin, end, first;
     ptrdiff_t stride[LS_DIMS] = { 0 }, step = 1, shift;
@@ -261,7 +262,7 @@ static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, 
     if (*out || !f || !f->tensor) return LS_OK;
     store_held(s, i, kind, &begin, &end);
     end -= begin; /* now the number of elements */
-    unit_held(g, kind, &first);
+    flat_unit_held(g, kind, &first);
     shift = end ? (ptrdiff_t)(g->at[p->member] + begin) - (ptrdiff_t)first : 0;
     for (int d = p->ndim - 1; d >= 0; d--) {
         stride[d] = step;
@@ -285,14 +286,14 @@ static ls_status allocate_member(const ls_store *s, size_t i)
     return LS_OK;
 }
 
-ls_status unit_allocate(ls_store *s, struct unit *g)
+ls_status flat_unit_allocate(ls_store *s, struct flat_unit *g)
 {
     struct flat want[FLATS];
     int n = kinds_wanted(s, g, want);
 
-    if (unit_uses_file(g) && !s->worker) LS_TRY(worker_open(&s->worker));
+    if (flat_unit_uses_file(g) && !s->worker) LS_TRY(worker_open(&s->worker));
     for (int k = 0; k < n; k++)
-        if (!unit_flat(g, want[k].kind, want[k].state)) LS_TRY(allocate_flat(s, g, want[k]));
+        if (!flat_unit_find(g, want[k].kind, want[k].state)) LS_TRY(allocate_flat(s, g, want[k]));
     for (int k = 0; k < g->face.n; k++) LS_TRY(allocate_member(s, (size_t)g->params[k]));
     return LS_OK;
 }

@@ -10,8 +10,8 @@
  * after). A parameter belongs to the block that first uses it; later uses (tied weights) share that unit. With fsdp_unit 0 all parameters
  * are one unit.
  *
- * Frozen parameters and buffers stay replicated. Groups that another program has already created in the store are used as they are; this
- * program adds groups for the parameters it uses and, if it has the optimizer, for all remaining ones.
+ * Frozen parameters and buffers stay replicated. Units that another program has already created in the store are used as they are; this
+ * program adds units for the parameters it uses and, if it has the optimizer, for all remaining ones.
  *
  * On a mesh all parameters of a unit are of one class: units that are summed over tp, or between the end stages, are identical on all
  * ranks of that sum, whatever else these ranks hold. Parameters shared by the end stages are in the store's order, because the two stages

@@ -1,6 +1,6 @@
 /* zero.h - internals of the data-parallel pass.
  *
- * The pass (zero.c lists the steps in order) works on units: parameters that are adjacent in a unit of the store and are communicated
+ * The pass (zero.c lists the steps in order) works on units: each is a unit of the store (store.h), whose parameters are communicated
  * together. For zero 0 to 2 a unit is a bucket of gradients that become final one after another; for zero 3 and offloaded parameters it
  * is a block of the model, or several. bucketing.c builds the units (fsdp_units.c holds their properties), gather.c gathers parameters,
  * reduce.c reduces gradients, update.c restricts the optimizer segment to the elements this rank updates (carry.c: gathers that overlap the

@@ -81,21 +81,21 @@
           IDLE(c->parallel.zero > 0, "with parallel.zero the gradients of experts are sharded over their own ranks; use parallel.zero=0"))
 
 /* Slow parts of a rank. */
-#define FAULT_SLOW_MAP(X)                                                                                                           \
-    X(SLOW_COMPUTE, compute,                                                                                                        \
-      "the gradients of a step take MS milliseconds longer: that rank computes, and the others wait for it\n"                       \
-      "(time.compute and time.exposed of metrics.rank_NNNN.jsonl, --log.per_rank=true)",                                            \
-      OPENING, compute, IDLE(serves, "with parallel.method=async rank 0 computes no gradients"))                                    \
-    X(SLOW_LINK, link,                                                                                                              \
-      "each collective and message of the rank begins MS later; with :MB_PER_SECOND also as much later as its\n"                    \
-      "bytes take (comm.*.seconds, time.exposed, the trace)",                                                                       \
-      TRAINING, link,                                                                                                               \
-      IDLE(c->launch.ranks <= 1, "a single rank does not communicate")                                                              \
-          IDLE(strcmp(config_device(c), "cuda") == 0, "it delays calls of the host; use run.device=cpu"))                           \
-    X(SLOW_DISK, disk, "each write of up to 256 KiB takes MS longer, of the ranks that write a checkpoint (save_seconds, the log)", \
-      TRAINING, disk, IDLE(s.rank > 0 && replicas, "one of the replicas writes checkpoints; use disk:all:MS"))                      \
-    X(SLOW_LOADER, loader, "each micro-batch is read MS later; what the step does not hide of it is time.data", OPENING, loader,    \
-      IDLE(serves, "with parallel.method=async rank 0 reads no samples")                                                            \
+#define FAULT_SLOW_MAP(X)                                                                                                                 \
+    X(SLOW_COMPUTE, compute,                                                                                                              \
+      "the gradients of a step take MS milliseconds longer: that rank computes, and the others wait for it\n"                             \
+      "(time.compute and time.exposed of metrics.rank_NNNN.jsonl, --log.per_rank=true)",                                                  \
+      OPENING, compute, IDLE(serves, "with parallel.method=async rank 0 computes no gradients"))                                          \
+    X(SLOW_LINK, link,                                                                                                                    \
+      "each collective and message of the rank begins MS later; with :MB_PER_SECOND, later again by the time of its\n"                    \
+      "bytes at that rate (comm.*.seconds, time.exposed, the trace)",                                                                     \
+      TRAINING, link,                                                                                                                     \
+      IDLE(c->launch.ranks <= 1, "a single rank does not communicate")                                                                    \
+          IDLE(strcmp(config_device(c), "cuda") == 0, "it delays calls of the host; use run.device=cpu"))                                 \
+    X(SLOW_DISK, disk, "on ranks that write a checkpoint, each write of up to 256 KiB takes MS longer (save_seconds, the log)", TRAINING, \
+      disk, IDLE(s.rank > 0 && replicas, "one of the replicas writes checkpoints; use disk:all:MS"))                                      \
+    X(SLOW_LOADER, loader, "each micro-batch is read MS later; time.data is the part that the step does not hide", OPENING, loader,       \
+      IDLE(serves, "with parallel.method=async rank 0 reads no samples")                                                                  \
           IDLE(receives, "with parallel.method=dataparallel rank 0 reads all samples") IDLE(drawn, "drawn pictures need no loader"))
 
 /* Wrong values of a step. */

@@ -2,7 +2,7 @@
  *
  * fault_list.h has a row for each fault. Passes, ops and the lower floors do not know about faults: a fault edits the program after a pass
  * (struct edit in passes/passes.h) by removing, repeating or rewiring instructions; it is called where a lower floor has a pointer for it
- * (fault_points.h, struct run_fault); or it is applied by a function below, each of which is called in one place. A build with -DFAULTS=OFF
+ * (fault_points.h, struct run_fault); or it is applied by a function below, which the step calls. A build with -DFAULTS=OFF
  * contains faults_absent.c instead of the other files of this folder and refuses the options.
  */
 #ifndef LS_TRAIN_FAULTS_FAULTS_H

@@ -114,14 +114,14 @@ static struct shares shares_of(const struct step *s)
     struct shares out = { .n = 0 };
 
     for (int g = 0; g < store_units(s->store); g++) {
-        const struct store_unit *group = store_unit_at(s->store, g);
-        ls_group over = group->comm == experts ? LS_GROUP_EXPERT_SHARD : LS_GROUP_SHARD;
+        const struct store_unit *unit = store_unit_at(s->store, g);
+        ls_group over = unit->comm == experts ? LS_GROUP_EXPERT_SHARD : LS_GROUP_SHARD;
         int k = 0;
 
-        if (!group->sharded) continue;
-        while (k < out.n && (out.x[k].total != group->total || out.x[k].over != over || out.x[k].rooted != group->rooted)) k++;
+        if (!unit->sharded) continue;
+        while (k < out.n && (out.x[k].total != unit->total || out.x[k].over != over || out.x[k].rooted != unit->rooted)) k++;
         if (k == COUNT_OF(out.x)) k--; /* no model has so many sizes; if one did, the rest would count as the last */
-        if (k == out.n) out.x[out.n++] = (struct share){ group->total, 0, over, group->rooted };
+        if (k == out.n) out.x[out.n++] = (struct share){ unit->total, 0, over, unit->rooted };
         out.x[k].times++;
     }
     return out;

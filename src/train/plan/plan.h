@@ -6,8 +6,11 @@
  *   - every stage of a pipeline, because stages hold different layers and numbers of micro-batches in flight;
  *   - along the other axes the first rank, which owns what is replicated, and the last: shard r of n begins at size * r / n, so the last
  *     shard is never smaller than another;
- *   - along cp also the first eight, and with ring attention, where a rank has two slices of the sequence, the one with the most tokens;
+ *   - along cp with ring attention also the first eight, each of which sends and receives in another order, and the one with the most
+ *     tokens, because a rank has two slices of the sequence;
  *   - for each of these, the rank with the largest ZeRO shard among those that differ from it only in their samples.
+ * Where the ranks of stage 0 that are not the first along one axis hold what the first holds, sizes are divisible: then ranks that are not
+ * the first along several axes are left out, and where nothing is sharded by ZeRO those along one, too, in all other stages.
  * Tests compare the result with all ranks of many meshes. It is not exact for every mesh: among ranks that differ only by the rounding of
  * arenas or by a program's own tables, the largest may be missed by that difference.
  */

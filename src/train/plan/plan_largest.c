@@ -112,7 +112,7 @@ enum place_axis { AXIS_TP, AXIS_CP, AXIS_DP, PLACE_AXES };
 struct places {
     int at[PLACE_AXES][PLACES], n[PLACE_AXES];
 };
-enum { PLACES_MOST = 2 * PLACES_CP * 2 }; /* of a stage */
+enum { PLACES_MOST = 2 * PLACES * 2 }; /* of a stage */
 
 static struct places places_of_layout(const ls_layout *l)
 {
@@ -160,8 +160,6 @@ static bool plans_are_equal(const struct trial *t, int n)
     return true;
 }
 
-/* Where all ranks of stage 0 that are not the first along one axis hold what the first holds, sizes are divisible, and the first rank of
- * each stage stands for all. */
 ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct plan_bytes *out, int *compiled)
 {
     struct largest l = { .best = { .rank = -1 } };
@@ -180,7 +178,7 @@ ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct pl
         st = trial_run(&t, &l);
     }
     if (st == LS_OK && plans_are_equal(&t, n))
-        most = 0;
+        most = m->zero ? 1 : 0; /* other stages have parameters of their own, whose shards may be uneven */
     else if (st == LS_OK)
         trial_add_stage(&t, &p, 0, 2, PLACE_AXES);
     for (int i = 1; st == LS_OK && i < m->pp; i++)

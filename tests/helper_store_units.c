@@ -1,4 +1,4 @@
-#include "helper_store_groups.h"
+#include "helper_store_units.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

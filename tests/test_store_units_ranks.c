@@ -1,4 +1,4 @@
-/* test_store_groups_ranks.c - sharded flat buffers on forked ranks: gathers, and gradients read from their owners. */
+/* test_store_units_ranks.c - sharded flat buffers on forked ranks: gathers, and gradients read from their owners. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "comm/algorithms/steps.h"
 #include "helper_forked.h"
-#include "helper_store_groups.h"
+#include "helper_store_units.h"
 #include "runtime/store.h"
 
 /* The store of one rank, built by this rank in addition: the expected result of a gather. */
@@ -82,14 +82,14 @@ static void gather_everything(ls_comm *comm, void *ctx)
                 size_t parameters, gradients, optimizer, offload, file;
                 struct mem_stats before, after;
                 ls_store *s;
-                int index, group;
+                int index, unit;
 
                 mem_read(&before);
                 RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", types[t], 1, 7, 0 }, &s));
                 for (int i = 0; i < GROUP_PARAMETERS; i++)
                     RANKS_TRY(store_declare(s, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim,
                                             unit_shapes[i].size, &index));
-                RANKS_TRY(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &group));
+                RANKS_TRY(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &unit));
                 for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
                     store_request_grad(s, i);
                     RANKS_TRY(ls_store_add_state(s, i, "m"));
@@ -108,10 +108,10 @@ static void gather_everything(ls_comm *comm, void *ctx)
 }
 
 /* A reduce-scattered gradient has its full size on every rank, and is correct only in the rank's own block. */
-static void store_groups_ranks_test_scatter(ls_comm *comm, void *ctx)
+static void store_units_ranks_test_scatter(ls_comm *comm, void *ctx)
 {
     struct store_unit_options o = { .scattered = GRAD };
-    int n = ls_comm_size(comm), index, group;
+    int n = ls_comm_size(comm), index, unit;
     ls_store *s;
     double got[GROUP_ELEMENTS_MOST];
 
@@ -120,7 +120,7 @@ static void store_groups_ranks_test_scatter(ls_comm *comm, void *ctx)
     for (int i = 0; i < GROUP_PARAMETERS; i++)
         RANKS_TRY(store_declare(s, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim,
                                 unit_shapes[i].size, &index));
-    RANKS_TRY(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &group));
+    RANKS_TRY(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &unit));
     for (size_t i = 0; i < GROUP_PARAMETERS; i++)
         store_request_grad(s, i);
     RANKS_TRY(ls_store_allocate(s));
@@ -128,7 +128,7 @@ static void store_groups_ranks_test_scatter(ls_comm *comm, void *ctx)
         for (size_t e = 0; e < unit_shapes[i].count; e++)
             ((float *)ls_tensor_data(ls_store_grad(s, i)))[e] = (float)ls_comm_rank(comm);
     for (int k = 0; k < GROUP_MEMBERS; k++) {
-        size_t at = store_unit_at(s, group)->at[k];
+        size_t at = store_unit_at(s, unit)->at[k];
 
         RANKS_TRY(ls_store_read(s, (size_t)unit_members[k], "gradient", got, LS_F64, unit_shapes[unit_members[k]].count));
         for (size_t e = 0; e < unit_shapes[unit_members[k]].count; e++) {
@@ -143,7 +143,7 @@ static void store_groups_ranks_test_scatter(ls_comm *comm, void *ctx)
 static void ranks_read_scattered_gradient_from_owners(void **state)
 {
     (void)state;
-    forked_run(3, store_groups_ranks_test_scatter, NULL);
+    forked_run(3, store_units_ranks_test_scatter, NULL);
 }
 
 static void ranks_gather_the_bits_of_one_rank(void **state)
