@@ -299,7 +299,7 @@ ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work)
     else if ((st = engine_post(w)) < 0)
         goto drop_work;
     if (!work) return reap(w, w->finished - w->queued);
-    if (!w->patient) count_exposed(w, base_now() - w->queued); /* a patient one has only been queued */
+    if (!w->lazy) count_exposed(w, base_now() - w->queued); /* a lazy one has only been queued */
     *work = w;
     return LS_OK;
 

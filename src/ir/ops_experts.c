@@ -205,7 +205,7 @@ void gradient_rows_unpermute(struct gradient *g, const struct instruction *i, ls
     if (gradient_needs(g, weight))
         gradient_give(g, weight, gradient_emit(g, OP_ROWS_DOT, NULL, 3, (ls_value[]){ dx, y, rows }, "expert_dweight", weight));
     if (gradient_needs(g, y))
-        gradient_give(g, y, gradient_emit(g, OP_ROWS_PERMUTE, NULL, 3, (ls_value[]){ dx, rows, weight }, "rows_collect_grad", y));
+        gradient_give(g, y, gradient_emit(g, OP_ROWS_PERMUTE, NULL, 3, (ls_value[]){ dx, rows, weight }, "rows_unpermute_grad", y));
 }
 
 /* ---- matmuls ---- */

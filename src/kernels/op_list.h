@@ -148,7 +148,7 @@ enum {
              0, rows_permute, 0x01, none, operands, COSTLY, rows_permute, general, 0, none)                                                \
     MODEL_OP(X, ROWS_UNPERMUTE, "rows_unpermute",                                                                                          \
              "y[M,C] rows[..,K]i32 weight[..,K]? -> x[..,C]", /* x[n] = sum_k weight[n,k] y[rows[n,k]] */                                  \
-             0, rows_unpermute, 0xfd, none, operands, COSTLY, rows_unpermute, collect, 0, rows)                                            \
+             0, rows_unpermute, 0xfd, none, operands, COSTLY, rows_unpermute, unpermute, 0, rows)                                          \
     MODEL_OP(X, GROUPED_LINEAR, "grouped_linear",                                                                                          \
              "x[M,K] w[E,N,K] counts[S,E]i32 -> y[M,N]", /* multiplies each row by its expert's w; grouped */                              \
              0, grouped_linear, 0x03, grouped_linear, operands, COSTLY, grouped_linear, grouped, 0, none)                                  \

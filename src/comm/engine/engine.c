@@ -32,7 +32,7 @@ static struct {
     bool driving, stop, has_thread;
     atomic_int waiting;   /* callers in engine_wait that don't drive */
     atomic_int wanting;   /* callers in engine_enter */
-    atomic_int flying;    /* operations of all comms that were posted and have not ended, except patient ones */
+    atomic_int flying;    /* operations of all comms that were posted and have not ended, except lazy ones */
     struct link *asleep;  /* where the driver sleeps */
     struct yields yields; /* yields of the caller that drives */
     pthread_t thread;
@@ -119,7 +119,7 @@ static bool look_round(void)
 
 void engine_ended(ls_work *w)
 {
-    if (!w->patient) atomic_fetch_sub(&engine.flying, 1);
+    if (!w->lazy) atomic_fetch_sub(&engine.flying, 1);
     atomic_store(&w->ended, true);
     if (!atomic_load(&engine.waiting)) return;
     pthread_mutex_lock(&engine.lock);
@@ -378,10 +378,10 @@ static void post_locked(ls_work *w)
 {
     queue_push(&w->comm->posted, w);
     atomic_store(&w->comm->news, true);
-    if (!w->patient) atomic_fetch_add(&engine.flying, 1);
+    if (!w->lazy) atomic_fetch_add(&engine.flying, 1);
 }
 
-static bool is_patient(const ls_work *w)
+static bool is_lazy(const ls_work *w)
 {
     const struct request *r = &w->request;
     size_t eager = link_base(w->comm->link)->eager;
@@ -391,9 +391,9 @@ static bool is_patient(const ls_work *w)
 
 ls_status engine_post(ls_work *w)
 {
-    w->patient = is_patient(w);
+    w->lazy = is_lazy(w);
     pthread_mutex_lock(&engine.lock);
-    ls_status st = w->patient ? LS_OK : start_thread();
+    ls_status st = w->lazy ? LS_OK : start_thread();
     if (st < 0) {
         pthread_mutex_unlock(&engine.lock);
         return st;
@@ -401,7 +401,7 @@ ls_status engine_post(ls_work *w)
     post_locked(w);
     struct link *l = engine.asleep;
     if (l && link_base(l)->transport->wake) link_base(l)->transport->wake(l);
-    if (w->patient)
+    if (w->lazy)
         pthread_mutex_unlock(&engine.lock);
     else
         drive_once(); /* a first step at once */

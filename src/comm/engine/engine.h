@@ -90,7 +90,7 @@ struct ls_work {
     bool native;              /* the device makes the call: the engine follows it */
     atomic_int passed;        /* for a native call: see engine_passed() */
     _Atomic double asked;     /* for a native call: when its caller last asked whether it has ended */
-    bool patient;             /* a receive that nobody needs to drive before its caller waits */
+    bool lazy;                /* a receive that nobody needs to drive before its caller waits */
     bool begun, by_transport; /* by_transport: its native collective runs, not a list of steps */
     uint64_t call, bytes;     /* number in the flight recorder; payload that left this rank */
     double queued, finished;  /* base_now() */
@@ -149,7 +149,7 @@ void engine_add(ls_comm *c); /* these two: between enter and leave */
 void engine_remove(ls_comm *c);
 double engine_spin_seconds(const ls_comm *c);                 /* how long a wait for another rank of c spins; 0: it does not */
 void engine_set_timeout(const struct job *j, double seconds); /* for all comms of the job; also between enter and leave */
-ls_status engine_post(ls_work *w); /* the progress thread advances it; a patient one is advanced by its caller, when it waits */
+ls_status engine_post(ls_work *w); /* the progress thread advances it; a lazy one is advanced by its caller, when it waits */
 void engine_run(ls_work *w);       /* waits until it has ended */
 void engine_wait(ls_work *w);
 int engine_wait_any(ls_work *const *works, int n); /* waits until one has ended: the index of the first; NULLs are skipped */

@@ -51,7 +51,7 @@ void run_take(ls_comm *c, struct queue *posted, double now)
         ls_work *w = queue_pop(posted);
         struct queue *q = queue_of(c, w);
 
-        if (!q->head) w->taken = w->patient ? w->queued : now;
+        if (!q->head) w->taken = w->lazy ? w->queued : now;
         c->messages += run_is_message(w);
         queue_push(q, w);
     }

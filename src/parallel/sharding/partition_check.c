@@ -223,7 +223,7 @@ static ls_status check_grouped(const struct partitioner *c, const struct instruc
 }
 
 /* Weights multiplied with partial sums get a partial gradient. */
-static ls_status check_collect(const struct partitioner *c, const struct instruction *i, ls_axis a)
+static ls_status check_unpermute(const struct partitioner *c, const struct instruction *i, ls_axis a)
 {
     if (partition_check_type_of(c, i->in[0], a) != PARTIAL) return check_first(c, i, a, 3);
     if (!partition_check_fits(partition_check_type_of(c, i->in[2], a), PARTIAL_GRADIENT))
