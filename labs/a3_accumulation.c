@@ -8,7 +8,7 @@
  *   - Only with synchronization in the last pass alone is accumulation free of communication. ZeRO-2 and ZeRO-3 reduce in every pass unless
  *     they keep unsharded gradients until the last one (unsharded_accumulation), and ZeRO-3 gathers its weights in every pass.
  *   - "Without the division by K the learning rate is K times too high" is claimed for all optimizers. It holds for SGD. Adam divides by
- * the root of the second moment, so that a constant factor cancels: corrected.
+ *     the root of the second moment, so that a constant factor cancels: corrected.
  *   - "Equal to the large batch" needs equal token counts. A mean of means gives a token of a short micro-batch more weight. */
 #include "lab_train.h"
 

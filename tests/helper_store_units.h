@@ -4,13 +4,13 @@
 
 #include "runtime/store.h"
 
-enum { GROUP_PARAMETERS = 5, GROUP_ELEMENTS_MOST = 64, GROUP_MEMBERS = 4, GROUP_TOTAL = 63 };
+enum { UNIT_PARAMETERS = 5, UNIT_ELEMENTS_MOST = 64, UNIT_MEMBERS = 4, UNIT_TOTAL = 63 };
 
-struct group_shape { const char *name; int ndim; size_t size[3], count; ls_init_kind init; };
+struct unit_shape { const char *name; int ndim; size_t size[3], count; ls_init_kind init; };
 
-extern const struct group_shape unit_shapes[GROUP_PARAMETERS];
+extern const struct unit_shape unit_shapes[UNIT_PARAMETERS];
 /* The unit is not in the order of declaration; e stays outside. */
-extern const int unit_members[GROUP_MEMBERS];
+extern const int unit_members[UNIT_MEMBERS];
 
 enum { VALUE = 1 << STORE_VALUE, GRAD = 1 << STORE_GRAD, STATE = 1 << STORE_STATE };
 

@@ -78,7 +78,7 @@ expect_json() {
     if [ -n "$values" ]; then
         printf '%s\n' "$found" | grep -qxF -e "$values" || bad "$paths: '$found', not '$values': $*"
     else
-        printf '%s\n' "$found" | grep -qv none || bad "$paths: '$found': $*"
+        [ -n "$found" ] && ! printf '%s\n' "$found" | grep -q none || bad "$paths: '$found': $*"
     fi
 }
 

@@ -22,7 +22,7 @@ enum { COUNT = (8 << 20) / 4 + 1000 }; /* more than a piece */
 
 struct filed {
     ls_store *store;
-    int group;
+    int unit;
     const struct device *d;
     struct device_stream *compute, *copy;
     float *there; /* on the device, [COUNT] */
@@ -36,7 +36,7 @@ static void filed_open(struct filed *x)
 
     OK(ls_store_new(&(ls_store_options){ "check", LS_F32, 1, 7, 0 }, &x->store));
     OK(store_declare(x->store, "w", (ls_init){ LS_INIT_ZEROS, 0 }, 1, &count, &parameter));
-    OK(store_unit(x->store, 1, (int[]){ 0 }, NULL, &o, &x->group));
+    OK(store_unit(x->store, 1, (int[]){ 0 }, NULL, &o, &x->unit));
     OK(ls_store_add_state(x->store, 0, "m"));
     OK(ls_store_allocate(x->store));
     x->d = store_device(x->store);
@@ -64,9 +64,9 @@ static void test_bits(void **state)
         for (int k = 0; k < COUNT; k++)
             saved[k] = (float)(k * 7 + order);
         OK(x.d->copy_in(x.copy, x.there, saved, sizeof saved));
-        OK(store_save(x.store, x.copy, &(struct unit_state){ x.group, STORE_STATE, "m" }, x.there));
+        OK(store_save(x.store, x.copy, &(struct unit_state){ x.unit, STORE_STATE, "m" }, x.there));
         OK(x.d->fill(x.copy, x.there, 0, sizeof saved));
-        OK(store_load(x.store, x.copy, &(struct unit_state){ x.group, STORE_STATE, "m" }, x.there));
+        OK(store_load(x.store, x.copy, &(struct unit_state){ x.unit, STORE_STATE, "m" }, x.there));
         OK(x.d->copy_out(x.copy, loaded, x.there, sizeof loaded));
         OK(x.d->stream_sync(x.copy));
         assert_memory_equal(loaded, saved, sizeof saved);
@@ -110,8 +110,8 @@ static void test_nothing_stalls(void **state)
         task.ctx = &gate;
         worker_give(x.store->worker, &task);
         check_on_action(count_host_waits, &waits);
-        OK(store_save(x.store, x.copy, &(struct unit_state){ x.group, STORE_STATE, "m" }, x.there));
-        OK(store_load(x.store, x.copy, &(struct unit_state){ x.group, STORE_STATE, "m" }, x.there));
+        OK(store_save(x.store, x.copy, &(struct unit_state){ x.unit, STORE_STATE, "m" }, x.there));
+        OK(store_load(x.store, x.copy, &(struct unit_state){ x.unit, STORE_STATE, "m" }, x.there));
         OK(x.d->event_record(e, x.copy));
         check_on_action(NULL, NULL);
         assert_int_equal(waits, 0);
@@ -138,8 +138,8 @@ static void lose_bytes(int rank, int n, const char *where, void *ctx)
 
     (void)rank, (void)n, (void)where, (void)ctx;
     filed_open(&x);
-    RANKS_CHECK(ftruncate(x.store->unit[x.group]->fd, 1000) == 0);
-    RANKS_TRY(store_load(x.store, x.copy, &(struct unit_state){ x.group, STORE_STATE, "m" }, x.there));
+    RANKS_CHECK(ftruncate(x.store->unit[x.unit]->fd, 1000) == 0);
+    RANKS_TRY(store_load(x.store, x.copy, &(struct unit_state){ x.unit, STORE_STATE, "m" }, x.there));
     RANKS_CHECK(x.d->stream_sync(x.copy) == LS_EIO && strstr(ls_errmsg(), "a file of offloaded tensors ends after 1000 of 8388608 bytes"));
     ls_store_release(&x.store);
 }

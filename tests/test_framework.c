@@ -1,5 +1,5 @@
 /* test_framework.c - memory of the frameworks of published runs: published closed forms, exactly, and the effects of recomputation,
-sequence parallelism, ZeRO and schedules. */
+ * sequence parallelism, ZeRO and schedules. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* test_goodput.c - days of a job compared with a second simulation that advances one step at a time, with closed forms, and with the
-published figures of a run of 54 days. */
+ * published figures of a run of 54 days. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

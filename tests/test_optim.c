@@ -25,8 +25,8 @@ static void test_warmup(void **state)
     for (int kind = LS_CONSTANT; kind <= LS_WSD; kind++) {
         ls_schedule s = { (ls_schedule_kind)kind, 1.0, 0.1, 4, 20, 5 };
 
-        for (uint64_t optim_step = 0; optim_step < 4; optim_step++)
-            NEAR(ls_schedule_lr(&s, optim_step), 0.25 * (double)(optim_step + 1), 1e-15);
+        for (uint64_t step = 0; step < 4; step++)
+            NEAR(ls_schedule_lr(&s, step), 0.25 * (double)(step + 1), 1e-15);
         NEAR(ls_schedule_lr(&s, 4), 1.0, 1e-15);
         NEAR(ls_schedule_lr(&s, 20), kind == LS_CONSTANT ? 1.0 : 0.1, 1e-15);
         NEAR(ls_schedule_lr(&s, 1000), kind == LS_CONSTANT ? 1.0 : 0.1, 1e-15);

@@ -202,7 +202,7 @@ static void test_zero_bubble(void **state)
 }
 
 /* The same with undivided backwards: gradients that both chunks of a rank add to are reduce-scattered as they are computed, or summed by
-the optimizer's program. */
+ * the optimizer's program. */
 static void test_joint_gradient_sums(void **state)
 {
     static const char list[] = "stages 2 chunks 2 micro 2 order v\n0: F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1\n"

@@ -53,7 +53,7 @@ static int count_op(const ls_program *p, int op)
 static bool has(const ls_program *p, const char *name) { return program_find(p, name).id != 0; }
 
 /* Stage k of n equal stages of a net. */
-static ls_stage pipeline_stage_stage_of(const ls_program *p, int k, int n)
+static ls_stage stage_at(const ls_program *p, int k, int n)
 {
     int blocks = p->nblocks - 1;
 
@@ -71,7 +71,7 @@ static void check_cut(enum net net, int n)
 
     for (int k = 0; k < n; k++) {
         ls_program *p = whole_model(s, net);
-        ls_stage stage = pipeline_stage_stage_of(p, k, n);
+        ls_stage stage = stage_at(p, k, n);
         bool mine[200] = { false };
 
         assert_int_equal(stage_reads(whole, &stage, mine), LS_OK);

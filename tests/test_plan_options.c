@@ -67,7 +67,7 @@ static const struct { const char *field; size_t at, bytes; int kind, value; cons
 };
 
 /* `to` is written as these options, and `from` with these options is `to`. */
-static void plan_options_check_options(struct config *c, struct options *o, const ls_layout *from, const ls_layout *to,
+static void check_written(struct config *c, struct options *o, const ls_layout *from, const ls_layout *to,
                                        const char *expected)
 {
     struct text out = { 0 };
@@ -116,7 +116,7 @@ static void each_field_is_written_as_its_option(void **state)
         if (one_field[k].kind == FIELD_REAL) *(double *)field = one_field[k].value;
         if (one_field[k].kind == FIELD_BYTES) *(size_t *)field = (size_t)one_field[k].value;
         if (one_field[k].kind == FIELD_TEXT) *(const char **)field = one_field[k].text;
-        plan_options_check_options(&config, &options, &from, &to, one_field[k].options);
+        check_written(&config, &options, &from, &to, one_field[k].options);
         options_close(&options);
         covered += one_field[k].bytes;
     }
@@ -142,13 +142,13 @@ static void recomputation_and_several_fields_are_written(void **state)
         open_layout(&config, &options, &from);
         to = from;
         to.recompute = modes[k].mode, to.every = modes[k].every, to.budget = modes[k].budget;
-        plan_options_check_options(&config, &options, &from, &to, modes[k].options);
+        check_written(&config, &options, &from, &to, modes[k].options);
         options_close(&options);
     }
     open_layout(&config, &options, &from);
     to = from;
     to.dp = 2, to.tp = 2, to.zero = 1, to.compute = LS_BF16;
-    plan_options_check_options(&config, &options, &from, &to,
+    check_written(&config, &options, &from, &to,
                   "--launch.ranks=4 --parallel.dp=2 --parallel.tp=2 --parallel.zero=1 --precision.compute=bf16");
     OK(config_layout_options(&to, &to, &none));
     assert_int_equal(none.bytes, 0);
@@ -156,7 +156,7 @@ static void recomputation_and_several_fields_are_written(void **state)
     OK(config_layout(&config, &from));
     to = from;
     to.compute = LS_F32;
-    plan_options_check_options(&config, &options, &from, &to, "--precision.compute=fp32"); /* not auto, which may be bf16 */
+    check_written(&config, &options, &from, &to, "--precision.compute=fp32"); /* not auto, which may be bf16 */
     options_close(&options);
 }
 

@@ -33,7 +33,7 @@ struct brute {
 };
 
 /* No layout takes less time than its bound. None holds less than its bound by more than the search allows for, unless its price is too high
-by as much: then the patterns are wrong, not the bound. */
+ * by as much: then the patterns are wrong, not the bound. */
 static void bounds_hold(struct brute *b, const ls_layout *l, const struct plan_bytes *plan, const struct step_seconds *seconds)
 {
     char text[LS_LAYOUT_TEXT];
@@ -233,7 +233,7 @@ static void test_equals_brute_force(void **state)
 }
 
 /* Of two layouts that differ in the cp method, the faster one fits according to its price, but not its programs: then it is not the fastest
-with cp, either. */
+ * with cp, either. */
 static void test_dropped_layout_is_not_named(void **state)
 {
     struct cluster c = machine(450e9, 50e9, 8, 0, 0);

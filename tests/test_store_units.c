@@ -25,12 +25,12 @@ static ls_store *group_store_on(const char *device, ls_dtype type, ls_comm *comm
     int index, unit;
 
     OK(ls_store_new(&(ls_store_options){ device, type, 1, 7, 0 }, &s));
-    for (int i = 0; i < GROUP_PARAMETERS; i++)
+    for (int i = 0; i < UNIT_PARAMETERS; i++)
         OK(store_declare(s, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim, unit_shapes[i].size,
                          &index));
     if (sharded >= 0)
-        OK(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &unit));
-    for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
+        OK(store_unit(s, UNIT_MEMBERS, unit_members, comm, &o, &unit));
+    for (size_t i = 0; i < UNIT_PARAMETERS; i++) {
         store_request_grad(s, i);
         OK(ls_store_add_state(s, i, "m"));
     }
@@ -60,11 +60,11 @@ static ls_comm *plan_comm(int rank, int n)
 
 /* ---- one process ---- */
 
-static void impossible_groups_are_refused(void **state)
+static void impossible_units_are_refused(void **state)
 {
     struct store_unit_options plain = { 0 }, file = { .backing = { [STORE_STATE] = BACKING_FILE } };
     ls_store *s = group_store_declared(LS_F32, NULL, -1, BACKING_MEMORY, NULL);
-    int unit, twice[] = { 1, 1 }, far[] = { GROUP_PARAMETERS }, one[] = { 1 }, both[] = { 0, 1 };
+    int unit, twice[] = { 1, 1 }, far[] = { UNIT_PARAMETERS }, one[] = { 1 }, both[] = { 0, 1 };
 
     (void)state;
     REFUSED(LS_EINVAL, "twice", store_unit(s, 2, twice, NULL, &plain, &unit));
@@ -97,7 +97,7 @@ static void slow_span(int param, size_t first, size_t last, size_t *begin, size_
     size_t at = 0;
 
     *begin = *end = 0;
-    for (int k = 0; k < GROUP_MEMBERS; k++)
+    for (int k = 0; k < UNIT_MEMBERS; k++)
         for (size_t e = 0; e < unit_shapes[unit_members[k]].count; e++, at++)
             if (unit_members[k] == param && at >= first && at < last) {
                 *begin = *end ? *begin : e;
@@ -120,7 +120,7 @@ static void shards_equal_one_rank(void **state)
                     ls_comm *comm = plan_comm(rank, n);
                     ls_store *s = group_store(types[t], comm, sharded, BACKING_MEMORY, NULL);
 
-                    for (int i = 0; i < GROUP_PARAMETERS; i++) {
+                    for (int i = 0; i < UNIT_PARAMETERS; i++) {
                         size_t begin = 0, end = unit_shapes[i].count, b, e;
 
                         for (int k = 0; k < STORE_KINDS; k++) {
@@ -134,14 +134,14 @@ static void shards_equal_one_rank(void **state)
 
                             begin = 0;
                             end = unit_shapes[i].count;
-                            if (i < GROUP_MEMBERS && (sharded >> k & 1))
-                                slow_span(i, (size_t)GROUP_TOTAL * (size_t)rank / (size_t)n,
-                                          (size_t)GROUP_TOTAL * (size_t)(rank + 1) / (size_t)n, &begin, &end);
+                            if (i < UNIT_MEMBERS && (sharded >> k & 1))
+                                slow_span(i, (size_t)UNIT_TOTAL * (size_t)rank / (size_t)n,
+                                          (size_t)UNIT_TOTAL * (size_t)(rank + 1) / (size_t)n, &begin, &end);
                             store_held(s, (size_t)i, (enum store_kind)k, &b, &e);
                             assert_int_equal(e - b, end - begin);
                             if (e > b)
                                 assert_int_equal(b, begin);
-                            assert_int_equal(ls_tensor_ndim(mine), i < GROUP_MEMBERS && (sharded >> k & 1) ? 1 : unit_shapes[i].ndim);
+                            assert_int_equal(ls_tensor_ndim(mine), i < UNIT_MEMBERS && (sharded >> k & 1) ? 1 : unit_shapes[i].ndim);
                             check_same_part(mine, all, begin, end);
                         }
                     }
@@ -161,12 +161,12 @@ static void tensors_are_contiguous(void **state)
 
     (void)state;
     assert_int_equal(store_units(s), 1);
-    assert_int_equal(g->n, GROUP_MEMBERS);
-    assert_int_equal(g->total, GROUP_TOTAL);
+    assert_int_equal(g->n, UNIT_MEMBERS);
+    assert_int_equal(g->total, UNIT_TOTAL);
     assert_int_equal(g->begin, 42);
     assert_int_equal(g->end, 63);
-    assert_int_equal(g->at[GROUP_MEMBERS], GROUP_TOTAL);
-    for (int k = 0; k < GROUP_MEMBERS; k++) {
+    assert_int_equal(g->at[UNIT_MEMBERS], UNIT_TOTAL);
+    for (int k = 0; k < UNIT_MEMBERS; k++) {
         assert_int_equal(g->params[k], unit_members[k]);
         assert_ptr_equal(ls_tensor_data(ls_store_value(s, (size_t)unit_members[k])), flat + g->at[k]);
     }
@@ -202,7 +202,7 @@ static void ledger_is_exact(void **state)
                 assert_int_equal(after.now[MEM_COMMUNICATION], before.now[MEM_COMMUNICATION]);
                 assert_true((offload > 0) == (backings[b] == BACKING_CPU));
                 assert_true((file > 0) == (backings[b] == BACKING_FILE));
-                assert_int_equal(parameters, 2 * (11 + (sharded & VALUE ? GROUP_TOTAL - GROUP_TOTAL * (n - 1) / n : GROUP_TOTAL)));
+                assert_int_equal(parameters, 2 * (11 + (sharded & VALUE ? UNIT_TOTAL - UNIT_TOTAL * (n - 1) / n : UNIT_TOTAL)));
                 ls_store_release(&s);
                 mem_read(&after);
                 assert_int_equal(after.total_now, before.total_now);
@@ -210,7 +210,7 @@ static void ledger_is_exact(void **state)
             }
 }
 
-static void groups_fail_cleanly_without_memory(void **state)
+static void units_fail_cleanly_without_memory(void **state)
 {
     ls_comm *comm = plan_comm(1, 3);
     struct mem_stats before, after;
@@ -269,7 +269,7 @@ static void offloaded_state_is_loaded_and_saved(void **state)
         OK(store_load(s, NULL, &(struct unit_state){ 0, STORE_STATE, "master" }, y));
         OK(store_offload_wait(s, &(struct unit_state){ 0, STORE_STATE, "master" }));  /* another stretch, with the initial values */
         for (size_t i = 0; i < n; i++) {
-            int k = GROUP_MEMBERS - 1;
+            int k = UNIT_MEMBERS - 1;
 
             while (g->at[k] > g->begin + i)
                 k--;
@@ -363,12 +363,12 @@ static bool count_fills(void *ctx, const struct check_action *a)
 /* On a device with streams: one fill for all gradients outside of units that an allocation added, and one for each unit. */
 static void gradients_are_cleared_together(void **state)
 {
-    double ones[GROUP_ELEMENTS_MOST], x[GROUP_ELEMENTS_MOST];
+    double ones[UNIT_ELEMENTS_MOST], x[UNIT_ELEMENTS_MOST];
     size_t bytes[5];
     struct mem_stats m;
 
     (void)state;
-    for (int i = 0; i < GROUP_ELEMENTS_MOST; i++) ones[i] = 1;
+    for (int i = 0; i < UNIT_ELEMENTS_MOST; i++) ones[i] = 1;
     for (int grouped = 0; grouped < 2; grouped++) {
         ls_store *s = group_store_on("check", LS_F32, NULL, grouped ? 0 : -1, BACKING_MEMORY, NULL);
         int fills = 0, index;
@@ -378,13 +378,13 @@ static void gradients_are_cleared_together(void **state)
         store_request_grad(s, (size_t)index);
         OK(ls_store_allocate(s));
         for (size_t i = 0; i < ls_store_count(s); i++)
-            OK(ls_store_write(s, i, "gradient", ones, LS_F64, i < GROUP_PARAMETERS ? unit_shapes[i].count : 5));
+            OK(ls_store_write(s, i, "gradient", ones, LS_F64, i < UNIT_PARAMETERS ? unit_shapes[i].count : 5));
         check_on_action(count_fills, &fills);
         ls_store_zero_grad(s);
         check_on_action(NULL, NULL);
         assert_int_equal(fills, grouped ? 3 : 2);
         for (size_t i = 0; i < ls_store_count(s); i++) {
-            size_t count = i < GROUP_PARAMETERS ? unit_shapes[i].count : 5;
+            size_t count = i < UNIT_PARAMETERS ? unit_shapes[i].count : 5;
 
             OK(ls_store_read(s, i, "gradient", x, LS_F64, count));
             for (size_t e = 0; e < count; e++) assert_true(x[e] == 0);
@@ -401,11 +401,11 @@ static void gradients_are_cleared_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(impossible_groups_are_refused),
+        cmocka_unit_test(impossible_units_are_refused),
         cmocka_unit_test(shards_equal_one_rank),
         cmocka_unit_test(tensors_are_contiguous),
         cmocka_unit_test(ledger_is_exact),
-        cmocka_unit_test(groups_fail_cleanly_without_memory),
+        cmocka_unit_test(units_fail_cleanly_without_memory),
         cmocka_unit_test(offloaded_state_is_loaded_and_saved),
         cmocka_unit_test(full_offloaded_state_is_read_and_written),
         cmocka_unit_test(missing_folder_is_named),

@@ -20,15 +20,15 @@ static void check_all(const ls_store *s, ls_dtype type)
     int index;
 
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7, 0 }, &one));
-    for (int i = 0; i < GROUP_PARAMETERS; i++)
+    for (int i = 0; i < UNIT_PARAMETERS; i++)
         RANKS_TRY(store_declare(one, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim,
                                 unit_shapes[i].size, &index));
     RANKS_TRY(ls_store_allocate(one));
-    for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
+    for (size_t i = 0; i < UNIT_PARAMETERS; i++) {
         const ls_tensor *value = ls_store_value(one, i), *master = ls_store_state(one, i, "master");
         size_t count = unit_shapes[i].count;
-        double got[GROUP_ELEMENTS_MOST], want[GROUP_ELEMENTS_MOST];
-        char raw[GROUP_ELEMENTS_MOST * 8];
+        double got[UNIT_ELEMENTS_MOST], want[UNIT_ELEMENTS_MOST];
+        char raw[UNIT_ELEMENTS_MOST * 8];
 
         RANKS_TRY(ls_store_read(s, i, "parameter", raw, type, count));
         RANKS_CHECK(memcmp(raw, ls_tensor_data(value), count * ls_dtype_bytes(type)) == 0);
@@ -47,9 +47,9 @@ static void check_written(ls_store *s)
 {
     static const char *const kinds[] = { "parameter", "gradient", "m" };
 
-    for (size_t i = 0; i < GROUP_PARAMETERS; i++)
+    for (size_t i = 0; i < UNIT_PARAMETERS; i++)
         for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-            double x[GROUP_ELEMENTS_MOST], got[GROUP_ELEMENTS_MOST];
+            double x[UNIT_ELEMENTS_MOST], got[UNIT_ELEMENTS_MOST];
 
             for (size_t e = 0; e < unit_shapes[i].count; e++)
                 x[e] = (double)((i * 23 + k * 11 + e) % 128);  /* exact in bf16 too */
@@ -60,8 +60,8 @@ static void check_written(ls_store *s)
                 RANKS_CHECK(got[e] == x[e]);
         }
     ls_store_zero_grad(s);
-    for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
-        double got[GROUP_ELEMENTS_MOST];
+    for (size_t i = 0; i < UNIT_PARAMETERS; i++) {
+        double got[UNIT_ELEMENTS_MOST];
 
         RANKS_TRY(ls_store_read(s, i, "gradient", got, LS_F64, unit_shapes[i].count));
         for (size_t e = 0; e < unit_shapes[i].count; e++)
@@ -86,11 +86,11 @@ static void gather_everything(ls_comm *comm, void *ctx)
 
                 mem_read(&before);
                 RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", types[t], 1, 7, 0 }, &s));
-                for (int i = 0; i < GROUP_PARAMETERS; i++)
+                for (int i = 0; i < UNIT_PARAMETERS; i++)
                     RANKS_TRY(store_declare(s, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim,
                                             unit_shapes[i].size, &index));
-                RANKS_TRY(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &unit));
-                for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
+                RANKS_TRY(store_unit(s, UNIT_MEMBERS, unit_members, comm, &o, &unit));
+                for (size_t i = 0; i < UNIT_PARAMETERS; i++) {
                     store_request_grad(s, i);
                     RANKS_TRY(ls_store_add_state(s, i, "m"));
                 }
@@ -108,33 +108,33 @@ static void gather_everything(ls_comm *comm, void *ctx)
 }
 
 /* A reduce-scattered gradient has its full size on every rank, and is correct only in the rank's own block. */
-static void store_units_ranks_test_scatter(ls_comm *comm, void *ctx)
+static void scatter_of_units(ls_comm *comm, void *ctx)
 {
     struct store_unit_options o = { .scattered = GRAD };
     int n = ls_comm_size(comm), index, unit;
     ls_store *s;
-    double got[GROUP_ELEMENTS_MOST];
+    double got[UNIT_ELEMENTS_MOST];
 
     (void)ctx;
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 1, 7, 0 }, &s));
-    for (int i = 0; i < GROUP_PARAMETERS; i++)
+    for (int i = 0; i < UNIT_PARAMETERS; i++)
         RANKS_TRY(store_declare(s, unit_shapes[i].name, (ls_init){ unit_shapes[i].init, 0.5 }, unit_shapes[i].ndim,
                                 unit_shapes[i].size, &index));
-    RANKS_TRY(store_unit(s, GROUP_MEMBERS, unit_members, comm, &o, &unit));
-    for (size_t i = 0; i < GROUP_PARAMETERS; i++)
+    RANKS_TRY(store_unit(s, UNIT_MEMBERS, unit_members, comm, &o, &unit));
+    for (size_t i = 0; i < UNIT_PARAMETERS; i++)
         store_request_grad(s, i);
     RANKS_TRY(ls_store_allocate(s));
-    for (size_t i = 0; i < GROUP_MEMBERS; i++)
+    for (size_t i = 0; i < UNIT_MEMBERS; i++)
         for (size_t e = 0; e < unit_shapes[i].count; e++)
             ((float *)ls_tensor_data(ls_store_grad(s, i)))[e] = (float)ls_comm_rank(comm);
-    for (int k = 0; k < GROUP_MEMBERS; k++) {
+    for (int k = 0; k < UNIT_MEMBERS; k++) {
         size_t at = store_unit_at(s, unit)->at[k];
 
         RANKS_TRY(ls_store_read(s, (size_t)unit_members[k], "gradient", got, LS_F64, unit_shapes[unit_members[k]].count));
         for (size_t e = 0; e < unit_shapes[unit_members[k]].count; e++) {
             int owner = (int)got[e];
 
-            RANKS_CHECK(block_at(GROUP_TOTAL, owner, n) <= at + e && at + e < block_at(GROUP_TOTAL, owner + 1, n));
+            RANKS_CHECK(block_at(UNIT_TOTAL, owner, n) <= at + e && at + e < block_at(UNIT_TOTAL, owner + 1, n));
         }
     }
     ls_store_release(&s);
@@ -143,7 +143,7 @@ static void store_units_ranks_test_scatter(ls_comm *comm, void *ctx)
 static void ranks_read_scattered_gradient_from_owners(void **state)
 {
     (void)state;
-    forked_run(3, store_units_ranks_test_scatter, NULL);
+    forked_run(3, scatter_of_units, NULL);
 }
 
 static void ranks_gather_the_bits_of_one_rank(void **state)

@@ -12,7 +12,7 @@ rows=$(mktemp)
 trap 'rm -f "$rows"' EXIT
 failures=0
 
-bad() { echo "FAILED: $*"; failures=$((failures + 1)); }
+bad() { echo "FAILED: $*" >&2; failures=$((failures + 1)); }
 
 # Prints id|program|claim for every claim.
 claims() { sed -n 's/^    X("\([^"]*\)", "\([^"]*\)", "\(.*\)") *\\*$/\1|\2|\3/p' labs/lab_claims.h; }

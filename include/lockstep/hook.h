@@ -9,8 +9,9 @@
  *      several ranks hold the same elements (zero 0; the model's axes, for parameters that they don't shard) it must leave the same bits on
  *      all of them.
  *   4. A value hook only reads: the bytes may be in flight to another rank or a part of another value, and a recomputed value would lack
- * the change. On a device with memory of its own it reads a copy. With hooks instructions are launched one by one: a device's graphs and
- * launches of several instructions are not used.
+ *      the change. On a device with memory of its own it reads a copy.
+ *
+ * With hooks, instructions are launched one by one: a device's graphs and launches of several instructions are not used.
  *
  *   static ls_status halve(void *ctx, const ls_hook_gradient *g)
  *   {

@@ -53,8 +53,8 @@ typedef struct ls_model {
      * attention's probabilities. */
     double dropout, attention_dropout;
     ls_rope rope; /* families with rotary positions */
-    double
-        init_std;  /* standard deviation of initial weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
+    /* Standard deviation of initial weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers). */
+    double init_std;
     uint64_t seed; /* seed of dropout */
     /* Families with experts: each token goes to experts_per_token of the experts, which are gated MLPs of width expert_ffn. ffn is not
      * used. */

@@ -38,14 +38,15 @@ extern "C" {
 #endif
 
 /* How gradients become an update. ALLREDUCE is the ordinary way, with `zero`. The others are counterexamples that show by measurement why
-it is the ordinary one; rank 0 of the comm has the authoritative copy of the parameters and the optimizer state. They require zero 0,
-replicate 1 and no axis other than dp.
+ * it is the ordinary one; rank 0 of the comm has the authoritative copy of the parameters and the optimizer state. They require zero 0,
+ * replicate 1 and no axis other than dp.
  *     DATAPARALLEL  one process owns the model: in every micro-batch rank 0 sends the parameters to all ranks, which keep them for that
  *                   micro-batch only, and adds up their gradients; nothing overlaps
  *     SERVER        a synchronous parameter server: after the last micro-batch rank 0 adds up the gradients, updates, and sends the
  *                   parameters to all ranks
  *     ASYNC         an asynchronous one: the program communicates nothing, so each rank has its own statistics over samples; the caller
-sends the gradients of a rank to rank 0, which alone runs the optimizer, and fetches the parameters. This is not the step of a single rank
+ *                   sends the gradients of a rank to rank 0, which alone runs the optimizer, and fetches the parameters. This is not the
+ *                   step of a single rank
  */
 typedef enum ls_method { LS_METHOD_ALLREDUCE, LS_METHOD_DATAPARALLEL, LS_METHOD_SERVER, LS_METHOD_ASYNC, LS_METHODS } ls_method;
 typedef enum ls_offload { LS_OFFLOAD_NONE, LS_OFFLOAD_CPU, LS_OFFLOAD_FILE } ls_offload;

@@ -50,11 +50,11 @@ static struct {
     ls_status failed;
     char message[512];
     bool ready;
-} check_check;
+} checking;
 
 static uint64_t check_draw(void) /* splitmix64 */
 {
-    uint64_t z = check_check.random += 0x9e3779b97f4a7c15u;
+    uint64_t z = checking.random += 0x9e3779b97f4a7c15u;
 
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -63,43 +63,43 @@ static uint64_t check_draw(void) /* splitmix64 */
 
 static void stream_reset(int id, const char *name)
 {
-    struct device_stream *s = &check_check.stream[id];
+    struct device_stream *s = &checking.stream[id];
     uint32_t number = s->number;
 
     *s = (struct device_stream){ .id = id, .open = true, .number = number, .rank = (double)(check_draw() >> 11) };
     snprintf(s->name, sizeof s->name, "%s", name);
-    check_check.names[id] = s->name;
+    checking.names[id] = s->name;
 }
 
 static void get_ready(void)
 {
-    if (check_check.ready) return;
-    check_check.ready = true;
-    check_streams_named(check_check.names);
+    if (checking.ready) return;
+    checking.ready = true;
+    check_streams_named(checking.names);
     stream_reset(0, "default");
 }
 
 void check_set_seed(uint64_t seed)
 {
-    check_check.random = seed;
-    check_check.order = (enum check_order)(check_draw() % CHECK_ORDERS);
-    for (int s = 0; s < CHECK_STREAMS; s++) check_check.stream[s].rank = (double)(check_draw() >> 11);
+    checking.random = seed;
+    checking.order = (enum check_order)(check_draw() % CHECK_ORDERS);
+    for (int s = 0; s < CHECK_STREAMS; s++) checking.stream[s].rank = (double)(check_draw() >> 11);
 }
 
-void check_set_order(enum check_order order) { check_check.order = order; }
+void check_set_order(enum check_order order) { checking.order = order; }
 
 void check_on_action(check_action_fn *fn, void *ctx)
 {
-    check_check.on_action = fn;
-    check_check.on_action_ctx = ctx;
+    checking.on_action = fn;
+    checking.on_action_ctx = ctx;
 }
 
-static bool report(struct check_action a) { return !check_check.on_action || check_check.on_action(check_check.on_action_ctx, &a); }
+static bool report(struct check_action a) { return !checking.on_action || checking.on_action(checking.on_action_ctx, &a); }
 
 static struct device_stream *stream_or_default(struct device_stream *s)
 {
     get_ready();
-    return s ? s : &check_check.stream[0];
+    return s ? s : &checking.stream[0];
 }
 
 /* ---- running ---- */
@@ -121,16 +121,16 @@ static void *plain(const struct queued *q, const void *p, size_t bytes)
 
 static void fail(ls_status st)
 {
-    if (check_check.failed < 0) return;
-    check_check.failed = st;
-    snprintf(check_check.message, sizeof check_check.message, "%s", ls_errmsg());
+    if (checking.failed < 0) return;
+    checking.failed = st;
+    snprintf(checking.message, sizeof checking.message, "%s", ls_errmsg());
 }
 
 static ls_status run_operation(struct queued *q)
 {
     ls_status st;
 
-    if (check_check.failed < 0 && !q->begun) return LS_OK;
+    if (checking.failed < 0 && !q->begun) return LS_OK;
     for (int k = 0; k < q->run.pointers && !q->begun; k++) {
         void **p = (void **)(void *)(q->args + q->run.pointer[k]);
 
@@ -163,7 +163,7 @@ static bool run_head(struct device_stream *s)
     if (q->kind == QUEUED_RUN && run_operation(q) == LS_BUSY) return false;
     if (q->kind == QUEUED_RECORD)
         q->event->done = q->count;
-    else if (q->kind != QUEUED_RUN && q->kind != QUEUED_WAIT && check_check.failed == LS_OK)
+    else if (q->kind != QUEUED_RUN && q->kind != QUEUED_WAIT && checking.failed == LS_OK)
         run_bytes(q);
     s->head = q->next;
     if (!s->head) s->tail = NULL;
@@ -180,11 +180,11 @@ static struct device_stream *choose(uint64_t without)
     uint64_t seen = 0;
 
     for (int k = 0; k < CHECK_STREAMS; k++) {
-        struct device_stream *s = &check_check.stream[k];
+        struct device_stream *s = &checking.stream[k];
 
         if ((without >> k & 1) || !can_run(s->head)) continue;
         seen++;
-        if (!best || (check_check.order == CHECK_RANKED ? s->rank > best->rank : check_draw() % seen == 0)) best = s;
+        if (!best || (checking.order == CHECK_RANKED ? s->rank > best->rank : check_draw() % seen == 0)) best = s;
     }
     return best;
 }
@@ -222,7 +222,7 @@ static bool is_drained(const struct device_stream *s, const struct device_event 
 /* Runs an operation; false: none could. */
 static bool run_for(struct device_stream *s)
 {
-    struct device_stream *first = check_check.order == CHECK_DEMAND ? needed(s) : NULL;
+    struct device_stream *first = checking.order == CHECK_DEMAND ? needed(s) : NULL;
 
     return (first && can_run(first->head) && run_head(first)) || run_any();
 }
@@ -233,7 +233,7 @@ static ls_status drain(struct device_stream *s, const struct device_event *e)
 
     while (!is_drained(s, e, count))
         if (!run_for(s)) idle();
-    return check_check.failed < 0 ? ls_fail(check_check.failed, "%s", check_check.message) : LS_OK;
+    return checking.failed < 0 ? ls_fail(checking.failed, "%s", checking.message) : LS_OK;
 }
 
 bool check_poll(struct device_stream *stream, const struct device_event *e)
@@ -242,14 +242,14 @@ bool check_poll(struct device_stream *stream, const struct device_event *e)
 
     if (!is_drained(s, e, e ? e->recorded : 0)) run_for(s);
     if (!is_drained(s, e, e ? e->recorded : 0)) return false;
-    if (!e || e->recorded) check_clock_merge(&check_check.host, e ? &e->clock : &s->clock);
+    if (!e || e->recorded) check_clock_merge(&checking.host, e ? &e->clock : &s->clock);
     return true;
 }
 
 static bool anything_queued(void)
 {
     for (int k = 0; k < CHECK_STREAMS; k++)
-        if (check_check.stream[k].head) return true;
+        if (checking.stream[k].head) return true;
     return false;
 }
 
@@ -262,9 +262,9 @@ bool check_run_all(void)
 
 static void run_some(void)
 {
-    while (check_check.order == CHECK_PROGRAM && anything_queued())
+    while (checking.order == CHECK_PROGRAM && anything_queued())
         if (!run_any()) idle();
-    while ((check_check.order == CHECK_EAGER || (check_check.order == CHECK_RANDOM && check_draw() % 2)) && run_any()) {
+    while ((checking.order == CHECK_EAGER || (checking.order == CHECK_RANDOM && check_draw() % 2)) && run_any()) {
     }
 }
 
@@ -288,10 +288,10 @@ static ls_status check_give(struct device_stream *s, enum kind kind, const struc
     *q = (struct queued){ .kind = kind, .run = *o };
     if (o->bytes) memcpy(q->args, o->args, o->bytes);
     if (o->accesses) report((struct check_action){ .kind = CHECK_OPERATION, .stream = s, .operation = o });
-    check_clock_merge(&s->clock, &check_check.host);
+    check_clock_merge(&s->clock, &checking.host);
     if (o->accesses) s->clock.at[s->id] = ++s->number; /* what it writes in place it reads itself */
     for (int k = 0; k < o->accesses; k++)
-        if (check_touch(o->name, s->id, s->number, &s->clock, &check_check.host, &o->access[k]) < 0) {
+        if (check_touch(o->name, s->id, s->number, &s->clock, &checking.host, &o->access[k]) < 0) {
             mem_free(q);
             return LS_ENOMEM;
         }
@@ -355,9 +355,9 @@ static ls_status check_stream_new(const char *name, struct device_stream **out)
 {
     get_ready();
     for (int k = 1; k < CHECK_STREAMS; k++)
-        if (!check_check.stream[k].open) {
+        if (!checking.stream[k].open) {
             stream_reset(k, name);
-            *out = &check_check.stream[k];
+            *out = &checking.stream[k];
             return LS_OK;
         }
     return ls_fail(LS_EUNSUPPORTED, "device check: no stream is left: %d are open", CHECK_STREAMS);
@@ -369,7 +369,7 @@ static ls_status check_stream_sync(struct device_stream *stream)
 
     LS_TRY(drain(s, NULL));
     report((struct check_action){ .kind = CHECK_HOST_WAIT, .stream = s });
-    check_clock_merge(&check_check.host, &s->clock);
+    check_clock_merge(&checking.host, &s->clock);
     return LS_OK;
 }
 
@@ -384,11 +384,11 @@ static ls_status check_sync(void)
 {
     ls_status st = LS_OK;
 
-    if (!check_check.ready) return LS_OK; /* nothing was enqueued in this process; every blocking collective comes here */
-    for (int k = 0; k < CHECK_STREAMS && st == LS_OK; k++) st = drain(&check_check.stream[k], NULL);
+    if (!checking.ready) return LS_OK; /* nothing was enqueued in this process; every blocking collective comes here */
+    for (int k = 0; k < CHECK_STREAMS && st == LS_OK; k++) st = drain(&checking.stream[k], NULL);
     if (st < 0) return st;
     report((struct check_action){ .kind = CHECK_HOST_WAIT });
-    for (int k = 0; k < CHECK_STREAMS; k++) check_clock_merge(&check_check.host, &check_check.stream[k].clock);
+    for (int k = 0; k < CHECK_STREAMS; k++) check_clock_merge(&checking.host, &checking.stream[k].clock);
     check_forget_all();
     return LS_OK;
 }
@@ -442,7 +442,7 @@ static ls_status check_event_sync(struct device_event *e)
     if (!e->recorded) return LS_OK;
     LS_TRY(drain(e->stream, e));
     report((struct check_action){ .kind = CHECK_HOST_WAIT, .event = e });
-    check_clock_merge(&check_check.host, &e->clock);
+    check_clock_merge(&checking.host, &e->clock);
     return LS_OK;
 }
 

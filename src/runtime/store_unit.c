@@ -56,8 +56,8 @@ void store_unit_block(bool rooted, size_t total, int rank, int n, size_t *begin,
     *end = rooted ? total : block_at(total, rank + 1, n);
 }
 
-static ls_status fill_group(const ls_store *s, struct flat_unit *g, int n, const int *params, ls_comm *comm,
-                            const struct store_unit_options *o)
+static ls_status fill_unit(const ls_store *s, struct flat_unit *g, int n, const int *params, ls_comm *comm,
+                           const struct store_unit_options *o)
 {
     size_t total = 0;
     int ranks = comm ? ls_comm_size(comm) : 1, rank = comm ? ls_comm_rank(comm) : 0;
@@ -103,7 +103,7 @@ ls_status store_unit(ls_store *s, int n, const int *params, ls_comm *comm, const
     s->unit = grown;
     g = mem_zalloc(MEM_OTHER, sizeof *g);
     if (!g) return LS_ENOMEM;
-    st = fill_group(s, g, n, params, comm, o);
+    st = fill_unit(s, g, n, params, comm, o);
     if (st < 0) {
         flat_unit_free(g);
         return st;

@@ -5,7 +5,7 @@
  * counters. A rank holds a lock of its byte of the file, which its end releases.
  *
  * Collectives of a communicator are numbered; a rank publishes its data with the number and its call, and reads the others' once all have
-published. A message waits until its receiver has it. The first message between two ranks makes a connection, which takes memory,
+ * published. A message waits until its receiver has it. The first message between two ranks makes a connection, which takes memory,
  * and for which the call waits until the peer calls too. Calls of a communicator run one after another, in the order in which this rank
  * made them, whatever streams they are on; a group is one call. That is the least that NCCL guarantees: code that needs more fails here.
  *

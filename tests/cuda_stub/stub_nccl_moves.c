@@ -23,25 +23,25 @@ static ls_dtype dtype_of(int type)
 
 size_t nccl_bytes(ncclDataType_t t) { return ls_dtype_bytes(dtype_of((int)t)); }
 
-static size_t stub_nccl_moves_bytes_of(const struct nccl_words *w) { return w->count * nccl_bytes((ncclDataType_t)w->type); }
+static size_t move_bytes(const struct nccl_words *w) { return w->count * nccl_bytes((ncclDataType_t)w->type); }
 
 size_t nccl_part_reads(const struct ncclComm *c, const struct nccl_part *p)
 {
     switch (p->words.op) {
-    case NCCL_REDUCE_SCATTER: return stub_nccl_moves_bytes_of(&p->words) * (size_t)c->n;
-    case NCCL_BROADCAST: return p->words.root == c->rank ? stub_nccl_moves_bytes_of(&p->words) : 0;
+    case NCCL_REDUCE_SCATTER: return move_bytes(&p->words) * (size_t)c->n;
+    case NCCL_BROADCAST: return p->words.root == c->rank ? move_bytes(&p->words) : 0;
     case NCCL_RECV: return 0;
-    default: return stub_nccl_moves_bytes_of(&p->words);
+    default: return move_bytes(&p->words);
     }
 }
 
 size_t nccl_part_writes(const struct ncclComm *c, const struct nccl_part *p)
 {
     switch (p->words.op) {
-    case NCCL_ALL_GATHER: return stub_nccl_moves_bytes_of(&p->words) * (size_t)c->n;
-    case NCCL_REDUCE: return p->words.root == c->rank ? stub_nccl_moves_bytes_of(&p->words) : 0;
+    case NCCL_ALL_GATHER: return move_bytes(&p->words) * (size_t)c->n;
+    case NCCL_REDUCE: return p->words.root == c->rank ? move_bytes(&p->words) : 0;
     case NCCL_SEND: return 0;
-    default: return stub_nccl_moves_bytes_of(&p->words);
+    default: return move_bytes(&p->words);
     }
 }
 
@@ -159,7 +159,7 @@ static ls_redop integer_redop(int op)
 static void sum_blocks(const struct ncclComm *c, const struct nccl_part *p)
 {
     const void *from[NCCL_RANKS];
-    size_t skip = p->words.op == NCCL_REDUCE_SCATTER ? stub_nccl_moves_bytes_of(&p->words) * (size_t)c->rank : 0;
+    size_t skip = p->words.op == NCCL_REDUCE_SCATTER ? move_bytes(&p->words) * (size_t)c->rank : 0;
     ls_dtype t = dtype_of(p->words.type);
 
     for (int r = 0; r < c->n; r++) from[r] = rank_block(c, r) + skip;
@@ -172,7 +172,7 @@ static void sum_blocks(const struct ncclComm *c, const struct nccl_part *p)
 
 static void collective_compute(const struct ncclComm *c, const struct nccl_part *p)
 {
-    size_t bytes = stub_nccl_moves_bytes_of(&p->words);
+    size_t bytes = move_bytes(&p->words);
 
     switch (p->words.op) {
     case NCCL_ALL_GATHER:
@@ -214,7 +214,7 @@ static bool message_move(struct ncclComm *c, struct nccl_part *p)
     if (sends && p->posted) return atomic_load(received) == p->number;
     if ((atomic_load(sent) == atomic_load(received)) != sends) return false;
     if (sends) {
-        block_fill(pair_block(c, from, to), p, stub_nccl_moves_bytes_of(&p->words));
+        block_fill(pair_block(c, from, to), p, move_bytes(&p->words));
         *words = p->words;
         p->number = atomic_fetch_add(sent, 1) + 1;
         p->posted = true;
@@ -227,7 +227,7 @@ static bool message_move(struct ncclComm *c, struct nccl_part *p)
                        (words->registered == NCCL_SENDS_REGISTERED) == (p->words.registered == NCCL_RECEIVES_REGISTERED) ||
                            !words->count || from == to,
                        words->registered, p->words.registered, from, to);
-    memcpy(p->recv, pair_block(c, from, to), stub_nccl_moves_bytes_of(&p->words));
+    memcpy(p->recv, pair_block(c, from, to), move_bytes(&p->words));
     atomic_fetch_add(received, 1);
     return true;
 }

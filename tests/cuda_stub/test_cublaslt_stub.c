@@ -239,7 +239,7 @@ static int multiply(void)
     return result_is_right(&x) ? 0 : 1;
 }
 
-static void cublaslt_stub_test_contract(void **state)
+static void cublaslt_breaches_are_reported(void **state)
 {
     (void)state;
     for (int k = 0; k < WRONG_COUNT; k++) {
@@ -254,7 +254,7 @@ static void cublaslt_stub_test_contract(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(cublaslt_stub_test_contract) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(cublaslt_breaches_are_reported) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -389,7 +389,7 @@ static void cuda_contract_expect(breaking_fn *fn, int code, const char *text)
     child_expect(&c, code, text);
 }
 
-static void cuda_contract_test_contract(void **state)
+static void breaches_are_reported(void **state)
 {
     (void)state;
     cuda_contract_expect(right, 0, "");
@@ -450,7 +450,7 @@ static void test_captures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(cuda_contract_test_contract), cmocka_unit_test(test_captures) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(breaches_are_reported), cmocka_unit_test(test_captures) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -292,7 +292,7 @@ static int both_ranks(void)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-static void nccl_contract_test_contract(void **state)
+static void nccl_breaches_are_reported(void **state)
 {
     char settings[128];
 
@@ -310,7 +310,7 @@ static void nccl_contract_test_contract(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(nccl_contract_test_contract) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(nccl_breaches_are_reported) };
     char command[64];
     int failed;
 

@@ -22,12 +22,14 @@
  *     bubble             with a pipeline: idle share of ranks x seconds, between the step's first forward and last backward
  *     expert_load        with experts: tokens of this step routed to each expert, a list per layer
  *     staleness          with parallel.method=async: {updates mean most}: updates of this step, and how many other updates were applied
- * between reading the weights for a gradient and applying it. loss is computed from these weights, grad_norm is the mean norm, step_seconds
- * the time between the ends of two steps, time the workers' mean save_seconds       seconds that the checkpoint took that was saved since
- * the step before this one; left out if there was none skipped            true if the update was skipped because loss or grad_norm is not
- * finite (then null): train.non_finite=skip tokens_seen        valid tokens of all steps so far val_loss           loss of the evaluation
- * after this step, if there was one run                only in the first line of every start: {"hosts": [...]}, the machine of each rank On
- * several ranks, loss, tokens and tokens_per_second are those of all ranks; memory, comm, offload and axis are the largest rank's;
+ *                        between reading the weights for a gradient and applying it. loss is computed from these weights, grad_norm is
+ *                        the mean norm, step_seconds the time between the ends of two steps, time the workers' mean
+ *     save_seconds       seconds that the checkpoint took that was saved since the step before this one; left out if there was none
+ *     skipped            true if the update was skipped because loss or grad_norm is not finite (then null): train.non_finite=skip
+ *     tokens_seen        valid tokens of all steps so far
+ *     val_loss           loss of the evaluation after this step, if there was one
+ *     run                only in the first line of every start: {"hosts": [...]}, the machine of each rank
+ * On several ranks, loss, tokens and tokens_per_second are those of all ranks; memory, comm, offload and axis are the largest rank's;
  * step_seconds and time are means over the ranks.
  */
 #ifndef LS_TRAIN_RUN_METRICS_H
@@ -52,12 +54,11 @@ struct metrics {
     double axis[METRICS_AXES];  /* seconds; below 0: the axis has one rank */
     const double *load;         /* [layers,experts], borrowed; NULL: no experts */
     size_t layers, experts;
-    double bubble; /* below 0: no pipeline */
-    uint64_t updates,
-        stale_most;      /* with method async: updates of this step (0 with other methods); the largest staleness of their gradients */
-    double stale;        /* its mean */
-    double save_seconds; /* seconds of the checkpoint before this step; 0: there was none */
-    bool skipped;        /* the update was skipped: loss or grad_norm is not finite */
+    double bubble;                /* below 0: no pipeline */
+    uint64_t updates, stale_most; /* with method async: updates of this step, else 0; the largest staleness of their gradients */
+    double stale;                 /* its mean */
+    double save_seconds;          /* seconds of the checkpoint before this step; 0: there was none */
+    bool skipped;                 /* the update was skipped: loss or grad_norm is not finite */
     bool evaluated;
     double val_loss;
     const char *hosts; /* [ranks][host_bytes], borrowed; NULL unless this is the first line of a start */

@@ -11,10 +11,11 @@
  *     calls/ended           how the ranks ended, by the launcher: {"exit": code, "line": "...", "ranks": ["exited with code 3", ...]}
  *     trace.json            with log.trace; trace_step_NNNNNNNN.json if the run was resumed after that step
  *     method.json           with a parallel.method other than allreduce, its cost compared with the first steps of allreduce: {"method"
- * "ranks" "cost" "allreduce"}, both {steps step_seconds busiest sent received (bytes per step of rank `busiest`) memory_rank_0
- * memory_others loss_step loss}; async also {updates staleness staleness_most}. See reference.h checkpoints/          step_NNNNNNNN folders
- * launcher process id and start time of our launcher while it runs; a launcher that is killed leaves it behind lock                  locked
- * with flock(2) while a process uses the folder; holds its process id
+ *                           "ranks" "cost" "allreduce"}, both {steps step_seconds busiest sent received (bytes per step of rank `busiest`)
+ *                           memory_rank_0 memory_others loss_step loss}; async also {updates staleness staleness_most}. See reference.h
+ *     checkpoints/          step_NNNNNNNN folders
+ *     launcher              process id and start time of our launcher while it runs; a launcher that is killed leaves it behind
+ *     lock                  locked with flock(2) while a process uses the folder; holds its process id
  */
 #ifndef LS_TRAIN_RUN_RUN_FOLDER_H
 #define LS_TRAIN_RUN_RUN_FOLDER_H
