@@ -155,11 +155,12 @@ static void random_layout(unsigned *seed, bool even, char *layout, size_t room, 
     if (cp > 1 && r[10] % 2) snprintf(layout + at, room - (size_t)at, " parallel.cp_method=all_to_all");
 }
 
-/* 20 random layouts that are possible; under LOCKSTEP_MATRIX=full 1,000. Returns how many ranks were planned, as a share of all. */
+/* 20 random layouts that are possible; under LOCKSTEP_MATRIX=full 1,000, or 100 even ones, which have up to 256 ranks. Returns how many
+ * ranks were planned, as a share of all. */
 static double compare_random_layouts(unsigned seed, bool even)
 {
     const char *matrix = getenv("LOCKSTEP_MATRIX"), *model;
-    int want = matrix && strcmp(matrix, "full") == 0 ? 1000 : 20, seen = 0, planned = 0, ranks = 0;
+    int want = matrix && strcmp(matrix, "full") == 0 ? even ? 100 : 1000 : 20, seen = 0, planned = 0, ranks = 0;
 
     for (int tries = 0; seen < want && tries < 20 * want; tries++) {
         struct plan_bytes found;
