@@ -49,7 +49,7 @@ static void processes_run(struct process *p, int n)
     for (int r = 0; r < n; r++) launch_wait(&p[r].run);
 }
 
-/* The line that is an array of JSON, beside what launchers print; "": there is none. */
+/* The first line that is a JSON array, among those that launchers print; "": no line is. */
 static const char *json_line(const char *text, char line[LAUNCH_TEXT])
 {
     for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {

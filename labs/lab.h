@@ -99,7 +99,7 @@ void lab_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  * lab_plan("memory.total", "-n %d --parallel.zero=3", n). True is 1. Ends the process if the plan fails. */
 double lab_plan(const char *key, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The number at a path of JSON: "cost.sent" of {"cost":{"sent":1}}, "[0].wrong" of [{"wrong":2}]; true is 1, false 0; NAN: there is none,
+/* The number at a path of JSON: "cost.sent" of {"cost":{"sent":1}}, "[0].wrong" of [{"wrong":2}]; true is 1, false 0; NAN: not found,
  * or the text is empty. Ends the process if the text is not JSON. The command has the reader (src/cli/lab_json.c). */
 double lab_json(const char *text, const char *path);
 

@@ -118,7 +118,7 @@ static inline char *run_file(const char *folder, const char *name, const char *f
     return text;
 }
 
-/* The number at the path `key` of line k (0, 1, ...) of a file of JSON objects. NAN: there is none. */
+/* The number at the path `key` of line k (0, 1, ...) of a file of JSON objects; NAN: not found. */
 static inline double run_number(const char *text, int k, const char *key)
 {
     double number;

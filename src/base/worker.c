@@ -18,7 +18,7 @@ struct worker {
     bool closing;
 };
 
-/* The next task; NULL if the worker is closing and there is none. */
+/* The next task; NULL if the worker is closing and no task is left. */
 static struct worker_task *worker_take(struct worker *w)
 {
     struct worker_task *t;

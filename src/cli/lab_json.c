@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "lab.h"
 
-/* The node at a path of keys separated by dots, with [2] for an item of an array; NULL: there is none. */
+/* The node at a path of keys separated by dots, with [2] for an item of an array; NULL: not found. */
 static const json_node *lab_json_find(const json_node *n, const char *path)
 {
     while (n && *path) {

@@ -42,9 +42,9 @@ char *parity_routes_path(const char *path, uint64_t step);
 struct parity_rerouted {
     uint64_t tokens, taken, dropped, beyond; /* numbers of rows; tokens: all of them */
     uint64_t step;                           /* step of the first row that is beyond */
-    double margin, threshold;     /* margin: that of the first row that is beyond; if there is none, the largest of the rows taken */
-    int64_t layer, sample, token; /* row of that margin; layer -1: there is none */
-    char text[240];               /* the two choices of the first row that is beyond */
+    double margin, threshold;                /* margin: of the first row beyond the threshold; without one, the largest of all rows taken */
+    int64_t layer, sample, token;            /* where that row is; layer -1: no row was taken */
+    char text[240];                          /* the two choices of the first row that is beyond */
 };
 /* Summarizes steps [0, steps) of the side that wrote `path` and followed `reference`; steps without a file of rows are skipped. */
 ls_status parity_routes_compare(const char *path, const char *reference, uint64_t steps, struct parity_rerouted *out);
