@@ -57,7 +57,7 @@ struct run_state {
 };
 
 /* What is kept of an instruction of the program's lists, and its call. The program is bound. */
-struct instruction_run *instruction_run(const ls_program *p, const struct instruction *i); /* execute.c */
+struct instruction_run *instruction_run(const ls_program *p, const struct instruction *i); /* bind.c */
 struct call *instruction_bound(const ls_program *p, const struct instruction *i);
 
 /* fn is called after each instruction, with its start and end time (base_now). */
@@ -68,12 +68,12 @@ ls_status program_operands(const ls_program *p, const struct instruction *i, pro
 /* Labels the selected slot with micro-batch `micro`, for messages. */
 void program_tag(ls_program *p, int micro);
 
-/* execute.c: counts in the ledger what is kept of each instruction, instead of allocating it: for plans. */
+/* bind.c: counts in the ledger what is kept of each instruction, instead of allocating it: for plans. */
 ls_status runs_reserve(ls_program *p);
-ls_status bind_pass(ls_program *p); /* execute.c: allocates arenas, resolves pointers, calls prepare() */
+ls_status bind_pass(ls_program *p); /* bind.c: allocates arenas, resolves pointers, calls prepare() */
 /* Runs bind_pass for a program compiled with plan_only: several programs of one store are distributed before the store is allocated. */
 ls_status program_bind(ls_program *p);               /* compile.c */
-void *program_data(const ls_program *p, ls_value v); /* execute.c: the first byte of v in the selected slot */
+void *program_data(const ls_program *p, ls_value v); /* bind.c: the first byte of v in the selected slot */
 void unbind(ls_program *p);
 void staged_release(ls_program *p); /* transfer.c */
 /* The value that the host may read or write by that name; count must be its own. */
