@@ -64,7 +64,7 @@ static int check_program(const ls_program *p)
                 RANKS_CHECK(s < SEG_OPTIMIZER && reads_group(p, next, order[n - 1]));
             } else if (instruction_is_start(i) && instruction_is_carried(i)) {
                 RANKS_CHECK(s == SEG_OPTIMIZER && started < n && instruction_exchange(i)->carried - 1 == order[started++]);
-            } else if (p->carries && s < SEG_OPTIMIZER && !instruction_is_view(i)) {
+            } else if (p->results.carries && s < SEG_OPTIMIZER && !instruction_is_view(i)) {
                 for (int g = 0; g < store_units(p->store); g++) {
                     int seen = 0;
 

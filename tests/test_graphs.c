@@ -49,8 +49,8 @@ static void list_make(ls_program *p, const char *text, int before)
     char copy[400], *rest = copy;
     int waits = 0;
 
-    *p = (ls_program){ .wait = calloc(MOST, sizeof *p->wait) };
-    assert_non_null(p->wait);
+    *p = (ls_program){ .results.wait = calloc(MOST, sizeof *p->results.wait) };
+    assert_non_null(p->results.wait);
     for (int k = 0; k < before; k++) {
         struct instruction i = instruction_of('s');
 
@@ -61,7 +61,7 @@ static void list_make(ls_program *p, const char *text, int before)
         struct instruction i = instruction_of(*word);
 
         i.first_wait = waits;
-        for (at = word + 1; *at; i.waits++) p->wait[waits++] = (int)strtol(*at == ',' ? at + 1 : at, &at, 10);
+        for (at = word + 1; *at; i.waits++) p->results.wait[waits++] = (int)strtol(*at == ',' ? at + 1 : at, &at, 10);
         assert_int_equal(list_push(&p->list[SEG_BACKWARD], &i), LS_OK);
     }
 }
@@ -93,7 +93,7 @@ static void expect_graphs(const char *text, int segments, const char *want)
         if (strcmp(got, want) != 0) fail_msg("'%s': graphs '%s'; expected '%s'", text, got, want);
         list_free(&p.list[SEG_FORWARD]);
         list_free(&p.list[SEG_BACKWARD]);
-        free(p.wait);
+        free(p.results.wait);
     }
 }
 

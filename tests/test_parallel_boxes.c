@@ -183,7 +183,7 @@ static ls_status open_program(const struct one *x, const ls_mesh *m, ls_store *s
     LS_TRY(declare(s, m));
     store_set_world(s, ls_mesh_comm(m, LS_GROUP_WORLD));
     LS_TRY(ls_program_new(s, p));
-    (*p)->local = true;
+    (*p)->builder.local = true;
     if (m) faults_give(*p, m);
     box_build(*p, m);
     LS_TRY(ls_program_status(*p));

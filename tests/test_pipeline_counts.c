@@ -56,10 +56,10 @@ static void check_memory(ls_comm *world, void *ctx)
 
         open_trial(world, &t, &s);
         p = ls_pipeline_program(s.pipeline, 0);
-        slot[k] = p->arena_bytes[ARENA_SLOT];
-        shared[k] = p->arena_bytes[ARENA_ACTIVATIONS];
+        slot[k] = p->results.arena_bytes[ARENA_SLOT];
+        shared[k] = p->results.arena_bytes[ARENA_ACTIVATIONS];
         bytes[k] = category_held(MEM_ACTIVATIONS) - nothing;
-        RANKS_CHECK(p->options.slots == want && slot[k] > 0);
+        RANKS_CHECK(p->arguments.options.slots == want && slot[k] > 0);
         RANKS_CHECK(bytes[k] == shared[k] + (size_t)want * slot[k]);
         RANKS_CHECK(ls_program_cost(p).activations == bytes[k]);
         setting_run(&s);

@@ -85,10 +85,10 @@ static void check_cut(enum net net, int n)
         assert_int_equal(has(p, "loss"), k == n - 1);
         assert_int_equal(has(p, "stage.in"), k > 0);
         assert_int_equal(has(p, "stage.out"), k < n - 1);
-        assert_int_equal(p->stage.in.id != 0, k > 0);
-        assert_int_equal(p->stage.out.id != 0, k < n - 1);
+        assert_int_equal(p->results.stage.in.id != 0, k > 0);
+        assert_int_equal(p->results.stage.out.id != 0, k < n - 1);
         if (k > 0)
-            assert_int_equal(program_value(p, p->stage.in)->size[2], WIDTH);
+            assert_int_equal(program_value(p, p->results.stage.in)->size[2], WIDTH);
         for (size_t i = 0; i < ls_store_count(s); i++)
             reads[i] += mine[i];
         ls_program_release(&p);
@@ -286,7 +286,7 @@ static void stage_loss_is_its_share(void **state)
         append_penalties(p, 4, &loss);
         ls_backward(p, loss);
         assert_int_equal(stage_extract(p, &(ls_stage){ k, 2, 2 * k, 2 * k + 2 }), LS_OK);
-        assert_true(p->loss.id && p->backward);
+        assert_true(p->loss.id && p->builder.backward);
         ls_program_release(&p);
         ls_store_release(&s);
     }

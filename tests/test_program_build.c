@@ -109,7 +109,7 @@ static ls_status begin_only(ls_program *p, void *ctx)
 
 static void compile_with_open_scope(ls_program *p)
 {
-    p->distribution.pass = begin_only;
+    p->arguments.distribution.pass = begin_only;
     ls_program_compile(p, NULL);
 }
 

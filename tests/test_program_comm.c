@@ -35,7 +35,7 @@ static void buffers_live_from_start_to_wait(void **state)
         y = program_copy(p, v[k], LS_F32);
     }
     ls_output(p, "y", y);
-    p->arena_comm = c;
+    p->arguments.arena_comm = c;
     mem_read(&before);
     OK(ls_program_compile(p, NULL));
     mem_read(&after);
@@ -45,7 +45,7 @@ static void buffers_live_from_start_to_wait(void **state)
     assert_int_equal(after.now[MEM_ACTIVATIONS] - before.now[MEM_ACTIVATIONS], cost.activations);
     assert_true(p->values[v[0].id].at != p->values[v[1].id].at);
     assert_true(p->values[v[0].id].last > p->values[v[1].id].first);
-    assert_int_equal(p->exchanges, 3);
+    assert_int_equal(p->builder.exchanges, 3);
     ls_program_release(&p);
     ls_store_release(&s);
     ls_comm_close(&c);
@@ -70,7 +70,7 @@ static void arenas_do_not_share_bytes(void **state)
     b = ls_scale(p, v, 5); /* reads a value in flight: an error in general, the same bits on one rank */
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", ls_add(p, b, ls_scale(p, v, 7)));
-    p->arena_comm = c;
+    p->arguments.arena_comm = c;
     OK(ls_program_compile(p, NULL));
     assert_int_equal(p->values[v.id].shares, 0);
     assert_int_equal(p->values[b.id].shares, 0);

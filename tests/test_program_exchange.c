@@ -59,7 +59,7 @@ static void run_all(ls_comm *c, void *ctx)
         float *x = malloc(total * sizeof *x), *y = malloc(total * sizeof *y);
 
         build_all(p, c, total);
-        p->arena_comm = c;
+        p->arguments.arena_comm = c;
         RANKS_TRY(ls_program_compile(p, NULL));
         for (int again = 0; again < 4; again++) {
             for (size_t i = 0; i < total; i++)
@@ -185,7 +185,7 @@ static void start_now_wait_later(ls_comm *c, void *ctx)
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", program_copy(p, v, LS_F32));
     program_cursor_end(p, before);
-    p->arena_comm = c;
+    p->arguments.arena_comm = c;
     RANKS_TRY(ls_program_compile(p, NULL));
     for (int k = 0; k < 3; k++) {
         for (size_t i = 0; i < total; i++)
@@ -229,7 +229,7 @@ static void fail_in_between(ls_comm *c, void *ctx)
     ls_output(p, "root", ls_mul(p, ls_scale(p, x, 1e30), ls_scale(p, x, 1e30)));
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", program_copy(p, v, LS_F32));
-    p->arena_comm = c;
+    p->arguments.arena_comm = c;
     o.check_finite = 1;
     RANKS_TRY(ls_program_compile(p, &o));
     for (int k = 0; k < 4; k++) {

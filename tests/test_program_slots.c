@@ -55,14 +55,14 @@ static ls_program *new_program(ls_store *s, int begin, int end, const ls_compile
 
     OK(ls_program_new(s, &p));
     h = input(p, begin ? "stage.in" : "x");
-    p->stage.in = begin ? h : LS_NONE;
+    p->results.stage.in = begin ? h : LS_NONE;
     for (int k = begin; k < end; k++)
         h = block(p, k, h);
     if (end == BLOCKS) {
         ls_backward(p, ls_output(p, "loss", ls_mse(p, h, input(p, "y"))));
     } else {
-        p->stage.out = ls_output(p, "stage.out", h);
-        p->backward = true;
+        p->results.stage.out = ls_output(p, "stage.out", h);
+        p->builder.backward = true;
     }
     OK(ls_program_compile(p, o));
     return p;
@@ -197,8 +197,8 @@ static void slot_bytes_equal_formula(void **state)
         mem_read(&after);
         cost = ls_program_cost(p);
         if (slots == 1) {
-            per_slot = p->arena_bytes[ARENA_SLOT];
-            shared = p->arena_bytes[ARENA_ACTIVATIONS];
+            per_slot = p->results.arena_bytes[ARENA_SLOT];
+            shared = p->results.arena_bytes[ARENA_ACTIVATIONS];
             /* x, y, loss; for each block its input, and the input and output of GELU: all that backward needs, and no more */
             assert_in_range(per_slot, (2 + 3 * BLOCKS) * ROWS * WIDTH * sizeof(float),
                             (2 + 3 * BLOCKS) * (ROWS * WIDTH * sizeof(float) + 64) + 64);
@@ -301,10 +301,10 @@ static void frozen_stage_passes_gradients(void **state)
 
     (void)state;
     OK(ls_program_new(s, &p));
-    p->stage.in = input(p, "stage.in");
-    h = ls_scale(p, p->stage.in, 3);
-    p->stage.out = ls_output(p, "stage.out", h);
-    p->backward = true;
+    p->results.stage.in = input(p, "stage.in");
+    h = ls_scale(p, p->results.stage.in, 3);
+    p->results.stage.out = ls_output(p, "stage.out", h);
+    p->builder.backward = true;
     OK(ls_program_compile(p, NULL));
     for (int i = 0; i < ROWS * WIDTH; i++)
         data[i] = (float)i;
@@ -315,8 +315,8 @@ static void frozen_stage_passes_gradients(void **state)
         assert_true(got[i] == 3 * data[i]);
     ls_program_release(&p);
     OK(ls_program_new(s, &p));
-    p->stage.out = ls_output(p, "stage.out", ls_scale(p, input(p, "x"), 3));
-    p->backward = true;
+    p->results.stage.out = ls_output(p, "stage.out", ls_scale(p, input(p, "x"), 3));
+    p->builder.backward = true;
     REFUSED(LS_EINVAL, "stage depends on no trainable parameter", ls_program_compile(p, NULL));
     ls_program_release(&p);
     ls_store_release(&s);

@@ -87,7 +87,7 @@ static void run_uneven(ls_comm *c, void *ctx)
     ls_output(p, "gathered", program_copy(p, y[0], LS_F32));
     ls_output(p, "exchanged", program_copy(p, y[1], LS_F32));
     ls_output(p, "passed", program_copy(p, y[3], LS_F32));
-    p->arena_comm = c;
+    p->arguments.arena_comm = c;
     RANKS_TRY(ls_program_compile(p, NULL));
     RANKS_CHECK(ls_program_comm_bytes(p, LS_FORWARD, LS_COLLECTIVE_SEND, NULL) == big * sizeof(float));
     RANKS_CHECK(ls_program_comm_bytes(p, LS_FORWARD, LS_COLLECTIVE_RECV, NULL) == 0);

@@ -66,7 +66,7 @@ static ls_status reduce_at_the_end(ls_program *p, void *ctx)
 {
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = ctx, .redop = LS_SUM, .total = store_unit_at(p->store, 0)->total };
     ls_value g = program_unit_value(p, 0, STORE_GRAD, NULL);
-    enum segment final = p->options.split_backward ? SEG_WEIGHTS : SEG_BACKWARD;
+    enum segment final = p->arguments.options.split_backward ? SEG_WEIGHTS : SEG_BACKWARD;
     struct cursor before = program_cursor_begin(p, (struct cursor){ .segment = final, .when = LS_WHEN_LAST });
 
     program_exchange_start(p, &e, g, g);
@@ -106,8 +106,8 @@ static void collectives_follow_weight_gradients(void **state)
         for (int i = 0; i < 2 * WIDTH; i++)
             x[i] = (float)sin(i);
         ls_backward(p, model(p));
-        p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c };
-        p->arena_comm = c;
+        p->arguments.distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c };
+        p->arguments.arena_comm = c;
         o.split_backward = split;
         OK(ls_program_compile(p, &o));
         l = &p->list[split ? SEG_WEIGHTS : SEG_BACKWARD];
@@ -255,7 +255,7 @@ static void pass_is_run_and_released(void **state)
 
     (void)state;
     ls_backward(p, model(p));
-    p->distribution = (struct distribution){ .pass = refusing_pass, .release = count_release, .ctx = &released };
+    p->arguments.distribution = (struct distribution){ .pass = refusing_pass, .release = count_release, .ctx = &released };
     REFUSED(LS_EINVAL, "this pass refuses", ls_program_compile(p, NULL));
     REFUSED(LS_EINVAL, "this pass refuses", ls_program_run(p, LS_FORWARD));
     assert_int_equal(released, 0);
@@ -274,8 +274,8 @@ static void every_instruction_is_watched(void **state)
 
     (void)state;
     ls_backward(p, model(p));
-    p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c };
-    p->arena_comm = c;
+    p->arguments.distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c };
+    p->arguments.arena_comm = c;
     OK(ls_program_compile(p, NULL));
     program_watch(p, instruction_watch, &seen);
     OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD | LS_LAST));
@@ -308,8 +308,8 @@ static void budget_holds_with_a_pass(void **state)
         ls_program *p = program_on(s);
 
         ls_backward(p, model(p));
-        p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c };
-        p->arena_comm = c;
+        p->arguments.distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c };
+        p->arguments.arena_comm = c;
         o.recompute = k ? LS_RECOMPUTE_BUDGET : LS_RECOMPUTE_NONE;
         o.bytes = k == 1 ? full : 64;
         if (k == 2) {

@@ -234,7 +234,7 @@ static ls_status specs_open(const struct setting *x, const ls_mesh *m, const ls_
     LS_TRY(specs_declare(s, m));
     store_set_world(s, ls_mesh_comm(m, LS_GROUP_WORLD));
     LS_TRY(ls_program_new(s, p));
-    (*p)->local = true;
+    (*p)->builder.local = true;
     specs_build(*p);
     LS_TRY(ls_program_status(*p));
     LS_TRY(ls_optimizer_append(*p, o));

@@ -50,7 +50,7 @@ static struct instruction *instruction_at(ls_program *p, int number)
 /* Takes the wait out of the list; a second call puts it back. */
 static int swap_out(ls_program *p, struct waiting w, bool out)
 {
-    int *list = p->wait + w.i->first_wait, last = out ? w.i->waits - 1 : w.i->waits, number = list[out ? w.at : last];
+    int *list = p->results.wait + w.i->first_wait, last = out ? w.i->waits - 1 : w.i->waits, number = list[out ? w.at : last];
 
     list[out ? w.at : last] = list[out ? last : w.at];
     list[out ? last : w.at] = number;

@@ -14,6 +14,15 @@ struct cursor {
     int depth; /* nesting depth of scopes */
 };
 
+/* What a program's builder keeps. */
+struct builder {
+    struct cursor cursor;    /* where instructions are appended now */
+    int exchanges;           /* ids given to exchanges: their number */
+    bool local;              /* values of the store created from now on have this rank's sizes */
+    bool backward;           /* ls_backward has been called */
+    bool update_in_backward; /* the optimizer that was appended updates parameters in backward */
+};
+
 /* Fails unless a dropout of that name can have this probability and this operand of the step's numbers. */
 bool program_drops(ls_program *p, const char *name, double probability, ls_value step);
 /* The stream of random numbers of a name within the cursor's block. */

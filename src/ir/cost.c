@@ -190,8 +190,8 @@ size_t instruction_bytes(const ls_program *p, const struct instruction *i)
 ls_cost ls_program_cost(const ls_program *p)
 {
     ls_cost c = { .activations = program_activation_bytes(p),
-                  .communication = p->arena_bytes[ARENA_COMMUNICATION],
-                  .live_peak = p->live_peak };
+                  .communication = p->results.arena_bytes[ARENA_COMMUNICATION],
+                  .live_peak = p->results.live_peak };
 
     for (int s = 0; s < SEG_OPTIMIZER; s++)
         for (int n = 0; n < p->list[s].n; n++) {

@@ -6,10 +6,10 @@
 
 struct cursor program_cursor_begin(ls_program *p, struct cursor to)
 {
-    struct cursor before = p->cursor;
+    struct cursor before = p->builder.cursor;
 
     to.depth = before.depth + 1;
-    p->cursor = to;
+    p->builder.cursor = to;
     return before;
 }
 
@@ -20,7 +20,7 @@ struct cursor program_cursor_segment(ls_program *p, enum segment segment, ls_pha
 
 struct cursor program_cursor_phase(ls_program *p, ls_phase phase)
 {
-    struct cursor to = p->cursor;
+    struct cursor to = p->builder.cursor;
 
     to.phase = phase;
     return program_cursor_begin(p, to);
@@ -28,7 +28,7 @@ struct cursor program_cursor_phase(ls_program *p, ls_phase phase)
 
 struct cursor program_cursor_block(ls_program *p, int block)
 {
-    struct cursor to = p->cursor;
+    struct cursor to = p->builder.cursor;
 
     to.block = block;
     return program_cursor_begin(p, to);
@@ -36,7 +36,7 @@ struct cursor program_cursor_block(ls_program *p, int block)
 
 struct cursor program_cursor_when(ls_program *p, ls_when when)
 {
-    struct cursor to = p->cursor;
+    struct cursor to = p->builder.cursor;
 
     to.when = when;
     return program_cursor_begin(p, to);
@@ -44,22 +44,22 @@ struct cursor program_cursor_when(ls_program *p, ls_when when)
 
 struct cursor program_cursor_like(ls_program *p, const struct instruction *i)
 {
-    struct cursor to = { p->cursor.segment, i->phase, i->when, i->block, 0 };
+    struct cursor to = { p->builder.cursor.segment, i->phase, i->when, i->block, 0 };
 
     return program_cursor_begin(p, to);
 }
 
 void program_cursor_end(ls_program *p, struct cursor before)
 {
-    ASSERT(p->cursor.depth == before.depth + 1);
-    p->cursor = before;
+    ASSERT(p->builder.cursor.depth == before.depth + 1);
+    p->builder.cursor = before;
 }
 
 /* ---- appending ---- */
 
 static struct instruction *append(ls_program *p, const struct instruction *i)
 {
-    struct list *l = &p->list[p->cursor.segment];
+    struct list *l = &p->list[p->builder.cursor.segment];
     ls_status st = list_push(l, i);
 
     if (st == LS_OK) return &l->at[l->n - 1];
@@ -70,12 +70,15 @@ static struct instruction *append(ls_program *p, const struct instruction *i)
 struct instruction *program_append(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
                                    const ls_value *out)
 {
-    struct instruction i = {
-        .op = op, .nin = nin, .nout = nout, .block = p->cursor.block, .phase = p->cursor.phase, .when = p->cursor.when
-    };
+    struct instruction i = { .op = op,
+                             .nin = nin,
+                             .nout = nout,
+                             .block = p->builder.cursor.block,
+                             .phase = p->builder.cursor.phase,
+                             .when = p->builder.cursor.when };
 
     if (!program_ok(p)) return NULL;
-    if (p->compiled) {
+    if (p->results.compiled) {
         program_fail(p, "%s: the program is already compiled; append before compiling", program_op_name(op));
         return NULL;
     }

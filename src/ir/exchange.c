@@ -198,7 +198,7 @@ void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_v
     if (program_ok(p) && complete_counts(p, e) && exchange_check_sizes(p, e, in, out)) i = append(p, OP_COMM_START, in, out);
     program_cursor_end(p, before);
     if (!i) return;
-    e->id = p->exchanges++;
+    e->id = p->builder.exchanges++;
     instruction_set_exchange(i, e);
 }
 

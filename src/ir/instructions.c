@@ -9,7 +9,7 @@ int ls_program_instructions(const ls_program *p)
 {
     int n = 0;
 
-    for (int s = 0; s < SEGMENTS && p->compiled; s++) n += p->list[s].n;
+    for (int s = 0; s < SEGMENTS && p->results.compiled; s++) n += p->list[s].n;
     return n;
 }
 
@@ -67,7 +67,7 @@ void ls_program_instruction(const ls_program *p, int number, ls_instruction *out
                              .live = i->live,
                              .stream = i->stream,
                              .nwaits = i->waits,
-                             .waits = i->waits ? p->wait + i->first_wait : NULL };
+                             .waits = i->waits ? p->results.wait + i->first_wait : NULL };
     for (int k = 0; k < i->nin; k++) out->in[k] = operand_of(p, i->in[k]);
     for (int k = 0; k < i->nout; k++) out->out[k] = operand_of(p, i->out[k]);
     if (instruction_is_exchange(i)) put_exchange(out, i);

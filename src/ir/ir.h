@@ -144,7 +144,7 @@ struct exchange {
     ls_comm *comm;
     ls_redop redop;
     int root;
-    int id; /* start and wait of one exchange share it: 0 .. p->exchanges - 1 */
+    int id; /* start and wait of one exchange share it: 0 .. builder.exchanges - 1 */
     size_t total;
     size_t *counts;      /* [n], for the _v forms */
     size_t *recv_counts; /* [n], for all_to_all: counts + n */
@@ -215,8 +215,8 @@ struct instruction {
     ls_phase phase;
     double flops;                /* FLOPs of the operation, including recomputation inside the kernel */
     const struct kernel *kernel; /* kernels pass; NULL for ops without kernels */
-    int stream;                  /* streams pass: index in p->stream[]; -1: it runs on none */
-    int first_wait, waits;       /* streams pass: p->wait[first_wait ..]: numbers of the instructions for whose end it waits */
+    int stream;                  /* streams pass: index in results.stream[]; -1: it runs on none */
+    int first_wait, waits;       /* streams pass: results.wait[first_wait ..]: numbers of the instructions for whose end it waits */
     bool waited_for;             /* an instruction of another stream waits for it */
     size_t scratch_bytes, scratch_at;
     size_t live; /* memory pass: bytes of the arena in use while it runs, including its scratch */

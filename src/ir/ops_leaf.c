@@ -29,7 +29,7 @@ static ls_value store_value(ls_program *p, ls_role role, int param, const char *
 
     if (v.id) return v;
     for (int d = 0; d < ls_store_ndim(p->store, i); d++)
-        size[d] = p->local ? store_local_size(p->store, i, d) : ls_store_size(p->store, i, d);
+        size[d] = p->builder.local ? store_local_size(p->store, i, d) : ls_store_size(p->store, i, d);
     snprintf(name, sizeof name, "%s%s%s", ls_store_name(p->store, i), role == LS_ROLE_GRADIENT ? ".grad" : "", state ? state : "");
     before = program_cursor_block(p, 0); /* names of the store get no block prefix */
     v = program_new_value(p, name, type, ls_store_ndim(p->store, i), size);
@@ -133,7 +133,7 @@ ls_value ls_output(ls_program *p, const char *name, ls_value x)
     struct value *v;
 
     if (!program_ok(p) || !x.id) return LS_NONE;
-    if (p->compiled) return program_fail(p, "output '%s': the program is already compiled; append before compiling", name);
+    if (p->results.compiled) return program_fail(p, "output '%s': the program is already compiled; append before compiling", name);
     if (program_find(p, name).id) return program_fail(p, "output '%s': an input, output or bound value of that name exists already", name);
     if (program_value(p, x)->role != LS_ROLE_ACTIVATION || program_value(p, x)->root != x.id)
         x = program_value(p, x)->role == LS_ROLE_OUTPUT
@@ -154,7 +154,7 @@ void ls_block_begin(ls_program *p, const char *name)
     char **grown;
 
     if (!program_ok(p)) return;
-    if (p->cursor.block) {
+    if (p->builder.cursor.block) {
         program_fail(p, "block '%s' begins inside another block; blocks cannot be nested", name);
         return;
     }
@@ -167,10 +167,10 @@ void ls_block_begin(ls_program *p, const char *name)
         program_fail_by(p, LS_ENOMEM);
         return;
     }
-    p->cursor.block = p->nblocks++;
+    p->builder.cursor.block = p->nblocks++;
 }
 
-void ls_block_end(ls_program *p) { p->cursor.block = 0; }
+void ls_block_end(ls_program *p) { p->builder.cursor.block = 0; }
 
 int ls_value_ndim(const ls_program *p, ls_value x) { return x.id ? p->values[x.id].ndim : 0; }
 size_t ls_value_size(const ls_program *p, ls_value x, int dim) { return x.id ? p->values[x.id].size[dim] : 0; }

@@ -108,7 +108,7 @@ uint64_t program_site_stream(const ls_program *p, const char *name)
 {
     char full[256];
 
-    snprintf(full, sizeof full, "%s/%s", p->cursor.block ? p->blocks[p->cursor.block] : "", name);
+    snprintf(full, sizeof full, "%s/%s", p->builder.cursor.block ? p->blocks[p->builder.cursor.block] : "", name);
     return rng_stream(full);
 }
 

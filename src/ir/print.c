@@ -149,9 +149,9 @@ static void put_move(struct sink *s, const struct move *m)
 /* "   stream 2 after 12, 15"; nothing on a device without streams. */
 static void put_stream(struct sink *s, const ls_program *p, const struct instruction *i)
 {
-    if (!p->nstreams || i->stream < 0) return;
+    if (!p->results.nstreams || i->stream < 0) return;
     print_put(s, "   stream %d", i->stream);
-    for (int k = 0; k < i->waits; k++) print_put(s, "%s %d", k ? "," : " after", p->wait[i->first_wait + k]);
+    for (int k = 0; k < i->waits; k++) print_put(s, "%s %d", k ? "," : " after", p->results.wait[i->first_wait + k]);
 }
 
 static void put_instruction(struct sink *s, const ls_program *p, const struct instruction *i, int number)
@@ -181,10 +181,10 @@ static void put_totals(struct sink *s, const ls_program *p)
               scaled(d, (double)c.optimizer));
     if (c.communication || c.offload)
         print_put(s, "communication %sB  offload %sB\n", scaled(a, (double)c.communication), scaled(b, (double)c.offload));
-    if (p->options.slots)
+    if (p->arguments.options.slots)
         print_put(s, "activations %sB: %d slots of %sB and %sB that they share; %sB live at the peak\n", scaled(a, (double)c.activations),
-                  p->options.slots, scaled(b, (double)p->arena_bytes[ARENA_SLOT]), scaled(d, (double)p->arena_bytes[ARENA_ACTIVATIONS]),
-                  scaled(e, (double)c.live_peak));
+                  p->arguments.options.slots, scaled(b, (double)p->results.arena_bytes[ARENA_SLOT]),
+                  scaled(d, (double)p->results.arena_bytes[ARENA_ACTIVATIONS]), scaled(e, (double)c.live_peak));
     else
         print_put(s, "activations %sB in one arena, of which %sB live at the peak\n", scaled(a, (double)c.activations),
                   scaled(b, (double)c.live_peak));

@@ -33,8 +33,8 @@ void ls_program_release(ls_program **pp)
     if (!p) return;
     unbind(p);
     ls_program_unhook(p);
-    if (p->partition.release) p->partition.release(p->partition.ctx);
-    if (p->distribution.release) p->distribution.release(p->distribution.ctx);
+    if (p->arguments.partition.release) p->arguments.partition.release(p->arguments.partition.ctx);
+    if (p->arguments.distribution.release) p->arguments.distribution.release(p->arguments.distribution.ctx);
     streams_clear(p);
     for (int s = 0; s < SEGMENTS; s++) list_free(&p->list[s]);
     mem_free(p->even);
@@ -81,7 +81,7 @@ ls_value program_fail(ls_program *p, const char *fmt, ...)
     int n = 0;
     va_list ap;
 
-    if (p->cursor.block) n = snprintf(text, sizeof text, "%s: ", p->blocks[p->cursor.block]);
+    if (p->builder.cursor.block) n = snprintf(text, sizeof text, "%s: ", p->blocks[p->builder.cursor.block]);
     va_start(ap, fmt);
     vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
     va_end(ap);
@@ -150,12 +150,12 @@ static int grow_values(ls_program *p, const char *what)
     }
     v = &p->values[p->nvalues];
     memset(v, 0, sizeof *v);
-    v->name = names_add(&p->names, p->cursor.block ? p->blocks[p->cursor.block] : NULL, what);
+    v->name = names_add(&p->names, p->builder.cursor.block ? p->blocks[p->builder.cursor.block] : NULL, what);
     if (!v->name) return stick(p, LS_ENOMEM, ls_errmsg()).id;
     v->param = -1;
     v->unit = -1;
     v->time_dim = -1;
-    v->block = p->cursor.block;
+    v->block = p->builder.cursor.block;
     v->least = INT32_MIN;
     v->most = INT32_MAX;
     return p->nvalues++;
@@ -168,7 +168,7 @@ ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int n
     int id;
 
     if (!program_ok(p)) return LS_NONE;
-    if (p->compiled) return program_fail(p, "%s: the program is already compiled; append before compiling", what);
+    if (p->results.compiled) return program_fail(p, "%s: the program is already compiled; append before compiling", what);
     if (ndim < 0 || ndim > LS_DIMS) return program_fail(p, "%s: %d dims; 0 to %d are possible", what, ndim, LS_DIMS);
     for (int d = 0; d < ndim; d++)
         if (!size_mul(count, size[d], &count) || count > SIZE_MAX / 64)

@@ -59,7 +59,7 @@ void program_shuffle_lower(ls_program *p, const struct instruction *i)
     struct instruction *start;
 
     e.total = s->expected * program_value(p, i->in[0])->size[1];
-    e.id = p->exchanges++;
+    e.id = p->builder.exchanges++;
     start = program_append(p, OP_COMM_START, NULL, i->nin, i->in, 1, i->out);
     if (start) instruction_set_exchange(start, &e);
     program_cursor_end(p, before);

@@ -232,7 +232,7 @@ ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
     before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     a.kind = &optimizer_kinds[o->kind];
     append_all(&a);
-    p->update_in_backward = o->in_backward;
+    p->builder.update_in_backward = o->in_backward;
     program_cursor_end(p, before);
     return ls_program_status(p);
 }

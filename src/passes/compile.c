@@ -83,28 +83,31 @@ ls_status kernels_pass(ls_program *p)
 /* The budget was met before the program was distributed; distribution adds to the arena. */
 static ls_status check_budget(const ls_program *p)
 {
-    if (p->options.recompute != LS_RECOMPUTE_BUDGET || program_activation_bytes(p) <= p->options.bytes) return LS_OK;
+    if (p->arguments.options.recompute != LS_RECOMPUTE_BUDGET || program_activation_bytes(p) <= p->arguments.options.bytes) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "recompute: the budget of %zu bytes cannot be met: distributed over ranks the program needs %zu; use a larger budget",
-                   p->options.bytes, program_activation_bytes(p));
+                   p->arguments.options.bytes, program_activation_bytes(p));
 }
 
 ls_status program_bind(ls_program *p)
 {
-    ASSERT(p->compiled && !p->run.runnable);
-    p->options.plan_only = 0;
+    ASSERT(p->results.compiled && !p->run.runnable);
+    p->arguments.options.plan_only = 0;
     LS_TRY(bind_pass(p));
     p->run.runnable = true;
     return LS_OK;
 }
 
-ls_status program_edit(ls_program *p, enum edit_after after) { return p->edit.edit ? p->edit.edit(p, after, p->edit.ctx) : LS_OK; }
+ls_status program_edit(ls_program *p, enum edit_after after)
+{
+    return p->arguments.edit.edit ? p->arguments.edit.edit(p, after, p->arguments.edit.ctx) : LS_OK;
+}
 
 /* Every pass restores the cursor to the beginning of the only scope that compile began. */
 static ls_status pass_end(const ls_program *p, ls_status st)
 {
-    ASSERT(p->cursor.depth == 1 && p->cursor.segment == SEG_FORWARD && p->cursor.phase == LS_PHASE_FORWARD &&
-           p->cursor.when == LS_WHEN_ALWAYS && !p->cursor.block);
+    ASSERT(p->builder.cursor.depth == 1 && p->builder.cursor.segment == SEG_FORWARD && p->builder.cursor.phase == LS_PHASE_FORWARD &&
+           p->builder.cursor.when == LS_WHEN_ALWAYS && !p->builder.cursor.block);
     return st < 0 ? st : ls_program_status(p);
 }
 
@@ -112,24 +115,24 @@ static ls_status edit_after(ls_program *p, enum edit_after after) { return pass_
 
 static ls_status passes(ls_program *p)
 {
-    if (p->partition.pass) LS_TRY(pass_end(p, p->partition.pass(p, p->partition.ctx)));
-    if (p->backward) LS_TRY(pass_end(p, gradient_pass(p)));
+    if (p->arguments.partition.pass) LS_TRY(pass_end(p, p->arguments.partition.pass(p, p->arguments.partition.ctx)));
+    if (p->builder.backward) LS_TRY(pass_end(p, gradient_pass(p)));
     LS_TRY(edit_after(p, AFTER_GRADIENT));
     LS_TRY(pass_end(p, recompute_pass(p)));
     LS_TRY(edit_after(p, AFTER_RECOMPUTE));
-    if (p->options.split_backward) /* before lowering, which depends on the segment in which a value is used */
+    if (p->arguments.options.split_backward) /* before lowering, which depends on the segment in which a value is used */
         LS_TRY(pass_end(p, split_pass(p)));
     LS_TRY(pass_end(p, lower_pass(p)));
     LS_TRY(edit_after(p, AFTER_LOWER));
-    if (p->distribution.pass) LS_TRY(pass_end(p, p->distribution.pass(p, p->distribution.ctx)));
-    if (p->update_in_backward) LS_TRY(pass_end(p, update_in_backward_pass(p)));
+    if (p->arguments.distribution.pass) LS_TRY(pass_end(p, p->arguments.distribution.pass(p, p->arguments.distribution.ctx)));
+    if (p->builder.update_in_backward) LS_TRY(pass_end(p, update_in_backward_pass(p)));
     LS_TRY(pass_end(p, fuse_pass(p)));
     LS_TRY(pass_end(p, kernels_pass(p)));
     LS_TRY(pass_end(p, overlap_pass(p)));
     LS_TRY(pass_end(p, memory_pass(p)));
     LS_TRY(check_budget(p));
     LS_TRY(streams_pass(p));
-    return p->options.plan_only ? runs_reserve(p) : bind_pass(p);
+    return p->arguments.options.plan_only ? runs_reserve(p) : bind_pass(p);
 }
 
 ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
@@ -139,24 +142,24 @@ ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
     ls_status st;
 
     LS_TRY(ls_program_status(p));
-    if (p->compiled) return ls_fail(LS_EINVAL, "compile: this program is already compiled");
-    p->options = options ? *options : defaults;
-    if (p->options.slots < 0) return ls_fail(LS_EINVAL, "compile: slots is %d; it must be 0 or more", p->options.slots);
-    if (p->options.fuse_loss && !p->loss.id)
+    if (p->results.compiled) return ls_fail(LS_EINVAL, "compile: this program is already compiled");
+    p->arguments.options = options ? *options : defaults;
+    if (p->arguments.options.slots < 0) return ls_fail(LS_EINVAL, "compile: slots is %d; it must be 0 or more", p->arguments.options.slots);
+    if (p->arguments.options.fuse_loss && !p->loss.id)
         return ls_fail(LS_EINVAL, "compile: fuse_loss without ls_backward; there is no gradient to fuse the loss with");
-    if (p->options.recompute != LS_RECOMPUTE_NONE && !p->loss.id)
+    if (p->arguments.options.recompute != LS_RECOMPUTE_NONE && !p->loss.id)
         return ls_fail(LS_EINVAL, "compile: recompute without ls_backward; there is nothing to recompute for");
     before = program_cursor_segment(p, SEG_FORWARD, LS_PHASE_FORWARD);
     st = passes(p);
     program_cursor_end(p, before);
-    p->edit = (struct edit){ 0 };
+    p->arguments.edit = (struct edit){ 0 };
     if (st < 0 && program_ok(p)) {
         p->status = st;
         strncpy(p->message, ls_errmsg(), sizeof p->message - 1);
     }
     if (st == LS_OK) {
-        p->compiled = true;
-        p->run.runnable = !p->options.plan_only;
+        p->results.compiled = true;
+        p->run.runnable = !p->arguments.options.plan_only;
     }
     return st;
 }

@@ -119,7 +119,7 @@ static void xent_gradient(struct gradient *g, const struct instruction *i, ls_va
 {
     ls_value x = i->in[0], w = i->in[1], dw, dx = LS_NONE;
     ls_value in[] = { x, w, i->in[2], i->in[3], i->out[1], dloss };
-    bool fuse = g->p->options.fuse_loss;
+    bool fuse = g->p->arguments.options.fuse_loss;
     struct value v = *program_value(g->p, x);
     struct instruction *made;
 

@@ -23,8 +23,8 @@ static void mark_needed(struct gradient *g)
     for (int v = 1; v < g->n; v++) {
         const struct value *x = &g->p->values[v];
 
-        g->needed[v] =
-            v == g->p->stage.in.id || (x->role == LS_ROLE_PARAMETER && x->param >= 0 && !ls_store_is_frozen(g->p->store, (size_t)x->param));
+        g->needed[v] = v == g->p->results.stage.in.id ||
+                       (x->role == LS_ROLE_PARAMETER && x->param >= 0 && !ls_store_is_frozen(g->p->store, (size_t)x->param));
     }
     for (int n = 0; n < l->n; n++) {
         const struct instruction *i = &l->at[n];
@@ -86,7 +86,7 @@ static ls_status drop_fused_loss(ls_program *p)
 static void seed(struct gradient *g)
 {
     ls_program *p = g->p;
-    bool learns = (p->loss.id && g->needed[p->loss.id]) || (p->stage.out.id && g->needed[p->stage.out.id]);
+    bool learns = (p->loss.id && g->needed[p->loss.id]) || (p->results.stage.out.id && g->needed[p->results.stage.out.id]);
     struct value v;
 
     if (!learns) program_fail(p, "backward: the %s depends on no trainable parameter", p->loss.id ? "loss" : "stage");
@@ -94,21 +94,21 @@ static void seed(struct gradient *g)
         v = *program_value(p, p->loss);
         gradient_give(g, p->loss, ls_constant(p, v.dtype, v.ndim, v.size, 1.0));
     }
-    if (p->stage.out.id) {
-        v = *program_value(p, p->stage.out);
-        p->stage.dout = ls_input(p, "stage.dout", v.dtype, v.ndim, v.size);
-        gradient_give(g, p->stage.out, p->stage.dout);
+    if (p->results.stage.out.id) {
+        v = *program_value(p, p->results.stage.out);
+        p->results.stage.dout = ls_input(p, "stage.dout", v.dtype, v.ndim, v.size);
+        gradient_give(g, p->results.stage.out, p->results.stage.dout);
     }
 }
 
 static void end_stage(struct gradient *g)
 {
-    ls_value din = g->grad[g->p->stage.in.id];
+    ls_value din = g->grad[g->p->results.stage.in.id];
 
-    if (g->p->stage.in.id && !din.id)
+    if (g->p->results.stage.in.id && !din.id)
         program_fail(g->p, "backward: nothing in this stage depends on the output of the previous stage");
     else if (din.id)
-        g->p->stage.din = ls_output(g->p, "stage.din", ls_contiguous(g->p, din));
+        g->p->results.stage.din = ls_output(g->p, "stage.din", ls_contiguous(g->p, din));
 }
 
 static ls_status check_loss(const ls_program *p)
@@ -143,7 +143,7 @@ ls_status gradient_pass(ls_program *p)
     mem_free(g.needed);
     mem_free(g.grad);
     LS_TRY(ls_program_status(p));
-    return p->options.fuse_loss && p->loss.id ? drop_fused_loss(p) : LS_OK;
+    return p->arguments.options.fuse_loss && p->loss.id ? drop_fused_loss(p) : LS_OK;
 }
 
 void ls_backward(ls_program *p, ls_value loss)
@@ -157,5 +157,5 @@ void ls_backward(ls_program *p, ls_value loss)
         program_fail(p, "backward: the loss is missing");
     else
         p->loss = loss;
-    p->backward = p->loss.id;
+    p->builder.backward = p->loss.id;
 }

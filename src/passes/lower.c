@@ -234,7 +234,7 @@ static ls_value some_rows(ls_program *p, ls_value x, size_t begin, size_t end)
 static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_value x)
 {
     const struct move *m = instruction_move(i);
-    struct list *list = &l->p->list[l->p->cursor.segment];
+    struct list *list = &l->p->list[l->p->builder.cursor.segment];
     size_t n = m->floating ? (size_t)m->chunks : 1, rows = value_count(program_value(l->p, x));
     struct instruction product;
 

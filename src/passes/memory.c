@@ -49,11 +49,11 @@ static bool is_ours(const struct value *v)
 
 static bool in_arena(const struct value *v, int id, enum arena a) { return v->root == id && v->first >= 0 && is_ours(v) && v->arena == a; }
 
-int program_slots(const ls_program *p) { return MAX(p->options.slots, 1); }
+int program_slots(const ls_program *p) { return MAX(p->arguments.options.slots, 1); }
 
 size_t program_activation_bytes(const ls_program *p)
 {
-    return p->arena_bytes[ARENA_ACTIVATIONS] + (size_t)program_slots(p) * p->arena_bytes[ARENA_SLOT];
+    return p->results.arena_bytes[ARENA_ACTIVATIONS] + (size_t)program_slots(p) * p->results.arena_bytes[ARENA_SLOT];
 }
 
 static void memory_touch(ls_program *p, ls_value v, int at)
@@ -81,7 +81,7 @@ static bool crosses(const ls_program *p, const struct value *v)
 /* Chooses each value's arena; at: the end of all positions. */
 static void choose_arenas(ls_program *p, int at)
 {
-    bool slots = p->options.slots > 0;
+    bool slots = p->arguments.options.slots > 0;
 
     for (int v = 1; v < p->nvalues; v++) {
         struct value *x = &p->values[v];
@@ -132,7 +132,7 @@ static int lifetimes(ls_program *p)
             x->last = at;
         }
     }
-    if (p->options.retain) retain(p);
+    if (p->arguments.options.retain) retain(p);
     choose_arenas(p, at);
     return at;
 }
@@ -223,8 +223,9 @@ static ls_status memory_collect(ls_program *p, struct layout *l, enum arena a)
         const struct value *x = &p->values[v];
 
         if (in_arena(x, v, a) && !x->shares)
-            l->buffer[l->n++] =
-                (struct buffer){ rounded_to(x->bytes, a == ARENA_COMMUNICATION ? p->comm_align : ALIGN), 0, x->first, x->last, v, NULL, 0 };
+            l->buffer[l->n++] = (struct buffer){
+                rounded_to(x->bytes, a == ARENA_COMMUNICATION ? p->results.comm_align : ALIGN), 0, x->first, x->last, v, NULL, 0
+            };
     }
     for (int b = 0; b < l->n; b++) /* a shared buffer lives until its last holder dies */
         p->values[l->buffer[b].value].at = (size_t)b;
@@ -284,7 +285,7 @@ static ls_status live_peak(ls_program *p, const struct layout *l, int positions,
             p->list[s].at[n].live += (size_t)live;
             most = MAX(most, live);
         }
-    p->live_peak += (size_t)times * (size_t)most;
+    p->results.live_peak += (size_t)times * (size_t)most;
     mem_free(change);
     return LS_OK;
 }
@@ -322,8 +323,9 @@ static ls_status lay_out(ls_program *p, enum arena a, int positions)
         for (int b = 0; b < l.n; b++) l.buffer[b].before = l.buffer[b].at;
         late = place_all(&l, by_size_late);
         for (int b = 0; b < l.n && early <= late; b++) l.buffer[b].at = l.buffer[b].before;
-        p->arena_bytes[a] = MIN(early, late);
-        if (a == ARENA_COMMUNICATION && p->arena_bytes[a]) p->arena_bytes[a] += p->comm_align - ALIGN; /* its beginning is aligned, too */
+        p->results.arena_bytes[a] = MIN(early, late);
+        if (a == ARENA_COMMUNICATION && p->results.arena_bytes[a])
+            p->results.arena_bytes[a] += p->results.comm_align - ALIGN; /* its beginning is aligned, too */
         for (int b = 0; b < l.n; b++)
             if (l.buffer[b].scratch_of)
                 l.buffer[b].scratch_of->scratch_at = l.buffer[b].at;
@@ -341,8 +343,8 @@ ls_status memory_pass(ls_program *p)
     int positions = lifetimes(p);
 
     share_in_place(p);
-    p->comm_align = uses_files(p) ? LS_PAGE : ALIGN;
-    p->live_peak = 0;
+    p->results.comm_align = uses_files(p) ? LS_PAGE : ALIGN;
+    p->results.live_peak = 0;
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) p->list[s].at[n].live = 0;
     for (int a = 0; a < ARENAS; a++) LS_TRY(lay_out(p, (enum arena)a, positions));

@@ -37,6 +37,32 @@ struct stage_ends {
     ls_value in, out, din, dout;
 };
 
+struct pass_arguments {
+    ls_compile_options options;
+    struct partition partition;
+    struct distribution distribution;
+    struct edit edit;
+    ls_comm *arena_comm; /* allocates ARENA_COMMUNICATION (ls_comm_alloc); NULL: this rank's own memory */
+};
+
+/* A stream on which a program's instructions run; index: in the store's stream set, once bound. */
+struct program_stream {
+    const ls_comm *comm;
+    int lane, index;
+};
+
+struct pass_results {
+    bool compiled;
+    struct stage_ends stage;
+    bool wants_last;                       /* gradients are reduced in the last micro-batch */
+    bool carries;                          /* it waits for carried gathers where it first reads their parameters */
+    size_t comm_align;                     /* memory: alignment of ARENA_COMMUNICATION and the buffers in it */
+    size_t arena_bytes[ARENAS], live_peak; /* ARENA_SLOT: bytes of one slot; live_peak: of the activations in all slots */
+    struct program_stream *stream;         /* streams: [nstreams]: compute, copy, and those of comms */
+    int nstreams;
+    int *wait; /* streams: numbers of instructions that are waited for; each instruction has a range of them (first_wait) */
+};
+
 /* One pass per file. */
 ls_status gradient_pass(ls_program *p);           /* gradient_pass.c: loss -> SEG_BACKWARD */
 ls_status recompute_pass(ls_program *p);          /* recompute.c */

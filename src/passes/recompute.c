@@ -231,7 +231,7 @@ static ls_status try_blocks(void *ctx, int n, size_t *bytes)
 
     for (int k = 0; k < back->n && st == LS_OK; k++) st = list_push(&plain, &back->at[k]);
     if (st == LS_OK) st = first_blocks(p, t->unit_of, n);
-    if (st == LS_OK && p->options.split_backward) st = split_pass(p);
+    if (st == LS_OK && p->arguments.options.split_backward) st = split_pass(p);
     if (st == LS_OK) st = kernels_pass(p);
     if (st == LS_OK) st = memory_pass(p);
     if (st < 0) {
@@ -253,30 +253,31 @@ static ls_status within_budget(ls_program *p, int *unit_of)
     size_t least;
     int n;
 
-    LS_TRY(fewest_within(try_blocks, &t, MAX(p->nblocks - 1, 0), p->options.bytes, &n, &least));
+    LS_TRY(fewest_within(try_blocks, &t, MAX(p->nblocks - 1, 0), p->arguments.options.bytes, &n, &least));
     if (n >= 0) return first_blocks(p, unit_of, n);
     return ls_fail(LS_EINVAL, "recompute: the budget of %zu bytes cannot be met: the program needs at least %zu; use a larger budget",
-                   p->options.bytes, least);
+                   p->arguments.options.bytes, least);
 }
 
 ls_status recompute_pass(ls_program *p)
 {
-    int *unit_of, every = p->options.recompute == LS_RECOMPUTE_EVERY ? p->options.every : 1;
+    int *unit_of, every = p->arguments.options.recompute == LS_RECOMPUTE_EVERY ? p->arguments.options.every : 1;
     ls_status st;
 
-    if (p->options.recompute == LS_RECOMPUTE_NONE) return LS_OK;
-    if (p->options.recompute == LS_RECOMPUTE_FIRST && p->options.every < 0)
-        return ls_fail(LS_EINVAL, "recompute: the first %d blocks; 0 or more is expected", p->options.every);
+    if (p->arguments.options.recompute == LS_RECOMPUTE_NONE) return LS_OK;
+    if (p->arguments.options.recompute == LS_RECOMPUTE_FIRST && p->arguments.options.every < 0)
+        return ls_fail(LS_EINVAL, "recompute: the first %d blocks; 0 or more is expected", p->arguments.options.every);
     if (every < 1) return ls_fail(LS_EINVAL, "recompute: every %d blocks; 1 or more is expected", every);
     unit_of = mem_array(MEM_OTHER, (size_t)p->nblocks, sizeof *unit_of);
     if (!unit_of) return LS_ENOMEM;
     for (int b = 1; b < p->nblocks; b++) unit_of[b] = (b - 1) / every + 1;
-    if (p->options.recompute == LS_RECOMPUTE_BUDGET)
+    if (p->arguments.options.recompute == LS_RECOMPUTE_BUDGET)
         st = within_budget(p, unit_of);
-    else if (p->options.recompute == LS_RECOMPUTE_FIRST)
-        st = first_blocks(p, unit_of, MIN(p->options.every, MAX(p->nblocks - 1, 0)));
+    else if (p->arguments.options.recompute == LS_RECOMPUTE_FIRST)
+        st = first_blocks(p, unit_of, MIN(p->arguments.options.every, MAX(p->nblocks - 1, 0)));
     else
-        st = recompute_units(p, unit_of, p->nblocks > 1 ? unit_of[p->nblocks - 1] : 0, p->options.recompute == LS_RECOMPUTE_SELECTIVE);
+        st = recompute_units(p, unit_of, p->nblocks > 1 ? unit_of[p->nblocks - 1] : 0,
+                             p->arguments.options.recompute == LS_RECOMPUTE_SELECTIVE);
     mem_free(unit_of);
     return st;
 }

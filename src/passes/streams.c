@@ -237,16 +237,16 @@ static ls_status stream_find(ls_program *p, const ls_comm *comm, int lane, int *
 {
     struct program_stream *grown;
 
-    for (int k = 0; k < p->nstreams; k++)
-        if (p->stream[k].comm == comm && p->stream[k].lane == lane) {
+    for (int k = 0; k < p->results.nstreams; k++)
+        if (p->results.stream[k].comm == comm && p->results.stream[k].lane == lane) {
             *out = k;
             return LS_OK;
         }
-    grown = mem_resize(p->stream, ((size_t)p->nstreams + 1) * sizeof *grown);
+    grown = mem_resize(p->results.stream, ((size_t)p->results.nstreams + 1) * sizeof *grown);
     if (!grown) return LS_ENOMEM;
-    p->stream = grown;
-    p->stream[p->nstreams] = (struct program_stream){ comm, lane, -1 };
-    *out = p->nstreams++;
+    p->results.stream = grown;
+    p->results.stream[p->results.nstreams] = (struct program_stream){ comm, lane, -1 };
+    *out = p->results.nstreams++;
     return LS_OK;
 }
 
@@ -320,17 +320,17 @@ static void keep_waits(ls_program *p, const struct stream_step *step)
 
             i->first_wait = step[at].first_wait;
             i->waits = step[at].waits;
-            for (int k = 0; k < i->waits; k++) instruction_numbered(p, p->wait[i->first_wait + k])->waited_for = true;
+            for (int k = 0; k < i->waits; k++) instruction_numbered(p, p->results.wait[i->first_wait + k])->waited_for = true;
         }
 }
 
 void streams_clear(ls_program *p)
 {
-    mem_free(p->stream);
-    mem_free(p->wait);
-    p->stream = NULL;
-    p->wait = NULL;
-    p->nstreams = 0;
+    mem_free(p->results.stream);
+    mem_free(p->results.wait);
+    p->results.stream = NULL;
+    p->results.wait = NULL;
+    p->results.nstreams = 0;
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) {
             struct instruction *i = &p->list[s].at[n];
@@ -351,7 +351,7 @@ ls_status streams_pass(ls_program *p)
     for (int s = 0; s < SEGMENTS; s++) total += p->list[s].n;
     t.step = mem_array(MEM_OTHER, (size_t)total, sizeof *t.step);
     st = t.step ? touch_all(&t) : LS_ENOMEM;
-    if (st == LS_OK) st = stream_waits(t.access, t.step, t.n, p->nstreams, &p->wait);
+    if (st == LS_OK) st = stream_waits(t.access, t.step, t.n, p->results.nstreams, &p->results.wait);
     if (st == LS_OK) keep_waits(p, t.step);
     mem_free(t.step);
     mem_free(t.access);

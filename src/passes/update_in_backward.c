@@ -287,12 +287,12 @@ static ls_status check_optimizer(const struct moving *m)
 
 static ls_status check_update_in_backward(const ls_program *p)
 {
-    const char *why = p->options.slots > 0                       ? "it has several micro-batches in flight"
-                      : p->options.retain                        ? "backward may run several times after one forward (retain)"
-                      : p->options.split_backward                ? "weight gradients have a segment of their own"
-                      : !p->backward || !p->list[SEG_BACKWARD].n ? "the program has no backward"
-                      : !store_device(p->store)->immediate       ? "the device is not the cpu"
-                                                                 : NULL;
+    const char *why = p->arguments.options.slots > 0                     ? "it has several micro-batches in flight"
+                      : p->arguments.options.retain                      ? "backward may run several times after one forward (retain)"
+                      : p->arguments.options.split_backward              ? "weight gradients have a segment of their own"
+                      : !p->builder.backward || !p->list[SEG_BACKWARD].n ? "the program has no backward"
+                      : !store_device(p->store)->immediate               ? "the device is not the cpu"
+                                                                         : NULL;
 
     return why ? ls_fail(LS_EINVAL, "optimizer: in_backward is not possible: %s", why) : LS_OK;
 }

@@ -94,7 +94,7 @@ static void begin_chunk(struct xent *z, struct chunk *c)
     struct cursor before;
 
     c->logits = program_new_value(p, "logits", z->exact, 2, (size_t[]){ n, z->v });
-    before = program_cursor_phase(p, z->again ? LS_PHASE_RECOMPUTE : p->cursor.phase);
+    before = program_cursor_phase(p, z->again ? LS_PHASE_RECOMPUTE : p->builder.cursor.phase);
     program_emit(p, OP_LINEAR, NULL, 3, (ls_value[]){ vocab_xent_rows(z, z->x, c), z->w, LS_NONE }, 1, &c->logits);
     program_cursor_end(p, before);
     if (z->known) return;

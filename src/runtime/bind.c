@@ -19,11 +19,14 @@ static struct bytes_home home_of(const ls_program *p, enum arena a)
 {
     const struct device *device = store_device(p->store);
 
-    if (a == ARENA_COMMUNICATION) return (struct bytes_home){ device, p->arena_comm, MEM_COMMUNICATION };
+    if (a == ARENA_COMMUNICATION) return (struct bytes_home){ device, p->arguments.arena_comm, MEM_COMMUNICATION };
     return (struct bytes_home){ device, NULL, MEM_ACTIVATIONS };
 }
 
-static size_t arena_size(const ls_program *p, enum arena a) { return p->arena_bytes[a] * (size_t)(a == ARENA_SLOT ? program_slots(p) : 1); }
+static size_t arena_size(const ls_program *p, enum arena a)
+{
+    return p->results.arena_bytes[a] * (size_t)(a == ARENA_SLOT ? program_slots(p) : 1);
+}
 
 /* ---- what is kept of each instruction ---- */
 
@@ -139,7 +142,10 @@ static void *unit_data(const ls_program *p, const struct value *v)
     return store_unit_data(p->store, v->unit, kind, v->state);
 }
 
-static char *slot_base(const ls_program *p) { return (char *)p->run.arena[ARENA_SLOT] + (size_t)p->run.slot * p->arena_bytes[ARENA_SLOT]; }
+static char *slot_base(const ls_program *p)
+{
+    return (char *)p->run.arena[ARENA_SLOT] + (size_t)p->run.slot * p->results.arena_bytes[ARENA_SLOT];
+}
 
 /* The first byte of the value that owns v's bytes. */
 static void *root_data(const ls_program *p, int v)
@@ -228,13 +234,13 @@ static ls_status execute_allocate(ls_program *p)
     for (int a = 0; a < ARENAS; a++) {
         struct bytes_home home = home_of(p, (enum arena)a);
 
-        if (a != ARENA_ACTIVATIONS && !p->arena_bytes[a]) continue;
+        if (a != ARENA_ACTIVATIONS && !p->results.arena_bytes[a]) continue;
         p->run.block[a] = bytes_alloc(&home, arena_size(p, (enum arena)a));
         if (!p->run.block[a]) return device_no_memory(home.device);
         p->run.arena[a] = p->run.block[a];
-        if (a == ARENA_COMMUNICATION) p->run.arena[a] = (char *)p->run.block[a] + (0 - (uintptr_t)p->run.block[a]) % p->comm_align;
+        if (a == ARENA_COMMUNICATION) p->run.arena[a] = (char *)p->run.block[a] + (0 - (uintptr_t)p->run.block[a]) % p->results.comm_align;
     }
-    p->run.work = mem_array(MEM_OTHER, (size_t)p->exchanges, sizeof *p->run.work);
+    p->run.work = mem_array(MEM_OTHER, (size_t)p->builder.exchanges, sizeof *p->run.work);
     p->run.last_run = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->run.last_run);
     p->run.tag = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->run.tag);
     p->run.slot_operands = mem_array(MEM_OTHER, count_slot_operands(p), sizeof *p->run.slot_operands);
@@ -251,7 +257,7 @@ ls_status bind_pass(ls_program *p)
             const struct instruction *i = &p->list[s].at[n];
 
             if (instruction_is_view(i)) continue;
-            p->wants_last = p->wants_last || ((s == SEG_BACKWARD || s == SEG_WEIGHTS) && i->when == LS_WHEN_LAST);
+            p->results.wants_last = p->results.wants_last || ((s == SEG_BACKWARD || s == SEG_WEIGHTS) && i->when == LS_WHEN_LAST);
             for (int k = 0; k < i->nin; k++) LS_TRY(check_held(p, i->in[k]));
             for (int k = 0; k < i->nout; k++) LS_TRY(check_held(p, i->out[k]));
             LS_TRY(bind_instruction(p, i));

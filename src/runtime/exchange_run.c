@@ -43,7 +43,7 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
 
 ls_status exchange_finish_all(ls_program *p)
 {
-    for (int k = 0; k < p->exchanges; k++) LS_TRY(ls_work_wait(&p->run.work[k]));
+    for (int k = 0; k < p->builder.exchanges; k++) LS_TRY(ls_work_wait(&p->run.work[k]));
     return LS_OK;
 }
 
@@ -56,6 +56,6 @@ ls_status exchange_wait(ls_program *p, const struct instruction *i)
 
 void exchange_drop_all(ls_program *p)
 {
-    for (int k = 0; p->run.work && k < p->exchanges; k++)
+    for (int k = 0; p->run.work && k < p->builder.exchanges; k++)
         if (p->run.work[k]) ls_work_wait(&p->run.work[k]);
 }

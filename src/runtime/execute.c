@@ -28,8 +28,8 @@ static ls_status check_norm(const ls_program *p, const struct instruction *i)
     ls_convert(&norm, LS_F64, &raw, v->dtype, 1);
     return isfinite(norm) ? LS_OK
                           : ls_fail(LS_EINVAL, "the norm of the gradient is %s; %s", isnan(norm) ? "NaN" : "infinite",
-                                    p->update_in_backward ? "only parameters whose gradients came before it were updated"
-                                                          : "no parameter was updated");
+                                    p->builder.update_in_backward ? "only parameters whose gradients came before it were updated"
+                                                                  : "no parameter was updated");
 }
 
 /* Whether i is an update that must not run: in a backward with a gradient that is not finite, or in one that looks for it. */
@@ -43,7 +43,7 @@ static bool is_held_back(const ls_program *p, const struct instruction *i)
 /* Updates in backward run on the cpu alone, where the sum can be read at once. */
 static void check_squares(ls_program *p, const struct instruction *i)
 {
-    if (!p->update_in_backward || op_info(i->op)->stage != OPTIMIZER_SQUARES) return;
+    if (!p->builder.update_in_backward || op_info(i->op)->stage != OPTIMIZER_SQUARES) return;
     p->run.no_update = p->run.no_update || !isfinite(*(const double *)instruction_bound(p, i)->out[0].data);
 }
 
@@ -54,7 +54,7 @@ static enum segment final_segment(const ls_program *p) { return p->list[SEG_WEIG
  * the program retains it. */
 static bool has_before(const ls_program *p, int s, int last)
 {
-    bool again = p->options.retain && (last == LS_BACKWARD || last == LS_WEIGHTS);
+    bool again = p->arguments.options.retain && (last == LS_BACKWARD || last == LS_WEIGHTS);
 
     if (s == SEG_BACKWARD) return last == LS_FORWARD || again || !p->list[SEG_FORWARD].n;
     return s != SEG_WEIGHTS || last == LS_BACKWARD;
@@ -72,16 +72,16 @@ static ls_status check_order(ls_program *p, int segments)
     for (int s = 0; s < SEGMENTS; s++) {
         bool empty = !p->list[s].n;
 
-        if (!(segments >> s & 1) || (s == SEG_WEIGHTS && !p->options.split_backward)) continue;
+        if (!(segments >> s & 1) || (s == SEG_WEIGHTS && !p->arguments.options.split_backward)) continue;
         if (empty && (s == SEG_BACKWARD || s == SEG_OPTIMIZER))
             return ls_fail(LS_EINVAL, "run: this program has no %s segment; create it with %s", segment_name((enum segment)s),
                            s == SEG_BACKWARD ? "ls_backward" : "ls_optimizer_append");
         if (!has_before(p, s, last))
             return ls_fail(LS_EINVAL, "run: %s needs a new %s; the previous one has been consumed%s", segment_name((enum segment)s),
                            segment_name((enum segment)(s - 1)),
-                           s == SEG_BACKWARD && !p->options.retain ? "; to run it again, compile with retain" : "");
+                           s == SEG_BACKWARD && !p->arguments.options.retain ? "; to run it again, compile with retain" : "");
         if (s == (int)final_segment(p)) reduced = segments & LS_LAST;
-        if (s == SEG_OPTIMIZER && p->wants_last && !reduced)
+        if (s == SEG_OPTIMIZER && p->results.wants_last && !reduced)
             return ls_fail(LS_EINVAL, "run: update after a backward without LS_LAST: gradients have not been reduced over ranks");
         last = 1 << s;
     }
@@ -160,7 +160,7 @@ static ls_status run_instruction(ls_program *p, const struct instruction *i, int
     if (p->run.fault.fn && p->run.fault.slot == p->run.slot) LS_TRY(p->run.fault.fn(p->run.fault.ctx, p, i));
     if (p->run.finding)
         LS_TRY(non_finite_after(p, i, number));
-    else if (p->options.check_finite && !instruction_is_begun(i))
+    else if (p->arguments.options.check_finite && !instruction_is_begun(i))
         LS_TRY(check_outputs(p, i, number));
     check_squares(p, i);
     *over = p->run.finding && clips;
@@ -261,7 +261,7 @@ static ls_status execute_walk(ls_program *p, int segments)
 {
     struct walk w = { .segments = segments };
 
-    if (!p->carries) LS_TRY(ls_store_wait(p->store));
+    if (!p->results.carries) LS_TRY(ls_store_wait(p->store));
     if (segments & LS_BACKWARD) p->run.no_update = false;
     if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST)) /* exchanges in flight after a backward use its bytes until here */
         LS_TRY(exchange_finish_all(p));
@@ -291,7 +291,8 @@ ls_status ls_program_run(ls_program *p, int segments)
 
     LS_TRY(ls_program_status(p));
     if (!p->run.runnable)
-        return ls_fail(LS_EINVAL, "run: %s", p->compiled ? "the program was compiled with plan_only" : "the program is not compiled");
+        return ls_fail(LS_EINVAL, "run: %s",
+                       p->results.compiled ? "the program was compiled with plan_only" : "the program is not compiled");
     LS_TRY(check_order(p, segments));
     LS_TRY(store_check_loaded(p->store));
     st = execute_walk(p, segments);
@@ -302,7 +303,7 @@ int ls_program_has(const ls_program *p, const char *name)
 {
     ls_value v = program_find(p, name);
 
-    return v.id && p->compiled && p->values[p->values[v.id].root].used;
+    return v.id && p->results.compiled && p->values[p->values[v.id].root].used;
 }
 
 void program_tag(ls_program *p, int micro) { p->run.tag[p->run.slot] = micro; }

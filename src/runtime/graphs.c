@@ -41,7 +41,7 @@ static bool waits_since(const ls_program *p, enum segment s, const struct instru
     int first = segment_first(p, s);
 
     for (int k = 0; k < i->waits; k++) {
-        int number = p->wait[i->first_wait + k] - first;
+        int number = p->results.wait[i->first_wait + k] - first;
 
         if (number >= begin && number < p->list[s].n && instruction_runs(&p->list[s].at[number], segments)) return true;
     }
@@ -145,7 +145,7 @@ static const struct segment_graphs *graphs_of(const ls_program *p, enum segment 
 
 bool program_launches_singly(const ls_program *p)
 {
-    return p->run.singly || p->run.finding || p->run.watch || p->run.hooks || p->run.fault.fn || p->options.check_finite;
+    return p->run.singly || p->run.finding || p->run.watch || p->run.hooks || p->run.fault.fn || p->arguments.options.check_finite;
 }
 
 static bool graphs_apply(const ls_program *p) { return p->run.graphs && !program_launches_singly(p); }

@@ -158,7 +158,7 @@ ls_status ls_program_hook_gradient(ls_program *p, const char *name, ls_gradient_
     size_t i = 0, n = ls_store_count(p->store);
 
     LS_TRY(check_runnable(p, name));
-    if (p->update_in_backward)
+    if (p->builder.update_in_backward)
         return ls_fail(LS_EINVAL, "hook on the gradient of '%s': the optimizer has in_backward, which frees gradients during backward",
                        name ? name : "every parameter");
     if (!p->list[SEG_OPTIMIZER].n)

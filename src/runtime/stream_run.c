@@ -10,13 +10,14 @@ ls_status streams_bind(ls_program *p)
     struct instruction_run *r = p->run.instruction;
 
     if (set->device->immediate) return LS_OK;
-    for (int k = 0; k < p->nstreams; k++)
-        LS_TRY(stream_set_find(set, (struct stream_key){ p->stream[k].comm, p->stream[k].lane }, false, &p->stream[k].index));
+    for (int k = 0; k < p->results.nstreams; k++)
+        LS_TRY(stream_set_find(set, (struct stream_key){ p->results.stream[k].comm, p->results.stream[k].lane }, false,
+                               &p->results.stream[k].index));
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++, r++) {
             const struct instruction *i = &p->list[s].at[n];
 
-            if (r->call && i->stream >= 0) r->call->stream = set->stream[p->stream[i->stream].index].stream;
+            if (r->call && i->stream >= 0) r->call->stream = set->stream[p->results.stream[i->stream].index].stream;
             if (i->waited_for) LS_TRY(set->device->event_new(&r->end));
             if (instruction_is_start(i) && instruction_is_carried(i))
                 LS_TRY(store_gather_prepare(p->store, instruction_exchange(i)->carried - 1));
@@ -61,15 +62,15 @@ ls_status streams_before(ls_program *p, const struct instruction *i)
 {
     struct stream_set *set = store_streams(p->store);
 
-    if (instruction_is_start(i) && instruction_is_carried(i)) LS_TRY(stream_set_carry(set, p->stream[i->stream].index));
+    if (instruction_is_start(i) && instruction_is_carried(i)) LS_TRY(stream_set_carry(set, p->results.stream[i->stream].index));
     for (int k = 0; k < i->waits; k++)
-        LS_TRY(set->device->event_wait(p->run.instruction[p->wait[i->first_wait + k]].end, instruction_bound(p, i)->stream));
+        LS_TRY(set->device->event_wait(p->run.instruction[p->results.wait[i->first_wait + k]].end, instruction_bound(p, i)->stream));
     return LS_OK;
 }
 
 void streams_used(ls_program *p, const struct instruction *i)
 {
-    struct set_stream *x = &store_streams(p->store)->stream[p->stream[i->stream].index];
+    struct set_stream *x = &store_streams(p->store)->stream[p->results.stream[i->stream].index];
 
     x->busy = true;
     x->marked = false;

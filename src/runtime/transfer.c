@@ -70,8 +70,8 @@ static ls_status gather_streams(const ls_program *p, const struct value *root)
     const struct device *d = set->device;
 
     if (set->program != p) return stream_set_join(set);
-    for (int k = 1; k < p->nstreams; k++) {
-        struct set_stream *x = &set->stream[p->stream[k].index];
+    for (int k = 1; k < p->results.nstreams; k++) {
+        struct set_stream *x = &set->stream[p->results.stream[k].index];
 
         if (!(root->streams >> MIN(k, 63) & 1)) continue;
         if (!x->marked) LS_TRY(d->event_record(x->end, x->stream));
@@ -84,8 +84,8 @@ static ls_status scatter_streams(const ls_program *p, const struct value *root, 
 {
     struct stream_set *set = store_streams(p->store);
 
-    for (int k = 1; k < p->nstreams; k++)
-        if (root->streams >> MIN(k, 63) & 1) LS_TRY(set->device->event_wait(at, set->stream[p->stream[k].index].stream));
+    for (int k = 1; k < p->results.nstreams; k++)
+        if (root->streams >> MIN(k, 63) & 1) LS_TRY(set->device->event_wait(at, set->stream[p->results.stream[k].index].stream));
     return LS_OK;
 }
 

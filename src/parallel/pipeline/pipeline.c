@@ -160,9 +160,9 @@ static ls_status compile_chunk(ls_pipeline *l, ls_store *store, const ls_pipelin
 
     c->stage = stage_at(l, ls_pipeline_stage(&l->schedule, l->rank, chunk));
     LS_TRY(pipeline_build(store, o, &c->stage, &c->program));
-    if (c->program->backward != (bool)l->schedule.backward)
+    if (c->program->builder.backward != (bool)l->schedule.backward)
         return ls_fail(LS_EINVAL, "pipeline: schedule '%s' has %s, but the programs have %s", l->schedule.name,
-                       l->schedule.backward ? "backwards" : "only forwards", c->program->backward ? "a backward" : "no backward");
+                       l->schedule.backward ? "backwards" : "only forwards", c->program->builder.backward ? "a backward" : "no backward");
     compile.slots = l->plan.slots[chunk];
     compile.split_backward = l->schedule.split;
     compile.fuse_loss = o->compile.fuse_loss && c->stage.index == c->stage.stages - 1;

@@ -359,14 +359,14 @@ static ls_status make_ends(struct extraction *c, int in, int out)
 
     if (in) {
         LS_TRY(name_value(p, in, "stage.in", LS_ROLE_INPUT));
-        p->stage.in = (ls_value){ in };
+        p->results.stage.in = (ls_value){ in };
     }
     if (!out) return LS_OK;
     if (p->values[out].role != LS_ROLE_ACTIVATION) /* it is an output already, whose name stays */
         out = program_copy(p, (ls_value){ out }, p->values[out].dtype).id;
     LS_TRY(ls_program_status(p));
     LS_TRY(name_value(p, out, "stage.out", LS_ROLE_OUTPUT));
-    p->stage.out = (ls_value){ out };
+    p->results.stage.out = (ls_value){ out };
     return LS_OK;
 }
 

@@ -13,9 +13,9 @@
 #include "ir/program.h"
 
 /* Removes from the forward what does not belong to the stage; runs before any other pass. The value that crosses becomes the input
- * "stage.in", keeping its id, and the output "stage.out"; both are recorded in p->stage. Inputs and outputs of other stages are removed;
- * p->loss becomes the sum of this stage's terms, LS_NONE if it has none. LS_EINVAL if more or less than one value crosses; the message
- * names them. */
+ * "stage.in", keeping its id, and the output "stage.out"; both are recorded in p->results.stage. Inputs and outputs of other stages are
+ * removed; p->loss becomes the sum of this stage's terms, LS_NONE if it has none. LS_EINVAL if more or less than one value crosses; the
+ * message names them. */
 ls_status stage_extract(ls_program *p, const ls_stage *stage);
 
 /* Computes which parameters the stage reads, into reads[ls_store_count()]. p is the complete forward and does not change. */

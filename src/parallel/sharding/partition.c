@@ -16,9 +16,9 @@ static ls_status check_layout(const struct partitioner *c)
     ls_mesh_shape shape = ls_mesh_get_shape(c->d->mesh);
     ls_layout l = layout_of_partition(&shape, &c->d->o);
 
-    l.recompute = c->p->options.recompute;
-    l.every = c->p->options.every;
-    l.budget = c->p->options.bytes;
+    l.recompute = c->p->arguments.options.recompute;
+    l.every = c->p->arguments.options.every;
+    l.budget = c->p->arguments.options.bytes;
     if (l.recompute == LS_RECOMPUTE_BUDGET && (shape.tp > 1 || shape.cp > 1 || shape.ep > 1))
         return ls_fail(
             LS_EINVAL,
@@ -103,9 +103,10 @@ static void shard_leaves(struct partitioner *c)
         else if (x->dtype == LS_I32 && x->ndim == 1)
             shard_positions(c, (ls_value){ v });
     }
-    if (c->p->stage.in.id) {
-        if (c->d->o.sp && has_time(c, c->p->stage.in)) shard_leaf(c, c->p->stage.in, LS_AXIS_TP, time_dim(c, c->p->stage.in));
-        sharding_of(c, c->p->stage.in)->needs_grad = true;
+    if (c->p->results.stage.in.id) {
+        if (c->d->o.sp && has_time(c, c->p->results.stage.in))
+            shard_leaf(c, c->p->results.stage.in, LS_AXIS_TP, time_dim(c, c->p->results.stage.in));
+        sharding_of(c, c->p->results.stage.in)->needs_grad = true;
     }
 }
 
@@ -171,7 +172,7 @@ static void mark_store(const struct partitioner *c)
 
 static ls_status settle_stage(struct partitioner *c)
 {
-    ls_value out = c->p->stage.out;
+    ls_value out = c->p->results.stage.out;
     ls_axis a = LS_AXIS_TP;
 
     if (!out.id || c->n[a] == 1) return LS_OK;
@@ -185,7 +186,7 @@ static ls_status partition_program(struct partitioner *c)
 {
     LS_TRY(check_layout(c));
     LS_TRY(shard_parameters(c));
-    c->p->local = true;
+    c->p->builder.local = true;
     LS_TRY(find_time(c));
     if (c->p->list[SEG_FORWARD].n == 0) return LS_OK; /* the program has only an optimizer */
     LS_TRY(check_time(c));
@@ -197,7 +198,7 @@ static ls_status partition_program(struct partitioner *c)
     LS_TRY(program_edit(c->p, AFTER_PARTITION));
     shardings_grow(c);
     LS_TRY(ls_program_status(c->p));
-    return c->p->edit.unchecked ? LS_OK : partition_check(c);
+    return c->p->arguments.edit.unchecked ? LS_OK : partition_check(c);
 }
 
 static ls_status run_pass(ls_program *p, void *ctx)
@@ -241,15 +242,15 @@ ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, co
 
     LS_TRY(ls_program_status(p));
     LS_TRY(ls_model_check(&checked));
-    if (p->compiled || p->partition.pass)
-        return ls_fail(LS_EINVAL, "partition: the program is %s already", p->compiled ? "compiled" : "partitioned");
+    if (p->results.compiled || p->arguments.partition.pass)
+        return ls_fail(LS_EINVAL, "partition: the program is %s already", p->results.compiled ? "compiled" : "partitioned");
     LS_TRY(layout_check_model(&checked, &l));
     d = mem_zalloc(MEM_OTHER, sizeof *d);
     if (!d) return LS_ENOMEM;
     *d = (struct partition_spec){ *o, checked, mesh };
-    p->arena_comm = ls_mesh_comm(mesh, LS_GROUP_WORLD);
+    p->arguments.arena_comm = ls_mesh_comm(mesh, LS_GROUP_WORLD);
     if (ls_mesh_comm(mesh, LS_GROUP_WORLD)) store_set_world(p->store, ls_mesh_comm(mesh, LS_GROUP_WORLD));
-    p->partition = (struct partition){ run_pass, mark_release, d };
+    p->arguments.partition = (struct partition){ run_pass, mark_release, d };
     return LS_OK;
 }
 

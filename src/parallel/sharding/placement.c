@@ -210,7 +210,8 @@ void emit_local(struct partitioner *c, const struct instruction *i)
     for (int k = 0; k < i->nout && program_ok(c->p); k++) {
         ls_value y = i->out[k];
 
-        if (!y.id || y.id == c->p->stage.out.id || program_value(c->p, y)->role != LS_ROLE_OUTPUT || !value_is_sharded(c, y, LS_AXIS_TP))
+        if (!y.id || y.id == c->p->results.stage.out.id || program_value(c->p, y)->role != LS_ROLE_OUTPUT ||
+            !value_is_sharded(c, y, LS_AXIS_TP))
             continue;
         part[k] = own.out[k] = value_like(c, "part", y);
     }

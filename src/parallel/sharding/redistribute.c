@@ -10,7 +10,7 @@ static ls_value version_find(const struct partitioner *c, ls_value x, enum move_
     for (int k = c->nversions - 1; k >= 0; k--) {
         const struct version *v = &c->version[k];
 
-        if (v->from == x.id && v->kind == kind && v->axis == a && v->dim == dim && v->block == c->p->cursor.block)
+        if (v->from == x.id && v->kind == kind && v->axis == a && v->dim == dim && v->block == c->p->builder.cursor.block)
             return (ls_value){ v->to };
     }
     return LS_NONE;
@@ -29,7 +29,7 @@ static void version_keep(struct partitioner *c, ls_value x, enum move_kind kind,
         c->version = grown;
         c->versions_room = room;
     }
-    c->version[c->nversions++] = (struct version){ x.id, y.id, a, kind, dim, c->p->cursor.block };
+    c->version[c->nversions++] = (struct version){ x.id, y.id, a, kind, dim, c->p->builder.cursor.block };
 }
 
 static void emit_move(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, struct move m)
@@ -229,7 +229,7 @@ static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim
 ls_value reduce_partial(struct partitioner *c, ls_value x, ls_value y)
 {
     ls_axis a = LS_AXIS_TP;
-    bool output = y.id && y.id != c->p->stage.out.id && program_value(c->p, y)->role == LS_ROLE_OUTPUT; /* replicated over tp */
+    bool output = y.id && y.id != c->p->results.stage.out.id && program_value(c->p, y)->role == LS_ROLE_OUTPUT; /* replicated over tp */
     bool scatters = c->d->o.sp && has_time(c, x) && !output;
 
     if (!y.id && program_ok(c->p)) y = value_like(c, "sum", x);

@@ -154,7 +154,7 @@ static size_t most_tokens(struct partitioner *c, ls_value rows)
 }
 
 /* An evaluation or generation has other samples than a step, and too few for an even load. */
-static double receive_factor(const struct partitioner *c) { return c->p->backward ? c->d->o.receive_factor : 0; }
+static double receive_factor(const struct partitioner *c) { return c->p->builder.backward ? c->d->o.receive_factor : 0; }
 
 /* The number of different samples on the ranks of ep, in units of a micro-batch: ranks that differ in cp alone have the same ones. */
 static size_t micro_batches_of_ep(const struct partitioner *c)

@@ -67,7 +67,7 @@ static bool prepare_input(struct partitioner *c, struct instruction *i, ls_axis 
 /* The bias is added after the reduction, so that it counts once. */
 static void add_bias(struct partitioner *c, ls_value sum, ls_value bias, ls_value y)
 {
-    struct instruction add = { .op = OP_ADD, .nin = 2, .nout = 1, .in = { sum, bias }, .out = { y }, .block = c->p->cursor.block };
+    struct instruction add = { .op = OP_ADD, .nin = 2, .nout = 1, .in = { sum, bias }, .out = { y }, .block = c->p->builder.cursor.block };
 
     place_like(c, y, sum);
     align_weight(c, &add, 1, sum, LS_AXIS_TP);

@@ -43,7 +43,7 @@ static bool offloads_gradients(const struct pass *a, unsigned class)
     const struct zero_groups *groups = unit_groups(a, class);
 
     if (!a->d->o.offload_parameters || (class & (CLASS_TP | CLASS_ENDS | CLASS_JOINT))) return false;
-    return groups->all ? data_parallel_shards(a, groups, STORE_GRAD) : !a->p->options.split_backward;
+    return groups->all ? data_parallel_shards(a, groups, STORE_GRAD) : !a->p->arguments.options.split_backward;
 }
 
 static ls_status make_unit(struct pass *a, const struct candidate *c, int n)

@@ -87,6 +87,6 @@ ls_status wait_at_first_use(struct pass *a)
         }
         rewrite_end(p, &w);
     }
-    p->carries = true;
+    p->results.carries = true;
     return ls_program_status(p);
 }

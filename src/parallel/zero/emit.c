@@ -57,7 +57,7 @@ void emit_wait(ls_program *p, struct pending *f)
     struct cursor before;
 
     if (!f->open) return;
-    before = program_cursor_when(p, p->cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : f->when);
+    before = program_cursor_when(p, p->builder.cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : f->when);
     program_exchange_wait(p, &f->x, f->in, f->out);
     program_cursor_end(p, before);
     f->open = false;

@@ -58,7 +58,7 @@ static bool is_rounded(const struct pass *a, const struct unit *u)
 static bool is_in_place(const struct pass *a, const struct unit *u) { return !is_sharded(a, u) && !is_rounded(a, u) && !replicas(a, u); }
 
 /* When work that is done once per step runs: always in the optimizer's segment, else in the last micro-batch. */
-static ls_when once(const struct pass *a) { return a->p->cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : LS_WHEN_LAST; }
+static ls_when once(const struct pass *a) { return a->p->builder.cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : LS_WHEN_LAST; }
 
 static ls_when when_of(const struct pass *a, const struct unit *u) { return is_sharded(a, u) ? LS_WHEN_ALWAYS : once(a); }
 
@@ -278,7 +278,7 @@ static struct unit *after_instruction(struct pass *a, int at, struct unit *pendi
 
 /* A program with slots is a stage of a pipeline: others wait for what its backward computes, so reductions are waited for when it has run
  * all its micro-batches. */
-static bool waits_later(const struct pass *a) { return a->p->list[SEG_OPTIMIZER].n || a->p->options.slots > 0; }
+static bool waits_later(const struct pass *a) { return a->p->list[SEG_OPTIMIZER].n || a->p->arguments.options.slots > 0; }
 
 static void wait_all(struct pass *a)
 {

@@ -32,9 +32,9 @@ static ls_status check_program(const struct pass *a)
     const struct list *forward = &a->p->list[SEG_FORWARD];
     ls_layout l = data_layout(a->d);
 
-    l.in_backward = a->p->update_in_backward;
+    l.in_backward = a->p->builder.update_in_backward;
     LS_TRY(layout_check_in_backward(&l));
-    if (a->p->options.slots > 0) LS_TRY(layout_check_in_flight(&l));
+    if (a->p->arguments.options.slots > 0) LS_TRY(layout_check_in_flight(&l));
     for (int n = 0; n < forward->n; n++) {
         unsigned traits = op_info(forward->at[n].op)->traits;
 
@@ -57,7 +57,7 @@ static ls_status distribution(struct pass *a)
     LS_TRY(join_batch_norms(a));
     LS_TRY(wait_at_first_use(a));
     LS_TRY(program_edit(a->p, AFTER_DATA_PARALLEL));
-    return a->p->edit.unchecked ? LS_OK : check_placements(a);
+    return a->p->arguments.edit.unchecked ? LS_OK : check_placements(a);
 }
 
 static ls_status run_pass(ls_program *p, void *ctx)
@@ -196,8 +196,8 @@ static ls_status set_options(ls_program *p, ls_comm *comm, const ls_mesh *mesh, 
     LS_TRY(layout_check_axes(&l));
     LS_TRY(layout_check_groups(&l));
     LS_TRY(layout_check_data_parallel(&l));
-    if (p->compiled || p->distribution.pass)
-        return ls_fail(LS_EINVAL, "data parallelism: the program is %s already", p->compiled ? "compiled" : "distributed");
+    if (p->results.compiled || p->arguments.distribution.pass)
+        return ls_fail(LS_EINVAL, "data parallelism: the program is %s already", p->results.compiled ? "compiled" : "distributed");
     if (d) {
         LS_TRY(check_alike(d, comm, mesh, o));
     } else {
@@ -205,8 +205,8 @@ static ls_status set_options(ls_program *p, ls_comm *comm, const ls_mesh *mesh, 
         store_attach(p->store, d, data_parallel_close);
     }
     if (ranks_of(comm) > 1 || d->o.offload || d->o.offload_parameters)
-        p->distribution = (struct distribution){ .pass = run_pass, .ctx = d };
-    p->arena_comm = mesh ? comm : d->groups[GROUPS_DENSE].shard;
+        p->arguments.distribution = (struct distribution){ .pass = run_pass, .ctx = d };
+    p->arguments.arena_comm = mesh ? comm : d->groups[GROUPS_DENSE].shard;
     return LS_OK;
 }
 

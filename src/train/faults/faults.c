@@ -88,7 +88,7 @@ static ls_status edit(ls_program *p, enum edit_after after, const void *ctx)
 
 void fault_inject(ls_program *p, const struct injection *i)
 {
-    if (i->fault != FAULT_NONE) p->edit = (struct edit){ edit, i, !i->checked };
+    if (i->fault != FAULT_NONE) p->arguments.edit = (struct edit){ edit, i, !i->checked };
 }
 
 /* ---- hooks of a step ---- */

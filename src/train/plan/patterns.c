@@ -112,7 +112,7 @@ static ls_status read_step(const struct patterns *p, const struct step *s, struc
         out->bytes.host.fixed = (double)cost.offload;
     if (!s->pipeline) return LS_OK;
     program = ls_pipeline_program(s->pipeline, 0);
-    out->bytes.slot.fixed = (double)program->arena_bytes[ARENA_SLOT];
+    out->bytes.slot.fixed = (double)program->results.arena_bytes[ARENA_SLOT];
     out->bytes.all.fixed -= out->bytes.slot.fixed * program_slots(program);
     return LS_OK;
 }

@@ -74,7 +74,7 @@ static struct tape_entry offload_entry(const struct step *s, const ls_program *p
     const struct unit_state *of = instruction_state(i);
     ls_offload where = of->kind == STORE_STATE ? s->layout.offload : s->layout.offload_parameters;
     ls_value v = i->nin ? i->in[0] : i->out[0];
-    struct tape_entry x = { .kind = TAPE_WAIT, .queue = TAPE_COPIES, .wait = SECONDS_OFFLOAD, .slot = p->exchanges + v.id };
+    struct tape_entry x = { .kind = TAPE_WAIT, .queue = TAPE_COPIES, .wait = SECONDS_OFFLOAD, .slot = p->builder.exchanges + v.id };
 
     if (!instruction_is_load(i) && !instruction_is_save(i)) return x;
     x.kind = TAPE_START;
@@ -149,10 +149,10 @@ static bool offloads(const ls_program *p)
 
 ls_status tape_make(const struct cluster *c, const struct step *s, const ls_program *p, struct tape *out)
 {
-    const struct value *sent = &p->values[p->stage.out.id];
+    const struct value *sent = &p->values[p->results.stage.out.id];
     int n = 0;
 
-    *out = (struct tape){ .slots = p->exchanges + (offloads(p) ? p->nvalues : 0) };
+    *out = (struct tape){ .slots = p->builder.exchanges + (offloads(p) ? p->nvalues : 0) };
     for (int g = 0; g < SEGMENTS; g++) n += p->list[g].n;
     out->entry = mem_array(MEM_OTHER, 2 * (size_t)n + 1, sizeof *out->entry);
     out->end = mem_array(MEM_OTHER, (size_t)out->slots + 1, sizeof *out->end);
@@ -178,7 +178,7 @@ ls_status tape_make(const struct cluster *c, const struct step *s, const ls_prog
     out->begin[SEGMENTS] = n;
     mem_free(cast);
     for (int k = 0; s->pipeline && k < ls_pipeline_chunks(s->pipeline); k++) out->chunk |= step_program(s, k) == p;
-    if (p->stage.out.id) out->message.fixed = (double)value_count(sent) * (double)ls_dtype_bytes(sent->dtype);
+    if (p->results.stage.out.id) out->message.fixed = (double)value_count(sent) * (double)ls_dtype_bytes(sent->dtype);
     return LS_OK;
 }
 
