@@ -91,7 +91,16 @@ struct search_result {
     int64_t point_every;
 };
 
-/* LS_OK with found 0: no layout fits. LS_EINVAL: none is possible, with what was fixed. */
+/* LS_EINVAL if the base has what a search cannot price, or what no layout of the model can have. Messages name options. */
+ls_status search_check_base(const ls_model *m, const ls_layout *base);
+ls_layout search_alone(const ls_layout *base); /* the base on one rank, with one sample */
+/* Writes the layout, its micro-batches and its recomputation into out and returns it. */
+enum { SEARCH_TEXT = 320 };
+const char *search_layout_text(const ls_layout *l, char out[SEARCH_TEXT]);
+/* Fails with LS_ENOMEM and the layout that needs the least. */
+ls_status search_nothing_fits(const struct search_space *s, const struct search_result *r);
+
+/* LS_OK with found 0: no layout fits. LS_EINVAL: search_check_base(), or none is possible, with what was fixed. */
 ls_status search_layouts(const struct plan_job *j, const struct cluster *c, const struct search_space *s, struct search_result *out);
 
 #endif
