@@ -119,11 +119,13 @@ typedef struct ls_plan_space {
     ls_layout base; /* not fixed, its choices need not be valid together */
 } ls_plan_space;
 
+/* A compiled layout has the seconds and the total bytes of its ls_plan_layout(), except that this looks at every rank of up to 32 and may
+ * find one whose shards are a little larger. Seconds of another are wrong by about 2%. */
 typedef struct ls_plan_found {
     ls_layout layout; /* its strings are static or those of the base */
     int compiled;     /* 1: its own programs were compiled; 0: put together from parts of other layouts' programs */
-    double seconds;   /* of a step; if compiled those of ls_plan_layout(), otherwise to about 2% */
-    double bytes;     /* of the rank that holds the most; if compiled, the total */
+    double seconds;   /* of a step */
+    double bytes;     /* of the rank that holds the most */
 } ls_plan_found;
 
 /* The fastest layouts that fit, the fastest first and the compiled ones before the others. No layout that was left out is faster than the
