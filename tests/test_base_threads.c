@@ -1,5 +1,5 @@
 /* test_base_threads.c - parallel loops: each index once, grain, thread numbers, pieces of a thread that does not arrive, nesting, order,
- * simultaneous callers, forks. */
+ * simultaneous callers, forks, assumed teams. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -247,6 +247,36 @@ static void a_forked_child_has_its_own_team(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+static void *count_elsewhere(void *out)
+{
+    *(int *)out = threads_count();
+    return NULL;
+}
+
+/* What a thread assumes is its own: other threads, and the team, know nothing of it. */
+static void assumed_threads_are_of_one_thread(void **state)
+{
+    struct cover alone = { .n = 60, .grain = 1, .threads = 1 }, team = { .n = 60, .grain = 1, .threads = 3 };
+    pthread_t other;
+    int count = 0;
+
+    (void)state;
+    threads_set(3);
+    assert_int_equal(threads_assume(7), 0);
+    assert_int_equal(threads_count(), 7);
+    assert_int_equal(pthread_create(&other, NULL, count_elsewhere, &count), 0);
+    pthread_join(other, NULL);
+    assert_int_equal(count, 3);
+    threads_each(alone.n, alone.grain, mark, &alone);
+    check_cover(&alone);
+    assert_int_equal(alone.calls, 1);
+    assert_int_equal(threads_assume(0), 7);
+    assert_int_equal(threads_count(), 3);
+    threads_each(team.n, team.grain, mark, &team);
+    check_cover(&team);
+    assert_int_equal(team.calls, 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +288,7 @@ int main(void)
         cmocka_unit_test(two_callers_at_once),
         cmocka_unit_test(teams_grow_and_shrink),
         cmocka_unit_test(zero_threads_means_all_cores),
+        cmocka_unit_test(assumed_threads_are_of_one_thread),
         cmocka_unit_test(a_forked_child_has_its_own_team),
     };
 

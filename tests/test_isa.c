@@ -57,12 +57,30 @@ static void a_cap_is_a_limit(void **state)
     assert_int_equal(isa_best(), best);
 }
 
+/* What is assumed takes the place of the cap, until it is taken back. */
+static void an_assumed_cap_is_taken_back(void **state)
+{
+    enum isa best = isa_best();
+
+    (void)state;
+    isa_cap(ISA_AVX2);
+    assert_int_equal(isa_assume(ISA_ANY), -1);
+    assert_int_equal(isa_best(), ISA_ANY);
+    assert_int_equal(isa_assume(ISA_AMX), ISA_ANY);
+    assert_int_equal(isa_best(), isa_all());
+    assert_int_equal(isa_assume(-1), ISA_AMX);
+    assert_int_equal(isa_best(), isa_all() < ISA_AVX2 ? isa_all() : ISA_AVX2);
+    isa_cap(ISAS);
+    assert_int_equal(isa_best(), best);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_agree),
         cmocka_unit_test(best_is_all_but_for_slow_pairs),
         cmocka_unit_test(a_cap_is_a_limit),
+        cmocka_unit_test(an_assumed_cap_is_taken_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,6 +64,10 @@ expect 2 "is not divisible by the product of the given axes" plan --machine h100
 expect 2 "leave one of them out" plan --machine h100-dgx -n 8 --ranks 4 $big --search
 expect 2 "needs --search" plan --machine h100-dgx -n 8 $big --out x.yaml
 expect 2 "run it first" plan --machine h100-dgx -n 8 $big --search --rank 0
+expect 2 "priced one by one" plan --machine h100-dgx -n 8 $big --parallel.zero=3 --parallel.fsdp_unit=layers:2 --search
+expect 2 "at most one unit ahead" plan --machine h100-dgx -n 8 $big --parallel.zero=3 --parallel.prefetch=2 --search
+expect 2 "cannot be priced from patterns" plan --machine h100-dgx -n 8 $big --train.micro_batch=2 --optim.in_backward --search
+expect 2 "stages of every layout are balanced" plan --machine h100-dgx -n 8 $big --parallel.pp=2 --parallel.stages=16,16 --search
 expect 2 "cannot be sharded over parallel.tp=64" plan --machine h100-dgx -n 64 $big --parallel.tp=64 --search
 expect 2 "no layout of 64 ranks is possible" \
     plan --machine h100-dgx -n 64 $big --parallel.dp=1 --parallel.tp=1 --parallel.cp=1 --search

@@ -135,7 +135,7 @@ plan --train.micro_batch=3000000000|train.micro_batch=3000000000 is out of range
 plan --train.micro_batch=1 --train.accumulate=3000000000|train.accumulate=3000000000 is out of range|at most 2147483647
 plan --parallel.pp=2 --parallel.stages=1,2|parallel.stages=1,2
 plan -n 262144|launch.ranks: 262144|at most 131072
-plan -n 2 --search --machine=h100-dgx --train.global_batch=8 --optim.in_backward|optim.in_backward with --search|leave it out
+plan -n 2 --search --machine=h100-dgx --train.global_batch=8 --optim.in_backward|optim.in_backward with a search|leave it out
 plan --recompute.mode=budget:1KiB|recompute|budget of 1024 bytes cannot be met|use a larger budget
 plan gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
 plan text.txt text.txt|data.text takes one

@@ -80,7 +80,7 @@ BEGIN {
               "parallel 5 checkpoint 5 plan 5 train 6 learn 6 cli 7", w, " ")
     for (i = 1; i < n; i += 2) floor[w[i]] = w[i + 1]
     n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 hook 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 pipeline 5 layout 5 " \
-              "machine 5 checkpoint 5", w, " ")
+              "machine 5 checkpoint 5 cluster 5 plan 6", w, " ")
     for (i = 1; i < n; i += 2) public[w[i]] = w[i + 1]
     n = split("base/base.h base/cores.h base/crc.h base/csv.h base/fewest.h base/file.h base/hash.h base/json.h base/log.h base/mem.h " \
               "base/module.h base/options.h base/pulse.h base/yaml.h base/rng.h base/tasks.h base/text.h base/threads.h base/worker.h " \
@@ -95,9 +95,9 @@ BEGIN {
               "parallel/sharding/partition.h checkpoint/collective_status.h " \
               "checkpoint/folder.h checkpoint/manifest.h checkpoint/safetensors.h checkpoint/verify.h kernels/cpu/normals.h " \
               "train/config/config.h train/doctor/doctor.h train/faults/faults.h train/launch/launch.h train/parity/parity.h " \
-              "train/parity/parity_routes.h train/plan/measure.h train/plan/plan.h train/plan/prices.h train/plan/search.h " \
-              "train/plan/step_seconds.h train/plan/step_sim.h plan/cluster.h plan/framework.h plan/goodput.h plan/seconds.h " \
-              "train/run/dataset.h train/run/evaluate_saved.h train/run/generate.h " \
+              "train/parity/parity_routes.h train/plan/measure.h train/plan/plan.h train/plan/plan_layout.h train/plan/prices.h " \
+              "train/plan/search.h train/plan/step_seconds.h train/plan/step_sim.h plan/cluster.h plan/framework.h plan/goodput.h " \
+              "plan/seconds.h train/run/dataset.h train/run/evaluate_saved.h train/run/generate.h " \
               "train/run/machine.h train/run/metrics.h train/run/peak.h train/run/random_tokens.h train/run/rank_devices.h " \
               "train/run/step.h train/run/stop.h " \
               "train/run/trace.h train/run/trainer.h train/run/version.h train/task/task.h " \

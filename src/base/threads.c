@@ -57,6 +57,7 @@ static struct {
 } team = { .at_work = ATOMIC_FLAG_INIT };
 
 static _Thread_local bool in_loop;
+static _Thread_local int assumed_threads; /* threads_assume() */
 static pthread_once_t watch_forks = PTHREAD_ONCE_INIT;
 
 static void futex_wait(_Atomic uint32_t *at, uint32_t value) { syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0); }
@@ -247,8 +248,18 @@ void threads_set(int n)
     futex_wake(&team.resized);
 }
 
+int threads_assume(int n)
+{
+    int before = assumed_threads;
+
+    ASSERT(n >= 0 && n <= THREADS_MOST);
+    assumed_threads = n;
+    return before;
+}
+
 int threads_count(void)
 {
+    if (assumed_threads) return assumed_threads;
     if (atomic_load(&team.size) == 0) threads_set(0);
     return atomic_load(&team.size);
 }
@@ -288,7 +299,7 @@ static void loop_run(size_t n, size_t grain, size_t most, threads_range_fn *fn, 
     grain = MAX(grain, 1);
     blocks = n / grain + (n % grain != 0);
     pieces = MIN(blocks, MIN(most, (size_t)PIECES_MOST));
-    if (pieces == 1 || size == 1 || in_loop || atomic_flag_test_and_set(&team.at_work)) {
+    if (pieces == 1 || size == 1 || in_loop || assumed_threads || atomic_flag_test_and_set(&team.at_work)) {
         fn(ctx, 0, n, 0);
         return;
     }

@@ -13,8 +13,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-void threads_set(int n);   /* threads of the team from now on; n >= 1, 0: all cores of the affinity mask; THREADS_MOST at most */
-int threads_count(void);   /* >= 1 */
+void threads_set(int n); /* threads of the team from now on; n >= 1, 0: all cores of the affinity mask; THREADS_MOST at most */
+int threads_count(void); /* >= 1 */
+/* On the calling thread, threads_count() is n from now on, as in the processes for which it compiles programs, and loops run on it alone;
+ * 0: the team's size, and loops run on the team. Returns what it was. */
+int threads_assume(int n);
 bool threads_inside(void); /* the caller is at work for the team: a loop of its own would run on it alone */
 
 enum { THREADS_MOST = 1024 };

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/args.h"
 #include "cli/terminal.h"
-#include "train/plan/step_seconds.h"
+#include "train/plan/plan_layout.h"
 
 static const char *machine;
 static struct cluster compare_cluster; /* zeroed: not given */
@@ -30,10 +30,7 @@ struct compared {
     struct task_model model;
     struct plan_job job;
     ls_layout layout;
-    struct plan_bytes plan;
-    struct step_seconds seconds; /* with a machine */
-    size_t sent, calls;          /* bytes and collectives per step of the rank with the most memory */
-    double tokens;
+    ls_plan plan;
 };
 
 /* ---- one layout ---- */
@@ -84,38 +81,22 @@ static ls_status resolve(const struct invocation *in, const char *words, int64_t
     return config_check_fit(c);
 }
 
-/* Sets what a rank's programs send in a step. */
-static void count_messages(const struct step *s, struct compared *x)
+/* Bytes that a rank may hold; 0: not known. */
+static size_t limit_of(const struct compared *x)
 {
-    for (int op = 0; op < LS_COLLECTIVES; op++) {
-        size_t calls;
+    size_t limit = x->config.run.memory_limit;
 
-        x->sent += step_comm_bytes(s, (ls_collective)op, &calls);
-        x->calls += calls;
-    }
-    x->tokens = (double)s->global * (double)(s->model.task->sequences ? s->seq_len : 1);
+    return limit || !*compare_cluster.name ? limit : plan_limit_of(&compare_cluster);
 }
 
 static ls_status measure(const struct invocation *in, struct compared *x)
 {
-    struct ranks ranks;
-    struct step s;
-
     LS_TRY(config_apply(&x->config, VERB_PLAN, &in->world)); /* again: the last layout was resolved since */
     plan_set_threads(&x->config, (int)x->config.launch.ranks, *compare_cluster.name);
     LS_TRY(task_model_of(&x->config, 0, &x->model));
     LS_TRY(plan_of_config(&x->config, &x->model, &x->job, &x->layout));
     if (*compare_cluster.name) x->job.cluster = &compare_cluster;
-    LS_TRY(plan_of_largest(&x->job, &x->layout, &x->plan, NULL));
-    if (*compare_cluster.name) LS_TRY(step_seconds_of(&x->job, &x->layout, &compare_cluster, &x->seconds));
-    LS_TRY(ranks_plan(&x->layout, x->plan.rank, &ranks));
-    ls_status st = step_open(&x->model, &x->layout, &x->job.step, &ranks, true, &s);
-    if (st == LS_OK) {
-        count_messages(&s, x);
-        step_close(&s);
-    }
-    ranks_close(&ranks);
-    return st;
+    return plan_layout(&x->job, &x->layout, limit_of(x), &x->plan);
 }
 
 /* ---- in words ---- */
@@ -163,50 +144,52 @@ static void put_use(const ls_layout *l)
 
 static double computing(const struct compared *x)
 {
-    double sum = x->seconds.optimizer;
+    const ls_plan_seconds *s = &x->plan.seconds;
 
-    for (int k = 0; k < SECONDS_KINDS; k++) sum += x->seconds.kernels[k];
-    return sum;
+    return s->optimizer + s->matmul + s->attention + s->memory_bound;
 }
 
 static double exposed(const struct compared *x)
 {
     double sum = 0;
 
-    for (int a = 0; a < LS_AXES; a++) sum += x->seconds.exposed[a];
+    for (int a = 0; a < LS_AXES; a++) sum += x->plan.seconds.exposed[a];
     return sum;
 }
 
-static double copying(const struct compared *x) { return x->seconds.exposed[SECONDS_OFFLOAD]; }
+static double copying(const struct compared *x) { return x->plan.seconds.exposed[LS_PLAN_OFFLOAD]; }
 
-static double mfu(const struct compared *x)
+static double mfu(const struct compared *x) { return 100 * x->plan.mfu; }
+
+static double parameters_of(const struct compared *x) { return (double)x->plan.bytes.parameters; }
+static double gradients_of(const struct compared *x) { return (double)x->plan.bytes.gradients; }
+static double optimizer_of(const struct compared *x) { return (double)x->plan.bytes.optimizer; }
+static double activations_of(const struct compared *x) { return (double)x->plan.bytes.activations; }
+static double buffers_of(const struct compared *x) { return (double)x->plan.bytes.communication; }
+static double offloaded_of(const struct compared *x) { return (double)(x->plan.bytes.host + x->plan.bytes.offload + x->plan.bytes.file); }
+static double total_of(const struct compared *x) { return (double)x->plan.bytes.total; }
+static double fits(const struct compared *x) { return x->plan.bytes.fits; }
+static double compare_step_of(const struct compared *x) { return x->plan.seconds.step; }
+static double bubble_of(const struct compared *x) { return x->plan.seconds.bubble; }
+static double speed_of(const struct compared *x) { return x->plan.tokens_per_second; }
+
+static double sent_of(const struct compared *x)
 {
-    double peak = compare_cluster.flops[config_type(&x->config)] * (double)ls_layout_ranks(&x->layout);
+    size_t sum = 0;
 
-    return peak > 0 ? 100 * x->seconds.model_flops / x->seconds.step / peak : 0;
+    for (int op = 0; op < LS_COLLECTIVES; op++) sum += x->plan.sent[op];
+    return (double)sum;
 }
 
-static double parameters_of(const struct compared *x) { return (double)x->plan.cost.parameters; }
-static double gradients_of(const struct compared *x) { return (double)x->plan.cost.gradients; }
-static double optimizer_of(const struct compared *x) { return (double)x->plan.cost.optimizer; }
-static double activations_of(const struct compared *x) { return (double)x->plan.cost.activations; }
-static double buffers_of(const struct compared *x) { return (double)x->plan.cost.communication; }
-static double offloaded_of(const struct compared *x) { return (double)(x->plan.host + x->plan.cost.offload + x->plan.cost.offload_file); }
-static double total_of(const struct compared *x) { return (double)x->plan.total; }
-/* Bytes that a rank may hold; 0: not known. */
-static double room_of(const struct compared *x)
+static double calls_of(const struct compared *x)
 {
-    size_t limit = x->config.run.memory_limit;
+    size_t sum = 0;
 
-    return (limit ? (double)limit : compare_cluster.memory - compare_cluster.reserved) - group_buffers_of(&compare_cluster, &x->layout);
+    for (int op = 0; op < LS_COLLECTIVES; op++) sum += x->plan.calls[op];
+    return (double)sum;
 }
-static double fits(const struct compared *x) { return plan_fits(&x->job, &x->plan, room_of(x)); }
-static double sent_of(const struct compared *x) { return (double)x->sent; }
-static double calls_of(const struct compared *x) { return (double)x->calls; }
-static double compare_step_of(const struct compared *x) { return x->seconds.step; }
-static double bubble_of(const struct compared *x) { return x->seconds.bubble; }
-static double speed_of(const struct compared *x) { return x->tokens / x->seconds.step; }
-static double link_of(const struct compared *x) { return (double)x->sent / computing(x); }
+
+static double link_of(const struct compared *x) { return sent_of(x) / computing(x); }
 
 static const struct figure {
     const char *name, *key;
@@ -246,7 +229,7 @@ static bool is_zero(const struct figure *f, const struct compared *x, int n)
 
 static bool is_shown(const struct figure *f, const struct compared *x)
 {
-    return !(f->shown & TIMED) || *compare_cluster.name || (f->kind == FIGURE_FITS && room_of(x) > 0);
+    return !(f->shown & TIMED) || *compare_cluster.name || (f->kind == FIGURE_FITS && limit_of(x) > 0);
 }
 
 static void put_figure(const struct figure *f, double x)

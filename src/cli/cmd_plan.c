@@ -13,7 +13,7 @@
 #include "cli/plan_search.h"
 #include "cli/step_trace.h"
 #include "train/run/dataset.h"
-#include "train/plan/plan.h"
+#include "train/plan/plan_layout.h"
 
 static bool print_program, print_mesh, print_schedule, json, search;
 static int64_t rank = -1, more_ranks;
@@ -181,7 +181,7 @@ static ls_status plan(const struct config *c)
     LS_TRY(ls_machine_this(&here));
     p.limit = config_memory_limit(c, &here, p.local);
     p.host = config_host_limit(c, &here, p.local);
-    if (*plan_cluster.name && !c->run.memory_limit) p.limit = (size_t)(plan_cluster.memory - plan_cluster.reserved);
+    if (*plan_cluster.name && !c->run.memory_limit) p.limit = plan_limit_of(&plan_cluster);
     plan_set_threads(c, p.local, *plan_cluster.name);
     ls_status st = open_data(c, &data, &vocab);
     if (st == LS_OK) st = plan_with(c, vocab, &p);

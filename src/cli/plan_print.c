@@ -29,13 +29,12 @@ static void plan_print_rows(const ls_cost *cost, struct bytes_row out[BYTES_ROWS
 static struct seconds_shown shown(const struct plan_shown *p)
 {
     const struct step *s = p->step;
+    struct plan_parts parts = { .bytes = &p->bytes, .seconds = &p->seconds, .step = s, .limit = p->limit };
 
     return (struct seconds_shown){ .cluster = p->cluster,
                                    .seconds = &p->seconds,
-                                   .compute = config_type(p->config),
+                                   .plan = plan_of_parts(&p->job, &parts),
                                    .layout = &p->layout,
-                                   .executed = step_executed_flops(s),
-                                   .units = (double)s->global * (double)(s->model.task->sequences ? s->seq_len : 1),
                                    .unit = s->model.task->units,
                                    .ranks = s->ranks.size };
 }

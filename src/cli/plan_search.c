@@ -55,19 +55,6 @@ ls_status plan_search_complete(struct invocation *in, struct search_request *r)
                        "--search needs the number of samples per step, which is the same for all layouts: add --train.global_batch=N");
     if (is_given(in, "train.accumulate"))
         return ls_fail(LS_EINVAL, "train.accumulate with --search: it follows from the layout and train.global_batch; leave it out");
-    if (strcmp(c->parallel.fsdp_unit, "block") != 0)
-        return ls_fail(LS_EINVAL, "parallel.fsdp_unit=%s with --search: layers are priced one by one; leave it out", c->parallel.fsdp_unit);
-    if (c->optim.in_backward)
-        return ls_fail(LS_EINVAL,
-                       "optim.in_backward with --search: updates in backward cannot be priced from patterns; leave it out, and plan "
-                       "the resulting layout with it");
-    if (c->parallel.prefetch > 1)
-        return ls_fail(LS_EINVAL, "parallel.prefetch=%" PRId64 " with --search: at most one unit ahead can be priced; leave it out",
-                       c->parallel.prefetch);
-    if (is_given(in, "parallel.stages"))
-        return ls_fail(LS_EINVAL, "parallel.stages with --search: the stages of every layout are balanced; leave it out");
-    if (strncmp(c->parallel.schedule, "file:", 5) == 0)
-        return ls_fail(LS_EINVAL, "parallel.schedule=%s with --search: a file is for one layout; leave it out", c->parallel.schedule);
     int64_t given = others * (r->fixed & SEARCH_DP ? c->parallel.dp : 1);
     if (r->ranks % given)
         return ls_fail(LS_EINVAL, "-n %" PRId64 " is not divisible by the product of the given axes, %" PRId64, r->ranks, given);
@@ -88,37 +75,17 @@ struct searched {
     const char *units; /* "tokens" */
 };
 
-enum { LAYOUT_TEXT = 320 };
-
-static const char *recompute_text(const ls_layout *l, char out[32])
-{
-    static const char *const names[] = { "none", "selective", "full" };
-
-    if (l->recompute <= LS_RECOMPUTE_FULL) return names[l->recompute];
-    snprintf(out, 32, "%s", l->recompute == LS_RECOMPUTE_BUDGET ? "to a budget" : "of some layers");
-    return out;
-}
-
-static const char *layout_text(const ls_layout *l, char out[LAYOUT_TEXT])
-{
-    char axes[LS_LAYOUT_TEXT], recompute[32];
-
-    snprintf(out, LAYOUT_TEXT, "%s, micro-batch %d x %d, recomputation %s", ls_layout_text(l, axes, sizeof axes), l->micro_batch,
-             l->micro_batches, recompute_text(l, recompute));
-    return out;
-}
-
 static void put_found(const struct searched *s, int i)
 {
     const struct search_found *x = &s->result->best[i];
     double first = s->result->best[0].seconds.step;
-    char text[LAYOUT_TEXT], size[16], mfu[16] = "     -", slower[16] = "";
+    char text[SEARCH_TEXT], size[16], mfu[16] = "     -", slower[16] = "";
 
     if (!x->exact) return;
     if (s->peak > 0) snprintf(mfu, sizeof mfu, "%5.1f%%", 100 * x->seconds.model_flops / x->seconds.step / s->peak);
     if (i) snprintf(slower, sizeof slower, "+%.1f%%", 100 * (x->seconds.step / first - 1));
     printf("  %2d  %10.4g s  %7s  MFU %s  %10s  %s\n", i + 1, x->seconds.step, slower, mfu, text_bytes(size, x->plan.total),
-           layout_text(&x->layout, text));
+           search_layout_text(&x->layout, text));
 }
 
 static int axes_of(int uses) { return __builtin_popcount((unsigned)uses); }
@@ -147,10 +114,11 @@ static int axis_that_helps(const struct search_result *r, int uses)
 
 static void put_step_of_argument(const char *what, const struct search_found *x, double before)
 {
-    char text[LAYOUT_TEXT], size[16], gain[24] = "";
+    char text[SEARCH_TEXT], size[16], gain[24] = "";
 
     if (before > 0) snprintf(gain, sizeof gain, "%.1f%% less", 100 * (1 - x->price / before));
-    printf("  %-14s  %10.4g s  %11s  %10s  %s\n", what, x->price, gain, text_bytes(size, (size_t)x->bytes), layout_text(&x->layout, text));
+    printf("  %-14s  %10.4g s  %11s  %10s  %s\n", what, x->price, gain, text_bytes(size, (size_t)x->bytes),
+           search_layout_text(&x->layout, text));
 }
 
 /* Prints the way from the simplest layout that fits to the fastest, adding one axis at a time. */
@@ -182,15 +150,11 @@ static void put_argument(const struct search_result *r)
 /* Prints the bytes of the step's state on one rank, which decide whether it must be sharded. */
 static ls_status put_state(const struct searched *s, const struct plan_job *job, const ls_layout *base)
 {
-    ls_layout one = *base;
+    ls_layout one = search_alone(base);
     struct plan_job alone = *job;
     struct plan_bytes plan;
     char state[16], room[16];
 
-    one.pp = one.vpp = one.dp = one.cp = one.tp = one.ep = one.replicate = one.micro_batch = one.micro_batches = 1;
-    one.zero = one.sp = 0;
-    one.offload = one.offload_parameters = LS_OFFLOAD_NONE;
-    one.schedule = one.stages = NULL;
     alone.step.global = 1;
     LS_TRY(plan_of_rank(&alone, &one, 0, &plan));
     double bytes = (double)(plan.cost.parameters + plan.cost.gradients + plan.cost.optimizer);
@@ -334,18 +298,6 @@ static ls_status write_page(const struct searched *s)
 
 /* ---- running ---- */
 
-static ls_status fail_search(const struct searched *s)
-{
-    char least[16], room[16], text[LAYOUT_TEXT];
-
-    return ls_fail(LS_ENOMEM,
-                   "no layout of %" PRId64
-                   " ranks fits into the %s that a rank has; the least is %s, with %s: use more ranks, or a machine "
-                   "with more memory",
-                   s->request->ranks, text_bytes(room, (size_t)s->request->room), text_bytes(least, (size_t)s->result->least),
-                   layout_text(&s->result->least_layout, text));
-}
-
 ls_status plan_search_run(struct invocation *in, const struct search_request *r, const struct plan_job *job, const ls_layout *base)
 {
     struct search_space space = {
@@ -363,7 +315,7 @@ ls_status plan_search_run(struct invocation *in, const struct search_request *r,
                           .peak = r->cluster->flops[base->compute] * (double)r->ranks };
     whole.step.global = space.global;
     ls_status st = search_layouts(&whole, r->cluster, &space, result);
-    if (st == LS_OK && result->exact == 0) st = fail_search(&s);
+    if (st == LS_OK && result->exact == 0) st = search_nothing_fits(&space, result);
     if (st == LS_OK) st = r->json ? put_json(&s) : put_search(&s, &whole, base);
     if (st == LS_OK && !r->json) st = put_winner(&s);
     if (st == LS_OK && r->out) st = write_config(in, r->out, base, &result->best[0].layout);

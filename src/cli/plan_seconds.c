@@ -1,26 +1,11 @@
 /* plan_seconds.c - see plan_seconds.h. */
 #include "cli/plan_seconds.h"
 
-#include <math.h>
 #include <stdio.h>
 #include "base/base.h"
 #include "base/text.h"
 
 static const char *const kernel_keys[SECONDS_KINDS] = { "matmul", "attention", "memory_bound" };
-/* FLOPs of a step as a share of the peak of all processors in the type of the matmuls; NAN if the machine file has no peak. */
-static double shown_use(const struct seconds_shown *x, double flops)
-{
-    double peak = x->cluster->flops[x->compute] * x->ranks;
-
-    return peak > 0 ? flops / x->seconds->step / peak : NAN;
-}
-
-static double shown_mfu(const struct seconds_shown *x) { return shown_use(x, x->seconds->model_flops); }
-
-static double cost_of_million(const struct seconds_shown *x)
-{
-    return x->cluster->price * x->ranks * x->seconds->step / 3600 * 1e6 / x->units;
-}
 
 /* ---- the bottleneck ---- */
 
@@ -113,8 +98,8 @@ void plan_seconds_print(const struct seconds_shown *x)
     char name[64], count[32];
 
     printf("time        %.4g s a step on %s processor%s (%s): %s %s/s", s->step, text_count(count, x->ranks), x->ranks > 1 ? "s" : "",
-           x->cluster->processor, text_count(name, (int64_t)(x->units / s->step)), x->unit);
-    if (isfinite(shown_mfu(x))) printf(", MFU %.1f%%, HFU %.1f%%", 100 * shown_mfu(x), 100 * shown_use(x, x->executed));
+           x->cluster->processor, text_count(name, (int64_t)x->plan.tokens_per_second), x->unit);
+    if (x->plan.mfu > 0) printf(", MFU %.1f%%, HFU %.1f%%", 100 * x->plan.mfu, 100 * x->plan.hfu);
     printf("\n");
     for (int k = 0; k < SECONDS_KINDS; k++) put_part(x, seconds_kind_name((enum seconds_kind)k), s->kernels[k], "");
     put_part(x, "optimizer", s->optimizer, "");
@@ -135,8 +120,8 @@ void plan_seconds_print(const struct seconds_shown *x)
            100 * (b.seconds > 0.05 * s->step ? b.seconds : s->kernels[SECONDS_MATMUL]) / s->step);
     printf("change      %s\n", b.change);
     if (x->cluster->price > 0)
-        printf("price       %.3g %s for a million %s, at %g per processor and hour\n", cost_of_million(x), x->cluster->currency, x->unit,
-               x->cluster->price);
+        printf("price       %.3g %s for a million %s, at %g per processor and hour\n", x->plan.price_of_million, x->cluster->currency,
+               x->unit, x->cluster->price);
 }
 
 void plan_seconds_json(const struct seconds_shown *x, struct json_out *j)
@@ -146,16 +131,16 @@ void plan_seconds_json(const struct seconds_shown *x, struct json_out *j)
     json_begin_object(j, "seconds");
     json_put_string(j, "machine", x->cluster->name);
     json_put_real(j, "step", s->step);
-    json_put_real(j, "units_per_second", x->units / s->step);
+    json_put_real(j, "units_per_second", x->plan.tokens_per_second);
     json_put_string(j, "unit", x->unit);
-    if (isfinite(shown_mfu(x))) {
-        json_put_real(j, "mfu", shown_mfu(x));
-        json_put_real(j, "hfu", shown_use(x, x->executed));
+    if (x->plan.mfu > 0) {
+        json_put_real(j, "mfu", x->plan.mfu);
+        json_put_real(j, "hfu", x->plan.hfu);
     }
     struct binding b = binding_of(x);
     json_put_string(j, "binds", b.name);
     json_put_string(j, "change", b.change);
-    if (x->cluster->price > 0) json_put_real(j, "price_of_million", cost_of_million(x));
+    if (x->cluster->price > 0) json_put_real(j, "price_of_million", x->plan.price_of_million);
     for (int k = 0; k < SECONDS_KINDS; k++) json_put_real(j, kernel_keys[k], s->kernels[k]);
     json_put_real(j, "optimizer", s->optimizer);
     json_put_real(j, "recomputed", s->recomputed);
@@ -164,7 +149,7 @@ void plan_seconds_json(const struct seconds_shown *x, struct json_out *j)
     for (int a = 0; a < SECONDS_WAITS; a++) json_put_real(j, seconds_wait_name(a), s->exposed[a]);
     json_end_object(j);
     json_begin_object(j, "hidden");
-    for (int a = 0; a < SECONDS_WAITS; a++) json_put_real(j, seconds_wait_name(a), MAX(s->hidden[a], 0));
+    for (int a = 0; a < SECONDS_WAITS; a++) json_put_real(j, seconds_wait_name(a), x->plan.seconds.hidden[a]);
     json_end_object(j);
     json_end_object(j);
 }

@@ -3,15 +3,14 @@
 #define LS_CLI_PLAN_SECONDS_H
 
 #include "base/json.h"
-#include "train/plan/step_seconds.h"
+#include "train/plan/plan_layout.h"
 
-/* units: tokens per step, or samples; unit: "tokens". ranks: processors that compute it. executed: FLOPs of a step on all of them. */
+/* unit: "tokens", or "samples", which plan.tokens then counts. ranks: processors that compute the step. */
 struct seconds_shown {
     const struct cluster *cluster;
     const struct step_seconds *seconds;
-    ls_dtype compute;
+    ls_plan plan;
     const ls_layout *layout;
-    double units, executed;
     const char *unit;
     int ranks;
 };

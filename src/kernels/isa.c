@@ -17,6 +17,7 @@
 static const char *const isa_names[ISAS] = { "any", "avx2", "avx512", "avx512_bf16", "amx" };
 
 static atomic_int cap = ISAS;
+static _Thread_local int assumed_cap = -1; /* isa_assume() */
 
 const char *isa_name(enum isa isa)
 {
@@ -28,6 +29,15 @@ void isa_cap(enum isa most)
 {
     ASSERT((unsigned)most <= ISAS);
     atomic_store(&cap, (int)most);
+}
+
+int isa_assume(int most)
+{
+    int before = assumed_cap;
+
+    ASSERT(most >= -1 && most <= ISAS);
+    assumed_cap = most;
+    return before;
 }
 
 static bool has_f16c(void)
@@ -145,7 +155,7 @@ enum isa isa_all(void)
 
 enum isa isa_best(void)
 {
-    int most = atomic_load(&cap);
+    int most = assumed_cap >= 0 ? assumed_cap : atomic_load(&cap);
 
     if (most < ISAS) return MIN(isa_all(), (enum isa)most);
     pthread_once(&timed, isa_time_once);

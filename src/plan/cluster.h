@@ -28,6 +28,7 @@
 #define LS_PLAN_CLUSTER_H
 
 #include <stdbool.h>
+#include "lockstep/cluster.h"
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
 #include "plan/nccl_model.h"
@@ -110,6 +111,11 @@ struct cluster {
     bool experts_apart; /* each expert's matmul is a kernel of its own */
     int gathers;        /* all-gathers over dp per block, if every parameter has its own; 0: one */
     int tp_issues;      /* kernels that the host issues per rank for a block's collective over tp; 0: one for all ranks */
+};
+
+/* The public handle (lockstep/cluster.h). */
+struct ls_cluster {
+    struct cluster cluster;
 };
 
 /* Reads a machine file, or a built-in one by its name ("a100-80-selene"). LS_EINVAL with "file:line: " and what is expected, or with the

@@ -14,6 +14,7 @@
 #include "parallel/layout.h"
 #include "parallel/mesh/mesh.h"
 #include "data/loader.h"
+#include "kernels/kernel.h"
 #include "runtime/store.h"
 #include "train/run/samples.h"
 #include "train/run/trace.h"
@@ -235,12 +236,36 @@ ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int ra
     return plan_rank(j, layout, rank, out, NULL, NULL);
 }
 
+struct plan_assumed plan_assume(struct plan_assumed x)
+{
+    return (struct plan_assumed){ .threads = threads_assume(x.threads), .isa = isa_assume(x.isa) };
+}
+
+struct assuming {
+    tasks_fn *fn;
+    void *ctx;
+    struct plan_assumed assumed; /* on the thread that shares out the tasks */
+};
+
+static ls_status assuming_task(void *ctx, int i)
+{
+    const struct assuming *a = ctx;
+    struct plan_assumed before = plan_assume(a->assumed);
+    ls_status st = a->fn(a->ctx, i);
+
+    plan_assume(before);
+    return st;
+}
+
 ls_status plan_tasks(const struct plan_job *j, int n, tasks_fn *fn, void *ctx)
 {
     const struct device *d = device_find(j->step.device);
+    struct assuming a = { .fn = fn, .ctx = ctx };
 
     if (!d) return LS_EUNSUPPORTED;
-    if (d->immediate) return tasks_run(n, fn, ctx);
+    a.assumed = plan_assume((struct plan_assumed){ 0, -1 });
+    plan_assume(a.assumed);
+    if (d->immediate) return tasks_run(n, assuming_task, &a);
     for (int i = 0; i < n; i++) LS_TRY(fn(ctx, i));
     return LS_OK;
 }

@@ -48,6 +48,13 @@ ls_status plan_of_config(const struct config *c, const struct task_model *model,
  * for another machine, where it is unknown. launch.threads takes precedence. */
 void plan_set_threads(const struct config *c, int local, bool elsewhere);
 
+/* The team and the instruction set of the processes for which this thread plans, and plan_tasks() on other threads for it. threads: 0: this
+ * process's. isa: most instruction set, as isa_assume(). Returns what was assumed before. */
+struct plan_assumed {
+    int threads, isa;
+};
+struct plan_assumed plan_assume(struct plan_assumed x);
+
 /* tasks_run() for tasks that compile programs of the job: one after another on the caller if only one thread at a time may use their
  * device. */
 ls_status plan_tasks(const struct plan_job *j, int n, tasks_fn *fn, void *ctx);

@@ -522,6 +522,7 @@ ls_status search_layouts(const struct plan_job *j, const struct cluster *c, cons
 
     if (!task_transformer(j->model))
         return ls_fail(LS_EINVAL, "a search is over layouts of a transformer; other models have only parallel.dp");
+    LS_TRY(search_check_base(&j->model->transformer, &space->base));
     LS_TRY(plan_check_seconds(&space->base, c));
     job.cluster = c;
     s.prices = space->prices;

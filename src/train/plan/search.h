@@ -17,29 +17,30 @@
 #ifndef LS_TRAIN_PLAN_SEARCH_H
 #define LS_TRAIN_PLAN_SEARCH_H
 
+#include "lockstep/plan.h"
 #include "train/plan/prices.h"
 #include "train/plan/step_seconds.h"
 
-enum { SEARCH_VPP_MOST = 8, SEARCH_KEPT = 16 };
+enum { SEARCH_VPP_MOST = 8, SEARCH_KEPT = LS_PLAN_FOUND };
 #define SEARCH_SLACK        0.02
 #define SEARCH_SLACK_LOADED 0.05 /* for layouts with offloaded parameters, whose loads may queue for more blocks than a pattern has */
 
 /* What the caller may fix. */
 enum search_choice {
-    SEARCH_DP = 1 << 0,
-    SEARCH_TP = 1 << 1,
-    SEARCH_CP = 1 << 2,
-    SEARCH_PP = 1 << 3,
-    SEARCH_EP = 1 << 4,
-    SEARCH_VPP = 1 << 5,
-    SEARCH_SCHEDULE = 1 << 6,
-    SEARCH_ZERO = 1 << 7,
-    SEARCH_REPLICATE = 1 << 8,
-    SEARCH_SP = 1 << 9,
-    SEARCH_CP_METHOD = 1 << 10,
-    SEARCH_MICRO_BATCH = 1 << 11,
-    SEARCH_RECOMPUTE = 1 << 12,
-    SEARCH_OFFLOAD = 1 << 13,
+    SEARCH_DP = LS_PLAN_FIX_DP,
+    SEARCH_TP = LS_PLAN_FIX_TP,
+    SEARCH_CP = LS_PLAN_FIX_CP,
+    SEARCH_PP = LS_PLAN_FIX_PP,
+    SEARCH_EP = LS_PLAN_FIX_EP,
+    SEARCH_VPP = LS_PLAN_FIX_VPP,
+    SEARCH_SCHEDULE = LS_PLAN_FIX_SCHEDULE,
+    SEARCH_ZERO = LS_PLAN_FIX_ZERO,
+    SEARCH_REPLICATE = LS_PLAN_FIX_REPLICATE,
+    SEARCH_SP = LS_PLAN_FIX_SP,
+    SEARCH_CP_METHOD = LS_PLAN_FIX_CP_METHOD,
+    SEARCH_MICRO_BATCH = LS_PLAN_FIX_MICRO_BATCH,
+    SEARCH_RECOMPUTE = LS_PLAN_FIX_RECOMPUTE,
+    SEARCH_OFFLOAD = LS_PLAN_FIX_OFFLOAD,
 };
 
 struct search_space {
@@ -91,7 +92,16 @@ struct search_result {
     int64_t point_every;
 };
 
-/* LS_OK with found 0: no layout fits. LS_EINVAL: none is possible, with what was fixed. */
+/* LS_EINVAL if the base has what a search cannot price, or what no layout of the model can have. Messages name options. */
+ls_status search_check_base(const ls_model *m, const ls_layout *base);
+ls_layout search_alone(const ls_layout *base); /* the base on one rank, with one sample */
+/* Writes the layout, its micro-batches and its recomputation into out and returns it. */
+enum { SEARCH_TEXT = 320 };
+const char *search_layout_text(const ls_layout *l, char out[SEARCH_TEXT]);
+/* Fails with LS_ENOMEM and the layout that needs the least. */
+ls_status search_nothing_fits(const struct search_space *s, const struct search_result *r);
+
+/* LS_OK with found 0: no layout fits. LS_EINVAL: search_check_base(), or none is possible, with what was fixed. */
 ls_status search_layouts(const struct plan_job *j, const struct cluster *c, const struct search_space *s, struct search_result *out);
 
 #endif

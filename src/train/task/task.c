@@ -42,6 +42,14 @@ ls_status task_model_of(const struct config *c, size_t vocab, struct task_model 
 
 const ls_model *task_transformer(const struct task_model *m) { return m->task->transformer ? &m->transformer : NULL; }
 
+struct task_model task_model_of_transformer(const ls_model *m)
+{
+    size_t k = 0;
+
+    while (!tasks[k]->transformer) k++;
+    return (struct task_model){ .task = tasks[k], .transformer = *m };
+}
+
 size_t task_length(const struct task *t, const struct config *c) { return t->sequences ? (size_t)c->data.seq_len : 1; }
 
 ls_value task_loss(ls_program *p, const struct task_model *m, size_t batch, size_t seq_len, bool training)
