@@ -194,19 +194,19 @@ static ls_status write_if(ls_program *p, const char *name, const void *host, ls_
     return ls_program_has(p, name) ? ls_program_write(p, name, host, type, count) : LS_OK;
 }
 
-/* Over cp this rank's slices of every sample. */
+/* Over cp this rank's shard of every sample. */
 static ls_status write_tokens(const struct training *s, const struct layout *l, ls_program *p, int step, size_t first)
 {
     int32_t tokens[DIST_SAMPLES * DIST_TIME], targets[DIST_SAMPLES * DIST_TIME];
     float samples[2] = { (float)s->batch, DIST_SAMPLES };
     size_t begin[2] = { 0 }, end[2] = { DIST_TIME }, n = 0;
-    int slices = l->meshed ? ls_cp_slices(s->mesh, l->partition.cp_method, DIST_TIME, begin, end) : 1;
+    int ranges = l->meshed ? ls_cp_ranges(s->mesh, l->partition.cp_method, DIST_TIME, begin, end) : 1;
     float valid = 0;
 
     for (size_t i = 0; i < DIST_SAMPLES * DIST_TIME; i++)
         valid += target(step, i / DIST_TIME, i % DIST_TIME) >= 0;
     for (size_t i = first; i < first + s->batch; i++)
-        for (int k = 0; k < slices; k++)
+        for (int k = 0; k < ranges; k++)
             for (size_t t = begin[k]; t < end[k]; t++, n++) {
                 tokens[n] = (int32_t)(hash((unsigned)step, (unsigned)i, (unsigned)t) % 37);
                 targets[n] = target(step, i, t);
