@@ -103,7 +103,7 @@ static const struct row layout_rows[] = {
     { &mixtral, LAYOUT(.dp = 2, .method = LS_METHOD_SERVER), NULL },
     { &mixtral, LAYOUT(.dp = 1, .method = LS_METHOD_ASYNC), NULL },
     { &mixtral, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC), "parallel.method=async with experts, whose statistics are those of all ranks" },
-    { NULL, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC), "parallel.method=async with a model that is not a transformer, whose statistics" },
+    { NULL, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC), NULL },
     /* tensor parallelism */
     { &gpt2, LAYOUT(.tp = 4, .sp = 1), NULL },
     { &llama, LAYOUT(.tp = 4), NULL },

@@ -83,6 +83,10 @@ same_line yes $resnet <<'END'
 parallel.tp=2|parallel.tp=2: a model that is not a transformer supports only parallel.dp
 END
 
+same_line no $resnet <<'END'
+parallel.dp=3 parallel.method=async|parallel.method=async with batch norms, whose statistics are those of all ranks at the same time
+END
+
 # ---- parity derives the ranks, does not compare stale gradients and has no updates in backward, whose gradients are gone ----
 same_line no $gpt2 <<'END'
 launch.ranks=6 parallel.tp=4|does not hold: 6 = 1 * 1 * 1 * 4; change parallel.pp, parallel.cp or parallel.tp, or match

@@ -393,10 +393,7 @@ ls_status ls_layout_check(const ls_model *m, const ls_layout *l)
     LS_TRY(layout_check_data_parallel(l));
     LS_TRY(layout_check_recompute(l));
     LS_TRY(layout_check_in_backward(l));
-    if (!m) {
-        LS_TRY(check_dp_alone(l));
-        return layout_check_async(l, "a model that is not a transformer");
-    }
+    if (!m) return check_dp_alone(l);
     checked = *m;
     LS_TRY(ls_model_check(&checked));
     LS_TRY(layout_check_async(l, checked.experts ? "experts" : NULL));

@@ -232,13 +232,13 @@ static ls_status try_layout(struct search *s, const ls_layout *l)
     size_t levels = offload_levels(s);
     bool fits = false;
 
-    if (ls_layout_check(task_transformer(s->job->model), l) < 0) return LS_OK;
+    if (task_check_layout(s->job->model, l) < 0) return LS_OK;
     for (size_t k = 0; k < levels && !fits; k++) {
         ls_layout x = *l;
         struct price least = { .seconds = least_seconds(s, l, &s->block) };
 
         if (levels > 1) x.offload = offload_level[k].state, x.offload_parameters = offload_level[k].parameters;
-        if (k > 0 && ls_layout_check(task_transformer(s->job->model), &x) < 0) continue;
+        if (k > 0 && task_check_layout(s->job->model, &x) < 0) continue;
         s->out->checked++;
         if (least.seconds <= too_long(s, &x)) LS_TRY(find_least(s, &x, &least));
         if (leave_out(s, &x, least.seconds + least_copies(s, &x))) {
@@ -262,7 +262,7 @@ static bool axes_are_possible(const struct search *s, const ls_layout *axes)
     l.zero = 0;
     l.replicate = 1;
     l.micro_batch = l.micro_batches = 1;
-    return ls_layout_check(task_transformer(s->job->model), &l) == LS_OK;
+    return task_check_layout(s->job->model, &l) == LS_OK;
 }
 
 static ls_status try_chunks(struct search *s, ls_layout l, int least, int most)

@@ -147,7 +147,7 @@ ls_status step_sim_open(const struct plan_job *j, const ls_layout *l, const stru
     struct step_sim *s;
     int *transfers;
 
-    LS_TRY(ls_layout_check(task_transformer(j->model), l));
+    LS_TRY(task_check_layout(j->model, l));
     LS_TRY(plan_check_seconds(l, c));
     if (!(s = *out = mem_zalloc(MEM_OTHER, sizeof *s))) return LS_ENOMEM;
     *s = (struct step_sim){

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "base/base.h"
+#include "parallel/layout.h"
 
 static const struct task *const tasks[] = {
 #define TASK_ROW(name) &task_##name,
@@ -41,6 +42,12 @@ const char *task_preset(int i)
 ls_status task_model_of(const struct config *c, size_t vocab, struct task_model *out) { return task_of(c)->model(c, vocab, out); }
 
 const ls_model *task_transformer(const struct task_model *m) { return m->task->transformer ? &m->transformer : NULL; }
+
+ls_status task_check_layout(const struct task_model *m, const ls_layout *l)
+{
+    LS_TRY(ls_layout_check(task_transformer(m), l));
+    return layout_check_async(l, m->task->batch_norm ? "batch norms" : NULL);
+}
 
 size_t task_length(const struct task *t, const struct config *c) { return t->sequences ? (size_t)c->data.seq_len : 1; }
 
