@@ -5,7 +5,7 @@
 
 V is an environment with torch and safetensors; gcc compiles bench/checkpoint.c. All write the same bytes: the preset's parameters and
 AdamW's two moments in f32, each in its own shape, then fsync (lockstep also syncs its folder and hashes everything twice: files and
-pieces). "disk" writes the bytes from one buffer in 8 MiB calls and reads them in the same way into new memory. A load is into new memory,
+blocks). "disk" writes the bytes from one buffer in 8 MiB calls and reads them in the same way into new memory. A load is into new memory,
 cold (the files' pages are dropped by posix_fadvise first; a hypervisor may still cache them) and warm; lockstep checks the hashes of
 everything it reads. The table has medians over the rounds in GB/s, the range, and the ratio to the disk's median.
 """

@@ -56,7 +56,7 @@ def options():
     p.add_argument("--clip", type=float, default=0.0, help="clip the gradient norm (0: don't)")
     p.add_argument("--tune", choices=("none", "malloc", "all"), default="all")
     p.add_argument("--head", choices=("plain", "chunked"), default="plain",
-                   help="chunked: F.linear_cross_entropy in pieces, the logits are never materialized")
+                   help="chunked: F.linear_cross_entropy in chunks, the logits are never materialized")
     p.add_argument("--compile", action="store_true", help="torch.compile the model and the loss")
     return p.parse_args()
 

@@ -1,4 +1,4 @@
-/* F6 - restart on another topology: a checkpoint that is saved under one layout is loaded under any other, because it holds slices of
+/* F6 - restart on another topology: a checkpoint that is saved under one layout is loaded under any other, because it holds shards of
  * global tensors. `lockstep parity --checkpoint` compares every loaded parameter and moment with the saved one, bit by bit, and then the
  * steps that follow.
  *

@@ -28,7 +28,7 @@
     X("D3", "d3_overlap", "buckets of about 25 MB: all-reduce starts while earlier layers compute; only the last is waited for")    \
     X("D4", "d4_buckets", "small buckets start early but cost overhead, large ones use bandwidth but start late")                   \
     X("D5", "d5_batch", "effective batch = per-rank batch x ranks x accumulation; the minimum is the number of ranks")              \
-    X("D6", "d6_sampler", "each rank sees a different slice; without the sampler all ranks do the same work")                       \
+    X("D6", "d6_sampler", "each rank sees a different shard; without the sampler all ranks do the same work")                       \
     X("D7", "d7_batch_norm", "buffers are broadcast from rank 0; SyncBatchNorm makes the statistics global")                        \
     X("D8", "d8_central", "single-process DataParallel with a central gatherer is unbalanced and slower")                           \
     X("D9", "d9_stale", "asynchronous updates use stale gradients: noisier")                                                        \
@@ -80,7 +80,7 @@
     X("T3", "t3_bytes", "each all-reduce moves b s d, 134 MB; 2 x 40: 10.7 GB forward, 17 ms on NVLink, 200 ms on InfiniBand")      \
     X("T4", "t4_memory", "TP shards weights, optimizer state, activations; FSDP does not shard activations; a high T starves matmuls")\
     X("T5", "t5_sequence_parallel", "sequence parallelism: the same bytes (all-gather + reduce-scatter), less memory")              \
-    X("T6", "t6_ring", "context parallelism shards the sequence everywhere; ring attention; causal masks need zigzag slices")       \
+    X("T6", "t6_ring", "context parallelism shards the sequence everywhere; ring attention; causal masks need zigzag chunks")       \
     X("T7", "t7_all_to_all", "all-to-all over heads (Ulysses) is the alternative to ring attention")                                \
     X("W1", "p2_bubble", "said: the bubble of a pipeline is about 1/M")                                                             \
     X("W2", "z4_fsdp", "said: FSDP's extra gather is in forward, and its backward only reduce-scatters")      \

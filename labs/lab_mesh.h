@@ -1,7 +1,7 @@
 /* lab_mesh.h - for the labs of tensor, context and expert parallelism: a small model sharded over a mesh, run or only planned.
  *
  * Sample i of step s is a function of (s, i), whatever the mesh: ranks of dp take an equal part of a step's samples each, ranks of cp
- * their slices of every sample. What a mesh trains is compared with what one rank trains.
+ * their shard of every sample. What a mesh trains is compared with what one rank trains.
  */
 #ifndef LAB_MESH_H
 #define LAB_MESH_H
@@ -107,7 +107,7 @@ static inline double distributed_step(struct distributed *s, int step)
 {
     const struct net *n = &s->net;
     size_t begin[2] = { 0, 0 }, end[2] = { n->time, 0 }, batch = net_batch(n), count = 0;
-    int runs = ls_cp_slices(s->mesh, n->options.cp_method, n->time, begin, end),
+    int runs = ls_cp_ranges(s->mesh, n->options.cp_method, n->time, begin, end),
         first = ls_mesh_index(s->mesh, LS_GROUP_DP) * (int)batch;
     int32_t *x = malloc(2 * batch * n->time * sizeof *x), *y = x + batch * n->time;
     ls_comm *data = ls_mesh_comm(s->mesh, LS_GROUP_DATA);

@@ -36,8 +36,8 @@ static int in_flight(const char *name, int P, int M, int rank)
     return slots;
 }
 
-/* Slots from the first stage's first forward to the last stage's last one, a micro-batch per slot. */
-static double forward_slots(int P, int M)
+/* Ticks from the first stage's first forward to the last stage's last one; a forward takes one tick. */
+static double forward_ticks(int P, int M)
 {
     double one[64], seconds;
     ls_pipeline_times t = { .forward = one, .backward = one, .weights = one };
@@ -77,8 +77,8 @@ static void bubbles(void)
     lab_equal(what, 100 * share, 100 * bubble("1f1b", stages, micro, NULL), 1e-12);
     snprintf(what, sizeof what, "gpipe, P = %d, M = %d [%%]", stages, micro);
     lab_equal(what, 100 * share, 100 * bubble("gpipe", stages, micro, NULL), 1e-12);
-    snprintf(what, sizeof what, "P = %d, M = %d: slots of the forward pass", stages, micro);
-    lab_check(what, stages + micro - 1, forward_slots(stages, micro), 0);
+    snprintf(what, sizeof what, "P = %d, M = %d: ticks of the forward pass", stages, micro);
+    lab_check(what, stages + micro - 1, forward_ticks(stages, micro), 0);
     lab_equal("P = 4, one batch whole: share of the time in which a rank works", 1.0 / 4, 1 - bubble("gpipe", 4, 1, NULL), 1e-15);
 }
 

@@ -1,9 +1,9 @@
 /* T6 - context parallelism shards the sequence everywhere. Ring attention (Liu et al. 2023) passes keys and values around while each
- * rank keeps its queries with the running maximum and sum of their softmax. Causal attention needs balanced slices: with n slices in
- * order the last rank has 2n-1 times the work of the first; with zigzag, rank r of n gets the pieces r and 2n-1-r of 2n instead.
+ * rank keeps its queries with the running maximum and sum of their softmax. Causal attention needs balanced shards: with n shards in
+ * order the last rank has 2n-1 times the work of the first; with zigzag, rank r of n gets the chunks r and 2n-1-r of 2n instead.
  *
- * The training is that of one rank, on real ranks. FLOPs of each rank are those of the ring's program, and for slices in order those of
- * attention of a slice's queries over all keys up to them. Seconds are printed, one rank at a time. Memory: what one more layer keeps,
+ * The training is that of one rank, on real ranks. FLOPs of each rank are those of the ring's program, and for shards in order those of
+ * attention of a shard's queries over all keys up to them. Seconds are printed, one rank at a time. Memory: what one more layer keeps,
  * and the total of a rank, planned for 8192 tokens; and what a rank holds of one tensor [1, tokens, width] of a million tokens in bf16. */
 #include "lab_program.h"
 #include "lab_mesh.h"
@@ -34,11 +34,11 @@ static void ring_run(ls_comm *comm, int rank, int n, void *shared)
 
 /* ---- balance ---- */
 
-struct slice { size_t begin, end; };
+struct range { size_t begin, end; };
 struct work { double flops, seconds; };
 
-/* Attention of the queries of these slices over all keys up to them. */
-static struct work attend(int n, const struct slice *own)
+/* Attention of the queries of these ranges over all keys up to them. */
+static struct work attend(int n, const struct range *own)
 {
     struct work w = { 0, 1e9 };
     ls_program *p;
@@ -72,15 +72,15 @@ static struct work attend(int n, const struct slice *own)
 
 static void balance(size_t ranks)
 {
-    size_t part = TOKENS / ranks, piece = part / 2;
+    size_t shard = TOKENS / ranks, chunk = shard / 2;
     double sum[2] = { 0 }, most[2] = { 0 }, first = 0;
 
     lab_say("%d tokens over %d ranks, one head group's attention: operations and ms of a rank\n%6s %14s %10s %14s %10s\n", TOKENS,
             (int)ranks, "rank", "in order", "ms", "zigzag", "ms");
     for (size_t r = 0; r < ranks; r++) {
-        struct work order = attend(1, (struct slice[]){ { r * part, (r + 1) * part } });
-        struct work zigzag = attend(2, (struct slice[]){ { r * piece, (r + 1) * piece },
-                                                         { (2 * ranks - 1 - r) * piece, (2 * ranks - r) * piece } });
+        struct work order = attend(1, (struct range[]){ { r * shard, (r + 1) * shard } });
+        struct work zigzag = attend(2, (struct range[]){ { r * chunk, (r + 1) * chunk },
+                                                         { (2 * ranks - 1 - r) * chunk, (2 * ranks - r) * chunk } });
 
         lab_say("%6zu %14.0f %10.2f %14.0f %10.2f\n", r, order.flops, 1e3 * order.seconds, zigzag.flops, 1e3 * zigzag.seconds);
         first = r ? first : order.flops;

@@ -74,10 +74,10 @@ static struct traffic traffic(size_t heads, size_t kv_heads, int cp, ls_cp_metho
 /* What a rank sends for a layer's forward, by the formulas. */
 static void bytes_formula(double H, double G, int cp, double *ring, double *exchange)
 {
-    double slice = 4.0 * 4 * 256 / cp * SIZE;
+    double shard = 4.0 * 4 * 256 / cp * SIZE;
 
-    *ring = 2 * G * slice * (cp - 1);
-    *exchange = 2 * H * slice * (cp - 1) / cp + (G < cp ? *ring : *ring / cp);
+    *ring = 2 * G * shard * (cp - 1);
+    *exchange = 2 * H * shard * (cp - 1) / cp + (G < cp ? *ring : *ring / cp);
 }
 
 static double beside(void)

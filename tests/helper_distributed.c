@@ -194,19 +194,19 @@ static ls_status write_if(ls_program *p, const char *name, const void *host, ls_
     return ls_program_has(p, name) ? ls_program_write(p, name, host, type, count) : LS_OK;
 }
 
-/* Over cp this rank's slices of every sample. */
+/* Over cp this rank's shard of every sample. */
 static ls_status write_tokens(const struct training *s, const struct layout *l, ls_program *p, int step, size_t first)
 {
     int32_t tokens[DIST_SAMPLES * DIST_TIME], targets[DIST_SAMPLES * DIST_TIME];
     float samples[2] = { (float)s->batch, DIST_SAMPLES };
     size_t begin[2] = { 0 }, end[2] = { DIST_TIME }, n = 0;
-    int slices = l->meshed ? ls_cp_slices(s->mesh, l->partition.cp_method, DIST_TIME, begin, end) : 1;
+    int ranges = l->meshed ? ls_cp_ranges(s->mesh, l->partition.cp_method, DIST_TIME, begin, end) : 1;
     float valid = 0;
 
     for (size_t i = 0; i < DIST_SAMPLES * DIST_TIME; i++)
         valid += target(step, i / DIST_TIME, i % DIST_TIME) >= 0;
     for (size_t i = first; i < first + s->batch; i++)
-        for (int k = 0; k < slices; k++)
+        for (int k = 0; k < ranges; k++)
             for (size_t t = begin[k]; t < end[k]; t++, n++) {
                 tokens[n] = (int32_t)(hash((unsigned)step, (unsigned)i, (unsigned)t) % 37);
                 targets[n] = target(step, i, t);
@@ -290,6 +290,24 @@ static ls_status sum_losses(const struct training *s, double *sum)
     return s->comm ? ls_all_reduce(s->comm, sum, sum, 1, LS_F64, LS_SUM, NULL) : LS_OK;
 }
 
+/* What the caller of an asynchronous method does, for f32: rank 0 gets the sum of all gradients; all get rank 0's parameters. */
+static ls_status sum_gradients(const struct training *s)
+{
+    for (int g = 0; g < store_units(s->store); g++) {
+        void *x = store_unit_data(s->store, g, STORE_GRAD, NULL);
+
+        LS_TRY(ls_all_reduce(s->comm, x, x, store_unit_at(s->store, g)->total, LS_F32, LS_SUM, NULL));
+    }
+    return LS_OK;
+}
+
+static ls_status send_parameters(const struct training *s)
+{
+    for (int g = 0; g < store_units(s->store); g++)
+        LS_TRY(ls_broadcast(s->comm, store_unit_data(s->store, g, STORE_VALUE, NULL), store_unit_at(s->store, g)->total, LS_F32, 0, NULL));
+    return LS_OK;
+}
+
 ls_status distributed_step(struct training *s, const struct layout *l, int step, double *loss)
 {
     struct feeding f = { s, l, step, 0 };  /* the loss is waited for after the update */
@@ -300,9 +318,12 @@ ls_status distributed_step(struct training *s, const struct layout *l, int step,
         LS_TRY(ls_pipeline_run(s->pipeline, distributed_feed, take_loss, &f));
     else
         LS_TRY(run_micro_batches(s, l, step, &f.sum));
+    bool async = s->comm && l->data.method == LS_METHOD_ASYNC;
+    if (async) LS_TRY(sum_gradients(s));
     LS_TRY(ls_optimizer_set(s->program, &s->optimizer, l->optimizer == LS_LARS || l->optimizer == LS_SGD ? 0.3 : 0.003,
                             (uint64_t)step + 1));
     LS_TRY(ls_program_run(s->program, LS_OPTIMIZER_STEP));
+    if (async) LS_TRY(send_parameters(s));
     LS_TRY(readback_finish(&s->readback));
     LS_TRY(sum_losses(s, &f.sum));
     *loss = f.sum;

@@ -107,8 +107,8 @@ float *golden_numbers(const struct safetensors *f, const char *name, size_t *cou
     return widen(t);
 }
 
-/* The tensor `hf`, of which w is a part (of a stacked one, a slice), as w's rows. */
-static float *slice_of(const struct safetensors *f, const char *prefix, const char *hf_name, const struct model_weight *w)
+/* The tensor `hf`, of which w is a part (of a stacked one, one tensor), as w's rows. */
+static float *golden_tensor(const struct safetensors *f, const char *prefix, const char *hf_name, const struct model_weight *w)
 {
     size_t rows = w->size[w->stacked ? 1 : 0], columns = w->ndim > 1 ? w->size[w->ndim - 1] : 1, first = (size_t)w->part * rows;
     const struct safetensor *t;
@@ -140,12 +140,12 @@ float *golden_weight(const struct safetensors *f, const char *prefix, const stru
     char name[MODEL_NAME_BYTES];
 
     if (!w->stacked)
-        return slice_of(f, prefix, w->hf, w);
+        return golden_tensor(f, prefix, w->hf, w);
     all = malloc(w->stacked * count * sizeof *all);
     assert_true(all && star);
     for (size_t e = 0; e < w->stacked; e++) {
         snprintf(name, sizeof name, "%.*s%zu%s", (int)(star - w->hf), w->hf, e, star + 1);
-        one = slice_of(f, prefix, name, w);
+        one = golden_tensor(f, prefix, name, w);
         if (!one) {
             free(all);
             return NULL;

@@ -105,7 +105,7 @@ void dropout_cases(struct gen *g)
         g->c.call.attr.dropout.full = 19;
         memcpy(g->c.call.attr.dropout.begin, (size_t[]){ 2, 12 }, sizeof count);
         memcpy(g->c.call.attr.dropout.count, count, sizeof count);
-        gen_emit(g, "slices of %zu and %zu rows of %zu", count[0], count[1], C);
+        gen_emit(g, "chunks of %zu and %zu rows of %zu", count[0], count[1], C);
     }
 }
 

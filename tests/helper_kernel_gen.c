@@ -13,9 +13,9 @@ const ls_dtype gen_types[GEN_TYPES] = { LS_F32, LS_BF16, LS_F16 };
 const size_t gen_counts[GEN_COUNTS] = { 0, 1, 7, 15, 16, 17, 31, 33, 105, 127, 40009 };
 
 /* A number of a case, an operand and an element: the last steps of splitmix64. Philox took a sixth of test_cuda_kernels. */
-static double uniform(struct gen *g, int slot, size_t i, double low, double high)
+static double uniform(struct gen *g, int operand, size_t i, double low, double high)
 {
-    uint64_t x = (((uint64_t)g->count << 8 | (uint64_t)slot) << 32 | i) * 0x9E3779B97F4A7C15u;
+    uint64_t x = (((uint64_t)g->count << 8 | (uint64_t)operand) << 32 | i) * 0x9E3779B97F4A7C15u;
 
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
     x = (x ^ x >> 27) * 0x94D049BB133111EBu;
@@ -25,13 +25,13 @@ static double uniform(struct gen *g, int slot, size_t i, double low, double high
 struct view *gen_in(struct gen *g, ls_dtype type, double low, double high, int ndim, const size_t *size)
 {
     struct kernel_case *c = &g->c;
-    int slot = c->call.nin++;
-    struct view *v = &c->call.in[slot];
+    int operand = c->call.nin++;
+    struct view *v = &c->call.in[operand];
 
-    *v = block_view(&c->in[slot], type, ndim, size, g->layout, g->count % PLACEMENTS);
+    *v = block_view(&c->in[operand], type, ndim, size, g->layout, g->count % PLACEMENTS);
     for (size_t i = 0; i < view_count(v); i++)
-        element_put(v, i, ls_dtype_is_float(type) ? uniform(g, slot, i, low, high)
-                                                  : floor(uniform(g, slot, i, low, high)));
+        element_put(v, i, ls_dtype_is_float(type) ? uniform(g, operand, i, low, high)
+                                                  : floor(uniform(g, operand, i, low, high)));
     return v;
 }
 
@@ -40,10 +40,10 @@ void gen_out_absent(struct gen *g) { g->c.call.out[g->c.call.nout++].ndim = VIEW
 
 struct view *gen_out(struct gen *g, ls_dtype type, int ndim, const size_t *size)
 {
-    int slot = g->c.call.nout++;
+    int operand = g->c.call.nout++;
 
-    g->c.call.out[slot] = block_view(&g->c.out[slot], type, ndim, size, g->layout, (g->count + 1) % PLACEMENTS);
-    return &g->c.call.out[slot];
+    g->c.call.out[operand] = block_view(&g->c.out[operand], type, ndim, size, g->layout, (g->count + 1) % PLACEMENTS);
+    return &g->c.call.out[operand];
 }
 
 void gen_out_add(struct gen *g, ls_dtype type, double low, double high, int ndim, const size_t *size)

@@ -181,15 +181,15 @@ static void qkv(struct gen *g, const struct heads *z)
     g->c.call.attr.attention.scale = 1 / sqrt((double)z->D);
 }
 
-/* Slices of a sequence of 600 tokens, heads of 9. */
+/* Shards of a sequence of 600 tokens, heads of 9. */
 static void drop(struct gen *g, int variant)
 {
     struct attention_drop d = { .p = 0.3, .seed = 0x123456789abcdef0u, .stream = rng_stream("layer"), .heads = 9, .full = 600 };
 
     if (variant) {
         d.head = 2;
-        d.queries = (struct slice_rows){ { 3, 201 }, 2 };
-        d.keys = (struct slice_rows){ { 7, 311 }, 5 };
+        d.queries = (struct shard_rows){ { 3, 201 }, 2 };
+        d.keys = (struct shard_rows){ { 7, 311 }, 5 };
     }
     g->c.call.attr.attention.drop = d;
     gen_in(g, LS_I64, 70000, 90000, DIMS(variant ? 2 : 1));

@@ -96,7 +96,7 @@ static ls_status partition_feed(const struct partition_case *c, const ls_mesh *m
 {
     size_t begin[2] = { 0, 0 }, end[2] = { c->time, 0 }, dp = mesh ? (size_t)ls_mesh_index(mesh, LS_GROUP_DP) : 0, n = 0;
     size_t ranks = mesh ? (size_t)ls_mesh_size(mesh, LS_GROUP_DP) : 1;
-    int runs = mesh ? ls_cp_slices(mesh, c->options.cp_method, c->time, begin, end) : 1;
+    int runs = mesh ? ls_cp_ranges(mesh, c->options.cp_method, c->time, begin, end) : 1;
     int32_t host[2][512];
     float valid = 0;
 

@@ -35,7 +35,7 @@ ls_program *program_on(ls_store *s)
     return p;
 }
 
-static ls_value emit_slice(ls_program *p, ls_value x, size_t begin, size_t count)
+static ls_value emit_range(ls_program *p, ls_value x, size_t begin, size_t count)
 {
     ptrdiff_t one = 1;
 
@@ -48,5 +48,5 @@ ls_value emit_own_block(ls_program *p, ls_comm *c, ls_value x, size_t total)
 {
     size_t begin = block_at(total, ls_comm_rank(c), ls_comm_size(c)), end = block_at(total, ls_comm_rank(c) + 1, ls_comm_size(c));
 
-    return emit_slice(p, x, begin, end - begin);
+    return emit_range(p, x, begin, end - begin);
 }

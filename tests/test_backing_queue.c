@@ -18,7 +18,7 @@
 #include "helper_ranks.h"
 #include "runtime/store_parts.h"
 
-enum { COUNT = (8 << 20) / 4 + 1000 }; /* more than a piece */
+enum { COUNT = (8 << 20) / 4 + 1000 }; /* more than a chunk */
 
 struct filed {
     ls_store *store;

@@ -96,7 +96,7 @@ static void writes_of_any_size_add_up(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof all; i++) all[i] = (char)('a' + i % 23);
     assert_int_equal(file_writer_open(in("f"), &w), LS_OK);
-    for (size_t piece = 0; at + piece <= sizeof all; at += piece++) assert_int_equal(file_writer_put(w, all + at, piece), LS_OK);
+    for (size_t part = 0; at + part <= sizeof all; at += part++) assert_int_equal(file_writer_put(w, all + at, part), LS_OK);
     assert_int_equal(file_writer_put(w, big, 700000), LS_OK);
     assert_int_equal(file_writer_put(w, "end", 3), LS_OK);
     assert_true(file_exists(in("f.tmp")));
@@ -126,16 +126,16 @@ static void abandoned_write_keeps_old_file(void **state)
     assert_false(file_exists(in("f.tmp")));
 }
 
-/* Writes `bytes` in pieces that need several write(2), then publishes. */
-static ls_status write_in_pieces(const char *path, char fill, size_t bytes)
+/* Writes `bytes` in parts that need several write(2), then publishes. */
+static ls_status write_in_parts(const char *path, char fill, size_t bytes)
 {
-    char piece[50000];
+    char part[50000];
     file_writer *w;
 
-    memset(piece, fill, sizeof piece);
+    memset(part, fill, sizeof part);
     LS_TRY(file_writer_open(path, &w));
-    for (size_t at = 0; at < bytes; at += MIN(sizeof piece, bytes - at)) {
-        ls_status st = file_writer_put(w, piece, MIN(sizeof piece, bytes - at));
+    for (size_t at = 0; at < bytes; at += MIN(sizeof part, bytes - at)) {
+        ls_status st = file_writer_put(w, part, MIN(sizeof part, bytes - at));
 
         if (st != LS_OK) {
             file_writer_abandon(&w);
@@ -165,10 +165,10 @@ static void full_disk_at_every_write(void **state)
     int64_t nth = 1;
 
     (void)state;
-    assert_int_equal(write_in_pieces(in("f"), 'o', 1000), LS_OK);
+    assert_int_equal(write_in_parts(in("f"), 'o', 1000), LS_OK);
     for (;; nth++) {
         file_fail_at(nth);
-        ls_status st = write_in_pieces(in("f"), 'n', 900000);
+        ls_status st = write_in_parts(in("f"), 'n', 900000);
         file_fail_at(0);
         assert_false(file_exists(in("f.tmp")));
         if (st == LS_OK) break;
@@ -205,7 +205,7 @@ static void file_calls_fail_cleanly_without_memory(void **state)
     (void)state;
     for (ls_status st = LS_ENOMEM; st != LS_OK; nth++) {
         mem_fail_at(nth);
-        st = write_in_pieces(in("f"), 'n', 100);
+        st = write_in_parts(in("f"), 'n', 100);
         mem_fail_at(0);
         if (st == LS_OK) break;
         assert_false(file_exists(in("f")));
@@ -232,7 +232,7 @@ static void file_calls_fail_cleanly_without_memory(void **state)
 static void kill_at_any_size_leaves_old_or_new(void **state)
 {
     (void)state;
-    assert_int_equal(write_in_pieces(in("f"), 'o', 1000), LS_OK);
+    assert_int_equal(write_in_parts(in("f"), 'o', 1000), LS_OK);
     for (size_t most = 0; most <= 600000; most += 60000) {
         const char *path = in("f");
         pid_t child = fork();
@@ -242,7 +242,7 @@ static void kill_at_any_size_leaves_old_or_new(void **state)
             setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
             setrlimit(RLIMIT_FSIZE, &(struct rlimit){ most, most });
             signal(SIGXFSZ, SIG_DFL);
-            _exit(write_in_pieces(path, 'n', 600000) != LS_OK);
+            _exit(write_in_parts(path, 'n', 600000) != LS_OK);
         }
         waitpid(child, &status, 0);
         char holds = whole(in("f"), 1000, 600000);
@@ -256,7 +256,7 @@ static void traced_writer(const char *path)
 {
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(2);
     raise(SIGSTOP);
-    _exit(write_in_pieces(path, 'n', 300000) != LS_OK);
+    _exit(write_in_parts(path, 'n', 300000) != LS_OK);
 }
 
 /* Runs a writer, kills it at its nth stop (entry or return of a system call). 1: it died, 0: it came through,
@@ -287,7 +287,7 @@ static void kill_at_every_system_call_leaves_old_or_new(void **state)
     int died = 1, nth = 1, old = 0, new = 0;
 
     (void)state;
-    assert_int_equal(write_in_pieces(in("f"), 'o', 1000), LS_OK);
+    assert_int_equal(write_in_parts(in("f"), 'o', 1000), LS_OK);
     for (; died == 1; nth++) {
         died = kill_at_stop(in("f"), nth);
         if (died < 0) skip();

@@ -182,7 +182,7 @@ static void edit_distances_are_right(void **state)
 /* XXH3_128bits with seed 0, as xxhsum -H2 prints it. */
 static void hash_is_xxh3(void **state)
 {
-    char hex[HASH_ROOM], pieces[HASH_ROOM], data[3000];
+    char hex[HASH_ROOM], parts[HASH_ROOM], data[3000];
     hash_state *h = NULL;
 
     (void)state;
@@ -191,16 +191,16 @@ static void hash_is_xxh3(void **state)
     for (size_t i = 0; i < sizeof data; i++) data[i] = (char)(i * 7);
     hash_of(data, sizeof data, hex);
     assert_int_equal(hash_begin(&h), LS_OK);
-    for (size_t at = 0, piece = 0; at < sizeof data; at += piece, piece++) {
-        piece = MIN(piece, sizeof data - at);
-        hash_add(h, data + at, piece);
+    for (size_t at = 0, part = 0; at < sizeof data; at += part, part++) {
+        part = MIN(part, sizeof data - at);
+        hash_add(h, data + at, part);
     }
-    hash_end(&h, pieces);
+    hash_end(&h, parts);
     assert_null(h);
-    assert_string_equal(hex, pieces);
+    assert_string_equal(hex, parts);
     data[1500] ^= 1;
-    hash_of(data, sizeof data, pieces);
-    assert_string_not_equal(hex, pieces);
+    hash_of(data, sizeof data, parts);
+    assert_string_not_equal(hex, parts);
     hash_end(&h, NULL);
     assert_int_equal(hash_begin(&h), LS_OK);
     hash_end(&h, NULL);

@@ -1,4 +1,4 @@
-/* test_base_threads.c - parallel loops: each index once, grain, thread numbers, pieces of a thread that does not arrive, nesting, order,
+/* test_base_threads.c - parallel loops: each index once, grain, thread numbers, tasks of a thread that does not arrive, nesting, order,
  * simultaneous callers, forks, assumed teams. */
 #include <pthread.h>
 #include <sched.h>
@@ -86,10 +86,10 @@ static void ranges_repeat(void **state)
 
 struct held {
     atomic_int begun, free;
-    size_t pieces;
+    size_t tasks;
 };
 
-/* One piece ends only when all others have: the thread that has it does not delay the others. */
+/* One task ends only when all others have: the thread that has it does not delay the others. */
 static void hold(void *ctx, size_t begin, size_t end, int thread)
 {
     struct held *h = ctx;
@@ -99,17 +99,17 @@ static void hold(void *ctx, size_t begin, size_t end, int thread)
         atomic_fetch_add(&h->free, (int)(end - begin));
         return;
     }
-    while ((size_t)atomic_load(&h->free) < h->pieces - 1) sched_yield();
+    while ((size_t)atomic_load(&h->free) < h->tasks - 1) sched_yield();
 }
 
-static void a_thread_that_is_held_up_keeps_one_piece_only(void **state)
+static void a_thread_that_is_held_up_keeps_one_task_only(void **state)
 {
     (void)state;
     threads_set(3);
     for (int i = 0; i < 100; i++) {
-        struct held h = { .pieces = 60 };
+        struct held h = { .tasks = 60 };
 
-        threads_each(h.pieces, 1, hold, &h);
+        threads_each(h.tasks, 1, hold, &h);
         assert_int_equal(h.begun, 60);
     }
 }
@@ -222,7 +222,7 @@ static void wait_for_two(void *ctx, size_t begin, size_t end, int thread)
     (void)end;
     (void)thread;
     atomic_fetch_add(met, 1);
-    while (atomic_load(met) < 2) sched_yield(); /* would never end if one thread ran both pieces */
+    while (atomic_load(met) < 2) sched_yield(); /* would never end if one thread ran both tasks */
 }
 
 /* The child of a process whose team was at work has a team of its own: two threads meet in it. */
@@ -282,7 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_cover_every_index_once),
         cmocka_unit_test(ranges_repeat),
-        cmocka_unit_test(a_thread_that_is_held_up_keeps_one_piece_only),
+        cmocka_unit_test(a_thread_that_is_held_up_keeps_one_task_only),
         cmocka_unit_test(nested_calls_run_on_the_caller),
         cmocka_unit_test(join_orders_memory),
         cmocka_unit_test(two_callers_at_once),

@@ -256,10 +256,10 @@ static void unsaveable_state_is_refused(void **state)
 
 /* ---- shards of several ranks ---- */
 
-struct slice { size_t offset[2], extent[2]; };
+struct box { size_t offset[2], extent[2]; };
 
-/* A checkpoint of one parameter w [4,6] = 0, 1, 2, ..., in n files with a slice each. */
-static void write_slices(const struct slice *slice, size_t n)
+/* A checkpoint of one parameter w [4,6] = 0, 1, 2, ..., in n files with a shard each. */
+static void write_shards(const struct box *box, size_t n)
 {
     ls_checkpoint_file files[4] = { { 0 } };
     ls_checkpoint_entry entries[4];
@@ -273,21 +273,21 @@ static void write_slices(const struct slice *slice, size_t n)
     OK(file_remove_tree(scratch("ck")));
     OK(file_make_folders(scratch("ck/step_00000001")));
     for (size_t k = 0; k < n; k++) {
-        struct safetensor_spec spec = { NULL, LS_F32, 2, { slice[k].extent[0], slice[k].extent[1] } };
+        struct safetensor_spec spec = { NULL, LS_F32, 2, { box[k].extent[0], box[k].extent[1] } };
         struct safetensors_writer *w;
         char *key;
 
         snprintf(names[k], sizeof names[k], "parameters_%04zu_of_%04zu.safetensors", k, n);
         snprintf(path, sizeof path, "%s/%s", scratch("ck/step_00000001"), names[k]);
         entries[k] = (ls_checkpoint_entry){ (char *)"w", (char *)"parameter", LS_F32, 2, { 4, 6 },
-                                            { slice[k].offset[0], slice[k].offset[1] },
-                                            { slice[k].extent[0], slice[k].extent[1] }, k, NULL };
+                                            { box[k].offset[0], box[k].offset[1] },
+                                            { box[k].extent[0], box[k].extent[1] }, k, NULL };
         spec.name = key = manifest_key(&entries[k]);
         OK(safetensors_create(path, 1, &spec, &w));
         mem_free(key);
-        for (size_t i = 0; i < slice[k].extent[0]; i++)
-            for (size_t j = 0; j < slice[k].extent[1]; j++) {
-                float x = (float)((slice[k].offset[0] + i) * 6 + slice[k].offset[1] + j);
+        for (size_t i = 0; i < box[k].extent[0]; i++)
+            for (size_t j = 0; j < box[k].extent[1]; j++) {
+                float x = (float)((box[k].offset[0] + i) * 6 + box[k].offset[1] + j);
 
                 OK(safetensors_put(w, &x, sizeof x));
             }
@@ -299,15 +299,15 @@ static void write_slices(const struct slice *slice, size_t n)
     mem_free(text);
 }
 
-static void slices_are_assembled(void **state)
+static void shards_are_assembled(void **state)
 {
-    static const struct { size_t n; struct slice slice[4]; const char *message; } cases[] = {
+    static const struct { size_t n; struct box box[4]; const char *message; } cases[] = {
         { 1, { { { 0, 0 }, { 4, 6 } } }, NULL },
         { 2, { { { 2, 0 }, { 2, 6 } }, { { 0, 0 }, { 2, 6 } } }, NULL },
         { 3, { { { 0, 0 }, { 4, 1 } }, { { 0, 1 }, { 4, 3 } }, { { 0, 4 }, { 4, 2 } } }, NULL },
         { 4, { { { 0, 0 }, { 1, 2 } }, { { 1, 0 }, { 3, 2 } }, { { 0, 2 }, { 2, 4 } }, { { 2, 2 }, { 2, 4 } } }, NULL },
         { 2, { { { 0, 0 }, { 4, 3 } }, { { 0, 4 }, { 4, 2 } } }, "20 of 24 elements; [0,3] is missing" },
-        { 2, { { { 0, 0 }, { 4, 4 } }, { { 0, 3 }, { 4, 3 } } }, "parameter 'w': slices 0 and 1 overlap at [0,3]" },
+        { 2, { { { 0, 0 }, { 4, 4 } }, { { 0, 3 }, { 4, 3 } } }, "parameter 'w': shards 0 and 1 overlap at [0,3]" },
         { 3, { { { 0, 0 }, { 4, 2 } }, { { 0, 0 }, { 2, 3 } }, { { 2, 3 }, { 2, 3 } } }, "overlap at [0,0]" },
         { 3, { { { 0, 0 }, { 4, 2 } }, { { 0, 2 }, { 3, 4 } }, { { 3, 4 }, { 1, 2 } } }, "22 of 24 elements; [3,2] is missing" },
     };
@@ -318,7 +318,7 @@ static void slices_are_assembled(void **state)
         ls_store *s = one_parameter_store("w", 2, size);
         float x[24];
 
-        write_slices(cases[i].slice, cases[i].n);
+        write_shards(cases[i].box, cases[i].n);
         if (cases[i].message) {
             REFUSED(LS_EFORMAT, cases[i].message, ls_checkpoint_load(scratch("ck/step_00000001"), s, BOTH, NULL));
         } else {
@@ -360,7 +360,7 @@ int main(void)
         TEST(checkpoint_of_another_model_is_refused),
         TEST(checkpoint_of_another_optimizer_is_refused),
         TEST(unsaveable_state_is_refused),
-        TEST(slices_are_assembled),
+        TEST(shards_are_assembled),
         TEST(different_state_is_detected),
 #undef TEST
     };

@@ -112,7 +112,7 @@ static void every_field_is_checked(void **state)
         { "\"name\":\"a.weight\"", "\"name\":7", "has no valid" },
         { "\"name\":\"a.weight\"", "\"name\":\"a\\nb\"", "has no valid" },
         { "\"kind\":\"parameter\"", "\"kind\":\"param\\u0007\"", "has no valid" },
-        { "\"name\":\"a.weight\"", "\"name\":\"b.bias\"", "parameter 'b.bias': its slices differ" },
+        { "\"name\":\"a.weight\"", "\"name\":\"b.bias\"", "parameter 'b.bias': its shards differ" },
         { "\"dtype\":\"f32\"", "\"dtype\":\"i32\"", "not a floating type" },
         { "\"dtype\":\"f32\"", "\"dtype\":\"f31\"", "not a floating type" },
         { "\"dtype\":\"f32\"", "\"dtype\":\"f64\"", "others are f64" },
@@ -122,7 +122,7 @@ static void every_field_is_checked(void **state)
         { "\"shape\":[7,5]", "\"shape\":[4294967296,4294967296]", "overflows at dim 1" },
         { "\"shape\":[7,5]", "\"shape\":[8,5]", "35 of 40 elements" },
         { "\"shape\":[7,5]", "\"shape\":[6,5]", "dim 0 has 6 elements" },
-        { "\"offset\":[0,0]", "\"offset\":[1,0]", "dim 0 has 7 elements, but the slice is [1, +7)" },
+        { "\"offset\":[0,0]", "\"offset\":[1,0]", "dim 0 has 7 elements, but the shard is [1, +7)" },
         { "\"offset\":[0,0]", "\"offset\":[9223372036854775807,0]", "dim 0 has 7" },
         { "\"extent\":[7,5]", "\"extent\":[7,4]", "28 of 35 elements" },
         { "\"extent\":[7,5]", "\"extent\":[9223372036854775807,5]", "dim 0 has 7" },
@@ -140,7 +140,7 @@ static void every_field_is_checked(void **state)
         { "\"tensors\":[",
           "\"tensors\":[{\"name\":\"d\",\"kind\":\"parameter\",\"dtype\":\"f32\",\"shape\":[1],\"offset\":[0],"
           "\"extent\":[1],\"file\":0,\"hashes\":\"0123456789abcdef0123456789abcdef\"},",
-          "slices 0 and 1 overlap" },
+          "shards 0 and 1 overlap" },
     };
     ls_store *s = small_store(LS_F32, 0, "m");
     ls_train_state state_of = small_state(7);

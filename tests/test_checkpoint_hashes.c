@@ -1,4 +1,4 @@
-/* test_checkpoint_hashes.c - readers compare every byte with its hash: damage in any region of a checkpoint, in the current format and
+/* test_checkpoint_hashes.c - readers compare every byte with its hash: damage in any part of a checkpoint, in the current format and
  * in the first one, is refused by readers of every layout; a reader of a part hashes the part that it reads. */
 #include "helper_checkpoint.h"
 
@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "checkpoint/pieces.h"
+#include "checkpoint/hash_blocks.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/verify.h"
 #include "helper_layouts.h"
@@ -29,7 +29,7 @@ static void flip(const char *path, size_t at)
     assert_int_equal(fclose(f), 0);
 }
 
-/* ---- every region, read under other layouts ---- */
+/* ---- every part, read under other layouts ---- */
 
 struct job { const struct layout *layout; const char *path; int *refused; char *message; };
 
@@ -100,7 +100,7 @@ static void damage_all(const struct layout *writer, struct job *j)
     char file[700];
 
     OK(ls_checkpoint_inspect(j->path, &info));
-    assert_int_equal(info->piece_bytes, PIECE_BYTES);
+    assert_int_equal(info->hash_block_bytes, HASH_BLOCK_BYTES);
     snprintf(file, sizeof file, "%s/manifest.json", j->path);
     damage_refused(j, writer, file, 40, "manifest.json");
     for (size_t e = 0, at = 0; e < info->nentries; e++) {
@@ -171,7 +171,7 @@ static void damage_in_the_first_format_is_refused(void **state)
     for (size_t r = 0; r < COUNT_OF(runs); r++) {
         snprintf(from, sizeof from, "%s/data/runs/%s/checkpoints/step_00000003", TEST_DIR, runs[r]);
         OK(ls_checkpoint_inspect(from, &info));
-        assert_int_equal(info->piece_bytes, 0);
+        assert_int_equal(info->hash_block_bytes, 0);
         OK(file_make_folders(scratch("old")));
         copy_folder(from, info);
         OK(ls_checkpoint_verify(scratch("old")));
@@ -194,7 +194,7 @@ static void damage_in_the_first_format_is_refused(void **state)
     }
 }
 
-/* ---- cost: w [2048,512] f32 is 4 MiB, 4 pieces ---- */
+/* ---- cost: w [2048,512] f32 is 4 MiB, 4 blocks ---- */
 
 enum { ROWS = 2048, COLUMNS = 512, BYTES = ROWS * COLUMNS * 4 };
 
@@ -215,13 +215,13 @@ static void save_large(const char *root, uint64_t step)
 static ls_status read_box(const char *path, size_t from, size_t rows, size_t columns, uint64_t *hashed)
 {
     float *host = mem_alloc(MEM_OTHER, BYTES);
-    struct slice box = { { from, 0 }, { rows, columns } };
+    struct box box = { { from, 0 }, { rows, columns } };
     struct saved s = { 0 };
     ls_status st = saved_open(path, &s);
     uint64_t before;
 
     if (st == LS_OK)
-        st = saved_check_shards(&s);
+        st = saved_check_files(&s);
     before = hash_counted();
     for (int twice = 0; twice < 2 && st == LS_OK; twice++)  /* nothing is hashed again */
         st = saved_read(&s, KIND_PARAMETER, "w", &box, 0, rows * columns, host, LS_F32);
@@ -242,21 +242,21 @@ static void reader_hashes_what_it_reads(void **state)
     OK(read_box(path, 0, ROWS, COLUMNS, &hashed));
     assert_int_equal(hashed, BYTES);
     OK(read_box(path, ROWS / 4, ROWS / 4, COLUMNS, &hashed));  /* one of four ranks that have its rows */
-    assert_int_equal(hashed, PIECE_BYTES);
+    assert_int_equal(hashed, HASH_BLOCK_BYTES);
     OK(read_box(path, 100, ROWS / 4, COLUMNS, &hashed));
-    assert_int_equal(hashed, 2 * PIECE_BYTES);
-    OK(read_box(path, 0, ROWS, 1, &hashed)); /* a column is in all pieces */
+    assert_int_equal(hashed, 2 * HASH_BLOCK_BYTES);
+    OK(read_box(path, 0, ROWS, 1, &hashed)); /* a column is in all blocks */
     assert_int_equal(hashed, BYTES);
     data = data_of(file);
-    for (size_t piece = 0; piece < 4; piece++) {
-        flip(file, data + piece * PIECE_BYTES + 77);
+    for (size_t block = 0; block < 4; block++) {
+        flip(file, data + block * HASH_BLOCK_BYTES + 77);
         for (size_t quarter = 0; quarter < 4; quarter++)
-            if (quarter == piece)
+            if (quarter == block)
                 REFUSED(LS_EFORMAT, "tensor 'w': damaged: bytes", read_box(path, quarter * ROWS / 4, ROWS / 4, COLUMNS, &hashed));
             else
                 OK(read_box(path, quarter * ROWS / 4, ROWS / 4, COLUMNS, &hashed));
         REFUSED(LS_EFORMAT, "tensor 'w': damaged: bytes", read_box(path, 0, ROWS, 1, &hashed));
-        flip(file, data + piece * PIECE_BYTES + 77);
+        flip(file, data + block * HASH_BLOCK_BYTES + 77);
     }
     OK(ls_checkpoint_verify(path));
 }

@@ -1,5 +1,5 @@
 /* test_checkpoint_layouts.c - a checkpoint saved under each of 12 layouts is loaded under each: every parameter and moment has its
- * bits. Invalid manifests of slices; the memory that loading takes. */
+ * bits. Invalid manifests of shards; the memory that loading takes. */
 #include "helper_checkpoint.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "checkpoint/hf/hf_tensors.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/slices.h"
+#include "checkpoint/boxes.h"
 #include "helper_layouts.h"
 
 enum { BOTH = LS_LOAD_OPTIMIZER, STEP = 7 };
@@ -132,12 +132,12 @@ static void change(const char *path, int what)
     manifest_release(&m);
 }
 
-static void damaged_slices_are_refused(void **state)
+static void damaged_shards_are_refused(void **state)
 {
     static const char *const messages[] = {
-        "'a': its slices have 30 of 35 elements; [3,0] is missing", "'a': slices 0 and 1 overlap at [1,0]",
-        "dim 0 has 7 elements, but the slice is",
-        "'a': its slices differ", "'a': its slices have 25 of 35 elements; [2,0] is missing",
+        "'a': its shards have 30 of 35 elements; [3,0] is missing", "'a': shards 0 and 1 overlap at [1,0]",
+        "dim 0 has 7 elements, but the shard is",
+        "'a': its shards differ", "'a': its shards have 25 of 35 elements; [2,0] is missing",
     };
     struct job j = { &layouts[5], LS_F32, "" };
     char root[400], path[420];
@@ -169,7 +169,7 @@ static void leave_a_hole(ls_comm *world, void *ctx)
     layout_open(j->layout, world, LS_F32, &laid);
     store_set_owner(laid.store, 4, ls_comm_rank(world) != 1);
     RANKS_CHECK(ls_checkpoint_save_ranks(world, folder_of(j, j->layout, root), laid.store, NULL, &state, NULL) == LS_EINVAL);
-    RANKS_CHECK(strstr(ls_errmsg(), "'e': its slices have 35 of 55 elements; [0,3] is missing"));
+    RANKS_CHECK(strstr(ls_errmsg(), "'e': its shards have 35 of 55 elements; [0,3] is missing"));
     store_set_owner(laid.store, 4, false);
     RANKS_CHECK(ls_checkpoint_save_ranks(world, root, laid.store, NULL, &state, NULL) == LS_EINVAL);
     RANKS_CHECK(strstr(ls_errmsg(), "no rank owns parameter 'e'"));
@@ -237,17 +237,17 @@ static void save_model(ls_comm *world, void *ctx)
     ls_store_release(&s);
 }
 
-static void sliced_checkpoint_is_exported(void **state)
+static void sharded_checkpoint_is_exported(void **state)
 {
     char path[3][400], *text[2];
     size_t bytes[2];
 
     (void)state;
     for (int k = 0; k < 2; k++) {
-        snprintf(path[k], sizeof path[k], "%s", scratch(k ? "slices" : "whole"));
+        snprintf(path[k], sizeof path[k], "%s", scratch(k ? "sharded" : "whole"));
         forked_run(k ? 3 : 1, save_model, path[k]);
         strcat(path[k], "/step_00000001");
-        snprintf(path[2], sizeof path[2], "%s", scratch(k ? "hf_slices" : "hf_whole"));
+        snprintf(path[2], sizeof path[2], "%s", scratch(k ? "hf_sharded" : "hf_whole"));
         OK(ls_checkpoint_export(path[k], path[2], NULL));
         strcat(path[2], "/model.safetensors");
         OK(file_read(path[2], &text[k], &bytes[k]));
@@ -258,22 +258,22 @@ static void sliced_checkpoint_is_exported(void **state)
     mem_free(text[1]);
 }
 
-/* ---- slices, memory ---- */
+/* ---- boxes, memory ---- */
 
 static void ranges_become_few_boxes_in_order(void **state)
 {
-    const struct slice box = { { 1, 2, 3 }, { 3, 4, 5 } };
-    struct slice s[SLICES_OF_RANGE];
+    const struct box box = { { 1, 2, 3 }, { 3, 4, 5 } };
+    struct box s[BOXES_OF_RANGE];
 
     (void)state;
     for (size_t from = 0; from <= 60; from++)
         for (size_t to = from; to <= 60; to++) {
-            int n = slices_of_range(3, &box, from, to, s);
+            int n = boxes_of_range(3, &box, from, to, s);
             size_t e = from;
 
             assert_true(n <= 5 && (n > 0) == (from < to));
             for (int k = 0; k < n; k++)
-                for (size_t x = 0; x < slice_count(3, &s[k]); x++, e++) {
+                for (size_t x = 0; x < box_count(3, &s[k]); x++, e++) {
                     size_t place[3] = { x / s[k].extent[2] / s[k].extent[1], x / s[k].extent[2] % s[k].extent[1], x % s[k].extent[2] };
                     size_t want[3] = { e / 20, e / 5 % 4, e % 5 };
 
@@ -313,8 +313,8 @@ int main(void)
         TEST(every_layout_loads_every_other),
         TEST(nothing_is_saved_twice),
         TEST(tensor_without_owner_is_named),
-        TEST(damaged_slices_are_refused),
-        TEST(sliced_checkpoint_is_exported),
+        TEST(damaged_shards_are_refused),
+        TEST(sharded_checkpoint_is_exported),
         TEST(ranges_become_few_boxes_in_order),
         TEST(load_needs_one_chunk_of_memory),
 #undef TEST

@@ -321,7 +321,7 @@ static void training_equals_reference_package(void **state)
         mixed_hash_start(&h);
         assert_int_equal(t->bpe.merges, json_int(json_get(n, "merges"), -1));
         for (uint32_t rank = 0; rank < t->bpe.merges; rank++) {
-            for (size_t s = 0; s < t->bpe.slots; s++) {
+            for (size_t s = 0; s < t->bpe.cells; s++) {
                 const struct merge *m = &t->bpe.merge[s];
 
                 if (m->id < 0 || m->rank != rank) continue;
@@ -357,8 +357,8 @@ static void trained_tokenizer_round_trips(void **state)
     ls_tokenizer_close(&b);
 }
 
-/* Long pieces are merged with a heap, short ones by search: both give the result of the literal rule. */
-static void test_long_pieces(void **state)
+/* Long pre-tokens are merged with a heap, short ones by search: both give the result of the literal rule. */
+static void test_long_pretokens(void **state)
 {
     ls_tokenizer *t;
 
@@ -434,7 +434,7 @@ int main(void)
         cmocka_unit_test(test_train_by_hand),
         cmocka_unit_test(training_equals_reference_package),
         cmocka_unit_test_setup_teardown(trained_tokenizer_round_trips, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test(test_long_pieces),
+        cmocka_unit_test(test_long_pretokens),
         cmocka_unit_test(encoding_needs_little_memory_beside_tokens),
     };
 

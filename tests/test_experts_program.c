@@ -147,7 +147,7 @@ static void rank_has_room_for_its_experts_rows(void **state)
         { 128, "parallel.dp=4 parallel.ep=4 parallel.receive_factor=1.6", -1 },
         { 320, "parallel.dp=4 parallel.ep=4 parallel.receive_factor=100", -1 },
         { 160, "parallel.dp=4 parallel.ep=4 model.capacity=2", -1 },               /* 4 experts take 5 tokens of each of 8 samples */
-        { 40, "parallel.cp=4 parallel.ep=4 model.capacity=2", -1 },                /* whose slices are on the 4 ranks: 2 samples */
+        { 40, "parallel.cp=4 parallel.ep=4 model.capacity=2", -1 },                /* whose shards are on the 4 ranks: 2 samples */
         { 80, "parallel.dp=2 parallel.cp=2 parallel.ep=4 model.capacity=2", -1 },  /* 4 samples */
         { 32, "parallel.cp=4 parallel.ep=4 model.capacity=2 parallel.receive_factor=1.6", -1 },
         { 16, "parallel.dp=2 parallel.cp=3 parallel.ep=2 model.capacity=0.3", 0 }, /* 8 experts take a token of each of 2 samples */

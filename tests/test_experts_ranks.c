@@ -99,7 +99,7 @@ static void test_combined_axes(void **state)
     forked_run(4, experts_check_cases, &c);
 }
 
-/* Losses and biases of routers are functions of each sequence, wherever its slices, the other samples and the experts are. */
+/* Losses and biases of routers are functions of each sequence, wherever its shards, the other samples and the experts are. */
 static void test_router_losses(void **state)
 {
     static const ls_mesh_shape shapes[] = {
@@ -125,8 +125,8 @@ static void test_router_losses(void **state)
     forked_run(4, experts_check_cases, &c);
 }
 
-/* Tokens compete for room within their sequence, also where its slices are on several ranks, in either order. */
-static void test_capacity_of_slices(void **state)
+/* Tokens compete for room within their sequence, also where its shards are on several ranks, in either order. */
+static void test_capacity_of_shards(void **state)
 {
     static const ls_mesh_shape shapes[] = { { 1, -1, 1, 2, 1, 1 }, { 1, -1, 1, 2, 1, 2 }, { 1, -1, 1, 2, 1, 4 }, { 1, -1, 1, 2, 2, 2 },
                                             { 1, -1, 1, 4, 1, 4 } };
@@ -136,7 +136,7 @@ static void test_capacity_of_slices(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int k = 0; k < 4; k++) {
             struct partition_case *p =
-                experts_ranks_test_cases_add(&c, k % 2 ? "capacity of slices by probability" : "capacity of slices by position",
+                experts_ranks_test_cases_add(&c, k % 2 ? "capacity of shards by probability" : "capacity of shards by position",
                                              partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], k / 2);
 
             p->model.capacity = 0.7;
@@ -311,7 +311,7 @@ int main(void)
         cmocka_unit_test(test_tensor_parallel),
         cmocka_unit_test(test_combined_axes),
         cmocka_unit_test(test_router_losses),
-        cmocka_unit_test(test_capacity_of_slices),
+        cmocka_unit_test(test_capacity_of_shards),
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_samples),
         cmocka_unit_test(too_few_experts_are_refused),

@@ -42,7 +42,8 @@ norm="step 0, norm of 'norm' (backward)"
 gradient() { echo "step 0, gradient of '$1' (backward)"; }
 
 # ---- tensor and sequence parallelism ----
-# Weights that are replicated over tp and used with slices or with some of the heads: their gradients are not summed, or summed twice.
+# Weights that are replicated over tp and used with a sharded sequence or with some of the heads: their gradients are not summed, or
+# summed twice.
 for mesh in "parallel.tp=2 parallel.sp" "parallel.tp=2 parallel.sp parallel.dp=2 parallel.zero=2"; do
     detects tp_unsummed "$mesh" "$gpt2" "$(gradient wpe.weight)"
     detects tp_unsummed "$mesh" "$llama" "$(gradient model.layers.0.input_layernorm.weight)"

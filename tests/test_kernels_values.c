@@ -199,10 +199,10 @@ static void test_dropout_parts(void **state)
     each_entry(&c, check_parts);
 }
 
-/* Two pieces of dim 1 of [B,T,C], and samples that begin later: the whole's elements there. */
+/* Two chunks of dim 1 of [B,T,C], and samples that begin later: the whole's elements there. */
 enum { SB = 3, ST = 11, SC = 21 };
 
-static void check_slices(const struct kernel *k, struct call *c)
+static void check_chunks(const struct kernel *k, struct call *c)
 {
     static float whole[SB][ST][SC], x[SB * 6 * SC], y[SB * 6 * SC];
     static const size_t row[6] = { 1, 2, 7, 8, 9, 10 };
@@ -221,13 +221,13 @@ static void check_slices(const struct kernel *k, struct call *c)
     p.attr.dropout.begin[1] = 7;
     p.attr.dropout.count[0] = 2;
     p.attr.dropout.count[1] = 4;
-    kernel_run(k, &p, 0, "dropout of slices");
+    kernel_run(k, &p, 0, "dropout of chunks");
     for (size_t i = 0; i < 2 * 6 * SC; i++)
         if (y[i] != whole[1 + i / SC / 6][row[i / SC % 6]][i % SC])
-            fail_msg("dropout by %s: element %zu of the slices is not the whole's", k->name, i);
+            fail_msg("dropout by %s: element %zu of the chunks is not the whole's", k->name, i);
 }
 
-static void test_dropout_slices(void **state)
+static void test_dropout_chunks(void **state)
 {
     static float x[SB * ST * SC], y[SB * ST * SC];
     int64_t step = 12;
@@ -240,7 +240,7 @@ static void test_dropout_slices(void **state)
     c.in[0] = view_of(x, LS_F32, 3, (size_t[]){ SB, ST, SC });
     c.in[1] = view_of(&step, LS_I64, 1, &one);
     c.out[0] = view_of(y, LS_F32, 3, (size_t[]){ SB, ST, SC });
-    each_entry(&c, check_slices);
+    each_entry(&c, check_chunks);
 }
 
 /* Sums that the header promises for any number of threads. */
@@ -297,7 +297,7 @@ int main(void)
         cmocka_unit_test(test_masked_softmax),
         cmocka_unit_test(test_huge_squares),
         cmocka_unit_test(test_dropout_parts),
-        cmocka_unit_test(test_dropout_slices),
+        cmocka_unit_test(test_dropout_chunks),
         cmocka_unit_test(test_threads),
     };
 

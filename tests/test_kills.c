@@ -26,7 +26,7 @@ static const double STALL = 0.5;      /* seconds on the test's clock: the deadli
 enum fault { KILL, LEAVE, STOP, FAULTS };
 static const char *const fault_names[FAULTS] = { "kill", "leave", "stop" };
 
-/* What a rank's command line says. point < SYNC_POINTS: before that piece of work; else a time in microseconds. clock: the file of the
+/* What a rank's command line says. point < SYNC_POINTS: before that part of the work; else a time in microseconds. clock: the file of the
  * clock of a stop's trial, on which time passes after the victim was stopped. */
 struct trial { int ranks, victim; enum fault fault; int point; char *clock; };
 
@@ -54,7 +54,7 @@ static void arm(int microseconds)
 }
 
 /* One of several ways to communicate; the last has three operations in flight. */
-static ls_status work_piece(ls_comm *c, int k, float *a, float *b, float *d)
+static ls_status work_part(ls_comm *c, int k, float *a, float *b, float *d)
 {
     int rank = ls_comm_rank(c), n = ls_comm_size(c);
     ls_work *w[3] = { NULL };
@@ -95,7 +95,7 @@ static ls_status talk(void)
     if (victim && trial.fault == STOP && trial.point >= SYNC_POINTS) arm(trial.point - SYNC_POINTS);
     for (int k = 0; ; k++) {
         if (victim && trial.point == k) suffer(0);
-        LS_TRY(work_piece(c, k, a, b, d));
+        LS_TRY(work_part(c, k, a, b, d));
     }
 }
 

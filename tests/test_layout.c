@@ -103,7 +103,7 @@ static const struct row layout_rows[] = {
     { &mixtral, LAYOUT(.dp = 2, .method = LS_METHOD_SERVER), NULL },
     { &mixtral, LAYOUT(.dp = 1, .method = LS_METHOD_ASYNC), NULL },
     { &mixtral, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC), "parallel.method=async with experts, whose statistics are those of all ranks" },
-    { NULL, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC), "parallel.method=async with a model that is not a transformer, whose statistics" },
+    { NULL, LAYOUT(.dp = 2, .method = LS_METHOD_ASYNC), NULL },
     /* tensor parallelism */
     { &gpt2, LAYOUT(.tp = 4, .sp = 1), NULL },
     { &llama, LAYOUT(.tp = 4), NULL },
@@ -121,7 +121,7 @@ static const struct row layout_rows[] = {
     { &gpt2, LAYOUT(.seq_len = 33), "data.seq_len=33, but the model has 32 positions; use 32 or less" },
     { &gpt2, LAYOUT(.cp = 8), NULL },
     { &gpt2, LAYOUT(.cp = 8, .seq_len = 15),
-      "data.seq_len=15 is too short for parallel.cp=8 with two slices per rank; use at least 16 tokens" },
+      "data.seq_len=15 is too short for parallel.cp=8 with two chunks per rank; use at least 16 tokens" },
     { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CP_ALL_TO_ALL, .seq_len = 4), NULL },
     { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CP_ALL_TO_ALL, .seq_len = 3),
       "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" },
@@ -130,7 +130,7 @@ static const struct row layout_rows[] = {
       "enough for parallel.cp=2" },
     { &llama, LAYOUT(.cp = 2, .cp_method = LS_CP_ALL_TO_ALL, .tp = 3), "a rank has 1 heads" },
     { &gpt2, LAYOUT(.cp = 3, .tp = 4, .sp = 1, .seq_len = 11),
-      "data.seq_len=11 over parallel.cp=3 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" },
+      "data.seq_len=11 over parallel.cp=3 gives shards of 3 tokens, too few for parallel.sp over parallel.tp=4" },
     { &gpt2, LAYOUT(.cp = 3, .tp = 4, .seq_len = 11), NULL },
     /* recomputation */
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .dp = 2), NULL },

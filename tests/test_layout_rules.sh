@@ -63,7 +63,7 @@ parallel.dp=2 parallel.method=server parallel.zero=1|parallel.zero=1 with parall
 parallel.dp=2 parallel.tp=2 parallel.method=dataparallel|parallel.tp=2 with parallel.method=dataparallel
 parallel.tp=2 parallel.tp_chunks=17|parallel.tp_chunks
 parallel.tp=64|cannot be sharded over parallel.tp=64: every rank needs at least one
-parallel.cp=16|data.seq_len=16 is too short for parallel.cp=16 with two slices per rank; use at least 32 tokens
+parallel.cp=16|data.seq_len=16 is too short for parallel.cp=16 with two chunks per rank; use at least 32 tokens
 parallel.cp=8 parallel.cp_method=all_to_all|parallel.cp_method=all_to_all with parallel.cp=8
 parallel.cp=8 parallel.tp=4 parallel.sp=true|too few for parallel.sp over parallel.tp=4
 precision.grads=bf16 precision.compute=fp32|precision.grads=bf16 with precision.compute=fp32
@@ -81,6 +81,10 @@ END
 
 same_line yes $resnet <<'END'
 parallel.tp=2|parallel.tp=2: a model that is not a transformer supports only parallel.dp
+END
+
+same_line no $resnet <<'END'
+parallel.dp=3 parallel.method=async|parallel.method=async with batch norms, whose statistics are those of all ranks at the same time
 END
 
 # ---- parity derives the ranks, does not compare stale gradients and has no updates in backward, whose gradients are gone ----

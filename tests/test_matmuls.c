@@ -1,4 +1,4 @@
-/* test_matmuls.c - matmuls, attention and cross-entropy at sizes that need several slices, chunks and blocks, compared
+/* test_matmuls.c - matmuls, attention and cross-entropy at sizes that need several blocks of k, n and m, compared
  * with loops in double; on every instruction set of this processor, and twice to compare bits.
  */
 #include <stdarg.h>
@@ -137,7 +137,7 @@ static void matmuls(void)
         { 129, 3001, 64, false, false, true, true, LS_F32, LS_F32, LS_F16 },
         { 203, 65, 129, false, false, false, false, LS_BF16, LS_BF16, LS_BF16 }, /* linear_dx */
         { 203, 65, 128, false, false, false, false, LS_F16, LS_F16, LS_F16 },
-        { 131, 70, 2500, true, false, true, false, LS_F32, LS_F32, LS_F32 }, /* linear_dw: slices of k */
+        { 131, 70, 2500, true, false, true, false, LS_F32, LS_F32, LS_F32 }, /* linear_dw: blocks of k */
         { 131, 70, 2501, true, false, true, false, LS_BF16, LS_BF16, LS_F32 },
         { 50, 70, 2501, true, false, true, false, LS_BF16, LS_F32, LS_F32 },
         { 24, 5000, 1100, false, false, false, false, LS_F32, LS_F32, LS_F32 }, /* chunks of n */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "base/base.h"
 #include "base/threads.h"
 #include "helper_forked.h"
 #include "helper_distributed.h"
@@ -327,6 +328,69 @@ static void test_units(void **state)
     run_cases(&c, 2, 3);
 }
 
+/* ---- parallel.method=async ---- */
+
+/* The programs communicate nothing: each rank computes the gradient of its own samples, and rank 0 updates with what the caller brings it.
+ * With the sum of all gradients that is the step of one rank. */
+static void check_async(ls_comm *comm, void *ctx)
+{
+    static struct outcome got;
+    const struct outcome *one;
+    const char *wrong = NULL;
+    int rank = ls_comm_rank(comm);
+
+    (void)ctx;
+    threads_set(1);
+    for (int k = 1; k <= 2; k++)
+        for (int o = 0; o < 2 && !wrong; o++) {
+            struct layout l = { .net = NET_MLP, .optimizer = o ? LS_ADAMW : LS_SGD, .accumulate = k, .data = small(0) };
+
+            l.data.method = LS_METHOD_ASYNC;
+            one = reference_of(&l);
+            RANKS_TRY(distributed_train(&l, comm, &got));
+            if (rank > 0) memcpy(got.norm, one->norm, sizeof got.norm);  /* workers have no norm: they do not update */
+            wrong = distributed_differs(&l, one, &got, 1e-5);
+        }
+    if (wrong) fprintf(stderr, "async, rank %d: %s\n", rank, wrong);
+    RANKS_CHECK(!wrong);
+}
+
+static void async_of_an_mlp_computes_its_gradients(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 3; n++)
+        forked_run(n, check_async, NULL);
+}
+
+/* The compiler refuses exactly the models whose statistics are those of all ranks. */
+static void check_async_refused(ls_comm *comm, void *ctx)
+{
+    static const struct { enum net net; const char *with; } nets[] = {
+        { NET_MLP, NULL }, { NET_GPT2, NULL }, { NET_IMAGE, "with batch norms, whose statistics are those of all ranks" },
+        { NET_EVEN, "with experts, whose statistics are those of all ranks" }, { NET_BIAS, "with experts" },
+    };
+
+    (void)ctx;
+    for (size_t k = 0; k < COUNT_OF(nets); k++) {
+        struct layout l = { .net = nets[k].net, .optimizer = LS_ADAMW, .data = small(0) };
+        struct training s;
+
+        l.data.method = LS_METHOD_ASYNC;
+        ls_status st = distributed_open(&l, comm, true, &s);
+        RANKS_CHECK(st == (nets[k].with ? LS_EINVAL : LS_OK));
+        if (nets[k].with)
+            RANKS_CHECK(strstr(ls_errmsg(), nets[k].with));
+        else
+            distributed_close(&s);
+    }
+}
+
+static void async_needs_no_statistics_of_all_ranks(void **state)
+{
+    (void)state;
+    forked_run(2, check_async_refused, NULL);
+}
+
 /* ---- the same again ---- */
 
 static void check_repeat(ls_comm *comm, void *ctx)
@@ -362,6 +426,8 @@ int main(void)
         cmocka_unit_test(test_replicas),        cmocka_unit_test(test_bf16_reduction),
         cmocka_unit_test(test_bf16_weights),    cmocka_unit_test(test_repeats_bit_for_bit),
         cmocka_unit_test(test_empty_shards),    cmocka_unit_test(test_units),
+        cmocka_unit_test(async_of_an_mlp_computes_its_gradients),
+        cmocka_unit_test(async_needs_no_statistics_of_all_ranks),
     };
 
     return cmocka_run_group_tests(tests, parallel_set_up, NULL);

@@ -230,7 +230,7 @@ static void test_joint_gradient_sums(void **state)
     unlink(path);
 }
 
-/* Slices of the sequence: their gradients add up with those of other samples, and a copy is sharded over them too. */
+/* Shards of the sequence: their gradients add up with those of other samples, and a copy is sharded over them too. */
 static void test_context(void **state)
 {
     static struct cases c;

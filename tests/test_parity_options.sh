@@ -211,11 +211,11 @@ refused "model.experts=4 cannot be sharded over parallel.ep=8: every rank needs 
     --model.experts=4
 refused "parallel.ep=2 does not divide parallel.dp=3 / parallel.replicate=1 * parallel.cp=1 = 3" "parallel.dp=3 parallel.ep=2" $mixtral
 refused "parallel.ep=2 does nothing here: the model has no experts" "parallel.dp=2 parallel.ep=2" $gpt2
-refused "data.seq_len=7 is too short for parallel.cp=4 with two slices per rank; use at least 8 tokens" "parallel.cp=4" $untied \
+refused "data.seq_len=7 is too short for parallel.cp=4 with two chunks per rank; use at least 8 tokens" "parallel.cp=4" $untied \
     --data.seq_len=7
 refused "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" "parallel.cp=4 parallel.cp_method=all_to_all" $untied \
     --data.seq_len=3
-refused "data.seq_len=3 over parallel.cp=1 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" \
+refused "data.seq_len=3 over parallel.cp=1 gives shards of 3 tokens, too few for parallel.sp over parallel.tp=4" \
     "parallel.tp=4 parallel.sp" $untied --data.seq_len=3
 refused "parallel.cp_method=all_to_all with parallel.cp=4: with model.heads=3" "parallel.cp=4 parallel.cp_method=all_to_all" \
     --model.preset=gpt2-tiny $odd

@@ -156,14 +156,14 @@ static void partition_bytes_test_memory(void **state)
 static void test_context_bytes(void **state)
 {
     struct partition_case c = partition_case_of(partition_llama(8, 4, 24, 40, 0), 1, 4, 0, LS_CP_RING);
-    size_t slice = 4 * c.batch * (c.time / 4) * 4, bytes;  /* bytes of one head of a slice */
+    size_t shard = 4 * c.batch * (c.time / 4) * 4, bytes;  /* bytes of one head of a shard */
     struct partitioned s;
     struct partition_plan m;
 
     (void)state;
     partition_plan_open(&c, 2, &m, &s);
     assert_int_equal(partition_exchanges(s.program, SEG_FORWARD, LS_COLLECTIVE_SEND, LS_AXIS_CP, &bytes), 2 * 3);
-    assert_int_equal(bytes, 2 * 3 * (2 * 4 * slice));
+    assert_int_equal(bytes, 2 * 3 * (2 * 4 * shard));
     assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_SEND, LS_AXIS_CP, NULL), 2 * (3 + 4));
     partition_close(&s);
     partition_plan_close(&m);
@@ -171,7 +171,7 @@ static void test_context_bytes(void **state)
     partition_plan_open(&c, 2, &m, &s);
     for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++)
         assert_int_equal(partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_TO_ALL, LS_AXIS_CP, &bytes), 2 * 4);
-    assert_int_equal(ls_program_comm_bytes(s.program, LS_FORWARD, LS_COLLECTIVE_ALL_TO_ALL, NULL), 2 * (2 * 8 + 2 * 4) * slice * 3 / 4);
+    assert_int_equal(ls_program_comm_bytes(s.program, LS_FORWARD, LS_COLLECTIVE_ALL_TO_ALL, NULL), 2 * (2 * 8 + 2 * 4) * shard * 3 / 4);
     partition_close(&s);
     partition_plan_close(&m);
 }

@@ -28,7 +28,7 @@ static void impossible_partitions_are_refused(void **state)
     partition_refused(c, "parallel.cp=3: with model.heads=4 and parallel.tp=2 a rank has 2 heads, enough for parallel.cp=2");
     c = partition_case_of(partition_gpt2(4, 24, 37, 0), 1, 3, 0, LS_CP_RING);
     c.time = 5;
-    partition_refused(c, "data.seq_len=5 is too short for parallel.cp=3 with two slices per rank; use at least 6 tokens");
+    partition_refused(c, "data.seq_len=5 is too short for parallel.cp=3 with two chunks per rank; use at least 6 tokens");
     c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 2, 1, LS_CP_ALL_TO_ALL);
     c.time = 7;
     c.shape.cp = 2;
@@ -36,7 +36,7 @@ static void impossible_partitions_are_refused(void **state)
     partition_refused(c, "parallel.cp_method=all_to_all with parallel.cp=2");
     c.options.cp_method = LS_CP_RING;
     c.time = 6;
-    partition_refused(c, "data.seq_len=6 over parallel.cp=2 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4");
+    partition_refused(c, "data.seq_len=6 over parallel.cp=2 gives shards of 3 tokens, too few for parallel.sp over parallel.tp=4");
     c = partition_case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, LS_CP_RING);
     c.recompute = LS_RECOMPUTE_BUDGET;
     partition_refused(c, "within a budget, ranks of tp=2, cp=1, ep=1 could choose different blocks; use LS_RECOMPUTE_FIRST");
@@ -190,12 +190,12 @@ static void test_optimizer(void **state)
     partition_plan_close(&m);
 }
 
-static void test_slices(void **state)
+static void test_cp_ranges(void **state)
 {
     size_t begin[2], end[2], seen;
 
     (void)state;
-    assert_int_equal(ls_cp_slices(NULL, LS_CP_RING, 9, begin, end), 1);
+    assert_int_equal(ls_cp_ranges(NULL, LS_CP_RING, 9, begin, end), 1);
     assert_int_equal(begin[0], 0);
     assert_int_equal(end[0], 9);
     for (int context = LS_CP_RING; context <= LS_CP_ALL_TO_ALL; context++) {
@@ -204,7 +204,7 @@ static void test_slices(void **state)
         seen = 0;
         for (int r = 0; r < 3; r++) {
             struct partition_plan m = partition_plan_mesh(&(ls_mesh_shape){ 1, 1, 1, 3, 1, 1 }, r);
-            int n = ls_cp_slices(m.mesh, (ls_cp_method)context, 13, begin, end);
+            int n = ls_cp_ranges(m.mesh, (ls_cp_method)context, 13, begin, end);
 
             assert_int_equal(n, context == LS_CP_RING ? 2 : 1);
             for (int k = 0; k < n; k++)
@@ -257,7 +257,7 @@ int main(void)
         cmocka_unit_test(time_dims_are_declared_and_agree),
         cmocka_unit_test(test_second_program),
         cmocka_unit_test(test_optimizer),
-        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_cp_ranges),
         cmocka_unit_test(partition_fails_cleanly_without_memory),
     };
 

@@ -90,7 +90,7 @@ awk -v a="$(seconds plain)" -v b="$(grep ^plain, slow.csv | cut -d, -f2)" 'BEGIN
     for schedule in 1p V 2p; do
         echo "zb-$schedule,$small,4,$gpu,1,4,1,1,1,0,1,16,0,none,bf16,,ZB-$schedule,Zero Bubble Pipeline Parallelism"
     done
-    echo "pieces,$model,16,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,nanotron"
+    echo "tp_chunks,$model,16,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,nanotron"
     echo "together,$model,16,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,a paper"
     echo "node,$model,8,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,nanotron"
     echo "apart,$model,8,$gpu,4,2,1,1,1,0,1,32,1,none,bf16,1,1F1B,a paper"
@@ -137,7 +137,7 @@ says ends "attention is not fused"
 says c-program "the host takes no time"
 faster c-program micro-8
 says each "every parameter is gathered by itself"
-says pieces "collectives over tp in as many chunks as there are ranks"
+says tp_chunks "collectives over tp in as many chunks as there are ranks"
 says ranks-many "65536 GPUs are not a multiple of tp 65536 x pp 65536"
 says tp-open "tp not published: 8" # 6 would divide the heads, but not a node
 says long "global_batch is '34359738400'; use a number from 0 to 2147483646"
@@ -146,7 +146,7 @@ for row in stages stages-open; do
 done
 
 # nanotron's pipelines divide collectives over tp into chunks if they use several nodes, not on one node.
-faster together pieces
+faster together tp_chunks
 [ -n "$(seconds node)" ] && [ "$(seconds node)" = "$(seconds apart)" ] ||
     bad "nanotron in a node takes $(seconds node) s, others $(seconds apart)"
 

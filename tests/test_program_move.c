@@ -221,7 +221,7 @@ static void run_zigzag(ls_comm *c, void *ctx)
 {
     (void)ctx;
     for (int k = 0; k < 8; k++) {
-        size_t full = k & 4 ? 13 : 4;  /* not all pieces have elements */
+        size_t full = k & 4 ? 13 : 4;  /* not all chunks have elements */
         struct one t = { .full = { { k & 1 ? 2 : 1, full, 3 } }, .type = LS_F32,
                          .m = { .kind = k & 2 ? MOVE_UNSHARD : MOVE_SHARD, .dim = 1, .full = full, .zigzag = 1 } };
 

@@ -23,12 +23,12 @@ static const struct variant variants[] = {
     { "f64 zigzag, recomputed", LS_F64, 1, 1, 1, 2, 25, 2, 2, 6, 1e-12, RECOMPUTE },
     { "f64 zigzag, slots", LS_F64, 1, 1, 0, 2, 25, 2, 2, 6, 1e-12, SLOTS },
     { "f64 zigzag, uneven", LS_F64, 1, 1, 0, 2, 29, 2, 2, 3, 1e-12, PLAIN },
-    { "f64 whole slices", LS_F64, 1, 0, 0, 2, 23, 2, 1, 4, 1e-12, PLAIN },
+    { "f64 contiguous shards", LS_F64, 1, 0, 0, 2, 23, 2, 1, 4, 1e-12, PLAIN },
     { "f64 not causal", LS_F64, 0, 0, 0, 1, 17, 3, 1, 4, 1e-12, PLAIN },
     { "f64 not causal, zigzag", LS_F64, 0, 1, 0, 2, 17, 3, 1, 4, 1e-12, PLAIN },
     { "f32 zigzag", LS_F32, 1, 1, 1, 2, 301, 4, 4, 32, 1e-5, PLAIN },
     { "f32 zigzag, groups", LS_F32, 1, 1, 0, 1, 256, 6, 2, 16, 1e-5, PLAIN },
-    { "f32 whole slices", LS_F32, 1, 0, 1, 2, 130, 2, 2, 16, 1e-5, PLAIN },
+    { "f32 contiguous shards", LS_F32, 1, 0, 1, 2, 130, 2, 2, 16, 1e-5, PLAIN },
     { "f32 not causal", LS_F32, 0, 0, 0, 2, 97, 4, 2, 16, 1e-5, PLAIN },
     { "bf16 zigzag, groups", LS_BF16, 1, 1, 0, 2, 128, 4, 2, 32, 2e-2, PLAIN },
     { "f16 zigzag", LS_F16, 1, 1, 0, 1, 128, 2, 2, 32, 3e-3, PLAIN },
@@ -39,21 +39,21 @@ enum { Q, K, V, O, LSE, ALL };
 struct side { ls_store *store; ls_program *program; double *got[ALL]; size_t count[ALL]; };
 
 /* This rank's tokens: up to two runs; the full sequence: one. */
-struct slice { size_t begin[2], end[2]; };
+struct shard { size_t begin[2], end[2]; };
 
-static struct slice slice_of(const struct variant *m, int r, int n)
+static struct shard shard_of(const struct variant *m, int r, int n)
 {
     size_t T = m->T;
 
     if (m->zigzag)
-        return (struct slice){ { shard_begin(T, 1, r, 2 * n), shard_begin(T, 1, 2 * n - 1 - r, 2 * n) },
+        return (struct shard){ { shard_begin(T, 1, r, 2 * n), shard_begin(T, 1, 2 * n - 1 - r, 2 * n) },
                                { shard_begin(T, 1, r + 1, 2 * n), shard_begin(T, 1, 2 * n - r, 2 * n) } };
-    return (struct slice){ { shard_begin(T, 1, r, n), T }, { shard_begin(T, 1, r + 1, n), T } };
+    return (struct shard){ { shard_begin(T, 1, r, n), T }, { shard_begin(T, 1, r + 1, n), T } };
 }
 
-static size_t length_of(const struct slice *s) { return s->end[0] - s->begin[0] + s->end[1] - s->begin[1]; }
+static size_t length_of(const struct shard *s) { return s->end[0] - s->begin[0] + s->end[1] - s->begin[1]; }
 
-static size_t token(const struct slice *s, size_t i)
+static size_t token(const struct shard *s, size_t i)
 {
     size_t first = s->end[0] - s->begin[0];
 
@@ -61,7 +61,7 @@ static size_t token(const struct slice *s, size_t i)
 }
 
 /* Elements of [B,t,rest] by their place in [B,T,rest]. */
-static double *elements(const struct variant *m, const struct slice *s, const char *name, size_t rest)
+static double *elements(const struct variant *m, const struct shard *s, const char *name, size_t rest)
 {
     size_t t = length_of(s), n = m->B * t * rest;
     double *x = malloc(n * sizeof *x + 1);
@@ -115,7 +115,7 @@ static void ring_build(struct side *z, const struct variant *m, const struct acr
     z->count[LSE] = m->B * m->H * t;
 }
 
-static void run_side(struct side *z, const struct variant *m, const struct across *a, const struct slice *s)
+static void run_side(struct side *z, const struct variant *m, const struct across *a, const struct shard *s)
 {
     size_t heads[3] = { m->H, m->G, m->G };
     static const char *const names[] = { "q", "k", "v", "o", "lse" };
@@ -171,14 +171,14 @@ static void close_side(struct side *z)
 }
 
 /* The index in the full tensor of element i of this rank's part. */
-static size_t ring_place(const struct variant *m, const struct slice *s, int k, size_t i)
+static size_t ring_place(const struct variant *m, const struct shard *s, int k, size_t i)
 {
     size_t t = length_of(s), rest = (k == Q || k == O ? m->H : m->G) * m->D;
 
     return k == LSE ? i / t * m->T + token(s, i % t) : (i / rest / t * m->T + token(s, i / rest % t)) * rest + i % rest;
 }
 
-static void ring_compare(const struct variant *m, const struct slice *s, const struct side *part, const struct side *whole)
+static void ring_compare(const struct variant *m, const struct shard *s, const struct side *part, const struct side *whole)
 {
     static const char *const names[] = { "dq", "dk", "dv", "o", "lse" };
 
@@ -219,7 +219,7 @@ static void compare_work(const struct variant *m, ls_comm *comm, const struct si
 static void check_wire(const struct variant *m, ls_comm *comm, const struct side *part)
 {
     size_t n = (size_t)ls_comm_size(comm), esize = ls_dtype_bytes(m->type), sums = m->type == LS_F64 ? 8 : 4, calls;
-    size_t all = 2 * m->B * m->G * m->D * m->T; /* elements of all slices, each of which is sent n-1 times */
+    size_t all = 2 * m->B * m->G * m->D * m->T; /* elements of all shards, each of which is sent n-1 times */
     size_t forward = ls_program_comm_bytes(part->program, LS_FORWARD, LS_COLLECTIVE_SEND, &calls), backward;
 
     if (calls != n - 1)
@@ -233,7 +233,7 @@ static void check_wire(const struct variant *m, ls_comm *comm, const struct side
         ranks_fail("%s: %zu bytes forward, %zu backward", m->name, forward, backward);
 }
 
-/* Every instruction has a fast kernel: strided slices don't fall back to the reference. */
+/* Every instruction has a fast kernel: strided views don't fall back to the reference. */
 static void check_kernels(const struct variant *m, const ls_program *p)
 {
     for (int g = 0; g < SEGMENTS && m->type != LS_F64 && isa_best() >= ISA_AVX2; g++)
@@ -245,12 +245,12 @@ static void check_kernels(const struct variant *m, const ls_program *p)
         }
 }
 
-static void in_slices(ls_comm *comm, void *ctx)
+static void in_shards(ls_comm *comm, void *ctx)
 {
     const struct variant *m = ctx;
     int n = ls_comm_size(comm), r = ls_comm_rank(comm);
     struct across a = { LS_AXIS_CP, comm, m->T, m->zigzag };
-    struct slice mine = slice_of(m, r, n), all = { { 0, m->T }, { m->T, m->T } };
+    struct shard mine = shard_of(m, r, n), all = { { 0, m->T }, { m->T, m->T } };
     struct side whole, part;
 
     run_side(&whole, m, NULL, &all);
@@ -268,7 +268,7 @@ static void test_ranks(void **state)
     (void)state;
     for (size_t k = 0; k < COUNT_OF(variants); k++)
         for (int n = 2; n <= 4; n++)
-            forked_run(n, in_slices, (void *)(uintptr_t)&variants[k]);
+            forked_run(n, in_shards, (void *)(uintptr_t)&variants[k]);
 }
 
 /* A rank of a plan: the memory of a long sequence falls as 1 / n; a kernel's scratch does not grow with the sequence. */
@@ -277,7 +277,7 @@ static size_t memory_of(int n)
     static const struct variant m = { "planned", LS_F32, 1, 1, 0, 1, 32768, 4, 4, 32, 0, PLAIN };
     struct side z = { 0 };
     struct across a = { LS_AXIS_CP, NULL, m.T, 1 };
-    struct slice mine = slice_of(&m, 0, n);
+    struct shard mine = shard_of(&m, 0, n);
     ls_compile_options options = LS_COMPILE_DEFAULTS;
     ls_cost cost;
 
@@ -314,7 +314,7 @@ static void impossible_rings_are_refused(void **state)
     RANKS_TRY(ls_program_new(z.store, &z.program));
     ring_build(&z, &m, &a, 11);
     assert_int_equal(ls_program_compile(z.program, NULL), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "rank 1 of 4 has 11 queries and 11 keys of 40 tokens; its slice is 10"));
+    assert_non_null(strstr(ls_errmsg(), "rank 1 of 4 has 11 queries and 11 keys of 40 tokens; its shard is 10"));
     close_side(&z);
     ls_comm_close(&a.comm);
 }

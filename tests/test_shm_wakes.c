@@ -91,7 +91,7 @@ static void the_last_post_rings(void **state)
 
 static bool from_heap;
 
-/* Three ranks gather one piece each, read from the heap (direct) or from stages. After the posts rank 2 fills its stage, or reads, and
+/* Three ranks gather one chunk each, read from the heap (direct) or from stages. After the posts rank 2 fills its stage, or reads, and
  * sleeps; so does rank 0, which does not ring. Rank 1 is the last, and rings both once. */
 static void finish_in_turn(int rank, int n, const char *where)
 {
@@ -117,7 +117,7 @@ static void finish_in_turn(int rank, int n, const char *where)
         fall_asleep(l);
     } else if (rank == 1) {
         SHM_TRY(shm_collective_advance(l, &r));
-        SHM_CHECK(l->now.way == (from_heap ? WAY_DIRECT : WAY_STAGED) && l->now.pieces == 1);
+        SHM_CHECK(l->now.way == (from_heap ? WAY_DIRECT : WAY_STAGED) && l->now.chunks == 1);
         for (int i = 0; i < n; i += 2) SHM_CHECK(!sleeps(l, i) && bells(l, i) == before[i] + 1);
     }
     if (rank < 2) atomic_store(&shared->turn, 4 + rank);
@@ -130,7 +130,7 @@ static void finish_in_turn(int rank, int n, const char *where)
     shm_leave(l);
 }
 
-static void the_last_piece_in_stages_rings(void **state)
+static void the_last_chunk_in_stages_rings(void **state)
 {
     (void)state;
     from_heap = false;
@@ -240,7 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_post_rings),
-        cmocka_unit_test(the_last_piece_in_stages_rings),
+        cmocka_unit_test(the_last_chunk_in_stages_rings),
         cmocka_unit_test(the_last_reader_of_heaps_rings),
         cmocka_unit_test(a_reader_rings_a_sender_that_had_no_room),
         cmocka_unit_test(a_reader_rings_when_it_has_all_of_a_heap_message),

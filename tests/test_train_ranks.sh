@@ -241,7 +241,7 @@ same alone torch
 [ -s out_0.txt ] && [ ! -s out_1.txt ] || bad "torchrun's variables: not rank 0 alone reports: $(cat out_1.txt)"
 ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /dev/shm)"
 
-# ---- model parallelism, too: stages, slices, experts; resumed under other layouts; its metrics and trace ----
+# ---- model parallelism, too: stages, shards, experts; resumed under other layouts; its metrics and trace ----
 deep="$short --model.layers=3"
 train $deep --run.dir=deep
 train -n 8 $deep --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp=true --train.accumulate=3 \

@@ -122,7 +122,7 @@ static void same_flops(const struct variant *m, const struct side *whole, const 
         ranks_fail("%s: %g and %g FLOPs over all ranks, %g and %g on one", m->name, sum[0], sum[1], a.model_flops, a.recompute_flops);
 }
 
-/* Every instruction has a fast kernel: strided slices don't fall back to the reference. */
+/* Every instruction has a fast kernel: strided views don't fall back to the reference. */
 static void check_kernels(const struct variant *m, const ls_program *p)
 {
     for (int g = 0; g < SEGMENTS && m->type != LS_F64 && isa_best() >= ISA_AVX2; g++)

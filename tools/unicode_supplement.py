@@ -31,15 +31,15 @@ def main():
     print("/* Written by tools/unicode_supplement.py: general categories, Unicode 16.0 without 14.0. */")
     for name in CATEGORIES:
         split = pre_tokenizers.Split(Regex(r"\p{%s}+" % name), "removed")
-        new = set(points) - {ord(c) for piece, _ in split.pre_tokenize_str(text) for c in piece}
+        new = set(points) - {ord(c) for part, _ in split.pre_tokenize_str(text) for c in part}
         old = {c for c in points if unicodedata.category(chr(c)).startswith(name)}
         assert not old - new, name
-        pieces = ["{ 0x%04X, 0x%04X }" % tuple(r) for r in ranges(new - old)]
-        if not pieces:
+        codes = ["{ 0x%04X, 0x%04X }" % tuple(r) for r in ranges(new - old)]
+        if not codes:
             continue
         print('ADDED("%s",' % name)
-        for i in range(0, len(pieces), 5):
-            print("    " + ", ".join(pieces[i:i + 5]) + ("," if i + 5 < len(pieces) else ")"))
+        for i in range(0, len(codes), 5):
+            print("    " + ", ".join(codes[i:i + 5]) + ("," if i + 5 < len(codes) else ")"))
 
 
 main()

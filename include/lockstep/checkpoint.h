@@ -6,11 +6,11 @@
  *   1. A folder appears under its name complete and synced, or not at all. A save that fails (full disk, no memory)
  *      leaves the checkpoints that were there before, and nothing else.
  *   2. Loading checks names, types, shapes and sizes of everything, and the content hashes of all that it reads, before it writes the
- *      first element into the store. No reader skips the hashes: see `piece_bytes` below.
+ *      first element into the store. No reader skips the hashes: see `hash_block_bytes` below.
  *   3. The source value of a parameter is its f32 master copy if one was saved, else the parameter. A store of the saved type gets the
  *      saved bits; another type gets the source value, rounded; a master copy gets the source value.
- *   4. A checkpoint saved under any layout loads under any other, on any number of ranks: every rank writes what it holds, as slices of the
- *      tensors, and reads the slices that it needs. Nothing is gathered.
+ *   4. A checkpoint saved under any layout loads under any other, on any number of ranks: every rank writes what it holds, as shards of the
+ *      tensors, and reads the shards that it needs. Nothing is gathered.
  *   5. The caller owns the strings, arrays and structs it gets, and frees strings and arrays with ls_free().
  *
  *   LS_TRY(ls_checkpoint_save("run/checkpoints", store, &model, &state, files));
@@ -67,7 +67,7 @@ enum {
 };
 /* Loads into a store whose parameters are declared (it is allocated here if it is not yet). The checkpoint's parameters and the store's
  * must be the same in name and shape; the first that differs is named. state may be NULL. If a check fails, the store is unchanged. Every
- * rank calls it, reads and verifies the slices of what it holds, and does not communicate: a single rank may find damage. Needs one chunk
+ * rank calls it, reads and verifies what it holds, and does not communicate: a single rank may find damage. Needs one chunk
  * of memory besides the store. */
 ls_status ls_checkpoint_load(const char *path, ls_store *store, int flags, ls_train_state *state);
 
@@ -84,7 +84,7 @@ ls_status ls_checkpoint_prune(const char *root, size_t keep);
 /* Reads every byte and compares with the manifest's hashes: LS_EFORMAT names the first file that differs. */
 ls_status ls_checkpoint_verify(const char *path);
 
-/* A manifest in memory. Entries are slices of tensors: entry e holds elements [offset, offset + extent) of the tensor
+/* A manifest in memory. Entries are shards of tensors: entry e holds elements [offset, offset + extent) of the tensor
  * `name` of shape `size`. kind is "parameter" or the name of an optimizer state ("master", "m", "v"). */
 typedef struct ls_checkpoint_file {
     char *name;
@@ -98,7 +98,7 @@ typedef struct ls_checkpoint_entry {
     int ndim;
     size_t size[LS_DIMS], offset[LS_DIMS], extent[LS_DIMS];
     size_t file;  /* index into files */
-    char *hashes; /* XXH3-128, 32 hex digits each, of every piece_bytes of its data; NULL: not known */
+    char *hashes; /* XXH3-128, 32 hex digits each, of every hash_block_bytes of its data; NULL: not known */
 } ls_checkpoint_entry;
 typedef struct ls_checkpoint_info {
     int format; /* version of the format: 1 */
@@ -109,9 +109,9 @@ typedef struct ls_checkpoint_info {
     size_t nfiles, nentries;
     ls_checkpoint_file *files; /* shards first, then the files copied along */
     ls_checkpoint_entry *entries;
-    size_t parameters;    /* elements */
-    uint64_t bytes;       /* total size of all files except the manifest */
-    uint64_t piece_bytes; /* bytes that one hash of an entry covers; 0: an older checkpoint, which hashes only whole files */
+    size_t parameters;         /* elements */
+    uint64_t bytes;            /* total size of all files except the manifest */
+    uint64_t hash_block_bytes; /* bytes that one hash of an entry covers; 0: an older checkpoint, which hashes only whole files */
 } ls_checkpoint_info;
 /* Reads a checkpoint's manifest and checks that it is consistent. */
 ls_status ls_checkpoint_inspect(const char *path, ls_checkpoint_info **out);

@@ -1,6 +1,6 @@
 /* data.h - text into tokens, token files, and tokens into samples.
  *
- * A tokenizer turns UTF-8 text into ids 0 .. vocab-1 and back. Patterns split text into pieces, then the bytes of a piece are merged pair
+ * A tokenizer turns UTF-8 text into ids 0 .. vocab-1 and back. Patterns split text into pre-tokens, then the bytes of each are merged pair
  * by pair (byte-level BPE). `bytes`, the embedded default, merges nothing:
  * id = byte, and 256 is the end-of-text token. Tokens are a sequence of ids from a file (mapped, never
  * copied) or from text. A sampler divides a range of them into windows and orders these; a loader prepares batches in a background thread.

@@ -83,8 +83,9 @@ int64_t ls_layout_ranks(const ls_layout *l); /* INT64_MAX if the product is larg
 /* LS_OK if every rank's programs of this model compile under this layout, except that it computes no sizes in bytes, which only compiling
  * can. So it does not say whether recompute mode budget:SIZE can be met (if not, compiling fails with LS_EINVAL and the bytes that the
  * program needs), nor whether the step fits into memory. Otherwise LS_EINVAL, and the message says which fields do not fit and what
- * would. m NULL: a model that is not a transformer, for which only dp may be more than 1. Reads no file except that of schedule
- * "file:PATH". */
+ * would. m NULL: a model that is not a transformer, for which only dp may be more than 1. What such a model consists of is not known here:
+ * if it has batch norms, which parallel.method=async does not support, compiling fails with LS_EINVAL. Reads no file except that of
+ * schedule "file:PATH". */
 ls_status ls_layout_check(const ls_model *m, const ls_layout *l);
 
 /* Writes "pp 2 (1f1b) x dp 2 (zero 1) x tp 2 (sp), optimizer state in host memory" into out and returns it. Any layout has room in

@@ -91,7 +91,7 @@ ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_dat
 typedef enum ls_cp_method { LS_CP_RING, LS_CP_ALL_TO_ALL } ls_cp_method;
 typedef struct ls_partition_options {
     int sp;                 /* shard norms, dropout and residual along the sequence over tp */
-    ls_cp_method cp_method; /* attention over cp: pass keys and values around a ring (zigzag slices), or exchange heads for tokens */
+    ls_cp_method cp_method; /* attention over cp: pass keys and values around a ring (zigzag), or exchange heads for tokens */
     int overlap;            /* 1: communication overlaps independent compute; 0: wait at once */
     int tp_chunks;  /* with overlap, n >= 2: split row-parallel matmuls into n row chunks; the all-reduce of each overlaps the next */
     ls_stage stage; /* pipeline stage; stages 0 or 1: the whole model */
@@ -104,11 +104,11 @@ typedef struct ls_partition_options {
     }
 
 /* Before ls_program_compile() and ls_data_parallel_mesh(), after the model. m: the model that was appended (copied). Inputs keep their
- * batch dim; over cp their sequence dim is this rank's slice, see ls_cp_slices(). LS_EINVAL with the numbers if the model can't be
+ * batch dim; over cp their sequence dim is this rank's shard, see ls_cp_ranges(). LS_EINVAL with the numbers if the model can't be
  * sharded so. The mesh is borrowed until program and store are released. */
 ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, const ls_partition_options *options);
-/* The slices of t tokens that this rank has over cp, in order: 1 or 2 of [begin[i], end[i]). */
-int ls_cp_slices(const ls_mesh *mesh, ls_cp_method method, size_t t, size_t begin[2], size_t end[2]);
+/* The ranges of a sequence of t tokens that this rank has over cp, in order: 1, or 2 with zigzag: [begin[i], end[i]). */
+int ls_cp_ranges(const ls_mesh *mesh, ls_cp_method method, size_t t, size_t begin[2], size_t end[2]);
 
 #ifdef __cplusplus
 }

@@ -38,7 +38,7 @@ typedef struct ls_value {
 
 /* Placement of a value over one axis of the mesh of ranks: replicated, sharded along a dim, or partial: the value is the reduction, by
  * redop (LS_SUM or LS_MAX), of what the ranks have. A shard's bounds are multiples of grain (0 is 1): rank r of n has
- * grain * [units*r/n, units*(r+1)/n), units = whole / grain. zigzag: the dim has 2n pieces, and rank r has pieces r and 2n-1-r. A
+ * grain * [units*r/n, units*(r+1)/n), units = whole / grain. zigzag: the dim has 2n chunks, and rank r has chunks r and 2n-1-r. A
  * replicated value's gradient is the same on all ranks too, or (partial_gradient) each rank has a partial sum of it. */
 typedef enum ls_placement_kind { LS_REPLICATE, LS_SHARD, LS_PARTIAL } ls_placement_kind;
 typedef struct ls_placement {

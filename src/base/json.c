@@ -34,7 +34,7 @@ enum { MOST_DEPTH = 64, SCAN_UP_TO = 8 };
 
 struct json_node {
     enum json_kind kind;
-    uint32_t slots;  /* of `table`, a power of two; 0: scan */
+    uint32_t cells;  /* of `table`, a power of two; 0: scan */
     size_t size;     /* children */
     const char *key; /* NULL unless a member of an object */
     union {
@@ -50,16 +50,16 @@ struct json_node {
 
 /* The three parts of a document: sizes while measuring, positions while filling. */
 struct layout {
-    size_t nodes, slots, chars;
+    size_t nodes, cells, chars;
 };
 
-static size_t slots_for(size_t members)
+static size_t cells_for(size_t members)
 {
-    size_t slots = 4 * SCAN_UP_TO;
+    size_t cells = 4 * SCAN_UP_TO;
 
     if (members <= SCAN_UP_TO) return 0;
-    while (slots < 2 * members) slots *= 2;
-    return slots;
+    while (cells < 2 * members) cells *= 2;
+    return cells;
 }
 
 /* jansson's own macros json_is_*() would expand to names redefined below: use json_typeof(). */
@@ -77,7 +77,7 @@ static ls_status json_measure(json_t *from, int depth, struct layout *sum)
     case JANSSON_STRING: sum->chars += json_string_length(from) + 1; break;
     case JANSSON_ARRAY: json_array_foreach(from, i, child) LS_TRY(json_measure(child, depth + 1, sum)); break;
     case JANSSON_OBJECT:
-        sum->slots += slots_for(json_object_size(from));
+        sum->cells += cells_for(json_object_size(from));
         json_object_foreach(from, key, child)
         {
             sum->chars += strlen(key) + 1;
@@ -91,7 +91,7 @@ static ls_status json_measure(json_t *from, int depth, struct layout *sum)
 
 struct arena {
     struct json_node *node;
-    uint32_t *slot;
+    uint32_t *cell;
     char *chars;
 }; /* the next free of each part */
 
@@ -109,8 +109,8 @@ static void index_members(struct json_node *n)
     for (size_t i = 0; i < n->size; i++) {
         uint64_t at = rng_stream(n->items[i].key);
 
-        while (n->table[at & (n->slots - 1)]) at++;
-        n->table[at & (n->slots - 1)] = (uint32_t)i + 1;
+        while (n->table[at & (n->cells - 1)]) at++;
+        n->table[at & (n->cells - 1)] = (uint32_t)i + 1;
     }
 }
 
@@ -134,16 +134,16 @@ static void fill_object(json_t *from, struct json_node *n, struct arena *a)
     json_t *child;
 
     n->size = json_object_size(from);
-    n->slots = (uint32_t)slots_for(n->size);
-    n->table = a->slot;
+    n->cells = (uint32_t)cells_for(n->size);
+    n->table = a->cell;
     a->node += n->size;
-    a->slot += n->slots;
+    a->cell += n->cells;
     json_object_foreach(from, key, child)
     {
         member->key = copy_chars(a, key, strlen(key));
         json_fill(child, member++, a);
     }
-    if (n->slots) index_members(n);
+    if (n->cells) index_members(n);
 }
 
 static void json_fill(json_t *from, struct json_node *n, struct arena *a)
@@ -178,22 +178,22 @@ static void json_fill(json_t *from, struct json_node *n, struct arena *a)
     }
 }
 
-/* The parts follow each other in one block by falling alignment: nodes, slots, characters. */
+/* The parts follow each other in one block by falling alignment: nodes, cells, characters. */
 static ls_status json_build(json_t *from, json_node **out)
 {
     struct layout sum = { 0 };
-    size_t bytes, slots;
+    size_t bytes, cells;
 
     LS_TRY(json_measure(from, 1, &sum));
     if (sum.nodes > UINT32_MAX) return ls_fail(LS_EFORMAT, "more than %u values", UINT32_MAX);
-    slots = sum.slots * sizeof(uint32_t);
-    bytes = sum.nodes * sizeof(struct json_node) + slots;
+    cells = sum.cells * sizeof(uint32_t);
+    bytes = sum.nodes * sizeof(struct json_node) + cells;
     if (!size_add(bytes, sum.chars, &bytes)) return ls_fail(LS_ENOMEM, "out of memory");
     struct json_node *root = mem_zalloc(MEM_OTHER, bytes);
     if (!root) return LS_ENOMEM;
 
-    struct arena a = { .node = root + 1, .slot = (uint32_t *)(root + sum.nodes) };
-    a.chars = (char *)(a.slot + sum.slots);
+    struct arena a = { .node = root + 1, .cell = (uint32_t *)(root + sum.nodes) };
+    a.chars = (char *)(a.cell + sum.cells);
     json_fill(from, root, &a);
     ASSERT(a.chars == (char *)root + bytes);
     *out = root;
@@ -239,13 +239,13 @@ size_t json_size(const json_node *n) { return n ? n->size : 0; }
 const json_node *json_get(const json_node *object, const char *key)
 {
     if (json_kind_of(object) != JSON_OBJECT) return NULL;
-    if (!object->slots) {
+    if (!object->cells) {
         for (size_t i = 0; i < object->size; i++)
             if (strcmp(object->items[i].key, key) == 0) return &object->items[i];
         return NULL;
     }
     for (uint64_t at = rng_stream(key);; at++) {
-        uint32_t member = object->table[at & (object->slots - 1)];
+        uint32_t member = object->table[at & (object->cells - 1)];
 
         if (!member) return NULL;
         if (strcmp(object->items[member - 1].key, key) == 0) return &object->items[member - 1];

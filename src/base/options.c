@@ -239,9 +239,9 @@ static ls_status set_row(struct options *o, const struct option *row, const char
         mem_free(origin);
         return st;
     }
-    char **slot = &o->origins[row - o->table->rows], **aside = &o->aside[row - o->table->rows];
-    mem_free(*slot);
-    *slot = origin;
+    char **own = &o->origins[row - o->table->rows], **aside = &o->aside[row - o->table->rows];
+    mem_free(*own);
+    *own = origin;
     mem_free(*aside);
     *aside = NULL;
     return LS_OK;

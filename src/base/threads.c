@@ -1,9 +1,9 @@
 /* threads.c - the team: workers that are started when they are first needed, and one loop at a time.
  *
- * A loop's pieces are divided into shares, one a thread. What is left of a share is one word, so that a piece is taken by one
+ * A loop's tasks are divided into shares, one a thread. What is left of a share is one word, so that a task is taken by one
  * compare-and-swap: the owner takes from the front, others from the back. The word also has the loop's number: a thread that looked at an
- * earlier loop's word cannot take from this one by mistake. Whoever has taken a piece may use the loop's fields until it has reported the
- * piece: the caller returns, and the next loop begins, only when all are reported. Nothing waits for a worker that has no piece.
+ * earlier loop's word cannot take from this one by mistake. Whoever has taken a task may use the loop's fields until it has reported the
+ * task: the caller returns, and the next loop begins, only when all are reported. Nothing waits for a worker that has no task.
  *
  * A child of fork() has none of its parent's workers; it starts its own.
  */
@@ -24,15 +24,15 @@
 #include "base/pulse.h"
 
 enum {
-    PIECES = 8,         /* least number of pieces per share in threads_for, */
-    PIECE_BLOCKS = 16,  /* or more, so that a piece has at most this many blocks */
-    PIECES_MOST = 4096, /* pieces of a loop; fits into 16 bits */
-    MOVE_NS = 100000,   /* shortest time between two moves of a thread to another processor */
-    SPIN_NS = 50000,    /* how long a thread without work spins before it sleeps */
+    TASKS = 8,         /* least number of tasks per share in threads_for, */
+    TASK_BLOCKS = 16,  /* or more, so that a task has at most this many blocks */
+    TASKS_MOST = 4096, /* tasks of a loop; fits into 16 bits */
+    MOVE_NS = 100000,  /* shortest time between two moves of a thread to another processor */
+    SPIN_NS = 50000,   /* how long a thread without work spins before it sleeps */
 };
 
 struct share {
-    _Alignas(64) _Atomic uint64_t left; /* number of the loop << 32 | first piece << 16 | end */
+    _Alignas(64) _Atomic uint64_t left; /* number of the loop << 32 | first task << 16 | end */
     atomic_int cpu;                     /* processor that its owner last ran on */
 };
 
@@ -44,14 +44,14 @@ static struct {
     threads_range_fn *fn; /* the loop */
     void *ctx;
     size_t n, grain, blocks; /* blocks of `grain`, the last may be short */
-    uint32_t pieces, number;
+    uint32_t tasks, number;
     atomic_int width; /* the team's size when it began */
     struct share shares[THREADS_MOST];
     atomic_int processor[THREADS_MOST]; /* processor that each thread last ran on; rarely written, so it stays in all caches */
 
     _Alignas(64) _Atomic uint32_t begun; /* loops so far; idle workers sleep on it */
     atomic_int asleep;
-    _Alignas(64) _Atomic uint32_t done; /* pieces of this loop; its caller sleeps on it */
+    _Alignas(64) _Atomic uint32_t done; /* tasks of this loop; its caller sleeps on it */
     atomic_bool awaited;
     _Alignas(64) _Atomic uint32_t resized; /* how often threads_set() was called: workers beyond the team's size sleep on it */
 } team = { .at_work = ATOMIC_FLAG_INIT };
@@ -90,8 +90,8 @@ static bool spin_until(_Atomic uint32_t *at, uint32_t value, bool is)
 
 static uint64_t share_of(uint32_t number, uint64_t first, uint64_t end) { return (uint64_t)number << 32 | first << 16 | end; }
 
-/* Takes a piece of a share, the first or the last; false: nothing is left of it, or the loop has no place for this thread. */
-static bool take(struct share *s, bool first, int thread, size_t *piece)
+/* Takes a task of a share, the first or the last; false: nothing is left of it, or the loop has no place for this thread. */
+static bool take(struct share *s, bool first, int thread, size_t *task)
 {
     uint64_t left = atomic_load_explicit(&s->left, memory_order_acquire), rest;
 
@@ -99,32 +99,32 @@ static bool take(struct share *s, bool first, int thread, size_t *piece)
         uint64_t begin = left >> 16 & 0xffff, end = left & 0xffff;
 
         if (begin == end || thread >= atomic_load_explicit(&team.width, memory_order_relaxed)) return false;
-        *piece = first ? begin : end - 1;
+        *task = first ? begin : end - 1;
         rest = share_of((uint32_t)(left >> 32), first ? begin + 1 : begin, first ? end : end - 1);
         if (atomic_compare_exchange_weak_explicit(&s->left, &left, rest, memory_order_acq_rel, memory_order_acquire)) return true;
     }
 }
 
-static bool take_any(int thread, size_t *piece)
+static bool take_any(int thread, size_t *task)
 {
     int width = atomic_load_explicit(&team.width, memory_order_relaxed);
 
-    if (take(&team.shares[thread], true, thread, piece)) return true;
+    if (take(&team.shares[thread], true, thread, task)) return true;
     for (int i = 1; i < width; i++)
-        if (take(&team.shares[(thread + i) % width], false, thread, piece)) return true;
+        if (take(&team.shares[(thread + i) % width], false, thread, task)) return true;
     return false;
 }
 
-/* The loop's fields hold until the piece is reported. */
-static void run_piece(size_t piece, int thread)
+/* The loop's fields hold until the task is reported. */
+static void loop_run_task(size_t task, int thread)
 {
-    uint32_t pieces = team.pieces;
-    size_t each = team.blocks / pieces, more = team.blocks % pieces;
-    size_t first = piece * each + MIN(piece, more), end = first + each + (piece < more);
+    uint32_t tasks = team.tasks;
+    size_t each = team.blocks / tasks, more = team.blocks % tasks;
+    size_t first = task * each + MIN(task, more), end = first + each + (task < more);
 
     pulse();
     team.fn(team.ctx, first * team.grain, end == team.blocks ? team.n : end * team.grain, thread);
-    if (atomic_fetch_add(&team.done, 1) + 1 == pieces && atomic_load(&team.awaited)) futex_wake(&team.done);
+    if (atomic_fetch_add(&team.done, 1) + 1 == tasks && atomic_load(&team.awaited)) futex_wake(&team.done);
 }
 
 static bool is_taken(int processor, int thread, int width)
@@ -153,12 +153,12 @@ static void keep_apart(int thread)
     if (CPU_COUNT(&apart) > 0 && sched_setaffinity(0, sizeof apart, &apart) == 0) sched_setaffinity(0, sizeof all, &all);
 }
 
-/* Takes pieces until none is left. */
-static void run_pieces(int thread)
+/* Takes tasks until none is left. */
+static void loop_take_tasks(int thread)
 {
-    for (size_t piece; take_any(thread, &piece);) {
+    for (size_t task; take_any(thread, &task);) {
         keep_apart(thread);
-        run_piece(piece, thread);
+        loop_run_task(task, thread);
     }
 }
 
@@ -183,7 +183,7 @@ static void *worker(void *arg)
             continue;
         }
         seen = atomic_load(&team.begun);
-        run_pieces(thread);
+        loop_take_tasks(thread);
         wait_for_a_loop(seen);
     }
     return NULL;
@@ -200,7 +200,7 @@ static void block_signals(sigset_t *before)
     pthread_sigmask(SIG_SETMASK, &all, before);
 }
 
-/* Fewer workers than wanted are no error: the others take their pieces. */
+/* Fewer workers than wanted are no error: the others take their tasks. */
 static void start_workers(int wanted)
 {
     pthread_attr_t attr;
@@ -266,7 +266,7 @@ int threads_count(void)
 
 bool threads_inside(void) { return in_loop; }
 
-/* Shares are published last: from then on, pieces are taken. The others' shares are empty, as the loop before left them. */
+/* Shares are published last: from then on, tasks are taken. The others' shares are empty, as the loop before left them. */
 static void loop_begin(uint64_t size)
 {
     uint32_t number = ++team.number;
@@ -274,7 +274,7 @@ static void loop_begin(uint64_t size)
     atomic_store(&team.done, 0);
     atomic_store(&team.width, (int)size);
     for (uint64_t i = 0; i < size; i++)
-        atomic_store_explicit(&team.shares[i].left, share_of(number, team.pieces * i / size, team.pieces * (i + 1) / size),
+        atomic_store_explicit(&team.shares[i].left, share_of(number, team.tasks * i / size, team.tasks * (i + 1) / size),
                               memory_order_release);
     atomic_fetch_add(&team.begun, 1);
     if (atomic_load(&team.asleep) > 0) futex_wake(&team.begun);
@@ -284,22 +284,22 @@ static void loop_end(void)
 {
     uint32_t done;
 
-    if (spin_until(&team.done, team.pieces, true)) return;
+    if (spin_until(&team.done, team.tasks, true)) return;
     atomic_store(&team.awaited, true);
-    while ((done = atomic_load(&team.done)) != team.pieces) futex_wait(&team.done, done);
+    while ((done = atomic_load(&team.done)) != team.tasks) futex_wait(&team.done, done);
     atomic_store(&team.awaited, false);
 }
 
 static void loop_run(size_t n, size_t grain, size_t most, threads_range_fn *fn, void *ctx)
 {
-    size_t blocks, pieces;
+    size_t blocks, tasks;
     int size = threads_count();
 
     if (n == 0) return;
     grain = MAX(grain, 1);
     blocks = n / grain + (n % grain != 0);
-    pieces = MIN(blocks, MIN(most, (size_t)PIECES_MOST));
-    if (pieces == 1 || size == 1 || in_loop || assumed_threads || atomic_flag_test_and_set(&team.at_work)) {
+    tasks = MIN(blocks, MIN(most, (size_t)TASKS_MOST));
+    if (tasks == 1 || size == 1 || in_loop || assumed_threads || atomic_flag_test_and_set(&team.at_work)) {
         fn(ctx, 0, n, 0);
         return;
     }
@@ -310,15 +310,15 @@ static void loop_run(size_t n, size_t grain, size_t most, threads_range_fn *fn, 
     team.n = n;
     team.grain = grain;
     team.blocks = blocks;
-    team.pieces = (uint32_t)pieces;
+    team.tasks = (uint32_t)tasks;
     in_loop = true;
     loop_begin((uint64_t)size);
-    run_pieces(0);
+    loop_take_tasks(0);
     loop_end();
     in_loop = false;
     atomic_flag_clear(&team.at_work);
 }
 
-void threads_for(size_t n, size_t grain, threads_range_fn *fn, void *ctx) { loop_run(n, grain, (size_t)threads_count() * PIECES, fn, ctx); }
+void threads_for(size_t n, size_t grain, threads_range_fn *fn, void *ctx) { loop_run(n, grain, (size_t)threads_count() * TASKS, fn, ctx); }
 
-void threads_each(size_t n, size_t grain, threads_range_fn *fn, void *ctx) { loop_run(n, grain, PIECES_MOST, fn, ctx); }
+void threads_each(size_t n, size_t grain, threads_range_fn *fn, void *ctx) { loop_run(n, grain, TASKS_MOST, fn, ctx); }

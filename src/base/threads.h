@@ -1,10 +1,10 @@
 /* threads.h - data parallelism inside one process: one team of threads for all kernels.
  *
- * Work is handed out in pieces. A thread takes the pieces of its own share, then those that others have not begun, so a thread that another
- * process preempts delays a loop by one piece at most, and not at all if it has none. A thread without work spins briefly and then sleeps,
+ * Work is handed out in tasks. A thread takes the tasks of its own share, then those that others have not begun, so a thread that another
+ * process preempts delays a loop by one task at most, and not at all if it has none. A thread without work spins briefly and then sleeps,
  * which frees its processor for the threads that still work. Threads are not bound to processors, but those of a team avoid sharing one.
  *
- * Where pieces begin and end depends on n, grain and the number of threads only; which thread takes which piece does not repeat. So a sum
+ * Where tasks begin and end depends on n, grain and the number of threads only; which thread takes which task does not repeat. So a sum
  * is kept by position, never by thread, and a run repeats bit for bit.
  */
 #ifndef LS_BASE_THREADS_H
@@ -22,7 +22,7 @@ bool threads_inside(void); /* the caller is at work for the team: a loop of its 
 
 enum { THREADS_MOST = 1024 };
 
-/* thread: which member of the team calls, 0 <= thread < threads_count(): for scratch, which the next piece finds as this one left it. */
+/* thread: which member of the team calls, 0 <= thread < threads_count(): for scratch, which the next task finds as this one left it. */
 typedef void threads_range_fn(void *ctx, size_t begin, size_t end, int thread);
 
 /* Calls fn over disjoint ranges that cover [0, n), each except the last a multiple of grain; returns when all are done. A few ranges a

@@ -13,12 +13,12 @@
  *   "files":  [{"name": bare file name, "bytes": size, "hash": XXH3-128 of the content}, ...]: every file of the folder
  *             except the manifest; for one with tensors also "header": XXH3-128 of everything before their data (safetensors.h)
  *   "tensors": [{"name", "kind", "dtype": "f32", "shape": [..], "offset": [..], "extent": [..], "file": i,
- *              "hashes": 32 hexadecimal digits for each P bytes of the slice's data, and for the rest of it}, ...]
+ *              "hashes": 32 hexadecimal digits for each P bytes of the shard's data, and for the rest of it}, ...]
  *
- * An item of "tensors" is a slice: elements [offset, offset + extent) of the tensor `name` of shape `shape`, stored as
+ * An item of "tensors" is a shard: elements [offset, offset + extent) of the tensor `name` of shape `shape`, stored as
  * a tensor of shape `extent` in the safetensors file "files"[i], under the key NAME for kind "parameter" and KIND:NAME
- * for an optimizer's state; if the slice is not the whole tensor, its range follows: NAME[0:2,3:8] is [0, 2) of dim 0, [3, 8) of dim 1. The
- * slices of a tensor (equal kind and name) cover it without hole or overlap; so each of n ranks writes its own shards
+ * for an optimizer's state; if the shard is not the whole tensor, its range follows: NAME[0:2,3:8] is [0, 2) of dim 0, [3, 8) of dim 1. The
+ * shards of a tensor (equal kind and name) cover it without hole or overlap; so each of n ranks writes its own files
  * (parameters_RRRR_of_NNNN.safetensors, optimizer_RRRR_of_NNNN.safetensors): RRRR counts the ranks that have something to write, NNNN is
  * their number.
  */
@@ -33,10 +33,10 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "checkpoint/model_json.h"
-#include "checkpoint/pieces.h"
+#include "checkpoint/hash_blocks.h"
 #include "checkpoint/safetensors.h"
 
-enum { TRAILER = 44, TRAILER_HASH = 9, FILES_MOST = 1 << 20, PIECE_LEAST = 4096 };
+enum { TRAILER = 44, TRAILER_HASH = 9, FILES_MOST = 1 << 20, HASH_BLOCK_LEAST = 4096 };
 #define HEX "0123456789abcdef"
 
 static ls_status get_number(const json_node *object, const char *key, const char *what, uint64_t *out)
@@ -145,7 +145,7 @@ static ls_status read_dims(const json_node *list, const char *key, const char *w
     return LS_OK;
 }
 
-static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_entry *e)
+static ls_status read_shard(const json_node *n, const char *what, ls_checkpoint_entry *e)
 {
     const json_node *shape = json_get(n, "shape");
     size_t count = sizeof(double); /* so that no product below overflows, even in bytes */
@@ -160,20 +160,20 @@ static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_
         if (!size_mul(count, e->size[d], &count))
             return ls_fail(LS_EFORMAT, "%s: tensor '%s': its shape overflows at dim %d", what, e->name, d);
         if (e->offset[d] > e->size[d] || e->extent[d] > e->size[d] - e->offset[d])
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d has %zu elements, but the slice is [%zu, +%zu)", what, e->name, d,
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d has %zu elements, but the shard is [%zu, +%zu)", what, e->name, d,
                            e->size[d], e->offset[d], e->extent[d]);
     }
     return LS_OK;
 }
 
-/* Either all tensors of a checkpoint have hashes of their pieces, or none has. */
+/* Either all tensors of a checkpoint have hashes of their blocks, or none has. */
 static ls_status read_hashes(const json_node *n, const char *what, const ls_checkpoint_info *info, ls_checkpoint_entry *e)
 {
     const char *digits = json_string(json_get(n, "hashes"), NULL);
     size_t expected;
 
-    if (!info->piece_bytes) return LS_OK;
-    expected = piece_count(e, info->piece_bytes) * PIECE_DIGITS;
+    if (!info->hash_block_bytes) return LS_OK;
+    expected = hash_block_count(e, info->hash_block_bytes) * HASH_DIGITS;
     if (!digits || strlen(digits) != expected || strspn(digits, HEX) != expected)
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"hashes\" is not %zu hexadecimal digits", what, e->name, expected);
     if (!info->files[e->file].header[0])
@@ -200,7 +200,7 @@ static ls_status read_entry(const json_node *n, const char *what, const ls_check
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"file\" is %llu, but there are %zu files", what, name, (unsigned long long)file,
                        info->nfiles);
     e->file = (size_t)file;
-    LS_TRY(read_slice(n, what, e));
+    LS_TRY(read_shard(n, what, e));
     return read_hashes(n, what, info, e);
 }
 
@@ -228,10 +228,10 @@ static ls_status read_info(const json_node *root, const char *what, ls_checkpoin
     if (info->has_model) LS_TRY(model_json_get(model, what, &info->model));
     LS_TRY(read_state(json_get(root, "state"), what, &info->state));
     if (json_get(root, "piece_bytes")) {
-        LS_TRY(get_number(root, "piece_bytes", what, &info->piece_bytes));
-        if (info->piece_bytes < PIECE_LEAST)
-            return ls_fail(LS_EFORMAT, "%s: \"piece_bytes\" is %llu; it must be at least %d", what, (unsigned long long)info->piece_bytes,
-                           PIECE_LEAST);
+        LS_TRY(get_number(root, "piece_bytes", what, &info->hash_block_bytes));
+        if (info->hash_block_bytes < HASH_BLOCK_LEAST)
+            return ls_fail(LS_EFORMAT, "%s: \"piece_bytes\" is %llu; it must be at least %d", what,
+                           (unsigned long long)info->hash_block_bytes, HASH_BLOCK_LEAST);
     }
     LS_TRY(read_files(json_get(root, "files"), what, info));
     return read_entries(json_get(root, "tensors"), what, info);

@@ -21,12 +21,12 @@ void manifest_release(struct manifest **m); /* NULL is a no-op */
 /* The complete text, including the trailer; free with mem_free(). */
 ls_status manifest_format(const ls_checkpoint_info *info, char **text, size_t *bytes);
 
-/* The slices of a tensor, in the order of their offsets; *n = 0 if there is no such tensor. */
+/* The shards of a tensor, in the order of their offsets; *n = 0 if there is no such tensor. */
 const ls_checkpoint_entry *const *manifest_find(const struct manifest *m, const char *kind, const char *name, size_t *n);
-/* The name of an entry's slice in its shard; free with mem_free(). */
+/* The name of an entry in its file; free with mem_free(). */
 char *manifest_key(const ls_checkpoint_entry *e);
 
-/* manifest_check.c: fills `sorted` and rejects contradictions: files named twice, slices that overlap or leave holes, parameters of several
+/* manifest_check.c: fills `sorted` and rejects contradictions: files named twice, shards that overlap or leave holes, parameters of several
  * types. */
 ls_status manifest_check(struct manifest *m, const char *what);
 

@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-enum { SLICES_MOST = 1 << 14 }; /* slices of one tensor: each pair of them is compared */
+enum { SHARDS_MOST = 1 << 14 }; /* shards of one tensor: each pair of them is compared */
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
@@ -79,10 +79,10 @@ static const char *where_both_begin(char out[PLACE_ROOM], const ls_checkpoint_en
     return place_text(out, a->ndim, at);
 }
 
-static const ls_checkpoint_entry *slice_at(const ls_checkpoint_entry *const *slice, size_t n, const size_t *at)
+static const ls_checkpoint_entry *shard_at(const ls_checkpoint_entry *const *shard, size_t n, const size_t *at)
 {
     for (size_t i = 0; i < n; i++) {
-        const ls_checkpoint_entry *e = slice[i];
+        const ls_checkpoint_entry *e = shard[i];
         int d = 0;
 
         while (d < e->ndim && at[d] >= e->offset[d] && at[d] - e->offset[d] < e->extent[d]) d++;
@@ -91,19 +91,19 @@ static const ls_checkpoint_entry *slice_at(const ls_checkpoint_entry *const *sli
     return NULL;
 }
 
-/* The first position from `at` on, row-major in dims d and after, that no slice covers. Skips covered ranges: to reach[d], the end of the
- * first slice found there. */
-static bool find_hole(const ls_checkpoint_entry *const *slice, size_t n, int d, size_t *at, size_t *reach)
+/* The first position from `at` on, row-major in dims d and after, that no shard covers. Skips covered ranges: to reach[d], the end of the
+ * first shard found there. */
+static bool find_hole(const ls_checkpoint_entry *const *shard, size_t n, int d, size_t *at, size_t *reach)
 {
-    const ls_checkpoint_entry *shape = slice[0];
+    const ls_checkpoint_entry *shape = shard[0];
 
     for (at[d] = 0; at[d] < shape->size[d]; at[d] = reach[d]) {
         reach[d] = shape->size[d];
         if (d + 1 < shape->ndim) {
-            if (find_hole(slice, n, d + 1, at, reach)) return true;
+            if (find_hole(shard, n, d + 1, at, reach)) return true;
             continue;
         }
-        const ls_checkpoint_entry *e = slice_at(slice, n, at);
+        const ls_checkpoint_entry *e = shard_at(shard, n, at);
 
         if (!e) return true;
         for (int k = 0; k <= d; k++) reach[k] = MIN(reach[k], e->offset[k] + e->extent[k]);
@@ -111,34 +111,34 @@ static bool find_hole(const ls_checkpoint_entry *const *slice, size_t n, int d, 
     return false;
 }
 
-static const char *first_hole(char out[PLACE_ROOM], const ls_checkpoint_entry *const *slice, size_t n)
+static const char *first_hole(char out[PLACE_ROOM], const ls_checkpoint_entry *const *shard, size_t n)
 {
     size_t at[LS_DIMS] = { 0 }, reach[LS_DIMS];
 
-    if (slice[0]->ndim) find_hole(slice, n, 0, at, reach);
-    return place_text(out, slice[0]->ndim, at);
+    if (shard[0]->ndim) find_hole(shard, n, 0, at, reach);
+    return place_text(out, shard[0]->ndim, at);
 }
 
-/* Checks the n slices of one tensor: same type and shape, disjoint, and together as large as the whole. */
-static ls_status check_tensor(const ls_checkpoint_entry *const *slice, size_t n, const char *what)
+/* Checks the n shards of one tensor: same type and shape, disjoint, and together as large as the whole. */
+static ls_status check_tensor(const ls_checkpoint_entry *const *shard, size_t n, const char *what)
 {
-    const ls_checkpoint_entry *first = slice[0];
+    const ls_checkpoint_entry *first = shard[0];
     size_t whole = volume(first->ndim, first->size), covered = 0;
     char place[PLACE_ROOM];
 
-    if (n > SLICES_MOST) return ls_fail(LS_EFORMAT, "%s: %s '%s': %zu slices; at most %d", what, first->kind, first->name, n, SLICES_MOST);
+    if (n > SHARDS_MOST) return ls_fail(LS_EFORMAT, "%s: %s '%s': %zu shards; at most %d", what, first->kind, first->name, n, SHARDS_MOST);
     for (size_t i = 0; i < n; i++) {
-        if (slice[i]->type != first->type || slice[i]->ndim != first->ndim || memcmp(slice[i]->size, first->size, sizeof first->size) != 0)
-            return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices differ in type or in shape", what, first->kind, first->name);
+        if (shard[i]->type != first->type || shard[i]->ndim != first->ndim || memcmp(shard[i]->size, first->size, sizeof first->size) != 0)
+            return ls_fail(LS_EFORMAT, "%s: %s '%s': its shards differ in type or in shape", what, first->kind, first->name);
         for (size_t k = 0; k < i; k++)
-            if (overlap(slice[k], slice[i]))
-                return ls_fail(LS_EFORMAT, "%s: %s '%s': slices %zu and %zu overlap at %s", what, first->kind, first->name, k, i,
-                               where_both_begin(place, slice[k], slice[i]));
-        covered += volume(slice[i]->ndim, slice[i]->extent);
+            if (overlap(shard[k], shard[i]))
+                return ls_fail(LS_EFORMAT, "%s: %s '%s': shards %zu and %zu overlap at %s", what, first->kind, first->name, k, i,
+                               where_both_begin(place, shard[k], shard[i]));
+        covered += volume(shard[i]->ndim, shard[i]->extent);
     }
     if (covered != whole)
-        return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices have %zu of %zu elements; %s is missing", what, first->kind, first->name,
-                       covered, whole, first_hole(place, slice, n));
+        return ls_fail(LS_EFORMAT, "%s: %s '%s': its shards have %zu of %zu elements; %s is missing", what, first->kind, first->name,
+                       covered, whole, first_hole(place, shard, n));
     return LS_OK;
 }
 

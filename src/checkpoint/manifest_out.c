@@ -67,7 +67,7 @@ static void put_info(struct json_out *j, const ls_checkpoint_info *info)
     json_put_int(j, "format", MANIFEST_FORMAT);
     if (info->has_model) model_json_put(j, "model", &info->model);
     put_state(j, &info->state);
-    if (info->piece_bytes) json_put_int(j, "piece_bytes", (int64_t)info->piece_bytes);
+    if (info->hash_block_bytes) json_put_int(j, "piece_bytes", (int64_t)info->hash_block_bytes);
     json_begin_array(j, "files");
     for (size_t i = 0; i < info->nfiles; i++) put_file(j, &info->files[i]);
     json_end_array(j);

@@ -1,4 +1,4 @@
-/* reader.c - see reader.h. A range of a box is a few boxes (slices.h); each is assembled from the saved slices that overlap it. */
+/* reader.c - see reader.h. A range of a box is a few boxes (boxes.h); each is assembled from the saved shards that overlap it. */
 #include "checkpoint/reader.h"
 
 #include <stdio.h>
@@ -18,55 +18,55 @@ const char *shape_text(char out[SHAPE_ROOM], int ndim, const size_t *size)
     return out;
 }
 
-/* ---- the manifest against the shards ---- */
+/* ---- the manifest against the files ---- */
 
-/* The slices of a file are usually in the manifest's order: `next` is where to look first. */
-static ls_status find_slice(struct saved *s, size_t entry, size_t *next)
+/* The shards in a file are usually in the order of the manifest: `next` is where to look first. */
+static ls_status find_shard(struct saved *s, size_t entry, size_t *next)
 {
     const ls_checkpoint_entry *e = &s->manifest->info.entries[entry];
-    struct safetensors *shard = s->shard[e->file];
+    struct safetensors *file = s->file[e->file];
     char *key = manifest_key(e), want[SHAPE_ROOM], got[SHAPE_ROOM];
-    const struct safetensor *t = key ? safetensors_at(shard, *next) : NULL;
+    const struct safetensor *t = key ? safetensors_at(file, *next) : NULL;
     ls_status st = LS_OK;
 
     ++*next;
-    if (key && (!t || strcmp(t->name, key) != 0)) t = safetensors_find(shard, key);
+    if (key && (!t || strcmp(t->name, key) != 0)) t = safetensors_find(file, key);
     if (!key)
         st = LS_ENOMEM;
     else if (!t)
-        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is in the manifest, but not in the file", safetensors_path(shard), key);
+        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is in the manifest, but not in the file", safetensors_path(file), key);
     else if (t->type != e->type || t->ndim != e->ndim || memcmp(t->size, e->extent, sizeof t->size) != 0)
-        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is %s %s, but the manifest says %s %s", safetensors_path(shard), key, t->type_name,
+        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is %s %s, but the manifest says %s %s", safetensors_path(file), key, t->type_name,
                      shape_text(got, t->ndim, t->size), ls_dtype_safetensors(e->type), shape_text(want, e->ndim, e->extent));
     mem_free(key);
     s->tensor[entry] = t;
     return st;
 }
 
-static ls_status open_shard(struct saved *s, size_t file)
+static ls_status saved_open_file(struct saved *s, size_t file)
 {
     char *path;
     ls_status st;
 
-    if (s->shard[file]) return LS_OK;
+    if (s->file[file]) return LS_OK;
     path = file_path("%s/%s", s->path, s->manifest->info.files[file].name);
     if (!path) return LS_ENOMEM;
-    st = safetensors_open(path, &s->shard[file]);
+    st = safetensors_open(path, &s->file[file]);
     mem_free(path);
     return st == LS_OK ? saved_check_header(s, file) : st;
 }
 
-ls_status saved_check_shards(struct saved *s)
+ls_status saved_check_files(struct saved *s)
 {
     const ls_checkpoint_info *info = &s->manifest->info;
     size_t found = 0, next = 0;
 
     for (size_t i = 0; i < info->nentries; i++) {
         if (i && info->entries[i].file != info->entries[i - 1].file) next = 0;
-        LS_TRY(open_shard(s, info->entries[i].file));
-        LS_TRY(find_slice(s, i, &next));
+        LS_TRY(saved_open_file(s, info->entries[i].file));
+        LS_TRY(find_shard(s, i, &next));
     }
-    for (size_t i = 0; i < info->nfiles; i++) found += s->shard[i] ? safetensors_count(s->shard[i]) : 0;
+    for (size_t i = 0; i < info->nfiles; i++) found += s->file[i] ? safetensors_count(s->file[i]) : 0;
     if (found != info->nentries)
         return ls_fail(LS_EFORMAT, "%s: the manifest lists %zu tensors, but the file has %zu", s->path, info->nentries, found);
     return LS_OK;
@@ -76,19 +76,19 @@ ls_status saved_open(const char *path, struct saved *s)
 {
     LS_TRY(folder_check(path, &s->manifest));
     s->path = mem_strdup(path);
-    s->shard = mem_array(MEM_OTHER, s->manifest->info.nfiles, sizeof *s->shard);
+    s->file = mem_array(MEM_OTHER, s->manifest->info.nfiles, sizeof *s->file);
     s->tensor = mem_array(MEM_OTHER, s->manifest->info.nentries, sizeof *s->tensor);
-    s->piece = mem_array(MEM_OTHER, s->manifest->info.nentries, sizeof *s->piece);
+    s->verified = mem_array(MEM_OTHER, s->manifest->info.nentries, sizeof *s->verified);
     s->believed = mem_zalloc(MEM_OTHER, s->manifest->info.nfiles);
-    return s->path && s->shard && s->tensor && s->piece && s->believed ? LS_OK : LS_ENOMEM;
+    return s->path && s->file && s->tensor && s->verified && s->believed ? LS_OK : LS_ENOMEM;
 }
 
 void saved_close(struct saved *s)
 {
-    for (size_t i = 0; s->shard && i < s->manifest->info.nfiles; i++) safetensors_close(&s->shard[i]);
-    for (size_t i = 0; s->piece && i < s->manifest->info.nentries; i++) mem_free(s->piece[i]);
-    mem_free(s->shard);
-    mem_free(s->piece);
+    for (size_t i = 0; s->file && i < s->manifest->info.nfiles; i++) safetensors_close(&s->file[i]);
+    for (size_t i = 0; s->verified && i < s->manifest->info.nentries; i++) mem_free(s->verified[i]);
+    mem_free(s->file);
+    mem_free(s->verified);
     mem_free(s->believed);
     mem_free(s->tensor);
     mem_free(s->path);
@@ -128,8 +128,8 @@ static void convert_run(const struct safetensor *t, size_t at, size_t n, char *t
     }
 }
 
-/* Index of element e of `in`, row-major, among the elements of a slice that contains it. */
-static size_t place_in(int ndim, const struct slice *in, size_t e, const struct slice *of)
+/* Index of element e of `in`, row-major, among the elements of a box that contains it. */
+static size_t place_in(int ndim, const struct box *in, size_t e, const struct box *of)
 {
     size_t at = 0, stride = 1;
 
@@ -142,17 +142,16 @@ static size_t place_in(int ndim, const struct slice *in, size_t e, const struct 
 }
 
 /* Copies the elements that `from`, a saved entry, and `to` share into host, which holds `to`. */
-static ls_status copy_shared(const struct saved *s, size_t entry, const struct slice *from, const struct slice *to, char *host,
-                             ls_dtype type)
+static ls_status copy_shared(const struct saved *s, size_t entry, const struct box *from, const struct box *to, char *host, ls_dtype type)
 {
     const struct safetensor *t = s->tensor[entry];
     size_t esize = ls_dtype_bytes(t->type);
     int ndim = s->manifest->info.entries[entry].ndim;
-    struct slice both;
+    struct box both;
     size_t run = 1, all;
 
-    if (!slices_overlap(ndim, from, to, &both)) return LS_OK;
-    all = slice_count(ndim, &both);
+    if (!boxes_overlap(ndim, from, to, &both)) return LS_OK;
+    all = box_count(ndim, &both);
     for (int d = ndim - 1; d >= 0; d--) { /* as many as are contiguous in both */
         run *= both.extent[d];
         if (both.extent[d] != from->extent[d] || both.extent[d] != to->extent[d]) break;
@@ -166,24 +165,24 @@ static ls_status copy_shared(const struct saved *s, size_t entry, const struct s
     return LS_OK;
 }
 
-ls_status saved_read(const struct saved *s, const char *kind, const char *name, const struct slice *box, size_t from, size_t n, void *host,
+ls_status saved_read(const struct saved *s, const char *kind, const char *name, const struct box *box, size_t from, size_t n, void *host,
                      ls_dtype type)
 {
     const ls_checkpoint_entry *entries = s->manifest->info.entries;
-    struct slice piece[SLICES_OF_RANGE], there;
+    struct box part[BOXES_OF_RANGE], there;
     char *to = host;
     size_t count;
-    const ls_checkpoint_entry *const *slice = manifest_find(s->manifest, kind, name, &count);
-    int ndim = count ? slice[0]->ndim : 0, pieces = slices_of_range(ndim, box, from, from + n, piece);
+    const ls_checkpoint_entry *const *shard = manifest_find(s->manifest, kind, name, &count);
+    int ndim = count ? shard[0]->ndim : 0, parts = boxes_of_range(ndim, box, from, from + n, part);
 
     ASSERT(count);
-    for (int k = 0; k < pieces; k++) {
+    for (int k = 0; k < parts; k++) {
         for (size_t i = 0; i < count; i++) {
-            memcpy(there.offset, slice[i]->offset, sizeof there.offset);
-            memcpy(there.extent, slice[i]->extent, sizeof there.extent);
-            LS_TRY(copy_shared(s, (size_t)(slice[i] - entries), &there, &piece[k], to, type));
+            memcpy(there.offset, shard[i]->offset, sizeof there.offset);
+            memcpy(there.extent, shard[i]->extent, sizeof there.extent);
+            LS_TRY(copy_shared(s, (size_t)(shard[i] - entries), &there, &part[k], to, type));
         }
-        if (to) to += slice_count(ndim, &piece[k]) * ls_dtype_bytes(type);
+        if (to) to += box_count(ndim, &part[k]) * ls_dtype_bytes(type);
     }
     return LS_OK;
 }

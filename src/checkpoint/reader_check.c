@@ -10,13 +10,13 @@ static ls_status check_parameter(const struct saved *s, const ls_store *store, s
     const char *name = ls_store_name(store, i);
     char saved[SHAPE_ROOM], mine[SHAPE_ROOM];
     size_t n, size[LS_DIMS] = { 0 };
-    const ls_checkpoint_entry *const *slice = manifest_find(s->manifest, KIND_PARAMETER, name, &n);
+    const ls_checkpoint_entry *const *shard = manifest_find(s->manifest, KIND_PARAMETER, name, &n);
 
     if (n == 0) return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: it has no parameter '%s'", s->path, name);
     for (int d = 0; d < ls_store_ndim(store, i); d++) size[d] = ls_store_size(store, i, d);
-    if (slice[0]->ndim != ls_store_ndim(store, i) || memcmp(slice[0]->size, size, sizeof size) != 0)
+    if (shard[0]->ndim != ls_store_ndim(store, i) || memcmp(shard[0]->size, size, sizeof size) != 0)
         return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: its '%s' is %s, but this model's is %s", s->path, name,
-                       shape_text(saved, slice[0]->ndim, slice[0]->size), shape_text(mine, ls_store_ndim(store, i), size));
+                       shape_text(saved, shard[0]->ndim, shard[0]->size), shape_text(mine, ls_store_ndim(store, i), size));
     return LS_OK;
 }
 

@@ -7,7 +7,7 @@
  *   master                       the source value
  *   another state                the saved state of that name, only with LS_LOAD_OPTIMIZER
  *
- * Each rank gets what it holds: a range of the elements of its box, assembled from the saved slices, whichever ranks saved them, by all
+ * Each rank gets what it holds: a range of the elements of its box, assembled from the saved shards, whichever ranks saved them, by all
  * threads where the store holds it; for a device, one chunk at a time.
  */
 #include "lockstep/checkpoint.h"
@@ -34,7 +34,7 @@ struct loader {
 struct direct {
     const struct saved *saved;
     const char *kind, *name;
-    const struct slice *box;
+    const struct box *box;
     size_t begin, end;
     char *to; /* element `begin` of the box */
     ls_dtype type;
@@ -59,7 +59,7 @@ static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i,
 {
     enum store_kind k = strcmp(to, KIND_PARAMETER) == 0 ? STORE_VALUE : STORE_STATE;
     ls_dtype type = store_kind_type(l->store, i, k);
-    struct slice box = { { 0 }, { 0 } };
+    struct box box = { { 0 }, { 0 } };
     size_t begin, end, n;
 
     for (int d = 0; d < ls_store_ndim(l->store, i); d++) {
@@ -122,7 +122,7 @@ static ls_status restore_load(struct loader *l, const char *path)
 
     LS_TRY(saved_open(path, &l->saved));
     LS_TRY(saved_check_store(&l->saved, l->store, l->flags & LS_LOAD_OPTIMIZER));
-    LS_TRY(saved_check_shards(&l->saved));
+    LS_TRY(saved_check_files(&l->saved));
     LS_TRY(copy_all(l));
     for (size_t i = 0; i < ls_store_count(l->store); i++) most = MAX(most, store_local_count(l->store, i));
     l->chunk = mem_alloc(MEM_OTHER, MIN((size_t)CHUNK, most) * sizeof(double));

@@ -61,11 +61,11 @@ struct safetensor_spec {
 struct safetensors_writer;
 
 ls_status safetensors_create(const char *path, size_t n, const struct safetensor_spec *spec, struct safetensors_writer **out);
-/* Call before the first put: hashes every piece_bytes of each tensor's data, and the rest of it, separately. */
-ls_status safetensors_hash_pieces(struct safetensors_writer *w, size_t piece_bytes);
+/* Call before the first put: hashes every hash_block_bytes of each tensor's data, and the rest of it, separately. */
+ls_status safetensors_hash_blocks(struct safetensors_writer *w, size_t hash_block_bytes);
 ls_status safetensors_put(struct safetensors_writer *w, const void *data, size_t bytes);
-/* After the last put, borrowed: 32 digits for everything before the data (8 + N bytes), then 32 for each piece in order. */
-ls_status safetensors_pieces(const struct safetensors_writer *w, const char **digits);
+/* After the last put, borrowed: 32 digits for everything before the data (8 + N bytes), then 32 for each block in order. */
+ls_status safetensors_hashes(const struct safetensors_writer *w, const char **digits);
 /* Syncs and publishes; *bytes and hash of the whole file. *w = NULL, also on failure. */
 ls_status safetensors_publish(struct safetensors_writer **w, uint64_t *bytes, char hash[HASH_ROOM]);
 void safetensors_abandon(struct safetensors_writer **w); /* NULL is a no-op */

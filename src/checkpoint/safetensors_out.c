@@ -17,9 +17,9 @@ struct safetensors_writer {
     uint64_t want;    /* bytes when it is complete */
     uint64_t *tensor; /* [tensors] bytes of each that remain to be written */
     size_t tensors;
-    /* Set by safetensors_hash_pieces(); else NULL and 0. */
-    hash_state *piece;
-    size_t piece_bytes, in_piece, at; /* in_piece: bytes of the piece so far; at: the current tensor */
+    /* Set by safetensors_hash_blocks(); else NULL and 0. */
+    hash_state *block;
+    size_t hash_block_bytes, in_block, at; /* in_block: bytes of the block so far; at: the current tensor */
     struct text digits;
 };
 
@@ -108,43 +108,43 @@ ls_status safetensors_create(const char *path, size_t n, const struct safetensor
     return st;
 }
 
-ls_status safetensors_hash_pieces(struct safetensors_writer *w, size_t piece_bytes)
+ls_status safetensors_hash_blocks(struct safetensors_writer *w, size_t hash_block_bytes)
 {
     char digits[HASH_ROOM];
 
-    LS_TRY(hash_begin(&w->piece));
-    w->piece_bytes = piece_bytes;
+    LS_TRY(hash_begin(&w->block));
+    w->hash_block_bytes = hash_block_bytes;
     hash_so_far(w->hash, digits);
     text_put(&w->digits, "%s", digits);
     return text_status(&w->digits);
 }
 
-static void end_piece(struct safetensors_writer *w)
+static void end_block(struct safetensors_writer *w)
 {
     char digits[HASH_ROOM];
 
-    hash_next(w->piece, digits);
+    hash_next(w->block, digits);
     text_put(&w->digits, "%s", digits);
-    w->in_piece = 0;
+    w->in_block = 0;
 }
 
-/* A piece ends when it is full, or with its tensor. */
-static void hash_pieces(struct safetensors_writer *w, const unsigned char *data, size_t bytes)
+/* A block ends when it is full, or with its tensor. */
+static void hash_block(struct safetensors_writer *w, const unsigned char *data, size_t bytes)
 {
     while (bytes > 0) {
         while (w->tensor[w->at] == 0) w->at++;
-        size_t n = MIN(bytes, MIN(w->piece_bytes - w->in_piece, w->tensor[w->at]));
+        size_t n = MIN(bytes, MIN(w->hash_block_bytes - w->in_block, w->tensor[w->at]));
 
-        hash_add(w->piece, data, n);
-        w->in_piece += n;
+        hash_add(w->block, data, n);
+        w->in_block += n;
         w->tensor[w->at] -= n;
         data += n;
         bytes -= n;
-        if (w->in_piece == w->piece_bytes || w->tensor[w->at] == 0) end_piece(w);
+        if (w->in_block == w->hash_block_bytes || w->tensor[w->at] == 0) end_block(w);
     }
 }
 
-ls_status safetensors_pieces(const struct safetensors_writer *w, const char **digits)
+ls_status safetensors_hashes(const struct safetensors_writer *w, const char **digits)
 {
     LS_TRY(text_status(&w->digits));
     *digits = w->digits.data;
@@ -172,7 +172,7 @@ static void put_parts(void *ctx, size_t begin, size_t end, int thread)
             p->written = file_writer_put(p->w->file, p->data, p->bytes);
         } else {
             hash_add(p->w->hash, p->data, p->bytes);
-            if (p->w->piece) hash_pieces(p->w, p->data, p->bytes);
+            if (p->w->block) hash_block(p->w, p->data, p->bytes);
         }
 }
 
@@ -212,7 +212,7 @@ void safetensors_abandon(struct safetensors_writer **wp)
     if (!w) return;
     file_writer_abandon(&w->file);
     hash_end(&w->hash, NULL);
-    hash_end(&w->piece, NULL);
+    hash_end(&w->block, NULL);
     text_free(&w->digits);
     mem_free(w->tensor);
     mem_free(w);

@@ -1,8 +1,8 @@
 /* save.c - saves a store and a training state to a checkpoint's folder.
  *
- * First all ranks make the same list of what to save (shards.h) from their claims (save_plan.h): each file of tensors belongs to one rank,
- * and has its ranges of the tensors as slices one after another. Nothing is gathered, and memory besides the store is one chunk. While it
- * is written, the folder is step_NNNNNNNN.tmp: rank 0 creates it, each rank writes its shards, and rank 0 writes the files that are copied
+ * First all ranks make the same list of what to save (contents.h) from their claims (save_plan.h): each file of tensors belongs to one
+ * rank, and has its shards of the tensors one after another. Nothing is gathered, and memory besides the store is one chunk. While it is
+ * written, the folder is step_NNNNNNNN.tmp: rank 0 creates it, each rank writes its files, and rank 0 writes the files that are copied
  * along and, with the hashes from the other ranks, the manifest; everything is synced. Then the folder is renamed. After each of these
  * steps all ranks agree on the status; a failure on one fails on all, and rank 0 cleans up.
  */
@@ -17,9 +17,9 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/collective_status.h"
-#include "checkpoint/shards.h"
+#include "checkpoint/contents.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/pieces.h"
+#include "checkpoint/hash_blocks.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/train_state.h"
 #include "runtime/store.h"
@@ -28,7 +28,7 @@ enum { CHUNK_BYTES = 4 << 20 };
 
 static int rank_of(const struct contents *c) { return c->comm ? ls_comm_rank(c->comm) : 0; }
 
-/* ---- shards ---- */
+/* ---- files of tensors ---- */
 
 static ls_status put_claim(const struct contents *c, const struct claim *of, struct safetensors_writer *w)
 {
@@ -48,26 +48,26 @@ static ls_status put_claim(const struct contents *c, const struct claim *of, str
 
 static ls_status write_tensors(struct contents *c, size_t i, const char *path, const struct safetensor_spec *spec)
 {
-    const struct shard *s = &c->shard[i];
+    const struct tensor_file *s = &c->file[i];
     struct safetensors_writer *w;
     const char *digits;
     ls_status st;
 
     LS_TRY(safetensors_create(path, s->entries, spec, &w));
-    st = safetensors_hash_pieces(w, PIECE_BYTES);
+    st = safetensors_hash_blocks(w, HASH_BLOCK_BYTES);
     for (size_t k = 0; k < s->claims && st == LS_OK; k++) st = put_claim(c, &c->claims.item[s->claim + k], w);
-    if (st == LS_OK) st = safetensors_pieces(w, &digits);
+    if (st == LS_OK) st = safetensors_hashes(w, &digits);
     if (st == LS_OK) {
-        pieces_put(c, i, digits);
+        hash_blocks_put(c, i, digits);
         return safetensors_publish(&w, &c->info.files[i].bytes, c->info.files[i].hash);
     }
     safetensors_abandon(&w);
     return st;
 }
 
-static ls_status write_shard(struct contents *c, size_t i, const char *path)
+static ls_status write_tensor_file(struct contents *c, size_t i, const char *path)
 {
-    const struct shard *s = &c->shard[i];
+    const struct tensor_file *s = &c->file[i];
     struct safetensor_spec *spec = mem_array(MEM_OTHER, s->entries, sizeof *spec);
     ls_status st = spec ? LS_OK : LS_ENOMEM;
 
@@ -118,26 +118,26 @@ static ls_status write_one(struct contents *c, size_t i, const char *folder)
     ls_status st;
 
     if (!path) return LS_ENOMEM;
-    if (i < c->nshards)
-        st = write_shard(c, i, path);
+    if (i < c->tensor_files)
+        st = write_tensor_file(c, i, path);
     else if (i < c->info.nfiles)
-        st = copy_file(&c->info.files[i], c->files[i - c->nshards], path);
+        st = copy_file(&c->info.files[i], c->files[i - c->tensor_files], path);
     else
         st = write_manifest(c, path);
     mem_free(path);
     return st;
 }
 
-static ls_status write_shards(struct contents *c, const char *tmp)
+static ls_status write_files(struct contents *c, const char *tmp)
 {
-    for (size_t i = 0; i < c->nshards; i++)
-        if (c->shard[i].rank == (uint64_t)rank_of(c)) LS_TRY(write_one(c, i, tmp));
+    for (size_t i = 0; i < c->tensor_files; i++)
+        if (c->file[i].rank == (uint64_t)rank_of(c)) LS_TRY(write_one(c, i, tmp));
     return LS_OK;
 }
 
 static ls_status write_rest(struct contents *c, const char *tmp, const char *path)
 {
-    for (size_t i = c->nshards; i <= c->info.nfiles; i++) LS_TRY(write_one(c, i, tmp));
+    for (size_t i = c->tensor_files; i <= c->info.nfiles; i++) LS_TRY(write_one(c, i, tmp));
     return folder_publish(tmp, path);
 }
 
@@ -146,8 +146,8 @@ static ls_status write_folder(struct contents *c, const char *tmp, const char *p
     bool first = rank_of(c) == 0;
     ls_status st = agree(c->comm, first ? file_make_folders(tmp) : LS_OK);
 
-    if (st == LS_OK) st = agree(c->comm, write_shards(c, tmp));
-    if (st == LS_OK) st = pieces_gather(c);
+    if (st == LS_OK) st = agree(c->comm, write_files(c, tmp));
+    if (st == LS_OK) st = hash_blocks_gather(c);
     if (st == LS_OK) st = agree(c->comm, first ? write_rest(c, tmp, path) : LS_OK);
     if (st != LS_OK && first) file_remove_tree(tmp);
     return st;

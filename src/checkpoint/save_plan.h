@@ -6,7 +6,7 @@
 #ifndef LS_CHECKPOINT_SAVE_PLAN_H
 #define LS_CHECKPOINT_SAVE_PLAN_H
 
-#include "checkpoint/slices.h"
+#include "checkpoint/boxes.h"
 #include "lockstep/comm.h"
 #include "lockstep/store.h"
 
@@ -15,7 +15,7 @@ enum { CLAIM_KIND = 24 };
 struct claim {
     uint64_t param, rank;
     uint64_t order; /* 0: the parameter; 1 ..: its states, in the store's order */
-    struct slice box;
+    struct box box;
     uint64_t from, to;     /* elements of the box, row-major */
     uint64_t type;         /* ls_dtype */
     char kind[CLAIM_KIND]; /* "parameter", "m" */

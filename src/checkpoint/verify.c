@@ -21,7 +21,7 @@ static ls_status open_saved(const char *path, struct saved *s)
 static ls_status verify(const char *path, struct saved *s)
 {
     LS_TRY(open_saved(path, s));
-    LS_TRY(saved_check_shards(s));
+    LS_TRY(saved_check_files(s));
     return saved_check_all(s);
 }
 

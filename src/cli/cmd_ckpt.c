@@ -115,7 +115,7 @@ static void put_entry(const ls_checkpoint_info *info, const ls_checkpoint_entry 
     printf("  %-10s %-5s [", e->kind, ls_dtype_name(e->type));
     for (int d = 0; d < e->ndim; d++) printf("%s%zu", d ? "," : "", e->size[d]);
     printf("] %s", e->name);
-    for (int d = 0; d < e->ndim && memcmp(e->extent, e->size, sizeof e->size) != 0; d++) /* the file holds a slice of the tensor */
+    for (int d = 0; d < e->ndim && memcmp(e->extent, e->size, sizeof e->size) != 0; d++) /* the file holds a shard of the tensor */
         printf("%s%zu:%zu%s", d ? "," : "[", e->offset[d], e->offset[d] + e->extent[d], d + 1 < e->ndim ? "" : "]");
     printf(" (%s)\n", info->files[e->file].name);
 }

@@ -96,11 +96,11 @@ static ls_status prompts_take(void *ctx, size_t prompt, int32_t id)
 {
     struct prompts_job *j = ctx;
     size_t bytes;
-    const char *piece = ls_tokenizer_token(j->trained->tokenizer, id, &bytes);
+    const char *text = ls_tokenizer_token(j->trained->tokenizer, id, &bytes);
     struct text *to = &j->text[j->first + prompt];
 
     j->made++;
-    if (piece) text_add(to, piece, bytes);
+    if (text) text_add(to, text, bytes);
     return text_status(to);
 }
 

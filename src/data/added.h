@@ -1,4 +1,4 @@
-/* added.h - tokens that are searched verbatim in the text before it is split into pieces. */
+/* added.h - tokens that are searched verbatim in the text before it is split into pre-tokens. */
 #ifndef LS_DATA_ADDED_H
 #define LS_DATA_ADDED_H
 

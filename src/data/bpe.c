@@ -1,6 +1,6 @@
 /* bpe.c - the merge table, and the cache before merging.
  *
- * Words repeat, so a cache answers most pieces: up to KEY_MOST bytes and IDS_MOST tokens per entry, one entry per hash, a new piece
+ * Words repeat, so a cache answers most pre-tokens: up to KEY_MOST bytes and IDS_MOST tokens per entry, one entry per hash; a new one
  * replaces the old one. An entry is one cache line. bpe_merge.c does the merging.
  */
 #include "data/bpe.h"
@@ -20,26 +20,26 @@ struct bpe_work {
     size_t entries;       /* a power of two */
 };
 
-static size_t merge_slot(const struct bpe *b, uint64_t pair)
+static size_t merge_cell(const struct bpe *b, uint64_t pair)
 {
-    size_t at = hash_mix(pair) & (b->slots - 1);
+    size_t at = hash_mix(pair) & (b->cells - 1);
 
-    while (b->merge[at].id >= 0 && b->merge[at].pair != pair) at = (at + 1) & (b->slots - 1);
+    while (b->merge[at].id >= 0 && b->merge[at].pair != pair) at = (at + 1) & (b->cells - 1);
     return at;
 }
 
 static ls_status grow_merges(struct bpe *b)
 {
     struct merge *old = b->merge;
-    size_t olds = b->slots, slots = MAX(olds * 2, 1024);
-    struct merge *merge = mem_array(MEM_OTHER, slots, sizeof *merge);
+    size_t olds = b->cells, cells = MAX(olds * 2, 1024);
+    struct merge *merge = mem_array(MEM_OTHER, cells, sizeof *merge);
 
     if (!merge) return LS_ENOMEM;
-    for (size_t i = 0; i < slots; i++) merge[i].id = -1;
+    for (size_t i = 0; i < cells; i++) merge[i].id = -1;
     b->merge = merge;
-    b->slots = slots;
+    b->cells = cells;
     for (size_t i = 0; i < olds; i++)
-        if (old[i].id >= 0) b->merge[merge_slot(b, old[i].pair)] = old[i];
+        if (old[i].id >= 0) b->merge[merge_cell(b, old[i].pair)] = old[i];
     mem_free(old);
     return LS_OK;
 }
@@ -50,8 +50,8 @@ ls_status bpe_put_merge(struct bpe *b, int32_t left, int32_t right, uint32_t ran
 {
     uint64_t pair = pair_of(left, right);
 
-    if (2 * (b->merges + 1) > b->slots) LS_TRY(grow_merges(b));
-    struct merge *m = &b->merge[merge_slot(b, pair)];
+    if (2 * (b->merges + 1) > b->cells) LS_TRY(grow_merges(b));
+    struct merge *m = &b->merge[merge_cell(b, pair)];
     if (m->id >= 0) return LS_OK;
     *m = (struct merge){ pair, rank, id };
     b->merges++;
@@ -62,7 +62,7 @@ const struct merge *bpe_find_merge(const struct bpe *b, int32_t left, int32_t ri
 {
     if (!b->merges) return NULL;
 
-    const struct merge *m = &b->merge[merge_slot(b, pair_of(left, right))];
+    const struct merge *m = &b->merge[merge_cell(b, pair_of(left, right))];
     return m->id >= 0 ? m : NULL;
 }
 
@@ -105,45 +105,45 @@ void bpe_work_free(struct bpe_work **at)
     *at = NULL;
 }
 
-static ls_status encode_bytes(const struct bpe *b, const unsigned char *piece, size_t bytes, struct ids *out)
+static ls_status encode_bytes(const struct bpe *b, const unsigned char *pretoken, size_t bytes, struct ids *out)
 {
     LS_TRY(ids_reserve(out, bytes));
     for (size_t i = 0; i < bytes; i++) {
-        int32_t id = b->byte_id[piece[i]];
+        int32_t id = b->byte_id[pretoken[i]];
 
-        if (id < 0) return ls_fail(LS_EFORMAT, "byte 0x%02x has no token in this vocabulary", piece[i]);
+        if (id < 0) return ls_fail(LS_EFORMAT, "byte 0x%02x has no token in this vocabulary", pretoken[i]);
         out->at[out->count++] = id;
     }
     return LS_OK;
 }
 
-static ls_status encode_anew(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes, struct ids *out)
+static ls_status encode_anew(const struct bpe *b, struct bpe_work *w, const unsigned char *pretoken, size_t bytes, struct ids *out)
 {
-    int32_t whole = b->whole_piece ? vocab_find(&b->vocab, piece, bytes) : -1;
+    int32_t whole = b->ignore_merges ? vocab_find(&b->vocab, pretoken, bytes) : -1;
     size_t first = out->count;
 
     if (whole >= 0) return ids_push(out, whole);
-    LS_TRY(encode_bytes(b, piece, bytes, out));
+    LS_TRY(encode_bytes(b, pretoken, bytes, out));
     if (!b->merges) return LS_OK;
     LS_TRY(merge_tokens(b, &w->merging, out->at + first, &bytes));
     out->count = first + bytes;
     return LS_OK;
 }
 
-ls_status bpe_encode(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes, struct ids *out)
+ls_status bpe_encode(const struct bpe *b, struct bpe_work *w, const unsigned char *pretoken, size_t bytes, struct ids *out)
 {
     size_t first = out->count;
 
     if (bytes == 0) return LS_OK;
-    if (bytes > KEY_MOST) return encode_anew(b, w, piece, bytes, out);
-    struct cached *c = &w->cache[hash_bytes(piece, bytes) & (w->entries - 1)];
-    if (c->bytes == bytes && memcmp(c->key, piece, bytes) == 0) return ids_append(out, c->id, c->count);
+    if (bytes > KEY_MOST) return encode_anew(b, w, pretoken, bytes, out);
+    struct cached *c = &w->cache[hash_bytes(pretoken, bytes) & (w->entries - 1)];
+    if (c->bytes == bytes && memcmp(c->key, pretoken, bytes) == 0) return ids_append(out, c->id, c->count);
 
-    LS_TRY(encode_anew(b, w, piece, bytes, out));
+    LS_TRY(encode_anew(b, w, pretoken, bytes, out));
     if (out->count - first > IDS_MOST) return LS_OK;
     c->bytes = (unsigned char)bytes;
     c->count = (unsigned char)(out->count - first);
-    memcpy(c->key, piece, bytes);
+    memcpy(c->key, pretoken, bytes);
     memcpy(c->id, out->at + first, c->count * sizeof *c->id);
     return LS_OK;
 }

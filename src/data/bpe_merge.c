@@ -1,9 +1,9 @@
-/* bpe_merge.c - the two ways to merge a piece: by search for a short one, by a heap for a long one.
+/* bpe_merge.c - the two ways to merge a pre-token: by search for a short one, by a heap for a long one.
  *
  * Short (n <= SHORT_MOST): keeps the possible merge of each pair of neighbours and searches for the best each time: O(n^2) with a tiny
  * constant. Long: positions form a linked list, possible merges a heap by (rank, position). An entry is stale once its tokens have changed,
  * and is dropped when it comes up.
- * O(n log n), because a piece can be a megabyte without a break.
+ * O(n log n), because a pre-token can be a megabyte without a break.
  */
 #include "data/bpe_merge.h"
 
@@ -83,7 +83,7 @@ static ls_status prepare(struct merge_work *w, size_t n)
 {
     void *link = w->link, *heap = w->heap;
 
-    if (n >= NONE) return ls_fail(LS_EINVAL, "a piece is too long: %zu bytes without a break", n);
+    if (n >= NONE) return ls_fail(LS_EINVAL, "a pre-token is too long: %zu bytes without a break", n);
     LS_TRY(array_grow(&link, &w->link_room, n, sizeof *w->link));
     w->link = link;
     LS_TRY(array_grow(&heap, &w->heap_room, 3 * n, sizeof *w->heap));

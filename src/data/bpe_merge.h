@@ -1,4 +1,4 @@
-/* bpe_merge.h - merging the tokens of one piece. */
+/* bpe_merge.h - merging the tokens of one pre-token. */
 #ifndef LS_DATA_BPE_MERGE_H
 #define LS_DATA_BPE_MERGE_H
 

@@ -16,16 +16,16 @@
 enum { ERROR_BYTES = 200 };
 
 /* Per-thread state. */
-enum { PIECES_PER_PULSE = 1024 };
+enum { PRETOKENS_PER_PULSE = 1024 };
 
 struct worker {
     struct bpe_work *bpe;
     struct split_work *split;
     struct normal normal;
-    unsigned char *spaced; /* a piece with a space before it */
+    unsigned char *spaced; /* a pre-token with a space before it */
     size_t spaced_room;
     bool specials;
-    unsigned pieces; /* bytes scanned, for pulses */
+    unsigned pretokens; /* so far, for pulses */
 };
 
 struct task {
@@ -71,33 +71,34 @@ static void worker_close(struct worker *w)
     mem_free(w->spaced);
 }
 
-static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes,
-                              struct ids *out);
+static ls_status encode_pretoken(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *pretoken, size_t bytes,
+                                 struct ids *out);
 
-static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out)
+static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *pretoken, size_t bytes, struct ids *out)
 {
     void *p = w->spaced;
 
-    if (bytes == 0 || piece[0] == ' ') return encode_piece(t, w, stage + 1, piece, bytes, out);
+    if (bytes == 0 || pretoken[0] == ' ') return encode_pretoken(t, w, stage + 1, pretoken, bytes, out);
     LS_TRY(array_grow(&p, &w->spaced_room, bytes + 1, 1));
     w->spaced = p;
     w->spaced[0] = ' ';
-    memcpy(w->spaced + 1, piece, bytes);
-    return encode_piece(t, w, stage + 1, w->spaced, bytes + 1, out);
+    memcpy(w->spaced + 1, pretoken, bytes);
+    return encode_pretoken(t, w, stage + 1, w->spaced, bytes + 1, out);
 }
 
-/* Both the matches of the stage's pattern and the text between them are pieces. */
-static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out)
+/* Both the matches of the stage's pattern and the text between them are pre-tokens. */
+static ls_status encode_pretoken(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *pretoken, size_t bytes,
+                                 struct ids *out)
 {
     size_t begin, end;
 
-    if (stage == t->stages) return bpe_encode(&t->bpe, w->bpe, piece, bytes, out);
-    if (!t->stage[stage].split) return put_space(t, w, stage, piece, bytes, out);
+    if (stage == t->stages) return bpe_encode(&t->bpe, w->bpe, pretoken, bytes, out);
+    if (!t->stage[stage].split) return put_space(t, w, stage, pretoken, bytes, out);
     for (size_t at = 0; at < bytes; at = end) {
-        if (++w->pieces % PIECES_PER_PULSE == 0) pulse();
-        LS_TRY(split_next(t->stage[stage].split, w->split, piece, bytes, at, &begin, &end));
-        if (begin > at) LS_TRY(encode_piece(t, w, stage + 1, piece + at, begin - at, out));
-        if (end > begin) LS_TRY(encode_piece(t, w, stage + 1, piece + begin, end - begin, out));
+        if (++w->pretokens % PRETOKENS_PER_PULSE == 0) pulse();
+        LS_TRY(split_next(t->stage[stage].split, w->split, pretoken, bytes, at, &begin, &end));
+        if (begin > at) LS_TRY(encode_pretoken(t, w, stage + 1, pretoken + at, begin - at, out));
+        if (end > begin) LS_TRY(encode_pretoken(t, w, stage + 1, pretoken + begin, end - begin, out));
     }
     return LS_OK;
 }
@@ -109,11 +110,11 @@ static ls_status encode_text(const ls_tokenizer *t, struct worker *w, const unsi
 
     if (t->nfc) LS_TRY(normalize_nfc(&w->normal, text, bytes, &text, &bytes));
     while ((found = added_next(&t->normalized, text, bytes, at, w->specials, &next)) != NULL) {
-        LS_TRY(encode_piece(t, w, 0, text + at, next - at, out));
+        LS_TRY(encode_pretoken(t, w, 0, text + at, next - at, out));
         LS_TRY(ids_push(out, found->id));
         at = next + found->bytes;
     }
-    return encode_piece(t, w, 0, text + at, bytes - at, out);
+    return encode_pretoken(t, w, 0, text + at, bytes - at, out);
 }
 
 static ls_status add_task(struct job *j, const unsigned char *text, size_t bytes, int32_t special)

@@ -1,8 +1,9 @@
-/* loader.c - a thread that keeps a ring of batches full.
+/* loader.c - a thread that keeps a ring of depth + 1 batch buffers full.
  *
- * Batch k is in slot k % depth. `made` and `taken` only grow: the thread fills slot made while made - taken <
- * depth; the caller reads slot taken - 1, the batch it took last, which therefore is not refilled until the next call: the ring has one
- * slot more than `depth`. Messages of ls_fail are per thread, so a failure stores its own.
+ * Batch k is in buffer k % (depth + 1). `made` and `taken` count batches and never decrease. The thread fills the buffer of batch `made`
+ * while made - taken < depth. The caller reads batch taken - 1, the last one that it took, whose buffer is not refilled until the next
+ * call: that is what the additional buffer is for. Messages of ls_fail() are per thread, so the thread stores that of a failure for the
+ * caller.
  */
 #include <pthread.h>
 #include <string.h>
@@ -27,7 +28,7 @@ struct ls_loader {
     char error[ERROR_BYTES];
 };
 
-static int32_t *slot_of(const ls_loader *l, uint64_t batch) { return l->ids + batch % (l->batches.depth + 1) * 2 * l->half; }
+static int32_t *batch_buffer(const ls_loader *l, uint64_t batch) { return l->ids + batch % (l->batches.depth + 1) * 2 * l->half; }
 
 static uint64_t first_sample(const ls_batches *b, uint64_t batch)
 {
@@ -36,7 +37,7 @@ static uint64_t first_sample(const ls_batches *b, uint64_t batch)
 
 static ls_status loader_fill(const ls_loader *l, uint64_t batch)
 {
-    int32_t *x = slot_of(l, batch), *y = x + l->half;
+    int32_t *x = batch_buffer(l, batch), *y = x + l->half;
     uint64_t first = first_sample(&l->batches, batch);
     size_t seq_len = l->sampler.seq_len;
 
@@ -52,7 +53,7 @@ static ls_status loader_fill(const ls_loader *l, uint64_t batch)
     return LS_OK;
 }
 
-/* Waits for a free slot; false if the loader is being closed. */
+/* Waits for a free buffer; false if the loader is being closed. */
 static bool wait_for_room(ls_loader *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -155,7 +156,7 @@ ls_status ls_loader_next(ls_loader *l, const int32_t **x, const int32_t **y)
     if (l->made == l->taken) {
         st = ls_fail(l->failed, "%s", l->error);
     } else {
-        *x = slot_of(l, l->taken++);
+        *x = batch_buffer(l, l->taken++);
         *y = *x + l->half;
         pthread_cond_signal(&l->moved);
     }

@@ -1,4 +1,4 @@
-/* pattern.h - the patterns that split text into pieces: named ones, and those in a tokenizer file. */
+/* pattern.h - the patterns that split text into pre-tokens: named ones, and those in a tokenizer file. */
 #ifndef LS_DATA_PATTERN_H
 #define LS_DATA_PATTERN_H
 

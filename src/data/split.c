@@ -133,7 +133,7 @@ ls_status split_next(const struct split *s, struct split_work *w, const unsigned
     if (found == PCRE2_ERROR_NOMEMORY) return LS_ENOMEM;
     if (found != PCRE2_ERROR_NOMATCH) {
         pcre2_get_error_message(found, message, sizeof message);
-        return ls_fail(LS_EUNSUPPORTED, "splitting the text into pieces failed at byte %zu of %zu: %s", from, bytes, (char *)message);
+        return ls_fail(LS_EUNSUPPORTED, "splitting the text into pre-tokens failed at byte %zu of %zu: %s", from, bytes, (char *)message);
     }
     *begin = *end = bytes;
     return LS_OK;

@@ -1,7 +1,7 @@
 /* tokenizer.h - the contents of an ls_tokenizer, and the functions that build one.
  *
  * Encoding a text: find added tokens in the raw text; apply form C; find added tokens in the normalized text; run the stages, each of which
- * splits the pieces of the one before; apply BPE to each piece.
+ * splits the pre-tokens of the one before; apply BPE to each pre-token.
  */
 #ifndef LS_DATA_TOKENIZER_H
 #define LS_DATA_TOKENIZER_H
@@ -15,7 +15,7 @@ enum { STAGES_MOST = 8 };
 #define END_OF_TEXT    "<|endoftext|>"
 #define TOKENIZER_JSON "tokenizer.json"
 
-/* Splits at the matches of a pattern; without a pattern, puts a space before a piece that does not start with one. */
+/* Splits at the matches of a pattern; without a pattern, puts a space before a pre-token that does not start with one. */
 struct stage {
     char *regex;
     struct split *split;
@@ -54,7 +54,7 @@ ls_status tokenizer_write_json(ls_tokenizer *t, const struct merge_pair *merges,
 enum { ENCODE_CHUNK = 64 << 10 };
 /* Receives the next ids of a text. Any status except LS_OK ends the encoding with that status. */
 typedef ls_status ids_fn(void *ctx, const int32_t *ids, size_t count);
-/* ls_tokenizer_encode with tasks of about chunk_bytes; passes the ids to fn piece by piece, in order. */
+/* ls_tokenizer_encode with tasks of about chunk_bytes; passes the ids to fn task by task, in order. */
 ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, size_t chunk_bytes,
                                 ids_fn *fn, void *ctx);
 /* The same, appending to ids. */

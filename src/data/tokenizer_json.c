@@ -146,7 +146,7 @@ static ls_status read_model(ls_tokenizer *t, const json_node *model)
     if (json_kind_of(model) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "model is missing");
     if (!is_type(model, "BPE") && json_get(model, "type")) return tokenizer_json_refuse("model", tokenizer_json_type_of(model));
     for (size_t i = 0; i < COUNT_OF(unset); i++) LS_TRY(expect_unset(model, unset[i], "model BPE with"));
-    t->bpe.whole_piece = json_bool(json_get(model, "ignore_merges"), 0);
+    t->bpe.ignore_merges = json_bool(json_get(model, "ignore_merges"), 0);
     LS_TRY(read_vocab(&t->bpe, json_get(model, "vocab")));
     return read_merges(&t->bpe, json_get(model, "merges"));
 }

@@ -111,7 +111,7 @@ ls_status tokenizer_write_json(ls_tokenizer *t, const struct merge_pair *merges,
     struct json_out j = { 0 };
     char *text = mem_array(MEM_OTHER, longest_token(t) + 1, 4);
 
-    ASSERT(t->stages <= 1 && t->normalized.count == 0 && !t->bpe.whole_piece);
+    ASSERT(t->stages <= 1 && t->normalized.count == 0 && !t->bpe.ignore_merges);
     if (!text) return LS_ENOMEM;
     json_begin_object(&j, NULL);
     json_put_string(&j, "version", "1.0");

@@ -68,7 +68,7 @@ static const struct field template[] = {
     { "special_tokens", IS(OBJECT), true },
     { 0 },
 };
-static const struct field tokenizer_schema_piece[] = { { "id", IS(STRING), true }, { "type_id", ID, true }, { 0 } };
+static const struct field tokenizer_schema_template_item[] = { { "id", IS(STRING), true }, { "type_id", ID, true }, { 0 } };
 static const struct field special[] = { { "id", IS(STRING), true }, { "ids", IS(ARRAY), true }, { "tokens", IS(ARRAY), true }, { 0 } };
 
 /* Components by their "type"; items: the member that holds those of a Sequence. The reader handles a type that is not listed. */
@@ -139,7 +139,7 @@ static ls_status check_fields(const json_node *object, const struct field *f, co
 
 /* ---- a template ---- */
 
-static ls_status check_pieces(const json_node *list, const char *where)
+static ls_status check_template_items(const json_node *list, const char *where)
 {
     const char *kind;
 
@@ -148,7 +148,7 @@ static ls_status check_pieces(const json_node *list, const char *where)
 
         if (json_size(json_at(list, i)) != 1 || !n || (strcmp(kind, "Sequence") != 0 && strcmp(kind, "SpecialToken") != 0))
             return ls_fail(LS_EFORMAT, "%s: item %zu is neither a Sequence nor a SpecialToken", where, i);
-        LS_TRY(check_fields(n, tokenizer_schema_piece, where));
+        LS_TRY(check_fields(n, tokenizer_schema_template_item, where));
         const char *id = json_string(json_get(n, "id"), "");
         if (strcmp(kind, "Sequence") == 0 && strcmp(id, "A") != 0 && strcmp(id, "B") != 0)
             return ls_fail(LS_EFORMAT, "%s: item %zu: sequence is '%.40s'; expected A or B", where, i, id);
@@ -168,8 +168,8 @@ static ls_status check_template(const json_node *n)
     const json_node *tokens = json_get(n, "special_tokens");
     const char *name;
 
-    LS_TRY(check_pieces(json_get(n, "single"), "post_processor.single"));
-    LS_TRY(check_pieces(json_get(n, "pair"), "post_processor.pair"));
+    LS_TRY(check_template_items(json_get(n, "single"), "post_processor.single"));
+    LS_TRY(check_template_items(json_get(n, "pair"), "post_processor.pair"));
     for (size_t i = 0; i < json_size(tokens); i++) {
         const json_node *token = json_member(tokens, i, &name);
 

@@ -2,8 +2,8 @@
  *
  * One line per token: base64 of its bytes, a space, its rank in decimal, a newline (CR LF too); empty lines are skipped. The rank is the
  * token's id and its priority: two neighbours may merge if their bytes together are a token, and the lowest rank merges first. So the
- * merges are all splits of each token into two tokens, and a piece that is a token stays one token. Special tokens are not in the file: the
- * pattern defines their ids.
+ * merges are all splits of each token into two tokens, and a pre-token that is a token stays one token. Special tokens are not in the file:
+ * the pattern defines their ids.
  */
 #include <stdio.h>
 #include "data/pattern.h"
@@ -119,7 +119,7 @@ static ls_status tokenizer_tiktoken_build(ls_tokenizer *t, const char *text, siz
     LS_TRY(read_lines(t, text, bytes));
     LS_TRY(check_bytes(&t->bpe));
     LS_TRY(find_merges(&t->bpe));
-    t->bpe.whole_piece = true;
+    t->bpe.ignore_merges = true;
     LS_TRY(tokenizer_add_stage(t, p->regex));
     for (size_t i = 0; i < COUNT_OF(p->special) && p->special[i].text; i++)
         LS_TRY(tokenizer_add_token(t, p->special[i].id, p->special[i].text, true, false));

@@ -4,7 +4,7 @@
 
 #include "data/tokenizer.h"
 
-/* A distinct piece of the text: symbols [at, at + length) of the list of all words, seen `count` times. */
+/* A distinct pre-token of the text: symbols [at, at + length) of the list of all words, seen `count` times. */
 struct word {
     size_t at;
     uint32_t length;
@@ -18,7 +18,7 @@ struct words {
     size_t symbols, symbol_room;
 };
 
-/* Splits text[bytes] with the tokenizer's one stage and counts the pieces; symbols are ids of single bytes. */
+/* Splits text[bytes] with the tokenizer's one stage and counts the pre-tokens; symbols are ids of single bytes. */
 ls_status words_count(struct words *w, const ls_tokenizer *t, const unsigned char *text, size_t bytes);
 void words_free(struct words *w);
 

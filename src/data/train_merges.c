@@ -9,7 +9,7 @@
 #include "base/pulse.h"
 #include "data/train.h"
 
-struct pair {      /* a slot of the table */
+struct pair {      /* a cell of the table */
     uint64_t key;  /* left << 32 | right */
     int64_t count; /* occurrences in the text; < 0 never */
     uint32_t list; /* first node + 1; 0: none */
@@ -27,7 +27,7 @@ struct entry {
 struct learner {
     struct words *w;
     struct pair *pair; /* open addressing */
-    size_t slots, pairs;
+    size_t cells, pairs;
     struct node *node;
     size_t nodes, node_room;
     struct entry *heap;
@@ -40,25 +40,25 @@ struct learner {
 
 static uint64_t train_merges_key_of(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
 
-static struct pair *slot_of(struct pair *pair, size_t slots, uint64_t key)
+static struct pair *cell_of(struct pair *pair, size_t cells, uint64_t key)
 {
-    size_t at = hash_mix(key) & (slots - 1);
+    size_t at = hash_mix(key) & (cells - 1);
 
-    while (pair[at].used && pair[at].key != key) at = (at + 1) & (slots - 1);
+    while (pair[at].used && pair[at].key != key) at = (at + 1) & (cells - 1);
     return &pair[at];
 }
 
 static ls_status grow_pairs(struct learner *l)
 {
-    size_t slots = MAX(2 * l->slots, 1 << 14);
-    struct pair *pair = mem_array(MEM_OTHER, slots, sizeof *pair);
+    size_t cells = MAX(2 * l->cells, 1 << 14);
+    struct pair *pair = mem_array(MEM_OTHER, cells, sizeof *pair);
 
     if (!pair) return LS_ENOMEM;
-    for (size_t i = 0; i < l->slots; i++)
-        if (l->pair[i].used) *slot_of(pair, slots, l->pair[i].key) = l->pair[i];
+    for (size_t i = 0; i < l->cells; i++)
+        if (l->pair[i].used) *cell_of(pair, cells, l->pair[i].key) = l->pair[i];
     mem_free(l->pair);
     l->pair = pair;
-    l->slots = slots;
+    l->cells = cells;
     return LS_OK;
 }
 
@@ -96,8 +96,8 @@ static ls_status change(struct learner *l, int32_t left, int32_t right, int64_t 
     uint64_t key = train_merges_key_of(left, right);
     void *p = l->node, *grown = l->grown;
 
-    if (2 * (l->pairs + 1) > l->slots) LS_TRY(grow_pairs(l));
-    struct pair *pair = slot_of(l->pair, l->slots, key);
+    if (2 * (l->pairs + 1) > l->cells) LS_TRY(grow_pairs(l));
+    struct pair *pair = cell_of(l->pair, l->cells, key);
     if (!pair->used) {
         *pair = (struct pair){ .key = key, .used = true };
         l->pairs++;
@@ -122,7 +122,7 @@ static ls_status change(struct learner *l, int32_t left, int32_t right, int64_t 
 static ls_status push_grown(struct learner *l)
 {
     for (size_t i = 0; i < l->grows; i++) {
-        struct pair *pair = slot_of(l->pair, l->slots, l->grown[i]);
+        struct pair *pair = cell_of(l->pair, l->cells, l->grown[i]);
 
         pair->changed = false;
         if (pair->count > 0) LS_TRY(heap_push(l, (struct entry){ pair->count, pair->key }));
@@ -214,7 +214,7 @@ static ls_status merge_pair(struct learner *l, ls_tokenizer *t, struct pair *pai
     LS_TRY(token_of(t, m.left, m.right, &id));
     if (!merged) LS_TRY(add_merge(l, t, m, id));
     for (; list; list = l->node[list - 1].next) LS_TRY(merge_in_word(l, l->node[list - 1].word, m.left, m.right, id));
-    slot_of(l->pair, l->slots, train_merges_key_of(m.left, m.right))->count = 0;
+    cell_of(l->pair, l->cells, train_merges_key_of(m.left, m.right))->count = 0;
     return push_grown(l);
 }
 
@@ -223,7 +223,7 @@ static ls_status learn(struct learner *l, ls_tokenizer *t, size_t vocab)
     LS_TRY(count_pairs(l));
     while (t->bpe.vocab.count < vocab && l->entries > 0) {
         struct entry top = heap_pop(l);
-        struct pair *pair = slot_of(l->pair, l->slots, top.key);
+        struct pair *pair = cell_of(l->pair, l->cells, top.key);
 
         pulse();
         if (pair->count <= 0) continue;

@@ -20,8 +20,8 @@ struct vocab {                 /* zero is the empty vocabulary */
     size_t count, token_room;
     unsigned char *text; /* all tokens' bytes, one after the other */
     size_t text_bytes, text_room;
-    uint32_t *slot; /* open addressing over bytes: id + 1, 0 is free */
-    size_t slots, filled;
+    uint32_t *cell; /* open addressing over bytes: id + 1, 0 is free */
+    size_t cells, filled;
 };
 
 /* Adds a token; ids may come in any order. findable: vocab_find finds it. LS_EFORMAT if the id is taken or outside [0, VOCAB_MOST), or if

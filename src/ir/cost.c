@@ -29,7 +29,7 @@ static double attention_gemm(const ls_program *p, const struct instruction *i)
     return 2.0 * b * h * pairs * d;
 }
 
-/* The same if this rank has t of the T queries: their share of all pairs, or the average share if the pieces are balanced. */
+/* The same if this rank has t of the T queries: their share of all pairs, or the average share if the chunks are balanced. */
 static double ring_gemm(const ls_program *p, const struct instruction *i)
 {
     double b = size(p, i->in[0], 0), t = size(p, i->in[0], 1), h = size(p, i->in[0], 2), d = size(p, i->in[0], 3);

@@ -10,7 +10,7 @@ ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targ
 void vocab_xent_lower(ls_program *p, const struct instruction *i);
 void vocab_xent_grad_lower(ls_program *p, const struct instruction *i);
 
-/* ring_attention.c. q[B,t,H,D] k v[B,t,G,D], t this rank's slice of a->full tokens. Returns o. */
+/* ring_attention.c. q[B,t,H,D] k v[B,t,G,D], t this rank's shard of a->full tokens. Returns o. */
 ls_value program_ring_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, const struct across *a);
 void ring_lower(ls_program *p, const struct instruction *i);
 void ring_grad_lower(ls_program *p, const struct instruction *i);

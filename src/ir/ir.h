@@ -24,7 +24,7 @@
  * The following ops are composite: the partition pass emits them, they have gradient rules and are recomputed like any other op, and the
  * lower pass (lower.c) expands them:
  *   MOVE        in[0] -> out[0], the same value in another placement (struct move)
- *   RING_ATTENTION        q[B,t,H,D] k v[B,t,G,D] -> o lse[B,H,t], t this rank's slice of T; keys and values travel around a ring
+ *   RING_ATTENTION        q[B,t,H,D] k v[B,t,G,D] -> o lse[B,H,t], t this rank's shard of T; keys and values travel around a ring
  *   RING_ATTENTION_GRAD   q k v o lse do -> dq dk dv
  *   VOCAB_XENT            LINEAR_XENT for this rank's rows of w, x replicated: x[R,C] w[v,C] y[R] denom? -> loss lse[R]
  *   VOCAB_XENT_GRAD       LINEAR_XENT_GRAD likewise; dx is a partial sum */

@@ -65,7 +65,7 @@ static const char *scaled(char *text, double x)
     return text;
 }
 
-/* " tp:S1" sharded along dim 1, " cp:Z1" in zigzag pieces, " tp:P" a partial sum, " tp:PM" a partial max, " tp:~P"
+/* " tp:S1" sharded along dim 1, " cp:Z1" in zigzag chunks, " tp:P" a partial sum, " tp:PM" a partial max, " tp:~P"
  * replicated with a partial gradient. */
 static const char *placement(const struct value *v, char *text)
 {

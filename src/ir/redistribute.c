@@ -133,7 +133,7 @@ void gradient_move(struct gradient *g, const struct instruction *i, ls_value dy)
 
     ASSERT(m.redop == LS_SUM); /* a maximum passes no derivative */
     if (m.zigzag && m.kind != MOVE_SHARD && m.kind != MOVE_UNSHARD) {
-        program_fail(g->p, "%s of '%s' over %s in zigzag pieces has no gradient", move_name(m.kind), program_value(g->p, i->in[0])->name,
+        program_fail(g->p, "%s of '%s' over %s in zigzag chunks has no gradient", move_name(m.kind), program_value(g->p, i->in[0])->name,
                      axis_name(m.axis));
         return;
     }

@@ -75,13 +75,13 @@ struct optimizer_attr {
     struct rounding rounding;
 };
 
-/* Rows of a slice of a sequence: row r is row begin[0] + r of the complete sequence if r < first, else begin[1] + r - first. Zeros: the
+/* Rows of a shard of a sequence: row r is row begin[0] + r of the complete sequence if r < first, else begin[1] + r - first. Zeros: the
  * complete sequence. */
-struct slice_rows {
+struct shard_rows {
     size_t begin[2], first;
 };
 
-static inline size_t slice_row(const struct slice_rows *s, size_t r) { return r < s->first ? s->begin[0] + r : s->begin[1] + r - s->first; }
+static inline size_t shard_row(const struct shard_rows *s, size_t r) { return r < s->first ? s->begin[0] + r : s->begin[1] + r - s->first; }
 
 /* Dropout of attention's probabilities. With step[0], the number of the step, and step[1] (if given), the samples of the step before this
  * micro-batch, the probability of (sample b, head h, query t, key s) is kept, and divided by 1 - p, if rng_u32(seed, stream ^ step[0],
@@ -91,13 +91,13 @@ struct attention_drop {
     double p;
     uint64_t seed, stream;
     size_t heads, head, full;
-    struct slice_rows queries, keys;
+    struct shard_rows queries, keys;
 };
 
 /* sample = b + step[1] */
 static inline uint64_t attention_drop_index(const struct attention_drop *d, uint64_t sample, size_t h, size_t t, size_t s)
 {
-    return ((sample * d->heads + d->head + h) * d->full + slice_row(&d->queries, t)) * d->full + slice_row(&d->keys, s);
+    return ((sample * d->heads + d->head + h) * d->full + shard_row(&d->queries, t)) * d->full + shard_row(&d->keys, s);
 }
 
 static inline uint32_t attention_drop_threshold(double p) { return p * 0x1p32 > UINT32_MAX ? UINT32_MAX : (uint32_t)(p * 0x1p32); }

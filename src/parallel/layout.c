@@ -243,15 +243,15 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l)
 ls_status layout_check_sequence(const ls_layout *l)
 {
     bool ring = l->cp > 1 && l->cp_method == LS_CP_RING;
-    size_t T = (size_t)l->seq_len, pieces = (size_t)l->cp * (ring ? 2 : 1), least = SIZE_MAX;
+    size_t T = (size_t)l->seq_len, chunks = (size_t)l->cp * (ring ? 2 : 1), least = SIZE_MAX;
 
-    if (T < pieces)
+    if (T < chunks)
         return ls_fail(LS_EINVAL, "data.seq_len=%zu is too short for parallel.cp=%d%s; use at least %zu tokens", T, l->cp,
-                       ring ? " with two slices per rank" : "", pieces);
+                       ring ? " with two chunks per rank" : "", chunks);
     for (int r = 0; r < l->cp; r++) least = MIN(least, shard_size(T, 1, ring, r, l->cp));
     if (l->sp && least < (size_t)l->tp)
         return ls_fail(LS_EINVAL,
-                       "data.seq_len=%zu over parallel.cp=%d gives slices of %zu tokens, too few for parallel.sp over parallel.tp=%d: "
+                       "data.seq_len=%zu over parallel.cp=%d gives shards of %zu tokens, too few for parallel.sp over parallel.tp=%d: "
                        "every rank needs at least one",
                        T, l->cp, least, l->tp);
     return LS_OK;
@@ -393,10 +393,7 @@ ls_status ls_layout_check(const ls_model *m, const ls_layout *l)
     LS_TRY(layout_check_data_parallel(l));
     LS_TRY(layout_check_recompute(l));
     LS_TRY(layout_check_in_backward(l));
-    if (!m) {
-        LS_TRY(check_dp_alone(l));
-        return layout_check_async(l, "a model that is not a transformer");
-    }
+    if (!m) return check_dp_alone(l);
     checked = *m;
     LS_TRY(ls_model_check(&checked));
     LS_TRY(layout_check_async(l, checked.experts ? "experts" : NULL));

@@ -35,7 +35,7 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l); /* heads, w
 ls_status layout_check_sequence(const ls_layout *l);                 /* its tokens are enough for cp, and with sp for tp */
 ls_status layout_check_recompute(const ls_layout *l);
 ls_status layout_check_in_backward(const ls_layout *l);
-/* with: what the model has whose statistics are those of all ranks ("experts"); NULL: nothing. */
+/* with: what the model has whose statistics are those of all ranks ("experts", "batch norms"); NULL: nothing. */
 ls_status layout_check_async(const ls_layout *l, const char *with);
 ls_status layout_check_stages(size_t layers, const ls_layout *l);
 /* The stages that a layout names, of `least` to `most` blocks: begin[pp * vpp + 1]. *count: how many, pp * vpp + 1 if there are too many.

@@ -7,7 +7,7 @@
  *     ALL_REDUCE             all_reduce, in x's bytes if nothing reads them later
  *     ALL_GATHER, UNSHARD    all_gather, UNPACK_BLOCKS
  *     REDUCE_SCATTER         PACK_BLOCKS, reduce_scatter
- *     SHARD, SHARD_PARTIAL   a copy of the slice, or of the two slices of a zigzag
+ *     SHARD, SHARD_PARTIAL   a copy of the shard, which is two chunks with zigzag
  *     ALL_TO_ALL             PACK_BLOCKS along the dim that will be sharded, all_to_all, UNPACK_BLOCKS along the other
  *
  * A linear layer followed by ALL_REDUCE may be split into several matmuls of some rows each: the reduction of one overlaps with the next.
@@ -186,14 +186,14 @@ static void lower_exchange(ls_program *p, const struct move *m, ls_collective op
     program_exchange_wait(p, &e, in, out);
 }
 
-static size_t piece_size(const struct move_dim *c, int k, int n)
+static size_t chunk_size(const struct move_dim *c, int k, int n)
 {
     return shard_begin(c->full, c->grain, k + 1, n) - shard_begin(c->full, c->grain, k, n);
 }
 
 static size_t part(const struct move_dim *c, int r, int n)
 {
-    return c->zigzag ? piece_size(c, r, 2 * n) + piece_size(c, 2 * n - 1 - r, 2 * n) : piece_size(c, r, n);
+    return c->zigzag ? chunk_size(c, r, 2 * n) + chunk_size(c, 2 * n - 1 - r, 2 * n) : chunk_size(c, r, n);
 }
 
 /* The number of elements of each rank's shard of `full`, sharded as c says. */
@@ -275,14 +275,14 @@ static void lower_reduce(struct lower *l, const struct instruction *i)
     lower_exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, x, y);
 }
 
-/* Copies the two pieces of each rank's shard from a buffer of all shards to their places in y. */
+/* Copies the two chunks of each rank's shard from a buffer of all shards to their places in y. */
 static void place_zigzag(ls_program *p, const struct move_dim *c, int n, ls_value flat, ls_value y)
 {
     struct value v = *program_value(p, y);
     size_t rest = c->full ? value_count(&v) / c->full : 0, at = 0;
 
     for (int r = 0; r < n && program_ok(p); r++) {
-        int piece[2] = { r, 2 * n - 1 - r };
+        int chunk[2] = { r, 2 * n - 1 - r };
         size_t begin = 0;
         ptrdiff_t stride[LS_DIMS];
         ls_value own;
@@ -292,7 +292,7 @@ static void place_zigzag(ls_program *p, const struct move_dim *c, int n, ls_valu
         for (int d = v.ndim - 1; d > 0; d--) stride[d - 1] = stride[d] * (ptrdiff_t)v.size[d];
         own = program_view(p, flat, (struct view_rule){ VIEW_SLICE, 0, 0, at }, v.ndim, v.size, stride, (ptrdiff_t)at);
         for (int k = 0; k < 2; k++) {
-            size_t first = shard_begin(c->full, c->grain, piece[k], 2 * n), size = piece_size(c, piece[k], 2 * n);
+            size_t first = shard_begin(c->full, c->grain, chunk[k], 2 * n), size = chunk_size(c, chunk[k], 2 * n);
 
             if (size) lower_copy(p, ls_slice(p, own, c->dim, begin, begin + size), ls_slice(p, y, c->dim, first, first + size));
             begin += size;
@@ -324,12 +324,12 @@ static void scatter(struct lower *l, const struct instruction *i)
     if (flat.id) lower_exchange(l->p, m, LS_COLLECTIVE_REDUCE_SCATTER, lower_parts(l->p, m, &c, x), flat, i->out[0]);
 }
 
-static ls_value piece(ls_program *p, const struct move *m, ls_value x, int k, int pieces)
+static ls_value lower_chunk(ls_program *p, const struct move *m, ls_value x, int k, int chunks)
 {
-    return ls_slice(p, x, m->dim, shard_begin(m->full, m->grain, k, pieces), shard_begin(m->full, m->grain, k + 1, pieces));
+    return ls_slice(p, x, m->dim, shard_begin(m->full, m->grain, k, chunks), shard_begin(m->full, m->grain, k + 1, chunks));
 }
 
-static void slice(struct lower *l, const struct instruction *i)
+static void lower_shard(struct lower *l, const struct instruction *i)
 {
     const struct move *m = instruction_move(i);
     struct op_attr attr = { .concat = { m->dim } };
@@ -337,11 +337,11 @@ static void slice(struct lower *l, const struct instruction *i)
     ls_value two[2];
 
     if (!m->zigzag) {
-        lower_copy(l->p, piece(l->p, m, i->in[0], r, n), i->out[0]);
+        lower_copy(l->p, lower_chunk(l->p, m, i->in[0], r, n), i->out[0]);
         return;
     }
-    two[0] = piece(l->p, m, i->in[0], r, 2 * n);
-    two[1] = piece(l->p, m, i->in[0], 2 * n - 1 - r, 2 * n);
+    two[0] = lower_chunk(l->p, m, i->in[0], r, 2 * n);
+    two[1] = lower_chunk(l->p, m, i->in[0], 2 * n - 1 - r, 2 * n);
     program_emit(l->p, OP_CONCAT, &attr, 2, two, 1, i->out);
 }
 
@@ -375,7 +375,7 @@ static void emit_move(struct lower *l, const struct instruction *i)
     case MOVE_UNSHARD: lower_gather(l, i); break;
     case MOVE_REDUCE_SCATTER: scatter(l, i); break;
     case MOVE_SHARD:
-    case MOVE_SHARD_PARTIAL: slice(l, i); break;
+    case MOVE_SHARD_PARTIAL: lower_shard(l, i); break;
     case MOVE_ALL_TO_ALL: lower_all_to_all(l, i); break;
     }
 }

@@ -6,11 +6,11 @@
  * follow their keys one step later, and return with one more hop. On the wire: n-1 times 2 B t G D elements forward, and n-1 times that
  * and n times that in f32 backward.
  *
- * Causal: with contiguous slices the last rank would do almost all of the work. zigzag: with 2n pieces of the sequence, rank r has pieces
+ * Causal: with contiguous shards the last rank would do almost all of the work. zigzag: with 2n chunks of the sequence, rank r has chunks
  * r and 2n-1-r, one after the other (Zhu 2024, Striped and zigzag ring attention; Llama 3, section 3.3.2). A step then is
  *     j = r   the local sequence, causal
- *     j < r   all queries, the first piece of the keys         (piece j is before both of r's, piece 2n-1-j after both)
- *     j > r   the second piece of queries, all keys            (both of j's are between r's)
+ *     j < r   all queries, the first chunk of the keys         (chunk j is before both of r's, chunk 2n-1-j after both)
+ *     j > r   the second chunk of queries, all keys            (both of j's are between r's)
  * which is half of a step's pairs for any r and j. Without zigzag: j < r all, j > r nothing.
  */
 #include "ir/distributed_ops.h"
@@ -28,7 +28,7 @@ struct ring {
     size_t B, H, G, D, t;
     ls_dtype type, exact;   /* type of q k v; type of sums and statistics */
     ls_value q, k, v, step; /* step: of dropout, or LS_NONE */
-    ls_value kv[2];         /* flat, sized for the longest slice of any rank: keys, then values */
+    ls_value kv[2];         /* flat, sized for the longest shard of any rank: keys, then values */
     ls_value sums[2];       /* likewise for dk and dv, in the exact type */
 };
 
@@ -41,14 +41,14 @@ struct block {
 
 /* ---- sizes ---- */
 
-static size_t ring_attention_piece(const struct ring *z, int k)
+static size_t ring_attention_chunk(const struct ring *z, int k)
 {
     return shard_begin(z->full, 1, k + 1, 2 * z->n) - shard_begin(z->full, 1, k, 2 * z->n);
 }
 
 static size_t tokens(const struct ring *z, int j)
 {
-    return z->zigzag ? ring_attention_piece(z, j) + ring_attention_piece(z, 2 * z->n - 1 - j)
+    return z->zigzag ? ring_attention_chunk(z, j) + ring_attention_chunk(z, 2 * z->n - 1 - j)
                      : shard_begin(z->full, 1, j + 1, z->n) - shard_begin(z->full, 1, j, z->n);
 }
 
@@ -69,9 +69,9 @@ static struct block block_of(const struct ring *z, int s)
 
     if (!z->causal || s == 0) return b;
     if (z->zigzag && j < z->rank)
-        b.s = ring_attention_piece(z, j);
+        b.s = ring_attention_chunk(z, j);
     else if (z->zigzag)
-        b.q0 = ring_attention_piece(z, z->rank);
+        b.q0 = ring_attention_chunk(z, z->rank);
     else if (j > z->rank)
         b.s = 0;
     if (b.q0 == z->t) b.s = 0;
@@ -113,7 +113,7 @@ static bool open_ring(struct ring *z, ls_program *p, const struct instruction *i
         z->rank = ls_comm_rank(z->comm);
     }
     if (tokens(z, z->rank) != z->t || program_value(p, z->k)->size[1] != z->t)
-        program_fail(p, "ring attention: rank %d of %d has %zu queries and %zu keys of %zu tokens; its slice is %zu", z->rank, z->n, z->t,
+        program_fail(p, "ring attention: rank %d of %d has %zu queries and %zu keys of %zu tokens; its shard is %zu", z->rank, z->n, z->t,
                      program_value(p, z->k)->size[1], z->full, tokens(z, z->rank));
     return program_ok(p);
 }
@@ -188,14 +188,14 @@ static ls_value keys(struct ring *z, const struct block *b, int s) { return s ? 
 
 static ls_value values(struct ring *z, const struct block *b, int s) { return s ? heads_in(z, z->kv[s % 2], b->j, 1, b->s) : z->v; }
 
-/* Which of the complete sequence's tokens rank j has, from row `from` of its slice on. */
-static struct slice_rows rows_of_rank(const struct ring *z, int j, size_t from)
+/* Which of the complete sequence's tokens rank j has, from row `from` of its shard on. */
+static struct shard_rows rows_of_rank(const struct ring *z, int j, size_t from)
 {
-    int pieces = z->zigzag ? 2 * z->n : z->n;
-    size_t first = z->zigzag ? ring_attention_piece(z, j) : 0, begin = shard_begin(z->full, 1, j, pieces);
-    size_t second = z->zigzag ? shard_begin(z->full, 1, pieces - 1 - j, pieces) : begin;
+    int chunks = z->zigzag ? 2 * z->n : z->n;
+    size_t first = z->zigzag ? ring_attention_chunk(z, j) : 0, begin = shard_begin(z->full, 1, j, chunks);
+    size_t second = z->zigzag ? shard_begin(z->full, 1, chunks - 1 - j, chunks) : begin;
 
-    return (struct slice_rows){ { begin + from, second + (from > first ? from - first : 0) }, first > from ? first - from : 0 };
+    return (struct shard_rows){ { begin + from, second + (from > first ? from - first : 0) }, first > from ? first - from : 0 };
 }
 
 static struct op_attr attr_of(const struct ring *z, const struct block *b)

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/log.h"
 
-enum { PIECE = 8 << 20 }; /* bytes of one system call */
+enum { CHUNK = 8 << 20 }; /* bytes of one system call */
 
 static ls_status failed(const struct flat_unit *g, const char *what, int error)
 {
@@ -65,7 +65,7 @@ ls_status backing_grow(struct flat_unit *g, size_t bytes, off_t *at)
 static ls_status move_bytes(const struct flat_unit *g, int fd, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
 {
     for (size_t done = 0; done < bytes;) {
-        size_t most = MIN(bytes - done, (size_t)PIECE);
+        size_t most = MIN(bytes - done, (size_t)CHUNK);
         ssize_t n = save ? pwrite(fd, data + done, most, at + (off_t)done) : pread(fd, data + done, most, at + (off_t)done);
 
         if (n < 0 && errno == EINTR) continue;
@@ -78,7 +78,7 @@ static ls_status move_bytes(const struct flat_unit *g, int fd, off_t at, char *d
     return LS_OK;
 }
 
-/* Through the page cache. A piece of less than a page is left there. */
+/* Through the page cache. A range of less than a page stays in it. */
 static ls_status move_cached(const struct flat_unit *g, off_t at, char *data, size_t bytes, bool save, atomic_uint *progress)
 {
     LS_TRY(move_bytes(g, g->fd, at, data, bytes, save, progress));

@@ -28,7 +28,7 @@ static size_t arena_size(const ls_program *p, enum arena a)
     return p->results.arena_bytes[a] * (size_t)(a == ARENA_SLOT ? program_slots(p) : 1);
 }
 
-/* ---- what is kept of each instruction ---- */
+/* ---- the state of each instruction ---- */
 
 struct instruction_run *instruction_run(const ls_program *p, const struct instruction *i)
 {
@@ -45,7 +45,7 @@ struct instruction_run *instruction_run(const ls_program *p, const struct instru
 
 struct call *instruction_bound(const ls_program *p, const struct instruction *i) { return instruction_run(p, i)->call; }
 
-/* *calls: of those that have one: all but views. Returns how many instructions there are. */
+/* Returns the number of instructions. *calls: how many of them have a call, which all have except views. */
 static size_t count_instructions(const ls_program *p, size_t *calls)
 {
     size_t all = 0;
@@ -147,7 +147,7 @@ static char *slot_base(const ls_program *p)
     return (char *)p->run.arena[ARENA_SLOT] + (size_t)p->run.slot * p->results.arena_bytes[ARENA_SLOT];
 }
 
-/* The first byte of the value that owns v's bytes. */
+/* The first byte of v's root, which owns the bytes. */
 static void *root_data(const ls_program *p, int v)
 {
     const struct value *root = &p->values[p->values[v].root];
@@ -164,7 +164,7 @@ static void *root_data(const ls_program *p, int v)
 
 static bool in_slot(const ls_program *p, ls_value x) { return p->values[p->values[x.id].root].arena == ARENA_SLOT; }
 
-/* Records the operand if it is in a slot. */
+/* Records an operand that is in a slot, so that its pointer follows the selected slot. */
 static void follow_slot(ls_program *p, ls_value x, void **data)
 {
     if (in_slot(p, x))
@@ -193,7 +193,7 @@ static ls_status bind_instruction(ls_program *p, const struct instruction *i)
     return i->kernel && i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
 }
 
-/* Checks that a parameter which is read directly is complete on this rank, and that a unit holds the kind that is read. */
+/* Checks that a parameter that is read directly is complete on this rank, and that its unit holds the kind that is read. */
 static ls_status check_held(const ls_program *p, ls_value x)
 {
     static const char *const what[] = { [LS_ROLE_PARAMETER] = "value", [LS_ROLE_GRADIENT] = "gradient", [LS_ROLE_OPTIMIZER] = "state" };

@@ -1,5 +1,5 @@
-/* exchange_run.c - runs the collectives of a program. The start and the wait of one share the entry of p->run.work with their id; an
- * exchange that outlives its run is in the store (store_gathers.c).
+/* exchange_run.c - starts and waits for the collectives of a program. The start and the wait of an exchange share the element of
+ * p->run.work at its id. An exchange that stays in flight after its run is kept by the store (store_gathers.c).
  */
 #include "runtime/exchange.h"
 
@@ -7,7 +7,7 @@
 #include "device/device.h"
 #include "runtime/store.h"
 
-/* Uses the instruction's counts. c: its operands. */
+/* The arguments of the collective. c: the instruction's operands. */
 static struct call_args exchange_call(const struct instruction *i, const struct call *c)
 {
     const struct exchange *e = instruction_exchange(i);
@@ -37,7 +37,7 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
     }
     if (e->carried) return store_gather_start(p->store, e->carried - 1, e->comm, c->stream, &call);
     if (!d->immediate) return comm_enqueue(e->comm, d, c->stream, &call);
-    LS_TRY(ls_work_wait(&p->run.work[e->id])); /* a previous run may have left it in flight */
+    LS_TRY(ls_work_wait(&p->run.work[e->id])); /* the previous run may have left it in flight */
     return operation_run(e->comm, &call, &p->run.work[e->id]);
 }
 

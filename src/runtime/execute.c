@@ -16,7 +16,7 @@
 
 static const struct device *device_of(const ls_program *p) { return store_device(p->store); }
 
-/* A non-finite gradient would spoil the weights; with clipping, all of them. */
+/* Refuses a norm that is not finite: an update would spoil the weights, with clipping all of them. */
 static ls_status check_norm(const ls_program *p, const struct instruction *i)
 {
     const struct call *c = instruction_bound(p, i);
@@ -32,7 +32,7 @@ static ls_status check_norm(const ls_program *p, const struct instruction *i)
                                                                   : "no parameter was updated");
 }
 
-/* Whether i is an update that must not run: in a backward with a gradient that is not finite, or in one that looks for it. */
+/* True for an update that must not run: in a backward in which a gradient is not finite, or in one that searches for that gradient. */
 static bool is_held_back(const ls_program *p, const struct instruction *i)
 {
     enum optimizer_stage stage = op_info(i->op)->stage;
@@ -40,7 +40,7 @@ static bool is_held_back(const ls_program *p, const struct instruction *i)
     return (stage == OPTIMIZER_NORMS || stage == OPTIMIZER_UPDATE) && (p->run.no_update || p->run.finding);
 }
 
-/* Updates in backward run on the cpu alone, where the sum can be read at once. */
+/* Stops the updates in backward if a sum of squares is not finite. They run only on the cpu, where the sum can be read at once. */
 static void check_squares(ls_program *p, const struct instruction *i)
 {
     if (!p->builder.update_in_backward || op_info(i->op)->stage != OPTIMIZER_SQUARES) return;
@@ -117,7 +117,7 @@ static ls_status run_queued(ls_program *p, const struct instruction *i, int coun
     return streams_after(p, &i[count - 1]);
 }
 
-/* Seconds of the host are divided evenly among the instructions of a launch. */
+/* Divides the host's seconds evenly among the instructions of a launch. */
 static void count_runs(const ls_program *p, const struct instruction *i, int count, double seconds)
 {
     struct instruction_run *r = instruction_run(p, i);
@@ -167,14 +167,14 @@ static ls_status run_instruction(ls_program *p, const struct instruction *i, int
     return clips && !*over ? check_norm(p, i) : LS_OK;
 }
 
-/* The position of a run. */
+/* The position of a run in the program. */
 struct walk {
     enum segment s;
     int segments, number; /* number: of the segment's first instruction, over all segments */
     bool over;            /* the run ends here */
 };
 
-/* Instructions [begin, end) of the segment that are to run, except those that graph g takes. */
+/* Runs instructions [begin, end) of the segment that belong to this run, except those in graph g. */
 static ls_status walk_between(ls_program *p, struct walk *w, int begin, int end, const struct graph *g)
 {
     for (int n = begin, count; n < end && !w->over; n += count) {
@@ -208,7 +208,7 @@ static ls_status record_graph(ls_program *p, const struct walk *w, const struct 
     return st;
 }
 
-/* Seconds of the host are divided evenly among its instructions. */
+/* Divides the host's seconds evenly among the instructions of a graph. */
 static void count_graph(ls_program *p, const struct walk *w, const struct graph *g, double seconds)
 {
     const struct instruction *at = p->list[w->s].at;
@@ -221,8 +221,8 @@ static void count_graph(ls_program *p, const struct walk *w, const struct graph 
     }
 }
 
-/* Launches g, whose second run records it first, then runs the instructions of other streams between its own. Its first run launches
- * everything one by one. */
+/* Launches graph g, then runs the instructions of other streams between its own. The first run launches everything one by one; the second
+ * records the graph and launches it. */
 static ls_status run_graph(ls_program *p, struct walk *w, struct graph *g)
 {
     const struct instruction *first = &p->list[w->s].at[g->begin];
@@ -245,7 +245,7 @@ static ls_status run_graph(ls_program *p, struct walk *w, struct graph *g)
 static ls_status walk_segment(ls_program *p, struct walk *w)
 {
     LS_TRY(streams_enter(p, w->s, w->segments));
-    if (w->s == SEG_OPTIMIZER) LS_TRY(store_gathers_wait(p->store)); /* it writes what they read */
+    if (w->s == SEG_OPTIMIZER) LS_TRY(store_gathers_wait(p->store)); /* the optimizer writes what these gathers read */
     p->run.last_run[p->run.slot] = 1 << w->s;
     if (w->s == final_segment(p)) p->run.ran_last = w->segments & LS_LAST;
     for (int n = 0, end; n < p->list[w->s].n && !w->over; n = end) {
@@ -263,7 +263,7 @@ static ls_status execute_walk(ls_program *p, int segments)
 
     if (!p->results.carries) LS_TRY(ls_store_wait(p->store));
     if (segments & LS_BACKWARD) p->run.no_update = false;
-    if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST)) /* exchanges in flight after a backward use its bytes until here */
+    if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST)) /* exchanges in flight after a backward use the arenas until here */
         LS_TRY(exchange_finish_all(p));
     for (int s = 0; s < SEGMENTS; s++) {
         w.s = (enum segment)s;

@@ -1,4 +1,4 @@
-/* shuffle_run.c - exchanges tokens' rows with the ranks of their experts: what ir/shuffle.c appends. */
+/* shuffle_run.c - runs SHUFFLE_COUNTS and SHUFFLE (ir/shuffle.c): exchanges the rows of tokens with the ranks of their experts. */
 #include "ir/program.h"
 
 #include <math.h>
@@ -7,14 +7,14 @@
 #include "device/device.h"
 #include "runtime/store.h"
 
-/* What the host knows of a shuffle's counts. sizes[2 * ranks]: of the call being made. counts[E], there[n * e]: copies, one of each a slot,
- * as SHUFFLE_COUNTS left them; NULL where the host can read the values themselves. */
+/* The counts of an exchange on the host. sizes[2 * ranks]: what the current call sends to each rank and receives from it. counts[E],
+ * there[n * e]: host copies of the operands of SHUFFLE_COUNTS, one of each per slot; NULL where the host can read the operands. */
 struct shuffle_host {
     size_t *sizes;
     int32_t *counts, *there;
     size_t experts, received;         /* E, n * e */
     struct device_event **copied;     /* [slots] */
-    const struct instruction *source; /* of rows: the SHUFFLE_COUNTS that made their counts */
+    const struct instruction *source; /* for a SHUFFLE: the SHUFFLE_COUNTS that computed its counts */
 };
 
 static const struct instruction *find_counts(const ls_program *p, const struct instruction *i)
@@ -78,7 +78,7 @@ static size_t sum(const int32_t *x, size_t begin, size_t end)
     return n;
 }
 
-/* work NULL: returns when it is over, on a device without streams. */
+/* work NULL: on a device without streams, returns when the exchange is complete. */
 static ls_status shuffle_run_exchange(const ls_program *p, const struct instruction *i, const size_t *send, const size_t *recv,
                                       ls_work **work)
 {
@@ -98,7 +98,7 @@ static ls_status shuffle_run_exchange(const ls_program *p, const struct instruct
     return d->immediate ? operation_run(comm, &call, work) : comm_enqueue(comm, d, c->stream, &call);
 }
 
-/* The counts on their way to the host, where the rows' shuffles wait for them. */
+/* Starts copying the counts to the host. Each SHUFFLE that reads them waits for the copy. */
 static ls_status copy_counts(const ls_program *p, const struct instruction *i)
 {
     const struct device *d = store_device(p->store);
@@ -127,7 +127,7 @@ ls_status shuffle_run_counts(const ls_program *p, const struct instruction *i)
     return copy_counts(p, i);
 }
 
-/* Where the host reads them. */
+/* Sets where the host reads the counts of a SHUFFLE, and waits until they are there. */
 static ls_status find_host_counts(const ls_program *p, const struct instruction *i, const int32_t **counts, const int32_t **there)
 {
     const struct instruction_run *r = instruction_run(p, i);
@@ -139,7 +139,7 @@ static ls_status find_host_counts(const ls_program *p, const struct instruction 
     return h ? store_device(p->store)->event_sync(h->copied[slot]) : LS_OK;
 }
 
-/* Says by which factor all rows would have had room, in hundredths. */
+/* Names the least factor, rounded up to hundredths, with which all rows would have fit. */
 static ls_status fail_room(const ls_program *p, const struct instruction *i, size_t arrive)
 {
     const struct shuffle *s = instruction_rows(i);

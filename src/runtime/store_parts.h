@@ -160,7 +160,7 @@ ls_status flat_settle(ls_store *s, struct flat_unit *g, struct flat *f); /* for 
 
 /* backing.c: the unnamed file of a unit */
 ls_status backing_grow(struct flat_unit *g, size_t bytes, off_t *at); /* extends the file by bytes, zeroed */
-/* Each piece that has been moved increments `progress`, unless it is NULL. */
+/* Each chunk that has been transferred increments `progress`, unless it is NULL. */
 ls_status backing_read(const struct flat_unit *g, off_t at, void *to, size_t bytes, atomic_uint *progress);
 ls_status backing_write(const struct flat_unit *g, off_t at, const void *from, size_t bytes, atomic_uint *progress);
 

@@ -1,7 +1,7 @@
-/* transfer.c - between the host and a program's inputs, outputs and bound values, by name.
+/* transfer.c - copies between the host and a program's inputs, outputs and bound values, which the caller names.
  *
- * Where the processor can't reach the device's memory a value passes through a host copy of its own: what is written is converted there
- * and copied on the compute stream, and the host continues; it waits only if the previous copy has not been made yet. A read waits for its
+ * Where the host cannot access the device's memory, each value has a staging buffer on the host. A write converts into the buffer, enqueues
+ * the copy on the compute stream and returns; it waits only if the previous copy from the same buffer is not complete. A read waits for its
  * copy.
  */
 #include "ir/program.h"
@@ -10,7 +10,7 @@
 #include "runtime/store.h"
 #include "runtime/stream_set.h"
 
-/* The host copy of one value; a program with slots has one per slot. */
+/* The staging buffer of one value; a program with slots has one per slot. */
 struct staged {
     int value, slot;
     void *host;
@@ -41,7 +41,7 @@ static ls_status staged_new(ls_program *p, int value, struct staged **out)
     return LS_OK;
 }
 
-/* Finds or makes the value's host copy, and waits until it may be written. */
+/* Finds or allocates the value's staging buffer, and waits until it may be written. */
 static ls_status staged_take(ls_program *p, int value, struct staged **out)
 {
     for (int k = 0; k < p->run.nstaged; k++)
@@ -131,7 +131,7 @@ static ls_status read_staged(const ls_program *p, int value, void *host, ls_dtyp
 
 /* ---- operands of an instruction ---- */
 
-/* *v becomes a host copy of what it was, in *stage. Valid when the instruction's stream has been waited for. */
+/* Makes *v a host copy of itself, in *stage. Its elements are valid after a wait for the instruction's stream. */
 static ls_status operand_out(const ls_program *p, struct device_stream *stream, struct view *v, char **stage)
 {
     ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
@@ -155,7 +155,7 @@ static ls_status operand_back(const ls_program *p, struct device_stream *stream,
     return device_of(p)->copy_in(stream, (char *)v->data + low * esize, stage, (size_t)((high - low + 1) * esize));
 }
 
-/* The end of the instruction is later than it was. */
+/* Copies the outputs back, and records the end of the instruction again, after the copies. */
 static ls_status operands_back(const ls_program *p, const struct instruction_run *r, char *const *stage)
 {
     const struct call *c = r->call;
@@ -198,7 +198,7 @@ ls_status transfer_find(const ls_program *p, const char *name, size_t count, int
     return LS_OK;
 }
 
-/* Indices are checked here, where they enter: kernels trust them. */
+/* Checks indices where they enter the program: kernels do not check them. */
 static ls_status transfer_check_range(const struct value *v, const void *host, ls_dtype type, size_t count)
 {
     for (size_t i = 0; v->dtype == LS_I32 && i < count; i++) {

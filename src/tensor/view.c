@@ -81,7 +81,7 @@ size_t view_rows(const struct view *v)
 
 size_t view_last(const struct view *v) { return v->ndim > 0 ? v->size[v->ndim - 1] : 1; }
 
-/* Elements of dims 2 and on, for a slice along dim 1. */
+/* Elements of dims 2 and on, of one index of dim 1. */
 static size_t inner_count(const struct view *x)
 {
     size_t inner = 1;

@@ -4,7 +4,7 @@
  */
 #include "native_rank.h"
 
-enum { SLOT = 1 << 20 };
+enum { BUFFER = 1 << 20 };
 
 /* ---- calls ---- */
 
@@ -71,7 +71,7 @@ static void fill_numbers(ls_dtype t, char *p, size_t count, int rank, uint64_t s
 
 /* ---- long calls ---- */
 
-/* Blocks of very different sizes: some need several rounds of a slot's part, some none. */
+/* Blocks of very different sizes: some need several rounds of a part of the buffer, some none. */
 static size_t block_uneven(int from, int to, int n, size_t scale)
 {
     return (from + 2 * to) % 3 == 0 ? scale / (size_t)n + (size_t)to : (from + to) % 2 ? 1 + (size_t)from : 0;
@@ -102,7 +102,7 @@ static void run_long(struct rank *r, const struct long_call *k, char *host, char
 static void body_long(int rank, int n, const char *where, void *ctx)
 {
     static const ls_dtype types[] = { LS_U8, LS_BF16, LS_F64 };
-    static const size_t bytes[] = { 3 * SLOT + 40, SLOT, 100000 };
+    static const size_t bytes[] = { 3 * BUFFER + 40, BUFFER, 100000 };
     enum { LONG_ROOM = 40 << 20 };
     struct rank r = rank_open(rank, n, where, ctx);
     char *host = malloc(LONG_ROOM), *device = device_block(MEM_ACTIVATIONS, LONG_ROOM);
@@ -123,7 +123,7 @@ static void body_long(int rank, int n, const char *where, void *ctx)
 /* A message of several rounds in each direction of a ring. */
 static void body_long_messages(int rank, int n, const char *where, void *ctx)
 {
-    enum { COUNT = 2 * SLOT + 4 * 7, HALF = 3 << 20 };
+    enum { COUNT = 2 * BUFFER + 4 * 7, HALF = 3 << 20 };
     struct rank r = rank_open(rank, n, where, ctx);
     char *host = malloc(COUNT), *got = malloc(COUNT), *device = device_block(MEM_ACTIVATIONS, 2 * (size_t)HALF);
     int to = (rank + 1) % n, from = (rank + n - 1) % n;

@@ -1,4 +1,4 @@
-/* hf_convert.c - converts between checkpoints and Hugging Face folders: exports from slices one parameter at a time, imports through a
+/* hf_convert.c - converts between checkpoints and Hugging Face folders: exports from shards one parameter at a time, imports through a
  * store. */
 #include "lockstep/checkpoint.h"
 
@@ -45,7 +45,7 @@ static ls_status store_of(const ls_model *m, ls_dtype type, ls_store **out)
 static ls_status export_saved(struct saved *saved, const char *folder, const ls_model *m, const ls_store *store, const ls_hf_options *o)
 {
     LS_TRY(saved_check_store(saved, store, false));
-    LS_TRY(saved_check_shards(saved));
+    LS_TRY(saved_check_files(saved));
     return hf_export(folder, m, store, saved, o);
 }
 

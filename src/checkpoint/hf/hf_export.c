@@ -32,7 +32,7 @@ struct exporter {
     struct safetensor_spec *spec; /* [n] */
     size_t *shard;                /* [n]: 0, 1, ...: the file of each tensor */
     size_t n, shards;
-    void *stack; /* the stacked parameter whose slices are being written, or NULL */
+    void *stack; /* the stacked parameter whose tensors are being written, or NULL */
 };
 
 /* ---- small files ---- */
@@ -191,7 +191,7 @@ static ls_status read_store(const struct exporter *x, size_t i, void *own, size_
 static ls_status read_saved(const struct exporter *x, size_t i, void *own, size_t count)
 {
     const char *name = ls_store_name(x->store, i);
-    struct slice all = { { 0 }, { 0 } };
+    struct box all = { { 0 }, { 0 } };
 
     for (int d = 0; d < ls_store_ndim(x->store, i); d++) all.extent[d] = ls_store_size(x->store, i, d);
     return saved_read(x->saved, saved_truth(x->saved, name), name, &all, 0, count, own, x->o.type);
@@ -214,7 +214,7 @@ static ls_status read_truth(const struct exporter *x, const struct model_weight 
     return st;
 }
 
-/* Copies part k of the tensor into place. A stacked parameter is read with its first slice and kept for the others. */
+/* Copies part k of the tensor into place. A stacked parameter is read with its first tensor and kept for the others. */
 static ls_status assemble_part(struct exporter *x, const struct hf_tensor *t, int k, void *hf)
 {
     const struct model_weight *w = &t->part[k];
@@ -227,12 +227,12 @@ static ls_status assemble_part(struct exporter *x, const struct hf_tensor *t, in
         mem_free(own);
         return LS_OK;
     }
-    if (t->slice == 0) {
+    if (t->index == 0) {
         mem_free(x->stack);
         x->stack = NULL;
         LS_TRY(read_truth(x, w, &x->stack));
     }
-    hf_place(hf, (char *)x->stack + t->slice * hf_part_count(w) * esize, w, esize);
+    hf_place(hf, (char *)x->stack + t->index * hf_part_count(w) * esize, w, esize);
     return LS_OK;
 }
 

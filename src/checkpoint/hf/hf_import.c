@@ -167,19 +167,19 @@ static ls_status check_store(const struct importer *in)
     size_t index, n = 0;
 
     for (size_t i = 0; i < in->nwant; i++)
-        for (int k = 0; k < in->want[i].parts && !in->want[i].slice; k++, n++)
+        for (int k = 0; k < in->want[i].parts && !in->want[i].index; k++, n++)
             LS_TRY(hf_find_parameter(in->store, &in->want[i].part[k], &index));
     if (n != ls_store_count(in->store))
         return ls_fail(LS_EINVAL, "%s: the store has %zu parameters, but the model has %zu", in->folder, ls_store_count(in->store), n);
     return LS_OK;
 }
 
-/* All slices of a stacked parameter must have one type. */
-static ls_status pick_slices(const struct importer *in, size_t i, const struct model_weight *w, char *own, size_t esize)
+/* All tensors of a stacked parameter must have one type. */
+static ls_status pick_stacked(const struct importer *in, size_t i, const struct model_weight *w, char *own, size_t esize)
 {
-    size_t slices = MAX(w->stacked, (size_t)1);
+    size_t tensors = MAX(w->stacked, (size_t)1);
 
-    for (size_t e = 0; e < slices; e++) {
+    for (size_t e = 0; e < tensors; e++) {
         const struct safetensor *t = in->found[i + e];
 
         if (t->type != in->found[i]->type)
@@ -191,7 +191,7 @@ static ls_status pick_slices(const struct importer *in, size_t i, const struct m
     return LS_OK;
 }
 
-/* Fills parameter w, of which tensor i has a part, or the first slice. */
+/* Fills parameter w, of which tensor i has a part, or is the first. */
 static ls_status copy_part(const struct importer *in, size_t i, const struct model_weight *w)
 {
     size_t count = hf_part_count(w) * MAX(w->stacked, (size_t)1), index;
@@ -205,7 +205,7 @@ static ls_status copy_part(const struct importer *in, size_t i, const struct mod
     if (there) return ls_store_set(in->store, index, there, type, count);
     own = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(type));
     if (!own) return LS_ENOMEM;
-    st = pick_slices(in, i, w, own, ls_dtype_bytes(type));
+    st = pick_stacked(in, i, w, own, ls_dtype_bytes(type));
     if (st == LS_OK) st = ls_store_set(in->store, index, own, type, count);
     mem_free(own);
     return st;
@@ -221,7 +221,7 @@ static ls_status import(struct importer *in)
         const struct safetensor *ahead = in->found[MIN(i + AHEAD, in->nwant - 1)];
 
         file_map_expect(ahead->data, ahead->bytes);
-        for (int k = 0; k < in->want[i].parts && !in->want[i].slice; k++) LS_TRY(copy_part(in, i, &in->want[i].part[k]));
+        for (int k = 0; k < in->want[i].parts && !in->want[i].index; k++) LS_TRY(copy_part(in, i, &in->want[i].part[k]));
     }
     return LS_OK;
 }

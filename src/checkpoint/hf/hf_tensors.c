@@ -18,7 +18,7 @@ static struct hf_tensor *find_back(struct hf_tensor *list, size_t n, const char 
 }
 
 /* "experts.*.w1" -> "experts.3.w1" */
-static void name_slice(char *hf, size_t slice)
+static void name_stacked(char *hf, size_t index)
 {
     char whole[MODEL_NAME_BYTES], *star;
     int n;
@@ -27,7 +27,7 @@ static void name_slice(char *hf, size_t slice)
     star = strchr(whole, '*');
     ASSERT(star);
     *star = '\0';
-    n = snprintf(hf, MODEL_NAME_BYTES, "%s%zu%s", whole, slice, star + 1);
+    n = snprintf(hf, MODEL_NAME_BYTES, "%s%zu%s", whole, index, star + 1);
     ASSERT(n > 0 && n < MODEL_NAME_BYTES);
 }
 
@@ -57,10 +57,10 @@ ls_status hf_tensors_of(const ls_model *m, struct hf_tensor **out, size_t *count
         t->part[t->parts++] = w;
         for (size_t e = 1; e < w.stacked; e++) {
             list[n] = *t;
-            list[n].slice = e;
-            name_slice(list[n++].part[0].hf, e);
+            list[n].index = e;
+            name_stacked(list[n++].part[0].hf, e);
         }
-        if (w.stacked) name_slice(t->part[0].hf, 0);
+        if (w.stacked) name_stacked(t->part[0].hf, 0);
     }
     for (size_t i = 0; i < n; i++) ASSERT(list[i].parts == list[i].part[0].parts);
     *out = list;

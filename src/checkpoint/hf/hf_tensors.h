@@ -10,7 +10,7 @@ enum { HF_PARTS = 3 }; /* most parameters of one tensor: GPT-2's q, k, v */
 struct hf_tensor {
     struct model_weight part[HF_PARTS]; /* in the order of their `part`; .hf, .hf_ndim, .hf_size are the same in all */
     int parts;
-    size_t slice; /* for a stacked weight: index among its w.stacked tensors */
+    size_t index; /* for a stacked weight: index among its w.stacked tensors */
 };
 
 /* Tensors in the order of their first parameter, those of a stacked one in sequence; free with mem_free(). */
@@ -19,9 +19,10 @@ ls_status hf_tensors_of(const ls_model *m, struct hf_tensor **out, size_t *count
 /* Index of w in the store; LS_EINVAL if it has none, or one of another shape. */
 ls_status hf_find_parameter(const ls_store *s, const struct model_weight *w, size_t *index);
 
-/* Elements of w in one tensor: all, or one slice of a stacked one. */
+/* Elements of w in one tensor: all, or those of one tensor of a stacked one. */
 size_t hf_part_count(const struct model_weight *w);
-/* Copy elements of `esize` bytes between w[size] in the store (for a stacked one, the slice) and its place in the tensor hf[hf_size].
+/* Copy elements of `esize` bytes between w[size] in the store (for a stacked one, the part of this tensor) and its place in the tensor
+ * hf[hf_size].
  */
 void hf_place(void *hf, const void *own, const struct model_weight *w, size_t esize);
 void hf_pick(void *own, const void *hf, const struct model_weight *w, size_t esize);

@@ -1,4 +1,4 @@
-/* alg.h - shared by the algorithms: blocks and pieces as spans, short calls that append steps, and the make functions. */
+/* alg.h - shared by the algorithms: blocks and chunks as spans, short calls that append steps, and the make functions. */
 #ifndef LS_COMM_ALGORITHMS_ALG_H
 #define LS_COMM_ALGORITHMS_ALG_H
 
@@ -29,7 +29,7 @@ ls_status steps_copy(struct step_list *l, int to, struct span out, int from, str
 ls_status steps_reduce(struct step_list *l, int to, struct span out, int from, struct span in, bool done);
 ls_status steps_local(struct step_list *l, struct span out, struct span in, bool done);
 ls_status steps_local_reduce(struct step_list *l, struct span out, struct span in, bool done);
-size_t steps_pieces(const struct shape_of_call *c); /* chunks of the largest block; at least 1 */
+size_t steps_chunks(const struct shape_of_call *c); /* chunks of the largest block; at least 1 */
 size_t steps_chunk(const struct shape_of_call *c);  /* elements per chunk; at least 1 */
 
 /* alg_ring.c */

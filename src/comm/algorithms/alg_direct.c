@@ -8,36 +8,36 @@
  */
 #include "comm/algorithms/alg.h"
 
-enum { PIECE = 1 << 16 }; /* elements if the call names no chunk; scratch holds n of them */
+enum { CHUNK = 1 << 16 }; /* elements if the call names no chunk; scratch holds n of them */
 
-static size_t piece_of(const struct shape_of_call *c)
+static size_t alg_direct_chunk(const struct shape_of_call *c)
 {
     size_t chunk = steps_chunk(c);
 
-    return c->chunk || chunk < PIECE ? chunk : PIECE;
+    return c->chunk || chunk < CHUNK ? chunk : CHUNK;
 }
 
-/* Sums piece k of this rank's block into its place in `mine`. */
-static ls_status reduce_piece(const struct shape_of_call *c, size_t k, struct span mine, struct step_list *l)
+/* Sums chunk k of this rank's block into its place in `mine`. */
+static ls_status reduce_chunk(const struct shape_of_call *c, size_t k, struct span mine, struct step_list *l)
 {
     int n = c->n, r = c->rank;
     size_t chunk = steps_chunk(c);
-    struct span own = span_part(span_block(c, IN_SEND, r), k * chunk, chunk), slot = { IN_SCRATCH, 0, own.len };
+    struct span own = span_part(span_block(c, IN_SEND, r), k * chunk, chunk), part = { IN_SCRATCH, 0, own.len };
 
     for (int i = 1; i < n; i++) {
         int to = rank_at(r + i, n), from = rank_at(r - i, n);
 
-        slot.at = (size_t)from * chunk;
-        LS_TRY(steps_copy(l, to, span_part(span_block(c, IN_SEND, to), k * chunk, chunk), from, slot));
+        part.at = (size_t)from * chunk;
+        LS_TRY(steps_copy(l, to, span_part(span_block(c, IN_SEND, to), k * chunk, chunk), from, part));
     }
-    slot.at = (size_t)r * chunk;
-    LS_TRY(steps_local(l, own, slot, false));
+    part.at = (size_t)r * chunk;
+    LS_TRY(steps_local(l, own, part, false));
     for (int i = 1; i < n; i++) {
-        slot.at = (size_t)i * chunk;
-        LS_TRY(steps_local_reduce(l, slot, (struct span){ IN_SCRATCH, 0, own.len }, i == n - 1));
+        part.at = (size_t)i * chunk;
+        LS_TRY(steps_local_reduce(l, part, (struct span){ IN_SCRATCH, 0, own.len }, i == n - 1));
     }
-    slot.at = 0;
-    return steps_local(l, slot, span_part(mine, k * chunk, chunk), false);
+    part.at = 0;
+    return steps_local(l, part, span_part(mine, k * chunk, chunk), false);
 }
 
 static ls_status alg_direct_reduce(const struct shape_of_call *c, struct span mine, struct step_list *l)
@@ -45,10 +45,10 @@ static ls_status alg_direct_reduce(const struct shape_of_call *c, struct span mi
     struct shape_of_call cut = *c;
 
     if (c->n == 1) return steps_local(l, span_block(c, IN_SEND, 0), mine, true);
-    cut.chunk = piece_of(c);
+    cut.chunk = alg_direct_chunk(c);
     l->scratch = (size_t)c->n * steps_chunk(&cut);
     l->wide = true;
-    for (size_t k = 0, pieces = steps_pieces(&cut); k < pieces; k++) LS_TRY(reduce_piece(&cut, k, mine, l));
+    for (size_t k = 0, chunks = steps_chunks(&cut); k < chunks; k++) LS_TRY(reduce_chunk(&cut, k, mine, l));
     return LS_OK;
 }
 

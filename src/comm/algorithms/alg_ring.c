@@ -14,10 +14,10 @@
 static ls_status reduce_hops(const struct shape_of_call *c, enum place work, struct step_list *l)
 {
     int next = rank_at(c->rank + 1, c->n), prev = rank_at(c->rank - 1, c->n);
-    size_t chunk = steps_chunk(c), pieces = steps_pieces(c);
+    size_t chunk = steps_chunk(c), chunks = steps_chunks(c);
 
     for (int hop = 0; hop < c->n - 1; hop++)
-        for (size_t k = 0; k < pieces; k++) {
+        for (size_t k = 0; k < chunks; k++) {
             struct span out = span_part(span_block(c, work, c->rank - 1 - hop), k * chunk, chunk);
             struct span in = span_part(span_block(c, work, c->rank - 2 - hop), k * chunk, chunk);
 
@@ -56,7 +56,7 @@ ls_status ring_all_gather(const struct shape_of_call *c, struct step_list *l)
 ls_status ring_reduce_scatter(const struct shape_of_call *c, struct step_list *l)
 {
     int n = c->n, r = c->rank, next = rank_at(r + 1, n), prev = rank_at(r - 1, n);
-    size_t chunk = steps_chunk(c), pieces = steps_pieces(c), room = n > 2 ? chunk * pieces : 0;
+    size_t chunk = steps_chunk(c), chunks = steps_chunks(c), room = n > 2 ? chunk * chunks : 0;
 
     l->scratch = 2 * room;
     if (n == 1) return steps_local(l, span_block(c, IN_SEND, 0), (struct span){ IN_RECV, 0, c->at[1] }, true);
@@ -67,7 +67,7 @@ ls_status ring_reduce_scatter(const struct shape_of_call *c, struct step_list *l
         if (hop > 0) out.in = IN_SCRATCH, out.at = (size_t)(hop % 2) * room;
         in.in = last ? IN_RECV : IN_SCRATCH;
         in.at = last ? 0 : (size_t)((hop + 1) % 2) * room;
-        for (size_t k = 0; k < pieces; k++) {
+        for (size_t k = 0; k < chunks; k++) {
             struct span part = span_part(in, k * chunk, chunk);
 
             LS_TRY(steps_local(l, span_part(mine, k * chunk, chunk), part, false));

@@ -9,7 +9,7 @@
  */
 #include "comm/algorithms/alg.h"
 
-enum { CHAIN_PIECES = 16 }; /* if the call names no chunk */
+enum { CHAIN_CHUNKS = 16 }; /* if the call names no chunk */
 
 /* Blocks [v, v + blocks), counted from the root, limited to n. */
 static struct span alg_scatter_blocks(const struct shape_of_call *c, int v, int many)
@@ -48,9 +48,9 @@ ls_status chain_broadcast(const struct shape_of_call *c, struct step_list *l)
     int n = c->n, v = rank_at(c->rank - c->root, n);
     int prev = v > 0 ? rank_at(c->rank - 1, n) : -1, next = v + 1 < n ? rank_at(c->rank + 1, n) : -1;
     struct span all = { IN_RECV, 0, c->at[n] };
-    size_t chunk = c->chunk ? c->chunk : all.len / CHAIN_PIECES + 1, pieces = (all.len + chunk - 1) / chunk;
+    size_t chunk = c->chunk ? c->chunk : all.len / CHAIN_CHUNKS + 1, chunks = (all.len + chunk - 1) / chunk;
 
-    for (size_t k = 0; k <= pieces; k++) {
+    for (size_t k = 0; k <= chunks; k++) {
         struct span out = k > 0 ? span_part(all, (k - 1) * chunk, chunk) : span_none();
 
         LS_TRY(steps_copy(l, next, out, prev, span_part(all, k * chunk, chunk)));

@@ -84,7 +84,7 @@ size_t steps_chunk(const struct shape_of_call *c)
     return c->chunk ? MIN(c->chunk, most) : most;
 }
 
-size_t steps_pieces(const struct shape_of_call *c)
+size_t steps_chunks(const struct shape_of_call *c)
 {
     size_t chunk = steps_chunk(c);
 

@@ -1,11 +1,11 @@
-/* engine.c - which thread advances what is in flight, and how a process waits.
+/* engine.c - which thread advances the operations in flight, and how a process waits.
  *
- * One thread drives at a time. It polls all comms of the process in turn, so that everything in flight advances whatever the caller waits
- * for: a send after a receive, a collective after a send. Who drives:
- *   the caller that waits   in a blocking call or ls_work_wait: no other thread needs to wake up for it
- *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call
- *                           to the close of the last comm, and sleeps when nothing is in flight, or only receives of messages so small
- *                           that their senders need not wait for them (link_base.eager): waking it would take longer than they do
+ * One thread drives at a time. It polls all comms of the process in turn, so that all operations in flight advance, whichever of them the
+ * caller waits for: a send after a receive, a collective after a send. The driver is
+ *   the caller that waits   in a blocking call or ls_work_wait(): no other thread needs to wake up
+ *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call to the close of
+ *                           the last comm. It sleeps while nothing is in flight, or only receives of messages so small that their senders
+ *                           do not wait for them (link_base.eager): waking the thread would take longer than the receive
  * If nothing moves, a caller spins for SPIN_SECONDS (not where this machine has more ranks than cores), and then yields the processor
  * (yield.h) for the transport's yield_seconds; the progress thread does neither, because the computation needs the core. Then the driver
  * sleeps in the transport's idle(), longer each time; a caller that needs to drive ends that sleep with the transport's wake().
@@ -20,11 +20,11 @@
 #include "base/pulse.h"
 #include "base/yield.h"
 
-#define SPIN_SECONDS 50e-6
-#define SLEEP_FIRST  50e-6
-#define SLEEP_MOST   2e-3
-#define SLICE_NS     100000 /* the shortest slice that Linux grants */
-#define ABSENT       1.0    /* a gap of this many seconds between two polls means that this process was stopped, or had no core */
+#define SPIN_SECONDS  50e-6
+#define SLEEP_FIRST   50e-6
+#define SLEEP_MOST    2e-3
+#define TIME_SLICE_NS 100000 /* the shortest time slice that Linux grants */
+#define ABSENT        1.0    /* a gap of this many seconds between two polls means that this process was stopped, or had no core */
 
 static struct {
     pthread_mutex_t lock;
@@ -39,9 +39,9 @@ static struct {
     ls_comm *comms; /* owned by the driver */
 } engine = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
-/* State of a driver since something last moved. */
+/* The state of a driver since it last made progress. */
 struct pace {
-    bool still, slept; /* slept: or has yielded */
+    bool still, slept; /* slept: it has slept or yielded */
     unsigned rounds;
     double since, yielding, sleep, looked; /* yielding: since when */
 };
@@ -129,7 +129,7 @@ void engine_ended(ls_work *w)
 
 /* ---- when nothing moves ---- */
 
-/* Of the comms with something in flight, number `turn` modulo their count. */
+/* The comm at index `turn`, modulo their number, of those with something in flight. */
 static ls_comm *one_in_flight(unsigned turn)
 {
     unsigned n = 0;
@@ -174,7 +174,7 @@ static bool yields_on(struct pace *p, double now, double seconds)
     return now - p->yielding < seconds && yield_try(&engine.yields);
 }
 
-/* The clock is read only now and then: most waits end within a few rounds. */
+/* Reads the clock only every few rounds: most waits end before that. */
 static bool spins_on(struct pace *p, double seconds)
 {
     if (seconds == 0) return false;
@@ -188,7 +188,7 @@ static void forgive_queue(struct queue *q, double now)
     if (q->head) q->head->moved = now;
 }
 
-/* A rank that was stopped itself must not blame others for that time: every timeout restarts. */
+/* Restarts every timeout: a rank that was stopped itself must not blame others for that time. */
 static void forgive(double now)
 {
     for (ls_comm *c = engine.comms; c; c = c->next) {
@@ -236,7 +236,7 @@ void engine_show_wait(const ls_comm *c, const ls_work *w)
     board_wait(c->job->board, &r, message && c->link ? link_base(c->link)->member[w->request.root] : -1);
 }
 
-/* Index of the one that ended first, NULLs aside; -1: none has. */
+/* Index of the first work that has ended, without NULLs; -1: none has. */
 static int ended_first(ls_work *const *works, int n)
 {
     int first = -1;
@@ -246,7 +246,7 @@ static int ended_first(ls_work *const *works, int n)
     return first;
 }
 
-/* Drives until one has ended, or another thread needs the engine. w: the call that the board shows as waited for. */
+/* Drives until one of the works has ended or another thread needs the engine. w: the call that the board shows this rank waiting for. */
 static void drive(ls_work *const *works, int n, const ls_work *w)
 {
     struct pace p = { 0 };
@@ -265,9 +265,9 @@ static void drive(ls_work *const *works, int n, const ls_work *w)
     if (shown) engine_show_wait(w->comm, NULL);
 }
 
-/* The progress thread runs for microseconds at a time on a core that computes. Because it requests short slices, the kernel runs it as soon
- * as it wakes instead of at the end of the computation's slice (3 ms). Linux 6.12 and newer; older kernels ignore it. */
-static void ask_short_slices(void)
+/* The progress thread runs for microseconds at a time on a core that computes. Because it requests short time slices, the kernel runs it
+ * as soon as it wakes instead of at the end of the computation's time slice (3 ms). Linux 6.12 and newer; older kernels ignore it. */
+static void request_short_time_slices(void)
 {
     struct {
         uint32_t bytes, policy;
@@ -275,14 +275,14 @@ static void ask_short_slices(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } a = { .bytes = sizeof a, .runtime = SLICE_NS };
+    } a = { .bytes = sizeof a, .runtime = TIME_SLICE_NS };
 
     syscall(SYS_sched_setattr, 0, &a, 0);
 }
 
 static void *progress(void *unused)
 {
-    ask_short_slices();
+    request_short_time_slices();
     pthread_mutex_lock(&engine.lock);
     while (!engine.stop) {
         if (engine.driving || atomic_load(&engine.waiting) || atomic_load(&engine.wanting) || !atomic_load(&engine.flying)) {
@@ -307,7 +307,7 @@ static void *progress(void *unused)
     return unused;
 }
 
-/* The caller holds the lock. */
+/* Called with the lock held. */
 static ls_status start_thread(void)
 {
     sigset_t all, old;
@@ -354,7 +354,7 @@ int engine_wait_any(ls_work *const *works, int n)
 
 void engine_wait(ls_work *w) { engine_wait_any(&w, 1); }
 
-/* Called with the lock, which it releases: drives one round if no thread drives. The driver takes up what is posted, or wakes another
+/* Called with the lock held; releases it. Drives one round unless another thread drives: that one takes up what is posted, or wakes another
  * thread when it leaves. */
 static void drive_once(void)
 {
@@ -373,7 +373,7 @@ bool engine_test(ls_work *w)
     return atomic_load(&w->ended);
 }
 
-/* The caller holds the lock. */
+/* Called with the lock held. */
 static void post_locked(ls_work *w)
 {
     queue_push(&w->comm->posted, w);
@@ -404,7 +404,7 @@ ls_status engine_post(ls_work *w)
     if (w->lazy)
         pthread_mutex_unlock(&engine.lock);
     else
-        drive_once(); /* a first step at once */
+        drive_once(); /* makes the first step at once */
     pulse();
     return LS_OK;
 }
@@ -436,7 +436,7 @@ ls_status engine_broken(ls_comm *c, ls_status st)
     if (peer == LS_OK) peer = c->transport->idle(c->link, 0);
     if (peer < 0)
         st = peer;
-    else if (st == LS_EPEER || st == LS_ETIMEOUT) /* else run_fail() names this rank */
+    else if (st == LS_EPEER || st == LS_ETIMEOUT) /* otherwise run_fail() names this rank */
         ls_fail(st, "rank %d: %s", link_base(c->link)->member[c->rank], line);
     else
         ls_fail(st, "%s", line);
@@ -445,8 +445,8 @@ ls_status engine_broken(ls_comm *c, ls_status st)
     return ls_fail((ls_status)atomic_load(&c->job->status), "%s", c->job->line);
 }
 
-/* Called with the lock, which it releases meanwhile: the caller of w, which has been posted, begins to drive. What is taken up now begins
- * when w was queued, which saves reading the clock. */
+/* Called with the lock held; releases it meanwhile. The caller of w, which has been posted, begins to drive. Operations that are taken up
+ * now count as begun when w was queued, which saves reading the clock. */
 static void drive_at_once(ls_work *w)
 {
     struct queue posted = queue_move(&w->comm->posted);

@@ -1,21 +1,21 @@
-/* engine.h - shared by the files of the comm floor: the comm struct, operations, the driver.
+/* engine.h - shared by the files of the engine: the struct of a comm, operations, the driver.
  *
  *   comm.c      opening, splitting, closing; names and accessors
- *   operations.c the public calls: arguments checked, a request made, handed on
- *   engine.c    which thread drives: the caller that waits, or the progress thread; in which order, how it sleeps
- *   run.c       one operation from queued to ended: a native collective of the transport, a list of steps, a message
- *   step_cache.c     step lists of calls seen before
- *   enqueue.c   calls in a device's queue: staged through the host, or native: made by the device's own library
+ *   operations.c the public calls: check arguments, make a request, post it
+ *   engine.c    which thread drives (a caller that waits, or the progress thread), in which order, and how it sleeps
+ *   run.c       one operation from its queue to its end: a native collective of the transport, a list of steps, a message
+ *   step_cache.c  step lists of earlier calls
+ *   enqueue.c   calls in a device's queue: staged through the host, or made by the device's own library (native)
  *   native.c    the groups of that library that belong to a comm
  *   lanes.c     one step in progress: what is sent and received, in chunks, and the sums
  *   verdict.c   what ends a job: timeouts, mismatches seen on the boards of other ranks
  *   cause.c     the ranks as this one sees them; waits.c: the wait graph; board.c: the status that each rank publishes
  *   counts.c    counters of calls and bytes
  *
- * Threads. One thread at a time drives: it holds the engine (engine_enter .. engine_leave), and only it touches links, queues and
- * operations that haven't ended. Operations come in through a comm's `posted` queue, under the engine's lock, and go out by their `ended`
- * flag. Counters belong to the thread that uses the comm: an operation is counted when it is reaped. After fork() a child must not use the
- * comms of its parent.
+ * Threads. One thread at a time drives: it holds the engine (engine_enter .. engine_leave), and only it accesses links, queues and
+ * operations that have not ended. An operation enters by a comm's `posted` queue, under the engine's lock; its `ended` flag returns it to
+ * its owner. Counters belong to the thread that uses the comm: an operation is counted when it is reaped. After fork() a child must not use
+ * the comms of its parent.
  */
 #ifndef LS_COMM_ENGINE_ENGINE_H
 #define LS_COMM_ENGINE_ENGINE_H
@@ -32,12 +32,12 @@ enum { NAME_ROOM = 32, LINE_ROOM = 1024, LISTS_KEPT = 64, CHUNK_BYTES = 256 << 1
 /* The start of every struct link. */
 static inline struct link_base *link_base(struct link *l) { return (struct link_base *)(void *)l; }
 
-/* What this rank has seen of another's process: since when it is stopped (0: it is not), and when it was last blocked (0: never). */
+/* What this rank has seen of another rank's process: since when it has been stopped (0: it runs), when it was last blocked (0: never). */
 struct sighting {
     double stopped, blocked;
 };
 
-/* The failure that ended the communication of all comms that come from one open. line is written before status, once. */
+/* The failure that ended communication, shared by all comms that come from one open. line is written once, before status. */
 struct job {
     int comms;
     atomic_int status;
@@ -67,10 +67,10 @@ struct cached_list {
     uint64_t used; /* the cache's clock when it was last used */
 };
 
-/* One direction of a step: its bytes go in messages of CHUNK_BYTES, one in flight. */
+/* One direction of a step: its bytes are sent as messages of CHUNK_BYTES, one at a time. */
 struct lane {
     struct transfer t;   /* the message in flight */
-    char *data;          /* of the complete span */
+    char *data;          /* the complete span */
     size_t total, begun; /* bytes */
     unsigned messages;   /* messages begun */
     bool on, flying;
@@ -87,7 +87,7 @@ struct ls_work {
     atomic_bool ended;
     ls_status status;
     bool hidden;              /* internal, not counted */
-    bool native;              /* the device makes the call: the engine follows it */
+    bool native;              /* the device runs the call; the engine only watches it */
     atomic_int passed;        /* for a native call: see engine_passed() */
     _Atomic double asked;     /* for a native call: when its caller last asked whether it has ended */
     bool lazy;                /* a receive that nobody needs to drive before its caller waits */
@@ -95,10 +95,10 @@ struct ls_work {
     uint64_t call, bytes;     /* number in the flight recorder; payload that left this rank */
     double queued, finished;  /* base_now() */
     double taken;           /* base_now() when it begins, if it is the first of its queue; else 0: the clock is read when its turn comes */
-    double due;             /* it begins then: comm_delay_fault; 0: at once */
+    double due;             /* when it may begin, set by an injected fault (comm_delay_fault); 0: at once */
     _Atomic double started; /* base_now(); written by the driver, shown by any thread */
-    bool stirred;           /* there was progress since `moved`, which run_look() brings up to date */
-    double moved, looked, judged; /* last sign of progress; last checks of the peers and of the wait graph */
+    bool stirred;           /* there was progress after `moved`; run_look() then updates it */
+    double moved, looked, judged; /* the last sign of progress; the last checks of the peers and of the wait graph */
     struct cached_list *list;
     int step;
     bool step_begun;
@@ -122,7 +122,7 @@ struct ls_comm {
     uint64_t group, sequence, splits;
     uint64_t *pair_sequence; /* [2 * n]: sends, receives */
     double timeout;
-    int place; /* on the board; -1 */
+    int place; /* on the board; -1: none */
     /* the engine's lock */
     struct queue posted;
     /* owned by the driver */
@@ -145,7 +145,7 @@ struct ls_comm {
 /* engine.c */
 void engine_enter(void); /* waits until no other thread drives */
 void engine_leave(void);
-void engine_add(ls_comm *c); /* these two: between enter and leave */
+void engine_add(ls_comm *c); /* this and engine_remove(): between enter and leave */
 void engine_remove(ls_comm *c);
 double engine_spin_seconds(const ls_comm *c);                 /* how long a wait for another rank of c spins; 0: it does not */
 void engine_set_timeout(const struct job *j, double seconds); /* for all comms of the job; also between enter and leave */
@@ -154,16 +154,16 @@ void engine_run(ls_work *w);       /* waits until it has ended */
 void engine_wait(ls_work *w);
 int engine_wait_any(ls_work *const *works, int n); /* waits until one has ended: the index of the first; NULLs are skipped */
 bool engine_test(ls_work *w);                      /* true when it has ended */
-void engine_ended(ls_work *w);                     /* called by the driver: only the result of w is used after this */
+void engine_ended(ls_work *w);                     /* called by the driver, which must not use w afterwards: its owner may reap it */
 void engine_drain(ls_comm *c);                     /* waits until nothing is in flight */
-/* Called by a native call's owner when it is over or, with done false, when the device has failed and it never will be. */
+/* The owner of a native call reports that it has ended or, with done false, that the device has failed and it will never end. */
 void engine_passed(ls_work *w, bool done);
 /* ls_work_test() for a native call; also records that its owner still asks. */
 ls_status engine_ask(ls_work **w);
-/* Shows the others that the calling thread waits in w, a call of c; NULL: no longer. */
+/* Shows other ranks that the calling thread waits for w, a call of c; w NULL: that it no longer waits. */
 void engine_show_wait(const ls_comm *c, const ls_work *w);
-/* The device's library reports with this thread's message that a native call cannot end. Ends the job with it, or with what the transport
- * knows of a peer that died, and returns the status and message with which the job has ended. */
+/* Reports a native call that cannot end, with the message of the device's library as this thread's. Ends the job with that message, or with
+ * what the transport knows of a peer that died, and returns the status and message with which the job has ended. */
 ls_status engine_broken(ls_comm *c, ls_status st);
 
 /* run.c: the driver's */
@@ -178,7 +178,7 @@ struct queue queue_move(struct queue *q); /* leaves q empty */
 ls_status step_advance(ls_work *w, bool *moved);
 
 /* step_cache.c */
-ls_status list_for(ls_work *w, struct cached_list **out); /* and the comm's scratch is large enough for it */
+ls_status list_for(ls_work *w, struct cached_list **out); /* also makes the comm's scratch large enough for it */
 size_t request_bytes(const ls_work *w);                   /* bytes of the complete buffer, by which algorithms are chosen */
 bool transport_preferred(const ls_work *w);               /* the transport's native collective is preferred */
 void lists_free(ls_comm *c);
@@ -190,8 +190,8 @@ void native_close(ls_comm *c);
 ls_status verdict_look(ls_comm *c, ls_work *w, double now); /* LS_OK, or the failure that ends the job; asks peers now and then */
 
 /* counts.c */
-void count_reaped(ls_work *w, double exposed);        /* exposed: seconds of its caller that count_exposed() has not counted yet */
-void count_exposed(ls_work *w, double seconds);       /* counts its caller's seconds as they pass: a step may end before the call does */
+void count_reaped(ls_work *w, double exposed);  /* exposed: seconds that its caller waited and count_exposed() has not counted */
+void count_exposed(ls_work *w, double seconds); /* counts seconds that its caller waits as they pass: a step may end before the call does */
 uint64_t count_transport(const ls_work *w, int peer); /* bytes that the peer reads in a native collective */
 
 /* operations.c */
@@ -199,10 +199,11 @@ struct buffers {
     size_t send, recv, own;
 }; /* bytes; own: where the small buffer may be within the large one */
 struct buffers operation_buffers(const ls_work *w);
-ls_status operation_work(ls_comm *c, const struct call_args *a, ls_work **out); /* checked, with block borders; not numbered, not begun */
+ls_status operation_work(ls_comm *c, const struct call_args *a,
+                         ls_work **out); /* checked, with the bounds of blocks; without a number, and not begun */
 /* A native call, checked; *out is NULL if an injected fault skips it. */
 ls_status operation_native(ls_comm *c, const struct call_args *a, ls_work **out);
-ls_status operation_post_native(ls_work *w); /* its stream has reached it */
+ls_status operation_post_native(ls_work *w); /* the stream has reached the call */
 void work_drop(ls_work *w);
 void works_free(ls_comm *c);
 

@@ -105,7 +105,7 @@ static ls_status lane_out(ls_work *w, bool *moved)
     return LS_OK;
 }
 
-static void *slot(const ls_work *w, unsigned message) { return (char *)w->comm->bounce + (message % 2) * CHUNK_BYTES; }
+static void *bounce_buffer(const ls_work *w, unsigned message) { return (char *)w->comm->bounce + (message % 2) * CHUNK_BYTES; }
 
 static ls_status lane_in(ls_work *w, const struct step *s, bool *moved)
 {
@@ -114,7 +114,7 @@ static ls_status lane_in(ls_work *w, const struct step *s, bool *moved)
     size_t size = ls_dtype_bytes(w->request.type), in_size = ls_dtype_bytes(type_in(w, s->in.in));
 
     while (!lane_over(l)) {
-        if (more(l)) LS_TRY(lane_send(w, l, bounce ? slot(w, l->messages) : l->data + l->begun));
+        if (more(l)) LS_TRY(lane_send(w, l, bounce ? bounce_buffer(w, l->messages) : l->data + l->begun));
         ls_status st = lane_poll(w, l, moved);
 
         if (st != LS_OK) return st;
@@ -122,7 +122,7 @@ static ls_status lane_in(ls_work *w, const struct step *s, bool *moved)
         char *came = l->t.data;
         size_t bytes = l->t.bytes, at = l->begun - bytes;
 
-        if (more(l) && bounce) LS_TRY(lane_send(w, l, slot(w, l->messages)));
+        if (more(l) && bounce) LS_TRY(lane_send(w, l, bounce_buffer(w, l->messages)));
         if (bounce)
             apply(w, s, l->data + at / size * in_size, came, bytes / size, false);
         else

@@ -108,17 +108,17 @@ static bool all_came_to(const struct device_group *g, enum ipc_stage stage)
 
 /* ---- opening ---- */
 
-static size_t own_slot(void)
+static size_t own_buffer(void)
 {
-    size_t bytes = IPC_SLOT_LEAST;
+    size_t bytes = IPC_BUFFER_LEAST;
 
-    while (bytes < IPC_SLOT_MOST && 2 * bytes <= cuda.properties.totalGlobalMem / 4096) bytes *= 2;
+    while (bytes < IPC_BUFFER_MOST && 2 * bytes <= cuda.properties.totalGlobalMem / 4096) bytes *= 2;
     return bytes;
 }
 
 static ls_status window_new(struct device_group *g)
 {
-    size_t bytes = IPC_SLOTS * own_slot();
+    size_t bytes = IPC_BUFFERS * own_buffer();
     void *p = NULL;
     cudaError_t e = cudaMalloc(&p, bytes);
 
@@ -129,7 +129,7 @@ static ls_status window_new(struct device_group *g)
     LS_TRY(cuda_check(e, "cudaMalloc"));
     g->window[g->rank] = p;
     cuda.taken_ipc += g->taken = bytes;
-    g->shared->rank[g->rank].slot = bytes / IPC_SLOTS;
+    g->shared->rank[g->rank].buffer = bytes / IPC_BUFFERS;
     return cuda_check(cudaIpcGetMemHandle(&g->shared->rank[g->rank].window, p), "cudaIpcGetMemHandle");
 }
 
@@ -183,8 +183,8 @@ static ls_status ipc_open(const char id[DEVICE_GROUP_ID], const struct device_gr
 
 static ls_status windows_open(struct device_group *g)
 {
-    g->slot = IPC_SLOT_MOST;
-    for (int r = 0; r < g->n; r++) g->slot = MIN(g->slot, (size_t)g->shared->rank[r].slot);
+    g->buffer = IPC_BUFFER_MOST;
+    for (int r = 0; r < g->n; r++) g->buffer = MIN(g->buffer, (size_t)g->shared->rank[r].buffer);
     for (int r = 0; r < g->n; r++) {
         void *p = NULL;
 

@@ -5,9 +5,9 @@
  *   ipc_calls.c  the calls
  *   ipc_sum.h    the kernel
  *
- * Each rank of a group has a window of device memory that all others map: two slots, filled in turn. A call is divided into rounds. In a
- * round a rank copies what the others need into a slot and signals them; once the others have signalled the same, it reads from their
- * slots, and signals that it has read. So nothing is written into a peer's memory, and no operand needs to be registered.
+ * Each rank of a group has a window of device memory that all others map: two buffers, filled in turn. A call is divided into rounds. In a
+ * round a rank copies what the others need into a buffer and signals them; once the others have signalled the same, it reads from their
+ * buffers, and signals that it has read. So nothing is written into a peer's memory, and no operand needs to be registered.
  *
  * Streams signal streams: one writes a number into a word of pinned host memory that all ranks map, and the other waits for the word to
  * reach that number (cuStreamWriteValue64, cuStreamWaitValue64). So no kernel waits for another rank, which on a shared GPU would keep that
@@ -21,12 +21,13 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/ipc_sum.h"
 
-/* A slot has a 4096th of the GPU's memory, within these bounds: at least the pages of which a handle stands for whole ones. A round of a
- * call takes several operations of its stream, which has room for STREAM_DEPTH: the larger the slots, the longer a call that the host can
+/* A buffer has a 4096th of the GPU's memory, within these bounds: at least the pages of which a handle stands for whole ones. A round of a
+ * call takes several operations of its stream, which has room for STREAM_DEPTH: the larger the buffers, the longer a call that the host can
  * enqueue before its peers have begun it. */
-enum { IPC_SLOTS = 2, IPC_SLOT_LEAST = 1 << 20, IPC_SLOT_MOST = 16 << 20, WORDS_PAGE = 4096 };
+enum { IPC_BUFFERS = 2, IPC_BUFFER_LEAST = 1 << 20, IPC_BUFFER_MOST = 16 << 20, WORDS_PAGE = 4096 };
 
-/* What one rank signals another: it has filled its slot of the round; its share of the slot is reduced; it has read the other's slot. */
+/* What one rank signals another: it has filled its buffer of the round; its share of the buffer is reduced; it has read the other's buffer.
+ */
 enum ipc_word { IPC_FILLED, IPC_REDUCED, IPC_READ, IPC_WORDS };
 
 /* A rank reaches each stage once: its window exists; it has mapped the others'; its calls have ended; it maps none of them any more. */
@@ -36,7 +37,7 @@ enum ipc_stage { IPC_JOINED = 1, IPC_MAPPED, IPC_DONE, IPC_UNMAPPED };
 struct ipc_shared {
     struct {
         cudaIpcMemHandle_t window;
-        uint64_t slot;            /* bytes of this rank's slot; the smallest of the group's is used */
+        uint64_t buffer;          /* bytes of this rank's buffer; the smallest of the group's is used */
         atomic_int stage, failed; /* stage: the last ipc_stage that it has reached */
     } rank[IPC_RANKS];
     _Alignas(WORDS_PAGE) uint64_t word[IPC_RANKS * IPC_RANKS * IPC_WORDS]; /* of n ranks: [to][from][ipc_word] */
@@ -53,9 +54,9 @@ struct device_group {
     int file; /* on rank 0, until all have mapped it; else -1 */
     bool pinned;
     uintptr_t words;          /* the device's address of shared->word */
-    size_t taken, slot;       /* bytes of this rank's window; of a slot */
+    size_t taken, buffer;     /* bytes of this rank's window; of a buffer */
     char *window[IPC_RANKS];  /* this rank's, and the others' as they are mapped here */
-    uint64_t call, filled;    /* calls so far; the last one in which this rank filled slots */
+    uint64_t call, filled;    /* calls so far; the last one in which this rank filled buffers */
     struct device_stream *on; /* where the last call is, which ends at `ended` */
     cudaEvent_t ended;
 };

@@ -8,15 +8,15 @@
 #include <string.h>
 #include "base/base.h"
 
-enum { ROUND_BITS = 20, REGION = 256, SHARE = 16, AT_ONCE = 64 << 10 };
+enum { ROUND_BITS = 20, STRIDE_UNIT = 256, SHARE = 16, AT_ONCE = 64 << 10 };
 
 /* A call in progress. */
 struct ipc_call {
     struct device_group *g;
     const struct device_call *c;
     struct device_stream *s;
-    size_t size, piece;   /* bytes of an element; elements of a block, or of the operand, in a round */
-    size_t region;        /* bytes from one block's part of a slot to the next one's */
+    size_t size, chunk;   /* bytes of an element; elements of a block, or of the operand, in a round */
+    size_t stride;        /* bytes from one block's part of a buffer to the next one's */
     uint64_t rounds, now; /* now: the round */
 };
 
@@ -66,9 +66,9 @@ struct span {
 
 static struct span span_of(const struct ipc_call *k, size_t count)
 {
-    size_t begin = MIN((size_t)k->now * k->piece, count);
+    size_t begin = MIN((size_t)k->now * k->chunk, count);
 
-    return (struct span){ begin, MIN(begin + k->piece, count) };
+    return (struct span){ begin, MIN(begin + k->chunk, count) };
 }
 
 static struct span block_span(const struct ipc_call *k, const size_t *at, int r)
@@ -79,8 +79,8 @@ static struct span block_span(const struct ipc_call *k, const size_t *at, int r)
 }
 
 static bool span_empty(struct span s) { return s.begin == s.end; }
-static char *slot_of(const struct ipc_call *k, int r) { return k->g->window[r] + (size_t)(k->now % IPC_SLOTS) * k->g->slot; }
-static char *region_of(const struct ipc_call *k, int r, int block) { return slot_of(k, r) + (size_t)block * k->region; }
+static char *buffer_of(const struct ipc_call *k, int r) { return k->g->window[r] + (size_t)(k->now % IPC_BUFFERS) * k->g->buffer; }
+static char *buffer_part(const struct ipc_call *k, int r, int block) { return buffer_of(k, r) + (size_t)block * k->stride; }
 static char *element_of(const struct ipc_call *k, const void *p, size_t i) { return (char *)(uintptr_t)p + i * k->size; }
 
 static ls_status copy(const struct ipc_call *k, void *to, const void *from, size_t elements)
@@ -98,7 +98,7 @@ static ls_status copy_out_span(const struct ipc_call *k, void *to, struct span s
     return copy(k, element_of(k, to, s.begin), from, s.end - s.begin);
 }
 
-/* out[count] = the reduction of the ranks' elements that begin skip bytes into their slots. */
+/* out[count] = the reduction of the ranks' elements that begin skip bytes into their buffers. */
 static ls_status sum(const struct ipc_call *k, void *out, size_t skip, size_t count)
 {
     struct ipc_sum x = { .out = out, .n = k->g->n, .count = count, .type = k->c->type, .redop = k->c->redop };
@@ -106,7 +106,7 @@ static ls_status sum(const struct ipc_call *k, void *out, size_t skip, size_t co
 
     if (!count) return LS_OK;
     for (int r = 0; r < x.n; r++) {
-        x.in[r] = slot_of(k, r) + skip;
+        x.in[r] = buffer_of(k, r) + skip;
         touched[r] = (struct device_access){ .data = x.in[r], .bytes = count * k->size, .element = (uint8_t)k->size };
     }
     touched[x.n] = (struct device_access){ .data = out, .bytes = count * k->size, .write = true, .element = (uint8_t)k->size };
@@ -121,15 +121,15 @@ static ls_status fill_operand(const struct ipc_call *k)
 {
     const void *from = k->c->op == DEVICE_BROADCAST ? k->c->recv : k->c->send;
 
-    return copy_in_span(k, slot_of(k, k->g->rank), from, span_of(k, k->c->count));
+    return copy_in_span(k, buffer_of(k, k->g->rank), from, span_of(k, k->c->count));
 }
 
-/* Each rank's block in its region: also this rank's own where all are summed. */
+/* Each rank's block in its part of the buffer: also this rank's own where all are summed. */
 static ls_status fill_blocks(const struct ipc_call *k)
 {
     for (int r = 0; r < k->g->n; r++)
         if (r != k->g->rank || k->c->op == DEVICE_REDUCE_SCATTER)
-            LS_TRY(copy_in_span(k, region_of(k, k->g->rank, r), k->c->send, block_span(k, k->c->at, r)));
+            LS_TRY(copy_in_span(k, buffer_part(k, k->g->rank, r), k->c->send, block_span(k, k->c->at, r)));
     return LS_OK;
 }
 
@@ -138,7 +138,7 @@ static ls_status fill_own(const struct ipc_call *k)
     const size_t *at = k->c->at;
     struct span s = span_of(k, at[k->g->rank + 1] - at[k->g->rank]);
 
-    return copy_in_span(k, slot_of(k, k->g->rank), k->c->send, s);
+    return copy_in_span(k, buffer_of(k, k->g->rank), k->c->send, s);
 }
 
 /* Borders of the ranks' shares of so many elements: each begins where the kernel may read 16 bytes at once. */
@@ -149,20 +149,20 @@ static size_t share_at(const struct ipc_call *k, size_t count, int r)
     return MIN((each + SHARE - 1) / SHARE * SHARE * (size_t)r, count);
 }
 
-/* A short operand is summed by each rank; of a long one each sums its share, in place in its slot, and copies the others'. */
+/* A short operand is summed by each rank; of a long one each sums its share, in place in its buffer, and copies the others'. */
 static ls_status take_sums(const struct ipc_call *k)
 {
     struct span s = span_of(k, k->c->count);
     size_t count = s.end - s.begin, own = share_at(k, count, k->g->rank);
 
     if (k->g->n == 2 || count * k->size <= AT_ONCE) return sum(k, element_of(k, k->c->recv, s.begin), 0, count);
-    LS_TRY(sum(k, slot_of(k, k->g->rank) + own * k->size, own * k->size, share_at(k, count, k->g->rank + 1) - own));
+    LS_TRY(sum(k, buffer_of(k, k->g->rank) + own * k->size, own * k->size, share_at(k, count, k->g->rank + 1) - own));
     LS_TRY(signal_all(k, IPC_REDUCED, round_number(k, k->now)));
     LS_TRY(wait_all(k, IPC_REDUCED, round_number(k, k->now)));
     for (int r = 0; r < k->g->n; r++) {
         size_t begin = share_at(k, count, r), end = share_at(k, count, r + 1);
 
-        LS_TRY(copy(k, element_of(k, k->c->recv, s.begin + begin), slot_of(k, r) + begin * k->size, end - begin));
+        LS_TRY(copy(k, element_of(k, k->c->recv, s.begin + begin), buffer_of(k, r) + begin * k->size, end - begin));
     }
     return LS_OK;
 }
@@ -173,13 +173,13 @@ static ls_status take_scattered(const struct ipc_call *k)
     int r = k->g->rank;
     struct span s = span_of(k, at[r + 1] - at[r]);
 
-    return sum(k, element_of(k, k->c->recv, s.begin), (size_t)r * k->region, s.end - s.begin);
+    return sum(k, element_of(k, k->c->recv, s.begin), (size_t)r * k->stride, s.end - s.begin);
 }
 
 static ls_status take_gathered(const struct ipc_call *k)
 {
     for (int r = 0; r < k->g->n; r++)
-        if (r != k->g->rank) LS_TRY(copy_out_span(k, k->c->recv, block_span(k, k->c->at, r), slot_of(k, r)));
+        if (r != k->g->rank) LS_TRY(copy_out_span(k, k->c->recv, block_span(k, k->c->at, r), buffer_of(k, r)));
     return LS_OK;
 }
 
@@ -190,7 +190,7 @@ static ls_status take_exchanged(const struct ipc_call *k)
 
         if (r == k->g->rank || span_empty(s)) continue;
         LS_TRY(wait_for(k, r, IPC_FILLED, round_number(k, k->now)));
-        LS_TRY(copy_out_span(k, k->c->recv, s, region_of(k, r, k->g->rank)));
+        LS_TRY(copy_out_span(k, k->c->recv, s, buffer_part(k, r, k->g->rank)));
     }
     return LS_OK;
 }
@@ -201,7 +201,7 @@ static ls_status take_operand(const struct ipc_call *k)
     int from = k->c->op == DEVICE_BROADCAST ? k->c->root : 0;
 
     LS_TRY(wait_for(k, from, IPC_FILLED, round_number(k, k->now)));
-    return copy_out_span(k, k->c->recv, span_of(k, k->c->count), slot_of(k, from));
+    return copy_out_span(k, k->c->recv, span_of(k, k->c->count), buffer_of(k, from));
 }
 
 /* ---- calls ---- */
@@ -236,10 +236,10 @@ static ls_status round_take(const struct ipc_call *k)
     return k->c->op == DEVICE_ALL_REDUCE ? take_sums(k) : k->c->op == DEVICE_REDUCE_SCATTER ? take_scattered(k) : take_gathered(k);
 }
 
-/* The slot of this round is free once all have read what was in it: two rounds ago, or in the last call that filled it. */
-static ls_status wait_for_slot(const struct ipc_call *k)
+/* The buffer of this round is free once all have read what was in it: two rounds ago, or in the last call that filled it. */
+static ls_status wait_for_buffer(const struct ipc_call *k)
 {
-    if (k->now >= IPC_SLOTS) return wait_all(k, IPC_READ, round_number(k, k->now - IPC_SLOTS));
+    if (k->now >= IPC_BUFFERS) return wait_all(k, IPC_READ, round_number(k, k->now - IPC_BUFFERS));
     return k->now == 0 && k->g->filled ? wait_all(k, IPC_READ, end_number(k->g->filled)) : LS_OK;
 }
 
@@ -253,7 +253,7 @@ static ls_status signal_read(const struct ipc_call *k, uint64_t number)
 static ls_status round_give(const struct ipc_call *k)
 {
     if (rank_fills(k, k->g->rank)) {
-        LS_TRY(wait_for_slot(k));
+        LS_TRY(wait_for_buffer(k));
         LS_TRY(round_fill(k));
         LS_TRY(signal_all(k, IPC_FILLED, round_number(k, k->now)));
     }
@@ -277,13 +277,13 @@ static void call_plan(struct ipc_call *k)
     size_t most = c->count;
 
     if (blocks || c->op == DEVICE_ALL_GATHER) most = MAX(largest_block(k, c->at, !exchanges), largest_block(k, c->recv_at, !exchanges));
-    k->region = blocks ? k->g->slot / (size_t)k->g->n / REGION * REGION : k->g->slot;
-    k->piece = k->region / k->size;
-    k->rounds = (most + k->piece - 1) / k->piece;
+    k->stride = blocks ? k->g->buffer / (size_t)k->g->n / STRIDE_UNIT * STRIDE_UNIT : k->g->buffer;
+    k->chunk = k->stride / k->size;
+    k->rounds = (most + k->chunk - 1) / k->chunk;
     ASSERT(k->rounds < 1u << ROUND_BITS);
 }
 
-/* A rank's own block of what is gathered or exchanged goes through no slot. */
+/* A rank's own block of what is gathered or exchanged goes through no buffer. */
 static ls_status copy_own(const struct ipc_call *k)
 {
     const struct device_call *c = k->c;
@@ -294,7 +294,7 @@ static ls_status copy_own(const struct ipc_call *k)
     return copy(k, element_of(k, c->recv, c->recv_at[r]), element_of(k, c->send, c->at[r]), c->at[r + 1] - c->at[r]);
 }
 
-/* Calls that come on another stream than the last one use the same slots. */
+/* Calls that come on another stream than the last one use the same buffers. */
 static ls_status follow_last(struct ipc_call *k)
 {
     struct device_group *g = k->g;

@@ -1,8 +1,8 @@
-/* amx.c - sums of 32 rows x 32 columns stay in four tile registers over a slice of k.
+/* amx.c - sums of 32 rows x 32 columns stay in four tile registers over a block of k.
  *
  * A tile register holds 16 rows of 64 bytes: 16 x 16 sums in f32, or 16 rows of 16 pairs of bf16. A step loads two tiles of a and two
- * of the panel and multiplies each with each. A slice of half a panel stays in the L1 cache for all rows; the sums go through memory
- * between two slices. What is left over, rows or pairs, is a tile register of fewer rows or columns (Intel, Architecture Instruction Set
+ * of the panel and multiplies each with each. A block of half a panel stays in the L1 cache for all rows; the sums go through memory
+ * between two blocks. What is left over, rows or pairs, is a tile register of fewer rows or columns (Intel, Architecture Instruction Set
  * Extensions Programming Reference, chapter 3).
  */
 #include "kernels/cpu/amx.h"
@@ -13,7 +13,7 @@
 
 #define WITH_TILES __attribute__((target("amx-tile,amx-bf16")))
 
-enum { TILE = 16, SLICE = 12 * AMX_PAIRS, HALF = AMX_PANEL / 2 };
+enum { TILE = 16, BLOCK_K = 12 * AMX_PAIRS, HALF = AMX_PANEL / 2 };
 
 /* The tile registers: sums of two times two tiles, of a, of the panel. Macros, since the intrinsics make names of them. */
 #define SUM00 0
@@ -95,15 +95,15 @@ WITH_TILES static void amx_block(bool two, size_t steps, size_t pairs, const uin
     memory_changes();
 }
 
-/* All columns and all slices of k of rows in groups of m <= AMX_ROWS, in steps of `pairs`, of which k is a multiple. */
+/* All columns and all blocks of k of rows in groups of m <= AMX_ROWS, in steps of `pairs`, of which k is a multiple. */
 WITH_TILES static void amx_rows(size_t groups, size_t m, size_t k, size_t pairs, const uint16_t *a, ptrdiff_t row, const uint16_t *panel,
                                 float *c, size_t ldc, bool add)
 {
     if (groups == 0 || m == 0) return;
     set_registers(m, pairs);
     for (size_t j = 0; j < AMX_PANEL; j += HALF)
-        for (size_t p = 0; p < k; p += SLICE) {
-            size_t steps = MIN(k - p, (size_t)SLICE) / pairs;
+        for (size_t p = 0; p < k; p += BLOCK_K) {
+            size_t steps = MIN(k - p, (size_t)BLOCK_K) / pairs;
 
             for (size_t i = 0; i < groups * m; i += m)
                 amx_block(m > TILE, steps, pairs, a + (ptrdiff_t)i * row + 2 * p, row, panel + 2 * (p * AMX_PANEL + j), c + i * ldc + j,

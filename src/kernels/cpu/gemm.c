@@ -1,6 +1,6 @@
 /* gemm.c - divides a matmul: chunks of packed B, then blocks of rows distributed over the threads.
  *
- *   for each slice of k           (one slice, unless C is f32 and can be added to)
+ *   for each block of k           (one block, unless C is f32 and can be added to)
  *     for each chunk of n         its panels fill at most chunk_bytes(): they are packed by all threads, read by all
  *       for each block of rows    x each group of panels: a task
  */
@@ -15,7 +15,7 @@
 enum {
     BLOCK_ROWS = 96,
     LEAST_ROWS = 24,
-    SLICE_K = 2048,
+    BLOCK_K = 2048,
     FEW_ROWS = 16,       /* at most these many: no packing; generation of several texts has the bits of each alone */
     TEAM_MACS = 1 << 19, /* minimum of multiply-adds for which the team is used */
 };
@@ -64,7 +64,7 @@ size_t block_scratch(bool pairs, size_t m, size_t k)
 /* How a matmul is divided. */
 struct blocking {
     bool pairs;
-    size_t k, n, m; /* sizes of a slice, a chunk, a block */
+    size_t k, n, m; /* sizes of a block of k, a chunk of n, a block of rows */
     size_t packed;  /* bytes of a packed chunk */
     size_t block;   /* bytes of a thread's scratch */
 };
@@ -93,7 +93,7 @@ static struct blocking blocking_of(const struct gemm *p, int threads)
     struct blocking blocking = { .pairs = tiles_pairs(p->a.type, p->b.type), .k = p->k };
 
     unit = blocking.pairs ? sizeof(uint16_t) : sizeof(float);
-    if (p->c.type == LS_F32 && !p->bias && p->k > SLICE_K) blocking.k = gemm_round_up((p->k + p->k / SLICE_K) / (p->k / SLICE_K + 1), 2);
+    if (p->c.type == LS_F32 && !p->bias && p->k > BLOCK_K) blocking.k = gemm_round_up((p->k + p->k / BLOCK_K) / (p->k / BLOCK_K + 1), 2);
     blocking.n = MAX(chunk_bytes() / MAX(panel_bytes(blocking.pairs, blocking.k), (size_t)1), (size_t)1) * panel;
     blocking.n = MIN(blocking.n, gemm_round_up(p->n, panel));
     rows = MIN(block_bytes() / (unit * MAX(blocking.k, (size_t)1)), (size_t)BLOCK_ROWS);
@@ -139,7 +139,7 @@ size_t gemm_scratch_most(const struct gemm *p, int threads)
 {
     bool pairs = tiles_pairs(p->a.type, p->b.type);
     size_t panel = tiles_best()->panel, unit = pairs ? sizeof(uint16_t) : sizeof(float);
-    size_t k = p->c.type == LS_F32 && !p->bias ? MIN(p->k, (size_t)SLICE_K + 2) : p->k;
+    size_t k = p->c.type == LS_F32 && !p->bias ? MIN(p->k, (size_t)BLOCK_K + 2) : p->k;
     size_t packed = MIN(gemm_round_up(p->n, panel) / panel * panel_bytes(pairs, k), MAX(chunk_bytes(), panel_bytes(pairs, k)));
     /* rows of a block: as many as fill block_bytes(), between least_rows() and BLOCK_ROWS */
     size_t row = (k + 2) * unit, tile = tile_rows(pairs),
@@ -148,7 +148,7 @@ size_t gemm_scratch_most(const struct gemm *p, int threads)
     return gemm_round_up(packed, 64) + (size_t)threads * gemm_round_up(BLOCK_ROWS * panel * sizeof(float) + rows, 64);
 }
 
-/* One chunk of one slice. */
+/* One chunk of n of one block of k. */
 struct chunk {
     const struct gemm *p;
     const struct tiles *tiles;

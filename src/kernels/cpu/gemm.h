@@ -3,7 +3,7 @@
  * B is packed once into panels of `panel` columns: [panel][k][columns] floats, zeros past the last column; if the processor multiplies
  * pairs of bf16, two rows of B interleave: [panel][(k + 1) / 2][columns][2], zeros past an odd k. A is read in place if its rows are
  * contiguous and have the type of the arithmetic, else a block of its rows is copied into the thread's scratch. A tile of 6 rows x one
- * panel stays in registers over a slice of k; on AMX (amx.h), which takes the same panels of pairs, 32 rows x half a panel. Arithmetic is
+ * panel stays in registers over a block of k; on AMX (amx.h), which takes the same panels of pairs, 32 rows x half a panel. Arithmetic is
  * f32, or pairs of bf16 summed in f32. The order of a sum depends only on the sizes.
  *
  * A matmul with few rows and many columns is turned, c^T = b^T a^T: packing all of B, a matrix of weights, would take longer than a few

@@ -18,7 +18,7 @@ struct mask {
     unsigned threshold; /* a probability is kept if its bits are at least this */
     float kept;
     unsigned long long seed, stream, heads, head, full;
-    unsigned long long query[2], queries, key[2], keys; /* slice_rows */
+    unsigned long long query[2], queries, key[2], keys; /* shard_rows */
 };
 
 struct heads {

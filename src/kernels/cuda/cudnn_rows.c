@@ -16,7 +16,7 @@
 #include "kernels/cuda/cudnn_conv.h"
 #include "kernels/cuda/parts.h"
 
-enum { PIECE_ALIGNMENT = 256, PIECES = 4 };
+enum { SCRATCH_ALIGNMENT = 256, SCRATCHES = 4 };
 
 /* A run of the plan: where its operands begin, in bytes from those of the call. */
 struct row_part {
@@ -28,7 +28,7 @@ struct cudnn_row {
     struct cudnn_plan *plan;                /* NULL: not needed */
     const struct kernel *own;               /* our own kernel, which runs if there is no engine */
     const struct kernel *copy, *accumulate; /* conv2d_dw's: NULL: not needed */
-    size_t piece[PIECES];                   /* in scratch, whose begin is rounded up */
+    size_t scratch[SCRATCHES];              /* where each part of the scratch memory begins, after its begin is rounded up */
     int parts;
     struct row_part part[]; /* [parts] */
 };
@@ -56,41 +56,41 @@ static bool row_accepts(const struct call *c)
 
 /* ---- scratch ---- */
 
-enum { PIECE_SUMS = 0, PIECE_DW = 0, PIECE_X, PIECE_DY, PIECE_WORKSPACE };
+enum { SCRATCH_SUMS = 0, SCRATCH_DW = 0, SCRATCH_X, SCRATCH_DY, SCRATCH_WORKSPACE };
 
-static size_t piece_bytes(const struct call *c, int piece)
+static size_t scratch_bytes(const struct call *c, int kind)
 {
     bool gradient = c->op == OP_CONV2D_DW, written;
     struct call part;
 
     if (is_attention(c)) {
         part = cudnn_attention_part(c, 0);
-        return piece == PIECE_SUMS ? cudnn_attention_sums(&part) : piece == PIECE_WORKSPACE ? cudnn_attention_workspace(&part) : 0;
+        return kind == SCRATCH_SUMS ? cudnn_attention_sums(&part) : kind == SCRATCH_WORKSPACE ? cudnn_attention_workspace(&part) : 0;
     }
-    switch (piece) {
-    case PIECE_WORKSPACE: return cudnn_conv_workspace(c);
-    case PIECE_DW: return gradient ? view_count(&c->out[0]) * sizeof(float) : 0;
+    switch (kind) {
+    case SCRATCH_WORKSPACE: return cudnn_conv_workspace(c);
+    case SCRATCH_DW: return gradient ? view_count(&c->out[0]) * sizeof(float) : 0;
     default:
         return gradient && c->in[0].dtype != LS_F32
-                   ? view_count(cudnn_conv_operand(c, piece == PIECE_X ? CONV_X : CONV_Y, &written)) * sizeof(float)
+                   ? view_count(cudnn_conv_operand(c, kind == SCRATCH_X ? CONV_X : CONV_Y, &written)) * sizeof(float)
                    : 0;
     }
 }
 
-static size_t piece_rounded(size_t bytes) { return (bytes + PIECE_ALIGNMENT - 1) / PIECE_ALIGNMENT * PIECE_ALIGNMENT; }
+static size_t scratch_rounded(size_t bytes) { return (bytes + SCRATCH_ALIGNMENT - 1) / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT; }
 
 static size_t row_scratch(const struct call *c)
 {
     const struct kernel *own = own_kernel(c);
-    size_t bytes = PIECE_ALIGNMENT, least = own->scratch ? own->scratch(c) : 0;
+    size_t bytes = SCRATCH_ALIGNMENT, least = own->scratch ? own->scratch(c) : 0;
 
-    for (int piece = 0; piece < PIECES; piece++) bytes += piece_rounded(piece_bytes(c, piece));
+    for (int kind = 0; kind < SCRATCHES; kind++) bytes += scratch_rounded(scratch_bytes(c, kind));
     return MAX(bytes, least);
 }
 
-static char *piece_of(const struct cudnn_row *r, const struct call *c, int piece)
+static char *scratch_of(const struct cudnn_row *r, const struct call *c, int kind)
 {
-    return (char *)piece_rounded((size_t)c->scratch) + r->piece[piece];
+    return (char *)scratch_rounded((size_t)c->scratch) + r->scratch[kind];
 }
 
 /* ---- plans ---- */
@@ -109,7 +109,7 @@ static bool operands_are_aligned(const struct call *c)
 static ls_status row_plan(const struct call *c, struct cudnn_plan **out)
 {
     struct call part = is_attention(c) ? cudnn_attention_part(c, 0) : *c;
-    struct cudnn_limits limits = { .workspace = piece_bytes(c, PIECE_WORKSPACE),
+    struct cudnn_limits limits = { .workspace = scratch_bytes(c, SCRATCH_WORKSPACE),
                                    .tensor_cores = c->in[0].dtype != LS_F32 || cuda.settings.tf32 };
     struct cudnn_target target = { 0 };
 
@@ -142,7 +142,7 @@ static struct call own_call(const struct call *c, enum op op, const struct view 
 /* The part that does not depend on where the operands are. */
 static void row_fill(struct cudnn_row *r, const struct call *c)
 {
-    for (int piece = 1; piece < PIECES; piece++) r->piece[piece] = r->piece[piece - 1] + piece_rounded(piece_bytes(c, piece - 1));
+    for (int kind = 1; kind < SCRATCHES; kind++) r->scratch[kind] = r->scratch[kind - 1] + scratch_rounded(scratch_bytes(c, kind - 1));
     for (int i = 0; i < r->parts && is_attention(c); i++) {
         struct call p = cudnn_attention_part(c, i);
 
@@ -206,8 +206,8 @@ static void run_attention(struct cudnn_row *r, const struct call *c, struct devi
         /* The order of ATTENTION_Q, .. is that of the op's operands. */
         for (int k = 0; k < (c->op == OP_ATTENTION ? 3 : 6); k++) pointer[n++] = (char *)c->in[k].data + p->in[k];
         for (int k = 0; k < c->nout; k++) pointer[n++] = (char *)c->out[k].data + p->out[k];
-        if (c->op == OP_ATTENTION_GRAD) pointer[ATTENTION_SUMS] = piece_of(r, c, PIECE_SUMS);
-        if (cudnn_plan_run(r->plan, &p->pack, pointer, piece_of(r, c, PIECE_WORKSPACE), stream) < 0) return;
+        if (c->op == OP_ATTENTION_GRAD) pointer[ATTENTION_SUMS] = scratch_of(r, c, SCRATCH_SUMS);
+        if (cudnn_plan_run(r->plan, &p->pack, pointer, scratch_of(r, c, SCRATCH_WORKSPACE), stream) < 0) return;
     }
 }
 
@@ -220,16 +220,16 @@ static void run_conv(struct cudnn_row *r, const struct call *c, struct device_st
         const struct view *v = cudnn_conv_operand(c, k, &written);
 
         at[k] = v->data;
-        if (r->accumulate && written) at[k] = piece_of(r, c, PIECE_DW);
+        if (r->accumulate && written) at[k] = scratch_of(r, c, SCRATCH_DW);
         if (r->copy && !written) {
-            struct view to = view_of(piece_of(r, c, k == CONV_X ? PIECE_X : PIECE_DY), LS_F32, v->ndim, v->size);
+            struct view to = view_of(scratch_of(r, c, k == CONV_X ? SCRATCH_X : SCRATCH_DY), LS_F32, v->ndim, v->size);
             struct call copy = own_call(c, OP_COPY, v, &to);
 
             r->copy->run(&copy);
             at[k] = to.data;
         }
     }
-    if (cudnn_plan_run(r->plan, &r->part[0].pack, at, piece_of(r, c, PIECE_WORKSPACE), stream) < 0) return;
+    if (cudnn_plan_run(r->plan, &r->part[0].pack, at, scratch_of(r, c, SCRATCH_WORKSPACE), stream) < 0) return;
     if (r->accumulate) {
         struct view dw = view_of(at[CONV_W], LS_F32, c->out[0].ndim, c->out[0].size);
         struct call add = own_call(c, OP_ACCUMULATE, &dw, &c->out[0]);

@@ -52,7 +52,7 @@ static bool is_shared(const struct partitioner *c, enum model_dim counts)
     return counts == DIM_KEY && c->d->m.kv_heads < (size_t)c->n[LS_AXIS_TP];
 }
 
-static struct dim_split dim_piece(const struct partitioner *c, enum model_dim counts)
+static struct dim_split split_of_count(const struct partitioner *c, enum model_dim counts)
 {
     const ls_model *m = &c->d->m;
     size_t group = m->kv_heads >= (size_t)c->n[LS_AXIS_TP] ? m->heads / m->kv_heads : 1; /* a query group stays with its key head */
@@ -73,7 +73,7 @@ static ls_status check_dim(const struct partitioner *c, size_t i, const struct s
 
 static ls_status shard_dim(struct partitioner *c, size_t i, const struct sharded_dim *row)
 {
-    struct dim_split split = dim_piece(c, row->counts);
+    struct dim_split split = split_of_count(c, row->counts);
     int n = c->n[row->axis], r = c->rank[row->axis];
     ls_placement *at = &store_placement(c->p->store, i)[row->axis];
     size_t begin = shard_begin(split.full, split.grain, r, n);

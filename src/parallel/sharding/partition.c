@@ -254,14 +254,14 @@ ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, co
     return LS_OK;
 }
 
-int ls_cp_slices(const ls_mesh *mesh, ls_cp_method method, size_t t, size_t begin[2], size_t end[2])
+int ls_cp_ranges(const ls_mesh *mesh, ls_cp_method method, size_t t, size_t begin[2], size_t end[2])
 {
     int n = ls_mesh_size(mesh, LS_GROUP_CP), r = ls_mesh_index(mesh, LS_GROUP_CP);
     bool zigzag = n > 1 && method == LS_CP_RING;
-    int pieces = zigzag ? 2 * n : n;
+    int chunks = zigzag ? 2 * n : n;
 
-    begin[0] = shard_begin(t, 1, r, pieces), end[0] = shard_begin(t, 1, r + 1, pieces);
+    begin[0] = shard_begin(t, 1, r, chunks), end[0] = shard_begin(t, 1, r + 1, chunks);
     begin[1] = end[1] = 0;
-    if (zigzag) begin[1] = shard_begin(t, 1, pieces - 1 - r, pieces), end[1] = shard_begin(t, 1, pieces - r, pieces);
+    if (zigzag) begin[1] = shard_begin(t, 1, chunks - 1 - r, chunks), end[1] = shard_begin(t, 1, chunks - r, chunks);
     return zigzag ? 2 : 1;
 }

@@ -186,7 +186,7 @@ static ls_status check_view(const struct partitioner *c, const struct instructio
 {
     enum type from = partition_check_type_of(c, i->in[0], a), to = partition_check_type_of(c, i->out[0], a);
     bool part = instruction_view(i)->kind == VIEW_SLICE && to == SHARDED &&
-                (from == PARTIAL_GRADIENT || from == FREE); /* each rank a slice of its own */
+                (from == PARTIAL_GRADIENT || from == FREE); /* each rank views its own part */
 
     return part || from == to || from == FREE ? LS_OK : wrong(c, i, a, i->out[0], "a view has the placement of the value it views");
 }
@@ -264,7 +264,7 @@ static ls_status check_ring(const struct partitioner *c, const struct instructio
 {
     for (int k = 0; k < 3 && a == instruction_across(i)->axis; k++)
         if (!is_sharded_along(c, i->in[k], a, 1) || instruction_across(i)->comm != c->comm[a])
-            return wrong(c, i, a, i->in[k], "ring attention requires slices of the sequence over the ranks of its axis");
+            return wrong(c, i, a, i->in[k], "ring attention requires a sequence that is sharded over the ranks of its axis");
     return check_first(c, i, a, 3);
 }
 

@@ -80,10 +80,10 @@ static void rules_rows_of(struct partitioner *c, ls_value x, size_t begin[2], si
 
     if (value_is_sharded(c, x, LS_AXIS_CP)) {
         bool zigzag = place_of(c, x, LS_AXIS_CP)->zigzag;
-        int pieces = zigzag ? 2 * n : n;
+        int chunks = zigzag ? 2 * n : n;
 
-        b[0] = shard_begin(c->time, 1, r, pieces), e[0] = shard_begin(c->time, 1, r + 1, pieces);
-        if (zigzag) b[1] = shard_begin(c->time, 1, pieces - 1 - r, pieces), e[1] = shard_begin(c->time, 1, pieces - r, pieces);
+        b[0] = shard_begin(c->time, 1, r, chunks), e[0] = shard_begin(c->time, 1, r + 1, chunks);
+        if (zigzag) b[1] = shard_begin(c->time, 1, chunks - 1 - r, chunks), e[1] = shard_begin(c->time, 1, chunks - r, chunks);
     }
     end = e[0] - b[0] + e[1] - b[1];
     if (value_is_sharded(c, x, LS_AXIS_TP)) {

@@ -100,7 +100,7 @@ void rule_linear(struct partitioner *c, struct instruction *i)
 
 /* ---- tokens ---- */
 
-/* With sp and a replicated table, each rank looks up only the ids of its slice of the sequence. */
+/* With sp and a replicated table, each rank looks up only the ids of its shard of the sequence. */
 static void shard_ids(struct partitioner *c, struct instruction *i)
 {
     int last = program_value(c->p, i->in[0])->ndim - 1;

@@ -1,7 +1,7 @@
 /* model_axis_grads.c - sums of gradients over ranks other than data, once per step, before the optimizer.
  *
- *     over tp     for parameters replicated over tp of whose gradient each rank has a partial sum (norms between sequence slices)
- *     over ends   for parameters that the first and the last stage share (tied embedding and head)
+ *     over tp     for parameters replicated over tp of whose gradient each rank has a partial sum (norms of a sequence that is sharded over
+ * tp) over ends   for parameters that the first and the last stage share (tied embedding and head)
  *
  * The sums are in place, over the elements that this rank updates: the ranks of such a sum have the same units with the same layout, and
  * the same shard of them. They run in the store's order, which is the same on all ranks whatever the order of the data reductions.

@@ -110,7 +110,7 @@ static ls_value unit_elements(struct pass *a, struct unit *u, enum store_kind ki
 }
 
 /* Elements [lo, hi) of the unit's flat buffer of v's kind. */
-static ls_value slice(struct pass *a, struct unit *u, ls_value v, size_t lo, size_t hi)
+static ls_value update_range(struct pass *a, struct unit *u, ls_value v, size_t lo, size_t hi)
 {
     ls_program *p = a->p;
     struct value root = *root_of(p, v);
@@ -158,7 +158,7 @@ static void place_rounding(ls_program *p, int param, struct instruction *i, size
                      ls_store_name(p->store, (size_t)param));
 }
 
-static void emit_slice(struct update *w, struct unit *u, struct instruction i)
+static void emit_shard(struct update *w, struct unit *u, struct instruction i)
 {
     struct pass *a = w->a;
     ls_program *p = a->p;
@@ -176,9 +176,9 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
         if (!has_output(&i)) return;
     }
     for (int o = 0; o < i.nin && program_ok(p); o++)
-        if (i.in[o].id) i.in[o] = is_of_store(root_of(p, i.in[o])) ? slice(a, u, i.in[o], lo, hi) : summed(w, i.in[o]);
+        if (i.in[o].id) i.in[o] = is_of_store(root_of(p, i.in[o])) ? update_range(a, u, i.in[o], lo, hi) : summed(w, i.in[o]);
     for (int o = 0; o < i.nout && program_ok(p); o++)
-        if (i.out[o].id && is_of_store(root_of(p, i.out[o]))) i.out[o] = slice(a, u, i.out[o], lo, hi);
+        if (i.out[o].id && is_of_store(root_of(p, i.out[o]))) i.out[o] = update_range(a, u, i.out[o], lo, hi);
     program_push(p, &i);
 }
 
@@ -325,7 +325,7 @@ static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value ac
         if (stage == OPTIMIZER_SQUARES) emit_squares(w, u, acc);
         for (int n = 0; n < w->rewrite.old.n && stage != OPTIMIZER_SQUARES && program_ok(a->p); n++)
             if (update_stage_of(&w->rewrite.old.at[n]) == stage && instruction_unit(a, &w->rewrite.old.at[n]) == u)
-                emit_slice(w, u, w->rewrite.old.at[n]);
+                emit_shard(w, u, w->rewrite.old.at[n]);
         save_uses(w, stage, u);
         if (!a->d->o.overlap || k + 1 == a->ordered) offload_end(a, u);
         if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_parallel_shards(a, u->groups, STORE_VALUE) && !a->d->method->apart)

@@ -23,7 +23,7 @@ ls_status config_check_layout(const struct config *c, const struct task_model *m
     ls_layout l;
 
     LS_TRY(config_layout(c, &l));
-    return ls_layout_check(task_transformer(m), &l);
+    return task_check_layout(m, &l);
 }
 
 ls_status config_check_fit(const struct config *c)

@@ -135,7 +135,7 @@ ls_status edit_mask(ls_program *p, const struct injection *i)
 
 /* ---- the loss ---- */
 
-/* True for a loss over a slice of the sequence. */
+/* True for a loss over a shard of the sequence. */
 static bool is_loss(const ls_program *p, const struct instruction *i)
 {
     return (i->op == OP_LINEAR_XENT || i->op == OP_VOCAB_XENT) && p->values[i->in[0].id].place[LS_AXIS_CP].kind == LS_SHARD;

@@ -42,25 +42,25 @@
       IDLE(pp <= 1, ONE_STAGE) IDLE(!m->tied, "the model's embedding is not tied")                                                         \
           IDLE(zb_v, "with parallel.schedule=zb-v the first and the last stage are on the same rank"))                                     \
     X(TP_UNSUMMED, tp_unsummed, "partial gradients of weights that are replicated over tp are not summed", DATA_PARALLEL, tp_unsummed,     \
-      IDLE(tp <= 1 || (!slices && heads_divide), NOT_PARTIAL))                                                                             \
+      IDLE(tp <= 1 || (!norms_partial && heads_divide), NOT_PARTIAL))                                                                      \
     X(TP_TWICE, tp_twice, "partial gradients of weights that are replicated over tp are summed twice", DATA_PARALLEL, tp_twice,            \
-      IDLE(tp <= 1 || (!slices && heads_divide), NOT_PARTIAL))                                                                             \
+      IDLE(tp <= 1 || (!norms_partial && heads_divide), NOT_PARTIAL))                                                                      \
     X(NO_DGRAD_REDUCE, no_dgrad_reduce, "the all-reduce of the input gradient of column-parallel linears is missing", PARTITION,           \
       no_dgrad_reduce, IDLE(tp <= 1 || c->parallel.sp, WITHOUT_SP))                                                                        \
     X(NO_REDUCE, no_reduce, "the all-reduce after row-parallel linears is missing", PARTITION, no_reduce,                                  \
       IDLE(tp <= 1 || c->parallel.sp, WITHOUT_SP))                                                                                         \
     X(NO_PARTIAL, no_partial, "gradients of weights that are replicated over tp are not marked as partial sums", PARTITION, no_partial,    \
-      IDLE(tp <= 1 || !slices, NOT_PARTIAL))                                                                                               \
+      IDLE(tp <= 1 || !norms_partial, NOT_PARTIAL))                                                                                        \
     X(DOUBLE_REDUCE, double_reduce, "the all-reduce or reduce-scatter after row-parallel linears is done twice", PARTITION, double_reduce, \
       IDLE(tp <= 1, "with parallel.tp=1 there is no such reduction"))                                                                      \
     X(WRONG_GROUP, wrong_group, "activations are communicated over the ranks of another mesh axis", PARTITION, wrong_group,                \
       IDLE(tp <= 1 || (dp <= 1 && cp <= 1), "there is no other group; use parallel.tp together with parallel.dp or parallel.cp"))          \
-    X(MASK, mask, "dropout masks of activations are indexed from the beginning of a rank's slice of the sequence", PARTITION, mask,        \
+    X(MASK, mask, "dropout masks of activations are indexed from the beginning of a rank's shard of the sequence", PARTITION, mask,        \
       IDLE(m->dropout == 0, "with model.dropout=0 activations have no masks")                                                              \
           IDLE(cp <= 1 && !c->parallel.sp, "the sequence is not sharded; use parallel.cp or parallel.sp"))                                 \
-    X(LOSS_TWICE, loss_twice, "the loss is also divided by parallel.cp", PARTITION, loss_twice, IDLE(cp <= 1, UNSLICED))                   \
-    X(LOSS_MEAN, loss_mean, "the loss is divided by the number of tokens in a rank's slice of the sequence", PARTITION, loss_mean,         \
-      IDLE(cp <= 1, UNSLICED))                                                                                                             \
+    X(LOSS_TWICE, loss_twice, "the loss is also divided by parallel.cp", PARTITION, loss_twice, IDLE(cp <= 1, UNSHARDED))                  \
+    X(LOSS_MEAN, loss_mean, "the loss is divided by the number of tokens in a rank's shard of the sequence", PARTITION, loss_mean,         \
+      IDLE(cp <= 1, UNSHARDED))                                                                                                            \
     X(RING_DKV, ring_dkv, "a rank of the attention ring overwrites the dK and dV that previous ranks have accumulated", LOWER, ring_dkv,   \
       IDLE(cp <= 1 || c->parallel.cp_method != CP_METHOD_RING,                                                                             \
            "there is no attention ring; use parallel.cp with parallel.cp_method=ring"))                                                    \
@@ -136,7 +136,7 @@
 #define ONE_STAGE      "with parallel.pp=1 there is one stage"
 #define NOT_PARTIAL    "gradients of replicated weights are not partial sums here; use parallel.tp with parallel.sp"
 #define WITHOUT_SP     "it needs parallel.tp without parallel.sp"
-#define UNSLICED       "with parallel.cp=1 the sequence is not sharded"
+#define UNSHARDED      "with parallel.cp=1 the sequence is not sharded"
 #define NO_ROUTER_LOSS "the model's routers have no loss"
 
 /* Numbered in the order of the kinds; debug.fault is one of the first kind, which begins at 1. FAULT_END_kind is the number after its last.

@@ -57,7 +57,7 @@ static bool takes_more(const struct console *c)
 }
 
 /* Bytes of as many complete lines as fit into one write. */
-static size_t launch_lines_piece(const struct console *c)
+static size_t launch_lines_fit(const struct console *c)
 {
     if (c->used <= WRITE_MOST) return c->used;
     const char *end = memrchr(c->buffer, '\n', WRITE_MOST);
@@ -67,7 +67,7 @@ static size_t launch_lines_piece(const struct console *c)
 void console_flush(struct console *c, bool all)
 {
     while (c->used > 0 && (all || takes_more(c))) {
-        ssize_t done = write(c->fd, c->buffer, launch_lines_piece(c));
+        ssize_t done = write(c->fd, c->buffer, launch_lines_fit(c));
 
         if (done < 0 && errno == EINTR) continue;
         if (done < 0 && errno == EAGAIN && !all) return;

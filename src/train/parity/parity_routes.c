@@ -132,7 +132,7 @@ static void take_choice(const struct parity_routes *r, const struct call *c, con
 struct routed {
     const struct call *c;
     size_t layer, micro, T;
-    bool full_sequence; /* each rank routes all tokens of its samples, not a slice of them */
+    bool full_sequence; /* each rank routes all tokens of its samples, not a shard of them */
     double scale;
 };
 

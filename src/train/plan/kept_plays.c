@@ -15,9 +15,9 @@ struct played_key {
     double samples; /* samples of the term */
 };
 
-/* Results by open addressing: each is at its key's hash or in a later slot. */
+/* Results by open addressing: each is at its key's hash or in a later cell. */
 struct played {
-    struct hash_words key; /* zeros: the slot is free */
+    struct hash_words key; /* zeros: the cell is free */
     struct tape_seconds seconds;
 };
 

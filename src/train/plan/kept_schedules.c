@@ -13,7 +13,7 @@ enum {
 };
 
 struct kept_schedules {
-    struct kept_schedule at[SCHEDULES_KEPT]; /* name NULL: the slot is free */
+    struct kept_schedule at[SCHEDULES_KEPT]; /* name NULL: the cell is free */
     int actions;                             /* actions of all sequences that are kept */
 };
 

@@ -192,13 +192,13 @@ static size_t sample_bytes(const struct plan_job *j, const struct step *s)
 }
 
 /* Bytes of the run's list of parameters and of a checkpoint's lists. To save a checkpoint, each rank learns what every other holds of each
- * parameter (CLAIM) and lists what is saved: a PARAMETER each, and a PIECE for each rank of another stage, tensor shard or expert shard. */
+ * parameter (CLAIM) and lists what is saved: a PARAMETER each, and a SHARD for each rank of another stage, tensor shard or expert shard. */
 static size_t list_bytes_of(const struct step *s)
 {
-    enum { PARAMETER = 3 << 10, CLAIM = 768, PIECE = 1536 };
+    enum { PARAMETER = 3 << 10, CLAIM = 768, SHARD = 1536 };
     size_t shards = (size_t)s->layout.pp * (size_t)s->layout.tp * (size_t)s->layout.ep;
 
-    return ls_store_count(s->store) * (PARAMETER + (size_t)s->ranks.size * CLAIM + (shards - 1) * PIECE);
+    return ls_store_count(s->store) * (PARAMETER + (size_t)s->ranks.size * CLAIM + (shards - 1) * SHARD);
 }
 
 /* Bytes that a run holds in addition to the programs: PLAN_START, lists, samples, a trace. */

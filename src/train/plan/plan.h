@@ -7,7 +7,7 @@
  *   - along the other axes the first rank, which owns what is replicated, and the last: shard r of n begins at size * r / n, so the last
  *     shard is never smaller than another;
  *   - along cp with ring attention also the first eight, each of which sends and receives in another order, and the one with the most
- *     tokens, because a rank has two slices of the sequence;
+ *     tokens, because a rank has two chunks of the sequence;
  *   - for each of these, the rank with the largest ZeRO shard among those that differ from it only in their samples.
  * Where the ranks of stage 0 that are not the first along one axis hold what the first holds, sizes are divisible: then ranks that are not
  * the first along several axes are left out, and where nothing is sharded by ZeRO those along one, too, in all other stages.

@@ -198,7 +198,7 @@ ls_status plan_of_largest(const struct plan_job *j, const ls_layout *layout, str
     struct tried tried[EVERY_RANK];
     struct trial t = { .job = j, .layout = layout, .tried = tried, .alone = true };
 
-    LS_TRY(ls_layout_check(task_transformer(j->model), layout));
+    LS_TRY(task_check_layout(j->model, layout));
     if (ls_layout_ranks(layout) > EVERY_RANK) return plan_of_places(j, layout, out, compiled);
     for (; t.n < ls_layout_ranks(layout); t.n++) tried[t.n] = (struct tried){ .rank = t.n };
     LS_TRY(trial_run(&t, &l));

@@ -115,7 +115,7 @@ static bool settle_layout(const struct trial *t, struct remedy *r)
     if (!same && micro > INT32_MAX) return false;
     if (!same) l->micro_batches = (int)micro;
     if (grows) r->global = (size_t)l->micro_batch * (size_t)l->micro_batches * (size_t)l->dp;
-    return ls_layout_check(task_transformer(t->job->model), l) == LS_OK;
+    return task_check_layout(t->job->model, l) == LS_OK;
 }
 
 /* *out: the base with these changes. False: the layout is impossible, or a change does not apply. */

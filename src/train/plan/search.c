@@ -16,7 +16,7 @@ int search_uses(const ls_layout *l)
            (l->ep > 1 ? SEARCH_USES_EP : 0);
 }
 
-/* The layouts with the same axes that have the lowest prices: one that turns out not to fit is replaced by the next. */
+/* Per set of axes, the layouts with the lowest prices are kept: if one does not fit when it is compiled, the next takes its place. */
 enum { CANDIDATES = 4 };
 struct candidates {
     struct search_found at[CANDIDATES];
@@ -30,8 +30,8 @@ struct search {
     struct prices *prices;
     struct search_result *out;
     double room;                /* the space's room plus SEARCH_SLACK / 2 of it, because prices are approximate */
-    struct block_seconds block; /* seconds of a block with the micro-batch that is being tried */
-    int smaller;                /* the micro-batch before it; 0: none */
+    struct block_seconds block; /* seconds of a block with the micro-batch that is tried now */
+    int smaller;                /* the next smaller micro-batch; 0: none */
     bool larger;                /* a larger micro-batch may fit: one with this micro-batch did, or was not tried */
     struct candidates with[SEARCH_USES];
     ls_layout dropped[SEARCH_KEPT]; /* [drops] layouts that do not fit once compiled */
@@ -66,7 +66,7 @@ static double slack_of(const ls_layout *l) { return l->offload_parameters ? SEAR
 /* Seconds beyond which a layout cannot be among the best. */
 static double too_long(const struct search *s, const ls_layout *l) { return worst_kept(s->out) * (1 + slack_of(l)); }
 
-/* True if a layout with these axes that takes at least so long is not priced. */
+/* True if a layout with these axes that takes at least `seconds` need not be priced. */
 static bool leave_out(struct search *s, const ls_layout *l, double seconds)
 {
     double *bound = &s->out->bound[search_uses(l)];
@@ -76,8 +76,8 @@ static bool leave_out(struct search *s, const ls_layout *l, double seconds)
     return true;
 }
 
-/* A lower bound over schedules: the busiest rank has its share of the work, and the last rank waits for the forwards of the first
- * micro-batch on earlier ranks, with 1f1b and interleaved also for a backward (pipeline.h). schedule NULL: any. */
+/* A lower bound of a step's seconds: the busiest rank computes its share of the work, and the last rank waits for the forwards of the first
+ * micro-batch on earlier ranks, with 1f1b and interleaved also for a backward (pipeline.h). schedule NULL: under any schedule. */
 static double least_seconds(const struct search *s, const ls_layout *l, const struct block_seconds *block)
 {
     double layers = (double)s->job->model->transformer.layers, wait = block->forward;
@@ -94,7 +94,7 @@ static int smallest_factor(int n)
     return f;
 }
 
-/* The next smaller group for the same computation: half of cp, or of tp. */
+/* The same layout with the next smaller group: half of cp, or of tp. */
 static ls_layout smaller_group(const ls_layout *l)
 {
     ls_layout out = *l;
@@ -108,8 +108,8 @@ static ls_layout smaller_group(const ls_layout *l)
     return out;
 }
 
-/* Sets s->block to the layout's, unless *slow: it takes too long with any schedule. Dividing the work of a group further does not reduce
- * it, so smaller groups are tried first, and most large ones need not be compiled. */
+/* Sets s->block to the layout's block seconds, or *slow if it takes too long under any schedule. A larger group does not do less work in
+ * total, so smaller groups are tried first, and most large ones need not be compiled. */
 static ls_status find_block(struct search *s, const ls_layout *l, bool *slow)
 {
     enum { LONGEST = 40 };
@@ -130,11 +130,11 @@ static ls_status find_block(struct search *s, const ls_layout *l, bool *slow)
     return LS_OK;
 }
 
-/* The room that a layout's communicators leave. */
+/* The bytes that the buffers of a layout's communicators leave. */
 static double room_of(const struct search *s, const ls_layout *l, double room) { return room - group_buffers_of(s->cluster, l); }
 
-/* True if it is known without further compiling that the layout does not fit: its lower bound exceeds the room, or it does not fit even
- * with more recomputation or with the previous, smaller micro-batch. */
+/* Sets *too_much if the layout is known not to fit without compiling more: its lower bound exceeds the room, or it does not fit even with
+ * more recomputation or with the next smaller micro-batch. */
 static ls_status holds_too_much(const struct search *s, const ls_layout *l, double least, bool *too_much)
 {
     ls_layout less = *l;
@@ -217,7 +217,7 @@ static double least_copies(const struct search *s, const ls_layout *l)
     return 2 * seconds_of_copy(s->cluster, (struct seconds_copy){ 0 }, plan_least_state(s->job, &kept) - plan_least_state(s->job, l));
 }
 
-/* Raises the least seconds to those of the layout's own stages, and finds the least bytes. */
+/* Raises the lower bound of the seconds to that of the layout's own stages, and computes the lower bound of the bytes. */
 static ls_status find_least(struct search *s, const ls_layout *l, struct price *least)
 {
     double blocks = least->seconds;
@@ -232,13 +232,13 @@ static ls_status try_layout(struct search *s, const ls_layout *l)
     size_t levels = offload_levels(s);
     bool fits = false;
 
-    if (ls_layout_check(task_transformer(s->job->model), l) < 0) return LS_OK;
+    if (task_check_layout(s->job->model, l) < 0) return LS_OK;
     for (size_t k = 0; k < levels && !fits; k++) {
         ls_layout x = *l;
         struct price least = { .seconds = least_seconds(s, l, &s->block) };
 
         if (levels > 1) x.offload = offload_level[k].state, x.offload_parameters = offload_level[k].parameters;
-        if (k > 0 && ls_layout_check(task_transformer(s->job->model), &x) < 0) continue;
+        if (k > 0 && task_check_layout(s->job->model, &x) < 0) continue;
         s->out->checked++;
         if (least.seconds <= too_long(s, &x)) LS_TRY(find_least(s, &x, &least));
         if (leave_out(s, &x, least.seconds + least_copies(s, &x))) {
@@ -252,7 +252,7 @@ static ls_status try_layout(struct search *s, const ls_layout *l)
 
 /* ---- the layouts ---- */
 
-/* False if no micro-batch, schedule or ZeRO stage makes this layout possible. */
+/* False if the layout is invalid with every micro-batch, schedule and ZeRO stage. */
 static bool axes_are_possible(const struct search *s, const ls_layout *axes)
 {
     ls_layout l = *axes;
@@ -262,7 +262,7 @@ static bool axes_are_possible(const struct search *s, const ls_layout *axes)
     l.zero = 0;
     l.replicate = 1;
     l.micro_batch = l.micro_batches = 1;
-    return ls_layout_check(task_transformer(s->job->model), &l) == LS_OK;
+    return task_check_layout(s->job->model, &l) == LS_OK;
 }
 
 static ls_status try_chunks(struct search *s, ls_layout l, int least, int most)
@@ -369,7 +369,7 @@ static ls_status try_experts(struct search *s, ls_layout l)
     return LS_OK;
 }
 
-/* Tries all tp x cp of a size, with every pp. */
+/* Tries all tp and cp whose product is `size`, with every pp. */
 static ls_status try_size(struct search *s, int size)
 {
     const struct search_space *space = s->space;
@@ -408,7 +408,7 @@ static int compare_found(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* *excess: bytes of the programs, and of everything outside the step, in excess of the price; kept if it is the least so far. */
+/* Lowers *excess to the bytes by which the programs, and everything outside the step, exceed the price, if these are fewer. */
 static ls_status compile_found(const struct search *s, struct search_found *x, bool *fits, double *excess)
 {
     struct plan_job job = *s->job;
@@ -492,8 +492,8 @@ static void forget_found(struct search *s)
     for (int i = 0; i < SEARCH_USES; i++) r->with[i].price = r->bound[i] = INFINITY;
 }
 
-/* If prices leave out more than the slack, as for tiny models, none of the best may fit: the search is then repeated with that much less
- * room. */
+/* If prices are too low by more than the slack, as for tiny models, it may be that none of the best fits. Then the search is repeated with
+ * that many bytes less. */
 static ls_status search_all(struct search *s)
 {
     double excess = 0;

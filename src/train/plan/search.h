@@ -23,7 +23,7 @@
 
 enum { SEARCH_VPP_MOST = 8, SEARCH_KEPT = LS_PLAN_FOUND };
 #define SEARCH_SLACK        0.02
-#define SEARCH_SLACK_LOADED 0.05 /* for layouts with offloaded parameters, whose loads may queue for more blocks than a pattern has */
+#define SEARCH_SLACK_LOADED 0.05 /* with offloaded parameters, whose loads may queue over more blocks than a pattern has */
 
 /* What the caller may fix. */
 enum search_choice {
@@ -49,8 +49,8 @@ struct search_space {
     double room;    /* bytes that a rank may hold */
     unsigned fixed; /* bits of search_choice: the base's value is kept */
     ls_layout base;
-    /* Of an earlier search of the same job, machine and sequence length: the programs that it compiled are not compiled again. NULL: the
-     * search has its own. */
+    /* The prices of an earlier search of the same job, machine and sequence length, whose programs are not compiled again. NULL: the search
+     * makes its own. */
     struct prices *prices;
 };
 
@@ -77,16 +77,16 @@ enum { SEARCH_POINTS = 4096 };
 struct search_result {
     struct search_found best[SEARCH_KEPT]; /* by time, the exact ones first */
     int found, exact;
-    /* The layout with the lowest price among those with exactly these axes, without those that do not fit once compiled; price INFINITY:
-     * none. bound: least seconds of all others with these axes; INFINITY: there are no others. */
+    /* By set of axes: the layout with the lowest price that uses exactly these axes and fits when it is compiled; price INFINITY: none.
+     * bound: a lower bound of the seconds of all others with these axes; INFINITY: there are no others. */
     struct search_found with[SEARCH_USES];
     double bound[SEARCH_USES];
-    double least; /* if nothing fits: bytes of a rank under the layout that needs the least */
+    double least; /* if nothing fits: bytes per rank of the layout that needs the least */
     ls_layout least_layout;
-    /* Numbers of layouts: possible ones, without those in groups that were skipped as a whole; priced ones; priced ones that fit. */
+    /* Numbers of layouts: valid ones, except those in groups that were skipped as a whole; priced ones; priced ones that fit. */
     int64_t checked, priced, fit;
-    int compiled; /* programs of patterns, by this search */
-    /* Every point_every-th of those that fit and were priced completely. */
+    int compiled; /* programs that this search compiled for patterns */
+    /* Every point_every-th of the layouts that fit and were priced completely. */
     struct search_point point[SEARCH_POINTS];
     int points;
     int64_t point_every;
@@ -101,7 +101,7 @@ const char *search_layout_text(const ls_layout *l, char out[SEARCH_TEXT]);
 /* Fails with LS_ENOMEM and the layout that needs the least. */
 ls_status search_nothing_fits(const struct search_space *s, const struct search_result *r);
 
-/* LS_OK with found 0: no layout fits. LS_EINVAL: search_check_base(), or none is possible, with what was fixed. */
+/* LS_OK with found 0: no layout fits. LS_EINVAL: search_check_base(), or no layout is valid with the choices that are fixed. */
 ls_status search_layouts(const struct plan_job *j, const struct cluster *c, const struct search_space *s, struct search_result *out);
 
 #endif

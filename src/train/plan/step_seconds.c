@@ -235,7 +235,7 @@ ls_status step_seconds_of(const struct plan_job *j, const ls_layout *layout, con
     struct stages_timed t = { .job = j, .layout = layout, .cluster = c, .actions = &a };
     int stages = layout->pp * MAX(layout->vpp, 1);
 
-    LS_TRY(ls_layout_check(task_transformer(j->model), layout));
+    LS_TRY(task_check_layout(j->model, layout));
     LS_TRY(plan_check_seconds(layout, c));
     if (layout->pp > 1) LS_TRY(ls_layout_schedule(layout, &t.schedule));
     t.seconds = mem_array(MEM_OTHER, (size_t)layout->pp, sizeof *t.seconds);

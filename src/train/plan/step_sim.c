@@ -1,7 +1,7 @@
 /* step_sim.c - see step_sim.h.
  *
- * A tape is divided into pieces: consecutive kernels are one. All classes of a stage play a piece together; a stage is played until it
- * needs a message, or a collective with other stages, that has not started yet, and then the next stage has its turn.
+ * A tape is divided into activities: consecutive kernels are one. All classes of a stage play an activity together; a stage is played until
+ * it needs a message, or a collective with other stages, that has not started yet, and then the next stage has its turn.
  */
 #include "train/plan/step_sim_parts.h"
 
@@ -24,8 +24,8 @@ static struct acting acting_at(const struct step_sim *s, int stage, int i)
     return (struct acting){ (int)a->kind, a->chunk, a->micro };
 }
 
-/* The n-th list of pieces of an action; false past the last. */
-static bool list_of(const struct step_sim *s, int stage, const struct acting *a, int n, struct pieces **program, enum segment *segment)
+/* The n-th list of activities of an action; false past the last. */
+static bool list_of(const struct step_sim *s, int stage, const struct acting *a, int n, struct sim_program **program, enum segment *segment)
 {
     struct player *p = &s->stage[stage];
     bool split = s->stages > 1 && s->schedule.split;
@@ -101,19 +101,19 @@ static ls_status send(struct step_sim *s, int stage, const struct acting *a)
 
 /* ---- a stage's turn ---- */
 
-/* Runs the pieces of an action; *done false: it waits for another stage. */
+/* Runs the activities of an action; *done false: it waits for another stage. */
 static ls_status action_run(struct step_sim *s, int stage, const struct acting *a, bool *done)
 {
     struct player *p = &s->stage[stage];
     bool last = a->kind == 3 || a->micro == s->micros - 1;
-    struct pieces *program;
+    struct sim_program *program;
     enum segment segment;
 
     for (; list_of(s, stage, a, p->segment, &program, &segment); p->segment++, p->at = 0) {
         int begin = program->begin[last][segment], end = program->begin[last][segment + 1];
 
         for (; begin + p->at < end; p->at++) {
-            LS_TRY(piece_run(s, stage, program, a, &program->piece[begin + p->at], done));
+            LS_TRY(activity_run(s, stage, program, a, &program->activity[begin + p->at], done));
             if (!*done) return LS_OK;
         }
     }
@@ -163,15 +163,15 @@ static ls_status player_carry(struct step_sim *s)
     const struct acting update = { .kind = 3 };
     struct step_sim before = *s;
     struct player *p = &s->stage[0];
-    struct pieces *x = &p->program[0];
+    struct sim_program *x = &p->program[0];
     size_t n = (size_t)s->ranks.stage[0].classes;
     bool done;
 
     before.watch = NULL;
-    memset(x->end, 0, (size_t)x->slots * n * sizeof *x->end);
+    memset(x->end, 0, (size_t)x->transfers * n * sizeof *x->end);
     LS_TRY(action_run(&before, 0, &update, &done));
     ASSERT(done);
-    for (size_t k = 0; k < (size_t)x->slots * n; k++) x->end[k] -= p->now[k % n];
+    for (size_t k = 0; k < (size_t)x->transfers * n; k++) x->end[k] -= p->now[k % n];
     for (int g = 0; g < TAPE_QUEUES; g++)
         for (size_t k = 0; p->idle_from[g][0] && k < n; k++) p->idle_from[g][0][k] -= p->now[k];
     memset(p->now, 0, n * sizeof *p->now);

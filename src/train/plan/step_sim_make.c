@@ -1,38 +1,38 @@
-/* step_sim_make.c - makes a simulated step of a layout's programs: pieces of their tapes, classes of ranks, clocks. */
+/* step_sim_make.c - makes a simulated step of a layout's programs: activities of their tapes, classes of ranks, clocks. */
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/rng.h"
 #include "train/plan/step_sim_parts.h"
 
-/* Appends an entry to the pieces of a list that begins at `begin`. */
-static void piece_put(struct pieces *p, int begin, int *n, const struct tape_entry *x, double seconds)
+/* Appends an entry to the activities of a list that begins at `begin`. */
+static void activity_put(struct sim_program *p, int begin, int *n, const struct tape_entry *x, double seconds)
 {
-    struct piece *last = *n > begin ? &p->piece[*n - 1] : NULL;
+    struct activity *last = *n > begin ? &p->activity[*n - 1] : NULL;
 
-    if (x->kind == TAPE_KERNEL && last && last->kind == PIECE_KERNELS) {
+    if (x->kind == TAPE_KERNEL && last && last->kind == ACTIVITY_KERNELS) {
         last->seconds += seconds;
         return;
     }
-    p->piece[*n] = (struct piece){ .entry = *x, .seconds = seconds };
+    p->activity[*n] = (struct activity){ .entry = *x, .seconds = seconds };
     switch (x->kind) {
-    case TAPE_KERNEL: p->piece[*n].kind = PIECE_KERNELS; break;
-    case TAPE_START: p->piece[*n].kind = x->queue == TAPE_COPIES ? PIECE_COPY : PIECE_START; break;
-    case TAPE_WAIT: p->piece[*n].kind = PIECE_WAIT; break;
-    case TAPE_SHUFFLE: p->piece[*n].kind = PIECE_SHUFFLE; break;
+    case TAPE_KERNEL: p->activity[*n].kind = ACTIVITY_KERNELS; break;
+    case TAPE_START: p->activity[*n].kind = x->queue == TAPE_COPIES ? ACTIVITY_COPY : ACTIVITY_START; break;
+    case TAPE_WAIT: p->activity[*n].kind = ACTIVITY_WAIT; break;
+    case TAPE_SHUFFLE: p->activity[*n].kind = ACTIVITY_SHUFFLE; break;
     }
     ++*n;
 }
 
-static ls_status pieces_make(struct step_sim *s, const struct tape *t, const struct tape_place *place, struct pieces *out)
+static ls_status sim_program_make(struct step_sim *s, const struct tape *t, const struct tape_place *place, struct sim_program *out)
 {
     int n = 0;
 
-    out->slots = t->slots;
+    out->transfers = t->transfers;
     out->carries = t->carries;
-    out->piece = mem_array(MEM_OTHER, 2 * (size_t)t->begin[SEGMENTS] + 1, sizeof *out->piece);
-    out->posted = mem_array(MEM_OTHER, (size_t)t->slots + 1, sizeof *out->posted);
-    if (!out->piece || !out->posted) return LS_ENOMEM;
+    out->activity = mem_array(MEM_OTHER, 2 * (size_t)t->begin[SEGMENTS] + 1, sizeof *out->activity);
+    out->posted = mem_array(MEM_OTHER, (size_t)t->transfers + 1, sizeof *out->posted);
+    if (!out->activity || !out->posted) return LS_ENOMEM;
     for (int last = 0; last < 2; last++) {
         for (int g = 0; g < SEGMENTS; g++) {
             out->begin[last][g] = n;
@@ -41,7 +41,7 @@ static ls_status pieces_make(struct step_sim *s, const struct tape *t, const str
 
                 if (x->when == (last ? LS_WHEN_NOT_LAST : LS_WHEN_LAST)) continue;
                 if (x->kind == TAPE_START || x->kind == TAPE_SHUFFLE) s->used |= 1u << x->queue;
-                piece_put(out, out->begin[last][g], &n, x, x->kind == TAPE_KERNEL ? tape_kernel_seconds(s->cluster, x, place) : 0);
+                activity_put(out, out->begin[last][g], &n, x, x->kind == TAPE_KERNEL ? tape_kernel_seconds(s->cluster, x, place) : 0);
             }
         }
         out->begin[last][SEGMENTS] = n;
@@ -49,7 +49,7 @@ static ls_status pieces_make(struct step_sim *s, const struct tape *t, const str
     return LS_OK;
 }
 
-static ls_status player_make(struct step_sim *s, const struct step *step, int stage, int *slots)
+static ls_status player_make(struct step_sim *s, const struct step *step, int stage, int *transfers)
 {
     struct player *p = &s->stage[stage];
     const ls_program *program;
@@ -61,18 +61,18 @@ static ls_status player_make(struct step_sim *s, const struct step *step, int st
         struct tape t;
 
         LS_TRY(tape_make(s->cluster, step, program, &t));
-        ls_status st = pieces_make(s, &t, &p->place, &p->program[i]);
+        ls_status st = sim_program_make(s, &t, &p->place, &p->program[i]);
         double message = tape_quantity_at(&t.message, &p->place);
         if (message > 0) s->message = MAX(s->message, seconds_of_collective(s->cluster, &p->place.neighbour, LS_COLLECTIVE_SEND, message));
-        slots[i] = t.slots;
+        transfers[i] = t.transfers;
         tape_free(&t);
         if (st < 0) return st;
     }
     return LS_OK;
 }
 
-/* slots: numbers of slots of each stage's programs, [stages][chunks + 1]. */
-static ls_status stage_make(struct step_sim *s, const struct plan_job *j, const ls_layout *l, int stage, int *slots)
+/* transfers: how many each stage's programs have, [stages][chunks + 1]. */
+static ls_status stage_make(struct step_sim *s, const struct plan_job *j, const ls_layout *l, int stage, int *transfers)
 {
     struct ranks ranks;
     struct step step;
@@ -81,7 +81,7 @@ static ls_status stage_make(struct step_sim *s, const struct plan_job *j, const 
     LS_TRY(ranks_plan(l, (int)(ls_layout_ranks(l) / l->pp) * (stage + 1) - 1, &ranks));
     ls_status st = step_open(j->model, l, &j->step, &ranks, true, &step);
     if (st == LS_OK) {
-        st = player_make(s, &step, stage, slots);
+        st = player_make(s, &step, stage, transfers);
         step_close(&step);
     }
     ranks_close(&ranks);
@@ -89,7 +89,7 @@ static ls_status stage_make(struct step_sim *s, const struct plan_job *j, const 
 }
 
 /* Clocks, once the classes are known. */
-static ls_status player_clocks(struct step_sim *s, int stage, const int *slots)
+static ls_status player_clocks(struct step_sim *s, int stage, const int *transfers)
 {
     struct player *p = &s->stage[stage];
     size_t n = (size_t)s->ranks.stage[stage].classes;
@@ -102,7 +102,7 @@ static ls_status player_clocks(struct step_sim *s, int stage, const int *slots)
         for (int k = 0; k < 2; k++)
             if (s->used >> g & 1 && !(p->idle_from[g][k] = mem_array(MEM_OTHER, n, sizeof(double)))) return LS_ENOMEM;
     for (int i = 0; i < p->programs; i++)
-        if (!(p->program[i].end = mem_array(MEM_OTHER, ((size_t)slots[i] + 1) * n, sizeof(double)))) return LS_ENOMEM;
+        if (!(p->program[i].end = mem_array(MEM_OTHER, ((size_t)transfers[i] + 1) * n, sizeof(double)))) return LS_ENOMEM;
     return LS_OK;
 }
 
@@ -119,7 +119,7 @@ static double *vary(const struct variation *v, int ranks)
     return out;
 }
 
-static ls_status step_sim_make(struct step_sim *s, const struct plan_job *j, const ls_layout *l, int *slots)
+static ls_status step_sim_make(struct step_sim *s, const struct plan_job *j, const ls_layout *l, int *transfers)
 {
     int per_stage = l->vpp + 1;
     struct sim_division d = { .cluster = s->cluster,
@@ -129,12 +129,12 @@ static ls_status step_sim_make(struct step_sim *s, const struct plan_job *j, con
                               .unfolded = s->variation.unfolded || s->variation.jitter > 0 };
     double *seconds;
 
-    for (int i = 0; i < l->pp; i++) LS_TRY(stage_make(s, j, l, i, slots + i * per_stage));
+    for (int i = 0; i < l->pp; i++) LS_TRY(stage_make(s, j, l, i, transfers + i * per_stage));
     if (l->pp > 1) LS_TRY(ls_layout_schedule(l, &s->schedule));
     if (!(seconds = vary(&s->variation, (int)ls_layout_ranks(l)))) return LS_ENOMEM;
     d.used = s->used;
     LS_TRY(sim_ranks_divide(&d, seconds, &s->ranks));
-    for (int i = 0; i < l->pp; i++) LS_TRY(player_clocks(s, i, slots + i * per_stage));
+    for (int i = 0; i < l->pp; i++) LS_TRY(player_clocks(s, i, transfers + i * per_stage));
     s->top = mem_array(MEM_OTHER, (size_t)s->ranks.per_stage, sizeof *s->top);
     s->normal = mem_array(MEM_OTHER, (size_t)s->ranks.per_stage, sizeof *s->normal);
     s->message_at = mem_array(MEM_OTHER, 2 * (size_t)(l->pp * s->chunks) * (size_t)s->micros, sizeof *s->message_at);
@@ -145,18 +145,18 @@ ls_status step_sim_open(const struct plan_job *j, const ls_layout *l, const stru
                         struct step_sim **out)
 {
     struct step_sim *s;
-    int *slots;
+    int *transfers;
 
-    LS_TRY(ls_layout_check(task_transformer(j->model), l));
+    LS_TRY(task_check_layout(j->model, l));
     LS_TRY(plan_check_seconds(l, c));
     if (!(s = *out = mem_zalloc(MEM_OTHER, sizeof *s))) return LS_ENOMEM;
     *s = (struct step_sim){
         .cluster = c, .variation = *v, .stages = l->pp, .micros = l->micro_batches, .chunks = l->pp > 1 ? MAX(l->vpp, 1) : 1
     };
     s->stage = mem_array(MEM_OTHER, (size_t)l->pp, sizeof *s->stage);
-    slots = mem_array(MEM_OTHER, (size_t)(l->pp * (l->vpp + 1)), sizeof *slots);
-    ls_status st = s->stage && slots ? step_sim_make(s, j, l, slots) : LS_ENOMEM;
-    mem_free(slots);
+    transfers = mem_array(MEM_OTHER, (size_t)(l->pp * (l->vpp + 1)), sizeof *transfers);
+    ls_status st = s->stage && transfers ? step_sim_make(s, j, l, transfers) : LS_ENOMEM;
+    mem_free(transfers);
     if (st < 0) step_sim_close(out);
     return st;
 }
@@ -164,7 +164,7 @@ ls_status step_sim_open(const struct plan_job *j, const ls_layout *l, const stru
 static void player_free(struct player *p)
 {
     for (int i = 0; p->program && i < p->programs; i++) {
-        mem_free(p->program[i].piece);
+        mem_free(p->program[i].activity);
         mem_free(p->program[i].end);
         mem_free(p->program[i].posted);
     }

@@ -1,24 +1,24 @@
-/* step_sim_parts.h - the parts of a simulated step: step_sim_make.c makes it, step_sim.c plays it, step_sim_pieces.c plays its pieces. */
+/* step_sim_parts.h - the data of a simulated step: step_sim_make.c makes it, step_sim.c plays it. */
 #ifndef LS_TRAIN_PLAN_STEP_SIM_PARTS_H
 #define LS_TRAIN_PLAN_STEP_SIM_PARTS_H
 
 #include "train/plan/sim_groups.h"
 #include "train/plan/step_sim.h"
 
-struct piece {
-    enum { PIECE_KERNELS, PIECE_START, PIECE_COPY, PIECE_WAIT, PIECE_SHUFFLE } kind;
+struct activity {
+    enum { ACTIVITY_KERNELS, ACTIVITY_START, ACTIVITY_COPY, ACTIVITY_WAIT, ACTIVITY_SHUFFLE } kind;
     double seconds; /* planned seconds of kernels */
     struct tape_entry entry;
 };
 
-/* A program's pieces: those of segment s, in the last micro-batch or in one before it. */
-struct pieces {
-    struct piece *piece;
-    int slots;
+/* The activities of a program: those of segment s, in the last micro-batch or in one before it. */
+struct sim_program {
+    struct activity *activity;
+    int transfers;
     bool carries; /* some gathers of its update are carried */
     int begin[2][SEGMENTS + 1];
-    double *end; /* [slots][classes] when the collective of a slot ends */
-    int *posted; /* [slots] number of the post that the slot waits for, plus 1; 0: a collective within the stage */
+    double *end; /* [transfers][classes] when the transfer ends */
+    int *posted; /* [transfers] number of the post that it waits for, plus 1; 0: a collective within the stage */
 };
 
 /* Collectives with other stages, in the order in which the stage starts them: the clocks of its classes. */
@@ -30,9 +30,9 @@ struct posts {
 
 /* A stage while it is played. */
 struct player {
-    int action, segment, at; /* the next piece; action: index in the schedule's list */
-    bool begun;              /* what the action receives is there */
-    struct pieces *program;  /* [programs] */
+    int action, segment, at;     /* the next activity; action: index in the schedule's list */
+    bool begun;                  /* what the action receives is there */
+    struct sim_program *program; /* [programs] */
     int programs;
     struct tape_place place;
     double *now, *kernels, *exposed;   /* [classes] */
@@ -63,8 +63,9 @@ struct acting {
     int kind, chunk, micro;
 };
 
-/* Plays the next piece of an action on all classes of a stage; *done false: it waits for another stage. */
-ls_status piece_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x, bool *done);
+/* Plays the next activity of an action on all classes of a stage; *done false: it waits for another stage. */
+ls_status activity_run(struct step_sim *s, int stage, struct sim_program *program, const struct acting *a, const struct activity *x,
+                       bool *done);
 /* Calls s->watch for every class whose clock has moved. */
 void sim_watch(const struct step_sim *s, int stage, const struct acting *a, const struct sim_event *like, const double *begin,
                const double *end);

@@ -35,7 +35,7 @@ void tape_seconds_add(struct tape_seconds *to, const struct tape_seconds *x, dou
 
 /* ---- making ---- */
 
-/* The group of a program's comm: a step is distributed over its mesh, so it is one of the mesh's. */
+/* The group of a program's comm, which is one of the mesh's groups, because the step is distributed over that mesh. */
 static ls_group group_of(const struct step *s, const ls_comm *comm)
 {
     int g = 0;
@@ -45,7 +45,7 @@ static ls_group group_of(const struct step *s, const ls_comm *comm)
     return (ls_group)g;
 }
 
-/* Exchanged counts, whose bytes are few. */
+/* The exchange of counts of routed rows, whose few bytes are not counted. */
 static struct tape_entry shuffle_entry(const struct step *s, const struct instruction *i)
 {
     return (struct tape_entry){
@@ -56,7 +56,7 @@ static struct tape_entry shuffle_entry(const struct step *s, const struct instru
 static struct tape_entry exchange_entry(const struct step *s, const ls_program *p, const struct instruction *i)
 {
     const struct exchange *e = instruction_exchange(i);
-    struct tape_entry x = { .kind = TAPE_WAIT, .wait = e->axis, .slot = e->id };
+    struct tape_entry x = { .kind = TAPE_WAIT, .wait = e->axis, .transfer = e->id };
 
     if (!instruction_is_start(i)) return x;
     ls_value v = i->nin && i->in[0].id ? i->in[0] : i->out[0];
@@ -68,13 +68,13 @@ static struct tape_entry exchange_entry(const struct step *s, const ls_program *
     return x;
 }
 
-/* A slot for each value that is loaded or saved, beyond those of exchanges. */
+/* The load or save of an offloaded value. Its number is that of the value, after those of the exchanges. */
 static struct tape_entry offload_entry(const struct step *s, const ls_program *p, const struct instruction *i, enum segment segment)
 {
     const struct unit_state *of = instruction_state(i);
     ls_offload where = of->kind == STORE_STATE ? s->layout.offload : s->layout.offload_parameters;
     ls_value v = i->nin ? i->in[0] : i->out[0];
-    struct tape_entry x = { .kind = TAPE_WAIT, .queue = TAPE_COPIES, .wait = SECONDS_OFFLOAD, .slot = p->builder.exchanges + v.id };
+    struct tape_entry x = { .kind = TAPE_WAIT, .queue = TAPE_COPIES, .wait = SECONDS_OFFLOAD, .transfer = p->builder.exchanges + v.id };
 
     if (!instruction_is_load(i) && !instruction_is_save(i)) return x;
     x.kind = TAPE_START;
@@ -122,7 +122,7 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
     return x;
 }
 
-/* The values that matmuls cast first, each once: the cast is a kernel of the same call. */
+/* The cast of a matmul's input, unless an earlier matmul has cast it. Cast and matmul are issued by the same call of the host. */
 static bool tape_cast(const struct cluster *c, const ls_program *p, const struct instruction *i, bool *cast, struct tape_entry *out)
 {
     double seconds = seconds_of_cast(c, p, i);
@@ -152,10 +152,10 @@ ls_status tape_make(const struct cluster *c, const struct step *s, const ls_prog
     const struct value *sent = &p->values[p->results.stage.out.id];
     int n = 0;
 
-    *out = (struct tape){ .slots = p->builder.exchanges + (offloads(p) ? p->nvalues : 0) };
+    *out = (struct tape){ .transfers = p->builder.exchanges + (offloads(p) ? p->nvalues : 0) };
     for (int g = 0; g < SEGMENTS; g++) n += p->list[g].n;
     out->entry = mem_array(MEM_OTHER, 2 * (size_t)n + 1, sizeof *out->entry);
-    out->end = mem_array(MEM_OTHER, (size_t)out->slots + 1, sizeof *out->end);
+    out->end = mem_array(MEM_OTHER, (size_t)out->transfers + 1, sizeof *out->end);
     bool *cast = mem_zalloc(MEM_OTHER, ((size_t)p->nvalues + 1) * sizeof *cast);
     if (!out->entry || !out->end || !cast) {
         tape_free(out);
@@ -213,7 +213,7 @@ static double rows_between_nodes(const struct cluster *c, int nodes)
     return (c->token_nodes ? MIN(in, c->token_nodes) : in) / c->token_experts;
 }
 
-/* Rows for experts. */
+/* Seconds of an exchange of routed rows. */
 static double exchanged_rows_seconds(const struct cluster *c, const struct tape_place *place, const struct seconds_group *group,
                                      double bytes)
 {
@@ -256,7 +256,7 @@ struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int
 
         out.group[g] = seconds_group_of(c, &at);
     }
-    pair.size = 2; /* a stage and the next, the pair that is furthest apart */
+    pair.size = 2; /* a stage and the next one: the pair that is furthest apart */
     out.neighbour = seconds_group_of(c, &pair);
     return out;
 }
@@ -265,7 +265,7 @@ struct hash_words tape_place_words(const struct tape_place *place)
 {
     struct {
         double samples, ranks, slowed[LS_GROUPS + 1];
-        int at[LS_GROUPS + 1][4]; /* the last is 0: the struct has no padding, so its bytes are compared */
+        int at[LS_GROUPS + 1][4]; /* the last element is 0: the struct has no padding, so that its bytes can be hashed */
     } x = { .samples = place->samples, .ranks = place->ranks };
 
     for (int g = 0; g <= LS_GROUPS; g++) {
@@ -283,7 +283,7 @@ struct clock {
     const struct cluster *cluster;
     const struct tape_place *place;
     double now, idle_from[TAPE_QUEUES][2];
-    double host; /* time at which the host has issued everything before */
+    double host; /* when the host has issued everything so far */
     bool first;  /* in a step's first micro-batch */
     struct tape_parts *parts;
 };
@@ -324,7 +324,7 @@ static void clock_kernel(struct clock *t, const struct tape_entry *x)
 
 static void clock_wait(struct clock *t, const struct tape_entry *x)
 {
-    double waited = t->tape->end[x->slot] - t->now;
+    double waited = t->tape->end[x->transfer] - t->now;
 
     if (waited <= 0) return;
     if (t->cluster->chunks_tp && x->wait == LS_AXIS_TP) waited /= t->place->group[LS_GROUP_TP].ranks;
@@ -337,10 +337,10 @@ static void clock_start(struct clock *t, const struct tape_entry *x)
 {
     double *idle_from = &t->idle_from[x->queue][x->op == LS_COLLECTIVE_RECV], seconds = exchange_seconds(t, x);
 
-    bool pieces = t->cluster->tp_issues && x->wait == LS_AXIS_TP && x->inside;
+    bool chunked = t->cluster->tp_issues && x->wait == LS_AXIS_TP && x->inside;
 
-    clock_issue(t, pieces ? t->cluster->tp_issues * t->place->group[LS_GROUP_TP].ranks : 1);
-    t->tape->end[x->slot] = *idle_from = MAX(t->now, *idle_from) + seconds;
+    clock_issue(t, chunked ? t->cluster->tp_issues * t->place->group[LS_GROUP_TP].ranks : 1);
+    t->tape->end[x->transfer] = *idle_from = MAX(t->now, *idle_from) + seconds;
     t->parts->hidden[x->wait] += seconds;
     if (t->cluster->serial && x->queue != TAPE_COPIES) clock_wait(t, x);
 }
@@ -385,14 +385,14 @@ static void clock_micro(struct clock *t, bool last, struct tape_parts *parts, do
     }
 }
 
-/* Sets the clock to the beginning of a step: gathers that the step before started are in flight. */
+/* Sets the clock to the beginning of a step, with the gathers in flight that the previous step started. */
 static void clock_carry(struct clock *t)
 {
     struct tape_parts before = { 0 };
 
     t->parts = &before;
     clock_segment(t, SEG_OPTIMIZER, true);
-    for (int i = 0; i < t->tape->slots; i++) t->tape->end[i] -= t->now;
+    for (int i = 0; i < t->tape->transfers; i++) t->tape->end[i] -= t->now;
     for (int g = 0; g < TAPE_QUEUES; g++)
         for (int k = 0; k < 2; k++) t->idle_from[g][k] -= t->now;
     t->host -= t->now;
@@ -408,7 +408,7 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
     }; /* a program with carried gathers is not a stage; a stage's first loads are assumed to be those of the next step */
     bool first_differs = tape->carries || tape->later;
 
-    for (int i = 0; i < tape->slots; i++) tape->end[i] = 0;
+    for (int i = 0; i < tape->transfers; i++) tape->end[i] = 0;
     if (tape->carries) clock_carry(&t);
     t.first = first_differs;
     if (first_differs) clock_micro(&t, false, &first, unused);

@@ -56,8 +56,8 @@ struct tape_entry {
     int queue;   /* queue of an exchange: ls_group, or TAPE_COPIES */
     ls_collective op;
     struct seconds_copy copy;
-    int wait; /* ls_axis, or SECONDS_OFFLOAD */
-    int slot;
+    int wait;     /* ls_axis, or SECONDS_OFFLOAD */
+    int transfer; /* number of the exchange, load or save that starts or is waited for */
     bool inside;  /* it is in a block of the model */
     bool carried; /* the start of a gather that the next step waits for */
     bool later;   /* a load that the first micro-batch of a step does not need: gradients, which are zeros then */
@@ -66,11 +66,11 @@ struct tape_entry {
 struct tape {
     struct tape_entry *entry;
     int begin[SEGMENTS + 1]; /* the entries of a segment: begin[s] .. begin[s + 1] */
-    int slots;
+    int transfers;
     bool chunk;                   /* it is one of a rank's chunks: its reductions at the end of a step overlap the others */
     bool carries;                 /* some gathers of its update are carried */
     bool later;                   /* some loads are skipped in the first micro-batch */
-    double *end;                  /* [slots] while it is played: when an exchange ends */
+    double *end;                  /* [transfers] while it is played: when each ends */
     struct tape_quantity message; /* bytes that a stage sends to the next in a micro-batch; 0: none */
 };
 

@@ -8,8 +8,8 @@ ls_status feed_open(const struct ranks *ranks, ls_cp_method cp_method, size_t ba
 {
     struct feed f = { .batch = batch, .seq_len = seq_len, .values = values };
 
-    f.slices = ls_cp_slices(ranks->mesh, cp_method, seq_len, f.begin, f.end);
-    for (int k = 0; k < f.slices; k++) f.local += f.end[k] - f.begin[k];
+    f.ranges = ls_cp_ranges(ranks->mesh, cp_method, seq_len, f.begin, f.end);
+    for (int k = 0; k < f.ranges; k++) f.local += f.end[k] - f.begin[k];
     if (f.local < seq_len) {
         f.part = mem_array(MEM_OTHER, batch * f.local, sizeof *f.part);
         if (!f.part) return LS_ENOMEM;
@@ -26,13 +26,13 @@ void feed_close(struct feed *f)
     *f = (struct feed){ 0 };
 }
 
-const int32_t *feed_slices(const struct feed *f, const int32_t *sequences)
+const int32_t *feed_shard(const struct feed *f, const int32_t *sequences)
 {
     int32_t *at = f->part;
 
     if (!f->part) return sequences;
     for (size_t row = 0; row < f->batch; row++)
-        for (int k = 0; k < f->slices; k++) {
+        for (int k = 0; k < f->ranges; k++) {
             memcpy(at, sequences + row * f->seq_len + f->begin[k], (f->end[k] - f->begin[k]) * sizeof *at);
             at += f->end[k] - f->begin[k];
         }
@@ -47,6 +47,6 @@ ls_status feed_put(ls_program *p, const char *name, const void *data, ls_dtype t
 ls_status feed_write(const struct feed *f, const struct task *task, ls_program *p, const struct micro_batch *m)
 {
     LS_TRY(task->feed(f, p, m));
-    if (ls_program_has(p, "targets")) LS_TRY(feed_put(p, "targets", feed_slices(f, m->targets), LS_I32, f->batch * f->local));
+    if (ls_program_has(p, "targets")) LS_TRY(feed_put(p, "targets", feed_shard(f, m->targets), LS_I32, f->batch * f->local));
     return feed_put(p, "denominator", &m->denominator, LS_F32, 1);
 }

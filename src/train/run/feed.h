@@ -1,7 +1,7 @@
 /* feed.h - writes a micro-batch into a program's inputs.
  *
  * A rank's program may have only some of the inputs (a middle stage of a pipeline reads no tokens), and with context parallelism only this
- * rank's slices of the sequences. Inputs that a program does not have are skipped.
+ * rank's shard of the sequences. Inputs that a program does not have are skipped.
  */
 #ifndef LS_TRAIN_RUN_FEED_H
 #define LS_TRAIN_RUN_FEED_H
@@ -11,10 +11,10 @@
 
 struct feed {
     size_t batch, seq_len; /* B, T: of complete sequences */
-    int slices;            /* slices of T that this rank has: 1 or 2 */
+    int ranges;            /* ranges of T that this rank has: 1 or 2 */
     size_t begin[2], end[2];
     size_t local;  /* tokens of a sample that this rank has */
-    int32_t *part; /* [B,local] buffer for this rank's slices; NULL: this rank has the complete sequences */
+    int32_t *part; /* [B,local] buffer for this rank's shard; NULL: this rank has the complete sequences */
     size_t values; /* values of a sample's input */
 };
 
@@ -31,8 +31,8 @@ size_t feed_bytes(const struct feed *f); /* bytes that the feed holds */
 void feed_close(struct feed *f);
 ls_status feed_write(const struct feed *f, const struct task *task, ls_program *p, const struct micro_batch *m);
 
-/* For tasks: this rank's slices of each of the sequences [B,T], valid until the next call. */
-const int32_t *feed_slices(const struct feed *f, const int32_t *sequences);
+/* For tasks: this rank's shard of each of the sequences [B,T], valid until the next call. */
+const int32_t *feed_shard(const struct feed *f, const int32_t *sequences);
 /* Writes an input if the program has it. */
 ls_status feed_put(ls_program *p, const char *name, const void *data, ls_dtype type, size_t count);
 

@@ -1,9 +1,10 @@
-/* step_budget.c - how many blocks each rank recomputes so that its activations fit into recompute.mode=budget:SIZE.
+/* step_budget.c - chooses how many blocks each rank recomputes so that its activations fit into recompute.mode=budget:SIZE.
  *
- * The ranks of a pipeline stage must recompute the same blocks, because blocks repeat their collectives; stages may differ, as the budget
- * is that of a rank. So each rank plans steps as the ranks of its stage that may differ from each other, without communication, and bisects
- * the number of blocks (of each of the rank's chunks) with which all of them fit. All ranks of a stage plan the same ranks, and a plan
- * of these ranks does too: they get the same number. What is measured is the complete step, with all that its distribution adds.
+ * The ranks of a pipeline stage must recompute the same blocks, because recomputation repeats a block's collectives. Stages may differ,
+ * because the budget is per rank. So each rank plans the steps of those ranks of its stage that may differ from each other, without
+ * communication, and finds by bisection the least number of blocks (of each of the rank's chunks) with which all of them fit. All ranks of
+ * a stage plan the same ranks, so they find the same number, and so does `lockstep plan`. Each plan is of the complete step, with
+ * everything that distribution adds to it.
  */
 #include "train/run/step_budget.h"
 
@@ -17,7 +18,7 @@ struct choosing {
     const struct task_model *model;
     struct step_options options;
     ls_layout layout;
-    int stage, blocks; /* blocks: the most that a program of the stage has, once a step has been planned */
+    int stage, blocks; /* blocks: the most that a program of the stage has; known after the first plan */
 };
 
 static ls_status budget_rank_bytes(struct choosing *c, int rank, size_t *bytes)
@@ -37,7 +38,7 @@ static ls_status budget_rank_bytes(struct choosing *c, int rank, size_t *bytes)
     return st;
 }
 
-/* The places along an axis of n ranks that may differ from others: the first ones and the last. */
+/* The positions along an axis of n ranks whose plans may differ: the first `first` and the last. */
 static int budget_places(int n, int first, int out[PLACES])
 {
     int count = 0;
@@ -47,7 +48,7 @@ static int budget_places(int n, int first, int out[PLACES])
     return count;
 }
 
-/* The most activations of a rank of the stage with the first n blocks recomputed. */
+/* Bytes of activations of the rank of the stage that has the most, with the first n blocks recomputed. */
 static ls_status budget_stage_bytes(void *ctx, int n, size_t *most)
 {
     struct choosing *c = ctx;
@@ -67,7 +68,7 @@ static ls_status budget_stage_bytes(void *ctx, int n, size_t *most)
     return LS_OK;
 }
 
-/* The last choice: a plan opens the steps of many ranks of a layout one after another. */
+/* The latest choice, which is reused: a plan opens the steps of many ranks of one layout in turn. */
 static _Thread_local struct {
     struct task_model model;
     struct step_options options;
@@ -90,7 +91,7 @@ ls_status step_budget_choose(const struct task_model *model, const struct step_o
 
     if (layout->recompute != LS_RECOMPUTE_BUDGET) return LS_OK;
     c.stage = rank / (layout->dp * layout->cp * layout->tp);
-    c.options.non_finite = (struct value_fault){ 0 }; /* of one rank, checked when its step is opened */
+    c.options.non_finite = (struct value_fault){ 0 }; /* a fault of one rank, which is checked when that rank's step is opened */
     c.layout.recompute = LS_RECOMPUTE_FIRST;
     if (!is_chosen(model, o, layout, c.stage)) {
         LS_TRY(budget_stage_bytes(&c, 0, &least)); /* sets c.blocks */

@@ -183,7 +183,7 @@ ls_status step_open(const struct task_model *model, const ls_layout *layout, con
         .injection = { .fault = o->fault, .mesh = ranks->mesh, .stages = layout->pp > 1 ? layout->pp * layout->vpp : 0 },
     };
 
-    LS_TRY(ls_layout_check(task_transformer(model), layout));
+    LS_TRY(task_check_layout(model, layout));
     LS_TRY(step_budget_choose(model, o, ranks->rank, &s.layout));
     ls_status st = LS_OK;
     if ((layout->offload == LS_OFFLOAD_FILE || layout->offload_parameters == LS_OFFLOAD_FILE) && !plan_only)

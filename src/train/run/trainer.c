@@ -135,14 +135,14 @@ static ls_status take_cause(const struct trainer *t, int rank)
     ls_status st = ls_recv(t->ranks.comm, &none, 1, LS_U8, rank, NULL);
 
     ASSERT(st != LS_OK);
-    if (st == LS_EPEER || st == LS_ETIMEOUT) return st; /* it was killed before it could report */
+    if (st == LS_EPEER || st == LS_ETIMEOUT) return st; /* that rank was killed before it could report */
     snprintf(line, sizeof line, "%s", ls_errmsg());
     size_t front = (size_t)snprintf(own, sizeof own, "rank %d: ", rank);
     return ls_fail(st, "stopped by %s%s", strncmp(line, own, front) == 0 ? "" : own, line);
 }
 
 /* Handles a step whose loss or gradient norm is not finite; st and its message say which. Parameters and optimizer state are unchanged,
- * unless updates in backward came before it. */
+ * except for what updates in backward changed before the value was found. */
 static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
 {
     bool skip = t->config->train.non_finite == NON_FINITE_SKIP && ++t->skipped <= SKIPPED_MOST;
@@ -426,7 +426,7 @@ ls_status trainer_after_step(struct trainer *t, const struct trainer_watch *w, s
     return saves && !last ? try_save(t, w) : LS_OK;
 }
 
-/* If any rank received a signal during start-up, all ranks stop before the first step. */
+/* If any rank received a signal while the run was opened, all ranks stop before the first step. */
 static ls_status agree_to_stop(struct trainer *t)
 {
     double requested = stop_requested();
@@ -508,7 +508,7 @@ ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
 
     ls_status st = trainer_loop(t, is_first(t) ? watch : &nobody);
     if (st == LS_OK && t->trace && t->state.step > t->first_step) st = trace_write(t->trace, &t->ranks, t->folder.path, t->first_step);
-    if (st == LS_EPEER && t->ranks.comm) comm_fail(t->ranks.comm, st); /* a device has failed: the other ranks end with its line */
+    if (st == LS_EPEER && t->ranks.comm) comm_fail(t->ranks.comm, st); /* a device has failed: the other ranks end with this message */
     trainer_note_end(t, st);
     if (st != LS_OK) log_line(LOG_DEBUG, "failed: %s", ls_errmsg());
     stop_uninstall();

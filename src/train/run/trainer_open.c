@@ -111,7 +111,7 @@ static ls_status refuse_newer(const struct trainer *t, uint64_t step)
                    t->folder.checkpoints, last, step, t->resumed);
 }
 
-/* A resumed run must see the samples that it would have seen; if its results cannot be bit for bit the same, it warns. */
+/* A resumed run must continue with the same samples, or it is refused. If its results cannot be bitwise identical, it warns. */
 static ls_status check_resumed(const struct trainer *t, const ls_train_state *saved)
 {
     if (saved->seed != t->state.seed)
@@ -224,14 +224,14 @@ static ls_status check_tokenizer(const struct config *c)
     return LS_OK;
 }
 
-/* A resumed run takes the tokenizer that was learnt from its text from the checkpoint. */
+/* A resumed run takes a tokenizer that was learnt from its text (bpe) from the checkpoint. */
 static const char *learnt_tokenizer(const struct trainer *t)
 {
     return t->resumed && strcmp(t->config->data.tokenizer, "bpe") == 0 ? t->resumed : NULL;
 }
 
-/* Adds what to do if memory runs out while the data are opened or although the plan fits, because the system has less than it reported.
- * The data are in the category "other", which no layout makes smaller. */
+/* Adds a remedy to the message of a failed allocation: one while the data are opened, or one despite a plan that fits, because the system
+ * has less memory than it reported. The data are in the category "other", which no layout makes smaller. */
 static ls_status advise(ls_status st)
 {
     if (st != LS_ENOMEM) return st;
@@ -241,13 +241,13 @@ static ls_status advise(ls_status st)
                                                        "parallel.zero: see 'lockstep plan'");
 }
 
-/* The same for a failure that other ranks may be waiting for: they end with this rank's line. */
+/* The same where other ranks may be waiting for this one: they end with its message. */
 static ls_status advise_all(const struct trainer *t, ls_status st)
 {
     char why[1024];
 
     if (st != LS_ENOMEM || !t->ranks.comm) return advise(st);
-    if (comm_has_failed(t->ranks.comm)) return st; /* another rank's memory, and its line */
+    if (comm_has_failed(t->ranks.comm)) return st; /* another rank ran out of memory: the message is its own */
     advise(st);
     snprintf(why, sizeof why, "%s", ls_errmsg());
     comm_fail(t->ranks.comm, st);
@@ -328,7 +328,7 @@ static ls_status name_folder(struct trainer *t)
     return run_folder_name(t->config, &t->folder);
 }
 
-/* This rank's own files in the run folder, which rank 0 has made, and room for the hosts of all ranks. */
+/* Opens this rank's own files in the run folder, which rank 0 has created, and allocates the list of hosts. */
 static ls_status open_own(struct trainer *t)
 {
     struct world world;
@@ -340,7 +340,7 @@ static ls_status open_own(struct trainer *t)
     return t->folder.hosts ? LS_OK : LS_ENOMEM;
 }
 
-/* The hosts of all ranks, for the first line of metrics. */
+/* Gathers the hosts of all ranks for the first line of metrics. */
 static ls_status gather_hosts(struct trainer *t)
 {
     char own[RUN_HOST] = "";
@@ -357,7 +357,7 @@ static ls_status open_folder(struct trainer *t)
 
     LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? start_folder(t) : LS_OK));
     st = ranks_settle(&t->ranks, open_own(t));
-    recorder_use(t->calls); /* also if another rank has failed: the recorder then shows how this one ends */
+    recorder_use(t->calls); /* even if another rank has failed: the flight recorder then shows how this rank ends */
     LS_TRY(st);
     recorder_doing("starting");
     recorder_stepped(t->state.step, (uint64_t)MAX(t->config->train.steps, 0), 0, t->step.model.task->units);
@@ -387,7 +387,7 @@ static ls_status find_peak(struct trainer *t)
     return LS_OK;
 }
 
-/* Called when the run's log is open. */
+/* Logs the peak FLOP/s. Call it after the run's log has been opened. */
 static void log_peak(const struct trainer *t)
 {
     const struct peak *p = &t->peak;
@@ -398,7 +398,7 @@ static void log_peak(const struct trainer *t)
     if (p->note[0]) log_line(LOG_INFO, "peak: the cache was not used: %s", p->note);
 }
 
-/* If our launcher started the ranks, it writes the answer to a signal; otherwise rank 0 does. */
+/* If our launcher started the ranks, it prints the line that acknowledges a signal; otherwise rank 0 does. */
 static ls_status take_signals(void)
 {
     struct world world;
@@ -408,7 +408,7 @@ static ls_status take_signals(void)
     return LS_OK;
 }
 
-/* Bytes of the GPU's memory that are not available to the run. */
+/* Records the bytes of GPU memory that are not available to the run, and lowers the limit of allocations by them. */
 static ls_status note_taken(struct trainer *t, const struct device *d)
 {
     size_t taken;
@@ -429,7 +429,7 @@ static ls_status open_ranks(struct trainer *t)
     return st < 0 || !d->taken ? st : note_taken(t, d);
 }
 
-/* What this rank counts and records beside the metrics. */
+/* Opens what this rank records in addition to metrics: the cost of a method other than allreduce, and the trace. */
 static ls_status open_records(struct trainer *t)
 {
     if (t->step.layout.method != LS_METHOD_ALLREDUCE) LS_TRY(cost_open(&t->ranks, t->reference.after, &t->cost));
@@ -478,7 +478,7 @@ ls_status trainer_open(struct config *config, const struct options *options, boo
         *out = t;
         return LS_OK;
     }
-    if (st == LS_EPEER && t->ranks.comm) comm_fail(t->ranks.comm, st); /* a device has failed: the other ranks end with its line */
+    if (st == LS_EPEER && t->ranks.comm) comm_fail(t->ranks.comm, st); /* a device has failed: the other ranks end with this message */
     trainer_note_end(t, st);
     trainer_close(&t);
     return st;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "base/base.h"
+#include "parallel/layout.h"
 
 static const struct task *const tasks[] = {
 #define TASK_ROW(name) &task_##name,
@@ -48,6 +49,12 @@ struct task_model task_model_of_transformer(const ls_model *m)
 
     while (!tasks[k]->transformer) k++;
     return (struct task_model){ .task = tasks[k], .transformer = *m };
+}
+
+ls_status task_check_layout(const struct task_model *m, const ls_layout *l)
+{
+    LS_TRY(ls_layout_check(task_transformer(m), l));
+    return layout_check_async(l, m->task->batch_norm ? "batch norms" : NULL);
 }
 
 size_t task_length(const struct task *t, const struct config *c) { return t->sequences ? (size_t)c->data.seq_len : 1; }

@@ -7,6 +7,7 @@
 #define LS_TRAIN_TASK_TASK_H
 
 #include "base/text.h"
+#include "lockstep/layout.h"
 #include "lockstep/program.h"
 #include "train/run/dataset.h"
 
@@ -117,8 +118,10 @@ const struct task *task_at(int i); /* NULL past the last */
 const struct task *task_of(const struct config *c);
 const char *task_preset(int i); /* the presets of all tasks, one after another; NULL past the last */
 ls_status task_model_of(const struct config *c, size_t vocab, struct task_model *out);
-const ls_model *task_transformer(const struct task_model *m);     /* NULL: the model is not a transformer */
-struct task_model task_model_of_transformer(const ls_model *m);   /* the inverse */
+const ls_model *task_transformer(const struct task_model *m);   /* NULL: the model is not a transformer */
+struct task_model task_model_of_transformer(const ls_model *m); /* the inverse */
+/* ls_layout_check(), with the rules that also concern models that are not transformers. */
+ls_status task_check_layout(const struct task_model *m, const ls_layout *l);
 size_t task_length(const struct task *t, const struct config *c); /* units of a sample: T */
 /* The inputs that all tasks have, and the loss. */
 ls_value task_loss(ls_program *p, const struct task_model *m, size_t batch, size_t seq_len, bool training);

@@ -123,7 +123,7 @@ static ls_status language_feed(const struct feed *f, ls_program *p, const struct
 {
     float samples[2] = { (float)m->samples, (float)m->global };
 
-    if (ls_program_has(p, "tokens")) LS_TRY(feed_put(p, "tokens", feed_slices(f, m->input), LS_I32, f->batch * f->local));
+    if (ls_program_has(p, "tokens")) LS_TRY(feed_put(p, "tokens", feed_shard(f, m->input), LS_I32, f->batch * f->local));
     LS_TRY(feed_put(p, "samples", samples, LS_F32, 2));
     return feed_put(p, "step", m->site, LS_I64, 2);
 }

@@ -22,7 +22,7 @@ static ls_status await(MPI_Request *r, double deadline, int rank, const char *do
 
 static int first_free(const uint64_t *used)
 {
-    for (int i = 0; i < SLOTS; i++)
+    for (int i = 0; i < TAG_RANGES; i++)
         if (!(used[i / 64] >> (i % 64) & 1)) return i;
     return -1;
 }
@@ -42,30 +42,30 @@ static ls_status gather_offers(const int *members, int n, uint64_t group, double
     return LS_OK;
 }
 
-/* Finds a slot that is free on all members; the first member chooses it. Returns when all have called. */
-static ls_status agree(const int *members, int n, int me, uint64_t group, double timeout, int *slot)
+/* Finds a range of tags that is free on all members; the first member chooses it. Returns when all have called. */
+static ls_status agree(const int *members, int n, int me, uint64_t group, double timeout, int *range)
 {
     const char *doing = me ? "joining a group" : "opening a group";
     double deadline = host->now() + timeout;
     MPI_Request r;
 
     mpi.offer = (struct offer){ .group = group };
-    for (const struct link *l = mpi.links; l; l = l->next) mpi.offer.used[l->slot / 64] |= (uint64_t)1 << (l->slot % 64);
+    for (const struct link *l = mpi.links; l; l = l->next) mpi.offer.used[l->range / 64] |= (uint64_t)1 << (l->range % 64);
     if (me == 0) {
         LS_TRY(gather_offers(members, n, group, deadline, doing));
         mpi.choice = (struct choice){ group, first_free(mpi.offer.used) };
         for (int i = 1; i < n; i++) {
-            MPI_Isend(&mpi.choice, sizeof mpi.choice, MPI_BYTE, members[i], TAG_SLOT, mpi.data, &r);
+            MPI_Isend(&mpi.choice, sizeof mpi.choice, MPI_BYTE, members[i], TAG_CHOICE, mpi.data, &r);
             LS_TRY(await(&r, deadline, members[i], doing));
         }
     } else {
         MPI_Isend(&mpi.offer, sizeof mpi.offer, MPI_BYTE, members[0], TAG_AGREE, mpi.data, &r);
         LS_TRY(await(&r, deadline, members[0], doing));
-        MPI_Irecv(&mpi.choice, sizeof mpi.choice, MPI_BYTE, members[0], TAG_SLOT, mpi.data, &r);
+        MPI_Irecv(&mpi.choice, sizeof mpi.choice, MPI_BYTE, members[0], TAG_CHOICE, mpi.data, &r);
         LS_TRY(await(&r, deadline, members[0], doing));
     }
-    if (mpi.choice.slot < 0) return host->fail(LS_EUNSUPPORTED, "mpi: too many groups of ranks are open at once: at most %d", SLOTS);
-    *slot = (int)mpi.choice.slot;
+    if (mpi.choice.range < 0) return host->fail(LS_EUNSUPPORTED, "mpi: too many groups of ranks are open at once: at most %d", TAG_RANGES);
+    *range = (int)mpi.choice.range;
     return LS_OK;
 }
 
@@ -82,7 +82,7 @@ ls_status link_open(int n, const int *members, int me, uint64_t group, const cha
     if (!(l->members = host->zalloc(MEM_OTHER, (size_t)n * sizeof *l->members))) goto free_link;
     for (int i = 0; i < n; i++) l->members[i] = members ? members[i] : i;
     l->base.member = l->members;
-    if ((st = agree(l->members, n, me, group, timeout, &l->slot)) < 0) goto free_members;
+    if ((st = agree(l->members, n, me, group, timeout, &l->range)) < 0) goto free_members;
     *out = l;
     return LS_OK;
 

@@ -1,4 +1,4 @@
-/* messages.c - payload with its signature: a head, and the payload in the head or in pieces after it. */
+/* messages.c - payload with its signature: a head, and the payload in the head or in chunks after it. */
 #include "comm/transports/mpi/world.h"
 
 static struct pending *pending_take(struct link *l)
@@ -26,12 +26,12 @@ static void pending_give(struct link *l, struct pending *f)
     l->spare = f;
 }
 
-/* The piece of the payload that starts at t->done. */
-static int start_piece(struct link *l, struct transfer *t, struct pending *f)
+/* The chunk of the payload that starts at t->done. */
+static int start_chunk(struct link *l, struct transfer *t, struct pending *f)
 {
     char *at = (char *)t->data + t->done;
-    int bytes = (int)MIN(t->bytes - t->done, (size_t)PIECE), peer = l->members[t->peer];
-    int tag = l->slot * TAGS + 2 * t->channel + 1;
+    int bytes = (int)MIN(t->bytes - t->done, (size_t)CHUNK), peer = l->members[t->peer];
+    int tag = l->range * TAGS + 2 * t->channel + 1;
 
     return t->sending ? MPI_Isend(at, bytes, MPI_BYTE, peer, tag, mpi.data, &f->body)
                       : MPI_Irecv(at, bytes, MPI_BYTE, peer, tag, mpi.data, &f->body);
@@ -39,7 +39,7 @@ static int start_piece(struct link *l, struct transfer *t, struct pending *f)
 
 ls_status row_start(struct link *l, struct transfer *t)
 {
-    int peer = l->members[t->peer], tag = l->slot * TAGS + 2 * t->channel, code;
+    int peer = l->members[t->peer], tag = l->range * TAGS + 2 * t->channel, code;
     struct pending *f;
 
     if (mpi.failed) return verdict();
@@ -55,7 +55,7 @@ ls_status row_start(struct link *l, struct transfer *t)
     } else {
         code = MPI_Irecv(&f->message, sizeof f->message, MPI_BYTE, peer, tag, mpi.data, &f->head);
     }
-    if (code == MPI_SUCCESS && t->bytes > INLINE_BYTES) code = start_piece(l, t, f);
+    if (code == MPI_SUCCESS && t->bytes > INLINE_BYTES) code = start_chunk(l, t, f);
     return code == MPI_SUCCESS ? LS_OK : mpi_refused(code, "starting a message");
 }
 
@@ -103,8 +103,8 @@ ls_status row_poll(struct link *l, struct transfer *t)
         int done = 0, code = MPI_Test(&f->body, &done, MPI_STATUS_IGNORE);
 
         if (code == MPI_SUCCESS && !done) return LS_BUSY;
-        t->done += MIN(t->bytes - t->done, (size_t)PIECE);
-        if (code == MPI_SUCCESS && t->done < t->bytes) code = start_piece(l, t, f);
+        t->done += MIN(t->bytes - t->done, (size_t)CHUNK);
+        if (code == MPI_SUCCESS && t->done < t->bytes) code = start_chunk(l, t, f);
         if (code != MPI_SUCCESS) return mpi_refused(code, t->sending ? "sending a message" : "receiving a message");
     }
     pending_give(l, f);

@@ -4,10 +4,10 @@
  * traffic runs over two duplicates of it, so that no communicator is made later (which would block without a deadline, and
  * of which MPICH has some two thousand):
  *
- *   data     a link is a slot, 0 .. SLOTS - 1, that is free on all its members (agree()); slot s uses the tags
+ *   data     a link has a range of tags that is free on all its members (agree()): range s, 0 .. TAG_RANGES - 1, is the tags
  *            s * TAGS + 2 * channel, of heads, and that + 1, of bodies. A message is a head { signature, bytes } followed by the payload if
- *            that is at most INLINE_BYTES, else a head and the payload in pieces of PIECE bytes. A receiver posts the head and the first
- *            piece at once; only the head determines what it receives.
+ *            that is at most INLINE_BYTES, else a head and the payload in chunks of CHUNK bytes. A receiver posts the head and the first
+ *            chunk at once; only the head determines what it receives.
  *   control  VERDICT ends the job's communication: status and line. ASK asks for the rank's latest call, ANSWER gives it.
  *            BYE: the process is leaving. An answer also carries the rank's board (comm/failure/board.h): its last sign of progress and the
  *            call it waits in. A rank of another machine that is stopped does not answer; one of this machine is seen to be stopped.

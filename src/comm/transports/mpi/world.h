@@ -20,13 +20,13 @@
 
 enum {
     INLINE_BYTES = 2048,
-    PIECE = 16 << 20,
+    CHUNK = 16 << 20,
     CHANNELS = 2,
     TAGS = 2 * CHANNELS,
-    SLOTS = 1024,
-    WORDS = SLOTS / 64,
-    TAG_AGREE = SLOTS * TAGS,
-    TAG_SLOT,
+    TAG_RANGES = 1024,
+    WORDS = TAG_RANGES / 64,
+    TAG_AGREE = TAG_RANGES * TAGS,
+    TAG_CHOICE,
     LINE_BYTES = 1024
 };
 enum control_tag { VERDICT = 1, ASK, ANSWER, BYE };
@@ -54,11 +54,11 @@ struct answer {
 struct offer {
     uint64_t group;
     uint64_t used[WORDS];
-}; /* slots in use */
+}; /* ranges of tags in use */
 struct choice {
     uint64_t group;
-    int64_t slot;
-}; /* slot -1: none is free */
+    int64_t range;
+}; /* range -1: none is free */
 
 /* One message under way: its place in t->request. */
 struct pending {
@@ -74,8 +74,8 @@ struct pending {
 struct link {
     struct link_base base;
     struct link *next; /* next of all open links */
-    int slot;
-    int *members; /* [n] ranks of the world */
+    int range;         /* of tags */
+    int *members;      /* [n] ranks of the world */
     double timeout;
     struct pending *active, *spare;
 };

@@ -5,12 +5,12 @@
  *     inline   the data came with the posts and is read there; there is nothing more to wait for
  *     direct   every buffer that must be read (all-reduce: written as well) is in a heap: read from it, then wait for all
  *     swap     an all-to-all in place, all buffers in a heap: each rank exchanges half of every pair of blocks, then waits for all
- *     staged   pieces are copied through stages in the region, which stay in the cache
- * They work in pieces: [piece*k, piece*(k+1)) of each block. Sums add ranks 0 .. n-1 in that order for every element, so the method
+ *     staged   chunks are copied through stages in the region, which stay in the cache
+ * They work in chunks: [chunk*k, chunk*(k+1)) of each block. Sums add ranks 0 .. n-1 in that order for every element, so the method
  * does not affect the bits.
  *
- * A stage's piece p is filled when seat.in >= p; it may be filled again (by piece p + STAGES) when all have seat.out >= p. In
- * a staged all-reduce a rank first sums its part of the piece from all stages into its own (seat.sums), then copies all parts. In a direct
+ * A stage's chunk p is filled when seat.in >= p; it may be filled again (by chunk p + STAGES) when all have seat.out >= p. In
+ * a staged all-reduce a rank first sums its part of the chunk from all stages into its own (seat.sums), then copies all parts. In a direct
  * all-reduce a rank sums its block of the complete buffer and writes it to all; no other rank reads that block, so it works in place.
  */
 #include "comm/transports/shm/shm_link.h"
@@ -20,11 +20,11 @@
 
 enum {
     TINY_BYTES = 1 << 10,     /* sent inline although they could be read from the heap */
-    DIRECT_BYTES = 256 << 10, /* bytes of a direct piece */
+    DIRECT_BYTES = 256 << 10, /* bytes of a direct chunk */
     TURN_BYTES = 1 << 20,     /* bytes that one call of advance moves before it returns */
 };
 
-/* request.phase. While pieces move it counts up from PHASE_MOVES, so that the engine sees progress. */
+/* request.phase. While chunks move it counts up from PHASE_MOVES, so that the engine sees progress. */
 enum { PHASE_WAITS, PHASE_MEETS, PHASE_ENDS, PHASE_MOVES };
 
 /* Every member waits for a word of every member. The member that writes the last one rings; the words before it wake nobody. If two write
@@ -51,7 +51,7 @@ ls_status shm_collective_begin(struct link *l, struct request *r)
     return LS_OK;
 }
 
-/* ---- the pieces of a call ---- */
+/* ---- the chunks of a call ---- */
 
 /* Bytes of the buffer that others read, starting at r->send. */
 static size_t bytes_sent(const struct link *l, const struct request *r)
@@ -167,7 +167,7 @@ static size_t longest(const struct link *l, const struct request *r)
     }
 }
 
-/* How many blocks of one rank's buffer a piece touches at the same time. */
+/* How many blocks of one rank's buffer a chunk touches at the same time. */
 static size_t blocks_at_once(const struct link *l, const struct request *r, enum way way)
 {
     switch (r->signature.op) {
@@ -178,7 +178,7 @@ static size_t blocks_at_once(const struct link *l, const struct request *r, enum
     }
 }
 
-/* All posts are there: chooses the method and the pieces. */
+/* All posts are there: chooses the method and the chunks. */
 static void shm_collectives_choose(struct link *l, struct request *r)
 {
     struct shm_collective *w = &l->now;
@@ -194,18 +194,18 @@ static void shm_collectives_choose(struct link *l, struct request *r)
         l->into[i] = region_at(l->region, p->recv);
     }
     if (w->way == WAY_INLINE) {
-        w->piece = most;
-        w->pieces = 0;
+        w->chunk = most;
+        w->chunks = 0;
         return;
     }
     if (w->way == WAY_DIRECT && r->signature.op == LS_COLLECTIVE_ALL_REDUCE) most = move_longest_share(r->count, l->base.n);
     if (w->way == WAY_SWAP) most = move_longest_half(most);
     size_t elements = (w->way == WAY_STAGED ? STAGE_BYTES : DIRECT_BYTES) / e / blocks_at_once(l, r, w->way);
-    w->piece = elements - elements % (SHM_LINE / e);
-    w->pieces = (most + w->piece - 1) / w->piece;
+    w->chunk = elements - elements % (SHM_LINE / e);
+    w->chunks = (most + w->chunk - 1) / w->chunk;
 }
 
-/* ---- moving the pieces ---- */
+/* ---- moving the chunks ---- */
 
 /* The word at `word` bytes from the start of a member's seat. */
 static _Atomic uint64_t *seat_word(const struct link *l, int member, size_t word)
@@ -243,13 +243,13 @@ static void shm_collectives_reach(struct link *l, size_t word, uint64_t value)
 }
 #define REACH(l, word, value) shm_collectives_reach(l, offsetof(struct seat, word), value)
 
-/* Advances each of the three phases by one piece if possible. *moved: bytes. */
+/* Advances each of the three phases by one chunk if possible. *moved: bytes. */
 static ls_status fill_next(struct link *l, struct request *r, size_t *moved)
 {
     struct shm_collective *w = &l->now;
-    uint64_t p = l->pieces + w->in + 1;
+    uint64_t p = l->chunks + w->in + 1;
 
-    if (w->in == w->pieces) return LS_OK;
+    if (w->in == w->chunks) return LS_OK;
     if (p > STAGES) {
         ls_status st = ALL_REACHED(l, out, p - STAGES);
         if (st != LS_OK) return st;
@@ -263,7 +263,7 @@ static ls_status fill_next(struct link *l, struct request *r, size_t *moved)
 static ls_status sum_next(struct link *l, struct request *r, size_t *moved)
 {
     struct shm_collective *w = &l->now;
-    uint64_t p = l->pieces + w->sums + 1;
+    uint64_t p = l->chunks + w->sums + 1;
 
     if (w->sums == w->in) return LS_OK;
     ls_status st = ALL_REACHED(l, in, p);
@@ -277,7 +277,7 @@ static ls_status sum_next(struct link *l, struct request *r, size_t *moved)
 static ls_status take_next(struct link *l, struct request *r, size_t *moved)
 {
     struct shm_collective *w = &l->now;
-    uint64_t p = l->pieces + w->out + 1;
+    uint64_t p = l->chunks + w->out + 1;
     bool sums = r->signature.op == LS_COLLECTIVE_ALL_REDUCE;
 
     if (w->out == (sums ? w->sums : w->in)) return LS_OK;
@@ -300,7 +300,7 @@ static ls_status move_staged(struct link *l, struct request *r)
         if (r->signature.op == LS_COLLECTIVE_ALL_REDUCE) LS_TRY(sum_next(l, r, &moved));
         LS_TRY(take_next(l, r, &moved));
     } while (moved != before && moved < TURN_BYTES);
-    return w->out == w->pieces ? LS_OK : LS_BUSY;
+    return w->out == w->chunks ? LS_OK : LS_BUSY;
 }
 
 static ls_status move_direct(struct link *l, struct request *r)
@@ -308,7 +308,7 @@ static ls_status move_direct(struct link *l, struct request *r)
     struct shm_collective *w = &l->now;
     size_t moved = 0;
 
-    while (w->out < w->pieces) {
+    while (w->out < w->chunks) {
         if (moved >= TURN_BYTES) {
             wait_moved(l->region);
             return LS_BUSY;
@@ -330,7 +330,7 @@ static ls_status move_some(struct link *l, struct request *r)
 
     if (w->way == WAY_STAGED) return move_staged(l, r);
     if (is_direct(w->way)) return move_direct(l, r);
-    if (w->piece == 0) return LS_OK;
+    if (w->chunk == 0) return LS_OK;
     if (r->signature.op == LS_COLLECTIVE_ALL_REDUCE)
         move_sum_inline(l, r);
     else
@@ -343,11 +343,11 @@ static void shm_collectives_finish(struct link *l)
 {
     struct seat *seat = &l->seat[l->base.rank];
 
-    if (l->now.pieces == 0) return;
-    l->pieces += l->now.pieces;
-    atomic_store_explicit(&seat->in, l->pieces, memory_order_relaxed);
-    atomic_store_explicit(&seat->sums, l->pieces, memory_order_relaxed);
-    REACH(l, out, l->pieces);
+    if (l->now.chunks == 0) return;
+    l->chunks += l->now.chunks;
+    atomic_store_explicit(&seat->in, l->chunks, memory_order_relaxed);
+    atomic_store_explicit(&seat->sums, l->chunks, memory_order_relaxed);
+    REACH(l, out, l->chunks);
 }
 
 ls_status shm_collective_advance(struct link *l, struct request *r)
@@ -374,7 +374,7 @@ ls_status shm_collective_advance(struct link *l, struct request *r)
         shm_collectives_finish(l);
         r->phase = PHASE_ENDS;
     }
-    if (is_direct(l->now.way) && (st = ALL_REACHED(l, out, l->pieces)) != LS_OK) return st;
+    if (is_direct(l->now.way) && (st = ALL_REACHED(l, out, l->chunks)) != LS_OK) return st;
     l->ended++;
     wait_moved(l->region);
     return LS_OK;

@@ -108,8 +108,8 @@ void *heap_alloc(struct region *s, size_t bytes, bool buffer)
         if (large) make_huge(p, bytes);
         return p;
     }
-    ls_fail(LS_ENOMEM, "shm: out of shared memory: %zu bytes needed, rank %d's heap of %zu bytes has at most %zu in one piece", bytes,
-            s->rank, (size_t)s->control->heap_bytes, largest);
+    ls_fail(LS_ENOMEM, "shm: out of shared memory: %zu bytes needed, rank %d's heap of %zu bytes has at most %zu contiguous free bytes",
+            bytes, s->rank, (size_t)s->control->heap_bytes, largest);
     return NULL;
 }
 

@@ -2,10 +2,10 @@
  *
  * The area, in the heap of the comm's first member; all parts start on a cache line:
  *     struct area
- *     seats   [n]         how many pieces of native collectives each member has done
+ *     seats   [n]         how many chunks of native collectives each member has done
  *     posts   [2][n]      the call that each member entered; call c in half c % 2
  *     tables  [2][n][n+1] u64, for all_to_all: the borders of what each member sends
- *     stages  [n][STAGES] of STAGE_BYTES: pieces of buffers that are in no heap
+ *     stages  [n][STAGES] of STAGE_BYTES: chunks of buffers that are in no heap
  *     rings   [from][to][channel]
  */
 #ifndef LS_COMM_TRANSPORTS_SHM_SHM_LINK_H
@@ -17,7 +17,7 @@ enum {
     CHANNELS = 2,
     SMALL_MOST = 8192, /* bytes of a buffer that fit in a post */
     STAGE_BYTES = 128 << 10,
-    STAGES = 4, /* pieces of one member in flight at once */
+    STAGES = 4, /* chunks of one member in flight at once */
 };
 
 /* announced: every member's cell has had the offset; until then no member opens another link. left: members that closed it. */
@@ -26,9 +26,9 @@ struct area {
     _Atomic uint32_t left;
 };
 
-/* Pieces are numbered consecutively over all calls of the link. */
+/* Chunks are numbered consecutively over all calls of the link. */
 struct seat {
-    _Alignas(SHM_LINE) _Atomic uint64_t in; /* up to this piece our stage was filled */
+    _Alignas(SHM_LINE) _Atomic uint64_t in; /* up to this chunk our stage was filled */
     _Atomic uint64_t sums;                  /* our part of the sums is in our stage */
     _Atomic uint64_t out;                   /* we need no more data from any rank */
 };
@@ -62,8 +62,8 @@ struct shm_collective {
     enum way way;
     int met;                        /* members whose post was checked */
     uint32_t offers;                /* offers (OFFER_*) that all members make */
-    size_t piece;                   /* elements of a block in one piece */
-    uint64_t pieces, in, sums, out; /* pieces of this call; pieces filled, summed and taken here */
+    size_t chunk;                   /* elements of a block in one chunk */
+    uint64_t chunks, in, sums, out; /* chunks of this call; chunks filled, summed and taken here */
 };
 
 struct link {
@@ -77,7 +77,7 @@ struct link {
     unsigned char *stage;
     struct lane *out, *in; /* [n][CHANNELS] */
     uint64_t begun, ended; /* native collectives that have begun, and that have ended */
-    uint64_t pieces;       /* pieces of ended calls */
+    uint64_t chunks;       /* chunks of ended calls */
     struct shm_collective now;
     const unsigned char **from; /* [n] each member's send buffer, here */
     unsigned char **into;       /* [n] and recv buffer, where it is in a heap */
@@ -98,9 +98,9 @@ static inline uint64_t *area_table(const struct link *l, uint64_t call, int memb
 
     return l->table + ((call % 2) * n + (size_t)member) * (n + 1);
 }
-static inline unsigned char *area_stage(const struct link *l, uint64_t piece, int member)
+static inline unsigned char *area_stage(const struct link *l, uint64_t chunk, int member)
 {
-    return l->stage + ((size_t)member * STAGES + piece % STAGES) * STAGE_BYTES;
+    return l->stage + ((size_t)member * STAGES + chunk % STAGES) * STAGE_BYTES;
 }
 struct ring *area_ring(const struct link *l, int from, int to, int channel);
 

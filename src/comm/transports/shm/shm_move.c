@@ -1,4 +1,4 @@
-/* shm_move.c - the loops of the native collectives over one piece. */
+/* shm_move.c - the loops of the native collectives over one chunk. */
 #include "comm/transports/shm/shm_move.h"
 
 #include <string.h>
@@ -70,24 +70,24 @@ static void shm_move_copy(unsigned char *to, const unsigned char *from, size_t b
         memcpy(to, from, bytes);
 }
 
-/* Elements of a block of `count` that piece k has. */
-static size_t piece_of(const struct shm_collective *w, size_t count, uint64_t k)
+/* Elements of a block of `count` that chunk k has. */
+static size_t chunk_of(const struct shm_collective *w, size_t count, uint64_t k)
 {
-    size_t before = (size_t)k * w->piece;
+    size_t before = (size_t)k * w->chunk;
 
-    return before >= count ? 0 : MIN(w->piece, count - before);
+    return before >= count ? 0 : MIN(w->chunk, count - before);
 }
 
-/* Piece k of block i of what rank j sends. Gathers and broadcasts have one block (0). */
+/* Chunk k of block i of what rank j sends. Gathers and broadcasts have one block (0). */
 static const unsigned char *sent(const struct link *l, const struct request *r, int j, int i, uint64_t k, uint64_t p)
 {
     const struct shm_collective *w = &l->now;
     size_t e = ls_dtype_bytes(r->type), at = 0;
 
-    if (w->way == WAY_STAGED) return area_stage(l, p, j) + (size_t)i * w->piece * e;
+    if (w->way == WAY_STAGED) return area_stage(l, p, j) + (size_t)i * w->chunk * e;
     if (r->signature.op == LS_COLLECTIVE_ALL_TO_ALL) at = area_table(l, (uint64_t)(uintptr_t)r->state, j)[i];
     if (r->signature.op == LS_COLLECTIVE_REDUCE_SCATTER) at = move_border(r->at, r->count, i);
-    return l->from[j] + (at + (size_t)k * w->piece) * e;
+    return l->from[j] + (at + (size_t)k * w->chunk) * e;
 }
 
 /* The same place in our own buffer, which needs no transfer. */
@@ -97,7 +97,7 @@ static const unsigned char *own(const struct link *l, const struct request *r, i
 
     if (r->signature.op == LS_COLLECTIVE_ALL_TO_ALL || r->signature.op == LS_COLLECTIVE_REDUCE_SCATTER)
         at = move_border(r->at, r->count, i);
-    return (const unsigned char *)move_source(r) + (at + (size_t)k * l->now.piece) * e;
+    return (const unsigned char *)move_source(r) + (at + (size_t)k * l->now.chunk) * e;
 }
 
 size_t move_fill(struct link *l, const struct request *r, uint64_t k, uint64_t p)
@@ -114,8 +114,8 @@ size_t move_fill(struct link *l, const struct request *r, uint64_t k, uint64_t p
             all = move_border(r->at, r->count, l->base.rank + 1) - move_border(r->at, r->count, l->base.rank);
         else if (blocks > 1)
             all = move_border(r->at, r->count, i + 1) - move_border(r->at, r->count, i);
-        size_t part = piece_of(w, all, k) * e;
-        shm_move_copy(stage + (size_t)i * w->piece * e, own(l, r, i, k), part, false);
+        size_t part = chunk_of(w, all, k) * e;
+        shm_move_copy(stage + (size_t)i * w->chunk * e, own(l, r, i, k), part, false);
         bytes += part;
     }
     return bytes + 1;
@@ -125,7 +125,7 @@ static int divide_by(const struct link *l, const struct request *r) { return r->
 
 size_t move_sum_staged(struct link *l, const struct request *r, uint64_t k, uint64_t p)
 {
-    size_t e = ls_dtype_bytes(r->type), part = piece_of(&l->now, r->count, k);
+    size_t e = ls_dtype_bytes(r->type), part = chunk_of(&l->now, r->count, k);
     size_t from = share_at(part, l->base.rank, l->base.n), len = share_at(part, l->base.rank + 1, l->base.n) - from;
 
     for (int j = 0; j < l->base.n; j++) l->term[j] = area_stage(l, p, j) + from * e;
@@ -133,11 +133,11 @@ size_t move_sum_staged(struct link *l, const struct request *r, uint64_t k, uint
     return len * e * (size_t)l->base.n + 1;
 }
 
-/* Copies the summed parts of a piece from the stages of the ranks that summed them. */
+/* Copies the summed parts of a chunk from the stages of the ranks that summed them. */
 static size_t take_sums(struct link *l, const struct request *r, uint64_t k, uint64_t p)
 {
-    size_t e = ls_dtype_bytes(r->type), part = piece_of(&l->now, r->count, k);
-    unsigned char *to = (unsigned char *)r->recv + (size_t)k * l->now.piece * e;
+    size_t e = ls_dtype_bytes(r->type), part = chunk_of(&l->now, r->count, k);
+    unsigned char *to = (unsigned char *)r->recv + (size_t)k * l->now.chunk * e;
     bool past_cache = is_past_cache(l, 2 * r->count * e) && r->recv != r->send;
 
     for (int j = 0; j < l->base.n; j++) {
@@ -150,11 +150,11 @@ static size_t take_sums(struct link *l, const struct request *r, uint64_t k, uin
 static size_t take_block(struct link *l, const struct request *r, uint64_t k, uint64_t p)
 {
     int me = l->base.rank;
-    size_t e = ls_dtype_bytes(r->type), len = piece_of(&l->now, move_border(r->at, r->count, me + 1) - move_border(r->at, r->count, me), k);
+    size_t e = ls_dtype_bytes(r->type), len = chunk_of(&l->now, move_border(r->at, r->count, me + 1) - move_border(r->at, r->count, me), k);
 
     for (int j = 0; j < l->base.n; j++) l->term[j] = j == me ? own(l, r, me, k) : sent(l, r, j, me, k, p);
     if (len)
-        reduce_many((unsigned char *)r->recv + (size_t)k * l->now.piece * e, l->term, l->base.n, len, r->type, r->redop, divide_by(l, r));
+        reduce_many((unsigned char *)r->recv + (size_t)k * l->now.chunk * e, l->term, l->base.n, len, r->type, r->redop, divide_by(l, r));
     return len * e * (size_t)l->base.n;
 }
 
@@ -170,17 +170,17 @@ static size_t take_copies(struct link *l, const struct request *r, uint64_t k, u
     int n = l->base.n, me = l->base.rank, op = r->signature.op;
     const size_t *at = r->recv_at ? r->recv_at : r->at;
     size_t e = ls_dtype_bytes(r->type), moved = 0;
-    size_t touched = (size_t)l->now.pieces * l->now.piece * e * blocks_touched(op, n);
+    size_t touched = (size_t)l->now.chunks * l->now.chunk * e * blocks_touched(op, n);
     bool past_cache = is_past_cache(l, touched) && r->send != r->recv; /* in place: the lines were just read */
 
     for (int i = 0; i < n; i++) {
         int j = (me + 1 + i) % n; /* not all from the same one at once */
         size_t start = op == LS_COLLECTIVE_BROADCAST ? 0 : move_border(at, r->count, j);
         size_t all = op == LS_COLLECTIVE_BROADCAST ? r->count : move_border(at, r->count, j + 1) - start;
-        size_t bytes = piece_of(&l->now, all, k) * e;
+        size_t bytes = chunk_of(&l->now, all, k) * e;
         int block = op == LS_COLLECTIVE_ALL_TO_ALL ? me : 0;
         if (op == LS_COLLECTIVE_BROADCAST && j != r->root) continue;
-        shm_move_copy((unsigned char *)r->recv + (start + (size_t)k * l->now.piece) * e,
+        shm_move_copy((unsigned char *)r->recv + (start + (size_t)k * l->now.chunk) * e,
                       j == me ? own(l, r, block, k) : sent(l, r, j, block, k, p), bytes, past_cache);
         moved += bytes;
     }
@@ -198,7 +198,7 @@ size_t move_sum_direct(struct link *l, const struct request *r, uint64_t k)
 {
     int n = l->base.n;
     size_t e = ls_dtype_bytes(r->type), begin = share_at(r->count, l->base.rank, n), end = share_at(r->count, l->base.rank + 1, n);
-    size_t at = begin + (size_t)k * l->now.piece, len = piece_of(&l->now, end - begin, k);
+    size_t at = begin + (size_t)k * l->now.chunk, len = chunk_of(&l->now, end - begin, k);
     bool past_cache = is_past_cache(l, (move_source(r) == r->recv ? 1 : 2) * r->count * e);
     _Alignas(64) unsigned char sum[SUM_BYTES];
 
@@ -241,7 +241,7 @@ size_t move_swap(struct link *l, const struct request *r, uint64_t k)
         int j = (me + i) % n; /* not all with the same one at once */
         size_t start = move_border(r->at, r->count, j), count = move_border(r->at, r->count, j + 1) - start;
         size_t begin = me < j ? 0 : half_at(count), end = me < j ? half_at(count) : count;
-        size_t at = begin + (size_t)k * l->now.piece, bytes = piece_of(&l->now, end - begin, k) * e;
+        size_t at = begin + (size_t)k * l->now.chunk, bytes = chunk_of(&l->now, end - begin, k) * e;
         size_t there = area_table(l, (uint64_t)(uintptr_t)r->state, j)[me];
 
         shm_move_swap((unsigned char *)r->recv + (start + at) * e, l->into[j] + (there + at) * e, bytes);

@@ -1,4 +1,4 @@
-/* shm_move.h - the loops of the native collectives over one piece, called by shm_collectives.c. All return the bytes that they moved. */
+/* shm_move.h - the loops of the native collectives over one chunk, called by shm_collectives.c. All return the bytes that they moved. */
 #ifndef LS_COMM_TRANSPORTS_SHM_SHM_MOVE_H
 #define LS_COMM_TRANSPORTS_SHM_SHM_MOVE_H
 
@@ -15,7 +15,7 @@ size_t move_longest_half(size_t count);
 /* Makes non-temporal stores visible to every rank that sees a later store. */
 void move_fence(void);
 
-/* k: number of the piece in the call; p: its number in the link, which says where its stage is. */
+/* k: number of the chunk in the call; p: its number in the link, which says where its stage is. */
 size_t move_fill(struct link *l, const struct request *r, uint64_t k, uint64_t p);       /* send -> own stage */
 size_t move_sum_staged(struct link *l, const struct request *r, uint64_t k, uint64_t p); /* stages -> own stage, own part */
 size_t move_take(struct link *l, const struct request *r, uint64_t k, uint64_t p);       /* posts, buffers or stages -> recv */

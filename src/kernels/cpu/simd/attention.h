@@ -59,7 +59,7 @@ INLINE size_t first_row(const struct attention *a, size_t t, size_t s)
 INLINE void mask_row(const struct attention *a, size_t b, size_t h, size_t t, size_t s0, size_t n, float *keep)
 {
     const struct attention_mask *m = &a->mask;
-    const struct slice_rows *keys = &m->attr->keys;
+    const struct shard_rows *keys = &m->attr->keys;
     uint32_t word[KEYS + 4 + 2 * LANES];
 
     for (size_t j = 0, count; j < n; j += count) {

@@ -1,23 +1,23 @@
 /* gemm.c - blocks of a matmul from packed panels, and matmuls of a few rows without packing. */
 #include "kernels/cpu/simd/tile.h"
 
-enum { SLICE_BYTES = 192 << 10 }; /* bytes of a panel's slice, which stays in the L2 cache for all rows of a block */
+enum { K_BLOCK_BYTES = 192 << 10 }; /* bytes of a panel in a block of k, which stay in the L2 cache for all rows of a block */
 
-/* to[m, PANEL] = all of k; slices of the panel in order. */
+/* to[m, PANEL] = all of k, block by block. */
 static void sum_panel(const struct gemm_block *b, struct rows a, const char *panel, float *to, size_t ldc, bool add)
 {
-    size_t steps = b->pairs ? (b->k + 1) / 2 : b->k, slice = SLICE_BYTES / (PANEL * sizeof(float));
+    size_t steps = b->pairs ? (b->k + 1) / 2 : b->k, most = K_BLOCK_BYTES / (PANEL * sizeof(float));
     size_t unit = b->pairs ? sizeof(uint16_t) : sizeof(float);
 
-    for (size_t p = 0; p < MAX(steps, (size_t)1); p += slice) {
+    for (size_t p = 0; p < MAX(steps, (size_t)1); p += most) {
         struct rows at = a;
         const void *from = panel + p * PANEL * sizeof(float);
 
         at.data = (const char *)a.data + p * (size_t)a.step * unit;
         if (b->pairs)
-            tile_pairs(b->m, MIN(steps - p, slice), at, from, to, ldc, add || p > 0);
+            tile_pairs(b->m, MIN(steps - p, most), at, from, to, ldc, add || p > 0);
         else
-            tile_f32(b->m, MIN(steps - p, slice), at, from, to, ldc, add || p > 0);
+            tile_f32(b->m, MIN(steps - p, most), at, from, to, ldc, add || p > 0);
     }
 }
 

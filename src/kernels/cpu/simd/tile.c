@@ -1,4 +1,4 @@
-/* tile.c - the register tile: 6 rows x one panel of sums stay in registers over a slice of k.
+/* tile.c - the register tile: 6 rows x one panel of sums stay in registers over a block of k.
  *
  * Each step of k loads one row of the panel and broadcasts six elements of A: with 16 lanes 24 multiply-adds on 10 loads, with 8 lanes 12
  * on 8, so the adders are the limit. With pairs of bf16 a step covers two k.

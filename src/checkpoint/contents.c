@@ -1,12 +1,12 @@
-/* shards.c - turns claims into shards, their slices, and the files that are copied along. */
-#include "checkpoint/shards.h"
+/* contents.c - turns claims into files of tensors, the shards in each, and the files that are copied along. */
+#include "checkpoint/contents.h"
 
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/pieces.h"
+#include "checkpoint/hash_blocks.h"
 
 static const char *const classes[CLASSES] = { "parameters", "optimizer" };
 
@@ -15,20 +15,20 @@ void contents_free(struct contents *c)
     mem_free(c->info.files);
     mem_free(c->info.entries);
     mem_free(c->claims.item);
-    mem_free(c->shard);
+    mem_free(c->file);
     mem_free(c->chunk);
     mem_free(c->digits);
 }
 
-static struct shard *last_shard(struct contents *c, const struct claim *of)
+static struct tensor_file *last_file(struct contents *c, const struct claim *of)
 {
-    struct shard *s = c->nshards ? &c->shard[c->nshards - 1] : NULL;
+    struct tensor_file *s = c->tensor_files ? &c->file[c->tensor_files - 1] : NULL;
     uint64_t class = of->order > 0;
 
     return s && s->rank == of->rank && s->class == class ? s : NULL;
 }
 
-static void add_entry(struct contents *c, const struct claim *of, const struct slice *slice)
+static void add_entry(struct contents *c, const struct claim *of, const struct box *box)
 {
     ls_checkpoint_entry *e = &c->info.entries[c->info.nentries++];
 
@@ -38,57 +38,57 @@ static void add_entry(struct contents *c, const struct claim *of, const struct s
     e->ndim = ls_store_ndim(c->store, of->param);
     for (int d = 0; d < e->ndim; d++) {
         e->size[d] = ls_store_size(c->store, of->param, d);
-        e->offset[d] = slice->offset[d];
-        e->extent[d] = slice->extent[d];
+        e->offset[d] = box->offset[d];
+        e->extent[d] = box->extent[d];
     }
-    e->file = c->nshards - 1;
+    e->file = c->tensor_files - 1;
 }
 
-static int slices_of(const struct contents *c, const struct claim *of, struct slice out[SLICES_OF_RANGE])
+static int boxes_of(const struct contents *c, const struct claim *of, struct box out[BOXES_OF_RANGE])
 {
     int ndim = ls_store_ndim(c->store, of->param);
 
     out[0] = of->box;
-    return of->from == of->to ? 1 : slices_of_range(ndim, &of->box, of->from, of->to, out);
+    return of->from == of->to ? 1 : boxes_of_range(ndim, &of->box, of->from, of->to, out);
 }
 
-static void name_shards(struct contents *c)
+static void name_files(struct contents *c)
 {
     size_t writers[CLASSES] = { 0 }, at[CLASSES] = { 0 };
 
-    for (size_t i = 0; i < c->nshards; i++) writers[c->shard[i].class]++;
-    for (size_t i = 0; i < c->nshards; i++) {
-        struct shard *s = &c->shard[i];
+    for (size_t i = 0; i < c->tensor_files; i++) writers[c->file[i].class]++;
+    for (size_t i = 0; i < c->tensor_files; i++) {
+        struct tensor_file *s = &c->file[i];
 
         snprintf(s->name, sizeof s->name, "%s_%04zu_of_%04zu.safetensors", classes[s->class], at[s->class]++, writers[s->class]);
     }
 }
 
-/* Makes shards and entries from the claims; a store without parameters also has one shard. */
+/* Makes files and entries from the claims; a store without parameters also has one file. */
 static ls_status list_tensors(struct contents *c)
 {
-    struct slice slices[SLICES_OF_RANGE];
+    struct box boxes[BOXES_OF_RANGE];
     size_t entries = 0;
 
-    for (size_t i = 0; i < c->claims.n; i++) entries += (size_t)slices_of(c, &c->claims.item[i], slices);
+    for (size_t i = 0; i < c->claims.n; i++) entries += (size_t)boxes_of(c, &c->claims.item[i], boxes);
     c->info.entries = mem_array(MEM_OTHER, entries, sizeof *c->info.entries);
-    c->shard = mem_array(MEM_OTHER, c->claims.n + 1, sizeof *c->shard);
-    if (!c->info.entries || !c->shard) return LS_ENOMEM;
+    c->file = mem_array(MEM_OTHER, c->claims.n + 1, sizeof *c->file);
+    if (!c->info.entries || !c->file) return LS_ENOMEM;
     for (size_t i = 0; i < c->claims.n; i++) {
         const struct claim *of = &c->claims.item[i];
-        struct shard *s = last_shard(c, of);
-        int n = slices_of(c, of, slices);
+        struct tensor_file *s = last_file(c, of);
+        int n = boxes_of(c, of, boxes);
 
         if (!s) {
-            s = &c->shard[c->nshards++];
-            *s = (struct shard){ .rank = of->rank, .class = of->order > 0, .claim = i, .entry = c->info.nentries };
+            s = &c->file[c->tensor_files++];
+            *s = (struct tensor_file){ .rank = of->rank, .class = of->order > 0, .claim = i, .entry = c->info.nentries };
         }
         s->claims++;
         s->entries += (size_t)n;
-        for (int k = 0; k < n; k++) add_entry(c, of, &slices[k]);
+        for (int k = 0; k < n; k++) add_entry(c, of, &boxes[k]);
     }
-    c->nshards += c->nshards == 0;
-    name_shards(c);
+    c->tensor_files += c->tensor_files == 0;
+    name_files(c);
     return LS_OK;
 }
 
@@ -105,12 +105,12 @@ static ls_status list_files(struct contents *c, const char *const *files)
     size_t n = 0;
 
     while (files && files[n]) n++;
-    f = c->info.files = mem_array(MEM_OTHER, c->nshards + n, sizeof *f);
+    f = c->info.files = mem_array(MEM_OTHER, c->tensor_files + n, sizeof *f);
     if (!f) return LS_ENOMEM;
     c->files = files;
-    c->info.nfiles = c->nshards + n;
+    c->info.nfiles = c->tensor_files + n;
     for (size_t i = 0; i < c->info.nfiles; i++) {
-        f[i].name = i < c->nshards ? c->shard[i].name : (char *)basename_of(files[i - c->nshards]);
+        f[i].name = i < c->tensor_files ? c->file[i].name : (char *)basename_of(files[i - c->tensor_files]);
         if (!file_is_basename(f[i].name) || strcmp(f[i].name, MANIFEST_NAME) == 0)
             return ls_fail(LS_EINVAL, "checkpoint: a file cannot be copied along as '%s'", f[i].name);
         for (size_t k = 0; k < i; k++)
@@ -145,5 +145,5 @@ ls_status contents_list(struct contents *c, const char *const *files)
     LS_TRY(list_tensors(c));
     LS_TRY(list_files(c, files));
     LS_TRY(check_cover(c));
-    return pieces_make_room(c);
+    return hash_blocks_make_room(c);
 }

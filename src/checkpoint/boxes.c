@@ -1,9 +1,9 @@
-/* slices.c - see slices.h. */
-#include "checkpoint/slices.h"
+/* boxes.c - see boxes.h. */
+#include "checkpoint/boxes.h"
 
 #include "base/base.h"
 
-size_t slice_count(int ndim, const struct slice *s)
+size_t box_count(int ndim, const struct box *s)
 {
     size_t n = 1;
 
@@ -12,14 +12,14 @@ size_t slice_count(int ndim, const struct slice *s)
 }
 
 /* of: the box, restricted to one row in the dims before d; [from, to): the range in the rest. */
-static int split_range(int ndim, int d, struct slice of, size_t from, size_t to, struct slice *out)
+static int split_range(int ndim, int d, struct box of, size_t from, size_t to, struct box *out)
 {
     size_t inner = 1, base = of.offset[d], first, last;
     int n = 0;
 
     for (int k = d + 1; k < ndim; k++) inner *= of.extent[k];
     of.extent[d] = 1;
-    if (from % inner) { /* the end of a row, or a piece of one */
+    if (from % inner) { /* the end of a row, or a part of one */
         first = from / inner;
         of.offset[d] = base + first;
         n += split_range(ndim, d + 1, of, from - first * inner, MIN(to - first * inner, inner), out);
@@ -38,7 +38,7 @@ static int split_range(int ndim, int d, struct slice of, size_t from, size_t to,
     return n;
 }
 
-int slices_of_range(int ndim, const struct slice *box, size_t from, size_t to, struct slice out[SLICES_OF_RANGE])
+int boxes_of_range(int ndim, const struct box *box, size_t from, size_t to, struct box out[BOXES_OF_RANGE])
 {
     if (from >= to) return 0;
     if (ndim == 0) {
@@ -48,9 +48,9 @@ int slices_of_range(int ndim, const struct slice *box, size_t from, size_t to, s
     return split_range(ndim, 0, *box, from, to, out);
 }
 
-bool slices_overlap(int ndim, const struct slice *a, const struct slice *b, struct slice *out)
+bool boxes_overlap(int ndim, const struct box *a, const struct box *b, struct box *out)
 {
-    struct slice both = { 0 };
+    struct box both = { 0 };
 
     for (int d = 0; d < ndim; d++) {
         size_t begin = MAX(a->offset[d], b->offset[d]);

@@ -1,4 +1,4 @@
-/* step_sim_pieces.c - plays the pieces of a simulated step on the classes of a stage: kernels, collectives within it and with other
+/* step_sim_activities.c - plays the activities of a simulated step on the classes of a stage: kernels, collectives within it and with other
  * stages, loads and saves of what is offloaded. */
 #include <string.h>
 #include "base/base.h"
@@ -33,7 +33,7 @@ static double busy_until(const struct player *p, int class)
     return busy;
 }
 
-static void kernels_run(struct step_sim *s, int stage, const struct acting *a, const struct piece *x)
+static void kernels_run(struct step_sim *s, int stage, const struct acting *a, const struct activity *x)
 {
     const struct sim_stage *ranks = &s->ranks.stage[stage];
     struct player *p = &s->stage[stage];
@@ -71,7 +71,7 @@ static void groups_meet(struct step_sim *s, const struct sim_group *g, const dou
 }
 
 /* Seconds of a collective in group i; usual: those of a group that is not slowed. */
-static double group_seconds(const struct step_sim *s, const struct player *p, const struct piece *x, const struct sim_group *g, int i,
+static double group_seconds(const struct step_sim *s, const struct player *p, const struct activity *x, const struct sim_group *g, int i,
                             double usual)
 {
     struct seconds_group at = p->place.group[x->entry.queue];
@@ -117,11 +117,11 @@ static void wait_until(struct player *p, int classes, const double *end)
 }
 
 /* A load or a save, which every rank does by itself. The first micro-batch of a step does not load gradients, so it waits for none. */
-static void copy_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x)
+static void copy_run(struct step_sim *s, int stage, struct sim_program *program, const struct acting *a, const struct activity *x)
 {
     int classes = s->ranks.stage[stage].classes;
     struct player *p = &s->stage[stage];
-    double *idle_from = p->idle_from[TAPE_COPIES][0], *end = program->end + (size_t)x->entry.slot * (size_t)classes;
+    double *idle_from = p->idle_from[TAPE_COPIES][0], *end = program->end + (size_t)x->entry.transfer * (size_t)classes;
     double seconds = tape_exchange_seconds(s->cluster, &x->entry, &p->place, NULL);
 
     if (x->entry.later && a->micro == 0) {
@@ -135,20 +135,20 @@ static void copy_run(struct step_sim *s, int stage, struct pieces *program, cons
     if (s->watch) sim_watch(s, stage, a, &(struct sim_event){ .kind = SIM_COPY, .save = x->entry.copy.save }, s->top, end);
 }
 
-static ls_status start_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x)
+static ls_status start_run(struct step_sim *s, int stage, struct sim_program *program, const struct acting *a, const struct activity *x)
 {
     const struct sim_stage *ranks = &s->ranks.stage[stage];
     const struct sim_group *g = &ranks->group[x->entry.queue];
     struct player *p = &s->stage[stage];
     bool receives = x->entry.op == LS_COLLECTIVE_RECV;
-    double *idle_from = p->idle_from[x->entry.queue][receives], *end = program->end + (size_t)x->entry.slot * (size_t)ranks->classes;
+    double *idle_from = p->idle_from[x->entry.queue][receives], *end = program->end + (size_t)x->entry.transfer * (size_t)ranks->classes;
     double usual = tape_exchange_seconds(s->cluster, &x->entry, &p->place, &p->place.group[x->entry.queue]);
     int cross = crosses(s, x->entry.queue), number;
 
-    program->posted[x->entry.slot] = 0;
+    program->posted[x->entry.transfer] = 0;
     if (cross >= 0) {
         LS_TRY(post_put(s, stage, (enum cross)cross, &number));
-        program->posted[x->entry.slot] = number + 1;
+        program->posted[x->entry.transfer] = number + 1;
         return LS_OK;
     }
     if (receives || x->entry.op == LS_COLLECTIVE_SEND) {
@@ -204,7 +204,7 @@ static double posts_last_of_all(const struct step_sim *s, int number)
     return last;
 }
 
-static void posts_finish(struct step_sim *s, int stage, const struct piece *start, int cross, int number, double *end)
+static void posts_finish(struct step_sim *s, int stage, const struct activity *start, int cross, int number, double *end)
 {
     struct player *p = &s->stage[stage];
     double *idle_from = p->idle_from[start->entry.queue][0], all = cross == CROSS_WORLD ? posts_last_of_all(s, number) : 0;
@@ -217,30 +217,30 @@ static void posts_finish(struct step_sim *s, int stage, const struct piece *star
     }
 }
 
-/* The piece that started what a slot waits for: a slot is one exchange of its program. */
-static const struct piece *starter(const struct pieces *program, int slot)
+/* The activity that started a transfer; each transfer of a program has exactly one. */
+static const struct activity *starter(const struct sim_program *program, int transfer)
 {
-    const struct piece *x = program->piece;
+    const struct activity *x = program->activity;
 
-    while (x->kind != PIECE_START || x->entry.slot != slot) x++;
+    while (x->kind != ACTIVITY_START || x->entry.transfer != transfer) x++;
     return x;
 }
 
 /* False: other stages have not started the collective yet. */
-static bool wait_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x)
+static bool wait_run(struct step_sim *s, int stage, struct sim_program *program, const struct acting *a, const struct activity *x)
 {
     const struct sim_stage *ranks = &s->ranks.stage[stage];
     struct player *p = &s->stage[stage];
-    double *end = program->end + (size_t)x->entry.slot * (size_t)ranks->classes;
-    int number = program->posted[x->entry.slot] - 1;
+    double *end = program->end + (size_t)x->entry.transfer * (size_t)ranks->classes;
+    int number = program->posted[x->entry.transfer] - 1;
 
     if (number >= 0) {
-        const struct piece *start = starter(program, x->entry.slot);
+        const struct activity *start = starter(program, x->entry.transfer);
         int cross = crosses(s, start->entry.queue);
 
         if (!posts_there(s, cross, number)) return false;
         posts_finish(s, stage, start, cross, number, end);
-        program->posted[x->entry.slot] = 0;
+        program->posted[x->entry.transfer] = 0;
     }
     memcpy(s->top, p->now, (size_t)ranks->classes * sizeof *s->top);
     wait_until(p, ranks->classes, end);
@@ -248,7 +248,7 @@ static bool wait_run(struct step_sim *s, int stage, struct pieces *program, cons
     return true;
 }
 
-static void shuffle_run(struct step_sim *s, int stage, const struct acting *a, const struct piece *x)
+static void shuffle_run(struct step_sim *s, int stage, const struct acting *a, const struct activity *x)
 {
     const struct sim_stage *ranks = &s->ranks.stage[stage];
     const struct sim_group *g = &ranks->group[x->entry.queue];
@@ -267,15 +267,16 @@ static void shuffle_run(struct step_sim *s, int stage, const struct acting *a, c
         sim_watch(s, stage, a, &(struct sim_event){ .kind = SIM_COLLECTIVE, .op = x->entry.op, .wait = x->entry.wait }, s->normal, p->now);
 }
 
-ls_status piece_run(struct step_sim *s, int stage, struct pieces *program, const struct acting *a, const struct piece *x, bool *done)
+ls_status activity_run(struct step_sim *s, int stage, struct sim_program *program, const struct acting *a, const struct activity *x,
+                       bool *done)
 {
     *done = true;
     switch (x->kind) {
-    case PIECE_KERNELS: kernels_run(s, stage, a, x); break;
-    case PIECE_START: return start_run(s, stage, program, a, x);
-    case PIECE_COPY: copy_run(s, stage, program, a, x); break;
-    case PIECE_WAIT: *done = wait_run(s, stage, program, a, x); break;
-    case PIECE_SHUFFLE: shuffle_run(s, stage, a, x); break;
+    case ACTIVITY_KERNELS: kernels_run(s, stage, a, x); break;
+    case ACTIVITY_START: return start_run(s, stage, program, a, x);
+    case ACTIVITY_COPY: copy_run(s, stage, program, a, x); break;
+    case ACTIVITY_WAIT: *done = wait_run(s, stage, program, a, x); break;
+    case ACTIVITY_SHUFFLE: shuffle_run(s, stage, a, x); break;
     }
     return LS_OK;
 }
