@@ -194,7 +194,7 @@ static ls_status write_if(ls_program *p, const char *name, const void *host, ls_
     return ls_program_has(p, name) ? ls_program_write(p, name, host, type, count) : LS_OK;
 }
 
-/* Over cp this rank's shard of every sample. */
+/* Writes this rank's shard of every sample over cp. */
 static ls_status write_tokens(const struct training *s, const struct layout *l, ls_program *p, int step, size_t first)
 {
     int32_t tokens[DIST_SAMPLES * DIST_TIME], targets[DIST_SAMPLES * DIST_TIME];
@@ -310,9 +310,9 @@ static ls_status send_parameters(const struct training *s)
 
 ls_status distributed_step(struct training *s, const struct layout *l, int step, double *loss)
 {
-    struct feeding f = { s, l, step, 0 };  /* the loss is waited for after the update */
+    struct feeding f = { s, l, step, 0 };  /* the loss is read back after the update */
 
-    readback_drop(&s->readback);  /* what a step that failed has left */
+    readback_drop(&s->readback);  /* left over from a step that failed */
     ls_store_zero_grad(s->store);
     if (s->pipeline)
         LS_TRY(ls_pipeline_run(s->pipeline, distributed_feed, take_loss, &f));

@@ -1,4 +1,4 @@
-/* helper_golden.c */
+/* helper_golden.c - see helper_golden.h. */
 #include "helper_golden.h"
 
 #include <setjmp.h>
@@ -107,7 +107,7 @@ float *golden_numbers(const struct safetensors *f, const char *name, size_t *cou
     return widen(t);
 }
 
-/* The tensor `hf`, of which w is a part (of a stacked one, one tensor), as w's rows. */
+/* Reads the tensor hf_name, of which w is a part (or which is one tensor of a stacked w), as w's rows. */
 static float *golden_tensor(const struct safetensors *f, const char *prefix, const char *hf_name, const struct model_weight *w)
 {
     size_t rows = w->size[w->stacked ? 1 : 0], columns = w->ndim > 1 ? w->size[w->ndim - 1] : 1, first = (size_t)w->part * rows;

@@ -300,7 +300,7 @@ void pad_cases(struct gen *g)
             }
 }
 
-/* CUT and JOIN: three dims, even and uneven blocks, more blocks than there are rows. */
+/* PACK_BLOCKS and UNPACK_BLOCKS: three dims, even and uneven blocks, more blocks than there are rows. */
 void pack_cases(struct gen *g)
 {
     static const size_t shapes[][3] = { { 4, 6, 8 }, { 5, 7, 3 }, { 1, 17, 1 }, { 0, 3, 4 }, { 51, 40, 50 } };

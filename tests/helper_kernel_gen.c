@@ -12,7 +12,7 @@
 const ls_dtype gen_types[GEN_TYPES] = { LS_F32, LS_BF16, LS_F16 };
 const size_t gen_counts[GEN_COUNTS] = { 0, 1, 7, 15, 16, 17, 31, 33, 105, 127, 40009 };
 
-/* A number of a case, an operand and an element: the last steps of splitmix64. Philox took a sixth of test_cuda_kernels. */
+/* A random number as a function of case, operand and element: the last steps of splitmix64. Philox took a sixth of test_cuda_kernels. */
 static double uniform(struct gen *g, int operand, size_t i, double low, double high)
 {
     uint64_t x = (((uint64_t)g->count << 8 | (uint64_t)operand) << 32 | i) * 0x9E3779B97F4A7C15u;

@@ -1,4 +1,4 @@
-/* helper_partition.c */
+/* helper_partition.c - see helper_partition.h. */
 #include "helper_partition.h"
 
 #include <math.h>

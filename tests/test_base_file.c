@@ -145,7 +145,7 @@ static ls_status write_in_parts(const char *path, char fill, size_t bytes)
     return file_writer_publish(&w);
 }
 
-/* Old or new, whole: all bytes equal, and the length that goes with them. */
+/* The byte of which the complete old or new file consists; fails if bytes differ or the length does not belong to them. */
 static char whole(const char *path, size_t old_bytes, size_t new_bytes)
 {
     char *text, first;
@@ -259,7 +259,7 @@ static void traced_writer(const char *path)
     _exit(write_in_parts(path, 'n', 300000) != LS_OK);
 }
 
-/* Runs a writer, kills it at its nth stop (entry or return of a system call). 1: it died, 0: it came through,
+/* Runs a writer and kills it at its nth stop (entry or return of a system call). 1: it was killed, 0: it ended before,
  * -1: this system does not permit tracing. */
 static int kill_at_stop(const char *path, int nth)
 {

@@ -1,4 +1,4 @@
-/* test_base_threads.c - parallel loops: each index once, grain, thread numbers, tasks of a thread that does not arrive, nesting, order,
+/* test_base_threads.c - parallel loops: each index once, grain, thread numbers, tasks of a thread that is held up, nesting, order,
  * simultaneous callers, forks, assumed teams. */
 #include <pthread.h>
 #include <sched.h>
@@ -89,7 +89,7 @@ struct held {
     size_t tasks;
 };
 
-/* One task ends only when all others have: the thread that has it does not delay the others. */
+/* The first task ends only after all others: other threads must take the tasks of the thread that runs it. */
 static void hold(void *ctx, size_t begin, size_t end, int thread)
 {
     struct held *h = ctx;
@@ -225,7 +225,7 @@ static void wait_for_two(void *ctx, size_t begin, size_t end, int thread)
     while (atomic_load(met) < 2) sched_yield(); /* would never end if one thread ran both tasks */
 }
 
-/* The child of a process whose team was at work has a team of its own: two threads meet in it. */
+/* The child of a process with a running team starts a team of its own, in which two threads must run at the same time. */
 static void a_forked_child_has_its_own_team(void **state)
 {
     int64_t sums[16 * 4] = { 0 };

@@ -57,7 +57,7 @@ static void check_values(const ls_tensor *t, const ls_tensor *truth)
     assert_memory_equal(got, rounded, n * sizeof *got);
 }
 
-/* Rule 3 of checkpoint.h: the master is the truth where there is one. */
+/* Rule 3 of checkpoint.h: the master copy, if there is one, is the source value. */
 static void other_type_loads_from_the_masters(void **state)
 {
     static const struct { ls_dtype from; int from_master; ls_dtype to; int to_master; } cases[] = {

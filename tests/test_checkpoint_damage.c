@@ -50,7 +50,7 @@ static void every_changed_byte_is_detected(void **state)
     ls_store_release(&s);
 }
 
-/* text with the first `find` replaced, and the trailer made right again. */
+/* Parses the text with the first `find` replaced and a trailer whose hash is correct. */
 static ls_status parse_changed(const char *text, const char *find, const char *with)
 {
     const char *at = strstr(text, find), *trailer = strstr(text, ",\"hash\":\"");

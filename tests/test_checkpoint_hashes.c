@@ -211,7 +211,7 @@ static void save_large(const char *root, uint64_t step)
     ls_store_release(&s);
 }
 
-/* Status and hashed bytes of reading rows [from, from + rows) of columns [0, columns). */
+/* Reads rows [from, from + rows) of columns [0, columns). *hashed: bytes that were hashed. */
 static ls_status read_box(const char *path, size_t from, size_t rows, size_t columns, uint64_t *hashed)
 {
     float *host = mem_alloc(MEM_OTHER, BYTES);

@@ -1,5 +1,5 @@
-/* test_experts_program.c - the exchanges of routed rows in compiled steps: what stands between their start and their wait, and the rows for
- * which there is room. */
+/* test_experts_program.c - the exchanges of routed rows in compiled steps: which instructions are between their start and their wait, and
+ * the rows for which there is room. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

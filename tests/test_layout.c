@@ -1,4 +1,4 @@
-/* test_layout.c - ls_layout_check(): its messages for possible and impossible layouts, and its agreement with the compiler: all ranks'
+/* test_layout.c - ls_layout_check(): its messages for valid and invalid layouts, and its agreement with the compiler: all ranks'
  * programs compile if and only if it returns LS_OK. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -370,7 +370,7 @@ static void it_says_what_the_compiler_says(void **state)
     assert_in_range(possible, n / 5, n - n / 5); /* there were enough of both kinds */
 }
 
-/* Layouts that the table calls possible compile, and others do not. */
+/* Exactly the layouts that the table calls valid compile. */
 static void the_table_compiles(void **state)
 {
     (void)state;

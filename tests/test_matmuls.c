@@ -320,7 +320,7 @@ static void test_attention(void **state)
     on_every_isa(products_test_attention);
 }
 
-/* All of the vocabulary's columns, several blocks of rows; ignored rows; with and without each optional operand. */
+/* The complete vocabulary, several blocks of rows; ignored rows; with and without each optional operand. */
 static void xent_case(ls_dtype type, bool given)
 {
     enum { R = 61, C = 40, V = 1003 };

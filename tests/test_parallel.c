@@ -1,4 +1,5 @@
-/* test_parallel.c - data parallelism in all layouts compared with one rank: losses, norms, every gradient, every weight. */
+/* test_parallel.c - data parallelism in all layouts compared with one rank: losses, norms, every gradient, every weight;
+ * parallel.method=async, whose gradients the caller exchanges. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -149,7 +150,7 @@ static void test_recomputation(void **state)
     run_cases(&c, 2, 3);
 }
 
-/* keep, whole, no overlap, offload */
+/* reshard_after_forward, unsharded_accumulation, overlap, offload */
 static void test_switches(void **state)
 {
     static struct cases c = { .rounding = 1e-5 };
@@ -330,8 +331,8 @@ static void test_units(void **state)
 
 /* ---- parallel.method=async ---- */
 
-/* The programs communicate nothing: each rank computes the gradient of its own samples, and rank 0 updates with what the caller brings it.
- * With the sum of all gradients that is the step of one rank. */
+/* The programs do not communicate: each rank computes the gradient of its own samples, and rank 0 updates with the gradient that the caller
+ * gives it. If that is the sum of all gradients, the step is that of one rank. */
 static void check_async(ls_comm *comm, void *ctx)
 {
     static struct outcome got;

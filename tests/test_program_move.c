@@ -55,7 +55,7 @@ static struct shape out_shape(const struct one *t, int r, int n)
     return is_sharded_out(t->m.kind) ? part_of(t, t->m.kind == MOVE_ALL_TO_ALL, r, n) : t->full;
 }
 
-/* The index in the full tensor of an index in rank r's part. */
+/* The index in the full tensor of an index in rank r's shard. */
 static size_t full_index(const struct one *t, const struct shape *s, bool sharded, bool second, int r, int n, size_t i)
 {
     size_t at[3] = { i / (s->size[1] * s->size[2]), i / s->size[2] % s->size[1], i % s->size[2] };

@@ -38,7 +38,7 @@ static const struct variant variants[] = {
 enum { Q, K, V, O, LSE, ALL };
 struct side { ls_store *store; ls_program *program; double *got[ALL]; size_t count[ALL]; };
 
-/* This rank's tokens: up to two runs; the full sequence: one. */
+/* The tokens of a rank: one or two ranges; of the full sequence: one. */
 struct shard { size_t begin[2], end[2]; };
 
 static struct shard shard_of(const struct variant *m, int r, int n)
@@ -136,7 +136,7 @@ static void run_side(struct side *z, const struct variant *m, const struct acros
         free(x);
     }
     x = elements(m, s, "c", m->H * m->D);
-    if (m->mode == SLOTS) {  /* another micro-batch is on its way; its c is 0 */
+    if (m->mode == SLOTS) {  /* another micro-batch is in flight; its c is 0 */
         RANKS_TRY(ls_program_select(z->program, 1));
         RANKS_TRY(ls_program_run(z->program, LS_FORWARD));
         RANKS_TRY(ls_program_select(z->program, 0));
@@ -196,7 +196,7 @@ static void ring_compare(const struct variant *m, const struct shard *s, const s
     }
 }
 
-/* All ranks together do the work of one rank; with zigzag each does the same share. */
+/* The ranks' FLOPs add up to those of one rank; with zigzag all ranks have the same. */
 static void compare_work(const struct variant *m, ls_comm *comm, const struct side *part, const struct side *whole)
 {
     ls_cost a = ls_program_cost(whole->program), b = ls_program_cost(part->program);

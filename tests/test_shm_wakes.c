@@ -16,7 +16,7 @@
 /* Shared by the ranks: whose part of a test it is; how many have joined. */
 static struct shared { _Atomic int turn, joined; } *shared;
 
-/* Without end only if another rank has failed. */
+/* Waits until *word >= least. Passes the deadline only if another rank has failed. */
 static void await(const _Atomic int *word, int least)
 {
     for (double deadline = base_now() + SHM_TIMEOUT; atomic_load(word) < least; ranks_poll_pause()) SHM_CHECK(base_now() < deadline);
@@ -24,7 +24,7 @@ static void await(const _Atomic int *word, int least)
 
 static void await_turn(int t) { await(&shared->turn, t); }
 
-/* Joins; no rank rings any more for that when it returns. */
+/* Joins, and returns after the last bell that joining rings. */
 static struct link *join(const char *where, int rank, int n)
 {
     struct link *l = shm_join(where, rank, n);

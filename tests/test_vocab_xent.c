@@ -55,7 +55,7 @@ static void read_grad(const ls_store *s, size_t i, double *out)
     RANKS_TRY(ls_store_read(s, i, "gradient", out, LS_F64, ls_tensor_count(ls_store_grad(s, i))));
 }
 
-/* a NULL: the whole vocabulary here, by LINEAR_XENT. */
+/* a NULL: the complete vocabulary on this rank, by LINEAR_XENT. */
 static void run_side(struct side *z, const struct variant *m, const struct across *a, size_t first, size_t rows)
 {
     ls_compile_options options = LS_COMPILE_DEFAULTS;

@@ -197,7 +197,7 @@ char *store_part_data(const ls_store *s, size_t i, enum store_kind kind, const c
     return part_find(s, i, kind, state, &p) == LS_OK ? part_data(&p, from) : NULL;
 }
 
-static ls_status zero_slot(const ls_store *s, const struct entry *p, struct device_stream *compute)
+static ls_status zero_own_gradient(const ls_store *s, const struct entry *p, struct device_stream *compute)
 {
     ls_tensor *g = p->unit < 0 ? p->grad : NULL;
 
@@ -216,7 +216,7 @@ static ls_status zero_gradients(ls_store *s, struct device_stream *compute)
             LS_TRY(s->where->fill(compute, f->data, 0, f->bytes));
     }
     for (const struct gradients *x = s->gradients; x; x = x->next) LS_TRY(s->where->fill(compute, x->data, 0, x->bytes));
-    for (size_t i = 0; s->where->immediate && i < s->count; i++) LS_TRY(zero_slot(s, &s->entry[i], compute));
+    for (size_t i = 0; s->where->immediate && i < s->count; i++) LS_TRY(zero_own_gradient(s, &s->entry[i], compute));
     return LS_OK;
 }
 

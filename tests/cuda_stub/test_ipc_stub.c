@@ -1,6 +1,6 @@
 /* test_ipc_stub.c - CUDA IPC on the stub: calls that take several rounds, whose sums are shared among the ranks; many calls on two streams
- * without a wait of the host in between; and numbers that show where sums are rounded. What the same calls through the host leave is
- * compared.
+ * without a wait of the host in between; and numbers that show where sums are rounded. Results are compared with
+ * those of the same calls through the host.
  */
 #include "native_rank.h"
 
@@ -8,7 +8,7 @@ enum { BUFFER = 1 << 20 };
 
 /* ---- calls ---- */
 
-/* A call of all ranks on whole operands; counts: of the ranks' blocks, as this rank passes them. */
+/* A call that all ranks make on complete operands; counts: elements of each rank's block, as this rank passes them. */
 struct long_call {
     ls_collective op;
     ls_dtype type;
@@ -63,7 +63,7 @@ static struct call_args call_arguments(const struct long_call *k, void *sent, vo
                                .root = k->root };
 }
 
-/* Small whole numbers, different ones on each rank. */
+/* Small integers, different on each rank. */
 static void fill_numbers(ls_dtype t, char *p, size_t count, int rank, uint64_t salt)
 {
     for (size_t i = 0; i < count; i++) comm_element_set(t, p, i, (double)((i * 7 + (size_t)rank * 3 + (i >> 9) + salt) % 11));
@@ -168,7 +168,7 @@ static struct long_call sequence_call(int i, int rank, int n, size_t *from, size
     return call_plan(comm_ops[(x >> 16) % COMM_OPS], LS_I32, x >> 20 & 1 ? LS_MAX : LS_SUM, rank, n, (x >> 21) % 400, block_random);
 }
 
-/* Each call reads what calls before it wrote. The streams take turns, each after the other's last call. */
+/* Each call reads what earlier calls wrote. The streams alternate: each waits for the other's last call. */
 static void body_sequence(int rank, int n, const char *where, void *ctx)
 {
     struct rank r = rank_open(rank, n, where, ctx);
@@ -276,7 +276,7 @@ static void enqueue_sum(struct rank *r, struct device_group *g, struct told *tol
 }
 
 /* Rank 1 gives up in the middle of a call: its stream continues and signals that it has done its part. The call of rank 0, which can end
- * then, is not one that has ended well. ctx: rank 1 has given up. */
+ * then, is reported as failed. ctx: set when rank 1 has given up. */
 static void body_spoiled(int rank, int n, const char *where, void *ctx)
 {
     struct rank r = rank_open(rank, n, where, &(struct native_spec){ 0 });
