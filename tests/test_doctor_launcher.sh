@@ -77,7 +77,7 @@ stopped() {
     said "^rank 1 is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT $victim$"
     grep -q '^rank 0  running\|^rank 0  starting' out.txt || bad "$run: rank 0 is: $(cat out.txt)"
     not_said "  dead\|is dead\|never started"
-    next=$(sed -n '/^rank 1 is stopped by /{n;s/[^0-9]*\([0-9]*\).*/\1/p;}' out.txt)
+    next=$(sed -n '/^rank 1 is stopped by /{n;s/^ranks* \([0-9]*\).*/\1/p;}' out.txt)
     [ "${next:-1}" = 1 ] || bad "$run: another rank before rank 1: $(cat out.txt)"
     late 1
     wait $launcher
