@@ -54,7 +54,7 @@ static void mismatch_rank(ls_comm *comm, int rank, int n, void *shared)
     ls_status st;
 
     st = ls_barrier(comm); /* a mismatch may reach a rank that is still in here */
-    ls_comm_set_timeout(comm, 30);
+    ls_comm_set_timeout(comm, 120);
     if (st == LS_OK) st = rank == n - 1 ? ls_barrier(comm) : ls_all_reduce(comm, x, x, 4, LS_F32, LS_SUM, NULL);
     hang_note(shared, rank, MISMATCH, st);
 }

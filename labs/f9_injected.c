@@ -17,7 +17,7 @@ static const char *injected_options(void)
 
     snprintf(text, sizeof text,
              "--model.preset=llama-tiny --model.layers=%ld --data.seq_len=16 --train.global_batch=%ld --train.eval_every=0 "
-             "--launch.threads=1 --launch.timeout=30 --run.measure_peak=off --checkpoint.every=2 -q ",
+             "--launch.threads=1 --launch.timeout=120 --run.measure_peak=off --checkpoint.every=2 -q ",
              lab_size("layers"), 2 * lab_size("ranks"));
     return text;
 }

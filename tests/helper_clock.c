@@ -74,6 +74,15 @@ void test_clock_use(struct test_clock *c, int rank)
     base_test_clock = test_clock_now;
 }
 
+static double clock_by_reads(void)
+{
+    static atomic_uint_fast64_t reads;
+
+    return BEGIN + 1e-6 * (double)atomic_fetch_add(&reads, 1);
+}
+
+void test_clock_by_reads(void) { base_test_clock = clock_by_reads; }
+
 void test_clock_stop(void) { atomic_store(&used->rank[self].stopped, true); }
 
 bool test_clock_stopped(const struct test_clock *c, int rank) { return atomic_load(&c->rank[rank].stopped); }

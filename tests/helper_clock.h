@@ -17,6 +17,9 @@ void test_clock_close(struct test_clock **c);
 struct test_clock *test_clock_open_file(const char *path, int n);
 
 void test_clock_use(struct test_clock *c, int rank);
+/* Without a shared clock: base_now() of this process passes by a microsecond with each read, so that spinning ends, but another process
+ * that is given a moment has all the time that it needs. */
+void test_clock_by_reads(void);
 /* Steps do not wait for this rank: it is about to be stopped, or its call is over. The latter ends the steps. */
 void test_clock_stop(void);
 void test_clock_leave(void);

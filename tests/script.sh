@@ -31,14 +31,28 @@ same_bits() { [ -n "$(hashes "$1")" ] && [ "$(hashes "$1")" = "$(hashes "$2")" ]
 ranks() { tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" 2>/dev/null | grep .; }
 rank() { ranks | sed -n "$(($1 + 1))p"; }
 
-# wait_lines FILE N: waits until the file has N lines.
-wait_lines() {
-    for i in $(seq 3000); do
-        [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return
-        sleep 0.02
+# $clocked "$lockstep" train -n N ..., after new_clock: time passes for the ranks and the launcher only while all ranks run, so no rank is
+# late because the machine is busy (tests/shared_clock.c). late R: rank R, which is stopped, may be late from now on.
+ln -s "${lockstep%/*}/lockstep_shared_clock.so" "$work/clock.so"
+clocked="env LD_PRELOAD=$work/clock.so LOCKSTEP_SHARED_CLOCK=$work/clock
+         ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0"
+new_clock() { rm -f "$work/clock"; }
+late() { printf T | dd of="$work/clock" bs=1 seek="$1" conv=notrunc 2>dd.txt || bad "the clock of rank $1: $(cat dd.txt)"; }
+
+# wait_until COMMAND...: waits until the command succeeds; after two minutes or more it has failed.
+wait_until() {
+    for waited in $(seq 12000); do
+        "$@" && return
+        sleep 0.01
     done
-    bad "$1 never had $2 lines: $(cat err.txt)"
+    bad "never true: $*: $(cat err.txt)"
+    return 1
 }
+is_gone() { ! [ -e "/proc/$1" ]; }
+is_stopped() { grep -q '^State:.T' "/proc/$1/status" 2>/dev/null; }
+has_lines() { [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
+# wait_lines FILE N: waits until the file has N lines.
+wait_lines() { wait_until has_lines "$1" "$2"; }
 
 # as_torchrun COMMAND: runs COMMAND RANK for ranks 0 and 1 at a time, with the variables that torchrun would set. codes: both exit codes;
 # out_RANK.txt and err_RANK.txt: what each printed.

@@ -26,8 +26,7 @@ reached() {
 start() {
     "$lockstep" train $(options $1) $tiny $(options $2) --run.dir=$run >out.txt 2>err.txt &
     launcher=$!
-    for i in $(seq 6000); do
-        reached $2 && return
+    until reached $2; do
         kill -0 $launcher 2>/dev/null || return
         case $2 in steps) sleep 0.01 ;; esac
     done
@@ -44,9 +43,7 @@ ended() {
 # signal NAME STATE PROCESSES: sends the signal and waits until all processes are in that state.
 signal() {
     kill -$1 $3
-    for pid in $3; do
-        for i in $(seq 6000); do grep -q "^State:.$2" "/proc/$pid/status" && break; sleep 0.005; done
-    done
+    for pid in $3; do wait_until grep -q "^State:.$2" "/proc/$pid/status"; done
 }
 
 # limited LAYOUT: starts a run whose rank 2 has memory for its libraries (6 MB), but not for training (25 MB). If the limit comes too
@@ -56,10 +53,7 @@ limited() {
         run=memory$1$try
         start $1 startup
         prlimit --pid "$(rank 2)" --data=12000000 || bad "$run: no limit"
-        for i in $(seq 6000); do
-            { [ -s err.txt ] || reached steps; } && break
-            sleep 0.01
-        done
+        until [ -s err.txt ] || reached steps; do sleep 0.01; done
         reached steps || return 0
         kill $launcher
         wait $launcher

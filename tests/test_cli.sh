@@ -169,8 +169,8 @@ grep -q 'debug' parts/config.yaml && bad "config.yaml keeps injected faults"
 pid=$!
 wait_lines term/metrics.jsonl 3
 kill -USR1 $pid
-for i in $(seq 300); do ls term/checkpoints/step_????????/manifest.json >/dev/null 2>&1 && break; sleep 0.1; done
-ls term/checkpoints/step_????????/manifest.json >/dev/null 2>&1 || bad "SIGUSR1 saves nothing"
+has_saved() { ls term/checkpoints/step_????????/manifest.json >/dev/null 2>&1; }
+wait_until has_saved || bad "SIGUSR1 saves nothing"
 kill -0 $pid 2>/dev/null || bad "SIGUSR1 ends the run"
 kill -TERM $pid
 wait $pid

@@ -272,6 +272,7 @@ static void die_at_work(int rank, int n, const char *where, void *ctx)
     ls_comm *c;
 
     (void)ctx;
+    test_clock_by_reads(); /* the parent has more than a moment to report how rank 1 ended */
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     for (int i = 0; i < 100000 && st >= 0; i++) {
         if (rank == 1 && i == 5) raise(SIGKILL);

@@ -28,7 +28,7 @@ wait_lines long/metrics.jsonl 3
 reports long "^rank 0  running, process $launcher on $host, [a-z]* for [0-9.]* s, step [0-9]* of 1000000, [0-9]* tokens/s, \
 last step [0-9.]* s ago$" "^the run has not ended"
 kill -STOP $launcher
-for i in $(seq 3000); do grep -q '^State:.T' /proc/$launcher/status && break; sleep 0.01; done
+wait_until is_stopped $launcher
 reports long "^rank 0  stopped, process $launcher"
 kill -CONT $launcher
 kill -TERM $launcher

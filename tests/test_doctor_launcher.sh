@@ -5,7 +5,7 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 
-tiny="--data.text=text.txt --data.seq_len=16 --train.global_batch=8 --optim.warmup=5 --launch.threads=1 --launch.timeout=10
+tiny="--data.text=text.txt --data.seq_len=16 --train.global_batch=8 --optim.warmup=5 --launch.threads=1
       --precision.compute=fp32 --train.steps=1000000 --checkpoint.keep=1 --run.measure_peak=off --train.eval_every=0
       --model.preset=llama-tiny --model.layers=2"
 dp="--parallel.zero=0 -n 2"
@@ -15,7 +15,6 @@ startup=
 steps=
 saving="--checkpoint.every=1"
 
-state() { [ -n "${1:-}" ] && sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null; }
 is_rank() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | grep -q '^RANK='; }
 
 # reached PHASE: the run is in this phase. During start-up, rank 1 is a process and has no flight recorder yet.
@@ -30,10 +29,10 @@ reached() {
 # start LAYOUT PHASE: starts a run and waits until it reaches the phase.
 start() {
     run=$1_$2_$3
-    "$lockstep" train $(options $1) $tiny $(options $2) --run.dir=$run >out.txt 2>err.txt &
+    new_clock
+    $clocked "$lockstep" train $(options $1) $tiny $(options $2) --launch.timeout=2 --run.dir=$run >out.txt 2>err.txt &
     launcher=$!
-    for i in $(seq 6000); do
-        reached $2 && break
+    until reached $2; do
         kill -0 $launcher 2>/dev/null || break
         case $2 in steps) sleep 0.01 ;; esac
     done
@@ -41,7 +40,7 @@ start() {
     [ -n "$pids" ] || { bad "$run: no ranks: $(cat err.txt)"; exit 1; }
 }
 
-doctor() { "$lockstep" doctor $run >out.txt 2>err.txt; }
+doctor() { $clocked "$lockstep" doctor $run >out.txt 2>err.txt; }
 said() { cat out.txt err.txt | grep -q -e "$1" || bad "$run: no '$1' in: $(cat out.txt err.txt)"; }
 not_said() { cat out.txt err.txt | grep -q -e "$1" && bad "$run: '$1' in: $(cat out.txt err.txt)"; }
 
@@ -51,7 +50,7 @@ killed() {
     kill -KILL $launcher
     wait $launcher 2>/dev/null
     for pid in $pids; do
-        for i in $(seq 6000); do [ -n "$(state $pid)" ] || break; sleep 0.005; done
+        wait_until is_gone $pid
     done
     gone=$launcher
     launcher=
@@ -67,19 +66,20 @@ train; see $run/log$"
     not_said "never called\|had not called\|died in"
 }
 
-# stopped LAYOUT PHASE: rank 1 is stopped; `doctor` names it while it is stopped and after launch.timeout.
+# stopped LAYOUT PHASE: rank 1 is stopped; `doctor` names it while it is stopped and after launch.timeout, which begins after that.
 stopped() {
     start $1 $2 stopped
     victim=$(rank 1)
     kill -STOP $victim
-    for i in $(seq 6000); do [ "$(state $victim)" = T ] && break; sleep 0.005; done
+    wait_until is_stopped $victim
     doctor || bad "$run: doctor: $(cat err.txt)"
     said "^rank 1  stopped, process $victim"
     said "^rank 1 is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT $victim$"
     grep -q '^rank 0  running\|^rank 0  starting' out.txt || bad "$run: rank 0 is: $(cat out.txt)"
     not_said "  dead\|is dead\|never started"
-    next=$(sed -n '/^rank 1 is stopped by /{n;s/[^0-9]*\([0-9]*\).*/\1/p;}' out.txt)
+    next=$(sed -n '/^rank 1 is stopped by /{n;s/^ranks* \([0-9]*\).*/\1/p;}' out.txt)
     [ "${next:-1}" = 1 ] || bad "$run: another rank before rank 1: $(cat out.txt)"
+    late 1
     wait $launcher
     launcher=
     if doctor; then
@@ -105,11 +105,12 @@ stopped pp steps
 # ---- a new start in the folder of an old run: `doctor` reports the new ranks ----
 run=again
 "$lockstep" train -n 2 $tiny --train.steps=6 --run.dir=$run >out.txt 2>err.txt || bad "$run: $(cat err.txt)"
-"$lockstep" train -n 3 $tiny --run.dir=$run >out.txt 2>err.txt &
+new_clock
+$clocked "$lockstep" train -n 3 $tiny --run.dir=$run >out.txt 2>err.txt &
 launcher=$!
-for i in $(seq 6000); do victim=$(rank 2); [ -n "$victim" ] && is_rank "$victim" && break; done
+until victim=$(rank 2) && [ -n "$victim" ] && is_rank "$victim"; do kill -0 $launcher 2>/dev/null || break; done
 kill -STOP $victim
-for i in $(seq 6000); do [ "$(state $victim)" = T ] && break; sleep 0.005; done
+wait_until is_stopped $victim
 doctor || bad "$run: doctor: $(cat err.txt)"
 said "^rank 0  starting, process $(rank 0)$"
 said "^rank 2  stopped, process $victim$"

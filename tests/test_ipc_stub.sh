@@ -97,10 +97,12 @@ expect 2 "launch.comm does nothing here: it applies only to ranks on GPUs, and r
     bench comm -n 2 -b 64 -e 64 --run.device=cpu --launch.comm=ipc
 
 # ---- a rank that ends, is stopped, or hangs: while groups are opened, and after some of what it tells the others ----
-# A killed rank ends the run at once; a stopped one, and one that hangs, take the timeout.
+# A killed rank ends the run at once; a stopped one, and one that hangs, take the timeout, which begins when rank 1 does so: the clock
+# waits for all others, and for rank 1 until then.
 lost() { # how, which call, options, ranks, the line, the setting
     stub "$6=1:$1:$2"
-    timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.comm=ipc \
+    new_clock
+    timeout 300 $clocked "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda --launch.comm=ipc \
         --launch.timeout=$([ $1 = kill ] && echo 60 || echo 4) >out.txt 2>err.txt
     code=$?
     [ $code -eq 3 ] && grep -q "$5" err.txt && [ "$(grep -c . err.txt)" -eq 1 ] ||
@@ -122,8 +124,9 @@ lost loop 2 "@llama --parallel.tp=2 --parallel.dp=2" 4 "$in_barrier" ipc_open
 
 # ---- a rank that does not end its groups: the other one waits for it no longer than the timeout ----
 LOCKSTEP_CUDA_STUB="kernels=cpu ipc_close=1:loop:1"
-"$lockstep" train -n 2 $tiny $(expand "@llama --parallel.tp=2") --run.dir=lost --run.device=cuda --launch.timeout=4 --launch.comm=ipc \
-    >out.txt 2>err.txt &
+new_clock
+$clocked "$lockstep" train -n 2 $tiny $(expand "@llama --parallel.tp=2") --run.dir=lost --run.device=cuda \
+    --launch.timeout=4 --launch.comm=ipc >out.txt 2>err.txt &
 launcher=$!
 for i in $(seq 3000); do
     [ -f lost/checkpoints/step_00000003/manifest.json ] && [ "$(ranks | wc -l)" -eq 1 ] && break

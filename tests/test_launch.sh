@@ -6,19 +6,17 @@ lockstep=$1
 . "$2/script.sh"
 
 tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.micro_batch=2 --train.global_batch=12
-      --optim.warmup=5 --train.eval_every=0 --train.eval_batches=2 --launch.threads=1"
+      --optim.warmup=5 --train.eval_every=0 --train.eval_batches=2 --launch.threads=1 --precision.compute=fp32
+      --run.measure_peak=off"
 
 # start RUN OPTIONS...: starts three ranks that train without end; returns after their first steps.
 start() {
     run=$1
     shift
-    "$lockstep" train -n 3 $tiny --train.steps=1000000 --run.dir="$run" "$@" >out.txt 2>err.txt &
+    new_clock
+    $clocked "$lockstep" train -n 3 $tiny --train.steps=1000000 --run.dir="$run" "$@" >out.txt 2>err.txt &
     launcher=$!
-    for i in $(seq 3000); do
-        [ -f "$run/metrics.jsonl" ] && [ "$(wc -l <"$run/metrics.jsonl")" -ge 3 ] && return
-        sleep 0.02
-    done
-    bad "$run did not begin: $(cat err.txt)"
+    wait_lines "$run/metrics.jsonl" 3
 }
 
 # ended CODE LINE: checks the launcher's exit code and its one line on standard error, and that no process or file is left.
@@ -31,15 +29,14 @@ ended() {
     gone
 }
 
+nothing_runs() {
+    left=$(for file in $(grep -l "[r]un.dir=$run" /proc/[0-9]*/cmdline 2>/dev/null); do
+        [ "$(readlink "${file%/cmdline}/cwd")" = "$(pwd -P)" ] && echo "$file"  # not another test's
+    done)
+    [ -z "$left" ]
+}
 gone() {
-    for i in $(seq 500); do
-        left=$(for file in $(grep -l "[r]un.dir=$run" /proc/[0-9]*/cmdline 2>/dev/null); do
-            [ "$(readlink "${file%/cmdline}/cwd")" = "$(pwd -P)" ] && echo "$file"  # not another test's
-        done)
-        [ -z "$left" ] && break
-        sleep 0.02
-    done
-    [ -z "$left" ] || bad "$run left processes: $left"
+    wait_until nothing_runs || bad "$run left processes: $left"
     launcher=
     [ -z "$(ls -A "$TMPDIR")" ] || bad "$run left files: $(ls "$TMPDIR")"
     ls /dev/shm 2>/dev/null | grep -q lockstep && bad "$run left shared memory"
@@ -59,29 +56,28 @@ for victim in 0 1 2; do
     start "killed$victim"
     kill -KILL "$(rank $victim)"
     ended 3 "lockstep train: rank $victim was killed by signal 9 (Killed)"
-    "$lockstep" doctor "killed$victim" >out.txt || bad "doctor of a killed run"
+    $clocked "$lockstep" doctor "killed$victim" >out.txt || bad "doctor of a killed run"
     grep -q "^rank $victim  dead" out.txt || bad "doctor: $(cat out.txt)"
     grep -q "^failed [ai][tn] step [0-9]*: rank $victim was killed by signal 9 (Killed); exit 3" out.txt || bad "doctor: $(cat out.txt)"
 done
 
 # ---- a stopped rank ----
-start stopped --launch.timeout=10
+start stopped --launch.timeout=2
 victim=$(rank 1)
 kill -STOP "$victim"
-for i in $(seq 3000); do grep -q '^State:.T' "/proc/$victim/status" && break; sleep 0.01; done
-"$lockstep" doctor stopped >out.txt || bad "doctor of a running run"
+wait_until is_stopped "$victim"
+$clocked "$lockstep" doctor stopped >out.txt || bad "doctor of a running run"
 grep -q "^rank 1  stopped" out.txt || bad "doctor does not see the stop: $(cat out.txt)"
-"$lockstep" doctor stopped --json --calls 1 | has 'ranks[].state' stopped || bad "doctor --json does not see the stop"
+$clocked "$lockstep" doctor stopped --json --calls 1 | has 'ranks[].state' stopped || bad "doctor --json does not see the stop"
+late 1
 ended 3 "lockstep train: "
 grep -q "rank 1 was stopped by signal 19" err.txt || bad "stopped: $(cat err.txt)"
 
 # ---- signals ----
 start saved
 kill -USR1 $launcher
-for i in $(seq 1000); do
-    [ -n "$(ls saved/checkpoints 2>/dev/null)" ] && break
-    sleep 0.02
-done
+has_saved() { ls saved/checkpoints 2>/dev/null | grep -q .; }
+wait_until has_saved
 ls saved/checkpoints | grep -q step_ || bad "SIGUSR1 saved nothing"
 kill -TERM $launcher
 ended 0 ""

@@ -63,7 +63,7 @@ for n in 1 2 3 4; do
     launcher=$!
     exec 3>pipe.$n
     printf '15\n\n4\n' >&3
-    for i in $(seq 3000); do grep -q '^saved' out.txt && break; sleep 0.02; done
+    wait_until grep -q '^saved' out.txt
     kill -KILL $launcher 2>/dev/null
     wait $launcher 2>/dev/null
     launcher=
@@ -76,14 +76,13 @@ mkfifo pipe
 launcher=$!
 exec 3>pipe
 printf '1\n\n' >&3
-run=
-for i in $(seq 3000); do run=$(tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" | head -1); [ -n "$run" ] && break; sleep 0.01; done
+sees_run() { run=$(ranks | head -1); [ -n "$run" ]; }
+wait_until sees_run
 kill -KILL $launcher
 wait $launcher 2>/dev/null
 launcher=
 exec 3>&-
-for i in $(seq 3000); do [ -n "$run" ] && [ -e "/proc/$run" ] || break; sleep 0.01; done
-[ -n "$run" ] && ! [ -e "/proc/$run" ] || bad "the run of a card outlives 'lockstep learn': ${run:-none was seen}"
+[ -n "$run" ] && wait_until is_gone "$run" || bad "the run of a card outlives 'lockstep learn': ${run:-none was seen}"
 find "$TMPDIR" -name 'lockstep-learn*' | grep . && bad "left in TMPDIR"
 
 # ---- on a terminal: a full screen that follows its size ----

@@ -46,7 +46,7 @@ static void unknown_implementation_is_refused(void **state)
 
 static struct world world;
 static const struct transport *mpi;
-static const double PATIENCE = 30;
+static const double PATIENCE = 120;
 
 static struct signature mpi_sum_of(const struct link_base *l, uint64_t sequence, uint64_t count)
 {

@@ -114,10 +114,12 @@ expect 2 "launch.comm=nccl cannot be used: NCCL was not found" \
     train -n 2 $two --run.dir=refused --run.device=cuda --launch.comm=nccl
 
 # ---- a rank that ends, is stopped, or hangs: while communicators are opened, and after some calls of a step ----
-# A killed rank ends the run at once; a stopped one, and one that hangs, take the timeout.
+# A killed rank ends the run at once; a stopped one, and one that hangs, take the timeout, which begins when rank 1 does so: the clock
+# waits for all others, and for rank 1 until then.
 lost() { # how, which call, options, ranks, the line, the setting
     stub "${6:-nccl_end}=1:$1:$2"
-    timeout 100 "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda \
+    new_clock
+    timeout 300 $clocked "$lockstep" train -n $4 $tiny $(expand "$3") --run.dir=lost --run.device=cuda \
         --launch.timeout=$([ $1 = kill ] && echo 60 || echo 2) >out.txt 2>err.txt
     code=$?
     [ $code -eq 3 ] && grep -q "$5" err.txt && [ "$(grep -c . err.txt)" -eq 1 ] ||
@@ -146,7 +148,9 @@ say "a rank does not open its communicator"
 
 # ---- a rank that does not finalize its communicators: the other one waits for it no longer than the timeout ----
 LOCKSTEP_CUDA_STUB="kernels=cpu nccl=$PWD nccl_close=1:loop:1"
-"$lockstep" train -n 2 $tiny $(expand "@llama --parallel.tp=2") --run.dir=lost --run.device=cuda --launch.timeout=2 >out.txt 2>err.txt &
+new_clock
+$clocked "$lockstep" train -n 2 $tiny $(expand "@llama --parallel.tp=2") --run.dir=lost --run.device=cuda \
+    --launch.timeout=2 >out.txt 2>err.txt &
 launcher=$!
 for i in $(seq 3000); do
     [ -f lost/checkpoints/step_00000003/manifest.json ] && [ "$(ranks | wc -l)" -eq 1 ] && break

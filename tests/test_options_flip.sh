@@ -59,14 +59,16 @@ run() {
     echo $? >"$folder/code"
 }
 
-# Two ranks that train until they are ended. affinity: what processors each may use. stopped: rank 1 is stopped, the run must end by itself.
+# Two ranks that train until they are ended. affinity: what processors each may use. stopped: rank 1 is stopped, the run must end by itself,
+# and only rank 1 can be late.
 run_ranks() {
-    "$lockstep" train --run.dir="$folder/run" "$@" --train.steps=1000000 >"$folder/out.txt" 2>&1 &
+    new_clock
+    $clocked "$lockstep" train --run.dir="$folder/run" "$@" --train.steps=1000000 >"$folder/out.txt" 2>&1 &
     launcher=$!
     until [ -s "$folder/run/metrics.jsonl" ] || ! kill -0 $launcher 2>/dev/null; do sleep 0.02; done
     ranks=$(cat /proc/[0-9]*/stat 2>/dev/null | awk -v launcher=$launcher '$4 == launcher { print $1 }' | sort -n)
     for rank in $ranks; do grep Cpus_allowed_list "/proc/$rank/status"; done >"$folder/affinity"
-    if [ $verb = affinity ] || [ -z "$ranks" ]; then kill -TERM $launcher; else kill -STOP $rank; fi
+    if [ $verb = affinity ] || [ -z "$ranks" ]; then kill -TERM $launcher; else kill -STOP $rank; late 1; fi
     wait $launcher
     echo $? >"$folder/code"
     launcher=

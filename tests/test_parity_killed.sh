@@ -10,17 +10,10 @@ ended=0
 mark="--train.seed=$$"
 survivors() { grep -lzxF -e "$mark" /proc/[0-9]*/cmdline 2>/dev/null; }
 is_writing() { ls tmp/*/a.tmp >/dev/null 2>&1; }
-is_gone() { [ -z "$(ls -A tmp)" ] && [ -z "$(survivors)" ]; }
+all_gone() { [ -z "$(ls -A tmp)" ] && [ -z "$(survivors)" ]; }
 
 # wait_for WORDS COMMAND: waits until the command succeeds.
-wait_for() {
-    i=0
-    until $2; do
-        i=$((i + 1))
-        [ $i -lt 1500 ] || { bad "$1: $(ls -R tmp) $(survivors)"; return 1; }
-        sleep 0.02
-    done
-}
+wait_for() { wait_until $2 || { bad "$1: $(ls -R tmp) $(survivors)"; return 1; }; }
 
 # ended_by SIGNAL TARGET OPTIONS...: TARGET is the parent alone, or its group, as with a terminal. env restores SIGINT, which a script's
 # background job ignores, and SIGHUP, which nohup ignores.
@@ -37,7 +30,7 @@ ended_by() {
     kill -s "$signal" -- "$target"
     wait $launcher 2>/dev/null
     launcher=
-    wait_for "$signal to the $to" is_gone || for p in $(survivors); do p=${p#/proc/}; kill -KILL "${p%/cmdline}"; done
+    wait_for "$signal to the $to" all_gone || for p in $(survivors); do p=${p#/proc/}; kill -KILL "${p%/cmdline}"; done
     ended=$((ended + 1))
 }
 for signal in TERM INT HUP KILL; do

@@ -1,25 +1,47 @@
 /* test_ranks.c - the helper of tests on several ranks (helper_ranks.h) with ranks that pass, fail, hang, die and leave processes behind. */
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/base.h"
+#include "helper_clock.h"
 #include "helper_ranks.h"
 #include "lockstep/comm.h"
 
 enum { PASS, FAIL, HANG, DIE, LEAVE };
 
+enum { ROLES = 5 };
+
+/* What each rank does, and its process. Shared. */
+struct roles {
+    int how[ROLES];
+    _Atomic pid_t pid[ROLES];
+};
+
+static struct roles *roles_new(const int how[ROLES])
+{
+    struct roles *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(r != MAP_FAILED);
+    memcpy(r->how, how, sizeof r->how);
+    return r;
+}
+
 static void behave(int rank, int n, const char *where, void *ctx)
 {
-    const int *how = ctx;
+    struct roles *r = ctx;
 
     (void)where;
     ranks_say("%d of %d", rank, n);
-    switch (how[rank]) {
+    atomic_store(&r->pid[rank], getpid());
+    switch (r->how[rank]) {
     case FAIL: ranks_fail("rank %d does not like it", rank);
     case HANG: for (;;) pause();
     case DIE: raise(SIGKILL); break;
@@ -28,13 +50,29 @@ static void behave(int rank, int n, const char *where, void *ctx)
     }
 }
 
+static struct roles *watched;
+
+/* The time limit of the rank that hangs passes when all others have been reaped. */
+static double time_of_watch(void)
+{
+    for (int i = 0; i < ROLES; i++) {
+        pid_t pid = atomic_load(&watched->pid[i]);
+
+        if (watched->how[i] != HANG && (!pid || kill(pid, 0) == 0 || errno != ESRCH)) return 1000;
+    }
+    return atomic_load(&watched->pid[2]) ? 2000 : 1000; /* it has said what it says */
+}
+
 static void every_end_is_reported(void **state)
 {
-    int how[] = { PASS, FAIL, HANG, DIE, LEAVE };
-    struct rank_end e[5];
+    struct rank_end e[ROLES];
 
     (void)state;
-    ranks_run(5, &(struct ranks_options){ .seconds = 3 }, behave, how, e);
+    watched = roles_new((int[ROLES]){ PASS, FAIL, HANG, DIE, LEAVE });
+    base_test_clock = time_of_watch;
+    ranks_run(ROLES, &(struct ranks_options){ .seconds = 3 }, behave, watched, e);
+    base_test_clock = NULL;
+    munmap(watched, sizeof *watched);
     assert_null(rank_trouble(0, &e[0]));
     assert_string_equal(e[0].said, "0 of 5");
     assert_string_equal(rank_trouble(1, &e[1]), "rank 1 exited with code 1: rank 1 does not like it");
@@ -45,10 +83,11 @@ static void every_end_is_reported(void **state)
 
 static void passing_ranks_pass(void **state)
 {
-    int how[4] = { PASS, PASS, PASS, PASS };
+    struct roles *r = roles_new((int[ROLES]){ PASS, PASS, PASS, PASS });
 
     (void)state;
-    ranks_pass(4, 30, behave, how);
+    ranks_pass(4, 120, behave, r);
+    munmap(r, sizeof *r);
 }
 
 static void pass_barriers(int rank, int n, const char *where, void *ctx)
@@ -56,6 +95,7 @@ static void pass_barriers(int rank, int n, const char *where, void *ctx)
     ls_comm *c;
 
     (void)ctx;
+    test_clock_by_reads(); /* the parent has more than a moment to report how rank 1 ended */
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     /* A rank that has not yet left the first barrier may be notified of the death there. */
     bool heard = ls_barrier(c) < 0;
@@ -70,7 +110,7 @@ static void death_is_reported_to_other_ranks(void **state)
     struct rank_end e[3];
 
     (void)state;
-    ranks_run(3, &(struct ranks_options){ .seconds = 30, .gone = true }, pass_barriers, NULL, e);
+    ranks_run(3, &(struct ranks_options){ .seconds = 120, .gone = true }, pass_barriers, NULL, e);
     assert_int_equal(e[1].signal, SIGKILL);
     for (int i = 0; i < 3; i += 2) {
         if (e[i].code) fail_msg("%s", rank_trouble(i, &e[i]));

@@ -13,7 +13,7 @@ refused() {
         [ -n "$arguments" ] || continue
         rows=$((rows + 1))
         eval "set -- $arguments $with"
-        timeout 30 "$lockstep" "$@" >out.txt 2>err.txt
+        timeout 120 "$lockstep" "$@" >out.txt 2>err.txt
         got=$?
         [ $got -eq "$code" ] || bad "exit $got, not $code: $arguments: $(cat err.txt)"
         [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines: $arguments: $(cat err.txt)"

@@ -1,12 +1,12 @@
 #!/bin/sh
 # test_stops.sh LOCKSTEP TESTS - a rank that is stopped at some point of a run, in every phase, in all kinds of groups: launch.timeout
-# after the stop the launcher must end with exit code 3 and one line that names that rank first. If the rank is continued before that, the
-# run continues. LOCKSTEP_MATRIX=full: every phase under every layout, each rank, three points each.
+# after the stop the launcher must end with exit code 3 and one line that names that rank first. Only that rank can be late. If the rank is
+# continued before that, the run continues. LOCKSTEP_MATRIX=full: every phase under every layout, each rank, three points each.
 set -u
 lockstep=$1
 . "$2/script.sh"
 
-timeout=10
+timeout=2
 tiny="--data.text=text.txt --data.seq_len=16 --train.global_batch=8 --optim.warmup=5 --launch.threads=1 --launch.timeout=$timeout
       --precision.compute=fp32 --train.steps=1000000 --checkpoint.keep=1 --run.measure_peak=off"
 llama="--model.preset=llama-tiny --model.layers=2"
@@ -36,14 +36,15 @@ trials=0
 stopped() {
     trials=$((trials + 1))
     run=$1$2$3$4
-    "$lockstep" train $(options $1) $tiny $(options $2) --run.dir=$run >out.txt 2>err.txt &
+    new_clock
+    $clocked "$lockstep" train $(options $1) $tiny $(options $2) --run.dir=$run >out.txt 2>err.txt &
     launcher=$!
-    for i in $(seq 6000); do
-        reached $2 $4 $3 && break
+    until reached $2 $4 $3; do
         kill -0 $launcher 2>/dev/null || break
         [ $2 = saving ] || sleep 0.01
     done
     kill -STOP "$(rank $3)" || bad "$run: no rank to stop: $(cat err.txt)"
+    late $3
     wait $launcher
     got=$?
     launcher=
@@ -71,15 +72,16 @@ fi
 
 # ---- continued in time: the run continues as if nothing had happened ----
 run=forgiven
-"$lockstep" train $tp $tiny $steps --launch.timeout=60 --run.dir=$run >out.txt 2>err.txt &
+new_clock
+$clocked "$lockstep" train $tp $tiny $steps --run.dir=$run >out.txt 2>err.txt &
 launcher=$!
-for i in $(seq 6000); do reached steps 3 && break; sleep 0.01; done
+wait_until reached steps 3
 victim=$(rank 1)
 kill -STOP "$victim"
-for i in $(seq 6000); do grep -q '^State:.T' "/proc/$victim/status" && break; sleep 0.01; done
+wait_until is_stopped "$victim"
 lines=$(wc -l <$run/metrics.jsonl)
 kill -CONT "$victim"
-for i in $(seq 6000); do [ "$(wc -l <$run/metrics.jsonl)" -ge $((lines + 3)) ] && break; sleep 0.01; done
+wait_lines $run/metrics.jsonl $((lines + 3))
 kill -TERM $launcher
 wait $launcher || bad "$run: exit code: $(cat err.txt)"
 launcher=

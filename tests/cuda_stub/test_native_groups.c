@@ -1,6 +1,7 @@
 /* test_native_groups.c - groups of NCCL and of CUDA IPC, on the stub: several at a time, those of a mesh, a rank that makes no calls, and
  * what other ranks see of one that waits.
  */
+#include "helper_clock.h"
 #include "native_rank.h"
 
 #include "comm/engine/engine.h"
@@ -130,20 +131,20 @@ static void test_mesh(void **state)
 
 /* ---- a failure ---- */
 
-/* Rank 1 makes neither of the calls that rank 0 has given to two groups, and it is there until rank 0 has returned from its
- * wait: which ends, though NCCL's stub aborts neither without the other, nor before rank 1 has left. ctx: rank 0 has returned. */
+/* Rank 1 makes neither of the calls that rank 0 has given to two groups, and it is there, and lets time pass, until rank 0 has returned
+ * from its wait: which ends, though NCCL's stub aborts neither without the other, nor before rank 1 has left. ctx: their clock. */
 static void body_abort(int rank, int n, const char *where, void *ctx)
 {
+    test_clock_use(ctx, rank);
     struct rank r = rank_open(rank, n, where, &for_collectives);
     struct call_args a = { .op = LS_COLLECTIVE_ALL_REDUCE, .send = r.device, .recv = r.device, .count = 1, .type = LS_F32 };
-    struct ranks_event *returned = ctx;
     ls_comm *second;
 
     ls_comm_set_timeout(r.comm, 0.5);
     RANKS_TRY(ls_comm_split(r.comm, 0, rank, &second));
     RANKS_TRY(comm_open_native(second, cuda, &counted, &for_collectives));
     if (rank == 1) {
-        ranks_event_wait(returned);
+        while (test_clock_step(0.1)) continue;
         rank_free(&r);
         return;
     }
@@ -152,21 +153,20 @@ static void body_abort(int rank, int n, const char *where, void *ctx)
     RANKS_TRY(comm_enqueue(second, cuda, r.other, &a));
     RANKS_CHECK(cuda->sync() == LS_ETIMEOUT);
     RANKS_CHECK(strstr(ls_errmsg(), "rank 1 did not call it within"));
-    ranks_event_report(returned);
+    test_clock_leave();
     rank_free(&r);
 }
 
 static void test_abort(void **state)
 {
-    struct ranks_event returned;
+    struct test_clock *clock = test_clock_open(2);
     char settings[128];
 
     (void)state;
-    ranks_event_open(&returned);
     snprintf(settings, sizeof settings, "kernels=cpu nccl=%s", folder);
     setenv("LOCKSTEP_CUDA_STUB", settings, 1);
-    ranks_pass(2, 60, body_abort, &returned);
-    ranks_event_close(&returned);
+    ranks_pass(2, 60, body_abort, clock);
+    test_clock_close(&clock);
 }
 
 /* ---- what other ranks see ---- */
