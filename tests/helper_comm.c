@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -14,7 +15,10 @@
 #include "comm/transports/transport.h"
 #include "helper_ranks.h"
 
-enum { COMM_GUARD = 64 }; /* bytes after a buffer that must not be written */
+enum {
+    COMM_GUARD = 64, /* bytes after a buffer that must not be written */
+    COMM_KINDS = 5,
+};
 
 void comm_element_set(ls_dtype t, void *p, size_t i, double x)
 {
@@ -33,14 +37,19 @@ void comm_element_set(ls_dtype t, void *p, size_t i, double x)
     }
 }
 
+/* Elements of one kind have the same value, in each rank's send buffer. */
+static size_t comm_kind(size_t i) { return (i * 3 + (i >> 9)) % COMM_KINDS; }
+static double comm_kind_value(int r, size_t kind) { return (double)((kind + (size_t)r * 7) % COMM_KINDS); }
+
 /* Element i of rank r's send buffer. */
-static double comm_element(int r, size_t i) { return (double)((i * 3 + (size_t)r * 7 + (i >> 9)) % 5); }
+static double comm_element(int r, size_t i) { return comm_kind_value(r, comm_kind(i)); }
 
-static double comm_reduced(int n, size_t i, ls_dtype t, ls_redop op)
+/* The result of a reduction over n ranks, for elements of a kind. */
+static double comm_reduced(int n, size_t kind, ls_dtype t, ls_redop op)
 {
-    double x = comm_element(0, i);
+    double x = comm_kind_value(0, kind);
 
-    for (int r = 1; r < n; r++) x = op == LS_MAX ? MAX(x, comm_element(r, i)) : x + comm_element(r, i);
+    for (int r = 1; r < n; r++) x = op == LS_MAX ? MAX(x, comm_kind_value(r, kind)) : x + comm_kind_value(r, kind);
     if (op != LS_AVG) return x;
     return t == LS_F64 ? x / n : (double)((float)x / (float)n);
 }
@@ -83,15 +92,15 @@ struct comm_run comm_run_plan(ls_comm *c, const struct comm_case *k)
     return r;
 }
 
-/* Expected element i of the result. */
-static double comm_run_expected(const struct comm_run *r, size_t i)
+/* Expected element i of the result. reduced: the sums of each kind. */
+static double comm_run_expected(const struct comm_run *r, const double reduced[COMM_KINDS], size_t i)
 {
     const struct comm_case *k = r->k;
     int j = 0;
 
     switch (k->op) {
-    case LS_COLLECTIVE_ALL_REDUCE: return comm_reduced(r->n, i, k->type, k->redop);
-    case LS_COLLECTIVE_REDUCE_SCATTER: return comm_reduced(r->n, r->at[r->rank] + i, k->type, k->redop);
+    case LS_COLLECTIVE_ALL_REDUCE: return reduced[comm_kind(i)];
+    case LS_COLLECTIVE_REDUCE_SCATTER: return reduced[comm_kind(r->at[r->rank] + i)];
     case LS_COLLECTIVE_BROADCAST: return comm_element(k->root, i);
     case LS_COLLECTIVE_ALL_GATHER:
         while (i >= r->at[j + 1]) j++;
@@ -141,13 +150,17 @@ static void comm_run_unblock(const struct comm_run *r, void *p)
 
 static void comm_run_check(const struct comm_run *r, const unsigned char *recv, const unsigned char *end)
 {
-    for (size_t i = 0; i < r->recv_n; i++) {
-        unsigned char want[8];
+    unsigned char *want = malloc(r->recv_n * r->size + 1);
+    double reduced[COMM_KINDS];
 
-        comm_element_set(r->k->type, want, 0, comm_run_expected(r, i));
-        if (memcmp(want, recv + i * r->size, r->size))
-            ranks_fail("%s: rank %d of %d, element %zu of %zu is wrong", comm_case_text(r->k), r->rank, r->n, i, r->recv_n);
-    }
+    if (!want) ranks_fail("%s: no memory", comm_case_text(r->k));
+    for (size_t kind = 0; kind < COMM_KINDS; kind++) reduced[kind] = comm_reduced(r->n, kind, r->k->type, r->k->redop);
+    for (size_t i = 0; i < r->recv_n; i++) comm_element_set(r->k->type, want, i, comm_run_expected(r, reduced, i));
+    if (memcmp(want, recv, r->recv_n * r->size) != 0)
+        for (size_t i = 0; i < r->recv_n; i++)
+            if (memcmp(want + i * r->size, recv + i * r->size, r->size) != 0)
+                ranks_fail("%s: rank %d of %d, element %zu of %zu is wrong", comm_case_text(r->k), r->rank, r->n, i, r->recv_n);
+    free(want);
     for (int i = 0; i < COMM_GUARD; i++)
         if (end[i] != 0xa5) ranks_fail("%s: rank %d of %d wrote after its buffer", comm_case_text(r->k), r->rank, r->n);
 }
