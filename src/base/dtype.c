@@ -178,10 +178,18 @@ static int convert_common(void *dst, ls_dtype to, const void *src, ls_dtype from
         for (size_t i = 0; i < count; i++) ((uint16_t *)dst)[i] = ls_f32_to_bf16(wide[i]);
     else if (from == LS_F32 && to == LS_F16)
         for (size_t i = 0; i < count; i++) ((uint16_t *)dst)[i] = ls_f32_to_f16(wide[i]);
+    else if (from == LS_F32 && to == LS_F64)
+        for (size_t i = 0; i < count; i++) ((double *)dst)[i] = wide[i];
+    else if (from == LS_BF16 && to == LS_F64)
+        for (size_t i = 0; i < count; i++) ((double *)dst)[i] = ls_bf16_to_f32(half[i]);
+    else if (from == LS_F16 && to == LS_F64)
+        for (size_t i = 0; i < count; i++) ((double *)dst)[i] = ls_f16_to_f32(half[i]);
     else if (from == LS_F64 && to == LS_F32)
         for (size_t i = 0; i < count; i++) ((float *)dst)[i] = (float)widest[i];
     else if (from == LS_F64 && to == LS_BF16)
         for (size_t i = 0; i < count; i++) ((uint16_t *)dst)[i] = ls_f32_to_bf16(f64_to_f32_odd(widest[i]));
+    else if (from == LS_F64 && to == LS_F16)
+        for (size_t i = 0; i < count; i++) ((uint16_t *)dst)[i] = ls_f32_to_f16(f64_to_f32_odd(widest[i]));
     else
         return 0;
     return 1;
