@@ -70,15 +70,14 @@ uint16_t ls_f32_to_bf16(float f)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* f16: sign 1, exponent 5 (bias 15), mantissa 10. */
+/* f16: sign 1, exponent 5 (bias 15), mantissa 10. No branches, so that loops over it are vectorized. */
 float ls_f16_to_f32(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, size = (uint32_t)(h & 0x7fff) << 13;
+    uint32_t tiny = bits_of(float_of(size + 0x38800000) - 0x1p-14f); /* (1 + mantissa / 2^10) 2^-14 - 2^-14 */
+    uint32_t bits = size < 0x00800000 ? tiny : size + (size < 0x0f800000 ? 0x38000000 : 0x70000000);
 
-    if (exponent == 31) return float_of(sign | 0x7f800000 | mantissa << 13);
-    if (exponent > 0) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
-    float tiny = (float)mantissa * 0x1p-24f;
-    return sign ? -tiny : tiny;
+    return float_of(sign | bits);
 }
 
 uint16_t ls_f32_to_f16(float f)
