@@ -36,9 +36,10 @@ static bool even_stride(const struct view *v, size_t i, size_t step, size_t n, p
     return view_is_contiguous(v);
 }
 
-/* out[n] = elements i, i + step, .. */
+/* out[n] = elements i, i + step, ..; n is at most RUN. */
 static void load(const struct view *v, size_t i, size_t step, size_t n, double *out)
 {
+    uint16_t half[RUN];
     ptrdiff_t stride, at;
     bool even = even_stride(v, i, step, n, &stride);
 
@@ -55,10 +56,10 @@ static void load(const struct view *v, size_t i, size_t step, size_t n, double *
         for (size_t k = 0; k < n; k++, at += stride) out[k] = ((const float *)v->data)[at];
     else if (v->dtype == LS_F64)
         for (size_t k = 0; k < n; k++, at += stride) out[k] = ((const double *)v->data)[at];
-    else if (v->dtype == LS_BF16)
-        for (size_t k = 0; k < n; k++, at += stride) out[k] = ls_bf16_to_f32(((const uint16_t *)v->data)[at]);
-    else
-        for (size_t k = 0; k < n; k++, at += stride) out[k] = ls_f16_to_f32(((const uint16_t *)v->data)[at]);
+    else {
+        for (size_t k = 0; k < n; k++, at += stride) half[k] = ((const uint16_t *)v->data)[at];
+        ls_convert(out, LS_F64, half, v->dtype, n);
+    }
 }
 
 double ref_dot_doubles(double sum, const double *x, const struct view *v, size_t i, size_t step, size_t n)
