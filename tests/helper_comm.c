@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -14,7 +15,10 @@
 #include "comm/transports/transport.h"
 #include "helper_ranks.h"
 
-enum { COMM_GUARD = 64 }; /* bytes after a buffer that must not be written */
+enum {
+    COMM_GUARD = 64, /* bytes after a buffer that must not be written */
+    COMM_KINDS = 5,
+};
 
 void comm_element_set(ls_dtype t, void *p, size_t i, double x)
 {
@@ -33,14 +37,42 @@ void comm_element_set(ls_dtype t, void *p, size_t i, double x)
     }
 }
 
-/* Element i of rank r's send buffer. */
-static double comm_element(int r, size_t i) { return (double)((i * 3 + (size_t)r * 7 + (i >> 9)) % 5); }
+/* Elements of one kind have the same value, in each rank's send buffer and in each result. */
+static size_t comm_kind(size_t i) { return (i * 3 + (i >> 9)) % COMM_KINDS; }
+static double comm_kind_value(int r, size_t kind) { return (double)((kind + (size_t)r * 7) % COMM_KINDS); }
 
-static double comm_reduced(int n, size_t i, ls_dtype t, ls_redop op)
+/* to[count] = elements first, first + 1, .. of a buffer whose elements of each kind have that value. */
+static void comm_elements(ls_dtype t, void *to, size_t first, size_t count, const double value[COMM_KINDS])
 {
-    double x = comm_element(0, i);
+    uint64_t bits[COMM_KINDS] = { 0 };
+    size_t size = ls_dtype_bytes(t);
 
-    for (int r = 1; r < n; r++) x = op == LS_MAX ? MAX(x, comm_element(r, i)) : x + comm_element(r, i);
+    for (size_t kind = 0; kind < COMM_KINDS; kind++) comm_element_set(t, &bits[kind], 0, value[kind]);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t x = bits[comm_kind(first + i)];
+
+        if (size == 8) ((uint64_t *)to)[i] = x;
+        else if (size == 4) ((uint32_t *)to)[i] = (uint32_t)x;
+        else if (size == 2) ((uint16_t *)to)[i] = (uint16_t)x;
+        else ((uint8_t *)to)[i] = (uint8_t)x;
+    }
+}
+
+/* The same for elements of rank r's send buffer. */
+static void comm_elements_of(int r, ls_dtype t, void *to, size_t first, size_t count)
+{
+    double value[COMM_KINDS];
+
+    for (size_t kind = 0; kind < COMM_KINDS; kind++) value[kind] = comm_kind_value(r, kind);
+    comm_elements(t, to, first, count, value);
+}
+
+/* The result of a reduction over n ranks, for elements of a kind. */
+static double comm_reduced(int n, size_t kind, ls_dtype t, ls_redop op)
+{
+    double x = comm_kind_value(0, kind);
+
+    for (int r = 1; r < n; r++) x = op == LS_MAX ? MAX(x, comm_kind_value(r, kind)) : x + comm_kind_value(r, kind);
     if (op != LS_AVG) return x;
     return t == LS_F64 ? x / n : (double)((float)x / (float)n);
 }
@@ -83,24 +115,34 @@ struct comm_run comm_run_plan(ls_comm *c, const struct comm_case *k)
     return r;
 }
 
-/* Expected element i of the result. */
-static double comm_run_expected(const struct comm_run *r, size_t i)
+/* The expected result of a reduction, from element `first` on. */
+static void comm_run_expect_reduced(const struct comm_run *r, unsigned char *want, size_t first)
+{
+    double reduced[COMM_KINDS];
+
+    for (size_t kind = 0; kind < COMM_KINDS; kind++) reduced[kind] = comm_reduced(r->n, kind, r->k->type, r->k->redop);
+    comm_elements(r->k->type, want, first, r->recv_n, reduced);
+}
+
+/* The expected result: want[recv_n]. */
+static void comm_run_expect(const struct comm_run *r, unsigned char *want)
 {
     const struct comm_case *k = r->k;
-    int j = 0;
 
     switch (k->op) {
-    case LS_COLLECTIVE_ALL_REDUCE: return comm_reduced(r->n, i, k->type, k->redop);
-    case LS_COLLECTIVE_REDUCE_SCATTER: return comm_reduced(r->n, r->at[r->rank] + i, k->type, k->redop);
-    case LS_COLLECTIVE_BROADCAST: return comm_element(k->root, i);
+    case LS_COLLECTIVE_ALL_REDUCE: comm_run_expect_reduced(r, want, 0); return;
+    case LS_COLLECTIVE_REDUCE_SCATTER: comm_run_expect_reduced(r, want, r->at[r->rank]); return;
+    case LS_COLLECTIVE_BROADCAST: comm_elements_of(k->root, k->type, want, 0, r->recv_n); return;
     case LS_COLLECTIVE_ALL_GATHER:
-        while (i >= r->at[j + 1]) j++;
-        return comm_element(j, i - r->at[j]);
+        for (int j = 0; j < r->n; j++) comm_elements_of(j, k->type, want + r->at[j] * r->size, 0, r->counts[j]);
+        return;
     default: /* all_to_all: after j's elements for the ranks before this one */
-        while (i >= r->recv_at[j + 1]) j++;
-        i -= r->recv_at[j];
-        for (int to = 0; to < r->rank; to++) i += comm_case_dealt(k, j, to);
-        return comm_element(j, i);
+        for (int j = 0; j < r->n; j++) {
+            size_t first = 0;
+
+            for (int to = 0; to < r->rank; to++) first += comm_case_dealt(k, j, to);
+            comm_elements_of(j, k->type, want + r->recv_at[j] * r->size, first, r->recv_counts[j]);
+        }
     }
 }
 
@@ -141,13 +183,15 @@ static void comm_run_unblock(const struct comm_run *r, void *p)
 
 static void comm_run_check(const struct comm_run *r, const unsigned char *recv, const unsigned char *end)
 {
-    for (size_t i = 0; i < r->recv_n; i++) {
-        unsigned char want[8];
+    unsigned char *want = malloc(r->recv_n * r->size + 1);
 
-        comm_element_set(r->k->type, want, 0, comm_run_expected(r, i));
-        if (memcmp(want, recv + i * r->size, r->size))
-            ranks_fail("%s: rank %d of %d, element %zu of %zu is wrong", comm_case_text(r->k), r->rank, r->n, i, r->recv_n);
-    }
+    if (!want) ranks_fail("%s: no memory", comm_case_text(r->k));
+    comm_run_expect(r, want);
+    if (memcmp(want, recv, r->recv_n * r->size) != 0)
+        for (size_t i = 0; i < r->recv_n; i++)
+            if (memcmp(want + i * r->size, recv + i * r->size, r->size) != 0)
+                ranks_fail("%s: rank %d of %d, element %zu of %zu is wrong", comm_case_text(r->k), r->rank, r->n, i, r->recv_n);
+    free(want);
     for (int i = 0; i < COMM_GUARD; i++)
         if (end[i] != 0xa5) ranks_fail("%s: rank %d of %d wrote after its buffer", comm_case_text(r->k), r->rank, r->n);
 }
@@ -163,7 +207,7 @@ void comm_case_run(ls_comm *c, const struct comm_case *k)
     if (one && r.send_n < r.recv_n) send = a + r.own * r.size;
     if (one && r.recv_n < r.send_n) recv = a + r.own * r.size;
     if (k->op != LS_COLLECTIVE_BROADCAST || k->root == r.rank)
-        for (size_t i = 0; i < r.send_n; i++) comm_element_set(k->type, send, i, comm_element(r.rank, i));
+        comm_elements_of(r.rank, k->type, send, 0, r.send_n);
     if (comm_run_call(&r, send, recv, k->flying ? &w : NULL) < 0 || ls_work_wait(&w) < 0)
         ranks_fail("%s: rank %d: %s", comm_case_text(k), r.rank, ls_errmsg());
     comm_run_check(&r, recv, one ? a + big * r.size : b + r.recv_n * r.size);

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const ls_dtype gen_types[GEN_TYPES] = { LS_F32, LS_BF16, LS_F16 };
@@ -22,6 +23,19 @@ static double uniform(struct gen *g, int operand, size_t i, double low, double h
     return low + (high - low) * 0x1p-53 * (double)((x ^ x >> 31) >> 11);
 }
 
+/* Numbers from low to high in every element; whole: rounded down. */
+static void gen_fill(struct gen *g, const struct view *v, int slot, double low, double high, bool whole)
+{
+    size_t count = view_count(v);
+    double *x = malloc((count + 1) * sizeof *x);
+
+    assert_non_null(x);
+    for (size_t i = 0; i < count; i++)
+        x[i] = whole ? floor(uniform(g, slot, i, low, high)) : uniform(g, slot, i, low, high);
+    elements_put(v, x);
+    free(x);
+}
+
 struct view *gen_in(struct gen *g, ls_dtype type, double low, double high, int ndim, const size_t *size)
 {
     struct kernel_case *c = &g->c;
@@ -29,9 +43,7 @@ struct view *gen_in(struct gen *g, ls_dtype type, double low, double high, int n
     struct view *v = &c->call.in[operand];
 
     *v = block_view(&c->in[operand], type, ndim, size, g->layout, g->count % PLACEMENTS);
-    for (size_t i = 0; i < view_count(v); i++)
-        element_put(v, i, ls_dtype_is_float(type) ? uniform(g, operand, i, low, high)
-                                                  : floor(uniform(g, operand, i, low, high)));
+    gen_fill(g, v, operand, low, high, !ls_dtype_is_float(type));
     return v;
 }
 
@@ -50,8 +62,7 @@ void gen_out_add(struct gen *g, ls_dtype type, double low, double high, int ndim
 {
     struct view *v = gen_out(g, type, ndim, size);
 
-    for (size_t i = 0; i < view_count(v); i++)
-        element_put(v, i, uniform(g, 20 + g->c.call.nout, i, low, high));
+    gen_fill(g, v, 20 + g->c.call.nout, low, high, false);
 }
 
 void gen_begin(struct gen *g)

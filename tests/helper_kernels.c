@@ -28,6 +28,17 @@ void element_put(const struct view *v, size_t i, double x)
     ls_convert(kernels_element(v, i), v->dtype, &x, LS_F64, 1);
 }
 
+void elements_put(const struct view *v, const double *x)
+{
+    size_t count = view_count(v);
+
+    if (view_is_contiguous(v))
+        ls_convert(v->data, v->dtype, x, LS_F64, count);
+    else
+        for (size_t i = 0; i < count; i++)
+            element_put(v, i, x[i]);
+}
+
 /* Strides of a layout, in elements, and how many elements it spans. */
 static size_t lay_out(struct view *v, int layout)
 {

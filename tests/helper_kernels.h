@@ -57,5 +57,6 @@ struct view block_view(struct block *b, ls_dtype type, int ndim, const size_t *s
 void        block_free(struct block *b);
 double      element_get(const struct view *v, size_t i);
 void        element_put(const struct view *v, size_t i, double x);
+void        elements_put(const struct view *v, const double *x); /* all of them, in row-major order */
 
 #endif

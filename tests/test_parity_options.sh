@@ -160,7 +160,7 @@ turn=0
 while [ $turn -lt $times ]; do
     mesh=$(sed -n $((3 * turn % 10 + 1))p meshes.txt)
     for type in fp32 bf16; do
-        cells=$((cells + 1))
+        in_part || continue
         "$lockstep" parity --a "$mesh" --b "$mesh" $tied --precision.compute=$type $batch --json >out.txt 2>err.txt ||
             bad "$mesh twice: $(cat err.txt)"
         read -r compared same <<EOF
@@ -184,7 +184,7 @@ for kind in openmpi mpich; do
         words=
         for word in $mesh; do words="$words --parallel.$word"; done
         case $mesh in "pp=2 schedule=zb-h1") n=2 ;; *) n=4 ;; esac
-        cells=$((cells + 1))
+        in_part || continue
         ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 timeout -k 5 120 "mpirun.$kind" -n $n "$lockstep" parity --write \
             "$work/$kind" $words $tied \
             $fp32 $sgd $batch >out.txt 2>err.txt || bad "$kind, $mesh: $(cat out.txt err.txt)"
@@ -198,6 +198,7 @@ done
 refused() {
     words=$1 layout=$2
     shift 2
+    in_part || return
     "$lockstep" parity --a "" --b "$layout" "$@" --launch.threads=1 >out.txt 2>err.txt
     got=$?
     [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "--b: $words" err.txt || bad "exit $got: '$layout' $*: $(cat err.txt)"

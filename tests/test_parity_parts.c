@@ -303,20 +303,25 @@ static void update_rules_are_those_of_optimizers(void **state)
     (void)state;
     o.beta1 = 0.5, o.beta2 = 0.75, o.eps = 0.25, o.weight_decay = 0.5, o.clip = 0;
     struct update_rule u = rule_of(&o, 1, x);
+    struct update_expected e[UPDATE_RESULTS];
     double m = 0.5 * 0.25 + 0.5 * 0.5, v = 0.75 * 0.0625 + 0.25 * 0.25, d = 2 * m / (sqrt(4 * v) + 0.25);
-    parity_parts_check(update_rule_m(&u, 0), m);
-    parity_parts_check(update_rule_v(&u, 0), v);
-    parity_parts_check(update_rule_weight(&u, 0), 2 - 0.125 * 0.5 * 2 - 0.125 * d);
+    update_rule_expect(&u, 0, e);
+    parity_parts_check(e[UPDATE_M], m);
+    parity_parts_check(e[UPDATE_V], v);
+    parity_parts_check(e[UPDATE_WEIGHT], 2 - 0.125 * 0.5 * 2 - 0.125 * d);
     o.kind = LS_LAMB;
     u = rule_of(&o, 1, x);
-    parity_parts_check(update_rule_weight(&u, 0), 2 - 0.125 * 2 / (d + 1) * (d + 1));
+    update_rule_expect(&u, 0, e);
+    parity_parts_check(e[UPDATE_WEIGHT], 2 - 0.125 * 2 / (d + 1) * (d + 1));
     o.kind = LS_SGD, o.momentum = 0.5, o.clip = 0.25;
     u = rule_of(&o, 1, x);
-    parity_parts_check(update_rule_m(&u, 0), 0.5 * 0.25 + 0.25 * 0.5 + 0.5 * 2);
-    parity_parts_check(update_rule_weight(&u, 0), 2 - 0.125 * (0.125 + 0.125 + 1));
+    update_rule_expect(&u, 0, e);
+    parity_parts_check(e[UPDATE_M], 0.5 * 0.25 + 0.25 * 0.5 + 0.5 * 2);
+    parity_parts_check(e[UPDATE_WEIGHT], 2 - 0.125 * (0.125 + 0.125 + 1));
     o.kind = LS_LARS, o.trust_coefficient = 0.5, o.clip = 0;
     u = rule_of(&o, 1, x);
-    parity_parts_check(update_rule_m(&u, 0), 0.5 * 0.25 + 0.5 * 2 / (0.5 + 0.5 * 2) * (0.5 + 0.5 * 2));
+    update_rule_expect(&u, 0, e);
+    parity_parts_check(e[UPDATE_M], 0.5 * 0.25 + 0.5 * 2 / (0.5 + 0.5 * 2) * (0.5 + 0.5 * 2));
 }
 
 int main(void)

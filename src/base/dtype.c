@@ -70,15 +70,14 @@ uint16_t ls_f32_to_bf16(float f)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* f16: sign 1, exponent 5 (bias 15), mantissa 10. */
+/* f16: sign 1, exponent 5 (bias 15), mantissa 10. No branches, so that loops over it are vectorized. */
 float ls_f16_to_f32(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, size = (uint32_t)(h & 0x7fff) << 13;
+    uint32_t tiny = bits_of(float_of(size + 0x38800000) - 0x1p-14f); /* (1 + mantissa / 2^10) 2^-14 - 2^-14 */
+    uint32_t bits = size < 0x00800000 ? tiny : size + (size < 0x0f800000 ? 0x38000000 : 0x70000000);
 
-    if (exponent == 31) return float_of(sign | 0x7f800000 | mantissa << 13);
-    if (exponent > 0) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
-    float tiny = (float)mantissa * 0x1p-24f;
-    return sign ? -tiny : tiny;
+    return float_of(sign | bits);
 }
 
 uint16_t ls_f32_to_f16(float f)
@@ -178,10 +177,18 @@ static int convert_common(void *dst, ls_dtype to, const void *src, ls_dtype from
         for (size_t i = 0; i < count; i++) ((uint16_t *)dst)[i] = ls_f32_to_bf16(wide[i]);
     else if (from == LS_F32 && to == LS_F16)
         for (size_t i = 0; i < count; i++) ((uint16_t *)dst)[i] = ls_f32_to_f16(wide[i]);
+    else if (from == LS_F32 && to == LS_F64)
+        for (size_t i = 0; i < count; i++) ((double *)dst)[i] = wide[i];
+    else if (from == LS_BF16 && to == LS_F64)
+        for (size_t i = 0; i < count; i++) ((double *)dst)[i] = ls_bf16_to_f32(half[i]);
+    else if (from == LS_F16 && to == LS_F64)
+        for (size_t i = 0; i < count; i++) ((double *)dst)[i] = ls_f16_to_f32(half[i]);
     else if (from == LS_F64 && to == LS_F32)
         for (size_t i = 0; i < count; i++) ((float *)dst)[i] = (float)widest[i];
     else if (from == LS_F64 && to == LS_BF16)
         for (size_t i = 0; i < count; i++) ((uint16_t *)dst)[i] = ls_f32_to_bf16(f64_to_f32_odd(widest[i]));
+    else if (from == LS_F64 && to == LS_F16)
+        for (size_t i = 0; i < count; i++) ((uint16_t *)dst)[i] = ls_f32_to_f16(f64_to_f32_odd(widest[i]));
     else
         return 0;
     return 1;

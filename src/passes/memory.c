@@ -298,13 +298,14 @@ static int by_size_late(const void *a, const void *b)
     return x->bytes != y->bytes ? by_size(a, b) : by_size(b, a);
 }
 
-static size_t place_all(struct layout *l, int (*order)(const void *, const void *))
+/* The bytes that all take in this order; it stops at `enough` bytes, with the others not placed. */
+static size_t place_all(struct layout *l, int (*order)(const void *, const void *), size_t enough)
 {
     size_t bytes = 0;
 
     qsort(l->buffer, (size_t)l->n, sizeof *l->buffer, order);
     l->nplaced = 0;
-    for (int b = 0; b < l->n; b++) {
+    for (int b = 0; b < l->n && bytes < enough; b++) {
         place(l, &l->buffer[b]);
         bytes = MAX(bytes, l->buffer[b].at + l->buffer[b].bytes);
     }
@@ -318,10 +319,10 @@ static ls_status lay_out(ls_program *p, enum arena a, int positions)
     ls_status st = memory_collect(p, &l, a);
 
     if (st == LS_OK) {
-        size_t early = place_all(&l, by_size), late;
+        size_t early = place_all(&l, by_size, SIZE_MAX), late;
 
         for (int b = 0; b < l.n; b++) l.buffer[b].before = l.buffer[b].at;
-        late = place_all(&l, by_size_late);
+        late = place_all(&l, by_size_late, early);
         for (int b = 0; b < l.n && early <= late; b++) l.buffer[b].at = l.buffer[b].before;
         p->results.arena_bytes[a] = MIN(early, late);
         if (a == ARENA_COMMUNICATION && p->results.arena_bytes[a])

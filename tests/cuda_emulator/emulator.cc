@@ -1,7 +1,8 @@
 /* emulator.cc - launches, blocks, and their threads as fibers.
  *
- * The threads of a block are switched to in a random order; each runs until it waits at a barrier or a warp operation, or ends. When none
- * can run and not all have ended, what they wait for never comes: that is reported. Blocks run one after another, in a random order.
+ * The threads of a block run in a random order; each runs until it waits at a barrier or a warp operation, or ends, and then switches to
+ * the next one itself. When none can run and not all have ended, what they wait for never comes: that is reported. Blocks run one after
+ * another, in a random order.
  */
 #include "emulator_state.h"
 
@@ -39,6 +40,7 @@ static struct {
     void *scheduler; /* its stack pointer */
     const void *scheduler_bottom;
     size_t scheduler_bytes;
+    bool entered; /* a thread of this block has run */
     int ready[MOST_THREADS], readies;
     void (*entry)(const void *closure);
     const void *closure;
@@ -112,25 +114,73 @@ static void stack_arrive(void *fake, const void **from, size_t *bytes)
 #endif
 }
 
+static uint64_t run_random(uint64_t below)
+{
+    run.state ^= run.state << 13; /* xorshift64 */
+    run.state ^= run.state >> 7;
+    run.state ^= run.state << 17;
+    return (uint64_t)((__uint128_t)run.state * below >> 64);
+}
+
+/* Makes one of the threads that can run the running one, or none. */
+static void fiber_choose(void)
+{
+    emulator_now = NULL;
+    if (!run.readies || run.report[0]) return;
+    int k = (int)run_random((uint64_t)run.readies);
+
+    emulator_now = &emulator_fibers[run.ready[k]];
+    run.ready[k] = run.ready[--run.readies];
+    emulator_here = &emulator_now->where;
+}
+
+/* Continues the running thread, or the scheduler, while the stack that is left is saved in *from. */
+static void fiber_go(void **from, void **fake)
+{
+    if (emulator_now) {
+        stack_leave(fake, emulator_now->stack, STACK - PAGE);
+        emulator_switch(from, emulator_now->stack_pointer);
+    } else {
+        stack_leave(fake, run.scheduler_bottom, run.scheduler_bytes);
+        emulator_switch(from, run.scheduler);
+    }
+}
+
 static void fiber_leave(void)
 {
+    fiber *self = emulator_now;
     void *fake;
 
-    stack_leave(&fake, run.scheduler_bottom, run.scheduler_bytes);
-    emulator_switch(&emulator_now->stack_pointer, run.scheduler);
+    fiber_choose();
+    fiber_go(&self->stack_pointer, &fake);
     stack_arrive(fake, NULL, NULL);
 }
 
 [[noreturn]] static void fiber_end(void)
 {
-    stack_leave(NULL, run.scheduler_bottom, run.scheduler_bytes);
-    emulator_switch(&emulator_now->stack_pointer, run.scheduler);
+    fiber *self = emulator_now;
+
+    fiber_choose();
+    fiber_go(&self->stack_pointer, NULL);
     abort();
+}
+
+/* At the beginning of a thread. The first of a block is switched to by the scheduler. */
+static void fiber_arrive(void)
+{
+    const void *from = NULL;
+    size_t bytes = 0;
+
+    stack_arrive(NULL, &from, &bytes);
+    if (run.entered) return;
+    run.scheduler_bottom = from;
+    run.scheduler_bytes = bytes;
+    run.entered = true;
 }
 
 static void fiber_main(void)
 {
-    stack_arrive(NULL, &run.scheduler_bottom, &run.scheduler_bytes);
+    fiber_arrive();
     run.entry(run.closure);
     if (copy_thread_waits(emulator_now->index)) emulator_fail("it ends with asynchronous copies that it has not waited for");
     emulator_now->state = FIBER_DONE;
@@ -208,13 +258,14 @@ static void fiber_begin(fiber *f, int i, dim3 block)
     f->where.block = block;
     f->where.block_dim = emulator_block.size;
     f->where.grid_dim = emulator_block.grid;
+    f->stack = stack_top(i) - STACK + PAGE;
     f->index = i;
     f->lane = i % WARP;
     f->warp = i / WARP;
     memset(f->clock, 0, sizeof f->clock);
     f->clock[f->lane] = 1;
 #ifdef EMULATOR_ASAN
-    __asan_unpoison_memory_region(stack_top(i) - STACK + PAGE, STACK - PAGE); /* of the fiber that had it before */
+    __asan_unpoison_memory_region(f->stack, STACK - PAGE); /* of the fiber that had it before */
 #endif
     *--sp = NULL;
     *--sp = (void *)fiber_main;
@@ -226,28 +277,15 @@ static void fiber_begin(fiber *f, int i, dim3 block)
 
 /* ---- the scheduler ---- */
 
-static uint64_t run_random(uint64_t below)
-{
-    run.state ^= run.state << 13; /* xorshift64 */
-    run.state ^= run.state >> 7;
-    run.state ^= run.state << 17;
-    return (uint64_t)((__uint128_t)run.state * below >> 64);
-}
-
+/* Runs the threads until none can. */
 static void run_ready(void)
 {
-    while (run.readies && !run.report[0]) {
-        int k = (int)run_random((uint64_t)run.readies), i = run.ready[k];
-        void *fake;
+    void *fake;
 
-        run.ready[k] = run.ready[--run.readies];
-        emulator_now = &emulator_fibers[i];
-        emulator_here = &emulator_now->where;
-        stack_leave(&fake, stack_top(i) - STACK + PAGE, STACK - PAGE);
-        emulator_switch(&run.scheduler, emulator_now->stack_pointer);
-        stack_arrive(fake, NULL, NULL);
-        emulator_now = NULL;
-    }
+    fiber_choose();
+    if (!emulator_now) return;
+    fiber_go(&run.scheduler, &fake);
+    stack_arrive(fake, NULL, NULL);
 }
 
 /* If all threads wait at one barrier, they continue. Otherwise one that is elsewhere is reported. */
@@ -285,6 +323,7 @@ static void block_run(dim3 at)
     emulator_block.done = emulator_block.waiting = 0;
     emulator_block.static_bytes = 0;
     run.readies = 0;
+    run.entered = false;
     memory_block_begin();
     warp_block_begin();
     for (int i = 0; i < emulator_block.threads; i++) fiber_begin(&emulator_fibers[i], i, at);

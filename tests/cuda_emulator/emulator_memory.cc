@@ -18,7 +18,7 @@ struct stamp {
     bool atomic;
 };
 
-struct cell {
+struct alignas(64) cell {
     stamp write, read, read_warp, read_block;
 };
 
@@ -254,22 +254,26 @@ static inline void cell_write(const emulator_region *r, cell *c, size_t at, cons
     c->write = *now;
 }
 
-void *emulator_touch(emulator_region *r, const void *p, size_t bytes, size_t align, emulator_access access)
+[[gnu::cold, noreturn]] static void touch_refused(const emulator_region *r, const void *p, size_t bytes, size_t align,
+                                                      emulator_access access)
 {
-    const fiber *f = emulator_now;
     const char *does = access == EMULATOR_READ ? "reads" : "writes";
 
-    if (!f) emulator_fail("%s memory of the device", does);
+    if (!emulator_now) emulator_fail("%s memory of the device", does);
     if (!r) emulator_fail("out of bounds: it %s %zu bytes at a pointer into no region", does, bytes);
     size_t at = (size_t)((const char *)p - r->base);
     if (at >= r->bytes || bytes > r->bytes - at)
         emulator_fail("out of bounds: it %s %zu bytes at byte %zd of %s, which has %zu", does, bytes, (ptrdiff_t)at, r->name, r->bytes);
     if ((uintptr_t)p & (align - 1)) emulator_fail("misaligned: it %s %zu bytes at byte %zu of %s", does, bytes, at, r->name);
-    if (access != EMULATOR_READ && !r->writable)
-        emulator_fail("it writes %zu bytes at byte %zu of %s, which is an input", bytes, at, r->name);
-    if (!r->writable) return r->real + at; /* nothing races with reads */
+    emulator_fail("it writes %zu bytes at byte %zu of %s, which is an input", bytes, at, r->name);
+}
+
+static void touch_cells(emulator_region *r, size_t at, size_t bytes, emulator_access access)
+{
+    const fiber *f = emulator_now;
     stamp now = { emulator_block.serial, emulator_block.epoch, f->clock[f->lane], (uint16_t)f->index, access == EMULATOR_ATOMIC };
     size_t k = at >> r->shift, last = (at + bytes - 1) >> r->shift;
+
     while (k <= last) {
         cell *cells = page_of(r, k)->cells;
         size_t end = min(last, k | (PAGE_GRAINS - 1));
@@ -279,5 +283,14 @@ void *emulator_touch(emulator_region *r, const void *p, size_t bytes, size_t ali
         else
             for (; k <= end; k++) cell_write(r, &cells[k % PAGE_GRAINS], k, &now, f);
     }
+}
+
+void *emulator_touch(emulator_region *r, const void *p, size_t bytes, size_t align, emulator_access access)
+{
+    if (!emulator_now || !r) touch_refused(r, p, bytes, align, access);
+    size_t at = (size_t)((const char *)p - r->base);
+    if (at >= r->bytes || bytes > r->bytes - at || (uintptr_t)p & (align - 1) || (access != EMULATOR_READ && !r->writable))
+        touch_refused(r, p, bytes, align, access);
+    if (r->writable) touch_cells(r, at, bytes, access); /* nothing races with reads */
     return r->real + at;
 }

@@ -17,7 +17,7 @@ struct fiber {
     emulator_where where;
     int index, lane, warp;
     fiber_state state;
-    void *stack_pointer;
+    void *stack_pointer, *stack; /* stack: its lowest byte */
     const char *file; /* where it waits */
     int line;
     emulator_warp_op op;

@@ -271,38 +271,53 @@ static double clip_norm(const struct comparison *c, int which)
     return norm;
 }
 
-typedef struct update_expected expect_fn(const struct update_rule *u, size_t i);
-
 static const struct updated {
     enum parity_kind kind;
     enum parity_record record;
     const char *suffix;
-    expect_fn *expect;
-} updated[] = {
-    { PARITY_WEIGHT, RECORD_WEIGHT, "", update_rule_weight },
-    { PARITY_STATE, RECORD_M, "/m", update_rule_m },
-    { PARITY_STATE, RECORD_V, "/v", update_rule_v },
+} updated[UPDATE_RESULTS] = {
+    [UPDATE_WEIGHT] = { PARITY_WEIGHT, RECORD_WEIGHT, "" },
+    [UPDATE_M] = { PARITY_STATE, RECORD_M, "/m" },
+    [UPDATE_V] = { PARITY_STATE, RECORD_V, "/v" },
 };
 
-static void examine_update(const struct comparison *c, const struct updated *h, int which, const struct update_rule *u, size_t i,
-                           struct parity_difference *d)
-{
+/* The new records of one parameter on both sides; given: both have them. */
+struct update_pair {
     struct parity_place new[2];
-    double scale = 0;
+    bool given;
+    double scale;
+};
 
-    for (int k = 0; k < 2; k++) {
-        new[k] = record(c, k, h->record, c->step + 1, i);
-        scale = fmax(scale, parity_compare_largest(new[k]));
-    }
+static struct update_pair update_pair_of(const struct comparison *c, const struct updated *h, size_t i)
+{
+    struct update_pair p;
+
+    for (int which = 0; which < 2; which++) p.new[which] = record(c, which, h->record, c->step + 1, i);
+    p.given = p.new[0].data &&p.new[1].data;
+    p.scale = p.given ? fmax(parity_compare_largest(p.new[0]), parity_compare_largest(p.new[1])) : 0;
+    return p;
+}
+
+static void examine_element(const struct update_pair *p, int which, size_t k, const struct update_expected *e, struct parity_difference *d)
+{
+    double error = distance(parity_f32(p->new[which].data, k), e->value), of_allowed = share(error, e->allowed);
+
+    if (of_allowed <= d->of_allowed) return;
+    set_place(d, k, parity_f32(p->new[0].data, k), parity_f32(p->new[1].data, k), error, e->allowed, p->scale);
+    d->of_allowed = of_allowed;
+    d->side = (char)('a' + which);
+    d->expected = e->value;
+}
+
+static void examine_update(const struct update_pair pair[UPDATE_RESULTS], int which, const struct update_rule *u,
+                           struct parity_difference d[UPDATE_RESULTS])
+{
     for (size_t k = 0; k < u->elements; k++) {
-        struct update_expected e = h->expect(u, k);
-        double error = distance(parity_f32(new[which].data, k), e.value), of_allowed = share(error, e.allowed);
+        struct update_expected e[UPDATE_RESULTS];
 
-        if (of_allowed <= d->of_allowed) continue;
-        set_place(d, k, parity_f32(new[0].data, k), parity_f32(new[1].data, k), error, e.allowed, scale);
-        d->of_allowed = of_allowed;
-        d->side = (char)('a' + which);
-        d->expected = e.value;
+        update_rule_expect(u, k, e);
+        for (int h = 0; h < UPDATE_RESULTS; h++)
+            if (pair[h].given) examine_element(&pair[h], which, k, &e[h], &d[h]);
     }
 }
 
@@ -330,6 +345,8 @@ static bool set_rule(const struct comparison *c, int which, size_t i, struct upd
 
 static ls_status compare_update(struct comparison *c, size_t i)
 {
+    struct update_pair pair[UPDATE_RESULTS];
+    struct parity_difference d[UPDATE_RESULTS];
     struct update_rule rule[2];
 
     for (int which = 0; which < 2; which++)
@@ -337,14 +354,15 @@ static ls_status compare_update(struct comparison *c, size_t i)
             return ls_fail(LS_EINVAL,
                            "%s: '%s' has no optimizer states, but the optimizer of --a needs them; use the same optimizer on both sides",
                            c->file[which].path, name_of(c, i));
-    for (size_t h = 0; h < COUNT_OF(updated); h++) {
-        struct parity_place a = record(c, 0, updated[h].record, c->step + 1, i), b = record(c, 1, updated[h].record, c->step + 1, i);
-        struct parity_difference d = new_difference(c, updated[h].kind, name_of(c, i), updated[h].suffix);
-
-        if (!have_both(c, a, b, &d)) continue;
-        for (int which = 0; which < 2; which++) examine_update(c, &updated[h], which, &rule[which], i, &d);
-        count_bits(c, a.data, b.data, 4 * a.count);
-        parity_compare_note(c, &d);
+    for (int h = 0; h < UPDATE_RESULTS; h++) {
+        pair[h] = update_pair_of(c, &updated[h], i);
+        d[h] = new_difference(c, updated[h].kind, name_of(c, i), updated[h].suffix);
+    }
+    for (int which = 0; which < 2; which++) examine_update(pair, which, &rule[which], d);
+    for (int h = 0; h < UPDATE_RESULTS; h++) {
+        if (!have_both(c, pair[h].new[0], pair[h].new[1], &d[h])) continue;
+        count_bits(c, pair[h].new[0].data, pair[h].new[1].data, 4 * pair[h].new[0].count);
+        parity_compare_note(c, &d[h]);
     }
     return LS_OK;
 }

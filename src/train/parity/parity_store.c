@@ -148,6 +148,7 @@ static ls_status count_stale(struct parity_writer *w, size_t i, enum store_kind 
         n = MIN((size_t)CHUNK, end - from);
         LS_TRY(store_read_part(s, i, kind, state, from, n, held, LS_F32));
         expected_part(s, i, w->full, from, n, type, expected);
+        if (memcmp(held, expected, n * sizeof *held) == 0) continue;
         for (size_t k = 0; k < n; k++) w->stale[i] += memcmp(&held[k], &expected[k], sizeof held[k]) != 0;
     }
     return LS_OK;

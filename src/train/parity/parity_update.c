@@ -99,27 +99,38 @@ static number new_v(const struct update_rule *u, size_t i, number g)
 }
 
 /* c1 m / (sqrt(c2 v) + eps) of the new moments. */
-static number direction(const struct update_rule *u, size_t i, number g)
+static number direction(const struct update_rule *u, number m, number v)
 {
-    number scale = square_root(multiply(exact(u->c2), new_v(u, i, g)));
+    number scale = square_root(multiply(exact(u->c2), v));
 
-    return parity_update_divide(multiply(exact(u->c1), new_m(u, i, g)), parity_update_add(scale, exact((float)u->optimizer->eps)));
+    return parity_update_divide(multiply(exact(u->c1), m), parity_update_add(scale, exact((float)u->optimizer->eps)));
 }
 
-static number momentum_step(const struct update_rule *u, size_t i, number g)
+static number momentum_step(const struct update_rule *u, number g, number m)
 {
     if (!u->r.m) return g;
-    number m = new_m(u, i, g);
     return u->optimizer->nesterov ? parity_update_add(g, multiply(exact((float)u->optimizer->momentum), m)) : m;
 }
 
-/* The step before it is multiplied by the learning rate. */
-static number parity_update_step_of(const struct update_rule *u, size_t i)
-{
-    number g = effective_gradient(u, i);
+/* An element's gradient and new states, each computed once. */
+struct parts {
+    number g, m, v;
+};
 
-    if (!u->moments) return momentum_step(u, i, g);
-    number d = direction(u, i, g);
+static struct parts parts_of(const struct update_rule *u, size_t i)
+{
+    struct parts p = { .g = effective_gradient(u, i) };
+
+    if (u->r.m) p.m = new_m(u, i, p.g);
+    if (u->r.v) p.v = new_v(u, i, p.g);
+    return p;
+}
+
+/* The step before it is multiplied by the learning rate. */
+static number parity_update_step_of(const struct update_rule *u, size_t i, const struct parts *p)
+{
+    if (!u->moments) return momentum_step(u, p->g, p->m);
+    number d = direction(u, p->m, p->v);
     return update_kind_of(u)->decay == DECAY_OF_STEP ? parity_update_add(d, multiply(exact(decay_of(u)), weight(u, i))) : d;
 }
 
@@ -148,8 +159,9 @@ static void set_ratio(struct update_rule *u)
     double pp = 0, ss = 0, off = 0;
 
     for (size_t i = 0; i < u->elements; i++) {
+        struct parts parts = lamb ? parts_of(u, i) : (struct parts){ 0 };
         double p = parity_f32(u->r.weight, i);
-        number s = lamb ? parity_update_step_of(u, i) : scaled_gradient(u, i);
+        number s = lamb ? parity_update_step_of(u, i, &parts) : scaled_gradient(u, i);
 
         pp += p * p;
         ss += s.value * s.value;
@@ -179,16 +191,17 @@ static struct update_expected sign_step(const struct update_rule *u, size_t i)
     return parity_update_add(weight(u, i), rate);
 }
 
-struct update_expected update_rule_weight(const struct update_rule *u, size_t i)
+void update_rule_expect(const struct update_rule *u, size_t i, struct update_expected out[UPDATE_RESULTS])
 {
     bool decoupled = update_kind_of(u)->decay == DECAY_OF_WEIGHT;
     number p = weight(u, i), rate = exact(u->lr), x;
+    struct parts parts = parts_of(u, i);
 
     if (u->sign_rate != 0) {
         x = sign_step(u, i);
     } else {
         if (update_kind_of(u)->ratio == RATIO_TO_STEP) rate = multiply(rate, (number){ u->ratio, u->ratio_error });
-        number s = multiply(rate, parity_update_step_of(u, i));
+        number s = multiply(rate, parity_update_step_of(u, i, &parts));
         number shrunk = decoupled ? multiply(multiply(exact(u->lr), exact(decay_of(u))), p) : exact(0);
 
         shrunk.value = -shrunk.value;
@@ -196,9 +209,7 @@ struct update_expected update_rule_weight(const struct update_rule *u, size_t i)
         x = parity_update_add(parity_update_add(p, shrunk), s);
     }
     x.allowed += u->weight_unit > U ? u->weight_unit * (fabs(x.value) + x.allowed) : 0;
-    return x;
+    out[UPDATE_WEIGHT] = x;
+    out[UPDATE_M] = parts.m;
+    out[UPDATE_V] = parts.v;
 }
-
-struct update_expected update_rule_m(const struct update_rule *u, size_t i) { return new_m(u, i, effective_gradient(u, i)); }
-
-struct update_expected update_rule_v(const struct update_rule *u, size_t i) { return new_v(u, i, effective_gradient(u, i)); }

@@ -34,14 +34,14 @@ struct update_expected {
     double value, allowed;
 };
 
+enum update_result { UPDATE_WEIGHT, UPDATE_M, UPDATE_V, UPDATE_RESULTS };
+
 /* Sets the rule of update number t (1, 2, ..). norm: the one by which it is clipped. */
 void update_rule_step(struct update_rule *u, const ls_optimizer *o, double lr, uint64_t t, double norm);
 bool update_rule_reads_v(const struct update_rule *u);
 /* Must be called after the fields of the parameter are set. */
 void update_rule_begin(struct update_rule *u);
-/* The expected value of element i of the new weight, "m" or "v". */
-struct update_expected update_rule_weight(const struct update_rule *u, size_t i);
-struct update_expected update_rule_m(const struct update_rule *u, size_t i);
-struct update_expected update_rule_v(const struct update_rule *u, size_t i);
+/* The expected values of element i of the new weight, "m" and "v", except those of states that the records lack. */
+void update_rule_expect(const struct update_rule *u, size_t i, struct update_expected out[UPDATE_RESULTS]);
 
 #endif

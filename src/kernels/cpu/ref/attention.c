@@ -89,13 +89,7 @@ static size_t at_query(const struct sizes *z, size_t b, size_t t, size_t h) { re
 
 static size_t at_key(const struct sizes *z, size_t b, size_t s, size_t h) { return ((b * z->S + s) * z->G + h / (z->H / z->G)) * z->D; }
 
-static double dot(const struct view *a, size_t i, const struct view *b, size_t j, size_t D)
-{
-    double sum = 0;
-
-    for (size_t d = 0; d < D; d++) sum += ref_get(a, i + d) * ref_get(b, j + d);
-    return sum;
-}
+static double dot(const struct view *a, size_t i, const struct view *b, size_t j, size_t D) { return ref_dot(0, a, i, 1, b, j, 1, D); }
 
 /* w of one (query, key) pair. */
 static double drop_weight(const struct call *c, size_t b, size_t h, size_t t, size_t s)
@@ -127,12 +121,9 @@ static void attend(const struct call *c, const struct sizes *z, size_t b, size_t
         sum += score[s];
         score[s] *= drop_weight(c, b, h, t, s);
     }
-    for (size_t d = 0; d < z->D; d++) {
-        double o = 0;
-
-        for (size_t s = 0; s < n; s++) o += score[s] / sum * ref_get(v, at_key(z, b, s, h) + d);
-        ref_put(&c->out[0], at_query(z, b, t, h) + d, o);
-    }
+    for (size_t s = 0; s < n; s++) score[s] /= sum;
+    for (size_t d = 0; d < z->D; d++)
+        ref_put(&c->out[0], at_query(z, b, t, h) + d, ref_dot_doubles(0, score, v, at_key(z, b, 0, h) + d, z->G * z->D, n));
     ref_put(&c->out[1], (b * z->H + h) * z->T + t, n ? most + log(sum) : -INFINITY);
 }
 
@@ -145,16 +136,16 @@ static void attention(const struct call *c)
             for (size_t h = 0; h < z.H; h++) attend(c, &z, b, t, h);
 }
 
-/* w p and dscore of one (query, key) pair. */
-static void pair(const struct call *c, const struct sizes *z, size_t b, size_t t, size_t s, size_t h, double *p, double *dscore)
+/* w p and dscore of one (query, key) pair; do_o: do[t].o[t]. */
+static void pair(const struct call *c, const struct sizes *z, size_t b, size_t t, size_t s, size_t h, double do_o, double *p,
+                 double *dscore)
 {
-    const struct view *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
-    const struct view *o = &c->in[3], *lse = &c->in[4], *dout = &c->in[5];
+    const struct view *q = &c->in[0], *k = &c->in[1], *v = &c->in[2], *lse = &c->in[4], *dout = &c->in[5];
     size_t query = at_query(z, b, t, h), key = at_key(z, b, s, h);
     double w = drop_weight(c, b, h, t, s);
 
     *p = exp(c->attr.attention.scale * dot(q, query, k, key, z->D) - ref_get(lse, (b * z->H + h) * z->T + t));
-    *dscore = *p * (w * dot(dout, query, v, key, z->D) - dot(dout, query, o, query, z->D));
+    *dscore = *p * (w * dot(dout, query, v, key, z->D) - do_o);
     *p *= w;
 }
 
@@ -173,16 +164,15 @@ static void attention_grad(const struct call *c)
     for (size_t i = 0; i < nq + 2 * nk; i++) dq[i] = 0;
     for (size_t row = 0; row < z.B * z.H * z.T; row++) {
         size_t b = row / (z.H * z.T), h = row / z.T % z.H, t = row % z.T, query = at_query(&z, b, t, h);
+        double do_o = dot(&c->in[5], query, &c->in[3], query, z.D);
 
         for (size_t s = 0; s < visible(c, &z, t); s++) {
             size_t key = at_key(&z, b, s, h);
 
-            pair(c, &z, b, t, s, h, &p, &dscore);
-            for (size_t d = 0; d < z.D; d++) {
-                dq[query + d] += c->attr.attention.scale * dscore * ref_get(&c->in[1], key + d);
-                dk[key + d] += c->attr.attention.scale * dscore * ref_get(&c->in[0], query + d);
-                dv[key + d] += p * ref_get(&c->in[5], query + d);
-            }
+            pair(c, &z, b, t, s, h, do_o, &p, &dscore);
+            ref_add_scaled(dq + query, c->attr.attention.scale * dscore, &c->in[1], key, z.D);
+            ref_add_scaled(dk + key, c->attr.attention.scale * dscore, &c->in[0], query, z.D);
+            ref_add_scaled(dv + key, p, &c->in[5], query, z.D);
         }
     }
     for (size_t i = 0; i < nq; i++) ref_put(&c->out[0], i, dq[i]);

@@ -95,12 +95,7 @@ static void grouped_linear(const struct call *c)
 
     while (next_group(&c->in[2], &g, &at))
         for (size_t m = at.begin; m < at.end; m++)
-            for (size_t n = 0; n < N; n++) {
-                double sum = 0;
-
-                for (size_t k = 0; k < K; k++) sum += ref_get(x, m * K + k) * ref_get(w, (at.expert * N + n) * K + k);
-                ref_put(y, m * N + n, sum);
-            }
+            for (size_t n = 0; n < N; n++) ref_put(y, m * N + n, ref_dot(0, x, m * K, 1, w, (at.expert * N + n) * K, 1, K));
     zero_rest(y, at.end * N);
 }
 
@@ -112,12 +107,7 @@ static void grouped_linear_dx(const struct call *c)
 
     while (next_group(&c->in[2], &g, &at))
         for (size_t m = at.begin; m < at.end; m++)
-            for (size_t k = 0; k < K; k++) {
-                double sum = 0;
-
-                for (size_t n = 0; n < N; n++) sum += ref_get(dy, m * N + n) * ref_get(w, (at.expert * N + n) * K + k);
-                ref_put(dx, m * K + k, sum);
-            }
+            for (size_t k = 0; k < K; k++) ref_put(dx, m * K + k, ref_dot(0, dy, m * N, 1, w, at.expert * N * K + k, K, N));
     zero_rest(dx, at.end * K);
 }
 
@@ -129,12 +119,8 @@ static void grouped_linear_dw(const struct call *c)
 
     while (next_group(&c->in[2], &g, &at))
         for (size_t n = 0; n < N && at.end > at.begin; n++)
-            for (size_t k = 0; k < K; k++) {
-                double sum = 0;
-
-                for (size_t m = at.begin; m < at.end; m++) sum += ref_get(dy, m * N + n) * ref_get(x, m * K + k);
-                ref_add(dw, (at.expert * N + n) * K + k, sum);
-            }
+            for (size_t k = 0; k < K; k++)
+                ref_add(dw, (at.expert * N + n) * K + k, ref_dot(0, dy, at.begin * N + n, N, x, at.begin * K + k, K, at.end - at.begin));
 }
 
 const struct kernel kernels_ref_experts[] = {

@@ -39,13 +39,7 @@ static struct xent xent_of(const struct call *c)
     return z;
 }
 
-static double logit(const struct xent *z, size_t r, size_t v)
-{
-    double sum = 0;
-
-    for (size_t i = 0; i < z->C; i++) sum += ref_get(z->x, r * z->C + i) * ref_get(z->w, v * z->C + i);
-    return sum;
-}
+static double logit(const struct xent *z, size_t r, size_t v) { return ref_dot(0, z->x, r * z->C, 1, z->w, v * z->C, 1, z->C); }
 
 /* ln sum exp, in one pass: sum is kept relative to the largest logit so far. */
 static double row_lse(const struct xent *z, size_t r)
@@ -102,12 +96,7 @@ static void xent_dx(const struct xent *z, double dloss, double *dl, const struct
 {
     for (size_t r = 0; r < z->R; r++) {
         for (size_t v = 0; v < z->V; v++) dl[v] = dloss * xent_dlogit(z, r, v);
-        for (size_t i = 0; i < z->C; i++) {
-            double sum = 0;
-
-            for (size_t v = 0; v < z->V; v++) sum += dl[v] * ref_get(z->w, v * z->C + i);
-            ref_put(dx, r * z->C + i, sum);
-        }
+        for (size_t i = 0; i < z->C; i++) ref_put(dx, r * z->C + i, ref_dot_doubles(0, dl, z->w, i, z->C, z->V));
     }
 }
 
@@ -115,12 +104,7 @@ static void xent_dw(const struct xent *z, double dloss, double *dl, const struct
 {
     for (size_t v = 0; v < z->V; v++) {
         for (size_t r = 0; r < z->R; r++) dl[r] = dloss * xent_dlogit(z, r, v);
-        for (size_t i = 0; i < z->C; i++) {
-            double sum = 0;
-
-            for (size_t r = 0; r < z->R; r++) sum += dl[r] * ref_get(z->x, r * z->C + i);
-            ref_add(dw, v * z->C + i, sum);
-        }
+        for (size_t i = 0; i < z->C; i++) ref_add(dw, v * z->C + i, ref_dot_doubles(0, dl, z->x, i, z->C, z->R));
     }
 }
 

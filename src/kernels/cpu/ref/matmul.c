@@ -8,10 +8,9 @@ static void linear(const struct call *c)
 
     for (size_t r = 0; r < R; r++)
         for (size_t n = 0; n < N; n++) {
-            double sum = call_has_in(c, 2) ? ref_get(&c->in[2], n) : 0;
+            double bias = call_has_in(c, 2) ? ref_get(&c->in[2], n) : 0;
 
-            for (size_t k = 0; k < K; k++) sum += ref_get(x, r * K + k) * ref_get(w, n * K + k);
-            ref_put(y, r * N + n, sum);
+            ref_put(y, r * N + n, ref_dot(bias, x, r * K, 1, w, n * K, 1, K));
         }
 }
 
@@ -21,12 +20,7 @@ static void linear_dx(const struct call *c)
     size_t R = view_rows(dy), K = view_last(dx), N = view_last(dy);
 
     for (size_t r = 0; r < R; r++)
-        for (size_t k = 0; k < K; k++) {
-            double sum = 0;
-
-            for (size_t n = 0; n < N; n++) sum += ref_get(dy, r * N + n) * ref_get(w, n * K + k);
-            ref_put(dx, r * K + k, sum);
-        }
+        for (size_t k = 0; k < K; k++) ref_put(dx, r * K + k, ref_dot(0, dy, r * N, 1, w, k, K, N));
 }
 
 static void linear_dw(const struct call *c)
@@ -35,12 +29,7 @@ static void linear_dw(const struct call *c)
     size_t R = view_rows(dy), K = view_last(x), N = view_last(dy);
 
     for (size_t n = 0; n < N; n++)
-        for (size_t k = 0; k < K; k++) {
-            double sum = 0;
-
-            for (size_t r = 0; r < R; r++) sum += ref_get(dy, r * N + n) * ref_get(x, r * K + k);
-            ref_add(dw, n * K + k, sum);
-        }
+        for (size_t k = 0; k < K; k++) ref_add(dw, n * K + k, ref_dot(0, dy, n, N, x, k, K, R));
 }
 
 static void bias_grad(const struct call *c)
@@ -88,10 +77,8 @@ static void matmul(const struct call *c)
     for (int d = 0; d < out->ndim - 2; d++) batches *= out->size[d];
     for (size_t i = 0; i < batches * M * N; i++) {
         size_t batch = i / (M * N), m = i / N % M, n = i % N;
-        double sum = 0;
 
-        for (size_t k = 0; k < K; k++) sum += ref_get(a, (batch * M + m) * K + k) * ref_get(b, (batch * K + k) * N + n);
-        ref_put(out, i, sum);
+        ref_put(out, i, ref_dot(0, a, (batch * M + m) * K, 1, b, batch * K * N + n, N, K));
     }
 }
 

@@ -1,7 +1,7 @@
 /* ref.h - element access for the reference kernels.
  *
- * The reference is written for clarity: one loop per sum of the formula, elements by row-major index for any strides and floating types,
- * and every intermediate a double.
+ * The reference is written for clarity: one loop or one ref_dot() per sum of the formula, elements by row-major index for any strides and
+ * floating types, and every intermediate a double.
  */
 #ifndef LS_KERNELS_CPU_REF_REF_H
 #define LS_KERNELS_CPU_REF_REF_H
@@ -41,6 +41,13 @@ static inline int64_t ref_int(const struct view *v, size_t i)
 
 void ref_put_int(const struct view *v, size_t i, int64_t x);
 static inline void ref_add(const struct view *v, size_t i, double x) { ref_put(v, i, ref_get(v, i) + x); }
+
+/* sum + x[0] v[i] + x[1] v[i + step] + .. of n products, added one after another. */
+double ref_dot_doubles(double sum, const double *x, const struct view *v, size_t i, size_t step, size_t n);
+/* sum + a[i] b[j] + a[i + a_step] b[j + b_step] + .. of n products, added one after another. */
+double ref_dot(double sum, const struct view *a, size_t i, size_t a_step, const struct view *b, size_t j, size_t b_step, size_t n);
+/* to[k] += factor v[i + k], k < n */
+void ref_add_scaled(double *to, double factor, const struct view *v, size_t i, size_t n);
 
 /* accepts() of every reference entry. */
 bool ref_accepts(const struct call *c);
