@@ -96,7 +96,7 @@ __attribute__((constructor)) static void shared_clock_open(void)
 
 static bool is_stopped(int pid)
 {
-    char path[40], line[512], *end;
+    char path[40], line[512];
 
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -104,7 +104,7 @@ static bool is_stopped(int pid)
     ssize_t got = read(fd, line, sizeof line - 1);
     close(fd);
     line[got > 0 ? got : 0] = '\0';
-    end = strrchr(line, ')');
+    char *end = strrchr(line, ')');
     return end && end[1] && (end[2] == 'T' || end[2] == 't');
 }
 

@@ -1,10 +1,14 @@
 #!/bin/sh
 # format.sh check|fix - checks that src/ and include/ are formatted by .clang-format, or formats them. Versions of clang-format other than
-# Debian 12's format some lines differently, so the check is skipped with them.
+# Debian 12's format some lines differently, so the check is skipped with them. Variables are declared where they get their first value
+# (declarations.awk), in tests, labs and benches too.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 want=14
 
+if [ "$1" = check ]; then
+    find src include tests labs bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' | sort | xargs awk -f tools/declarations.awk || exit 1
+fi
 version=$(clang-format --version 2>/dev/null | sed 's/.*version \([0-9]*\).*/\1/')
 if [ "$version" != "$want" ]; then
     echo "format: not checked: clang-format $want is expected, found ${version:-none}; 'make format' installs it on Debian 12"

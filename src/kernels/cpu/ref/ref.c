@@ -40,7 +40,7 @@ static bool even_stride(const struct view *v, size_t i, size_t step, size_t n, p
 static void load(const struct view *v, size_t i, size_t step, size_t n, double *out)
 {
     uint16_t half[RUN];
-    ptrdiff_t stride, at;
+    ptrdiff_t stride;
     bool even = even_stride(v, i, step, n, &stride);
 
     if (even && stride == 1) {
@@ -51,7 +51,7 @@ static void load(const struct view *v, size_t i, size_t step, size_t n, double *
         for (size_t k = 0; k < n; k++) out[k] = ref_get(v, i + k * step);
         return;
     }
-    at = view_offset(v, i);
+    ptrdiff_t at = view_offset(v, i);
     if (v->dtype == LS_F32)
         for (size_t k = 0; k < n; k++, at += stride) out[k] = ((const float *)v->data)[at];
     else if (v->dtype == LS_F64)
