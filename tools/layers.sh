@@ -85,7 +85,7 @@ BEGIN {
     n = split("base/base.h base/cores.h base/crc.h base/csv.h base/fewest.h base/file.h base/hash.h base/json.h base/log.h base/mem.h " \
               "base/module.h base/options.h base/pulse.h base/yaml.h base/rng.h base/tasks.h base/text.h base/threads.h base/worker.h " \
               "base/yield.h device/collectives.h device/device.h " \
-              "device/cuda/cuda.h device/cuda/ipc_sum.h device/check.h " \
+              "device/cuda/cuda.h device/cuda/ipc_sum.h device/cuda/module.h device/check.h " \
               "tensor/tensor_over.h kernels/kernel.h kernels/op_shapes.h kernels/cpu/route.h comm/comm.h comm/algorithms/steps.h " \
               "comm/failure/flight_recorder.h comm/transports/transport.h comm/transports/shm/region.h " \
               "ir/ir.h ir/builder.h ir/program.h ir/op_info.h ir/distributed_ops.h passes/passes.h passes/gradient.h passes/streams.h " \
