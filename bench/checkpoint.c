@@ -61,7 +61,7 @@ static ls_status answer(const ls_model *m, const ls_store *s, char *line)
     return LS_OK;
 }
 
-static ls_status run(const char *preset)
+static ls_status checkpoint_run(const char *preset)
 {
     ls_model m;
     ls_store *s;
@@ -77,7 +77,7 @@ static ls_status run(const char *preset)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || run(argv[1]) < 0) {
+    if (argc != 2 || checkpoint_run(argv[1]) < 0) {
         fprintf(stderr, "checkpoint: %s\n", argc == 2 ? ls_errmsg() : "usage: checkpoint PRESET");
         return 1;
     }

@@ -24,7 +24,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void call(const char *op, const float *send, float *recv, int count, int in_place)
+static void bench_call(const char *op, const float *send, float *recv, int count, int in_place)
 {
     const void *from = in_place ? MPI_IN_PLACE : (const void *)send;
     int block = count / n, next = (rank + 1) % n, before = (rank + n - 1) % n;
@@ -55,11 +55,11 @@ static void time_calls(const char *op, const float *send, float *recv, int count
 {
     double *took = malloc((size_t)calls * sizeof *took), after;
 
-    for (int i = 0; i < WARMUP; i++) call(op, send, recv, count, in_place);
+    for (int i = 0; i < WARMUP; i++) bench_call(op, send, recv, count, in_place);
     MPI_Barrier(MPI_COMM_WORLD);
     double before = now();
     for (int i = 0; i < calls; i++) {
-        call(op, send, recv, count, in_place);
+        bench_call(op, send, recv, count, in_place);
         after = now();
         took[i] = after - before;
         before = after;

@@ -21,7 +21,7 @@
 
 enum { LAYOUTS_MOST = 1 << 18, PASSES = 9, CHUNKS_MOST = 8 };
 
-static ls_layout layout[LAYOUTS_MOST];
+static ls_layout prices_layout[LAYOUTS_MOST];
 static int layouts;
 
 static double processor_seconds(void)
@@ -34,7 +34,7 @@ static double processor_seconds(void)
 
 static void add_layout(const struct plan_setup *s, const ls_layout *l)
 {
-    if (layouts < LAYOUTS_MOST && ls_layout_check(task_transformer(s->job.model), l) == LS_OK) layout[layouts++] = *l;
+    if (layouts < LAYOUTS_MOST && ls_layout_check(task_transformer(s->job.model), l) == LS_OK) prices_layout[layouts++] = *l;
 }
 
 static void add_schedules(const struct plan_setup *s, ls_layout l)
@@ -88,7 +88,7 @@ static double price_all(struct prices *p, double room, int *timed)
 
     *timed = 0;
     for (int i = 0; i < layouts; i++) {
-        if (prices_price(p, &layout[i], room, room < INFINITY ? shortest : INFINITY, &x) < 0) return -1;
+        if (prices_price(p, &prices_layout[i], room, room < INFINITY ? shortest : INFINITY, &x) < 0) return -1;
         if (!(x.seconds < INFINITY)) continue;
         ++*timed;
         if (!x.bounded && x.seconds < shortest) shortest = x.seconds;

@@ -38,7 +38,7 @@ struct range { size_t begin, end; };
 struct work { double flops, seconds; };
 
 /* Attention of the queries of these ranges over all keys up to them. */
-static struct work attend(int n, const struct range *own)
+static struct work lab_attend(int n, const struct range *own)
 {
     struct work w = { 0, 1e9 };
     ls_program *p;
@@ -76,8 +76,8 @@ static void balance(size_t ranks)
     lab_say("%d tokens over %d ranks, one head group's attention: operations and ms of a rank\n%6s %14s %10s %14s %10s\n", TOKENS,
             (int)ranks, "rank", "in order", "ms", "zigzag", "ms");
     for (size_t r = 0; r < ranks; r++) {
-        struct work order = attend(1, (struct range[]){ { r * shard, (r + 1) * shard } });
-        struct work zigzag = attend(2, (struct range[]){ { r * chunk, (r + 1) * chunk },
+        struct work order = lab_attend(1, (struct range[]){ { r * shard, (r + 1) * shard } });
+        struct work zigzag = lab_attend(2, (struct range[]){ { r * chunk, (r + 1) * chunk },
                                                          { (2 * ranks - 1 - r) * chunk, (2 * ranks - r) * chunk } });
 
         lab_say("%6zu %14.0f %10.2f %14.0f %10.2f\n", r, order.flops, 1e3 * order.seconds, zigzag.flops, 1e3 * zigzag.seconds);

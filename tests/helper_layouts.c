@@ -23,7 +23,7 @@ const struct layout layouts[LAYOUTS] = {
 
 enum { EXPERTS = 5, FROZEN = 6 };
 /* sharded: the dim that is sharded over tp; -1: replicated. */
-static const struct { const char *name; int ndim; size_t size[3]; int sharded; } shapes[LAYOUT_PARAMETERS] = {
+static const struct { const char *name; int ndim; size_t size[3]; int sharded; } layouts_shapes[LAYOUT_PARAMETERS] = {
     { "a", 2, { 7, 5 }, 0 },  { "b", 1, { 3 }, -1 },        { "c", 3, { 4, 3, 7 }, 1 }, { "d", 1, { 1 }, -1 },
     { "e", 2, { 5, 11 }, 1 }, { "experts", 3, { 5, 12, 7 }, 1 }, { "frozen", 1, { 11 }, 0 },
 };
@@ -32,9 +32,9 @@ int layout_ranks(const struct layout *l) { return l->pp * l->dp * l->tp; }
 
 static void layouts_shard(ls_store *s, size_t i, int dim, int rank, int n)
 {
-    size_t begin = block_at(shapes[i].size[dim], rank, n);
+    size_t begin = block_at(layouts_shapes[i].size[dim], rank, n);
 
-    store_set_shard(s, i, dim, begin, block_at(shapes[i].size[dim], rank + 1, n) - begin);
+    store_set_shard(s, i, dim, begin, block_at(layouts_shapes[i].size[dim], rank + 1, n) - begin);
 }
 
 static void parameter_place(const struct layout *l, int rank, ls_store *s, size_t i)
@@ -45,11 +45,11 @@ static void parameter_place(const struct layout *l, int rank, ls_store *s, size_
         store_leave_out(s, i);
         return;
     }
-    if (shapes[i].sharded >= 0)
-        layouts_shard(s, i, shapes[i].sharded, tp, l->tp);
+    if (layouts_shapes[i].sharded >= 0)
+        layouts_shard(s, i, layouts_shapes[i].sharded, tp, l->tp);
     if (i == EXPERTS)
         layouts_shard(s, i, 0, dp % l->ep, l->ep);
-    store_set_owner(s, i, (shapes[i].sharded >= 0 || tp == 0) && (i != FROZEN || pp == 0));
+    store_set_owner(s, i, (layouts_shapes[i].sharded >= 0 || tp == 0) && (i != FROZEN || pp == 0));
 }
 
 void layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct laid *out)
@@ -62,8 +62,8 @@ void layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct l
     *out = (struct laid){ 0 };
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7, 0 }, &s));
     for (size_t i = 0; i < LAYOUT_PARAMETERS; i++) {
-        RANKS_TRY(store_declare_as(s, shapes[i].name, (ls_init){ LS_INIT_ZEROS, 0 }, i == FROZEN ? store_state_type(s) : type,
-                                   shapes[i].ndim, shapes[i].size, &index));
+        RANKS_TRY(store_declare_as(s, layouts_shapes[i].name, (ls_init){ LS_INIT_ZEROS, 0 }, i == FROZEN ? store_state_type(s) : type,
+                                   layouts_shapes[i].ndim, layouts_shapes[i].size, &index));
         if (i == FROZEN) {
             RANKS_TRY(ls_store_freeze(s, i));
         } else {
@@ -92,7 +92,7 @@ void layout_close(struct laid *laid)
 /* Any bits, including those of NaNs. */
 static void bits_of(size_t i, const char *kind, size_t global, size_t esize, void *to)
 {
-    uint64_t stream = rng_stream(shapes[i].name) ^ rng_stream(kind);
+    uint64_t stream = rng_stream(layouts_shapes[i].name) ^ rng_stream(kind);
     uint32_t word[2] = { rng_u32(3, stream, 2 * global), rng_u32(3, stream, 2 * global + 1) };
 
     memcpy(to, word, esize);
@@ -103,10 +103,10 @@ static void bytes_make(const ls_store *s, size_t i, const char *kind, size_t esi
 {
     size_t local[3] = { 1, 1, 1 }, begin[3] = { 0 }, whole[3] = { 1, 1, 1 };
 
-    for (int d = 0; d < shapes[i].ndim; d++) {
+    for (int d = 0; d < layouts_shapes[i].ndim; d++) {
         local[d] = store_local_size(s, i, d);
         begin[d] = store_local_begin(s, i, d);
-        whole[d] = shapes[i].size[d];
+        whole[d] = layouts_shapes[i].size[d];
     }
     for (size_t e = from; e < to; e++) {
         size_t x = e / (local[1] * local[2]), y = e / local[2] % local[1], z = e % local[2];
@@ -134,7 +134,7 @@ static void each(ls_store *s, bool fill)
             }
             RANKS_TRY(store_read_part(s, i, kind, name, begin, end - begin, got, type));
             if (memcmp(got, want, (end - begin) * esize) != 0)
-                ranks_fail("%s of '%s' differs in [%zu, %zu)", name, shapes[i].name, begin, end);
+                ranks_fail("%s of '%s' differs in [%zu, %zu)", name, layouts_shapes[i].name, begin, end);
         }
 }
 

@@ -14,7 +14,7 @@
 
 enum { BOTH = LS_LOAD_OPTIMIZER, PARAMETERS = 5, MOST = 64, STEP = 7, ALL = 7 };
 
-static const struct { const char *name; int ndim; size_t size[3], count; } shapes[PARAMETERS] = {
+static const struct { const char *name; int ndim; size_t size[3], count; } ranks_shapes[PARAMETERS] = {
     { "a", 2, { 7, 5 }, 35 }, { "b", 1, { 3 }, 3 }, { "c", 3, { 2, 3, 4 }, 24 }, { "d", 1, { 1 }, 1 }, { "outside", 1, { 11 }, 11 },
 };
 
@@ -27,7 +27,8 @@ static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum s
 
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7, 0 }, &s));
     for (size_t i = 0; i < PARAMETERS; i++) {
-        RANKS_TRY(store_declare(s, shapes[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, shapes[i].ndim, shapes[i].size, &index));
+        RANKS_TRY(store_declare(s, ranks_shapes[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, ranks_shapes[i].ndim, ranks_shapes[i].size,
+                                &index));
         RANKS_TRY(ls_store_add_state(s, i, "m"));
     }
     if (comm) {
@@ -41,7 +42,7 @@ static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum s
 /* Element e of the tensor `kind` of parameter i. */
 static double checkpoint_ranks_element(size_t i, const char *kind, size_t e)
 {
-    return rng_normal(3, rng_stream(shapes[i].name) ^ rng_stream(kind), e);
+    return rng_normal(3, rng_stream(ranks_shapes[i].name) ^ rng_stream(kind), e);
 }
 
 static void each(ls_store *s, bool write)
@@ -53,16 +54,16 @@ static void each(ls_store *s, bool write)
             double want[MOST], got[MOST];
             unsigned char as_stored[MOST * 8];
 
-            for (size_t e = 0; e < shapes[i].count; e++)
+            for (size_t e = 0; e < ranks_shapes[i].count; e++)
                 want[e] = checkpoint_ranks_element(i, kind, e);
             if (write) {
-                RANKS_TRY(ls_store_write(s, i, kind, want, LS_F64, shapes[i].count));
+                RANKS_TRY(ls_store_write(s, i, kind, want, LS_F64, ranks_shapes[i].count));
                 continue;
             }
-            ls_convert(as_stored, type, want, LS_F64, shapes[i].count);
-            ls_convert(want, LS_F64, as_stored, type, shapes[i].count);
-            RANKS_TRY(ls_store_read(s, i, kind, got, LS_F64, shapes[i].count));
-            RANKS_CHECK(memcmp(got, want, shapes[i].count * sizeof *want) == 0);
+            ls_convert(as_stored, type, want, LS_F64, ranks_shapes[i].count);
+            ls_convert(want, LS_F64, as_stored, type, ranks_shapes[i].count);
+            RANKS_TRY(ls_store_read(s, i, kind, got, LS_F64, ranks_shapes[i].count));
+            RANKS_CHECK(memcmp(got, want, ranks_shapes[i].count * sizeof *want) == 0);
         }
 }
 

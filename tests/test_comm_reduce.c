@@ -13,8 +13,8 @@
 
 enum { MOST = 200, SOURCES = 5 };
 
-static uint32_t seed;
-static uint32_t next(void) { return seed = seed * 1664525u + 1013904223u; }
+static uint32_t reduce_seed;
+static uint32_t next(void) { return reduce_seed = reduce_seed * 1664525u + 1013904223u; }
 
 /* ---- one element, in the type of its sum ---- */
 
@@ -116,7 +116,7 @@ static void sums_and_maxima_equal_reference(void **state)
     (void)state;
     for (int isa = REDUCE_PLAIN; isa <= REDUCE_AVX512; isa++) {
         reduce_at_most((enum reduce_isa)isa);
-        seed = 1;
+        reduce_seed = 1;
         for (int t = 0; t < LS_DTYPES; t++)
             for (int op = 0; op < LS_REDOPS; op++)
                 for (int k = 1; k <= SOURCES; k++)
@@ -193,7 +193,7 @@ static void wide_sums_round_once(void **state)
     float wide[MOST];
 
     (void)state;
-    seed = 3;
+    reduce_seed = 3;
     for (int isa = REDUCE_PLAIN; isa <= REDUCE_AVX512; isa++)
         for (size_t h = 0; h < COUNT_OF(halves); h++)
             for (int op = 0; op < LS_REDOPS; op++) {

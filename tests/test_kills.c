@@ -111,11 +111,11 @@ static int rank_main(char *argv[])
 /* ---- trials ---- */
 
 static int      trials = TRIALS;
-static uint64_t seed = 1;
+static uint64_t kills_seed = 1;
 
 static uint64_t next_random(void)
 {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    uint64_t z = kills_seed += 0x9e3779b97f4a7c15u;
 
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -191,7 +191,7 @@ static void killed_rank_is_named_and_nothing_is_left(void **state)
     int bad = 0;
 
     (void)state;
-    print_message("%d trials, seed %llu\n", trials, (unsigned long long)seed);
+    print_message("%d trials, seed %llu\n", trials, (unsigned long long)kills_seed);
     for (int i = 0; i < trials; i++) {
         struct trial t = trial_draw();
         bad += !run_trial(i, &t);
@@ -206,6 +206,6 @@ int main(int argc, char *argv[])
     const char *more = getenv("LOCKSTEP_KILLS");
     if (more) trials = atoi(more);
     if (argc > 1) trials = atoi(argv[1]);
-    if (argc > 2) seed = strtoull(argv[2], NULL, 10);
+    if (argc > 2) kills_seed = strtoull(argv[2], NULL, 10);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

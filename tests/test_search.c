@@ -132,7 +132,7 @@ static void brute_force(struct brute *b)
                     }
 }
 
-static struct cluster machine(double link, double network, int processors, double host, double copies)
+static struct cluster search_machine(double link, double network, int processors, double host, double copies)
 {
     struct cluster c;
 
@@ -192,7 +192,7 @@ static void test_equals_brute_force(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(search_cases); i++) {
-        struct cluster c = machine(search_cases[i].link, search_cases[i].network, search_cases[i].processors, search_cases[i].host,
+        struct cluster c = search_machine(search_cases[i].link, search_cases[i].network, search_cases[i].processors, search_cases[i].host,
                                    search_cases[i].copies);
         struct search_result *r = calloc(1, sizeof *r);
         struct plan_setup s = { 0 };
@@ -236,7 +236,7 @@ static void test_equals_brute_force(void **state)
  * with cp, either. */
 static void test_dropped_layout_is_not_named(void **state)
 {
-    struct cluster c = machine(450e9, 50e9, 8, 0, 0);
+    struct cluster c = search_machine(450e9, 50e9, 8, 0, 0);
     struct search_result *r = calloc(1, sizeof *r);
     struct plan_setup s = { 0 };
     struct plan_bytes ring, exchange;

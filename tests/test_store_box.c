@@ -19,7 +19,7 @@
 
 enum { PARAMETERS = 6, MOST = 84, FROZEN = 5 };
 /* sharded: the dim that is sharded over tp; -1: replicated. */
-static const struct { const char *name; int ndim; size_t size[3], count; ls_init_kind init; int sharded; } shapes[PARAMETERS] = {
+static const struct { const char *name; int ndim; size_t size[3], count; ls_init_kind init; int sharded; } box_shapes[PARAMETERS] = {
     { "a", 2, { 7, 5 }, 35, LS_INIT_NORMAL, 0 },    { "b", 1, { 3 }, 3, LS_INIT_UNIFORM, -1 },
     { "c", 3, { 4, 3, 7 }, 84, LS_INIT_NORMAL, 1 }, { "d", 1, { 1 }, 1, LS_INIT_ONES, -1 },
     { "e", 2, { 5, 11 }, 55, LS_INIT_UNIFORM, 1 },  { "f", 1, { 11 }, 11, LS_INIT_NORMAL, 0 },
@@ -34,7 +34,7 @@ static ls_store *declared(ls_dtype type)
     if (ls_store_new(&(ls_store_options){ "cpu", type, 1, 7, 0 }, &s) < 0)
         return NULL;
     for (int i = 0; i < PARAMETERS; i++)
-        if (store_declare(s, shapes[i].name, (ls_init){ shapes[i].init, 0.5 }, shapes[i].ndim, shapes[i].size, &index) < 0)
+        if (store_declare(s, box_shapes[i].name, (ls_init){ box_shapes[i].init, 0.5 }, box_shapes[i].ndim, box_shapes[i].size, &index) < 0)
             return NULL;
     if (ls_store_freeze(s, FROZEN) < 0)
         return NULL;
@@ -87,8 +87,8 @@ static void boxes_equal_the_full_parameter(void **state)
             ls_store *s = declared(types[t]);
 
             for (size_t i = 0; i < PARAMETERS; i++)
-                for (int d = 0; d < shapes[i].ndim; d++) {
-                    size_t size = shapes[i].size[d], begin = (round * 7 + (unsigned)d * 3 + i) % (size + 1);
+                for (int d = 0; d < box_shapes[i].ndim; d++) {
+                    size_t size = box_shapes[i].size[d], begin = (round * 7 + (unsigned)d * 3 + i) % (size + 1);
 
                     if ((round >> d & 1) == 0)
                         store_set_shard(s, i, d, begin, (round * 5 + i) % (size - begin + 1));
@@ -98,7 +98,7 @@ static void boxes_equal_the_full_parameter(void **state)
                 check_box(ls_store_value(s, i), ls_store_value(one, i), s, i);
                 if (types[t] == LS_BF16 && i != FROZEN)
                     check_box(ls_store_state(s, i, "master"), ls_store_state(one, i, "master"), s, i);
-                assert_int_equal(ls_store_size(s, i, 0), shapes[i].size[0]);
+                assert_int_equal(ls_store_size(s, i, 0), box_shapes[i].size[0]);
             }
             assert_int_equal(ls_store_elements(s), ls_store_elements(one));
             ls_store_release(&s);
@@ -200,10 +200,10 @@ static ls_store *store_on(const struct grid *g, ls_comm *world, ls_comm *data, l
     for (int i = 0; i < PARAMETERS; i++) {
         if (i != FROZEN && i % g->pp != pp)
             store_leave_out(s, (size_t)i);
-        else if (shapes[i].sharded >= 0) {
-            size_t size = shapes[i].size[shapes[i].sharded], begin = block_at(size, tp, g->tp);
+        else if (box_shapes[i].sharded >= 0) {
+            size_t size = box_shapes[i].size[box_shapes[i].sharded], begin = block_at(size, tp, g->tp);
 
-            store_set_shard(s, (size_t)i, shapes[i].sharded, begin, block_at(size, tp + 1, g->tp) - begin);
+            store_set_shard(s, (size_t)i, box_shapes[i].sharded, begin, block_at(size, tp + 1, g->tp) - begin);
         } else {
             store_set_owner(s, (size_t)i, tp == 0);
         }
@@ -233,7 +233,7 @@ static void check_initial(const ls_store *s, ls_dtype type)
     RANKS_CHECK(one);
     RANKS_TRY(ls_store_allocate(one));
     for (size_t i = 0; i < PARAMETERS; i++) {
-        size_t count = shapes[i].count, esize = ls_dtype_bytes(type);
+        size_t count = box_shapes[i].count, esize = ls_dtype_bytes(type);
         char got[MOST * 8];
 
         RANKS_TRY(ls_store_read(s, i, "parameter", got, type, count));
@@ -255,16 +255,16 @@ static void check_written(ls_store *s, ls_dtype type)
             double x[MOST], got[MOST];
 
             if ((i == FROZEN && k) || (k == 3 && type != LS_BF16)) {
-                RANKS_CHECK(ls_store_read(s, i, kinds[k], got, LS_F64, shapes[i].count) == LS_EINVAL);
+                RANKS_CHECK(ls_store_read(s, i, kinds[k], got, LS_F64, box_shapes[i].count) == LS_EINVAL);
                 RANKS_CHECK(strstr(ls_errmsg(), kinds[k]));
                 continue;
             }
-            for (size_t e = 0; e < shapes[i].count; e++)
+            for (size_t e = 0; e < box_shapes[i].count; e++)
                 x[e] = e == 1 ? -0.0 : (double)((i * 23 + k * 11 + e) % 128);  /* exact in bf16 too */
-            RANKS_TRY(ls_store_write(s, i, kinds[k], x, LS_F64, shapes[i].count));
+            RANKS_TRY(ls_store_write(s, i, kinds[k], x, LS_F64, box_shapes[i].count));
             memset(got, 0xff, sizeof got);
-            RANKS_TRY(ls_store_read(s, i, kinds[k], got, LS_F64, shapes[i].count));
-            RANKS_CHECK(memcmp(got, x, shapes[i].count * sizeof *x) == 0);
+            RANKS_TRY(ls_store_read(s, i, kinds[k], got, LS_F64, box_shapes[i].count));
+            RANKS_CHECK(memcmp(got, x, box_shapes[i].count * sizeof *x) == 0);
         }
 }
 

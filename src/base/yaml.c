@@ -14,7 +14,7 @@ struct seen {
     int line;
 };
 
-struct walk {
+struct yaml_walk {
     yaml_parser_t parser;
     const char *what;
     yaml_entry_fn *fn;
@@ -24,7 +24,7 @@ struct walk {
     size_t key_count, section_count;
 };
 
-static ls_status fail_parser(struct walk *w)
+static ls_status fail_parser(struct yaml_walk *w)
 {
     const yaml_parser_t *p = &w->parser;
 
@@ -33,10 +33,10 @@ static ls_status fail_parser(struct walk *w)
     return ls_fail(LS_EFORMAT, "%s:%zu: not YAML: %s", w->what, line + 1, p->problem ? p->problem : "malformed");
 }
 
-static ls_status yaml_refuse(const struct walk *w, const char *why) { return ls_fail(LS_EFORMAT, "%s:%d: %s", w->what, w->line, why); }
+static ls_status yaml_refuse(const struct yaml_walk *w, const char *why) { return ls_fail(LS_EFORMAT, "%s:%d: %s", w->what, w->line, why); }
 
 /* Rejects YAML features that a config file may not use. */
-static ls_status check_event(const struct walk *w, const yaml_event_t *e)
+static ls_status check_event(const struct yaml_walk *w, const yaml_event_t *e)
 {
     static const char anchors[] = "anchors and aliases are not supported: write the value out";
     static const char tags[] = "tags (!) are not supported: write the plain value";
@@ -59,7 +59,7 @@ static ls_status check_event(const struct walk *w, const yaml_event_t *e)
 }
 
 /* The next event; the caller deletes it when the result is LS_OK. */
-static ls_status next(struct walk *w, yaml_event_t *e)
+static ls_status next(struct yaml_walk *w, yaml_event_t *e)
 {
     if (!yaml_parser_parse(&w->parser, e)) return fail_parser(w);
     w->line = (int)e->start_mark.line + 1;
@@ -70,7 +70,7 @@ static ls_status next(struct walk *w, yaml_event_t *e)
 
 static const char *scalar(const yaml_event_t *e) { return (const char *)e->data.scalar.value; }
 
-static ls_status remember(struct walk *w, struct seen *list, size_t *count, size_t most, const char *name)
+static ls_status remember(struct yaml_walk *w, struct seen *list, size_t *count, size_t most, const char *name)
 {
     for (size_t i = 0; i < *count; i++)
         if (strcmp(list[i].name, name) == 0)
@@ -82,7 +82,7 @@ static ls_status remember(struct walk *w, struct seen *list, size_t *count, size
     return LS_OK;
 }
 
-static ls_status take_entry(struct walk *w, const char *key, const yaml_event_t *value)
+static ls_status take_entry(struct yaml_walk *w, const char *key, const yaml_event_t *value)
 {
     if (value->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && value->data.scalar.length == 0)
         return ls_fail(LS_EFORMAT, "%s:%d: '%s' has no value: write \"\" for an empty one", w->what, w->line, key);
@@ -92,7 +92,7 @@ static ls_status take_entry(struct walk *w, const char *key, const yaml_event_t 
 }
 
 /* The value of `key` inside `section`. */
-static ls_status section_value(struct walk *w, const char *section, const char *key)
+static ls_status section_value(struct yaml_walk *w, const char *section, const char *key)
 {
     yaml_event_t e;
     ls_status st;
@@ -111,7 +111,7 @@ static ls_status section_value(struct walk *w, const char *section, const char *
 }
 
 /* Reads the entries of a section, whose start was consumed, up to its end. */
-static ls_status section_entries(struct walk *w, const char *section)
+static ls_status section_entries(struct yaml_walk *w, const char *section)
 {
     for (;;) {
         yaml_event_t e;
@@ -126,7 +126,7 @@ static ls_status section_entries(struct walk *w, const char *section)
 }
 
 /* Reads the value of a top-level key: a section's entries, or the value of a dotted key. */
-static ls_status top_value(struct walk *w, const char *key)
+static ls_status top_value(struct yaml_walk *w, const char *key)
 {
     yaml_event_t e;
     ls_status st;
@@ -146,7 +146,7 @@ static ls_status top_value(struct walk *w, const char *key)
     return st;
 }
 
-static ls_status top_entries(struct walk *w)
+static ls_status top_entries(struct yaml_walk *w)
 {
     for (;;) {
         yaml_event_t e;
@@ -161,7 +161,7 @@ static ls_status top_entries(struct walk *w)
 }
 
 /* STREAM-START [DOCUMENT-START MAPPING DOCUMENT-END] STREAM-END; a file with only comments has no document. */
-static ls_status yaml_stream(struct walk *w)
+static ls_status yaml_stream(struct yaml_walk *w)
 {
     bool had_document = false;
 
@@ -187,7 +187,7 @@ ls_status yaml_parse(const char *text, size_t bytes, const char *what, yaml_entr
     ls_status st;
 
     if (bytes > MOST_BYTES) return ls_fail(LS_EFORMAT, "%s: the config file is too large: %zu bytes; at most %d", what, bytes, MOST_BYTES);
-    struct walk *w = mem_zalloc(MEM_OTHER, sizeof *w);
+    struct yaml_walk *w = mem_zalloc(MEM_OTHER, sizeof *w);
     if (!w) return ls_fail_at(LS_ENOMEM, "%s", what);
     w->what = what;
     w->fn = fn;

@@ -75,11 +75,11 @@ static uint64_t digest(const ls_store *s)
     return h;
 }
 
-struct head {
+struct save_head {
     uint64_t n, digest;
 };
 
-static ls_status compare_heads(int n, const struct head *all, size_t *counts, size_t *total)
+static ls_status compare_heads(int n, const struct save_head *all, size_t *counts, size_t *total)
 {
     *total = 0;
     for (int r = 0; r < n; r++) {
@@ -95,7 +95,7 @@ static ls_status compare_heads(int n, const struct head *all, size_t *counts, si
 static ls_status save_plan_gather(ls_comm *comm, const ls_store *s, struct claims *mine)
 {
     int n = ls_comm_size(comm);
-    struct head head = { mine->n, digest(s) }, *heads = mem_array(MEM_OTHER, (size_t)n, sizeof *heads);
+    struct save_head head = { mine->n, digest(s) }, *heads = mem_array(MEM_OTHER, (size_t)n, sizeof *heads);
     size_t *counts = mem_array(MEM_OTHER, (size_t)n, sizeof *counts), total = 0;
     struct claim *all = NULL;
     ls_status st = agree(comm, heads && counts ? LS_OK : LS_ENOMEM);

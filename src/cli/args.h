@@ -92,6 +92,11 @@ ls_status args_check(struct invocation *in);
 ls_status args_refuse(struct invocation *in, ls_status st);
 
 extern const struct command *const commands[]; /* ended by NULL */
+/* Its rows, in cmd_*.c and help.c. */
+extern const struct command command_train, command_plan, command_bench_train, command_bench_gemm, command_bench_comm, command_generate,
+    command_data_prepare, command_data_inspect, command_ckpt_inspect, command_ckpt_verify, command_ckpt_export, command_ckpt_import,
+    command_help, command_completion, command_parity, command_doctor, command_ckpt_list, command_version, command_eval, command_compare,
+    command_sim, command_bench_machine, command_lab, command_learn;
 
 /* help.c: prints pages of help on standard output. */
 ls_status help_overview(void);

@@ -18,12 +18,12 @@
 #include "train/run/random_tokens.h"
 #include "train/run/step.h"
 
-static bool json, profile;
+static bool bench_json, profile;
 static const char *predict;
 static struct cluster bench_cluster; /* --predict; zeroed: not given */
 
 static const struct flag train_flags[] = {
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { "json", FLAG_SWITCH, &bench_json, 0, 0, NULL, "print the figures as JSON" },
     { "profile", FLAG_SWITCH, &profile, 0, 0, NULL, "also print where the time goes, by operation (without CUDA graphs)" },
     { "predict", FLAG_STRING, &predict, 0, 0, "MACHINE",
       "also predict the step for this machine, by name or as a FILE.yaml that `bench machine` wrote, and print both" },
@@ -223,7 +223,7 @@ static ls_status put_prediction(const struct config *c, const struct task_model 
 
     LS_TRY(cmd_bench_predict(c, model, &p));
     for (int i = 0; i < MEM_CATEGORIES; i++) bytes += i == MEM_OTHER ? 0 : r->memory.peak[i];
-    if (json) {
+    if (bench_json) {
         struct json_out j = { 0 };
 
         json_begin_object(&j, NULL);
@@ -260,7 +260,7 @@ static ls_status compare_prediction(const struct config *c, const struct task_mo
 static ls_status put_result(const struct step *s, const struct result *r)
 {
     if (s->ranks.rank > 0) return LS_OK;
-    if (json)
+    if (bench_json)
         LS_TRY(cmd_bench_put_json(s, r));
     else
         cmd_bench_put_table(s, r);

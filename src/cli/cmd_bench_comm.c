@@ -21,10 +21,10 @@
 
 enum { USUAL_FACTOR = 4, USUAL_ITERATIONS = 20, NCCL_RANKS_MOST = 64 };
 
-static const char *print_steps, *operation, *min_text = "1KiB", *max_text = "256MiB", *type_name = "f32", *step_text;
+static const char *print_steps, *operation, *min_text = "1KiB", *max_text = "256MiB", *bench_comm_type_name = "f32", *step_text;
 static const char *algorithm_name, *bench_comm_memory = "comm", *table_path, *write_path;
 static int64_t factor, iterations, warmup = 5, checks = 1, gpus, threads, count = 0, rank_shown = -1, root = 0;
-static bool json, tune;
+static bool bench_comm_json, tune;
 static struct flag_strings op_words;
 
 /* The values of the flags above; set by check_comm(). */
@@ -44,7 +44,7 @@ static const struct flag bench_comm_flags[] = {
     { "max", FLAG_STRING, &max_text, 0, 0, "BYTES", "largest buffer [256MiB]" },
     { "factor", FLAG_INT, &factor, 2, 1024, "F", "factor from one size to the next [4]" },
     { "stepbytes", FLAG_STRING, &step_text, 0, 0, "BYTES", "bytes from one size to the next, instead of a factor" },
-    { "type", FLAG_STRING, &type_name, 0, 0, "TYPE",
+    { "type", FLAG_STRING, &bench_comm_type_name, 0, 0, "TYPE",
       "type of the elements: float, double, half, bfloat16, int32, int64, uint8, or f32 and so on [f32]" },
     { "root", FLAG_INT, &root, 0, 65535, "R", "root of a broadcast [0]" },
     { "check", FLAG_INT, &checks, 0, 1e6, "0|1", "1: compare every element with its expected value; 0: do not [1]" },
@@ -58,7 +58,7 @@ static const struct flag bench_comm_flags[] = {
     { "comm-table", FLAG_STRING, &table_path, 0, 0, "FILE", "choose algorithms by this comm table, which --tune --write has written" },
     { "memory", FLAG_STRING, &bench_comm_memory, 0, 0, "KIND",
       "where buffers are allocated; comm: in the transport's memory, plain: in the process's own memory [comm]" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { "json", FLAG_SWITCH, &bench_comm_json, 0, 0, NULL, "print the figures as JSON" },
     { "tune", FLAG_SWITCH, &tune, 0, 0, NULL, "time every algorithm of every operation and print a comm table" },
     { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "write the comm table to this file" },
     { "print-steps", FLAG_STRING, &print_steps, 0, 0, "OP", "print the steps of an operation on -n ranks without starting them" },
@@ -215,14 +215,14 @@ static ls_status check_times(const struct invocation *in, int64_t ranks)
                        request.op == LS_COLLECTIVE_BARRIER ? "" : "; sendrecv does both");
     LS_TRY(check_algorithm());
     LS_TRY(cmd_bench_comm_check_sizes(in));
-    LS_TRY(comm_read_type(type, type_name, &request.type));
+    LS_TRY(comm_read_type(type, bench_comm_type_name, &request.type));
     LS_TRY(check_reduction(in, ranks, &given));
     if (strcmp(bench_comm_memory, "comm") != 0 && strcmp(bench_comm_memory, "plain") != 0)
         return ls_fail(LS_EINVAL, "--memory: '%s' is neither comm nor plain", bench_comm_memory);
     bool half = request.type == LS_BF16 || request.type == LS_F16;
     if (half && sums() && request.algorithm && !request.algorithm->half)
         return ls_fail(LS_EINVAL, "--algorithm %s rounds %s between its steps; use direct, which sums in f32, or %s f32", algorithm_name,
-                       type_name, type);
+                       bench_comm_type_name, type);
     if (ranks < 2)
         return ls_fail(LS_EINVAL, "a single rank sends nothing, so there is nothing to measure; start more, as in: lockstep bench comm %s",
                        gpus ? "-g 2 (with -g, -n counts iterations)" : "-n 2");
@@ -231,9 +231,9 @@ static ls_status check_times(const struct invocation *in, int64_t ranks)
 
 static ls_status check_comm(const struct invocation *in)
 {
-    if (print_steps && (tune || json)) return ls_fail(LS_EINVAL, "--print-steps cannot be combined with --tune or --json");
+    if (print_steps && (tune || bench_comm_json)) return ls_fail(LS_EINVAL, "--print-steps cannot be combined with --tune or --json");
     if (!print_steps && (count > 0 || rank_shown >= 0)) return ls_fail(LS_EINVAL, "--count and --rank apply only to --print-steps");
-    if (tune && (json || algorithm_name)) return ls_fail(LS_EINVAL, "--tune cannot be combined with --json or --algorithm");
+    if (tune && (bench_comm_json || algorithm_name)) return ls_fail(LS_EINVAL, "--tune cannot be combined with --json or --algorithm");
     if (write_path && !tune) return ls_fail(LS_EINVAL, "--write applies only to --tune");
     if (table_path && (tune || algorithm_name)) return ls_fail(LS_EINVAL, "--comm-table cannot be combined with --tune or --algorithm");
     if (table_path) LS_TRY(algorithm_load_table(table_path));
@@ -250,7 +250,7 @@ static ls_status check_comm(const struct invocation *in)
 /* "all_reduce", "sendrecv" */
 static const char *timed_name(const struct comm_times *t) { return t->op == LS_COLLECTIVE_SEND ? "sendrecv" : ls_collective_name(t->op); }
 
-struct row {
+struct bench_comm_row {
     size_t bytes, count;
     double algbw[2], busbw[2];
     struct comm_time time[2];
@@ -292,7 +292,7 @@ static void put_us(double seconds, int width)
     printf("  %*.*f", width, us < 100 ? 2 : us < 10000 ? 1 : 0, us);
 }
 
-static void put_row(const struct comm_times *t, const struct row *r)
+static void put_row(const struct comm_times *t, const struct bench_comm_row *r)
 {
     printf("%12zu  %12zu  %8s  %6s  %6d", r->bytes, r->count, comm_type_name(t->type), sums() ? comm_redop_name(t->redop) : "none",
            t->op == LS_COLLECTIVE_BROADCAST ? t->root : -1);
@@ -312,7 +312,7 @@ static void put_row(const struct comm_times *t, const struct row *r)
     fflush(stdout);
 }
 
-static void put_json_row(const struct comm_times *t, const struct ranks *ranks, const struct row *r, struct json_out *j)
+static void put_json_row(const struct comm_times *t, const struct ranks *ranks, const struct bench_comm_row *r, struct json_out *j)
 {
     static const char *const names[] = { "out_of_place", "in_place" };
 
@@ -340,7 +340,7 @@ static void put_json_row(const struct comm_times *t, const struct ranks *ranks, 
     json_end_object(j);
 }
 
-static ls_status take_row(const struct comm_times *t, size_t bytes, struct row *out)
+static ls_status take_row(const struct comm_times *t, size_t bytes, struct bench_comm_row *out)
 {
     out->count = comm_times_count(t, bytes);
     out->bytes = comm_times_bytes(t, out->count);
@@ -359,20 +359,21 @@ static ls_status cmd_bench_comm_measure(const struct comm_times *t, const struct
     int rows = 0;
 
     for (size_t bytes = request.min; bytes <= request.max; bytes = request.step ? bytes + request.step : bytes * (size_t)factor) {
-        struct row r;
+        struct bench_comm_row r;
 
         LS_TRY(take_row(t, bytes, &r));
         bus += r.busbw[0] + r.busbw[1];
         wrong += r.time[0].wrong + r.time[1].wrong;
         rows += 2;
-        if (t->rank == 0 && json)
+        if (t->rank == 0 && bench_comm_json)
             put_json_row(t, ranks, &r, j);
         else if (t->rank == 0)
             put_row(t, &r);
         if (bytes > SIZE_MAX / (size_t)factor || bytes > SIZE_MAX - request.step) break;
     }
-    if (t->rank == 0 && !json && !t->unchecked) printf("# Out of bounds values : %" PRId64 " %s\n", wrong, wrong ? "FAILED" : "OK");
-    if (t->rank == 0 && !json) printf("# Avg bus bandwidth    : %g\n", bus / rows);
+    if (t->rank == 0 && !bench_comm_json && !t->unchecked)
+        printf("# Out of bounds values : %" PRId64 " %s\n", wrong, wrong ? "FAILED" : "OK");
+    if (t->rank == 0 && !bench_comm_json) printf("# Avg bus bandwidth    : %g\n", bus / rows);
     return comm_times_verdict(t, wrong);
 }
 
@@ -380,12 +381,12 @@ static ls_status measure_and_print(const struct comm_times *t, const struct rank
 {
     struct json_out j = { 0 };
 
-    if (t->rank == 0 && !json) bench_comm_put_head(t, r);
-    if (json) json_begin_array(&j, NULL);
+    if (t->rank == 0 && !bench_comm_json) bench_comm_put_head(t, r);
+    if (bench_comm_json) json_begin_array(&j, NULL);
     ls_status st = cmd_bench_comm_measure(t, r, &j);
-    if (json) json_end_array(&j);
-    if (st == LS_OK && json) st = json_out_status(&j);
-    if (st == LS_OK && json && t->rank == 0) puts(j.text);
+    if (bench_comm_json) json_end_array(&j);
+    if (st == LS_OK && bench_comm_json) st = json_out_status(&j);
+    if (st == LS_OK && bench_comm_json && t->rank == 0) puts(j.text);
     json_out_free(&j);
     return st;
 }

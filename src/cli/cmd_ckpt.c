@@ -23,11 +23,11 @@ static ls_status open_info(const char *where, char **path, ls_checkpoint_info **
 
 /* ---- inspect ---- */
 
-static bool json, tensors;
+static bool ckpt_json, tensors;
 
 static const struct flag inspect_flags[] = {
     { "tensors", FLAG_SWITCH, &tensors, 0, 0, NULL, "also list the tensors" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
+    { "json", FLAG_SWITCH, &ckpt_json, 0, 0, NULL, "print as JSON" },
     { 0 },
 };
 
@@ -149,7 +149,7 @@ static ls_status run_inspect(struct invocation *in)
     char *path;
 
     LS_TRY(open_info(in->arguments[0], &path, &info));
-    if (json)
+    if (ckpt_json)
         st = cmd_ckpt_put_json(path, info);
     else
         cmd_ckpt_put_table(path, info);
@@ -202,16 +202,16 @@ const struct command command_ckpt_verify = {
 
 /* ---- export and import ---- */
 
-static const char *to, *from, *type_name;
+static const char *to, *from, *ckpt_type_name;
 static double shard_gigabytes = 5;
 
 static ls_status cmd_ckpt_type_of(ls_dtype fallback, ls_dtype *out)
 {
     *out = fallback;
-    if (!type_name) return LS_OK;
-    const char *name = strcmp(type_name, "fp32") == 0 ? "f32" : strcmp(type_name, "fp16") == 0 ? "f16" : type_name;
+    if (!ckpt_type_name) return LS_OK;
+    const char *name = strcmp(ckpt_type_name, "fp32") == 0 ? "f32" : strcmp(ckpt_type_name, "fp16") == 0 ? "f16" : ckpt_type_name;
     if (ls_dtype_parse(name, out) == 0 && (*out == LS_F32 || *out == LS_BF16 || *out == LS_F16)) return LS_OK;
-    return ls_fail(LS_EINVAL, "--type: there is no type '%s'; use fp32, bf16 or fp16", type_name);
+    return ls_fail(LS_EINVAL, "--type: there is no type '%s'; use fp32, bf16 or fp16", ckpt_type_name);
 }
 
 static ls_status check_export(const struct invocation *in)
@@ -225,7 +225,7 @@ static ls_status check_export(const struct invocation *in)
 
 static const struct flag export_flags[] = {
     { "to", FLAG_STRING, &to, 0, 0, "FOLDER", "new folder to write" },
-    { "type", FLAG_STRING, &type_name, 0, 0, "TYPE", "type of the parameters: fp32, bf16 or fp16 [fp32]" },
+    { "type", FLAG_STRING, &ckpt_type_name, 0, 0, "TYPE", "type of the parameters: fp32, bf16 or fp16 [fp32]" },
     { "shard-gb", FLAG_REAL, &shard_gigabytes, 0, 1e6, "GB", "largest size of a file in gigabytes; 0: one file [5]" },
     { 0 },
 };
@@ -269,7 +269,7 @@ static ls_status check_import(const struct invocation *in)
 static const struct flag import_flags[] = {
     { "from", FLAG_STRING, &from, 0, 0, "FOLDER", "Hugging Face folder to read: config.json and safetensors" },
     { "to", FLAG_STRING, &to, 0, 0, "FOLDER", "folder of checkpoints to write into, as step_00000000" },
-    { "type", FLAG_STRING, &type_name, 0, 0, "TYPE", "type of the parameters: fp32, bf16 or fp16 [fp32]" },
+    { "type", FLAG_STRING, &ckpt_type_name, 0, 0, "TYPE", "type of the parameters: fp32, bf16 or fp16 [fp32]" },
     { 0 },
 };
 

@@ -19,11 +19,11 @@
 #include "cli/terminal.h"
 #include "lockstep/checkpoint.h"
 
-static bool json, verify;
+static bool ckpt_list_json, verify;
 
 static const struct flag ckpt_list_flags[] = {
     { "verify", FLAG_SWITCH, &verify, 0, 0, NULL, "read every byte and compare it with the hashes, instead of only the files' sizes" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
+    { "json", FLAG_SWITCH, &ckpt_list_json, 0, 0, NULL, "print as JSON" },
     { 0 },
 };
 
@@ -219,7 +219,7 @@ static ls_status list_steps(const char *root, const uint64_t *steps, size_t n)
 
     for (size_t i = 0; i < n && st == LS_OK; i++) st = read_entry(root, steps[i], &list[i]);
     if (st == LS_OK) st = read_losses(root, list, n);
-    if (st == LS_OK && json)
+    if (st == LS_OK && ckpt_list_json)
         st = cmd_ckpt_list_put_json(list, n);
     else if (st == LS_OK)
         cmd_ckpt_list_put_table(list, n);

@@ -10,13 +10,14 @@
 #include "cli/terminal.h"
 #include "train/plan/plan_layout.h"
 
-static const char *machine;
+static const char *compare_machine;
 static struct cluster compare_cluster; /* zeroed: not given */
 static bool compare_json;
 static int64_t more_ranks;
 
 static const struct flag compare_flags[] = {
-    { "machine", FLAG_STRING, &machine, 0, 0, "NAME", "machine by name or as a FILE.yaml: also compares seconds (docs/planner.md)" },
+    { "machine", FLAG_STRING, &compare_machine, 0, 0, "NAME",
+      "machine by name or as a FILE.yaml: also compares seconds (docs/planner.md)" },
     { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks of every layout, as -n N" },
     { "json", FLAG_SWITCH, &compare_json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
@@ -326,8 +327,8 @@ static ls_status cmd_compare_run(struct invocation *in)
 
     if (!x) return LS_ENOMEM;
     mem_keep_pages();
-    if (machine) {
-        ls_status st = cluster_read(machine, &compare_cluster);
+    if (compare_machine) {
+        ls_status st = cluster_read(compare_machine, &compare_cluster);
 
         compare_cluster.host = 0;
         if (st < 0) {

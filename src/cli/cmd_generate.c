@@ -11,7 +11,7 @@
 static const char *prompt = "", *prompts_file, *id_list, *tokenizer, *logits_file;
 enum { USUAL_TOKENS = 200, USUAL_BATCH = 16 };
 
-static int64_t generate_count = -1, batch = 0, top_k = 0, seed = 1;
+static int64_t generate_count = -1, batch = 0, top_k = 0, generate_seed = 1;
 static double temperature = 0.8, top_p = 0.95;
 
 static const struct flag generate_flags[] = {
@@ -26,7 +26,7 @@ static const struct flag generate_flags[] = {
       "sampling temperature; 0: always the likeliest token; 1: the model's own probabilities [0.8]" },
     { "top-k", FLAG_INT, &top_k, 0, 1e9, "K", "sample from the K likeliest tokens; 0: from all [0]" },
     { "top-p", FLAG_REAL, &top_p, 1e-9, 1, "P", "sample from the likeliest tokens whose probabilities add up to P [0.95]" },
-    { "seed", FLAG_INT, &seed, 0, 9e18, "N", "seed of the sampling; another seed gives another text [1]" },
+    { "seed", FLAG_INT, &generate_seed, 0, 9e18, "N", "seed of the sampling; another seed gives another text [1]" },
     { "tokenizer", FLAG_STRING, &tokenizer, 0, 0, "FILE", "tokenizer to use instead of the one beside the weights" },
     { "logits", FLAG_STRING, &logits_file, 0, 0, "FILE", "write the prompt's logits as safetensors and generate no text" },
     { 0 },
@@ -106,7 +106,7 @@ static ls_status write_logits(const struct trained *t, const int32_t *ids, size_
 
 static struct sampling sampling_of_flags(void)
 {
-    return (struct sampling){ .temperature = temperature, .top_k = (size_t)top_k, .top_p = top_p, .seed = (uint64_t)seed };
+    return (struct sampling){ .temperature = temperature, .top_k = (size_t)top_k, .top_p = top_p, .seed = (uint64_t)generate_seed };
 }
 
 static ls_status print_text(const struct trained *t, const int32_t *ids, size_t n)

@@ -16,7 +16,7 @@
 
 static bool grill, stats;
 static const char *topic, *check, *export, *out_file, *history_file;
-static int64_t new_cards = -1, seed = -1;
+static int64_t new_cards = -1, learn_seed = -1;
 static double minutes;
 
 enum { NEW_CARDS = 10, MINUTES = 60 };
@@ -26,7 +26,7 @@ static const struct flag learn_flags[] = {
     { "topic", FLAG_STRING, &topic, 0, 0, "TOPIC", "only the cards of this topic (--stats lists topics)" },
     { "new", FLAG_INT, &new_cards, 0, 1000, "N", "largest number of new cards [10]" },
     { "minutes", FLAG_REAL, &minutes, 0.01, 1000, "M", "minutes on the clock of --grill [60]" },
-    { "seed", FLAG_INT, &seed, 0, INT32_MAX, "N", "seed of the sizes in the questions [a different one each time]" },
+    { "seed", FLAG_INT, &learn_seed, 0, INT32_MAX, "N", "seed of the sizes in the questions [a different one each time]" },
     { "stats", FLAG_SWITCH, &stats, 0, 0, NULL, "print statistics of the history, by topic" },
     { "export", FLAG_STRING, &export, 0, 0, "FORMAT",
       "format to export: anki (cards as a text file that Anki imports), html (a page with all cards and numbers measured here), csv (the "
@@ -66,7 +66,7 @@ static ls_status cmd_learn_check(const struct invocation *in)
     if (new_cards >= 0 && (grill || stats || export || check || in->count))
         return ls_fail(LS_EINVAL, "--new applies to practice only; leave it out");
     if (minutes > 0 && !grill) return ls_fail(LS_EINVAL, "--minutes is the clock of --grill");
-    if (seed >= 0 && (stats || export || check)) return ls_fail(LS_EINVAL, "--seed has no effect with --stats, --export or --check");
+    if (learn_seed >= 0 && (stats || export || check)) return ls_fail(LS_EINVAL, "--seed has no effect with --stats, --export or --check");
     if (topic && in->count) return ls_fail(LS_EINVAL, "--topic has no effect if a card is named");
     if (topic && export && strcmp(export, "csv") == 0)
         return ls_fail(LS_EINVAL, "--export csv writes the whole history; leave out --topic");
@@ -160,7 +160,7 @@ static ls_status cmd_learn_run(struct invocation *in)
     };
     const char *id = in->count ? in->arguments[0] : NULL;
 
-    l.seed = seed >= 0 ? seed : l.now;
+    l.seed = learn_seed >= 0 ? learn_seed : l.now;
     ls_status st = cards_read(builtin_cards, strlen(builtin_cards), "labs/cards.yaml", &l.cards);
     if (st == LS_OK && (st = check_names(&l.cards, id)) != LS_OK) in->refused = true;
     if (st == LS_OK) st = learn_run(&l, id);

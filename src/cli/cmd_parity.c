@@ -24,13 +24,13 @@
 static const char *sides[2], *against;
 static struct parity_run own; /* arguments of --write */
 static int64_t steps = 3;
-static bool json, checkpoint, drift;
+static bool parity_json, checkpoint, drift;
 
 static const struct flag parity_flags[] = {
     { "a", FLAG_STRING, &sides[0], 0, 0, "LAYOUT", "options of one side: \"parallel.dp=1\"" },
     { "b", FLAG_STRING, &sides[1], 0, 0, "LAYOUT", "options of the other side: \"parallel.dp=4 parallel.zero=3\"" },
     { "steps", FLAG_INT, &steps, 1, 1e6, "N", "number of steps of each side [3]" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the result as JSON" },
+    { "json", FLAG_SWITCH, &parity_json, 0, 0, NULL, "print the result as JSON" },
     { "checkpoint", FLAG_SWITCH, &checkpoint, 0, 0, NULL, "b resumes a checkpoint that a saves after its first step" },
     { "drift", FLAG_SWITCH, &drift, 0, 0, NULL, "let both sides run freely and print how far apart they are after each step; no verdict" },
     { "against", FLAG_STRING, &against, 0, 0, "FILE",
@@ -281,7 +281,7 @@ static ls_status compare_drift(const char *a, const char *b, const struct parity
     struct parity_drifts all;
     ls_status st = parity_drift_measure(a, b, bounds, &all);
 
-    if (st == LS_OK) st = parity_report_drift(&all, json);
+    if (st == LS_OK) st = parity_report_drift(&all, parity_json);
     parity_drift_close(&all);
     return st;
 }
@@ -305,7 +305,7 @@ static ls_status cmd_parity_compare(struct invocation *in, struct side *s, const
         LS_TRY(parity_routes_compare(s[0].file, against, (uint64_t)steps, &routed));
     else
         LS_TRY(parity_routes_compare(other, s[0].file, (uint64_t)steps, &routed));
-    return parity_report(&result, &routed, checkpoint, json);
+    return parity_report(&result, &routed, checkpoint, parity_json);
 }
 
 static ls_status run_both(struct invocation *in)
@@ -353,7 +353,7 @@ static ls_status cmd_parity_run(struct invocation *in)
 static ls_status check_write(const struct invocation *in)
 {
     const char *layout = sides[0] ? "a" : sides[1] ? "b" : NULL;
-    const char *other = against ? "against" : checkpoint ? "checkpoint" : drift ? "drift" : json ? "json" : NULL;
+    const char *other = against ? "against" : checkpoint ? "checkpoint" : drift ? "drift" : parity_json ? "json" : NULL;
 
     if (in->world.launcher == LAUNCHER_OWN) return LS_OK;
     if (layout)

@@ -15,9 +15,9 @@
 #include "train/run/dataset.h"
 #include "train/plan/plan_layout.h"
 
-static bool print_program, print_mesh, print_schedule, json, search;
+static bool print_program, print_mesh, print_schedule, plan_json, search;
 static int64_t rank = -1, more_ranks;
-static const char *svg, *machine, *cases, *out_file, *trace, *html;
+static const char *svg, *plan_machine, *cases, *out_file, *trace, *html;
 static struct search_request request; /* --search */
 static struct invocation *searching;
 static int64_t local_ranks;         /* --machine RANKS; 0: not given */
@@ -26,7 +26,7 @@ static struct cluster plan_cluster; /* --machine NAME; zeroed: not given */
 static const struct flag plan_flags[] = {
     { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step's program, one instruction per line" },
     { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print only the mesh: the grid of ranks and its groups" },
-    { "machine", FLAG_STRING, &machine, 0, 0, "NAME",
+    { "machine", FLAG_STRING, &plan_machine, 0, 0, "NAME",
       "machine to plan for, by name or as a FILE.yaml: also prints how long a step takes; or the number of ranks on each machine like "
       "this one, which share its cores and memory" },
     { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw only the pipeline's schedule, for equal stages" },
@@ -45,7 +45,7 @@ static const struct flag plan_flags[] = {
       "with --machine NAME: write the planned step of a rank of each stage as a trace for Perfetto, as `log.trace` does of a real one" },
     { "html", FLAG_STRING, &html, 0, 0, "FILE",
       "with --machine NAME: write a page with the step's time line; with --search: with the layouts and a scatter of time against memory" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { "json", FLAG_SWITCH, &plan_json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
 
@@ -85,7 +85,7 @@ static ls_status show(struct plan_shown *p)
         LS_TRY(plan_remedies(&p->job, &p->layout, room - buffers, p->remedy, &p->remedies));
     }
     if (print_program) LS_TRY(put_program(p->step));
-    if (json) return plan_print_json(p);
+    if (plan_json) return plan_print_json(p);
     plan_print_table(p);
     return LS_OK;
 }
@@ -110,7 +110,7 @@ static ls_status search_with(const struct plan_shown *p)
 {
     request.cluster = &plan_cluster;
     request.room = (double)plan_step_room(&p->job, p->limit, p->data);
-    request.json = json;
+    request.json = plan_json;
     request.out = out_file;
     request.html = html;
     return plan_search_run(searching, &request, &p->job, &p->layout);
@@ -216,14 +216,14 @@ static ls_status cmd_plan_complete(struct invocation *in)
     if (more_ranks > 0 && c->launch.ranks > 0 && c->launch.ranks != more_ranks)
         return ls_fail(LS_EINVAL, "--ranks %" PRId64 " and -n %" PRId64 ": leave one of them out", more_ranks, c->launch.ranks);
     if (more_ranks > 0) c->launch.ranks = more_ranks;
-    if (!machine && cases) step_seconds_settle(c, &plan_cluster); /* the rows of the table are for other machines, too */
-    if (!machine) return search ? fail_search_machine() : LS_OK;
-    if (text_read_int(machine, &local_ranks)) {
+    if (!plan_machine && cases) step_seconds_settle(c, &plan_cluster); /* the rows of the table are for other machines, too */
+    if (!plan_machine) return search ? fail_search_machine() : LS_OK;
+    if (text_read_int(plan_machine, &local_ranks)) {
         if (search) return fail_search_machine();
         if (local_ranks >= 1 && local_ranks <= LS_MESH_RANKS_MOST) return LS_OK;
-        return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", machine, LS_MESH_RANKS_MOST);
+        return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", plan_machine, LS_MESH_RANKS_MOST);
     }
-    LS_TRY(cluster_read(machine, &plan_cluster));
+    LS_TRY(cluster_read(plan_machine, &plan_cluster));
     if (!cases) plan_cluster.host = 0; /* lockstep's steps are issued as graphs, or the host runs ahead */
     step_seconds_settle(c, &plan_cluster);
     return search ? plan_search_complete(in, &request) : LS_OK;
@@ -235,9 +235,10 @@ static ls_status check_cases(const struct invocation *in)
     const struct option_table *t = config_table();
 
     if (!out_file) return ls_fail(LS_EINVAL, "--cases %s needs a file for the predictions: add --out FILE.csv", cases);
-    if (search || json || print_mesh || print_schedule || print_program || rank >= 0)
+    if (search || plan_json || print_mesh || print_schedule || print_program || rank >= 0)
         return ls_fail(LS_EINVAL, "--cases %s writes one table; leave out all flags except --machine and --out", cases);
-    if (machine && !*plan_cluster.name) return ls_fail(LS_EINVAL, "--machine %s with --cases: use the name of a machine", machine);
+    if (plan_machine && !*plan_cluster.name)
+        return ls_fail(LS_EINVAL, "--machine %s with --cases: use the name of a machine", plan_machine);
     for (size_t i = 0; i < t->count; i++)
         if (strcmp(options_origin(&in->options, t->rows[i].name), "default") != 0)
             return ls_fail(LS_EINVAL, "%s with --cases: models and layouts come from the table; leave it out", t->rows[i].name);
@@ -248,12 +249,12 @@ static ls_status cmd_plan_check(const struct invocation *in)
 {
     bool draws = print_mesh || print_schedule;
 
-    if (draws && (print_program || json))
+    if (draws && (print_program || plan_json))
         return ls_fail(LS_EINVAL, "%s cannot be combined with %s", print_mesh ? "--print-mesh" : "--print-schedule",
-                       json ? "--json" : "--print-program");
+                       plan_json ? "--json" : "--print-program");
     if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s needs --print-schedule, which it draws", svg);
-    if (machine && print_schedule && !print_mesh)
-        return ls_fail(LS_EINVAL, "--machine %s: --print-schedule shows no machines; leave it out", machine);
+    if (plan_machine && print_schedule && !print_mesh)
+        return ls_fail(LS_EINVAL, "--machine %s: --print-schedule shows no machines; leave it out", plan_machine);
     if (html && (!*plan_cluster.name || cases || draws))
         return ls_fail(LS_EINVAL, "--html %s needs --machine NAME, and no --cases or drawing", html);
     if (trace && (!*plan_cluster.name || search || cases || draws))

@@ -16,19 +16,19 @@
 
 enum { CHECKPOINT_BYTES = 12 }; /* bytes per parameter: fp32 weights and Adam's two moments */
 
-static const char *machine, *events, *trace;
-static int64_t more_ranks, runs = 20, seed = 1, steps = 5, slow, spares = -1;
+static const char *sim_machine, *events, *trace;
+static int64_t more_ranks, runs = 20, sim_seed = 1, steps = 5, slow, spares = -1;
 static double days = 1, jitter, spread, slower = 1.2, step_seconds, failures = -1, stall = -1, write_seconds, read_seconds = -1, interval,
               detect = -1, restart = -1, repair = -1;
 static bool sim_json;
 static struct cluster sim_cluster;
 
 static const struct flag sim_flags[] = {
-    { "machine", FLAG_STRING, &machine, 0, 0, "NAME", "machine by name or as a FILE.yaml (docs/planner.md)" },
+    { "machine", FLAG_STRING, &sim_machine, 0, 0, "NAME", "machine by name or as a FILE.yaml (docs/planner.md)" },
     { "ranks", FLAG_INT, &more_ranks, 1, LS_MESH_RANKS_MOST, "N", "ranks, as -n N" },
     { "days", FLAG_REAL, &days, 1e-6, 1e5, "DAYS", "length of the job" },
     { "runs", FLAG_INT, &runs, 1, 10000, "N", "number of simulated jobs, each with different failures" },
-    { "seed", FLAG_INT, &seed, 0, INT32_MAX, "N", "seed of all random numbers" },
+    { "seed", FLAG_INT, &sim_seed, 0, INT32_MAX, "N", "seed of all random numbers" },
     { "jitter", FLAG_REAL, &jitter, 0, 1, "SHARE",
       "relative standard deviation of the seconds of the kernels between two collectives, drawn anew each time" },
     { "spread", FLAG_REAL, &spread, 0, 0.3, "SHARE", "relative standard deviation of the processors' speeds, the same in all steps" },
@@ -75,7 +75,7 @@ static ls_status play_steps(struct step_sim *sim, struct sim_shown *x)
 static ls_status plan_step(const struct config *c, struct sim_shown *x)
 {
     struct variation v = {
-        .seed = (uint64_t)seed, .spread = spread, .jitter = jitter, .slow = (int)slow, .slower = slower, .collide = true
+        .seed = (uint64_t)sim_seed, .spread = spread, .jitter = jitter, .slow = (int)slow, .slower = slower, .collide = true
     };
     struct task_model model;
     struct plan_job job;
@@ -114,7 +114,7 @@ static double storage_seconds(double bytes, double node, double nodes)
 static ls_status need(double value, const char *what, const char *flag)
 {
     if (value >= 0) return LS_OK;
-    if (machine) return ls_fail(LS_EINVAL, "machine '%s' does not say %s; give --%s", machine, what, flag);
+    if (sim_machine) return ls_fail(LS_EINVAL, "machine '%s' does not say %s; give --%s", sim_machine, what, flag);
     return ls_fail(LS_EINVAL, "%s is not known; give --%s, or a --machine that says it", what, flag);
 }
 
@@ -126,7 +126,7 @@ static ls_status fill_job(struct sim_shown *x)
     bool rates = false, times = sim_cluster.restart > 0 || sim_cluster.detect > 0 || sim_cluster.repair > 0;
 
     for (int k = 0; k < FAILURES; k++) rates = rates || sim_cluster.failures[k] > 0;
-    *j = (struct goodput_job){ .seconds = days * 86400, .step = x->step.seconds, .spares = (int)spares, .seed = (uint64_t)seed };
+    *j = (struct goodput_job){ .seconds = days * 86400, .step = x->step.seconds, .spares = (int)spares, .seed = (uint64_t)sim_seed };
     LS_TRY(need(sim_given(failures, 0, rates), "how often processors fail", "failures RATE (of a processor in an hour)"));
     for (int k = 0; k < FAILURES; k++)
         j->rate[k] = x->ranks / 3600.0 * (failures >= 0 ? k == FAILURE_PROCESSOR ? failures : 0 : sim_cluster.failures[k]);
@@ -194,7 +194,7 @@ static ls_status sim_with(const struct config *c)
     ls_status st = LS_OK;
 
     threads_set(1);
-    x.nodes = machine ? ceil(x.ranks / sim_cluster.processors) : 1;
+    x.nodes = sim_machine ? ceil(x.ranks / sim_cluster.processors) : 1;
     if (step_seconds > 0)
         x.step.seconds = step_seconds;
     else
@@ -219,9 +219,9 @@ static ls_status cmd_sim_complete(struct invocation *in)
     if (more_ranks > 0 && c->launch.ranks > 0 && c->launch.ranks != more_ranks)
         return ls_fail(LS_EINVAL, "--ranks %" PRId64 " and -n %" PRId64 ": leave one of them out", more_ranks, c->launch.ranks);
     if (more_ranks > 0) c->launch.ranks = more_ranks;
-    if (!machine && step_seconds <= 0)
+    if (!sim_machine && step_seconds <= 0)
         return ls_fail(LS_EINVAL, "sim needs --machine NAME to plan a step for, such as %s, or --step-seconds S", cluster_builtin(0));
-    if (machine) LS_TRY(cluster_read(machine, &sim_cluster));
+    if (sim_machine) LS_TRY(cluster_read(sim_machine, &sim_cluster));
     sim_cluster.host = 0;
     step_seconds_settle(c, &sim_cluster);
     return LS_OK;

@@ -16,11 +16,6 @@
 
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_PEER = 3 };
 
-extern const struct command command_train, command_plan, command_bench_train, command_bench_gemm, command_bench_comm, command_generate,
-    command_data_prepare, command_data_inspect, command_ckpt_inspect, command_ckpt_verify, command_ckpt_export, command_ckpt_import,
-    command_help, command_completion, command_parity, command_doctor, command_ckpt_list, command_version, command_eval, command_compare,
-    command_sim, command_bench_machine, command_lab, command_learn;
-
 const struct command *const commands[] = {
     &command_train,        &command_plan,          &command_compare,      &command_sim,         &command_parity,
     &command_doctor,       &command_generate,      &command_eval,         &command_bench_train, &command_bench_gemm,

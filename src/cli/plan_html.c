@@ -151,7 +151,7 @@ enum { LINE_WIDE = 1400, LINE_LEFT = 120, LINE_ROW = 22, LINE_STAGE = 92, LINE_M
 #define LEAST_PIXELS 0.4
 
 /* A box that is extended while the same activity continues. */
-struct box {
+struct html_box {
     double begin, end;
     int kind; /* 0: none */
 };
@@ -160,11 +160,11 @@ struct drawing {
     struct text *t;
     double scale; /* pixels per second; 0: the first pass, which finds the end and the micro-batches in flight */
     double end;
-    int *rank;          /* [stages] 1 + the rank that is shown */
-    struct box *row[2]; /* [stages] program, communication */
-    int *flying, *most; /* [stages] micro-batches in flight, and the most */
-    double *since;      /* [stages] since when this number is in flight */
-    struct box *action; /* [stages] the current action: its kind plus 1 */
+    int *rank;               /* [stages] 1 + the rank that is shown */
+    struct html_box *row[2]; /* [stages] program, communication */
+    int *flying, *most;      /* [stages] micro-batches in flight, and the most */
+    double *since;           /* [stages] since when this number is in flight */
+    struct html_box *action; /* [stages] the current action: its kind plus 1 */
     const struct stage_bytes *bytes;
     double highest;          /* bytes */
     ls_action_kind releases; /* the action after which a micro-batch's activations are free */
@@ -179,7 +179,7 @@ static const char *box_colour(int kind)
 
 enum { BOX_COLLECTIVE = 5, BOX_WAIT = 6 };
 
-static void box_flush(struct drawing *d, struct box *b, int stage, int row)
+static void box_flush(struct drawing *d, struct html_box *b, int stage, int row)
 {
     double x = LINE_LEFT + b->begin * d->scale, wide = fmax((b->end - b->begin) * d->scale, LEAST_PIXELS);
 
@@ -191,14 +191,14 @@ static void box_flush(struct drawing *d, struct box *b, int stage, int row)
 
 static void box_add(struct drawing *d, int stage, int row, int kind, double begin, double end)
 {
-    struct box *b = &d->row[row][stage];
+    struct html_box *b = &d->row[row][stage];
 
     if (b->kind == kind && (begin - b->end) * d->scale < LEAST_PIXELS) {
         b->end = fmax(b->end, end);
         return;
     }
     box_flush(d, b, stage, row);
-    *b = (struct box){ begin, end, kind };
+    *b = (struct html_box){ begin, end, kind };
 }
 
 /* Draws the memory since the last change, as a box on the stage's base line. */
@@ -217,7 +217,7 @@ static void memory_until(struct drawing *d, int stage, double now)
 static void draw_event(void *ctx, const struct sim_event *e)
 {
     struct drawing *d = ctx;
-    struct box *a = &d->action[e->stage];
+    struct html_box *a = &d->action[e->stage];
     int kind = e->action + 1 + 4 * e->micro + 4096 * e->chunk;
 
     if (!d->rank[e->stage]) d->rank[e->stage] = e->rank + 1;
@@ -234,7 +234,7 @@ static void draw_event(void *ctx, const struct sim_event *e)
     d->flying[e->stage] -= a->end > 0;
     d->flying[e->stage] += e->action == LS_ACTION_FORWARD;
     d->most[e->stage] = MAX(d->most[e->stage], d->flying[e->stage]);
-    *a = (struct box){ 0, e->action == (int)d->releases, kind };
+    *a = (struct html_box){ 0, e->action == (int)d->releases, kind };
 }
 
 static ls_status draw_pass(struct drawing *d, struct step_sim *s)
@@ -243,7 +243,7 @@ static ls_status draw_pass(struct drawing *d, struct step_sim *s)
     struct sim_step step;
 
     for (int i = 0; i < stages; i++) {
-        d->row[0][i] = d->row[1][i] = d->action[i] = (struct box){ 0 };
+        d->row[0][i] = d->row[1][i] = d->action[i] = (struct html_box){ 0 };
         d->flying[i] = 0;
         d->since[i] = 0;
     }
@@ -311,7 +311,7 @@ ls_status plan_html_step(const char *path, const char *title, struct step_sim *s
     size_t n = (size_t)step_sim_stages(s);
     struct text t = { 0 };
     struct drawing d = { .t = &t, .bytes = bytes, .releases = step_sim_splits(s) ? LS_ACTION_WEIGHTS : LS_ACTION_BACKWARD };
-    struct box *boxes = mem_array(MEM_OTHER, 3 * n, sizeof *boxes);
+    struct html_box *boxes = mem_array(MEM_OTHER, 3 * n, sizeof *boxes);
     int *counts = mem_array(MEM_OTHER, 3 * n, sizeof *counts);
     ls_status st = LS_ENOMEM;
 

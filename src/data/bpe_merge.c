@@ -89,7 +89,7 @@ static ls_status prepare(struct merge_work *w, size_t n)
     LS_TRY(array_grow(&heap, &w->heap_room, 3 * n, sizeof *w->heap));
     w->heap = heap;
     w->heap_count = 0;
-    for (uint32_t i = 0; i < n; i++) w->link[i] = (struct link){ i - 1, i + 1 }; /* 0 - 1 is NONE */
+    for (uint32_t i = 0; i < n; i++) w->link[i] = (struct merge_link){ i - 1, i + 1 }; /* 0 - 1 is NONE */
     w->link[n - 1].next = NONE;
     return LS_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "data/bpe.h"
 
-struct link {
+struct merge_link {
     uint32_t prev, next;
 }; /* neighbours of a position that is in use */
 struct candidate {
@@ -13,7 +13,7 @@ struct candidate {
 }; /* the tokens at `at` and after it can merge to id */
 
 struct merge_work { /* scratch of one thread; zero is empty */
-    struct link *link;
+    struct merge_link *link;
     struct candidate *heap;
     size_t link_room, heap_room, heap_count;
 };

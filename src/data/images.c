@@ -31,7 +31,7 @@ static int level_bars(double u, double v) { return fabs(u) <= 1 && fabs(v) <= 1 
 static int upright_bars(double u, double v) { return level_bars(v, u); }
 static int stroke(double u, double v) { return larger(u, v) <= 1 && fabs(u - v) <= 0.45; }
 
-static shape_fn *const shapes[LS_IMAGE_CLASSES] = {
+static shape_fn *const image_shapes[LS_IMAGE_CLASSES] = {
     disc, ring, square, frame, triangle, plus, cross, level_bars, upright_bars, stroke,
 };
 
@@ -74,7 +74,7 @@ static void compose(const ls_images *s, uint64_t n, struct picture *out)
     uint64_t stream = rng_stream("images.shape"), at = 32 * n;
     double side = (double)MIN(s->height, s->width), sign = rng_uniform(s->seed, stream, at) < 0.5 ? -1 : 1;
 
-    out->shape = shapes[n % s->classes];
+    out->shape = image_shapes[n % s->classes];
     out->radius = side * (0.25 + 0.17 * rng_uniform(s->seed, stream, at + 1));
     out->x = out->radius + ((double)s->width - 2 * out->radius) * rng_uniform(s->seed, stream, at + 2);
     out->y = out->radius + ((double)s->height - 2 * out->radius) * rng_uniform(s->seed, stream, at + 3);

@@ -23,7 +23,7 @@ struct paragraph {
 };
 
 /* A row of the screen: a part of a paragraph. */
-struct row {
+struct page_row {
     const char *text;
     int bytes;
     enum page_style style;
@@ -58,12 +58,12 @@ static int page_fit(const char *s, int width, bool wrap)
 }
 
 /* Cuts a text into rows; calls put for each. An empty text is one empty row. */
-static void wrap_text(const char *s, enum page_style style, int width, void (*put)(void *ctx, struct row r), void *ctx)
+static void wrap_text(const char *s, enum page_style style, int width, void (*put)(void *ctx, struct page_row r), void *ctx)
 {
     do {
         int n = page_fit(s, width, style != PAGE_COLUMNS);
 
-        put(ctx, (struct row){ s, n, style });
+        put(ctx, (struct page_row){ s, n, style });
         s += style == PAGE_COLUMNS ? (int)strlen(s) : n;
         s += strspn(s, " ");
     } while (*s);
@@ -71,7 +71,7 @@ static void wrap_text(const char *s, enum page_style style, int width, void (*pu
 
 /* ---- plain lines ---- */
 
-static void put_plain_row(void *ctx, struct row r)
+static void put_plain_row(void *ctx, struct page_row r)
 {
     (void)ctx;
     printf("%.*s\n", r.bytes, r.text);
@@ -94,14 +94,14 @@ static bool ask_plain(const char *prompt, char *line, size_t room)
 
 /* ---- the screen ---- */
 
-struct rows {
-    struct row row[LINES_MOST];
+struct page_rows {
+    struct page_row row[LINES_MOST];
     int count;
 };
 
-static void keep_row(void *ctx, struct row r)
+static void keep_row(void *ctx, struct page_row r)
 {
-    struct rows *all = ctx;
+    struct page_rows *all = ctx;
 
     if (all->count < LINES_MOST) all->row[all->count++] = r;
 }
@@ -117,7 +117,7 @@ static void follow_size(void)
 
 static attr_t attribute_of(enum page_style s) { return s == PAGE_BOLD ? A_BOLD : s == PAGE_DIM ? A_DIM : A_NORMAL; }
 
-static void draw_row(int y, struct row r)
+static void draw_row(int y, struct page_row r)
 {
     attrset(attribute_of(r.style));
     mvaddnstr(y, 0, r.text, r.bytes);
@@ -162,7 +162,7 @@ static void draw_prompt(const char *prompt, const char *typed)
 
 static void draw_page(struct page *p, const char *prompt, const char *typed)
 {
-    static struct rows all;
+    static struct page_rows all;
 
     follow_size();
     erase();

@@ -41,11 +41,11 @@ struct kind {
     append_fn *norms, *update;
 };
 /* clang-format off */
-#define KIND_sgd   { OP_SGD, 0, 0, 0, NULL, append_update }
-#define KIND_adam  { OP_ADAM, 1, 1, 0, NULL, append_update }
-#define KIND_adamw { OP_ADAM, 1, 1, 1, NULL, append_update }
-#define KIND_lamb  { OP_LAMB, 1, 1, 1, append_lamb_moments, append_lamb_update }
-#define KIND_lars  { OP_LARS, 0, 0, 0, append_lars_norms, append_update }
+#define KIND_sgd   { .op = OP_SGD, .update = append_update }
+#define KIND_adam  { .op = OP_ADAM, .first = 1, .second = 1, .update = append_update }
+#define KIND_adamw { .op = OP_ADAM, .first = 1, .second = 1, .decoupled = 1, .update = append_update }
+#define KIND_lamb  { .op = OP_LAMB, .first = 1, .second = 1, .decoupled = 1, .norms = append_lamb_moments, .update = append_lamb_update }
+#define KIND_lars  { .op = OP_LARS, .norms = append_lars_norms, .update = append_update }
 /* clang-format on */
 #define OPTIMIZER_KIND(upper, name, ...) KIND_##name,
 static const struct kind optimizer_kinds[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(OPTIMIZER_KIND) };

@@ -27,21 +27,21 @@ static ls_status layout_check_range(const char *name, int n, int least, int most
     return n >= least && n <= most ? LS_OK : ls_fail(LS_EINVAL, "%s=%d is out of range: %d to %d", name, n, least, most);
 }
 
-static const char *type_name(ls_dtype type) { return (unsigned)type < LS_DTYPES ? ls_dtype_name(type) : "?"; }
+static const char *layout_type_name(ls_dtype type) { return (unsigned)type < LS_DTYPES ? ls_dtype_name(type) : "?"; }
 
 static ls_status layout_check_sizes(const ls_layout *l)
 {
     LS_TRY(layout_check_range("train.micro_batch", l->micro_batch, 1, INT32_MAX));
     LS_TRY(layout_check_range("train.accumulate", l->micro_batches, 1, INT32_MAX));
     if ((unsigned)l->compute >= LS_DTYPES || !ls_dtype_is_float(l->compute))
-        return ls_fail(LS_EINVAL, "precision.compute=%s is not possible; use a floating-point type", type_name(l->compute));
+        return ls_fail(LS_EINVAL, "precision.compute=%s is not possible; use a floating-point type", layout_type_name(l->compute));
     if (l->grads != LS_F32 && l->grads != LS_BF16)
-        return ls_fail(LS_EINVAL, "precision.grads=%s is not possible; use fp32 or bf16", type_name(l->grads));
+        return ls_fail(LS_EINVAL, "precision.grads=%s is not possible; use fp32 or bf16", layout_type_name(l->grads));
     if (l->grads == LS_BF16 && l->compute != LS_BF16)
         return ls_fail(LS_EINVAL,
                        "precision.grads=bf16 with precision.compute=%s: gradients have the type of the parameters or fp32; use "
                        "precision.compute=bf16 or precision.grads=fp32",
-                       l->compute == LS_F32 ? "fp32" : type_name(l->compute));
+                       l->compute == LS_F32 ? "fp32" : layout_type_name(l->compute));
     return LS_OK;
 }
 
@@ -121,7 +121,7 @@ static ls_status check_method(const ls_layout *l)
                            fixed[i].name, fixed[i].n, layout_method_name(l->method), fixed[i].name, fixed[i].only);
     if (l->method == LS_METHOD_ASYNC && l->reduce != LS_F32)
         return ls_fail(LS_EINVAL, "precision.reduce=%s with parallel.method=async, which sends gradients as they are; use fp32",
-                       type_name(l->reduce));
+                       layout_type_name(l->reduce));
     return LS_OK;
 }
 
@@ -172,7 +172,7 @@ ls_status layout_check_data_parallel(const ls_layout *l)
     LS_TRY(layout_check_range("parallel.prefetch", l->prefetch, 0, LS_PREFETCH_MOST));
     if (l->fsdp_unit < 0) return ls_fail(LS_EINVAL, "parallel.fsdp_unit: %d layers; use 1 or more, or 0 for the model", l->fsdp_unit);
     if (l->reduce != LS_F32 && l->reduce != LS_BF16)
-        return ls_fail(LS_EINVAL, "precision.reduce=%s is not possible; use fp32 or bf16", type_name(l->reduce));
+        return ls_fail(LS_EINVAL, "precision.reduce=%s is not possible; use fp32 or bf16", layout_type_name(l->reduce));
     if (l->bucket_bytes == 0) return ls_fail(LS_EINVAL, "parallel.bucket=0 holds no gradient; use 1 byte or more");
     if (l->first_bucket_bytes == 0) return ls_fail(LS_EINVAL, "parallel.first_bucket=0 holds no gradient; use 1 byte or more");
     if ((unsigned)l->offload > LS_OFFLOAD_FILE)

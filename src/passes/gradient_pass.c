@@ -83,7 +83,7 @@ static ls_status drop_fused_loss(ls_program *p)
 }
 
 /* Starts with 1 at the loss, and at a stage's end with the gradient received from the next stage. */
-static void seed(struct gradient *g)
+static void gradient_seed(struct gradient *g)
 {
     ls_program *p = g->p;
     bool learns = (p->loss.id && g->needed[p->loss.id]) || (p->results.stage.out.id && g->needed[p->results.stage.out.id]);
@@ -135,7 +135,7 @@ ls_status gradient_pass(ls_program *p)
     }
     mark_needed(&g);
     struct cursor before = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_INPUT_GRADIENT);
-    seed(&g);
+    gradient_seed(&g);
     gradient_pass_walk(&g);
     end_stage(&g);
     program_cursor_end(p, before);

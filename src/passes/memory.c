@@ -30,14 +30,14 @@ struct buffer {
     size_t before; /* where the first order placed it */
 };
 /* What a placed buffer occupies. */
-struct box {
+struct memory_box {
     size_t at, end;
     int first, last;
 };
 struct layout {
     struct buffer *buffer;
     int n;
-    struct box *placed; /* [nplaced], by offset */
+    struct memory_box *placed; /* [nplaced], by offset */
     int nplaced;
 };
 
@@ -255,7 +255,7 @@ static void place(struct layout *l, struct buffer *b)
     int k;
 
     for (k = 0; k < l->nplaced; k++) {
-        const struct box *q = &l->placed[k];
+        const struct memory_box *q = &l->placed[k];
 
         if (q->last < b->first || b->last < q->first) continue;
         if (at + b->bytes <= q->at) break;
@@ -264,7 +264,7 @@ static void place(struct layout *l, struct buffer *b)
     b->at = at;
     for (k = l->nplaced++; k > 0 && l->placed[k - 1].at > at; k--) continue;
     memmove(&l->placed[k + 1], &l->placed[k], (size_t)(l->nplaced - 1 - k) * sizeof *l->placed);
-    l->placed[k] = (struct box){ at, at + b->bytes, b->first, b->last };
+    l->placed[k] = (struct memory_box){ at, at + b->bytes, b->first, b->last };
 }
 
 /* Adds the bytes in use at each position, and `times` the largest of them. */

@@ -210,7 +210,7 @@ static struct op_attr attr_of(const struct ring *z, const struct block *b)
 
 /* ---- forward ---- */
 
-static void attend(struct ring *z, const struct block *b, int s, ls_value o, ls_value lse)
+static void ring_attend(struct ring *z, const struct block *b, int s, ls_value o, ls_value lse)
 {
     struct op_attr attr = attr_of(z, b);
     ls_value in[] = { from_row(z, z->q, 1, b->q0), keys(z, b, s), values(z, b, s), LS_NONE, z->step };
@@ -227,7 +227,7 @@ static void forward_step(struct ring *z, int s, ls_value o, ls_value lse)
     if (!b.s) return;
     part[0] = s || z->type != z->exact ? new_heads(z, "ring.o", z->type, z->t - b.q0, z->H) : o;
     part[1] = s ? program_new_value(z->p, "ring.lse", z->exact, 3, (size_t[]){ z->B, z->H, z->t - b.q0 }) : lse;
-    attend(z, &b, s, part[0], part[1]);
+    ring_attend(z, &b, s, part[0], part[1]);
     if (s)
         program_emit(z->p, OP_ATTENTION_MERGE, NULL, 2, part, 2, (ls_value[]){ from_row(z, o, 1, b.q0), from_row(z, lse, 2, b.q0) });
     else if (z->type != z->exact)
@@ -241,7 +241,7 @@ void ring_lower(ls_program *p, const struct instruction *i)
 
     if (!open_ring(&z, p, i)) return;
     if (z.n == 1) {
-        attend(&z, &(struct block){ 0, 0, z.t, z.causal }, 0, i->out[0], i->out[1]);
+        ring_attend(&z, &(struct block){ 0, 0, z.t, z.causal }, 0, i->out[0], i->out[1]);
         return;
     }
     ls_value o = z.type == z.exact ? i->out[0] : new_heads(&z, "ring.sum", z.exact, z.t, z.H);

@@ -17,7 +17,7 @@
 /* Limits on one chunk: bytes of its logits in f32, and the rows that make a matmul efficient. */
 enum { LOGIT_BYTES = 104 << 20, MOST_CHUNKS = 8, LEAST_ROWS = 128 };
 
-struct xent {
+struct vocab_xent {
     ls_program *p;
     const struct instruction *i;
     ls_value x, w, y;           /* x[R,C], y[R] */
@@ -37,13 +37,13 @@ struct chunk {
     struct exchange e;
 };
 
-static ls_value vocab_xent_rows(struct xent *z, ls_value x, const struct chunk *c)
+static ls_value vocab_xent_rows(struct vocab_xent *z, ls_value x, const struct chunk *c)
 {
     return x.id ? ls_slice(z->p, x, 0, c->begin, c->end) : LS_NONE;
 }
 
 /* The number of rows per chunk: the same on all ranks, although their shards of the vocabulary differ. */
-static size_t chunk_rows(const struct xent *z)
+static size_t chunk_rows(const struct vocab_xent *z)
 {
     size_t most = instruction_across(z->i)->full / (size_t)z->n + 1, fit = LOGIT_BYTES / (most * sizeof(float));
     size_t chunks = z->R / MAX(fit, (size_t)1) + 1;
@@ -52,12 +52,12 @@ static size_t chunk_rows(const struct xent *z)
     return (z->R + chunks - 1) / chunks;
 }
 
-static bool open_xent(struct xent *z, ls_program *p, const struct instruction *i)
+static bool open_xent(struct vocab_xent *z, ls_program *p, const struct instruction *i)
 {
     const struct value *x = program_value(p, i->in[0]);
     const struct across *a = instruction_across(i);
 
-    *z = (struct xent){ .p = p, .i = i, .w = i->in[1], .y = i->in[2], .denom = i->in[3], .type = x->dtype };
+    *z = (struct vocab_xent){ .p = p, .i = i, .w = i->in[1], .y = i->in[2], .denom = i->in[3], .type = x->dtype };
     z->C = x->size[x->ndim - 1];
     z->R = value_count(x) / MAX(z->C, (size_t)1);
     z->v = program_value(p, z->w)->size[0];
@@ -78,7 +78,7 @@ static bool open_xent(struct xent *z, ls_program *p, const struct instruction *i
 }
 
 /* Allocates the buffer for this chunk's statistics of all ranks. */
-static void room_for_stats(struct xent *z, struct chunk *c)
+static void room_for_stats(struct vocab_xent *z, struct chunk *c)
 {
     size_t n = c->end - c->begin, count = (size_t)z->n * n * 3;
     ls_value flat = z->n == 1 ? program_new_value(z->p, "stats", z->exact, 1, &count) : program_comm_value(z->p, "stats", z->exact, count);
@@ -87,7 +87,7 @@ static void room_for_stats(struct xent *z, struct chunk *c)
     c->all = ls_reshape(z->p, flat, 3, (size_t[]){ (size_t)z->n, n, 3 });
 }
 
-static void begin_chunk(struct xent *z, struct chunk *c)
+static void begin_chunk(struct vocab_xent *z, struct chunk *c)
 {
     ls_program *p = z->p;
     size_t n = c->end - c->begin;
@@ -107,7 +107,7 @@ static void begin_chunk(struct xent *z, struct chunk *c)
     program_exchange_start(p, &c->e, c->own, c->all);
 }
 
-static void gradients(struct xent *z, struct chunk *c, ls_value lse)
+static void gradients(struct vocab_xent *z, struct chunk *c, ls_value lse)
 {
     ls_program *p = z->p;
     ls_value in[] = { c->logits, vocab_xent_rows(z, z->y, c), lse, z->denom, z->dloss }, x = vocab_xent_rows(z, z->x, c),
@@ -119,7 +119,7 @@ static void gradients(struct xent *z, struct chunk *c, ls_value lse)
     if (z->dw.id) program_emit(p, OP_LINEAR_DW, NULL, 2, (ls_value[]){ dl, x }, 1, &z->dw);
 }
 
-static void end_chunk(struct xent *z, struct chunk *c)
+static void end_chunk(struct vocab_xent *z, struct chunk *c)
 {
     ls_program *p = z->p;
     ls_value lse = vocab_xent_rows(z, z->lse, c);
@@ -132,7 +132,7 @@ static void end_chunk(struct xent *z, struct chunk *c)
     if (z->dx.id || z->dw.id) gradients(z, c, lse);
 }
 
-static void all_chunks(struct xent *z)
+static void all_chunks(struct vocab_xent *z)
 {
     struct op_attr zero = { .scale = { 0 } };
     struct chunk before = { .end = 0 }, c;
@@ -150,7 +150,7 @@ static void all_chunks(struct xent *z)
 
 void vocab_xent_lower(ls_program *p, const struct instruction *i)
 {
-    struct xent z;
+    struct vocab_xent z;
 
     if (!open_xent(&z, p, i)) return;
     z.loss = i->out[0];
@@ -160,7 +160,7 @@ void vocab_xent_lower(ls_program *p, const struct instruction *i)
 
 void vocab_xent_grad_lower(ls_program *p, const struct instruction *i)
 {
-    struct xent z;
+    struct vocab_xent z;
 
     if (!open_xent(&z, p, i)) return;
     z.dloss = i->in[5];

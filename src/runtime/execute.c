@@ -167,14 +167,14 @@ static ls_status run_instruction(ls_program *p, const struct instruction *i, int
 }
 
 /* The position of a run in the program. */
-struct walk {
+struct execute_walk {
     enum segment s;
     int segments, number; /* number: of the segment's first instruction, over all segments */
     bool over;            /* the run ends here */
 };
 
 /* Runs instructions [begin, end) of the segment that belong to this run, except those in graph g. */
-static ls_status walk_between(ls_program *p, struct walk *w, int begin, int end, const struct graph *g)
+static ls_status walk_between(ls_program *p, struct execute_walk *w, int begin, int end, const struct graph *g)
 {
     for (int n = begin, count; n < end && !w->over; n += count) {
         const struct instruction *i = &p->list[w->s].at[n];
@@ -189,7 +189,7 @@ static ls_status walk_between(ls_program *p, struct walk *w, int begin, int end,
     return LS_OK;
 }
 
-static ls_status record_graph(ls_program *p, const struct walk *w, const struct graph *g, struct device_graph **out)
+static ls_status record_graph(ls_program *p, const struct execute_walk *w, const struct graph *g, struct device_graph **out)
 {
     const struct instruction *at = p->list[w->s].at;
     struct device_stream *stream = instruction_bound(p, &at[g->begin])->stream;
@@ -208,7 +208,7 @@ static ls_status record_graph(ls_program *p, const struct walk *w, const struct 
 }
 
 /* Divides the host's seconds evenly among the instructions of a graph. */
-static void count_graph(ls_program *p, const struct walk *w, const struct graph *g, double seconds)
+static void count_graph(ls_program *p, const struct execute_walk *w, const struct graph *g, double seconds)
 {
     const struct instruction *at = p->list[w->s].at;
     struct instruction_run *r = instruction_run(p, at);
@@ -222,7 +222,7 @@ static void count_graph(ls_program *p, const struct walk *w, const struct graph 
 
 /* Launches graph g, then runs the instructions of other streams between its own. The first run launches everything one by one; the second
  * records the graph and launches it. */
-static ls_status run_graph(ls_program *p, struct walk *w, struct graph *g)
+static ls_status run_graph(ls_program *p, struct execute_walk *w, struct graph *g)
 {
     const struct instruction *first = &p->list[w->s].at[g->begin];
     struct graph_recording *r = &g->recording[p->run.slot];
@@ -241,7 +241,7 @@ static ls_status run_graph(ls_program *p, struct walk *w, struct graph *g)
     return walk_between(p, w, g->begin, g->end, g);
 }
 
-static ls_status walk_segment(ls_program *p, struct walk *w)
+static ls_status walk_segment(ls_program *p, struct execute_walk *w)
 {
     LS_TRY(streams_enter(p, w->s, w->segments));
     if (w->s == SEG_OPTIMIZER) LS_TRY(store_gathers_wait(p->store)); /* the optimizer writes what these gathers read */
@@ -258,7 +258,7 @@ static ls_status walk_segment(ls_program *p, struct walk *w)
 
 static ls_status execute_walk(ls_program *p, int segments)
 {
-    struct walk w = { .segments = segments };
+    struct execute_walk w = { .segments = segments };
 
     if (!p->results.carries) LS_TRY(ls_store_wait(p->store));
     if (segments & LS_BACKWARD) p->run.no_update = false;

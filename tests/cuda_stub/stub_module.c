@@ -9,7 +9,7 @@
 #include "device/cuda/module.h"
 #include "emulator.h"
 
-const struct device *real_lockstep_cuda_row(const struct cuda_host *host); /* src/device/cuda/import.c */
+const struct device *real_lockstep_cuda_row(const struct cuda_host *host); /* src/kernels/cuda/rows.c */
 
 void cuda_launch_failed(const char *kernel, int error, const char *text); /* src/device/cuda/cuda.c */
 static struct device row;

@@ -8,8 +8,9 @@
 struct config { char *value; };
 
 static const struct option rows[] = { OPTION_STRING(struct config, value, "a.b", "", 1, "any text") };
-static const char *const verbs[] = { "fuzz" };
-static const struct option_table table = { .bytes = sizeof(struct config), .rows = rows, .count = 1, .verb_names = verbs, .verb_count = 1 };
+static const char *const yaml_verbs[] = { "fuzz" };
+static const struct option_table table = { .bytes = sizeof(struct config), .rows = rows, .count = 1, .verb_names = yaml_verbs,
+                                           .verb_count = 1 };
 
 static ls_status fuzz_yaml_compare(void *ctx, const char *key, const char *value, int line)
 {

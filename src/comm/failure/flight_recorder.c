@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-struct head {
+struct recorder_head {
     char magic[8];
     int32_t rank, ranks;
     int64_t pid;
@@ -24,11 +24,11 @@ struct head {
     char pad[16];
 };
 struct recording {
-    struct head head;
+    struct recorder_head head;
     struct recorder_status status;
     struct call_record record[RECORDER_CALLS];
 };
-_Static_assert(sizeof(struct head) == 64 && sizeof(struct recorder_status) == 768 && sizeof(struct call_record) == 128,
+_Static_assert(sizeof(struct recorder_head) == 64 && sizeof(struct recorder_status) == 768 && sizeof(struct call_record) == 128,
                "sizes of the records in the file");
 
 struct recorder {
@@ -77,7 +77,7 @@ ls_status recorder_open(const char *path, int rank, int n, struct recorder **out
         mem_free(c);
         return st;
     }
-    c->recording->head = (struct head){ .rank = rank, .ranks = n, .pid = getpid(), .epoch = unix_now() - base_now() };
+    c->recording->head = (struct recorder_head){ .rank = rank, .ranks = n, .pid = getpid(), .epoch = unix_now() - base_now() };
     c->recording->status = (struct recorder_status){ .opened = base_now() };
     if (gethostname(c->recording->status.host, sizeof c->recording->status.host - 1) != 0) strcpy(c->recording->status.host, "localhost");
     memcpy(c->recording->head.magic, magic, sizeof magic);
@@ -222,7 +222,7 @@ static bool sane(const struct call_record *r)
 
 static ls_status parse(const char *path, const struct file_map *m, struct recorder_read *out)
 {
-    struct head h;
+    struct recorder_head h;
 
     if (m->bytes != sizeof(struct recording))
         return ls_fail(LS_EFORMAT, "%s: not a flight recorder file: it has %zu bytes, expected %zu", path, m->bytes,
@@ -276,7 +276,7 @@ static const char *redop_name(int op)
     return op >= 0 && op < LS_REDOPS ? names[op] : "?";
 }
 
-static const char *type_name(int type) { return type >= 0 && type < LS_DTYPES ? ls_dtype_name((ls_dtype)type) : "?"; }
+static const char *recorder_type_name(int type) { return type >= 0 && type < LS_DTYPES ? ls_dtype_name((ls_dtype)type) : "?"; }
 
 /* Writes the text after the name of the operation, such as " (f32, 1024, sum)", into out[room]. */
 static void arguments(const struct signature *s, char *out, size_t room)
@@ -296,7 +296,7 @@ static void arguments(const struct signature *s, char *out, size_t room)
     if (s->op == LS_COLLECTIVE_BARRIER)
         snprintf(out, room, "%s", "");
     else
-        snprintf(out, room, " (%s, %s%s)", type_name(s->type), count, tail);
+        snprintf(out, room, " (%s, %s%s)", recorder_type_name(s->type), count, tail);
 }
 
 char *signature_text(const struct signature *s, const char *name, char *out, size_t bytes)

@@ -392,14 +392,11 @@ void cuda_launch_failed(const char *kernel, int error, const char *text)
                       cuda.properties.name, kernel, text, cudaGetErrorName((cudaError_t)error)));
 }
 
-extern const struct kernel_rows cuda_kernel_rows; /* src/kernels/cuda/rows.c */
-
 static const struct device_collectives *const collectives[] = { &cuda_nccl, &cuda_ipc, NULL };
 
 const struct device cuda_row = {
     .name = "cuda",
     .kernels = "cuda",
-    .rows = &cuda_kernel_rows,
     .collectives = collectives,
     .count = cuda_count,
     .choose = cuda_choose,

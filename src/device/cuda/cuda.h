@@ -9,7 +9,7 @@
  *   nccl.c    collectives among GPUs by NCCL, in nccl*.c (nccl_library.h); nccl_absent.c where its header was not found
  *   ipc.c     collectives among ranks of one machine through memory of the GPUs, in ipc*.c (ipc.h)
  *   library.c where libraries are found that are loaded when they are needed
- *   import.c  the functions of the library that the module uses, and its entry
+ *   import.c  the functions of the library that the module uses
  *
  * A copy from the device ends in a pinned block. Once its stream is past it the host copies the bytes on to where they were asked for. A
  * collective (struct device_operation) is staged in a pinned block too: the stream copies out what the collective reads and then waits for
@@ -76,6 +76,7 @@ struct cuda_state {
     /* Before a kernel that is not in the kernel table is launched: device.kernel_begin, for a device that wraps the row; NULL: not needed.
      */
     ls_status (*kernel_begin)(struct device_stream *s, const char *name, const struct device_access *access, int accesses);
+    const struct ipc_sum_kernel *sum;                                                         /* ipc_sum.h */
     int (*wait_value)(cudaStream_t s, unsigned long long at, uint32_t value, unsigned flags); /* cuStreamWaitValue32 */
     ls_status failed;
     char message[512];
@@ -183,6 +184,6 @@ ls_status cuda_copy_in(struct device_stream *s, void *dst, const void *host, siz
 ls_status cuda_copy_out(struct device_stream *s, void *host, const void *src, size_t bytes);
 ls_status cuda_copy(struct device_stream *s, void *dst, const void *src, size_t bytes);
 
-extern const struct device cuda_row;
+extern const struct device cuda_row; /* without the rows of the kernel table: module.h */
 
 #endif

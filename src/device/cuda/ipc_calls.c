@@ -111,7 +111,7 @@ static ls_status sum(const struct ipc_call *k, void *out, size_t skip, size_t co
     }
     touched[x.n] = (struct device_access){ .data = out, .bytes = count * k->size, .write = true, .element = (uint8_t)k->size };
     if (cuda.kernel_begin) LS_TRY(cuda.kernel_begin(k->s, "cuda ipc sum", touched, x.n + 1));
-    ipc_sum_launch(k->s, &x);
+    cuda.sum->launch(k->s, &x);
     return cuda_failed();
 }
 
@@ -319,7 +319,10 @@ static ls_status call_give(struct ipc_call *k)
     return cuda_check(cudaEventRecord(k->g->ended, k->s->handle), "cudaEventRecord");
 }
 
-bool ipc_takes(const struct device_call *c) { return (c->op != DEVICE_ALL_REDUCE && c->op != DEVICE_REDUCE_SCATTER) || ipc_sums(c->type); }
+bool ipc_takes(const struct device_call *c)
+{
+    return (c->op != DEVICE_ALL_REDUCE && c->op != DEVICE_REDUCE_SCATTER) || cuda.sum->takes(c->type);
+}
 
 ls_status ipc_enqueue(struct device_group *g, struct device_stream *stream, const struct device_call *c, const struct device_watch *w)
 {

@@ -1,4 +1,4 @@
-/* ipc_sum.h - the kernel that CUDA IPC's collectives reduce with. */
+/* ipc_sum.h - what the kernel that CUDA IPC's collectives reduce with is given. */
 #ifndef LS_DEVICE_CUDA_IPC_SUM_H
 #define LS_DEVICE_CUDA_IPC_SUM_H
 
@@ -17,12 +17,15 @@ struct ipc_sum {
     const void *in[IPC_RANKS];
     int n;
     size_t count;
-    ls_dtype type; /* ipc_sums() */
+    ls_dtype type; /* one that the kernel takes */
     enum device_redop redop;
 };
 
-bool ipc_sums(ls_dtype type);
-void ipc_sum_launch(struct device_stream *s, const struct ipc_sum *x); /* src/kernels/cuda/ipc_sum.cu */
+/* The kernel is of a higher floor, which gives it to the device: see module.h. */
+struct ipc_sum_kernel {
+    bool (*takes)(ls_dtype type);
+    void (*launch)(struct device_stream *s, const struct ipc_sum *x);
+};
 
 #ifdef __cplusplus
 }

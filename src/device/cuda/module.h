@@ -2,7 +2,9 @@
  *
  * The module, lockstep_cuda.so, holds the functions of the device (this folder) and its kernels (src/kernels/cuda). ../cuda_load.c loads it
  * when the device "cuda" is asked for. It uses no symbol of the library or the command: a table of functions gives it what it needs, and
- * import.c defines these functions in the module under their usual names. It exports one function, CUDA_MODULE_ENTRY.
+ * import.c defines these functions in the module under their usual names. It exports one function, CUDA_MODULE_ENTRY, which is among the
+ * kernels (src/kernels/cuda/rows.c): they know the device, but the device does not know them. It gives the device its kernel for sums and
+ * adds the rows of the kernel table to the device's row.
  */
 #ifndef LS_DEVICE_CUDA_MODULE_H
 #define LS_DEVICE_CUDA_MODULE_H
@@ -48,5 +50,9 @@ struct cuda_host {
 /* Returns the row of the device; NULL: host and module were built from different headers. */
 #define CUDA_MODULE_ENTRY "lockstep_cuda_row"
 typedef const struct device *cuda_module_fn(const struct cuda_host *host);
+
+/* In the module, called by its entry. False: host and module were built from different headers. */
+struct ipc_sum_kernel;
+bool cuda_module_open(const struct cuda_host *h, const struct ipc_sum_kernel *sum);
 
 #endif

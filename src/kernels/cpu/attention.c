@@ -10,8 +10,6 @@
 #include "kernels/kernel.h"
 #include "kernels/cpu/gemm.h"
 
-extern const struct attention_blocks attention_blocks_avx2, attention_blocks_avx512;
-
 static const struct attention_blocks *blocks_best(void)
 {
     return isa_best() >= ISA_AVX512 ? &attention_blocks_avx512 : isa_best() >= ISA_AVX2 ? &attention_blocks_avx2 : NULL;

@@ -51,5 +51,6 @@ struct attention_blocks {
     /* Computes all gradients of the heads of group g, in order: dk and dv have one writer. */
     void (*backward)(const struct attention *a, size_t b, size_t g, void *scratch);
 };
+extern const struct attention_blocks attention_blocks_avx2, attention_blocks_avx512; /* simd/attention.c */
 
 #endif

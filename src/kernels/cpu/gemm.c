@@ -32,8 +32,6 @@ static size_t chunk_bytes(void) { return MAX(cache_part(3, 4, cache_part(2, 2, 8
 /* Bytes of A in a block: half of the L2 cache. */
 static size_t block_bytes(void) { return MAX(cache_part(2, 2, 512 << 10), (size_t)128 << 10); }
 
-extern const struct tiles tiles_gemm_avx2, tiles_gemm_avx512;
-
 const struct tiles *tiles_best(void)
 {
     enum isa best = isa_best();

@@ -70,6 +70,8 @@ struct tiles {
     void (*dots)(const struct gemm *p, size_t begin, size_t end);
 };
 
+extern const struct tiles tiles_gemm_avx2, tiles_gemm_avx512; /* simd/gemm.c */
+
 const struct tiles *tiles_best(void);                 /* NULL: none for this processor under the cap */
 bool tiles_pairs(ls_dtype a, ls_dtype b);             /* true if matmuls of these types run on pairs of bf16 */
 bool tiles_amx(void);                                 /* true if pairs run on AMX (amx.h), which reads rows of A as they are */

@@ -28,21 +28,21 @@ static void clip(size_t i, size_t window, size_t stride, size_t padding, size_t 
     *end = MIN(start + window - padding, size);
 }
 
-struct box {
+struct pool_box {
     size_t top, bottom, left, right;
 };
 
-static struct box box_of(const struct pool *z, size_t i, size_t j)
+static struct pool_box box_of(const struct pool *z, size_t i, size_t j)
 {
     size_t stride = z->c->attr.pool.stride, padding = z->c->attr.pool.padding;
-    struct box b;
+    struct pool_box b;
 
     clip(i, z->c->attr.pool.height, stride, padding, z->H, &b.top, &b.bottom);
     clip(j, z->c->attr.pool.width, stride, padding, z->W, &b.left, &b.right);
     return b;
 }
 
-static size_t pool_largest(const struct pool *z, const float *x, struct box b)
+static size_t pool_largest(const struct pool *z, const float *x, struct pool_box b)
 {
     size_t best = b.top * z->W + b.left;
 
@@ -97,7 +97,7 @@ static void avg_planes(void *ctx, size_t begin, size_t end, int thread)
 
         for (size_t i = 0; i < z->OH; i++)
             for (size_t j = 0; j < z->OW; j++) {
-                struct box b = box_of(z, i, j);
+                struct pool_box b = box_of(z, i, j);
                 double sum = 0;
 
                 for (size_t h = b.top; h < b.bottom; h++)
@@ -120,7 +120,7 @@ static void avg_grad_planes(void *ctx, size_t begin, size_t end, int thread)
         memset(dx, 0, z->H * z->W * sizeof *dx);
         for (size_t i = 0; i < z->OH; i++)
             for (size_t j = 0; j < z->OW; j++) {
-                struct box b = box_of(z, i, j);
+                struct pool_box b = box_of(z, i, j);
                 float share = *dy++ / count;
 
                 for (size_t h = b.top; h < b.bottom; h++)

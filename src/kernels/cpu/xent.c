@@ -18,8 +18,6 @@
 
 enum { LOGIT_BYTES = 208 << 20, CHUNKS = 16, FULL_ROWS = 256, LEAST_CHUNKS = 4, LEAST_ROWS = 128 };
 
-extern const struct xent_rows xent_rows_avx2, xent_rows_avx512;
-
 struct xent {
     const struct xent_rows *rows;
     const struct tiles *tiles;

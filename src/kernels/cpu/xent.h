@@ -11,5 +11,6 @@ struct xent_rows {
     /* In place: logits[v] = factor (exp(logits[v] - lse) - [v == y]); bf16: as bf16, from the row's first byte on. */
     void (*gradient)(float *logits, size_t V, float lse, size_t y, float factor, bool bf16);
 };
+extern const struct xent_rows xent_rows_avx2, xent_rows_avx512; /* simd/xent.c */
 
 #endif

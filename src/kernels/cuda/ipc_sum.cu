@@ -1,6 +1,6 @@
 /* ipc_sum.cu - the kernel that CUDA IPC's collectives reduce with: see src/device/cuda/ipc_sum.h. */
-#include "device/cuda/ipc_sum.h"
 #include "kernels/cuda/array.h"
+#include "kernels/cuda/sums.h"
 
 static __device__ inline float widened(float x) { return x; }
 static __device__ inline double widened(double x) { return x; }
@@ -77,9 +77,9 @@ template <typename T, typename A> static void sum_launch(struct device_stream *s
     launch(&c, KERNEL(ipc_sum_packs<T, A, N>), blocks_of(x->count, (size_t)BLOCK_THREADS * N), BLOCK_THREADS, 0, z);
 }
 
-extern "C" bool ipc_sums(ls_dtype type) { return type != LS_U16; }
+static bool sum_takes(ls_dtype type) { return type != LS_U16; }
 
-extern "C" void ipc_sum_launch(struct device_stream *s, const struct ipc_sum *x)
+static void sum_of_type(struct device_stream *s, const struct ipc_sum *x)
 {
     switch (x->type) {
     case LS_F32: return sum_launch<float, float>(s, x);
@@ -91,3 +91,5 @@ extern "C" void ipc_sum_launch(struct device_stream *s, const struct ipc_sum *x)
     default: return sum_launch<unsigned char, int>(s, x);
     }
 }
+
+const struct ipc_sum_kernel cuda_ipc_sum = { sum_takes, sum_of_type };

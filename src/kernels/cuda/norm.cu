@@ -2,7 +2,7 @@
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/reduce.h"
 
-struct rows {
+struct norm_rows {
     size_t R, C;
     float eps;
     struct array x, w, b, dy, mean, rstd, y;
@@ -14,17 +14,20 @@ struct rows {
 static __device__ inline size_t row_index(void) { return (size_t)blockIdx.x * blockDim.y + threadIdx.y; }
 
 /* Elements i .. of a [R,C] operand's row; and of a vector [C]. */
-static __device__ inline float4s row_load(const struct rows &z, struct array a, size_t row, size_t i)
+static __device__ inline float4s row_load(const struct norm_rows &z, struct array a, size_t row, size_t i)
 {
     return array_load4(a, row * z.C + i, z.C - i, z.C % 4 == 0);
 }
-static __device__ inline void row_store(const struct rows &z, size_t row, size_t i, float4s x)
+static __device__ inline void row_store(const struct norm_rows &z, size_t row, size_t i, float4s x)
 {
     array_store4(z.y, row * z.C + i, z.C - i, z.C % 4 == 0, x);
 }
-static __device__ inline float4s vector_load(const struct rows &z, struct array a, size_t i) { return array_load4(a, i, z.C - i, true); }
+static __device__ inline float4s vector_load(const struct norm_rows &z, struct array a, size_t i)
+{
+    return array_load4(a, i, z.C - i, true);
+}
 
-static __global__ void softmax_rows(struct rows z)
+static __global__ void softmax_rows(struct norm_rows z)
 {
     size_t row = row_index();
     float most = -INFINITY, sum = 0;
@@ -55,7 +58,7 @@ static __global__ void softmax_rows(struct rows z)
 }
 
 /* x is y, the softmax. */
-static __global__ void softmax_grad_rows(struct rows z)
+static __global__ void softmax_grad_rows(struct norm_rows z)
 {
     size_t row = row_index();
     float dot = 0;
@@ -76,7 +79,7 @@ static __global__ void softmax_grad_rows(struct rows z)
     }
 }
 
-static __global__ void layer_norm_rows(struct rows z)
+static __global__ void layer_norm_rows(struct norm_rows z)
 {
     size_t row = row_index();
     float mean = 0, variance = 0;
@@ -109,7 +112,7 @@ static __global__ void layer_norm_rows(struct rows z)
     }
 }
 
-static __global__ void rms_norm_rows(struct rows z)
+static __global__ void rms_norm_rows(struct norm_rows z)
 {
     size_t row = row_index();
     float squares = 0;
@@ -132,7 +135,7 @@ static __global__ void rms_norm_rows(struct rows z)
 }
 
 /* For both norms: an RMS norm uses neither the mean of x nor that of g. */
-static __global__ void norm_dx_rows(struct rows z)
+static __global__ void norm_dx_rows(struct norm_rows z)
 {
     size_t row = row_index();
     bool layer = z.mean.given;
@@ -159,9 +162,9 @@ static __global__ void norm_dx_rows(struct rows z)
     }
 }
 
-static struct rows rows_of(const struct call *c)
+static struct norm_rows rows_of(const struct call *c)
 {
-    struct rows z = {};
+    struct norm_rows z = {};
 
     z.R = view_rows(&c->out[0]);
     z.C = view_last(&c->out[0]);
@@ -174,7 +177,7 @@ static struct rows rows_of(const struct call *c)
 
 static void run_softmax(const struct call *c)
 {
-    struct rows z = rows_of(c);
+    struct norm_rows z = rows_of(c);
     dim3 threads = row_threads(z.C);
 
     if (c->op == OP_SOFTMAX) {
@@ -187,7 +190,7 @@ static void run_softmax(const struct call *c)
 
 static void run_norm(const struct call *c)
 {
-    struct rows z = rows_of(c);
+    struct norm_rows z = rows_of(c);
     dim3 threads = row_threads(z.C);
 
     z.eps = (float)c->attr.norm.eps;
@@ -204,7 +207,7 @@ static void run_norm(const struct call *c)
 
 static void run_norm_dx(const struct call *c)
 {
-    struct rows z = rows_of(c);
+    struct norm_rows z = rows_of(c);
     dim3 threads = row_threads(z.C);
 
     z.dy = array_in(c, 0);

@@ -42,23 +42,23 @@ static bool crosses(const ls_mesh_shape *m, ls_group g, int local)
     return false;
 }
 
-struct row {
+struct mesh_row {
     ls_group group;
     const char *says;
 };
 
-static const struct row axes[] = {
+static const struct mesh_row axes[] = {
     { LS_GROUP_PP, "blocks of the model" }, { LS_GROUP_DP, "samples" }, { LS_GROUP_CP, "tokens of the same samples" },
     { LS_GROUP_TP, "parts of each layer" }, { LS_GROUP_EP, "experts" },
 };
 
-static const struct row groups[] = {
+static const struct mesh_row groups[] = {
     { LS_GROUP_DATA, "dp x cp: sums of gradients" },    { LS_GROUP_SHARD, "one copy of what zero shards" },
     { LS_GROUP_REPLICAS, "copies of one shard" },       { LS_GROUP_EXPERT_DATA, "sums of experts' gradients" },
     { LS_GROUP_EXPERT_SHARD, "one copy of an expert" }, { LS_GROUP_ENDS, "first and last stage" },
 };
 
-static void put_axis(struct text *t, const ls_mesh_shape *m, const struct row *row, int local)
+static void put_axis(struct text *t, const ls_mesh_shape *m, const struct mesh_row *row, int local)
 {
     struct mesh_position s = mesh_position_of(m, row->group, 0);
 
@@ -83,7 +83,7 @@ static ls_group like(const ls_mesh_shape *m, ls_group g)
 }
 
 /* Lists every group once, at its first rank. */
-static void put_groups(struct text *t, const ls_mesh_shape *m, const struct row *row)
+static void put_groups(struct text *t, const ls_mesh_shape *m, const struct mesh_row *row)
 {
     int listed = 0, more = 0, ranks = ranks_of(m);
     ls_group same = like(m, row->group);

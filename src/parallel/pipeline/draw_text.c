@@ -28,7 +28,7 @@ static int shade(const ls_pipeline_schedule *s, const ls_action *a)
 }
 
 /* One rank's row: a letter per column, and the action it belongs to (-1: idle). */
-struct row {
+struct draw_row {
     char *letter;
     int *action;
 };
@@ -38,7 +38,7 @@ struct sheet {
     const ls_pipeline_times *times;
     const ls_pipeline_timeline *played;
     int colour, wide, band; /* total columns, columns per band */
-    struct row row;
+    struct draw_row row;
 };
 
 static int column(const struct sheet *h, double seconds)

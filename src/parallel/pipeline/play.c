@@ -72,7 +72,7 @@ static double ready(const ls_pipeline_schedule *s, double message, double *end, 
     return MAX(before, received);
 }
 
-struct walk {
+struct play_walk {
     const ls_pipeline_schedule *s;
     const ls_pipeline_times *t;
     double *end, *free_at, **begin;
@@ -80,7 +80,7 @@ struct walk {
 };
 
 /* Advances a rank as far as possible; returns whether it advanced. */
-static bool rank_walk(struct walk *w, int rank)
+static bool rank_walk(struct play_walk *w, int rank)
 {
     const ls_pipeline_schedule *s = w->s;
     bool moved = false;
@@ -102,8 +102,8 @@ static bool rank_walk(struct walk *w, int rank)
 ls_status schedule_walk(const ls_pipeline_schedule *s, const ls_pipeline_times *t, double **begin, double *seconds, int *at)
 {
     size_t cells = 3 * (size_t)(s->stages * s->chunks) * (size_t)s->micro;
-    struct walk w = { s,     t, mem_array(MEM_OTHER, cells, sizeof *w.end), mem_array(MEM_OTHER, (size_t)s->stages, sizeof *w.free_at),
-                      begin, at };
+    struct play_walk w = { s,     t, mem_array(MEM_OTHER, cells, sizeof *w.end), mem_array(MEM_OTHER, (size_t)s->stages, sizeof *w.free_at),
+                           begin, at };
     ls_status st = w.end && w.free_at ? LS_OK : LS_ENOMEM;
     double last = 0;
 

@@ -21,7 +21,7 @@ static double idle_zb_v(struct sizes s) { return MAX(s.P - 1, 4 * (s.P - 1) - 2 
 static double idle_forward(struct sizes s) { return s.P - 1 + s.few * (s.v - 1); }
 static double idle_forward_v(struct sizes s) { return 2 * (s.P - 1); }
 
-static const struct row {
+static const struct schedule_row {
     const char *name;
     int least, most; /* chunks */
     bool backward, split;
@@ -101,7 +101,7 @@ void ls_pipeline_schedule_free(ls_pipeline_schedule *s)
     *s = (ls_pipeline_schedule){ 0 };
 }
 
-static const struct row *row_of(const char *name)
+static const struct schedule_row *row_of(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(schedule_rows); i++)
         if (strcmp(name, schedule_rows[i].name) == 0) return &schedule_rows[i];
@@ -119,9 +119,9 @@ static ls_status fail_name(const char *name)
 }
 
 /* Finds the row of that name and checks that it supports these sizes. */
-static ls_status find_row(const char *name, int stages, int chunks, int micro, const struct row **out)
+static ls_status find_row(const char *name, int stages, int chunks, int micro, const struct schedule_row **out)
 {
-    const struct row *row = row_of(name);
+    const struct schedule_row *row = row_of(name);
 
     if (!row) return fail_name(name);
     if (row->least == row->most && chunks != row->least)
@@ -134,28 +134,28 @@ static ls_status find_row(const char *name, int stages, int chunks, int micro, c
 
 int schedule_least_chunks(const char *name)
 {
-    const struct row *row = row_of(name);
+    const struct schedule_row *row = row_of(name);
 
     return row ? row->least : 1;
 }
 
 bool schedule_splits(const char *name)
 {
-    const struct row *row = row_of(name);
+    const struct schedule_row *row = row_of(name);
 
     return row && row->split;
 }
 
 bool schedule_is_v(const char *name)
 {
-    const struct row *row = row_of(name);
+    const struct schedule_row *row = row_of(name);
 
     return row && row->order == LS_STAGES_V;
 }
 
 ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward)
 {
-    const struct row *row;
+    const struct schedule_row *row;
 
     LS_TRY(find_row(name, stages, chunks, micro, &row));
     *backward = row->backward;
@@ -164,7 +164,7 @@ ls_status schedule_find(const char *name, int stages, int chunks, int micro, boo
 
 ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, int micro, ls_pipeline_schedule *out)
 {
-    const struct row *row;
+    const struct schedule_row *row;
     ls_pipeline_schedule s;
 
     LS_TRY(find_row(name, stages, chunks, micro, &row));

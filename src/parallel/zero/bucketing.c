@@ -139,7 +139,7 @@ static ls_status form_buckets(struct pass *a, struct candidate *c, int n)
 }
 
 /* State of a walk over forward and backward that numbers units in the order of first use. */
-struct walk {
+struct bucket_walk {
     struct pass *a;
     struct candidate *c;
     int n, units, now; /* now: the current unit; -1: none */
@@ -149,14 +149,14 @@ struct walk {
 };
 
 /* The unit of a block: fsdp_unit blocks in a row share one. */
-static int unit_of_block(struct walk *w, int block)
+static int unit_of_block(struct bucket_walk *w, int block)
 {
     if (w->of_block[block] >= 0) return w->of_block[block];
     if (w->blocks++ % w->a->d->o.fsdp_unit == 0) w->last = w->units++;
     return w->of_block[block] = w->last;
 }
 
-static void visit(struct walk *w, int param, int block)
+static void visit(struct bucket_walk *w, int param, int block)
 {
     bool matrix = ls_store_ndim(w->a->p->store, (size_t)param) >= 2;
     int i = 0;
@@ -178,7 +178,7 @@ static void visit(struct walk *w, int param, int block)
     w->c[i].key = w->now;
 }
 
-static void walk_uses(struct walk *w)
+static void walk_uses(struct bucket_walk *w)
 {
     const ls_program *p = w->a->p;
 
@@ -196,7 +196,7 @@ static void walk_uses(struct walk *w)
 
 static ls_status form_blocks(struct pass *a, struct candidate *c, int n)
 {
-    struct walk w = { .a = a, .c = c, .n = n, .now = -1 };
+    struct bucket_walk w = { .a = a, .c = c, .n = n, .now = -1 };
     int first = 0;
 
     w.of_block = mem_array(MEM_OTHER, (size_t)a->p->nblocks, sizeof *w.of_block);

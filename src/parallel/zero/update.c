@@ -17,7 +17,7 @@
 #include "ir/op_info.h"
 
 /* The segment being rewritten. */
-struct update {
+struct zero_update {
     struct pass *a;
     struct rewrite rewrite;
     ls_value norms, summed; /* [P,2] of LAMB and LARS, local and summed over all shards; or LS_NONE */
@@ -63,7 +63,7 @@ static ls_comm *norm_ranks(const struct pass *a)
 }
 
 /* The clip factor is computed from the sum of squares over all shards. */
-static void emit_clip(struct update *w, struct instruction i)
+static void emit_clip(struct zero_update *w, struct instruction i)
 {
     struct pass *a = w->a;
 
@@ -75,7 +75,7 @@ static void emit_clip(struct update *w, struct instruction i)
 }
 
 /* Sums the norms of stage NORMS over the shards. */
-static void sum_norms(struct update *w)
+static void sum_norms(struct zero_update *w)
 {
     ls_program *p = w->a->p;
 
@@ -130,7 +130,7 @@ static ls_value update_range(struct pass *a, struct unit *u, ls_value v, size_t 
 }
 
 /* Replaces a norm that is read by its sum over all shards. */
-static ls_value summed(struct update *w, ls_value v)
+static ls_value summed(struct zero_update *w, ls_value v)
 {
     ls_program *p = w->a->p;
     size_t at = (size_t)p->values[v.id].offset;
@@ -158,7 +158,7 @@ static void place_rounding(ls_program *p, int param, struct instruction *i, size
                      ls_store_name(p->store, (size_t)param));
 }
 
-static void emit_shard(struct update *w, struct unit *u, struct instruction i)
+static void emit_shard(struct zero_update *w, struct unit *u, struct instruction i)
 {
     struct pass *a = w->a;
     ls_program *p = a->p;
@@ -183,7 +183,7 @@ static void emit_shard(struct update *w, struct unit *u, struct instruction i)
 
 /* ---- one stage, unit by unit ---- */
 
-static void emit_squares(struct update *w, struct unit *u, ls_value acc)
+static void emit_squares(struct zero_update *w, struct unit *u, ls_value acc)
 {
     struct pass *a = w->a;
     const struct store_unit *g = unit_stored(a, u);
@@ -198,7 +198,7 @@ static void emit_squares(struct update *w, struct unit *u, ls_value acc)
                   emit_part(a->p, unit_reduced(a, u), g->at[k], g->at[k + 1] - g->at[k], LS_REPLICATE), acc);
 }
 
-static void start_gather(const struct update *w, struct unit *u)
+static void start_gather(const struct zero_update *w, struct unit *u)
 {
     struct pass *a = w->a;
     const struct store_unit *g = unit_stored(a, u);
@@ -253,7 +253,7 @@ static int add_use(const struct pass *a, const struct unit *u, ls_value x, bool 
 }
 
 /* Lists what the instructions of a stage use of u that is offloaded; returns how many. */
-static int stage_uses(const struct update *w, enum optimizer_stage stage, const struct unit *u, struct use use[LOADED])
+static int stage_uses(const struct zero_update *w, enum optimizer_stage stage, const struct unit *u, struct use use[LOADED])
 {
     const struct pass *a = w->a;
     int n = 0;
@@ -270,7 +270,7 @@ static int stage_uses(const struct update *w, enum optimizer_stage stage, const 
     return n;
 }
 
-static void load_uses(const struct update *w, enum optimizer_stage stage, struct unit *u)
+static void load_uses(const struct zero_update *w, enum optimizer_stage stage, struct unit *u)
 {
     struct use use[LOADED];
     int n = stage_uses(w, stage, u, use);
@@ -278,7 +278,7 @@ static void load_uses(const struct update *w, enum optimizer_stage stage, struct
     for (int k = 0; k < n; k++) offload_load(w->a, u, use[k].kind, use[k].state, use[k].read);
 }
 
-static void save_uses(const struct update *w, enum optimizer_stage stage, struct unit *u)
+static void save_uses(const struct zero_update *w, enum optimizer_stage stage, struct unit *u)
 {
     struct use use[LOADED];
     int n = stage_uses(w, stage, u, use);
@@ -289,14 +289,14 @@ static void save_uses(const struct update *w, enum optimizer_stage stage, struct
 
 /* ---- a stage ---- */
 
-static struct unit *unit_at(const struct update *w, enum optimizer_stage stage, int k)
+static struct unit *unit_at(const struct zero_update *w, enum optimizer_stage stage, int k)
 {
     return k < 0 || k >= w->a->ordered ? NULL : &w->a->unit[stage == OPTIMIZER_UPDATE && w->carries ? w->use[k] : w->a->order[k]];
 }
 
 /* Loads what unit k needs. With overlap the next unit's is loaded while this one is updated, and the one before has been saved by then, so
  * that two units are in memory. */
-static void stage_load(const struct update *w, enum optimizer_stage stage, int k)
+static void stage_load(const struct zero_update *w, enum optimizer_stage stage, int k)
 {
     struct pass *a = w->a;
     struct unit *before = unit_at(w, stage, k - 1), *next = unit_at(w, stage, k + 1);
@@ -307,7 +307,7 @@ static void stage_load(const struct update *w, enum optimizer_stage stage, int k
     offload_wait(a, unit_at(w, stage, k));
 }
 
-static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value acc)
+static void emit_stage(struct zero_update *w, enum optimizer_stage stage, ls_value acc)
 {
     struct pass *a = w->a;
 
@@ -334,7 +334,7 @@ static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value ac
 
 /* ---- the segment ---- */
 
-static void rewrite(struct update *w)
+static void rewrite(struct zero_update *w)
 {
     ls_program *p = w->a->p;
     unsigned done = 0;
@@ -370,7 +370,7 @@ static void complete_order(struct pass *a)
 
 ls_status update_shards(struct pass *a)
 {
-    struct update w = { .a = a, .carries = gathers_carry(a) };
+    struct zero_update w = { .a = a, .carries = gathers_carry(a) };
 
     if (!a->p->list[SEG_OPTIMIZER].n) return LS_OK;
     complete_order(a);

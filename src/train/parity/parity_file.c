@@ -5,12 +5,12 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-struct head {
+struct parity_head {
     uint32_t record, step;
     uint64_t parameter, count;
 };
 struct cursor {
-    struct head head;
+    struct parity_head head;
     const unsigned char *data;
     size_t at;
 };
@@ -76,7 +76,7 @@ static size_t index_of(const struct parity_file *f, uint32_t record, uint64_t st
     return (step * RECORDS + record) * f->parameters + parameter;
 }
 
-static ls_status check_count(const struct parity_file *f, const struct head *h)
+static ls_status check_count(const struct parity_file *f, const struct parity_head *h)
 {
     bool number = h->record == RECORD_LOSS || h->record == RECORD_NORM || h->record == RECORD_COPIES || h->record == RECORD_TAKEN;
     uint64_t expected = number ? 1 : h->record == RECORD_GATES ? h->count : f->parameter[h->parameter].shape.elements;

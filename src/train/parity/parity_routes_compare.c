@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-struct rows {
+struct routes_rows {
     struct file_map map;
     struct parity_routes_head head;
     const int32_t *row;
@@ -52,7 +52,7 @@ static void add_beyond(struct parity_rerouted *sum, const int32_t *row, const in
     snprintf(sum->text, sizeof sum->text, "%s instead of %s", mine, theirs);
 }
 
-static void add_step(const struct rows *own, const struct rows *other, uint64_t step, struct parity_rerouted *sum)
+static void add_step(const struct routes_rows *own, const struct routes_rows *other, uint64_t step, struct parity_rerouted *sum)
 {
     size_t width = own->head.width;
 
@@ -74,7 +74,7 @@ static void add_step(const struct rows *own, const struct rows *other, uint64_t 
     }
 }
 
-static ls_status open_rows(const char *path, uint64_t step, struct rows *out)
+static ls_status open_rows(const char *path, uint64_t step, struct routes_rows *out)
 {
     char *name = parity_routes_path(path, step);
     ls_status st = name ? file_map_open(name, &out->map) : LS_ENOMEM;
@@ -90,7 +90,7 @@ static ls_status open_rows(const char *path, uint64_t step, struct rows *out)
 
 static ls_status compare_step(const char *path, const char *reference, uint64_t step, struct parity_rerouted *sum)
 {
-    struct rows own = { 0 }, other = { 0 };
+    struct routes_rows own = { 0 }, other = { 0 };
     ls_status st = open_rows(path, step, &own);
 
     if (st == LS_OK) st = open_rows(reference, step, &other);

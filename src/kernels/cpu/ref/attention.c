@@ -106,7 +106,7 @@ static double drop_weight(const struct call *c, size_t b, size_t h, size_t t, si
 
 static size_t attention_scratch(const struct call *c) { return c->in[1].size[1] * sizeof(double); }
 
-static void attend(const struct call *c, const struct sizes *z, size_t b, size_t t, size_t h)
+static void ref_attend(const struct call *c, const struct sizes *z, size_t b, size_t t, size_t h)
 {
     const struct view *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
     size_t n = visible(c, z, t);
@@ -133,7 +133,7 @@ static void attention(const struct call *c)
 
     for (size_t b = 0; b < z.B; b++)
         for (size_t t = 0; t < z.T; t++)
-            for (size_t h = 0; h < z.H; h++) attend(c, &z, b, t, h);
+            for (size_t h = 0; h < z.H; h++) ref_attend(c, &z, b, t, h);
 }
 
 /* w p and dscore of one (query, key) pair; do_o: do[t].o[t]. */

@@ -12,16 +12,16 @@
 #include <math.h>
 
 /* Operands by name: the gradient's loss is out[2], its optional lse in[4]. */
-struct xent {
+struct ref_xent {
     const struct view *x, *w, *y;
     size_t R, C, V;
     double inverse; /* 1/denom */
     double *lse;    /* [R] */
 };
 
-static struct xent xent_of(const struct call *c)
+static struct ref_xent xent_of(const struct call *c)
 {
-    struct xent z = { .x = &c->in[0], .w = &c->in[1], .y = &c->in[2] };
+    struct ref_xent z = { .x = &c->in[0], .w = &c->in[1], .y = &c->in[2] };
     size_t valid = 0;
 
     z.R = view_rows(z.x);
@@ -39,10 +39,10 @@ static struct xent xent_of(const struct call *c)
     return z;
 }
 
-static double logit(const struct xent *z, size_t r, size_t v) { return ref_dot(0, z->x, r * z->C, 1, z->w, v * z->C, 1, z->C); }
+static double logit(const struct ref_xent *z, size_t r, size_t v) { return ref_dot(0, z->x, r * z->C, 1, z->w, v * z->C, 1, z->C); }
 
 /* ln sum exp, in one pass: sum is kept relative to the largest logit so far. */
-static double row_lse(const struct xent *z, size_t r)
+static double row_lse(const struct ref_xent *z, size_t r)
 {
     double most = -INFINITY, sum = 0;
 
@@ -59,7 +59,7 @@ static double row_lse(const struct xent *z, size_t r)
     return most + log(sum);
 }
 
-static double xent_loss(const struct xent *z)
+static double xent_loss(const struct ref_xent *z)
 {
     double loss = 0;
 
@@ -75,7 +75,7 @@ static size_t xent_scratch(const struct call *c) { return (view_rows(&c->in[0]) 
 
 static void linear_xent(const struct call *c)
 {
-    struct xent z = xent_of(c);
+    struct ref_xent z = xent_of(c);
 
     for (size_t r = 0; r < z.R; r++) {
         z.lse[r] = row_lse(&z, r);
@@ -84,7 +84,7 @@ static void linear_xent(const struct call *c)
     ref_put(&c->out[0], 0, xent_loss(&z));
 }
 
-static double xent_dlogit(const struct xent *z, size_t r, size_t v)
+static double xent_dlogit(const struct ref_xent *z, size_t r, size_t v)
 {
     int64_t y = ref_int(z->y, r);
 
@@ -92,7 +92,7 @@ static double xent_dlogit(const struct xent *z, size_t r, size_t v)
     return z->inverse * (exp(logit(z, r, v) - z->lse[r]) - (v == (size_t)y));
 }
 
-static void xent_dx(const struct xent *z, double dloss, double *dl, const struct view *dx)
+static void xent_dx(const struct ref_xent *z, double dloss, double *dl, const struct view *dx)
 {
     for (size_t r = 0; r < z->R; r++) {
         for (size_t v = 0; v < z->V; v++) dl[v] = dloss * xent_dlogit(z, r, v);
@@ -100,7 +100,7 @@ static void xent_dx(const struct xent *z, double dloss, double *dl, const struct
     }
 }
 
-static void xent_dw(const struct xent *z, double dloss, double *dl, const struct view *dw)
+static void xent_dw(const struct ref_xent *z, double dloss, double *dl, const struct view *dw)
 {
     for (size_t v = 0; v < z->V; v++) {
         for (size_t r = 0; r < z->R; r++) dl[r] = dloss * xent_dlogit(z, r, v);
@@ -117,7 +117,7 @@ static size_t xent_grad_scratch(const struct call *c)
 
 static void linear_xent_grad(const struct call *c)
 {
-    struct xent z = xent_of(c);
+    struct ref_xent z = xent_of(c);
     double dloss = ref_get(&c->in[5], 0), *dl = z.lse + z.R;
 
     for (size_t r = 0; r < z.R; r++) z.lse[r] = call_has_in(c, 4) ? ref_get(&c->in[4], r) : row_lse(&z, r);

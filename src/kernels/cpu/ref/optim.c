@@ -42,17 +42,17 @@ static void clip_factor(const struct call *c)
 }
 
 /* The operands by name. Absent ones are NULL. */
-struct update {
+struct ref_update {
     const struct optimizer_attr *a;
     const struct view *g, *p, *m, *v, *master;
     double lr, c1, c2, factor, step;
     size_t count;
 };
 
-static struct update update_of(const struct call *c, bool second_moment)
+static struct ref_update update_of(const struct call *c, bool second_moment)
 {
     int last = second_moment ? 3 : 2;
-    struct update u = { .a = &c->attr.optim, .g = &c->in[0], .p = &c->out[0], .count = view_count(&c->in[0]) };
+    struct ref_update u = { .a = &c->attr.optim, .g = &c->in[0], .p = &c->out[0], .count = view_count(&c->in[0]) };
 
     u.m = call_has_out(c, 1) ? &c->out[1] : NULL;
     u.v = second_moment ? &c->out[2] : NULL;
@@ -65,11 +65,11 @@ static struct update update_of(const struct call *c, bool second_moment)
     return u;
 }
 
-static double gradient(const struct update *u, size_t i) { return u->factor * ref_get(u->g, i); }
-static double parameter(const struct update *u, size_t i) { return ref_get(u->master ? u->master : u->p, i); }
+static double gradient(const struct ref_update *u, size_t i) { return u->factor * ref_get(u->g, i); }
+static double parameter(const struct ref_update *u, size_t i) { return ref_get(u->master ? u->master : u->p, i); }
 
 /* A neighbour of p in bf16. */
-static double round_stochastically(const struct update *u, size_t i, double p)
+static double round_stochastically(const struct ref_update *u, size_t i, double p)
 {
     const struct rounding *r = &u->a->rounding;
     size_t count;
@@ -84,7 +84,7 @@ static double round_stochastically(const struct update *u, size_t i, double p)
     return exact;
 }
 
-static void set_parameter(const struct update *u, size_t i, double p)
+static void set_parameter(const struct ref_update *u, size_t i, double p)
 {
     if (u->a->rounding.run) p = round_stochastically(u, i, p);
     if (u->master) {
@@ -95,7 +95,7 @@ static void set_parameter(const struct update *u, size_t i, double p)
 }
 
 /* m = momentum m + g; returns the step, without lr. */
-static double momentum_step(const struct update *u, size_t i, double g)
+static double momentum_step(const struct ref_update *u, size_t i, double g)
 {
     double m;
 
@@ -107,7 +107,7 @@ static double momentum_step(const struct update *u, size_t i, double g)
 
 static void sgd(const struct call *c)
 {
-    struct update u = update_of(c, false);
+    struct ref_update u = update_of(c, false);
 
     for (size_t i = 0; i < u.count; i++) {
         double p = parameter(&u, i), g = gradient(&u, i), decay = u.a->weight_decay * p;
@@ -118,7 +118,7 @@ static void sgd(const struct call *c)
 }
 
 /* Updates m and v; returns c1 m / (sqrt(c2 v) + eps). */
-static double adam_step(const struct update *u, size_t i, double g)
+static double adam_step(const struct ref_update *u, size_t i, double g)
 {
     double b1 = u->a->beta1, b2 = u->a->beta2;
     double m = b1 * ref_get(u->m, i) + (1 - b1) * g, v = b2 * ref_get(u->v, i) + (1 - b2) * g * g;
@@ -130,7 +130,7 @@ static double adam_step(const struct update *u, size_t i, double g)
 
 static void adam(const struct call *c)
 {
-    struct update u = update_of(c, true);
+    struct ref_update u = update_of(c, true);
 
     for (size_t i = 0; i < u.count; i++) {
         double p = parameter(&u, i), g = gradient(&u, i), decay = u.a->weight_decay * p;
@@ -173,7 +173,9 @@ static void lamb_moments(const struct call *c)
 static void lamb(const struct call *c)
 {
     const struct view *m = &c->in[0], *v = &c->in[1], *hyper = &c->in[2];
-    struct update u = { .a = &c->attr.optim, .p = &c->out[0], .master = call_has_out(c, 1) ? &c->out[1] : NULL, .step = ref_get(hyper, 3) };
+    struct ref_update u = {
+        .a = &c->attr.optim, .p = &c->out[0], .master = call_has_out(c, 1) ? &c->out[1] : NULL, .step = ref_get(hyper, 3)
+    };
     double pp = 0, uu = 0, rate = ref_get(hyper, 0);
 
     if (call_has_in(c, 3)) {
@@ -201,7 +203,7 @@ static void lars_norms(const struct call *c)
 
 static void lars(const struct call *c)
 {
-    struct update u = update_of(c, false);
+    struct ref_update u = update_of(c, false);
     double pp = 0, gg = 0, wd = u.a->weight_decay, ratio = 1;
 
     if (call_has_in(c, 3)) {
