@@ -45,7 +45,7 @@ struct shared_clock {
     } rank[RANKS_MOST];
 };
 
-static struct shared_clock *shared;
+static struct shared_clock *clock_shared;
 static int self = -1;
 static double read_before; /* of this rank's first thread */
 
@@ -81,17 +81,17 @@ __attribute__((constructor)) static void shared_clock_open(void)
     double start = system_time(CLOCK_MONOTONIC), none = 0;
 
     if (fd < 0) return;
-    if (ftruncate(fd, sizeof *shared) != 0) abort();
-    void *at = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (ftruncate(fd, sizeof *clock_shared) != 0) abort();
+    void *at = mmap(NULL, sizeof *clock_shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED || rank >= RANKS_MOST || n > RANKS_MOST) abort();
     close(fd);
-    shared = at;
-    if (atomic_compare_exchange_strong(&shared->now, &none, start)) atomic_store(&shared->read, start);
+    clock_shared = at;
+    if (atomic_compare_exchange_strong(&clock_shared->now, &none, start)) atomic_store(&clock_shared->read, start);
     if (rank < 0) return;
     self = rank;
     read_before = start;
-    atomic_store(&shared->rank[rank].pid, (int)getpid());
-    atomic_store(&shared->n, n);
+    atomic_store(&clock_shared->rank[rank].pid, (int)getpid());
+    atomic_store(&clock_shared->n, n);
 }
 
 static bool is_stopped(int pid)
@@ -110,8 +110,8 @@ static bool is_stopped(int pid)
 
 static bool is_waited_for(int rank)
 {
-    int pid = atomic_load(&shared->rank[rank].pid);
-    char how = atomic_load(&shared->excluded[rank]);
+    int pid = atomic_load(&clock_shared->rank[rank].pid);
+    char how = atomic_load(&clock_shared->excluded[rank]);
 
     if (pid && kill(pid, 0) != 0 && errno == ESRCH) return false;
     return !how || is_stopped(pid) != (how == 'T');
@@ -122,8 +122,8 @@ static double least_time(void)
 {
     double least = INFINITY;
 
-    for (int r = 0; r < atomic_load(&shared->n); r++) {
-        double time = atomic_load(&shared->rank[r].time);
+    for (int r = 0; r < atomic_load(&clock_shared->n); r++) {
+        double time = atomic_load(&clock_shared->rank[r].time);
 
         if (time < least && is_waited_for(r)) least = time;
     }
@@ -133,7 +133,7 @@ static double least_time(void)
 /* This rank's first thread runs. */
 static void pass_own(double now, double real)
 {
-    _Atomic double *own = &shared->rank[self].time;
+    _Atomic double *own = &clock_shared->rank[self].time;
     double time = atomic_load(own) > now ? atomic_load(own) : now, passed = real - read_before;
 
     read_before = real;
@@ -143,26 +143,26 @@ static void pass_own(double now, double real)
 
 static double shared_time(double real)
 {
-    double now = atomic_load(&shared->now), read = atomic_exchange(&shared->read, real);
+    double now = atomic_load(&clock_shared->now), read = atomic_exchange(&clock_shared->read, real);
 
-    if (atomic_load(&shared->n) == 0) return now;
+    if (atomic_load(&clock_shared->n) == 0) return now;
     if (self >= 0 && gettid() == getpid()) pass_own(now, real);
     double least = least_time();
-    raise_to(&shared->now, isfinite(least) ? least : now + (real > read ? real - read : 0));
-    raise_to(&shared->now, now + TICK);
-    return atomic_load(&shared->now);
+    raise_to(&clock_shared->now, isfinite(least) ? least : now + (real > read ? real - read : 0));
+    raise_to(&clock_shared->now, now + TICK);
+    return atomic_load(&clock_shared->now);
 }
 
 void shared_clock_exclude(bool while_stopped)
 {
-    if (shared && self >= 0) atomic_store(&shared->excluded[self], while_stopped ? 'T' : 'R');
+    if (clock_shared && self >= 0) atomic_store(&clock_shared->excluded[self], while_stopped ? 'T' : 'R');
 }
 
 int clock_gettime(clockid_t clock, struct timespec *out)
 {
     int saved = errno;
 
-    if (!shared || (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)) return (int)syscall(SYS_clock_gettime, clock, out);
+    if (!clock_shared || (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)) return (int)syscall(SYS_clock_gettime, clock, out);
     double now = shared_time(system_time(CLOCK_MONOTONIC));
     out->tv_sec = (time_t)now;
     out->tv_nsec = (long)((now - (double)out->tv_sec) * 1e9);
