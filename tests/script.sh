@@ -95,6 +95,17 @@ in_part() {
     equal_runs=$((equal_runs + 1))
 }
 
+# all_pairs N [FULL]: fails if the script did not generate N pairs (FULL under LOCKSTEP_MATRIX=full), or this part compared fewer than its
+# share of them.
+all_pairs() {
+    pairs=$1
+    [ "${LOCKSTEP_MATRIX:-}" = full ] && pairs=${2:-$1}
+    share=$(awk -v pairs="$pairs" -v part="$part" 'BEGIN { split(part, of, "/"); for (k = 1; k <= pairs; k++) n += k % of[2] + 1 == of[1]
+        print n + 0 }')
+    [ $cells -eq "$pairs" ] || bad "${0##*/} generated $cells pairs of layouts, not $pairs"
+    [ $equal_runs -eq "$share" ] && [ "$share" -gt 0 ] || bad "${0##*/} compared $equal_runs pairs of layouts in part $part, not $share"
+}
+
 # LOCKSTEP_DEVICE=check, which test_device_check_parity.sh sets: the scripts of the parity suite compare devices instead of layouts, and the
 # number of the pair is the seed of the checking device. on_check: true if so. seeds_used: one for each pair.
 seeds_used=
@@ -140,7 +151,8 @@ equal() {
         return 1
     fi
     "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
-    head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
+    head -n 1 out.txt | grep -Eq "^equal: [1-9][0-9]* steps, [1-9][0-9]* tensors; [0-9]+ of [1-9]" ||
+        bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
 }
 
 # found_within CASE: the first difference in out.txt, written by parity --json, exceeded a bound of at most $widest. For a gradient that is

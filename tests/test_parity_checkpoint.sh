@@ -89,6 +89,7 @@ resumes 1 "parallel.tp=2 parallel.sp" "parallel.cp=2" $gpt2 $sgd --precision.com
 resumes 1 "parallel.pp=2" "parallel.dp=2 parallel.zero=3" $untied --optim.name=lars --precision.compute=bf16 --precision.master=false
 resumes 0 "parallel.pp=2" "parallel.tp=2" $tied --optim.name=sgd --optim.momentum=0 --precision.compute=fp32
 
+all_pairs $(((132 + stride - 1) / stride + 4)) # 12 layouts are resumed under the 11 others; the last four pairs
 end_on_check
 
 # ---- what is refused ----
