@@ -41,11 +41,14 @@ pick() { shift "$1"; echo "$1"; }
 # resumes STATES A B OPTIONS...: b resumes a's checkpoint; each parameter has STATES optimizer states. With on_check one of the two, in
 # turn, is on the checking device.
 resumes() {
+    in_part || return
+    if on_check; then under_pair_seeds resume_pair "$@"; else resume_pair "$@"; fi
+}
+resume_pair() {
     states=$1 saver=$2 resumer=$3
     shift 3
-    in_part || return
     if on_check; then
-        here="run.device=cpu" there="run.device=check debug.device_seed=$cells" seeds_used="$seeds_used $cells"
+        here="run.device=cpu" there="run.device=check debug.device_seed=$seed"
         [ $((equal_runs % 2)) -eq 0 ] || { swap=$here here=$there there=$swap; }
         saver="$saver $here" resumer="$resumer $there"
     fi
