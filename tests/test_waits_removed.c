@@ -78,17 +78,15 @@ static ls_status transfers_open(ls_comm *comm, struct training *out)
     struct move gather = { .kind = MOVE_ALL_GATHER, .axis = LS_AXIS_TP, .comm = comm, .full = 4, .grain = 1 }, sum = gather;
     ls_compile_options o = LS_COMPILE_DEFAULTS;
     struct training s = { 0 };
-    ls_program *p;
-    ls_value x, w, y;
 
     sum.kind = MOVE_ALL_REDUCE;
     LS_TRY(ls_store_new(&(ls_store_options){ "check", LS_F32, 1, 7, 0 }, &s.store));
     LS_TRY(ls_program_new(s.store, &s.program));
-    p = s.program;
-    x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 2, 3 });
+    ls_program *p = s.program;
+    ls_value x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 2, 3 });
     ls_block_begin(p, "block");
-    w = ls_param(p, "w", (ls_init){ LS_INIT_NORMAL, 0.1 }, 2, (size_t[]){ 5, 3 });
-    y = ls_linear(p, program_move(p, &gather, x), w, LS_NONE);
+    ls_value w = ls_param(p, "w", (ls_init){ LS_INIT_NORMAL, 0.1 }, 2, (size_t[]){ 5, 3 });
+    ls_value y = ls_linear(p, program_move(p, &gather, x), w, LS_NONE);
     ls_block_end(p);
     ls_output(p, "sum", program_move(p, &sum, x));
     ls_backward(p, ls_output(p, "loss", ls_sum(p, ls_mul(p, y, y), -1)));
@@ -221,14 +219,14 @@ static void remove_each(ls_comm *comm, void *ctx)
     struct fates *fates = j->tally->of[ls_comm_rank(comm)];
     struct training s;
     double loss;
-    int n, most;
+    int most;
 
     threads_set(1);
     check_set_order(CHECK_EAGER);
     RANKS_TRY(steps == TRANSFERS ? transfers_open(comm, &s) : distributed_open(&j->l, comm, false, &s));
     for (int step = 0; step < 2; step++)
         RANKS_TRY(steps == TRANSFERS ? transfers_step(&s) : distributed_step(&s, &j->l, step, &loss));
-    n = most = list_waits(&s, &j->l, list);
+    int n = most = list_waits(&s, &j->l, list);
     RANKS_TRY(ls_all_reduce(comm, &most, &most, 1, LS_I32, LS_MAX, NULL));
     for (int w = 0; w < most; w++) {
         struct removal r = run_without(&s, &j->l, w < n ? list[w].number : -1);
@@ -263,14 +261,14 @@ static struct fates fates_of(const struct tally *t, enum source source)
 static struct tally remove_all_of(enum steps kind, struct layout l, int n)
 {
     static const char *const names[SOURCES] = { "pass", "joins", "hand-over", "before transfers", "after transfers", "gathers" };
-    struct tally *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), tally;
+    struct tally *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct job j = { l, shared };
 
     assert_true(shared != MAP_FAILED);
     steps = kind;
     j.l.device = "check";
     forked_run(n, remove_each, &j);
-    tally = *shared;
+    struct tally tally = *shared;
     munmap(shared, sizeof *shared);
     for (int source = 0; source < SOURCES; source++) {
         struct fates f = fates_of(&tally, (enum source)source);
@@ -298,14 +296,13 @@ static struct layout meshed(enum net net, int accumulate)
 static void test_ring(void **state)
 {
     struct layout l = meshed(NET_LLAMA, 2);
-    struct tally t;
 
     (void)state;
     l.mesh.cp = 2;
     l.data.zero = 1;
     l.data.offload = LS_OFFLOAD_FILE;
     l.data.offload_path = "/tmp";
-    t = remove_all(l, 2);
+    struct tally t = remove_all(l, 2);
     assert_true(fates_of(&t, FROM_PASS).caught > 0);
 }
 
@@ -313,21 +310,18 @@ static void test_ring(void **state)
 static void test_gathers(void **state)
 {
     struct layout l = meshed(NET_LLAMA, 1);
-    struct tally t;
 
     (void)state;
     l.mesh.dp = 2;
     l.data.zero = 2;
-    t = remove_all_of(PLAIN, l, 2);
+    struct tally t = remove_all_of(PLAIN, l, 2);
     assert_true(fates_of(&t, FROM_GATHER).caught > 0);
 }
 
 static void test_transfers(void **state)
 {
-    struct tally t;
-
     (void)state;
-    t = remove_all_of(TRANSFERS, (struct layout){ 0 }, 2);
+    struct tally t = remove_all_of(TRANSFERS, (struct layout){ 0 }, 2);
     /* on each rank, before a write, before a read, and after both writes */
     assert_true(fates_of(&t, BEFORE_TRANSFER).caught >= 4 && fates_of(&t, AFTER_TRANSFER).caught >= 4);
 }
@@ -335,13 +329,12 @@ static void test_transfers(void **state)
 static void test_pipeline(const char *schedule, int chunks)
 {
     struct layout l = meshed(NET_LLAMA_TIED, 3);
-    struct tally t;
 
     l.layers = 4;
     l.mesh.pp = 2;
     l.schedule = schedule;
     l.chunks = chunks;
-    t = remove_all(l, 2);
+    struct tally t = remove_all(l, 2);
     assert_true(fates_of(&t, FROM_HANDOVER).caught > 0 && fates_of(&t, FROM_JOIN).caught > 0);
 }
 
@@ -353,14 +346,13 @@ static void test_v_schedule(void **state) { (void)state, test_pipeline("zb-v", 2
 static void test_all(void **state)
 {
     struct layout l = meshed(NET_EVEN, 2);
-    struct tally t;
 
     (void)state;
     l.mesh.pp = l.mesh.dp = l.mesh.ep = 2;
     l.schedule = "1f1b";
     l.data.zero = 1;
     l.data.offload = LS_OFFLOAD_CPU;
-    t = remove_all(l, 4);
+    struct tally t = remove_all(l, 4);
     assert_true(fates_of(&t, FROM_PASS).caught > 0 && fates_of(&t, FROM_HANDOVER).caught > 0);
 }
 
