@@ -109,14 +109,36 @@ in_part() {
     equal_runs=$((equal_runs + 1))
 }
 
-# LOCKSTEP_DEVICE=check, which test_device_check_parity.sh sets: the scripts of the parity suite compare devices instead of layouts, and the
-# number of the pair is the seed of the checking device. on_check: true if so. seeds_used: one for each pair.
+# all_pairs N [FULL]: fails if the script did not generate N pairs (FULL under LOCKSTEP_MATRIX=full), or this part compared fewer than its
+# share of them.
+all_pairs() {
+    pairs=$1
+    [ "${LOCKSTEP_MATRIX:-}" = full ] && pairs=${2:-$1}
+    share=$(awk -v pairs="$pairs" -v part="$part" 'BEGIN { split(part, of, "/"); for (k = 1; k <= pairs; k++) n += k % of[2] + 1 == of[1]
+        print n + 0 }')
+    [ $cells -eq "$pairs" ] || bad "${0##*/} generated $cells pairs of layouts, not $pairs"
+    [ $equal_runs -eq "$share" ] && [ "$share" -gt 0 ] || bad "${0##*/} compared $equal_runs pairs of layouts in part $part, not $share"
+}
+
+# LOCKSTEP_DEVICE=check, which test_device_check_parity.sh sets: the scripts of the parity suite compare devices instead of layouts.
+# on_check: true if so. seeds_used: the seeds of the checking device until now.
 seeds_used=
 on_check() { [ "${LOCKSTEP_DEVICE:-}" = check ]; }
 
+# under_pair_seeds COMMAND...: runs COMMAND with $seed set to the number of the pair, and under LOCKSTEP_MATRIX=full, for every 20th pair,
+# to 19 more seeds in turn: 6,300 runs for 3,254 pairs, an hour or two.
+under_pair_seeds() {
+    most=$cells
+    [ "${LOCKSTEP_MATRIX:-}" = full ] && [ $((cells % 20)) -eq 0 ] && most=$((cells + 190000))
+    for seed in $(seq $cells 10000 $most); do
+        seeds_used="$seeds_used $seed"
+        "$@"
+    done
+}
+
 # same_on_check LAYOUT OPTIONS...: everything that `parity` compares has the same bits on the checking device as on the cpu.
 same_on_check() {
-    on_cpu="run.device=cpu $1" checking="run.device=check debug.device_seed=$cells $1"
+    on_cpu="run.device=cpu $1" checking="run.device=check debug.device_seed=$seed $1"
     shift
     "$lockstep" parity --a "$on_cpu" --b "$checking" "$@" --json >out.txt 2>err.txt
     code=$?
@@ -124,18 +146,18 @@ same_on_check() {
 $(json compared same_bits <out.txt 2>json.txt)
 END_BITS
     [ $code -eq 0 ] && [ "${compared:-0}" -gt 0 ] && [ "$same" = "$compared" ] ||
-        bad "the checking device differs from the cpu with seed $cells; repeat: $lockstep parity --a '$on_cpu' --b '$checking' $*
+        bad "the checking device differs from the cpu with seed $seed; repeat: $lockstep parity --a '$on_cpu' --b '$checking' $*
 $(cat out.txt err.txt)"
 }
 
 # pair_on_check A B OPTIONS...: the same for layout B, and for A if it is one of several ranks.
-pair_on_check() {
+both_on_check() {
     a=$1 b=$2
     shift 2
-    seeds_used="$seeds_used $cells"
     ! echo "$a" | grep -q 'parallel\.[a-z]*=[2-9]' || same_on_check "$a" "$@"
     same_on_check "$b" "$@"
 }
+pair_on_check() { under_pair_seeds both_on_check "$@"; }
 
 # Ends a script of the parity suite before its parts that are the same on every device.
 end_on_check() {
@@ -154,7 +176,8 @@ equal() {
         return 1
     fi
     "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
-    head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
+    head -n 1 out.txt | grep -Eq "^equal: [1-9][0-9]* steps, [1-9][0-9]* tensors; [0-9]+ of [1-9]" ||
+        bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
 }
 
 # found_within CASE: the first difference in out.txt, written by parity --json, exceeded a bound of at most $widest. For a gradient that is

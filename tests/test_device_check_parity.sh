@@ -4,7 +4,8 @@
 # saves are resumed by the other under another layout. The pairs of a script have different seeds. A failure prints the command that
 # repeats it.
 #
-# By default some pairs of each script; LOCKSTEP_MATRIX=full: all that the scripts have then.
+# By default some pairs of each script under one seed; LOCKSTEP_MATRIX=full: all that the scripts have then, every 20th of them under 20
+# seeds.
 set -u
 LOCKSTEP_DEVICE=check
 export LOCKSTEP_DEVICE
@@ -16,8 +17,11 @@ while read -r script part; do
     [ "${LOCKSTEP_MATRIX:-}" = full ] && part=1/1
     "$2/$script" "$1" "$2" $part >"$out" </dev/null || failures=$((failures + 1))
     cat "$out"
-    its=$(sed -n 's/.*, seeds //p' "$out")
+    its=$(sed -n 's/.*, seeds //p' "$out") pairs=$(sed -n "s/^$script: \([0-9]*\) of .*/\1/p" "$out") more=0
+    [ "${LOCKSTEP_MATRIX:-}" = full ] && more=$((pairs / 20 * 19))
     [ -n "$its" ] || { echo "FAILED: $script compared nothing"; failures=$((failures + 1)); }
+    [ "$(echo $its | wc -w)" -eq $((pairs + more)) ] ||
+        { echo "FAILED: $script: $(echo $its | wc -w) seeds for $pairs pairs, not $((pairs + more))"; failures=$((failures + 1)); }
     seeds="$seeds $its"
 done <<'END_SCRIPTS'
 test_parity.sh 5/31

@@ -34,12 +34,15 @@ planned() {
     sed -n 2p planned_$method/metrics$([ $method = async ] || echo .rank_0000).jsonl >measured.json
     expect 0 "" plan --parallel.dp=$ranks $shape $fp32 --model.vocab=257 --parallel.method=$method --train.micro_batch=2 \
         --train.accumulate=2 --json
+    nonzero=0
     for key in $keys $comm; do
         was=$(json $key <measured.json) plans=$(json $key <out.txt)
         [ "$was" = none ] && was=0
         [ "$plans" = none ] && plans=0
         [ "$was" = "$plans" ] || bad "$method: $key: planned $plans, measured $was"
+        [ "$plans" = 0 ] || nonzero=$((nonzero + 1))
     done
+    [ $nonzero -ge 5 ] || bad "$method: only $nonzero figures are planned: $(cat out.txt)"
 }
 
 planned dataparallel 3 false

@@ -1,12 +1,29 @@
 #!/bin/sh
 # test_onednn_module.sh LOCKSTEP TESTS - the oneDNN module: programs do not depend on oneDNN, a run that does not need it does not load it,
-# and without a usable module oneDNN's rows accept nothing; if that costs speed (AMX), one line says why.
+# and without a usable module oneDNN's rows accept nothing; if that costs speed (AMX), one line says why. A build without oneDNN has no such
+# rows, and its command names none.
 set -u
 lockstep=$1
 . "$2/script.sh"
 build=${lockstep%/*}
 module=$build/lockstep_onednn.so
-[ -f "$module" ] || { echo "skipped: lockstep was built without oneDNN"; exit 77; }
+gemm="bench gemm --m 64 --n 64 --k 64 --launch.threads=1"
+kernels() { "$@" $gemm --json 2>err.txt | json '[].kernel' | sort -u | tr '\n' ' '; }
+
+# Without oneDNN in the build no command shows it: not a module that lies beside the command, and no column.
+if grep -qx 'ONEDNN:BOOL=OFF' "$build/CMakeCache.txt"; then
+    expect 0 "onednn      this lockstep was built without it" version
+    mkdir beside
+    cp "$lockstep" beside/
+    echo "another's" >beside/lockstep_onednn.so
+    [ "$(beside/lockstep version --json | json onednn)" = none ] || bad "version names a module: $(beside/lockstep version --json)"
+    expect 0 "" $gemm
+    grep -q onednn out.txt && bad "bench gemm has a column for oneDNN: $(cat out.txt)"
+    [ "$(sed -n 2p out.txt | wc -w)" -eq 5 ] || bad "bench gemm has other columns than m, n, k, f32 and bf16: $(cat out.txt)"
+    kernels "$lockstep" | grep -q '[a-z]' || bad "bench gemm timed nothing: $(cat err.txt)"
+    exit $((failures > 0))
+fi
+[ -f "$module" ] || { echo "skipped: oneDNN is not installed, so its module was not built"; exit 77; }
 
 for program in "$lockstep" "$build/liblockstep.so"; do
     ldd "$program" | grep -E 'dnnl|gomp' && bad "$program depends on oneDNN"
@@ -15,8 +32,6 @@ ldd "$module" | grep -q libdnnl || bad "the module does not depend on oneDNN"
 isa=$("$lockstep" version --json | json isa)
 [ "$("$lockstep" version --json | json onednn)" = "$module" ] || bad "version: $("$lockstep" version --json)"
 
-gemm="bench gemm --m 64 --n 64 --k 64 --launch.threads=1"
-kernels() { "$@" $gemm --json 2>err.txt | json '[].kernel' | sort -u | tr '\n' ' '; }
 kernels "$lockstep" | grep -q onednn || bad "bench gemm does not use the module: $("$lockstep" $gemm)"
 
 # A step whose matmuls are all computed by our tiles does not need oneDNN.

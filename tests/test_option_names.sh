@@ -43,6 +43,7 @@ printf '%s\n' --version --help --quiet --verbose --write --save --load --mpi --l
 grep -oE -- "[ '(]--[a-z][a-z0-9_-]+[^a-z0-9_.*%-]" strings.txt | grep -oE -- '--[a-z][a-z0-9_-]+' | sort -u >typed.txt
 unknown=$(sort -u flags.txt | comm -13 - typed.txt)
 [ -z "$unknown" ] || bad "no such flags: $unknown"
+[ "$(wc -l <typed.txt)" -gt 60 ] || bad "hardly any flag is named: $(wc -l <typed.txt)"
 
 [ $failures -eq 0 ] || exit 1
 say "$(wc -l <used.txt) options and $(wc -l <typed.txt) flags are named, and exist"

@@ -94,6 +94,7 @@ done
 equal "optim.offload=file" "optim.offload=cpu" $gpt2 $fp32 --train.global_batch=2
 equal "parallel.dp=2 parallel.zero=2" "parallel.dp=3 parallel.zero=3" $untied $fp32 --train.global_batch=6 --steps 20
 
+all_pairs 132 502
 end_on_check
 
 # ---- one layout twice has the same bits ----

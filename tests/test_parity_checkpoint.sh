@@ -41,11 +41,14 @@ pick() { shift "$1"; echo "$1"; }
 # resumes STATES A B OPTIONS...: b resumes a's checkpoint; each parameter has STATES optimizer states. With on_check one of the two, in
 # turn, is on the checking device.
 resumes() {
+    in_part || return
+    if on_check; then under_pair_seeds resume_pair "$@"; else resume_pair "$@"; fi
+}
+resume_pair() {
     states=$1 saver=$2 resumer=$3
     shift 3
-    in_part || return
     if on_check; then
-        here="run.device=cpu" there="run.device=check debug.device_seed=$cells" seeds_used="$seeds_used $cells"
+        here="run.device=cpu" there="run.device=check debug.device_seed=$seed"
         [ $((equal_runs % 2)) -eq 0 ] || { swap=$here here=$there there=$swap; }
         saver="$saver $here" resumer="$resumer $there"
     fi
@@ -89,6 +92,7 @@ resumes 1 "parallel.tp=2 parallel.sp" "parallel.cp=2" $gpt2 $sgd --precision.com
 resumes 1 "parallel.pp=2" "parallel.dp=2 parallel.zero=3" $untied --optim.name=lars --precision.compute=bf16 --precision.master=false
 resumes 0 "parallel.pp=2" "parallel.tp=2" $tied --optim.name=sgd --optim.momentum=0 --precision.compute=fp32
 
+all_pairs $(((132 + stride - 1) / stride + 4)) # 12 layouts are resumed under the 11 others; the last four pairs
 end_on_check
 
 # ---- what is refused ----

@@ -82,12 +82,16 @@ experts() {
 
 layouts >layouts.txt
 awk -v stride=$starcoder2_stride 'NR % stride == 1 { $1 = "starcoder2"; print }' layouts.txt >biased.txt
+dense=$(wc -l <layouts.txt)
 experts >>layouts.txt
+all=$(wc -l <layouts.txt)
+[ "$dense" -eq 819 ] && [ "$all" -eq $((819 + 407)) ] || bad "$dense layouts of dense models of $all layouts, not 819 of 1226"
 awk -v stride="$stride" "NR % stride == 1 || stride == 1" layouts.txt | cat - biased.txt >chosen.txt
 while read -r model dp layers micro words; do
     equal "" "$words" $(options $model) $fp32 $sgd --model.layers=$layers --train.accumulate=$micro --train.global_batch=$((dp * micro))
 done <chosen.txt
 
+all_pairs $(((819 + 407 + stride - 1) / stride + (819 + starcoder2_stride - 1) / starcoder2_stride))
 end_on_check
 [ $failures -eq 0 ] && say "meshes: $equal_runs of $(cat layouts.txt biased.txt | wc -l) layouts"
 exit $((failures > 0))

@@ -152,6 +152,7 @@ equal "" "parallel.pp=2 parallel.stages=1,4" $tied $fp32 $sgd $batch
 equal "" "parallel.pp=3 parallel.stages=2,1,2 parallel.dp=2 parallel.zero=3" $untied $fp32 $sgd --train.global_batch=8 --train.accumulate=4
 equal "" "parallel.pp=2 parallel.vpp=2 parallel.stages=2,1,1,1" $gpt2 $fp32 $sgd $batch
 
+all_pairs 83 273
 end_on_check
 
 # ---- one layout twice has the same bits ----

@@ -103,5 +103,6 @@ done
 grep -q "^what fits   raise run.memory_limit, or encode the text once with 'lockstep data prepare'" out.txt ||
     bad "plan: $(cat out.txt err.txt)"
 
+[ $runs -ge 40 ] || bad "only $runs runs"
 [ $failures -eq 0 ] && say "plan: $runs runs fit where plan says so"
 [ $failures -eq 0 ]

@@ -1,5 +1,6 @@
 /* test_waits_removed.c - every wait of one stream for another in a step is removed in turn, on all ranks: waits of the streams pass, joins
- * of all streams, transfers, those of the next forward for gathers of the update, and a pipeline's hand-over of activations and gradients.
+ * of all streams, those before and after a transfer of an input or output that a collective touches, those of the next forward for gathers
+ * of the update, and a pipeline's hand-over of activations and gradients.
  * Either the checking device reports a race, or the wait is redundant: without it all operations that touch the same bytes are still
  * ordered. The test determines that with its own clocks (helper_happens_before.h) and compares.
  */
@@ -21,7 +22,7 @@
 #include "runtime/store_parts.h"
 
 enum { MOST_WAITS = 4000, MOST_RANKS = 4 };
-enum source { FROM_PASS, FROM_JOIN, FROM_HANDOVER, FROM_TRANSFER, FROM_GATHER, SOURCES };
+enum source { FROM_PASS, FROM_JOIN, FROM_HANDOVER, BEFORE_TRANSFER, AFTER_TRANSFER, FROM_GATHER, SOURCES };
 
 /* Outcomes of a rank's waits by their origin. implied: the stream has waited for all of it already; idle: nothing that it
  * orders touches the same bytes without being in order by other waits. */
@@ -41,7 +42,8 @@ static bool is_of_program(const ls_program *p, const struct device_event *e)
     return false;
 }
 
-static enum source find_source(const struct training *s, const struct device_event *e)
+/* joining: the set of streams belongs to no program, as in a join. */
+static enum source find_source(const struct training *s, const struct device_event *e, bool joining)
 {
     const struct stream_set *set = store_streams(s->store);
     const struct ls_pipeline *l = s->pipeline;
@@ -50,7 +52,7 @@ static enum source find_source(const struct training *s, const struct device_eve
         return FROM_PASS;
     for (int k = 0; k < set->n; k++)
         if (set->stream[k].end == e)
-            return FROM_JOIN;
+            return joining ? FROM_JOIN : BEFORE_TRANSFER;
     for (int g = 0; g < s->store->units; g++)
         if (s->store->unit[g]->gathered == e)
             return FROM_GATHER;
@@ -62,19 +64,63 @@ static enum source find_source(const struct training *s, const struct device_eve
                 if (l->chunk[c].end[k].message[slot] == e)
                     return FROM_HANDOVER;
     }
-    return FROM_TRANSFER;
+    return AFTER_TRANSFER; /* the event of a staging buffer */
 }
 
 /* ---- two steps ---- */
 
-static bool plain; /* steps without collectives of the host, each of which waits for the device first */
+/* What a step is: PLAIN: without collectives of the host, each of which waits for the device first; TRANSFERS: see transfers_step(). */
+static enum steps { DISTRIBUTED, PLAIN, TRANSFERS } steps;
+
+/* A program with an input that collectives read, in forward and again in backward, and an output that a collective writes. */
+static ls_status transfers_open(ls_comm *comm, struct training *out)
+{
+    struct move gather = { .kind = MOVE_ALL_GATHER, .axis = LS_AXIS_TP, .comm = comm, .full = 4, .grain = 1 }, sum = gather;
+    ls_compile_options o = LS_COMPILE_DEFAULTS;
+    struct training s = { 0 };
+
+    sum.kind = MOVE_ALL_REDUCE;
+    LS_TRY(ls_store_new(&(ls_store_options){ "check", LS_F32, 1, 7, 0 }, &s.store));
+    LS_TRY(ls_program_new(s.store, &s.program));
+    ls_program *p = s.program;
+    ls_value x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 2, 3 });
+    ls_block_begin(p, "block");
+    ls_value w = ls_param(p, "w", (ls_init){ LS_INIT_NORMAL, 0.1 }, 2, (size_t[]){ 5, 3 });
+    ls_value y = ls_linear(p, program_move(p, &gather, x), w, LS_NONE);
+    ls_block_end(p);
+    ls_output(p, "sum", program_move(p, &sum, x));
+    ls_backward(p, ls_output(p, "loss", ls_sum(p, ls_mul(p, y, y), -1)));
+    o.recompute = LS_RECOMPUTE_FULL;
+    *out = s;
+    return ls_program_compile(p, &o);
+}
+
+/* Writes the input between forward and backward: first while a collective may still read it, then after reading what the collective wrote.
+ * The collective of backward must not read it before. */
+static ls_status transfers_step(struct training *s)
+{
+    float x[6] = { 1, 2, 3, 4, 5, 6 }, sum[6];
+
+    ls_store_zero_grad(s->store);
+    for (int k = 0; k < 2; k++) {
+        LS_TRY(ls_program_write(s->program, "x", x, LS_F32, 6));
+        LS_TRY(ls_program_run(s->program, LS_FORWARD));
+        if (k == 1)
+            LS_TRY(ls_program_read(s->program, "sum", sum, LS_F32, 6));
+        LS_TRY(ls_program_write(s->program, "x", x, LS_F32, 6));
+        LS_TRY(ls_program_run(s->program, LS_BACKWARD));
+    }
+    return LS_OK;
+}
 
 static ls_status take_step(struct training *s, const struct layout *l, int step)
 {
     double loss;
 
-    if (!plain)
+    if (steps == DISTRIBUTED)
         return distributed_step(s, l, step, &loss);
+    if (steps == TRANSFERS)
+        return transfers_step(s);
     ls_store_zero_grad(s->store);
     LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | LS_LAST));
     LS_TRY(ls_optimizer_set(s->program, &s->optimizer, 0.003, (uint64_t)step + 1));
@@ -124,29 +170,45 @@ static struct removal run_without(struct training *s, const struct layout *l, in
 /* number: of all waits of the two steps. */
 struct wait { enum source source; bool implied, needed; int number; };
 
+/* joining[w]: no program had the set of streams at wait w. */
+struct recording { struct history history; const struct stream_set *set; bool joining[MOST_WAITS]; int waits; };
+
+static bool record_action(void *ctx, const struct check_action *a)
+{
+    struct recording *r = ctx;
+
+    if (a->kind == CHECK_WAIT) {
+        RANKS_CHECK(r->waits < MOST_WAITS);
+        r->joining[r->waits++] = !r->set->program;
+    }
+    return history_note(&r->history, a);
+}
+
 /* The waits of the first of two steps, and those of the second for gathers that the first has started. */
 static int list_waits(struct training *s, const struct layout *l, struct wait list[MOST_WAITS])
 {
-    struct history h = { 0 };
+    static struct recording r;
+    struct history *h = &r.history;
     int n = 0, ends, number = -1;
 
+    r = (struct recording){ .set = store_streams(s->store) };
     RANKS_TRY(store_device(s->store)->sync());
-    check_on_action(history_note, &h);
-    run_steps(s, l, &ends, &h);
+    check_on_action(record_action, &r);
+    run_steps(s, l, &ends, h);
     check_on_action(NULL, NULL);
-    history_find_conflicts(&h);
-    RANKS_CHECK(h.conflicts > 0 && history_is_ordered(&h, -1));
-    for (int k = 0; k < h.n; k++) {
-        if (h.at[k].kind != CHECK_WAIT)
+    history_find_conflicts(h);
+    RANKS_CHECK(h->conflicts > 0 && history_is_ordered(h, -1));
+    for (int k = 0; k < h->n; k++) {
+        if (h->at[k].kind != CHECK_WAIT)
             continue;
-        number++;
-        if (k >= ends && find_source(s, h.event[h.at[k].event]) != FROM_GATHER)
+        enum source source = find_source(s, h->event[h->at[k].event], r.joining[++number]);
+        if (k >= ends && source != FROM_GATHER)
             continue;
-        RANKS_CHECK(n < MOST_WAITS && h.at[k].implied == history_implies(&h, k));
-        list[n++] = (struct wait){ find_source(s, h.event[h.at[k].event]), h.at[k].implied, !history_is_ordered(&h, k), number };
-        RANKS_CHECK(!h.at[k].implied || !list[n - 1].needed);
+        RANKS_CHECK(n < MOST_WAITS && h->at[k].implied == history_implies(h, k));
+        list[n++] = (struct wait){ source, h->at[k].implied, !history_is_ordered(h, k), number };
+        RANKS_CHECK(!h->at[k].implied || !list[n - 1].needed);
     }
-    history_free(&h);
+    history_free(h);
     return n;
 }
 
@@ -161,9 +223,9 @@ static void remove_each(ls_comm *comm, void *ctx)
 
     threads_set(1);
     check_set_order(CHECK_EAGER);
-    RANKS_TRY(distributed_open(&j->l, comm, false, &s));
+    RANKS_TRY(steps == TRANSFERS ? transfers_open(comm, &s) : distributed_open(&j->l, comm, false, &s));
     for (int step = 0; step < 2; step++)
-        RANKS_TRY(distributed_step(&s, &j->l, step, &loss));
+        RANKS_TRY(steps == TRANSFERS ? transfers_step(&s) : distributed_step(&s, &j->l, step, &loss));
     int n = most = list_waits(&s, &j->l, list);
     RANKS_TRY(ls_all_reduce(comm, &most, &most, 1, LS_I32, LS_MAX, NULL));
     for (int w = 0; w < most; w++) {
@@ -196,13 +258,14 @@ static struct fates fates_of(const struct tally *t, enum source source)
     return sum;
 }
 
-static struct tally remove_all(struct layout l, int n)
+static struct tally remove_all_of(enum steps kind, struct layout l, int n)
 {
-    static const char *const names[SOURCES] = { "pass", "joins", "hand-over", "transfers", "gathers" };
+    static const char *const names[SOURCES] = { "pass", "joins", "hand-over", "before transfers", "after transfers", "gathers" };
     struct tally *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct job j = { l, shared };
 
     assert_true(shared != MAP_FAILED);
+    steps = kind;
     j.l.device = "check";
     forked_run(n, remove_each, &j);
     struct tally tally = *shared;
@@ -217,6 +280,8 @@ static struct tally remove_all(struct layout l, int n)
     assert_int_equal(fates_of(&tally, FROM_PASS).idle, 0);
     return tally;
 }
+
+static struct tally remove_all(struct layout l, int n) { return remove_all_of(DISTRIBUTED, l, n); }
 
 static struct layout meshed(enum net net, int accumulate)
 {
@@ -249,10 +314,16 @@ static void test_gathers(void **state)
     (void)state;
     l.mesh.dp = 2;
     l.data.zero = 2;
-    plain = true;
-    struct tally t = remove_all(l, 2);
-    plain = false;
+    struct tally t = remove_all_of(PLAIN, l, 2);
     assert_true(fates_of(&t, FROM_GATHER).caught > 0);
+}
+
+static void test_transfers(void **state)
+{
+    (void)state;
+    struct tally t = remove_all_of(TRANSFERS, (struct layout){ 0 }, 2);
+    /* on each rank, before a write, before a read, and after both writes */
+    assert_true(fates_of(&t, BEFORE_TRANSFER).caught >= 4 && fates_of(&t, AFTER_TRANSFER).caught >= 4);
 }
 
 static void test_pipeline(const char *schedule, int chunks)
@@ -337,6 +408,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ring),
         cmocka_unit_test(test_gathers),
+        cmocka_unit_test(test_transfers),
         cmocka_unit_test(test_1f1b),
         cmocka_unit_test(test_zero_bubble),
         cmocka_unit_test(test_v_schedule),

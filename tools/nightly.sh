@@ -8,11 +8,13 @@
 #   clang      the suite, built by clang, where a warning is an error
 #   threads    the tests of multi-threaded code, under ThreadSanitizer
 #   faults     a build without injected faults
+#   onednn     a build without oneDNN: every kernel against its reference, the steps that PyTorch wrote, what the command says
 #   fuzz       a minute of each fuzz target
 set -u
 cd "$(dirname "$0")/.."
 make=${MAKE:-make} flags=${CMAKE_FLAGS:-}
 threads='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps|readback|backing|waits_removed'
+without_onednn='^test_(kernels.*|matmuls|golden|vjp|nn_model|onednn_module\.sh)$'
 table=
 failed=0
 export LOCKSTEP_KILLS=100
@@ -25,11 +27,12 @@ run_stage() {
     clang) $make CC=clang CMAKE_FLAGS="$flags -DWERROR=ON" check ;;
     threads) $make SANITIZE=thread TESTS="$threads" CMAKE_FLAGS="$flags" check ;;
     faults) tools/faults_off.sh build-faults-off ;;
+    onednn) $make BUILD=build-onednn-off TESTS="$without_onednn" CMAKE_FLAGS="$flags -DONEDNN=OFF" check ;;
     fuzz) $make fuzz ;;
     esac
 }
 
-stages="matrix cards address clang threads faults fuzz"
+stages="matrix cards address clang threads faults onednn fuzz"
 [ $# -gt 0 ] || set -- $stages
 for stage in "$@"; do
     case " $stages " in

@@ -50,6 +50,7 @@ struct option {
     unsigned common;     /* the verbs whose help and completion list it first */
     const char *alias;   /* another accepted name, never written; NULL: none */
     bool alias_inverts;  /* for a bool: true under that name is false under the row's */
+    const char *was;     /* default of earlier versions, which the config.yaml of their runs has; NULL: no other */
 };
 
 struct option_note {

@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "cli/launching.h"
 #include "device/device.h"
+#include "kernels/kernel.h"
 #include "train/run/machine.h"
 
 static bool bench_gemm_json;
@@ -42,16 +43,26 @@ static void put_gemm_json(struct json_out *j, const struct shape *s, ls_dtype ty
     json_end_object(j);
 }
 
-/* Each type by the entry that a program would choose, and by another one. */
+static const ls_dtype gemm_types[] = { LS_F32, LS_BF16 };
+
+/* The kernels that multiply, of each type: the one that a program would choose (NULL), and another one if this build has it. Returns how
+ * many. */
+static size_t gemm_kernels(const struct device *d, const char *kernel[2])
+{
+    kernel[0] = NULL;
+    kernel[1] = d->immediate ? "onednn" : "cuda";
+    return kernel_named(OP_LINEAR, kernel[1]) ? 2 : 1;
+}
+
 static ls_status time_shape(const struct device *d, const struct shape *s, struct json_out *j)
 {
-    static const ls_dtype types[] = { LS_F32, LS_BF16 };
-    const char *other[] = { NULL, d->immediate ? "onednn" : "cuda" };
+    const char *kernels[2];
+    size_t n = gemm_kernels(d, kernels);
 
     if (!bench_gemm_json) printf("%7zu %7zu %7zu", s->m, s->n, s->k);
-    for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(other); i++) {
-        ls_dtype type = types[i / COUNT_OF(other)];
-        const char *kernel = other[i % COUNT_OF(other)];
+    for (size_t i = 0; i < COUNT_OF(gemm_types) * n; i++) {
+        ls_dtype type = gemm_types[i / n];
+        const char *kernel = kernels[i % n];
         double seconds;
 
         LS_TRY(machine_time_linear(d, type, s->m, s->n, s->k, &kernel, &seconds));
@@ -69,12 +80,17 @@ static ls_status time_shape(const struct device *d, const struct shape *s, struc
 
 static void bench_gemm_put_head(const struct config *c, const struct device *d)
 {
+    const char *kernels[2];
+    size_t n = gemm_kernels(d, kernels);
+
     printf("y[m,n] = x[m,k] w[n,k]^T, ");
     if (d->immediate)
         printf("%d threads", threads_count());
     else
         printf("device %s%s%s", d->name, c->run.device_facts.memory ? ": " : "", c->run.device_facts.name);
-    printf("; GFLOP/s and kernel\n%7s %7s %7s  %7s %-8s  %7s %-8s  %7s\n", "m", "n", "k", "f32", "", "f32", "", "bf16");
+    printf("; GFLOP/s and kernel\n%7s %7s %7s", "m", "n", "k");
+    for (size_t i = 0; i < COUNT_OF(gemm_types) * n; i++) printf("  %7s %-8s", ls_dtype_name(gemm_types[i / n]), "");
+    printf("\n");
 }
 
 static ls_status run_gemm(struct invocation *in)

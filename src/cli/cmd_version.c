@@ -23,6 +23,9 @@ static const struct flag version_flags[] = {
     { 0 },
 };
 
+/* False if this lockstep was built with -DONEDNN=OFF: it loads no module. */
+static bool uses_onednn(void) { return kernel_named(OP_LINEAR, "onednn"); }
+
 static ls_status cmd_version_put_json(void)
 {
     struct json_out j = { 0 };
@@ -36,7 +39,7 @@ static ls_status cmd_version_put_json(void)
     for (size_t i = 0; mpi_module_name(i); i++)
         if (mpi_module_find(i, path, sizeof path)) json_put_string(&j, mpi_module_name(i), path);
     json_end_object(&j);
-    if (module_find("onednn", path, sizeof path)) json_put_string(&j, "onednn", path);
+    if (uses_onednn() && module_find("onednn", path, sizeof path)) json_put_string(&j, "onednn", path);
     json_end_object(&j);
     return terminal_put_json(&j);
 }
@@ -55,7 +58,10 @@ static ls_status cmd_version_run(struct invocation *in)
         printf("kernels     %s (on this processor faster than %s, which it also has)\n", isa_name(isa_best()), isa_name(isa_all()));
     for (size_t i = 0; mpi_module_name(i); i++)
         printf("mpi         %s: %s\n", mpi_module_name(i), mpi_module_find(i, path, sizeof path) ? path : "no module found");
-    printf("onednn      %s\n", module_find("onednn", path, sizeof path) ? path : "no module found");
+    if (!uses_onednn())
+        printf("onednn      this lockstep was built without it\n");
+    else
+        printf("onednn      %s\n", module_find("onednn", path, sizeof path) ? path : "no module found");
     return LS_OK;
 }
 

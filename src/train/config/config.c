@@ -103,7 +103,7 @@ static const struct option config_rows[] = {
            .common = T | D),
     INT(data.vocab_size, "4096", 257, 1e6, "tokens", T | P | D, "size of the vocabulary that data.tokenizer=bpe learns", .common = D),
     INT(data.seq_len, "-1", -1, 1e7, "tokens", STEP | E,
-        "tokens per sample; -1: 256, or the model's number of positions if that is smaller", .common = STEP | E),
+        "tokens per sample; -1: 256, or the model's number of positions if that is smaller", .common = STEP | E, .was = "256"),
     REAL(data.val_fraction, "0.05", 0, 0.9, "", T | P | E, "share of the data, at its end, that is kept for validation; 0: none",
          .off = "0", .common = E),
     BOOL(data.shuffle, "true", T, "take samples in random order, a different one in each epoch; false: in the order of the data",

@@ -52,14 +52,28 @@ static bool config_check_is_named(const struct task_idle *idle, const char *opti
     return strncmp(idle->name, option, length) == 0 && strcmp(option, "model.preset") != 0;
 }
 
-static ls_status check_idle_task(const struct config *c, unsigned verb)
+/* True if the option's value comes from a file. */
+static bool is_of_file(const struct options *given, const char *name)
+{
+    const char *origin = given ? options_origin(given, name) : "default";
+
+    return strcmp(origin, "default") != 0 && strcmp(origin, "command line") != 0;
+}
+
+/* Rejects an option that the task does not read. One of a file with the default of an earlier version, which nobody chose, is reset. */
+static ls_status check_idle_task(const struct config *c, unsigned verb, struct options *given)
 {
     const struct option_table *t = config_table();
 
     for (const struct task_idle *idle = task_of(c)->idle; idle->name; idle++)
-        for (size_t i = 0; i < t->count; i++)
-            if ((t->rows[i].verbs & verb) && config_check_is_named(idle, t->rows[i].name) && !is_default_or_off(c, t->rows[i].name))
-                return ls_fail(LS_EINVAL, "%s does nothing here: %s", t->rows[i].name, idle->because);
+        for (size_t i = 0; i < t->count; i++) {
+            const struct option *row = &t->rows[i];
+
+            if (!(row->verbs & verb) || !config_check_is_named(idle, row->name) || is_default_or_off(c, row->name)) continue;
+            if (!row->was || !options_is(row, c, row->was) || !is_of_file(given, row->name))
+                return ls_fail(LS_EINVAL, "%s does nothing here: %s", row->name, idle->because);
+            LS_TRY(options_set_aside(given, row->name));
+        }
     return LS_OK;
 }
 
@@ -172,14 +186,6 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
     out->n = COUNT_OF(rules);
 }
 
-/* True if the option's value comes from a file. */
-static bool is_of_file(const struct options *given, const char *name)
-{
-    const char *origin = given ? options_origin(given, name) : "default";
-
-    return strcmp(origin, "default") != 0 && strcmp(origin, "command line") != 0;
-}
-
 /* Resets an option of a file to its default. The run's config.yaml keeps its value, for a later start on other ranks. */
 static ls_status reset_idle(struct options *given, const struct idle *rule, bool warns)
 {
@@ -204,7 +210,7 @@ static ls_status check_idle(const struct config *c, unsigned verb, struct option
         LS_TRY(reset_idle(given, rule, warns));
         return check_idle(c, verb, given, warns);
     }
-    return check_idle_task(c, verb);
+    return check_idle_task(c, verb, given);
 }
 
 /* ---- the rest of the rules ---- */
