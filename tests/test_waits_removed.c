@@ -70,7 +70,7 @@ static enum source find_source(const struct training *s, const struct device_eve
 /* ---- two steps ---- */
 
 /* What a step is: PLAIN: without collectives of the host, each of which waits for the device first; TRANSFERS: see transfers_step(). */
-static enum steps { DISTRIBUTED, PLAIN, TRANSFERS } steps;
+static enum steps { DISTRIBUTED, PLAIN, TRANSFERS } removed_from;
 
 /* A program with an input that collectives read, in forward and again in backward, and an output that a collective writes. */
 static ls_status transfers_open(ls_comm *comm, struct training *out)
@@ -117,9 +117,9 @@ static ls_status take_step(struct training *s, const struct layout *l, int step)
 {
     double loss;
 
-    if (steps == DISTRIBUTED)
+    if (removed_from == DISTRIBUTED)
         return distributed_step(s, l, step, &loss);
-    if (steps == TRANSFERS)
+    if (removed_from == TRANSFERS)
         return transfers_step(s);
     ls_store_zero_grad(s->store);
     LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | LS_LAST));
@@ -223,9 +223,9 @@ static void remove_each(ls_comm *comm, void *ctx)
 
     threads_set(1);
     check_set_order(CHECK_EAGER);
-    RANKS_TRY(steps == TRANSFERS ? transfers_open(comm, &s) : distributed_open(&j->l, comm, false, &s));
+    RANKS_TRY(removed_from == TRANSFERS ? transfers_open(comm, &s) : distributed_open(&j->l, comm, false, &s));
     for (int step = 0; step < 2; step++)
-        RANKS_TRY(steps == TRANSFERS ? transfers_step(&s) : distributed_step(&s, &j->l, step, &loss));
+        RANKS_TRY(removed_from == TRANSFERS ? transfers_step(&s) : distributed_step(&s, &j->l, step, &loss));
     int n = most = list_waits(&s, &j->l, list);
     RANKS_TRY(ls_all_reduce(comm, &most, &most, 1, LS_I32, LS_MAX, NULL));
     for (int w = 0; w < most; w++) {
@@ -265,7 +265,7 @@ static struct tally remove_all_of(enum steps kind, struct layout l, int n)
     struct job j = { l, shared };
 
     assert_true(shared != MAP_FAILED);
-    steps = kind;
+    removed_from = kind;
     j.l.device = "check";
     forked_run(n, remove_each, &j);
     struct tally tally = *shared;

@@ -51,7 +51,7 @@ static size_t gemm_kernels(const struct device *d, const char *kernel[2])
 {
     kernel[0] = NULL;
     kernel[1] = d->immediate ? "onednn" : "cuda";
-    return kernel_named(OP_LINEAR, kernel[1]) ? 2 : 1;
+    return kernels_exist(kernel[1]) ? 2 : 1;
 }
 
 static ls_status time_shape(const struct device *d, const struct shape *s, struct json_out *j)

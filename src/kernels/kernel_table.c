@@ -110,6 +110,16 @@ const struct kernel *kernel_reference(enum op op)
     return NULL;
 }
 
+bool kernels_exist(const char *name)
+{
+    const struct kernel *part;
+
+    for (size_t p = 0; (part = part_at(p)); p++)
+        for (const struct kernel *k = part; k->name; k++)
+            if (strcmp(k->name, name) == 0) return true;
+    return false;
+}
+
 const struct kernel *kernel_named(enum op op, const char *name)
 {
     const struct kernel *part;
