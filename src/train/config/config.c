@@ -18,12 +18,13 @@ enum {
     RUNS = T | B | G | Q | E /* commands that run a model */
 };
 
-#define COUNT_MOST                         1e15
-#define FAMILY_CHOICE(upper, name)         "|" #name
-#define OPTIMIZER_CHOICE(upper, name, ...) "|" #name
-#define FORMAT_CHOICE(id, name)            "|" name
-#define DEVICE_CHOICE(name, help)          "|" #name
-#define DEVICE_HELP(name, help)            "; " #name ": " help
+#define COUNT_MOST                          1e15
+#define MODEL_CHOICE(upper, name)           "|" #name
+#define ACTIVATION_CHOICE(upper, name, ...) "|" #name
+#define OPTIMIZER_CHOICE(upper, name, ...)  "|" #name
+#define FORMAT_CHOICE(id, name)             "|" name
+#define DEVICE_CHOICE(name, help)           "|" #name
+#define DEVICE_HELP(name, help)             "; " #name ": " help
 
 #define INT(field, text, least, most, unit, verbs, ...) \
     OPTION_INT(struct config, field, #field, text, least, most, unit, verbs, __VA_ARGS__)
@@ -38,7 +39,7 @@ static const struct option config_rows[] = {
     STRING(model.preset, "llama-demo", STEP, "name of a model; 'lockstep help models' lists them", .common = STEP),
     STRING(model.hf, "", STEP, "Hugging Face folder (shape and weights) or its config.json (only the shape), instead of a preset",
            .common = T | P | B),
-    ENUM(model.architecture, "preset", "preset" LS_FAMILY_MAP(FAMILY_CHOICE), STEP,
+    ENUM(model.architecture, "preset", "preset" LS_FAMILY_MAP(MODEL_CHOICE), STEP,
          "model family; preset: the family of model.preset or model.hf"),
     INT(model.layers, "0", 0, COUNT_MOST, "", STEP, "number of transformer blocks; 0: the preset's", .common = T | P | B),
     INT(model.width, "0", 0, COUNT_MOST, "", STEP, "channels of the residual stream; 0: the preset's", .common = T | P | B),
@@ -51,7 +52,7 @@ static const struct option config_rows[] = {
     ENUM(model.tied, "preset", "preset|false|true", STEP, "use the embedding also as the output projection; preset: as the preset does"),
     INT(model.max_positions, "0", 0, COUNT_MOST, "tokens", STEP, "longest sequence that the model can process; 0: the preset's"),
     REAL(model.rope_theta, "0", 0, 1e12, "", STEP, "base of the rotary position embedding; 0: the preset's"),
-    ENUM(model.activation, "preset", "preset|gelu_tanh|gelu|relu_squared", STEP,
+    ENUM(model.activation, "preset", "preset" LS_ACTIVATION_MAP(ACTIVATION_CHOICE), STEP,
          "activation function of the feed-forward layer, in families that offer a choice; gelu: the exact function, gelu_tanh: its "
          "approximation by tanh"),
     REAL(model.dropout, "0", 0, 0.99, "", STEP,
@@ -68,13 +69,13 @@ static const struct option config_rows[] = {
     INT(model.expert_ffn, "0", 0, COUNT_MOST, "", STEP, "inner width of an expert; 0: the preset's"),
     INT(model.shared_ffn, "-1", -1, COUNT_MOST, "", STEP,
         "inner width of the shared expert, which processes every token; 0: no shared expert; -1: the preset's", .off = "0"),
-    ENUM(model.router, "preset", "preset|softmax|sigmoid", STEP,
+    ENUM(model.router, "preset", "preset" LS_ROUTER_MAP(MODEL_CHOICE), STEP,
          "function that turns the router's logits into scores; preset: the preset's"),
     REAL(model.capacity, "-1", -1, 1e6, "", STEP,
          "capacity factor: an expert takes at most this times its even share of a sample's tokens and drops the rest; 0: it drops none; "
          "-1: the preset's",
          .off = "0"),
-    ENUM(model.drop, "preset", "preset|position|probability", STEP,
+    ENUM(model.drop, "preset", "preset" LS_DROP_MAP(MODEL_CHOICE), STEP,
          "which tokens a full expert drops: the last ones (position), or those with the smallest scores (probability); preset: the "
          "preset's"),
     REAL(model.aux_loss, "-1", -1, 1e6, "", STEP, "coefficient of the load-balancing loss; 0: none; -1: the preset's", .off = "0"),

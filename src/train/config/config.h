@@ -36,12 +36,13 @@ enum {
     VERB_BENCH_GEMM = 256
 };
 
-enum { ARCHITECTURE_PRESET, ARCHITECTURE_FIRST }; /* followed by the other families, in the order of enum ls_architecture */
-enum config_activation { ACTIVATION_PRESET, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU_SQUARED };
-enum config_router { ROUTER_PRESET, ROUTER_SOFTMAX, ROUTER_SIGMOID };
+/* "preset" is followed by the choices of a list, in the order of enum ls_architecture, ls_activation, ls_router and ls_drop. */
+enum { ARCHITECTURE_PRESET, ARCHITECTURE_FIRST };
+enum { ACTIVATION_PRESET, ACTIVATION_FIRST };
+enum { ROUTER_PRESET, ROUTER_FIRST };
+enum { DROP_PRESET, DROP_FIRST };
 enum config_scope { SCOPE_PRESET, SCOPE_SEQUENCE, SCOPE_MICRO_BATCH };
 enum config_special { SPECIAL_AUTO, SPECIAL_PARSE, SPECIAL_TEXT };
-enum config_drop { DROP_PRESET, DROP_POSITION, DROP_PROBABILITY };
 enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
 enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
 enum config_cp_method { CP_METHOD_RING, CP_METHOD_ALL_TO_ALL };
@@ -62,9 +63,10 @@ struct config {
         int tied;                                                                     /* enum config_switch */
         double rope_theta;                                                            /* 0: from the preset */
         int64_t experts, experts_per_token, expert_ffn, shared_ffn;                   /* shared_ffn -1: from the preset */
-        int router, drop, aux_loss_scope;                                             /* enum config_router, config_drop, config_scope */
+        int router, drop;                                                             /* as architecture, with enum ls_router and ls_drop */
+        int aux_loss_scope;                                                           /* enum config_scope */
         double capacity, aux_loss, z_loss, router_bias_rate;                          /* -1: from the preset */
-        int activation;                                                               /* enum config_activation */
+        int activation;                                                               /* as architecture, with enum ls_activation */
         double dropout, attention_dropout;
     } model;
     struct {
