@@ -48,6 +48,14 @@ typedef struct ls_pipeline_schedule {
     ls_action **list; /* [stages][count] */
 } ls_pipeline_schedule;
 
+/* The schedules that train: SCHEDULE(id, name). */
+#define LS_PIPELINE_SCHEDULE_MAP(SCHEDULE) \
+    SCHEDULE(gpipe, "gpipe")               \
+    SCHEDULE(1f1b, "1f1b")                 \
+    SCHEDULE(interleaved, "interleaved")   \
+    SCHEDULE(zb_h1, "zb-h1")               \
+    SCHEDULE(zb_v, "zb-v")
+
 const char *ls_pipeline_schedule_name(int i); /* the i-th of the table above; NULL past the last */
 /* LS_EINVAL with the numbers if the schedule does not support them (chunks, or an M that it can't divide). */
 ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, int micro, ls_pipeline_schedule *out);

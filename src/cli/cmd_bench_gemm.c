@@ -46,7 +46,7 @@ static void put_gemm_json(struct json_out *j, const struct shape *s, ls_dtype ty
 static ls_status time_shape(const struct device *d, const struct shape *s, struct json_out *j)
 {
     static const ls_dtype types[] = { LS_F32, LS_BF16 };
-    const char *other[] = { NULL, d->immediate ? "onednn" : "cuda" };
+    const char *other[] = { NULL, d->comparison };
 
     if (!bench_gemm_json) printf("%7zu %7zu %7zu", s->m, s->n, s->k);
     for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(other); i++) {

@@ -276,9 +276,10 @@ ls_status layout_check_recompute(const ls_layout *l)
 /* Rejects them where something needs a gradient later than its update. */
 ls_status layout_check_in_backward(const ls_layout *l)
 {
-    bool layers = l->optimizer == LS_LAMB || l->optimizer == LS_LARS; /* the norms of a layer scale its update */
+    const ls_optimizer_facts *optimizer = ls_optimizer_facts_of(l->optimizer);
 
     if (!l->in_backward) return LS_OK;
+    if (!optimizer) return ls_fail(LS_EINVAL, "optim.name: %d does not exist", (int)l->optimizer);
     if (l->pp > 1)
         return ls_fail(LS_EINVAL,
                        "optim.in_backward=true with parallel.pp=%d: a stage has several micro-batches in flight, whose gradients are "
@@ -288,11 +289,11 @@ ls_status layout_check_in_backward(const ls_layout *l)
         return ls_fail(LS_EINVAL,
                        "optim.in_backward=true with parallel.method=%s, which updates after backward; use parallel.method=allreduce",
                        layout_method_name(l->method));
-    if (layers && (zero_shards(l) || l->tp > 1 || l->ep > 1))
+    if (optimizer->layer_wise && (zero_shards(l) || l->tp > 1 || l->ep > 1))
         return ls_fail(LS_EINVAL,
                        "optim.in_backward=true with optim.name=%s: the norms of its layers are summed over the ranks that have shards of "
                        "them, after backward; use parallel.zero=0 without parallel.tp and parallel.ep, or optim.name=adamw",
-                       ls_optimizer_facts_of(l->optimizer)->name);
+                       optimizer->name);
     if (l->micro_batches > 1)
         return ls_fail(LS_EINVAL,
                        "optim.in_backward=true with train.accumulate=%d: gradients are summed over micro-batches, so they are not freed; "

@@ -210,7 +210,8 @@ ls_status config_layout(const struct config *c, ls_layout *out);
 /* Appends the options that turn layout `from` into `to`, for each field that differs: "--launch.ranks=4 --parallel.dp=4". With
  * another number of stages train.accumulate, too, since its default depends on that. */
 ls_status config_layout_options(const ls_layout *from, const ls_layout *to, struct text *out);
-const char *config_layout_option(int i);           /* the options that set a field of the layout; NULL past the last */
+const char *config_layout_option(int i);                        /* the options that set a field of the layout; NULL past the last */
+const struct device *config_device_row(const struct config *c); /* of DEVICE_MAP: its module may not be loaded */
 const char *config_device(const struct config *c); /* the device's name in device.h, which config_choose_device() decides for auto */
 ls_dtype config_type(const struct config *c);      /* the type of parameters and activations */
 ls_optimizer config_optimizer(const struct config *c);

@@ -92,4 +92,5 @@ ls_status config_choose_device(struct config *c, unsigned verb, const struct wor
     return d->configure ? configure_device(d, c, w) : LS_OK;
 }
 
-const char *config_device(const struct config *c) { return device_row(MAX(c->run.device_chosen, 1) - 1)->name; }
+const struct device *config_device_row(const struct config *c) { return device_row(MAX(c->run.device_chosen, 1) - 1); }
+const char *config_device(const struct config *c) { return config_device_row(c)->name; }
