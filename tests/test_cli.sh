@@ -61,6 +61,11 @@ while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" trai
 --batch_size=8|--train.global_batch=8
 --batch-size 8|--train.global_batch=8
 --tp=2|--parallel.tp=2
+--parallel.tensor=2|--parallel.tp=2
+--parallel.pipeline=2|--parallel.pp=2
+--split=2|--parallel.tp_chunks=2
+--parallel.contxt=ring|parallel.cp_method
+--parallel.keep_gatherd=true|parallel.reshard_after_forward
 --gradient_checkpointing|--recompute.mode=full
 --num_layers 4|--model.layers=4
 --output_dir=x|--run.dir=x
