@@ -85,7 +85,7 @@ static const struct row layout_rows[] = {
     { &gpt2, LAYOUT(.cp_method = (ls_cp_method)2), "parallel.cp_method: 2 does not exist; use ring or all_to_all" },
     /* data parallelism */
     { &gpt2, LAYOUT(.dp = 6, .zero = 3, .replicate = 2), NULL },
-    { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 3), "parallel.dp=4 is not a multiple of parallel.replicate=3" },
+    { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 3), "parallel.dp=4 is not a multiple of parallel.replicate=3; use parallel.replicate=2" },
     { &gpt2, LAYOUT(.dp = 4, .replicate = 2), "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything" },
     { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 4),
       "parallel.replicate=4 over parallel.dp=4 * parallel.cp=1 ranks makes every rank a replica and shards nothing" },
@@ -159,7 +159,7 @@ static const struct row layout_rows[] = {
     { &gpt2, LAYOUT(.pp = 4), NULL },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .micro_batches = 3), NULL },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .schedule = "zb-v"), NULL },
-    { &gpt2, LAYOUT(.pp = 5), "model.layers=4 in parallel.pp=5 * parallel.vpp=1 stages: every stage needs at least one layer" },
+    { &gpt2, LAYOUT(.pp = 5), "model.layers=4 in parallel.pp=5 * parallel.vpp=1 stages: every stage needs at least one layer; use at most 4 stages" },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 3), "model.layers=4 in parallel.pp=2 * parallel.vpp=3 stages" },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .schedule = "1f1b"),
       "parallel.schedule=1f1b with parallel.vpp=2: this schedule has 1 chunk per rank; use parallel.vpp=1, or interleaved" },

@@ -78,7 +78,13 @@ ls_status layout_check_ranks(const ls_layout *l, int64_t ranks)
 
 ls_status layout_check_groups(const ls_layout *l)
 {
-    if (l->dp % l->replicate) return ls_fail(LS_EINVAL, "parallel.dp=%d is not a multiple of parallel.replicate=%d", l->dp, l->replicate);
+    if (l->dp % l->replicate) {
+        int fits = l->replicate;
+
+        while (l->dp % fits) fits--;
+        return ls_fail(LS_EINVAL, "parallel.dp=%d is not a multiple of parallel.replicate=%d; use parallel.replicate=%d", l->dp,
+                       l->replicate, MIN(fits, l->dp));
+    }
     if (copy_ranks(l) % l->ep)
         return ls_fail(LS_EINVAL,
                        "parallel.ep=%d does not divide parallel.dp=%d / parallel.replicate=%d * parallel.cp=%d = %d, the ranks that the "
@@ -313,8 +319,10 @@ ls_status layout_check_in_backward(const ls_layout *l)
 ls_status layout_check_stages(size_t layers, const ls_layout *l)
 {
     if (layers >= (size_t)l->pp * (size_t)l->vpp) return LS_OK;
-    return ls_fail(LS_EINVAL, "model.layers=%zu in parallel.pp=%d * parallel.vpp=%d stages: every stage needs at least one layer", layers,
-                   l->pp, l->vpp);
+    return ls_fail(LS_EINVAL,
+                   "model.layers=%zu in parallel.pp=%d * parallel.vpp=%d stages: every stage needs at least one layer; use at "
+                   "most %zu stages",
+                   layers, l->pp, l->vpp, layers);
 }
 
 ls_status layout_check_stage(const ls_stage *s, int layers)
