@@ -426,6 +426,7 @@ static void manual_page_has_every_row(void **state)
     assert_non_null(strstr(out.data, "\n\n## optim\n\n"));
     assert_non_null(strstr(out.data, "| `optim.name` | `adamw\\|sgd\\|off` | `adamw` |  | train | update rule |\n"));
     assert_non_null(strstr(out.data, "| `run.note` | `TEXT` |  |  | train, plan | free text |\n"));
+    assert_non_null(strstr(out.data, "| `train.batch` | `N` | `-1` | -1, or 1 to 64 samples | train |"));
     assert_non_null(strstr(out.data, "| `memory.bucket` | `SIZE` | `25MiB` | 4KiB to 1GiB | train |"));
     for (size_t i = 0; i < base_options_table.count; i++) assert_non_null(strstr(out.data, base_options_rows[i].name));
     text_free(&out);
@@ -484,10 +485,8 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, options_set_up, options_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_set),              TEST(arguments_are_read_in_both_forms),
-        TEST(alias_sets_the_same_option),
-        TEST(alias_is_never_written),
-        TEST(alias_can_invert),
-        TEST(other_flags_are_left_to_the_caller),
+        TEST(alias_sets_the_same_option),    TEST(alias_is_never_written),
+        TEST(alias_can_invert),              TEST(other_flags_are_left_to_the_caller),
         TEST(every_boolean_word_is_read),
         TEST(refusals_suggest_a_correct_value), TEST(option_of_another_command_is_refused),
         TEST(files_and_arguments_apply_in_order),  TEST(bad_file_is_refused_with_its_line),
