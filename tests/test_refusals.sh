@@ -174,6 +174,7 @@ train --train.steps=1e3|train.steps|'1e3'|1000
 train --optim.lr=fast|optim.lr|'fast'|3e-4
 train --data.shuffle=maybe|data.shuffle|'maybe'|true
 train --run.memory_limit=lots|run.memory_limit|'lots'|64KiB
+train --data.text=text.txt --model.layers=2 --launch.ranks=3 --parallel.pp=3|model.layers=2|parallel.pp=3|use at most 2 stages
 train --data.text=text.txt --data.seq_len=0|data.seq_len: 0 is out of range|-1, or at least 1
 train --parallel.zero=4|parallel.zero|4|at most 3
 train --optim.name=adamant|optim.name|'adamant'|adamw
@@ -192,6 +193,7 @@ printf '{' >broken.json
 echo short >short.txt
 refused 1 "--run.dir=bad" <<'END'
 train --data.text=absent.txt|absent.txt|cannot open
+train --data.text=/dev/null|/dev/null: not a regular file|use a file
 train absent.txt|absent.txt|cannot open
 train --data.text=text.txt --model.hf=absent|model.hf: absent
 train --data.text=text.txt --model.hf=broken.json|broken.json
