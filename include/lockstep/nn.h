@@ -31,7 +31,7 @@ typedef enum ls_architecture { LS_FAMILY_MAP(LS_FAMILY_ENUM) LS_ARCHITECTURES } 
 typedef struct ls_family {
     const char *title; /* "GPT-2" */
     int grouped_heads; /* kv_heads may be smaller than heads */
-    int rotary;        /* positions rotate queries and keys; 0: learnt positions */
+    int rotary;        /* positions rotate queries and keys; 0: learned positions */
     int dropout;
     int activation; /* ls_model.activation is read; 0: the MLP is gated by SiLU (SwiGLU) */
     int head_norms; /* an RMS norm over each head of queries and keys */

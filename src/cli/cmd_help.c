@@ -107,7 +107,7 @@ static const char config_page[] =
 static const char data_page[] =
     "--data.text=FILE     is UTF-8 text. --data.tokenizer sets the tokenizer:\n"
     "    bytes            256 bytes and an end-of-text token (the default)\n"
-    "    bpe              byte-pair encoding with a vocabulary of --data.vocab_size tokens, learnt from the text and kept in the\n"
+    "    bpe              byte-pair encoding with a vocabulary of --data.vocab_size tokens, learned from the text and kept in the\n"
     "                     run's folder\n"
     "    FILE.json        a byte-level tokenizer.json of Hugging Face, or the folder that holds it\n"
     "    FILE.tiktoken    a tiktoken file; FILE.tiktoken:PATTERN sets its pattern: gpt2, r50k, p50k, cl100k or o200k\n"
@@ -235,7 +235,7 @@ static const char layouts_page[] =
     "                              --parallel.receive_factor=1.5 has room for 1.5 times the rows of an even load, instead of all\n"
     "                              that can arrive\n"
     "\n"
-    "Ranks are numbered with tp innermost and pp outermost: ranks with neighbouring numbers hold the same layers, distant ones are\n"
+    "Ranks are numbered with tp innermost and pp outermost: ranks with neighboring numbers hold the same layers, distant ones are\n"
     "other stages. Sizes do not need to be divisible by the number of ranks: heads, vocabulary, layers, experts, sequence and\n"
     "parameters are sharded as evenly as possible. What cannot be sharded is refused at the start.\n"
     "\n"

@@ -112,10 +112,11 @@ static const struct option config_rows[] = {
     STRING(data.tokens, "", T | P | E, "token file to read instead of a text", .common = T | E, .value = "FILE"),
     ENUM(data.format, "auto", "auto" LS_TOKEN_FORMAT_MAP(FORMAT_CHOICE), T | P | D | E,
          "format of the token file; auto: detected when reading, llmc when writing", .common = D),
-    STRING(data.tokenizer, "bytes", T | P | D,
-           "tokenizer: bytes, bpe (learnt from the text), a tokenizer.json, a FILE.tiktoken, or a folder with one of these; not needed for "
-           "a token file",
-           .common = T | D, .value = "NAME|FILE|FOLDER"),
+    STRING(
+        data.tokenizer, "bytes", T | P | D,
+        "tokenizer: bytes, bpe (learned from the text), a tokenizer.json, a FILE.tiktoken, or a folder with one of these; not needed for "
+        "a token file",
+        .common = T | D, .value = "NAME|FILE|FOLDER"),
     INT(data.vocab_size, "4096", 257, 1e6, "tokens", T | P | D, "size of the vocabulary that data.tokenizer=bpe learns", .common = D),
     INT(data.seq_len, "-1", 1, 1e7, "tokens", STEP | E, "tokens per sample; -1: 256, or the model's number of positions if that is smaller",
         .common = STEP | E, .special = "-1"),

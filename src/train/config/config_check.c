@@ -236,10 +236,11 @@ static ls_status check_tokenizer(const struct config *c)
     const char *name = c->data.tokenizer;
 
     if (strcmp(name, "bytes") == 0 || strcmp(name, "bpe") == 0 || strpbrk(name, "./:") || file_exists(name)) return LS_OK;
-    return ls_fail(LS_EINVAL,
-                   "data.tokenizer: '%s' is not a tokenizer; use bytes, bpe (learnt from the text), a .json or .tiktoken file, or a folder "
-                   "that exists",
-                   name);
+    return ls_fail(
+        LS_EINVAL,
+        "data.tokenizer: '%s' is not a tokenizer; use bytes, bpe (learned from the text), a .json or .tiktoken file, or a folder "
+        "that exists",
+        name);
 }
 
 ls_status config_check_data(const struct config *c, bool needed)
