@@ -172,7 +172,7 @@ static ls_status read_header(struct safetensors *f, const unsigned char *data, s
     if (n == 0 || data[SAFETENSORS_PREFIX] != '{') return ls_fail(LS_EFORMAT, "%s: the header does not begin with '{'", f->path);
     f->before = SAFETENSORS_PREFIX + (size_t)n;
     ls_status st = json_parse((const char *)data + SAFETENSORS_PREFIX, (size_t)n, "header", &f->header);
-    if (st < 0) return ls_fail_at(st, "%s: damaged; copy or save it again", f->path);
+    if (st < 0) return ls_fail_at(st, st == LS_EFORMAT ? "%s: damaged; copy or save it again" : "%s", f->path);
     return read_tensors(f, data + f->before, bytes - f->before);
 }
 
