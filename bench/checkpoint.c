@@ -66,11 +66,10 @@ static ls_status run(const char *preset)
     ls_model m;
     ls_store *s;
     char line[4096];
-    ls_status st;
 
     LS_TRY(ls_model_preset(preset, &m));
     LS_TRY(open_store(&m, &s));
-    st = ls_store_allocate(s);
+    ls_status st = ls_store_allocate(s);
     while (st == LS_OK && fgets(line, sizeof line, stdin)) st = answer(&m, s, line);
     ls_store_release(&s);
     return st;

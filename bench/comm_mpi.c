@@ -53,11 +53,11 @@ static int ascending(const void *a, const void *b)
 /* of[3]: median, minimum, maximum. */
 static void time_calls(const char *op, const float *send, float *recv, int count, int in_place, int calls, double of[3])
 {
-    double *took = malloc((size_t)calls * sizeof *took), before, after;
+    double *took = malloc((size_t)calls * sizeof *took), after;
 
     for (int i = 0; i < WARMUP; i++) call(op, send, recv, count, in_place);
     MPI_Barrier(MPI_COMM_WORLD);
-    before = now();
+    double before = now();
     for (int i = 0; i < calls; i++) {
         call(op, send, recv, count, in_place);
         after = now();

@@ -139,7 +139,7 @@ int main(int n, char **word)
     struct plan_setup s = { 0 };
     struct cluster c;
     struct prices *p;
-    int failed, timed;
+    int timed;
 
     if (n != 5) return fprintf(stderr, "usage: bench_prices MACHINE RANKS SAMPLES OPTIONS\n"), 2;
     plan_setup_open(&s, word[4]);
@@ -151,7 +151,7 @@ int main(int n, char **word)
     if (prices_open(&s.job, &c, s.layout.seq_len, &p) < 0) return fprintf(stderr, "%s\n", ls_errmsg()), 1;
     double first = price_all(p, INFINITY, &timed);
     printf("%d layouts, %d programs compiled in %.1f s\n", layouts, prices_compiled(p), first);
-    failed = first < 0 || print_passes(p, "every layout to the end", INFINITY) ||
+    int failed = first < 0 || print_passes(p, "every layout to the end", INFINITY) ||
              print_passes(p, "as a search does, with the GPU's memory", c.memory) ||
              print_searches(p, &s, &c, atoi(word[2]), atoi(word[3]));
     prices_close(&p);

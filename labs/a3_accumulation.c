@@ -137,13 +137,12 @@ static void updates_of(ls_optimizer_kind kind, int passes, double factor, int st
     double x[ROWS * IN], y[ROWS * OUT], before[FIRST_LAYER];
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     o.kind = kind;
     o.weight_decay = o.clip = o.momentum = 0;
     TRY(ls_store_new(&f64, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_mlp(p, "net", ls_input(p, "x", LS_F64, SIZES(ROWS, IN)), SIZES(IN, HIDDEN, OUT));
+    ls_value v = ls_mlp(p, "net", ls_input(p, "x", LS_F64, SIZES(ROWS, IN)), SIZES(IN, HIDDEN, OUT));
     ls_backward(p, ls_scale(p, ls_mse(p, v, ls_input(p, "y", LS_F64, SIZES(ROWS, OUT))), factor));
     TRY(ls_optimizer_append(p, &o));
     TRY(ls_program_compile(p, NULL));
@@ -208,11 +207,10 @@ static void tokens_gradient(int begin, int end, double denominator, double *out)
     int32_t y[ROOM];
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     TRY(ls_store_new(&f64, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_input(p, "x", LS_F64, SIZES(ROOM, CHANNELS));
+    ls_value v = ls_input(p, "x", LS_F64, SIZES(ROOM, CHANNELS));
     ls_backward(p, ls_linear_xent(p, v, ls_param(p, "w", (ls_init){ LS_INIT_NORMAL, 0.3 }, SIZES(CLASSES, CHANNELS)),
                                   ls_input(p, "y", LS_I32, SIZES(ROOM)), ls_input(p, "denominator", LS_F64, SIZES(1))));
     TRY(ls_program_compile(p, NULL));

@@ -26,12 +26,11 @@ static void compute(enum gradient which, const char *other, size_t rows, size_t 
     double *in = numbers_new(R * N), *operand = numbers_new(rows * columns);
     ls_store *s;
     ls_program *p;
-    ls_value dy, x;
 
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    dy = ls_input(p, "dy", LS_F64, SIZES(R, N));
-    x = ls_input(p, other, LS_F64, SIZES(rows, columns));
+    ls_value dy = ls_input(p, "dy", LS_F64, SIZES(R, N));
+    ls_value x = ls_input(p, other, LS_F64, SIZES(rows, columns));
     ls_output(p, "gradient", which == WEIGHT ? ls_linear_backward_weight(p, dy, x) : ls_linear_backward_input(p, dy, x));
     TRY(ls_program_compile(p, NULL));
     for (size_t i = 0; i < R * N; i++) in[i] = data(0, i);
@@ -54,12 +53,11 @@ static void complete_layer(double *dx, double *dw)
     double *in = numbers_new(R * N), *a = numbers_new(R * K), *b = numbers_new(N * K);
     ls_store *s;
     ls_program *p;
-    ls_value x, w;
 
     TRY(ls_store_new(&f64, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_param(p, "x", zeros, SIZES(R, K));
-    w = ls_param(p, "w", zeros, SIZES(N, K));
+    ls_value x = ls_param(p, "x", zeros, SIZES(R, K));
+    ls_value w = ls_param(p, "w", zeros, SIZES(N, K));
     ls_backward(p, ls_sum(p, ls_mul(p, ls_input(p, "dy", LS_F64, SIZES(R, N)), ls_linear(p, x, w, LS_NONE)), -1));
     TRY(ls_program_compile(p, NULL));
     for (size_t i = 0; i < R * N; i++) in[i] = data(0, i);
@@ -90,11 +88,10 @@ static void without_operand(const char *what, enum gradient which)
 {
     ls_store *s;
     ls_program *p;
-    ls_value dy;
 
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    dy = ls_input(p, "dy", LS_F32, SIZES(R, N));
+    ls_value dy = ls_input(p, "dy", LS_F32, SIZES(R, N));
     which == WEIGHT ? ls_linear_backward_weight(p, dy, LS_NONE) : ls_linear_backward_input(p, dy, LS_NONE);
     lab_equal(what, 1, ls_program_status(p) == LS_EINVAL, 0);
     lab_say("    \"%s\"\n", ls_errmsg());

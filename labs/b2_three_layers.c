@@ -25,11 +25,10 @@ static double matmul_flops(int layers, ls_phase phase, int first_alone)
     char name[32];
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_input(p, "x", LS_F32, SIZES(8, 16));
+    ls_value v = ls_input(p, "x", LS_F32, SIZES(8, 16));
     for (int l = 0; l < layers; l++) {
         snprintf(name, sizeof name, "layer.%d", l);
         ls_block_begin(p, name);
@@ -79,11 +78,10 @@ LAB(b2_three_layers, "the chain rule through three layers", { "layers", "layers 
     double x[N], y[N], h[N], d[N], t[N], w[3][N * N], grad[N * N], off = 0, norm = 0, found = 0;
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     TRY(ls_store_new(&f64, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_input(p, "x", LS_F64, SIZES(1, N));
+    ls_value v = ls_input(p, "x", LS_F64, SIZES(1, N));
     for (int i = 0; i < 3; i++)
         v = ls_linear(p, v, ls_param(p, names[i], init, SIZES(N, N)), LS_NONE);
     ls_backward(p, ls_scale(p, ls_mse(p, v, ls_input(p, "y", LS_F64, SIZES(1, N))), N / 2.0));  /* the mean is over N */

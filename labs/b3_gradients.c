@@ -32,11 +32,10 @@ static void gradient_of_uses(int uses, int tied, double factor, double *sum)
     char name[16];
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     TRY(ls_store_new(&f64, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_input(p, "x", LS_F64, SIZES(1, WIDTH));
+    ls_value v = ls_input(p, "x", LS_F64, SIZES(1, WIDTH));
     for (int k = 0; k < uses; k++) {
         snprintf(name, sizeof name, "w%d", tied ? 0 : k);
         v = ls_linear(p, v, ls_param(p, name, (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(WIDTH, WIDTH)), LS_NONE);
@@ -89,12 +88,11 @@ static double second_step(double momentum, double decay, int frozen, double *sec
     double ones[COUNT] = { 1, 1, 1, 1 }, w[3][COUNT];
     ls_store *s;
     ls_program *p;
-    ls_value used, other;
 
     TRY(ls_store_new(&f64, &s));
     TRY(ls_program_new(s, &p));
-    used = ls_param(p, "used", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(2, 2));
-    other = ls_param(p, "other", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(2, 2));
+    ls_value used = ls_param(p, "used", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(2, 2));
+    ls_value other = ls_param(p, "other", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(2, 2));
     if (frozen) TRY(ls_store_freeze(s, 1));
     ls_backward(p, ls_sum(p, ls_add(p, used, other), -1));
     TRY(ls_optimizer_append(p, &sgd));
@@ -142,14 +140,13 @@ LAB(b3_gradients, "what gradients belong to", { "micro-batches", "backward passe
 {
     ls_optimizer sgd = { .kind = LS_SGD };
     ls_store_options f64 = { "cpu", LS_F64, 0, 1, 0 };
-    double x[B * IN], y[B * OUT], w[OUT * IN], moved[OUT * IN], hand[OUT * IN], once, off = 0;
+    double x[B * IN], y[B * OUT], w[OUT * IN], moved[OUT * IN], hand[OUT * IN], off = 0;
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     TRY(ls_store_new(&f64, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_mlp(p, "net", ls_input(p, "x", LS_F64, SIZES(B, IN)), SIZES(IN, OUT));
+    ls_value v = ls_mlp(p, "net", ls_input(p, "x", LS_F64, SIZES(B, IN)), SIZES(IN, OUT));
     ls_backward(p, ls_mse(p, v, ls_input(p, "y", LS_F64, SIZES(B, OUT))));
     TRY(ls_optimizer_append(p, &sgd));
     TRY(ls_program_compile(p, NULL));
@@ -163,7 +160,7 @@ LAB(b3_gradients, "what gradients belong to", { "micro-batches", "backward passe
         lab_equal(d ? "columns of the weight, of its gradient" : "rows of the weight, of its gradient",
                   (double)ls_store_size(s, 0, d), (double)ls_tensor_size(ls_store_grad(s, 0), d), 0);
     TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
-    once = grad_norm(s);
+    double once = grad_norm(s);
     passes_add(s, p, once);
     ls_store_zero_grad(s);
     lab_equal("norm after zero_grad", 0, grad_norm(s), 0);

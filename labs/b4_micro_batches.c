@@ -13,11 +13,10 @@ static void gradient(int samples, int k, double factor, double *out)
     size_t rows = (size_t)(samples / k);
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     TRY(ls_store_new(&f64, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_mlp(p, "net", ls_input(p, "x", LS_F64, SIZES(rows, IN)), SIZES(IN, HIDDEN, OUT));
+    ls_value v = ls_mlp(p, "net", ls_input(p, "x", LS_F64, SIZES(rows, IN)), SIZES(IN, HIDDEN, OUT));
     ls_backward(p, ls_scale(p, ls_mse(p, v, ls_input(p, "y", LS_F64, SIZES(rows, OUT))), factor));
     TRY(ls_program_compile(p, NULL));
     for (int m = 0; m < k; m++) {
@@ -37,14 +36,14 @@ static void gradient(int samples, int k, double factor, double *out)
 /* The factor c with which a is nearest to c b, and the remaining distance relative to |a|. */
 static double ratio(const double *a, const double *b, double *off)
 {
-    double ab = 0, bb = 0, aa = 0, rest = 0, c;
+    double ab = 0, bb = 0, aa = 0, rest = 0;
 
     for (int i = 0; i < WEIGHTS; i++) {
         ab += a[i] * b[i];
         bb += b[i] * b[i];
         aa += a[i] * a[i];
     }
-    c = ab / bb;
+    double c = ab / bb;
     for (int i = 0; i < WEIGHTS; i++) rest += pow(a[i] - c * b[i], 2);
     *off = sqrt(rest / aa);
     return c;

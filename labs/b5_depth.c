@@ -14,20 +14,17 @@ static void errors_by_depth(double s, double *errors)
     ls_store_options f64 = { "cpu", LS_F64, 0, 3, 0 };
     ls_store *store;
     ls_program *p;
-    ls_value v;
     double x[B * N], g[N];
     char name[32];
 
     TRY(ls_store_new(&f64, &store));
     TRY(ls_program_new(store, &p));
-    v = ls_input(p, "x", LS_F64, SIZES(B, N));
+    ls_value v = ls_input(p, "x", LS_F64, SIZES(B, N));
     for (int l = 0; l < LAYERS; l++) {
-        ls_value w, b;
-
         snprintf(name, sizeof name, "%d.weight", l);
-        w = ls_param(p, name, (ls_init){ LS_INIT_NORMAL, s / sqrt(N) }, SIZES(N, N));
+        ls_value w = ls_param(p, name, (ls_init){ LS_INIT_NORMAL, s / sqrt(N) }, SIZES(N, N));
         snprintf(name, sizeof name, "%d.bias", l);
-        b = ls_param(p, name, (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(N));
+        ls_value b = ls_param(p, name, (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(N));
         v = ls_linear(p, v, w, b);
     }
     ls_backward(p, ls_mean(p, v, -1));
@@ -56,11 +53,10 @@ static double identities(double a, int layers)
     char name[32];
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     TRY(ls_store_new(&f64, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_input(p, "x", LS_F64, SIZES(1, SIZE));
+    ls_value v = ls_input(p, "x", LS_F64, SIZES(1, SIZE));
     for (int l = 0; l <= layers; l++) {
         snprintf(name, sizeof name, "%d.bias", l);
         v = ls_add(p, v, ls_param(p, name, (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(1, SIZE)));

@@ -11,19 +11,17 @@ static ls_cost activations_price(size_t layers, size_t b, size_t t)
     ls_model m;
     ls_store *s;
     ls_program *p;
-    ls_value x, y;
-    ls_cost c;
 
     TRY(ls_model_preset("llama-tiny", &m));
     m.layers = layers;
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_I32, SIZES(b, t));
-    y = ls_input(p, "y", LS_I32, SIZES(b, t));
+    ls_value x = ls_input(p, "x", LS_I32, SIZES(b, t));
+    ls_value y = ls_input(p, "y", LS_I32, SIZES(b, t));
     ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
     TRY(ls_optimizer_append(p, &adamw));
     TRY(ls_program_compile(p, &plan));
-    c = ls_program_cost(p);
+    ls_cost c = ls_program_cost(p);
     ls_program_release(&p);
     ls_store_release(&s);
     return c;
@@ -35,20 +33,18 @@ static double linear_only(int layers, size_t b, size_t width)
     ls_compile_options plan = { .plan_only = 1 };
     ls_store *s;
     ls_program *p;
-    ls_value v;
-    double bytes;
     char name[16];
 
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_input(p, "x", LS_F32, SIZES(b, width));
+    ls_value v = ls_input(p, "x", LS_F32, SIZES(b, width));
     for (int i = 0; i < layers; i++) {
         snprintf(name, sizeof name, "w%d", i);
         v = ls_linear(p, v, ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(width, width)), LS_NONE);
     }
     ls_backward(p, ls_mean(p, v, -1));
     TRY(ls_program_compile(p, &plan));
-    bytes = (double)ls_program_cost(p).live_peak;
+    double bytes = (double)ls_program_cost(p).live_peak;
     ls_program_release(&p);
     ls_store_release(&s);
     return bytes;

@@ -84,7 +84,7 @@ static void put_sent(const char *text, int n, double claimed, double measured)
 
 LAB(c2_c3_bytes, "bytes of a ring and of a central node", { "ranks", "ranks of the rows on their own", 8, LEAST, MOST })
 {
-    double off[4] = { 0 }, share;
+    double off[4] = { 0 };
     int ranks = (int)lab_size("ranks");
     char what[96];
 
@@ -93,7 +93,7 @@ LAB(c2_c3_bytes, "bytes of a ring and of a central node", { "ranks", "ranks of t
     for (int n = LEAST; n <= MOST; n++) one_world(n, off);
     lab_say("\n");
     lab_open("C2");
-    share = (double)(ranks - 1) / ranks;
+    double share = (double)(ranks - 1) / ranks;
     put_sent("all_reduce, rank 0 sends [D]", ranks, 2 * share, c2_c3_chosen[0].all_reduce);
     put_sent("reduce_scatter, rank 0 sends [D]", ranks, share, c2_c3_chosen[0].reduce_scatter);
     put_sent("all_gather, rank 0 sends [D]", ranks, share, c2_c3_chosen[0].all_gather);

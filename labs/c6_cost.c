@@ -9,10 +9,9 @@
 static double cost_sent(int n, ls_collective c, size_t count)
 {
     ls_comm *comm;
-    double bytes;
 
     TRY(ls_comm_open("plan:", 0, n, &comm));
-    bytes = (double)ls_comm_bytes_of(comm, c, count, NULL, LS_F32);
+    double bytes = (double)ls_comm_bytes_of(comm, c, count, NULL, LS_F32);
     ls_comm_close(&comm);
     return bytes;
 }

@@ -29,10 +29,9 @@ static struct order order_of(const ls_program *p)
     lab_say("%8s %12s %28s %24s\n", "bucket", "MB", "starts after, of backward", "is waited for in");
     for (int k = 0; k < l.n; k++) {
         double share = flops_before(&l, LS_BACKWARD, k) / backward;
-        int wait;
 
         if (!is_op(&l.at[k], "all_reduce")) continue;
-        wait = wait_of(&l, k);
+        int wait = wait_of(&l, k);
         o.waits_in_backward += wait < 0 || l.at[wait].segment != LS_OPTIMIZER_STEP;
         o.early += work_behind(&l, k);
         o.last = 4 * l.at[k].elements;
@@ -49,7 +48,6 @@ static struct order plan(const char *preset, int tied)
 {
     struct job j = job_of(1, 16);
     struct training t;
-    struct order o;
     ls_comm *comm;
 
     TRY(ls_model_preset(preset, &j.model));
@@ -62,7 +60,7 @@ static struct order plan(const char *preset, int tied)
     TRY(ls_comm_open("plan:", 0, 4, &comm));
     lab_say("%s, %s embedding\n", preset, tied ? "tied" : "untied");
     training_open(&j, comm, 1, &t);
-    o = order_of(t.program);
+    struct order o = order_of(t.program);
     o.embedding = 4.0 * (double)j.model.vocab * (double)j.model.width;
     training_close(&t);
     ls_comm_close(&comm);
@@ -80,7 +78,7 @@ static void overlap_run(ls_comm *comm, int rank, int n, void *shared)
     (void)n;
     j.data.bucket_bytes = j.data.first_bucket_bytes = 100000;
     for (int overlap = 0; overlap < 2; overlap++) {
-        ls_comm_count before = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE), after;
+        ls_comm_count before = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
         struct training t;
 
         j.data.overlap = overlap;
@@ -88,7 +86,7 @@ static void overlap_run(ls_comm *comm, int rank, int n, void *shared)
         f->seconds[overlap] = -seconds_now();
         for (int s = 0; s < STEPS; s++) training_step(&t, s);
         f->seconds[overlap] += seconds_now();
-        after = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
+        ls_comm_count after = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
         f->exposed[overlap] = after.exposed - before.exposed;
         f->total[overlap] = after.seconds - before.seconds;
         f->calls[overlap] = after.calls - before.calls;
@@ -101,11 +99,10 @@ LAB(d3_overlap, "all-reduces that overlap with backward", { "layers", "layers of
     { "width", "its width, a multiple of 64", 768, 512, 1024 })
 {
     struct found *f = lab_shared(RANKS * sizeof *f);
-    struct order tied, untied;
 
     lab_ranks(RANKS, overlap_run, f);
-    tied = plan("gpt2-124m", 1);
-    untied = plan("gpt2-124m", 0);
+    struct order tied = plan("gpt2-124m", 1);
+    struct order untied = plan("gpt2-124m", 0);
     lab_say("%d steps of a small net on %d ranks, shared memory\n%14s %12s %22s %22s\n", STEPS, RANKS, "", "seconds",
            "in all-reduces", "of it exposed");
     for (int overlap = 1; overlap >= 0; overlap--)

@@ -65,7 +65,7 @@ static void buckets_run(ls_comm *comm, int rank, int n, void *shared)
 
     (void)n;
     for (int i = 0; i < SIZES_RUN; i++) {
-        ls_comm_count before = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE), after;
+        ls_comm_count before = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
         struct training t;
 
         j.data.bucket_bytes = j.data.first_bucket_bytes = run_with[i];
@@ -73,7 +73,7 @@ static void buckets_run(ls_comm *comm, int rank, int n, void *shared)
         f->seconds[i] = -seconds_now();
         for (int s = 0; s < STEPS; s++) training_step(&t, s);
         f->seconds[i] += seconds_now();
-        after = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
+        ls_comm_count after = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
         f->exposed[i] = after.exposed - before.exposed;
         f->calls[i] = (after.calls - before.calls) / STEPS;
         f->bytes[i] = (after.bytes - before.bytes) / STEPS;

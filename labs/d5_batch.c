@@ -75,11 +75,10 @@ static void put_chosen(const ls_sampler *s)
     int ranks = (int)lab_size("ranks"), tp = (int)lab_size("tp"), batch = (int)lab_size("batch"), micro = (int)lab_size("micro-batches");
     int samples = (int)lab_size("global-batch");
     ls_mesh_shape mesh = { .pp = 1, .dp = -1, .replicate = 1, .cp = 1, .tp = tp, .ep = 1 };
-    struct count c;
     char what[96];
 
     TRY(ls_mesh_check(&mesh, ranks));
-    c = batch_count(s, mesh.dp, 1, 1, mesh.dp);
+    struct count c = batch_count(s, mesh.dp, 1, 1, mesh.dp);
     snprintf(what, sizeof what, "smallest batch on %d ranks, tp %d", ranks, tp);
     if (tp > 1)
         lab_corrected(what, '=', ranks, (double)ranks / tp, (double)c.samples / STEPS, 0,

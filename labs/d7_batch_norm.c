@@ -56,14 +56,13 @@ static void batch_norm_run(ls_comm *comm, int rank, int n, void *shared)
     size_t b = (size_t)(s->samples / n);
     ls_store *store;
     ls_program *p;
-    ls_value x, y, count;
 
     data.sync_batch_norm = s->sync;
     TRY(ls_store_new(&f64, &store));
     TRY(ls_program_new(store, &p));
-    x = ls_cast(p, ls_input(p, "x", LS_F32, SIZES(b, net.channels, net.height, net.width)), LS_F64);
-    y = ls_input(p, "y", LS_I32, SIZES(b));
-    count = ls_input(p, "count", LS_F32, SIZES(1));
+    ls_value x = ls_cast(p, ls_input(p, "x", LS_F32, SIZES(b, net.channels, net.height, net.width)), LS_F64);
+    ls_value y = ls_input(p, "y", LS_I32, SIZES(b));
+    ls_value count = ls_input(p, "count", LS_F32, SIZES(1));
     ls_backward(p, ls_output(p, "loss", ls_image_loss(p, &net, x, y, count, 1)));
     TRY(ls_optimizer_append(p, &sgd));
     if (n > 1) TRY(ls_data_parallel(p, comm, &data));
@@ -130,7 +129,7 @@ static double deviation_of_means(const double *picture, int group)
 /* The factor by which a mean of few samples varies more than one of many. */
 static double noise_ratio(int few, int many)
 {
-    double *picture = malloc(PICTURES * sizeof *picture), ratio;
+    double *picture = malloc(PICTURES * sizeof *picture);
     ls_images set = LS_IMAGES_DEFAULTS;
     float x[72];
     int32_t y;
@@ -145,7 +144,7 @@ static double noise_ratio(int few, int many)
         picture[k] = 0;
         for (int i = 0; i < 36; i++) picture[k] += (double)x[i] / 36;
     }
-    ratio = deviation_of_means(picture, few) / deviation_of_means(picture, many);
+    double ratio = deviation_of_means(picture, few) / deviation_of_means(picture, many);
     free(picture);
     return ratio;
 }

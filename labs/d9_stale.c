@@ -183,7 +183,7 @@ LAB_TRAINS(d9_stale, "model data optim", "asynchronous updates", { "ranks", "wor
 {
     int chosen = (int)lab_size("ranks"), own = lab_options()[0] || lab_size("updates") != 240 || lab_size("batch") != 4;
     char what[100], text[COMMAND_PATH + 16];
-    struct curve run[4], fast[2], together[2], again, last;
+    struct curve run[4], fast[2], together[2];
 
     run_defaults = run_user_gives("optim.name") ? "--optim.schedule=constant --optim.warmup=0"
                                                 : "--optim.name=sgd --optim.momentum=0 --optim.schedule=constant --optim.warmup=0";
@@ -195,8 +195,8 @@ LAB_TRAINS(d9_stale, "model data optim", "asynchronous updates", { "ranks", "wor
         fast[i] = stale_run(i ? WORKERS : 1, 1);
         together[i] = together_run(i);
     }
-    again = stale_run(WORKERS, 0);
-    last = chosen == WORKERS ? run[2] : stale_run(chosen, 0);
+    struct curve again = stale_run(WORKERS, 0);
+    struct curve last = chosen == WORKERS ? run[2] : stale_run(chosen, 0);
     folder_remove(d9_folder);
     print_curves(&together[0], &run[2], &run[0], stale_rate(0));
     print_curves(&together[1], &fast[1], &fast[0], stale_rate(1));

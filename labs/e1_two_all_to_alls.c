@@ -45,12 +45,10 @@ static void two_all_to_alls_run(ls_comm *comm, int rank, int n, void *shared)
     struct found *f = (struct found *)shared + rank;
     struct net net = two_all_to_alls_net_of(n), alone = two_all_to_alls_net_of(1);
     struct distributed s, one;
-    struct instructions l;
-    ls_comm *ep;
 
     distributed_open(&net, comm, 0, &s);
     distributed_open(&alone, NULL, 0, &one);
-    l = instructions_of(s.program);
+    struct instructions l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++)
         if (begins_all_to_all(&l.at[k])) *(l.at[k].segment == LS_FORWARD ? &f->forward : &f->backward) += 1;
     free(l.at);
@@ -63,7 +61,7 @@ static void two_all_to_alls_run(ls_comm *comm, int rank, int n, void *shared)
         /* later gradients are of other weights: an update by Adam enlarges the rounding of gradients near 0 */
         if (step == 0) f->apart = fmax(f->apart, distributed_apart(&s, &one, "gradient"));
     }
-    ep = ls_mesh_comm(s.mesh, LS_GROUP_EP);
+    ls_comm *ep = ls_mesh_comm(s.mesh, LS_GROUP_EP);
     f->calls = (double)ls_comm_counters(ep, LS_COLLECTIVE_ALL_TO_ALL).calls;
     f->bytes = (double)ls_comm_counters(ep, LS_COLLECTIVE_ALL_TO_ALL).bytes;
     distributed_close(&s);
@@ -85,7 +83,7 @@ static void two_all_to_alls_check(int n)
 {
     struct found *f = lab_shared(MOST * sizeof *f);
     struct net net = two_all_to_alls_net_of(n);
-    double row = 4.0 * (double)net.model.width, off = 0, said = 0, even, apart = 0, calls;
+    double row = 4.0 * (double)net.model.width, off = 0, said = 0, apart = 0;
     char what[80];
 
     lab_ranks(n, two_all_to_alls_run, f);
@@ -103,8 +101,8 @@ static void two_all_to_alls_check(int n)
         apart = fmax(apart, f[r].apart);
     }
     lab_say("\n");
-    calls = f[0].calls / STEPS / LAYERS;
-    even = LAYERS * 4 * (n - 1.0) / n * CHOSEN * row * net.samples * (double)net.time;
+    double calls = f[0].calls / STEPS / LAYERS;
+    double even = LAYERS * 4 * (n - 1.0) / n * CHOSEN * row * net.samples * (double)net.time;
     snprintf(what, sizeof what, "ep %d: all-to-alls per layer, forward", n);
     lab_equal(what, 2, f[0].forward / LAYERS, 0);
     lab_equal("        backward", 2, f[0].backward / LAYERS, 0);
@@ -122,13 +120,12 @@ static void planned_layers(int n, size_t experts, size_t layers)
 {
     struct net net = net_experts(layers, 4, 24, experts, CHOSEN);
     double shuffles = 0, own = 0;
-    struct instructions l;
     struct distributed s;
     char what[80];
 
     net.samples = net.shape.dp = net.shape.ep = n;
     distributed_plan(&net, 0, n, &s);
-    l = instructions_of(s.program);
+    struct instructions l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++) {
         shuffles += begins_all_to_all(&l.at[k]);
         if (is_op(&l.at[k], "grouped_linear")) own = (double)l.at[k].in[1].size[0];
@@ -145,13 +142,12 @@ static void planned_layers(int n, size_t experts, size_t layers)
 static void planned_bytes(int n)
 {
     size_t count = 250000000 / (size_t)n;
-    double exchanged, reduced;
     char what[80];
     ls_comm *c;
 
     TRY(ls_comm_open("plan:", 0, n, &c));
-    exchanged = (double)ls_comm_bytes_of(c, LS_COLLECTIVE_ALL_TO_ALL, count, NULL, LS_F32);
-    reduced = (double)ls_comm_bytes_of(c, LS_COLLECTIVE_ALL_REDUCE, count * (size_t)n, NULL, LS_F32);
+    double exchanged = (double)ls_comm_bytes_of(c, LS_COLLECTIVE_ALL_TO_ALL, count, NULL, LS_F32);
+    double reduced = (double)ls_comm_bytes_of(c, LS_COLLECTIVE_ALL_REDUCE, count * (size_t)n, NULL, LS_F32);
     ls_comm_close(&c);
     snprintf(what, sizeof what, "%d ranks: sent by a rank in an all-to-all of 1,000 MB [MB]", n);
     lab_check(what, 1000.0 * (n - 1) / n, exchanged / 1e6, 1e-5);
@@ -162,7 +158,6 @@ static void planned_bytes(int n)
 static double exchanges_that_overlap(size_t layers, size_t shared)
 {
     struct net net = net_experts(layers, 4, 24, EXPERTS, CHOSEN);
-    struct instructions l;
     struct distributed s;
     double found = 0;
 
@@ -170,7 +165,7 @@ static double exchanges_that_overlap(size_t layers, size_t shared)
     net.model.shared_ffn = shared;
     net.samples = net.shape.dp = net.shape.ep = 2;
     distributed_plan(&net, 0, 2, &s);
-    l = instructions_of(s.program);
+    struct instructions l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++) {
         double flops = 0;
 

@@ -23,7 +23,6 @@ static struct routed capacity_route(size_t capacity, int by_probability)
     int32_t counts[EXPERTS_MOST];
     struct routed out = { 0 };
     unsigned n = (unsigned)experts();
-    ls_routing r;
     ls_program *p;
     ls_store *s;
 
@@ -32,7 +31,7 @@ static struct routed capacity_route(size_t capacity, int by_probability)
             logits[t * n + e] = (float)(mixed(7, t, e) % 1000) / 500 + (e == 1 ? 1.0f : e == 4 ? 0.6f : 0);
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    r = ls_route(p, ls_input(p, "logits", LS_F32, SIZES(1, TOKENS, experts())), LS_NONE, LS_NONE, &o);
+    ls_routing r = ls_route(p, ls_input(p, "logits", LS_F32, SIZES(1, TOKENS, experts())), LS_NONE, LS_NONE, &o);
     ls_output(p, "counts", r.counts);
     ls_output(p, "load", ls_route_load(p, &r, 0));
     ls_output(p, "rows", r.rows);

@@ -28,12 +28,11 @@ static void hot_expert_run(ls_comm *comm, int rank, int n, void *shared)
     struct net net = hot_expert_net_of();
     float bias[EXPERTS_MOST] = { 0 };
     struct distributed t;
-    ls_comm *ep;
 
     distributed_open(&net, comm, 0, &t);
     if (s->hot) bias[HOT] = 2;  /* scores are 1 at most */
     TRY(ls_store_set(t.store, (size_t)ls_store_find(t.store, "model.layers.0.mlp.gate.bias"), bias, LS_F32, (size_t)(OWN * n)));
-    ep = ls_mesh_comm(t.mesh, LS_GROUP_EP);
+    ls_comm *ep = ls_mesh_comm(t.mesh, LS_GROUP_EP);
     for (int step = 0; step < STEPS; step++) {
         if (step == 1) s->waited[rank] = -ls_comm_counters(ep, LS_COLLECTIVE_ALL_TO_ALL).exposed;  /* the first begins at different times */
         distributed_step(&t, step);
@@ -49,7 +48,6 @@ static double experts(const double *rows)
     struct net n = hot_expert_net_of();
     size_t C = WIDTH, F = n.model.expert_ffn, M = (size_t)n.samples * n.time * CHOSEN;
     float *data = calloc(M * C, sizeof *data);
-    ls_value x, counts, gate, up;
     double best = 1e9;
     int32_t count[OWN];
     ls_program *p;
@@ -58,10 +56,10 @@ static double experts(const double *rows)
     if (!data) exit(1);
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_F32, SIZES(M, C));
-    counts = ls_input(p, "counts", LS_I32, SIZES(1, OWN));
-    gate = ls_grouped_linear(p, x, ls_param(p, "gate", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, F, C)), counts);
-    up = ls_grouped_linear(p, x, ls_param(p, "up", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, F, C)), counts);
+    ls_value x = ls_input(p, "x", LS_F32, SIZES(M, C));
+    ls_value counts = ls_input(p, "counts", LS_I32, SIZES(1, OWN));
+    ls_value gate = ls_grouped_linear(p, x, ls_param(p, "gate", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, F, C)), counts);
+    ls_value up = ls_grouped_linear(p, x, ls_param(p, "up", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, F, C)), counts);
     ls_output(p, "y",
               ls_grouped_linear(p, ls_mul(p, gate, up), ls_param(p, "down", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, C, F)), counts));
     TRY(ls_program_compile(p, NULL));
@@ -112,13 +110,12 @@ LAB(e3_hot_expert, "a hot expert", { "ranks", "ranks, with two experts each", 4,
     struct shared *even = lab_shared(sizeof *even), *hot = lab_shared(sizeof *hot);
     struct net n = hot_expert_net_of();
     double tokens = n.samples * (double)n.time;
-    struct seen e, h;
 
     hot->hot = 1;
     lab_ranks(hot_ranks(), hot_expert_run, even);
     lab_ranks(hot_ranks(), hot_expert_run, hot);
-    e = look(even);
-    h = look(hot);
+    struct seen e = look(even);
+    struct seen h = look(hot);
     lab_open("E3");
     lab_check("rows of all ranks, K for each token: as the router chooses", CHOSEN * tokens, e.sum, 0);
     lab_check("        with a hot expert", CHOSEN * tokens, h.sum, 0);

@@ -21,13 +21,13 @@ static ls_status attention_run(ls_dtype type, int fused, size_t D, double elemen
         ls_compile_options compile = { .check_finite = check };
         ls_store *s;
         ls_program *p;
-        ls_value a, b, c, o;
+        ls_value o;
 
         TRY(ls_store_new(&options, &s));
         TRY(ls_program_new(s, &p));
-        a = ls_input(p, "q", type, SIZES(1, T, 1, D));
-        b = ls_input(p, "k", type, SIZES(1, T, 1, D));
-        c = ls_input(p, "v", type, SIZES(1, T, 1, D));
+        ls_value a = ls_input(p, "q", type, SIZES(1, T, 1, D));
+        ls_value b = ls_input(p, "k", type, SIZES(1, T, 1, D));
+        ls_value c = ls_input(p, "v", type, SIZES(1, T, 1, D));
         if (fused) {
             o = ls_attention(p, a, b, c, 0, LS_NONE);
         } else {

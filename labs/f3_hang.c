@@ -51,9 +51,8 @@ static void missing_rank(ls_comm *comm, int rank, int n, void *shared)
 static void mismatch_rank(ls_comm *comm, int rank, int n, void *shared)
 {
     float x[4] = { 1, 2, 3, 4 };
-    ls_status st;
+    ls_status st = ls_barrier(comm); /* a mismatch may reach a rank that is still in here */
 
-    st = ls_barrier(comm); /* a mismatch may reach a rank that is still in here */
     ls_comm_set_timeout(comm, 30);
     if (st == LS_OK) st = rank == n - 1 ? ls_barrier(comm) : ls_all_reduce(comm, x, x, 4, LS_F32, LS_SUM, NULL);
     hang_note(shared, rank, MISMATCH, st);
@@ -84,7 +83,6 @@ static const char *const fault_line[FAULTS] = { "rank 1 was killed", "rank 1 was
 static struct ended train_with(int fault)
 {
     char folder[COMMAND_PATH], path[COMMAND_PATH + 64];
-    struct command_run c;
     struct ended e = { 0 };
     pid_t rank;
 
@@ -95,7 +93,7 @@ static struct ended train_with(int fault)
         snprintf(path, sizeof path, "%s/%s", folder, part);
         if (mkdir(path, 0700) != 0) exit(1);
     }
-    c = command_start(folder, "train -n 2 --data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 "
+    struct command_run c = command_start(folder, "train -n 2 --data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 "
                               "--train.global_batch=4 --train.eval_every=0 --launch.threads=1 --train.steps=1000000 --launch.timeout=%d "
                               "--run.measure_peak=off --run.dir=run%s",
                       fault == FAULT_SUSPENDED ? 10 : 120,

@@ -137,17 +137,16 @@ static struct kills kill_saves(void)
     struct training t, loaded;
     ls_train_state s = state_at(1), found;
     char at[COMMAND_PATH + 16], *path;
-    uint64_t before, after;
     int died = 1;
 
     snprintf(at, sizeof at, "%s/kills", root);
     training_open(&j, NULL, 0, &t);
     training_open(&j, NULL, 0, &loaded);
     training_step(&t, 0);
-    before = training_hash(&t);
+    uint64_t before = training_hash(&t);
     TRY(ls_checkpoint_save(at, t.store, &j.model, &s, NULL));
     training_step(&t, 1);
-    after = training_hash(&t);
+    uint64_t after = training_hash(&t);
     for (int nth = 1; died == 1 && nth < KILLS_MOST; nth++) {
         died = save_and_kill(&t, at, nth);
         if (died < 0) k.traced = 0;
@@ -218,8 +217,6 @@ static void train_and_die(const char *at, int last, struct killed_run *out)
 LAB(f5_checkpoints, "checkpoints", { "ranks", "ranks that save together", 8, 2, 8 })
 {
     struct killed_run *run = lab_shared(STEPS * sizeof *run), *whole = run; /* run[last] was killed after step `last` */
-    struct content f32, bf16, zero0, zero3;
-    struct kills k;
     int n = (int)lab_size("ranks"), differ = 0, twice = 0, never = 0;
     char at[COMMAND_PATH + 32];
 
@@ -236,11 +233,11 @@ LAB(f5_checkpoints, "checkpoints", { "ranks", "ranks that save together", 8, 2, 
     }
     save_trained(NULL, LS_F32, 0, "f32");
     save_trained(NULL, LS_BF16, 0, "bf16");
-    f32 = content_in("f32", 1);
-    bf16 = content_in("bf16", 1);
-    zero0 = content_in("zero0", 1);
-    zero3 = content_in("zero3", 1);
-    k = kill_saves();
+    struct content f32 = content_in("f32", 1);
+    struct content bf16 = content_in("bf16", 1);
+    struct content zero0 = content_in("zero0", 1);
+    struct content zero3 = content_in("zero3", 1);
+    struct kills k = kill_saves();
     folder_remove(root);
     lab_say("a save is killed at each of %d system calls: %d times step 1 is left, %d times step 2\n\n", k.tried, k.old, k.new);
     lab_open("F5");

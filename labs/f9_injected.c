@@ -163,9 +163,8 @@ static void different_ranks(void)
 static void damaged_checkpoints(void)
 {
     static const char parameters[] = "parameters_0000_of_0001.safetensors", optimizer[] = "optimizer_0000_of_0001.safetensors";
-    struct failed f;
+    struct failed f = train_to(4, "run", "");
 
-    f = train_to(4, "run", "");
     lab_check("an undisturbed run: exit code", 0, f.code, 0);
     byte_flip(path_in("run/checkpoints/step_00000004/%s", parameters), 100);
     f = train_to(4, "run", "");
@@ -183,10 +182,8 @@ static void damaged_checkpoints(void)
 
 static void full_disk(void)
 {
-    struct failed f;
-
     train_to(2, "full", "");
-    f = train_to(4, "full", "--debug.fail_write=1");
+    struct failed f = train_to(4, "full", "--debug.fail_write=1");
     failure_rows("the disk is full when step 4 is saved", &f, 1, ANY_RANK, WORDS("step 4 is not saved", "No space left on device"));
     f = command_fails("ckpt verify full");
     lab_check("       the checkpoint of step 2 is intact: exit code of ckpt verify", 0, f.code, 0);
@@ -197,9 +194,8 @@ static void full_disk(void)
 static void data_cut_off(void)
 {
     char command[COMMAND_TEXT];
-    struct failed f;
+    struct failed f = command_fails("data prepare tokens.bin --data.text=text.txt -q");
 
-    f = command_fails("data prepare tokens.bin --data.text=text.txt -q");
     lab_check("a token file is prepared: exit code", 0, f.code, 0);
     if (truncate(path_in("tokens.bin"), 20000) != 0) exit(1);
     snprintf(command, sizeof command, "train -n %ld --data.tokens=tokens.bin --train.steps=4 --run.dir=cut %s", lab_size("ranks"),

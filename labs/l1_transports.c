@@ -118,10 +118,9 @@ static int mpi_run(const char *kind, int n, struct found *f)
 static double planned_bytes(ls_collective c, int n)
 {
     ls_comm *comm;
-    double bytes;
 
     TRY(ls_comm_open("plan:", 0, n, &comm));
-    bytes = (double)ls_comm_bytes_of(comm, c, (size_t)BLOCK * (c == LS_COLLECTIVE_ALL_REDUCE ? (size_t)n : 1), NULL, LS_F32);
+    double bytes = (double)ls_comm_bytes_of(comm, c, (size_t)BLOCK * (c == LS_COLLECTIVE_ALL_REDUCE ? (size_t)n : 1), NULL, LS_F32);
     ls_comm_close(&comm);
     return bytes;
 }

@@ -58,16 +58,15 @@ static inline void distributed_open(const struct net *n, ls_comm *world, int pla
     ls_compile_options co = { .recompute = n->recompute, .every = 1, .plan_only = plan_only };
     struct distributed s = { .net = *n };
     size_t size[2] = { 0, n->time };
-    ls_value x, y, tokens;
 
     TRY(ls_mesh_check(&s.net.shape, world ? ls_comm_size(world) : 1));
     TRY(ls_mesh_open(world, &s.net.shape, &s.mesh));
     size[0] = net_batch(&s.net);
     TRY(ls_store_new(&so, &s.store));
     TRY(ls_program_new(s.store, &s.program));
-    x = ls_input(s.program, "x", LS_I32, 2, size);
-    y = ls_input(s.program, "y", LS_I32, 2, size);
-    tokens = ls_input(s.program, "tokens", LS_F32, 1, (size_t[]){ 1 });
+    ls_value x = ls_input(s.program, "x", LS_I32, 2, size);
+    ls_value y = ls_input(s.program, "y", LS_I32, 2, size);
+    ls_value tokens = ls_input(s.program, "tokens", LS_F32, 1, (size_t[]){ 1 });
     ls_backward(s.program, ls_output(s.program, "loss", ls_model_loss(s.program, &n->model, x, y, tokens, LS_NONE)));
     TRY(ls_optimizer_append(s.program, &n->optimizer));
     if (n->sharded) {

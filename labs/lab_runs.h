@@ -52,11 +52,11 @@ static inline int run_train(const char *folder, const char *name, char line[RUN_
     const char *word[RUN_WORDS] = { launch_command(), "train" };
     char *env[] = { NULL };
     struct launched l;
-    int n = 2, at;
+    int n = 2;
     va_list a;
 
     run_put_defaults(folder, defaults);
-    at = snprintf(own, sizeof own, "%s--run.dir=%s/%s ", run_always, folder, name);
+    int at = snprintf(own, sizeof own, "%s--run.dir=%s/%s ", run_always, folder, name);
     va_start(a, fmt);
     vsnprintf(own + at, sizeof own - (size_t)at, fmt, a);
     va_end(a);
@@ -86,10 +86,9 @@ static inline int run_train(const char *folder, const char *name, char line[RUN_
 static inline double run_plan(const char *folder, const char *key, const char *own)
 {
     static char options[RUN_TEXT];
-    size_t at;
 
     run_put_defaults(folder, options);
-    at = strlen(options);
+    size_t at = strlen(options);
     for (const char *const *o = lab_options(); *o; o++) at += (size_t)snprintf(options + at, sizeof options - at, "'%s' ", *o);
     snprintf(options + at, sizeof options - at, "--precision.compute=fp32 --train.accumulate=1 --run.device=cpu %s", own);
     return lab_plan(key, "%s", options);
@@ -121,12 +120,11 @@ static inline char *run_file(const char *folder, const char *name, const char *f
 /* The number at the path `key` of line k (0, 1, ...) of a file of JSON objects; NAN: not found. */
 static inline double run_number(const char *text, int k, const char *key)
 {
-    double number;
     char *line;
 
     while (text && k-- > 0) text = strchr(text, '\n') ? strchr(text, '\n') + 1 : NULL;
     if (!text || !*text || !(line = strndup(text, strcspn(text, "\n")))) return NAN;
-    number = lab_json(line, key);
+    double number = lab_json(line, key);
     free(line);
     return number;
 }

@@ -48,7 +48,6 @@ static inline void training_open(const struct job *j, ls_comm *comm, int plan_on
     ls_compile_options co = { .every = 1, .plan_only = plan_only };
     struct training t = { .comm = comm, .job = *j, .n = comm ? ls_comm_size(comm) : 1, .rank = comm ? ls_comm_rank(comm) : 0 };
     size_t batch = (size_t)(j->samples / (t.n * j->accumulate));
-    ls_value x, y, tokens;
 
     if (j->samples % (t.n * j->accumulate)) {
         fprintf(stderr, "%d samples over %d ranks, %d micro-batches each\n", j->samples, t.n, j->accumulate);
@@ -56,9 +55,9 @@ static inline void training_open(const struct job *j, ls_comm *comm, int plan_on
     }
     TRY(ls_store_new(&so, &t.store));
     TRY(ls_program_new(t.store, &t.program));
-    x = ls_input(t.program, "x", LS_I32, 2, (size_t[]){ batch, j->time });
-    y = ls_input(t.program, "y", LS_I32, 2, (size_t[]){ batch, j->time });
-    tokens = ls_input(t.program, "tokens", LS_F32, 1, (size_t[]){ 1 });
+    ls_value x = ls_input(t.program, "x", LS_I32, 2, (size_t[]){ batch, j->time });
+    ls_value y = ls_input(t.program, "y", LS_I32, 2, (size_t[]){ batch, j->time });
+    ls_value tokens = ls_input(t.program, "tokens", LS_F32, 1, (size_t[]){ 1 });
     ls_backward(t.program, ls_output(t.program, "loss", ls_model_loss(t.program, &j->model, x, y, tokens, LS_NONE)));
     TRY(ls_optimizer_append(t.program, &j->optimizer));
     if (comm) TRY(ls_data_parallel(t.program, comm, &j->data));
@@ -158,11 +157,10 @@ static inline uint64_t training_hash(const struct training *t)
 {
     size_t n = ls_store_elements(t->store);
     double *w = malloc(n * sizeof *w);
-    uint64_t hash;
 
     if (!w) exit(1);
     training_read(t, "parameter", w);
-    hash = hash_of(w, n * sizeof *w, 14695981039346656037u);
+    uint64_t hash = hash_of(w, n * sizeof *w, 14695981039346656037u);
     free(w);
     return hash;
 }

@@ -18,13 +18,12 @@ static int crossing(const ls_mesh_shape *shape, ls_group group, int ranks)
     for (int r = 0; r < ranks; r++) {
         ls_comm *world;
         ls_mesh *m;
-        int size, stride, first;
 
         TRY(ls_comm_open("plan:", r, ranks, &world));
         TRY(ls_mesh_open(world, shape, &m));
-        size = ls_mesh_size(m, group);
-        stride = group == LS_GROUP_TP ? 1 : group == LS_GROUP_DP ? shape->cp * shape->tp : shape->dp * shape->cp * shape->tp;
-        first = r - ls_mesh_index(m, group) * stride;
+        int size = ls_mesh_size(m, group);
+        int stride = group == LS_GROUP_TP ? 1 : group == LS_GROUP_DP ? shape->cp * shape->tp : shape->dp * shape->cp * shape->tp;
+        int first = r - ls_mesh_index(m, group) * stride;
         groups += first == r && first / MACHINE != (first + (size - 1) * stride) / MACHINE;
         ls_mesh_close(&m);
         ls_comm_close(&world);
@@ -40,10 +39,10 @@ static int places_taken(const ls_mesh_shape *m, int ranks)
 
     memset(taken, 0, sizeof taken);
     for (int r = 0; r < ranks; r++) {
-        int p[5], at;
+        int p[5];
 
         ls_mesh_place(m, r, p);
-        at = ((p[0] * m->dp + p[1]) * m->cp + p[2]) * m->tp + p[3];
+        int at = ((p[0] * m->dp + p[1]) * m->cp + p[2]) * m->tp + p[3];
         n += !taken[at];
         taken[at] = 1;
     }
@@ -103,15 +102,14 @@ static void traffic(const ls_mesh_shape *shape)
 {
     size_t activation = (size_t)4 * 4096 * 4096;        /* elements on a rank: half of the samples */
     size_t weights = (size_t)12 * 4096 * 4096 * 16 / 4; /* 16 blocks over tp 4 */
-    double tensor, data, pipeline;
     ls_comm *world;
     ls_mesh *m;
 
     TRY(ls_comm_open("plan:", 0, 16, &world));
     TRY(ls_mesh_open(world, shape, &m));
-    tensor = reduced(m, LS_GROUP_TP, 4 * 16, activation);
-    data = reduced(m, LS_GROUP_DATA, 1, weights);
-    pipeline = (double)ls_comm_bytes_of(ls_mesh_comm(m, LS_GROUP_PP), LS_COLLECTIVE_SEND, activation, NULL, LS_BF16);
+    double tensor = reduced(m, LS_GROUP_TP, 4 * 16, activation);
+    double data = reduced(m, LS_GROUP_DATA, 1, weights);
+    double pipeline = (double)ls_comm_bytes_of(ls_mesh_comm(m, LS_GROUP_PP), LS_COLLECTIVE_SEND, activation, NULL, LS_BF16);
     ls_mesh_close(&m);
     ls_comm_close(&world);
     lab_say("\nGB that a rank sends in a step: tp %.2f, dp %.2f, pp %.2f\n\n", tensor / 1e9, data / 1e9, pipeline / 1e9);

@@ -31,13 +31,13 @@ static void seventy(void)
 {
     int pp = (int)lab_size("pp"), dp = (int)lab_size("dp");
     char o[OPTIONS];
-    double each, claimed = 140.8 / (8 * pp);
+    double claimed = 140.8 / (8 * pp);
 
     snprintf(o, sizeof o,
              "-n %d --rank 0 --model.preset=llama3-70b --data.seq_len=%ld --parallel.tp=8 --parallel.pp=%d --parallel.dp=%d "
              "--train.micro_batch=1 --precision.compute=bf16 --run.memory_limit=80GB",
              8 * pp * dp, lab_size("seq-len"), pp, dp);
-    each = lab_plan("parameters", "%s --parallel.zero=0", o) / (8 * pp) / 1e9;
+    double each = lab_plan("parameters", "%s --parallel.zero=0", o) / (8 * pp) / 1e9;
     lab_open("M2");
     lab_equal("parameters a rank [billion]", 70.4 / (8 * pp), each, 0.005);
     lab_equal("bf16 weights a rank [GB]", claimed, gigabytes("parameters", o, 0), 0.02 * pp);

@@ -106,13 +106,11 @@ LAB(p1_neighbours, "who talks to whom in a pipeline", { "stages", "stages of the
     { "micro-batches", "micro-batches of a step", 6, 1, 32 })
 {
     struct shared *one = lab_shared(sizeof *one), *two = lab_shared(sizeof *two);
-    struct net n;
-    double message;
 
     P = (int)lab_size("stages");
     M = (int)lab_size("micro-batches");
-    n = neighbors_net_of();
-    message = 4.0 * n.samples / M * (double)n.time * (double)n.model.width;
+    struct net n = neighbors_net_of();
+    double message = 4.0 * n.samples / M * (double)n.time * (double)n.model.width;
 
     one->schedule = "1f1b";
     one->chunks = 1;

@@ -14,11 +14,10 @@ static double bubble(const char *name, int P, int M, double *seconds)
 {
     ls_pipeline_schedule s;
     ls_pipeline_timeline p;
-    double share;
 
     TRY(ls_pipeline_schedule_make(name, P, 1, M, &s));
     TRY(ls_pipeline_play(&s, NULL, &p));
-    share = p.bubble;
+    double share = p.bubble;
     if (seconds) *seconds = p.seconds;
     ls_pipeline_played_free(&s, &p);
     ls_pipeline_schedule_free(&s);
@@ -28,10 +27,9 @@ static double bubble(const char *name, int P, int M, double *seconds)
 static int in_flight(const char *name, int P, int M, int rank)
 {
     ls_pipeline_schedule s;
-    int slots;
 
     TRY(ls_pipeline_schedule_make(name, P, 1, M, &s));
-    slots = ls_pipeline_schedule_slots(&s, rank, 0);
+    int slots = ls_pipeline_schedule_slots(&s, rank, 0);
     ls_pipeline_schedule_free(&s);
     return slots;
 }
@@ -39,7 +37,7 @@ static int in_flight(const char *name, int P, int M, int rank)
 /* Ticks from the first stage's first forward to the last stage's last one; a forward takes one tick. */
 static double forward_ticks(int P, int M)
 {
-    double one[64], seconds;
+    double one[64];
     ls_pipeline_times t = { .forward = one, .backward = one, .weights = one };
     ls_pipeline_schedule s;
     ls_pipeline_timeline p;
@@ -47,7 +45,7 @@ static double forward_ticks(int P, int M)
     for (int k = 0; k < P; k++) one[k] = 1;
     TRY(ls_pipeline_schedule_make("forward", P, 1, M, &s));
     TRY(ls_pipeline_play(&s, &t, &p));
-    seconds = p.seconds;
+    double seconds = p.seconds;
     ls_pipeline_played_free(&s, &p);
     ls_pipeline_schedule_free(&s);
     return seconds;

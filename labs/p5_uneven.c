@@ -20,8 +20,6 @@ static double forward(size_t layers, size_t *parameters)
     ls_model m;
     ls_program *p;
     ls_store *s;
-    ls_value x, y;
-    double flops;
 
     TRY(ls_model_preset("gpt2-124m", &m));
     m.layers = layers;
@@ -34,11 +32,11 @@ static double forward(size_t layers, size_t *parameters)
     m.tied = 0;
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_I32, SIZES(1, 4096));
-    y = ls_input(p, "y", LS_I32, SIZES(1, 4096));
+    ls_value x = ls_input(p, "x", LS_I32, SIZES(1, 4096));
+    ls_value y = ls_input(p, "y", LS_I32, SIZES(1, 4096));
     ls_output(p, "loss", ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
     TRY(ls_program_compile(p, &plan));
-    flops = ls_program_cost(p).forward_flops;
+    double flops = ls_program_cost(p).forward_flops;
     *parameters = ls_model_parameters(&m);
     ls_program_release(&p);
     ls_store_release(&s);
@@ -48,7 +46,7 @@ static double forward(size_t layers, size_t *parameters)
 /* Seconds of a step, 1 GFLOP = 1 second; *dearest of the stages' forwards. */
 static double uneven_step(const int *begin, double *dearest)
 {
-    double f[P], b[P], seconds;
+    double f[P], b[P];
     ls_pipeline_times t = { .forward = f, .backward = b };
     ls_pipeline_schedule s;
     ls_pipeline_timeline p;
@@ -62,7 +60,7 @@ static double uneven_step(const int *begin, double *dearest)
     }
     TRY(ls_pipeline_schedule_make("1f1b", P, 1, M, &s));
     TRY(ls_pipeline_play(&s, &t, &p));
-    seconds = p.seconds;
+    double seconds = p.seconds;
     ls_pipeline_played_free(&s, &p);
     ls_pipeline_schedule_free(&s);
     return seconds;
@@ -90,18 +88,18 @@ LAB(p5_uneven, "uneven stages", { "width", "width of the model, a multiple of 12
 {
     int even[P + 1], counted[P + 1];
     const double C = (double)lab_size("width"), V = (double)lab_size("vocab"), T = 4096;
-    double dear_even, dear_counted, slow, fast, one, two, block;
+    double dear_even, dear_counted;
     size_t parameters[2];
+    double one = forward(1, &parameters[0]);
+    double two = forward(2, &parameters[1]);
 
-    one = forward(1, &parameters[0]);
-    two = forward(2, &parameters[1]);
     for (int i = 0; i < BLOCKS; i++) cost[i] = (two - one) / 4096 / 1e9;
     head = one / 4096 / 1e9 - cost[0];
-    block = (double)(parameters[1] - parameters[0]);
+    double block = (double)(parameters[1] - parameters[0]);
     TRY(ls_pipeline_balance(BLOCKS, cost, 0, 0, P, even));
     TRY(ls_pipeline_balance(BLOCKS, cost, 0, head, P, counted));
-    slow = uneven_step(even, &dear_even);
-    fast = uneven_step(counted, &dear_counted);
+    double slow = uneven_step(even, &dear_even);
+    double fast = uneven_step(counted, &dear_counted);
     lab_say("output layer: %.1f blocks' work\n%-24s %-15s %14s %14s\n", head / cost[0], "partition", "blocks", "slowest stage", "step");
     uneven_row("even", even, dear_even, slow);
     uneven_row("output layer counted", counted, dear_counted, fast);

@@ -14,12 +14,11 @@ static void few_messages_run(ls_comm *comm, int rank, int n, void *shared)
     struct shared *s = shared;
     struct net net = net_gpt2(s->layers, 4, 16);
     struct line_of_stages l;
-    ls_comm *forward;
 
     (void)n;
     pipeline_open(&l, &net, comm, "forward", 1, 1);
     pipeline_run(&l);
-    forward = ls_mesh_comm(l.mesh, LS_GROUP_PP);
+    ls_comm *forward = ls_mesh_comm(l.mesh, LS_GROUP_PP);
     s->sends[rank] = (double)ls_comm_counters(forward, LS_COLLECTIVE_SEND).calls;
     s->bytes[rank] = (double)sent(forward, LS_COLLECTIVE_SEND);
     TRY(ls_barrier(comm));  /* those after still take what this one sent */

@@ -92,8 +92,6 @@ LAB(p7_divides, "what a pipeline divides", { "stages", "stages of the pipeline",
     { "layers", "layers of the model, a multiple of the stages", 32, 16, 128 },
     { "micro-batches", "micro-batches of a step, at least the stages", 16, 8, 128 })
 {
-    double layers;
-
     P = (int)lab_size("stages");
     L = (int)lab_size("layers");
     M = (int)lab_size("micro-batches");
@@ -101,7 +99,7 @@ LAB(p7_divides, "what a pipeline divides", { "stages", "stages of the pipeline",
         fprintf(stderr, "lab p7_divides: %d layers and %d micro-batches do not suit %d stages\n", L, M, P);
         exit(1);
     }
-    layers = divides_layers();
+    double layers = divides_layers();
     divides_print(layers);
     lab_open("P7");
     divides_rows(layers);

@@ -21,12 +21,11 @@ static ls_status overflow(ls_dtype type, double *y, double *difference)
     for (int check = 0; check < 2; check++) {
         ls_store *s;
         ls_program *p;
-        ls_value v, w;
 
         TRY(ls_store_new(&options, &s));
         TRY(ls_program_new(s, &p));
-        w = ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, SIZES(1, 1));
-        v = ls_linear(p, ls_input(p, "x", type, SIZES(1, 1)), w, LS_NONE);
+        ls_value w = ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, SIZES(1, 1));
+        ls_value v = ls_linear(p, ls_input(p, "x", type, SIZES(1, 1)), w, LS_NONE);
         ls_output(p, "difference", ls_add(p, v, ls_scale(p, v, -1)));
         ls_output(p, "y", v);
         TRY(ls_program_compile(p, check ? &careful : &careless));
@@ -49,14 +48,13 @@ static double underflow(ls_dtype type, double *moved)
 {
     ls_store_options options = { "cpu", type, 1, 0, 0 };
     ls_optimizer sgd = { .kind = LS_SGD };
-    double x[4] = { 1, -1, 0.5, 0.25 }, y = 2, w[4], norm;
+    double x[4] = { 1, -1, 0.5, 0.25 }, y = 2, w[4];
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     TRY(ls_store_new(&options, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_linear(p, ls_input(p, "x", type, SIZES(1, 4)), ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(1, 4)),
+    ls_value v = ls_linear(p, ls_input(p, "x", type, SIZES(1, 4)), ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(1, 4)),
                   LS_NONE);
     v = ls_scale(p, v, 1);  /* the error passes through one more value of the type */
     ls_backward(p, ls_scale(p, ls_mse(p, v, ls_input(p, "y", type, SIZES(1, 1))), 2.5e-9));
@@ -70,7 +68,7 @@ static double underflow(ls_dtype type, double *moved)
         TRY(ls_optimizer_set(p, &sgd, 1e6, t));
         TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
     }
-    norm = ls_optimizer_norm(p);
+    double norm = ls_optimizer_norm(p);
     TRY(ls_tensor_read(ls_store_value(s, 0), w, LS_F64, 4));
     *moved = fabs(w[0]) + fabs(w[1]) + fabs(w[2]) + fabs(w[3]);
     ls_program_release(&p);
@@ -128,7 +126,6 @@ LAB(r1_r3_half_types, "fp16 and bf16", { "exponent-bits", "exponent bits of a fo
     int bits = (int)lab_size("exponent-bits");
     struct half_range f16 = half_range_of(LS_F16), bf16 = half_range_of(LS_BF16);
     double y, difference, moved, full;
-    ls_status st;
 
     lab_open("R1");
     lab_equal("fp16: largest finite number", 65504, f16.largest, 0);
@@ -138,7 +135,7 @@ LAB(r1_r3_half_types, "fp16 and bf16", { "exponent-bits", "exponent bits of a fo
     lab_check("fp16: first whole number that rounds to infinity", 65520, first_infinite(), 0);
     lab_check("fp16: smallest positive number", ldexp(1, -24), f16.smallest, 0);
     lab_check("fp16: distance from 1 to the next number", ldexp(1, -10), f16.next - 1, 0);
-    st = overflow(LS_F16, &y, &difference);
+    ls_status st = overflow(LS_F16, &y, &difference);
     lab_equal("fp16: 300 * 300 is infinite", 1, isinf(y) != 0, 0);
     lab_equal("fp16: inf - inf is no number", 1, isnan(difference) != 0, 0);
     lab_equal("fp16: a run that checks refuses it", 1, st == LS_EINVAL, 0);

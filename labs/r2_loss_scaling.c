@@ -26,11 +26,10 @@ static struct scaled scaled_open(ls_dtype type, double small, double scale)
     ls_store_options options = { "cpu", type, 1, 0, 0 };
     double x[WIDE] = { 1, -1, 0.5, 0.25 }, y = 2;
     struct scaled s;
-    ls_value v;
 
     TRY(ls_store_new(&options, &s.store));
     TRY(ls_program_new(s.store, &s.program));
-    v = ls_linear(s.program, ls_input(s.program, "x", type, SIZES(1, WIDE)),
+    ls_value v = ls_linear(s.program, ls_input(s.program, "x", type, SIZES(1, WIDE)),
                   ls_param(s.program, "w", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(1, WIDE)), LS_NONE);
     v = ls_scale(s.program, v, 1);
     ls_backward(s.program, ls_scale(s.program, ls_mse(s.program, v, ls_input(s.program, "y", type, SIZES(1, 1))), small * scale));
@@ -114,7 +113,7 @@ static void scaling_rank(ls_comm *comm, int rank, int n, void *shared)
 
 LAB(r2_loss_scaling, "loss scaling in fp16", { "scale", "factor of the loss, a power of 2", 1024, 64, 65536 })
 {
-    double scale = (double)lab_size("scale"), small = 2.5e-9, f16, f32, bf16;
+    double scale = (double)lab_size("scale"), small = 2.5e-9;
     struct scaling *both = lab_shared(RANKS * sizeof *both), *a = both, *b = both + 1;
     int halved = 0, doubled = 0, apart = 0, skips = 0, alone = 0, moved = 0;
 
@@ -132,11 +131,11 @@ LAB(r2_loss_scaling, "loss scaling in fp16", { "scale", "factor of the loss, a p
     lab_open("R2");
     lab_equal("fp16: a gradient of 1e-8", 0, through_f16(1e-8), 0);
     lab_check("fp16: a gradient of 1e-8, times the scale", 1e-8 * scale, through_f16(1e-8 * scale), 0.1);
-    f32 = gradient_of(LS_F32, small, 1);
+    double f32 = gradient_of(LS_F32, small, 1);
     lab_equal("fp16 program: gradient without a scale / fp32's", 0, gradient_of(LS_F16, small, 1) / f32, 0);
-    f16 = gradient_of(LS_F16, small, scale);
+    double f16 = gradient_of(LS_F16, small, scale);
     lab_equal("fp16 program: gradient with the scale, divided again / fp32's", 1, f16 / f32, 0.05);
-    bf16 = gradient_of(LS_BF16, small, 1);
+    double bf16 = gradient_of(LS_BF16, small, 1);
     lab_check("bf16 program: gradient without a scale / fp32's", 1, bf16 / f32, 1.0 / 128);
     lab_check("clipped before the division: length of the update / clipped after it", 1 / scale,
               distance_clipped_first(scale) / distance_clipped_first(1), 1e-3);

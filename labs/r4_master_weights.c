@@ -31,14 +31,13 @@ static void master_weights_train(int master, int stochastic, double *curve, doub
     double x[B * IN], y[B];
     ls_store *s;
     ls_program *p;
-    ls_value v;
 
     adamw.weight_decay = 0;
     adamw.stochastic_rounding = stochastic;
     adamw.seed = 1;
     TRY(ls_store_new(&options, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_mlp(p, "net", ls_input(p, "x", LS_BF16, SIZES(B, IN)), SIZES(IN, width, width, 1));
+    ls_value v = ls_mlp(p, "net", ls_input(p, "x", LS_BF16, SIZES(B, IN)), SIZES(IN, width, width, 1));
     v = ls_output(p, "loss", ls_mse(p, v, ls_input(p, "y", LS_BF16, SIZES(B, 1))));
     ls_backward(p, v);
     TRY(ls_optimizer_append(p, &adamw));

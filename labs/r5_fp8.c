@@ -50,10 +50,10 @@ static double fp8_lost(const struct fp8 *f, const double *x, int block)
 
     for (int at = 0; at < ELEMENTS; at += block ? block : ELEMENTS) {
         int n = block ? block : ELEMENTS;
-        double most = 0, scale;
+        double most = 0;
 
         for (int i = 0; i < n; i++) most = fabs(x[at + i]) > most ? fabs(x[at + i]) : most;
-        scale = block ? f->number[f->count - 1] / most : 1;
+        double scale = block ? f->number[f->count - 1] / most : 1;
         for (int i = 0; i < n; i++) lost += x[at + i] != 0 && fp8_round(f, x[at + i] * scale) == 0;
     }
     return (double)lost / ELEMENTS;
@@ -77,7 +77,6 @@ LAB(r5_fp8, "what fp8 can hold", { "exponent-bits", "exponent bits of a format o
     static double gradient[ELEMENTS];
     int bits = (int)lab_size("exponent-bits");
     struct fp8 chosen = fp8_of(bits), e4m3 = fp8_of(4), e5m2 = fp8_of(5);
-    double with_outlier;
 
     for (int i = 0; i < ELEMENTS; i++) gradient[i] = 1e-6 * (0.5 + 0.5 * fabs(sin(i + 1))) * (i % 2 ? 1 : -1);
     lab_say("format of 1 + %d + %d bits: %d numbers from 0 to %g, the smallest positive one %g\n\n", bits, 7 - bits, chosen.count,
@@ -91,7 +90,7 @@ LAB(r5_fp8, "what fp8 can hold", { "exponent-bits", "exponent bits of a format o
     lab_check("e4m3, gradient of 1e-6, no scale: share that becomes 0", 1, fp8_lost(&e4m3, gradient, 0), 0);
     lab_equal("e4m3, one scale for the tensor: share that becomes 0", 0, fp8_lost(&e4m3, gradient, ELEMENTS), 0);
     gradient[5] = 1;
-    with_outlier = fp8_lost(&e4m3, gradient, ELEMENTS);
+    double with_outlier = fp8_lost(&e4m3, gradient, ELEMENTS);
     lab_corrected("e4m3, one scale for the tensor, one outlier: share that becomes 0", '=', 0, 1, with_outlier, 0.01,
                   "why: the outlier takes the end of the range, and the rest lands below its smallest number");
     lab_check("e4m3, a scale for each block of 32, one outlier: share that becomes 0", (BLOCK - 1.0) / ELEMENTS,

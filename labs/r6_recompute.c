@@ -17,19 +17,17 @@ static ls_cost recompute_price(const char *preset, size_t layers, ls_recompute m
     ls_model m;
     ls_store *s;
     ls_program *p;
-    ls_value x, y;
-    ls_cost c;
 
     TRY(ls_model_preset(preset, &m));
     m.layers = layers;
     m.vocab = 32;
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_I32, SIZES(8, 64));
-    y = ls_input(p, "y", LS_I32, SIZES(8, 64));
+    ls_value x = ls_input(p, "x", LS_I32, SIZES(8, 64));
+    ls_value y = ls_input(p, "y", LS_I32, SIZES(8, 64));
     ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
     TRY(ls_program_compile(p, &plan));
-    c = ls_program_cost(p);
+    ls_cost c = ls_program_cost(p);
     ls_program_release(&p);
     ls_store_release(&s);
     return c;
@@ -82,7 +80,7 @@ static void sweep_rows(int layers)
 LAB(r6_recompute, "recomputation", { "layers", "layers of the model whose segments are swept", 24, 4, LAYERS_MOST })
 {
     const int roots[] = { 4, 6, 8, 10, 12 };
-    ls_cost none[5], every[5], full, selective;
+    ls_cost none[5], every[5], full;
 
     lab_say("bytes of activations\n  layers %14s %14s %14s\n", "none", "full", "every sqrt(L)");
     for (int i = 0; i < 5; i++) {
@@ -93,7 +91,7 @@ LAB(r6_recompute, "recomputation", { "layers", "layers of the model whose segmen
         full = recompute_price("llama-tiny", layers, LS_RECOMPUTE_FULL, 1);
         lab_say("  %6zu %14zu %14zu %14zu\n", layers, none[i].live_peak, full.live_peak, every[i].live_peak);
     }
-    selective = recompute_price("llama-tiny", 144, LS_RECOMPUTE_SELECTIVE, 1);
+    ls_cost selective = recompute_price("llama-tiny", 144, LS_RECOMPUTE_SELECTIVE, 1);
     lab_say("\n");
     lab_open("R6");
     lab_check("none: activations from 16 to 144 layers grow by", 9,

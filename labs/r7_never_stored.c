@@ -12,8 +12,6 @@ static double arena(size_t t, size_t vocab)
     ls_model m;
     ls_store *s;
     ls_program *p;
-    ls_value x, y;
-    double bytes;
 
     TRY(ls_model_preset("llama-tiny", &m));
     m.layers = 1;
@@ -21,11 +19,11 @@ static double arena(size_t t, size_t vocab)
     m.max_positions = t;
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_I32, SIZES(B, t));
-    y = ls_input(p, "y", LS_I32, SIZES(B, t));
+    ls_value x = ls_input(p, "x", LS_I32, SIZES(B, t));
+    ls_value y = ls_input(p, "y", LS_I32, SIZES(B, t));
     ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
     TRY(ls_program_compile(p, &plan));
-    bytes = (double)ls_program_cost(p).activations;
+    double bytes = (double)ls_program_cost(p).activations;
     ls_program_release(&p);
     ls_store_release(&s);
     return bytes;
@@ -38,12 +36,11 @@ static double stored(size_t t)
     ls_compile_options plan = { .plan_only = 1 };
     ls_store *s;
     ls_program *p;
-    ls_value x, part[3];
-    double bytes;
+    ls_value part[3];
 
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_F32, SIZES(B, t, WIDTH));
+    ls_value x = ls_input(p, "x", LS_F32, SIZES(B, t, WIDTH));
     for (int i = 0; i < 3; i++) {
         part[i] = ls_linear(p, x, ls_param(p, names[i], (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(WIDTH, WIDTH)), LS_NONE);
         part[i] = ls_transpose(p, ls_reshape(p, part[i], SIZES(B, t, HEADS, WIDTH / HEADS)), 1, 2);
@@ -51,7 +48,7 @@ static double stored(size_t t)
     x = ls_matmul(p, ls_softmax(p, ls_matmul(p, part[0], ls_transpose(p, part[1], 2, 3))), part[2]);
     ls_backward(p, ls_mean(p, x, -1));
     TRY(ls_program_compile(p, &plan));
-    bytes = (double)ls_program_cost(p).live_peak;
+    double bytes = (double)ls_program_cost(p).live_peak;
     ls_program_release(&p);
     ls_store_release(&s);
     return bytes;

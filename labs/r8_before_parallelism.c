@@ -34,16 +34,15 @@ static struct step_plan step_plan_of(int batch, const char *type, const char *re
 LAB(r8_before_parallelism, "one GPU before many", { "batch", "samples of a step", 16, 4, 256 })
 {
     int batch = (int)lab_size("batch");
-    struct step_plan plain, half, selective, full, small, all;
 
     lab_say("GPT-2 1.5B, a step of %d samples\n  %-5s %-10s %-9s %10s %10s %10s\n  %-26s %10s %10s\n", batch, "type", "recompute",
             "batch", "activations", "all memory", "TFLOP", "", "[GB]", "[GB]");
-    plain = step_plan_of(batch, "fp32", "none", batch);
-    half = step_plan_of(batch, "bf16", "none", batch);
-    selective = step_plan_of(batch, "fp32", "selective", batch);
-    full = step_plan_of(batch, "fp32", "full", batch);
-    small = step_plan_of(batch, "fp32", "none", 1);
-    all = step_plan_of(batch, "bf16", "full", 1);
+    struct step_plan plain = step_plan_of(batch, "fp32", "none", batch);
+    struct step_plan half = step_plan_of(batch, "bf16", "none", batch);
+    struct step_plan selective = step_plan_of(batch, "fp32", "selective", batch);
+    struct step_plan full = step_plan_of(batch, "fp32", "full", batch);
+    struct step_plan small = step_plan_of(batch, "fp32", "none", 1);
+    struct step_plan all = step_plan_of(batch, "bf16", "full", 1);
     lab_say("\n");
     lab_open("R8");
     lab_equal("bf16: activations / fp32's", 0.5, half.activations / plain.activations, 0.05);

@@ -19,14 +19,14 @@ LAB(s1_four_reasons, "why more processors do not help", { "seq-len", "tokens of 
 {
     static const char near[] = "--parallel.tp=8 --parallel.sp --parallel.dp=8 --train.micro_batch=1",
                       far[] = "--parallel.tp=16 --parallel.sp --parallel.dp=4 --train.micro_batch=1";
-    double bubble, M = (double)lab_size("batch") / 8;
+    double M = (double)lab_size("batch") / 8;
 
     lab_open("S1");
     lab_above("communication: tp 16 over two nodes / tp 8 in one, 64 GPUs each: exposed seconds", 2,
               part("seconds.exposed.tp", 64, far) / part("seconds.exposed.tp", 64, near));
     lab_below("communication: speedup of twice the ranks by tp 16, of 2", 2,
               s1_step(32, "--parallel.tp=8 --parallel.sp --parallel.dp=4 --train.micro_batch=1") / s1_step(64, far));
-    bubble = part("seconds.bubble", 64, "--parallel.pp=8 --parallel.dp=8 --train.micro_batch=1") /
+    double bubble = part("seconds.bubble", 64, "--parallel.pp=8 --parallel.dp=8 --train.micro_batch=1") /
              s1_step(64, "--parallel.pp=8 --parallel.dp=8 --train.micro_batch=1");
     lab_equal("bubble: share of a step, pp 8, (P - 1) / (M + P - 1)", 7 / (M + 7), bubble, 0.15);
     lab_above("starved: matmul seconds of 8 ranks by tp 8 / of one, one sample each", 1,

@@ -24,24 +24,21 @@ static ls_cost mfu_hfu_run(ls_recompute mode, double *useful, double *all)
     ls_model m;
     ls_store *s;
     ls_program *p;
-    ls_value x, y;
-    ls_cost c;
-    double seconds;
 
     TRY(ls_model_preset("llama-tiny", &m));
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_I32, SIZES(B, T));
-    y = ls_input(p, "y", LS_I32, SIZES(B, T));
+    ls_value x = ls_input(p, "x", LS_I32, SIZES(B, T));
+    ls_value y = ls_input(p, "y", LS_I32, SIZES(B, T));
     ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
     TRY(ls_program_compile(p, &options));
     for (int i = 0; i < B * T; i++) tokens[i] = i % 251;
     TRY(ls_program_write(p, "x", tokens, LS_I32, B * T));
     TRY(ls_program_write(p, "y", tokens, LS_I32, B * T));
-    seconds = s3_now();
+    double seconds = s3_now();
     for (int i = 0; i < STEPS; i++) TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
     seconds = (s3_now() - seconds) / STEPS;
-    c = ls_program_cost(p);
+    ls_cost c = ls_program_cost(p);
     *useful = c.model_flops / seconds;
     *all = (c.forward_flops + c.backward_flops + c.recompute_flops) / seconds;
     ls_program_release(&p);
@@ -54,11 +51,10 @@ static void at_a_speed(void)
 {
     ls_compile_options plan = { .plan_only = 1 };
     size_t time = (size_t)lab_size("seq-len");
-    double speed = (double)lab_size("tokens-per-second"), peak = 1e12 * (double)lab_size("teraflops"), flops, weights;
+    double speed = (double)lab_size("tokens-per-second"), peak = 1e12 * (double)lab_size("teraflops");
     ls_model m;
     ls_store *s;
     ls_program *p;
-    ls_value x, y;
 
     TRY(ls_model_preset("gpt2-tiny", &m));
     m.layers = (size_t)lab_size("layers");
@@ -71,12 +67,12 @@ static void at_a_speed(void)
     TRY(ls_model_check(&m));
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_I32, SIZES(1, time));
-    y = ls_input(p, "y", LS_I32, SIZES(1, time));
+    ls_value x = ls_input(p, "x", LS_I32, SIZES(1, time));
+    ls_value y = ls_input(p, "y", LS_I32, SIZES(1, time));
     ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
     TRY(ls_program_compile(p, &plan));
-    flops = ls_program_cost(p).model_flops / (double)time;
-    weights = 12.0 * (double)m.layers * (double)m.width * (double)m.width;
+    double flops = ls_program_cost(p).model_flops / (double)time;
+    double weights = 12.0 * (double)m.layers * (double)m.width * (double)m.width;
     ls_program_release(&p);
     ls_store_release(&s);
     lab_say("%.3f billion weights in the layers' matmuls, %.3f GFLOP a token\n\n", weights / 1e9, flops / 1e9);

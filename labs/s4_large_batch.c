@@ -126,19 +126,19 @@ static struct adam adam_rules(double lr)
 LAB(s4_large_batch, "large batches", { "batch", "samples of the large batch, a power of 2", LARGE, LARGE, SAMPLES_MOST })
 {
     int batch = (int)lab_size("batch"), times = batch / SMALL, updates[2];
-    double lr = 0.05, high = 16 * lr, small, same, linear, lamb, lars, short_small, short_same, longer;
+    double lr = 0.05, high = 16 * lr;
 
     lab_one_core(0); /* steps are so small that threads would mostly wait for one another */
-    small = learned(SMALL, LS_SGD, lr, 0);
+    double small = learned(SMALL, LS_SGD, lr, 0);
     updates[0] = updates_made;
-    same = learned(batch, LS_SGD, lr, 0);
+    double same = learned(batch, LS_SGD, lr, 0);
     updates[1] = updates_made;
-    linear = learned(batch, LS_SGD, lr * times, SAMPLES / batch / 10);
-    lamb = learned(batch, LS_LAMB, 0.01, SAMPLES / batch / 10);
-    lars = learned(batch, LS_LARS, 20, SAMPLES / batch / 10); /* times its trust coefficient of 0.001 */
-    short_small = learned_from(SAMPLES / 4, SMALL, LS_SGD, lr, 0);
-    short_same = learned_from(SAMPLES / 4, LARGE, LS_SGD, lr, 0);
-    longer = learned_from(SAMPLES / 4 * LARGE / SMALL, LARGE, LS_SGD, lr, 0);
+    double linear = learned(batch, LS_SGD, lr * times, SAMPLES / batch / 10);
+    double lamb = learned(batch, LS_LAMB, 0.01, SAMPLES / batch / 10);
+    double lars = learned(batch, LS_LARS, 20, SAMPLES / batch / 10); /* times its trust coefficient of 0.001 */
+    double short_small = learned_from(SAMPLES / 4, SMALL, LS_SGD, lr, 0);
+    double short_same = learned_from(SAMPLES / 4, LARGE, LS_SGD, lr, 0);
+    double longer = learned_from(SAMPLES / 4 * LARGE / SMALL, LARGE, LS_SGD, lr, 0);
 
     double high_small = learned(SMALL, LS_SGD, high, 0), high_same = learned(LARGE, LS_SGD, high, 0),
            high_linear = learned(LARGE, LS_SGD, high * LARGE / SMALL, SAMPLES / LARGE / 10);

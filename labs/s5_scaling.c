@@ -74,19 +74,19 @@ static double fitted(const int *ranks, const double *speedup, int points)
 static void fixed(void)
 {
     static const int ranks[POINTS] = { 1, 2, 4, 8 };
-    double speedup[POINTS], one = fixed_step(1), share, most = 0, derived, far;
+    double speedup[POINTS], one = fixed_step(1), most = 0;
 
     for (int k = 0; k < POINTS; k++) speedup[k] = one / fixed_step(ranks[k]);
-    share = fitted(ranks, speedup, POINTS);
+    double share = fitted(ranks, speedup, POINTS);
     lab_say("fixed batch of %d samples\n%6s %12s %12s\n", FIXED, "ranks", "speedup", "Amdahl");
     for (int k = 0; k < POINTS; k++) {
         lab_say("%6d %12.4f %12.4f\n", ranks[k], speedup[k], amdahl(share, ranks[k]));
         most = fmax(most, fabs(amdahl(share, ranks[k]) / speedup[k] - 1));
     }
     lab_check("fixed batch, 2 to 8 ranks: speedup off from Amdahl's fit by", 0, most, 0.02);
-    derived = s5_planned("seconds.optimizer", 1, 1, FIXED, "");
+    double derived = s5_planned("seconds.optimizer", 1, 1, FIXED, "");
     lab_check_above("       serial share of the fit, above the update's of a step on one rank [%]", 100 * derived / one, 100 * share);
-    far = (one - derived) / FAR + derived + lost(FAR, 1, FIXED);
+    double far = (one - derived) / FAR + derived + lost(FAR, 1, FIXED);
     lab_corrected("       64 ranks, 8 nodes: speedup; claimed: by the fit of 8", '=', amdahl(share, FAR), one / far, one / fixed_step(FAR),
                   0.02, "why: communication is not a constant share; with a sample a rank nothing is left to hide it under");
     lab_check_above("       64 ranks: ZeRO-1's speed / DDP's, since the update is divided", 1.1,
@@ -106,17 +106,16 @@ static void here_run(ls_comm *comm, int rank, int n, void *shared)
     struct here *h = (struct here *)shared + rank;
     struct job j = job_of(2, 64);
     int steps = (int)lab_size("steps");
-    ls_comm_count before, after;
     struct training t;
 
     j.samples = SAMPLES;
     training_open(&j, n > 1 ? comm : NULL, 0, &t);
     training_step(&t, 0);
-    before = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
+    ls_comm_count before = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
     h->seconds = -seconds_now();
     for (int s = 1; s <= steps; s++) training_step(&t, s);
     h->seconds += seconds_now();
-    after = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
+    ls_comm_count after = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
     h->exposed = after.exposed - before.exposed;
     h->bytes = (double)(after.bytes - before.bytes) / steps;
     h->parameters = (double)ls_store_elements(t.store);
@@ -184,13 +183,12 @@ static void here_say(int points, int repeats)
 {
     double speedup[COUNTS][REPEATS_MOST], share[REPEATS_MOST], one[COUNTS];
     long steps = lab_size("steps");
-    struct spread s;
 
     for (int i = 0; i < repeats; i++) {
         for (int k = 0; k < points; k++) one[k] = speedup[k][i] = here_seconds[0][i] / here_seconds[k][i];
         share[i] = points > 1 ? fitted(counts, one, points) : 0;
     }
-    s = spread_of(share, repeats);
+    struct spread s = spread_of(share, repeats);
     lab_say("%6s %12s %32s %31s %10s %8s\n", "ranks", "ms of a step", "speedup, median (min .. max)", "efficiency [%]", "exposed",
             "Amdahl");
     for (int k = 0; k < points; k++) {

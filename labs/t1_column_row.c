@@ -111,7 +111,6 @@ static void by_hand_run(ls_comm *comm, int rank, int n, void *shared)
     size_t from = inner * r / of, to = inner * (r + 1) / of, in0 = d * r / of, in1 = d * (r + 1) / of, counts[RANKS_MOST];
     float *x = by_hand_matrix(ROWS * d, 1), *w1 = by_hand_matrix(inner * d, 2), *w2 = by_hand_matrix(d * inner, 3);
     float *h = by_hand_matrix(ROWS * inner, 4), *all = by_hand_matrix(ROWS * inner, 4), one[ROWS * BY_HAND_WIDTH], y[ROWS * BY_HAND_WIDTH];
-    double before;
 
     by_hand_linear(x, d, 0, w1, d, 0, d, 0, inner, h);
     by_hand_gelu(h, ROWS * inner);
@@ -126,7 +125,7 @@ static void by_hand_run(ls_comm *comm, int rank, int n, void *shared)
     by_hand_sum(comm, y, ROWS * d);
     f->column_row = (double)sent(comm, LS_COLLECTIVE_ALL_REDUCE);
     f->apart = by_hand_apart(y, one, ROWS * d);
-    before = y[0];
+    double before = y[0];
     by_hand_linear(h, to - from, 0, w2, inner, from, to, 0, d, y);
     for (size_t i = 0; i < ROWS * d; i++) y[i] += 1;
     by_hand_sum(comm, y, ROWS * d);
@@ -184,12 +183,11 @@ LAB(t1_column_row, "column- and row-parallel matmuls", { "ranks", "ranks of tens
     int tp = (int)lab_size("ranks");
     struct net n = net_gpt2(1, 8, 32);
     struct distributed s;
-    struct instructions l;
 
     n.shape.tp = tp;
     n.options.overlap = 0;
     distributed_plan(&n, 1, tp, &s);
-    l = instructions_of(s.program);
+    struct instructions l = instructions_of(s.program);
     print(&l, LS_FORWARD, "forward");
     print(&l, LS_BACKWARD, "backward");
     lab_say("\n");

@@ -23,9 +23,6 @@ static void two_all_reduces_run(ls_comm *comm, int rank, int n, void *shared)
         struct net net = net_gpt2((size_t)layers, 4, 16), alone = net;
         size_t forward, both;
         struct distributed s, one;
-        uint64_t before;
-        ls_comm *tp;
-        double loss;
 
         alone.sharded = 0;
         net.shape.tp = n;
@@ -33,9 +30,9 @@ static void two_all_reduces_run(ls_comm *comm, int rank, int n, void *shared)
         distributed_open(&alone, NULL, 0, &one);
         ls_program_comm_bytes(s.program, LS_FORWARD, LS_COLLECTIVE_ALL_REDUCE, &forward);
         ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, &both);
-        tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
-        before = ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).calls;
-        loss = distributed_step(&s, 0);
+        ls_comm *tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
+        uint64_t before = ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).calls;
+        double loss = distributed_step(&s, 0);
         f->forward[layers] = (double)forward;
         f->backward[layers] = (double)(both - forward);
         f->counted[layers] = (double)(ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).calls - before);
@@ -52,7 +49,6 @@ static void two_all_reduces_heads(int n, size_t heads, size_t kv_heads)
     struct net net = net_gpt2(1, heads, 16);
     size_t queries = 0, keys = 0;
     struct distributed s;
-    struct instructions l;
     char what[80];
 
     net.model.architecture = LS_LLAMA;
@@ -61,7 +57,7 @@ static void two_all_reduces_heads(int n, size_t heads, size_t kv_heads)
     net.model.rope = (ls_rope)LS_ROPE_DEFAULTS;
     net.shape.tp = n;
     distributed_plan(&net, 0, n, &s);
-    l = instructions_of(s.program);
+    struct instructions l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++)
         if (is_op(&l.at[k], "attention")) queries = l.at[k].in[0].size[2], keys = l.at[k].in[1].size[2];
     free(l.at);

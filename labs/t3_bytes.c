@@ -17,17 +17,14 @@ static void bytes_run(ls_comm *comm, int rank, int n, void *shared)
     struct found *f = (struct found *)shared + rank;
     struct net net = net_gpt2(2, 4, 16);
     struct distributed s;
-    struct instructions l;
-    uint64_t before;
-    ls_comm *tp;
 
     net.shape.tp = n;
     distributed_open(&net, comm, 0, &s);
-    tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
-    before = ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).bytes;
+    ls_comm *tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
+    uint64_t before = ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).bytes;
     distributed_step(&s, 0);
     f->bytes = (double)(ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).bytes - before);
-    l = instructions_of(s.program);
+    struct instructions l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++)
         if (is_op(&l.at[k], "all_reduce") && l.at[k].axis == LS_AXIS_TP) f->elements += (double)l.at[k].elements;
     free(l.at);
@@ -58,7 +55,6 @@ static double forward(size_t *calls)
     ls_compile_options plan = { .every = 1, .plan_only = 1 };
     ls_partition_options o = LS_PARTITION_DEFAULTS;
     struct net n = net_gpt2((size_t)lab_size("layers"), width / HEAD, time);
-    double bytes;
     ls_comm *world;
     ls_program *p;
     ls_mesh *m;
@@ -76,7 +72,7 @@ static double forward(size_t *calls)
     ls_output(p, "h", ls_model_hidden(p, &n.model, ls_input(p, "x", LS_I32, SIZES(batch, time)), LS_NONE));
     TRY(ls_partition(p, m, &n.model, &o));
     TRY(ls_program_compile(p, &plan));
-    bytes = (double)ls_program_comm_bytes(p, LS_FORWARD, LS_COLLECTIVE_ALL_REDUCE, calls);
+    double bytes = (double)ls_program_comm_bytes(p, LS_FORWARD, LS_COLLECTIVE_ALL_REDUCE, calls);
     ls_program_release(&p);
     ls_store_release(&s);
     ls_mesh_close(&m);
@@ -145,21 +141,21 @@ LAB(t3_bytes, "bytes of tensor parallelism", { "ranks", "ranks of tensor paralle
     { "layers", "layers of the model", 40, 1, 200 }, { "batch", "samples of a micro-batch", 4, 1, 1024 },
     { "seq-len", "tokens of a sample", 2048, 16, 1 << 20 }, { "width", "width of the model, a multiple of 128", 8192, 256, 65536 })
 {
-    double bsd = 4.0 * 2048 * 8192, sent, moved;
+    double bsd = 4.0 * 2048 * 8192;
     enum { T = 8, LAYERS = 40 };
     int within = node();
     size_t calls;
 
     lab_open("T3");
     for (int n = 2; n <= MOST; n++) bytes_small(n);
-    sent = forward(&calls);
+    double sent = forward(&calls);
     any_sizes(sent, calls);
     lab_check("DGX H100: the largest tp at NVLink's planned rate, the GPUs of a node", 8, within, 0);
     if (!is_claimed()) return lab_close();
     lab_corrected("40 layers, tp 8: all-reduces of a forward pass", '=', 2 * LAYERS, 2 * LAYERS + 1, (double)calls, 0,
                   "why: the layers have 80; the vocabulary-parallel embedding adds one");
     lab_equal("        each of them, b s d in bf16 [MB]", 134, sent / (double)calls / (2.0 * (T - 1) / T) / 1e6, 2e-3);
-    moved = sent / (2.0 * (T - 1) / T) * 2 * LAYERS / (double)calls;
+    double moved = sent / (2.0 * (T - 1) / T) * 2 * LAYERS / (double)calls;
     lab_equal("        the 80 of the layers [GB]", 10.7, moved / 1e9, 5e-3);
     lab_corrected("NVLink, 600 GB/s: these bytes sent once over a link [ms]", '=', 17, 17.9, moved / 600e9 * 1e3, 2e-3,
                   "why: the claim rounds the bytes to 10 GB");

@@ -18,7 +18,6 @@ static ls_cost memory_price(size_t layers, int tp, int dp, int sp, ls_recompute 
 {
     struct net n = net_gpt2(layers, 64, 1024);
     struct distributed s;
-    ls_cost c;
 
     n.model.vocab = 64;
     n.samples = 2 * dp;
@@ -28,7 +27,7 @@ static ls_cost memory_price(size_t layers, int tp, int dp, int sp, ls_recompute 
     n.recompute = recompute;
     n.data.zero = dp > 1 ? 3 : 0;
     distributed_plan(&n, 0, tp * dp, &s);
-    c = ls_program_cost(s.program);
+    ls_cost c = ls_program_cost(s.program);
     *elements = ls_store_elements(s.store);
     distributed_close(&s);
     return c;
@@ -55,18 +54,16 @@ static double replicated(void) { return 8 * (4 + 2) * 512.0 + 2 * 512.0 + 1024 *
 static double matmul_rate(size_t t, double *per_byte)
 {
     double best = 1e9;
-    struct instructions l;
     ls_program *p;
     ls_store *s;
-    ls_value x, w;
 
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_F32, SIZES(ROWS, WIDTH));
-    w = ls_param(p, "w.weight", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(WIDTH / t, WIDTH));
+    ls_value x = ls_input(p, "x", LS_F32, SIZES(ROWS, WIDTH));
+    ls_value w = ls_param(p, "w.weight", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(WIDTH / t, WIDTH));
     ls_output(p, "y", ls_linear(p, x, w, LS_NONE));
     TRY(ls_program_compile(p, NULL));
-    l = instructions_of(p);
+    struct instructions l = instructions_of(p);
     for (int k = 0; k < l.n; k++)
         if (is_op(&l.at[k], "linear")) *per_byte = l.at[k].flops / (double)l.at[k].bytes;
     free(l.at);

@@ -21,16 +21,14 @@ static void sequence_parallel_run(ls_comm *comm, int rank, int n, void *shared)
     for (int sp = 0; sp < 2; sp++) {
         struct net net = net_gpt2(2, 4, 16), alone = net;
         struct distributed s, one;
-        double loss;
-        ls_comm *tp;
 
         alone.sharded = 0;
         net.shape.tp = n;
         net.options.sp = sp;
         distributed_open(&net, comm, 0, &s);
         distributed_open(&alone, NULL, 0, &one);
-        loss = distributed_step(&s, 0);
-        tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
+        double loss = distributed_step(&s, 0);
+        ls_comm *tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
         f->all_reduce[sp] = (double)sent(tp, LS_COLLECTIVE_ALL_REDUCE);
         f->gather[sp] = (double)sent(tp, LS_COLLECTIVE_ALL_GATHER);
         f->scatter[sp] = (double)sent(tp, LS_COLLECTIVE_REDUCE_SCATTER);

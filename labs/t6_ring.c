@@ -48,12 +48,10 @@ static struct work attend(int n, const struct range *own)
     TRY(ls_store_new(NULL, &s));
     TRY(ls_program_new(s, &p));
     for (int k = 0; k < n; k++) {
-        ls_value q, key, value;
-
         for (int i = 0; i < 3; i++) snprintf(name[i], sizeof name[i], "%c%d", "qkv"[i], k);
-        q = ls_input(p, name[0], LS_F32, SIZES(1, own[k].end - own[k].begin, HEADS, SIZE));
-        key = ls_input(p, name[1], LS_F32, SIZES(1, own[k].end, HEADS, SIZE));
-        value = ls_input(p, name[2], LS_F32, SIZES(1, own[k].end, HEADS, SIZE));
+        ls_value q = ls_input(p, name[0], LS_F32, SIZES(1, own[k].end - own[k].begin, HEADS, SIZE));
+        ls_value key = ls_input(p, name[1], LS_F32, SIZES(1, own[k].end, HEADS, SIZE));
+        ls_value value = ls_input(p, name[2], LS_F32, SIZES(1, own[k].end, HEADS, SIZE));
         snprintf(name[0], sizeof name[0], "o%d", k);
         ls_output(p, name[0], ls_attention(p, q, key, value, 1, LS_NONE));
     }
@@ -105,13 +103,12 @@ static ls_cost ring_price(size_t layers, int cp, int rank)
 {
     struct net n = net_gpt2(layers, 8, 8192);
     struct distributed s;
-    ls_cost c;
 
     n.samples = 1;
     n.shape.dp = 1;
     n.shape.cp = cp;
     distributed_plan(&n, rank, cp, &s);
-    c = ls_program_cost(s.program);
+    ls_cost c = ls_program_cost(s.program);
     distributed_close(&s);
     return c;
 }
@@ -122,7 +119,6 @@ static double tensor_of(int cp, size_t tokens, size_t width)
     struct net n = net_gpt2(1, width / 128, tokens);
     double bytes = 0;
     struct distributed s;
-    struct instructions l;
 
     n.model.width = width;
     n.model.ffn = width;
@@ -131,7 +127,7 @@ static double tensor_of(int cp, size_t tokens, size_t width)
     n.shape.dp = 1;
     n.shape.cp = cp;
     distributed_plan(&n, 0, cp, &s);
-    l = instructions_of(s.program);
+    struct instructions l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++)
         if (l.at[k].segment == LS_FORWARD && is_op(&l.at[k], "layer_norm") && bytes == 0) bytes = (double)l.at[k].out[0].bytes;
     free(l.at);
@@ -159,7 +155,7 @@ LAB(t6_ring, "ring attention", { "ranks", "ranks of context parallelism", 4, 2, 
     int ranks = (int)lab_size("ranks");
     struct found *f = lab_shared(MOST * sizeof *f);
     char what[80];
-    double apart[MOST + 1], one, layer, flops, extra[2];
+    double apart[MOST + 1], extra[2];
 
     for (int n = 2; n <= MOST; n++) {
         memset(f, 0, MOST * sizeof *f);
@@ -173,13 +169,13 @@ LAB(t6_ring, "ring attention", { "ranks", "ranks of context parallelism", 4, 2, 
         lab_check_below(what, 1e-5, apart[n]);
     }
     balance((size_t)ranks);
-    flops = ring_price(2, ranks, 0).forward_flops;
+    double flops = ring_price(2, ranks, 0).forward_flops;
     for (int r = 1; r < ranks; r++) {
         snprintf(what, sizeof what, "the ring's program: operations of rank %d / rank 0's", r);
         lab_equal(what, 1, ring_price(2, ranks, r).forward_flops / flops, 8192 % (2 * ranks) ? 0.01 : 1e-12);
     }
-    one = (double)ring_price(4, 1, 0).activations;
-    layer = (double)ring_price(8, 1, 0).activations - one;
+    double one = (double)ring_price(4, 1, 0).activations;
+    double layer = (double)ring_price(8, 1, 0).activations - one;
     for (int cp = 2; cp <= 8; cp *= 2) {
         double part = (double)ring_price(4, cp, 0).activations;
 

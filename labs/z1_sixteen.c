@@ -10,11 +10,10 @@ static ls_cost sixteen_price(ls_dtype type, size_t *elements)
 {
     struct job j = job_of((size_t)lab_size("layers"), (size_t)lab_size("width"));
     struct training t;
-    ls_cost c;
 
     j.type = type;
     training_open(&j, NULL, 1, &t);
-    c = ls_program_cost(t.program);
+    ls_cost c = ls_program_cost(t.program);
     *elements = ls_store_elements(t.store);
     training_close(&t);
     return c;

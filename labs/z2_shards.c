@@ -15,13 +15,12 @@ static ls_cost cost_of(const struct job *j, int zero, int rank, int n, size_t *e
     struct job job = *j;
     struct training t;
     ls_comm *comm;
-    ls_cost c;
 
     job.samples = n;
     job.data.zero = zero;
     TRY(ls_comm_open("plan:", rank, n, &comm));
     training_open(&job, comm, 1, &t);
-    c = ls_program_cost(t.program);
+    ls_cost c = ls_program_cost(t.program);
     *elements = ls_store_elements(t.store);
     training_close(&t);
     ls_comm_close(&comm);
@@ -63,7 +62,7 @@ static void categories(const struct job *j)
 static void large(void)
 {
     struct job j = job_of(36, 4096);
-    double most = 0, per;
+    double most = 0;
     size_t n;
 
     TRY(ls_model_preset("gpt2-1.5b", &j.model));
@@ -88,7 +87,7 @@ static void large(void)
         }
     lab_say("\n");
     lab_open("Z2");
-    per = 7.5 / (double)n;  /* bytes of a plan to GB of 7.5 billion parameters */
+    double per = 7.5 / (double)n;  /* bytes of a plan to GB of 7.5 billion parameters */
     lab_corrected("7.5B, DDP [GB]", '=', 120, 135, held(&j, 0, 63, 64, &n) * per, 1e-9,
                   "why: 18 bytes per parameter: gradients are accumulated in f32 (Z1)");
     lab_corrected("7.5B, K = 64, ZeRO-1 [GB]", '=', 31.4, 46.4, held(&j, 1, 63, 64, &n) * per, 1e-3, "why: 6N + 12N/K with f32 gradients");

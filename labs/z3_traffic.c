@@ -38,13 +38,12 @@ static struct found world(int zero, int n, int layers)
 {
     struct shared *s = lab_shared(sizeof *s);
     struct found sum = { 0 };
-    double model;
 
     s->zero = zero;
     s->layers = layers;
     lab_ranks(n, traffic_run, s);
     sum.elements = s->rank[0].elements;
-    model = 4.0 * (double)sum.elements;
+    double model = 4.0 * (double)sum.elements;
     for (int r = 0; r < n; r++) {
         const struct found *f = &s->rank[r];
 

@@ -20,7 +20,6 @@ static struct priced fsdp_price(int zero, int overlap, int keep)
     struct job j = job_of((size_t)lab_size("layers"), 64);
     struct priced out = { 0 };
     struct training t;
-    struct instructions l;
     ls_comm *comm;
     int ranks = (int)lab_size("ranks");
 
@@ -35,7 +34,7 @@ static struct priced fsdp_price(int zero, int overlap, int keep)
     out.whole = 4 * out.elements;
     out.gathered = (double)ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_ALL_GATHER, &out.gathers);
     out.reduced = (double)ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_REDUCE_SCATTER, &out.reductions);
-    l = instructions_of(t.program);
+    struct instructions l = instructions_of(t.program);
     for (int k = 0; k < l.n; k++)
         if (is_op(&l.at[k], "all_gather")) out.largest = fmax(out.largest, 4 * (double)l.at[k].elements);
     for (int k = 0; k < l.n; k++) {

@@ -31,14 +31,13 @@ static struct order order_of(int overlap, int shown)
     struct job j = job_of((size_t)lab_size("layers"), 64);
     struct order o = { 0 };
     struct training t;
-    struct instructions l;
     ls_comm *comm;
 
     j.data.zero = 3;
     j.data.overlap = overlap;
     TRY(ls_comm_open("plan:", 0, 4, &comm));
     training_open(&j, comm, 1, &t);
-    l = instructions_of(t.program);
+    struct instructions l = instructions_of(t.program);
     for (int k = 0; k < l.n; k++) {
         int gather = is_op(&l.at[k], "all_gather"), wait = wait_of(&l, k);
 
@@ -77,13 +76,12 @@ static struct unit_cost unit_price(int unit, int ahead)
     struct job j = unit_job(unit, ahead);
     struct unit_cost c = { 0 };
     struct training t;
-    struct instructions l;
     ls_comm *comm;
     size_t calls;
 
     TRY(ls_comm_open("plan:", 0, RANKS, &comm));
     training_open(&j, comm, 1, &t);
-    l = instructions_of(t.program);
+    struct instructions l = instructions_of(t.program);
     for (int k = 0; k < l.n; k++) {
         if (l.at[k].exchange != LS_EXCHANGE_START || !is_op(&l.at[k], "all_gather")) continue;
         if (l.at[k].segment == LS_FORWARD) c.whole += 4 * l.at[k].elements;
@@ -180,11 +178,10 @@ LAB(z5_prefetch, "prefetch", { "layers", "layers of the model", 6, 1, 24 },
 {
     int layers = (int)lab_size("layers");
     struct found *f = lab_shared(RANKS * sizeof *f);
-    struct order with, without;
 
     lab_ranks(RANKS, prefetch_run, f);
-    with = order_of(1, 1);
-    without = order_of(0, 0);
+    struct order with = order_of(1, 1);
+    struct order without = order_of(0, 0);
     lab_say("\n%d steps on %d ranks, shared memory\n%14s %12s %18s\n", STEPS, RANKS, "", "seconds", "of it, waiting");
     for (int overlap = 1; overlap >= 0; overlap--)
         lab_say("%14s %12.4f %18.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->exposed[overlap]);

@@ -251,7 +251,7 @@ LAB(z6_offload, "offload", { "ranks", "data-parallel ranks, which shard the stat
     int ranks = (int)lab_size("ranks");
     static const char *const name[] = { "in place", "processor", "file" };
     struct found *f = lab_shared(3 * (size_t)ranks * sizeof *f);
-    double state, all = 0;
+    double all = 0;
     char what[80];
 
     lab_ranks(ranks, offload_run, f);
@@ -261,7 +261,7 @@ LAB(z6_offload, "offload", { "ranks", "data-parallel ranks, which shard the stat
         lab_say("%12s %12zu %12zu %12zu %14zu %12zu %12.4f\n", name[k], f[k].cost.parameters, f[k].cost.gradients,
                f[k].cost.optimizer, f[k].cost.communication, f[k].cost.offload, f[k].seconds);
     lab_say("\n");
-    state = (double)f[0].cost.optimizer;
+    double state = (double)f[0].cost.optimizer;
     lab_open("Z6");
     for (int r = 0; r < ranks; r++) all += (double)f[3 * r].cost.optimizer;
     lab_check("in place: master, momentum, variance, all ranks: 12 N [bytes]", 12 * (double)f[0].elements, all, 0);

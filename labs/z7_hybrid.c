@@ -20,7 +20,6 @@ static struct priced hybrid_price(int replicate)
     int node = (int)lab_size("ranks");
     struct priced out = { 0 };
     struct training t;
-    struct instructions l;
     ls_comm *comm;
 
     j.data.zero = 3;
@@ -28,13 +27,12 @@ static struct priced hybrid_price(int replicate)
     j.samples = 2 * node;
     TRY(ls_comm_open("plan:", 0, 2 * node, &comm));
     training_open(&j, comm, 1, &t);
-    l = instructions_of(t.program);
+    struct instructions l = instructions_of(t.program);
     for (int k = 0; k < l.n; k++) {
         int sum = is_op(&l.at[k], "all_reduce"), n = l.at[k].ranks;
-        double bytes;
 
         if (!sum && !is_op(&l.at[k], "all_gather") && !is_op(&l.at[k], "reduce_scatter")) continue;
-        bytes = l.at[k].elements == 1 && sum ? 0 : (sum ? 2 : 1) * 4 * (double)l.at[k].elements * (n - 1) / n;
+        double bytes = l.at[k].elements == 1 && sum ? 0 : (sum ? 2 : 1) * 4 * (double)l.at[k].elements * (n - 1) / n;
         *(n == 2 ? &out.across : &out.inside) += bytes;
     }
     out.all = (double)(ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_ALL_GATHER, NULL)
@@ -103,19 +101,18 @@ static void hybrid_run(ls_comm *comm, int rank, int n, void *shared)
 LAB(z7_hybrid, "hybrid sharding", { "ranks", "ranks of each of the two nodes that are planned", 4, 3, 32 })
 {
     struct found *f = lab_shared(RANKS * sizeof *f);
-    struct priced flat, hybrid;
-    double model, loss[2] = { 0 };
+    double loss[2] = { 0 };
     int node = (int)lab_size("ranks");
     double padding = node & (node - 1) ? 1e-3 : 1e-9; /* shards are padded where the ranks do not divide a tensor */
     char what[2][80];
 
     lab_ranks(RANKS, hybrid_run, f);
-    flat = hybrid_price(1);
-    hybrid = hybrid_price(2);
+    struct priced flat = hybrid_price(1);
+    struct priced hybrid = hybrid_price(2);
     for (int r = 0; r < RANKS; r++)
         for (int k = 0; k < 2; k++) loss[k] += f[r].loss[k];
     lab_say("a rank sends in a step, models of N floats\n%34s %12s %12s\n", "", "in the node", "across");
-    model = 4 * flat.elements;
+    double model = 4 * flat.elements;
     lab_say("2 nodes of %2d, ZeRO-3 over all     %12.4f %12.4f\n", node, flat.inside / model, flat.across / model);
     lab_say("%34s %12.4f %12.4f\n", "hybrid", hybrid.inside / model, hybrid.across / model);
     model = 4 * (double)f[0].elements;

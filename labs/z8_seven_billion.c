@@ -28,7 +28,6 @@ static ls_cost seven_billion_price(int zero, int overlap)
     ls_program *p;
     ls_store *s;
     ls_comm *comm;
-    ls_cost c;
 
     o.zero = zero;
     o.overlap = overlap;
@@ -38,7 +37,7 @@ static ls_cost seven_billion_price(int zero, int overlap)
     ls_output(p, "h", ls_model_hidden(p, &m, ls_input(p, "x", LS_I32, SIZES(1, 128)), LS_NONE));
     TRY(ls_data_parallel(p, comm, &o));
     TRY(ls_program_compile(p, &plan));
-    c = ls_program_cost(p);
+    ls_cost c = ls_program_cost(p);
     ls_program_release(&p);
     ls_store_release(&s);
     ls_comm_close(&comm);

@@ -19,11 +19,10 @@ struct child child_run(const char *settings, int (*fn)(void))
     size_t have = 0;
     ssize_t n;
     int fd[2], status;
-    pid_t pid;
 
     fflush(NULL);
     assert_int_equal(pipe(fd), 0);
-    pid = fork();
+    pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         dup2(fd[1], STDERR_FILENO);

@@ -139,7 +139,6 @@ ls_status distributed_open(const struct layout *l, ls_comm *comm, bool plan_only
     ls_store_options so = { l->device ? l->device : "cpu", l->type, 1, 7, 0 };
     ls_compile_options co = LS_COMPILE_DEFAULTS;
     struct training s = { .accumulate = l->accumulate ? l->accumulate : 1 };
-    ls_status st;
 
     s.optimizer = (ls_optimizer){ .kind = l->optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .momentum = 0.9,
                                   .trust_coefficient = 0.02,
@@ -152,7 +151,7 @@ ls_status distributed_open(const struct layout *l, ls_comm *comm, bool plan_only
     co.fuse_loss = l->net == NET_GPT2 || l->net == NET_LLAMA || l->net == NET_BIAS;
     co.plan_only = plan_only;
     LS_TRY(ls_store_new(&so, &s.store));
-    st = find_samples(l, comm, &s);
+    ls_status st = find_samples(l, comm, &s);
     if (st == LS_OK) st = compile(l, comm, &s, co);
     if (st == LS_OK) *out = s;
     else distributed_close(&s);
@@ -365,11 +364,10 @@ static ls_status training_run(struct training *s, const struct layout *l, struct
 ls_status distributed_train(const struct layout *l, ls_comm *comm, struct outcome *out)
 {
     struct training s;
-    ls_status st;
 
     LS_TRY(distributed_open(l, comm, false, &s));
     memset(out, 0, sizeof *out);
-    st = training_run(&s, l, out);
+    ls_status st = training_run(&s, l, out);
     distributed_close(&s);
     return st;
 }

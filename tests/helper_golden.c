@@ -111,18 +111,17 @@ float *golden_numbers(const struct safetensors *f, const char *name, size_t *cou
 static float *golden_tensor(const struct safetensors *f, const char *prefix, const char *hf_name, const struct model_weight *w)
 {
     size_t rows = w->size[w->stacked ? 1 : 0], columns = w->ndim > 1 ? w->size[w->ndim - 1] : 1, first = (size_t)w->part * rows;
-    const struct safetensor *t;
     char name[160];
-    float *hf, *ours;
+    float *ours;
 
     snprintf(name, sizeof name, "%s%s", prefix, hf_name);
-    t = safetensors_find(f, name);
+    const struct safetensor *t = safetensors_find(f, name);
     if (!t)
         return NULL;
     assert_int_equal(t->ndim, w->hf_ndim);
     assert_int_equal(t->size[0], w->hf_size[0]);
     assert_true(t->ndim == 1 || t->size[1] == w->hf_size[1]);
-    hf = widen(t);
+    float *hf = widen(t);
     ours = malloc(rows * columns * sizeof *ours);
     assert_non_null(ours);
     for (size_t r = 0; r < rows; r++)
@@ -162,11 +161,9 @@ void golden_fill(const struct golden *g, ls_store *s)
 
     assert_int_equal(ls_store_count(s), model_weight_count(&g->model));
     for (size_t i = 0; i < ls_store_count(s); i++) {
-        float *x;
-
         model_weight_at(&g->model, i, &w);
         assert_string_equal(ls_store_name(s, i), w.name);
-        x = golden_weight(g->weights, "", &w);
+        float *x = golden_weight(g->weights, "", &w);
         if (!x)
             fail_msg("%s has no '%s'", safetensors_path(g->weights), w.hf);
         try(ls_store_set(s, i, x, LS_F32, w.size[0] * (w.ndim > 1 ? w.size[1] : 1) * (w.ndim > 2 ? w.size[2] : 1)));

@@ -38,10 +38,8 @@ ls_store *hf_store(const ls_model *m, ls_dtype type, int master)
 
 ls_store *hf_import(const char *folder, ls_dtype type, int master, ls_model *m)
 {
-    ls_store *s;
-
     OK(ls_model_read_hf(folder, m));
-    s = hf_store(m, type, master);
+    ls_store *s = hf_store(m, type, master);
     OK(ls_hf_import(folder, m, s));
     return s;
 }

@@ -26,17 +26,17 @@ void image_run_open(struct image_run *r, const ls_image_model *m, size_t batch, 
                      const ls_compile_options *options)
 {
     ls_store_options so = LS_STORE_DEFAULTS;
-    ls_value images, labels, d = LS_NONE, loss;
+    ls_value d = LS_NONE;
 
     *r = (struct image_run){ .m = *m, .batch = batch, .pixels = m->channels * m->height * m->width };
     so.seed = 7;
     OK(ls_store_new(&so, &r->s));
     OK(ls_program_new(r->s, &r->p));
-    images = image_input(r->p, m, batch);
-    labels = ls_input(r->p, "labels", LS_I32, 1, &batch);
+    ls_value images = image_input(r->p, m, batch);
+    ls_value labels = ls_input(r->p, "labels", LS_I32, 1, &batch);
     if (denominator)
         d = ls_input(r->p, "denominator", LS_F32, 1, (size_t[]){ 1 });
-    loss = ls_output(r->p, "loss", ls_image_loss(r->p, m, images, labels, d, 1));
+    ls_value loss = ls_output(r->p, "loss", ls_image_loss(r->p, m, images, labels, d, 1));
     ls_backward(r->p, loss);
     if (optimizer)
         OK(ls_optimizer_append(r->p, optimizer));

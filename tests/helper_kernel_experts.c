@@ -10,13 +10,11 @@ static const size_t routes[][4] = { { 0, 3, 4, 2 }, { 1, 1, 1, 1 }, { 2, 5, 3, 1
 
 static void samples_in(struct gen *g, size_t B, int variant)
 {
-    struct view *v;
-
     if (variant % 2 == 0) {
         gen_in_absent(g);
         return;
     }
-    v = gen_in(g, LS_F32, 0, 1, DIMS(2));
+    struct view *v = gen_in(g, LS_F32, 0, 1, DIMS(2));
     element_put(v, 0, (double)(B - (B > 1)));
     element_put(v, 1, 2 * (double)B + 1);
 }
@@ -159,10 +157,8 @@ void sign_cases(struct gen *g)
 
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
         for (int master = 0; master < 2; master++) {
-            struct view *v;
-
             gen_begin(g);
-            v = gen_in(g, LS_F32, -1, 1, DIMS(sizes[i]));
+            struct view *v = gen_in(g, LS_F32, -1, 1, DIMS(sizes[i]));
             if (sizes[i] > 2)
                 element_put(v, 2, 0);
             gen_out_add(g, g->type, -1, 1, DIMS(sizes[i]));
@@ -184,10 +180,8 @@ void route_rows_cases(struct gen *g)
 
     for (size_t i = 0; i < COUNT_OF(kernel_experts_rows) && g->type == LS_F32; i++)
         for (size_t k = 0; k < COUNT_OF(experts); k++) {
-            struct view *v;
-
             gen_begin(g);
-            v = gen_in(g, LS_I32, 0, (double)experts[k], DIMS(kernel_experts_rows[i][0], kernel_experts_rows[i][1]));
+            struct view *v = gen_in(g, LS_I32, 0, (double)experts[k], DIMS(kernel_experts_rows[i][0], kernel_experts_rows[i][1]));
             for (size_t n = 3; n < view_count(v); n += 5)
                 element_put(v, n, n % 2 ? -1 - element_get(v, n) : ROUTE_PADDING);
             gen_out(g, LS_I32, DIMS(kernel_experts_rows[i][0], kernel_experts_rows[i][1]));

@@ -62,14 +62,13 @@ static void many_add(void *ctx, struct kernel_case *c)
 {
     struct many *m = ctx;
     struct call *x = &m->call[m->n];
-    size_t scratch;
 
     if (m->n == m->most || elements_of_call(&c->call) > SMALL || !m->k->accepts(&c->call))
         return;
     *x = c->call;
     copy_views(m, x->in, x->nin);
     copy_views(m, x->out, x->nout);
-    scratch = m->k->scratch ? m->k->scratch(x) : 0;
+    size_t scratch = m->k->scratch ? m->k->scratch(x) : 0;
     x->scratch = scratch ? many_copy(m, NULL, scratch, 4) : NULL;
     if (x->op == OP_SUM_SQUARES && m->n % SHARED)
         x->out[0].data = m->call[m->n / SHARED * SHARED].out[0].data;

@@ -271,11 +271,9 @@ static const size_t xents[][3] = {  /* R, C, V */
 
 static void xent_in(struct gen *g, size_t R, size_t C, size_t V, bool denom, bool ignore_all)
 {
-    struct view *y;
-
     gen_in(g, g->type, -2, 2, DIMS(R, C));
     gen_in(g, g->type, -1, 1, DIMS(V, C));
-    y = gen_in(g, LS_I32, 0, (double)V, DIMS(R));
+    struct view *y = gen_in(g, LS_I32, 0, (double)V, DIMS(R));
     for (size_t r = 0; r < R; r++)
         if (ignore_all || r % 5 == 3)
             element_put(y, r, -1);

@@ -13,11 +13,10 @@ void attention_merge_cases(struct gen *g)
     for (size_t i = 0; i < COUNT_OF(shapes); i++)
         for (int variant = 0; variant < 6; variant++) {
             const size_t *s = shapes[i], stat[3] = { s[0], s[2], s[1] };
-            struct view *lse;
 
             gen_begin(g);
             gen_in(g, g->type, -2, 2, 4, s);
-            lse = gen_in(g, LS_F32, -30, 30, 3, stat);
+            struct view *lse = gen_in(g, LS_F32, -30, 30, 3, stat);
             for (size_t r = 0; r < view_count(lse); r += 3)
                 element_put(lse, r, -INFINITY);
             g->layout = variant / 2;
@@ -61,10 +60,8 @@ void xent_whole_cases(struct gen *g)
 {
     for (size_t n = 1; n < 6; n += 2)
         for (size_t R = 0; R < 3000; R += 1 + 12 * R) {
-            struct view *stats;
-
             gen_begin(g);
-            stats = gen_in(g, LS_F32, 1, 9, DIMS(n, R, 3));
+            struct view *stats = gen_in(g, LS_F32, 1, 9, DIMS(n, R, 3));
             for (size_t k = 0; k < n; k++)
                 for (size_t r = 0; r < R; r++)
                     if (r % n != k)

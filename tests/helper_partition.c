@@ -46,14 +46,13 @@ ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bo
     ls_store_options so = { "cpu", c->type, 1, 7, 0 };
     ls_compile_options co = LS_COMPILE_DEFAULTS;
     struct partitioned s = { 0 };
-    ls_status st;
 
     co.plan_only = plan_only;
     co.recompute = c->recompute;
     co.every = 2;
     co.fuse_loss = c->fuse_loss;
     LS_TRY(ls_store_new(&so, &s.store));
-    st = ls_program_new(s.store, &s.program);
+    ls_status st = ls_program_new(s.store, &s.program);
     if (st == LS_OK) {
         (c->build ? c->build : partition_build)(s.program, c);
         st = ls_program_status(s.program);
@@ -135,7 +134,6 @@ static ls_status place_gradient(const ls_store *s, size_t i, const ls_mesh *mesh
     bool counts = !mesh || at[LS_AXIS_TP].kind == LS_SHARD || at[LS_AXIS_TP].partial_gradient || ls_mesh_index(mesh, LS_GROUP_TP) == 0;
     int first = 3 - ls_store_ndim(s, i);
     double *part;
-    ls_status st;
 
     if (!counts || !count)
         return LS_OK;
@@ -145,7 +143,7 @@ static ls_status place_gradient(const ls_store *s, size_t i, const ls_mesh *mesh
         all[first + d] = ls_store_size(s, i, d);
     }
     part = malloc(count * sizeof *part);
-    st = ls_tensor_read(ls_store_grad(s, i), part, LS_F64, count);
+    ls_status st = ls_tensor_read(ls_store_grad(s, i), part, LS_F64, count);
     for (size_t r = 0; r < own[0] * own[1]; r++)
         memcpy(out + ((begin[0] + r / own[1]) * all[1] + begin[1] + r % own[1]) * all[2] + begin[2], part + r * own[2],
                own[2] * sizeof *part);
@@ -157,13 +155,12 @@ ls_status partition_run(const struct partition_case *c, const ls_mesh *mesh, dou
 {
     ls_comm *world = mesh ? ls_mesh_comm(mesh, LS_GROUP_WORLD) : NULL;
     struct partitioned s;
-    ls_status st;
     double *all;
 
     LS_TRY(partition_open(c, mesh, false, &s));
     *count = ls_store_elements(s.store);
     all = calloc(*count, sizeof *all);
-    st = partition_feed(c, mesh, &s);
+    ls_status st = partition_feed(c, mesh, &s);
     if (st == LS_OK) st = ls_program_run(s.program, LS_FORWARD | LS_BACKWARD | LS_LAST);
     if (st == LS_OK) st = ls_program_read(s.program, "loss", loss, LS_F64, 1);
     for (size_t i = 0, at = 0; i < ls_store_count(s.store) && st == LS_OK; at += full_count(s.store, i++))

@@ -28,14 +28,13 @@ int train_folder_make(void **state)
 {
     static const char *const subjects[] = { "the sea", "a small bird", "the old king", "every child" };
     static const char *const verbs[] = { "sees", "loves", "forgets", "sings of" };
-    char *path, *text;
     size_t used = 0, room = 40000;
 
     (void)state;
     strcpy(train_folder, "test_train.XXXXXX");
     assert_non_null(mkdtemp(train_folder));
-    path = train_path("text.txt");
-    text = mem_alloc(MEM_OTHER, room);
+    char *path = train_path("text.txt");
+    char *text = mem_alloc(MEM_OTHER, room);
     assert_non_null(text);
     for (unsigned i = 0; used < 30000; i++)
         used += (size_t)snprintf(text + used, room - used, "%s %s %s. ", subjects[i * 7 / 3 % 4], verbs[i * 5 / 2 % 4],

@@ -121,10 +121,10 @@ static bool do_local(struct machine *m, int r)
 
 static bool send_rendezvous(struct machine *m, int r)
 {
-    const struct step *s = current(m, r), *peer;
+    const struct step *s = current(m, r);
 
     if (!s || s->to < 0 || m->sent[r]) return false;
-    peer = current(m, s->to);
+    const struct step *peer = current(m, s->to);
     if (!peer || peer->from != r || m->received[s->to]) return false;
     WANT(peer->in.len == s->out.len, "%d sends %zu elements, %d wants %zu", r, s->out.len, s->to, peer->in.len);
     int to = s->to;

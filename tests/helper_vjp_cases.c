@@ -230,10 +230,10 @@ static ls_value route_padded(ls_program *p)  /* the first of three samples is re
 }
 static ls_value experts_of(ls_program *p, size_t capacity)
 {
-    ls_value x = PARAM("x", 2, 3, 4), rows;
+    ls_value x = PARAM("x", 2, 3, 4);
     ls_routing r = gradient_case_routing(p, ls_linear(p, x, PARAM("gate", 5, 4), LS_NONE), 0, 1, capacity, LS_NONE);
+    ls_value rows = ls_grouped_linear(p, ls_rows_permute(p, x, &r), PARAM("up", 5, 6, 4), r.counts);
 
-    rows = ls_grouped_linear(p, ls_rows_permute(p, x, &r), PARAM("up", 5, 6, 4), r.counts);
     return ls_rows_unpermute(p, ls_grouped_linear(p, ls_silu(p, rows), PARAM("down", 5, 4, 6), r.counts), &r);
 }
 static ls_value experts(ls_program *p) { return experts_of(p, 0); }

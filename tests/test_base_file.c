@@ -148,11 +148,11 @@ static ls_status write_in_parts(const char *path, char fill, size_t bytes)
 /* The byte of which the complete old or new file consists; fails if bytes differ or the length does not belong to them. */
 static char whole(const char *path, size_t old_bytes, size_t new_bytes)
 {
-    char *text, first;
+    char *text;
     size_t bytes;
 
     assert_int_equal(file_read(path, &text, &bytes), LS_OK);
-    first = text[0];
+    char first = text[0];
     assert_int_equal(bytes, first == 'o' ? old_bytes : new_bytes);
     for (size_t i = 0; i < bytes; i++)
         if (text[i] != first) fail_msg("a mixture at byte %zu", i);

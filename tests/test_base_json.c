@@ -149,11 +149,10 @@ static void nest(char *text, int levels)
 static void depth_is_limited(void **state)
 {
     char text[20001];
-    json_node *r;
 
     (void)state;
     nest(text, 64);
-    r = parse(text);
+    json_node *r = parse(text);
     json_close(&r);
     nest(text, 65);
     json_refused(text, strlen(text), "deeper than 64");

@@ -54,7 +54,7 @@ static void console_filters_by_level(void **state)
 
 static void file_has_every_level_with_a_timestamp(void **state)
 {
-    char *text, *line;
+    char *text;
     int year, month, day, hour, minute, second, thousandth, used = 0;
 
     (void)state;
@@ -71,7 +71,7 @@ static void file_has_every_level_with_a_timestamp(void **state)
     assert_int_equal(used, 25);
     assert_in_range(year, 2000, 9999);
     assert_memory_equal(text + used, "debug: first\n", 13);
-    line = text + used + 13;
+    char *line = text + used + 13;
     assert_string_equal(line + 25, "info: two lines .\n");
     mem_free(text);
     unlink(log_path);
@@ -79,14 +79,14 @@ static void file_has_every_level_with_a_timestamp(void **state)
 
 static void long_lines_are_truncated(void **state)
 {
-    char big[10000], *text;
+    char big[10000];
 
     (void)state;
     memset(big, 'x', sizeof big - 1);
     big[sizeof big - 1] = '\0';
     catch_stderr();
     log_line(LOG_ERROR, "%s", big);
-    text = caught_stderr();
+    char *text = caught_stderr();
     assert_int_equal(strlen(text), 4096);
     assert_string_equal(text + 4092, "...\n");
     mem_free(text);

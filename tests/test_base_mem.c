@@ -209,12 +209,12 @@ static void counts_are_exact_across_threads(void **state)
 {
     enum mem_category c[4] = { MEM_PARAMETERS, MEM_GRADIENTS, MEM_OPTIMIZER, MEM_PARAMETERS };
     pthread_t t[4];
-    struct mem_stats before = base_mem_now(), after;
+    struct mem_stats before = base_mem_now();
 
     (void)state;
     for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&t[i], NULL, churn, &c[i]), 0);
     for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
-    after = base_mem_now();
+    struct mem_stats after = base_mem_now();
     assert_memory_equal(after.now, before.now, sizeof after.now);
     assert_int_equal(after.total_now, before.total_now);
     assert_int_equal(after.calls - before.calls, 4 * 5000 * 2);
@@ -232,14 +232,14 @@ static void *hold_beside(void *unused)
 
 static void a_threads_peak_is_its_own(void **state)
 {
-    void *before = mem_alloc(MEM_OTHER, 100), *a, *b, *left;
+    void *before = mem_alloc(MEM_OTHER, 100), *left;
     pthread_t t;
 
     (void)state;
     mem_thread_begin();
     assert_int_equal(mem_thread_peak(MEM_OTHER), 0);
-    a = mem_alloc(MEM_OTHER, 300);
-    b = mem_alloc(MEM_PARAMETERS, 50);
+    void *a = mem_alloc(MEM_OTHER, 300);
+    void *b = mem_alloc(MEM_PARAMETERS, 50);
     assert_int_equal(pthread_create(&t, NULL, hold_beside, NULL), 0);
     pthread_join(t, &left);
     mem_free(a);
@@ -258,14 +258,12 @@ static void a_threads_peak_is_its_own(void **state)
 static void pages_grow_within_the_limit(void **state)
 {
     enum { PAGES = 4 << 20 };
-    size_t before;
-    char *p;
 
     (void)state;
     mem_reset_peak();
-    before = base_mem_now().total_now;
+    size_t before = base_mem_now().total_now;
     mem_set_limit(before + PAGES);
-    p = mem_pages_resize(MEM_OTHER, NULL, 0, PAGES / 2);
+    char *p = mem_pages_resize(MEM_OTHER, NULL, 0, PAGES / 2);
     assert_non_null(p);
     memset(p, 7, PAGES / 2);
     p = mem_pages_resize(MEM_OTHER, p, PAGES / 2, PAGES);

@@ -138,12 +138,11 @@ static void check_waits(ls_comm *comm, void *ctx)
     struct training s;
     ls_program *reader;
     double loss;
-    int n;
 
     threads_set(1);
     RANKS_TRY(distributed_open(&l, comm, false, &s));
     RANKS_TRY(open_reader(s.store, comm, &l, &reader));
-    n = check_program(s.program);
+    int n = check_program(s.program);
     RANKS_CHECK(n > 3 && n == store_units(s.store) && check_program(reader) == 0);
     RANKS_TRY(distributed_step(&s, &l, 0, &loss));
     RANKS_CHECK(in_flight(s.store) == n);
@@ -207,7 +206,6 @@ static void check_lost(ls_comm *comm, void *ctx)
     struct layout l = carried_gathers_layout_of(NET_LLAMA, 2, 1);
     struct training s;
     char byte = 0;
-    ls_status st;
     double loss;
 
     (void)ctx;
@@ -220,7 +218,7 @@ static void check_lost(ls_comm *comm, void *ctx)
         _Exit(0);
     }
     RANKS_TRY(ls_send(comm, &byte, 1, LS_U8, 1, NULL));
-    st = distributed_step(&s, &l, 1, &loss);
+    ls_status st = distributed_step(&s, &l, 1, &loss);
     RANKS_CHECK(st == LS_EPEER || st == LS_EIO);
     RANKS_CHECK(strstr(ls_errmsg(), "rank 1") && strstr(ls_errmsg(), "the disk is full"));
     distributed_close(&s);

@@ -174,7 +174,7 @@ static ls_store *one_parameter_store(const char *name, int ndim, const size_t *s
 
 static void checkpoint_of_another_model_is_refused(void **state)
 {
-    ls_store *a = small_store(LS_F32, 0, NULL), *same = small_store(LS_F32, 0, NULL), *b;
+    ls_store *a = small_store(LS_F32, 0, NULL), *same = small_store(LS_F32, 0, NULL);
     const char *path = scratch("ck/step_00000005");
     const size_t size[3] = { 7, 5, 1 };
     float before[35], after[35];
@@ -183,7 +183,7 @@ static void checkpoint_of_another_model_is_refused(void **state)
     (void)state;
     small_fill(a, 1);
     checkpoint_test_save(a, 5);
-    b = one_parameter_store("z", 1, size);
+    ls_store *b = one_parameter_store("z", 1, size);
     REFUSED(LS_EINVAL, "another model: it has no parameter 'z'", ls_checkpoint_load(path, b, 0, NULL));
     ls_store_release(&b);
     b = one_parameter_store("a.weight", 1, size);

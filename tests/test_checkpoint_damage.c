@@ -57,7 +57,6 @@ static ls_status parse_changed(const char *text, const char *find, const char *w
     struct text changed = { 0 };
     struct manifest *m = NULL;
     char hash[HASH_ROOM];
-    ls_status st;
 
     if (!at)
         fail_msg("the manifest has no %s", find);
@@ -68,7 +67,7 @@ static ls_status parse_changed(const char *text, const char *find, const char *w
     text_add(&changed, at + strlen(find), (size_t)(trailer - at) - strlen(find));
     hash_of(changed.data, changed.bytes, hash);
     text_put(&changed, ",\"hash\":\"%s\"}\n", hash);
-    st = manifest_parse(changed.data, changed.bytes, "manifest", &m);
+    ls_status st = manifest_parse(changed.data, changed.bytes, "manifest", &m);
     manifest_release(&m);
     text_free(&changed);
     return st;

@@ -19,11 +19,10 @@ enum { STEP = 7 };
 static void flip(const char *path, size_t at)
 {
     FILE *f = fopen(path, "r+b");
-    int c;
 
     assert_non_null(f);
     fseek(f, (long)at, SEEK_SET);
-    c = fgetc(f);
+    int c = fgetc(f);
     fseek(f, (long)at, SEEK_SET);
     fputc(c ^ 1 << at % 8, f);
     assert_int_equal(fclose(f), 0);
@@ -50,10 +49,9 @@ static void load_damaged(ls_comm *world, void *ctx)
 {
     const struct job *j = ctx;
     struct laid laid;
-    ls_status st;
 
     layout_open(j->layout, world, LS_F32, &laid);
-    st = ls_checkpoint_load(j->path, laid.store, LS_LOAD_OPTIMIZER, NULL);
+    ls_status st = ls_checkpoint_load(j->path, laid.store, LS_LOAD_OPTIMIZER, NULL);
     if (st == LS_OK) {
         layout_check(laid.store);
     } else {
@@ -218,11 +216,10 @@ static ls_status read_box(const char *path, size_t from, size_t rows, size_t col
     struct box box = { { from, 0 }, { rows, columns } };
     struct saved s = { 0 };
     ls_status st = saved_open(path, &s);
-    uint64_t before;
 
     if (st == LS_OK)
         st = saved_check_files(&s);
-    before = hash_counted();
+    uint64_t before = hash_counted();
     for (int twice = 0; twice < 2 && st == LS_OK; twice++)  /* nothing is hashed again */
         st = saved_read(&s, KIND_PARAMETER, "w", &box, 0, rows * columns, host, LS_F32);
     *hashed = hash_counted() - before;
@@ -235,7 +232,6 @@ static void reader_hashes_what_it_reads(void **state)
 {
     const char *path = scratch("ck/step_00000001"), *file = scratch("ck/step_00000001/parameters_0000_of_0001.safetensors");
     uint64_t hashed;
-    size_t data;
 
     (void)state;
     save_large(scratch("ck"), 1);
@@ -247,7 +243,7 @@ static void reader_hashes_what_it_reads(void **state)
     assert_int_equal(hashed, 2 * HASH_BLOCK_BYTES);
     OK(read_box(path, 0, ROWS, 1, &hashed)); /* a column is in all blocks */
     assert_int_equal(hashed, BYTES);
-    data = data_of(file);
+    size_t data = data_of(file);
     for (size_t block = 0; block < 4; block++) {
         flip(file, data + block * HASH_BLOCK_BYTES + 77);
         for (size_t quarter = 0; quarter < 4; quarter++)

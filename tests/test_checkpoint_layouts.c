@@ -224,10 +224,9 @@ static void save_model(ls_comm *world, void *ctx)
     ls_train_state state = small_state(1);
     char folder[420];
     ls_model m;
-    ls_store *s;
 
     RANKS_TRY(ls_model_preset("llama-tiny", &m));
-    s = model_store(&m, world);
+    ls_store *s = model_store(&m, world);
     RANKS_TRY(ls_checkpoint_save_ranks(world, ctx, s, &m, &state, NULL));
     if (ls_comm_size(world) > 1 && ls_comm_rank(world) == 0) {
         snprintf(folder, sizeof folder, "%s_hf", (const char *)ctx);

@@ -198,10 +198,8 @@ static void fail_together(ls_comm *comm, void *ctx)
 
         snprintf(want, sizeof want, "rank %d: ", bad);
         for (int nth = 1;; nth++, failures++) {
-            ls_status st;
-
             file_fail_at(rank == bad ? nth : 0);
-            st = ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL);
+            ls_status st = ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL);
             file_fail_at(0);
             if (st == LS_OK)
                 break;
@@ -237,10 +235,8 @@ static void forget_together(ls_comm *comm, void *ctx)
     each(s, true);
     for (int bad = 0; bad < 2; bad++)
         for (int nth = 1;; nth++, failures++) {
-            ls_status st;
-
             mem_fail_at(rank == bad ? nth : 0);
-            st = ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL);
+            ls_status st = ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL);
             mem_fail_at(0);
             if (st == LS_OK)
                 break;

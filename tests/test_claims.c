@@ -44,7 +44,6 @@ static struct measured claims_step(struct shape z, ls_dtype type, ls_compile_opt
     ls_model m;
     ls_store *s;
     ls_program *p;
-    ls_value x, y;
 
     OK(ls_model_preset("llama-tiny", &m));
     m.layers = z.layers;
@@ -54,8 +53,8 @@ static struct measured claims_step(struct shape z, ls_dtype type, ls_compile_opt
     mem_read(&before);
     OK(ls_store_new(&so, &s));
     OK(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_I32, 2, (size_t[]){ z.batch, z.time });
-    y = ls_input(p, "y", LS_I32, 2, (size_t[]){ z.batch, z.time });
+    ls_value x = ls_input(p, "x", LS_I32, 2, (size_t[]){ z.batch, z.time });
+    ls_value y = ls_input(p, "y", LS_I32, 2, (size_t[]){ z.batch, z.time });
     ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
     OK(ls_optimizer_append(p, &adamw));
     OK(ls_program_compile(p, &options));
@@ -122,7 +121,7 @@ static void activations_scale_with_layers_length_and_batch(void **state)
 static void recompute_every_sqrt_layers_saves_memory(void **state)
 {
     static const int roots[] = { 4, 8 };
-    struct measured none[2], every[2], selective;
+    struct measured none[2], every[2];
 
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -132,7 +131,7 @@ static void recompute_every_sqrt_layers_saves_memory(void **state)
         every[i] = claims_step(z, LS_F32, (ls_compile_options){ .recompute = LS_RECOMPUTE_EVERY, .every = roots[i] });
         check_plan(&every[i]);
     }
-    selective = claims_step((struct shape){ 64, 8, 64, 16 }, LS_F32,
+    struct measured selective = claims_step((struct shape){ 64, 8, 64, 16 }, LS_F32,
                      (ls_compile_options){ .recompute = LS_RECOMPUTE_SELECTIVE });
     WITHIN((double)none[1].peak[MEM_ACTIVATIONS] / (double)none[0].peak[MEM_ACTIVATIONS], 4, 0.1);
     WITHIN((double)every[1].peak[MEM_ACTIVATIONS] / (double)every[0].peak[MEM_ACTIVATIONS], 2, 0.15);

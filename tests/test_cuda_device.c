@@ -61,10 +61,8 @@ static int work_on_device(void)
 
 static void expect_child(child_fn *fn, const char *settings, int code, const char *text)
 {
-    struct child c;
-
     work = fn;
-    c = child_run(settings, work_on_device);
+    struct child c = child_run(settings, work_on_device);
     child_expect(&c, code, text);
 }
 

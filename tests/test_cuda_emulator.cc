@@ -72,11 +72,10 @@ __global__ void reverse(global<const float> from, global<float> to)
 __global__ void vote_and_count(global<const float> from, global<int> out)
 {
     SHARED(int, total, 1);
-    unsigned odd;
 
     if (threadIdx.x == 0) total[0] = 0;
     __syncthreads();
-    odd = __ballot_sync(0xffffffffu, (int)from[threadIdx.x] % 2);
+    unsigned odd = __ballot_sync(0xffffffffu, (int)from[threadIdx.x] % 2);
     if (threadIdx.x % 32 == 0) atomic_add(total, 0, __popc(odd));
     atomic_add(out, 1, 1);
     atomic_max(out, 2, (int)threadIdx.x);
@@ -241,11 +240,10 @@ WRONG(race_write_read)
 WRONG(race_read_write)
 {
     SHARED(float, cells, 128);
-    float value;
 
     cells[threadIdx.x] = from[INDEX];
     __syncthreads();
-    value = cells[(threadIdx.x + 33) % 128];
+    float value = cells[(threadIdx.x + 33) % 128];
     if (!wrong) __syncthreads();
     cells[threadIdx.x] = value;
     to[INDEX] = cells[threadIdx.x];

@@ -68,10 +68,8 @@ static int run_to_the_end(void)
 /* fn runs in a child, which must end with exit code 1 and a line that has this text. */
 static void expect_end(child_fn *fn, const char *text)
 {
-    struct child c;
-
     ends = fn;
-    c = child_run(NULL, run_to_the_end);
+    struct child c = child_run(NULL, run_to_the_end);
     child_expect(&c, 1, text);
 }
 
@@ -416,11 +414,11 @@ static void test_failure(void **state)
 static void device_streams_test_memory(void **state)
 {
     struct mem_stats before, held, after;
-    char *p, host[100], back[100];
+    char host[100], back[100];
 
     (void)state;
     mem_read(&before);
-    p = d->alloc(MEM_GRADIENTS, 100);
+    char *p = d->alloc(MEM_GRADIENTS, 100);
     mem_read(&held);
     assert_int_equal(held.now[MEM_GRADIENTS] - before.now[MEM_GRADIENTS], 100);
     assert_int_equal((uintptr_t)p % 64, 0);

@@ -139,11 +139,10 @@ static void reap(int rank)
 static void assert_said(const struct doctor *d, int finding, const char *const parts[])
 {
     struct text out = { 0 };
-    const char *at;
 
     assert_in_range(finding, 0, d->n - 1);
     doctor_say(d, &d->finding[finding], &out);
-    at = out.data;
+    const char *at = out.data;
     for (int i = 0; parts[i]; i++) {  /* in this order, with times between them */
         const char *found = strstr(at, parts[i]);
         if (!found) fail_msg("no '%s' in: %s", parts[i], out.data);

@@ -155,10 +155,10 @@ static void ranks_are_found_or_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(environment_cases); i++) {
-        struct world got, untouched;
+        struct world got;
 
         memset(&got, 0x5a, sizeof got);
-        untouched = got;
+        struct world untouched = got;
         set_environment(environment_cases[i].environment);
         ls_status st = world_find(&got);
         if (st != environment_cases[i].status)

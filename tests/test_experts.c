@@ -38,14 +38,13 @@ struct net { ls_store *s; ls_program *p; ls_optimizer o; ls_model m; size_t b, t
 static void open_net(struct net *n, const ls_model *m, ls_dtype type, size_t b, size_t t, const ls_compile_options *co)
 {
     ls_store_options so = { "cpu", type, 1, 5, 0 };
-    ls_value tokens, targets, denominator;
 
     *n = (struct net){ .o = LS_OPTIMIZER_DEFAULTS, .m = *m, .b = b, .t = t };
     OK(ls_store_new(&so, &n->s));
     OK(ls_program_new(n->s, &n->p));
-    tokens = ls_input(n->p, "tokens", LS_I32, 2, (size_t[]){ b, t });
-    targets = ls_input(n->p, "targets", LS_I32, 2, (size_t[]){ b, t });
-    denominator = ls_input(n->p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+    ls_value tokens = ls_input(n->p, "tokens", LS_I32, 2, (size_t[]){ b, t });
+    ls_value targets = ls_input(n->p, "targets", LS_I32, 2, (size_t[]){ b, t });
+    ls_value denominator = ls_input(n->p, "denominator", LS_F32, 1, (size_t[]){ 1 });
     ls_input(n->p, "samples", LS_F32, 1, (size_t[]){ 2 });
     ls_backward(n->p, ls_output(n->p, "loss", ls_model_loss(n->p, m, tokens, targets, denominator, LS_NONE)));
     OK(ls_optimizer_append(n->p, &n->o));
@@ -116,7 +115,6 @@ static void test_micro_batches(void **state)
 {
     ls_model m = small_model();
     struct net whole, parts;
-    double want, got;
 
     (void)state;
     m.z_coef = 0.1;
@@ -124,8 +122,8 @@ static void test_micro_batches(void **state)
     m.router_bias_rate = 0.01;
     open_net(&whole, &m, LS_F32, 5, 9, NULL);
     open_net(&parts, &m, LS_F32, 2, 9, NULL);
-    want = micro_batch(&whole, 0, 5, 5);
-    got = micro_batch(&parts, 0, 2, 5) + micro_batch(&parts, 2, 2, 5) + micro_batch(&parts, 4, 1, 5);
+    double want = micro_batch(&whole, 0, 5, 5);
+    double got = micro_batch(&parts, 0, 2, 5) + micro_batch(&parts, 2, 2, 5) + micro_batch(&parts, 4, 1, 5);
     assert_true(fabs(want - got) <= 1e-5 * want && want > 0);
     assert_true(grad_distance(whole.s, parts.s) < 1e-5);
     close_net(&whole);
@@ -145,15 +143,15 @@ static void test_padded_losses(void **state)
 {
     ls_model m = small_model();
     struct net padded, plain;
-    double a, b, load[2][4];
+    double load[2][4];
 
     (void)state;
     m.aux_coef = 0.5;
     m.z_coef = 0.1;
     open_net(&padded, &m, LS_F32, 4, 9, NULL);
     open_net(&plain, &m, LS_F32, 3, 9, NULL);
-    a = micro_batch(&padded, 0, 3, 3);
-    b = micro_batch(&plain, 0, 3, 3);
+    double a = micro_batch(&padded, 0, 3, 3);
+    double b = micro_batch(&plain, 0, 3, 3);
     assert_true(fabs(a - b) <= 1e-6 * b && b > 0.5);
     assert_true(grad_distance(padded.s, plain.s) < 1e-5);
     load_of(&padded, 1, load[0]);
@@ -236,8 +234,7 @@ static void test_bias(void **state)
 {
     ls_model m = small_model(), other = m;
     struct net n, without;
-    double load[4], sum[4] = { 0 }, mean;
-    int at;
+    double load[4], sum[4] = { 0 };
 
     (void)state;
     m.router_bias_rate = 0.125;
@@ -250,13 +247,13 @@ static void test_bias(void **state)
         for (int e = 0; e < 4; e++)
             sum[e] += load[e];
     }
-    mean = (sum[0] + sum[1] + sum[2] + sum[3]) / 4;
+    double mean = (sum[0] + sum[1] + sum[2] + sum[3]) / 4;
     OK(ls_optimizer_set(n.p, &n.o, 1e-3, 1));
     OK(ls_optimizer_set(without.p, &without.o, 1e-3, 1));
     OK(ls_program_run(n.p, LS_OPTIMIZER_STEP));
     OK(ls_program_run(without.p, LS_OPTIMIZER_STEP));
     assert_true(ls_optimizer_norm(n.p) == ls_optimizer_norm(without.p));
-    at = ls_store_find(n.s, "model.layers.1.mlp.gate.bias");
+    int at = ls_store_find(n.s, "model.layers.1.mlp.gate.bias");
     assert_true(at >= 0 && ls_store_find(without.s, "model.layers.1.mlp.gate.bias") < 0);
     for (int e = 0; e < 4; e++) {
         float moved = ((const float *)ls_tensor_data(ls_store_value(n.s, (size_t)at)))[e];
@@ -366,16 +363,14 @@ static void impossible_routing_is_refused(void **state)
     for (int k = 0; k < 8; k++) {
         ls_store *s;
         ls_program *p;
-        ls_value logits, bias, samples, x;
-        ls_routing r;
 
         OK(ls_store_new(NULL, &s));
         OK(ls_program_new(s, &p));
-        logits = ls_input(p, "logits", k == 0 ? LS_BF16 : LS_F32, k == 1 ? 2 : 3, k == 1 ? (size_t[]){ 2, 3 } : (size_t[]){ 2, 4, 5 });
-        bias = ls_input(p, "bias", LS_F32, 1, (size_t[]){ k == 3 ? 4 : 5 });
-        samples = ls_input(p, "samples", LS_F32, 1, (size_t[]){ k == 4 ? 1 : 2 });
-        x = ls_input(p, "x", LS_F32, 3, (size_t[]){ 2, k == 5 ? 3 : 4, 4 });
-        r = ls_route(p, logits, bias, samples, &(ls_route_options){ .chosen = k == 2 ? 6 : 2 });
+        ls_value logits = ls_input(p, "logits", k == 0 ? LS_BF16 : LS_F32, k == 1 ? 2 : 3, k == 1 ? (size_t[]){ 2, 3 } : (size_t[]){ 2, 4, 5 });
+        ls_value bias = ls_input(p, "bias", LS_F32, 1, (size_t[]){ k == 3 ? 4 : 5 });
+        ls_value samples = ls_input(p, "samples", LS_F32, 1, (size_t[]){ k == 4 ? 1 : 2 });
+        ls_value x = ls_input(p, "x", LS_F32, 3, (size_t[]){ 2, k == 5 ? 3 : 4, 4 });
+        ls_routing r = ls_route(p, logits, bias, samples, &(ls_route_options){ .chosen = k == 2 ? 6 : 2 });
         x = ls_rows_permute(p, x, &r);
         ls_grouped_linear(p, x, ls_input(p, "w", LS_F32, 3, (size_t[]){ 5, 6, k == 6 ? 3 : 4 }), r.counts);
         if (k == 7)

@@ -186,14 +186,12 @@ static void check_samples(ls_comm *comm, void *ctx)
     ls_data_parallel_options d = LS_DATA_PARALLEL_DEFAULTS;
     ls_store *s;
     ls_program *p;
-    ls_routing r;
-    ls_value x;
 
     (void)ctx;
     RANKS_TRY(ls_store_new(NULL, &s));
     RANKS_TRY(ls_program_new(s, &p));
-    x = ls_param(p, "logits", (ls_init){ LS_INIT_NORMAL, 1 }, 3, (size_t[]){ 2, 4, 3 });
-    r = ls_route(p, x, LS_NONE, LS_NONE, &(ls_route_options){ .chosen = 1 });
+    ls_value x = ls_param(p, "logits", (ls_init){ LS_INIT_NORMAL, 1 }, 3, (size_t[]){ 2, 4, 3 });
+    ls_routing r = ls_route(p, x, LS_NONE, LS_NONE, &(ls_route_options){ .chosen = 1 });
     ls_output(p, "own", ls_router_loss(p, x, &r, LS_NONE, &o));
     ls_backward(p, ls_sum(p, r.weight, -1));
     RANKS_TRY(ls_data_parallel(p, comm, &d));
@@ -267,12 +265,12 @@ static void build_interleaved(ls_program *p, const struct partition_case *c)
     const ls_model *m = &c->model;
     size_t shape[2] = { c->batch, c->time };
     ls_value tokens = ls_input(p, "tokens", LS_I32, 2, shape), targets = ls_input(p, "targets", LS_I32, 2, shape);
-    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 }), x, y[2];
+    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 }), y[2];
     ls_routing r[2];
 
     ls_declare_time(p, tokens, 1);
     ls_declare_time(p, targets, 1);
-    x = ls_embedding(p, tokens, ls_param(p, "table", (ls_init){ LS_INIT_NORMAL, 1 }, 2, (size_t[]){ m->vocab, m->width }));
+    ls_value x = ls_embedding(p, tokens, ls_param(p, "table", (ls_init){ LS_INIT_NORMAL, 1 }, 2, (size_t[]){ m->vocab, m->width }));
     ls_block_begin(p, "both");
     for (int k = 0; k < 2; k++)
         r[k] = routing(p, m, k ? "router.1" : "router.0", x, k ? 3 : 1);

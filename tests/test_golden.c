@@ -56,20 +56,17 @@ static const ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
 static void open_run(struct run *r, const char *model, const char *kind, ls_dtype type,
                      const ls_compile_options *options)
 {
-    const struct safetensor *x;
-    ls_value tokens, targets, loss;
-
     golden_open(model, &r->g);
-    x = safetensors_find(r->g.numbers, "batch.x");
+    const struct safetensor *x = safetensors_find(r->g.numbers, "batch.x");
     assert_non_null(x);
     r->kind = kind;
     r->b = x->size[1];
     r->t = x->size[2];
     OK(golden_store_new(type, &r->s));
     OK(ls_program_new(r->s, &r->p));
-    tokens = ls_input(r->p, "tokens", LS_I32, 2, (size_t[]){ r->b, r->t });
-    targets = ls_input(r->p, "targets", LS_I32, 2, (size_t[]){ r->b, r->t });
-    loss = ls_output(r->p, "loss", ls_model_loss(r->p, &r->g.model, tokens, targets, LS_NONE, LS_NONE));
+    ls_value tokens = ls_input(r->p, "tokens", LS_I32, 2, (size_t[]){ r->b, r->t });
+    ls_value targets = ls_input(r->p, "targets", LS_I32, 2, (size_t[]){ r->b, r->t });
+    ls_value loss = ls_output(r->p, "loss", ls_model_loss(r->p, &r->g.model, tokens, targets, LS_NONE, LS_NONE));
     ls_backward(r->p, loss);
     OK(ls_optimizer_append(r->p, &adamw));
     OK(ls_program_compile(r->p, options));
@@ -120,19 +117,18 @@ static void golden_test_check_tensor(const struct run *r, size_t i, const char *
 {
     struct model_weight w;
     char prefix[64];
-    float *want, *have;
+    float *have;
     size_t n = ls_tensor_count(mine);
-    double off, norm;
 
     model_weight_at(&r->g.model, i, &w);
     snprintf(prefix, sizeof prefix, "%s.%s.", r->kind, what);
-    want = golden_weight(r->g.numbers, prefix, &w);
+    float *want = golden_weight(r->g.numbers, prefix, &w);
     if (!want)
         fail_msg("no golden %s%s", prefix, w.hf);
     have = malloc(n * sizeof *have);
     OK(ls_tensor_read(mine, have, LS_F32, n));
-    off = distance(have, want, n);
-    norm = norm_of(want, n);
+    double off = distance(have, want, n);
+    double norm = norm_of(want, n);
     if (is_key_bias(w.name))
         assert_true(strcmp(what, "grad") != 0 || norm_of(have, n) < most);
     else if (!(norm > 0) || !(off <= most * norm))
@@ -152,11 +148,10 @@ static void check_close(const char *what, int n, double have, double want, doubl
 static void check_router_losses(const struct run *r, int s, double most)
 {
     size_t n;
-    float *want;
 
     if (!r->g.model.experts)
         return;
-    want = golden_numbers(r->g.numbers, "fp32.router_loss", &n);
+    float *want = golden_numbers(r->g.numbers, "fp32.router_loss", &n);
     assert_int_equal(n, STEPS * r->g.model.layers);
     for (size_t i = 0; i < r->g.model.layers; i++) {
         char name[64];
@@ -174,15 +169,14 @@ static void ten_steps(int k)
     double most = cases[k].most;
     struct run r;
     char name[64];
-    float *loss, *norm;
     size_t n;
 
     open_run(&r, cases[k].model, cases[k].kind, cases[k].type, &cases[k].options);
     snprintf(name, sizeof name, "%s.loss", r.kind);
-    loss = golden_numbers(r.g.numbers, name, &n);
+    float *loss = golden_numbers(r.g.numbers, name, &n);
     assert_int_equal(n, STEPS);
     snprintf(name, sizeof name, "%s.norm", r.kind);
-    norm = golden_numbers(r.g.numbers, name, &n);
+    float *norm = golden_numbers(r.g.numbers, name, &n);
     for (int s = 0; s < STEPS; s++) {
         check_close("loss", s, golden_step(&r, s), loss[s], most);
         check_router_losses(&r, s, most);
@@ -222,20 +216,19 @@ static void test_logits(void **state)
 {
     const char *model = *state;
     struct golden g;
-    size_t n, b, t;
-    float *want, *have;
+    size_t n;
+    float *have;
     ls_program *p;
-    ls_value tokens;
     ls_store *s;
 
     golden_open(model, &g);
-    want = golden_numbers(g.numbers, "logits", &n);
-    b = safetensors_find(g.numbers, "batch.x")->size[1];
-    t = safetensors_find(g.numbers, "batch.x")->size[2];
+    float *want = golden_numbers(g.numbers, "logits", &n);
+    size_t b = safetensors_find(g.numbers, "batch.x")->size[1];
+    size_t t = safetensors_find(g.numbers, "batch.x")->size[2];
     assert_int_equal(n, b * t * g.model.vocab);
     OK(golden_store_new(LS_F32, &s));
     OK(ls_program_new(s, &p));
-    tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ b, t });
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ b, t });
     ls_output(p, "logits", ls_model_logits(p, &g.model, tokens));
     OK(ls_program_compile(p, NULL));
     golden_fill(&g, s);
@@ -295,22 +288,20 @@ static void test_decode(void **state)
     const char *model = *state;
     enum { PROMPT = 5 };
     struct golden g;
-    size_t n, t;
-    float *want;
+    size_t n;
     int32_t x[64];
     ls_store *s;
     ls_cache *c;
-    ls_program *prompt, *next;
 
     golden_open(model, &g);
-    want = golden_numbers(g.numbers, "logits", &n);
-    t = safetensors_find(g.numbers, "batch.x")->size[2];
+    float *want = golden_numbers(g.numbers, "logits", &n);
+    size_t t = safetensors_find(g.numbers, "batch.x")->size[2];
     assert_true(t <= 64);
     memcpy(x, safetensors_find(g.numbers, "batch.x")->data, t * sizeof *x);
     OK(golden_store_new(LS_F32, &s));
     OK(ls_cache_new(golden_device(), &g.model, LS_F32, 1, t, &c));
-    prompt = decoder(s, &g.model, c, PROMPT);
-    next = decoder(s, &g.model, c, 1);
+    ls_program *prompt = decoder(s, &g.model, c, PROMPT);
+    ls_program *next = decoder(s, &g.model, c, 1);
     ls_cache_release(&c);
     golden_fill(&g, s);
     decode(prompt, x, 0, PROMPT, want + (PROMPT - 1) * g.model.vocab, g.model.vocab);
@@ -350,10 +341,10 @@ static void check_row(const ls_tensor *t, const struct safetensors *f, const cha
 {
     char full[64];
     size_t n, count = ls_tensor_count(t);
-    float *x, *have = malloc(count * sizeof *have);
+    float *have = malloc(count * sizeof *have);
 
     snprintf(full, sizeof full, "%s.%s", rule, name);
-    x = golden_numbers(f, full, &n);
+    float *x = golden_numbers(f, full, &n);
     OK(ls_tensor_read(t, have, LS_F32, count));
     if (!(distance(have, x + (size_t)row * count, count) <= 1e-5 * norm_of(x + (size_t)row * count, count)))
         fail_msg("%s, step %d: off by %g of its norm", full, row + 1,
@@ -369,13 +360,12 @@ static void test_optimizer_rule(void **state)
     struct safetensors *f;
     ls_store *s;
     ls_program *p;
-    float *lr;
     size_t n;
     char name[32], path[512];
 
     golden_path(path, sizeof path, "optim", "golden.safetensors");
     OK(safetensors_open(path, &f));
-    lr = golden_numbers(f, "lr", &n);
+    float *lr = golden_numbers(f, "lr", &n);
     OK(golden_store_new(LS_F32, &s));
     OK(ls_program_new(s, &p));
     ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, 2, (size_t[]){ 6, 5 });

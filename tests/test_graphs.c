@@ -73,7 +73,7 @@ static void expect_graphs(const char *text, int segments, const char *want)
         char shifted[400] = "", got[200] = "";
         struct graph found[MOST];
         ls_program p;
-        int n, at = 0;
+        int at = 0;
 
         for (const char *c = text; *c;) {
             char *end;
@@ -85,7 +85,7 @@ static void expect_graphs(const char *text, int segments, const char *want)
                 at += snprintf(shifted + at, sizeof shifted - (size_t)at, "%ld", number + before), c = end;
         }
         list_make(&p, shifted, before);
-        n = graphs_find(&p, SEG_BACKWARD, segments, found);
+        int n = graphs_find(&p, SEG_BACKWARD, segments, found);
         at = 0;
         for (int k = 0; k < n; k++)
             at += snprintf(got + at, sizeof got - (size_t)at, "%s%d-%d:%d", k ? " " : "", found[k].begin, found[k].end,

@@ -152,14 +152,14 @@ static void sharded_folders(void **state)
 static void export_converts_types(void **state)
 {
     ls_model m, again;
-    ls_store *s = hf_import(hf_golden_path("llama"), LS_BF16, 1, &m), *rounded = hf_import(hf_golden_path("llama"), LS_BF16, 0, &m), *back;
+    ls_store *s = hf_import(hf_golden_path("llama"), LS_BF16, 1, &m), *rounded = hf_import(hf_golden_path("llama"), LS_BF16, 0, &m);
     ls_hf_options o = { LS_BF16, 0, NULL };
 
     (void)state;
     OK(ls_hf_export(scratch("exact"), &m, s, NULL));
     check_same_tensors(scratch("exact/model.safetensors"), hf_path(hf_golden_path("llama"), "model.safetensors"));
     OK(ls_hf_export(scratch("bf16"), &m, s, &o));
-    back = hf_import(scratch("bf16"), LS_F32, 0, &again);
+    ls_store *back = hf_import(scratch("bf16"), LS_F32, 0, &again);
     assert_true(hf_same_values(rounded, back));
     ls_store_release(&back);
     o.type = LS_F64;
@@ -205,14 +205,14 @@ static void import_equals_checkpoint(void **state)
 static void run_checkpoints_are_exported(void **state)
 {
     ls_model m, again;
-    ls_store *s = hf_import(hf_golden_path("llama_tied"), LS_BF16, 1, &m), *small = small_store(LS_F32, 0, NULL), *back;
+    ls_store *s = hf_import(hf_golden_path("llama_tied"), LS_BF16, 1, &m), *small = small_store(LS_F32, 0, NULL);
     ls_train_state st = small_state(9);
 
     (void)state;
     OK(ls_checkpoint_save(scratch("ck"), s, &m, &st, NULL));
     OK(ls_checkpoint_export(scratch("ck/step_00000009"), scratch("hf"), NULL));
     check_same_tensors(scratch("hf/model.safetensors"), hf_path(hf_golden_path("llama_tied"), "model.safetensors"));
-    back = hf_import(scratch("hf"), LS_BF16, 1, &again);
+    ls_store *back = hf_import(scratch("hf"), LS_BF16, 1, &again);
     assert_true(small_same(s, back));
     OK(ls_checkpoint_save(scratch("other"), small, NULL, &st, NULL));
     REFUSED(LS_EUNSUPPORTED, "do not belong to a model", ls_checkpoint_export(scratch("other/step_00000009"), scratch("x"), NULL));
@@ -252,11 +252,10 @@ static void round_trip(void **state)
     struct safetensors *f;
     ls_model m;
     ls_store *s = hf_import(in, LS_F32, 0, &m);
-    const struct safetensor *ids;
 
     (void)state;
     OK(safetensors_open(hf_path(in, "logits.safetensors"), &f));
-    ids = safetensors_find(f, "input_ids");
+    const struct safetensor *ids = safetensors_find(f, "input_ids");
     assert_true(ids && ids->type == LS_I32 && ids->ndim == 2);
     OK(ls_hf_export(out, &m, s, NULL));
     write_logits(hf_path(out, "logits.safetensors"), &m, s, ids);

@@ -56,12 +56,11 @@ static void hub_names_and_masks_are_read(void **state)
 {
     struct safetensor_spec mask = { "h.0.attn.bias", LS_U8, 4, { 1, 1, 32, 32 } };
     ls_model m, again;
-    ls_store *s, *t;
 
     (void)state;
     write_changed(scratch("hub"), without_prefix, &mask);
-    s = hf_import(hf_golden_path("gpt2"), LS_F32, 0, &m);
-    t = hf_import(scratch("hub"), LS_F32, 0, &again);
+    ls_store *s = hf_import(hf_golden_path("gpt2"), LS_F32, 0, &m);
+    ls_store *t = hf_import(scratch("hub"), LS_F32, 0, &again);
     assert_true(hf_same_values(s, t));
     ls_store_release(&s);
     ls_store_release(&t);
@@ -87,11 +86,10 @@ static void folders_of_other_models_are_refused(void **state)
         { without_wpe, { "wpe.weight", LS_I32, 2, { 32, 32 } }, LS_EUNSUPPORTED, "is I32" },
     };
     ls_model m;
-    ls_store *s;
 
     (void)state;
     OK(ls_model_read_hf(hf_golden_path("gpt2"), &m));
-    s = hf_store(&m, LS_F32, 0);
+    ls_store *s = hf_store(&m, LS_F32, 0);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         write_changed(scratch("x"), cases[i].change, cases[i].more.name ? &cases[i].more : NULL);
         REFUSED(cases[i].status, cases[i].message, ls_hf_import(scratch("x"), &m, s));
@@ -218,11 +216,10 @@ static void import_fails_cleanly_without_memory(void **state)
     ls_hf_options o = { LS_F32, 30000, NULL };
     ls_model m;
     ls_store *s = hf_import(hf_golden_path("llama"), LS_F32, 0, &m);
-    size_t before;
 
     (void)state;
     OK(ls_hf_export(scratch("hf"), &m, s, &o));
-    before = held();
+    size_t before = held();
     for (int nth = 1;; nth++) {
         mem_fail_at(nth);
         ls_status st = ls_hf_import(scratch("hf"), &m, s);

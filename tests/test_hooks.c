@@ -336,16 +336,15 @@ static void failing_hook_stops_the_run(void **state)
     ls_store *s = layers_store(LS_F32);
     ls_program *p = layers_step(s, &plain_sgd);
     ls_status st = LS_EIO, positive = (ls_status)7;
-    float before, after;
 
     (void)state;
     OK(ls_program_hook_gradient(p, "b.up.weight", stop_gradient, &st));
     OK(ls_optimizer_set(p, &plain_sgd, 0.5, 1));
     OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
-    before = *(float *)ls_tensor_data(ls_store_value(s, 0));
+    float before = *(float *)ls_tensor_data(ls_store_value(s, 0));
     assert_int_equal(ls_program_run(p, LS_OPTIMIZER_STEP), LS_EIO);
     assert_string_equal(ls_errmsg(), "the hook on the gradient of 'b.up.weight' stopped the run with status -3: enough");
-    after = *(float *)ls_tensor_data(ls_store_value(s, 0));
+    float after = *(float *)ls_tensor_data(ls_store_value(s, 0));
     assert_true(before == after); /* nothing was updated */
     ls_program_unhook(p);
     OK(ls_program_run(p, LS_OPTIMIZER_STEP));

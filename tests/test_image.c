@@ -78,7 +78,7 @@ static void image_test_check_tensor(const struct image_run *r, size_t i, const s
 static void check_logits(const struct image_run *r, const float *images, const struct safetensors *f)
 {
     ls_program *p;
-    float have[64], *want;
+    float have[64];
     size_t n;
 
     OK(ls_program_new(r->s, &p));
@@ -86,7 +86,7 @@ static void check_logits(const struct image_run *r, const float *images, const s
     OK(ls_program_compile(p, NULL));
     OK(ls_program_write(p, "images", images, LS_F32, r->batch * r->pixels));
     OK(ls_program_run(p, LS_FORWARD));
-    want = golden_numbers(f, "logits", &n);
+    float *want = golden_numbers(f, "logits", &n);
     assert_true(n <= 64);
     OK(ls_program_read(p, "logits", have, LS_F32, n));
     assert_true(distance(have, want, n) <= 1e-4 * norm_of(want, n));
@@ -101,15 +101,15 @@ static void ten_steps(const ls_compile_options *options)
     static const ls_optimizer sgd = { .kind = LS_SGD, .momentum = 0.9, .weight_decay = 0.1 };
     struct safetensors *weights, *numbers;
     struct image_run r;
-    float *x, *y, *w, *loss;
+    float *w;
     int32_t labels[8];
     size_t n;
 
     OK(safetensors_open(TEST_DIR "/golden/resnet/model.safetensors", &weights));
     OK(safetensors_open(TEST_DIR "/golden/resnet/golden.safetensors", &numbers));
-    x = golden_numbers(numbers, "batch.x", &n);
-    y = golden_numbers(numbers, "batch.y", &n);
-    loss = golden_numbers(numbers, "fp32.loss", &n);
+    float *x = golden_numbers(numbers, "batch.x", &n);
+    float *y = golden_numbers(numbers, "batch.y", &n);
+    float *loss = golden_numbers(numbers, "fp32.loss", &n);
     assert_int_equal(n, 10);
     image_run_open(&r, &m, 6, 0, &sgd, options);
     for (size_t i = 0; i < ls_store_count(r.s); i++) {
@@ -165,16 +165,15 @@ static void test_running(void **state)
     ls_program *p;
     float x[B * C * S], y[B * C * S], mean[C], var[C];
     size_t c3 = C;
-    ls_value v, w, b, m, r;
 
     (void)state;
     OK(ls_store_new(NULL, &s));
     OK(ls_program_new(s, &p));
-    v = ls_input(p, "x", LS_F32, 4, (size_t[]){ B, C, 2, 2 });
-    w = ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, 1, &c3);
-    b = ls_param(p, "b", (ls_init){ LS_INIT_ZEROS, 0 }, 1, &c3);
-    m = ls_buffer(p, "mean", (ls_init){ LS_INIT_ZEROS, 0 }, 1, &c3);
-    r = ls_buffer(p, "var", (ls_init){ LS_INIT_ONES, 0 }, 1, &c3);
+    ls_value v = ls_input(p, "x", LS_F32, 4, (size_t[]){ B, C, 2, 2 });
+    ls_value w = ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, 1, &c3);
+    ls_value b = ls_param(p, "b", (ls_init){ LS_INIT_ZEROS, 0 }, 1, &c3);
+    ls_value m = ls_buffer(p, "mean", (ls_init){ LS_INIT_ZEROS, 0 }, 1, &c3);
+    ls_value r = ls_buffer(p, "var", (ls_init){ LS_INIT_ONES, 0 }, 1, &c3);
     ls_output(p, "y", ls_batch_norm(p, v, w, b, m, r, LS_NONE, NULL));
     OK(ls_program_compile(p, NULL));
     for (int i = 0; i < B * C * S; i++) /* the second channel's mean is large relative to its deviation */
@@ -313,7 +312,6 @@ static void test_partial(void **state)
     ls_image_model m = image_tiny();
     struct image_run r;
     ls_program *p;
-    ls_value images, labels;
     int partial;
 
     (void)state;
@@ -330,8 +328,8 @@ static void test_partial(void **state)
             assert_int_equal(r.p->values[i->in[0].id].place[LS_AXIS_DP].kind, LS_REPLICATE);
     }
     OK(ls_program_new(r.s, &p));
-    images = image_input(p, &m, 2);
-    labels = ls_input(p, "labels", LS_I32, 1, (size_t[]){ 2 });
+    ls_value images = image_input(p, &m, 2);
+    ls_value labels = ls_input(p, "labels", LS_I32, 1, (size_t[]){ 2 });
     ls_backward(p, ls_image_loss(p, &m, images, labels, LS_NONE, 0));
     OK(ls_program_compile(p, NULL));
     for (int s = 0; s < SEGMENTS; s++)

@@ -21,7 +21,7 @@ static void test_data(void **state)
 {
     enum { N = 40 };
     ls_image_model m = image_tiny();
-    ls_images d = image_data(&m), other;
+    ls_images d = image_data(&m);
     size_t pixels = m.channels * m.height * m.width;
     float *a = malloc(pixels * sizeof *a), *b = malloc(pixels * sizeof *b);
     int32_t la, lb;
@@ -41,7 +41,7 @@ static void test_data(void **state)
                 assert_int_equal(seen[k], i / N + 1);
     }
     assert_true(moved > N / 2);
-    other = d;
+    ls_images other = d;
     other.shuffle = 0;
     other.first = ls_images_picture(&d, 17);
     ls_images_get(&d, 17, a, &la);
@@ -132,7 +132,6 @@ static void test_train(void **state)
     ls_image_model m = image_tiny();
     ls_program *p;
     struct image_run r;
-    double share;
 
     (void)state;
     image_run_open(&r, &m, 32, 0, &o, NULL);
@@ -140,7 +139,7 @@ static void test_train(void **state)
     OK(ls_program_new(r.s, &p));
     ls_output(p, "logits", ls_image_logits(p, &m, image_input(p, &m, EVALUATED)));
     OK(ls_program_compile(p, NULL));
-    share = accuracy(p, &m);
+    double share = accuracy(p, &m);
     print_message("    loss %.3f, %.1f%% of unseen pictures right\n", image_run_loss(&r), 100 * share);
     assert_true(share >= 0.95);
     assert_true(image_run_loss(&r) < 0.3);
@@ -164,13 +163,12 @@ static void test_linear(void **state)
     ls_image_model m = image_tiny();
     struct image_run r = { .m = m, .batch = 32, .pixels = m.channels * m.height * m.width };
     ls_program *p;
-    ls_value images, x, w;
-    double share;
+    ls_value x, w;
 
     (void)state;
     OK(ls_store_new(NULL, &r.s));
     OK(ls_program_new(r.s, &r.p));
-    images = image_input(r.p, &m, r.batch);
+    ls_value images = image_input(r.p, &m, r.batch);
     linear_logits(r.p, &m, images, &x, &w);
     x = ls_linear_xent(r.p, x, w, ls_input(r.p, "labels", LS_I32, 1, &r.batch), LS_NONE);
     ls_backward(r.p, ls_output(r.p, "loss", x));
@@ -180,7 +178,7 @@ static void test_linear(void **state)
     OK(ls_program_new(r.s, &p));
     ls_output(p, "logits", linear_logits(p, &m, image_input(p, &m, EVALUATED), &x, &w));
     OK(ls_program_compile(p, NULL));
-    share = accuracy(p, &m);
+    double share = accuracy(p, &m);
     print_message("    %.1f%% of unseen pictures right\n", 100 * share);
     assert_true(share < 0.4);
     ls_program_release(&p);

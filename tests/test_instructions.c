@@ -113,11 +113,11 @@ static void check_list(const ls_program *p)
 /* As many lines, with the same ops in the same order. */
 static void check_text(const ls_program *p)
 {
-    char *text, *rest, number[16];
+    char *text, number[16];
     int k = 0;
 
     assert_int_equal(ls_program_text(p, &text), LS_OK);
-    rest = text;
+    char *rest = text;
     for (char *row; (row = strsep(&rest, "\n"));) {
         ls_instruction i;
 

@@ -273,14 +273,14 @@ static ls_model draw_model(unsigned *s)
 static void draw_pipeline(unsigned *s, const ls_model *m, ls_layout *l, char stages[64])
 {
     static const char *const schedules[] = { "auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "forward", "fast" };
-    int n, left = (int)m->layers, at = 0;
+    int left = (int)m->layers, at = 0;
 
     l->schedule = layout_test_draw(s, 2) ? "auto" : schedules[layout_test_draw(s, COUNT_OF(schedules))];
     l->vpp = strcmp(l->schedule, "zb-v") == 0 ? draw_rare(s, 2, 1, 3) : draw_rare(s, 1, 1, 3);
     stages[0] = '\0';
     l->stages = stages;
     if (layout_test_draw(s, 4)) return;
-    n = draw_rare(s, l->pp * l->vpp, 1, 6);
+    int n = draw_rare(s, l->pp * l->vpp, 1, 6);
     for (int k = 0; k < n; k++) {
         int size = k == n - 1 ? draw_rare(s, left, 0, 3) : draw_rare(s, MIN(left, 1), 0, 2);
 

@@ -133,14 +133,13 @@ static void cards_are_filled_in(void **state)
                                "  ask: Q\n  row: r {n} {no}\n  expected: 2\n  tolerance: 0\n  grill: 3 51\n"
                                "A-02:\n" REQUIRED "  run: doctor\n";
     struct cards cards;
-    char *text;
 
     (void)state;
     assert_int_equal(cards_read(yaml, strlen(yaml), "c.yaml", &cards), LS_OK);
     assert_int_equal(cards.count, 2);
     const struct card *c = cards_find(&cards, "a-01");
     assert_int_equal(card_variants(c), 6);
-    text = card_fill(c, c->run, 0);
+    char *text = card_fill(c, c->run, 0);
     assert_string_equal(text, "lab x --n 1 --m 3");
     mem_free(text);
     text = card_fill(c, c->run, 4);

@@ -39,12 +39,11 @@ static ls_status read_text(const char *text, struct cluster *c)
     char path[] = "/tmp/machine-XXXXXX.yaml";
     int fd = mkstemps(path, 5);
     FILE *f = fdopen(fd, "w");
-    ls_status st;
 
     assert_non_null(f);
     fputs(text, f);
     fclose(f);
-    st = cluster_read(path, c);
+    ls_status st = cluster_read(path, c);
     remove(path);
     return st;
 }

@@ -82,9 +82,9 @@ static void check_gemm(const struct gemm_case *t, const struct gemm *p, const fl
 static void run_gemm(const struct gemm_case *t, int threads)
 {
     struct gemm p = { .m = t->m, .n = t->n, .k = t->k, .add = t->add, .bias_type = LS_F32 };
-    size_t bytes = t->m * t->n * ls_dtype_bytes(t->c), need;
+    size_t bytes = t->m * t->n * ls_dtype_bytes(t->c);
     float *bias = numbers(LS_F32, t->n, 3), *before;
-    void *c = numbers(t->c, t->m * t->n, 4), *again = room(bytes), *scratch;
+    void *c = numbers(t->c, t->m * t->n, 4), *again = room(bytes);
     char what[120];
 
     p.a = (struct matrix){ numbers(t->a, t->m * t->k, 1), t->a, t->a_turned ? 1 : (ptrdiff_t)t->k, t->a_turned ? (ptrdiff_t)t->m : 1 };
@@ -94,8 +94,8 @@ static void run_gemm(const struct gemm_case *t, int threads)
     before = room(t->m * t->n * sizeof *before);
     ls_convert(before, LS_F32, c, t->c, t->m * t->n);
     memcpy(again, c, bytes);
-    need = gemm_scratch(&p, threads);
-    scratch = room(need);
+    size_t need = gemm_scratch(&p, threads);
+    void *scratch = room(need);
     snprintf(what, sizeof what, "%s %d threads %zu x %zu x %zu %s %s -> %s%s%s", isa_name(isa_best()), threads, t->m, t->n,
              t->k, ls_dtype_name(t->a), ls_dtype_name(t->b), ls_dtype_name(t->c), t->a_turned ? " a'" : "", t->b_turned ? " b'" : "");
     gemm_run(&p, threads, scratch);
@@ -185,13 +185,13 @@ static void scratch_most(void)
     for (int i = 0; i < 2000; i++) {
         uint64_t at = 5 * (uint64_t)i;
         ls_dtype type = i % 2 ? LS_BF16 : LS_F32, c = i % 4 < 2 ? LS_F32 : LS_BF16;
-        struct gemm most = { .m = below(at, 300), .n = below(at + 1, 900), .k = below(at + 2, 60000) }, p;
+        struct gemm most = { .m = below(at, 300), .n = below(at + 1, 900), .k = below(at + 2, 60000) };
         int threads = 1 + i % 3;
 
         most.a = (struct matrix){ NULL, type, (ptrdiff_t)most.k, 1 };
         most.b = (struct matrix){ NULL, type, (ptrdiff_t)most.n, 1 };
         most.c = (struct matrix){ NULL, c, (ptrdiff_t)most.n, 1 };
-        p = most;
+        struct gemm p = most;
         p.m = below(at + 3, most.m);
         p.k = below(at + 4, most.k);
         if (gemm_scratch(&p, threads) > gemm_scratch_most(&most, threads))

@@ -228,15 +228,13 @@ static void say(ls_status st)
 static int trouble(const char *what)
 {
     struct link *l = NULL;
-    struct signature s;
     char out[8] = "1234567", in[8];
-    ls_status st;
 
     signal(SIGTERM, SIG_IGN); /* mpirun sends it when a rank has died: a run would continue with its next step */
     NEED(mpi->open("", world.rank, world.size, PATIENCE, &l) == LS_OK);
     engine_enter();
-    s = mpi_sum_of((struct link_base *)(void *)l, 1, 1);
-    st = ring(l, 0, &s, out, in, 1);
+    struct signature s = mpi_sum_of((struct link_base *)(void *)l, 1, 1);
+    ls_status st = ring(l, 0, &s, out, in, 1);
     NEED(st == LS_OK || (st == LS_EPEER && mpi->failed(l) == st));
     bool wrong = !strcmp(what, "mismatch") && world.rank == 0;
     s = mpi_sum_of((struct link_base *)(void *)l, 2, wrong ? 5 : 4);

@@ -25,13 +25,13 @@ static struct run train_once(const ls_model *m, ls_dtype type, const ls_compile_
     enum { B = 2, T = 12 };
     ls_store_options so = { device, type, 1, 42, 0 };
     int32_t x[B * T], y[B * T];
-    ls_value tokens, targets, step = LS_NONE;
+    ls_value step = LS_NONE;
     struct run r;
 
     OK(ls_store_new(&so, &r.s));
     OK(ls_program_new(r.s, &r.p));
-    tokens = ls_input(r.p, "tokens", LS_I32, 2, (size_t[]){ B, T });
-    targets = ls_input(r.p, "targets", LS_I32, 2, (size_t[]){ B, T });
+    ls_value tokens = ls_input(r.p, "tokens", LS_I32, 2, (size_t[]){ B, T });
+    ls_value targets = ls_input(r.p, "targets", LS_I32, 2, (size_t[]){ B, T });
     if (dropout_step >= 0)
         step = ls_input(r.p, "step", LS_I64, 1, (size_t[]){ 1 });
     ls_backward(r.p, ls_output(r.p, "loss", ls_model_loss(r.p, m, tokens, targets, LS_NONE, step)));
@@ -103,12 +103,12 @@ static void test_recompute(void **state)
     (void)state;
     for (int k = 0; k < 4; k++) {
         ls_model m = nn_preset(names[k / 2]);
-        struct run plain, other;
+        struct run other;
 
         m.layers = 4;
         m.dropout = k / 2 ? 0 : 0.25;
         m.attention_dropout = m.dropout / 2;
-        plain = train_once(&m, types[k % 2], NULL, 3);
+        struct run plain = train_once(&m, types[k % 2], NULL, 3);
         modes[5].bytes = half_budget(&m, types[k % 2], &plain);
         for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
             other = train_once(&m, types[k % 2], &modes[i], 3);
@@ -139,14 +139,13 @@ static void retained(const char *name, ls_compile_options o, int which)
 {
     ls_model m = nn_preset(name);
     struct mem_stats stats;
-    struct run once, thrice;
     double loss;
 
     m.layers = 3;
     m.dropout = strcmp(name, "gpt2-tiny") ? 0 : 0.25;
-    once = train_once(&m, LS_F32, &o, 3);
+    struct run once = train_once(&m, LS_F32, &o, 3);
     o.retain = 1;
-    thrice = train_once(&m, LS_F32, &o, 3);
+    struct run thrice = train_once(&m, LS_F32, &o, 3);
     assert_true(ls_program_cost(thrice.p).activations >= ls_program_cost(once.p).activations);
     assert_int_equal(ls_program_run(once.p, LS_BACKWARD), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "run it again, compile with retain"));
@@ -195,13 +194,12 @@ static void test_second_loss(void **state)
     ls_store_options so = { "cpu", LS_F32, 1, 42, 0 };
     ls_store *s;
     ls_program *p;
-    ls_value tokens, loss;
 
     (void)state;
     OK(ls_store_new(&so, &s));
     OK(ls_program_new(s, &p));
-    tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, 4 });
-    loss = ls_model_loss(p, &m, tokens, ls_input(p, "targets", LS_I32, 2, (size_t[]){ 1, 4 }), LS_NONE, LS_NONE);
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, 4 });
+    ls_value loss = ls_model_loss(p, &m, tokens, ls_input(p, "targets", LS_I32, 2, (size_t[]){ 1, 4 }), LS_NONE, LS_NONE);
     ls_backward(p, loss);
     OK(ls_program_status(p));
     ls_backward(p, loss);
@@ -214,19 +212,18 @@ static void test_second_loss(void **state)
 /* Masks depend on step and seed; without a step there are none. */
 static void test_dropout(void **state)
 {
-    ls_model m = nn_preset("gpt2-tiny"), other;
-    struct run plain, none, a, again, later, reseeded;
+    ls_model m = nn_preset("gpt2-tiny");
 
     (void)state;
-    plain = train_once(&m, LS_F32, NULL, -1);
+    struct run plain = train_once(&m, LS_F32, NULL, -1);
     m.dropout = 0.2;
-    other = m;
+    ls_model other = m;
     other.seed = 1;
-    none = train_once(&m, LS_F32, NULL, -1);
-    a = train_once(&m, LS_F32, NULL, 5);
-    again = train_once(&m, LS_F32, NULL, 5);
-    later = train_once(&m, LS_F32, NULL, 6);
-    reseeded = train_once(&other, LS_F32, NULL, 5);
+    struct run none = train_once(&m, LS_F32, NULL, -1);
+    struct run a = train_once(&m, LS_F32, NULL, 5);
+    struct run again = train_once(&m, LS_F32, NULL, 5);
+    struct run later = train_once(&m, LS_F32, NULL, 6);
+    struct run reseeded = train_once(&other, LS_F32, NULL, 5);
     assert_true(none.loss == plain.loss && a.loss == again.loss);
     assert_true(a.loss != plain.loss && a.loss != later.loss && a.loss != reseeded.loss);
     close_run(&plain);
@@ -241,21 +238,19 @@ static void test_dropout(void **state)
 static void test_tied(void **state)
 {
     ls_model tied = nn_preset("llama-tiny"), untied = tied;
-    struct run a, b;
-    size_t n, head;
-    double *e, *sum, *h;
+    double *e;
 
     (void)state;
     tied.tied = 1;
     assert_int_equal(ls_model_parameters(&untied) - ls_model_parameters(&tied), tied.vocab * tied.width);
-    a = train_once(&tied, LS_F64, NULL, -1);
-    b = train_once(&untied, LS_F64, NULL, -1);
-    head = (size_t)ls_store_find(b.s, "lm_head.weight");
+    struct run a = train_once(&tied, LS_F64, NULL, -1);
+    struct run b = train_once(&untied, LS_F64, NULL, -1);
+    size_t head = (size_t)ls_store_find(b.s, "lm_head.weight");
     assert_int_equal(ls_store_find(a.s, "lm_head.weight"), -1);
-    n = ls_tensor_count(ls_store_value(a.s, 0));
+    size_t n = ls_tensor_count(ls_store_value(a.s, 0));
     e = malloc(3 * n * sizeof *e);
-    sum = e + n;
-    h = sum + n;
+    double *sum = e + n;
+    double *h = sum + n;
     OK(ls_tensor_read(ls_store_value(a.s, 0), e, LS_F64, n));
     OK(ls_store_set(b.s, head, e, LS_F64, n));
     ls_store_zero_grad(b.s);
@@ -276,11 +271,10 @@ static void test_tied(void **state)
 static void test_initialization(void **state)
 {
     ls_model m = nn_preset("gpt2-tiny");
-    struct run r;
 
     (void)state;
     m.layers = 8;
-    r = train_once(&m, LS_F64, NULL, -1);
+    struct run r = train_once(&m, LS_F64, NULL, -1);
     for (size_t i = 0; i < ls_store_count(r.s); i++) {
         const char *name = ls_store_name(r.s, i);
         size_t n = ls_tensor_count(ls_store_value(r.s, i));
@@ -301,13 +295,12 @@ static void test_mlp(void **state)
 {
     ls_store *s;
     ls_program *p;
-    ls_value x, y;
 
     (void)state;
     OK(ls_store_new(NULL, &s));
     OK(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 5, 3 });
-    y = ls_mlp(p, "net", x, 3, (size_t[]){ 3, 7, 2 });
+    ls_value x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 5, 3 });
+    ls_value y = ls_mlp(p, "net", x, 3, (size_t[]){ 3, 7, 2 });
     OK(ls_program_status(p));
     assert_int_equal(ls_value_size(p, y, 0), 5);
     assert_int_equal(ls_value_size(p, y, 1), 2);
@@ -328,12 +321,11 @@ static ls_status nn_test_prepare(ls_store *s, ls_program *p)
 {
     ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
     ls_model m;
-    ls_value x, y;
 
     LS_TRY(model_parse_hf(NN_GPT2_CONFIG "}", sizeof NN_GPT2_CONFIG, "config.json", &m));
     m.dropout = 0.1;
-    x = ls_input(p, "x", LS_I32, 2, (size_t[]){ 1, 4 });
-    y = ls_input(p, "y", LS_I32, 2, (size_t[]){ 1, 4 });
+    ls_value x = ls_input(p, "x", LS_I32, 2, (size_t[]){ 1, 4 });
+    ls_value y = ls_input(p, "y", LS_I32, 2, (size_t[]){ 1, 4 });
     ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, ls_input(p, "step", LS_I64, 1, (size_t[]){ 1 })));
     LS_TRY(ls_program_status(p));
     LS_TRY(ls_optimizer_append(p, &adamw));

@@ -97,14 +97,13 @@ static void impossible_models_are_refused(void **state)
 static ls_status model_build(const char *name, size_t b, size_t t, int ndim)
 {
     ls_model m = nn_preset(name);
-    ls_status st;
     ls_store *s;
     ls_program *p;
 
     OK(ls_store_new(NULL, &s));
     OK(ls_program_new(s, &p));
     ls_model_logits(p, &m, ls_input(p, "tokens", LS_I32, ndim, (size_t[]){ b, t, 1 }));
-    st = ls_program_status(p);
+    ls_status st = ls_program_status(p);
     ls_program_release(&p);
     ls_store_release(&s);
     return st;

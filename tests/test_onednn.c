@@ -48,19 +48,19 @@ static void onednn_check_case(struct kernel_case *c)
 {
     const struct kernel *k = onednn_row(&c->call);
     struct block *b = &c->out[0];
-    unsigned char *before = malloc(b->bytes), *want, *got, *again;
-    struct view v = c->call.out[0], w, g;
+    unsigned char *before = malloc(b->bytes);
+    struct view v = c->call.out[0];
     size_t begin = (size_t)((unsigned char *)v.data - b->base), end = begin + view_bytes(&v);
 
     if (!k)
         fail_msg("%s is refused", c->name);
     assert_non_null(before);
     memcpy(before, b->base, b->bytes);
-    want = result(kernel_reference(c->call.op), c, before, 0);
-    got = result(k, c, before, 0xff);
-    again = result(k, c, before, 0);
-    w = moved(c, want);
-    g = moved(c, got);
+    unsigned char *want = result(kernel_reference(c->call.op), c, before, 0);
+    unsigned char *got = result(k, c, before, 0xff);
+    unsigned char *again = result(k, c, before, 0);
+    struct view w = moved(c, want);
+    struct view g = moved(c, got);
     kernel_compare(&c->call, 0, &g, &w, c->name);
     if (memcmp(got, again, b->bytes) != 0)
         fail_msg("%s: other bits on a second run", c->name);
@@ -209,15 +209,13 @@ static void test_shared(void **state)
 {
     struct gemm_case p = { OP_LINEAR_DW, 24, 16, 8, LS_F32, LS_F32, false }, q = p;
     struct kernel_case a, b;
-    struct call again;
-    const struct kernel *k;
 
     (void)state;
     q.R = 25;
     onednn_open(&a, &p);
     onednn_open(&b, &q);
-    again = a.call;
-    k = onednn_row(&a.call);
+    struct call again = a.call;
+    const struct kernel *k = onednn_row(&a.call);
     assert_non_null(k);
     assert_int_equal(onednn_primitives(), 0);
     assert_int_equal(k->prepare(&a.call), LS_OK);
@@ -246,21 +244,18 @@ static void test_allocations(void **state)
 {
     struct gemm_case p = { OP_LINEAR, 4096, 16, 8, LS_F32, LS_F32, true };
     struct mem_stats before, after;
-    const struct kernel *k;
     struct kernel_case c;
     int fails = 0;
 
     (void)state;
     onednn_open(&c, &p);
-    k = onednn_row(&c.call);
+    const struct kernel *k = onednn_row(&c.call);
     assert_non_null(k);
     c.call.scratch = mem_alloc(MEM_OTHER, k->scratch(&c.call));
     mem_read(&before);
     for (int64_t nth = 1;; nth++) {
-        ls_status st;
-
         mem_fail_at(nth);
-        st = k->prepare(&c.call);
+        ls_status st = k->prepare(&c.call);
         mem_fail_at(0);
         if (st == LS_OK)
             break;

@@ -69,13 +69,11 @@ static void run_in_task(void *ctx, size_t begin, size_t end, int thread)
 static void prepared(struct kernel_case *c, void **want)
 {
     struct gemm_case p = { OP_LINEAR_DX, 2300, 70, 90, LS_F32, LS_F32, false };
-    const struct kernel *k;
-    size_t bytes;
 
     onednn_open(c, &p);
-    k = onednn_row(&c->call);
+    const struct kernel *k = onednn_row(&c->call);
     assert_non_null(k);
-    bytes = view_bytes(&c->call.out[0]);
+    size_t bytes = view_bytes(&c->call.out[0]);
     *want = malloc(bytes);
     assert_non_null(*want);
     c->call.scratch = mem_alloc(MEM_OTHER, k->scratch(&c->call));
@@ -99,11 +97,10 @@ static void test_other_teams(void **state)
     struct kernel_case c;
     void *want, *grew;
     pthread_t thread;
-    size_t bytes;
 
     (void)state;
     prepared(&c, &want);
-    bytes = view_bytes(&c.call.out[0]);
+    size_t bytes = view_bytes(&c.call.out[0]);
     threads_set(1);
     assert_int_equal(pthread_create(&thread, NULL, run_and_count, &c.call), 0);
     pthread_join(thread, &grew);
@@ -142,10 +139,9 @@ static void forked_child_computes(void **state)
 static bool module_is_loaded(void)
 {
     char path[4200];
-    void *handle;
 
     assert_true(module_find("onednn", path, sizeof path));
-    handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     if (handle)
         dlclose(handle);
     return handle != NULL;

@@ -70,13 +70,12 @@ static void test_cases(void **state)
         const struct shape_case *s = &op_shapes_cases[k];
         struct call c = { .op = s->op, .nin = s->nin, .nout = s->nout };
         char why[256] = "";
-        bool fits;
 
         for (int i = 0; i < s->nin; i++)
             view_set(&c.in[i], &s->in[i]);
         for (int i = 0; i < s->nout; i++)
             view_set(&c.out[i], &s->out[i]);
-        fits = op_shapes_fit(&c, why, sizeof why);
+        bool fits = op_shapes_fit(&c, why, sizeof why);
         if (fits != !s->why || (s->why && strcmp(why, s->why) != 0))
             fail_msg("case %zu, %s: %s", k, op_name(s->op), fits ? "fits" : why);
     }

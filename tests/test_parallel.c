@@ -76,13 +76,12 @@ static void layout_check_case(ls_comm *comm, const struct layout *l, double roun
 {
     static struct outcome got;
     char name[DIST_NAME];
-    const char *wrong;
 
     if (distributed_train(l, comm, &got) < 0) {
         fprintf(stderr, "%s: %s\n", distributed_name(l, ls_comm_size(comm), name), ls_errmsg());
         _Exit(1);
     }
-    wrong = distributed_differs(l, reference_of(l), &got, rounding);
+    const char *wrong = distributed_differs(l, reference_of(l), &got, rounding);
     if (wrong) {
         fprintf(stderr, "%s: %s\n", distributed_name(l, ls_comm_size(comm), name), wrong);
         _Exit(1);

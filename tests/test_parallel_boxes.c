@@ -69,11 +69,10 @@ static ls_status declare(ls_store *s, const ls_mesh *m)
 {
     for (int k = 0; k < PARAMS; k++) {
         const struct spec *x = &specs[k];
-        size_t i;
         int index;
 
         LS_TRY(store_declare(s, x->name, (ls_init){ LS_INIT_NORMAL, 0.1 }, x->ndim, x->size, &index));
-        i = (size_t)index;
+        size_t i = (size_t)index;
         if (!is_here(x, m)) {
             store_leave_out(s, i);
             continue;
@@ -97,15 +96,14 @@ static void box_build(ls_program *p, const ls_mesh *m)
     for (int k = 0; k < PARAMS; k++) {
         const struct spec *x = &specs[k];
         char input[32];
-        ls_value w, y;
 
         if (!is_here(x, m))
             continue;
         if (k % 3)
             ls_block_begin(p, x->name);
-        w = ls_param(p, x->name, (ls_init){ LS_INIT_NORMAL, 0.1 }, x->ndim, x->size);
+        ls_value w = ls_param(p, x->name, (ls_init){ LS_INIT_NORMAL, 0.1 }, x->ndim, x->size);
         snprintf(input, sizeof input, "d.%s", x->name);
-        y = ls_sum(p, ls_mul(p, w, ls_input(p, input, LS_F32, x->ndim, program_value(p, w)->size)), -1);
+        ls_value y = ls_sum(p, ls_mul(p, w, ls_input(p, input, LS_F32, x->ndim, program_value(p, w)->size)), -1);
         if (k % 3)
             ls_block_end(p);
         loss = loss.id ? ls_add(p, loss, y) : y;
@@ -138,14 +136,14 @@ static ls_status write_gradients(ls_program *p, const ls_mesh *m, int step, int 
 {
     for (int k = 0; k < PARAMS; k++) {
         const struct spec *x = &specs[k];
-        size_t i = (size_t)k, rest = parallel_boxes_test_count_of(x) / x->size[0], first, n;
+        size_t i = (size_t)k, rest = parallel_boxes_test_count_of(x) / x->size[0];
         float d[LARGEST];
         char input[32];
 
         if (!is_here(x, m))
             continue;
-        first = store_local_begin(ls_program_store(p), i, 0) * rest;
-        n = store_local_count(ls_program_store(p), i);
+        size_t first = store_local_begin(ls_program_store(p), i, 0) * rest;
+        size_t n = store_local_count(ls_program_store(p), i);
         for (size_t e = 0; e < n; e++)
             d[e] = (float)(full_gradient(k, first + e, step) * share_of(x, m) * 2 * (micro + 1) / (micros * (micros + 1)));
         snprintf(input, sizeof input, "d.%s", x->name);
@@ -255,14 +253,13 @@ static void check_one(ls_comm *comm, const struct one *x)
     static struct outcome alone, got;
     struct one single = *x;
     const ls_mesh_shape *m = &x->mesh;
-    const char *wrong;
 
     single.mesh = (ls_mesh_shape){ 1, 1, 1, 1, 1, 1 };
     RANKS_TRY(box_train(&single, NULL, &alone));
     if (box_train(x, comm, &got) < 0)
         ranks_fail("pp %d dp %d replicate %d cp %d tp %d ep %d zero %d whole %d optimizer %d: %s", m->pp, m->dp, m->replicate, m->cp, m->tp,
                    m->ep, x->data.zero, x->data.unsharded_accumulation, (int)x->optimizer, ls_errmsg());
-    wrong = differs(&alone, &got);
+    const char *wrong = differs(&alone, &got);
     if (wrong)
         ranks_fail("pp %d dp %d replicate %d cp %d tp %d ep %d zero %d whole %d optimizer %d: %s", m->pp, m->dp, m->replicate, m->cp, m->tp,
                    m->ep, x->data.zero, x->data.unsharded_accumulation, (int)x->optimizer, wrong);
@@ -310,14 +307,13 @@ static void add_rank(const struct one *x, int rank, int n, struct total *t)
     ls_mesh *m;
     ls_store *s;
     ls_program *p;
-    ls_cost c;
 
     assert_int_equal(ls_comm_open("plan:", rank, n, &comm), LS_OK);
     assert_int_equal(ls_mesh_open(comm, &x->mesh, &m), LS_OK);
     assert_int_equal(ls_store_new(NULL, &s), LS_OK);
     if (open_program(x, m, s, &o, true, &p) < 0)
         fail_msg("%s", ls_errmsg());
-    c = ls_program_cost(p);
+    ls_cost c = ls_program_cost(p);
     t->parameters += c.parameters;
     t->gradients += c.gradients;
     t->optimizer += c.optimizer;

@@ -44,11 +44,10 @@ static struct total plan_all(const struct layout *l, int n)
     for (int r = 0; r < n; r++) {
         struct training s;
         ls_comm *comm;
-        ls_cost c;
 
         OK(ls_comm_open("plan:", r, n, &comm));
         OK(distributed_open(l, comm, true, &s));
-        c = ls_program_cost(s.program);
+        ls_cost c = ls_program_cost(s.program);
         t.parameters += c.parameters;
         t.gradients += c.gradients;
         t.optimizer += c.optimizer;
@@ -128,10 +127,9 @@ static void bytes_sent_by_replicas(void **state)
     (void)state;
     for (int zero = 1; zero < 4; zero++) {
         struct layout l = { .net = NET_MLP, .optimizer = LS_ADAMW, .data = small(zero) };
-        struct total t;
 
         l.data.replicate = 2;
-        t = plan_all(&l, 4);
+        struct total t = plan_all(&l, 4);
         assert_int_equal(t.sent[LS_COLLECTIVE_REDUCE_SCATTER], 2 * 4 * t.elements);          /* in two pairs */
         assert_int_equal(t.sent[LS_COLLECTIVE_ALL_REDUCE], 2 * 2 * 4 * t.elements / 2 * 1 + 2 * 2 * 8); /* halves, twice; norms */
         assert_int_equal(t.parameters, 4 * t.elements * (zero < 3 ? 4 : 2));
@@ -148,13 +146,13 @@ static void bytes_sent_before_the_last_micro_batch(void **state)
             struct layout l = { .net = NET_MLP, .optimizer = LS_ADAMW, .accumulate = 2, .data = small(zero) };
             struct training s;
             ls_comm *comm;
-            size_t scattered, reduced, calls;
+            size_t calls;
 
             l.data.unsharded_accumulation = whole;
             OK(ls_comm_open("plan:", 0, 2, &comm));
             OK(distributed_open(&l, comm, true, &s));
-            scattered = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_REDUCE_SCATTER, &calls);
-            reduced = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, NULL);
+            size_t scattered = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_REDUCE_SCATTER, &calls);
+            size_t reduced = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, NULL);
             assert_int_equal(reduced, 0);
             assert_true((scattered > 0) == (zero >= 2 && !whole));
             assert_true(ls_program_comm_bytes(s.program, LS_BACKWARD | LS_LAST,
@@ -175,7 +173,6 @@ static void check_measured(ls_comm *comm, void *ctx)
         uint64_t before[LS_COLLECTIVES];
         struct mem_stats m;
         struct training s;
-        ls_cost c;
         double loss;
 
         l.data.offload = i & 8 ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
@@ -192,7 +189,7 @@ static void check_measured(ls_comm *comm, void *ctx)
 
             RANKS_CHECK(ls_comm_counters(comm, (ls_collective)op).bytes - before[op] == 2 * sent(s.program, (ls_collective)op) + own);
         }
-        c = ls_program_cost(s.program);
+        ls_cost c = ls_program_cost(s.program);
         mem_read(&m);
         RANKS_CHECK(m.peak[MEM_PARAMETERS] == c.parameters);
         RANKS_CHECK(m.peak[MEM_GRADIENTS] == c.gradients);

@@ -71,13 +71,12 @@ static void layout_check_case(ls_comm *comm, const struct layout *l, double roun
 {
     static struct outcome got, alone;
     char name[DIST_NAME];
-    const char *wrong;
 
     if (distributed_train(l, comm, &got) < 0)
         ranks_fail("%s: %s", distributed_name(l, ls_comm_size(comm), name), ls_errmsg());
     if (l->layers)
         RANKS_TRY(distributed_train(&(struct layout){ .net = l->net, .layers = l->layers, .optimizer = l->optimizer }, NULL, &alone));
-    wrong = distributed_differs(l, l->layers ? &alone : reference_of(l), &got, rounding ? rounding : 1e-5);
+    const char *wrong = distributed_differs(l, l->layers ? &alone : reference_of(l), &got, rounding ? rounding : 1e-5);
     if (wrong)
         ranks_fail("%s: %s", distributed_name(l, ls_comm_size(comm), name), wrong);
 }
@@ -294,11 +293,11 @@ static void test_dp_alone(void **state)
         for (int zero = 0; zero < 4; zero++)
             for (int replicate = 1; replicate <= (zero ? 2 : 1); replicate++) {
                 struct layout l = parallel_mesh_test_layout((enum net)net, LS_LAMB, zero, (ls_mesh_shape){ 1, 4, replicate, 1, 1, 1 });
-                char *mesh = text_of(&l, 3, 4), *comm;
+                char *mesh = text_of(&l, 3, 4);
 
                 l.meshed = false;
                 l.data.replicate = replicate;
-                comm = text_of(&l, 3, 4);
+                char *comm = text_of(&l, 3, 4);
                 assert_string_equal(mesh, comm);
                 ls_free(mesh);
                 ls_free(comm);

@@ -147,21 +147,19 @@ static ls_cost cost_of_depth(size_t layers, const ls_data_parallel_options *o)
     ls_store *s;
     ls_program *p;
     ls_comm *comm;
-    ls_value tokens, targets;
-    ls_cost c;
 
     m.layers = layers;
     co.plan_only = 1;
     OK(ls_comm_open("plan:", 1, 4, &comm));
     OK(ls_store_new(NULL, &s));
     OK(ls_program_new(s, &p));
-    tokens = ls_input(p, "tokens", LS_I32, 2, size);
-    targets = ls_input(p, "targets", LS_I32, 2, size);
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, size);
+    ls_value targets = ls_input(p, "targets", LS_I32, 2, size);
     ls_backward(p, ls_output(p, "loss", ls_model_loss(p, &m, tokens, targets, LS_NONE, LS_NONE)));
     OK(ls_optimizer_append(p, &optimizer));
     OK(ls_data_parallel(p, comm, o));
     OK(ls_program_compile(p, &co));
-    c = ls_program_cost(p);
+    ls_cost c = ls_program_cost(p);
     ls_program_release(&p);
     ls_store_release(&s);
     ls_comm_close(&comm);
@@ -226,11 +224,10 @@ static ls_status logits(ls_store *s, ls_comm *comm, const struct layout *l, floa
 {
     int32_t ids[2 * 5] = { 1, 5, 9, 36, 0, 2, 2, 7, 30, 11 };
     ls_program *p;
-    ls_status st;
 
     LS_TRY(ls_program_new(s, &p));
     ls_output(p, "logits", ls_model_logits(p, distributed_model(l->net), ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 2, 5 })));
-    st = comm ? ls_data_parallel(p, comm, &l->data) : LS_OK;
+    ls_status st = comm ? ls_data_parallel(p, comm, &l->data) : LS_OK;
     if (st == LS_OK) st = ls_program_compile(p, NULL);
     if (st == LS_OK) st = ls_program_write(p, "tokens", ids, LS_I32, 10);
     for (int k = 0; k < 2 && st == LS_OK; k++) st = ls_program_run(p, LS_FORWARD);
@@ -343,12 +340,11 @@ static void check_buffers(ls_comm *comm, void *ctx)
 
         for (int sync = 0; sync < 2; sync++) {
             struct training s;
-            int i;
 
             l.data.sync_batch_norm = sync;
             RANKS_TRY(distributed_open(&l, comm, false, &s));
             RANKS_TRY(distributed_step(&s, &l, 0, &loss));
-            i = ls_store_find(s.store, "bn1.running_mean");
+            int i = ls_store_find(s.store, "bn1.running_mean");
             RANKS_CHECK(i >= 0);
             RANKS_TRY(ls_store_read(s.store, (size_t)i, "parameter", mean[sync], LS_F32, 4));
             memcpy(first, mean[sync], sizeof first);

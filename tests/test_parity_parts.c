@@ -209,11 +209,11 @@ static double share_of_error(const char *name, double error, const struct parity
 static void errors_behind_a_norm_have_a_larger_scale(void **state)
 {
     struct parity_bounds bounds = write_step();
-    double size, share;
+    double size;
 
     (void)state;
     bounds.mean = 0; /* only the largest error is compared */
-    share = share_of_error("model.layers.0.self_attn.o_proj.weight", 2 * bounds.most, &bounds, &size);
+    double share = share_of_error("model.layers.0.self_attn.o_proj.weight", 2 * bounds.most, &bounds, &size);
     assert_true(fabs(share - 2) < 1e-5);
     share = share_of_error("model.layers.0.self_attn.q_proj.weight", 2 * bounds.most, &bounds, &size);
     assert_true(size < 0.1 && fabs(share - 2 * 8 * size) < 1e-5);
@@ -224,7 +224,7 @@ static void gates_near_zero_are_adopted(void **state)
 {
     struct parity_place place[2 * RECORDS];
     float reference[SIZE], other[SIZE];
-    struct parity_file file, forged;
+    struct parity_file file;
     struct parity_gate *gates;
 
     (void)state;
@@ -234,7 +234,7 @@ static void gates_near_zero_are_adopted(void **state)
     assert_true(p.count > 4);
     gates = malloc(p.count * sizeof *gates);
     memcpy(gates, p.data, p.count * sizeof *gates);
-    forged = file_of(place, gates, p.count);
+    struct parity_file forged = file_of(place, gates, p.count);
     assert_true(one_step(&forged, other) == 0);
     assert_memory_equal(reference, other, sizeof other);
     uint64_t samples = 0;
@@ -252,7 +252,7 @@ static void gates_far_from_zero_are_kept(void **state)
 {
     struct parity_place place[2 * RECORDS];
     float reference[SIZE], other[SIZE];
-    struct parity_file file, forged;
+    struct parity_file file;
     struct parity_gate far[2 * 64];
     size_t n = 0;
 
@@ -268,7 +268,7 @@ static void gates_far_from_zero_are_kept(void **state)
         if (!is_listed(gates, p.count, &g)) far[n++] = g;
     }
     assert_true(n > 32);
-    forged = file_of(place, far, n);
+    struct parity_file forged = file_of(place, far, n);
     assert_true(one_step(&forged, other) == 0);
     assert_memory_equal(reference, other, sizeof other);
     free(gates);

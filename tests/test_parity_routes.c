@@ -112,11 +112,11 @@ static void near_ties_are_adopted(void **state)
 {
     struct parity_rerouted e;
     size_t row = (1 * SAMPLES + 2) * TIME + 5;
-    double plain = side(in_folder("a"), NULL, 0, NULL), other;
+    double plain = side(in_folder("a"), NULL, 0, NULL);
 
     (void)state;
     change_rows(in_folder("a"), row, 1);
-    other = side(in_folder("b"), in_folder("a"), 1e6, NULL);
+    double other = side(in_folder("b"), in_folder("a"), 1e6, NULL);
     assert_true(other != plain);
     OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.taken == 1 && e.beyond == 0 && e.layer == 1 && e.sample == 2 && e.token == 5 && e.margin > 0);
@@ -142,13 +142,12 @@ static void dropped_tokens_are_compared(void **state)
 {
     struct parity_rerouted e;
     char *name = parity_routes_path(in_folder("a"), 0), *data;
-    int32_t *at;
     size_t bytes, k = 0;
 
     (void)state;
     side(in_folder("a"), NULL, 0, "0.6");
     OK(file_read(name, &data, &bytes));
-    at = (int32_t *)(void *)(data + sizeof(struct parity_routes_head));
+    int32_t *at = (int32_t *)(void *)(data + sizeof(struct parity_routes_head));
     while (k < ROWS && at[k * WIDTH + PARITY_ROUTE_HEAD] >= 0) k++;
     assert_true(k < ROWS);
     at[k * WIDTH + PARITY_ROUTE_HEAD] = ~at[k * WIDTH + PARITY_ROUTE_HEAD];  /* the reference dropped a token that was not dropped here */

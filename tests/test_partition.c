@@ -63,12 +63,12 @@ static ls_model draw_model(unsigned *s)
 
 static struct partition_case draw_case(unsigned *s, int ranks)
 {
-    int tp = 1 + (int)case_draw(s, (unsigned)ranks), cp;
+    int tp = 1 + (int)case_draw(s, (unsigned)ranks);
     struct partition_case c = { .name = "drawn", .type = LS_F64, .batch = 1 + case_draw(s, 3), .time = 3 + case_draw(s, 22) };
 
     while (ranks % tp || tp > 4)
         tp--;
-    cp = 1 + (int)case_draw(s, (unsigned)(ranks / tp));
+    int cp = 1 + (int)case_draw(s, (unsigned)(ranks / tp));
     while (ranks / tp % cp)
         cp--;
     c.shape = (ls_mesh_shape){ 1, ranks / tp / cp, 1, cp, tp, 1 };
@@ -214,11 +214,9 @@ static void test_compile_options(void **state)
     for (int mode = LS_RECOMPUTE_NONE; mode <= LS_RECOMPUTE_EVERY; mode++)
         for (int sp = 0; sp < 2; sp++)
             for (int llama = 0; llama < 2; llama++) {
-                struct partition_case *k;
-
                 add_context(&c, llama ? "llama" : "gpt2", llama ? partition_llama(6, 1, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, 2,
                             sp, mode & 1 ? LS_CP_RING : LS_CP_ALL_TO_ALL);
-                k = &c.at[c.n - 1];
+                struct partition_case *k = &c.at[c.n - 1];
                 k->recompute = (ls_recompute)mode;
                 k->fuse_loss = 1;
             }

@@ -90,7 +90,7 @@ static void test_split_products(void **state)
 static void test_sequence(void **state)
 {
     struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CP_RING);
-    size_t whole = 0, part = 0, loss = 0, bytes, activations;
+    size_t whole = 0, part = 0, loss = 0, bytes;
     struct partitioned s;
     struct partition_plan m;
 
@@ -102,7 +102,7 @@ static void test_sequence(void **state)
         partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_GATHER, LS_AXIS_TP, &bytes);
         loss += bytes;  /* statistics of the logits */
     }
-    activations = ls_program_cost(s.program).activations;
+    size_t activations = ls_program_cost(s.program).activations;
     partition_close(&s);
     partition_plan_close(&m);
 
@@ -131,14 +131,13 @@ static void partition_bytes_test_memory(void **state)
     struct partition_case c = partition_case_of(partition_llama(4, 4, 24, 40, 0), 4, 1, 0, LS_CP_RING);
     const ls_model *k = &c.model;
     size_t cut = k->layers * (4 * 16 * k->width + 3 * k->ffn * k->width) + 2 * k->vocab * k->width, norms = (2 * k->layers + 1) * k->width;
-    size_t activations;
     struct partitioned s;
     struct partition_plan m;
 
     (void)state;
     OK(partition_open(&c, NULL, true, &s));
     assert_int_equal(ls_program_cost(s.program).parameters, 4 * (cut + norms));
-    activations = ls_program_cost(s.program).activations;
+    size_t activations = ls_program_cost(s.program).activations;
     partition_close(&s);
     partition_plan_open(&c, 3, &m, &s);
     assert_int_equal(ls_program_cost(s.program).parameters, 4 * (cut / 4 + norms));

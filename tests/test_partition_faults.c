@@ -70,11 +70,10 @@ static void run_fault(ls_comm *comm, void *ctx)
 {
     const struct injected *b = ctx;
     struct partition_case c = case_of_fault(b);
-    const char *wrong;
 
     threads_set(1);
     faults_set(b->fault, false);
-    wrong = partition_differs(&c, comm, 1e-5);
+    const char *wrong = partition_differs(&c, comm, 1e-5);
     if (!wrong)
         ranks_fail("'%s' changes nothing", fault_name(b->fault));
     if (!strstr(wrong, "gradient of") && !strstr(wrong, "loss "))

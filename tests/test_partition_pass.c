@@ -144,13 +144,12 @@ static void test_second_program(void **state)
     struct partitioned s;
     struct partition_plan m;
     ls_program *p;
-    ls_value tokens, logits;
 
     (void)state;
     partition_plan_open(&c, 1, &m, &s);
     OK(ls_program_new(s.store, &p));
-    tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, c.time });
-    logits = ls_output(p, "logits", ls_model_logits(p, &c.model, tokens));
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, c.time });
+    ls_value logits = ls_output(p, "logits", ls_model_logits(p, &c.model, tokens));
     OK(ls_partition(p, m.mesh, &c.model, &c.options));
     OK(ls_program_compile(p, &(ls_compile_options){ .plan_only = 1 }));
     assert_int_equal(ls_value_size(p, logits, 1), c.time);

@@ -41,13 +41,13 @@ static ls_status failing(ls_dtype type, double *flops)
 
 static int peak_test_open_folder(void **state)
 {
-    char absolute[512], *cache;
+    char absolute[512];
 
     (void)state;
     strcpy(peak_folder, "test_peak.XXXXXX");
     assert_non_null(mkdtemp(peak_folder));
     assert_non_null(getcwd(absolute, sizeof absolute));
-    cache = file_path("%s/%s", absolute, peak_folder);
+    char *cache = file_path("%s/%s", absolute, peak_folder);
     assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
     mem_free(cache);
     measured = 0;
@@ -247,13 +247,13 @@ static void damaged_numbers_are_refused(void **state)
     };
     ls_machine m = { .name = "A processor", .isa = "avx2", .processors = 3 };
     struct peak_entries e = { .n = 0 };
-    char *path = file_path("%s/file.json", peak_folder), *text, *list;
+    char *path = file_path("%s/file.json", peak_folder), *text;
 
     (void)state;
     OK(peak_cache_write(peak_folder, path, &m, &e));
     OK(peak_cache_read(path, &m, &e));
     OK(file_read(path, &text, NULL));
-    list = strstr(text, "[]");
+    char *list = strstr(text, "[]");
     assert_non_null(list);
     *list = '\0';
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
@@ -270,10 +270,10 @@ static void damaged_numbers_are_refused(void **state)
 
 static void another_machine_has_another_file(void **state)
 {
-    ls_machine m = { .name = "A processor", .isa = "avx2", .processors = 3 }, other;
+    ls_machine m = { .name = "A processor", .isa = "avx2", .processors = 3 };
 
     (void)state;
-    other = m;
+    ls_machine other = m;
     strcpy(other.name, "Another processor");
     char *path = peak_cache_path(peak_folder, &m), *another = peak_cache_path(peak_folder, &other);
     assert_string_not_equal(path, another);

@@ -32,7 +32,6 @@ static void check_gradient(const struct trial *t, const struct setting *s, const
     const ls_tensor *want = ls_store_grad(alone, i), *got = ls_store_grad(s->store, i);
     size_t n = ls_tensor_count(want);
     float *a = malloc(n * sizeof *a), *b = malloc(n * sizeof *b);
-    double rounding;
 
     RANKS_CHECK(got && ls_tensor_count(got) == n);
     RANKS_TRY(ls_tensor_read(want, a, LS_F32, n));
@@ -41,7 +40,7 @@ static void check_gradient(const struct trial *t, const struct setting *s, const
         RANKS_CHECK(ls_mesh_comm(s->mesh, LS_GROUP_ENDS));
         RANKS_TRY(ls_all_reduce(ls_mesh_comm(s->mesh, LS_GROUP_ENDS), b, b, n, LS_F32, LS_SUM, NULL));
     }
-    rounding = (t->type == LS_F32 ? 1e-5 : 1e-2) * pipeline_test_largest(a, n) + 1e-8;
+    double rounding = (t->type == LS_F32 ? 1e-5 : 1e-2) * pipeline_test_largest(a, n) + 1e-8;
     for (size_t e = 0; e < n; e++)
         if (!(fabs((double)a[e] - b[e]) <= rounding))
             ranks_fail("%s: gradient of %s: element %zu is %.9g, one rank has %.9g", trial_name(t, ls_comm_size(s->world)),

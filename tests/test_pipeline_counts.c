@@ -51,11 +51,10 @@ static void check_memory(ls_comm *world, void *ctx)
         struct trial t = { .schedule = k ? "1f1b" : "gpipe", .chunks = 1, .micro = MICRO, .net = NET_LLAMA };
         int want = k ? MIN(MICRO, ls_comm_size(world) - ls_comm_rank(world)) : MICRO;
         size_t nothing = category_held(MEM_ACTIVATIONS);
-        const ls_program *p;
         struct setting s;
 
         open_trial(world, &t, &s);
-        p = ls_pipeline_program(s.pipeline, 0);
+        const ls_program *p = ls_pipeline_program(s.pipeline, 0);
         slot[k] = p->results.arena_bytes[ARENA_SLOT];
         shared[k] = p->results.arena_bytes[ARENA_ACTIVATIONS];
         bytes[k] = category_held(MEM_ACTIVATIONS) - nothing;
@@ -126,9 +125,8 @@ static void check_messages_of(ls_comm *world, const struct trial *t)
 {
     int n = ls_comm_size(world), me = ls_comm_rank(world), messages = 0;
     uint64_t forward[8] = { 0 }, back[8] = { 0 };
-    struct counts was, now;
     struct setting s;
-    size_t said, bytes;
+    size_t said;
 
     open_trial(world, t, &s);
     for (int c = 0; c < t->chunks; c++) {
@@ -142,17 +140,17 @@ static void check_messages_of(ls_comm *world, const struct trial *t)
     }
     setting_run(&s);
     RANKS_TRY(ls_barrier(world));
-    was = pipeline_counts_count(&s);
+    struct counts was = pipeline_counts_count(&s);
     setting_run(&s);
     RANKS_TRY(ls_barrier(world));
-    now = pipeline_counts_count(&s);
+    struct counts now = pipeline_counts_count(&s);
     for (int q = 0; q < n; q++)
         if (now.forward[q] - was.forward[q] != forward[q] || now.back[q] - was.back[q] != back[q])
             ranks_fail("%s: rank %d sent %llu and %llu bytes to %d; %llu and %llu were due", trial_name(t, n), me,
                        (unsigned long long)(now.forward[q] - was.forward[q]), (unsigned long long)(now.back[q] - was.back[q]), q,
                        (unsigned long long)forward[q], (unsigned long long)back[q]);
     RANKS_CHECK(now.sent[0].calls + now.sent[1].calls - was.sent[0].calls - was.sent[1].calls == (uint64_t)messages);
-    bytes = ls_pipeline_bytes(s.pipeline, &said);
+    size_t bytes = ls_pipeline_bytes(s.pipeline, &said);
     RANKS_CHECK(said == (size_t)messages && bytes == said * MESSAGE);
     if (t->chunks == 1) {  /* P - 1 sends of a micro-batch forward, P - 1 back */
         double all = messages;
@@ -280,13 +278,12 @@ static void fail_on_one(int rank, int n, const char *where, void *ctx)
     struct trial t = { .schedule = "1f1b", .chunks = 1, .micro = 5, .net = NET_LLAMA };
     struct setting s;
     ls_comm *world;
-    ls_status st;
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &world));
     ls_comm_set_timeout(world, 1000); /* no rank waits that long */
     open_trial(world, &t, &s);
-    st = ls_pipeline_run(s.pipeline, fail_at_two, NULL, &s);
+    ls_status st = ls_pipeline_run(s.pipeline, fail_at_two, NULL, &s);
     if (rank == 1)
         RANKS_CHECK(st == LS_EIO && strcmp(ls_errmsg(), "no more data") == 0);
     else

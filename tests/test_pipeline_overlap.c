@@ -162,11 +162,10 @@ static void run_held(ls_comm *world, void *ctx)
 static bool held_misses(const char *schedule, int chunks, int micro, bool early)
 {
     struct board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    bool missed;
 
     assert_true(b != MAP_FAILED);
     forked_run(RANKS, run_held, &(struct held){ b, schedule, chunks, micro, early });
-    missed = atomic_load(&b->missed);
+    bool missed = atomic_load(&b->missed);
     munmap(b, sizeof *b);
     return missed;
 }

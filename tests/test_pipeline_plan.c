@@ -47,11 +47,9 @@ static void pipeline_plan_post(struct world *w, int r, const struct plan_step *s
 
 static void deliver(struct world *w, int r, const struct plan_step *s, struct buffer *b)
 {
-    struct line *l;
-
     if (s->to < 0)
         return;
-    l = &w->line[s->action.kind][r][s->to];
+    struct line *l = &w->line[s->action.kind][r][s->to];
     b->under_way = true;
     l->send[l->sends++] = b;
     exchange_all(l);
@@ -201,13 +199,12 @@ static bool is_open(const struct game *g, int r, ls_action a)
 {
     int stage = ls_pipeline_stage(g->s, r, a.chunk), from = schedule_recv_stage(g->s, r, &a),
         peer = from < 0 ? r : ls_pipeline_rank(g->s, from, NULL);
-    const ls_action *next;
 
     if (g->done[a.kind][stage][a.micro] || (a.kind && !g->done[a.kind - 1][stage][a.micro]))
         return false;
     if (peer == r)
         return from < 0 || g->done[a.kind][from][a.micro];
-    next = &g->queue[a.kind][peer][r][g->taken[a.kind][peer][r]];
+    const ls_action *next = &g->queue[a.kind][peer][r][g->taken[a.kind][peer][r]];
     return g->taken[a.kind][peer][r] < g->sent[a.kind][peer][r] && next->chunk == a.chunk && next->micro == a.micro;
 }
 
@@ -248,12 +245,12 @@ static void play_random(uint64_t seed)
     static struct game g;
     ls_pipeline_schedule s;
     int stages, chunks, left;
-    bool split, turned;
+    bool split;
 
     memset(&g, 0, sizeof g);
     g.random = seed;
     stages = 1 + (int)game_draw(&g, 4), chunks = 1 + (int)game_draw(&g, 3), split = game_draw(&g, 2);
-    turned = chunks == 2 && game_draw(&g, 2);
+    bool turned = chunks == 2 && game_draw(&g, 2);
     assert_int_equal(
         schedule_new("random", stages, chunks, 1 + (int)game_draw(&g, 6), true, split, turned ? LS_STAGES_V : LS_STAGES_LOOP, &s), LS_OK);
     g.s = &s;

@@ -170,12 +170,12 @@ static void stages_give_the_same_loss(void **state)
 {
     (void)state;
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++) {
-        float carried[BATCH * TIME * WIDTH], one, last = 0;
+        float carried[BATCH * TIME * WIDTH], last = 0;
         ls_store *s = new_store();
         ls_program *p = whole_model(s, (enum net)net);
         int n = (int)distributed_model((enum net)net)->layers;
+        float one = run_stage(p, NULL);
 
-        one = run_stage(p, NULL);
         ls_program_release(&p);
         for (int k = 0; k < n; k++) {
             p = whole_model(s, (enum net)net);
@@ -198,21 +198,19 @@ static ls_value pipeline_stage_test_weight(ls_program *p, const char *name)
 /* A chain of matmuls; each block has a penalty, which is part of the loss and a separate output. */
 static void append_penalties(ls_program *p, int blocks, ls_value *x)
 {
-    ls_value h = ls_input(p, "x", LS_F32, 2, (size_t[]){ 3, 4 }), penalties = LS_NONE, loss;
+    ls_value h = ls_input(p, "x", LS_F32, 2, (size_t[]){ 3, 4 }), penalties = LS_NONE;
     ls_value zero = ls_constant(p, LS_F32, 2, (size_t[]){ 3, 4 }, 0.0);
     char name[16];
 
     for (int b = 0; b < blocks; b++) {
-        ls_value mine;
-
         name[0] = 'b', name[1] = (char)('0' + b), name[2] = 0;
         ls_block_begin(p, name);
         h = ls_linear(p, h, pipeline_stage_test_weight(p, name), LS_NONE);
-        mine = ls_scale(p, ls_mse(p, h, zero), 0.5 + b);
+        ls_value mine = ls_scale(p, ls_mse(p, h, zero), 0.5 + b);
         penalties = penalties.id ? ls_add(p, penalties, mine) : mine;
         ls_block_end(p);
     }
-    loss = ls_mse(p, ls_linear(p, h, pipeline_stage_test_weight(p, "head"), LS_NONE), zero);
+    ls_value loss = ls_mse(p, ls_linear(p, h, pipeline_stage_test_weight(p, "head"), LS_NONE), zero);
     penalties = ls_scale(p, penalties, 2.0);
     loss = ls_output(p, "loss", ls_add(p, loss, penalties));
     ls_output(p, "penalties", penalties);
@@ -306,7 +304,7 @@ static void test_refusals(void **state)
 {
     ls_store *s = new_store();
     ls_program *p;
-    ls_value x, y, skip;
+    ls_value skip;
 
     (void)state;
     stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 2, 2 }, "stage 1 of 2 has blocks 2 to 2 of the model's 3");
@@ -315,13 +313,13 @@ static void test_refusals(void **state)
     stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 2, 2, 1, 3 }, "stage 2 of 2 does not exist; use 0 to 1");
 
     assert_int_equal(ls_program_new(s, &p), LS_OK);
-    x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 3, 4 });
+    ls_value x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 3, 4 });
     ls_block_begin(p, "a");
     x = skip = ls_linear(p, x, pipeline_stage_test_weight(p, "wa"), LS_NONE);
     x = ls_linear(p, x, pipeline_stage_test_weight(p, "wb"), LS_NONE);
     ls_block_end(p);
     ls_block_begin(p, "b");
-    y = ls_add(p, x, skip);
+    ls_value y = ls_add(p, x, skip);
     ls_block_end(p);
     ls_output(p, "y", y);
     stage_refused(p, (ls_stage){ 0, 2, 0, 1 }, "'a/linear' and 'a/linear' both cross the boundary before b; only one");

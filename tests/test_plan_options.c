@@ -107,10 +107,10 @@ static void each_field_is_written_as_its_option(void **state)
     for (size_t k = 0; k < COUNT_OF(one_field); k++) {
         struct options options;
         struct config config;
-        ls_layout from, to;
+        ls_layout from;
 
         open_layout(&config, &options, &from);
-        to = from;
+        ls_layout to = from;
         void *field = (char *)&to + one_field[k].at;
         if (one_field[k].kind == FIELD_INT) memcpy(field, &one_field[k].value, sizeof(int));
         if (one_field[k].kind == FIELD_REAL) *(double *)field = one_field[k].value;

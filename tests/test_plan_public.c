@@ -256,10 +256,9 @@ static void test_plan_leaves_the_process(void **state)
 static void *plan_often(void *arg)
 {
     struct planned *x = arg;
-    ls_plan first;
 
     if (plan_of(x) < 0) return x;
-    first = x->plan;
+    ls_plan first = x->plan;
     for (int i = 0; i < 4; i++)
         if (plan_of(x) < 0 || memcmp(&first, &x->plan, sizeof first) != 0) return x;
     return NULL;

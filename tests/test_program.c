@@ -53,12 +53,12 @@ static void gradients_equal_finite_differences(void **state)
         double *w = ls_tensor_data(ls_store_value(s, i)), *g = ls_tensor_data(ls_store_grad(s, i));
 
         for (size_t e = 0; e < ls_tensor_count(ls_store_value(s, i)); e += 5) {
-            double keep = w[e], up, down, h = 1e-5;
+            double keep = w[e], h = 1e-5;
 
             w[e] = keep + h;
-            up = layers_loss(p);
+            double up = layers_loss(p);
             w[e] = keep - h;
-            down = layers_loss(p);
+            double down = layers_loss(p);
             w[e] = keep;
             if (fabs((up - down) / (2 * h) - g[e]) > 1e-7 * (1 + fabs(g[e])))
                 fail_msg("%s[%zu]: gradient %.12g, difference %.12g", ls_store_name(s, i), e, g[e], (up - down) / (2 * h));
@@ -202,13 +202,11 @@ static void backward_accumulates_and_zero_clears(void **state)
 {
     ls_store *s = layers_store(LS_F64);
     ls_program *p = layers_program(s, LS_F64, NULL);
-    double once;
-    double *g;
 
     (void)state;
     OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
-    g = ls_tensor_data(ls_store_grad(s, 0));
-    once = g[1];
+    double *g = ls_tensor_data(ls_store_grad(s, 0));
+    double once = g[1];
     assert_true(once != 0);
     OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
     assert_true(g[1] == 2 * once);
@@ -221,23 +219,19 @@ static void backward_accumulates_and_zero_clears(void **state)
 static void ledger_equals_plan(void **state)
 {
     struct mem_stats before, after;
-    ls_store *s;
-    ls_program *p;
-    ls_cost c;
-    uint64_t calls;
 
     (void)state;
     mem_read(&before);
-    s = layers_store(LS_F32);
-    p = layers_program(s, LS_F32, NULL);
-    c = ls_program_cost(p);
+    ls_store *s = layers_store(LS_F32);
+    ls_program *p = layers_program(s, LS_F32, NULL);
+    ls_cost c = ls_program_cost(p);
     mem_read(&after);
     assert_int_equal(after.now[MEM_PARAMETERS] - before.now[MEM_PARAMETERS], c.parameters);
     assert_int_equal(after.now[MEM_GRADIENTS] - before.now[MEM_GRADIENTS], c.gradients);
     assert_int_equal(after.now[MEM_ACTIVATIONS] - before.now[MEM_ACTIVATIONS], c.activations);
     OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
     mem_read(&after);
-    calls = after.calls;
+    uint64_t calls = after.calls;
     OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
     mem_read(&after);
     assert_int_equal(after.calls, calls);  /* a run allocates nothing */
@@ -287,11 +281,10 @@ static void drop_probabilities(size_t rows, double p, int64_t number, int64_t be
     size_t size[4] = { rows, DROP_T, DROP_H, 1 };
     ls_store *s = layers_store(LS_F32);
     ls_program *g;
-    ls_value zero, one;
 
     OK(ls_program_new(s, &g));
-    zero = ls_constant(g, LS_F32, 4, size, 0.0);
-    one = ls_constant(g, LS_F32, 4, size, 1.0);
+    ls_value zero = ls_constant(g, LS_F32, 4, size, 0.0);
+    ls_value one = ls_constant(g, LS_F32, 4, size, 1.0);
     ls_output(g, "o", ls_attention_dropout(g, "site", zero, zero, one, 0, p, 9, ls_input(g, "step", LS_I64, 1, (size_t[]){ 2 })));
     OK(ls_program_compile(g, NULL));
     OK(ls_program_write(g, "step", step, LS_I64, 2));
@@ -350,11 +343,10 @@ enum { CHAIN = 9 };
 static ls_program *chain(ls_store *s, int n, size_t out, const ls_compile_options *o)
 {
     ls_program *p;
-    ls_value h, y;
 
     OK(ls_program_new(s, &p));
-    h = ls_input(p, "x", LS_F32, 2, (size_t[]){ LAYERS_BATCH, LAYERS_HIDDEN });
-    y = ls_input(p, "y", LS_F32, 2, (size_t[]){ LAYERS_BATCH, out });
+    ls_value h = ls_input(p, "x", LS_F32, 2, (size_t[]){ LAYERS_BATCH, LAYERS_HIDDEN });
+    ls_value y = ls_input(p, "y", LS_F32, 2, (size_t[]){ LAYERS_BATCH, out });
     for (int i = 0; i < CHAIN; i++) {
         char up[16], down[16];
 
@@ -393,12 +385,11 @@ static void budget_is_met_with_the_fewest_blocks(void **state)
             ls_program_release(&p);
         }
         for (int k = 0; k < 2 * (CHAIN + 1); k++) {
-            ls_program *p;
             int n = 0;
 
             budget.bytes = cost[k / 2].activations - (size_t)(k % 2);
             while (n <= CHAIN && cost[n].activations > budget.bytes) n++;
-            p = chain(s, CHAIN, outs[which / 2], &budget);
+            ls_program *p = chain(s, CHAIN, outs[which / 2], &budget);
             if ((p->status == LS_OK) != (n <= CHAIN))
                 fail_msg("case %d: budget %zu: status %d, expected %d blocks", which, budget.bytes, p->status, n);
             if (n <= CHAIN && (ls_program_cost(p).activations != cost[n].activations ||

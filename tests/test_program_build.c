@@ -40,10 +40,8 @@ static int run_stopping(void)
 /* fn stops with an assertion that says this. */
 static void stops(void (*fn)(ls_program *p), const char *assertion)
 {
-    struct child c;
-
     stopping = fn;
-    c = child_run(NULL, run_stopping);
+    struct child c = child_run(NULL, run_stopping);
     child_expect(&c, -SIGABRT, assertion);
 }
 
@@ -62,18 +60,16 @@ static void scopes_nest_and_end_where_they_began(void **state)
 {
     ls_store *s;
     ls_program *p = new_program(&s);
-    struct cursor outer, inner, last;
-    struct instruction like;
 
     (void)state;
     assert_true(is_marked(fill(p), LS_PHASE_FORWARD, LS_WHEN_ALWAYS, 0));
     ls_block_begin(p, "a");
     assert_true(is_marked(fill(p), LS_PHASE_FORWARD, LS_WHEN_ALWAYS, 1));
-    outer = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_INPUT_GRADIENT);
+    struct cursor outer = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_INPUT_GRADIENT);
     assert_true(is_marked(fill(p), LS_PHASE_INPUT_GRADIENT, LS_WHEN_ALWAYS, 0));
-    inner = program_cursor_phase(p, LS_PHASE_WEIGHT_GRADIENT);
-    last = program_cursor_when(p, LS_WHEN_LAST);
-    like = *fill(p);
+    struct cursor inner = program_cursor_phase(p, LS_PHASE_WEIGHT_GRADIENT);
+    struct cursor last = program_cursor_when(p, LS_WHEN_LAST);
+    struct instruction like = *fill(p);
     assert_true(is_marked(&like, LS_PHASE_WEIGHT_GRADIENT, LS_WHEN_LAST, 0));
     program_cursor_end(p, last);
     last = program_cursor_block(p, 1);

@@ -22,7 +22,6 @@ static void buffers_live_from_start_to_wait(void **state)
     struct exchange e[3];
     ls_value x = ls_input(p, "x", LS_F32, 1, &n), v[3], y = x;
     struct mem_stats before, after;
-    ls_cost cost;
 
     (void)state;
     for (int k = 0; k < 3; k++) {
@@ -39,7 +38,7 @@ static void buffers_live_from_start_to_wait(void **state)
     mem_read(&before);
     OK(ls_program_compile(p, NULL));
     mem_read(&after);
-    cost = ls_program_cost(p);
+    ls_cost cost = ls_program_cost(p);
     assert_int_equal(cost.communication, 2 * bytes);
     assert_int_equal(after.now[MEM_COMMUNICATION] - before.now[MEM_COMMUNICATION], cost.communication);
     assert_int_equal(after.now[MEM_ACTIVATIONS] - before.now[MEM_ACTIVATIONS], cost.activations);
@@ -59,15 +58,15 @@ static void arenas_do_not_share_bytes(void **state)
     ls_store *s = seeded_store(LS_F32);
     ls_program *p = program_on(s);
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = c, .redop = LS_SUM, .total = n };
-    ls_value x = ls_input(p, "x", LS_F32, 1, &n), v = program_comm_value(p, "v", LS_F32, n), a, b;
+    ls_value x = ls_input(p, "x", LS_F32, 1, &n), v = program_comm_value(p, "v", LS_F32, n);
     struct op_attr twice = { .scale = { 2 } };
     float data[1024], got[1024];
 
     (void)state;
-    a = ls_scale(p, x, 3);
+    ls_value a = ls_scale(p, x, 3);
     program_emit(p, OP_SCALE, &twice, 1, &a, 1, &v);  /* activations -> communication, a dies here */
     program_exchange_start(p, &e, v, v);
-    b = ls_scale(p, v, 5); /* reads a value in flight: an error in general, the same bits on one rank */
+    ls_value b = ls_scale(p, v, 5); /* reads a value in flight: an error in general, the same bits on one rank */
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", ls_add(p, b, ls_scale(p, v, 7)));
     p->arguments.arena_comm = c;
@@ -101,12 +100,9 @@ static void instructions_run_on_their_micro_batch(void **state)
 
     (void)state;
     for (int k = 0; k < 3; k++) {
-        struct cursor before;
-        ls_value v;
-
         OK(ls_tensor_new("cpu", LS_F32, 1, &one, LS_OTHER, &t[k]));
-        v = ls_bind(p, (const char *[]){ "a", "b", "c" }[k], t[k]);
-        before = program_cursor_when(p, (ls_when)k);
+        ls_value v = ls_bind(p, (const char *[]){ "a", "b", "c" }[k], t[k]);
+        struct cursor before = program_cursor_when(p, (ls_when)k);
         program_emit(p, OP_ACCUMULATE, NULL, 1, &x, 1, &v);
         program_cursor_end(p, before);
     }
@@ -138,7 +134,6 @@ static void bytes_on_the_wire_are_counted(void **state)
     struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .comm = c, .total = total };
     struct exchange r = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = c, .redop = LS_SUM, .total = total };
     ls_value v = program_comm_value(p, "gathered", LS_BF16, total), b = emit_own_block(p, c, v, total);
-    struct cursor before;
     char *text;
 
     (void)state;
@@ -146,7 +141,7 @@ static void bytes_on_the_wire_are_counted(void **state)
         counts[k] = block_at(total, k + 1, 4) - block_at(total, k, 4);
     program_exchange_start(p, &e, b, v);
     program_exchange_wait(p, &e, b, v);
-    before = program_cursor_when(p, LS_WHEN_LAST);
+    struct cursor before = program_cursor_when(p, LS_WHEN_LAST);
     program_exchange_start(p, &r, v, v);
     program_exchange_wait(p, &r, v, v);
     program_cursor_end(p, before);

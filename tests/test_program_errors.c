@@ -39,12 +39,11 @@ static void errors_are_sticky_and_name_shapes(void **state)
 {
     ls_store *s = layers_store(LS_F32);
     ls_program *p;
-    ls_value x, y;
 
     (void)state;
     OK(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 4, 5 });
-    y = ls_linear(p, x, ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, 2, (size_t[]){ 3, 6 }), LS_NONE);
+    ls_value x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 4, 5 });
+    ls_value y = ls_linear(p, x, ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, 2, (size_t[]){ 3, 6 }), LS_NONE);
     assert_int_equal(y.id, 0);
     assert_int_equal(ls_relu(p, y).id, 0);
     assert_int_equal(ls_program_compile(p, NULL), LS_EINVAL);
@@ -59,12 +58,11 @@ static void first_infinity_is_named(void **state)
     ls_compile_options o = LS_COMPILE_DEFAULTS;
     float big = 1e38f;
     ls_program *p;
-    ls_value x;
 
     (void)state;
     o.check_finite = 1;
     OK(ls_program_new(s, &p));
-    x = ls_input(p, "x", LS_F32, 1, (size_t[]){ 1 });
+    ls_value x = ls_input(p, "x", LS_F32, 1, (size_t[]){ 1 });
     ls_output(p, "y", ls_scale(p, x, 1e10));
     OK(ls_program_compile(p, &o));
     OK(ls_program_write(p, "x", &big, LS_F32, 1));
@@ -79,12 +77,11 @@ static void frozen_parameters_have_no_gradient(void **state)
 {
     ls_store *s = layers_store(LS_F32);
     ls_program *p;
-    int w;
 
     (void)state;
     OK(ls_program_new(s, &p));
     layers_build(p, LS_F32);
-    w = ls_store_find(s, "a.up.weight");
+    int w = ls_store_find(s, "a.up.weight");
     OK(ls_store_freeze(s, (size_t)w));
     OK(ls_program_compile(p, NULL));
     assert_null(ls_store_grad(s, (size_t)w));
@@ -122,10 +119,9 @@ static void programs_fail_cleanly_without_memory(void **state)
     for (int64_t n = 1; ; n++) {
         ls_store *s = NULL;
         ls_program *p = NULL;
-        ls_status st;
 
         mem_fail_at(n);
-        st = ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s);
+        ls_status st = ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s);
         if (st == LS_OK)
             st = ls_program_new(s, &p);
         if (st == LS_OK) {

@@ -119,17 +119,16 @@ static void update_little(ls_comm *c, void *ctx)
     size_t three = 3, four = 4, one = 1;
     float hyper[] = { 0.5f, 10, 1000, 1 }, got[3], factor = 1;
     double squares;
-    ls_value g, w, acc, h, f, in[3], out[3];
-    struct cursor before;
+    ls_value in[3], out[3];
 
     (void)ctx;
     RANKS_TRY(store_declare(s, "w", (ls_init){ LS_INIT_ONES, 1 }, 1, &three, &index));
     RANKS_TRY(store_unit(s, 1, params, c, &o, &group));
-    h = ls_input(p, "hyper", LS_F32, 1, &four);
-    f = ls_input(p, "factor", LS_F32, 1, &one);
-    g = program_unit_value(p, group, STORE_GRAD, NULL);
-    w = program_unit_value(p, group, STORE_VALUE, NULL);
-    acc = ls_constant(p, LS_F64, 1, &one, 0.0);
+    ls_value h = ls_input(p, "hyper", LS_F32, 1, &four);
+    ls_value f = ls_input(p, "factor", LS_F32, 1, &one);
+    ls_value g = program_unit_value(p, group, STORE_GRAD, NULL);
+    ls_value w = program_unit_value(p, group, STORE_VALUE, NULL);
+    ls_value acc = ls_constant(p, LS_F64, 1, &one, 0.0);
     program_emit(p, OP_SUM_SQUARES, NULL, 1, &g, 1, &acc);
     ls_output(p, "squares", program_copy(p, acc, LS_F64));
     in[0] = g;
@@ -138,7 +137,7 @@ static void update_little(ls_comm *c, void *ctx)
     out[0] = w;
     out[1] = program_unit_value(p, group, STORE_STATE, "m");
     out[2] = program_unit_value(p, group, STORE_STATE, "v");
-    before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
+    struct cursor before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     program_emit(p, OP_ADAM, &attr, 3, in, 3, out);
     program_emit(p, OP_FILL, NULL, 0, NULL, 1, &g);
     program_emit(p, OP_ACCUMULATE, NULL, 1, &w, 1, &g);
@@ -175,10 +174,9 @@ static void start_now_wait_later(ls_comm *c, void *ctx)
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = c, .redop = LS_SUM, .total = total };
     ls_value x = ls_input(p, "x", LS_F32, 1, &total), v = emit_copy(p, x, program_comm_value(p, "v", LS_F32, total));
     float *data = calloc(total, sizeof *data);
-    struct cursor before;
 
     (void)ctx;
-    before = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_COMMUNICATE);
+    struct cursor before = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_COMMUNICATE);
     program_exchange_start(p, &e, v, v);
     program_cursor_end(p, before);
     before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_COMMUNICATE);

@@ -118,15 +118,14 @@ static ls_program *program_of(ls_store *s, const struct one *t, int r, int n)
 {
     struct shape in = in_shape(t, r, n), out = out_shape(t, r, n);
     ls_program *p;
-    ls_value x, h, y, c, loss;
 
     RANKS_TRY(ls_program_new(s, &p));
-    x = t->m.zigzag ? ls_input(p, "x", t->type, 3, in.size) : ls_param(p, "x", (ls_init){ LS_INIT_ZEROS, 0 }, 3, in.size);
-    c = ls_input(p, "dy", t->type, 3, out.size);
-    h = ls_scale(p, x, 2);
-    y = program_move(p, &t->m, h);
+    ls_value x = t->m.zigzag ? ls_input(p, "x", t->type, 3, in.size) : ls_param(p, "x", (ls_init){ LS_INIT_ZEROS, 0 }, 3, in.size);
+    ls_value c = ls_input(p, "dy", t->type, 3, out.size);
+    ls_value h = ls_scale(p, x, 2);
+    ls_value y = program_move(p, &t->m, h);
     ls_output(p, "y", program_copy(p, y, t->type));
-    loss = ls_sum(p, ls_mul(p, y, c), -1);
+    ls_value loss = ls_sum(p, ls_mul(p, y, c), -1);
     if (t->again)
         loss = ls_add(p, loss, ls_sum(p, h, -1));
     if (!t->m.zigzag)
@@ -154,12 +153,11 @@ static void run_one(ls_comm *c, const struct one *given)
     struct shape in = in_shape(&t, r, n), out = out_shape(&t, r, n);
     static double data[MOST];
     ls_store *s;
-    ls_program *p;
 
     t.m.comm = c;
     t.m.axis = LS_AXIS_TP;
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", t.type, 0, 7, 0 }, &s));
-    p = program_of(s, &t, r, n);
+    ls_program *p = program_of(s, &t, r, n);
     RANKS_TRY(ls_program_compile(p, NULL));
     for (int twice = 0; twice < 2; twice++) {
         for (size_t i = 0; i < program_move_test_count_of(&in); i++)
@@ -248,14 +246,13 @@ static void add_up_twice(ls_comm *c, void *ctx)
     ls_store *s;
     ls_program *p;
     float w = 1, got;
-    ls_value x, y;
 
     (void)ctx;
     o.slots = 2;
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s));
     RANKS_TRY(ls_program_new(s, &p));
-    x = ls_mul(p, ls_input(p, "x", LS_F32, 1, &one), ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, 1, &one));
-    y = program_move(p, &m, program_move(p, &m, x));
+    ls_value x = ls_mul(p, ls_input(p, "x", LS_F32, 1, &one), ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, 1, &one));
+    ls_value y = program_move(p, &m, program_move(p, &m, x));
     ls_backward(p, ls_output(p, "loss", ls_mul(p, y, y)));
     RANKS_TRY(ls_program_compile(p, &o));
     RANKS_TRY(ls_store_write(s, 0, "parameter", &w, LS_F32, 1));

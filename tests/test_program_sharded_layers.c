@@ -31,7 +31,7 @@ static ls_value one_layer(ls_program *p, ls_comm *c, const struct layers *o, int
 {
     static const char *const names[LAYERS] = { "a", "b", "c" };
     char name[16];
-    ls_value w[3], x;
+    ls_value w[3];
 
     snprintf(name, sizeof name, "%s.norm", names[k]);
     w[0] = ls_param(p, name, (ls_init){ LS_INIT_ONES, 0 }, 1, (size_t[]){ C });
@@ -40,7 +40,7 @@ static ls_value one_layer(ls_program *p, ls_comm *c, const struct layers *o, int
     snprintf(name, sizeof name, "%s.down", names[k]);
     w[2] = ls_param(p, name, (ls_init){ LS_INIT_ZEROS, 0 }, 2, (size_t[]){ C, f });
     ls_block_begin(p, names[k]);
-    x = moved(p, c, o, o->sp ? MOVE_ALL_GATHER : MOVE_IDENTITY, ls_rms_norm(p, h, w[0], 1e-5));
+    ls_value x = moved(p, c, o, o->sp ? MOVE_ALL_GATHER : MOVE_IDENTITY, ls_rms_norm(p, h, w[0], 1e-5));
     x = ls_linear(p, ls_gelu_tanh(p, ls_linear(p, x, w[1], LS_NONE)), w[2], LS_NONE);
     h = ls_add(p, h, moved(p, c, o, o->sp ? MOVE_REDUCE_SCATTER : MOVE_ALL_REDUCE, x));
     ls_block_end(p);
@@ -142,7 +142,6 @@ static void learn(ls_comm *c, const struct layers *o, struct learned *out)
     ls_compile_options options = LS_COMPILE_DEFAULTS;
     ls_store *s;
     ls_program *p;
-    ls_value h, y;
     static float data[F * C];
 
     options.recompute = o->recompute;
@@ -151,8 +150,8 @@ static void learn(ls_comm *c, const struct layers *o, struct learned *out)
     memset(out, 0, sizeof *out);
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s));
     RANKS_TRY(ls_program_new(s, &p));
-    h = ls_input(p, "x", LS_F32, 3, (size_t[]){ B, T, C });
-    y = ls_input(p, "y", LS_F32, 3, (size_t[]){ B, T, C });
+    ls_value h = ls_input(p, "x", LS_F32, 3, (size_t[]){ B, T, C });
+    ls_value y = ls_input(p, "y", LS_F32, 3, (size_t[]){ B, T, C });
     h = o->sp ? moved(p, c, o, MOVE_SHARD, h) : h;
     for (int k = 0; k < LAYERS; k++)
         h = one_layer(p, c, o, k, h, rows_held(c));

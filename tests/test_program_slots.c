@@ -51,10 +51,9 @@ static ls_store *new_store(void)
 static ls_program *new_program(ls_store *s, int begin, int end, const ls_compile_options *o)
 {
     ls_program *p;
-    ls_value h;
 
     OK(ls_program_new(s, &p));
-    h = input(p, begin ? "stage.in" : "x");
+    ls_value h = input(p, begin ? "stage.in" : "x");
     p->results.stage.in = begin ? h : LS_NONE;
     for (int k = begin; k < end; k++)
         h = block(p, k, h);
@@ -100,11 +99,10 @@ static void play(const char *order, int slots, const ls_compile_options *options
 {
     ls_compile_options o = *options;
     ls_store *s = new_store();
-    ls_program *p;
     struct mem_stats before, after;
 
     o.slots = slots;
-    p = new_program(s, 0, BLOCKS, &o);
+    ls_program *p = new_program(s, 0, BLOCKS, &o);
     ls_store_zero_grad(s);
     mem_read(&before);
     for (const char *c = order; *c; c += c[2] ? 3 : 2) {
@@ -187,15 +185,13 @@ static void slot_bytes_equal_formula(void **state)
     for (int slots = 1; slots <= 4; slots++) {
         ls_compile_options o = LS_COMPILE_DEFAULTS;
         ls_store *s = new_store();
-        ls_program *p;
         struct mem_stats before, after;
-        ls_cost cost;
 
         o.slots = slots;
         mem_read(&before);
-        p = new_program(s, 0, BLOCKS, &o);
+        ls_program *p = new_program(s, 0, BLOCKS, &o);
         mem_read(&after);
-        cost = ls_program_cost(p);
+        ls_cost cost = ls_program_cost(p);
         if (slots == 1) {
             per_slot = p->results.arena_bytes[ARENA_SLOT];
             shared = p->results.arena_bytes[ARENA_ACTIVATIONS];
@@ -215,12 +211,11 @@ static void each_slot_keeps_its_order(void **state)
 {
     ls_compile_options o = LS_COMPILE_DEFAULTS;
     ls_store *s = new_store();
-    ls_program *p;
 
     (void)state;
     o.slots = 2;
     o.split_backward = 1;
-    p = new_program(s, 0, BLOCKS, &o);
+    ls_program *p = new_program(s, 0, BLOCKS, &o);
     OK(ls_program_run(p, LS_FORWARD));
     OK(ls_program_select(p, 1));
     REFUSED(LS_EINVAL, "new forward", ls_program_run(p, LS_BACKWARD));
@@ -262,12 +257,10 @@ static void chained_stages_equal_the_model(void **state)
         for (int slots = 0; slots < 3; slots += 2) {
             ls_store *s = new_store(), *t = new_store();
             ls_compile_options o = plain;
-            ls_program *first, *second;
-            size_t n;
 
             o.slots = slots;
-            first = new_program(s, 0, cut, &o);
-            second = new_program(t, cut, BLOCKS, &o);
+            ls_program *first = new_program(s, 0, cut, &o);
+            ls_program *second = new_program(t, cut, BLOCKS, &o);
             play("F0 B0 F1 B1 F2 B2 F3 B3", 0, &plain, &whole);
             for (int micro = 0; micro < MICRO; micro++) {
                 OK(ls_program_select(first, slots ? micro % 2 : 0));
@@ -281,7 +274,7 @@ static void chained_stages_equal_the_model(void **state)
                 carry(second, "stage.din", first, "stage.dout");
                 OK(ls_program_run(first, LS_BACKWARD));
             }
-            n = read_gradients(s, chain.gradient);
+            size_t n = read_gradients(s, chain.gradient);
             chain.n = n + read_gradients(t, chain.gradient + n);
             same(&whole, &chain);
             assert_true(ls_program_has(second, "stage.din") && !ls_program_has(first, "stage.din") && !ls_program_has(first, "y"));
@@ -297,12 +290,11 @@ static void frozen_stage_passes_gradients(void **state)
     ls_store *s = new_store();
     ls_program *p;
     float data[ROWS * WIDTH], got[ROWS * WIDTH];
-    ls_value h;
 
     (void)state;
     OK(ls_program_new(s, &p));
     p->results.stage.in = input(p, "stage.in");
-    h = ls_scale(p, p->results.stage.in, 3);
+    ls_value h = ls_scale(p, p->results.stage.in, 3);
     p->results.stage.out = ls_output(p, "stage.out", h);
     p->builder.backward = true;
     OK(ls_program_compile(p, NULL));

@@ -184,8 +184,6 @@ static bool compiled_with(ls_comm *c, int64_t nth)
     ls_compile_options o = LS_COMPILE_DEFAULTS;
     ls_store *s = NULL;
     ls_program *p = NULL;
-    ls_status st;
-    ls_value x;
 
     o.recompute = LS_RECOMPUTE_FULL;
     o.split_backward = 1;
@@ -194,14 +192,14 @@ static bool compiled_with(ls_comm *c, int64_t nth)
     OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7, 0 }, &s));
     OK(ls_program_new(s, &p));
     mem_fail_at(nth);
-    x = ls_param(p, "x", (ls_init){ LS_INIT_ONES, 1 }, 3, (size_t[]){ 2, 5, 6 });
+    ls_value x = ls_param(p, "x", (ls_init){ LS_INIT_ONES, 1 }, 3, (size_t[]){ 2, 5, 6 });
     for (int block = 0; block < 3; block++) {
         ls_block_begin(p, "block");
         x = all_moves(p, c, ls_scale(p, x, 3), nth % 2);
         ls_block_end(p);
     }
     ls_backward(p, ls_output(p, "loss", ls_sum(p, x, -1)));
-    st = ls_program_compile(p, &o);
+    ls_status st = ls_program_compile(p, &o);
     mem_fail_at(0);
     if (st < 0 && st != LS_ENOMEM)
         fail_msg("allocation %lld: %s", (long long)nth, ls_errmsg());

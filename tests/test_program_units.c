@@ -99,7 +99,6 @@ static void collectives_follow_weight_gradients(void **state)
     for (int split = 0; split < 2; split++) {
         ls_store *s = unit_store(c, 0, BACKING_MEMORY);
         ls_program *p = program_on(s);
-        const struct list *l;
         size_t at = 0;
         float x[2 * WIDTH];
 
@@ -110,7 +109,7 @@ static void collectives_follow_weight_gradients(void **state)
         p->arguments.arena_comm = c;
         o.split_backward = split;
         OK(ls_program_compile(p, &o));
-        l = &p->list[split ? SEG_WEIGHTS : SEG_BACKWARD];
+        const struct list *l = &p->list[split ? SEG_WEIGHTS : SEG_BACKWARD];
         assert_int_equal(find_op(l, OP_COMM_START), l->n - 2);
         assert_int_equal(find_op(l, OP_COMM_WAIT), l->n - 1);
         OK(ls_program_write(p, "x", x, LS_F32, 2 * WIDTH));
@@ -172,12 +171,11 @@ static void frozen_unit_has_no_gradient(void **state)
 {
     ls_store *s = unit_store(NULL, 0, BACKING_MEMORY);
     ls_program *p = program_on(s);
-    ls_value g;
 
     (void)state;
     for (size_t i = 0; i < 4; i++)
         OK(ls_store_freeze(s, i));
-    g = program_unit_value(p, 0, STORE_GRAD, NULL);
+    ls_value g = program_unit_value(p, 0, STORE_GRAD, NULL);
     program_emit(p, OP_FILL, NULL, 0, NULL, 1, &g);
     REFUSED(LS_EINVAL, "'h (4 parameters).grad': all parameters of the unit are frozen", ls_program_compile(p, NULL));
     ls_program_release(&p);
@@ -194,22 +192,20 @@ static void offloaded_state_is_loaded_and_stored(void **state)
         ls_store *s = unit_store(NULL, 0, backings[b]);
         ls_program *p = program_on(s);
         size_t n = store_unit_at(s, 0)->total;
-        ls_value x = program_new_value(p, "m", LS_F32, 1, &n), y, one;
-        struct cursor cursor;
+        ls_value x = program_new_value(p, "m", LS_F32, 1, &n);
         struct mem_stats before, after;
         float got[WIDTH];
-        ls_cost cost;
+        struct cursor cursor = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
 
-        cursor = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
         program_load(p, 0, STORE_STATE, "m", x);
         program_load_wait(p, 0, STORE_STATE, "m", x);
-        one = ls_constant(p, LS_F32, 1, &n, 1.0);
-        y = ls_add(p, ls_scale(p, x, 2), one);
+        ls_value one = ls_constant(p, LS_F32, 1, &n, 1.0);
+        ls_value y = ls_add(p, ls_scale(p, x, 2), one);
         program_save(p, 0, STORE_STATE, "m", y);
         program_save_wait(p, 0, STORE_STATE, "m", y);
         program_cursor_end(p, cursor);
         OK(ls_program_compile(p, NULL));
-        cost = ls_program_cost(p);
+        ls_cost cost = ls_program_cost(p);
         assert_int_equal(cost.optimizer, 0);
         assert_int_equal(cost.offload, backings[b] == BACKING_CPU ? n * sizeof(float) : 0);
         mem_read(&before);

@@ -18,11 +18,9 @@ static ls_program *program;
 
 static void readback_test_open(const char *device)
 {
-    ls_value x;
-
     OK(ls_store_new(&(ls_store_options){ device, LS_F32, 1, 7, 0 }, &store));
     OK(ls_program_new(store, &program));
-    x = ls_input(program, "x", LS_F32, 1, (size_t[]){ COUNT });
+    ls_value x = ls_input(program, "x", LS_F32, 1, (size_t[]){ COUNT });
     ls_output(program, "y", ls_scale(program, x, 0.1));
     ls_output(program, "sum", ls_sum(program, x, -1));
     OK(ls_program_compile(program, NULL));

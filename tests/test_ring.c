@@ -80,7 +80,7 @@ static void ring_build(struct side *z, const struct variant *m, const struct acr
     ls_program *p = z->program;
     ls_init init = { LS_INIT_UNIFORM, 1.0 };
     size_t heads[3] = { m->H, m->G, m->G };
-    ls_value x[3], o, lse, c;
+    ls_value x[3];
     static const char *const names[] = { "q", "k", "v" };
 
     for (int k = 0; k < 3; k++) {
@@ -96,10 +96,10 @@ static void ring_build(struct side *z, const struct variant *m, const struct acr
     }
     if (m->mode == RECOMPUTE)
         ls_block_begin(p, "b");
-    o = a ? program_ring_attention(p, x[0], x[1], x[2], m->causal, a) : ls_attention(p, x[0], x[1], x[2], m->causal, LS_NONE);
+    ls_value o = a ? program_ring_attention(p, x[0], x[1], x[2], m->causal, a) : ls_attention(p, x[0], x[1], x[2], m->causal, LS_NONE);
     RANKS_TRY(ls_program_status(p));
-    lse = p->list[SEG_FORWARD].at[p->list[SEG_FORWARD].n - 1].out[1];
-    c = ls_input(p, "c", m->type, 4, (size_t[]){ m->B, t, m->H, m->D });
+    ls_value lse = p->list[SEG_FORWARD].at[p->list[SEG_FORWARD].n - 1].out[1];
+    ls_value c = ls_input(p, "c", m->type, 4, (size_t[]){ m->B, t, m->H, m->D });
     if (m->mode == RECOMPUTE) { /* o and lse have been freed when backward begins */
         ls_value y = ls_silu(p, o);
 
@@ -220,13 +220,13 @@ static void check_wire(const struct variant *m, ls_comm *comm, const struct side
 {
     size_t n = (size_t)ls_comm_size(comm), esize = ls_dtype_bytes(m->type), sums = m->type == LS_F64 ? 8 : 4, calls;
     size_t all = 2 * m->B * m->G * m->D * m->T; /* elements of all shards, each of which is sent n-1 times */
-    size_t forward = ls_program_comm_bytes(part->program, LS_FORWARD, LS_COLLECTIVE_SEND, &calls), backward;
+    size_t forward = ls_program_comm_bytes(part->program, LS_FORWARD, LS_COLLECTIVE_SEND, &calls);
 
     if (calls != n - 1)
         ranks_fail("%s: %zu sends forward", m->name, calls);
     if (m->mode == RECOMPUTE)
         return;
-    backward = ls_program_comm_bytes(part->program, LS_BACKWARD, LS_COLLECTIVE_SEND, &calls);
+    size_t backward = ls_program_comm_bytes(part->program, LS_BACKWARD, LS_COLLECTIVE_SEND, &calls);
     if (calls != 2 * n - 1)
         ranks_fail("%s: %zu sends backward", m->name, calls);
     if (m->T % (2 * n) == 0 && (forward != all / n * (n - 1) * esize || backward != all / n * ((n - 1) * esize + n * sums)))
@@ -279,7 +279,6 @@ static size_t memory_of(int n)
     struct across a = { LS_AXIS_CP, NULL, m.T, 1 };
     struct shard mine = shard_of(&m, 0, n);
     ls_compile_options options = LS_COMPILE_DEFAULTS;
-    ls_cost cost;
 
     options.plan_only = 1;
     RANKS_TRY(ls_comm_open("plan:", 0, n, &a.comm));
@@ -287,7 +286,7 @@ static size_t memory_of(int n)
     RANKS_TRY(ls_program_new(z.store, &z.program));
     ring_build(&z, &m, &a, length_of(&mine));
     RANKS_TRY(ls_program_compile(z.program, &options));
-    cost = ls_program_cost(z.program);
+    ls_cost cost = ls_program_cost(z.program);
     close_side(&z);
     ls_comm_close(&a.comm);
     return cost.activations + cost.communication;

@@ -27,17 +27,15 @@ static void run_route(const float *logits, const float *samples, const ls_route_
     float x[B * T];
     ls_store *s;
     ls_program *p;
-    ls_value in, real, tokens;
-    ls_routing r;
 
     for (int i = 0; i < B * T; i++)
         x[i] = (float)(i + 1);
     OK(ls_store_new(NULL, &s));
     OK(ls_program_new(s, &p));
-    in = ls_input(p, "logits", LS_F32, 3, (size_t[]){ B, T, E });
-    real = ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
-    tokens = ls_input(p, "x", LS_F32, 3, (size_t[]){ B, T, 1 });
-    r = ls_route(p, in, LS_NONE, samples ? real : LS_NONE, o);
+    ls_value in = ls_input(p, "logits", LS_F32, 3, (size_t[]){ B, T, E });
+    ls_value real = ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
+    ls_value tokens = ls_input(p, "x", LS_F32, 3, (size_t[]){ B, T, 1 });
+    ls_routing r = ls_route(p, in, LS_NONE, samples ? real : LS_NONE, o);
     ls_output(p, "out", ls_rows_unpermute(p, ls_rows_permute(p, tokens, &r), &r));
     ls_output(p, "index", r.index);
     ls_output(p, "rows", r.rows);
@@ -184,17 +182,15 @@ static double plain_router_loss(const float *logits, size_t samples, const ls_ro
 /* The loss of the first `real` of B samples, which are a step's `all`. */
 static double router_loss_of(const float *logits, const ls_router_loss_options *o, size_t chosen, float real, float all)
 {
-    ls_value in, samples;
     ls_store *s;
     ls_program *p;
-    ls_routing r;
     double loss;
 
     OK(ls_store_new(NULL, &s));
     OK(ls_program_new(s, &p));
-    in = ls_input(p, "logits", LS_F32, 3, (size_t[]){ B, T, E });
-    samples = ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
-    r = ls_route(p, in, LS_NONE, samples, &(ls_route_options){ .chosen = chosen, .sigmoid = o->sigmoid });
+    ls_value in = ls_input(p, "logits", LS_F32, 3, (size_t[]){ B, T, E });
+    ls_value samples = ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
+    ls_routing r = ls_route(p, in, LS_NONE, samples, &(ls_route_options){ .chosen = chosen, .sigmoid = o->sigmoid });
     ls_output(p, "loss", ls_router_loss(p, in, &r, samples, o));
     OK(ls_program_compile(p, NULL));
     OK(ls_program_write(p, "logits", logits, LS_F32, B * T * E));

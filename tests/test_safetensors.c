@@ -155,19 +155,17 @@ static void foreign_types_and_unaligned_offsets_are_read(void **state)
                                  "\"mask\":{\"dtype\":\"BOOL\",\"shape\":[1,3],\"data_offsets\":[0,3]},"
                                  "\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[3,11]},"
                                  "\"none\":{\"dtype\":\"F8_E4M3\",\"shape\":[0],\"data_offsets\":[3,3]}}", 11);
-    const struct safetensor *mask, *w;
     struct safetensors *f;
     void *copy;
-    const void *at;
 
     (void)state;
     OK(safetensors_parse(file.byte, file.bytes, "f", &f));
     assert_int_equal(safetensors_count(f), 3);
-    mask = safetensors_find(f, "mask");
-    w = safetensors_find(f, "w");
+    const struct safetensor *mask = safetensors_find(f, "mask");
+    const struct safetensor *w = safetensors_find(f, "w");
     assert_int_equal(mask->type, LS_DTYPES);
     assert_string_equal(mask->type_name, "BOOL");
-    at = safetensor_aligned(w, &copy);
+    const void *at = safetensor_aligned(w, &copy);
     assert_int_equal((uintptr_t)at % 4, 0);
     assert_memory_equal(at, "\3\4\5\6\7\10\11\12", 8);
     mem_free(copy);

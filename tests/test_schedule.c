@@ -75,7 +75,6 @@ static void check_one(const char *name, int P, int v, int M)
 {
     ls_pipeline_schedule s;
     ls_pipeline_timeline p;
-    double ideal, closed;
 
     assert_int_equal(ls_pipeline_schedule_make(name, P, v, M, &s), LS_OK);
     if (ls_pipeline_schedule_check(&s) < 0) fail_msg("%s", ls_errmsg());
@@ -96,8 +95,8 @@ static void check_one(const char *name, int P, int v, int M)
         assert_true(sum >= peak(&s, r));
     }
     assert_int_equal(ls_pipeline_play(&s, NULL, &p), LS_OK);
-    ideal = (double)(s.backward ? 3 : 1) * v * M; /* time of a rank that never waits */
-    closed = ls_pipeline_bubble(&s);
+    double ideal = (double)(s.backward ? 3 : 1) * v * M; /* time of a rank that never waits */
+    double closed = ls_pipeline_bubble(&s);
     assert_true(p.bubble == (p.seconds - ideal) / p.seconds || fabs(p.bubble - (p.seconds - ideal) / p.seconds) < 1e-15);
     if (p.seconds != round(ideal / (1 - closed)) || fabs(p.bubble - closed) > 1e-15)
         fail_msg("%s P %d v %d M %d: played %g s, bubble %.17g; closed form %.17g", name, P, v, M, p.seconds, p.bubble, closed);

@@ -35,13 +35,12 @@ static void wait_for_verdict(int rank, int n, const char *where)
 {
     struct link *l = shm_join(where, rank, n);
     struct request r = shm_request(LS_COLLECTIVE_BARRIER, NULL, NULL, 0, LS_U8, LS_SUM);
-    ls_status st;
 
     SHM_TRY(shm_barrier(l));
     SHM_CHECK(write(passed[1], "", 1) == 1);
     if (rank == 2)
         for (;;) pause();
-    st = shm_drive(l, &r);
+    ls_status st = shm_drive(l, &r);
     SHM_CHECK(st == LS_EPEER && strstr(ls_errmsg(), "rank 2"));
     shm_leave(l);
 }

@@ -192,10 +192,10 @@ static void specs_build(ls_program *p)
     for (int k = 0; k < PARAMS; k++) {
         const struct spec *x = &specs[k];
         char input[32];
-        ls_value w = ls_param(p, x->name, (ls_init){ LS_INIT_NORMAL, 1 }, x->ndim, x->size), y;
+        ls_value w = ls_param(p, x->name, (ls_init){ LS_INIT_NORMAL, 1 }, x->ndim, x->size);
 
         snprintf(input, sizeof input, "d.%s", x->name);
-        y = ls_sum(p, ls_mul(p, w, ls_input(p, input, LS_BF16, x->ndim, program_value(p, w)->size)), -1);
+        ls_value y = ls_sum(p, ls_mul(p, w, ls_input(p, input, LS_BF16, x->ndim, program_value(p, w)->size)), -1);
         loss = loss.id ? ls_add(p, loss, y) : y;
     }
     ls_backward(p, ls_output(p, "loss", loss));

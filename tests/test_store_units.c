@@ -187,11 +187,10 @@ static void ledger_is_exact(void **state)
             for (int sharded = 0; sharded < 8; sharded++) {
                 struct mem_stats before, after;
                 ls_comm *comm = plan_comm(n - 1, n);
-                ls_store *s;
                 size_t parameters, gradients, optimizer, offload, file;
 
                 mem_read(&before);
-                s = group_store_declared(LS_BF16, comm, sharded, backings[b], "/tmp");
+                ls_store *s = group_store_declared(LS_BF16, comm, sharded, backings[b], "/tmp");
                 store_bytes(s, &parameters, &gradients, &optimizer, &offload, &file);
                 OK(ls_store_allocate(s));
                 mem_read(&after);
@@ -220,10 +219,9 @@ static void units_fail_cleanly_without_memory(void **state)
     mem_read(&before);
     for (int nth = 1;; nth++) {
         ls_store *s = group_store_declared(LS_BF16, comm, VALUE | STATE, BACKING_CPU, NULL);
-        ls_status st;
 
         mem_fail_at(nth);
-        st = ls_store_allocate(s);
+        ls_status st = ls_store_allocate(s);
         mem_fail_at(0);
         ls_store_release(&s);
         mem_read(&after);

@@ -121,7 +121,7 @@ static void take_out_each(ls_comm *comm, void *ctx)
     static struct all_needed needed;
     struct training s;
     double loss;
-    int n, most;
+    int most;
 
     threads_set(1);
     check_set_order(CHECK_PROGRAM);
@@ -130,7 +130,7 @@ static void take_out_each(ls_comm *comm, void *ctx)
     check_on_action(note_wait, &needed);
     RANKS_TRY(distributed_step(&s, &j->l, 1, &loss));
     check_on_action(NULL, NULL);
-    n = most = program_waits(s.program, list);
+    int n = most = program_waits(s.program, list);
     check_public(s.program, n);
     if (comm) /* shards that touch other parameters may need other waits */
         RANKS_TRY(ls_all_reduce(comm, &most, &most, 1, LS_I32, LS_MAX, NULL));
@@ -174,12 +174,11 @@ static ls_status run_two(const struct job *j, ls_comm *comm, int without, double
 {
     struct waiting list[MOST_WAITS];
     struct training s;
-    ls_status st;
 
     RANKS_TRY(distributed_open(&j->l, comm, false, &s));
     if (program_waits(s.program, list) > without && without >= 0 && keeps_agreement(s.program, list[without], comm))
         swap_out(s.program, list[without], true);
-    st = distributed_step(&s, &j->l, 0, &out[0]);
+    ls_status st = distributed_step(&s, &j->l, 0, &out[0]);
     if (st == LS_OK)
         st = distributed_step(&s, &j->l, 1, &out[1]);
     if (st < 0 && st != LS_EINVAL)  /* a norm that is not finite is the same on all ranks */
@@ -213,7 +212,7 @@ static void change_numbers(ls_comm *comm, void *ctx)
 
 static struct tally run_layout(struct layout l, int n, bool numbers)
 {
-    struct tally *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), tally;
+    struct tally *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct job j = { l, shared };
 
     assert_true(shared != MAP_FAILED);
@@ -221,7 +220,7 @@ static struct tally run_layout(struct layout l, int n, bool numbers)
     forked_run(n, take_out_each, &j);
     if (numbers)
         forked_run(n, change_numbers, &j);
-    tally = *shared;
+    struct tally tally = *shared;
     munmap(shared, sizeof *shared);
     print_message("%d waits: %d caught, %d implied; %d change numbers\n", tally.waits, tally.caught, tally.implied, tally.changed);
     assert_int_equal(tally.caught + tally.implied, tally.waits);

@@ -220,13 +220,12 @@ static void test_random(void **state)
     (void)state;
     for (unsigned seed = 1; seed <= 500; seed++) {
         static struct steps l;
-        int total;
 
         memset(&l, 0, sizeof l);
         random_state = seed;
         make_random(&l);
         find_waits(&l);
-        total = l.step[l.n - 1].first_wait + l.step[l.n - 1].waits;
+        int total = l.step[l.n - 1].first_wait + l.step[l.n - 1].waits;
         assert_true(ordered(&l, 0, -1) && ordered(&l, 1, -1));
         for (int w = 0; w < total; w++)
             assert_false(ordered(&l, 0, w) && ordered(&l, 1, w));

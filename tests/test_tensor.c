@@ -78,13 +78,13 @@ static void test_scalar_and_empty(void **state)
 static void test_ledger_and_lifetime(void **state)
 {
     struct mem_stats before, held, after;
-    ls_tensor *t = NULL, *again, *view = NULL;
+    ls_tensor *t = NULL, *view = NULL;
     float x[4];
 
     (void)state;
     mem_read(&before);
     assert_int_equal(ls_tensor_new("cpu", LS_F32, 2, SIZES(10, 10), LS_GRADIENTS, &t), LS_OK);
-    again = ls_tensor_retain(t);
+    ls_tensor *again = ls_tensor_retain(t);
     assert_ptr_equal(again, t);
     assert_int_equal(ls_tensor_view(t, 1, SIZES(4), STRIDES(10), 3, &view), LS_OK);
     mem_read(&held);
@@ -219,7 +219,7 @@ static void test_allocation_failures(void **state)
 static void test_view_properties(void **state)
 {
     float data[24];
-    struct view v = view_of(data, LS_F32, 3, SIZES(2, 3, 4)), part, absent = { .ndim = VIEW_ABSENT };
+    struct view v = view_of(data, LS_F32, 3, SIZES(2, 3, 4)), absent = { .ndim = VIEW_ABSENT };
     struct call c = { .op = OP_LINEAR, .nin = 2 };
 
     (void)state;
@@ -228,7 +228,7 @@ static void test_view_properties(void **state)
     assert_int_equal(view_rows(&v), 6);
     assert_int_equal(view_last(&v), 4);
     assert_int_equal(view_offset(&v, 17), 17);
-    part = view_narrow(&v, 1, 1, 2);
+    struct view part = view_narrow(&v, 1, 1, 2);
     assert_ptr_equal(part.data, data + 4);
     assert_int_equal(view_count(&part), 16);
     assert_false(view_is_contiguous(&part));

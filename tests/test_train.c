@@ -59,13 +59,13 @@ static void test_metrics_and_folder(void **state)
                                          "communication", "other",     "peak" };
     struct trainer *t;
     struct train_setup s;
-    char *path, *text;
+    char *text;
     int lines = 0;
 
     (void)state;
     train_setup_open(&s, "metrics");
     OK(train_setup_run(&s, NULL, &t));
-    path = train_path("metrics/metrics.jsonl");
+    char *path = train_path("metrics/metrics.jsonl");
     OK(file_read(path, &text, NULL));
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         json_node *root;

@@ -25,7 +25,7 @@ static void test_full_disk(void **state)
     for (int nth = 1; nth <= 12; nth += 5) {
         struct trainer *t;
         struct train_setup s;
-        char number[8], name[16], *path, *found;
+        char number[8], name[16], *found;
         uint64_t *steps;
         size_t count;
 
@@ -42,7 +42,7 @@ static void test_full_disk(void **state)
         ls_free(steps);
         trainer_close(&t);
         options_close(&s.options);
-        path = train_path(name);
+        char *path = train_path(name);
         OK(ls_checkpoint_resolve(path, &found));
         assert_non_null(strstr(found, "step_00000006"));
         OK(ls_checkpoint_verify(found));
@@ -135,12 +135,11 @@ static void test_locked_folder(void **state)
 {
     char *path = train_path("locked"), *lock = train_path("locked/lock");
     struct train_setup s;
-    int fd;
 
     (void)state;
     OK(file_make_folders(path));
     OK(file_write(lock, "4321\n", 5));
-    fd = open(lock, O_RDWR);
+    int fd = open(lock, O_RDWR);
     assert_true(fd >= 0);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     fails_with("locked", "data.seq_len", "16", "process 4321 runs in this folder");

@@ -102,7 +102,6 @@ static void test_signals(void **state)
 {
     struct trainer *t;
     struct train_setup s;
-    char *path;
 
     (void)state;
     train_setup_open(&s, "signal");
@@ -124,7 +123,7 @@ static void test_signals(void **state)
     assert_int_equal(t->state.step, 6);
     trainer_close(&t);
     options_close(&s.options);
-    path = train_path("usr1/checkpoints/step_00000003");
+    char *path = train_path("usr1/checkpoints/step_00000003");
     assert_true(file_is_folder(path));
     mem_free(path);
 }

@@ -73,14 +73,14 @@ static void check_param(const struct gradient_case *c, ls_program *p, ls_store *
     double *x = ls_tensor_data(value), *g = ls_tensor_data(grad), wrong = 0, norm = 0;
 
     for (size_t e = 0; e < n; e++) {
-        double old = x[e], up, down, d;
+        double old = x[e];
 
         x[e] = old + c->step;
-        up = loss_of(p);
+        double up = loss_of(p);
         x[e] = old - c->step;
-        down = loss_of(p);
+        double down = loss_of(p);
         x[e] = old;
-        d = (up - down) / (2 * c->step);
+        double d = (up - down) / (2 * c->step);
         wrong += (g[e] - d) * (g[e] - d);
         norm += d * d;
     }
@@ -93,17 +93,16 @@ static void open_case(const struct gradient_case *c, ls_store **s, ls_program **
 {
     ls_store_options options = LS_STORE_DEFAULTS;
     size_t size[LS_DIMS];
-    ls_value y, w;
 
     options.type = LS_F64;
     options.seed = 3;
     OK(ls_store_new(&options, s));
     OK(ls_program_new(*s, p));
-    y = c->build(*p);
+    ls_value y = c->build(*p);
     OK(ls_program_status(*p));
     for (int d = 0; d < ls_value_ndim(*p, y); d++)
         size[d] = ls_value_size(*p, y, d);
-    w = ls_input(*p, "c", LS_F64, ls_value_ndim(*p, y), size);
+    ls_value w = ls_input(*p, "c", LS_F64, ls_value_ndim(*p, y), size);
     y = ls_output(*p, "loss", ls_sum(*p, ls_mul(*p, w, y), -1));
     ls_backward(*p, y);
 }
@@ -150,19 +149,17 @@ static void test_stop_gradient(void **state)
     ls_store_options options = { "cpu", LS_F64, 0, 3, 0 };
     ls_store *s;
     ls_program *p;
-    ls_value x;
-    const double *value, *grad;
 
     (void)state;
     OK(ls_store_new(&options, &s));
     OK(ls_program_new(s, &p));
-    x = PARAM("x", 3, 4);
+    ls_value x = PARAM("x", 3, 4);
     ls_backward(p, ls_sum(p, ls_mul(p, x, ls_stop_gradient(p, x)), -1));
     note_coverage(p);
     OK(ls_program_compile(p, NULL));
     OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
-    value = ls_tensor_data(ls_store_value(s, 0));
-    grad = ls_tensor_data(ls_store_grad(s, 0));
+    const double *value = ls_tensor_data(ls_store_value(s, 0));
+    const double *grad = ls_tensor_data(ls_store_grad(s, 0));
     for (int i = 0; i < 12; i++)
         assert_true(grad[i] == value[i]);
     ls_program_release(&p);
@@ -175,18 +172,16 @@ static void test_router_loss(void **state)
     for (int k = 0; k < 8; k++) {
         ls_router_loss_options o = { k / 2 % 2, 0.3, 0.2, k / 4 };
         ls_store_options options = { "cpu", LS_F64, 0, 3, 0 };
-        double up[2], down[2], old, *x, *g;
+        double up[2], down[2], old;
         ls_store *s;
         ls_program *p;
-        ls_routing r;
-        ls_value logits, samples;
 
         (void)state;
         OK(ls_store_new(&options, &s));
         OK(ls_program_new(s, &p));
-        samples = k % 2 ? ls_input(p, "samples", LS_F32, SIZES(2)) : LS_NONE;
-        logits = ls_scale(p, PARAM("logits", 3, 2, 5), 2);
-        r = gradient_case_routing(p, logits, o.sigmoid, 1, 0, samples);
+        ls_value samples = k % 2 ? ls_input(p, "samples", LS_F32, SIZES(2)) : LS_NONE;
+        ls_value logits = ls_scale(p, PARAM("logits", 3, 2, 5), 2);
+        ls_routing r = gradient_case_routing(p, logits, o.sigmoid, 1, 0, samples);
         ls_output(p, "own", ls_router_loss(p, logits, &r, samples, &o));
         ls_backward(p, ls_output(p, "loss", ls_sum(p, ls_mul(p, r.weight, r.weight), -1)));
         note_coverage(p);
@@ -194,8 +189,8 @@ static void test_router_loss(void **state)
         if (k % 2)
             OK(ls_program_write(p, "samples", (float[]){ 2, 5 }, LS_F32, 2));
         OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
-        x = ls_tensor_data(ls_store_value(s, 0));
-        g = ls_tensor_data(ls_store_grad(s, 0));
+        double *x = ls_tensor_data(ls_store_value(s, 0));
+        double *g = ls_tensor_data(ls_store_grad(s, 0));
         for (int e = 0; e < 30; e++) {
             old = x[e];
             x[e] = old + 1e-5;

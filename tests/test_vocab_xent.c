@@ -61,19 +61,18 @@ static void run_side(struct side *z, const struct variant *m, const struct acros
     ls_compile_options options = LS_COMPILE_DEFAULTS;
     int32_t y[R];
     double denominator = 217;
-    ls_program *p;
-    ls_value x, w, t, d = LS_NONE, loss;
+    ls_value d = LS_NONE;
 
     *z = (struct side){ .rows = rows };
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", m->type, 0, 7, 0 }, &z->store));
     RANKS_TRY(ls_program_new(z->store, &z->program));
-    p = z->program;
-    x = ls_param(p, "x", (ls_init){ LS_INIT_UNIFORM, 1.0 }, 3, (size_t[]){ B, T, C });
-    w = ls_param(p, "w", (ls_init){ LS_INIT_UNIFORM, 1.0 }, 2, (size_t[]){ rows, C });
-    t = ls_input(p, "t", LS_I32, 2, (size_t[]){ B, T });
+    ls_program *p = z->program;
+    ls_value x = ls_param(p, "x", (ls_init){ LS_INIT_UNIFORM, 1.0 }, 3, (size_t[]){ B, T, C });
+    ls_value w = ls_param(p, "w", (ls_init){ LS_INIT_UNIFORM, 1.0 }, 2, (size_t[]){ rows, C });
+    ls_value t = ls_input(p, "t", LS_I32, 2, (size_t[]){ B, T });
     if (m->denominator)
         d = ls_input(p, "d", m->type == LS_F64 ? LS_F64 : LS_F32, 1, (size_t[]){ 1 });
-    loss = a ? program_vocab_xent(p, x, w, t, d, first, a) : ls_linear_xent(p, x, w, t, d);
+    ls_value loss = a ? program_vocab_xent(p, x, w, t, d, first, a) : ls_linear_xent(p, x, w, t, d);
     ls_backward(p, ls_output(p, "loss", loss));
     options.fuse_loss = m->fuse;
     options.split_backward = m->split;
@@ -141,7 +140,7 @@ static void in_parts(ls_comm *comm, void *ctx)
     int n = ls_comm_size(comm), r = ls_comm_rank(comm);
     struct across a = { LS_AXIS_TP, comm, V, 0 };
     double most;
-    size_t first = shard_begin(V, 1, r, n), rows = shard_begin(V, 1, r + 1, n) - first, calls, bytes;
+    size_t first = shard_begin(V, 1, r, n), rows = shard_begin(V, 1, r + 1, n) - first, calls;
 
     run_side(&whole, m, NULL, 0, V);
     run_side(&part, m, &a, first, rows);
@@ -153,7 +152,7 @@ static void in_parts(ls_comm *comm, void *ctx)
     xent_compare(m, "dx", part.dx, whole.dx, R * C);
     xent_compare(m, "dw", part.dw, whole.dw + first * C, rows * C);
     same_flops(m, &whole, &part, comm);
-    bytes = ls_program_comm_bytes(part.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_GATHER, &calls);
+    size_t bytes = ls_program_comm_bytes(part.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_GATHER, &calls);
     if (calls != 3 || bytes == 0)
         ranks_fail("%s: %zu all_gathers of %zu bytes; three chunks of statistics are expected, never logits", m->name, calls, bytes);
     check_kernels(m, part.program);

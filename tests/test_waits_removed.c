@@ -157,14 +157,14 @@ static void remove_each(ls_comm *comm, void *ctx)
     struct fates *fates = j->tally->of[ls_comm_rank(comm)];
     struct training s;
     double loss;
-    int n, most;
+    int most;
 
     threads_set(1);
     check_set_order(CHECK_EAGER);
     RANKS_TRY(distributed_open(&j->l, comm, false, &s));
     for (int step = 0; step < 2; step++)
         RANKS_TRY(distributed_step(&s, &j->l, step, &loss));
-    n = most = list_waits(&s, &j->l, list);
+    int n = most = list_waits(&s, &j->l, list);
     RANKS_TRY(ls_all_reduce(comm, &most, &most, 1, LS_I32, LS_MAX, NULL));
     for (int w = 0; w < most; w++) {
         struct removal r = run_without(&s, &j->l, w < n ? list[w].number : -1);
@@ -199,13 +199,13 @@ static struct fates fates_of(const struct tally *t, enum source source)
 static struct tally remove_all(struct layout l, int n)
 {
     static const char *const names[SOURCES] = { "pass", "joins", "hand-over", "transfers", "gathers" };
-    struct tally *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), tally;
+    struct tally *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct job j = { l, shared };
 
     assert_true(shared != MAP_FAILED);
     j.l.device = "check";
     forked_run(n, remove_each, &j);
-    tally = *shared;
+    struct tally tally = *shared;
     munmap(shared, sizeof *shared);
     for (int source = 0; source < SOURCES; source++) {
         struct fates f = fates_of(&tally, (enum source)source);
@@ -231,14 +231,13 @@ static struct layout meshed(enum net net, int accumulate)
 static void test_ring(void **state)
 {
     struct layout l = meshed(NET_LLAMA, 2);
-    struct tally t;
 
     (void)state;
     l.mesh.cp = 2;
     l.data.zero = 1;
     l.data.offload = LS_OFFLOAD_FILE;
     l.data.offload_path = "/tmp";
-    t = remove_all(l, 2);
+    struct tally t = remove_all(l, 2);
     assert_true(fates_of(&t, FROM_PASS).caught > 0);
 }
 
@@ -246,13 +245,12 @@ static void test_ring(void **state)
 static void test_gathers(void **state)
 {
     struct layout l = meshed(NET_LLAMA, 1);
-    struct tally t;
 
     (void)state;
     l.mesh.dp = 2;
     l.data.zero = 2;
     plain = true;
-    t = remove_all(l, 2);
+    struct tally t = remove_all(l, 2);
     plain = false;
     assert_true(fates_of(&t, FROM_GATHER).caught > 0);
 }
@@ -260,13 +258,12 @@ static void test_gathers(void **state)
 static void test_pipeline(const char *schedule, int chunks)
 {
     struct layout l = meshed(NET_LLAMA_TIED, 3);
-    struct tally t;
 
     l.layers = 4;
     l.mesh.pp = 2;
     l.schedule = schedule;
     l.chunks = chunks;
-    t = remove_all(l, 2);
+    struct tally t = remove_all(l, 2);
     assert_true(fates_of(&t, FROM_HANDOVER).caught > 0 && fates_of(&t, FROM_JOIN).caught > 0);
 }
 
@@ -278,14 +275,13 @@ static void test_v_schedule(void **state) { (void)state, test_pipeline("zb-v", 2
 static void test_all(void **state)
 {
     struct layout l = meshed(NET_EVEN, 2);
-    struct tally t;
 
     (void)state;
     l.mesh.pp = l.mesh.dp = l.mesh.ep = 2;
     l.schedule = "1f1b";
     l.data.zero = 1;
     l.data.offload = LS_OFFLOAD_CPU;
-    t = remove_all(l, 4);
+    struct tally t = remove_all(l, 4);
     assert_true(fates_of(&t, FROM_PASS).caught > 0 && fates_of(&t, FROM_HANDOVER).caught > 0);
 }
 

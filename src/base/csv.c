@@ -46,7 +46,7 @@ static ls_status csv_quoted(struct csv_reading *r)
 /* Reads a field and the character that ends it. *last: it is the last of its row. */
 static ls_status csv_next(struct csv_reading *r, bool *last)
 {
-    char *field = r->to, end;
+    char *field = r->to;
 
     if (*r->at == '"') {
         r->at++;
@@ -54,7 +54,7 @@ static ls_status csv_next(struct csv_reading *r, bool *last)
     }
     while (*r->at && *r->at != ',' && *r->at != '\n' && *r->at != '\r') *r->to++ = *r->at++;
     if (*r->at == '\r' && r->at[1] == '\n') r->at++;
-    end = *r->at;
+    char end = *r->at;
     r->at += end != '\0';
     *r->to++ = '\0';
     *last = end != ',';

@@ -182,12 +182,11 @@ static void json_fill(json_t *from, struct json_node *n, struct arena *a)
 static ls_status json_build(json_t *from, json_node **out)
 {
     struct layout sum = { 0 };
-    size_t bytes, cells;
 
     LS_TRY(json_measure(from, 1, &sum));
     if (sum.nodes > UINT32_MAX) return ls_fail(LS_EFORMAT, "more than %u values", UINT32_MAX);
-    cells = sum.cells * sizeof(uint32_t);
-    bytes = sum.nodes * sizeof(struct json_node) + cells;
+    size_t cells = sum.cells * sizeof(uint32_t);
+    size_t bytes = sum.nodes * sizeof(struct json_node) + cells;
     if (!size_add(bytes, sum.chars, &bytes)) return ls_fail(LS_ENOMEM, "out of memory");
     struct json_node *root = mem_zalloc(MEM_OTHER, bytes);
     if (!root) return LS_ENOMEM;

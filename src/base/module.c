@@ -57,10 +57,9 @@ bool module_find(const char *name, char *path, size_t room)
 const char *module_folders(char *out, size_t room)
 {
     struct folder folders[PLACES];
-    bool apart;
 
     find_folders(folders);
-    apart = strcmp(folders[0].path, folders[2].path) != 0;
+    bool apart = strcmp(folders[0].path, folders[2].path) != 0;
     snprintf(out, room, "%s nor in %s%s%s", folders[0].path, folders[1].path, apart ? " nor in " : "", apart ? folders[3].path : "");
     return out;
 }

@@ -140,14 +140,14 @@ static void keep_apart(int thread)
 {
     static _Thread_local int64_t moved;
     int processor = sched_getcpu(), width = atomic_load_explicit(&team.width, memory_order_relaxed);
-    cpu_set_t all, apart;
+    cpu_set_t all;
 
     if (atomic_load_explicit(&team.processor[thread], memory_order_relaxed) != processor)
         atomic_store_explicit(&team.processor[thread], processor, memory_order_relaxed);
     if (thread == 0 || !is_taken(processor, thread, width) || threads_clock() - moved < MOVE_NS) return;
     moved = threads_clock();
     if (sched_getaffinity(0, sizeof all, &all) != 0) return;
-    apart = all;
+    cpu_set_t apart = all;
     for (int i = 0; i < width; i++)
         if (i != thread) CPU_CLR(atomic_load_explicit(&team.processor[i], memory_order_relaxed), &apart);
     if (CPU_COUNT(&apart) > 0 && sched_setaffinity(0, sizeof apart, &apart) == 0) sched_setaffinity(0, sizeof all, &all);
@@ -292,13 +292,12 @@ static void loop_end(void)
 
 static void loop_run(size_t n, size_t grain, size_t most, threads_range_fn *fn, void *ctx)
 {
-    size_t blocks, tasks;
     int size = threads_count();
 
     if (n == 0) return;
     grain = MAX(grain, 1);
-    blocks = n / grain + (n % grain != 0);
-    tasks = MIN(blocks, MIN(most, (size_t)TASKS_MOST));
+    size_t blocks = n / grain + (n % grain != 0);
+    size_t tasks = MIN(blocks, MIN(most, (size_t)TASKS_MOST));
     if (tasks == 1 || size == 1 || in_loop || assumed_threads || atomic_flag_test_and_set(&team.at_work)) {
         fn(ctx, 0, n, 0);
         return;

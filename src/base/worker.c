@@ -21,11 +21,9 @@ struct worker {
 /* The next task; NULL if the worker is closing and no task is left. */
 static struct worker_task *worker_take(struct worker *w)
 {
-    struct worker_task *t;
-
     pthread_mutex_lock(&w->lock);
     while (!w->first && !w->closing) pthread_cond_wait(&w->given, &w->lock);
-    t = w->first;
+    struct worker_task *t = w->first;
     if (t) w->first = t->next;
     if (!w->first) w->last = NULL;
     pthread_mutex_unlock(&w->lock);
@@ -57,11 +55,10 @@ static void *worker_run(void *ctx)
 static int worker_start(struct worker *w)
 {
     sigset_t all, before;
-    int failed;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&w->thread, NULL, worker_run, w);
+    int failed = pthread_create(&w->thread, NULL, worker_run, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed;
 }
@@ -69,13 +66,12 @@ static int worker_start(struct worker *w)
 ls_status worker_open(struct worker **out)
 {
     struct worker *w = mem_zalloc(MEM_OTHER, sizeof *w);
-    int failed;
 
     if (!w) return LS_ENOMEM;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->given, NULL);
     pthread_cond_init(&w->done, NULL);
-    failed = worker_start(w);
+    int failed = worker_start(w);
     if (!failed) {
         *out = w;
         return LS_OK;

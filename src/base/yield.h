@@ -51,10 +51,8 @@ static inline void yield_begin(struct yields *y)
 /* Yields the processor; false if this wait must sleep instead. */
 static inline bool yield_try(struct yields *y)
 {
-    double began;
-
     if (!y->on) return false;
-    began = yield_clock();
+    double began = yield_clock();
     sched_yield();
     if (yield_clock() - began < YIELD_LONG) return true;
     y->on = false;

@@ -14,7 +14,7 @@ size_t box_count(int ndim, const struct box *s)
 /* of: the box, restricted to one row in the dims before d; [from, to): the range in the rest. */
 static int split_range(int ndim, int d, struct box of, size_t from, size_t to, struct box *out)
 {
-    size_t inner = 1, base = of.offset[d], first, last;
+    size_t inner = 1, base = of.offset[d], first;
     int n = 0;
 
     for (int k = d + 1; k < ndim; k++) inner *= of.extent[k];
@@ -25,7 +25,7 @@ static int split_range(int ndim, int d, struct box of, size_t from, size_t to, s
         n += split_range(ndim, d + 1, of, from - first * inner, MIN(to - first * inner, inner), out);
     }
     first = (from + inner - 1) / inner;
-    last = to / inner;
+    size_t last = to / inner;
     if (first < last) {
         out[n] = of;
         out[n].offset[d] = base + first;

@@ -24,13 +24,11 @@ ls_status agree(ls_comm *comm, ls_status st)
 {
     int n = comm ? ls_comm_size(comm) : 1;
     struct verdict mine = { .status = st };
-    int32_t last; /* size minus the first rank that failed; 0: no rank failed */
-    ls_status reduced;
 
     if (n == 1) return st;
     snprintf(mine.message, sizeof mine.message, "%s", st < 0 ? ls_errmsg() : "");
-    last = st < 0 ? n - ls_comm_rank(comm) : 0;
-    reduced = ls_all_reduce(comm, &last, &last, 1, LS_I32, LS_MAX, NULL);
+    int32_t last = st < 0 ? n - ls_comm_rank(comm) : 0; /* size minus the first rank that failed; 0: no rank failed */
+    ls_status reduced = ls_all_reduce(comm, &last, &last, 1, LS_I32, LS_MAX, NULL);
     if (reduced < 0) return st < 0 ? ls_fail(st, "%s", mine.message) : reduced;
     return last ? broadcast_failure(comm, n - last, &mine) : LS_OK;
 }

@@ -82,11 +82,10 @@ static ls_status scan_open(DIR *dir, const char *root, struct found_list *list)
 static ls_status scan(const char *root, struct found_list *list)
 {
     DIR *dir = opendir(root);
-    ls_status st;
 
     *list = (struct found_list){ 0 };
     if (!dir) return errno == ENOENT ? LS_OK : ls_fail(LS_EIO, "%s: cannot open the folder: %s", root, strerror(errno));
-    st = scan_open(dir, root, list);
+    ls_status st = scan_open(dir, root, list);
     closedir(dir);
     if (list->n) qsort(list->item, list->n, sizeof *list->item, by_step);
     return st;
@@ -142,10 +141,9 @@ static ls_status check_files(const char *path, const ls_checkpoint_info *info)
 ls_status folder_check(const char *path, struct manifest **out)
 {
     struct manifest *m;
-    ls_status st;
 
     LS_TRY(manifest_read(path, &m));
-    st = check_files(path, &m->info);
+    ls_status st = check_files(path, &m->info);
     if (st == LS_OK && out)
         *out = m;
     else
@@ -361,13 +359,10 @@ ls_status folder_sweep(const char *root)
 
 ls_status folder_publish(const char *tmp, const char *path)
 {
-    char *old;
-    ls_status st;
-
     if (!file_exists(path)) return file_publish_folder(tmp, path);
-    old = file_path("%s%s", path, suffixes[MARK_OLD]);
+    char *old = file_path("%s%s", path, suffixes[MARK_OLD]);
     if (!old) return LS_ENOMEM;
-    st = folder_move(path, old);
+    ls_status st = folder_move(path, old);
     if (st == LS_OK) {
         st = file_publish_folder(tmp, path);
         if (st == LS_OK)
@@ -415,10 +410,9 @@ static ls_status prune_list(const char *root, const struct found_list *list, siz
 ls_status ls_checkpoint_prune(const char *root, size_t keep)
 {
     struct found_list list;
-    ls_status st;
 
     if (keep == 0) return ls_fail(LS_EINVAL, "%s: at least one checkpoint must be kept", root);
-    st = scan(root, &list);
+    ls_status st = scan(root, &list);
     if (st == LS_OK) st = prune_list(root, &list, keep);
     mem_free(list.item);
     return st;

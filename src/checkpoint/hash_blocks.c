@@ -31,10 +31,9 @@ static size_t digits_bytes(const struct contents *c, const struct tensor_file *s
 ls_status hash_blocks_make_room(struct contents *c)
 {
     size_t all = 0;
-    char *at;
 
     for (size_t i = 0; i < c->tensor_files; i++) all += digits_bytes(c, &c->file[i]);
-    at = c->digits = mem_zalloc(MEM_OTHER, all);
+    char *at = c->digits = mem_zalloc(MEM_OTHER, all);
     if (!at) return LS_ENOMEM;
     c->info.hash_block_bytes = HASH_BLOCK_BYTES;
     for (size_t i = 0; i < c->tensor_files; i++) {
@@ -113,14 +112,12 @@ ls_status hash_blocks_gather(struct contents *c)
 {
     int n = c->comm ? ls_comm_size(c->comm) : 1;
     size_t room = 0;
-    unsigned char *mine, *all;
-    ls_status st;
 
     if (n == 1) return LS_OK;
     for (int rank = 0; rank < n; rank++) room = MAX(room, message_bytes(c, (uint64_t)rank));
-    mine = mem_zalloc(MEM_OTHER, room);
-    all = mem_array(MEM_OTHER, (size_t)n, room);
-    st = agree(c->comm, mine && all ? LS_OK : LS_ENOMEM);
+    unsigned char *mine = mem_zalloc(MEM_OTHER, room);
+    unsigned char *all = mem_array(MEM_OTHER, (size_t)n, room);
+    ls_status st = agree(c->comm, mine && all ? LS_OK : LS_ENOMEM);
     if (st == LS_OK) {
         write_message(c, (uint64_t)ls_comm_rank(c->comm), mine);
         st = ls_all_gather(c->comm, mine, all, room, LS_U8, NULL);

@@ -170,10 +170,9 @@ static ls_status read_shard(const json_node *n, const char *what, ls_checkpoint_
 static ls_status read_hashes(const json_node *n, const char *what, const ls_checkpoint_info *info, ls_checkpoint_entry *e)
 {
     const char *digits = json_string(json_get(n, "hashes"), NULL);
-    size_t expected;
 
     if (!info->hash_block_bytes) return LS_OK;
-    expected = hash_block_count(e, info->hash_block_bytes) * HASH_DIGITS;
+    size_t expected = hash_block_count(e, info->hash_block_bytes) * HASH_DIGITS;
     if (!digits || strlen(digits) != expected || strspn(digits, HEX) != expected)
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"hashes\" is not %zu hexadecimal digits", what, e->name, expected);
     if (!info->files[e->file].header[0])
@@ -254,12 +253,11 @@ ls_status manifest_parse(const char *text, size_t bytes, const char *what, struc
 {
     struct manifest *m = NULL;
     json_node *root = NULL;
-    ls_status st;
 
     LS_TRY(check_trailer(text, bytes, what));
     LS_TRY(json_parse(text, bytes, what, &root));
     m = mem_zalloc(MEM_OTHER, sizeof *m);
-    st = m ? read_info(root, what, &m->info) : LS_ENOMEM;
+    ls_status st = m ? read_info(root, what, &m->info) : LS_ENOMEM;
     if (st == LS_OK) st = manifest_check(m, what);
     json_close(&root);
     if (st == LS_OK)
@@ -273,10 +271,9 @@ ls_status manifest_read(const char *folder, struct manifest **out)
 {
     char *path = file_path("%s/" MANIFEST_NAME, folder), *text = NULL;
     size_t bytes;
-    ls_status st;
 
     if (!path) return LS_ENOMEM;
-    st = file_read(path, &text, &bytes);
+    ls_status st = file_read(path, &text, &bytes);
     if (st == LS_OK) st = manifest_parse(text, bytes, path, out);
     mem_free(text);
     mem_free(path);

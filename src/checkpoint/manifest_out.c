@@ -82,10 +82,9 @@ ls_status manifest_format(const ls_checkpoint_info *info, char **text, size_t *b
     struct json_out j = { 0 };
     struct text whole = { 0 };
     char hash[HASH_ROOM];
-    ls_status st;
 
     put_info(&j, info);
-    st = json_out_status(&j);
+    ls_status st = json_out_status(&j);
     if (st == LS_OK) {
         size_t body = j.bytes - 1; /* without the last '}', which is in the trailer */
 

@@ -45,13 +45,10 @@ static ls_status find_shard(struct saved *s, size_t entry, size_t *next)
 
 static ls_status saved_open_file(struct saved *s, size_t file)
 {
-    char *path;
-    ls_status st;
-
     if (s->file[file]) return LS_OK;
-    path = file_path("%s/%s", s->path, s->manifest->info.files[file].name);
+    char *path = file_path("%s/%s", s->path, s->manifest->info.files[file].name);
     if (!path) return LS_ENOMEM;
-    st = safetensors_open(path, &s->file[file]);
+    ls_status st = safetensors_open(path, &s->file[file]);
     mem_free(path);
     return st == LS_OK ? saved_check_header(s, file) : st;
 }
@@ -148,10 +145,10 @@ static ls_status copy_shared(const struct saved *s, size_t entry, const struct b
     size_t esize = ls_dtype_bytes(t->type);
     int ndim = s->manifest->info.entries[entry].ndim;
     struct box both;
-    size_t run = 1, all;
+    size_t run = 1;
 
     if (!boxes_overlap(ndim, from, to, &both)) return LS_OK;
-    all = box_count(ndim, &both);
+    size_t all = box_count(ndim, &both);
     for (int d = ndim - 1; d >= 0; d--) { /* as many as are contiguous in both */
         run *= both.extent[d];
         if (both.extent[d] != from->extent[d] || both.extent[d] != to->extent[d]) break;

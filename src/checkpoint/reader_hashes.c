@@ -33,11 +33,10 @@ ls_status saved_check_header(const struct saved *s, size_t file)
 {
     const ls_checkpoint_file *f = &s->manifest->info.files[file];
     char hash[HASH_ROOM];
-    const unsigned char *start;
     size_t bytes;
 
     if (!s->manifest->info.hash_block_bytes) return check_whole(s, file);
-    start = safetensors_start(s->file[file], &bytes);
+    const unsigned char *start = safetensors_start(s->file[file], &bytes);
     hash_of(start, bytes, hash);
     if (strcmp(hash, f->header) != 0)
         return ls_fail(LS_EFORMAT, "%s/%s: damaged: its header (%zu bytes) has the hash %s, but the manifest says %s", s->path, f->name,
@@ -90,14 +89,13 @@ ls_status saved_check_bytes(const struct saved *s, size_t entry, size_t from, si
 {
     const ls_checkpoint_info *info = &s->manifest->info;
     struct checking c = { s, entry, 0 };
-    size_t last;
 
     if (!info->hash_block_bytes) return check_whole(s, info->entries[entry].file);
     if (from == to) return LS_OK;
     if (!s->verified[entry]) s->verified[entry] = mem_zalloc(MEM_OTHER, hash_block_count(&info->entries[entry], info->hash_block_bytes));
     if (!s->verified[entry]) return LS_ENOMEM;
     c.first = from / info->hash_block_bytes;
-    last = (to - 1) / info->hash_block_bytes;
+    size_t last = (to - 1) / info->hash_block_bytes;
     if (last > c.first && !s->verified[entry][c.first]) expect_blocks(s, entry, c.first, last);
     if (last > c.first) threads_each(last + 1 - c.first, 1, reader_hashes_check_range, &c);
     for (size_t p = c.first; p <= last; p++) {

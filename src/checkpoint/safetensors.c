@@ -87,12 +87,10 @@ bool safetensor_name_is_valid(const char *name)
 static ls_status read_tensor(const struct safetensors *f, const json_node *node, const unsigned char *data, size_t room,
                              struct safetensor *t)
 {
-    size_t esize;
-
     if (!safetensor_name_is_valid(t->name)) return ls_fail(LS_EFORMAT, "%s: a tensor's name contains control characters", f->path);
     t->type_name = json_string(json_get(node, "dtype"), NULL);
     if (!t->type_name) return ls_fail(LS_EFORMAT, "%s: tensor '%s': no \"dtype\"", f->path, t->name);
-    esize = safetensors_type_of(t->type_name, &t->type);
+    size_t esize = safetensors_type_of(t->type_name, &t->type);
     if (!esize)
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': unknown dtype of %zu letters; expected F32, BF16, F16, ...", f->path, t->name,
                        strlen(t->type_name));

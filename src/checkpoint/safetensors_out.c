@@ -193,10 +193,9 @@ ls_status safetensors_put(struct safetensors_writer *w, const void *data, size_t
 ls_status safetensors_publish(struct safetensors_writer **wp, uint64_t *bytes, char hash[HASH_ROOM])
 {
     struct safetensors_writer *w = *wp;
-    ls_status st;
 
     ASSERT(w->bytes == w->want);
-    st = file_writer_publish(&w->file);
+    ls_status st = file_writer_publish(&w->file);
     if (st == LS_OK) {
         *bytes = w->bytes;
         hash_end(&w->hash, hash);

@@ -51,10 +51,9 @@ static ls_status write_tensors(struct contents *c, size_t i, const char *path, c
     const struct tensor_file *s = &c->file[i];
     struct safetensors_writer *w;
     const char *digits;
-    ls_status st;
 
     LS_TRY(safetensors_create(path, s->entries, spec, &w));
-    st = safetensors_hash_blocks(w, HASH_BLOCK_BYTES);
+    ls_status st = safetensors_hash_blocks(w, HASH_BLOCK_BYTES);
     for (size_t k = 0; k < s->claims && st == LS_OK; k++) st = put_claim(c, &c->claims.item[s->claim + k], w);
     if (st == LS_OK) st = safetensors_hashes(w, &digits);
     if (st == LS_OK) {
@@ -89,12 +88,11 @@ static ls_status write_tensor_file(struct contents *c, size_t i, const char *pat
 static ls_status copy_file(ls_checkpoint_file *f, const char *from, const char *to)
 {
     struct file_map map;
-    ls_status st;
 
     LS_TRY(file_map_open(from, &map));
     f->bytes = map.bytes;
     hash_of(map.data, map.bytes, f->hash);
-    st = file_write(to, map.data, map.bytes);
+    ls_status st = file_write(to, map.data, map.bytes);
     file_map_close(&map);
     return st;
 }
@@ -103,10 +101,9 @@ static ls_status write_manifest(const struct contents *c, const char *path)
 {
     char *text;
     size_t bytes;
-    ls_status st;
 
     LS_TRY(manifest_format(&c->info, &text, &bytes));
-    st = file_write(path, text, bytes);
+    ls_status st = file_write(path, text, bytes);
     mem_free(text);
     return st;
 }

@@ -71,10 +71,10 @@ static ls_status bench_time_play(const struct step *s, struct bench_time *t)
 
 ls_status bench_time_sync(const struct step *s, int64_t steps, struct bench_time *t)
 {
-    double busy = t->busy, longest = t->run, copies;
+    double busy = t->busy, longest = t->run;
 
     if (!s->pipeline) return LS_OK;
-    copies = (double)s->ranks.size / s->schedule.stages; /* ranks with the same stages */
+    double copies = (double)s->ranks.size / s->schedule.stages; /* ranks with the same stages */
     LS_TRY(ranks_sum(&s->ranks, &busy, 1));
     LS_TRY(ranks_most(&s->ranks, &longest, 1));
     LS_TRY(ranks_sum(&s->ranks, t->stage, 3 * stages_of(s)));

@@ -144,10 +144,8 @@ static bool meant(const char *argument, char *out, size_t room)
 
 static ls_status check_algorithm(void)
 {
-    ls_status st;
-
     if (!algorithm_name) return LS_OK;
-    st = algorithm_force(request.op, algorithm_name);
+    ls_status st = algorithm_force(request.op, algorithm_name);
     if (st != LS_OK) return ls_fail_at(st, "--algorithm");
     request.algorithm = algorithm_named(request.op, algorithm_name);
     return LS_OK;

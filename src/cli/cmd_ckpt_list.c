@@ -80,11 +80,10 @@ static ls_status read_entry(const char *root, uint64_t step, struct entry *e)
 {
     struct manifest *m = NULL;
     struct stat s;
-    char *manifest;
 
     *e = (struct entry){ .step = step, .loss = NAN, .val_loss = NAN };
     e->path = folder_of_step(root, step);
-    manifest = e->path ? file_path("%s/manifest.json", e->path) : NULL;
+    char *manifest = e->path ? file_path("%s/manifest.json", e->path) : NULL;
     if (!manifest) return LS_ENOMEM;
     if (stat(manifest, &s) == 0) e->when = s.st_mtime;
     mem_free(manifest);

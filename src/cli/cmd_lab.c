@@ -392,11 +392,10 @@ static ls_status cmd_lab_run(struct invocation *in)
 {
     const char *options[ARGUMENTS_MOST + 1], *id = options_of(in, options);
     const struct lab_result *result;
-    const struct lab *l;
     bool given;
 
     if (!id) return put_list();
-    l = find_lab(id);
+    const struct lab *l = find_lab(id);
     LS_TRY(set_sizes(l, &given));
     double began = base_now();
     int failed = lab_begin(l, options, print_json), n = lab_results(&result);

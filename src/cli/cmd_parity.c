@@ -208,7 +208,7 @@ static ls_status check_scope(const struct config *a, const struct config *b)
 static ls_status open_sides(const struct invocation *in, struct side s[2])
 {
     bool given[2];
-    int64_t global[2], both;
+    int64_t global[2];
 
     if (against)
         return sides[1] ? ls_fail(LS_EINVAL, "--b and --against are both given; --a is compared with one of them")
@@ -218,7 +218,7 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
         given[i] = is_given(&s[i], "train.global_batch");
         global[i] = s[i].in.config.train.global_batch;
     }
-    both = given[0] ? global[0] : given[1] ? global[1] : MAX(global[0], global[1]);
+    int64_t both = given[0] ? global[0] : given[1] ? global[1] : MAX(global[0], global[1]);
     for (int i = 0; i < 2; i++) {
         ls_status st = given[i] ? LS_OK : set_defaults(in, &s[i], both);
 

@@ -178,11 +178,9 @@ static ls_status write_events(const struct goodput_job *j)
 
 static ls_status simulate(struct sim_shown *x)
 {
-    struct goodput_job j;
-
     LS_TRY(fill_job(x));
     LS_TRY(choose_interval(x));
-    j = x->job;
+    struct goodput_job j = x->job;
     x->result = mem_array(MEM_OTHER, (size_t)runs, sizeof *x->result);
     if (!x->result) return LS_ENOMEM;
     for (x->runs = 0; x->runs < runs; x->runs++, j.seed++) LS_TRY(goodput_play(&j, NULL, NULL, &x->result[x->runs]));

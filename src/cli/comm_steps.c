@@ -167,10 +167,10 @@ static void put_receive(struct play *p, int r, const struct step *s)
 static int receiver(const struct play *p, int r)
 {
     const struct player *me = &p->player[r];
-    const struct step *s = current(me), *other;
+    const struct step *s = current(me);
 
     if (!s || s->to < 0 || me->sent) return -1;
-    other = current(&p->player[s->to]);
+    const struct step *other = current(&p->player[s->to]);
     return other && other->from == r && !p->player[s->to].received ? s->to : -1;
 }
 
@@ -222,10 +222,9 @@ static ls_status comm_steps_put_rank(const struct play *p, int r, int width)
 {
     const struct player *me = &p->player[r];
     struct text picture = { 0 };
-    ls_status st;
 
     put_picture(p, r, &picture);
-    st = text_status(&picture);
+    ls_status st = text_status(&picture);
     if (st == LS_OK) st = text_status(&me->messages);
     if (st == LS_OK) st = text_status(&me->locals);
     if (st == LS_OK) {

@@ -268,11 +268,11 @@ static ls_status comm_times_check(const struct comm_times *t, struct ends e, siz
 /* took[iterations]: seconds of each timed call on this rank. */
 static ls_status time_calls(const struct comm_times *t, struct ends e, size_t count, double *took)
 {
-    double before, now;
+    double now;
 
     for (int i = 0; i < t->warmup; i++) LS_TRY(call(t, e, count));
     LS_TRY(ls_barrier(t->comm));
-    before = base_now();
+    double before = base_now();
     for (int i = 0; i < t->iterations; i++) {
         LS_TRY(call(t, e, count));
         now = base_now();

@@ -184,12 +184,12 @@ static ls_status act(struct invocation *in)
 static int main_run(const struct command *c, int words, int argc, char *const argv[])
 {
     struct invocation in;
-    bool help, acts = false;
+    bool acts = false;
 
     ls_status st = args_parse(c, words, argc, argv, &in);
     if (st != LS_OK) return main_fail(c->name, st == LS_ENOMEM ? EXIT_FAILED : EXIT_USAGE);
     log_set_console(in.quiet ? LOG_ERROR : in.verbose ? LOG_DEBUG : LOG_WARN);
-    help = in.short_help || in.long_help;
+    bool help = in.short_help || in.long_help;
     st = help ? help_command(c, in.long_help) : main_check(&in);
     if (st == LS_OK && !help) {
         acts = true;

@@ -32,12 +32,11 @@ static bool find_machine(const char *type, struct cluster *out)
 
     for (int i = 0; cluster_builtin(i); i++) {
         char memory[16];
-        int same;
 
         if (cluster_read(cluster_builtin(i), &c) < 0) continue;
         if (strncmp(c.processor, type, strcspn(c.processor, " ")) != 0) continue;
         snprintf(memory, sizeof memory, "%.0fGB", ceil(c.memory / (1 << 30) / 10) * 10);
-        same = 2 * (words_in(c.name, type, c.processor) + 4 * words_in(memory, type, "")) + !c.curves;
+        int same = 2 * (words_in(c.name, type, c.processor) + 4 * words_in(memory, type, "")) + !c.curves;
         if (same < best || (same == best && c.memory <= out->memory)) continue;
         *out = c;
         best = same;

@@ -10,12 +10,11 @@
 
 ls_status plan_draw_mesh(const struct config *c, int machine)
 {
-    ls_mesh_shape shape;
     ls_layout layout;
     char *text;
 
     LS_TRY(config_layout(c, &layout));
-    shape = ls_layout_mesh(&layout);
+    ls_mesh_shape shape = ls_layout_mesh(&layout);
     LS_TRY(ls_mesh_text(&shape, machine, &text));
     fputs(text, stdout);
     ls_free(text);

@@ -28,10 +28,10 @@ static ls_status cut_lines(struct prompts *p, size_t bytes)
     p->line = mem_array(MEM_OTHER, p->n, sizeof *p->line);
     if (!p->line) return LS_ENOMEM;
     for (size_t i = 0; i < p->n; i++) {
-        size_t left = bytes - (size_t)(at - p->text), length;
+        size_t left = bytes - (size_t)(at - p->text);
         char *end = memchr(at, '\n', left);
+        size_t length = end ? (size_t)(end - at) : left;
 
-        length = end ? (size_t)(end - at) : left;
         if (memchr(at, '\0', length)) return ls_fail(LS_EINVAL, "%s:%zu: the line contains a NUL byte; expected text", p->path, i + 1);
         at[length] = '\0';
         if (length > 0 && at[length - 1] == '\r') at[length - 1] = '\0';
@@ -115,7 +115,6 @@ static ls_status prompts_print(const struct prompts_job *j, size_t i)
 static ls_status prompts_generate(struct prompts_job *j)
 {
     size_t n = j->prompts->n;
-    double began;
     char count[32];
 
     for (size_t i = 0; i < n; i++) {
@@ -123,7 +122,7 @@ static ls_status prompts_generate(struct prompts_job *j)
 
         if (st != LS_OK) return ls_fail_at(st, "%s:%zu", j->prompts->path, i + 1);
     }
-    began = base_now();
+    double began = base_now();
     for (; j->first < n; j->first += j->options->batch) {
         size_t some = MIN(j->options->batch, n - j->first);
 

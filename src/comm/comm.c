@@ -223,11 +223,10 @@ static ls_status split_by_table(ls_comm *c, struct member *all, ls_comm **out)
 ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
 {
     struct member *all = mem_array(MEM_OTHER, (size_t)comm->n, sizeof *all);
-    ls_status st;
 
     if (!all) return LS_ENOMEM;
     all[comm->rank] = (struct member){ color, key, comm->rank };
-    st = operation_run(
+    ls_status st = operation_run(
         comm,
         &(struct call_args){
             .op = LS_COLLECTIVE_ALL_GATHER, .send = &all[comm->rank], .recv = all, .count = 3, .type = LS_I64, .hidden = true },
@@ -247,12 +246,11 @@ static ls_status split_meet(ls_comm *c)
 ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **out)
 {
     int *members = mem_alloc(MEM_OTHER, (size_t)c->n * sizeof *members), mine = color(ctx, c->rank), k = 0;
-    ls_status st;
 
     if (!members) return LS_ENOMEM;
     for (int i = 0; i < c->n && mine >= 0; i++)
         if (color(ctx, i) == mine) members[k++] = i;
-    st = split_meet(c);
+    ls_status st = split_meet(c);
     if (st >= 0) st = split_to_color(c, k, members, mine, out);
     mem_free(members);
     return st;
@@ -261,11 +259,10 @@ ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **o
 ls_status comm_split_regular(ls_comm *c, int first, int stride, int size, ls_comm **out)
 {
     int *members = mem_alloc(MEM_OTHER, (size_t)size * sizeof *members);
-    ls_status st;
 
     if (!members) return LS_ENOMEM;
     for (int i = 0; i < size; i++) members[i] = first + i * stride;
-    st = split_meet(c);
+    ls_status st = split_meet(c);
     if (st >= 0) st = split_to_color(c, size, members, size > 1 ? first : -1, out);
     mem_free(members);
     return st;

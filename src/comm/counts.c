@@ -106,11 +106,9 @@ ls_comm_count ls_comm_counters(const ls_comm *comm, ls_collective c)
 
 uint64_t ls_comm_bytes_to(const ls_comm *comm, int peer)
 {
-    uint64_t bytes;
-
     if (peer < 0 || peer >= comm->n) return 0;
     engine_enter();
-    bytes = comm->to[peer];
+    uint64_t bytes = comm->to[peer];
     engine_leave();
     return bytes;
 }

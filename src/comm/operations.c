@@ -15,7 +15,7 @@
 
 static ls_work *work_new(ls_comm *c)
 {
-    ls_work *w = c->spare, *made;
+    ls_work *w = c->spare;
     size_t borders = 2 * ((size_t)c->n + 1) * sizeof(size_t);
 
     if (w) {
@@ -25,7 +25,7 @@ static ls_work *work_new(ls_comm *c)
         w->made = c->made;
         c->made = w;
     }
-    made = w->made;
+    ls_work *made = w->made;
     memset((char *)w + offsetof(ls_work, comm), 0, sizeof *w - offsetof(ls_work, comm) + borders); /* the borders follow it */
     w->comm = c;
     w->borders = (size_t *)(void *)(w + 1);
@@ -350,11 +350,10 @@ ls_status ls_work_test(ls_work **work)
 ls_status ls_work_wait(ls_work **work)
 {
     ls_work *w = work ? *work : NULL;
-    double began;
 
     if (!w) return LS_OK;
     device_settle(); /* the device reports its failure */
-    began = atomic_load(&w->ended) ? INFINITY : base_now();
+    double began = atomic_load(&w->ended) ? INFINITY : base_now();
     engine_wait(w);
     *work = NULL;
     return reap(w, MAX(w->finished - began, 0));
@@ -363,10 +362,9 @@ ls_status ls_work_wait(ls_work **work)
 int comm_wait_any(ls_work *const *works, int n)
 {
     double began = base_now();
-    int first;
 
     device_settle();
-    first = engine_wait_any(works, n);
+    int first = engine_wait_any(works, n);
     count_exposed(works[first], base_now() - began);
     return first;
 }

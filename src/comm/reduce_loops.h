@@ -56,12 +56,12 @@ INLINE void NAME(narrow_words)(halfv *out, const u32v *x) { *out = __builtin_con
 
 INLINE void NAME(widen_f16)(f32v *out, const halfv *h)
 {
-    u32v u, body, special, scaled;
+    u32v u;
 
     NAME(widen_words)(&u, h);
-    body = (u & 0x7fff) << 13;
-    special = (u32v)((u & 0x7c00) == 0x7c00);
-    scaled = (u32v)((f32v)body * 0x1p112f);
+    u32v body = (u & 0x7fff) << 13;
+    u32v special = (u32v)((u & 0x7c00) == 0x7c00);
+    u32v scaled = (u32v)((f32v)body * 0x1p112f);
     *out = (f32v)(PICK(special, body | 0x7f800000, scaled) | (u & 0x8000) << 16);
 }
 

@@ -121,12 +121,11 @@ static ls_status loader_allocate(ls_loader *l)
 ls_status ls_loader_open(const ls_sampler *s, const ls_batches *batches, ls_loader **out)
 {
     ls_loader *l = mem_zalloc(MEM_OTHER, sizeof *l);
-    ls_status st;
 
     if (!l) return LS_ENOMEM;
     l->sampler = *s;
     l->batches = *batches;
-    st = loader_check(&l->batches);
+    ls_status st = loader_check(&l->batches);
     if (st == LS_OK) st = loader_allocate(l);
     if (st != LS_OK) goto free_loader;
     pthread_mutex_init(&l->lock, NULL);

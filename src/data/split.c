@@ -65,11 +65,10 @@ ls_status split_compile(const char *regex, struct split **out)
 {
     struct split *s;
     char *pattern;
-    ls_status st;
 
     LS_TRY(pattern_translate(regex, &pattern));
     s = mem_zalloc(MEM_OTHER, sizeof *s);
-    st = s ? compile(s, pattern) : LS_ENOMEM;
+    ls_status st = s ? compile(s, pattern) : LS_ENOMEM;
     mem_free(pattern);
     if (st != LS_OK) split_free(&s);
     if (st == LS_EFORMAT) return ls_fail_at(st, "pattern '%.60s'", regex);

@@ -194,10 +194,9 @@ static ls_status find_documents(const ls_tokens *t, int32_t end, size_t **docume
 ls_status ls_tokens_mark(ls_tokens *t, int32_t end)
 {
     size_t *document = NULL, room = 0, count = 0;
-    ls_status st;
 
     if (t->document) return ls_fail(LS_EINVAL, "%s: its %zu documents are already known", t->name, t->documents);
-    st = find_documents(t, end, &document, &room, &count);
+    ls_status st = find_documents(t, end, &document, &room, &count);
     if (st != LS_OK) {
         mem_free(document);
         return st;

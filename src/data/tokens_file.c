@@ -117,11 +117,10 @@ ls_status ls_tokens_open(const char *path, const char *format, ls_tokens **out)
 {
     const struct token_format *f = format ? find_format(format) : NULL;
     ls_tokens *t;
-    ls_status st;
 
     if (format && !f) return LS_EINVAL;
     LS_TRY(tokens_new(path, &t));
-    st = f == &token_format_megatron || (!f && has_index(path)) ? open_megatron(t, path) : open_single(t, path, f);
+    ls_status st = f == &token_format_megatron || (!f && has_index(path)) ? open_megatron(t, path) : open_single(t, path, f);
     if (st == LS_OK)
         *out = t;
     else

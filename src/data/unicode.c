@@ -36,7 +36,6 @@ const char UNICODE_NOT_SPACE[] = "\\x{0}-\\x{8}\\x{e}-\\x{1f}!-\\x{84}\\x{86}-\\
 size_t unicode_class(const char *name, char *out, size_t room)
 {
     const char *members = NULL, *first = "";
-    size_t n;
 
     for (size_t i = 0; i < COUNT_OF(supported); i++)
         if (strcmp(supported[i], name) == 0) members = name;
@@ -44,7 +43,7 @@ size_t unicode_class(const char *name, char *out, size_t room)
     for (size_t i = 0; i < COUNT_OF(ascii); i++)
         if (strcmp(ascii[i].name, name) == 0) first = ascii[i].members;
 
-    n = (size_t)snprintf(out, room, "%s\\p{%s}", first, name);
+    size_t n = (size_t)snprintf(out, room, "%s\\p{%s}", first, name);
     for (size_t i = 0; i < COUNT_OF(added); i++) {
         if (strncmp(added[i].name, name, strlen(name)) != 0) continue;
         for (const struct range *r = added[i].range; r->last; r++) {

@@ -128,8 +128,6 @@ static void fail(ls_status st)
 
 static ls_status run_operation(struct queued *q)
 {
-    ls_status st;
-
     if (checking.failed < 0 && !q->begun) return LS_OK;
     for (int k = 0; k < q->run.pointers && !q->begun; k++) {
         void **p = (void **)(void *)(q->args + q->run.pointer[k]);
@@ -138,7 +136,7 @@ static ls_status run_operation(struct queued *q)
     }
     if (!q->begun) pulse();
     q->begun = true;
-    st = q->run.run(q->args);
+    ls_status st = q->run.run(q->args);
     if (st < 0) fail(st);
     return st == LS_BUSY ? LS_BUSY : LS_OK;
 }

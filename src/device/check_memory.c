@@ -50,10 +50,9 @@ static int blocks_after(const void *p)
 struct check_block *check_block_of(const void *p, size_t bytes)
 {
     int k = blocks_after(p) - 1;
-    uintptr_t at;
 
     if (k < 0) return NULL;
-    at = (uintptr_t)p - (uintptr_t)check_memory_blocks.at[k]->visible;
+    uintptr_t at = (uintptr_t)p - (uintptr_t)check_memory_blocks.at[k]->visible;
     return at <= check_memory_blocks.at[k]->bytes && bytes <= check_memory_blocks.at[k]->bytes - at ? check_memory_blocks.at[k] : NULL;
 }
 

@@ -33,7 +33,6 @@ static const struct device *load_module(const char *path)
 {
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     cuda_module_fn *entry = NULL;
-    const struct device *row;
 
     if (!module) {
         ls_fail(LS_EUNSUPPORTED, "%s", dlerror());
@@ -44,7 +43,7 @@ static const struct device *load_module(const char *path)
         ls_fail(LS_EUNSUPPORTED, "%s is not a module of lockstep", path);
         return NULL;
     }
-    row = entry(&cuda_load_host);
+    const struct device *row = entry(&cuda_load_host);
     if (!row) ls_fail(LS_EUNSUPPORTED, "%s belongs to another version of lockstep", path);
     return row;
 }

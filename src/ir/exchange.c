@@ -217,7 +217,6 @@ static void offload_instruction(ls_program *p, int op, const struct unit_state *
     const struct store_unit *g = store_unit_at(p->store, of->unit);
     size_t held = g->sharded >> of->kind & 1 ? g->end - g->begin : g->total;
     ls_value x = in.id ? in : out;
-    struct instruction *i;
 
     if (!program_ok(p) || !x.id || !declare_kind(p, g, of->kind, of->name)) return;
     if (value_count(&p->values[x.id]) != held || !value_is_contiguous(&p->values[x.id]) ||
@@ -230,7 +229,7 @@ static void offload_instruction(ls_program *p, int op, const struct unit_state *
                      ls_dtype_name(store_unit_type(p->store, of->unit, (enum store_kind)of->kind)));
         return;
     }
-    i = append(p, op, in, out);
+    struct instruction *i = append(p, op, in, out);
     if (i) instruction_set_state(i, of);
 }
 
@@ -270,10 +269,9 @@ size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, 
     for (int s = 0; s < SEGMENTS; s++)
         for (int k = 0; (segments >> s & 1) && k < p->list[s].n; k++) {
             const struct instruction *i = &p->list[s].at[k];
-            const struct exchange *e;
 
             if (!instruction_is_start(i) || (int)instruction_exchange(i)->op != collective || !instruction_runs(i, segments)) continue;
-            e = instruction_exchange(i);
+            const struct exchange *e = instruction_exchange(i);
             bytes += e->rows.comm
                          ? shuffle_bytes(p, i)
                          : ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->nout ? i->out[0].id : i->in[0].id].dtype);

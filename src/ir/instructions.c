@@ -48,12 +48,11 @@ void ls_program_instruction(const ls_program *p, int number, ls_instruction *out
     static const int segments[SEGMENTS] = {
         [SEG_FORWARD] = LS_FORWARD, [SEG_BACKWARD] = LS_BACKWARD, [SEG_WEIGHTS] = LS_WEIGHTS, [SEG_OPTIMIZER] = LS_OPTIMIZER_STEP
     };
-    const struct instruction *i;
     int s = 0;
 
     ASSERT(number >= 0 && number < ls_program_instructions(p));
     for (; number >= p->list[s].n; s++) number -= p->list[s].n;
-    i = &p->list[s].at[number];
+    const struct instruction *i = &p->list[s].at[number];
     *out = (ls_instruction){ .segment = segments[s],
                              .op = instruction_name(i),
                              .kernel = i->kernel ? i->kernel->name : "-",

@@ -28,10 +28,9 @@ static bool names_grow(struct names *n, size_t bytes)
 const char *names_add(struct names *n, const char *block, const char *what)
 {
     size_t first = block ? strlen(block) : 0, second = strlen(what), bytes = first + (first > 0) + second + 1;
-    char *name;
 
     if ((!n->last || bytes > n->last->room - n->used) && !names_grow(n, bytes)) return NULL;
-    name = n->last->at + n->used;
+    char *name = n->last->at + n->used;
     n->used += bytes;
     if (first) {
         memcpy(name, block, first);

@@ -70,12 +70,11 @@ ls_routing ls_route(ls_program *p, ls_value logits, ls_value bias, ls_value samp
         .route = { .sigmoid = o->sigmoid, .normalize = o->normalize, .by_probability = o->by_probability, .capacity = o->capacity }
     };
     ls_routing r = { 0 };
-    struct value v;
 
     if (!route_operands(p, "route", logits, samples) || (bias.id && !program_operand(p, "route", "bias", bias, LS_DTYPES))) return none;
     logits = ls_contiguous(p, logits);
     if (!program_ok(p)) return none;
-    v = *program_value(p, logits);
+    struct value v = *program_value(p, logits);
     if (!route_options(p, o, &v, bias)) return none;
     r.experts = v.size[2];
     r.counts = program_new_value(p, "expert_counts", LS_I32, 2, (size_t[]){ 1, v.size[2] });
@@ -91,36 +90,31 @@ ls_routing ls_route(ls_program *p, ls_value logits, ls_value bias, ls_value samp
 
 ls_value ls_route_load(ls_program *p, const ls_routing *r, int by_sample)
 {
-    ls_value load;
-
     if (!is_integers(p, "route_load", "index", r->index)) return LS_NONE;
-    load = program_new_value(p, "expert_load", program_value(p, r->weight)->dtype, 2,
-                             (size_t[]){ by_sample ? program_value(p, r->index)->size[0] : 1, r->experts });
+    ls_value load = program_new_value(p, "expert_load", program_value(p, r->weight)->dtype, 2,
+                                      (size_t[]){ by_sample ? program_value(p, r->index)->size[0] : 1, r->experts });
     return program_emit(p, OP_ROUTE_LOAD, NULL, 1, &r->index, 1, &load);
 }
 
 ls_value ls_router_loss(ls_program *p, ls_value logits, const ls_routing *r, ls_value samples, const ls_router_loss_options *o)
 {
     struct op_attr attr = { .router_loss = { .sigmoid = o->sigmoid, .aux = o->aux, .z = o->z } };
-    ls_value loss, load;
 
     if (!route_operands(p, "router_loss", logits, samples)) return LS_NONE;
     logits = ls_contiguous(p, logits);
-    load = ls_route_load(p, r, !o->over_micro_batch);
+    ls_value load = ls_route_load(p, r, !o->over_micro_batch);
     if (!program_ok(p)) return LS_NONE;
     if (o->over_micro_batch) program_value(p, load)->place[LS_AXIS_DP].kind = LS_PARTIAL; /* summed over all ranks' tokens */
     attr.router_loss.chosen = program_value(p, r->weight)->size[2];
     attr.router_loss.tokens = program_value(p, logits)->size[1];
-    loss = program_new_value(p, "router_loss", program_value(p, logits)->dtype, 1, (size_t[]){ 1 });
+    ls_value loss = program_new_value(p, "router_loss", program_value(p, logits)->dtype, 1, (size_t[]){ 1 });
     return program_emit(p, OP_ROUTER_LOSS, &attr, 3, (ls_value[]){ logits, load, samples }, 1, &loss);
 }
 
 ls_value ls_balance_bias(ls_program *p, const char *name, size_t experts, double rate)
 {
-    ls_value bias;
-
     if (!(rate > 0)) return program_ok(p) ? program_fail(p, "balance_bias '%s': rate is %g; it must be above 0", name, rate) : LS_NONE;
-    bias = ls_param(p, name, (ls_init){ LS_INIT_ZEROS, 0 }, 1, &experts);
+    ls_value bias = ls_param(p, name, (ls_init){ LS_INIT_ZEROS, 0 }, 1, &experts);
     if (bias.id) store_set_sign_rate(p->store, (size_t)program_value(p, bias)->param, rate);
     return bias;
 }
@@ -159,35 +153,31 @@ static bool rows_operands(ls_program *p, const char *op, ls_value x, ls_value ro
 ls_value ls_rows_permute(ls_program *p, ls_value x, const ls_routing *r)
 {
     char xs[96], rs[96];
-    struct value a, b;
-    ls_value y;
 
     if (!rows_operands(p, "rows_permute", x, r->rows, LS_NONE)) return LS_NONE;
     x = ls_contiguous(p, x);
     if (!program_ok(p)) return LS_NONE;
-    a = *program_value(p, x);
-    b = *program_value(p, r->rows);
+    struct value a = *program_value(p, x);
+    struct value b = *program_value(p, r->rows);
     if (a.ndim != 3 || a.size[0] != b.size[0] || a.size[1] != b.size[1])
         return program_fail(p, "rows_permute: x is %s, rows are %s; [B,T,C] and [B,T,K] are expected", value_shape(&a, xs),
                             value_shape(&b, rs));
-    y = program_new_value(p, "rows_permute", a.dtype, 2, (size_t[]){ r->size, a.size[2] });
+    ls_value y = program_new_value(p, "rows_permute", a.dtype, 2, (size_t[]){ r->size, a.size[2] });
     return program_emit(p, OP_ROWS_PERMUTE, NULL, 3, (ls_value[]){ x, r->rows, LS_NONE }, 1, &y);
 }
 
 ls_value ls_rows_unpermute(ls_program *p, ls_value y, const ls_routing *r)
 {
     char shape[96];
-    struct value a, b;
-    ls_value x;
 
     if (!rows_operands(p, "rows_unpermute", y, r->rows, r->weight)) return LS_NONE;
     y = ls_contiguous(p, y);
     if (!program_ok(p)) return LS_NONE;
-    a = *program_value(p, y);
-    b = *program_value(p, r->rows);
+    struct value a = *program_value(p, y);
+    struct value b = *program_value(p, r->rows);
     if (a.ndim != 2 || a.size[0] != r->size)
         return program_fail(p, "rows_unpermute: y is %s; the routing has %zu rows", value_shape(&a, shape), r->size);
-    x = program_new_value(p, "rows_unpermute", a.dtype, 3, (size_t[]){ b.size[0], b.size[1], a.size[1] });
+    ls_value x = program_new_value(p, "rows_unpermute", a.dtype, 3, (size_t[]){ b.size[0], b.size[1], a.size[1] });
     return program_emit(p, OP_ROWS_UNPERMUTE, NULL, 3, (ls_value[]){ y, r->rows, r->weight }, 1, &x);
 }
 
@@ -214,8 +204,6 @@ ls_value ls_grouped_linear(ls_program *p, ls_value x, ls_value w, ls_value count
 {
     struct op_attr attr = { .grouped = { 1 } };
     char xs[96], ws[96], cs[96];
-    struct value a, b, c;
-    ls_value y;
 
     if (!program_operand(p, "grouped_linear", "x", x, LS_DTYPES) ||
         !program_operand(p, "grouped_linear", "w", w, program_value(p, x)->dtype) || !is_integers(p, "grouped_linear", "counts", counts))
@@ -223,13 +211,13 @@ ls_value ls_grouped_linear(ls_program *p, ls_value x, ls_value w, ls_value count
     x = ls_contiguous(p, x);
     w = ls_contiguous(p, w);
     if (!program_ok(p)) return LS_NONE;
-    a = *program_value(p, x);
-    b = *program_value(p, w);
-    c = *program_value(p, counts);
+    struct value a = *program_value(p, x);
+    struct value b = *program_value(p, w);
+    struct value c = *program_value(p, counts);
     if (a.ndim != 2 || b.ndim != 3 || c.ndim != 2 || a.size[1] != b.size[2] || b.size[0] != c.size[1])
         return program_fail(p, "grouped_linear: x is %s, w is %s, counts are %s; [M,K], [E,N,K] and [S,E] are expected",
                             value_shape(&a, xs), value_shape(&b, ws), value_shape(&c, cs));
-    y = program_new_value(p, "grouped_linear", a.dtype, 2, (size_t[]){ a.size[0], b.size[1] });
+    ls_value y = program_new_value(p, "grouped_linear", a.dtype, 2, (size_t[]){ a.size[0], b.size[1] });
     return program_emit(p, OP_GROUPED_LINEAR, &attr, 3, (ls_value[]){ x, w, counts }, 1, &y);
 }
 

@@ -7,11 +7,10 @@
 ls_value ls_buffer(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size)
 {
     int index;
-    ls_status st;
 
     if (!program_ok(p)) return LS_NONE;
-    st = store_declare_as(p->store, name, init, store_state_type(p->store), ndim, size,
-                          &index); /* half types are too coarse for running averages */
+    ls_status st = store_declare_as(p->store, name, init, store_state_type(p->store), ndim, size,
+                                    &index); /* half types are too coarse for running averages */
     if (st == LS_OK && !ls_store_is_frozen(p->store, (size_t)index)) st = ls_store_freeze(p->store, (size_t)index);
     return st < 0 ? program_fail_by(p, st) : program_param_value(p, index);
 }
@@ -48,16 +47,13 @@ static size_t windows(ls_program *p, const char *op, char dim, size_t size, size
 ls_value ls_conv2d(ls_program *p, ls_value x, ls_value w, ls_value b, size_t stride, size_t padding)
 {
     struct op_attr attr = { .conv = { stride, padding } };
-    struct value a, k;
     char as[96], ks[96];
-    size_t oh, ow;
-    ls_value y;
 
     if (!is_image(p, "conv2d", &x) || !program_operand(p, "conv2d", "w", w, program_value(p, x)->dtype)) return LS_NONE;
     w = ls_contiguous(p, w);
     if (!program_ok(p)) return LS_NONE;
-    a = *program_value(p, x);
-    k = *program_value(p, w);
+    struct value a = *program_value(p, x);
+    struct value k = *program_value(p, w);
     if (k.ndim != 4 || k.size[1] != a.size[1])
         return program_fail(p, "conv2d: x is %s, w is %s; w must be [O,C,KH,KW] with x's C = %zu", value_shape(&a, as), value_shape(&k, ks),
                             a.size[1]);
@@ -66,28 +62,24 @@ ls_value ls_conv2d(ls_program *p, ls_value x, ls_value w, ls_value b, size_t str
         if (program_value(p, b)->ndim != 1 || program_value(p, b)->size[0] != k.size[0])
             return program_fail(p, "conv2d: b is %s, but w has %zu output channels", value_shape(program_value(p, b), as), k.size[0]);
     }
-    oh = windows(p, "conv2d", 'H', a.size[2], k.size[2], stride, padding);
-    ow = oh ? windows(p, "conv2d", 'W', a.size[3], k.size[3], stride, padding) : 0;
+    size_t oh = windows(p, "conv2d", 'H', a.size[2], k.size[2], stride, padding);
+    size_t ow = oh ? windows(p, "conv2d", 'W', a.size[3], k.size[3], stride, padding) : 0;
     if (!ow) return LS_NONE;
-    y = program_new_value(p, "conv2d", a.dtype, 4, (size_t[]){ a.size[0], k.size[0], oh, ow });
+    ls_value y = program_new_value(p, "conv2d", a.dtype, 4, (size_t[]){ a.size[0], k.size[0], oh, ow });
     return program_emit(p, OP_CONV2D, &attr, 3, (ls_value[]){ x, w, b }, 1, &y);
 }
 
 static ls_value pool(ls_program *p, const char *name, enum op op, ls_value x, struct op_attr attr)
 {
-    struct value a;
-    size_t oh, ow;
-    ls_value y;
-
     if (!is_image(p, name, &x)) return LS_NONE;
-    a = *program_value(p, x);
+    struct value a = *program_value(p, x);
     if (2 * attr.pool.padding > MIN(attr.pool.height, attr.pool.width))
         return program_fail(p, "%s: padding %zu is more than half of the window of %zu x %zu", name, attr.pool.padding, attr.pool.height,
                             attr.pool.width);
-    oh = windows(p, name, 'H', a.size[2], attr.pool.height, attr.pool.stride, attr.pool.padding);
-    ow = oh ? windows(p, name, 'W', a.size[3], attr.pool.width, attr.pool.stride, attr.pool.padding) : 0;
+    size_t oh = windows(p, name, 'H', a.size[2], attr.pool.height, attr.pool.stride, attr.pool.padding);
+    size_t ow = oh ? windows(p, name, 'W', a.size[3], attr.pool.width, attr.pool.stride, attr.pool.padding) : 0;
     if (!ow) return LS_NONE;
-    y = program_new_value(p, name, a.dtype, 4, (size_t[]){ a.size[0], a.size[1], oh, ow });
+    ls_value y = program_new_value(p, name, a.dtype, 4, (size_t[]){ a.size[0], a.size[1], oh, ow });
     return program_emit(p, op, &attr, 1, &x, 1, &y);
 }
 
@@ -104,10 +96,9 @@ ls_value ls_avg_pool2d(ls_program *p, ls_value x, size_t size, size_t stride, si
 ls_value ls_global_avg_pool(ls_program *p, ls_value x)
 {
     struct op_attr attr = { .pool = { .stride = 1 } };
-    struct value v;
 
     if (!is_image(p, "global_avg_pool", &x)) return LS_NONE;
-    v = *program_value(p, x);
+    struct value v = *program_value(p, x);
     attr.pool.height = v.size[2];
     attr.pool.width = v.size[3];
     return ls_reshape(p, pool(p, "global_avg_pool", OP_AVG_POOL2D, x, attr), 2, v.size);
@@ -131,11 +122,10 @@ static bool per_channel(ls_program *p, const char *name, ls_value v, ls_value x,
 static bool batch_norm_operands(ls_program *p, ls_value x, ls_value w, ls_value b, ls_value mean, ls_value var, ls_value labels,
                                 const ls_batch_norm_options *o)
 {
-    const struct value *v;
     char shape[96];
 
     if (!program_operand(p, "batch_norm", "x", x, LS_DTYPES)) return false;
-    v = program_value(p, x);
+    const struct value *v = program_value(p, x);
     if (v->ndim < 2) return program_fail(p, "batch_norm: x is %s; [B,C] or [B,C,..] is expected", value_shape(v, shape)).id;
     if (!(o->eps > 0) || !(o->momentum >= 0 && o->momentum <= 1))
         return program_fail(p, "batch_norm: eps %g must be above 0, momentum %g from 0 to 1", o->eps, o->momentum).id;
@@ -180,19 +170,18 @@ ls_value ls_batch_norm(ls_program *p, ls_value x, ls_value w, ls_value b, ls_val
     static const ls_batch_norm_options defaults = LS_BATCH_NORM_DEFAULTS;
     const ls_batch_norm_options *o = options ? options : &defaults;
     struct op_attr attr = { .batch = { o->eps, o->momentum, !o->training } };
-    struct value v;
-    ls_value stats, y;
+    ls_value stats;
 
     if (!batch_norm_operands(p, x, w, b, mean, var, labels, o)) return LS_NONE;
     x = ls_contiguous(p, x);
     if (!program_ok(p)) return LS_NONE;
-    v = *program_value(p, x);
+    struct value v = *program_value(p, x);
     if (o->training) {
         stats = batch_stats(p, x, mean, var, labels, &attr);
     } else {
         stats = program_new_value(p, "batch_use_stats", LS_F64, 1, (size_t[]){ 2 * v.size[1] + 1 });
         program_emit(p, OP_BATCH_USE_STATS, &attr, 2, (ls_value[]){ mean, var }, 1, &stats);
     }
-    y = program_new_value(p, "batch_norm", v.dtype, v.ndim, v.size);
+    ls_value y = program_new_value(p, "batch_norm", v.dtype, v.ndim, v.size);
     return program_emit(p, OP_BATCH_NORM, &attr, 5, (ls_value[]){ x, stats, w, b, labels }, 1, &y);
 }

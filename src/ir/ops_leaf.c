@@ -24,14 +24,13 @@ static ls_value store_value(ls_program *p, ls_role role, int param, const char *
     ls_value v = find_store_value(p, role, param, state);
     size_t size[LS_DIMS];
     size_t i = (size_t)param;
-    struct cursor before;
     char name[256];
 
     if (v.id) return v;
     for (int d = 0; d < ls_store_ndim(p->store, i); d++)
         size[d] = p->builder.local ? store_local_size(p->store, i, d) : ls_store_size(p->store, i, d);
     snprintf(name, sizeof name, "%s%s%s", ls_store_name(p->store, i), role == LS_ROLE_GRADIENT ? ".grad" : "", state ? state : "");
-    before = program_cursor_block(p, 0); /* names of the store get no block prefix */
+    struct cursor before = program_cursor_block(p, 0); /* names of the store get no block prefix */
     v = program_new_value(p, name, type, ls_store_ndim(p->store, i), size);
     program_cursor_end(p, before);
     if (!v.id) return LS_NONE;
@@ -76,13 +75,10 @@ ls_value program_find(const ls_program *p, const char *name)
 
 static ls_value named(ls_program *p, const char *name, ls_role role, ls_dtype type, int ndim, const size_t *size)
 {
-    struct cursor before;
-    ls_value v;
-
     if (!program_ok(p)) return LS_NONE;
     if (program_find(p, name).id) return program_fail(p, "'%s': an input, output or bound value of that name exists already", name);
-    before = program_cursor_block(p, 0);
-    v = program_new_value(p, name, type, ndim, size);
+    struct cursor before = program_cursor_block(p, 0);
+    ls_value v = program_new_value(p, name, type, ndim, size);
     program_cursor_end(p, before);
     if (v.id) {
         program_value(p, v)->role = role;
@@ -99,14 +95,13 @@ ls_value ls_input(ls_program *p, const char *name, ls_dtype type, int ndim, cons
 ls_value ls_bind(ls_program *p, const char *name, ls_tensor *t)
 {
     size_t size[LS_DIMS];
-    ls_value v;
 
     for (int d = 0; d < ls_tensor_ndim(t); d++) size[d] = ls_tensor_size(t, d);
     if (!ls_tensor_is_contiguous(t)) return program_fail(p, "'%s': a bound tensor must be contiguous; this one is a strided view", name);
     if (tensor_device(t) != store_device(p->store))
         return program_fail(p, "'%s': the tensor is on device '%s', but the program is on device '%s'", name, tensor_device(t)->name,
                             store_device(p->store)->name);
-    v = named(p, name, LS_ROLE_BOUND, ls_tensor_dtype(t), ls_tensor_ndim(t), size);
+    ls_value v = named(p, name, LS_ROLE_BOUND, ls_tensor_dtype(t), ls_tensor_ndim(t), size);
     if (v.id) program_value(p, v)->tensor = ls_tensor_retain(t);
     return v;
 }
@@ -119,19 +114,15 @@ ls_value ls_param(ls_program *p, const char *name, ls_init init, int ndim, const
 ls_value ls_param_as(ls_program *p, const char *name, ls_init init, ls_dtype type, int ndim, const size_t *size)
 {
     int index;
-    ls_status st;
 
     if (!program_ok(p)) return LS_NONE;
-    st = store_declare_as(p->store, name, init, type, ndim, size, &index);
+    ls_status st = store_declare_as(p->store, name, init, type, ndim, size, &index);
     if (st < 0) return program_fail_by(p, st);
     return program_param_value(p, index);
 }
 
 ls_value ls_output(ls_program *p, const char *name, ls_value x)
 {
-    const char *copy;
-    struct value *v;
-
     if (!program_ok(p) || !x.id) return LS_NONE;
     if (p->results.compiled) return program_fail(p, "output '%s': the program is already compiled; append before compiling", name);
     if (program_find(p, name).id) return program_fail(p, "output '%s': an input, output or bound value of that name exists already", name);
@@ -140,9 +131,9 @@ ls_value ls_output(ls_program *p, const char *name, ls_value x)
                 ? (program_fail(p, "output '%s': this value is output '%s' already", name, program_value(p, x)->name), LS_NONE)
                 : program_copy(p, x, program_value(p, x)->dtype); /* a view or a leaf is copied */
     if (!x.id) return LS_NONE;
-    copy = names_add(&p->names, NULL, name);
+    const char *copy = names_add(&p->names, NULL, name);
     if (!copy) return program_fail_by(p, LS_ENOMEM);
-    v = program_value(p, x);
+    struct value *v = program_value(p, x);
     v->name = copy;
     v->role = LS_ROLE_OUTPUT;
     v->keep = true;

@@ -17,12 +17,10 @@ static ls_value like(ls_program *p, const char *what, ls_value x)
 /* y[like x] = op(x, rest...); makes x and every given operand contiguous. */
 static ls_value pointwise(ls_program *p, enum op op, const struct op_attr *attr, int nin, ls_value *in)
 {
-    ls_value y;
-
     for (int k = 0; k < nin; k++)
         if (in[k].id) in[k] = ls_contiguous(p, in[k]);
     if (!program_ok(p)) return LS_NONE;
-    y = like(p, op_name(op), in[0]);
+    ls_value y = like(p, op_name(op), in[0]);
     return program_emit(p, op, attr, nin, in, 1, &y);
 }
 
@@ -133,11 +131,9 @@ ls_value ls_softmax(ls_program *p, ls_value x)
 
 static bool norm_weight(ls_program *p, const char *op, const char *name, ls_value x, ls_value w)
 {
-    const struct value *a, *b;
-
     if (!program_operand(p, op, name, w, program_value(p, x)->dtype)) return false;
-    a = program_value(p, x);
-    b = program_value(p, w);
+    const struct value *a = program_value(p, x);
+    const struct value *b = program_value(p, w);
     if (a->ndim < 1 || b->ndim != 1 || b->size[0] != a->size[a->ndim - 1]) {
         program_fail(p, "%s: %s has %zu elements, but rows of x have %zu", op, name, value_count(b), a->ndim ? a->size[a->ndim - 1] : 1);
         return false;
@@ -157,26 +153,24 @@ static ls_value statistic(ls_program *p, const char *what, ls_value x)
 ls_value ls_layer_norm(ls_program *p, ls_value x, ls_value w, ls_value b, double eps)
 {
     struct op_attr attr = { .norm = { eps } };
-    ls_value y, mean, rstd;
 
     if (!program_operand(p, "layer_norm", "x", x, LS_DTYPES) || !norm_weight(p, "layer_norm", "w", x, w) ||
         !norm_weight(p, "layer_norm", "b", x, b))
         return LS_NONE;
     x = ls_contiguous(p, x);
-    y = like(p, "layer_norm", x);
-    mean = statistic(p, "mean", x);
-    rstd = statistic(p, "rstd", x);
+    ls_value y = like(p, "layer_norm", x);
+    ls_value mean = statistic(p, "mean", x);
+    ls_value rstd = statistic(p, "rstd", x);
     return program_emit(p, OP_LAYER_NORM, &attr, 3, (ls_value[]){ x, w, b }, 3, (ls_value[]){ y, mean, rstd });
 }
 
 ls_value ls_rms_norm(ls_program *p, ls_value x, ls_value w, double eps)
 {
     struct op_attr attr = { .norm = { eps } };
-    ls_value y, rstd;
 
     if (!program_operand(p, "rms_norm", "x", x, LS_DTYPES) || !norm_weight(p, "rms_norm", "w", x, w)) return LS_NONE;
     x = ls_contiguous(p, x);
-    y = like(p, "rms_norm", x);
-    rstd = statistic(p, "rstd", x);
+    ls_value y = like(p, "rms_norm", x);
+    ls_value rstd = statistic(p, "rstd", x);
     return program_emit(p, OP_RMS_NORM, &attr, 2, (ls_value[]){ x, w }, 2, (ls_value[]){ y, rstd });
 }

@@ -13,10 +13,9 @@ ls_value program_copy(ls_program *p, ls_value x, ls_dtype type)
 {
     const struct value *v = program_value(p, x);
     size_t size[LS_DIMS];
-    ls_value y;
 
     memcpy(size, v->size, sizeof size);
-    y = program_new_value(p, "copy", type, v->ndim, size);
+    ls_value y = program_new_value(p, "copy", type, v->ndim, size);
     return program_emit(p, OP_COPY, NULL, 1, &x, 1, &y);
 }
 
@@ -132,16 +131,13 @@ ls_value ls_concat(ls_program *p, int n, const ls_value *x, int dim)
 {
     struct op_attr attr = { .concat = { dim } };
     size_t size[LS_DIMS], total = 0;
-    ls_value y;
 
     if (n < 1 || n > CALL_OPERANDS) return program_fail(p, "concat: %d operands; 1 to %d are possible", n, CALL_OPERANDS);
     for (int i = 0; i < n; i++) {
-        const struct value *v, *first;
-
         if (!program_operand(p, "concat", "x", x[i], i ? program_value(p, x[0])->dtype : LS_DTYPES) || !dim_ok(p, "concat", x[i], dim))
             return LS_NONE;
-        v = program_value(p, x[i]);
-        first = program_value(p, x[0]);
+        const struct value *v = program_value(p, x[i]);
+        const struct value *first = program_value(p, x[0]);
         for (int d = 0; d < MAX(v->ndim, first->ndim); d++)
             if (v->ndim != first->ndim || (d != dim && v->size[d] != first->size[d]))
                 return program_fail(p, "concat: operand %d differs from the first in a dim other than %d", i, dim);
@@ -149,7 +145,7 @@ ls_value ls_concat(ls_program *p, int n, const ls_value *x, int dim)
     }
     memcpy(size, program_value(p, x[0])->size, sizeof size);
     size[dim] = total;
-    y = program_new_value(p, "concat", program_value(p, x[0])->dtype, program_value(p, x[0])->ndim, size);
+    ls_value y = program_new_value(p, "concat", program_value(p, x[0])->dtype, program_value(p, x[0])->ndim, size);
     return program_emit(p, OP_CONCAT, &attr, n, x, 1, &y);
 }
 
@@ -158,7 +154,6 @@ static ls_value reduced(ls_program *p, int op, const char *name, ls_value x, int
     struct op_attr attr = { .reduce = { dim } };
     size_t size[LS_DIMS] = { 1 };
     int ndim = 1;
-    ls_value y;
 
     if (!program_operand(p, name, "x", x, LS_DTYPES) || (dim != -1 && !dim_ok(p, name, x, dim))) return LS_NONE;
     x = ls_contiguous(p, x);
@@ -170,7 +165,7 @@ static ls_value reduced(ls_program *p, int op, const char *name, ls_value x, int
         for (int d = 0; d < v->ndim; d++)
             if (d != dim) size[ndim++] = v->size[d];
     }
-    y = program_new_value(p, name, program_value(p, x)->dtype, ndim, size);
+    ls_value y = program_new_value(p, name, program_value(p, x)->dtype, ndim, size);
     return program_emit(p, op, &attr, 1, &x, 1, &y);
 }
 
@@ -179,9 +174,7 @@ ls_value ls_max(ls_program *p, ls_value x, int dim) { return reduced(p, OP_REDUC
 
 ls_value ls_mean(ls_program *p, ls_value x, int dim)
 {
-    size_t n;
-
     if (!program_operand(p, "mean", "x", x, LS_DTYPES) || (dim != -1 && !dim_ok(p, "mean", x, dim))) return LS_NONE;
-    n = dim < 0 ? value_count(program_value(p, x)) : program_value(p, x)->size[dim];
+    size_t n = dim < 0 ? value_count(program_value(p, x)) : program_value(p, x)->size[dim];
     return ls_scale(p, ls_sum(p, x, dim), n ? 1.0 / (double)n : 0.0);
 }

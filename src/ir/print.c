@@ -18,10 +18,9 @@ static void print_put(struct sink *s, const char *fmt, ...)
 {
     char line[1024];
     va_list ap;
-    int n;
 
     va_start(ap, fmt);
-    n = vsnprintf(line, sizeof line, fmt, ap);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
     n = MIN(n, (int)sizeof line - 1);
     if (s->failed) return;

@@ -139,8 +139,6 @@ struct view value_view(const struct value *v, void *root_data)
 /* Adds a zeroed value named "BLOCK/what"; returns 0 and fails the program if there is no memory. */
 static int grow_values(ls_program *p, const char *what)
 {
-    struct value *v;
-
     if (p->nvalues == p->values_room) {
         struct value *grown = mem_resize(p->values, 2 * (size_t)p->values_room * sizeof *grown);
 
@@ -148,7 +146,7 @@ static int grow_values(ls_program *p, const char *what)
         p->values = grown;
         p->values_room *= 2;
     }
-    v = &p->values[p->nvalues];
+    struct value *v = &p->values[p->nvalues];
     memset(v, 0, sizeof *v);
     v->name = names_add(&p->names, p->builder.cursor.block ? p->blocks[p->builder.cursor.block] : NULL, what);
     if (!v->name) return stick(p, LS_ENOMEM, ls_errmsg()).id;
@@ -164,8 +162,6 @@ static int grow_values(ls_program *p, const char *what)
 ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int ndim, const size_t *size)
 {
     size_t count = 1;
-    struct value *v;
-    int id;
 
     if (!program_ok(p)) return LS_NONE;
     if (p->results.compiled) return program_fail(p, "%s: the program is already compiled; append before compiling", what);
@@ -173,9 +169,9 @@ ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int n
     for (int d = 0; d < ndim; d++)
         if (!size_mul(count, size[d], &count) || count > SIZE_MAX / 64)
             return program_fail(p, "%s: its size overflows at dim %d of %zu", what, d, size[d]);
-    id = grow_values(p, what);
+    int id = grow_values(p, what);
     if (!id) return LS_NONE;
-    v = &p->values[id];
+    struct value *v = &p->values[id];
     v->dtype = type;
     v->ndim = ndim;
     v->root = id;
@@ -234,21 +230,18 @@ void list_free(struct list *l)
 ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim, const size_t *size, const ptrdiff_t *stride,
                       ptrdiff_t offset)
 {
-    struct instruction *i;
     ls_value y = program_new_value(p, "view", program_value(p, x)->dtype, ndim, size);
-    struct value *v;
-    const struct value *from;
 
     if (!y.id) return LS_NONE;
-    v = program_value(p, y);
-    from = program_value(p, x);
+    struct value *v = program_value(p, y);
+    const struct value *from = program_value(p, x);
     v->root = from->root;
     v->role = LS_ROLE_ACTIVATION;
     v->offset = from->offset + offset;
     v->bytes = 0;
     memcpy(v->place, from->place, sizeof v->place);
     for (int d = 0; d < ndim; d++) v->stride[d] = stride[d];
-    i = program_append(p, OP_VIEW, NULL, 1, &x, 1, &y);
+    struct instruction *i = program_append(p, OP_VIEW, NULL, 1, &x, 1, &y);
     if (!i) return LS_NONE;
     instruction_set_view(i, &rule);
     program_carry_time(p, i);

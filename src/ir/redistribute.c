@@ -89,21 +89,16 @@ static ls_placement moved_place(const struct move *m)
 
 ls_value program_move(ls_program *p, const struct move *m, ls_value x)
 {
-    struct instruction *i;
-    struct cursor before;
-    struct value v;
-    ls_value y;
-
     if (!program_ok(p) || !x.id) return LS_NONE;
-    v = *program_value(p, x);
+    struct value v = *program_value(p, x);
     ASSERT(!m->zigzag || m->kind == MOVE_SHARD || m->kind == MOVE_UNSHARD);
     if (!moved_size(p, m, x, v.size)) return LS_NONE;
-    y = program_new_value(p, move_name(m->kind), v.dtype, v.ndim, v.size);
+    ls_value y = program_new_value(p, move_name(m->kind), v.dtype, v.ndim, v.size);
     if (!y.id) return LS_NONE;
     memcpy(program_value(p, y)->place, v.place, sizeof v.place);
     program_value(p, y)->place[m->axis] = moved_place(m);
-    before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
-    i = program_append(p, OP_MOVE, NULL, 1, &x, 1, &y);
+    struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    struct instruction *i = program_append(p, OP_MOVE, NULL, 1, &x, 1, &y);
     program_cursor_end(p, before);
     if (!i) return LS_NONE;
     instruction_set_move(i, m);

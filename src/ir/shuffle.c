@@ -23,12 +23,9 @@ static size_t experts_of(const struct shuffle *s, size_t experts)
 
 static ls_value emit(ls_program *p, int op, const struct shuffle *s, int nin, const ls_value *in, ls_value out)
 {
-    struct instruction *i;
-    struct cursor before;
-
     if (!program_ok(p) || !out.id) return LS_NONE;
-    before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
-    i = program_append(p, op, NULL, nin, in, 1, &out);
+    struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    struct instruction *i = program_append(p, op, NULL, nin, in, 1, &out);
     program_cursor_end(p, before);
     if (!i) return LS_NONE;
     instruction_set_shuffle(i, s);
@@ -56,11 +53,10 @@ void program_shuffle_lower(ls_program *p, const struct instruction *i)
     const struct shuffle *s = instruction_shuffle(i);
     struct exchange e = { .op = LS_COLLECTIVE_ALL_TO_ALL, .comm = s->comm, .axis = LS_AXIS_EP, .floating = s->floating, .rows = *s };
     struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
-    struct instruction *start;
 
     e.total = s->expected * program_value(p, i->in[0])->size[1];
     e.id = p->builder.exchanges++;
-    start = program_append(p, OP_COMM_START, NULL, i->nin, i->in, 1, i->out);
+    struct instruction *start = program_append(p, OP_COMM_START, NULL, i->nin, i->in, 1, i->out);
     if (start) instruction_set_exchange(start, &e);
     program_cursor_end(p, before);
     program_exchange_wait(p, &e, i->in[0], i->out[0]);

@@ -7,10 +7,8 @@
 
 void ls_declare_time(ls_program *p, ls_value x, int dim)
 {
-    struct value *v;
-
     if (!program_ok(p) || !x.id) return;
-    v = program_value(p, x);
+    struct value *v = program_value(p, x);
     if (dim < 0 || dim >= v->ndim)
         program_fail(p, "declare_time: dim %d of '%s' is out of range: it has %d dims", dim, v->name, v->ndim);
     else if (v->time_dim >= 0 && v->time_dim != dim)

@@ -39,13 +39,13 @@ static bool wrong(struct match *m, const char *fmt, ...) LS_PRINTF(2, 3);
 
 static bool wrong(struct match *m, const char *fmt, ...)
 {
-    int named = (int)strcspn(m->from, " "), n;
+    int named = (int)strcspn(m->from, " ");
     char shape[128] = "";
     va_list args;
 
     for (int d = 0; d < m->v->ndim; d++)
         snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%zu", d ? "," : "", m->v->size[d]);
-    n = snprintf(m->why, m->room, "%.*s is %s [%s]: ", named, m->from, ls_dtype_name(m->v->dtype), shape);
+    int n = snprintf(m->why, m->room, "%.*s is %s [%s]: ", named, m->from, ls_dtype_name(m->v->dtype), shape);
     va_start(args, fmt);
     if (n >= 0 && (size_t)n < m->room) vsnprintf(m->why + n, m->room - (size_t)n, fmt, args);
     va_end(args);
@@ -77,7 +77,7 @@ static bool letter_is(struct match *m, const char *name, size_t length, size_t s
 static bool term_is(struct match *m, const char *text, size_t length, size_t size)
 {
     const char *end = text + length, *name = text, *plus = memchr(text, '+', length);
-    size_t times = 1, more = plus ? strtoul(plus + 1, NULL, 10) : 0, letters;
+    size_t times = 1, more = plus ? strtoul(plus + 1, NULL, 10) : 0;
 
     if (isdigit((unsigned char)*text)) {
         char *after;
@@ -86,7 +86,7 @@ static bool term_is(struct match *m, const char *text, size_t length, size_t siz
         if (after == end) return size == times || wrong(m, "expected %zu, got %zu", times, size);
         name = after;
     }
-    letters = (size_t)((plus ? plus : end) - name);
+    size_t letters = (size_t)((plus ? plus : end) - name);
     if (size < more || (size - more) % times) return wrong(m, "%zu is not of the form %.*s", size, (int)length, text);
     return letter_is(m, name, letters, (size - more) / times);
 }
@@ -96,11 +96,10 @@ static bool item_is(struct match *m, const char *text, size_t length, size_t siz
 {
     const char *bar = memchr(text, '|', length);
     size_t first = bar ? (size_t)(bar - text) : length;
-    const size_t *known;
 
     if (!bar) return term_is(m, text, length, size);
     if (size == strtoul(bar + 1, NULL, 10)) return true;
-    known = isdigit((unsigned char)*text) ? NULL : letter_find(m, text, first);
+    const size_t *known = isdigit((unsigned char)*text) ? NULL : letter_find(m, text, first);
     return known ? *known == size || wrong(m, "expected %.*s, got %zu", (int)length, text, size) : term_is(m, text, first, size);
 }
 
@@ -134,7 +133,7 @@ static bool shape_fits(struct match *m)
         size_t length;
     } item[ITEMS];
     const struct view *v = m->v;
-    int n = 0, fold = -1, lead;
+    int n = 0, fold = -1;
 
     while (*m->at != ']') {
         size_t length = strcspn(m->at, ",]");
@@ -148,7 +147,7 @@ static bool shape_fits(struct match *m)
     }
     m->at++;
     if (fold < 0 ? v->ndim != n : v->ndim < n - 1) return wrong(m, "%d dims", v->ndim);
-    lead = v->ndim - (n - 1); /* dims that the folded item stands for */
+    int lead = v->ndim - (n - 1); /* dims that the folded item stands for */
     for (int k = 0; k < n; k++) {
         int d = fold < 0 || k < fold ? k : k - 1 + lead;
         size_t product = 1;
@@ -240,12 +239,11 @@ bool op_shapes_fit(const struct call *c, char *why, size_t room)
 bool op_adds(enum op op, int k)
 {
     const char *at = strstr(op_shapes(op), "->") + strlen("->");
-    size_t length;
 
     for (at += strspn(at, " "); k && *at; k--) {
         at += strcspn(at, " ");
         at += strspn(at, " ");
     }
-    length = strcspn(at, " ");
+    size_t length = strcspn(at, " ");
     return length > 2 && strncmp(at + length - 2, "+=", 2) == 0;
 }

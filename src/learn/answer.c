@@ -72,7 +72,7 @@ static ls_status start_run(struct run *r, int err, FILE **out, pid_t *child)
 {
     char *argv[WORDS_MOST], *words = mem_strdup(r->command);
     pid_t parent = getpid();
-    int ends[2], wrong;
+    int ends[2];
 
     if (!words) return LS_ENOMEM;
     split_words(r, words, argv);
@@ -82,7 +82,7 @@ static ls_status start_run(struct run *r, int err, FILE **out, pid_t *child)
     }
     fflush(stdout);
     *child = fork();
-    wrong = errno;
+    int wrong = errno;
     if (*child == 0) be_run(argv, parent, ends[1], err);
     close(ends[1]);
     mem_free(words);

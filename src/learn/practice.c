@@ -199,7 +199,7 @@ static ls_status note_rating(struct session *s, const struct card *c, int varian
 {
     struct fsrs_card state;
     char *run = card_fill(c, c->run, variant);
-    int64_t now = time(NULL), days;
+    int64_t now = time(NULL);
     ls_status st = run ? history_add(s->l->history, &(struct review){ .at = now,
                                                                       .card = c->id,
                                                                       .sizes = run,
@@ -212,7 +212,7 @@ static ls_status note_rating(struct session *s, const struct card *c, int varian
     mem_free(run);
     if (st == LS_OK) st = history_card(s->l->history, c->id, &state);
     if (st != LS_OK) return st;
-    days = (state.due - now) / 86400;
+    int64_t days = (state.due - now) / 86400;
     snprintf(s->note, sizeof s->note, "saved %s: %d; it returns in %" PRId64 " day%s", c->id, rating, days, days == 1 ? "" : "s");
     s->rated++;
     return LS_OK;

@@ -48,11 +48,11 @@ static void cut_spaces(char *text)
 bool learn_read_number(const char *text, const char *unit, double *out)
 {
     char plain[NUMBER_ROOM];
-    size_t n, length = unit ? strlen(unit) : 0;
+    size_t length = unit ? strlen(unit) : 0;
 
     snprintf(plain, sizeof plain, "%s", text + strspn(text, " "));
     cut_spaces(plain);
-    n = strlen(plain);
+    size_t n = strlen(plain);
     if (length && n > length && strcasecmp(plain + n - length, unit) == 0) plain[n - length] = '\0';
     cut_spaces(plain);
     return drop_commas(plain) && text_read_real(plain, out);

@@ -227,10 +227,9 @@ ls_status model_parse_hf(const char *text, size_t bytes, const char *what, ls_mo
 {
     json_node *root;
     ls_model m;
-    ls_status st;
 
     LS_TRY(json_parse(text, bytes, what, &root));
-    st = config_hf_read_config(root, &m);
+    ls_status st = config_hf_read_config(root, &m);
     if (st == LS_OK) st = ls_model_check(&m);
     json_close(&root);
     if (st < 0) return ls_fail_at(st, "%s", what);
@@ -242,10 +241,9 @@ ls_status ls_model_read_hf(const char *path, ls_model *out)
 {
     char *file = file_path(file_is_folder(path) ? "%s/config.json" : "%s", path), *text;
     size_t bytes;
-    ls_status st;
 
     if (!file) return LS_ENOMEM;
-    st = file_read(file, &text, &bytes);
+    ls_status st = file_read(file, &text, &bytes);
     if (st < 0) goto free_path;
     st = model_parse_hf(text, bytes, file, out);
     mem_free(text);
@@ -264,7 +262,6 @@ ls_status model_write_hf_config(const ls_model *m, ls_dtype type, char **text, s
 {
     const struct family *f = model_family(m);
     struct json_out j = { 0 };
-    ls_status st;
 
     if (f->check_hf) LS_TRY(f->check_hf(m));
     json_begin_object(&j, NULL);
@@ -279,7 +276,7 @@ ls_status model_write_hf_config(const ls_model *m, ls_dtype type, char **text, s
     json_put_bool(&j, "use_cache", 1);
     json_put_int(&j, "vocab_size", (int64_t)m->vocab);
     json_end_object(&j);
-    st = json_out_status(&j);
+    ls_status st = json_out_status(&j);
     if (st < 0) {
         json_out_free(&j);
         return st;

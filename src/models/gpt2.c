@@ -70,9 +70,9 @@ static ls_value mlp(ls_program *p, const struct forward *f, size_t i, ls_value x
 
 static ls_value layer_forward(ls_program *p, const struct forward *f, size_t i, ls_value x)
 {
-    ls_value n = model_layer_norm(p, f, "ln_1.weight", "ln_1.bias", (long)i, x), h = ls_add(p, x, attention(p, f, i, n)), m;
+    ls_value n = model_layer_norm(p, f, "ln_1.weight", "ln_1.bias", (long)i, x), h = ls_add(p, x, attention(p, f, i, n));
+    ls_value m = model_layer_norm(p, f, "ln_2.weight", "ln_2.bias", (long)i, h);
 
-    m = model_layer_norm(p, f, "ln_2.weight", "ln_2.bias", (long)i, h);
     return ls_add(p, h, mlp(p, f, i, m));
 }
 

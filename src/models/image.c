@@ -111,15 +111,14 @@ static ls_value conv_norm(const struct network *f, const char *prefix, const cha
     ls_init normal = { LS_INIT_NORMAL, sqrt(2.0 / (double)(out * window * window)) };
     size_t shape[4] = { out, ls_value_size(f->p, x, 1), window, window };
     char name[PREFIX_BYTES];
-    ls_value w, b, mean, var;
 
     snprintf(name, sizeof name, "%s.weight", conv);
     x = ls_conv2d(f->p, x, parameter(f, prefix, name, normal, 4, shape), LS_NONE, stride, window / 2);
     snprintf(name, sizeof name, "%s%s.", prefix, bn);
-    w = parameter(f, name, "weight", (ls_init){ LS_INIT_ONES, 0 }, 1, &out);
-    b = parameter(f, name, "bias", (ls_init){ LS_INIT_ZEROS, 0 }, 1, &out);
-    mean = running(f, name, "running_mean", LS_INIT_ZEROS, out);
-    var = running(f, name, "running_var", LS_INIT_ONES, out);
+    ls_value w = parameter(f, name, "weight", (ls_init){ LS_INIT_ONES, 0 }, 1, &out);
+    ls_value b = parameter(f, name, "bias", (ls_init){ LS_INIT_ZEROS, 0 }, 1, &out);
+    ls_value mean = running(f, name, "running_mean", LS_INIT_ZEROS, out);
+    ls_value var = running(f, name, "running_var", LS_INIT_ONES, out);
     return ls_batch_norm(f->p, x, w, b, mean, var, f->labels, &o);
 }
 
@@ -177,11 +176,11 @@ static void head(const struct network *f, ls_value *w, ls_value *b)
 ls_value ls_image_loss(ls_program *p, const ls_image_model *m, ls_value images, ls_value labels, ls_value denominator, int training)
 {
     struct network f = { p, m, training ? labels : LS_NONE, training };
-    ls_value x = features(&f, images), w, b, one;
+    ls_value x = features(&f, images), w, b;
 
     if (!x.id) return LS_NONE;
     head(&f, &w, &b);
-    one = ls_constant(p, ls_value_dtype(p, x), 2, (size_t[]){ ls_value_size(p, x, 0), 1 }, 1.0);
+    ls_value one = ls_constant(p, ls_value_dtype(p, x), 2, (size_t[]){ ls_value_size(p, x, 0), 1 }, 1.0);
     b = ls_reshape(p, b, 2, (size_t[]){ m->classes, 1 });
     return ls_linear_xent(p, ls_concat(p, 2, (ls_value[]){ x, one }, 1), ls_concat(p, 2, (ls_value[]){ w, b }, 1), labels, denominator);
 }

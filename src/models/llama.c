@@ -74,9 +74,9 @@ ls_value llama_mlp(ls_program *p, const struct forward *f, const char *const nam
 ls_value llama_layer(ls_program *p, const struct forward *f, size_t i, ls_value x)
 {
     static const char *const names[] = { "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight" };
-    ls_value n = llama_norm(p, f, "input_layernorm.weight", (long)i, x), h = ls_add(p, x, llama_attention(p, f, i, n)), m;
+    ls_value n = llama_norm(p, f, "input_layernorm.weight", (long)i, x), h = ls_add(p, x, llama_attention(p, f, i, n));
+    ls_value m = llama_norm(p, f, "post_attention_layernorm.weight", (long)i, h);
 
-    m = llama_norm(p, f, "post_attention_layernorm.weight", (long)i, h);
     return ls_add(p, h, llama_mlp(p, f, names, i, m));
 }
 

@@ -10,12 +10,11 @@ static ls_value mlp_layer(ls_program *p, const char *name, int i, ls_value x, si
 {
     ls_init init = { LS_INIT_UNIFORM, 1.0 / sqrt((double)in) };
     char text[128];
-    ls_value w, b;
 
     snprintf(text, sizeof text, "%s.%d.weight", name, i);
-    w = ls_param(p, text, init, 2, (size_t[]){ out, in });
+    ls_value w = ls_param(p, text, init, 2, (size_t[]){ out, in });
     snprintf(text, sizeof text, "%s.%d.bias", name, i);
-    b = ls_param(p, text, init, 1, (size_t[]){ out });
+    ls_value b = ls_param(p, text, init, 1, (size_t[]){ out });
     return ls_linear(p, x, w, b);
 }
 

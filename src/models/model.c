@@ -111,12 +111,9 @@ ls_status ls_model_check(ls_model *m)
 /* Checks a copy of m, and that tokens are [B,T] with T within its positions; false if not, with the program's status set. */
 static bool model_begin(ls_program *p, const ls_model *m, ls_value tokens, ls_model *checked)
 {
-    ls_status st;
-    size_t t;
-
     *checked = *m;
     if (tokens.id == 0 || !program_ok(p)) return false;
-    st = ls_model_check(checked);
+    ls_status st = ls_model_check(checked);
     if (st < 0) {
         program_fail_by(p, st);
         return false;
@@ -125,7 +122,7 @@ static bool model_begin(ls_program *p, const ls_model *m, ls_value tokens, ls_mo
         program_fail(p, "model: tokens have %d dims; expected [B,T]", ls_value_ndim(p, tokens));
         return false;
     }
-    t = ls_value_size(p, tokens, 1);
+    size_t t = ls_value_size(p, tokens, 1);
     if (t > checked->max_positions) {
         program_fail(p, "model: samples of %zu tokens, but the model has max_positions %zu", t, checked->max_positions);
         return false;
@@ -139,11 +136,10 @@ static bool model_begin(ls_program *p, const ls_model *m, ls_value tokens, ls_mo
 static ls_status positions_new(const char *device, size_t t, ls_tensor **out)
 {
     int32_t *count = mem_array(MEM_OTHER, t, sizeof *count);
-    ls_status st;
 
     if (!count) return LS_ENOMEM;
     for (size_t i = 0; i < t; i++) count[i] = (int32_t)i;
-    st = ls_tensor_new(device, LS_I32, 1, &t, LS_OTHER, out);
+    ls_status st = ls_tensor_new(device, LS_I32, 1, &t, LS_OTHER, out);
     if (st == LS_OK) st = ls_tensor_write(*out, count, LS_I32, t);
     mem_free(count);
     return st;
@@ -154,13 +150,11 @@ static ls_value count_positions(ls_program *p, size_t t)
 {
     ls_tensor *tensor = NULL;
     char name[40];
-    ls_value found;
-    ls_status st;
 
     snprintf(name, sizeof name, "positions.%zu", t);
-    found = program_find(p, name);
+    ls_value found = program_find(p, name);
     if (found.id) return found;
-    st = positions_new(ls_store_settings(ls_program_store(p)).device, t, &tensor);
+    ls_status st = positions_new(ls_store_settings(ls_program_store(p)).device, t, &tensor);
     found = st < 0 ? program_fail_by(p, st) : ls_bind(p, name, tensor);
     ls_tensor_release(&tensor);
     ls_declare_time(p, found, 0);
@@ -192,14 +186,14 @@ static ls_value join_texts(ls_program *p, size_t n, ls_value *x)
 
 static ls_value attend_texts(ls_program *p, const struct forward *f, size_t layer, ls_value q, ls_value k, ls_value v)
 {
-    ls_value *o, all;
+    ls_value *o;
 
     if (f->texts == 1) return attend_text(p, f, layer, 0, q, k, v);
     o = mem_array(MEM_OTHER, f->texts, sizeof *o);
     if (!o) return program_fail_by(p, LS_ENOMEM);
     for (size_t i = 0; i < f->texts; i++)
         o[i] = attend_text(p, f, layer, i, ls_slice(p, q, 1, i, i + 1), ls_slice(p, k, 1, i, i + 1), ls_slice(p, v, 1, i, i + 1));
-    all = join_texts(p, f->texts, o);
+    ls_value all = join_texts(p, f->texts, o);
     mem_free(o);
     return all;
 }
@@ -271,10 +265,9 @@ static ls_value run_layers(ls_program *p, struct forward *f, ls_value tokens)
 {
     const struct family *family = model_family(f->m);
     char name[64];
-    ls_value x;
 
     if (family->has.rotary) f->rope = ls_rope_table(p, f->positions, f->m->head_size, &f->m->rope);
-    x = family->embed(p, f, tokens);
+    ls_value x = family->embed(p, f, tokens);
     for (size_t i = 0; i < f->m->layers; i++) {
         ls_model_layer_name(f->m, i, name, sizeof name);
         ls_block_begin(p, name);
@@ -343,10 +336,9 @@ ls_value ls_model_decode(ls_program *p, const ls_model *model, ls_cache *cache, 
 {
     ls_model m;
     struct forward f = { .m = &m, .positions = positions, .texts = 1, .cache = &cache, .position = &position, .length = &length };
-    ls_value x;
 
     if (!model_begin(p, model, tokens, &m)) return LS_NONE;
-    x = decode(p, &f, tokens);
+    ls_value x = decode(p, &f, tokens);
     if (x.id == 0) return LS_NONE;
     return ls_linear(p, ls_embedding(p, last, x), ls_model_head(p, &m), LS_NONE);
 }

@@ -55,9 +55,9 @@ static ls_value starcoder2_mlp(ls_program *p, const struct forward *f, size_t i,
 static ls_value starcoder2_layer(ls_program *p, const struct forward *f, size_t i, ls_value x)
 {
     ls_value n = model_layer_norm(p, f, "input_layernorm.weight", "input_layernorm.bias", (long)i, x);
-    ls_value h = ls_add(p, x, starcoder2_attention(p, f, i, n)), m;
+    ls_value h = ls_add(p, x, starcoder2_attention(p, f, i, n));
+    ls_value m = model_layer_norm(p, f, "post_attention_layernorm.weight", "post_attention_layernorm.bias", (long)i, h);
 
-    m = model_layer_norm(p, f, "post_attention_layernorm.weight", "post_attention_layernorm.bias", (long)i, h);
     return ls_add(p, h, starcoder2_mlp(p, f, i, m));
 }
 

@@ -224,13 +224,12 @@ static void append_all(struct append *a)
 
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
 {
-    struct cursor before;
     struct append a = { .p = p, .o = o };
 
     LS_TRY(optimizer_check(o));
     if (program_find(p, HYPER).id) return ls_fail(LS_EINVAL, "optimizer: this program already has one");
     if (ls_store_count(p->store) == 0) return ls_fail(LS_EINVAL, "optimizer: the store has no parameters yet; append it after the model");
-    before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
+    struct cursor before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     a.kind = &optimizer_kinds[o->kind];
     append_all(&a);
     p->builder.update_in_backward = o->in_backward;

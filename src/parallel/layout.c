@@ -225,8 +225,6 @@ static size_t least_heads(const ls_model *m, int tp)
 
 ls_status layout_check_model(const ls_model *m, const ls_layout *l)
 {
-    size_t heads;
-
     if ((unsigned)l->cp_method > LS_CP_ALL_TO_ALL)
         return ls_fail(LS_EINVAL, "parallel.cp_method: %d does not exist; use ring or all_to_all", (int)l->cp_method);
     if (l->overlap) LS_TRY(layout_check_range("parallel.tp_chunks", l->tp_chunks, 1, CHUNKS_MOST));
@@ -237,7 +235,7 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l)
                        "parallel.receive_factor=%g is out of range: 1, which has room for an even load, to %d, or 0 for all rows that can "
                        "arrive",
                        l->receive_factor, RECEIVE_FACTOR_MOST);
-    heads = least_heads(m, l->tp);
+    size_t heads = least_heads(m, l->tp);
     if (l->cp > 1 && l->cp_method == LS_CP_ALL_TO_ALL && heads < (size_t)l->cp)
         return ls_fail(LS_EINVAL,
                        "parallel.cp_method=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has %zu heads, "
@@ -394,8 +392,6 @@ static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
 
 ls_status ls_layout_check(const ls_model *m, const ls_layout *l)
 {
-    ls_model checked;
-
     LS_TRY(layout_check_axes(l));
     LS_TRY(layout_check_groups(l));
     LS_TRY(layout_check_sizes(l));
@@ -403,7 +399,7 @@ ls_status ls_layout_check(const ls_model *m, const ls_layout *l)
     LS_TRY(layout_check_recompute(l));
     LS_TRY(layout_check_in_backward(l));
     if (!m) return check_dp_alone(l);
-    checked = *m;
+    ls_model checked = *m;
     LS_TRY(ls_model_check(&checked));
     LS_TRY(layout_check_async(l, checked.experts ? "experts" : NULL));
     LS_TRY(layout_check_range("data.seq_len", l->seq_len, 1, INT32_MAX));

@@ -143,8 +143,6 @@ static ls_status passes(ls_program *p)
 ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
 {
     static const ls_compile_options defaults = LS_COMPILE_DEFAULTS;
-    struct cursor before;
-    ls_status st;
 
     LS_TRY(ls_program_status(p));
     if (p->results.compiled) return ls_fail(LS_EINVAL, "compile: this program is already compiled");
@@ -154,8 +152,8 @@ ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
         return ls_fail(LS_EINVAL, "compile: fuse_loss without ls_backward; there is no gradient to fuse the loss with");
     if (p->arguments.options.recompute != LS_RECOMPUTE_NONE && !p->loss.id)
         return ls_fail(LS_EINVAL, "compile: recompute without ls_backward; there is nothing to recompute for");
-    before = program_cursor_segment(p, SEG_FORWARD, LS_PHASE_FORWARD);
-    st = passes(p);
+    struct cursor before = program_cursor_segment(p, SEG_FORWARD, LS_PHASE_FORWARD);
+    ls_status st = passes(p);
     program_cursor_end(p, before);
     p->arguments.edit = (struct edit){ 0 };
     if (st < 0 && program_ok(p)) {

@@ -93,10 +93,8 @@ static bool fuse_pair(const ls_program *p, const int *uses, const struct instruc
 
 ls_status fuse_pass(ls_program *p)
 {
-    int *uses;
-
     LS_TRY(kernel_table_add(store_device(p->store)));
-    uses = uses_of(p);
+    int *uses = uses_of(p);
     if (!uses) return LS_ENOMEM;
     for (int s = 0; s < SEGMENTS; s++) {
         struct list *l = &p->list[s];

@@ -44,11 +44,9 @@ void gradient_give(struct gradient *g, ls_value x, ls_value dx)
 /* The buffer to which a "+=" kernel adds x's gradient; call land() afterwards. LS_NONE if x needs none. */
 static ls_value into(struct gradient *g, ls_value x)
 {
-    struct value v;
-
     if (!gradient_needs(g, x)) return LS_NONE;
     if (is_param(g, x)) return program_grad_value(g->p, program_value(g->p, x)->param);
-    v = *program_value(g->p, x);
+    struct value v = *program_value(g->p, x);
     return ls_constant(g->p, v.dtype == LS_F64 ? LS_F64 : LS_F32, v.ndim, v.size, 0.0);
 }
 
@@ -62,11 +60,10 @@ void gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *a
 {
     ls_value target[2] = { LS_NONE, LS_NONE };
     ls_phase phase = LS_PHASE_WEIGHT_GRADIENT;
-    struct cursor before;
 
     for (int k = 0; k < nout; k++)
         if (gradient_needs(g, x[k]) && !is_param(g, x[k])) phase = LS_PHASE_INPUT_GRADIENT;
-    before = program_cursor_phase(g->p, phase);
+    struct cursor before = program_cursor_phase(g->p, phase);
     for (int k = 0; k < nout; k++) target[k] = into(g, x[k]);
     if (target[0].id || target[1].id) {
         for (int k = 0; k < nout; k++)
@@ -117,16 +114,15 @@ static void go_over(struct instruction *gradient, const struct instruction *i)
 
 static void xent_gradient(struct gradient *g, const struct instruction *i, ls_value dloss, int op)
 {
-    ls_value x = i->in[0], w = i->in[1], dw, dx = LS_NONE;
+    ls_value x = i->in[0], w = i->in[1], dx = LS_NONE;
     ls_value in[] = { x, w, i->in[2], i->in[3], i->out[1], dloss };
     bool fuse = g->p->arguments.options.fuse_loss;
     struct value v = *program_value(g->p, x);
-    struct instruction *made;
 
     if (gradient_needs(g, x)) dx = program_new_value(g->p, "linear_xent_dx", v.dtype, v.ndim, v.size);
-    dw = into(g, w);
+    ls_value dw = into(g, w);
     if (fuse) in[4] = LS_NONE; /* fused: the kernel computes statistics and loss itself */
-    made = program_append(g->p, op, &i->attr, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
+    struct instruction *made = program_append(g->p, op, &i->attr, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
     go_over(made, i);
     gradient_give(g, x, dx);
     land(g, w, dw);
@@ -250,7 +246,6 @@ static void attention_gradient(struct gradient *g, const struct instruction *i, 
 {
     ls_value step = i->nin > 4 ? i->in[4] : LS_NONE, in[] = { i->in[0], i->in[1], i->in[2], i->out[0], i->out[1], dy, step }, out[3];
     static const char *const names[] = { "attention_dq", "attention_dk", "attention_dv" };
-    struct instruction *made;
 
     if (i->in[3].id) {
         program_fail(g->p, "attention with a length has no gradient: caches are for generation");
@@ -261,7 +256,7 @@ static void attention_gradient(struct gradient *g, const struct instruction *i, 
 
         out[k] = program_new_value(g->p, names[k], v.dtype, v.ndim, v.size);
     }
-    made = program_append(g->p, op, &i->attr, step.id ? 7 : 6, in, 3, out);
+    struct instruction *made = program_append(g->p, op, &i->attr, step.id ? 7 : 6, in, 3, out);
     go_over(made, i);
     for (int k = 0; k < 3; k++) gradient_give(g, in[k], out[k]);
 }

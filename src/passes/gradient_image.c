@@ -6,12 +6,9 @@
 /* db += the sum of dy over samples and positions: first along the positions, then over the rows. */
 static void bias(struct gradient *g, ls_value b, ls_value dy)
 {
-    struct value v;
-    ls_value rows;
-
     if (!gradient_needs(g, b)) return;
-    v = *program_value(g->p, dy);
-    rows = ls_sum(g->p, ls_reshape(g->p, dy, 3, (size_t[]){ v.size[0], v.size[1], v.size[2] * v.size[3] }), 2);
+    struct value v = *program_value(g->p, dy);
+    ls_value rows = ls_sum(g->p, ls_reshape(g->p, dy, 3, (size_t[]){ v.size[0], v.size[1], v.size[2] * v.size[3] }), 2);
     gradient_accumulate(g, OP_BIAS_GRAD, NULL, 1, &rows, 1, &b);
 }
 

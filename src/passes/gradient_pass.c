@@ -124,7 +124,6 @@ static ls_status check_loss(const ls_program *p)
 ls_status gradient_pass(ls_program *p)
 {
     struct gradient g = { .p = p, .n = p->nvalues };
-    struct cursor before;
 
     LS_TRY(check_loss(p));
     g.needed = mem_array(MEM_OTHER, (size_t)g.n, sizeof *g.needed);
@@ -135,7 +134,7 @@ ls_status gradient_pass(ls_program *p)
         return LS_ENOMEM;
     }
     mark_needed(&g);
-    before = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_INPUT_GRADIENT);
+    struct cursor before = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_INPUT_GRADIENT);
     seed(&g);
     gradient_pass_walk(&g);
     end_stage(&g);

@@ -148,13 +148,12 @@ static struct op_attr lower_blocks_of(const struct move *m, const struct move_di
 static ls_value lower_pack(struct lower *l, const struct move *m, const struct move_dim *c, ls_value x)
 {
     struct op_attr attr = lower_blocks_of(m, c);
-    ls_value y;
 
     if (leads(l->p, x, c->dim)) {
         wire(l, x);
         return x;
     }
-    y = on_the_wire(l->p, "blocks", x);
+    ls_value y = on_the_wire(l->p, "blocks", x);
     return y.id ? program_emit(l->p, OP_PACK_BLOCKS, &attr, 1, &x, 1, &y) : LS_NONE;
 }
 
@@ -236,10 +235,9 @@ static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_valu
     const struct move *m = instruction_move(i);
     struct list *list = &l->p->list[l->p->builder.cursor.segment];
     size_t n = m->floating ? (size_t)m->chunks : 1, rows = value_count(program_value(l->p, x));
-    struct instruction product;
 
     if (!program_ok(l->p) || n < 2 || !list->n) return false;
-    product = list->at[list->n - 1];
+    struct instruction product = list->at[list->n - 1];
     rows /= MAX(program_value(l->p, x)->size[program_value(l->p, x)->ndim - 1], (size_t)1);
     if (!(op_info(product.op)->traits & TRAIT_ROW_CHUNKS) || product.out[0].id != x.id || product.in[2].id || rows < n ||
         !value_is_contiguous(program_value(l->p, product.in[0])))
@@ -285,12 +283,11 @@ static void place_zigzag(ls_program *p, const struct move_dim *c, int n, ls_valu
         int chunk[2] = { r, 2 * n - 1 - r };
         size_t begin = 0;
         ptrdiff_t stride[LS_DIMS];
-        ls_value own;
 
         v.size[c->dim] = part(c, r, n);
         stride[v.ndim - 1] = 1;
         for (int d = v.ndim - 1; d > 0; d--) stride[d - 1] = stride[d] * (ptrdiff_t)v.size[d];
-        own = program_view(p, flat, (struct view_rule){ VIEW_SLICE, 0, 0, at }, v.ndim, v.size, stride, (ptrdiff_t)at);
+        ls_value own = program_view(p, flat, (struct view_rule){ VIEW_SLICE, 0, 0, at }, v.ndim, v.size, stride, (ptrdiff_t)at);
         for (int k = 0; k < 2; k++) {
             size_t first = shard_begin(c->full, c->grain, chunk[k], 2 * n), size = chunk_size(c, chunk[k], 2 * n);
 
@@ -350,13 +347,12 @@ static void lower_all_to_all(struct lower *l, const struct instruction *i)
     const struct move *m = instruction_move(i);
     struct move_dim first = { m->dim, m->full, m->grain, 0 }, second = { m->dim2, m->full2, m->grain2, 0 };
     int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
-    size_t *counts = program_counts(l->p, 2 * n), rest;
-    ls_value to, from;
+    size_t *counts = program_counts(l->p, 2 * n);
 
     if (!counts) return;
-    to = lower_pack(l, m, &second, i->in[0]);
-    from = received(l->p, &first, i->out[0]);
-    rest = m->full && part(&second, r, n) ? value_count(program_value(l->p, i->out[0])) / m->full / part(&second, r, n) : 0;
+    ls_value to = lower_pack(l, m, &second, i->in[0]);
+    ls_value from = received(l->p, &first, i->out[0]);
+    size_t rest = m->full && part(&second, r, n) ? value_count(program_value(l->p, i->out[0])) / m->full / part(&second, r, n) : 0;
     if (!rest && part(&first, r, n) && m->full2) rest = value_count(program_value(l->p, i->in[0])) / m->full2 / part(&first, r, n);
     for (int s = 0; s < n; s++) {
         counts[s] = rest * part(&first, r, n) * part(&second, s, n);

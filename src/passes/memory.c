@@ -58,10 +58,8 @@ size_t program_activation_bytes(const ls_program *p)
 
 static void memory_touch(ls_program *p, ls_value v, int at)
 {
-    struct value *root;
-
     if (!v.id) return;
-    root = &p->values[p->values[v.id].root];
+    struct value *root = &p->values[p->values[v.id].root];
     if (root->first < 0) root->first = at;
     root->last = MAX(root->last, at);
     root->used = true;
@@ -318,10 +316,10 @@ static ls_status lay_out(ls_program *p, enum arena a, int positions)
     ls_status st = memory_collect(p, &l, a);
 
     if (st == LS_OK) {
-        size_t early = place_all(&l, by_size), late;
+        size_t early = place_all(&l, by_size);
 
         for (int b = 0; b < l.n; b++) l.buffer[b].before = l.buffer[b].at;
-        late = place_all(&l, by_size_late);
+        size_t late = place_all(&l, by_size_late);
         for (int b = 0; b < l.n && early <= late; b++) l.buffer[b].at = l.buffer[b].before;
         p->results.arena_bytes[a] = MIN(early, late);
         if (a == ARENA_COMMUNICATION && p->results.arena_bytes[a])

@@ -63,10 +63,8 @@ static bool in_unit(const struct again *a, int block) { return block && a->unit_
 /* Marks v and the values needed to recompute it. */
 static bool want(struct again *a, ls_value v)
 {
-    const struct instruction *i;
-
     if (!v.id || v.id >= a->n || !a->maker[v.id]) return false;
-    i = &a->p->list[SEG_FORWARD].at[a->maker[v.id] - 1];
+    const struct instruction *i = &a->p->list[SEG_FORWARD].at[a->maker[v.id] - 1];
     if (never_again(a, i)) return false;
     if (!in_unit(a, i->block) || a->leaves[a->p->values[v.id].root]) return false;
     if (a->made[v.id]) return true;
@@ -104,10 +102,9 @@ static void find_leaving(struct again *a)
 static ls_value clone_value(struct again *a, ls_value v)
 {
     struct value x = *program_value(a->p, v);
-    ls_value c;
 
     if (!v.id || a->clone[v.id].id) return a->clone[v.id]; /* a "+=" value has several writers */
-    c = program_new_value(a->p, "again", x.dtype, x.ndim, x.size);
+    ls_value c = program_new_value(a->p, "again", x.dtype, x.ndim, x.size);
     if (c.id) {
         struct value *y = program_value(a->p, c);
 
@@ -135,10 +132,9 @@ static ls_status clone_all(struct again *a, struct list *out)
 
     for (int n = 0; n < l->n && program_ok(a->p); n++) {
         struct instruction i = l->at[n];
-        struct cursor before;
 
         if (!i.out[0].id || !in_unit(a, i.block) || !a->made[i.out[0].id]) continue;
-        before = program_cursor_block(a->p, i.block);
+        struct cursor before = program_cursor_block(a->p, i.block);
         i.phase = LS_PHASE_RECOMPUTE;
         for (int k = 0; k < i.nin; k++) i.in[k] = mapped(a, i.in[k]);
         for (int k = 0; k < i.nout; k++) i.out[k] = i.out[k].id ? clone_value(a, i.out[k]) : LS_NONE;
@@ -174,11 +170,10 @@ static ls_status one_unit(struct again *a)
 {
     struct list clones = { 0 };
     ls_status st = LS_OK;
-    int at;
 
     memset(a->made, 0, (size_t)a->n * sizeof *a->made);
     find_leaving(a);
-    at = recompute_choose(a);
+    int at = recompute_choose(a);
     if (at < 0) return LS_OK;
     st = clone_all(a, &clones);
     if (st == LS_OK) st = splice(a, at, &clones);

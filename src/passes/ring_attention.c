@@ -238,14 +238,13 @@ void ring_lower(ls_program *p, const struct instruction *i)
 {
     struct ring z;
     struct hop h;
-    ls_value o;
 
     if (!open_ring(&z, p, i)) return;
     if (z.n == 1) {
         attend(&z, &(struct block){ 0, 0, z.t, z.causal }, 0, i->out[0], i->out[1]);
         return;
     }
-    o = z.type == z.exact ? i->out[0] : new_heads(&z, "ring.sum", z.exact, z.t, z.H);
+    ls_value o = z.type == z.exact ? i->out[0] : new_heads(&z, "ring.sum", z.exact, z.t, z.H);
     pack(&z);
     for (int s = 0; s < z.n && program_ok(p); s++) {
         bool goes_on = s < z.n - 1;
@@ -305,21 +304,18 @@ static void backward_step(struct ring *z, int s, ls_value dq)
 void ring_grad_lower(ls_program *p, const struct instruction *i)
 {
     struct ring z;
-    struct hop home;
-    ls_value dq;
-    int last;
 
     if (!open_ring(&z, p, i)) return;
     if (z.n == 1) {
         program_emit(p, OP_ATTENTION_GRAD, &i->attr, i->nin, i->in, 3, i->out);
         return;
     }
-    dq = z.type == z.exact ? i->out[0] : new_heads(&z, "ring.dq.sum", z.exact, z.t, z.H);
+    ls_value dq = z.type == z.exact ? i->out[0] : new_heads(&z, "ring.dq.sum", z.exact, z.t, z.H);
     pack(&z);
     for (int b = 0; b < 2; b++) z.sums[b] = program_comm_value(p, b ? "ring.dkv.1" : "ring.dkv.0", z.exact, longest(&z));
     for (int s = 0; s < z.n && program_ok(p); s++) backward_step(&z, s, dq);
-    last = (z.n - 1) % 2;
-    home = hop_start(&z, z.sums[last], block_of(&z, z.n - 1).j, z.sums[!last]);
+    int last = (z.n - 1) % 2;
+    struct hop home = hop_start(&z, z.sums[last], block_of(&z, z.n - 1).j, z.sums[!last]);
     if (z.type != z.exact) emit_to(&z, OP_COPY, dq, i->out[0]);
     hop_wait(&z, &home);
     emit_to(&z, OP_COPY, heads_in(&z, z.sums[!last], z.rank, 0, z.t), i->out[1]);
@@ -338,23 +334,19 @@ static bool is_heads(const ls_program *p, ls_value x, const struct value *q)
 
 ls_value program_ring_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, const struct across *a)
 {
-    const struct value *x;
     struct op_attr attr = { .attention = { .causal = causal } };
-    struct instruction *i;
     size_t size[4];
-    ls_dtype type;
-    ls_value o, lse;
 
     if (!program_operand(p, "ring_attention", "q", q, LS_DTYPES)) return LS_NONE;
-    x = program_value(p, q);
+    const struct value *x = program_value(p, q);
     if (x->ndim != 4 || !is_heads(p, q, x) || !is_heads(p, k, x) || !is_heads(p, v, x) || !program_same_shape(p, k, v))
         return program_fail(p, "ring_attention: q must be [B,t,H,D], k and v [B,t,G,D], H a multiple of G");
     memcpy(size, x->size, sizeof size);
-    type = x->dtype;
+    ls_dtype type = x->dtype;
     attr.attention.scale = 1.0 / sqrt((double)size[3]);
-    o = program_new_value(p, "ring_attention", type, 4, size);
-    lse = program_new_value(p, "lse", type == LS_F64 ? LS_F64 : LS_F32, 3, (size_t[]){ size[0], size[2], size[1] });
-    i = program_append(p, OP_RING_ATTENTION, &attr, 4, (ls_value[]){ q, k, v, LS_NONE }, 2, (ls_value[]){ o, lse });
+    ls_value o = program_new_value(p, "ring_attention", type, 4, size);
+    ls_value lse = program_new_value(p, "lse", type == LS_F64 ? LS_F64 : LS_F32, 3, (size_t[]){ size[0], size[2], size[1] });
+    struct instruction *i = program_append(p, OP_RING_ATTENTION, &attr, 4, (ls_value[]){ q, k, v, LS_NONE }, 2, (ls_value[]){ o, lse });
     if (!i) return LS_NONE;
     instruction_set_across(i, a);
     return o;

@@ -344,13 +344,12 @@ ls_status streams_pass(ls_program *p)
 {
     struct touched t = { .p = p };
     int total = 0;
-    ls_status st;
 
     streams_clear(p);
     if (store_device(p->store)->immediate) return LS_OK;
     for (int s = 0; s < SEGMENTS; s++) total += p->list[s].n;
     t.step = mem_array(MEM_OTHER, (size_t)total, sizeof *t.step);
-    st = t.step ? touch_all(&t) : LS_ENOMEM;
+    ls_status st = t.step ? touch_all(&t) : LS_ENOMEM;
     if (st == LS_OK) st = stream_waits(t.access, t.step, t.n, p->results.nstreams, &p->results.wait);
     if (st == LS_OK) keep_waits(p, t.step);
     mem_free(t.step);

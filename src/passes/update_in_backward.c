@@ -181,13 +181,11 @@ static bool is_of_unit(const struct moving *m, ls_value v)
 static ls_value part_of_unit(struct moving *m, ls_value v)
 {
     int param = moving_root(m->p, v)->param, k = 0;
-    const struct store_unit *g;
-    struct value x;
 
     if (!is_of_unit(m, v)) return v;
-    g = store_unit_at(m->p->store, store_unit_of(m->p->store, (size_t)param));
+    const struct store_unit *g = store_unit_at(m->p->store, store_unit_of(m->p->store, (size_t)param));
     while (g->params[k] != param) k++;
-    x = *program_value(m->p, v);
+    struct value x = *program_value(m->p, v);
     return program_view(m->p, m->unit[unit_of_root(m->p, moving_root(m->p, v))].grad, (struct view_rule){ VIEW_SLICE, 0, 0, g->at[k] },
                         x.ndim, x.size, x.stride, (ptrdiff_t)g->at[k] + x.offset);
 }
@@ -239,10 +237,8 @@ static void release_gradients(struct moving *m)
     ls_store *s = m->p->store;
 
     for (size_t i = 0; i < m->n; i++) {
-        struct value *grad;
-
         if (!m->unit[i].grad.id) continue;
-        grad = program_value(m->p, m->unit[i].grad);
+        struct value *grad = program_value(m->p, m->unit[i].grad);
         grad->role = grad->unit >= 0 ? LS_ROLE_COMMUNICATION : LS_ROLE_ACTIVATION;
         grad->flat_gradient = true;
         if (grad->unit < 0) {

@@ -91,10 +91,9 @@ static void begin_chunk(struct xent *z, struct chunk *c)
 {
     ls_program *p = z->p;
     size_t n = c->end - c->begin;
-    struct cursor before;
 
     c->logits = program_new_value(p, "logits", z->exact, 2, (size_t[]){ n, z->v });
-    before = program_cursor_phase(p, z->again ? LS_PHASE_RECOMPUTE : p->builder.cursor.phase);
+    struct cursor before = program_cursor_phase(p, z->again ? LS_PHASE_RECOMPUTE : p->builder.cursor.phase);
     program_emit(p, OP_LINEAR, NULL, 3, (ls_value[]){ vocab_xent_rows(z, z->x, c), z->w, LS_NONE }, 1, &c->logits);
     program_cursor_end(p, before);
     if (z->known) return;
@@ -178,29 +177,25 @@ void vocab_xent_grad_lower(ls_program *p, const struct instruction *i)
 ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targets, ls_value denominator, size_t first,
                             const struct across *a)
 {
-    const struct value *v;
     struct op_attr attr = { .embedding = { first } };
-    struct instruction *i;
-    size_t count;
-    ls_value loss, lse;
-    ls_dtype exact;
 
     if (!program_operand(p, "vocab_xent", "x", x, LS_DTYPES) || !program_operand(p, "vocab_xent", "w", w, program_value(p, x)->dtype))
         return LS_NONE;
     x = ls_contiguous(p, x);
     w = ls_contiguous(p, w);
-    v = program_value(p, x);
-    count = value_count(v) / MAX(v->size[v->ndim - 1], (size_t)1);
+    const struct value *v = program_value(p, x);
+    size_t count = value_count(v) / MAX(v->size[v->ndim - 1], (size_t)1);
     if (program_value(p, w)->ndim != 2 || program_value(p, w)->size[1] != v->size[v->ndim - 1] ||
         first + program_value(p, w)->size[0] > a->full || !targets.id || value_count(program_value(p, targets)) != count)
         return program_fail(p,
                             "vocab_xent: rows [%zu, +%zu) of a vocabulary of %zu, %zu rows of x: the shapes of w and targets do not match",
                             first, program_value(p, w)->size[0], a->full, count);
-    exact = v->dtype == LS_F64 ? LS_F64 : LS_F32;
+    ls_dtype exact = v->dtype == LS_F64 ? LS_F64 : LS_F32;
     program_bound(p, targets, INT32_MIN, (int64_t)a->full - 1);
-    loss = program_new_value(p, "loss", exact, 1, (size_t[]){ 1 });
-    lse = program_new_value(p, "lse", exact, 1, &count);
-    i = program_append(p, OP_VOCAB_XENT, &attr, 4, (ls_value[]){ x, w, targets, denominator }, 2, (ls_value[]){ loss, lse });
+    ls_value loss = program_new_value(p, "loss", exact, 1, (size_t[]){ 1 });
+    ls_value lse = program_new_value(p, "lse", exact, 1, &count);
+    struct instruction *i =
+        program_append(p, OP_VOCAB_XENT, &attr, 4, (ls_value[]){ x, w, targets, denominator }, 2, (ls_value[]){ loss, lse });
     if (!i) return LS_NONE;
     instruction_set_across(i, a);
     return loss;

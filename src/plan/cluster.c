@@ -285,11 +285,10 @@ static ls_status cluster_check(const struct cluster_reading *r, const char *name
 static ls_status fail_no_machine(const char *name)
 {
     struct text names = { 0 };
-    ls_status st;
 
     for (int i = 0; cluster_builtin(i); i++) text_put(&names, "%s%s", i ? ", " : "", cluster_builtin(i));
-    st = ls_fail(LS_EINVAL, "machine '%s': it is not one of %s; a file is named by its path, ./FILE.yaml", name,
-                 names.data ? names.data : "none");
+    ls_status st = ls_fail(LS_EINVAL, "machine '%s': it is not one of %s; a file is named by its path, ./FILE.yaml", name,
+                           names.data ? names.data : "none");
     text_free(&names);
     return st;
 }

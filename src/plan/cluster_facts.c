@@ -7,12 +7,11 @@
 ls_status ls_cluster_read(const char *name, ls_cluster **out)
 {
     ls_cluster *c;
-    ls_status st;
 
     if (!name || !*name) return ls_fail(LS_EINVAL, "ls_cluster_read: no name; use the path of a machine file or a built-in name");
     c = mem_zalloc(MEM_OTHER, sizeof *c);
     if (!c) return LS_ENOMEM;
-    st = cluster_read(name, &c->cluster);
+    ls_status st = cluster_read(name, &c->cluster);
     c->cluster.host = 0; /* lockstep's steps are issued as graphs, or the host runs ahead */
     if (st < 0)
         mem_free(c);

@@ -13,10 +13,8 @@ static bool of_transport(const struct bytes_home *h) { return h->comm && h->devi
 
 static void *arena_bytes_take(const struct bytes_home *h, size_t bytes)
 {
-    void *p;
-
     if (mem_take(h->category, bytes) < 0) return NULL;
-    p = ls_comm_alloc(h->comm, MAX(bytes, 1));
+    void *p = ls_comm_alloc(h->comm, MAX(bytes, 1));
     if (!p) mem_give(h->category, bytes);
     return p;
 }

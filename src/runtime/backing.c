@@ -52,10 +52,9 @@ static ls_status open_unnamed(struct flat_unit *g)
 ls_status backing_grow(struct flat_unit *g, size_t bytes, off_t *at)
 {
     size_t whole = (bytes + LS_PAGE - 1) / LS_PAGE * LS_PAGE;
-    int error;
 
     if (g->fd < 0) LS_TRY(open_unnamed(g));
-    error = whole ? posix_fallocate(g->fd, g->file_bytes, (off_t)whole) : 0;
+    int error = whole ? posix_fallocate(g->fd, g->file_bytes, (off_t)whole) : 0;
     if (error) return ls_fail(LS_EIO, "%s: no space for %zu bytes of offloaded tensors: %s", g->path, bytes, strerror(error));
     *at = g->file_bytes;
     g->file_bytes += (off_t)whole;

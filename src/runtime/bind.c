@@ -198,14 +198,13 @@ static ls_status check_held(const ls_program *p, ls_value x)
 {
     static const char *const what[] = { [LS_ROLE_PARAMETER] = "value", [LS_ROLE_GRADIENT] = "gradient", [LS_ROLE_OPTIMIZER] = "state" };
     const struct value *v = x.id ? &p->values[p->values[x.id].root] : NULL;
-    const ls_tensor *t;
 
     if (v && v->unit >= 0 && !unit_data(p, v))
         return ls_fail(LS_EINVAL, "'%s': all parameters of the unit are frozen, so it does not exist", v->name);
     if (!v || v->param < 0 || v->role == LS_ROLE_ACTIVATION) return LS_OK;
-    t = v->role == LS_ROLE_PARAMETER  ? ls_store_value(p->store, (size_t)v->param)
-        : v->role == LS_ROLE_GRADIENT ? ls_store_grad(p->store, (size_t)v->param)
-                                      : ls_store_state(p->store, (size_t)v->param, v->state);
+    const ls_tensor *t = v->role == LS_ROLE_PARAMETER  ? ls_store_value(p->store, (size_t)v->param)
+                         : v->role == LS_ROLE_GRADIENT ? ls_store_grad(p->store, (size_t)v->param)
+                                                       : ls_store_state(p->store, (size_t)v->param, v->state);
     if (!t || ls_tensor_count(t) != value_count(v))
         return ls_fail(
             LS_EINVAL,
@@ -271,13 +270,11 @@ ls_status bind_pass(ls_program *p)
 
 ls_status ls_program_select(ls_program *p, int slot)
 {
-    char *base;
-
     if (!p->run.runnable) return ls_fail(LS_EINVAL, "select: the program is not compiled to run");
     if (slot < 0 || slot >= program_slots(p))
         return ls_fail(LS_EINVAL, "select: slot %d does not exist; the program has %d", slot, program_slots(p));
     p->run.slot = slot;
-    base = slot_base(p);
+    char *base = slot_base(p);
     for (int k = 0; k < p->run.nslot_operands; k++) *p->run.slot_operands[k].data = base + p->run.slot_operands[k].at;
     return LS_OK;
 }

@@ -145,16 +145,15 @@ static ls_status run_multi(ls_program *p, const struct instruction *i, int count
 static ls_status run_instruction(ls_program *p, const struct instruction *i, int number, bool *over)
 {
     bool clips = op_info(i->op)->stage == OPTIMIZER_CLIP;
-    double began, ended;
 
     if (is_held_back(p, i)) return LS_OK;
     if (p->run.finding) LS_TRY(non_finite_before(p, i, number));
-    began = base_now();
+    double began = base_now();
     if (!device_of(p)->immediate)
         LS_TRY(run_queued(p, i, 1));
     else
         LS_TRY(run_one(p, i));
-    ended = base_now();
+    double ended = base_now();
     count_runs(p, i, 1, ended - began);
     if (p->run.watch) p->run.watch(p->run.watch_ctx, p, i, began, ended);
     if (p->run.fault.fn && p->run.fault.slot == p->run.slot) LS_TRY(p->run.fault.fn(p->run.fault.ctx, p, i));
@@ -194,14 +193,14 @@ static ls_status record_graph(ls_program *p, const struct walk *w, const struct 
 {
     const struct instruction *at = p->list[w->s].at;
     struct device_stream *stream = instruction_bound(p, &at[g->begin])->stream;
-    ls_status st = LS_OK, ended;
+    ls_status st = LS_OK;
 
     LS_TRY(device_of(p)->graph_begin(stream));
     for (int n = g->begin, count; n < g->end && st == LS_OK; n += count) {
         count = graph_takes(&at[n], w->segments) ? multi_count(p, &at[n]) : 1;
         if (graph_takes(&at[n], w->segments)) st = run_queued(p, &at[n], count);
     }
-    ended = device_of(p)->graph_end(stream, out);
+    ls_status ended = device_of(p)->graph_end(stream, out);
     if (st == LS_OK) return ended;
     device_of(p)->graph_free(*out);
     *out = NULL;
@@ -287,15 +286,13 @@ static ls_status give_up(ls_program *p, ls_status st)
 
 ls_status ls_program_run(ls_program *p, int segments)
 {
-    ls_status st;
-
     LS_TRY(ls_program_status(p));
     if (!p->run.runnable)
         return ls_fail(LS_EINVAL, "run: %s",
                        p->results.compiled ? "the program was compiled with plan_only" : "the program is not compiled");
     LS_TRY(check_order(p, segments));
     LS_TRY(store_check_loaded(p->store));
-    st = execute_walk(p, segments);
+    ls_status st = execute_walk(p, segments);
     return st < 0 ? give_up(p, st) : LS_OK;
 }
 

@@ -243,13 +243,12 @@ static ls_status run_gradient(ls_program *p, const struct hook *h)
     const struct call *c = instruction_bound(p, i);
     const struct value *v = &p->values[h->at.id];
     size_t bytes = value_count(v) * ls_dtype_bytes(v->dtype);
-    void *stage, *data = program_data(p, h->at);
-    ls_status st;
+    void *data = program_data(p, h->at);
 
     if (d->host_visible) return call_gradient(p, h, data);
-    stage = mem_alloc(MEM_OTHER, bytes);
+    void *stage = mem_alloc(MEM_OTHER, bytes);
     if (!stage) return LS_ENOMEM;
-    st = streams_before(p, i);
+    ls_status st = streams_before(p, i);
     if (st == LS_OK) st = d->copy_out(c->stream, stage, data, bytes);
     if (st == LS_OK) st = d->stream_sync(c->stream);
     if (st == LS_OK) st = call_gradient(p, h, stage);

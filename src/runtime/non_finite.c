@@ -192,10 +192,9 @@ char *found_text(const struct found *f, char out[FOUND_TEXT])
 {
     const struct instruction *i = f->instruction;
     const char *weight = weight_of(f->program, i), *block = i->block ? f->program->blocks[i->block] : "";
-    size_t at;
 
     put_what(f, out, FOUND_TEXT);
-    at = strlen(out);
+    size_t at = strlen(out);
     at += (size_t)snprintf(out + at, FOUND_TEXT - at, " is %s%s (%s", f->nan ? "NaN" : "infinite", f->given ? " already" : "",
                            instruction_name(i));
     if (weight && !f->given && at < FOUND_TEXT) at += (size_t)snprintf(out + at, FOUND_TEXT - at, " of '%.80s'", weight);

@@ -28,10 +28,8 @@ static ls_status readback_open(struct readback *r, const struct device *d)
 /* The next read, with room for `bytes`; its buffer stays for later steps. */
 static ls_status pending_take(struct readback *r, size_t bytes, struct pending_read **out)
 {
-    struct pending_read *x;
-
     if (r->n == READBACK_MOST) LS_TRY(readback_finish(r));
-    x = &r->read[r->n];
+    struct pending_read *x = &r->read[r->n];
     if (x->room < bytes) {
         mem_free(x->host);
         x->room = 0;
@@ -48,11 +46,10 @@ ls_status readback_add(struct readback *r, ls_program *p, const char *name, doub
     const struct device *d = store_device(p->store);
     struct pending_read *x;
     struct device_stream *s;
-    const struct value *v;
     int value;
 
     LS_TRY(transfer_find(p, name, count, &value));
-    v = &p->values[value];
+    const struct value *v = &p->values[value];
     if (d->host_visible) {
         add_part(sum, program_data(p, (ls_value){ value }), v->dtype, count);
         return LS_OK;

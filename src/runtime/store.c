@@ -19,19 +19,17 @@ ls_status ls_store_new(const ls_store_options *options, ls_store **out)
 {
     static const ls_store_options defaults = LS_STORE_DEFAULTS;
     const ls_store_options *o = options ? options : &defaults;
-    const struct device *device;
-    ls_status st;
     ls_store *s;
 
     if (!ls_dtype_is_float(o->type))
         return ls_fail(LS_EINVAL, "store: parameters must have a floating-point type, not %s", ls_dtype_name(o->type));
     if (o->half_grads && !is_half(o->type))
         return ls_fail(LS_EINVAL, "store: half_grads with parameters of type %s; use bf16 or f16", ls_dtype_name(o->type));
-    device = device_find(o->device);
+    const struct device *device = device_find(o->device);
     if (!device) return LS_EUNSUPPORTED;
     s = mem_zalloc(MEM_OTHER, sizeof *s);
     if (!s) return LS_ENOMEM;
-    st = stream_set_new(device, &s->streams);
+    ls_status st = stream_set_new(device, &s->streams);
     if (st < 0) {
         mem_free(s);
         return st;
@@ -132,7 +130,6 @@ static ls_status check_declared(const ls_store *s, const char *name, ls_dtype ty
 
 ls_status store_declare_as(ls_store *s, const char *name, ls_init init, ls_dtype type, int ndim, const size_t *size, int *index)
 {
-    struct entry *p;
     int found = ls_store_find(s, name);
     size_t count;
 
@@ -149,7 +146,7 @@ ls_status store_declare_as(ls_store *s, const char *name, ls_init init, ls_dtype
         s->entry = grown;
         s->room = room;
     }
-    p = &s->entry[s->count];
+    struct entry *p = &s->entry[s->count];
     memset(p, 0, sizeof *p);
     p->name = mem_strdup(name);
     if (!p->name) return LS_ENOMEM;

@@ -71,13 +71,12 @@ static ls_status initialize(ls_store *s, size_t i)
     const struct entry *p = &s->entry[i];
     struct fill f = { .seed = s->options.seed, .p = p, .is_double = store_value_type(s, i) == LS_F64 };
     struct part value, master = { 0 };
-    size_t begin, end;
     ls_status st = LS_OK;
 
     if (p->init.kind == LS_INIT_ZEROS) return LS_OK;
     LS_TRY(part_find(s, i, STORE_VALUE, NULL, &value));
-    begin = value.begin;
-    end = value.end;
+    size_t begin = value.begin;
+    size_t end = value.end;
     f.has_master = store_has_master(s, i);
     if (f.has_master) {
         LS_TRY(part_find(s, i, STORE_STATE, "master", &master));

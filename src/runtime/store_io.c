@@ -31,7 +31,6 @@ static ls_status store_io_gather(const struct part *p, size_t at, size_t count, 
     const struct store_unit *g = &p->g->face;
     int n = ls_comm_size(g->comm);
     size_t *counts = mem_array(MEM_OTHER, (size_t)n, sizeof *counts), esize = ls_dtype_bytes(p->type);
-    ls_status st;
 
     if (!counts) return LS_ENOMEM;
     for (int r = 0; r < n; r++) {
@@ -42,7 +41,7 @@ static ls_status store_io_gather(const struct part *p, size_t at, size_t count, 
         end = MIN(end, at + count);
         counts[r] = end > begin ? end - begin : 0;
     }
-    st = part_read(p, p->begin, p->end - p->begin, all + p->begin * esize, p->type);
+    ls_status st = part_read(p, p->begin, p->end - p->begin, all + p->begin * esize, p->type);
     if (st == LS_OK) st = ls_all_gather_v(g->comm, all + p->begin * esize, all, counts, p->type, NULL);
     mem_free(counts);
     return st;
@@ -72,13 +71,11 @@ static ls_status read_box(const ls_store *s, size_t i, struct part *p, void *box
 static ls_status read_alone(const ls_store *s, size_t i, struct part *p, void *host, ls_dtype type)
 {
     size_t count = s->entry[i].count;
-    void *all;
-    ls_status st;
 
     if (type == p->type) return read_box(s, i, p, host);
-    all = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(p->type));
+    void *all = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(p->type));
     if (!all) return LS_ENOMEM;
-    st = read_box(s, i, p, all);
+    ls_status st = read_box(s, i, p, all);
     if (st == LS_OK) ls_convert(host, type, all, p->type, count);
     mem_free(all);
     return st;
@@ -125,11 +122,10 @@ static ls_status write_part(const struct entry *entry, const struct part *p, con
 {
     enum { CHUNK = 1 << 14 };
     size_t esize = ls_dtype_bytes(type), end, global;
-    char *chunk;
     ls_status st = LS_OK;
 
     if (box_is_whole(entry)) return part_write(p, p->begin, p->end - p->begin, host + p->begin * esize, type);
-    chunk = mem_alloc(MEM_OTHER, CHUNK * esize);
+    char *chunk = mem_alloc(MEM_OTHER, CHUNK * esize);
     if (!chunk) return LS_ENOMEM;
     for (size_t from = p->begin; from < p->end && st == LS_OK; from = end) {
         end = MIN(p->end, from + CHUNK);

@@ -75,11 +75,10 @@ ls_status store_offload_wait(ls_store *s, const struct unit_state *of)
 {
     double began = base_now();
     struct flat *f;
-    ls_status st;
 
     LS_TRY(offloaded(s, of, &f));
     if (!f->transfer.open) return LS_OK;
-    st = transfer_wait(s, f);
+    ls_status st = transfer_wait(s, f);
     s->moved.waited += base_now() - began;
     return st;
 }
@@ -93,14 +92,13 @@ void store_offload_drop(ls_store *s)
 static ls_status write_zeros(const struct flat_unit *g, const struct flat *f)
 {
     enum { CHUNK = 1 << 20 };
-    char *zeros;
     ls_status st = LS_OK;
 
     if (f->data) {
         memset(f->data, 0, f->bytes);
         return LS_OK;
     }
-    zeros = mem_zalloc(MEM_OTHER, CHUNK);
+    char *zeros = mem_zalloc(MEM_OTHER, CHUNK);
     if (!zeros) return LS_ENOMEM;
     for (size_t at = 0; at < f->bytes && st == LS_OK; at += CHUNK)
         st = backing_write(g, f->at + (off_t)at, zeros, MIN(f->bytes - at, (size_t)CHUNK), NULL);

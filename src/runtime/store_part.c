@@ -103,7 +103,6 @@ static ls_status move(const struct part *p, size_t from, size_t n, void *host, l
 {
     ls_tensor *view;
     ptrdiff_t one = 1;
-    ls_status st;
 
     ASSERT(from >= p->begin && from + n <= p->end);
     if (!n) return LS_OK;
@@ -115,7 +114,7 @@ static ls_status move(const struct part *p, size_t from, size_t n, void *host, l
         return LS_OK;
     }
     LS_TRY(ls_tensor_view(p->base, 1, &n, &one, (ptrdiff_t)from + p->shift, &view));
-    st = write ? ls_tensor_write(view, host, type, n) : ls_tensor_read(view, host, type, n);
+    ls_status st = write ? ls_tensor_write(view, host, type, n) : ls_tensor_read(view, host, type, n);
     ls_tensor_release(&view);
     return st;
 }

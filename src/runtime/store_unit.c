@@ -19,11 +19,9 @@ static ls_status check_members(const ls_store *s, int n, const int *params)
 {
     if (n < 1) return ls_fail(LS_EINVAL, "store: a unit of %d parameters; it needs at least 1", n);
     for (int k = 0; k < n; k++) {
-        const struct entry *p;
-
         if (params[k] < 0 || (size_t)params[k] >= s->count)
             return ls_fail(LS_EINVAL, "store: a unit contains parameter %d, but there are only %zu", params[k], s->count);
-        p = &s->entry[params[k]];
+        const struct entry *p = &s->entry[params[k]];
         if (p->value || p->ready) return ls_fail(LS_EINVAL, "parameter '%s' is grouped too late: it is already allocated", p->name);
         if (p->away) return ls_fail(LS_EINVAL, "parameter '%s' cannot be grouped on a rank that has nothing of it", p->name);
         if (p->unit >= 0) return ls_fail(LS_EINVAL, "parameter '%s' is already in unit %d", p->name, p->unit);
@@ -92,7 +90,6 @@ static ls_status fill_unit(const ls_store *s, struct flat_unit *g, int n, const 
 ls_status store_unit(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_unit_options *o, int *unit)
 {
     struct flat_unit **grown, *g;
-    ls_status st;
 
     LS_TRY(check_members(s, n, params));
     for (int k = 0; k < STORE_KINDS; k++)
@@ -103,7 +100,7 @@ ls_status store_unit(ls_store *s, int n, const int *params, ls_comm *comm, const
     s->unit = grown;
     g = mem_zalloc(MEM_OTHER, sizeof *g);
     if (!g) return LS_ENOMEM;
-    st = fill_unit(s, g, n, params, comm, o);
+    ls_status st = fill_unit(s, g, n, params, comm, o);
     if (st < 0) {
         flat_unit_free(g);
         return st;
@@ -139,13 +136,13 @@ size_t flat_unit_held(const struct flat_unit *g, enum store_kind kind, size_t *b
 void store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin, size_t *end)
 {
     const struct entry *p = &s->entry[i];
-    size_t at, first, last;
+    size_t first;
 
     *begin = 0;
     *end = p->held;
     if (p->unit < 0) return;
-    at = s->unit[p->unit]->at[p->member];
-    last = flat_unit_held(s->unit[p->unit], kind, &first) + first;
+    size_t at = s->unit[p->unit]->at[p->member];
+    size_t last = flat_unit_held(s->unit[p->unit], kind, &first) + first;
     *begin = first > at ? MIN(first - at, p->held) : 0;
     *end = last > at ? MIN(last - at, p->held) : 0;
     *end = MAX(*end, *begin);
@@ -257,13 +254,13 @@ static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, 
     struct flat *f = flat_unit_find(g, kind, state);
     bool part = g->face.sharded >> kind & 1;
     size_t begin, end, first;
-    ptrdiff_t stride[LS_DIMS] = { 0 }, step = 1, shift;
+    ptrdiff_t stride[LS_DIMS] = { 0 }, step = 1;
 
     if (*out || !f || !f->tensor) return LS_OK;
     store_held(s, i, kind, &begin, &end);
     end -= begin; /* now the number of elements */
     flat_unit_held(g, kind, &first);
-    shift = end ? (ptrdiff_t)(g->at[p->member] + begin) - (ptrdiff_t)first : 0;
+    ptrdiff_t shift = end ? (ptrdiff_t)(g->at[p->member] + begin) - (ptrdiff_t)first : 0;
     for (int d = p->ndim - 1; d >= 0; d--) {
         stride[d] = step;
         step *= (ptrdiff_t)MAX(p->local[d], 1);

@@ -11,20 +11,19 @@ struct stream_key stream_key_of(const ls_comm *comm, ls_collective op, int peer)
 
 static ls_status stream_open(struct stream_set *s, struct stream_key key, bool apart)
 {
-    struct set_stream *grown = mem_resize(s->stream, ((size_t)s->n + 1) * sizeof *grown), *x;
+    struct set_stream *grown = mem_resize(s->stream, ((size_t)s->n + 1) * sizeof *grown);
     char name[48];
-    ls_status st;
 
     if (!grown) return LS_ENOMEM;
     s->stream = grown;
-    x = &s->stream[s->n];
+    struct set_stream *x = &s->stream[s->n];
     *x = (struct set_stream){ .key = key, .apart = apart };
     if (!key.comm)
         snprintf(name, sizeof name, "%s", key.lane == STREAM_COMPUTE ? "compute" : "copy");
     else
         snprintf(name, sizeof name, "communication %d%s", s->n - STREAM_FIRST_COMM, !key.lane ? "" : key.lane % 2 ? " send" : " receive");
     LS_TRY(s->device->stream_new(name, &x->stream));
-    st = s->device->event_new(&x->end);
+    ls_status st = s->device->event_new(&x->end);
     if (st < 0) {
         s->device->stream_free(x->stream);
         return st;
@@ -36,11 +35,10 @@ static ls_status stream_open(struct stream_set *s, struct stream_key key, bool a
 ls_status stream_set_new(const struct device *d, struct stream_set **out)
 {
     struct stream_set *s = mem_zalloc(MEM_OTHER, sizeof *s);
-    ls_status st;
 
     if (!s) return LS_ENOMEM;
     s->device = d;
-    st = stream_open(s, (struct stream_key){ NULL, STREAM_COMPUTE }, false);
+    ls_status st = stream_open(s, (struct stream_key){ NULL, STREAM_COMPUTE }, false);
     if (st == LS_OK) st = stream_open(s, (struct stream_key){ NULL, STREAM_COPY }, false);
     if (st < 0)
         stream_set_free(s);

@@ -23,15 +23,14 @@ static const struct device *device_of(const ls_program *p) { return store_device
 
 static ls_status staged_new(ls_program *p, int value, struct staged **out)
 {
-    struct staged *grown = mem_resize(p->run.staged, ((size_t)p->run.nstaged + 1) * sizeof *grown), *s;
-    ls_status st;
+    struct staged *grown = mem_resize(p->run.staged, ((size_t)p->run.nstaged + 1) * sizeof *grown);
 
     if (!grown) return LS_ENOMEM;
     p->run.staged = grown;
-    s = &grown[p->run.nstaged];
+    struct staged *s = &grown[p->run.nstaged];
     *s = (struct staged){ .value = value, .slot = p->run.slot };
     s->host = mem_alloc(MEM_OTHER, value_count(&p->values[value]) * ls_dtype_bytes(p->values[value].dtype));
-    st = s->host ? device_of(p)->event_new(&s->copied) : LS_ENOMEM;
+    ls_status st = s->host ? device_of(p)->event_new(&s->copied) : LS_ENOMEM;
     if (st < 0) {
         mem_free(s->host);
         return st;
@@ -135,10 +134,9 @@ static ls_status read_staged(const ls_program *p, int value, void *host, ls_dtyp
 static ls_status operand_out(const ls_program *p, struct device_stream *stream, struct view *v, char **stage)
 {
     ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
-    size_t bytes;
 
     if (!view_given(v) || !view_reach(v, &low, &high)) return LS_OK;
-    bytes = (size_t)((high - low + 1) * esize);
+    size_t bytes = (size_t)((high - low + 1) * esize);
     *stage = mem_alloc(MEM_OTHER, bytes);
     if (!*stage) return LS_ENOMEM;
     LS_TRY(device_of(p)->copy_out(stream, *stage, (const char *)v->data + low * esize, bytes));
@@ -214,11 +212,10 @@ static ls_status transfer_check_range(const struct value *v, const void *host, l
 
 ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count)
 {
-    const struct value *v;
     int value;
 
     LS_TRY(transfer_find(p, name, count, &value));
-    v = &p->values[value];
+    const struct value *v = &p->values[value];
     if (ls_dtype_is_float(type) != ls_dtype_is_float(v->dtype))
         return ls_fail(LS_EINVAL, "'%s' is %s, %s was given", name, ls_dtype_name(v->dtype), ls_dtype_name(type));
     LS_TRY(transfer_check_range(v, host, type, count));

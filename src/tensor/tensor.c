@@ -95,14 +95,13 @@ static ls_status tensor_make(const struct device *device, ls_dtype type, int ndi
                              void *data, ls_tensor **out)
 {
     size_t bytes = 0, stride = 1;
-    ls_status st;
     ls_tensor *t;
 
     LS_TRY(check_ndim(ndim));
     LS_TRY(tensor_bytes_of(type, ndim, size, &bytes));
     t = mem_zalloc(MEM_OTHER, sizeof *t);
     if (!t) return LS_ENOMEM;
-    st = storage_new(device, category, bytes, data, &t->storage);
+    ls_status st = storage_new(device, category, bytes, data, &t->storage);
     if (st < 0) {
         mem_free(t);
         return st;
@@ -156,14 +155,14 @@ ls_status ls_tensor_view(ls_tensor *t, int ndim, const size_t *size, const ptrdi
     ptrdiff_t esize = (ptrdiff_t)ls_dtype_bytes(t->dtype), low, high, first;
     ptrdiff_t room = (ptrdiff_t)(t->storage->bytes / (size_t)esize), at = (ptrdiff_t)t->offset / esize;
     size_t bytes;
-    bool empty = false, inside;
+    bool empty = false;
     ls_tensor *v;
 
     LS_TRY(check_ndim(ndim));
     LS_TRY(tensor_bytes_of(t->dtype, ndim, size, &bytes));
     for (int d = 0; d < ndim; d++) empty |= size[d] == 0;
-    inside = tensor_reach(ndim, size, stride, &low, &high) && !__builtin_add_overflow(at, offset, &first) &&
-             !__builtin_add_overflow(low, first, &low) && !__builtin_add_overflow(high, first, &high);
+    bool inside = tensor_reach(ndim, size, stride, &low, &high) && !__builtin_add_overflow(at, offset, &first) &&
+                  !__builtin_add_overflow(low, first, &low) && !__builtin_add_overflow(high, first, &high);
     if (!inside || low < 0 || (empty ? high > room : high >= room))
         return ls_fail(LS_EINVAL,
                        "tensor: a view of %d dims at offset %td leaves its storage of %td elements, in which the tensor starts at %td",
@@ -266,17 +265,14 @@ static ls_status transfer_staged(const ls_tensor *t, const struct view *v, char 
     const struct device *device = t->storage->device;
     ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(t->dtype);
     struct view staged = *v;
-    char *stage, *first;
-    size_t span;
-    ls_status st;
 
     view_reach(v, &low, &high);
-    first = (char *)v->data + low * esize;
-    span = (size_t)((high - low + 1) * esize);
-    stage = mem_alloc(MEM_OTHER, span);
+    char *first = (char *)v->data + low * esize;
+    size_t span = (size_t)((high - low + 1) * esize);
+    char *stage = mem_alloc(MEM_OTHER, span);
     if (!stage) return LS_ENOMEM;
     staged.data = stage - low * esize;
-    st = write && view_is_contiguous(v) ? LS_OK : device_read(device, stage, first, span);
+    ls_status st = write && view_is_contiguous(v) ? LS_OK : device_read(device, stage, first, span);
     if (st == LS_OK) tensor_exchange(&staged, host, type, count, write);
     if (st == LS_OK && write) st = device_write(device, first, stage, span);
     mem_free(stage);

@@ -113,7 +113,6 @@ const char *cublasLtGetStatusString(cublasStatus_t s)
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows, uint64_t columns, int64_t ld)
 {
     static const char call[] = "cublasLtMatrixLayoutCreate";
-    struct object *o;
 
     if (type != CUDA_R_32F && type != CUDA_R_16F && type != CUDA_R_16BF) stub_die("%s: type %d", call, (int)type);
     if (!rows || !columns || rows > INT32_MAX || columns > INT32_MAX)
@@ -121,7 +120,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
     if (ld < (int64_t)rows) stub_die("%s: columns of %llu rows overlap with a leading dimension of %lld", call, (unsigned long long)rows,
                                      (long long)ld);
     if (stub_call(call, true) != cudaSuccess) return CUBLAS_STATUS_ALLOC_FAILED;
-    o = object_new(LAYOUT, call);
+    struct object *o = object_new(LAYOUT, call);
     o->matrix = (struct stub_matrix){ .type = (int)type, .rows = rows, .columns = columns, .ld = ld, .batch = 1 };
     *out = (cublasLtMatrixLayout_t)o;
     return CUBLAS_STATUS_SUCCESS;
@@ -148,12 +147,11 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublas
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType_t scale)
 {
     static const char call[] = "cublasLtMatmulDescCreate";
-    struct object *o;
 
     if ((compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32) || scale != CUDA_R_32F)
         stub_die("%s: compute type %d with scale type %d", call, (int)compute, (int)scale);
     if (stub_call(call, true) != cudaSuccess) return CUBLAS_STATUS_ALLOC_FAILED;
-    o = object_new(MATMUL, call);
+    struct object *o = object_new(MATMUL, call);
     o->compute = (int)compute;
     o->epilogue = epilogues[0];
     *out = (cublasLtMatmulDesc_t)o;
@@ -202,10 +200,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t m, cublasLtMa
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
     static const char call[] = "cublasLtMatmulPreferenceCreate";
-    struct object *o;
 
     if (stub_call(call, true) != cudaSuccess) return CUBLAS_STATUS_ALLOC_FAILED;
-    o = object_new(PREFERENCE, call);
+    struct object *o = object_new(PREFERENCE, call);
     o->preference[CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK] = CUBLASLT_REDUCTION_SCHEME_MASK;
     for (int k = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; k <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES; k++) o->preference[k] = 256;
     *out = (cublasLtMatmulPreference_t)o;

@@ -295,7 +295,6 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const p, cudnnBa
 {
     static const char call[] = "cudnnBackendGetAttribute";
     struct stub_descriptor *d = stub_descriptor_of(p, call), *engine;
-    int64_t bytes;
 
     if (!d->finished) stub_die("%s: the descriptor is not finalized", call);
     if (d->type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR && name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
@@ -311,7 +310,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const p, cudnnBa
     }
     if (d->type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR || name != CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE || type != CUDNN_TYPE_INT64)
         stub_die("%s: attribute %d of a descriptor of type %d", call, (int)name, (int)d->type);
-    bytes = (int64_t)engine_workspace(d->graph, d->engine);
+    int64_t bytes = (int64_t)engine_workspace(d->graph, d->engine);
     memcpy(value, &bytes, sizeof bytes);
     return CUDNN_STATUS_SUCCESS;
 }

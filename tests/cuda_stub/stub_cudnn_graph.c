@@ -8,12 +8,11 @@
 
 static int graph_tensor(struct stub_graph *g, const struct stub_descriptor *d, cudnnBackendAttributeName_t name)
 {
-    const struct stub_descriptor *x;
     struct stub_tensor t = { 0 };
     const bool *flag;
 
     if (!stub_attribute_find(d, name)) return -1;
-    x = stub_attribute_descriptor(d, name);
+    const struct stub_descriptor *x = stub_attribute_descriptor(d, name);
     if (x->type != CUDNN_BACKEND_TENSOR_DESCRIPTOR) stub_die("attribute %d is no tensor", (int)name);
     t.id = stub_attribute_int(x, CUDNN_ATTR_TENSOR_UNIQUE_ID);
     for (int k = 0; k < g->tensors; k++)

@@ -126,11 +126,10 @@ static void cudnn_run_matmul(const struct values *a, const struct values *b, con
     if (a->t->size[2] != m[2] || b->t->size[2] != K || b->t->size[3] != N) stub_die("a product of other sizes");
     for (int64_t i = 0; i < m[0] * m[1] * m[2]; i++) {
         int64_t index[STUB_DIMS] = { i / m[2] / m[1], i / m[2] % m[1], i % m[2], 0 };
-        const double *left, *right;
 
         index[2] = 0;
-        left = a->at + element_shared(a->t, index, (int64_t[]){ m[0], m[1], a->t->size[2], K }) + i % m[2] * K;
-        right = b->at + element_shared(b->t, index, (int64_t[]){ m[0], m[1], K, N });
+        const double *left = a->at + element_shared(a->t, index, (int64_t[]){ m[0], m[1], a->t->size[2], K }) + i % m[2] * K;
+        const double *right = b->at + element_shared(b->t, index, (int64_t[]){ m[0], m[1], K, N });
         for (int64_t k = 0; k < K; k++)
             for (int64_t n = 0; n < N; n++) y->at[i * N + n] += left[k] * right[k * N + n];
     }
@@ -174,10 +173,9 @@ static void run_reduction(int op, const struct values *x, const struct values *y
         for (int64_t i = 0; i < stub_tensor_elements(y->t); i++) y->at[i] = -INFINITY;
     for (int64_t i = 0; i < stub_tensor_elements(x->t); i++) {
         int64_t index[STUB_DIMS];
-        double *to;
 
         index_of(x->t, i, index);
-        to = &y->at[element_shared(y->t, index, x->t->size)];
+        double *to = &y->at[element_shared(y->t, index, x->t->size)];
         *to = op == CUDNN_REDUCE_TENSOR_MAX ? fmax(*to, x->at[i]) : *to + x->at[i];
     }
 }

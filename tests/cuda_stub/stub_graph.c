@@ -80,13 +80,12 @@ static void frontier_add(struct stub_frontier *f, int node)
 static struct node *capture_node(struct CUstream_st *s, enum node_kind kind)
 {
     struct CUgraph_st *g = s->capture;
-    struct node *node;
 
     if (g->n == g->room) {
         g->room = g->room ? 2 * g->room : 64;
         if (!(g->node = realloc(g->node, (size_t)g->room * sizeof *g->node))) stub_die("no memory");
     }
-    node = &g->node[g->n];
+    struct node *node = &g->node[g->n];
     *node = (struct node){ .kind = kind, .after = s->last };
     if (g->n) g->chain = g->chain && s->last.n == 1 && s->last.at[0] == g->n - 1;
     s->last = (struct stub_frontier){ { g->n++ }, 1 };
@@ -106,11 +105,10 @@ bool stub_captures_stream(const struct device_stream *s) { return captured_strea
 bool stub_capture_operation(const struct device_stream *s, const struct device_operation *o)
 {
     struct CUstream_st *x = captured_stream(s);
-    struct node *node;
     void *args;
 
     if (!x) return false;
-    node = capture_node(x, NODE_OPERATION);
+    struct node *node = capture_node(x, NODE_OPERATION);
     node->operation = *o;
     if (!(args = malloc(MAX(o->bytes, (size_t)1)))) stub_die("no memory");
     if (o->bytes) memcpy(args, o->args, o->bytes);
@@ -272,10 +270,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 static uint64_t stub_graph_draw(void) /* splitmix64 */
 {
     static uint64_t random;
-    uint64_t z;
 
     if (!random) random = stub_settings()->seed * 2 + 1;
-    z = random += 0x9e3779b97f4a7c15u;
+    uint64_t z = random += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);

@@ -77,12 +77,11 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *p)
 {
     cudaError_t e = stub_call("cudaIpcGetMemHandle", false);
     struct check_block *b = check_block_of(p, 0);
-    struct handle h;
 
     if (e != cudaSuccess) return e;
     if (!b || b->visible != p) stub_die("cudaIpcGetMemHandle: %p is not what cudaMalloc returned", p);
     if (!stub_settings()->ipc) return stub_ipc_ended(cudaErrorInvalidValue);
-    h = (struct handle){ (int)getpid(), check_file(b), b->bytes };
+    struct handle h = (struct handle){ (int)getpid(), check_file(b), b->bytes };
     if (!*shared_at(p)) {
         if (ftruncate(h.file, (off_t)(pages_of(h.bytes) + PAGE)) != 0) stub_die("no memory");
         shared_new(p, h.file, h, true);

@@ -89,10 +89,9 @@ static struct nccl_shared *map_file(const char *path, int n, int *file_out)
 {
     size_t bytes = NCCL_HEAD + (size_t)(n + n * n) * NCCL_BLOCK;
     int file = open(path, O_RDWR | O_CREAT, 0600);
-    void *p;
 
     if (file < 0 || ftruncate(file, (off_t)bytes) < 0) stub_die("nccl: %s: the file cannot be created", path);
-    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (p == MAP_FAILED) stub_die("nccl: %s: the file cannot be mapped", path);
     *file_out = file;
     return p;
@@ -348,7 +347,6 @@ static void check_group_overlap(const char *call, ncclComm_t c, const struct ncc
 static ncclResult_t add_part(const char *call, ncclComm_t c, cudaStream_t s, struct nccl_part p)
 {
     bool message = p.words.op >= NCCL_SEND;
-    ncclResult_t r;
 
     if (!group.depth) group.n = 0;
     nccl_need_comm(call, c, !group.depth || !group.comm);
@@ -365,7 +363,7 @@ static ncclResult_t add_part(const char *call, ncclComm_t c, cudaStream_t s, str
     group.stream = s;
     group.part[group.n++] = p;
     if (!group.depth) return close_group(call);
-    r = nccl_call();
+    ncclResult_t r = nccl_call();
     return r;
 }
 

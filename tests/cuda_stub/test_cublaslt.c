@@ -48,7 +48,6 @@ static void device_check_case(void *ctx, struct kernel_case *c)
 {
     const struct kernel *k = kernel_named(c->call.op, "cublaslt");
     struct walk *w = ctx;
-    struct kernel_check *check;
 
     if (!k->accepts(&c->call)) {
         w->refused++;
@@ -58,7 +57,7 @@ static void device_check_case(void *ctx, struct kernel_case *c)
     }
     assert_ptr_equal(kernel_choose(&c->call, gpu), k);
     w->accepted++;
-    check = kernel_check_new(c);
+    struct kernel_check *check = kernel_check_new(c);
     kernel_check_entry(check, k, c->name);
     kernel_check_free(check);
 }
@@ -134,14 +133,13 @@ static int network_run(const char *device, ls_dtype type, const char *kernel, do
     float x[ROWS * WIDTH];
     ls_store *store;
     ls_program *p;
-    ls_value h;
     int n = 0;
 
     for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = (float)(i % 7) / 4 - 0.7f;
     OK(ls_store_new(&(ls_store_options){ device, type, 1, 7, 0 }, &store));
     OK(ls_program_new(store, &p));
-    h = ls_input(p, "x", type, 2, (size_t[]){ ROWS, WIDTH });
+    ls_value h = ls_input(p, "x", type, 2, (size_t[]){ ROWS, WIDTH });
     h = cublaslt_layer(p, ls_relu(p, cublaslt_layer(p, h, "w1", "b1", HIDDEN, WIDTH)), "w2", "b2", WIDTH, HIDDEN);
     h = ls_matmul(p, h, ls_transpose(p, h, 0, 1));
     h = ls_sum(p, ls_mul(p, h, h), -1);
@@ -291,11 +289,10 @@ static struct call loss_call(char *data)
 static ls_status call_once(const struct device *d, struct call *c)
 {
     const struct kernel *k = kernel_named(c->op, "cublaslt");
-    ls_status st;
 
     if (!k->accepts(c) || !(c->scratch = d->alloc(MEM_OTHER, k->scratch(c))))
         return ls_fail(LS_ENOMEM, "%s", ls_errmsg());
-    st = k->prepare(c);
+    ls_status st = k->prepare(c);
     if (st == LS_OK)
         st = kernel_launch(d, k, c);
     if (st == LS_OK)
@@ -308,16 +305,13 @@ static ls_status call_once(const struct device *d, struct call *c)
 static int multiply_once(void)
 {
     const struct device *d = device_find("cuda");
-    struct call product, loss;
-    ls_status st;
-    char *data;
 
     if (!d || kernel_table_add(d) < 0)
         return 2;
-    data = d->alloc(MEM_OTHER, 3072);
-    st = data ? d->fill(NULL, data, 0, 3072) : LS_ENOMEM;
-    product = small_call(data);
-    loss = loss_call(data);
+    char *data = d->alloc(MEM_OTHER, 3072);
+    ls_status st = data ? d->fill(NULL, data, 0, 3072) : LS_ENOMEM;
+    struct call product = small_call(data);
+    struct call loss = loss_call(data);
     if (st == LS_OK)
         st = call_once(d, &product);
     if (st == LS_OK)
@@ -408,14 +402,13 @@ static void loss_often(const char *kernel)
 {
     char *data = numbers_new(512, 0.25f);
     struct call c = loss_call(data);
-    float once, often;
 
     OK(gpu->fill(NULL, c.in[2].data, 0, 3 * sizeof(int)));
     OK(gpu->fill(NULL, c.out[1].data, 0, 5 * 4 * sizeof(float)));
-    once = run_often(kernel, &c, 1, 1);
+    float once = run_often(kernel, &c, 1, 1);
     assert_true(once != 0);
     OK(gpu->fill(NULL, c.out[1].data, 0, 5 * 4 * sizeof(float)));
-    often = run_often(kernel, &c, CALLS, 1);
+    float often = run_often(kernel, &c, CALLS, 1);
     if (!(often / once > CALLS * (1 - 1e-4f) && often / once < CALLS * (1 + 1e-4f)))
         fail_msg("%s: %d times %g is %g", kernel, CALLS, once, often);
     gpu->free(data);
@@ -444,10 +437,9 @@ int main(void)
     const struct CMUnitTest in_children[] = { cmocka_unit_test(test_library_is_absent), cmocka_unit_test(test_calls_that_fail) };
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_program), cmocka_unit_test(test_tf32),
                                         cmocka_unit_test(test_many_matmuls), cmocka_unit_test(test_many_losses) };
-    int failed;
 
     unsetenv("CUDA_VISIBLE_DEVICES");
-    failed = cmocka_run_group_tests(in_children, NULL, NULL);
+    int failed = cmocka_run_group_tests(in_children, NULL, NULL);
     setenv("LOCKSTEP_CUDA_STUB", "seed=3", 1);
     return failed + cmocka_run_group_tests(tests, group_open, NULL);
 }

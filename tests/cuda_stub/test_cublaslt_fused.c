@@ -48,13 +48,12 @@ static struct counts network_run(const char *device, ls_dtype type, bool backwar
     float x[ROWS * WIDTH];
     ls_store *store;
     ls_program *p;
-    ls_value h;
 
     for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = (float)(i % 7) / 4 - 0.7f;
     OK(ls_store_new(&(ls_store_options){ device, type, 1, 7, 0 }, &store));
     OK(ls_program_new(store, &p));
-    h = ls_input(p, "x", type, 2, (size_t[]){ ROWS, WIDTH });
+    ls_value h = ls_input(p, "x", type, 2, (size_t[]){ ROWS, WIDTH });
     h = cublaslt_fused_layer(p, ls_gelu_tanh(p, cublaslt_fused_layer(p, h, "w1", "b1", HIDDEN, WIDTH)), "w2", "b2", WIDTH, HIDDEN);
     h = ls_sum(p, ls_mul(p, h, h), -1);
     ls_output(p, "loss", h);
@@ -175,16 +174,14 @@ static void test_measured_algorithms(void **state)
                                         "f32 to f32 with bias with GELU and its input |", "f32 to f32 added with bias gradient |",
                                         "bf16 to f32 added with bias gradient |" };
     char path[64], command[64], all[16384] = "";
-    struct child c;
-    FILE *f;
 
     (void)state;
     assert_non_null(mkdtemp(cache_folder));
-    c = child_run("fastest=3", run_tuned);
+    struct child c = child_run("fastest=3", run_tuned);
     if (c.code != 0)
         fail_msg("exit code %d, %s", c.code, c.err);
     snprintf(path, sizeof path, "%s/matmuls.txt", cache_folder);
-    f = fopen(path, "r");
+    FILE *f = fopen(path, "r");
     assert_non_null(f);
     assert_true(fread(all, 1, sizeof all - 1, f) > 0);
     fclose(f);
@@ -200,12 +197,11 @@ static void test_measured_algorithms(void **state)
 static void check_case(void *ctx, struct kernel_case *c)
 {
     const struct kernel *k = kernel_named(c->call.op, "cublaslt");
-    struct kernel_check *check;
 
     if (!k->accepts(&c->call))
         return;
     ++*(int *)ctx;
-    check = kernel_check_new(c);
+    struct kernel_check *check = kernel_check_new(c);
     kernel_check_entry(check, k, c->name);
     kernel_check_free(check);
 }

@@ -165,11 +165,11 @@ static void setup_algorithm(struct setup *x, cublasLtHandle_t handle)
 {
     cublasLtMatmulHeuristicResult_t found[4];
     void *la = OR(NOT_A_LAYOUT, (void *)x->la, (void *)x->matmul);
-    int n = 0, at;
+    int n = 0;
 
     STUB(cublasLtMatmulAlgoGetHeuristic)
     (handle, x->matmul, la, x->lb, x->ld, x->ld, preference_make(), OR(NO_ALGORITHMS, 4, 0), found, &n);
-    at = now == WRONG_SMALL_WORKSPACE ? 1 : 0; /* the one that splits k */
+    int at = now == WRONG_SMALL_WORKSPACE ? 1 : 0; /* the one that splits k */
     if (n < 3)
         exit(2);
     x->algorithm = found[at].algo;
@@ -217,7 +217,6 @@ static int multiply(void)
     static float host[1 << 16];
     const float one = 1;
     struct setup x = { .device = device_find("cuda") };
-    cublasLtHandle_t handle;
     cudaStream_t stream;
     void *library = dlopen(getenv("LOCKSTEP_CUDA_MODULE"), RTLD_NOW);
 
@@ -225,7 +224,7 @@ static int multiply(void)
         return 2;
     *(void **)&stub_symbol = dlsym(library, "stub_dlsym");
     setup_memory(&x);
-    handle = handle_make();
+    cublasLtHandle_t handle = handle_make();
     x.matmul = matmul_make(OR(HOST_BIAS, x.bias, host));
     setup_layouts(&x);
     setup_algorithm(&x, OR(NOT_A_HANDLE, handle, (cublasLtHandle_t)host));
@@ -243,10 +242,8 @@ static void cublaslt_breaches_are_reported(void **state)
 {
     (void)state;
     for (int k = 0; k < WRONG_COUNT; k++) {
-        struct child c;
-
         now = (enum wrong)k;
-        c = child_run("", multiply);
+        struct child c = child_run("", multiply);
         if (c.code != (now == WRONG_NOTHING ? 0 : BROKEN_CONTRACT) || !strstr(c.err, wrongs[k].says))
             fail_msg("%s: exit code %d, '%s', expected '%s'", wrongs[k].name, c.code, c.err, wrongs[k].says);
     }

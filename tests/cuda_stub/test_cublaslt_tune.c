@@ -43,9 +43,7 @@ static int sum_once(void)
     struct view v = view_of(NULL, LS_F32, 2, (size_t[]){ 4, TERMS }), y = view_of(NULL, LS_F32, 2, (size_t[]){ 4, 4 });
     struct call c = { .op = OP_LINEAR, .nin = 3, .nout = 1, .in = { v, v }, .out = { y } };
     float number[4 * TERMS];
-    const struct kernel *k;
     uint32_t sum[16], hash = 0;
-    ls_status st;
     char *data;
 
     gpu = device_find("cuda");
@@ -53,7 +51,7 @@ static int sum_once(void)
         return 2;
     gpu->configure(&(struct device_settings){ .tuned = tuned_folder });
     c.in[2] = view_of(NULL, LS_F32, 1, (size_t[]){ 4 });
-    k = kernel_named(OP_LINEAR, "cublaslt");
+    const struct kernel *k = kernel_named(OP_LINEAR, "cublaslt");
     if (!k->accepts(&c) || !(data = gpu->alloc(MEM_OTHER, 2 * sizeof number + k->scratch(&c))))
         return 3;
     for (int i = 0; i < 4 * TERMS; i++)
@@ -61,7 +59,7 @@ static int sum_once(void)
     c.in[0].data = c.in[1].data = c.in[2].data = data;
     c.out[0].data = data + sizeof number;
     c.scratch = data + 2 * sizeof number;
-    st = device_write(gpu, data, number, sizeof number);
+    ls_status st = device_write(gpu, data, number, sizeof number);
     if (st == LS_OK)
         st = prepare_when_full(k, &c);
     if (st == LS_OK)
@@ -79,11 +77,10 @@ static int sum_once(void)
 static struct child sum_in_child(const char *folder, int fastest)
 {
     char settings[48];
-    struct child c;
 
     snprintf(settings, sizeof settings, "memory=80000000 fastest=%d", fastest);
     tuned_folder = folder;
-    c = child_run(settings, sum_once);
+    struct child c = child_run(settings, sum_once);
     if (c.code != 0)
         fail_msg("exit code %d, %s", c.code, c.err);
     return c;
@@ -113,14 +110,13 @@ static void test_measured_algorithms(void **state)
 {
     enum { SPLIT = 3, PLAIN = 4 };
     char root[] = "/tmp/lockstep_test_XXXXXX", folder[64], path[96], command[96];
-    struct child first, split, plain;
 
     (void)state;
     assert_non_null(mkdtemp(root));
     snprintf(folder, sizeof folder, "%s/new/cache", root);
     snprintf(path, sizeof path, "%s/matmuls.txt", folder);
-    first = sum_in_child(NULL, PLAIN);  /* nothing is measured: the first one */
-    plain = sum_in_child(folder, PLAIN);
+    struct child first = sum_in_child(NULL, PLAIN);  /* nothing is measured: the first one */
+    struct child plain = sum_in_child(folder, PLAIN);
     assert_string_not_equal(first.err, plain.err);
     assert_true(cache_has(path, "stub GPU 0 | cuBLASLt 130000 | f32 to f32 with bias | batch 1 | 96 x 4 / 96 + 0 T @64 |"));
     assert_string_equal(sum_in_child(folder, SPLIT).err, plain.err); /* the measured choice is stored */
@@ -128,7 +124,7 @@ static void test_measured_algorithms(void **state)
     cache_write(path, "other\t0 0 0 0 0 0 0 0\t0.5\nsome garbage\n\t\nhalf\t1 2", true);
     assert_string_equal(sum_in_child(folder, SPLIT).err, plain.err);  /* a damaged file: what can be read counts */
     cache_write(path, "other\t0 0 0 0 0 0 0 0\t0.5\nsome garbage\n\t\nhalf\t1 2", false);
-    split = sum_in_child(folder, SPLIT);  /* measured anew, and the file written anew */
+    struct child split = sum_in_child(folder, SPLIT);  /* measured anew, and the file written anew */
     assert_string_not_equal(split.err, plain.err);
     assert_string_not_equal(split.err, first.err);
     assert_true(cache_has(path, "other\t") && !cache_has(path, "garbage") && !cache_has(path, "half"));
@@ -142,12 +138,11 @@ static void test_old_algorithm(void **state)
 {
     enum { PLAIN = 4 };
     char folder[] = "/tmp/lockstep_test_XXXXXX", command[200], path[64];
-    struct child plain;
 
     (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/matmuls.txt", folder);
-    plain = sum_in_child(folder, PLAIN);
+    struct child plain = sum_in_child(folder, PLAIN);
     snprintf(command, sizeof command, "sed -i 's/\\t0000000000000004/\\t0000000000000009/' %s", path);
     assert_int_equal(system(command), 0);
     assert_true(cache_has(path, "\t0000000000000009"));
@@ -163,12 +158,11 @@ static void check_case(void *ctx, struct kernel_case *c)
 {
     enum { STRIDE = 16 };
     const struct kernel *k = kernel_named(c->call.op, "cublaslt");
-    struct kernel_check *check;
     int *n = ctx;
 
     if (!k->accepts(&c->call) || (*n)++ % STRIDE)
         return;
-    check = kernel_check_new(c);
+    struct kernel_check *check = kernel_check_new(c);
     kernel_check_entry(check, k, c->name);
     kernel_check_free(check);
 }
@@ -193,12 +187,11 @@ static int cases_once(void)
 static void test_operands(void **state)
 {
     char folder[] = "/tmp/lockstep_test_XXXXXX", command[64];
-    struct child c;
 
     (void)state;
     assert_non_null(mkdtemp(folder));
     tuned_folder = folder;
-    c = child_run("seed=1", cases_once);
+    struct child c = child_run("seed=1", cases_once);
     if (c.code != 0)
         fail_msg("exit code %d, %s", c.code, c.err);
     snprintf(command, sizeof command, "rm -r %s", folder);

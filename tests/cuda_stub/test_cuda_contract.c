@@ -195,12 +195,11 @@ static void capture_diamond(cudaStream_t side)
 static void right_graph(void)
 {
     cudaStream_t side = second_stream();
-    cudaGraphExec_t exec;
 
     memset(pinned, 9, BYTES);
     copy(other, pinned, BYTES, cudaMemcpyHostToDevice);
     capture_diamond(side);
-    exec = graph_of_capture();
+    cudaGraphExec_t exec = graph_of_capture();
     copy(pinned, other, BYTES, cudaMemcpyDeviceToHost);
     cuda_contract_finish(cuda_contract_stream);
     if (pinned[0] != 9) _exit(2); /* it has not run */
@@ -220,7 +219,6 @@ static void external_events(void)
 {
     cudaStream_t side = second_stream();
     cudaEvent_t filled;
-    cudaGraphExec_t exec;
 
     cuda_contract_check(cudaEventCreateWithFlags(&filled, cudaEventDisableTiming));
     cuda_contract_check(cudaEventRecord(filled, side));
@@ -229,7 +227,7 @@ static void external_events(void)
     cuda_contract_check(cudaEventRecordWithFlags(event, cuda_contract_stream, cudaEventRecordExternal));
     cuda_contract_check(cudaStreamWaitEvent(cuda_contract_stream, filled, cudaEventWaitExternal));
     cuda_contract_check(cudaMemcpyAsync(device, other, BYTES / 2, cudaMemcpyDeviceToDevice, cuda_contract_stream));
-    exec = graph_of_capture();
+    cudaGraphExec_t exec = graph_of_capture();
     for (int k = 4; k < 7; k++) {
         cuda_contract_check(cudaMemsetAsync(other, k, BYTES, side));
         cuda_contract_check(cudaEventRecord(filled, side));
@@ -248,7 +246,6 @@ static void external_events(void)
 static void race_in_graph(void)
 {
     cudaStream_t side = second_stream();
-    cudaGraphExec_t exec;
 
     begin();
     cuda_contract_check(cudaEventRecord(event, cuda_contract_stream));
@@ -257,7 +254,7 @@ static void race_in_graph(void)
     cuda_contract_check(cudaMemsetAsync(device, 3, BYTES, cuda_contract_stream));
     cuda_contract_check(cudaEventRecord(event, side));
     cuda_contract_check(cudaStreamWaitEvent(cuda_contract_stream, event, cudaEventWaitDefault));
-    exec = graph_of_capture();
+    cudaGraphExec_t exec = graph_of_capture();
     for (int k = 0; k < 20; k++) cuda_contract_check(cudaGraphLaunch(exec, cuda_contract_stream));
 }
 
@@ -269,10 +266,8 @@ static void event_query_in_capture(void) { begin(), cudaEventQuery(event); }
 static void begin_twice(void) { begin(), begin(); }
 static void launch_in_capture(void)
 {
-    cudaGraphExec_t exec;
-
     begin();
-    exec = graph_of_capture();
+    cudaGraphExec_t exec = graph_of_capture();
     begin();
     cudaGraphLaunch(exec, cuda_contract_stream);
 }
@@ -352,21 +347,17 @@ static void external_outside(void) { cudaEventRecordWithFlags(event, cuda_contra
 
 static void graph_destroyed(void)
 {
-    cudaGraphExec_t exec;
-
     begin();
-    exec = graph_of_capture();
+    cudaGraphExec_t exec = graph_of_capture();
     cuda_contract_check(cudaGraphExecDestroy(exec));
     cudaGraphLaunch(exec, cuda_contract_stream);
 }
 
 static void event_of_graph_destroyed(void)
 {
-    cudaGraphExec_t exec;
-
     begin();
     cuda_contract_check(cudaEventRecordWithFlags(event, cuda_contract_stream, cudaEventRecordExternal));
-    exec = graph_of_capture();
+    cudaGraphExec_t exec = graph_of_capture();
     cuda_contract_check(cudaEventDestroy(event));
     cudaGraphLaunch(exec, cuda_contract_stream);
 }
@@ -382,10 +373,8 @@ static int run_with_gpu(void)
 
 static void cuda_contract_expect(breaking_fn *fn, int code, const char *text)
 {
-    struct child c;
-
     breaks = fn;
-    c = child_run(NULL, run_with_gpu);
+    struct child c = child_run(NULL, run_with_gpu);
     child_expect(&c, code, text);
 }
 

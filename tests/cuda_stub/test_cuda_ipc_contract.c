@@ -236,10 +236,8 @@ static int run_with_gpu(void)
 
 static void cuda_ipc_contract_expect(breaking_fn *fn, int code, const char *text)
 {
-    struct child c;
-
     breaks = fn;
-    c = child_run(NULL, run_with_gpu);
+    struct child c = child_run(NULL, run_with_gpu);
     child_expect(&c, code, text);
 }
 

@@ -150,13 +150,13 @@ static bool has_engine(struct cudnn_graph *g, cudnnBackendDescriptor_t gpu, size
 
 static void attention_check(const struct attention_shape *s, bool gradient, const struct gpu *g, cudnnBackendDescriptor_t gpu)
 {
-    struct call c = attention_call(s, gradient), part;
+    struct call c = attention_call(s, gradient);
     char what[200];
 
     snprintf(what, sizeof what, "%s: attention%s B %zu T %zu S %zu H %zu G %zu D %zu%s", g->name, gradient ? "'s gradient" : "", s->B, s->T,
              s->S, s->H, s->G, s->D, s->causal ? " causal" : "");
     assert_true(cudnn_attention_accepts(&c));
-    part = cudnn_attention_part(&c, cudnn_attention_parts(&c) - 1);
+    struct call part = cudnn_attention_part(&c, cudnn_attention_parts(&c) - 1);
     if (!cudnn_attention_repeats(&c, g->version / 100))
         return;
     if (!has_engine(cudnn_attention_graph(&part), gpu, cudnn_attention_workspace(&part), true, what))

@@ -181,8 +181,7 @@ static int compute(void)
     static const int64_t ids[] = { A + 1, B + 1, C + 1, Y + 1 };
     static float a[ROWS * TERMS], b[TERMS * COLUMNS], c = 0.5f, y[ROWS * COLUMNS];
     const struct device *device = device_find("cuda");
-    void *library = dlopen(getenv("LOCKSTEP_CUDA_MODULE"), RTLD_NOW), *workspace, *pointer[COUNT_OF(ids)];
-    cudnnBackendDescriptor_t plan, pack;
+    void *library = dlopen(getenv("LOCKSTEP_CUDA_MODULE"), RTLD_NOW), *pointer[COUNT_OF(ids)];
     cudnnHandle_t handle, other;
     cudaStream_t stream;
 
@@ -195,7 +194,7 @@ static int compute(void)
     pointer[1] = on_device(device, b, COUNT_OF(b));
     pointer[2] = &c;
     pointer[3] = on_device(device, NULL, 0);
-    workspace = on_device(device, NULL, 0);
+    void *workspace = on_device(device, NULL, 0);
     device->stream_sync(NULL);
     if (now == WRONG_MISALIGNED)
         pointer[0] = (char *)pointer[0] + 4;
@@ -204,8 +203,8 @@ static int compute(void)
     STUB(cudnnCreate)(&handle);
     if (now == WRONG_SECOND_HANDLE)
         STUB(cudnnCreate)(&other);
-    plan = plan_make(handle, graph_make(handle), OR(ENGINE_RANDOM, 4, 0));
-    pack = make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    cudnnBackendDescriptor_t plan = plan_make(handle, graph_make(handle), OR(ENGINE_RANDOM, 4, 0));
+    cudnnBackendDescriptor_t pack = make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, OR(NO_POINTER, 4, 1), ids);
     set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, OR(NO_POINTER, OR(POINTERS, 4, 3), 1), pointer);
     if (now == WRONG_WORKSPACE)
@@ -237,10 +236,8 @@ static void cudnn_stub_test_contract(void **state)
 {
     (void)state;
     for (int k = 0; k < WRONG_COUNT; k++) {
-        struct child c;
-
         now = (enum wrong)k;
-        c = child_run("", compute);
+        struct child c = child_run("", compute);
         if (c.code != (now == WRONG_NOTHING ? 0 : BROKEN_CONTRACT) || !strstr(c.err, wrongs[k].says))
             fail_msg("%s: exit code %d, '%s', expected '%s'", wrongs[k].name, c.code, c.err, wrongs[k].says);
     }

@@ -182,11 +182,10 @@ static void body_sequence(int rank, int n, const char *where, void *ctx)
     RANKS_TRY(cuda->event_record(event, r.stream));
     for (int i = 0; i < CALLS; i++) {
         struct device_stream *s = i % 3 ? r.other : r.stream;
-        struct call_args a;
 
         k = sequence_call(i, rank, n, &from, &to);
         RANKS_CHECK(k.sent * 4 <= PART && k.received * 4 <= PART);
-        a = call_arguments(&k, r.device + from, r.device + to);
+        struct call_args a = call_arguments(&k, r.device + from, r.device + to);
         RANKS_TRY(cuda->event_wait(event, s));
         RANKS_TRY(comm_enqueue(r.comm, cuda, s, &a));
         RANKS_TRY(cuda->event_record(event, s));
@@ -196,10 +195,8 @@ static void body_sequence(int rank, int n, const char *where, void *ctx)
     RANKS_TRY(cuda->sync());
     RANKS_CHECK(calls == CALLS);
     for (int i = 0; i < CALLS; i++) {
-        struct call_args a;
-
         k = sequence_call(i, rank, n, &from, &to);
-        a = call_arguments(&k, r.want + from, r.want + to);
+        struct call_args a = call_arguments(&k, r.want + from, r.want + to);
         RANKS_TRY(operation_run(r.comm, &a, NULL));
     }
     if (memcmp(r.host, r.want, (size_t)PART * PARTS)) ranks_fail("rank %d of %d: not the host's bytes", rank, n);

@@ -14,12 +14,12 @@ static void body_two_comms(int rank, int n, const char *where, void *ctx)
     struct rank r = rank_open(rank, n, where, ctx);
     struct device_stream *stream[] = { r.stream, r.other };
     ls_comm *second, *comm[2];
-    float *x, back[2];
+    float back[2];
 
     RANKS_TRY(ls_comm_split(r.comm, 0, rank, &second));
     RANKS_TRY(comm_open_native(second, cuda, &counted, &for_collectives));
     comm[0] = r.comm, comm[1] = second;
-    x = device_block(MEM_COMMUNICATION, sizeof back);
+    float *x = device_block(MEM_COMMUNICATION, sizeof back);
     back[0] = 1, back[1] = 2;
     RANKS_TRY(device_write(cuda, x, back, sizeof back));
     for (int k = 0; k < TURNS; k++) {
@@ -175,10 +175,9 @@ static void test_abort(void **state)
 static bool rank_waits(const struct rank *r, int rank)
 {
     struct board_seen seen;
-    ls_status st;
 
     engine_enter();
-    st = r->comm->transport->see(r->comm->link, rank, &seen);
+    ls_status st = r->comm->transport->see(r->comm->link, rank, &seen);
     engine_leave();
     return st == LS_OK && seen.waits.state != CALL_NONE && seen.waits.signature.op == LS_COLLECTIVE_ALL_REDUCE;
 }

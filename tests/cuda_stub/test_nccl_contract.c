@@ -299,10 +299,8 @@ static void nccl_breaches_are_reported(void **state)
     (void)state;
     snprintf(settings, sizeof settings, "kernels=cpu nccl=%s", nccl_contract_folder);
     for (int k = 0; k < WRONG_COUNT; k++) {
-        struct child c;
-
         now = (enum wrong)k;
-        c = child_run(settings, both_ranks);
+        struct child c = child_run(settings, both_ranks);
         if (c.code != (now == WRONG_NOTHING ? 0 : BROKEN_CONTRACT) || !strstr(c.err, wrongs[k].says))
             fail_msg("%s: exit code %d, '%s', expected '%s'", wrongs[k].name, c.code, c.err, wrongs[k].says);
     }
@@ -312,11 +310,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(nccl_breaches_are_reported) };
     char command[64];
-    int failed;
 
     unsetenv("CUDA_VISIBLE_DEVICES");
     if (!mkdtemp(nccl_contract_folder)) return 1;
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     snprintf(command, sizeof command, "rm -rf %s",
              nccl_contract_folder); /* ranks that broke the contract left their communicators' files */
     return system(command) ? 1 : failed;

@@ -9,7 +9,7 @@ static void body_memory(int rank, int n, const char *where, void *ctx)
 {
     struct rank r = rank_open(rank, n, where, ctx);
     ls_comm *second, *third;
-    char *x, *y;
+    char *y;
 
     check_groups(1, 3); /* with two communicators for messages */
     RANKS_TRY(ls_comm_split(r.comm, 0, rank, &second));
@@ -20,7 +20,7 @@ static void body_memory(int rank, int n, const char *where, void *ctx)
     check_groups(2, 5);
     ls_comm_close(&third);
     check_groups(2, 4);
-    x = device_block(MEM_COMMUNICATION, ROOM);
+    char *x = device_block(MEM_COMMUNICATION, ROOM);
     check_groups(4, 4);
     RANKS_CHECK((y = cuda->alloc(MEM_ACTIVATIONS, ROOM)) != NULL);
     check_groups(4, 4);

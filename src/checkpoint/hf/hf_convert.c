@@ -28,12 +28,11 @@ static ls_status store_of(const ls_model *m, ls_dtype type, ls_store **out)
 {
     ls_store_options o = LS_STORE_DEFAULTS;
     ls_store *s;
-    ls_status st;
 
     o.type = type;
     o.master = 0;
     LS_TRY(ls_store_new(&o, &s));
-    st = hf_declare(s, m);
+    ls_status st = hf_declare(s, m);
     if (st == LS_OK)
         *out = s;
     else

@@ -59,10 +59,9 @@ static ls_status hf_export_write_config(const struct exporter *x)
 {
     char *text;
     size_t bytes;
-    ls_status st;
 
     LS_TRY(model_write_hf_config(x->model, x->o.type, &text, &bytes));
-    st = write_text(x, "config.json", text, bytes);
+    ls_status st = write_text(x, "config.json", text, bytes);
     mem_free(text);
     return st;
 }
@@ -120,11 +119,10 @@ static ls_status write_tokenizer(const struct exporter *x)
     int64_t id = -1;
     char *text;
     size_t bytes;
-    ls_status st;
 
     if (!x->o.tokenizer) return write_generation(x, NULL, -1);
     LS_TRY(file_read(x->o.tokenizer, &text, &bytes));
-    st = json_parse(text, bytes, x->o.tokenizer, &root);
+    ls_status st = json_parse(text, bytes, x->o.tokenizer, &root);
     if (st == LS_OK) st = write_text(x, "tokenizer.json", text, bytes);
     find_end(root, &end, &id);
     if (st == LS_OK) st = write_tokenizer_config(x, end);
@@ -201,12 +199,11 @@ static ls_status read_saved(const struct exporter *x, size_t i, void *own, size_
 static ls_status read_truth(const struct exporter *x, const struct model_weight *w, void **own)
 {
     size_t count = hf_part_count(w) * MAX(w->stacked, (size_t)1), index;
-    ls_status st;
 
     LS_TRY(hf_find_parameter(x->store, w, &index));
     *own = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(x->o.type));
     if (!*own) return LS_ENOMEM;
-    st = x->saved ? read_saved(x, index, *own, count) : read_store(x, index, *own, count);
+    ls_status st = x->saved ? read_saved(x, index, *own, count) : read_store(x, index, *own, count);
     if (st < 0) {
         mem_free(*own);
         *own = NULL;
@@ -251,13 +248,13 @@ static ls_status put_tensor(struct exporter *x, size_t i, struct safetensors_wri
 /* Writes tensors [first, end) to one file. */
 static ls_status write_shard(struct exporter *x, size_t first, size_t end)
 {
-    char name[SHARD_NAME_ROOM], hash[HASH_ROOM], *path;
+    char name[SHARD_NAME_ROOM], hash[HASH_ROOM];
     struct safetensors_writer *w = NULL;
     uint64_t bytes;
     ls_status st = LS_ENOMEM;
 
     shard_name(x, x->shard[first], name);
-    path = file_path("%s/%s", x->folder, name);
+    char *path = file_path("%s/%s", x->folder, name);
     if (path) st = safetensors_create(path, end - first, x->spec + first, &w);
     for (size_t i = first; i < end && st == LS_OK; i++) st = put_tensor(x, i, w);
     if (st == LS_OK)
@@ -317,12 +314,10 @@ ls_status hf_export(const char *folder, const ls_model *m, const ls_store *store
     ls_model model = *m;
     struct exporter x = { .model = &model, .store = store, .saved = saved, .o = options ? *options : defaults };
     size_t length = strlen(folder);
-    char *tmp;
-    ls_status st;
 
     while (length > 1 && folder[length - 1] == '/') length--;
-    tmp = file_path("%.*s.tmp", (int)length, folder);
-    st = tmp ? check_export(folder, tmp, &x.o) : LS_ENOMEM;
+    char *tmp = file_path("%.*s.tmp", (int)length, folder);
+    ls_status st = tmp ? check_export(folder, tmp, &x.o) : LS_ENOMEM;
     if (st == LS_OK) st = ls_model_check(&model);
     if (st != LS_OK) goto free_tmp;
     x.folder = tmp;

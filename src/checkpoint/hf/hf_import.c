@@ -37,10 +37,9 @@ struct importer {
 static ls_status open_file(struct importer *in, const char *name)
 {
     char *path = file_path("%s/%s", in->folder, name);
-    ls_status st;
 
     if (!path) return LS_ENOMEM;
-    st = safetensors_open(path, &in->file[in->nfiles]);
+    ls_status st = safetensors_open(path, &in->file[in->nfiles]);
     in->nfiles += st == LS_OK;
     mem_free(path);
     return st;
@@ -50,10 +49,9 @@ static ls_status read_index(struct importer *in, const char *path)
 {
     char *text;
     size_t bytes;
-    ls_status st;
 
     LS_TRY(file_read(path, &text, &bytes));
-    st = hf_index_parse(text, bytes, path, &in->index);
+    ls_status st = hf_index_parse(text, bytes, path, &in->index);
     mem_free(text);
     return st;
 }
@@ -129,13 +127,10 @@ static int to_name(const void *name, const void *tensor)
 
 static ls_status match(struct importer *in, const char *path, const struct safetensor *t)
 {
-    struct hf_tensor **hit;
-    size_t i;
-
     if (hf_name_is_ignored(in->model, t->name)) return LS_OK;
-    hit = bsearch(t->name, in->sorted, in->nwant, sizeof(struct hf_tensor *), to_name);
+    struct hf_tensor **hit = bsearch(t->name, in->sorted, in->nwant, sizeof(struct hf_tensor *), to_name);
     if (!hit) return ls_fail(LS_EINVAL, "%s: tensor '%s' does not belong to this model", path, t->name);
-    i = (size_t)(*hit - in->want);
+    size_t i = (size_t)(*hit - in->want);
     if (in->found[i])
         return ls_fail(LS_EINVAL, "%s: tensors '%s' and '%s' are both '%s'", path, in->found[i]->name, t->name, (*hit)->part[0].hf);
     LS_TRY(check_found(path, t, &(*hit)->part[0]));
@@ -197,15 +192,13 @@ static ls_status copy_part(const struct importer *in, size_t i, const struct mod
     size_t count = hf_part_count(w) * MAX(w->stacked, (size_t)1), index;
     ls_dtype type = in->found[i]->type;
     const void *there = hf_pick_in_place(in->found[i]->data, w, ls_dtype_bytes(type));
-    void *own;
-    ls_status st;
 
     LS_TRY(hf_find_parameter(in->store, w, &index));
     pulse();
     if (there) return ls_store_set(in->store, index, there, type, count);
-    own = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(type));
+    void *own = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(type));
     if (!own) return LS_ENOMEM;
-    st = pick_stacked(in, i, w, own, ls_dtype_bytes(type));
+    ls_status st = pick_stacked(in, i, w, own, ls_dtype_bytes(type));
     if (st == LS_OK) st = ls_store_set(in->store, index, own, type, count);
     mem_free(own);
     return st;

@@ -11,10 +11,10 @@ static int by_text(const void *a, const void *b) { return strcmp(*(const char *c
 
 static ls_status read_map(struct hf_index *x, const char *what)
 {
-    size_t n, kept = 0;
+    size_t kept = 0;
 
     x->map = json_get(x->root, "weight_map");
-    n = json_size(x->map);
+    size_t n = json_size(x->map);
     if (json_kind_of(x->map) != JSON_OBJECT || n == 0)
         return ls_fail(LS_EFORMAT, "%s: \"weight_map\" is not an object of tensors and files", what);
     x->file = mem_array(MEM_OTHER, n, sizeof *x->file);

@@ -20,14 +20,13 @@ static struct hf_tensor *find_back(struct hf_tensor *list, size_t n, const char 
 /* "experts.*.w1" -> "experts.3.w1" */
 static void name_stacked(char *hf, size_t index)
 {
-    char whole[MODEL_NAME_BYTES], *star;
-    int n;
+    char whole[MODEL_NAME_BYTES];
 
     memcpy(whole, hf, sizeof whole);
-    star = strchr(whole, '*');
+    char *star = strchr(whole, '*');
     ASSERT(star);
     *star = '\0';
-    n = snprintf(hf, MODEL_NAME_BYTES, "%s%zu%s", whole, index, star + 1);
+    int n = snprintf(hf, MODEL_NAME_BYTES, "%s%zu%s", whole, index, star + 1);
     ASSERT(n > 0 && n < MODEL_NAME_BYTES);
 }
 

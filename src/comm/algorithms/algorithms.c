@@ -230,10 +230,9 @@ static ls_status read_file(const char *path, struct choice *rows, int *n)
 {
     struct file_map probe;
     char *text;
-    size_t bytes;
 
     LS_TRY(file_map_open(path, &probe));
-    bytes = probe.bytes;
+    size_t bytes = probe.bytes;
     file_map_close(&probe);
     if (bytes > FILE_MOST) return ls_fail(LS_EFORMAT, "%s: %zu bytes; a comm table has at most %d", path, bytes, FILE_MOST);
     LS_TRY(file_read(path, &text, &bytes));

@@ -199,8 +199,6 @@ static void forgive(double now)
 
 static void pause_driver(struct pace *p, bool progress)
 {
-    double now;
-
     if (!p->still) *p = (struct pace){ .still = true, .slept = progress, .sleep = SLEEP_FIRST };
     p->rounds++;
     ls_comm *c = one_in_flight(p->slept ? p->rounds : 0);
@@ -210,7 +208,7 @@ static void pause_driver(struct pace *p, bool progress)
         return;
     }
     p->slept = true;
-    now = base_now();
+    double now = base_now();
     if (p->looked > 0 && now - p->looked > ABSENT) forgive(now);
     p->looked = now;
     if (!progress && yields_on(p, now, c->transport->yield_seconds)) return;
@@ -311,12 +309,11 @@ static void *progress(void *unused)
 static ls_status start_thread(void)
 {
     sigset_t all, old;
-    int failed;
 
     if (engine.has_thread) return LS_OK;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    failed = pthread_create(&engine.thread, NULL, progress, NULL);
+    int failed = pthread_create(&engine.thread, NULL, progress, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (failed) return ls_fail(LS_ENOMEM, "comm: the progress thread did not start (error %d)", failed);
     engine.has_thread = true;
@@ -427,12 +424,11 @@ ls_status engine_ask(ls_work **w)
 ls_status engine_broken(ls_comm *c, ls_status st)
 {
     char line[LINE_ROOM];
-    ls_status peer;
 
     memcpy(line, ls_errmsg(), strnlen(ls_errmsg(), sizeof line - 1) + 1);
     line[sizeof line - 1] = 0;
     engine_enter();
-    peer = c->transport->failed(c->link);
+    ls_status peer = c->transport->failed(c->link);
     if (peer == LS_OK) peer = c->transport->idle(c->link, 0);
     if (peer < 0)
         st = peer;

@@ -65,7 +65,6 @@ static ls_status enqueue_staged(ls_comm *c, const struct device *d, struct devic
     size_t n = (size_t)c->n, bytes = sizeof(struct queued_call) + 2 * n * sizeof(size_t);
     struct queued_call *q;
     struct buffers b;
-    ls_status st;
 
     LS_TRY(check_arguments(c, a, &b));
     if (!(q = mem_zalloc(MEM_OTHER, bytes))) return LS_ENOMEM;
@@ -83,7 +82,7 @@ static ls_status enqueue_staged(ls_comm *c, const struct device *d, struct devic
                                        .bytes = b.recv,
                                        .write = true,
                                        .overwrites = a->op != LS_COLLECTIVE_BROADCAST }); /* the root of a broadcast sends from there */
-    st = d->enqueue(s, &o);
+    ls_status st = d->enqueue(s, &o);
     mem_free(q);
     return st;
 }
@@ -155,10 +154,9 @@ static struct device_call native_arguments(const struct call_args *a)
 static struct device_group *native_group(const ls_comm *c, const struct call_args *a)
 {
     const struct native *v = &c->native;
-    struct device_call call;
 
     if (!v->table || (size_t)a->op >= COUNT_OF(device_op) || (unsigned)a->type >= LS_DTYPES || (unsigned)a->redop >= LS_REDOPS) return NULL;
-    call = native_arguments(a);
+    struct device_call call = native_arguments(a);
     if (!v->table->takes(&call)) return NULL;
     if (a->op == LS_COLLECTIVE_SEND) return a->root == (c->rank + v->spec.step + c->n) % c->n ? v->out : NULL;
     if (a->op == LS_COLLECTIVE_RECV) return a->root == (c->rank - v->spec.step + c->n) % c->n ? v->in : NULL;

@@ -152,10 +152,10 @@ ls_status step_advance(ls_work *w, bool *moved)
         return LS_OK;
     }
     if (!w->step_begun) step_begin(w, s);
-    ls_status out = lane_out(w, moved), in;
+    ls_status out = lane_out(w, moved);
 
     if (out < 0) return out;
-    in = lane_in(w, s, moved);
+    ls_status in = lane_in(w, s, moved);
     if (in < 0) return in;
     if (out == LS_BUSY || in == LS_BUSY) return LS_BUSY;
     w->step_begun = false;

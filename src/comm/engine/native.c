@@ -52,11 +52,11 @@ static ls_status group_wait(ls_comm *c, struct device_group *g, ls_work **barrie
 static ls_status group_open(ls_comm *c, const struct native_end *e)
 {
     ls_status st = e ? c->native.table->open(e->id, &e->spec, e->group) : LS_OK;
-    ls_work *barrier, *w;
+    ls_work *w;
 
     if (st < 0) return engine_broken(c, st);
     LS_TRY(operation_native(c, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, &w));
-    barrier = w;
+    ls_work *barrier = w;
     LS_TRY(operation_post_native(w));
     engine_show_wait(c, w);
     if (e) st = group_wait(c, *e->group, &barrier);
@@ -129,13 +129,12 @@ ls_status comm_open_native(ls_comm *c, const struct device *d, const struct devi
 static bool still_closing(ls_comm *c, struct device_group *const *groups, size_t n)
 {
     bool busy = false;
-    ls_status st;
 
     for (size_t k = 0; k < n; k++)
         if (groups[k] && c->native.table->finish(groups[k]) == LS_BUSY) busy = true;
     if (!busy) return false;
     engine_enter();
-    st = c->transport->failed(c->link);
+    ls_status st = c->transport->failed(c->link);
     if (st == LS_OK) st = c->transport->idle(c->link, 0);
     engine_leave();
     return st == LS_OK;

@@ -113,10 +113,9 @@ comm_delay_fault_fn *comm_delay_fault;
 static double run_due(const ls_work *w)
 {
     comm_delay_fault_fn *fault = __atomic_load_n(&comm_delay_fault, __ATOMIC_ACQUIRE);
-    struct buffers b;
 
     if (!fault || w->native || w->hidden) return 0;
-    b = operation_buffers(w);
+    struct buffers b = operation_buffers(w);
     return w->started + fault(MAX(b.send, b.recv));
 }
 

@@ -27,15 +27,14 @@ ls_status cuda_copy(struct device_stream *stream, void *dst, const void *src, si
 static ls_status copy_block(struct device_stream *s, void *device, void *host, size_t bytes, bool in)
 {
     struct pinned *block;
-    ls_status st;
 
     LS_TRY(flight_room(s));
     LS_TRY(flights_wait_copies());
     LS_TRY(pinned_take(bytes, &block));
     if (in) memcpy(block->data, host, bytes);
-    st = cuda_check(cudaMemcpyAsync(in ? device : block->data, in ? block->data : device, bytes,
-                                    in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, s->handle),
-                    "cudaMemcpyAsync");
+    ls_status st = cuda_check(cudaMemcpyAsync(in ? device : block->data, in ? block->data : device, bytes,
+                                              in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, s->handle),
+                              "cudaMemcpyAsync");
     if (st == LS_OK) return flight_add(s, block, in ? NULL : host, bytes);
     pinned_give(block);
     return st;

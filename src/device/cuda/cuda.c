@@ -55,12 +55,11 @@ static ls_status check_driver(void)
 {
     const char *given = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     int driver = 0;
-    cudaError_t e;
 
     /* As many hardware queues as there can be: streams that share one wait for each other. The driver reads it in its first call. A smaller
      * number, which other programs ask for, could let ranks wait for each other for ever. */
     if (!given || atoi(given) < 32) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-    e = cudaDriverGetVersion(&driver);
+    cudaError_t e = cudaDriverGetVersion(&driver);
     if (e != cudaSuccess) return ls_fail(LS_EUNSUPPORTED, "the version of the NVIDIA driver is not known: %s", cudaGetErrorString(e));
     if (!driver) return ls_fail(LS_EUNSUPPORTED, "there is no NVIDIA driver on this machine (libcuda.so.1 is not found)");
     if (driver / 1000 < CUDART_VERSION / 1000)
@@ -72,11 +71,10 @@ static ls_status check_driver(void)
 static ls_status cuda_count(int *count)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    cudaError_t e;
 
     *count = 0;
     LS_TRY(check_driver());
-    e = cudaGetDeviceCount(count);
+    cudaError_t e = cudaGetDeviceCount(count);
     if (e == cudaErrorNoDevice || (e == cudaSuccess && !*count))
         return ls_fail(LS_EUNSUPPORTED, "there is no GPU%s%s%s", visible ? " in CUDA_VISIBLE_DEVICES='" : " on this machine",
                        visible ? visible : "", visible ? "'" : "");
@@ -236,10 +234,8 @@ ls_status cuda_no_memory(enum mem_category c, size_t bytes)
 
 static ls_status memory_new(enum mem_category c, size_t bytes, void **out)
 {
-    cudaError_t e;
-
     if (c == MEM_COMMUNICATION && nccl_memory_used()) return nccl_memory_new(bytes, out);
-    e = cudaMalloc(out, MAX(bytes, (size_t)1));
+    cudaError_t e = cudaMalloc(out, MAX(bytes, (size_t)1));
     if (e != cudaErrorMemoryAllocation) return cuda_check(e, "cudaMalloc");
     cudaGetLastError(); /* this one is not kept */
     return cuda_no_memory(c, bytes);
@@ -285,12 +281,11 @@ static void cuda_free(void *p)
 static ls_status cuda_stream_new(const char *name, struct device_stream **out)
 {
     struct device_stream *s;
-    ls_status st;
 
     LS_TRY(cuda_open());
     s = mem_zalloc(MEM_OTHER, sizeof *s);
     if (!s) return LS_ENOMEM;
-    st = stream_make(s, name);
+    ls_status st = stream_make(s, name);
     if (st < 0) {
         mem_free(s);
         return st;
@@ -329,12 +324,11 @@ static void cuda_stream_free(struct device_stream *s)
 static ls_status cuda_event_new(struct device_event **out)
 {
     struct device_event *e;
-    ls_status st;
 
     LS_TRY(cuda_open());
     e = mem_zalloc(MEM_OTHER, sizeof *e);
     if (!e) return LS_ENOMEM;
-    st = cuda_check(cudaEventCreateWithFlags(&e->handle, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    ls_status st = cuda_check(cudaEventCreateWithFlags(&e->handle, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     if (st < 0)
         mem_free(e);
     else

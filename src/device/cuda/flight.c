@@ -99,11 +99,9 @@ static void flight_begins(struct flight *f)
 /* The host's part of an operation; true: it has ended. */
 static bool operation_move(struct flight *f)
 {
-    ls_status st;
-
     if (cuda.failed < 0 && !f->begun) return true;
     flight_begins(f);
-    st = f->operation.run(f->args);
+    ls_status st = f->operation.run(f->args);
     if (st == LS_BUSY) return false;
     if (st < 0) cuda_fail(st);
     return true;
@@ -139,19 +137,17 @@ static bool call_spoiled(struct flight *f)
 /* True: the call of the group is over. */
 static bool call_move(struct flight *f)
 {
-    ls_status st, broken;
-
     if (cuda.failed < 0) return true;
     if (!f->begun && !event_is_over(f->reached)) return cuda.failed < 0;
     flight_begins(f);
-    st = f->watch.run(f->args);
+    ls_status st = f->watch.run(f->args);
     if (st < 0) cuda_fail(st);
     if (cuda.failed == LS_OK && f->enqueued && !f->passed && event_is_over(f->ended) && !call_spoiled(f)) {
         call_over(f, true);
         st = f->watch.run(f->args);
         if (st < 0) cuda_fail(st);
     }
-    broken = cuda.failed == LS_OK && !f->passed && f->broken ? f->broken(f->group) : LS_OK;
+    ls_status broken = cuda.failed == LS_OK && !f->passed && f->broken ? f->broken(f->group) : LS_OK;
     if (broken < 0) cuda_fail(f->watch.broken(f->args, broken));
     if (cuda.failed < 0) return true;
     f->over = st != LS_BUSY;
@@ -430,21 +426,19 @@ ls_status cuda_enqueue(struct device_stream *stream, const struct device_operati
     struct span all[DEVICE_POINTERS];
     struct device_stream *s;
     struct pinned *block;
-    struct flight *f;
     size_t bytes;
     int n = spans_of(o, all, &bytes);
-    ls_status st;
 
     LS_TRY(cuda_stream(stream, &s));
     LS_TRY(flight_room_for(s, 2 * (unsigned)o->accesses + 3));
     LS_TRY(pinned_take(bytes, &block));
-    f = flight_new(s, block);
+    struct flight *f = flight_new(s, block);
     if (!f) {
         pinned_give(block);
         return cuda_fail(LS_ENOMEM);
     }
     f->operation = *o;
-    st = operation_queue(f, all, n);
+    ls_status st = operation_queue(f, all, n);
     if (st == LS_OK) {
         flights_append(f);
         return LS_OK;

@@ -73,14 +73,13 @@ ls_status cuda_graph_end(struct device_stream *stream, struct device_graph **out
 {
     struct device_stream *s;
     cudaGraph_t captured = NULL;
-    ls_status st, destroyed;
 
     *out = NULL;
     cuda.capturing = NULL;
     LS_TRY(cuda_stream(stream, &s));
     LS_TRY(graph_check(cudaStreamEndCapture(s->handle, &captured), "cudaStreamEndCapture"));
-    st = graph_make(captured, out);
-    destroyed = cuda.failed == LS_OK ? cuda_check(cudaGraphDestroy(captured), "cudaGraphDestroy") : LS_OK;
+    ls_status st = graph_make(captured, out);
+    ls_status destroyed = cuda.failed == LS_OK ? cuda_check(cudaGraphDestroy(captured), "cudaGraphDestroy") : LS_OK;
     return st < 0 ? st : destroyed;
 }
 

@@ -80,11 +80,11 @@ static ls_status map_shared(struct device_group *g, const char *id)
 {
     char path[64];
     long process;
-    int at, fd;
+    int at;
 
     if (sscanf(id, "%ld:%d", &process, &at) != 2) return ls_fail(LS_EINVAL, "CUDA IPC: '%s' names no group", id);
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", process, at);
-    fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return ls_fail(LS_EUNSUPPORTED,
                        "CUDA IPC: rank %d of a group cannot open %s, a file of its rank 0: %s; use launch.comm=host where ranks see "

@@ -49,11 +49,10 @@ static ls_status load_functions(void *library, const char *path)
 static ls_status open_library(char *where, size_t room)
 {
     char path[NCCL_PATH];
-    void *library;
 
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     setenv("NCCL_NVLS_ENABLE", "0", 0);
-    library = cuda_library_open(NCCL_FILE, path, sizeof path);
+    void *library = cuda_library_open(NCCL_FILE, path, sizeof path);
     if (!library) return ls_fail(LS_EUNSUPPORTED, "NCCL was not found (" NCCL_FILE ": " CUDA_LIBRARY_PLACES ")");
     snprintf(where, room, "%s%s", path[0] ? " of " : "", path);
     return load_functions(library, path[0] ? path : NCCL_FILE);
@@ -95,11 +94,9 @@ static ls_status nccl_load(char *version, size_t room)
 
 static ls_status nccl_result(const struct device_group *g, ncclResult_t r, const char *call)
 {
-    const char *more;
-
     if (r == ncclSuccess) return LS_OK;
     if (r == ncclInProgress) return LS_BUSY;
-    more = nccl.GetLastError(g ? g->comm : NULL);
+    const char *more = nccl.GetLastError(g ? g->comm : NULL);
     return ls_fail(LS_EPEER, "cuda: GPU %d (%s): %s: %s%s%s", cuda.gpu, cuda.properties.name, call, nccl.GetErrorString(r),
                    more && *more ? ": " : "", more ? more : "");
 }
@@ -248,10 +245,9 @@ static ls_status group_is_open(struct device_group *g)
 static ls_status nccl_opened(struct device_group *g)
 {
     cudaError_t e;
-    ls_status st;
 
     LS_TRY(cuda_failed());
-    st = g->state == GROUP_OPEN ? LS_OK : group_ask(g);
+    ls_status st = g->state == GROUP_OPEN ? LS_OK : group_ask(g);
     if (st != LS_OK) return st < 0 ? cuda_fail(st) : st;
     if (g->state == GROUP_OPENING && g->kind != DEVICE_GROUP_COLLECTIVES) {
         LS_TRY(group_greet(g));

@@ -98,10 +98,10 @@ static ls_status give_exchanged(const struct nccl_call *k)
 
 static ls_status give_blocks(const struct nccl_call *k)
 {
-    ls_status st;
-
     LS_TRY(nccl_check(k->g, nccl.GroupStart(), "ncclGroupStart"));
-    st = k->c->op == DEVICE_ALL_GATHER ? give_gathered(k) : k->c->op == DEVICE_REDUCE_SCATTER ? give_scattered(k) : give_exchanged(k);
+    ls_status st = k->c->op == DEVICE_ALL_GATHER       ? give_gathered(k)
+                   : k->c->op == DEVICE_REDUCE_SCATTER ? give_scattered(k)
+                                                       : give_exchanged(k);
     LS_TRY(st);
     return nccl_check(k->g, nccl.GroupEnd(), "ncclGroupEnd");
 }

@@ -41,10 +41,9 @@ bool nccl_memory_used(void)
 static ls_status block_register(const struct device_group *g, const struct nccl_block *b)
 {
     struct registration *r = mem_zalloc(MEM_OTHER, sizeof *r);
-    ls_status st;
 
     if (!r) return LS_ENOMEM;
-    st = nccl_check(g, nccl.CommRegister(g->comm, b->at, b->bytes, &r->handle), "ncclCommRegister");
+    ls_status st = nccl_check(g, nccl.CommRegister(g->comm, b->at, b->bytes, &r->handle), "ncclCommRegister");
     if (st < 0) {
         mem_free(r);
         return st;
@@ -109,11 +108,10 @@ static ls_status block_register_all(const struct nccl_block *b)
 ls_status nccl_memory_new(size_t bytes, void **out)
 {
     struct nccl_block *b = mem_zalloc(MEM_OTHER, sizeof *b);
-    ncclResult_t r;
     ls_status st;
 
     if (!b) return LS_ENOMEM;
-    r = nccl.MemAlloc(&b->at, b->bytes = MAX(bytes, (size_t)1));
+    ncclResult_t r = nccl.MemAlloc(&b->at, b->bytes = MAX(bytes, (size_t)1));
     if (r != ncclSuccess) {
         mem_free(b);
         return block_failed(r, bytes);
@@ -131,12 +129,11 @@ ls_status nccl_memory_new(size_t bytes, void **out)
 bool nccl_memory_free(void *p)
 {
     struct nccl_block **at = &nccl_memory_blocks, *b;
-    ls_status st;
 
     while (*at && (*at)->at != p) at = &(*at)->next;
     if (!(b = *at)) return false;
     *at = b->next;
-    st = registrations_end(NULL, b);
+    ls_status st = registrations_end(NULL, b);
     if (st == LS_OK) nccl_check(NULL, nccl.MemFree(p), "ncclMemFree");
     mem_free(b);
     return true;

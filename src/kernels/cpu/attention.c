@@ -69,10 +69,9 @@ static bool backward_of(const struct call *c, struct attention *a)
 static void take_mask(const struct call *c, int at, struct attention *a)
 {
     const struct attention_drop *d = &c->attr.attention.drop;
-    const int64_t *step;
 
     if (!call_has_in(c, at)) return;
-    step = c->in[at].data;
+    const int64_t *step = c->in[at].data;
     a->mask = (struct attention_mask){ .attr = d,
                                        .stream = d->stream ^ (uint64_t)step[0],
                                        .sample = view_count(&c->in[at]) > 1 ? (uint64_t)step[c->in[at].stride[0]] : 0,

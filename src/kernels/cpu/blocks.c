@@ -95,10 +95,9 @@ static void copy_blocks(const struct call *c, const struct view *x, const struct
     for (int k = 0; k < n; k++) {
         size_t grain = c->attr.blocks.grain;
         size_t begin = shard_begin(x->size[dim], grain, k, n), end = shard_begin(x->size[dim], grain, k + 1, n);
-        size_t count;
 
         b.x = view_narrow(x, dim, begin, end - begin);
-        count = view_count(&b.x);
+        size_t count = view_count(&b.x);
         find_run(&b);
         threads_for(count, GRAIN, copy_elements, &b);
         b.flat += count * b.bytes;

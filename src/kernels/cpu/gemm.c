@@ -89,14 +89,14 @@ static size_t block_rows(size_t m, size_t most, size_t tile, size_t threads)
 
 static struct blocking blocking_of(const struct gemm *p, int threads)
 {
-    size_t panel = tiles_best()->panel, unit, rows;
+    size_t panel = tiles_best()->panel;
     struct blocking blocking = { .pairs = tiles_pairs(p->a.type, p->b.type), .k = p->k };
+    size_t unit = blocking.pairs ? sizeof(uint16_t) : sizeof(float);
 
-    unit = blocking.pairs ? sizeof(uint16_t) : sizeof(float);
     if (p->c.type == LS_F32 && !p->bias && p->k > BLOCK_K) blocking.k = gemm_round_up((p->k + p->k / BLOCK_K) / (p->k / BLOCK_K + 1), 2);
     blocking.n = MAX(chunk_bytes() / MAX(panel_bytes(blocking.pairs, blocking.k), (size_t)1), (size_t)1) * panel;
     blocking.n = MIN(blocking.n, gemm_round_up(p->n, panel));
-    rows = MIN(block_bytes() / (unit * MAX(blocking.k, (size_t)1)), (size_t)BLOCK_ROWS);
+    size_t rows = MIN(block_bytes() / (unit * MAX(blocking.k, (size_t)1)), (size_t)BLOCK_ROWS);
     blocking.m = block_rows(p->m, MAX(rows, least_rows(blocking.pairs)), tile_rows(blocking.pairs), (size_t)threads);
     blocking.packed = blocking.n / panel * panel_bytes(blocking.pairs, blocking.k);
     blocking.block = block_scratch(blocking.pairs, blocking.m, blocking.k);
@@ -128,10 +128,9 @@ static bool few_rows(const struct gemm *p) { return p->m <= FEW_ROWS && p->b.row
 size_t gemm_scratch(const struct gemm *p, int threads)
 {
     struct gemm run = as_run(p);
-    struct blocking blocking;
 
     if (few_rows(p)) return 0;
-    blocking = blocking_of(&run, threads);
+    struct blocking blocking = blocking_of(&run, threads);
     return blocking.packed + (size_t)threads * blocking.block;
 }
 

@@ -104,11 +104,11 @@ static void linear_run(const struct call *c)
 /* The last two dims. */
 static bool matrix_of(const struct view *v, struct matrix *out)
 {
-    size_t m, n;
+    size_t m;
 
     if (v->ndim < 2 || !is_type(v)) return false;
     m = v->size[v->ndim - 2];
-    n = v->size[v->ndim - 1];
+    size_t n = v->size[v->ndim - 1];
     *out = (struct matrix){ v->data, v->dtype, v->stride[v->ndim - 2], v->stride[v->ndim - 1] };
     if (n == 1 && m != 1) /* an unused stride gets the value that makes the shape regular */
         out->col = 1;

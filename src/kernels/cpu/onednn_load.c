@@ -49,10 +49,9 @@ static void warn_absent(const char *cost)
 static void load_module(const char *path)
 {
     onednn_module_fn *entry = NULL;
-    void *loaded;
 
     setenv("OMP_WAIT_POLICY", "passive", 0);
-    loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!loaded) {
         snprintf(why_absent, sizeof why_absent, "%s; install oneDNN 2 (Debian: libdnnl2)", dlerror());
         return;

@@ -138,7 +138,7 @@ static struct gemm dw_gemm(const struct xent *z)
 static size_t layout(struct xent *z, void *scratch)
 {
     struct parts at = { scratch, 0 };
-    size_t most, bytes;
+    size_t bytes;
     struct gemm p;
 
     z->lse = take(&at, z->R * sizeof(float));
@@ -146,7 +146,7 @@ static size_t layout(struct xent *z, void *scratch)
     z->logits = take(&at, z->chunk * z->ld * sizeof(float));
     z->dx_sums = take(&at, view_given(&z->dx) && z->dx.dtype != LS_F32 ? z->chunk * z->C * sizeof(float) : 0);
     z->gemm_scratch = take(&at, 0);
-    most = 0;
+    size_t most = 0;
     for (int full = 0; full < 2; full++) { /* the last chunk may be divided differently */
         z->n = full ? z->chunk : z->R % MAX(z->chunk, (size_t)1);
         p = logits_gemm(z);

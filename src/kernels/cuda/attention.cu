@@ -35,14 +35,13 @@ struct heads {
 /* What multiplies the probability of query t of head h and key s. */
 static __device__ inline float mask_weight(const struct mask &m, long long b, long long h, long long t, long long s)
 {
-    unsigned long long sample, query, key, index;
     unsigned word[4];
 
     if (!m.step) return 1;
-    sample = (unsigned long long)b + (m.steps > 1 ? (unsigned long long)m.step[1] : 0);
-    query = (unsigned long long)t < m.queries ? m.query[0] + t : m.query[1] + t - m.queries;
-    key = (unsigned long long)s < m.keys ? m.key[0] + s : m.key[1] + s - m.keys;
-    index = ((sample * m.heads + m.head + h) * m.full + query) * m.full + key;
+    unsigned long long sample = (unsigned long long)b + (m.steps > 1 ? (unsigned long long)m.step[1] : 0);
+    unsigned long long query = (unsigned long long)t < m.queries ? m.query[0] + t : m.query[1] + t - m.queries;
+    unsigned long long key = (unsigned long long)s < m.keys ? m.key[0] + s : m.key[1] + s - m.keys;
+    unsigned long long index = ((sample * m.heads + m.head + h) * m.full + query) * m.full + key;
     philox(m.seed, m.stream ^ (unsigned long long)m.step[0], index / 4, word);
     return philox_word(word, (unsigned)(index % 4)) >= m.threshold ? m.kept : 0;
 }
@@ -50,10 +49,10 @@ static __device__ inline float mask_weight(const struct mask &m, long long b, lo
 /* Keys that query t sees. */
 static __device__ inline long long visible(const struct heads &z, long long t)
 {
-    long long keys = z.S, n;
+    long long keys = z.S;
 
     if (z.len) keys = max(0LL, min(keys, (long long)z.len[0]));
-    n = z.causal ? t + 1 + keys - z.T : keys;
+    long long n = z.causal ? t + 1 + keys - z.T : keys;
     return max(0LL, min(n, keys));
 }
 
@@ -123,7 +122,7 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS, OWN <= 8 ? 
 
     tile_load(q, z.q, b, first, z.T, h, ROWS);
     for (long long s0 = 0; s0 < most_keys; s0 += COLUMNS) {
-        float s[OF_LANE], before = most, keep, local = 0;
+        float s[OF_LANE], before = most, local = 0;
 
         __syncthreads();
         tile_load(kv, z.k, b, s0, z.S, group, COLUMNS);
@@ -135,7 +134,7 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS, OWN <= 8 ? 
             most = fmaxf(most, s[i]);
         }
         most = lanes_reduce<largest_of>(most);
-        keep = most == -INFINITY ? 1 : expf(before - most);
+        float keep = most == -INFINITY ? 1 : expf(before - most);
         for (int i = 0; i < OF_LANE; i++) {
             float p = most == -INFINITY ? 0 : expf(s[i] - most);
 
@@ -178,11 +177,10 @@ static __device__ inline void pair_of(const struct heads &z, long long b, long l
 {
     int D = (int)z.D;
     size_t stat = (size_t)((b * z.H + h) * z.T + t);
-    float weight;
 
     *p = *dscore = 0;
     if (!seen) return;
-    weight = mask_weight(z.mask, b, h, t, s);
+    float weight = mask_weight(z.mask, b, h, t, s);
     *p = expf(z.scale * row_dot(q, k, D) - array_get(z.lse, stat));
     *dscore = *p * (weight * row_dot(dout, v, D) - array_get(z.delta, stat));
     *p *= weight;
@@ -385,20 +383,19 @@ static bool attention_accepts(const struct call *c)
 static __global__ void merge_rows(const __grid_constant__ struct strided o2, const __grid_constant__ struct strided lse2,
                                   const __grid_constant__ struct strided o, const __grid_constant__ struct strided lse, size_t rows)
 {
-    size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y, T = o.size[1], H = o.size[2], D = o.size[3], h, t, stat;
-    float a, b, most, sum, keep, other;
+    size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y, T = o.size[1], H = o.size[2], D = o.size[3], h, t;
 
     if (row >= rows) return;
-    stat = divide(row, H, &h);
+    size_t stat = divide(row, H, &h);
     stat = (divide(stat, T, &t) * H + h) * T + t;
-    a = strided_get(lse, stat);
-    b = strided_get(lse2, stat);
+    float a = strided_get(lse, stat);
+    float b = strided_get(lse2, stat);
     __syncwarp();
-    most = fmaxf(a, b);
+    float most = fmaxf(a, b);
     if (most == -INFINITY) return; /* no key yet */
-    sum = expf(a - most) + expf(b - most);
-    keep = expf(a - most) / sum;
-    other = expf(b - most) / sum;
+    float sum = expf(a - most) + expf(b - most);
+    float keep = expf(a - most) / sum;
+    float other = expf(b - most) / sum;
     for (size_t d = threadIdx.x; d < D; d += 32)
         strided_put(o, row * D + d, strided_get(o, row * D + d) * keep + strided_get(o2, row * D + d) * other);
     if (threadIdx.x == 0) strided_put(lse, stat, most + logf(sum));

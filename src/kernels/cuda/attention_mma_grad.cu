@@ -12,11 +12,11 @@ enum { MOST_GRAD_D = 128 };
 /* delta[b,h,t] = sum over d of do o. A warp a row. */
 template <typename T> static __global__ void attention_delta_mma(const __grid_constant__ struct attention z, size_t rows)
 {
-    size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y, h, t, b;
+    size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y, h, t;
     float sum = 0;
 
     if (row >= rows) return;
-    b = divide(divide(row, (size_t)z.T, &t), (size_t)z.H, &h);
+    size_t b = divide(divide(row, (size_t)z.T, &t), (size_t)z.H, &h);
     for (int d = threadIdx.x; d < z.d; d += 32) {
         long long place = b * z.o.batch + t * z.o.row + h * z.o.head + d, other = b * z.dout.batch + t * z.dout.row + h * z.dout.head + d;
 

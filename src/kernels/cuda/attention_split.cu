@@ -124,7 +124,6 @@ static __global__ void __launch_bounds__(THREADS) attend_part(const __grid_const
     for (int i = threadIdx.x; i < s.queries * LANES; i += THREADS) {
         int r = i / LANES, e0 = i % LANES * 8, h, t;
         struct running all = { -INFINITY, 0, {} };
-        long long to;
 
         for (int w = 0; w < WARPS; w++) {
             int at = (w * QUERIES + r) * (LANES * 8 + 2);
@@ -135,7 +134,7 @@ static __global__ void __launch_bounds__(THREADS) attend_part(const __grid_const
         }
         if (e0 >= z.d) continue;
         query_of(z, g, r, &h, &t);
-        to = ((((long long)b * z.H + h) * z.T + t) * s.n + blockIdx.x) * (z.d + 2);
+        long long to = ((((long long)b * z.H + h) * z.T + t) * s.n + blockIdx.x) * (z.d + 2);
         if (e0 == 0) {
             s.parts[to] = all.most;
             s.parts[to + 1] = all.sum;

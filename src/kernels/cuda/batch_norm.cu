@@ -40,10 +40,9 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) batch_stats(const __grid
     valid = row_sum(valid);
     for (size_t i = threadIdx.x; c < z.C && i < z.B * z.S; i += BLOCK_THREADS) {
         size_t s, b = divide(i, z.S, &s);
-        double x;
 
         if (!sample_counts(z, b)) continue;
-        x = array_get(z.x, (b * z.C + c) * z.S + s);
+        double x = array_get(z.x, (b * z.C + c) * z.S + s);
         sum += x;
         squares += x * x;
     }
@@ -60,11 +59,10 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) batch_stats(const __grid
 static __global__ void __launch_bounds__(BLOCK_THREADS) batch_recall(struct array mean, struct array var, size_t C, global<double> stats)
 {
     size_t c = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
-    double m;
 
     if (c == 0) stats[2 * C] = 1;
     if (c >= C) return;
-    m = array_get(mean, c);
+    double m = array_get(mean, c);
     stats[c] = m;
     stats[C + c] = array_get(var, c) + m * m;
 }
@@ -86,12 +84,11 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) batch_norm_all(const __g
 {
     size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, c;
     struct moments m;
-    float scale;
 
     if (i >= count) return;
     divide(i / z.S, z.C, &c);
     m = moments_at(z.stats, z.C, c);
-    scale = (float)(1 / sqrt(m.var + z.eps)) * array_get(z.w, c);
+    float scale = (float)(1 / sqrt(m.var + z.eps)) * array_get(z.w, c);
     array_put(z.y, i, (float)(array_get(z.x, i) - m.mean) * scale + array_get(z.b, c));
 }
 
@@ -119,19 +116,19 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
 
 static __global__ void __launch_bounds__(BLOCK_THREADS) batch_dx(const __grid_constant__ struct batch z, size_t count)
 {
-    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, c, b;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, c;
     struct moments m;
-    double rstd, mean = 0, mean_n = 0, n;
+    double mean = 0, mean_n = 0;
 
     if (i >= count) return;
-    b = divide(i / z.S, z.C, &c);
+    size_t b = divide(i / z.S, z.C, &c);
     m = moments_at(z.stats, z.C, c);
-    rstd = 1 / sqrt(m.var + z.eps);
+    double rstd = 1 / sqrt(m.var + z.eps);
     if (z.sums && m.count > 0 && sample_counts(z, b)) {
         mean = z.sums[c] / m.count;
         mean_n = z.sums[z.C + c] / m.count;
     }
-    n = (array_get(z.x, i) - m.mean) * rstd;
+    double n = (array_get(z.x, i) - m.mean) * rstd;
     array_put(z.y, i, (float)(array_get(z.w, c) * rstd * (array_get(z.dy, i) - mean - n * mean_n)));
 }
 

@@ -25,16 +25,15 @@ static __device__ inline float columns_join(int kind, float a, float b) { return
 static __device__ inline void columns_row(const struct columns &z, size_t row, size_t column, bool whole, float4s *sum, float4s *sum2)
 {
     size_t left = z.C - column, at = row * z.C + column;
-    float4s x = array_load4(z.x, at, left, whole), dy;
-    float mean, rstd;
+    float4s x = array_load4(z.x, at, left, whole);
 
     if (z.kind == COLUMNS_SUM || z.kind == COLUMNS_MAX) {
         for (int k = 0; k < 4; k++) sum->v[k] = columns_join(z.kind, sum->v[k], x.v[k]);
         return;
     }
-    dy = array_load4(z.dy, at, left, whole);
-    mean = z.kind == COLUMNS_LAYER_NORM ? array_get(z.mean, row) : 0;
-    rstd = array_get(z.rstd, row);
+    float4s dy = array_load4(z.dy, at, left, whole);
+    float mean = z.kind == COLUMNS_LAYER_NORM ? array_get(z.mean, row) : 0;
+    float rstd = array_get(z.rstd, row);
     for (int k = 0; k < 4; k++) {
         sum->v[k] += dy.v[k] * (x.v[k] - mean) * rstd;
         sum2->v[k] += dy.v[k];
@@ -78,11 +77,11 @@ static __global__ void __launch_bounds__(LANES *ROWS) columns_chunk(struct colum
 static __global__ void __launch_bounds__(BLOCK_THREADS)
     columns_add(int kind, struct array parts, struct array y, size_t C, size_t chunks, size_t count, int add)
 {
-    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, at;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
     float sum = kind == COLUMNS_MAX ? -INFINITY : 0;
 
     if (i >= count) return;
-    at = i / C * chunks * C + i % C;
+    size_t at = i / C * chunks * C + i % C;
     for (size_t k = 0; k < chunks; k++) sum = columns_join(kind, sum, array_get(parts, at + k * C));
     array_put(y, i, add ? array_get(y, i) + sum : sum);
 }
@@ -183,7 +182,7 @@ static void run_reduce(const struct call *c)
     int kind = c->op == OP_REDUCE_MAX ? COLUMNS_MAX : COLUMNS_SUM;
     struct columns columns = {};
     dim3 threads = row_threads(z.n < LONG_ROW ? z.n : LONG_ROW);
-    struct array x = array_in(c, 0), y = array_out(c, 0), parts;
+    struct array x = array_in(c, 0), y = array_out(c, 0);
 
     if (!view_count(&c->out[0])) return;
     if (z.inner > 1) {
@@ -197,7 +196,7 @@ static void run_reduce(const struct call *c)
         launch(c, KERNEL(reduce_rows), blocks_of(z.outer, threads.y), threads, 0, kind, x, y, z.outer, z.n, z.n, (size_t)1);
         return;
     }
-    parts = array_of_floats(c->scratch);
+    struct array parts = array_of_floats(c->scratch);
     launch(c, KERNEL(reduce_rows), blocks_of(z.outer * z.parts, threads.y), threads, 0, kind, x, parts, z.outer, z.n, LONG_ROW, z.parts);
     threads = row_threads(z.parts);
     launch(c, KERNEL(reduce_rows), blocks_of(z.outer, threads.y), threads, 0, kind, parts, y, z.outer, z.parts, z.parts, (size_t)1);

@@ -70,12 +70,11 @@ static struct cublaslt_operands matmul_at(const struct cublaslt_problem *p, cons
 static void cublaslt_run(const struct call *c)
 {
     struct cublaslt_matmul *m = c->state;
-    const struct cublaslt_problem *p;
     struct device_stream *stream;
     int64_t calls = 1;
 
     if (!m || cuda_stream(c->stream, &stream) < 0) return;
-    p = cublaslt_matmul_problem(m);
+    const struct cublaslt_problem *p = cublaslt_matmul_problem(m);
     for (int l = 0; l < p->loops; l++) calls *= p->loop[l].size;
     for (int64_t i = 0; i < calls; i++) {
         struct cublaslt_operands at = matmul_at(p, c, i);

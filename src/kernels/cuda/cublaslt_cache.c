@@ -113,16 +113,14 @@ static void cache_copy(const struct cublaslt_cache *c, FILE *to, const char *wit
 ls_status cublaslt_cache_put(const struct cublaslt_cache *c, const struct cublaslt_choice *x)
 {
     char path[PATH_ROOM], made[PATH_ROOM];
-    bool good;
-    FILE *f;
 
     snprintf(path, sizeof path, "%s/matmuls.txt", c->folder);
     snprintf(made, sizeof made, "%s/matmuls.new", c->folder); /* the writer holds the lock */
-    f = fopen(made, "we");
+    FILE *f = fopen(made, "we");
     if (!f) return cache_fail(made);
     cache_copy(c, f, x->key);
     choice_print(f, x);
-    good = fflush(f) == 0 && fsync(fileno(f)) == 0;
+    bool good = fflush(f) == 0 && fsync(fileno(f)) == 0;
     good = fclose(f) == 0 && good;
     return good && rename(made, path) == 0 ? LS_OK : cache_fail(made);
 }

@@ -131,11 +131,10 @@ static ls_status fused_prepare(struct call *c)
 {
     struct cublaslt_fused *f = mem_zalloc(MEM_OTHER, sizeof *f);
     static bool said;
-    ls_status st;
 
     c->state = f;
     if (!f) return LS_ENOMEM;
-    st = fused_make(f, c, false);
+    ls_status st = fused_make(f, c, false);
     if (st == LS_EUNSUPPORTED) {
         if (!said)
             log_line(LOG_WARN, "%s with %s; computed by a kernel of its own", ls_errmsg(), is_gradient(c) ? "a bias gradient" : "GELU");
@@ -160,15 +159,13 @@ static void fused_release(struct call *c)
 static void fused_run(const struct call *c)
 {
     const struct cublaslt_fused *f = c->state;
-    struct cublaslt_operands at;
     struct device_stream *stream;
-    struct call s;
 
     if (!f || cuda_stream(c->stream, &stream) < 0) return;
-    at = fused_operands(c, f->separate);
+    struct cublaslt_operands at = fused_operands(c, f->separate);
     if (cublaslt_matmul_run(f->matmul, &at, stream) < 0) return;
     if (!f->separate && !is_gradient(c)) return;
-    s = fused_second(c, f->separate, c->scratch);
+    struct call s = fused_second(c, f->separate, c->scratch);
     s.scratch = after_vector(c);
     kernel_of(&s)->run(&s);
 }

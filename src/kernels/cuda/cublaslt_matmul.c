@@ -125,10 +125,10 @@ static ls_status algorithms_ask(struct cublaslt_matmul *m, cublasLtMatmulPrefere
 {
     const struct cublaslt_problem *p = &m->problem;
     cublasLtMatrixLayout_t *l = m->layout, d = l[CUBLASLT_D];
-    cublasStatus_t st;
     int found = 0;
+    cublasStatus_t st =
+        cublaslt.MatmulAlgoGetHeuristic(m->handle, m->matmul, l[CUBLASLT_A], l[CUBLASLT_B], d, d, preference, most, out, &found);
 
-    st = cublaslt.MatmulAlgoGetHeuristic(m->handle, m->matmul, l[CUBLASLT_A], l[CUBLASLT_B], d, d, preference, most, out, &found);
     for (int k = found; k-- > 0;)
         if (out[k].state != CUBLAS_STATUS_SUCCESS) memmove(&out[k], &out[k + 1], (size_t)(found-- - k - 1) * sizeof *out);
     *n = found;
@@ -158,11 +158,10 @@ static ls_status algorithm_choose(struct cublaslt_matmul *m, const struct cublas
     cublasLtMatmulPreference_t preference;
     const char *folder = cuda.settings.tuned;
     int n = 0;
-    ls_status st;
 
     for (int x = 0; x < CUBLASLT_MATRICES; x++) alignment[x] = cublaslt_problem_alignment(p, x, at->matrix[x]);
     LS_TRY(cublaslt_check(cublaslt.MatmulPreferenceCreate(&preference), "MatmulPreferenceCreate"));
-    st = preference_fill(preference, p, alignment);
+    ls_status st = preference_fill(preference, p, alignment);
     if (st == LS_OK) st = algorithms_ask(m, preference, folder ? CANDIDATES : 1, found, &n);
     cublaslt.MatmulPreferenceDestroy(preference);
     if (st < 0) return st;
@@ -184,11 +183,10 @@ static ls_status cublaslt_matmul_fill(struct cublaslt_matmul *m, const struct cu
 ls_status cublaslt_matmul_new(const struct cublaslt_problem *p, const struct cublaslt_operands *at, struct cublaslt_matmul **out)
 {
     struct cublaslt_matmul *m = mem_zalloc(MEM_OTHER, sizeof *m);
-    ls_status st;
 
     if (!m) return LS_ENOMEM;
     m->problem = *p;
-    st = cublaslt_matmul_fill(m, at);
+    ls_status st = cublaslt_matmul_fill(m, at);
     if (st < 0)
         cublaslt_matmul_free(m);
     else

@@ -63,12 +63,10 @@ static struct problem_matrix problem_transposed(struct problem_matrix x)
 
 static bool problem_of_linear(const struct call *c, struct cublaslt_problem *out)
 {
-    struct problem_matrix a, b, d;
-
     if (!view_is_contiguous(&c->in[0]) || !view_is_contiguous(&c->in[1]) || !view_is_contiguous(&c->out[0])) return false;
-    a = problem_rows(&c->in[0]);
-    b = problem_rows(&c->in[1]);
-    d = problem_rows(&c->out[0]);
+    struct problem_matrix a = problem_rows(&c->in[0]);
+    struct problem_matrix b = problem_rows(&c->in[1]);
+    struct problem_matrix d = problem_rows(&c->out[0]);
     if (c->op == OP_LINEAR) b = problem_transposed(b);
     if (c->op == OP_LINEAR_DW) a = problem_transposed(a);
     return problem_sizes(&a, &b, &d, out);
@@ -122,12 +120,11 @@ static bool problem_batch(struct cublaslt_problem *out)
 static bool problem_of_matmul(const struct call *c, struct cublaslt_problem *out)
 {
     const struct view *const v[CUBLASLT_MATRICES] = { &c->in[1], &c->in[0], &c->out[0] };
-    struct problem_matrix a, b, d;
 
     if (v[CUBLASLT_D]->ndim < 2 || v[CUBLASLT_A]->ndim != v[CUBLASLT_D]->ndim || v[CUBLASLT_B]->ndim != v[CUBLASLT_D]->ndim) return false;
-    a = problem_last_dims(&c->in[0]);
-    b = problem_last_dims(&c->in[1]);
-    d = problem_last_dims(&c->out[0]);
+    struct problem_matrix a = problem_last_dims(&c->in[0]);
+    struct problem_matrix b = problem_last_dims(&c->in[1]);
+    struct problem_matrix d = problem_last_dims(&c->out[0]);
     return problem_sizes(&a, &b, &d, out) && problem_loops(v, out) && problem_batch(out);
 }
 

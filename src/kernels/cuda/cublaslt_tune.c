@@ -71,11 +71,9 @@ struct tune_clock {
 
 static ls_status clock_make(struct tune_clock *c)
 {
-    ls_status st;
-
     LS_TRY(cuda_stream(NULL, &c->stream));
     LS_TRY(cuda_check(cudaEventCreateWithFlags(&c->begin, cudaEventDefault), "cudaEventCreateWithFlags"));
-    st = cuda_check(cudaEventCreateWithFlags(&c->end, cudaEventDefault), "cudaEventCreateWithFlags");
+    ls_status st = cuda_check(cudaEventCreateWithFlags(&c->end, cudaEventDefault), "cudaEventCreateWithFlags");
     if (st < 0) cudaEventDestroy(c->begin);
     return st;
 }
@@ -137,13 +135,12 @@ static ls_status tune_measure(struct cublaslt_matmul *m, const struct cublaslt_o
                               int n, const cublasLtMatmulHeuristicResult_t **best, double *seconds)
 {
     struct saved written[WRITTEN];
-    ls_status st, restored;
 
     tune_written(cublaslt_matmul_problem(m), at, written);
     LS_TRY(cuda_row.sync());
     LS_TRY(tune_save(written));
-    st = tune_fastest(m, at, a, n, best, seconds);
-    restored = tune_restore(written);
+    ls_status st = tune_fastest(m, at, a, n, best, seconds);
+    ls_status restored = tune_restore(written);
     return st < 0 ? st : restored;
 }
 

@@ -106,11 +106,10 @@ static struct cublaslt_operands chunk_operands(const struct call *c, const struc
 static bool cublaslt_xent_accepts(const struct call *c)
 {
     struct cublaslt_problem p;
-    struct xent z;
 
     if (!xent_accepts(c) || !view_count(&c->in[0]) || !view_count(&c->in[1])) return false;
     if (c->op == OP_LINEAR_XENT_GRAD && c->in[0].dtype == LS_F16) return false;
-    z = chunks_of(c, NULL);
+    struct xent z = chunks_of(c, NULL);
     for (int which = 0; which < MATMULS; which++) {
         struct call m;
 
@@ -164,11 +163,10 @@ static ls_status cublaslt_xent_fill(struct cublaslt_xent *s, const struct call *
 static ls_status cublaslt_xent_prepare(struct call *c)
 {
     struct cublaslt_xent *s = mem_zalloc(MEM_OTHER, sizeof *s);
-    ls_status st;
 
     c->state = NULL;
     if (!s) return LS_ENOMEM;
-    st = cublaslt_xent_fill(s, c);
+    ls_status st = cublaslt_xent_fill(s, c);
     if (st < 0)
         cublaslt_xent_free(s);
     else
@@ -185,12 +183,10 @@ static void cublaslt_xent_release(struct call *c)
 static ls_status chunk_multiply(const struct call *c, const struct xent *z, int which, size_t begin, size_t n, struct device_stream *stream)
 {
     const struct cublaslt_xent *s = c->state;
-    struct cublaslt_operands at;
-    struct call m;
 
     if (!chunk_needs(c, which)) return LS_OK;
-    m = chunk_call(c, z, which, begin, n);
-    at = chunk_operands(c, z, &m);
+    struct call m = chunk_call(c, z, which, begin, n);
+    struct cublaslt_operands at = chunk_operands(c, z, &m);
     return cublaslt_matmul_run(s->matmul[n == z->rows ? FULL : LAST][which], &at, stream);
 }
 

@@ -129,19 +129,17 @@ struct call cudnn_attention_part(const struct call *c, int i)
     struct attention_sizes z = sizes_of(c);
     struct call part = *c;
     int64_t samples, groups;
-    size_t sample, group;
 
     if (c->op == OP_ATTENTION) return part;
     part_sizes(&z, &samples, &groups);
-    sample = (size_t)(i / (z.G / groups) * samples);
-    group = (size_t)(i % (z.G / groups) * groups);
+    size_t sample = (size_t)(i / (z.G / groups) * samples);
+    size_t group = (size_t)(i % (z.G / groups) * groups);
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct view *v = k < c->nin ? &part.in[k] : &part.out[k - c->nin];
         int dim = v->ndim == 3 ? 1 : 2; /* lse: [B,H,T] */
-        size_t each;                    /* heads of a group */
 
         if (!view_given(v)) continue;
-        each = v->size[dim] / (size_t)z.G;
+        size_t each = v->size[dim] / (size_t)z.G; /* heads of a group */
         *v = view_narrow(v, 0, sample, (size_t)samples);
         *v = view_narrow(v, dim, group * each, (size_t)groups * each);
     }
@@ -220,16 +218,14 @@ static int row_index(const struct attention_graph *a, int x)
 /* x, and -inf for keys that the query does not see. */
 static int masked(const struct attention_graph *a, int x)
 {
-    int row, column, seen, y, none;
-
     if (!a->c->attr.attention.causal) return x;
-    row = row_index(a, x);
-    column = pairs_between(a, CUDNN_DATA_INT32);
+    int row = row_index(a, x);
+    int column = pairs_between(a, CUDNN_DATA_INT32);
     cudnn_graph_index(a->g, 3, x, column);
-    seen = pairs_between(a, CUDNN_DATA_BOOLEAN);
+    int seen = pairs_between(a, CUDNN_DATA_BOOLEAN);
     cudnn_graph_pointwise(a->g, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, row, column, CUDNN_NO_TENSOR, seen);
-    none = cudnn_graph_float(a->g, -INFINITY);
-    y = pairs_between(a, CUDNN_DATA_FLOAT);
+    int none = cudnn_graph_float(a->g, -INFINITY);
+    int y = pairs_between(a, CUDNN_DATA_FLOAT);
     cudnn_graph_pointwise(a->g, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, x, none, seen, y);
     return y;
 }
@@ -302,13 +298,13 @@ static int pairs_transposed(const struct attention_graph *a, int x)
 /* y = x^T b, of keys; heads that share keys are summed. */
 static void keys_gradient(const struct attention_graph *a, int x, int b, const struct view *v, int at)
 {
-    int y = operand_add(a, v, at), pairs = pairs_transposed(a, x), each;
+    int y = operand_add(a, v, at), pairs = pairs_transposed(a, x);
 
     if (a->z.G == a->z.H) {
         cudnn_graph_matmul(a->g, pairs, b, y);
         return;
     }
-    each = between_of(a, CUDNN_DATA_FLOAT, a->z.S, a->z.D);
+    int each = between_of(a, CUDNN_DATA_FLOAT, a->z.S, a->z.D);
     cudnn_graph_matmul(a->g, pairs, b, each);
     cudnn_graph_reduce(a->g, CUDNN_REDUCE_TENSOR_ADD, each, y);
 }
@@ -317,12 +313,12 @@ static void keys_gradient(const struct attention_graph *a, int x, int b, const s
 static int row_sums(const struct attention_graph *a, int dout, int o)
 {
     struct cudnn_operand like = cudnn_heads_of(&a->c->in[5], &a->z);
-    int product, sum, y = row_operand(a, a->z.H * a->z.T, ATTENTION_SUMS);
+    int y = row_operand(a, a->z.H * a->z.T, ATTENTION_SUMS);
 
     like.type = CUDNN_DATA_FLOAT;
-    product = cudnn_graph_between(a->g, &like);
+    int product = cudnn_graph_between(a->g, &like);
     cudnn_graph_pointwise(a->g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, dout, o, CUDNN_NO_TENSOR, product);
-    sum = rows_reduced(a, CUDNN_REDUCE_TENSOR_ADD, product);
+    int sum = rows_reduced(a, CUDNN_REDUCE_TENSOR_ADD, product);
     cudnn_graph_pointwise(a->g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, sum, cudnn_graph_float(a->g, 1), CUDNN_NO_TENSOR, y);
     return y;
 }
@@ -337,15 +333,15 @@ static void gradient_add(const struct attention_graph *a)
     int lse = row_operand(a, c->in[4].stride[0], ATTENTION_LSE), dout = operand_add(a, &c->in[5], ATTENTION_DO),
         dq = operand_add(a, &c->out[0], ATTENTION_DQ);
     int sums = row_sums(a, dout, o), s = masked(a, pairs_of(a, CUDNN_POINTWISE_SUB, scores(a, q, k), lse));
-    int p = pairs_of(a, CUDNN_POINTWISE_EXP, s, CUDNN_NO_TENSOR), dp, ds, rows;
+    int p = pairs_of(a, CUDNN_POINTWISE_EXP, s, CUDNN_NO_TENSOR);
 
     keys_gradient(a, p, dout, &c->out[2], ATTENTION_DV);
-    dp = pairs_between(a, CUDNN_DATA_FLOAT);
+    int dp = pairs_between(a, CUDNN_DATA_FLOAT);
     cudnn_graph_matmul(g, dout, v, dp);
-    ds = pairs_of(a, CUDNN_POINTWISE_MUL, pairs_of(a, CUDNN_POINTWISE_SUB, dp, sums), p);
+    int ds = pairs_of(a, CUDNN_POINTWISE_MUL, pairs_of(a, CUDNN_POINTWISE_SUB, dp, sums), p);
     ds = pairs_of(a, CUDNN_POINTWISE_MUL, ds, cudnn_graph_float(g, (float)c->attr.attention.scale));
     keys_gradient(a, ds, q, &c->out[1], ATTENTION_DK);
-    rows = cudnn_graph_between(g, &keys);
+    int rows = cudnn_graph_between(g, &keys);
     cudnn_graph_reshape(g, k, rows);
     cudnn_graph_matmul(g, ds, rows, dq);
 }

@@ -102,10 +102,9 @@ static ls_status engines_ask_of(struct cudnn_plan *p, cudnnBackendHeurMode_t mod
 static ls_status engines_ask(struct cudnn_plan *p, cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *out, int64_t *n)
 {
     cudnnBackendDescriptor_t d;
-    ls_status st;
 
     LS_TRY(plan_create(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &d));
-    st = engines_ask_of(p, mode, d, out, n);
+    ls_status st = engines_ask_of(p, mode, d, out, n);
     cudnn.BackendDestroyDescriptor(d);
     return st;
 }
@@ -283,10 +282,8 @@ static bool pack_is_of(const struct cudnn_pack *k, const struct cudnn_graph *g, 
 
 static ls_status pack_make(struct cudnn_pack *k, const struct cudnn_graph *g, void *const *pointer, void *workspace)
 {
-    ls_status st;
-
     cudnn_pack_free(k);
-    st = pack_fill(g, pointer, workspace, &k->descriptor);
+    ls_status st = pack_fill(g, pointer, workspace, &k->descriptor);
     if (st < 0) {
         cudnn_pack_free(k);
         return st;

@@ -164,13 +164,12 @@ static ls_status row_prepare(struct call *c)
     bool aligned = operands_are_aligned(c);
     int parts = is_attention(c) ? cudnn_attention_parts(c) : 1;
     struct cudnn_row *r = mem_zalloc(MEM_OTHER, sizeof *r + (size_t)parts * sizeof r->part[0]);
-    ls_status st;
 
     c->state = r;
     if (!r) return LS_ENOMEM;
     r->parts = parts;
     row_fill(r, c);
-    st = row_plan(c, &r->plan);
+    ls_status st = row_plan(c, &r->plan);
     if (st == LS_OK) return LS_OK;
     if (st == LS_EUNSUPPORTED) {
         r->own = own_kernel(c);

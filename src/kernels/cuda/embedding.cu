@@ -30,14 +30,14 @@ static __global__ void __launch_bounds__(EMBEDDING_THREADS)
 
     if (key >= (long long)V || (begin && s.key[begin - 1] == key)) return;
     for (size_t i = threadIdx.x * 4; i < C; i += EMBEDDING_THREADS * 4) {
-        float4s sum = { { 0, 0, 0, 0 } }, before;
+        float4s sum = { { 0, 0, 0, 0 } };
 
         for (size_t at = begin; at < R && s.key[at] == key; at++) {
             float4s x = array_load4(dy, (size_t)s.position[at] * C + i, C - i, C % 4 == 0);
 
             for (int k = 0; k < 4; k++) sum.v[k] += x.v[k];
         }
-        before = array_load4(dw, (size_t)key * C + i, C - i, C % 4 == 0);
+        float4s before = array_load4(dw, (size_t)key * C + i, C - i, C % 4 == 0);
         for (int k = 0; k < 4; k++) sum.v[k] += before.v[k];
         array_store4(dw, (size_t)key * C + i, C - i, C % 4 == 0, sum);
     }

@@ -45,10 +45,8 @@ template <typename T, typename A, int N> static __global__ void __launch_bounds_
     for (int r = 0; r < z.n; r++) {
         if (whole) x = pack_load<N>(z.in[r], i);
         for (int k = 0; k < N; k++) {
-            A term;
-
             if (!whole && i + k >= z.count) continue;
-            term = widened(whole ? x.v[k] : z.in[r][i + k]);
+            A term = widened(whole ? x.v[k] : z.in[r][i + k]);
             sum[k] = r == 0 ? term : z.redop == DEVICE_MAX ? larger(sum[k], term) : added(sum[k], term);
         }
     }

@@ -99,10 +99,9 @@ template <typename... P, typename... A>
 inline void launch(const struct call *c, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)
 {
     cudaStream_t stream;
-    cudaError_t e;
 
     if (!grid.x || !grid.y || !grid.z || !(stream = (cudaStream_t)cuda_launch_stream(c->stream))) return;
-    e = launch_allow_shared(kernel, shared_bytes);
+    cudaError_t e = launch_allow_shared(kernel, shared_bytes);
     if (e == cudaSuccess) {
         kernel<<<grid, block, shared_bytes, stream>>>((P)args...);
         e = cudaGetLastError();

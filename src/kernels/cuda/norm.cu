@@ -79,7 +79,7 @@ static __global__ void softmax_grad_rows(struct rows z)
 static __global__ void layer_norm_rows(struct rows z)
 {
     size_t row = row_index();
-    float mean = 0, variance = 0, rstd;
+    float mean = 0, variance = 0;
 
     EACH_FOUR(i, z)
     {
@@ -95,7 +95,7 @@ static __global__ void layer_norm_rows(struct rows z)
         for (int k = 0; k < 4; k++)
             if (i + k < z.C) variance += (x.v[k] - mean) * (x.v[k] - mean);
     }
-    rstd = 1 / sqrtf(row_sum(variance) / (float)z.C + z.eps);
+    float rstd = 1 / sqrtf(row_sum(variance) / (float)z.C + z.eps);
     EACH_FOUR(i, z)
     {
         float4s x = row_load(z, z.x, row, i), w = vector_load(z, z.w, i), b = vector_load(z, z.b, i);
@@ -112,7 +112,7 @@ static __global__ void layer_norm_rows(struct rows z)
 static __global__ void rms_norm_rows(struct rows z)
 {
     size_t row = row_index();
-    float squares = 0, rstd;
+    float squares = 0;
 
     EACH_FOUR(i, z)
     {
@@ -120,7 +120,7 @@ static __global__ void rms_norm_rows(struct rows z)
 
         for (int k = 0; k < 4; k++) squares += x.v[k] * x.v[k];
     }
-    rstd = 1 / sqrtf(row_sum(squares) / (float)z.C + z.eps);
+    float rstd = 1 / sqrtf(row_sum(squares) / (float)z.C + z.eps);
     EACH_FOUR(i, z)
     {
         float4s x = row_load(z, z.x, row, i), w = vector_load(z, z.w, i);

@@ -126,15 +126,14 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) update_packs(const __gri
 {
     const struct parameter &x = u.of[list_find(u.of, u.items)];
     size_t i = ((size_t)(blockIdx.x - x.first) * BLOCK_THREADS + threadIdx.x) * 4;
-    float4s g, m, v, p;
-    struct rates r;
+    float4s m;
 
     if (i >= x.count) return;
-    r = update_rates(u, x);
-    p = parameter_load(x, x.data[MASTER] ? MASTER : PARAMETER, i);
-    g = parameter_load(x, GRADIENT, i);
+    struct rates r = update_rates(u, x);
+    float4s p = parameter_load(x, x.data[MASTER] ? MASTER : PARAMETER, i);
+    float4s g = parameter_load(x, GRADIENT, i);
     m = parameter_load(x, FIRST, i);
-    v = parameter_load(x, SECOND, i);
+    float4s v = parameter_load(x, SECOND, i);
     for (int k = 0; k < 4; k++) p.v[k] = update_one(u, x, r, p.v[k], g.v[k], &m.v[k], &v.v[k]);
     if (x.run) p = round_stochastically(u, x, (unsigned)array_get(u.hyper, 3), i, p);
     parameter_store(x, MASTER, i, p);

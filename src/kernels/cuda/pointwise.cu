@@ -79,12 +79,12 @@ struct pointwise {
 
 static __global__ void __launch_bounds__(BLOCK_THREADS) pointwise_packs(struct pointwise p)
 {
-    size_t i = ((size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x) * EACH, left;
+    size_t i = ((size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x) * EACH;
     float4s a, b, d, y, z;
     float k = p.k;
 
     if (i >= p.count) return;
-    left = p.count - i;
+    size_t left = p.count - i;
     if (p.expr == EXPR_MSE_GRAD) k *= array_get(p.d, 0);
     if (p.inputs > 0) a = array_load4(p.a, i, left, true);
     if (p.inputs > 1) {
@@ -115,12 +115,11 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
                       const __grid_constant__ struct strided z, size_t count, size_t repeat)
 {
     size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
-    float one, two;
 
     if (i >= count) return;
     if (expr == EXPR_MSE_GRAD) k *= strided_get(d, 0);
-    one = inputs > 0 ? strided_get(a, i) : 0;
-    two = inputs > 1 ? strided_get(b, i % repeat) : 0;
+    float one = inputs > 0 ? strided_get(a, i) : 0;
+    float two = inputs > 1 ? strided_get(b, i % repeat) : 0;
     if (expr == EXPR_SWIGLU_GRAD) {
         float dy = strided_get(d, i);
 
@@ -233,26 +232,23 @@ struct dropout {
 /* dropout_index() of kernel.h. */
 static __device__ inline unsigned long long dropout_index_of(const struct dropout &z, unsigned long long first, size_t i)
 {
-    size_t at;
-
     if (!z.mine) return first + i;
-    at = i % z.mine;
+    size_t at = i % z.mine;
     return first + i / z.mine * z.row + (at < z.split ? z.begin[0] + at : z.begin[1] + at - z.split);
 }
 
 static __global__ void __launch_bounds__(BLOCK_THREADS)
     dropout_packs(struct dropout z, struct array x, global<const long long> step, struct array y)
 {
-    size_t i = ((size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x) * EACH, left;
-    unsigned long long stream, first = z.first, done = ~0ull;
+    size_t i = ((size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x) * EACH;
+    unsigned long long first = z.first, done = ~0ull;
     unsigned word[4] = {};
-    float4s v;
 
     if (i >= z.count) return;
-    left = z.count - i;
-    stream = z.stream ^ (unsigned long long)step[0];
+    size_t left = z.count - i;
+    unsigned long long stream = z.stream ^ (unsigned long long)step[0];
     if (z.steps > 1) first += (unsigned long long)step[1] * z.row;
-    v = array_load4(x, i, left, true);
+    float4s v = array_load4(x, i, left, true);
     for (int n = 0; n < EACH && (size_t)n < left; n++) {
         unsigned long long index = dropout_index_of(z, first, i + n), bits;
 

@@ -23,10 +23,8 @@ static __device__ inline size_t pool_largest(const struct pool &p, const struct 
 
     for (size_t k = 0; k < p.height; k++)
         for (size_t l = 0; l < p.width; l++) {
-            float value;
-
             if (!pool_inside(p, i, j, k, l, &at)) continue;
-            value = strided_get(x, plane * p.H * p.W + at);
+            float value = strided_get(x, plane * p.H * p.W + at);
             if (!found || value > most || (value != value && most == most)) {
                 most = value;
                 best = at;
@@ -39,11 +37,11 @@ static __device__ inline size_t pool_largest(const struct pool &p, const struct 
 static __global__ void __launch_bounds__(BLOCK_THREADS) pool_forward(struct pool p, int average, const __grid_constant__ struct strided x,
                                                                      const __grid_constant__ struct strided y, size_t count)
 {
-    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, j, i, plane, at;
+    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, j, i, at;
     float sum = 0;
 
     if (n >= count) return;
-    plane = divide(divide(n, p.OW, &j), p.OH, &i);
+    size_t plane = divide(divide(n, p.OW, &j), p.OH, &i);
     if (!average) {
         strided_put(y, n, strided_get(x, plane * p.H * p.W + pool_largest(p, x, plane, i, j)));
         return;
@@ -66,11 +64,11 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     pool_backward(struct pool p, int average, const __grid_constant__ struct strided x, const __grid_constant__ struct strided dy,
                   const __grid_constant__ struct strided dx, size_t count)
 {
-    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, w, h, plane, i, j;
+    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, w, h, i, j;
     float sum = 0;
 
     if (n >= count) return;
-    plane = divide(divide(n, p.W, &w), p.H, &h);
+    size_t plane = divide(divide(n, p.W, &w), p.H, &h);
     for (size_t k = p.height; k-- > 0;)
         for (size_t l = p.width; l-- > 0;) {
             if (!pool_window(h + p.padding, k, p.stride, p.OH, &i) || !pool_window(w + p.padding, l, p.stride, p.OW, &j)) continue;

@@ -9,25 +9,24 @@ struct rope_table {
 /* In double: an angle of thousands of radians has no digits left in f32. */
 static __device__ inline double rope_frequency(const struct rope_table &z, size_t i)
 {
-    double f = pow(z.theta, -2.0 * (double)i / (double)z.D), turns, blend;
+    double f = pow(z.theta, -2.0 * (double)i / (double)z.D);
 
     if (z.factor == 1) return f;
-    turns = z.original * f / (2 * 3.14159265358979323846);
+    double turns = z.original * f / (2 * 3.14159265358979323846);
     if (turns < z.low_freq_factor) return f / z.factor;
     if (turns > z.high_freq_factor) return f;
-    blend = (turns - z.low_freq_factor) / (z.high_freq_factor - z.low_freq_factor);
+    double blend = (turns - z.low_freq_factor) / (z.high_freq_factor - z.low_freq_factor);
     return (1 - blend) * f / z.factor + blend * f;
 }
 
 static __global__ void __launch_bounds__(BLOCK_THREADS)
     rope_table_all(const __grid_constant__ struct rope_table z, global<const int> positions, struct array table)
 {
-    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, half = z.D / 2, i, t;
-    double angle;
+    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, half = z.D / 2, i;
 
     if (n >= z.T * half) return;
-    t = divide(n, half, &i);
-    angle = positions[t] * rope_frequency(z, i);
+    size_t t = divide(n, half, &i);
+    double angle = positions[t] * rope_frequency(z, i);
     array_put(table, t * z.D + i, (float)cos(angle));
     array_put(table, t * z.D + half + i, (float)sin(angle));
 }
@@ -49,17 +48,16 @@ static bool rope_table_accepts(const struct call *c) { return is_array_of(&c->in
 static __global__ void __launch_bounds__(BLOCK_THREADS) rope_pairs(const __grid_constant__ struct strided x, struct array table,
                                                                    const __grid_constant__ struct strided y, size_t pairs, float sign)
 {
-    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, D = x.size[3], half = D / 2, i, h, row, t, rest;
-    float cosine, sine, a, b;
+    size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, D = x.size[3], half = D / 2, i, h, t;
 
     if (n >= pairs) return;
-    rest = divide(n, half, &i);
-    row = divide(rest, x.size[2], &h);
+    size_t rest = divide(n, half, &i);
+    size_t row = divide(rest, x.size[2], &h);
     divide(row, x.size[1], &t);
-    cosine = array_get(table, t * D + i);
-    sine = sign * array_get(table, t * D + half + i);
-    a = strided_get(x, rest * D + i);
-    b = strided_get(x, rest * D + half + i);
+    float cosine = array_get(table, t * D + i);
+    float sine = sign * array_get(table, t * D + half + i);
+    float a = strided_get(x, rest * D + i);
+    float b = strided_get(x, rest * D + half + i);
     strided_put(y, rest * D + i, a * cosine - b * sine);
     strided_put(y, rest * D + half + i, b * cosine + a * sine);
 }

@@ -71,9 +71,9 @@ static __global__ void route_choose(const __grid_constant__ struct route z)
     }
     token_statistics(z.logits, row, z.E, &most, &sum);
     for (size_t e = threadIdx.x; e < z.E; e += 32) {
-        float s = token_score(array_get(z.logits, row * z.E + e), z.sigmoid, most, sum), open;
+        float s = token_score(array_get(z.logits, row * z.E + e), z.sigmoid, most, sum);
+        float open = s + (z.bias.given ? array_get(z.bias, e) : 0);
 
-        open = s + (z.bias.given ? array_get(z.bias, e) : 0);
         z.score[row * z.E + e] = s;
         z.open[row * z.E + e] = ROUTE_ORDER(open);
     }
@@ -99,21 +99,17 @@ static __global__ void route_choose(const __grid_constant__ struct route z)
 /* A choice is dropped if its expert has already taken its capacity from this sample. */
 static __global__ void __launch_bounds__(BLOCK_THREADS) route_drop(const __grid_constant__ struct route z)
 {
-    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, real = real_rows(z.samples, z.rows, z.T) * z.K, begin, end, before = 0;
-    float mine;
-    int e;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, real = real_rows(z.samples, z.rows, z.T) * z.K, before = 0;
 
     if (i >= real) return;
-    begin = i / (z.T * z.K) * z.T * z.K;
-    end = min(begin + z.T * z.K, real);
-    e = z.index[i];
-    mine = array_get(z.weight, i);
+    size_t begin = i / (z.T * z.K) * z.T * z.K;
+    size_t end = min(begin + z.T * z.K, real);
+    int e = z.index[i];
+    float mine = array_get(z.weight, i);
     mine = ROUTE_ORDER(mine);
     for (size_t j = begin; j < (z.by_probability ? end : i); j++) {
-        float its;
-
         if (z.index[j] != e) continue;
-        its = array_get(z.weight, j);
+        float its = array_get(z.weight, j);
         its = ROUTE_ORDER(its);
         before += z.by_probability ? its > mine || (its == mine && j < i) : 1;
     }
@@ -124,11 +120,11 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) route_drop(const __grid_
 static __global__ void __launch_bounds__(BLOCK_THREADS) route_weigh(const __grid_constant__ struct route z)
 {
     size_t row = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
-    float sum = 0, factor;
+    float sum = 0;
 
     if (row >= real_rows(z.samples, z.rows, z.T)) return;
     for (size_t i = row * z.K; i < (row + 1) * z.K; i++) sum += array_get(z.weight, i);
-    factor = 1 / sum;
+    float factor = 1 / sum;
     for (size_t i = row * z.K; i < (row + 1) * z.K; i++) {
         if (z.capacity && z.dropped[i]) {
             z.index[i] = ~z.index[i];
@@ -309,7 +305,7 @@ static __global__ void router_rows(const __grid_constant__ struct router_loss l)
 {
     size_t row = token_index(), group = row * l.G / max(l.rows, (size_t)1);
     bool real = row < real_rows(l.samples, l.rows, l.T);
-    float most, sum, lse, aux, z, all = 0, mean = 0, dloss;
+    float most, sum, all = 0, mean = 0;
 
     if (row >= l.rows) return;
     if (!real) {
@@ -318,9 +314,9 @@ static __global__ void router_rows(const __grid_constant__ struct router_loss l)
         return;
     }
     token_statistics(l.logits, row, l.E, &most, &sum);
-    lse = most + logf(sum);
-    aux = (float)l.factors[2 * group];
-    z = (float)l.factors[2 * group + 1];
+    float lse = most + logf(sum);
+    float aux = (float)l.factors[2 * group];
+    float z = (float)l.factors[2 * group + 1];
     for (size_t e = threadIdx.x; e < l.E; e += 32) {
         float s = token_score(array_get(l.logits, row * l.E + e), l.sigmoid, most, sum);
 
@@ -331,7 +327,7 @@ static __global__ void router_rows(const __grid_constant__ struct router_loss l)
     mean = warp_reduce<sum_of>(mean) / all;
     if (l.losses && threadIdx.x == 0) l.losses[row] = (double)mean + (double)z * lse * lse;
     if (!l.dlogits.given) return;
-    dloss = array_get(l.dloss, 0);
+    float dloss = array_get(l.dloss, 0);
     for (size_t e = threadIdx.x; e < l.E; e += 32) {
         float x = array_get(l.logits, row * l.E + e), s = token_score(x, l.sigmoid, most, sum);
         float d = (aux * array_get(l.load, group * l.E + e) - mean) * s / all * (l.sigmoid ? 1 - s : 1);

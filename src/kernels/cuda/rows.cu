@@ -11,11 +11,10 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     rows_scatter(struct sorted s, size_t n, int experts, global<int> rows, global<int> counts)
 {
     size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
-    int e;
 
     if (i < n) rows[s.position[i]] = s.key[i] < experts ? (int)i : -1;
     if (i >= (size_t)experts) return;
-    e = (int)i;
+    int e = (int)i;
     if (n == 0) {
         counts[e] = 0;
         return;
@@ -65,10 +64,9 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) rows_clear(global<int> f
 static __global__ void __launch_bounds__(BLOCK_THREADS) rows_invert(global<const int> rows, size_t n, size_t M, global<int> from)
 {
     size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
-    int row;
 
     if (i >= n) return;
-    row = rows[i];
+    int row = rows[i];
     if (row >= 0 && (size_t)row < M) from[row] = (int)i;
 }
 
@@ -101,10 +99,9 @@ static __global__ void __launch_bounds__(ROW_THREADS)
         for (size_t k = token * K; k < (token + 1) * K; k++) {
             int row = rows[k];
             float w = weight.given ? array_get(weight, k) : 1;
-            float4s v;
 
             if (row < 0 || (size_t)row >= M) continue;
-            v = array_load4(y, (size_t)row * C + i, C - i, C % 4 == 0);
+            float4s v = array_load4(y, (size_t)row * C + i, C - i, C % 4 == 0);
             for (int n = 0; n < 4; n++) sum.v[n] += w * v.v[n];
         }
         array_store4(x, token * C + i, C - i, C % 4 == 0, sum);

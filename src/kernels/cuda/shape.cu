@@ -15,11 +15,9 @@ struct moved {
 
 static __device__ inline bool moved_by(const struct moved &m, long long *offset)
 {
-    int at;
-
     *offset = 0;
     if (!m.at) return true;
-    at = m.at[0];
+    int at = m.at[0];
     *offset = at * m.stride;
     return at >= 0 && at <= m.rows - m.need;
 }
@@ -135,7 +133,6 @@ static void copy_same(const struct call *c, const struct view *from, const struc
 static void copy_moved(const struct call *c, const struct view *from, const struct view *to, struct moved m)
 {
     size_t count = view_count(from);
-    struct strided x, y;
 
     if (from->dtype == to->dtype) {
         copy_same(c, from, to, m);
@@ -145,8 +142,8 @@ static void copy_moved(const struct call *c, const struct view *from, const stru
         launch(c, KERNEL(copy_converted4), blocks_of(count, 4 * BLOCK_THREADS), BLOCK_THREADS, 0, array_of(from), array_of(to), count);
         return;
     }
-    x = strided_of(from);
-    y = strided_of(to);
+    struct strided x = strided_of(from);
+    struct strided y = strided_of(to);
     merge_dims(&x, &y);
     launch(c, KERNEL(copy_converted), blocks_of(count, BLOCK_THREADS), BLOCK_THREADS, 0, x, y, count, m);
 }
@@ -216,11 +213,10 @@ static bool cache_write_accepts(const struct call *c)
 static void run_cache_write(const struct call *c)
 {
     const struct view *x = &c->in[0], *cache = &c->out[0];
-    struct view first;
     struct moved m = { global_of<const int>(c->in[1].data), cache->stride[1], (int)x->size[1], (int)cache->size[1] };
 
     if (!view_count(x) || x->size[1] > cache->size[1]) return;
-    first = view_narrow(cache, 1, 0, x->size[1]);
+    struct view first = view_narrow(cache, 1, 0, x->size[1]);
     copy_moved(c, x, &first, m);
 }
 

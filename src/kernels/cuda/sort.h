@@ -22,10 +22,8 @@ struct unsorted {
 
 static __device__ inline int unsorted_key(const struct unsorted &u, size_t i)
 {
-    long long k;
-
     if (!u.input) return u.key[i];
-    k = (long long)u.input[i] - u.first;
+    long long k = (long long)u.input[i] - u.first;
     return (int)(k < 0 || k >= u.keys ? u.keys : k);
 }
 

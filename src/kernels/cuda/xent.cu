@@ -78,15 +78,14 @@ static __global__ void xent_rows(struct array logits, global<const int> y, size_
                                  struct array lse_out, int known, global<double> loss)
 {
     size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y;
-    float most, sum, l;
-    int target;
+    float most, sum;
 
     if (!known) row_statistics(logits, row, R, V, ld, &most, &sum);
     if (row >= R || threadIdx.x) return;
-    l = known ? array_get(lse_out, row) : most + logf(sum);
+    float l = known ? array_get(lse_out, row) : most + logf(sum);
     if (!known && lse_out.given) array_put(lse_out, row, l);
     array_put(lse, row, l);
-    target = y[row];
+    int target = y[row];
     loss[row] = target >= 0 && (size_t)target < V ? (double)l - array_get(logits, row * ld + target) : 0;
 }
 
@@ -261,12 +260,12 @@ static __device__ inline size_t target_column(int y, size_t first) { return y < 
 
 static __global__ void xent_part_rows(struct array l, global<const int> y, size_t R, size_t V, size_t first, struct array stats)
 {
-    size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y, target;
+    size_t row = (size_t)blockIdx.x * blockDim.y + threadIdx.y;
     float most, sum;
 
     row_statistics(l, row, R, V, V, &most, &sum);
     if (row >= R || threadIdx.x) return;
-    target = target_column(y[row], first);
+    size_t target = target_column(y[row], first);
     array_put(stats, 3 * row, most);
     array_put(stats, 3 * row + 1, sum);
     array_put(stats, 3 * row + 2, target < V ? array_get(l, row * V + target) : 0);
@@ -321,12 +320,11 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     xent_dlogits_all(struct array l, global<const int> y, struct array lse, struct array denom, struct array dloss, size_t R, size_t V,
                      size_t first, struct array dl)
 {
-    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, row, column;
-    float factor;
+    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, column;
 
     if (i >= R * V) return;
-    row = divide(i, V, &column);
-    factor = array_get(dloss, 0) / array_get(denom, 0);
+    size_t row = divide(i, V, &column);
+    float factor = array_get(dloss, 0) / array_get(denom, 0);
     array_put(dl, i, y[row] < 0 ? 0 : factor * (expf(array_get(l, i) - array_get(lse, row)) - (column == target_column(y[row], first))));
 }
 

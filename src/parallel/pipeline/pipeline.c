@@ -35,7 +35,6 @@ static ls_status choose_begin(ls_pipeline *l, const ls_program *model, const int
     int blocks = model->nblocks - 1;
     ls_layout layout = ls_layout_default();
     double *cost, before, after;
-    ls_status st;
 
     layout.pp = l->schedule.stages;
     layout.vpp = l->schedule.chunks;
@@ -44,7 +43,7 @@ static ls_status choose_begin(ls_pipeline *l, const ls_program *model, const int
     cost = mem_array(MEM_OTHER, (size_t)blocks, sizeof *cost);
     if (!cost) return LS_ENOMEM;
     stage_costs(model, cost, &before, &after);
-    st = ls_pipeline_balance(blocks, cost, before, after, stages_of(l), l->begin);
+    ls_status st = ls_pipeline_balance(blocks, cost, before, after, stages_of(l), l->begin);
     mem_free(cost);
     return st;
 }
@@ -127,10 +126,9 @@ static ls_status divide_parameters(ls_pipeline *l, ls_program *model)
 static ls_status pipeline_build(ls_store *store, const ls_pipeline_options *o, const ls_stage *stage, ls_program **out)
 {
     ls_program *p;
-    ls_status st;
 
     LS_TRY(ls_program_new(store, &p));
-    st = o->build(o->ctx, p, stage);
+    ls_status st = o->build(o->ctx, p, stage);
     if (st == LS_OK) st = ls_program_status(p);
     if (st < 0)
         ls_program_release(&p);
@@ -143,10 +141,9 @@ static ls_status pipeline_build(ls_store *store, const ls_pipeline_options *o, c
 static ls_status pipeline_divide(ls_pipeline *l, ls_store *store, const ls_pipeline_options *o)
 {
     ls_program *model;
-    ls_status st;
 
     LS_TRY(pipeline_build(store, o, &(ls_stage){ 0, 1, 0, 0 }, &model));
-    st = choose_begin(l, model, o->begin);
+    ls_status st = choose_begin(l, model, o->begin);
     if (st == LS_OK && stages_of(l) > 1) st = divide_parameters(l, model);
     ls_program_release(&model);
     return st;
@@ -225,7 +222,6 @@ static ls_status open_all(ls_pipeline *l, ls_store *store, const ls_pipeline_opt
 ls_status ls_pipeline_open(ls_store *store, const ls_mesh *mesh, const ls_pipeline_options *o, ls_pipeline **out)
 {
     ls_pipeline *l;
-    ls_status st;
 
     LS_TRY(pipeline_check(mesh, o));
     l = mem_zalloc(MEM_OTHER, sizeof *l);
@@ -238,7 +234,7 @@ ls_status ls_pipeline_open(ls_store *store, const ls_mesh *mesh, const ls_pipeli
     l->rank = ls_mesh_index(mesh, LS_GROUP_PP);
     l->runnable = !o->compile.plan_only;
     l->fused = o->compile.fuse_loss && l->schedule.backward;
-    st = open_all(l, store, o);
+    ls_status st = open_all(l, store, o);
     if (st < 0)
         ls_pipeline_close(&l);
     else

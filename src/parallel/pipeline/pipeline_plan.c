@@ -149,11 +149,11 @@ static bool is_last(const struct maker *m, int k)
 static void pipeline_plan_run(struct maker *m, int k)
 {
     ls_action a = m->s->list[m->rank][k];
-    int chunk, from, to = schedule_send_stage(m->s, m->rank, &a), next = -1;
+    int chunk, to = schedule_send_stage(m->s, m->rank, &a), next = -1;
     struct plan_step step = { .action = a, .from = -1, .to = -1, .chunk = -1, .other = -1, .last = is_last(m, k) };
 
     post_for(m, a);
-    from = source(m, a, &chunk);
+    int from = source(m, a, &chunk);
     if (a.kind == LS_ACTION_FORWARD && (from < 0 || from == m->rank)) take_slot(m, a.chunk, a.micro);
     step.slot = *slot_at(m, a.chunk, a.micro);
     if (a.kind == LS_ACTION_FORWARD && from == m->rank) {

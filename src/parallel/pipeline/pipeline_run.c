@@ -18,8 +18,6 @@ struct run {
 static ls_status wait_end(ls_pipeline *l, int chunk, int slot, enum end e)
 {
     struct chunk_end *x = &l->chunk[chunk].end[e];
-    double began;
-    ls_status st;
 
     if (!x->count) return LS_OK;
     if (!l->streams->device->immediate) {
@@ -27,8 +25,8 @@ static ls_status wait_end(ls_pipeline *l, int chunk, int slot, enum end e)
         return l->streams->device->event_wait(x->message[slot], l->streams->stream[STREAM_COMPUTE].stream);
     }
     if (!x->work[slot]) return LS_OK;
-    began = base_now();
-    st = ls_work_wait(&x->work[slot]);
+    double began = base_now();
+    ls_status st = ls_work_wait(&x->work[slot]);
     l->spent.waiting += base_now() - began;
     return st;
 }
@@ -37,14 +35,12 @@ static ls_status wait_end(ls_pipeline *l, int chunk, int slot, enum end e)
 static ls_status queue_message(ls_pipeline *l, struct chunk_end *x, int slot, ls_comm *comm, const struct call_args *call)
 {
     const struct device *d = l->streams->device;
-    struct set_stream *compute;
-    struct device_stream *stream;
     int index;
 
     LS_TRY(stream_set_join(l->streams));
     LS_TRY(stream_set_find(l->streams, stream_key_of(comm, call->op, call->root), true, &index));
-    stream = l->streams->stream[index].stream;
-    compute = &l->streams->stream[STREAM_COMPUTE];
+    struct device_stream *stream = l->streams->stream[index].stream;
+    struct set_stream *compute = &l->streams->stream[STREAM_COMPUTE];
     LS_TRY(d->event_record(compute->end, compute->stream));
     LS_TRY(d->event_wait(compute->end, stream));
     LS_TRY(comm_enqueue(comm, d, stream, call));

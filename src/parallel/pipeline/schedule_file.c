@@ -56,12 +56,12 @@ static ls_status read_sizes(struct reader *r, char *line, bool backward, bool sp
 {
     int stages, chunks, micro;
     char name[32], *rest = line;
-    const char *base = strrchr(r->path, '/'), *word;
+    const char *base = strrchr(r->path, '/');
 
     LS_TRY(number_after(r, "stages", &rest, &stages));
     LS_TRY(number_after(r, "chunks", &rest, &chunks));
     LS_TRY(number_after(r, "micro", &rest, &micro));
-    word = strsep(&rest, " ");
+    const char *word = strsep(&rest, " ");
     if (!word || strcmp(word, "order") != 0) return malformed(r, "expected \"order loop\" or \"order v\"", word ? word : "");
     word = strsep(&rest, " ");
     if (!word || rest || (strcmp(word, "loop") != 0 && strcmp(word, "v") != 0))
@@ -77,11 +77,11 @@ static ls_status read_action(struct reader *r, int rank, const char *word)
 {
     static const char letters[] = "FBW";
     const char *kind = *word ? strchr(letters, *word) : NULL;
-    char copy[32], *dot;
+    char copy[32];
     int chunk, micro;
 
     snprintf(copy, sizeof copy, "%s", *word ? word + 1 : "");
-    dot = strchr(copy, '.');
+    char *dot = strchr(copy, '.');
     if (dot) *dot = '\0';
     if (!kind || !dot || !whole_number(copy, &chunk) || !whole_number(dot + 1, &micro))
         return malformed(r, "expected an action: F, B or W, a chunk, a point and a micro-batch, as in F0.3", word);

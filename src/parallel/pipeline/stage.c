@@ -292,13 +292,12 @@ static ls_status name_value(ls_program *p, int v, const char *name, ls_role role
 static ls_value shares(struct extraction *c, const struct instruction *complete, ls_value v)
 {
     enum side s = side_of_value(c, v);
-    const struct instruction *i;
     ls_value in[2] = { LS_NONE, LS_NONE };
     struct value x = *program_value(c->p, v);
 
     if (s == ANYWHERE) return c->stage.index == c->stage.stages - 1 ? v : LS_NONE;
     if (s != SPLIT) return s == MINE ? v : LS_NONE;
-    i = &complete[c->maker[v.id] - 1];
+    const struct instruction *i = &complete[c->maker[v.id] - 1];
     for (int k = 0; k < i->nin; k++) in[k] = shares(c, complete, i->in[k]);
     if ((op_info(i->op)->traits & TRAIT_SUM) && (!in[0].id || !in[1].id)) return in[0].id ? in[0] : in[1];
     if (!in[0].id) return LS_NONE;
@@ -374,12 +373,11 @@ static ls_status apply(struct extraction *c)
 {
     struct list complete = { 0 };
     int in, out;
-    ls_status st;
 
     LS_TRY(find_crossing(c, &in, &out));
     if (in) c->used[in] = true;
     LS_TRY(rebuild(c, &complete));
-    st = forget_unused(c);
+    ls_status st = forget_unused(c);
     if (st == LS_OK) st = split_sums(c, complete.at);
     if (st == LS_OK) st = make_ends(c, in, out);
     list_free(&complete);
@@ -389,13 +387,12 @@ static ls_status apply(struct extraction *c)
 ls_status stage_extract(ls_program *p, const ls_stage *stage)
 {
     struct extraction c;
-    ls_status st;
 
     LS_TRY(ls_program_status(p));
     if (stage->stages <= 1) return LS_OK;
     LS_TRY(layout_check_stage(stage, p->nblocks - 1));
     LS_TRY(stage_look(p, stage, &c));
-    st = apply(&c);
+    ls_status st = apply(&c);
     extraction_close(&c);
     return st;
 }

@@ -75,15 +75,13 @@ static void shard_leaf(struct partitioner *c, ls_value v, ls_axis a, int dim)
 /* Restricts positions 0 .. T-1 to this rank's, and keeps the value's id. */
 static void shard_positions(struct partitioner *c, ls_value v)
 {
-    ls_value own;
-    struct value *x, *y;
     ls_tensor *t;
 
     if (c->n[LS_AXIS_CP] == 1) return;
-    own = require_sharded(c, v, LS_AXIS_CP, 0, time_split(c, LS_AXIS_CP));
+    ls_value own = require_sharded(c, v, LS_AXIS_CP, 0, time_split(c, LS_AXIS_CP));
     if (!own.id || !program_ok(c->p)) return;
-    x = program_value(c->p, v);
-    y = program_value(c->p, own);
+    struct value *x = program_value(c->p, v);
+    struct value *y = program_value(c->p, own);
     t = x->tensor, x->tensor = y->tensor, y->tensor = t; /* the spare value keeps the full tensor */
     value_resize(c, own, 0, x->size[0]);
     shard_leaf(c, v, LS_AXIS_CP, 0);
@@ -209,7 +207,6 @@ static ls_status run_pass(ls_program *p, void *ctx)
         ls_axis axis;
         ls_group group;
     } groups[] = { { LS_AXIS_CP, LS_GROUP_CP }, { LS_AXIS_TP, LS_GROUP_TP }, { LS_AXIS_EP, LS_GROUP_EP } };
-    ls_status st;
 
     for (int a = 0; a < LS_AXES; a++) c.n[a] = 1;
     for (size_t k = 0; k < COUNT_OF(groups); k++) {
@@ -217,7 +214,7 @@ static ls_status run_pass(ls_program *p, void *ctx)
         c.rank[groups[k].axis] = ls_mesh_index(d->mesh, groups[k].group);
         c.comm[groups[k].axis] = ls_mesh_comm(d->mesh, groups[k].group);
     }
-    st = d->o.stage.stages > 1 && p->list[SEG_FORWARD].n ? stage_extract(p, &d->o.stage) : LS_OK;
+    ls_status st = d->o.stage.stages > 1 && p->list[SEG_FORWARD].n ? stage_extract(p, &d->o.stage) : LS_OK;
     shardings_grow(&c);
     if (st == LS_OK) st = ls_program_status(p);
     if (st == LS_OK) st = partition_program(&c);

@@ -48,10 +48,9 @@ static void emit_move(struct partitioner *c, enum move_kind kind, ls_axis a, ls_
 static void move_sharding(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, int dim, struct dim_split split)
 {
     bool shards = kind == MOVE_REDUCE_SCATTER || kind == MOVE_SHARD || kind == MOVE_SHARD_PARTIAL;
-    ls_placement *at;
 
     if (x.id != y.id) place_like(c, y, x);
-    at = place_of(c, y, a);
+    ls_placement *at = place_of(c, y, a);
     *at = (ls_placement){ .kind = LS_REPLICATE, .partial_gradient = kind == MOVE_IDENTITY || kind == MOVE_ALL_GATHER };
     if (shards) {
         *at = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = split.grain, .zigzag = split.zigzag };
@@ -86,12 +85,9 @@ ls_value move_value(struct partitioner *c, enum move_kind kind, ls_axis a, ls_va
 
 ls_value all_to_all_value(struct partitioner *c, ls_axis a, ls_value x, int dim, struct dim_split split, ls_value y)
 {
-    struct dim_split from;
-    int dim1;
-
     if (!program_ok(c->p)) return LS_NONE;
-    from = dim_split_of(c, x, a);
-    dim1 = place_of(c, x, a)->dim;
+    struct dim_split from = dim_split_of(c, x, a);
+    int dim1 = place_of(c, x, a)->dim;
     if (!y.id) y = value_like(c, "all_to_all", x);
     if (!y.id) return LS_NONE;
     if (!split.full) split.full = program_value(c->p, x)->size[dim];
@@ -203,16 +199,14 @@ static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim
     size_t begin[2] = { shard_begin(split.full, split.grain, r, n), shard_begin(split.full, split.grain, n - 1 - r, n) }, size[2] = { 0 };
     ls_tensor *t = NULL;
     char name[96];
-    ls_value y;
-    ls_status st;
 
     ASSERT(dim == 0);
     snprintf(name, sizeof name, "%.80s.%s", v->name, axis_name(a));
-    y = program_find(c->p, name);
+    ls_value y = program_find(c->p, name);
     if (y.id) return y;
     size[0] = shard_begin(split.full, split.grain, r + 1, n) - begin[0];
     size[1] = split.zigzag ? shard_begin(split.full, split.grain, n - r, n) - begin[1] : 0;
-    st = bound_copy(c, v, begin, size, &t);
+    ls_status st = bound_copy(c, v, begin, size, &t);
     y = st < 0 ? program_fail_by(c->p, st) : ls_bind(c->p, name, t);
     ls_tensor_release(&t);
     shardings_grow(c);

@@ -61,7 +61,6 @@ static ls_value needed_heads(struct partitioner *c, ls_value k, size_t h0, size_
 static void align_heads(struct partitioner *c, struct instruction *i)
 {
     ls_axis a = LS_AXIS_TP;
-    size_t begin, end, group;
 
     if (c->n[a] == 1) return;
     if (!value_is_sharded(c, i->in[0], a)) {
@@ -72,10 +71,10 @@ static void align_heads(struct partitioner *c, struct instruction *i)
         partition_error(c, a, i->in[0], "attention can only be sharded by heads");
         return;
     }
-    begin = value_shard_begin(c, i->in[0], a);
-    end = begin + program_value(c->p, i->in[0])->size[2];
+    size_t begin = value_shard_begin(c, i->in[0], a);
+    size_t end = begin + program_value(c->p, i->in[0])->size[2];
     i->attr.attention.drop.head = begin;
-    group = sharding_of(c, i->in[0])->size[2] / sharding_of(c, i->in[1])->size[2];
+    size_t group = sharding_of(c, i->in[0])->size[2] / sharding_of(c, i->in[1])->size[2];
     for (int k = 1; k < 3; k++)
         if (!value_is_sharded(c, i->in[k], a))
             i->in[k] = needed_heads(c, require_partial_gradient(c, i->in[k], a), begin, end, group, a);
@@ -115,12 +114,11 @@ static void exchange_heads(struct partitioner *c, struct instruction *i)
     bool whole_groups = keys >= (size_t)c->n[a];
     struct dim_split split = { heads, whole_groups ? group : 1, 0 };
     ls_value o = i->out[0];
-    size_t begin, end;
 
     i->in[0] = all_to_all_value(c, a, i->in[0], 2, split, LS_NONE);
     if (!program_ok(c->p)) return;
-    begin = value_shard_begin(c, i->in[0], a);
-    end = begin + program_value(c->p, i->in[0])->size[2];
+    size_t begin = value_shard_begin(c, i->in[0], a);
+    size_t end = begin + program_value(c->p, i->in[0])->size[2];
     i->attr.attention.drop.head += begin;
     for (int k = 1; k < 3 && program_ok(c->p); k++)
         if (whole_groups)

@@ -89,14 +89,12 @@ static void route_whole_samples(struct partitioner *c, struct instruction *i)
 
 void rule_route(struct partitioner *c, struct instruction *i)
 {
-    struct routing *r;
-    ls_value logits;
+    ls_value logits = i->in[0] = require_replicated(c, i->in[0], LS_AXIS_TP);
 
-    logits = i->in[0] = require_replicated(c, i->in[0], LS_AXIS_TP);
     align_weight(c, i, 1, logits, LS_AXIS_CP);
     align_weight(c, i, 1, logits, LS_AXIS_TP);
     if (!program_ok(c->p)) return;
-    r = routing_new(c, i->out[1]);
+    struct routing *r = routing_new(c, i->out[1]);
     if (!r) return;
     r->capacity = i->attr.route.capacity;
     if (i->attr.route.capacity && value_is_sharded(c, logits, LS_AXIS_CP)) {
@@ -145,10 +143,9 @@ void rule_router_loss(struct partitioner *c, struct instruction *i)
 static size_t most_tokens(struct partitioner *c, ls_value rows)
 {
     size_t b = program_value(c->p, rows)->size[0], t = program_value(c->p, rows)->size[1], most = 0;
-    struct dim_split split;
 
     if (!value_is_sharded(c, rows, LS_AXIS_CP)) return b * t;
-    split = dim_split_of(c, rows, LS_AXIS_CP);
+    struct dim_split split = dim_split_of(c, rows, LS_AXIS_CP);
     for (int r = 0; r < c->n[LS_AXIS_CP]; r++) most = MAX(most, shard_size(split.full, split.grain, split.zigzag, r, c->n[LS_AXIS_CP]));
     return b * most;
 }

@@ -77,11 +77,10 @@ static void add_bias(struct partitioner *c, ls_value sum, ls_value bias, ls_valu
 
 void rule_linear(struct partitioner *c, struct instruction *i)
 {
-    ls_value y = i->out[0], bias = i->in[2], sum;
-    bool partial;
+    ls_value y = i->out[0], bias = i->in[2];
 
     if (prepare_input(c, i, LS_AXIS_CP)) partition_error(c, LS_AXIS_CP, i->in[1], "weights must be replicated over cp");
-    partial = prepare_input(c, i, LS_AXIS_TP);
+    bool partial = prepare_input(c, i, LS_AXIS_TP);
     if (!program_ok(c->p)) return;
     if (partial) {
         i->out[0] = value_like(c, "linear.part", y);
@@ -94,7 +93,7 @@ void rule_linear(struct partitioner *c, struct instruction *i)
     if (partial) *place_of(c, i->out[0], LS_AXIS_TP) = (ls_placement){ .kind = LS_PARTIAL };
     emit_local(c, i);
     if (!partial) return;
-    sum = reduce_partial(c, i->out[0], bias.id ? LS_NONE : y);
+    ls_value sum = reduce_partial(c, i->out[0], bias.id ? LS_NONE : y);
     if (bias.id && program_ok(c->p)) add_bias(c, sum, bias, y);
 }
 

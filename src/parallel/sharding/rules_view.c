@@ -45,15 +45,15 @@ static bool map_sharded_dim(struct partitioner *c, ls_value x, ls_value y, const
 {
     const size_t *in = sharding_of(c, x)->size, *out = sharding_of(c, y)->size;
     ls_placement at = *place_of(c, x, a);
-    size_t outer = MAX(sharding_of(c, x)->outer[a], 1), full = sharding_of(c, x)->full[a], grain = MAX(at.grain, 1), before, after, r;
+    size_t outer = MAX(sharding_of(c, x)->outer[a], 1), full = sharding_of(c, x)->full[a], grain = MAX(at.grain, 1);
     size_t coarse = product(in, g->i0, at.dim) * outer, fine = product(in, at.dim + 1, g->i1);
     int e = g->o0;
 
     while (e + 1 < g->o1 && product(out, g->o0, e + 1) <= coarse) e++;
-    before = product(out, g->o0, e);
-    after = product(out, e + 1, g->o1);
+    size_t before = product(out, g->o0, e);
+    size_t after = product(out, e + 1, g->o1);
     if (coarse % before) return false;
-    r = after >= fine ? after / fine : fine / after;
+    size_t r = after >= fine ? after / fine : fine / after;
     if (after >= fine ? after % fine || grain % r || full % r : fine % after != 0) return false;
     at.dim = e;
     at.grain = after >= fine ? grain / r : grain * r;

@@ -52,7 +52,6 @@ static ls_status make_unit(struct pass *a, const struct candidate *c, int n)
     const struct zero_groups *groups = unit_groups(a, c->class);
     struct store_unit_options o = { .path = a->d->o.offload_path, .rooted = a->d->method->rooted };
     int *params = mem_array(MEM_OTHER, (size_t)n, sizeof *params), index;
-    ls_status st;
 
     if (!params) return LS_ENOMEM;
     o.backing[STORE_VALUE] = backings[a->d->o.offload_parameters];
@@ -61,7 +60,7 @@ static ls_status make_unit(struct pass *a, const struct candidate *c, int n)
     for (int i = 0; i < n; i++) params[i] = c[i].param;
     for (int k = 0; k < STORE_KINDS; k++) o.sharded |= data_parallel_shards(a, groups, (enum store_kind)k) ? 1u << k : 0;
     if (a->d->o.zero && groups->shard && !data_parallel_shards(a, groups, STORE_GRAD)) o.scattered = 1u << STORE_GRAD;
-    st = store_unit(a->p->store, n, params, groups->shard ? groups->shard : groups->all, &o, &index);
+    ls_status st = store_unit(a->p->store, n, params, groups->shard ? groups->shard : groups->all, &o, &index);
     mem_free(params);
     return st;
 }

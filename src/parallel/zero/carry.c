@@ -60,11 +60,10 @@ static void wait_for_operands(struct pass *a, const struct instruction *i)
     for (int o = 0; o < i->nin; o++) {
         struct unit *u = read_unit(a, i->in[o]);
         const struct store_unit *g = u ? unit_stored(a, u) : NULL;
-        ls_value flat;
 
         if (!u || !u->gather.x.carried || u->awaited) continue;
         u->awaited = true;
-        flat = program_unit_value(a->p, u->index, STORE_VALUE, NULL);
+        ls_value flat = program_unit_value(a->p, u->index, STORE_VALUE, NULL);
         program_exchange_wait(a->p, &u->gather.x, emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD),
                               emit_part(a->p, flat, 0, g->total, LS_REPLICATE));
     }

@@ -54,10 +54,8 @@ void emit_start(ls_program *p, struct pending *f, const struct exchange *x, ls_w
 
 void emit_wait(ls_program *p, struct pending *f)
 {
-    struct cursor before;
-
     if (!f->open) return;
-    before = program_cursor_when(p, p->builder.cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : f->when);
+    struct cursor before = program_cursor_when(p, p->builder.cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : f->when);
     program_exchange_wait(p, &f->x, f->in, f->out);
     program_cursor_end(p, before);
     f->open = false;
@@ -67,13 +65,12 @@ ls_value emit_sum(ls_program *p, ls_comm *comm, ls_value x)
 {
     struct pending f;
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP, .comm = comm };
-    ls_value in, out;
 
     if (!x.id) return LS_NONE;
     e.total = value_count(program_value(p, x));
     e.redop = program_value(p, x)->place[LS_AXIS_DP].redop;
-    in = emit_flat(p, x, value_place(p, x));
-    out = emit_flat(p, x, LS_REPLICATE);
+    ls_value in = emit_flat(p, x, value_place(p, x));
+    ls_value out = emit_flat(p, x, LS_REPLICATE);
     emit_start(p, &f, &e, LS_WHEN_ALWAYS, in, out);
     emit_wait(p, &f);
     return out;

@@ -143,10 +143,9 @@ static void gather_segment(struct pass *a, enum segment s, int *order)
 
     for (int k = 0; k < w.old.n && program_ok(p); k++) {
         struct instruction i = w.old.at[k];
-        struct cursor before;
 
         if (instruction_is_view(&i) && gathered_unit(a, i.in[0])) continue; /* readers get a view of the gathered buffer */
-        before = program_cursor_block(p, i.block);
+        struct cursor before = program_cursor_block(p, i.block);
         gather_operands(a, &i, order, n, &next);
         for (int o = 0; o < i.nin && program_ok(p); o++) {
             struct unit *u = gathered_unit(a, i.in[o]);

@@ -27,12 +27,12 @@ static struct unit *next_unit(const struct pass *a, unsigned class, int param)
 static void model_axis_grads_start(struct pass *a, struct unit *u, ls_axis axis, ls_comm *comm)
 {
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = axis, .comm = comm, .redop = LS_SUM };
-    ls_value in = unit_reduced(a, u), out;
+    ls_value in = unit_reduced(a, u);
 
     emit_wait(a->p, &u->reduction);
     if (!in.id) return;
     e.total = value_count(program_value(a->p, in));
-    out = emit_part(a->p, in, 0, e.total, value_place(a->p, in));
+    ls_value out = emit_part(a->p, in, 0, e.total, value_place(a->p, in));
     value_set_place_on(a->p, out, axis, LS_REPLICATE);
     if (out.id && e.total) emit_start(a->p, &u->reduction, &e, LS_WHEN_ALWAYS, in, out);
     u->reduced = out;

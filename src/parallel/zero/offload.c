@@ -39,7 +39,6 @@ ls_value offload_load(struct pass *a, struct unit *u, enum store_kind kind, cons
     const struct store_unit *g = unit_stored(a, u);
     struct loaded *x = find_loaded(u, kind, state);
     bool part = g->sharded >> kind & 1;
-    struct cursor before;
 
     if (x) return x->at;
     ASSERT(u->nloaded < LOADED);
@@ -50,7 +49,7 @@ ls_value offload_load(struct pass *a, struct unit *u, enum store_kind kind, cons
     if (kind == STORE_STATE) program_value(p, x->at)->state = state;
     value_set_place(p, x->at, unit_zero(a, u) ? LS_SHARD : LS_REPLICATE);
     if (!read) return x->at;
-    before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
     program_load(p, u->index, kind, state, x->at);
     program_cursor_end(p, before);
     x->loading = true;

@@ -121,10 +121,8 @@ static ls_value early_gradient(struct pass *a, struct unit *u, int param)
 /* The bf16 copy of x that is communicated, or x itself. */
 static ls_value rounded_gradient(struct pass *a, struct unit *u, ls_value x, ls_when when)
 {
-    ls_value copy;
-
     if (!x.id || !is_rounded(a, u)) return x;
-    copy = unit_value(a, u, "gradient.bf16", LS_BF16, value_count(program_value(a->p, x)));
+    ls_value copy = unit_value(a, u, "gradient.bf16", LS_BF16, value_count(program_value(a->p, x)));
     value_set_place(a->p, copy, value_place(a->p, x));
     unit_mark_sums(a->p, u, copy);
     emit_call(a->p, OP_COPY, when, x, copy);
@@ -141,10 +139,10 @@ static void reduce_start(struct pass *a, struct unit *u)
                           .total = g->total,
                           .counts = scatter ? unit_counts_of_ranks(a, u) : NULL,
                           .redop = LS_SUM };
-    ls_value in = rounded_gradient(a, u, source(a, u), when_of(a, u)), out;
+    ls_value in = rounded_gradient(a, u, source(a, u), when_of(a, u));
 
     in = emit_part(a->p, in, 0, g->total, LS_PARTIAL);
-    out = emit_part(a->p, in, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
+    ls_value out = emit_part(a->p, in, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
     if (out.id) emit_start(a->p, &u->reduction, &e, when_of(a, u), in, out);
     u->reduced = out;
     if (offload_has(a, u, STORE_GRAD)) offload_load(a, u, STORE_GRAD, NULL, true);
@@ -234,18 +232,15 @@ static ls_value target(struct pass *a, int at, ls_value v)
     ls_program *p = a->p;
     struct unit *u = written_unit(a, v);
     int param = p->values[p->values[v.id].root].param, k = 0;
-    struct value x;
-    ls_value into;
-    size_t begin;
 
     if (!u) return v;
     if (u->groups->all) value_set_place(p, v, LS_PARTIAL);
     if (!has_buffer(a, u)) return v;
-    into = at < u->first ? early_gradient(a, u, param) : u->full;
+    ls_value into = at < u->first ? early_gradient(a, u, param) : u->full;
     if (!into.id) return v;
     while (unit_stored(a, u)->params[k] != param) k++;
-    begin = at < u->first ? 0 : unit_stored(a, u)->at[k];
-    x = *program_value(p, v);
+    size_t begin = at < u->first ? 0 : unit_stored(a, u)->at[k];
+    struct value x = *program_value(p, v);
     return program_view(p, into, (struct view_rule){ VIEW_SLICE, 0, 0, begin }, x.ndim, x.size, x.stride, (ptrdiff_t)begin + x.offset);
 }
 

@@ -164,11 +164,10 @@ static void emit_shard(struct update *w, struct unit *u, struct instruction i)
     ls_program *p = a->p;
     const struct store_unit *g = unit_stored(a, u);
     int param = param_of(p, &i), k = 0;
-    size_t lo, hi;
 
     while (g->params[k] != param) k++;
-    lo = MAX(g->at[k], unit_begin(a, u));
-    hi = MIN(g->at[k + 1], unit_end(a, u));
+    size_t lo = MAX(g->at[k], unit_begin(a, u));
+    size_t hi = MIN(g->at[k + 1], unit_end(a, u));
     if (lo >= hi) return;
     place_rounding(p, param, &i, lo - g->at[k]);
     if (update_stage_of(&i) == OPTIMIZER_NORMS && !unit_counts(a, u)) {

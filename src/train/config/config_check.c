@@ -439,7 +439,6 @@ size_t config_host_limit(const struct config *c, const ls_machine *m, int local)
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w)
 {
     static const enum isa caps[] = { ISAS, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
-    size_t host, limit;
     ls_machine m;
     int threads;
 
@@ -447,8 +446,8 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
     threads_set(c->launch.threads ? (int)c->launch.threads : threads);
     isa_cap(caps[c->run.isa]);
     LS_TRY(ls_machine_this(&m));
-    host = config_host_limit(c, &m, w->local_size);
-    limit = verb & VERB_PLAN ? m.memory : config_memory_limit(c, &m, w->local_size);
+    size_t host = config_host_limit(c, &m, w->local_size);
+    size_t limit = verb & VERB_PLAN ? m.memory : config_memory_limit(c, &m, w->local_size);
     mem_set_limit(host && !(verb & VERB_PLAN) ? host : limit);
     mem_set_device_limit(host ? limit : 0);
     check_set_seed((uint64_t)c->debug.device_seed << 16 | (uint64_t)w->rank); /* each rank has its own order */

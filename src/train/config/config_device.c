@@ -76,17 +76,15 @@ ls_status config_choose_device(struct config *c, unsigned verb, const struct wor
 {
     bool starts = w->launcher == LAUNCHER_NONE && c->launch.ranks > 1, own = starts || w->launcher == LAUNCHER_OWN;
     int local_ranks = starts ? (int)c->launch.ranks : w->local_size;
-    const struct device *d;
-    ls_status st;
 
     if (!(config_check_row_of("run.device")->verbs & verb)) return LS_OK;
     c->run.device_chosen = c->run.device;
     if (!c->run.device) choose_automatic(c, own && !c->launch.share_gpus ? local_ranks : 1);
-    d = device_find(config_device(c));
+    const struct device *d = device_find(config_device(c));
     if (!d) return fail_device(c);
     LS_TRY(check_comm(c, d));
     if (!d->count) return LS_OK;
-    st = own && !(verb & VERB_PLAN) ? check_count(c, d, local_ranks) : LS_OK;
+    ls_status st = own && !(verb & VERB_PLAN) ? check_count(c, d, local_ranks) : LS_OK;
     if (st == LS_OK) st = d->choose(w->local_rank, &c->run.device_facts);
     if (st < 0) return fail_device(c);
     return d->configure ? configure_device(d, c, w) : LS_OK;

@@ -30,12 +30,11 @@ ls_status config_ranks(struct config *c, unsigned verb, const struct world *worl
 
 ls_status config_check_ranks(struct config *c)
 {
-    ls_mesh_shape shape;
     ls_layout layout;
 
     c->launch.ranks = MAX(c->launch.ranks, 1);
     LS_TRY(config_layout(c, &layout));
-    shape = ls_layout_mesh(&layout);
+    ls_mesh_shape shape = ls_layout_mesh(&layout);
     LS_TRY(ls_mesh_check(&shape, (int)MIN(c->launch.ranks, INT32_MAX)));
     c->parallel.dp = shape.dp;
     c->parallel.vpp = MAX(c->parallel.vpp, layout_least_chunks(&layout));

@@ -97,10 +97,9 @@ static ls_status slow_is_idle(const struct config *c, struct slow s)
     bool receives = apart && c->parallel.method == LS_METHOD_DATAPARALLEL && s.rank > 0;
     bool replicas = c->parallel.dp * c->parallel.cp > 1 && (c->parallel.zero == 0 || c->parallel.replicate > 1);
     struct task_model model;
-    bool drawn;
 
     LS_TRY(task_model_of(c, 0, &model));
-    drawn = model.task->drawn;
+    bool drawn = model.task->drawn;
 #define IDLE(condition, because) \
     if (condition) return ls_fail(LS_EINVAL, "debug.slow=%s does nothing here: %s", c->debug.slow, because);
 #define RULES(id, name, what, when, arm, ...) \

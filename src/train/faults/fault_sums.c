@@ -100,10 +100,9 @@ ls_status edit_expert_group(ls_program *p, const struct injection *i)
     for (int s = SEG_BACKWARD; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) {
             struct instruction *sum = &p->list[s].at[n];
-            struct exchange e;
 
             if (!is_gradient_sum(p, sum, LS_AXIS_DP) || !has_experts(p, gradient_unit(p, sum->in[0]))) continue;
-            e = *instruction_exchange(sum);
+            struct exchange e = *instruction_exchange(sum);
             if (!i->checked && e.op == LS_COLLECTIVE_REDUCE_SCATTER)
                 return ls_fail(LS_EUNSUPPORTED, "injected fault expert_group: gradients of experts are sharded over their own ranks");
             e.comm = ls_mesh_comm(i->mesh, LS_GROUP_DATA);

@@ -152,13 +152,13 @@ static size_t find_nearest(const ls_store *store, const char *name, size_t out[N
 
 static ls_status fail_value(const struct step *s)
 {
-    size_t length = strlen(s->fault.name), near[NEAREST], n;
+    size_t length = strlen(s->fault.name), near[NEAREST];
     bool grad = length > 5 && strcmp(s->fault.name + length - 5, ".grad") == 0;
     struct text name = { 0 }, names = { 0 };
 
     text_put(&name, "%.*s", (int)(grad ? length - 5 : length), s->fault.name);
     ls_status st = text_status(&name);
-    n = st == LS_OK ? find_nearest(s->store, name.data, near) : 0;
+    size_t n = st == LS_OK ? find_nearest(s->store, name.data, near) : 0;
     for (size_t i = 0; i < n; i++) text_put(&names, "%s%s", i ? ", " : "", ls_store_name(s->store, near[i]));
     if (st == LS_OK) st = text_status(&names);
     bool known = st == LS_OK && n && strcmp(ls_store_name(s->store, near[0]), name.data) == 0;

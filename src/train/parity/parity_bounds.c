@@ -74,12 +74,10 @@ static bool has_full_micro_batches(const struct config *c)
 /* True if both sides' devices run the same rows of the kernel table. */
 static bool has_same_kernels(const struct config *a, const struct config *b)
 {
-    const struct device *of_a, *of_b;
-
     if (a->run.isa != b->run.isa || a->run.tune_matmuls != b->run.tune_matmuls || a->run.cudnn != b->run.cudnn) return false;
     if (strcmp(config_device(a), config_device(b)) == 0) return true;
-    of_a = device_find(config_device(a));
-    of_b = device_find(config_device(b));
+    const struct device *of_a = device_find(config_device(a));
+    const struct device *of_b = device_find(config_device(b));
     return of_a && of_b && strcmp(of_a->kernels, of_b->kernels) == 0;
 }
 

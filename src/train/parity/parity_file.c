@@ -24,11 +24,11 @@ size_t parity_record_bytes(enum parity_record r)
 
 static ls_status next(const struct parity_file *f, struct cursor *c)
 {
-    size_t left = f->map.bytes - c->at, bytes, extra;
+    size_t left = f->map.bytes - c->at, bytes;
 
     if (left < sizeof c->head) return ls_fail(LS_EFORMAT, "%s: truncated at byte %zu", f->path, c->at);
     memcpy(&c->head, f->map.data + c->at, sizeof c->head);
-    extra = c->head.record == RECORD_PARAMETER ? sizeof(struct parity_shape) : 0;
+    size_t extra = c->head.record == RECORD_PARAMETER ? sizeof(struct parity_shape) : 0;
     if (c->head.record >= RECORDS || c->head.step >= 1u << 24 || !size_mul(c->head.count, parity_record_bytes(c->head.record), &bytes) ||
         bytes > left - sizeof c->head || extra > left - sizeof c->head - bytes)
         return ls_fail(LS_EFORMAT, "%s: malformed record at byte %zu", f->path, c->at);

@@ -156,7 +156,6 @@ static ls_status add_row(struct parity_routes *r, const struct routed *m, size_t
                          enum parity_route_kind kind, double margin)
 {
     float f = (float)margin;
-    int32_t *at;
 
     if (!r->counts || (m->full_sequence && r->step->ranks.mesh && ls_mesh_index(r->step->ranks.mesh, LS_GROUP_CP) > 0)) return LS_OK;
     if (r->rows == r->room) {
@@ -167,7 +166,7 @@ static ls_status add_row(struct parity_routes *r, const struct routed *m, size_t
         r->row = grown;
         r->room = room;
     }
-    at = r->row + r->rows++ * r->width;
+    int32_t *at = r->row + r->rows++ * r->width;
     at[PARITY_ROUTE_LAYER] = (int32_t)m->layer;
     at[PARITY_ROUTE_SAMPLE] = (int32_t)sample;
     at[PARITY_ROUTE_TOKEN] = (int32_t)position;
@@ -366,13 +365,12 @@ char *parity_routes_path(const char *path, uint64_t step) { return file_path("%s
 ls_status parity_routes_begin(struct parity_routes *r, uint64_t step)
 {
     struct file_map m = { 0 };
-    char *path;
 
     if (!r) return LS_OK;
     r->rows = 0;
     for (size_t n = 0; n < r->routers; n++) r->seen[n].times = 0;
     if (!r->follow) return LS_OK;
-    path = parity_routes_path(r->follow, step);
+    char *path = parity_routes_path(r->follow, step);
     ls_status st = path ? file_map_open(path, &m) : LS_ENOMEM;
     if (st == LS_OK) st = read_reference(r, path, &m);
     r->follows = st == LS_OK;

@@ -362,7 +362,6 @@ static bool is_made(const struct patterns *p, const struct pattern_want *w) { re
 static ls_status patterns_make(struct patterns *p, const struct pattern_want *want, int n)
 {
     struct compilation c;
-    ls_status st;
 
     ASSERT(n <= WANTED_MOST);
     c.patterns = p;
@@ -373,7 +372,7 @@ static ls_status patterns_make(struct patterns *p, const struct pattern_want *wa
         for (int k = 0; k < i; k++) twice |= memcmp(&want[k].key, &want[i].key, sizeof want[k].key) == 0;
         if (!twice && !is_made(p, &want[i])) compilation_add(&c, &want[i]);
     }
-    st = plan_tasks(p->job, c.tasks, compilation_task, &c);
+    ls_status st = plan_tasks(p->job, c.tasks, compilation_task, &c);
     p->compiled += c.tasks;
     for (int i = 0; i < c.mades; i++) {
         if (st == LS_OK) st = grow_patterns(p);

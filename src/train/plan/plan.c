@@ -361,10 +361,10 @@ static ls_status check_memory(const struct ranks *ranks, struct need *n)
 {
     LS_TRY(ranks_settle(ranks, plan_of_rank(&n->job, &n->layout, ranks->rank, &n->own)));
     n->held = n->data->held + n->own.other;
-    double excess = excess_of(n), most = excess, first;
+    double excess = excess_of(n), most = excess;
     LS_TRY(ranks_most(ranks, &most, 1));
     if (most <= 0) return LS_OK;
-    first = excess == most ? ranks->size - ranks->rank : 0;
+    double first = excess == most ? ranks->size - ranks->rank : 0;
     LS_TRY(ranks_most(ranks, &first, 1));
     return ranks_settle(ranks, ranks->size - (int)first == ranks->rank ? fail_memory(n) : LS_OK);
 }

@@ -118,10 +118,8 @@ static ls_optimizer optimizer_of(const ls_layout *l, const ls_plan_options *o)
 static ls_status job_of(const ls_model *m, const ls_layout *l, const ls_cluster *c, const ls_plan_options *o, struct task_model *model,
                         struct plan_job *out)
 {
-    ls_model checked;
-
     if (!m) return ls_fail(LS_EINVAL, "a plan needs a model");
-    checked = *m;
+    ls_model checked = *m;
     LS_TRY(ls_model_check(&checked));
     *model = task_model_of_transformer(&checked);
     *out = (struct plan_job){ .model = model,
@@ -161,7 +159,6 @@ ls_status ls_plan_layout(const ls_model *m, const ls_layout *l, const ls_cluster
 {
     struct task_model model;
     struct plan_job job;
-    ls_layout anywhere;
 
     if (!l) return ls_fail(LS_EINVAL, "a plan needs a layout");
     if (!o) o = &plan_defaults;
@@ -169,7 +166,7 @@ ls_status ls_plan_layout(const ls_model *m, const ls_layout *l, const ls_cluster
     LS_TRY(ls_layout_check(&model.transformer, l));
     LS_TRY(samples_of(l, o->global_batch, &job.step.global));
     if (c) LS_TRY(plan_check_seconds(l, &c->cluster));
-    anywhere = *l;
+    ls_layout anywhere = *l;
     anywhere.offload_path = "."; /* as plan_of_config() */
     struct plan_assumed before = plan_assume(assumed_of(c));
     ls_status st = plan_layout(&job, &anywhere, o->memory_limit || !c ? o->memory_limit : plan_limit_of(&c->cluster), out);

@@ -500,13 +500,11 @@ static ls_status search_all(struct search *s)
 
     s->room = s->space->room * (1 + SEARCH_SLACK / 2);
     do {
-        bool found;
-
         s->room -= excess;
         excess = INFINITY;
         forget_found(s);
         LS_TRY(try_all(s));
-        found = s->out->found > 0;
+        bool found = s->out->found > 0;
         LS_TRY(settle(s, &excess));
         settle_axes(s);
         if (s->out->found || !found) return LS_OK;

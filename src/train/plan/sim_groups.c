@@ -44,10 +44,9 @@ static int *load_of(const struct flows *f, int rank, int pod)
 {
     int plane = rank % f->planes, paths = f->d->cluster->paths;
     char name[64];
-    uint64_t stream;
 
     snprintf(name, sizeof name, "paths.%s", ls_group_name(f->g));
-    stream = rng_stream(name);
+    uint64_t stream = rng_stream(name);
     int path = (int)(rng_uniform(f->d->seed, stream, (uint64_t)rank) * paths);
     return &f->load[((size_t)pod * (size_t)f->planes + (size_t)plane) * (size_t)paths + (size_t)path];
 }

@@ -83,11 +83,10 @@ static ls_status time_stage(struct stages_timed *t, int stage)
     const ls_layout *l = t->layout;
     struct ranks ranks;
     struct step s;
-    ls_status st;
 
     pulse();
     LS_TRY(ranks_plan(l, planned_rank(l, stage), &ranks));
-    st = step_open(t->job->model, l, &t->job->step, &ranks, true, &s);
+    ls_status st = step_open(t->job->model, l, &t->job->step, &ranks, true, &s);
     if (st == LS_OK) {
         st = time_step(t->cluster, &s, stage, t->actions, &t->seconds[stage]);
         if (stage == 0) t->model_flops = step_model_flops(&s);

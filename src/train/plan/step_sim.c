@@ -51,10 +51,8 @@ static double **message_of(const struct step_sim *s, int kind, int stage, int mi
 /* The rank that the virtual stage before (forward) or after (backward) is on; -1 at the pipeline's ends, and if it is this rank. */
 static int sender_of(const struct step_sim *s, int stage, const struct acting *a, int *virtual)
 {
-    int own;
-
     if (s->stages == 1 || a->kind > LS_ACTION_BACKWARD) return -1;
-    own = ls_pipeline_stage(&s->schedule, stage, a->chunk);
+    int own = ls_pipeline_stage(&s->schedule, stage, a->chunk);
     *virtual = a->kind == LS_ACTION_FORWARD ? own - 1 : own + 1;
     if (*virtual < 0 || *virtual == s->stages * s->chunks) return -1;
     int from = ls_pipeline_rank(&s->schedule, *virtual, NULL);
@@ -87,11 +85,10 @@ static bool receive(struct step_sim *s, int stage, const struct acting *a)
 static ls_status send(struct step_sim *s, int stage, const struct acting *a)
 {
     size_t n = (size_t)s->ranks.stage[stage].classes;
-    int own, to;
 
     if (s->stages == 1 || a->kind > LS_ACTION_BACKWARD) return LS_OK;
-    own = ls_pipeline_stage(&s->schedule, stage, a->chunk);
-    to = a->kind == LS_ACTION_FORWARD ? own + 1 : own - 1;
+    int own = ls_pipeline_stage(&s->schedule, stage, a->chunk);
+    int to = a->kind == LS_ACTION_FORWARD ? own + 1 : own - 1;
     if (to < 0 || to == s->stages * s->chunks || ls_pipeline_rank(&s->schedule, to, NULL) == stage) return LS_OK;
     double **at = message_of(s, a->kind, own, a->micro);
     if (!(*at = mem_array(MEM_OTHER, n, sizeof **at))) return LS_ENOMEM;

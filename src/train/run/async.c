@@ -80,11 +80,11 @@ static ls_status async_fail(const struct trainer *t, ls_status st)
 static ls_status async_gradient(struct trainer *t, struct metrics *m)
 {
     ls_comm_count comm[LS_COLLECTIVES];
-    double began = base_now(), fetched;
+    double began = base_now();
     size_t tokens;
 
     LS_TRY(samples_fetch(&t->step, &t->samples, t->state.samples));
-    fetched = base_now();
+    double fetched = base_now();
     trainer_read_comm(comm);
     ls_status st = step_gradients(&t->step, t->state.step, &m->loss, &tokens);
     if (st < 0) return async_fail(t, st);
@@ -121,14 +121,14 @@ static ls_status async_work(struct trainer *t, uint64_t limit, struct metrics *m
     double pull[PULL_WORDS] = { [PULL_VERSION] = 0, [PULL_LIMIT] = (double)limit };
 
     while (t->state.step < (uint64_t)pull[PULL_LIMIT]) {
-        double began = base_now(), sent;
+        double began = base_now();
 
         mem_reset_peak();
         cost_begin(&t->cost);
         *m = async_metrics(t, t->state.step + 1);
         LS_TRY(async_gradient(t, m));
         mem_read(&m->memory);
-        sent = base_now();
+        double sent = base_now();
         LS_TRY(async_exchange(t, m, pull));
         m->time[METRICS_EXPOSED] = base_now() - sent;
         t->state.step++;
@@ -287,11 +287,9 @@ static uint64_t async_slowest(const struct async_server *s)
 /* The worker whose gradient is applied next. */
 static int async_choose(struct async_server *s)
 {
-    int i;
-
     if (!s->t->config->parallel.async_turns) return comm_wait_any(s->words, s->n);
     while (!s->words[s->turn % s->n]) s->turn++;
-    i = s->turn++ % s->n;
+    int i = s->turn++ % s->n;
     return i;
 }
 

@@ -40,10 +40,9 @@ static ls_status generate_take(struct generation *g, struct writing *w, const fl
 {
     const struct trained *t = g->trained;
     struct sampling s = g->sampling;
-    int32_t id;
 
     s.prompt = w->prompt->number;
-    id = sample_next(logits, sampled_vocab(t), &s, w->made, g->scratch);
+    int32_t id = sample_next(logits, sampled_vocab(t), &s, w->made, g->scratch);
     w->ended = t->tokenizer && id == ls_tokenizer_end(t->tokenizer);
     if (w->ended) return LS_OK;
     w->last = id;
@@ -145,7 +144,6 @@ static ls_status build_next(struct generation *g, ls_program *p, const struct ne
 static ls_status open_next(struct generation *g)
 {
     struct next_operands o;
-    ls_status st;
 
     ls_program_release(&g->next);
     g->rows = 0;
@@ -155,7 +153,7 @@ static ls_status open_next(struct generation *g)
     o.cache = mem_array(MEM_OTHER, g->rows, sizeof(ls_cache *));
     o.position = mem_array(MEM_OTHER, g->rows, sizeof *o.position);
     o.length = mem_array(MEM_OTHER, g->rows, sizeof *o.length);
-    st = o.cache && o.position && o.length ? ls_program_new(g->trained->store, &g->next) : LS_ENOMEM;
+    ls_status st = o.cache && o.position && o.length ? ls_program_new(g->trained->store, &g->next) : LS_ENOMEM;
     if (st == LS_OK) st = build_next(g, g->next, &o);
     mem_free(o.cache);
     mem_free(o.position);

@@ -13,10 +13,9 @@ static size_t number_in(const char *path)
 {
     FILE *f = fopen(path, "re");
     unsigned long long value;
-    int found;
 
     if (!f) return SIZE_MAX;
-    found = fscanf(f, "%llu", &value);
+    int found = fscanf(f, "%llu", &value);
     fclose(f);
     return found == 1 ? (size_t)value : SIZE_MAX;
 }

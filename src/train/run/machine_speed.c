@@ -103,7 +103,6 @@ static ls_status time_linear(const struct device *d, ls_dtype type, size_t m, si
 {
     struct gemm_call p = { .device = d, .call = { .op = OP_LINEAR, .nin = 2, .nout = 1 } };
     struct call *c = &p.call;
-    const struct kernel *kernel;
     ls_status st = kernel_table_add(d);
 
     *seconds = 0;
@@ -111,7 +110,7 @@ static ls_status time_linear(const struct device *d, ls_dtype type, size_t m, si
     if (st == LS_OK) st = open_operand(d, &c->in[0], &p.memory[0], type, m, k);
     if (st == LS_OK) st = open_operand(d, &c->in[1], &p.memory[1], type, n, k);
     if (st == LS_OK) st = open_operand(d, &c->out[0], &p.memory[2], type, m, n);
-    kernel = st == LS_OK ? find_kernel(d, c, *name) : NULL;
+    const struct kernel *kernel = st == LS_OK ? find_kernel(d, c, *name) : NULL;
     if (kernel) {
         *name = kernel->name;
         st = time_entry(&p, kernel, fewest, seconds);

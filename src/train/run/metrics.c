@@ -130,10 +130,9 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
 static uint64_t metrics_step_of(const char *line, size_t bytes)
 {
     json_node *root;
-    int64_t step;
 
     if (json_parse(line, bytes, "metrics", &root) != LS_OK) return 0;
-    step = json_int(json_get(root, "step"), 0);
+    int64_t step = json_int(json_get(root, "step"), 0);
     json_close(&root);
     return step > 0 ? (uint64_t)step : 0;
 }

@@ -93,11 +93,11 @@ ls_status probe_folder(const char *name, const char *path)
 ls_status probe_space(const char *name, const char *path, size_t bytes, const char *what)
 {
     size_t kept;
-    char *folder, need[16], have[16];
+    char need[16], have[16];
     struct statvfs fs;
 
     LS_TRY(find_existing(path, &kept));
-    folder = kept ? file_path("%.*s", (int)kept, path) : mem_strdup(".");
+    char *folder = kept ? file_path("%.*s", (int)kept, path) : mem_strdup(".");
     if (!folder) return LS_ENOMEM;
     int failed = statvfs(folder, &fs);
     mem_free(folder);

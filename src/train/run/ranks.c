@@ -80,12 +80,12 @@ static void compare_options(const char *mine, const char *first, int rank, char 
 static ls_status ranks_check_options(const struct config *c, const struct ranks *r)
 {
     enum { WHY_WORDS = 64 };
-    int64_t words, why[WHY_WORDS] = { 0 };
+    int64_t why[WHY_WORDS] = { 0 };
     struct text mine = { 0 };
     double first = 0;
 
     LS_TRY(put_agreed(c, &mine));
-    words = (int64_t)(mine.bytes / sizeof(int64_t));
+    int64_t words = (int64_t)(mine.bytes / sizeof(int64_t));
     ls_status st = send_hidden(r->comm, &words, 1, 0);
     int64_t *theirs = st == LS_OK ? mem_array(MEM_OTHER, (size_t)words, sizeof *theirs) : NULL;
     if (st == LS_OK && !theirs) st = LS_ENOMEM;

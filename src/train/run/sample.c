@@ -43,7 +43,7 @@ static size_t nucleus(const struct candidate *c, size_t n, const struct sampling
 
 int32_t sample_next(const float *logits, size_t vocab, const struct sampling *s, uint64_t index, struct candidate *scratch)
 {
-    double sum = 0, held = 0, draw;
+    double sum = 0, held = 0;
     size_t n = s->top_k && s->top_k < vocab ? s->top_k : vocab;
 
     if (s->temperature == 0) return likeliest(logits, vocab);
@@ -51,7 +51,7 @@ int32_t sample_next(const float *logits, size_t vocab, const struct sampling *s,
     qsort(scratch, vocab, sizeof *scratch, larger_first);
     if (s->top_p < 1) n = nucleus(scratch, n, s);
     for (size_t i = 0; i < n; i++) sum += weight(&scratch[i], scratch, s->temperature);
-    draw = rng_uniform(s->seed, rng_stream("sample") + s->prompt, index) * sum;
+    double draw = rng_uniform(s->seed, rng_stream("sample") + s->prompt, index) * sum;
     for (size_t i = 0; i < n; i++) {
         held += weight(&scratch[i], scratch, s->temperature);
         if (draw < held) return scratch[i].id;

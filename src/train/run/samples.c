@@ -56,11 +56,9 @@ static ls_status samples_open_all(const struct step *s, const ls_sampler *text, 
 
 ls_status samples_start(const struct step *s, const ls_sampler *text, uint64_t first, struct samples *f)
 {
-    ls_status st;
-
     samples_close(f);
     if (s->model.task->drawn) return LS_OK;
-    st = samples_open_all(s, text, first, f);
+    ls_status st = samples_open_all(s, text, first, f);
     if (st != LS_OK) samples_close(f);
     return st;
 }

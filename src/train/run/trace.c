@@ -73,10 +73,10 @@ static void on_comm(void *ctx, const struct comm_seen *e)
 /* Ranks of one machine share a clock. The clock of another machine is set to rank 0's, with an error of a message's delay. */
 static ls_status set_clock(struct trace *t, const struct ranks *r)
 {
-    double now, zero;
+    double zero;
 
     if (r->comm) LS_TRY(ls_barrier(r->comm));
-    now = zero = base_now();
+    double now = zero = base_now();
     if (r->comm) LS_TRY(ls_broadcast(r->comm, &zero, 1, LS_F64, 0, NULL));
     t->zero = zero;
     t->shift = now - zero < -1 || now - zero > 1 ? zero - now : 0;

@@ -174,14 +174,14 @@ static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
 static ls_status compute_step(struct trainer *t, struct metrics *m, size_t *valid)
 {
     ls_comm_count comm[LS_COLLECTIVES];
-    double began = base_now(), fetched, updated, before = trainer_read_comm(comm);
+    double began = base_now(), before = trainer_read_comm(comm);
 
     LS_TRY(samples_fetch(&t->step, &t->samples, t->state.samples));
-    fetched = base_now();
+    double fetched = base_now();
     t->step.norm = t->state.grad_norm;
     LS_TRY(step_set(&t->step, m->lr, m->step));
     ls_status st = step_gradients(&t->step, t->state.step, &m->loss, valid);
-    updated = base_now();
+    double updated = base_now();
     double between = trainer_read_comm(comm);
     if (st == LS_OK) st = step_update(&t->step, m->step, &m->grad_norm);
     double ended = base_now(), after = trainer_read_comm(comm);
@@ -197,7 +197,7 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
 {
     ls_comm_count comm[LS_COLLECTIVES];
     double began = base_now(), axis[METRICS_AXES];
-    struct offload_count before = store_offload_count(t->step.store), after;
+    struct offload_count before = store_offload_count(t->step.store);
     size_t valid;
 
     cost_begin(&t->cost);
@@ -224,7 +224,7 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     note_axes(t, m, axis);
     split_time(t, m, t->step.pipeline ? ls_pipeline_last_times(t->step.pipeline).waiting : 0);
     mem_read(&m->memory);
-    after = store_offload_count(t->step.store);
+    struct offload_count after = store_offload_count(t->step.store);
     m->offload = (struct offload_count){ after.loaded - before.loaded, after.saved - before.saved, after.waited - before.waited };
     cost_end(&t->cost, m);
     return LS_OK;

@@ -353,10 +353,8 @@ static ls_status gather_hosts(struct trainer *t)
 
 static ls_status open_folder(struct trainer *t)
 {
-    ls_status st;
-
     LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? start_folder(t) : LS_OK));
-    st = ranks_settle(&t->ranks, open_own(t));
+    ls_status st = ranks_settle(&t->ranks, open_own(t));
     recorder_use(t->calls); /* even if another rank has failed: the flight recorder then shows how this rank ends */
     LS_TRY(st);
     recorder_doing("starting");
@@ -411,11 +409,9 @@ static ls_status take_signals(void)
 /* Records the bytes of GPU memory that are not available to the run, and lowers the limit of allocations by them. */
 static ls_status note_taken(struct trainer *t, const struct device *d)
 {
-    size_t taken;
-
     LS_TRY(d->taken(&t->device_taken));
     t->collectives_taken = t->ranks.native ? t->ranks.native->taken() : 0;
-    taken = t->device_taken + t->collectives_taken;
+    size_t taken = t->device_taken + t->collectives_taken;
     if (!t->config->run.memory_limit && mem_device_limit()) mem_set_device_limit(mem_device_limit() - MIN(taken, mem_device_limit() - 1));
     return LS_OK;
 }

@@ -96,11 +96,10 @@ free_link:
 ls_status row_split(struct link *parent, int n, const int *members, int me, uint64_t group, struct link **out)
 {
     int *world = host->zalloc(MEM_OTHER, (size_t)n * sizeof *world);
-    ls_status st;
 
     if (!world) return LS_ENOMEM;
     for (int i = 0; i < n; i++) world[i] = parent->members[members[i]];
-    st = link_open(n, world, me, group, parent->base.name, parent->timeout, out);
+    ls_status st = link_open(n, world, me, group, parent->base.name, parent->timeout, out);
     if (st == LS_OK) {
         (*out)->next = mpi.links;
         mpi.links = *out;

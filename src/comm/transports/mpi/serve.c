@@ -14,11 +14,9 @@ static bool serving;
 
 static bool serve_once(void) /* false: the world is closed */
 {
-    bool open;
-
     host->enter();
     pthread_mutex_lock(&serve_lock);
-    open = serving = mpi.links != NULL;
+    bool open = serving = mpi.links != NULL;
     pthread_mutex_unlock(&serve_lock);
     if (open) look();
     host->leave();
@@ -38,11 +36,10 @@ static int start_thread(void)
 {
     pthread_t thread;
     sigset_t all, old;
-    int failed;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    failed = pthread_create(&thread, NULL, serve, NULL);
+    int failed = pthread_create(&thread, NULL, serve, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!failed) pthread_detach(thread);
     return failed;

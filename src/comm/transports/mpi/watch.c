@@ -51,14 +51,13 @@ ls_status watch_open(void)
     struct stat numbers = { 0 };
     struct place mine = { read_boot(), stat("/proc/self/ns/pid", &numbers) ? 0 : numbers.st_ino, getpid() };
     struct place *all = host->zalloc(MEM_OTHER, (size_t)mpi.n * sizeof *all);
-    int bell, code;
 
     if (!all) return LS_ENOMEM;
     mpi.here = 0;
-    code = MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, mpi.control);
+    int code = MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, mpi.control);
     mpi.watch = host->zalloc(MEM_OTHER, (size_t)mpi.n * sizeof *mpi.watch);
     mpi.watched = host->zalloc(MEM_OTHER, (size_t)mpi.n * sizeof *mpi.watched);
-    bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    int bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (code == MPI_SUCCESS && mpi.watch && mpi.watched && bell >= 0) {
         mpi.watch[mpi.watches++] = (struct pollfd){ bell, POLLIN, 0 };
         for (int i = 0; i < mpi.n; i++) {

@@ -14,10 +14,9 @@
 static ls_status attach_inherited(const char *text, struct region **out)
 {
     char *end;
-    long fd;
 
     errno = 0;
-    fd = strtol(text, &end, 10);
+    long fd = strtol(text, &end, 10);
     if (end == text || *end || errno || fd < 0 || fd > INT_MAX)
         return ls_fail(LS_EINVAL, "shm:fd:%s: expected the number of a descriptor after fd:", text);
     int copy = fcntl((int)fd, F_DUPFD_CLOEXEC, 3);

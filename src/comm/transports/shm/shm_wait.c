@@ -59,7 +59,7 @@ void wait_moved(struct region *s)
 
 char process_state(int pid)
 {
-    char path[40], line[512], *name_end;
+    char path[40], line[512];
 
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -67,7 +67,7 @@ char process_state(int pid)
     ssize_t got = read(fd, line, sizeof line - 1);
     close(fd);
     line[got > 0 ? got : 0] = '\0';
-    name_end = strrchr(line, ')');
+    char *name_end = strrchr(line, ')');
     return name_end && name_end[1] ? name_end[2] : 0;
 }
 

@@ -77,14 +77,13 @@ static void library_open(void)
 static enum isa library_isa(ls_dtype type)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    enum isa its;
 
     pthread_once(&once, library_open);
-    its = type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_amx)    ? ISA_AMX
-          : type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_bf16) ? ISA_AVX512_BF16
-          : has(dnnl_cpu_isa_avx512_core)                         ? ISA_AVX512
-          : has(dnnl_cpu_isa_avx2)                                ? ISA_AVX2
-                                                                  : ISA_ANY;
+    enum isa its = type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_amx)    ? ISA_AMX
+                   : type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_bf16) ? ISA_AVX512_BF16
+                   : has(dnnl_cpu_isa_avx512_core)                         ? ISA_AVX512
+                   : has(dnnl_cpu_isa_avx2)                                ? ISA_AVX2
+                                                                           : ISA_ANY;
     return engine && (type != LS_BF16 || its >= ISA_AVX512_BF16) ? its : ISAS;
 }
 
@@ -159,9 +158,8 @@ static dnnl_status_t describe(const struct recipe *r, struct descriptors *out)
     const dnnl_memory_desc_t *packed;
     dnnl_primitive_attr_t attr;
     dnnl_memory_desc_t plain;
-    dnnl_status_t st;
+    dnnl_status_t st = make_attributes(r, &attr);
 
-    st = make_attributes(r, &attr);
     if (st == dnnl_success) st = describe_matmul(r, attr, &d.matmul);
     if (st == dnnl_success && r->pack && (st = onednn_layout_of(&r->weights, r->ndim, &plain)) == dnnl_success) {
         packed = dnnl_primitive_desc_query_md(d.matmul, dnnl_query_weights_md, 0);
@@ -216,11 +214,10 @@ static ls_status primitive_new(const struct recipe *r, struct primitive **out)
 {
     struct primitive *p = mem_zalloc(MEM_OTHER, sizeof *p);
     struct descriptors d;
-    dnnl_status_t st;
 
     if (!p) return LS_ENOMEM;
     p->recipe = *r;
-    st = describe(r, &d);
+    dnnl_status_t st = describe(r, &d);
     if (st == dnnl_success) {
         p->packed = packed_bytes(d.pack);
         st = dnnl_primitive_create(&p->matmul, d.matmul);
@@ -342,12 +339,10 @@ static ls_status matmul_open(const struct recipe *r, struct onednn_matmul **out)
 {
     struct onednn_matmul *m = mem_zalloc(MEM_OTHER, sizeof *m);
     dnnl_status_t named;
-    struct team before;
-    ls_status st;
 
     if (!m) return LS_ENOMEM;
-    before = team_enter((int)r->threads);
-    st = primitive_hold(r, &m->primitive);
+    struct team before = team_enter((int)r->threads);
+    ls_status st = primitive_hold(r, &m->primitive);
     if (st == LS_OK && (named = name_buffers(m)) != dnnl_success) st = failed(r, named);
     team_leave(before);
     if (st == LS_OK)

@@ -16,13 +16,13 @@
  * divided by factor, shorter than original / high_freq_factor unchanged, in between interpolated linearly in original / wavelength. */
 static double rope_frequency(const struct rope *rope, size_t i, size_t D)
 {
-    double f = pow(rope->theta, -2.0 * (double)i / (double)D), turns, blend;
+    double f = pow(rope->theta, -2.0 * (double)i / (double)D);
 
     if (rope->factor == 1) return f;
-    turns = (double)rope->original * f / (2 * M_PI);
+    double turns = (double)rope->original * f / (2 * M_PI);
     if (turns < rope->low_freq_factor) return f / rope->factor;
     if (turns > rope->high_freq_factor) return f;
-    blend = (turns - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
+    double blend = (turns - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
     return (1 - blend) * f / rope->factor + blend * f;
 }
 
@@ -102,11 +102,11 @@ static double drop_weight(const struct call *c, size_t b, size_t h, size_t t, si
 {
     const struct attention_drop *d = &c->attr.attention.drop;
     int at = c->op == OP_ATTENTION ? 4 : 6;
-    uint64_t sample = b, index;
+    uint64_t sample = b;
 
     if (!call_has_in(c, at)) return 1;
     if (view_count(&c->in[at]) > 1) sample += (uint64_t)ref_int(&c->in[at], 1);
-    index = attention_drop_index(d, sample, h, t, s);
+    uint64_t index = attention_drop_index(d, sample, h, t, s);
     return rng_u32(d->seed, d->stream ^ (uint64_t)ref_int(&c->in[at], 0), index) >= attention_drop_threshold(d->p) ? 1 / (1 - d->p) : 0;
 }
 
@@ -200,10 +200,10 @@ static void attention_merge(const struct call *c)
 
     for (size_t row = 0; row < view_rows(o); row++) {
         size_t stat = (row / (T * H) * H + row % H) * T + row / H % T;
-        double a = ref_get(&c->out[1], stat), b = ref_get(&c->in[1], stat), most = fmax(a, b), sum;
+        double a = ref_get(&c->out[1], stat), b = ref_get(&c->in[1], stat), most = fmax(a, b);
 
         if (most == -INFINITY) continue; /* no key yet */
-        sum = exp(a - most) + exp(b - most);
+        double sum = exp(a - most) + exp(b - most);
         for (size_t d = 0; d < D; d++)
             ref_put(o, row * D + d, (ref_get(o, row * D + d) * exp(a - most) + ref_get(o2, row * D + d) * exp(b - most)) / sum);
         ref_put(&c->out[1], stat, most + log(sum));

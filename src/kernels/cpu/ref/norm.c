@@ -39,11 +39,11 @@ static void layer_norm(const struct call *c)
     size_t R = view_rows(x), C = view_last(x);
 
     for (size_t r = 0; r < R; r++) {
-        double mean = 0, variance = 0, rstd;
+        double mean = 0, variance = 0;
 
         for (size_t i = 0; i < C; i++) mean += ref_get(x, r * C + i) / (double)C;
         for (size_t i = 0; i < C; i++) variance += pow(ref_get(x, r * C + i) - mean, 2) / (double)C;
-        rstd = 1 / sqrt(variance + c->attr.norm.eps);
+        double rstd = 1 / sqrt(variance + c->attr.norm.eps);
         for (size_t i = 0; i < C; i++)
             ref_put(&c->out[0], r * C + i, (ref_get(x, r * C + i) - mean) * rstd * ref_get(w, i) + ref_get(b, i));
         ref_put(&c->out[1], r, mean);
@@ -99,10 +99,10 @@ static void rms_norm(const struct call *c)
     size_t R = view_rows(x), C = view_last(x);
 
     for (size_t r = 0; r < R; r++) {
-        double mean = 0, rstd;
+        double mean = 0;
 
         for (size_t i = 0; i < C; i++) mean += pow(ref_get(x, r * C + i), 2) / (double)C;
-        rstd = 1 / sqrt(mean + c->attr.norm.eps);
+        double rstd = 1 / sqrt(mean + c->attr.norm.eps);
         for (size_t i = 0; i < C; i++) ref_put(&c->out[0], r * C + i, ref_get(x, r * C + i) * rstd * ref_get(w, i));
         ref_put(&c->out[1], r, rstd);
     }

@@ -159,11 +159,11 @@ static void lamb_moments(const struct call *c)
     double factor = ref_get(&c->in[2], 0), squares[2] = { 0 };
 
     for (size_t i = 0; i < view_count(&c->in[0]); i++) {
-        double g = factor * ref_get(&c->in[0], i), p = ref_get(&c->in[3], i), u;
+        double g = factor * ref_get(&c->in[0], i), p = ref_get(&c->in[3], i);
 
         ref_put(m, i, a->beta1 * ref_get(m, i) + (1 - (double)a->beta1) * g);
         ref_put(v, i, a->beta2 * ref_get(v, i) + (1 - (double)a->beta2) * g * g);
-        u = lamb_step(ref_get(m, i), ref_get(v, i), p, ref_get(&c->in[1], 1), ref_get(&c->in[1], 2), a);
+        double u = lamb_step(ref_get(m, i), ref_get(v, i), p, ref_get(&c->in[1], 1), ref_get(&c->in[1], 2), a);
         squares[0] += p * p;
         squares[1] += u * u;
     }

@@ -232,10 +232,10 @@ static void router_loss(const struct call *c)
 
     for (size_t row = 0; row < real; row++) {
         struct factors f = row_factors(c, row, &load);
-        double lse = log_sum_exp(logits, row), sum;
+        double lse = log_sum_exp(logits, row);
 
         scores(logits, row, c->attr.router_loss.sigmoid, s);
-        sum = route_total(s, E);
+        double sum = route_total(s, E);
         for (size_t e = 0; e < E; e++) loss += f.aux * ref_get(&c->in[1], load + e) * s[e] / sum;
         loss += f.z * lse * lse;
     }
@@ -252,10 +252,10 @@ static void router_loss_grad(const struct call *c)
     for (size_t i = real * E; i < view_count(logits); i++) ref_put(&c->out[0], i, 0);
     for (size_t row = 0; row < real; row++) {
         struct factors f = row_factors(c, row, &load);
-        double lse = log_sum_exp(logits, row), sum, mean = 0;
+        double lse = log_sum_exp(logits, row), mean = 0;
 
         scores(logits, row, c->attr.router_loss.sigmoid, s);
-        sum = route_total(s, E);
+        double sum = route_total(s, E);
         for (size_t e = 0; e < E; e++) mean += f.aux * ref_get(&c->in[1], load + e) * s[e] / sum;
         for (size_t e = 0; e < E; e++) {
             double d = (f.aux * ref_get(&c->in[1], load + e) - mean) * s[e] / sum * (c->attr.router_loss.sigmoid ? 1 - s[e] : 1);

@@ -46,10 +46,9 @@ static void cache_write(const struct call *c)
 {
     const struct view *x = &c->in[0], *cache = &c->out[0];
     int64_t pos = ref_int(&c->in[1], 0);
-    struct view rows;
 
     ASSERT(pos >= 0 && (size_t)pos + x->size[1] <= cache->size[1]);
-    rows = view_narrow(cache, 1, (size_t)pos, x->size[1]);
+    struct view rows = view_narrow(cache, 1, (size_t)pos, x->size[1]);
     copy_view(x, &rows);
 }
 

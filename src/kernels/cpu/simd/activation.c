@@ -13,9 +13,9 @@ INLINE vf gelu_gate(vf x) { return vsigmoid(vset(ROOT_8_OVER_PI) * x * (vset(1.0
 /* Past 20 on either side the slope is 0 or 1, and x^2 must not overflow. */
 INLINE vf gelu_tanh_slope(vf x)
 {
-    vf s, near_x = vmin(vset(20.0f), vmax(vset(-20.0f), x));
+    vf near_x = vmin(vset(20.0f), vmax(vset(-20.0f), x));
+    vf s = gelu_gate(near_x);
 
-    s = gelu_gate(near_x);
     return s + near_x * s * (vset(1.0f) - s) * vset(ROOT_8_OVER_PI) * (vset(1.0f) + vset(3 * CUBIC) * near_x * near_x);
 }
 

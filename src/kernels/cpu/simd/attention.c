@@ -122,7 +122,6 @@ static void simd_attention_forward(const struct attention *a, size_t b, size_t h
 {
     struct forward f = { .a = a, .b = b, .h = h, .t0 = i * ROWS };
     struct matrix q = head_rows(&a->q, b, f.t0, h);
-    size_t last;
 
     layout(&f, scratch);
     f.rows = MIN(a->T - f.t0, (size_t)ROWS);
@@ -130,7 +129,7 @@ static void simd_attention_forward(const struct attention *a, size_t b, size_t h
     for (size_t r = 0; r < f.rows; r++) f.most[r] = -INFINITY;
     memset(f.sum, 0, f.rows * LANES * sizeof *f.sum);
     memset(f.o, 0, f.rows * f.columns * sizeof *f.o);
-    last = seen(a, f.t0 + f.rows - 1);
+    size_t last = seen(a, f.t0 + f.rows - 1);
     for (size_t s = 0; s < last; s += KEYS) forward_keys(&f, s, MIN(last - s, (size_t)KEYS));
     finish_rows(&f);
 }

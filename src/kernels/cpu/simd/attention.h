@@ -69,10 +69,10 @@ INLINE void mask_row(const struct attention *a, size_t b, size_t h, size_t t, si
         count = s < keys->first ? MIN(n - j, keys->first - s) : n - j;
         for (size_t w = 0; w < skip + count; w += 2 * LANES) philox_words(m->attr->seed, m->stream, (index + w) / 4, word + w);
         for (size_t i = 0; i < count; i += LANES) {
-            vw bits, kept;
+            vw bits;
 
             memcpy(&bits, word + skip + i, sizeof bits);
-            kept = (vw)(bits >= m->threshold) & (vw)vset(m->kept);
+            vw kept = (vw)(bits >= m->threshold) & (vw)vset(m->kept);
             memcpy(keep + j + i, &kept, sizeof kept);
         }
     }

@@ -157,10 +157,9 @@ static bool cache_write_accepts(const struct call *c) { return can_move(&c->in[0
 static void cache_write(const struct call *c)
 {
     int32_t pos = *(const int32_t *)c->in[1].data;
-    struct view rows;
 
     ASSERT(pos >= 0 && (size_t)pos + c->in[0].size[1] <= c->out[0].size[1]);
-    rows = view_narrow(&c->out[0], 1, (size_t)pos, c->in[0].size[1]);
+    struct view rows = view_narrow(&c->out[0], 1, (size_t)pos, c->in[0].size[1]);
     move_view(&c->in[0], &rows);
 }
 

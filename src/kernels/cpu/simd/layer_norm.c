@@ -11,21 +11,20 @@ INLINE void norm_row(ls_dtype T, const struct call *c, size_t r, size_t C)
     const struct view *w = &c->in[1], *b = &c->in[2];
     const char *x = (const char *)c->in[0].data + r * C * ls_dtype_bytes(T);
     char *y = (char *)c->out[0].data + r * C * ls_dtype_bytes(T);
-    vf sum = vset(0.0f), squares = vset(0.0f), vmean, vrstd;
-    float mean, rstd;
+    vf sum = vset(0.0f), squares = vset(0.0f);
 
     EACH(i, n, 0, C)
     sum += load(T, x, i, n);
-    mean = vsum(sum) / (float)C;
-    vmean = vset(mean);
+    float mean = vsum(sum) / (float)C;
+    vf vmean = vset(mean);
     EACH(i, n, 0, C)
     {
         vf d = vkeep(load(T, x, i, n) - vmean, n, 0.0f);
 
         squares += d * d;
     }
-    rstd = 1.0f / sqrtf(vsum(squares) / (float)C + (float)c->attr.norm.eps);
-    vrstd = vset(rstd);
+    float rstd = 1.0f / sqrtf(vsum(squares) / (float)C + (float)c->attr.norm.eps);
+    vf vrstd = vset(rstd);
     EACH(i, n, 0, C)
     store(T, y, i, n, (load(T, x, i, n) - vmean) * vrstd * load(w->dtype, w->data, i, n) + load(b->dtype, b->data, i, n));
     ((float *)c->out[1].data)[r] = mean;

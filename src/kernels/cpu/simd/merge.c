@@ -27,10 +27,10 @@ static void merge_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t row = begin; row < end; row++) {
         size_t b = row / H / T, t = row / H % T, h = row % H;
         float *lse = (float *)simd_merge_row_of(&c->out[1], b, h, t), old = *lse, new = *(float *)simd_merge_row_of(&c->in[1], b, h, t);
-        float most = old > new ? old : new, sum;
+        float most = old > new ? old : new;
 
         if (most == -INFINITY) continue; /* no key yet */
-        sum = expf(old - most) + expf(new - most);
+        float sum = expf(old - most) + expf(new - most);
         BY_TYPE(o->dtype, X,
                 BY_TYPE(o2->dtype, X2,
                         blend(X, X2, simd_merge_row_of(o, b, t, h), simd_merge_row_of(o2, b, t, h), expf(old - most) / sum,

@@ -51,7 +51,6 @@ INLINE void normals_turn(vd angle, vd *sine, vd *cosine)
     vu quarter = (vu)(q + HALVED), swap = -(quarter & 1);
     vd r = normals_less(q, normals_set(0x1.1a62633145c07p-54), normals_less(q, normals_set(0x1.921fb54442d18p0), angle));
     vd z = r * r, s = normals_set(1.0 / 355687428096000), c = normals_set(1.0 / 20922789888000);
-    vu si, ci;
 
     s = s * z - 1.0 / 1307674368000;
     s = s * z + 1.0 / 6227020800;
@@ -69,8 +68,8 @@ INLINE void normals_turn(vd angle, vd *sine, vd *cosine)
     c = c * z + 1.0 / 24;
     c = c * z - 0.5;
     c = c * z + 1.0;
-    si = ((vu)s & ~swap) | ((vu)c & swap);
-    ci = ((vu)c & ~swap) | ((vu)s & swap);
+    vu si = ((vu)s & ~swap) | ((vu)c & swap);
+    vu ci = ((vu)c & ~swap) | ((vu)s & swap);
     *sine = (vd)(si ^ (quarter & 2) << 62);
     *cosine = (vd)(ci ^ ((quarter + 1) & 2) << 62);
 }
@@ -88,11 +87,10 @@ INLINE vu normals_unsure(vd y)
 INLINE void normals_blocks(uint64_t seed, uint64_t stream, uint64_t block, double scale, double *out)
 {
     vu word[4];
-    vd even, odd, radius;
-    unsigned redo;
+    vd even, odd;
 
     philox_blocks(seed, stream, block, word);
-    radius = normals_sqrt(-2.0 * normals_log(1.0 - normals_unit(word[0], word[1]))) * scale;
+    vd radius = normals_sqrt(-2.0 * normals_log(1.0 - normals_unit(word[0], word[1]))) * scale;
     normals_turn(6.283185307179586477 * normals_unit(word[2], word[3]), &odd, &even);
     even *= radius;
     odd *= radius;
@@ -100,7 +98,7 @@ INLINE void normals_blocks(uint64_t seed, uint64_t stream, uint64_t block, doubl
         out[2 * i] = even[i];
         out[2 * i + 1] = odd[i];
     }
-    redo = normals_signs(normals_unsure(even)) | normals_signs(normals_unsure(odd));
+    unsigned redo = normals_signs(normals_unsure(even)) | normals_signs(normals_unsure(odd));
     for (unsigned i = 0; redo >> i; i++)
         if (redo >> i & 1)
             for (unsigned k = 2 * i; k < 2 * i + 2; k++) out[k] = rng_normal(seed, stream, 2 * block + k) * scale;

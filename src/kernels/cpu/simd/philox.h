@@ -20,14 +20,14 @@ INLINE vu multiply_low(vu a, vu b) { return (vu)_mm256_mul_epu32((__m256i)a, (__
 /* word[k] lane n: word k of block `block + n`. */
 INLINE void philox_blocks(uint64_t seed, uint64_t stream, uint64_t block, vu word[4])
 {
-    vu zero = { 0 }, lane, a, b, c, d;
+    vu zero = { 0 }, lane;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 
     for (int i = 0; i < LANES / 2; i++) lane[i] = (uint64_t)i;
-    a = lane + block;
-    b = a >> 32;
-    c = zero + (uint32_t)stream;
-    d = zero + (stream >> 32);
+    vu a = lane + block;
+    vu b = a >> 32;
+    vu c = zero + (uint32_t)stream;
+    vu d = zero + (stream >> 32);
     for (int round = 0; round < PHILOX_ROUNDS; round++) {
         vu left = multiply_low(a, zero + 0xD2511F53u), right = multiply_low(c, zero + 0xCD9E8D57u);
 
@@ -47,11 +47,11 @@ INLINE void philox_blocks(uint64_t seed, uint64_t stream, uint64_t block, vu wor
 /* out[k] = rng_u32(seed, stream, 4 * block + k), k < 2 * LANES: four words a block. */
 INLINE void philox_words(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *out)
 {
-    vu word[4], even, odd, pairs[2];
+    vu word[4], pairs[2];
 
     philox_blocks(seed, stream, block, word);
-    even = (word[0] & 0xffffffff) | word[1] << 32;
-    odd = (word[2] & 0xffffffff) | word[3] << 32;
+    vu even = (word[0] & 0xffffffff) | word[1] << 32;
+    vu odd = (word[2] & 0xffffffff) | word[3] << 32;
 #ifdef SIMD_AVX512
     pairs[0] = __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11);
     pairs[1] = __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15);

@@ -165,13 +165,12 @@ static bool accumulate_accepts(const struct call *c)
 static void accumulate(const struct call *c)
 {
     const struct view *x = &c->in[0], *y = &c->out[0];
-    size_t run;
 
     if (view_is_contiguous(x) && view_is_contiguous(y)) {
         run_over(view_count(x), accumulate_range, c);
         return;
     }
-    run = common_run(x, y);
+    size_t run = common_run(x, y);
     threads_for(view_count(y) / run, row_grain(run), accumulate_runs, (void *)c);
 }
 

@@ -17,11 +17,10 @@ INLINE double sum_terms(ls_dtype T, enum term term, const void *a, const void *b
     EACH(i, n, begin, end)
     {
         vf x = load(T, a, i, n);
-        vd l, h;
 
         if (term == TERM_DIFFERENCE) x -= load(T, b, i, n);
-        l = vlow(x);
-        h = vhigh(x);
+        vd l = vlow(x);
+        vd h = vhigh(x);
         if (term == TERM_PLAIN) {
             low += l;
             high += h;

@@ -10,8 +10,7 @@ INLINE void norm_row(ls_dtype T, const struct call *c, size_t r, size_t C)
     const struct view *w = &c->in[1];
     const char *x = (const char *)c->in[0].data + r * C * ls_dtype_bytes(T);
     char *y = (char *)c->out[0].data + r * C * ls_dtype_bytes(T);
-    vf squares = vset(0.0f), vrstd;
-    float rstd;
+    vf squares = vset(0.0f);
 
     EACH(i, n, 0, C)
     {
@@ -19,8 +18,8 @@ INLINE void norm_row(ls_dtype T, const struct call *c, size_t r, size_t C)
 
         squares += d * d;
     }
-    rstd = 1.0f / sqrtf(vsum(squares) / (float)C + (float)c->attr.norm.eps);
-    vrstd = vset(rstd);
+    float rstd = 1.0f / sqrtf(vsum(squares) / (float)C + (float)c->attr.norm.eps);
+    vf vrstd = vset(rstd);
     EACH(i, n, 0, C)
     store(T, y, i, n, load(T, x, i, n) * vrstd * load(w->dtype, w->data, i, n));
     ((float *)c->out[1].data)[r] = rstd;

@@ -24,11 +24,10 @@ static bool is_optional_f32(const struct call *c, int k) { return !call_has_in(c
 INLINE float scores(const float *logits, size_t E, int sigmoid, float *s)
 {
     vf most = vset(-INFINITY), sum = vset(0.0f);
-    float top, all;
 
     EACH(e, n, 0, E)
     most = vmax(vkeep(load(LS_F32, logits, e, n), n, -INFINITY), most);
-    top = vlargest(most);
+    float top = vlargest(most);
     EACH(e, n, 0, E)
     {
         vf x = vexp(load(LS_F32, logits, e, n) - vset(top));
@@ -36,7 +35,7 @@ INLINE float scores(const float *logits, size_t E, int sigmoid, float *s)
         sum += vkeep(x, n, 0.0f);
         if (!sigmoid) store(LS_F32, s, e, n, x);
     }
-    all = vsum(sum);
+    float all = vsum(sum);
     EACH(e, n, 0, E)
     store(LS_F32, s, e, n, sigmoid ? vset(1.0f) / (vset(1.0f) + vexp(-load(LS_F32, logits, e, n))) : load(LS_F32, s, e, n) / vset(all));
     return top + logf(all);
@@ -141,10 +140,10 @@ static void weigh(const struct routing *r)
     const int32_t *index = r->c->out[1].data;
 
     for (size_t row = 0; row < r->real; row++) {
-        float sum = 0, factor;
+        float sum = 0;
 
         for (size_t i = row * r->K; i < (row + 1) * r->K; i++) sum += weight[i];
-        factor = r->c->attr.route.normalize ? 1 / sum : 1;
+        float factor = r->c->attr.route.normalize ? 1 / sum : 1;
         for (size_t i = row * r->K; i < (row + 1) * r->K; i++) weight[i] = index[i] < 0 ? 0 : weight[i] * factor;
     }
 }
@@ -270,12 +269,12 @@ static struct losses losses_of(const struct call *c)
     struct losses l = { .c = c, .E = view_last(&c->in[0]), .real = real_rows(c, &c->in[0], 2), .aux = c->scratch };
     size_t G = view_rows(&c->in[1]);
     const float *load = c->in[1].data;
-    double all = 0, N;
+    double all = 0;
 
     l.each = view_rows(&c->in[0]) / MAX(G, (size_t)1);
     for (size_t i = 0; i < G * l.E; i++) all += load[i];
-    N = call_has_in(c, 2) ? ((const float *)c->in[2].data)[1] * (double)c->attr.router_loss.tokens
-                          : all / (double)c->attr.router_loss.chosen;
+    double N = call_has_in(c, 2) ? ((const float *)c->in[2].data)[1] * (double)c->attr.router_loss.tokens
+                                 : all / (double)c->attr.router_loss.chosen;
     l.z = N > 0 ? (float)(c->attr.router_loss.z / N) : 0;
     for (size_t g = 0; g < G; g++, load += l.E) {
         double n = 0;

@@ -256,10 +256,10 @@ INLINE double vdsum(vd x)
 
 INLINE float vlargest(vf x)
 {
-    float lane[LANES], most;
+    float lane[LANES];
 
     memcpy(lane, &x, sizeof lane);
-    most = lane[0];
+    float most = lane[0];
     for (int i = 1; i < LANES; i++) most = lane[i] > most ? lane[i] : most;
     return most;
 }

@@ -29,14 +29,13 @@ INLINE vf vscale2(vf x, vf n)
 
 INLINE vf vexp(vf x)
 {
-    vf n, r, r2, y;
-
     x = vmin(vset(89.0f), vmax(vset(-104.0f), x));
-    n = vround(x * vset(1.44269504f));
-    r = x - n * vset(0.693359375f);
+    vf n = vround(x * vset(1.44269504f));
+    vf r = x - n * vset(0.693359375f);
     r = r - n * vset(-2.12194440e-4f);
-    r2 = r * r; /* in pairs of terms: the loops that call this are limited by latency, not by throughput */
-    y = r2 * (r2 * (r2 * vset(0.00139411189f) + (r * vset(0.00837513477f) + vset(0.0416663528f))) + (r * vset(0.166664154f) + vset(0.5f))) +
+    vf r2 = r * r; /* in pairs of terms: the loops that call this are limited by latency, not by throughput */
+    vf y =
+        r2 * (r2 * (r2 * vset(0.00139411189f) + (r * vset(0.00837513477f) + vset(0.0416663528f))) + (r * vset(0.166664154f) + vset(0.5f))) +
         (r + vset(1.0f));
     return vscale2(y, n);
 }
@@ -45,9 +44,9 @@ INLINE vf vsigmoid(vf x) { return vset(1.0f) / (vset(1.0f) + vexp(vset(0.0f) - x
 
 INLINE vf vphi(vf x)
 {
-    vf a = vabs(x) * vset(0.707106781f), t = vset(1.0f) / (vset(1.0f) + vset(0.3f) * a), y;
+    vf a = vabs(x) * vset(0.707106781f), t = vset(1.0f) / (vset(1.0f) + vset(0.3f) * a);
+    vf y = t * vset(-0.130770877f) + vset(0.491934271f);
 
-    y = t * vset(-0.130770877f) + vset(0.491934271f);
     y = y * t + vset(-0.526151663f);
     y = y * t + vset(0.564514242f);
     y = y * t + vset(-0.106983363f);

@@ -9,7 +9,7 @@
 
 INLINE void softmax_row(ls_dtype T, const void *x, void *y, size_t begin, size_t end)
 {
-    vf most = vset(-INFINITY), sum = vset(0.0f), scale;
+    vf most = vset(-INFINITY), sum = vset(0.0f);
 
     EACH(i, n, begin, end)
     most = vmax(vkeep(load(T, x, i, n), n, -INFINITY), most);
@@ -21,7 +21,7 @@ INLINE void softmax_row(ls_dtype T, const void *x, void *y, size_t begin, size_t
         sum += vkeep(e, n, 0.0f);
         if (T == LS_F32) store(T, y, i, n, e);
     }
-    scale = vset(1.0f / vsum(sum));
+    vf scale = vset(1.0f / vsum(sum));
     EACH(i, n, begin, end)
     store(T, y, i, n, scale * (T == LS_F32 ? load(T, y, i, n) : vexp(load(T, x, i, n) - most)));
 }

@@ -15,11 +15,10 @@ static float row_lse(const float *logits, size_t V)
     for (size_t s = 0; s < V; s += STRIP) {
         size_t end = MIN(V, s + STRIP);
         vf largest = vset(-INFINITY);
-        float larger;
 
         EACH(i, n, s, end)
         largest = vmax(largest, vkeep(vload_f32(logits + i, n), n, -INFINITY));
-        larger = vlargest(largest);
+        float larger = vlargest(largest);
         if (larger > most) {
             sum = sum * vset(expf(most - larger));
             most = larger;

@@ -17,11 +17,10 @@ INLINE struct part part_of(ls_dtype T, const void *logits, size_t v)
     for (size_t s = 0; s < v; s += STRIP) {
         size_t end = MIN(v, s + STRIP);
         vf largest = vset(-INFINITY);
-        float larger;
 
         EACH(i, n, s, end)
         largest = vmax(largest, vkeep(load(T, logits, i, n), n, -INFINITY));
-        larger = vlargest(largest);
+        float larger = vlargest(largest);
         if (larger > most) {
             sum = sum * vset(expf(most - larger));
             most = larger;
