@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""noise.py - how much busy neighbours slow a training step: alone, and with programs that never wait.
+"""noise.py - how much busy neighbors slow a training step: alone, and with programs that never wait.
 
     bench/noise.py [--lockstep build/lockstep] [--loops 1] [--rounds 3] [--python V/bin/python] [--dtype fp32]
                    [-- --section.key=value ...]

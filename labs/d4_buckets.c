@@ -1,6 +1,6 @@
 /* D4 - small buckets start early but cost overhead, large ones use the bandwidth but start late.
  *
- * A GPT-2 of 92M parameters over 8 ranks is planned: how many all-reduces there are, when the first begins, and how long a modelled
+ * A GPT-2 of 92M parameters over 8 ranks is planned: how many all-reduces there are, when the first begins, and how long a modeled
  * link is still busy after a backward of half a second. The link takes one bucket at a time: 2.8 ms (the ring's 14 steps of 0.2 ms),
  * and 2 D (K-1)/K bytes at 1.25 GB/s. Then a small net is run with three bucket sizes: seconds are printed but not compared with the
  * claim (bench/overlap.py does that on a slow link).

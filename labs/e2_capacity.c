@@ -1,7 +1,7 @@
 /* E2 - a capacity factor limits how many tokens an expert takes and drops the rest (they pass through the residual stream); an
  * auxiliary loss (Fedus et al. 2021), or a bias on the scores (DeepSeek-V3), balances the load.
  *
- * First routing alone, with scores that favour two experts: tokens that chose an expert compared with those that it got. Then a Mixtral
+ * First routing alone, with scores that favor two experts: tokens that chose an expert compared with those that it got. Then a Mixtral
  * of one layer, trained three times from the same weights on tokens of which a few are frequent: the load of each expert by step, and
  * the imbalance, the largest load / the mean. */
 #include "lab_mesh.h"

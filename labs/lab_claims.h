@@ -54,7 +54,7 @@
     X("M5", "m5_trace_a_step", "a step of tp x pp x dp: all-reduces in layers, sends between stages, gradient sums over replicas")  \
     X("M6", "m6_side_by_side", "FSDP divides the state, TP layers and activations, PP layers; 8 ranks side by side")                \
     X("M7", "m6_side_by_side", "DDP holds 5B parameters on 80 GB; bf16 and recomputation come before any parallelism")              \
-    X("P1", "p1_neighbours", "only neighbouring stages communicate: activations forward, their gradients backward")                 \
+    X("P1", "p1_neighbours", "only neighboring stages communicate: activations forward, their gradients backward")                 \
     X("P2", "p2_bubble", "bubble (P-1)/(M+P-1) for GPipe and 1F1B: P=4 M=16 16%, M=32 9%; with M=1 a rank works 1/P of the time")   \
     X("P3", "p2_bubble", "GPipe holds M micro-batches of activations, 1F1B at most P: 8 times less for M=32 P=4")                   \
     X("P4", "p4_interleaving", "interleaving divides the bubble by v and costs more messages; zero-bubble fills it with dW")        \

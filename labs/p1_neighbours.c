@@ -1,8 +1,8 @@
-/* P1 - in a pipeline only neighbouring stages communicate: activations go forward, their gradients backward.
+/* P1 - in a pipeline only neighboring stages communicate: activations go forward, their gradients backward.
  *
  * The messages of a run: bytes and messages from each rank to each other, on the two communicators of a pipeline (forward and
  * backward), counted while GPT-2 of 2 blocks a rank trains on 4 ranks. A message is one micro-batch's residual stream, b s d. With two
- * chunks per rank the last rank is also a neighbour of the first. This covers forward and backward; the gradient norm, and an embedding
+ * chunks per rank the last rank is also a neighbor of the first. This covers forward and backward; the gradient norm, and an embedding
  * shared by the first and the last stage, are summed over stages in the optimizer step. */
 #include "lab_pipeline.h"
 
@@ -13,7 +13,7 @@ struct shared { const char *schedule; int chunks; struct found rank[MOST]; };
 
 static int P, M; /* stages and micro-batches */
 
-static struct net neighbours_net_of(void)
+static struct net neighbors_net_of(void)
 {
     struct net n = net_gpt2(2 * (size_t)P, 4, 16);
 
@@ -21,11 +21,11 @@ static struct net neighbours_net_of(void)
     return n;
 }
 
-static void neighbours_run(ls_comm *comm, int rank, int n, void *shared)
+static void neighbors_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     struct found *f = &s->rank[rank];
-    struct net net = neighbours_net_of();
+    struct net net = neighbors_net_of();
     struct line_of_stages l;
     struct distributed one;
     ls_comm *way[2];
@@ -50,7 +50,7 @@ static void neighbours_run(ls_comm *comm, int rank, int n, void *shared)
     distributed_close(&one);
 }
 
-/* Bytes between ranks that are not neighbours; ring: the last and the first are. */
+/* Bytes between ranks that are not neighbors; ring: the last and the first are. */
 static double astray(const struct shared *s, int ring)
 {
     double bytes = 0;
@@ -76,7 +76,7 @@ static void print(const struct shared *s, double message)
     lab_say("\n\n");
 }
 
-static void neighbours_check(const struct shared *s, double message)
+static void neighbors_check(const struct shared *s, double message)
 {
     double off = 0, unsaid = 0, stages = P * s->chunks, messages = 0;
     char what[80];
@@ -93,7 +93,7 @@ static void neighbours_check(const struct shared *s, double message)
         unsaid +=
             fabs(own[0] + own[1] - s->rank[r].said) + fabs(s->rank[r].messages[0] + s->rank[r].messages[1] - s->rank[r].said_messages);
     }
-    snprintf(what, sizeof what, "%s: bytes between ranks that are not neighbours", s->schedule);
+    snprintf(what, sizeof what, "%s: bytes between ranks that are not neighbors", s->schedule);
     lab_equal(what, 0, astray(s, s->chunks > 1), 0);
     lab_equal("        all messages, b s d each: 2 M (stages - 1)", 2 * M * (stages - 1), off / message, 0);
     snprintf(what, sizeof what, "%s, P = %d, M = %d: messages of a step", s->schedule, P, M);
@@ -109,23 +109,23 @@ LAB(p1_neighbours, "who talks to whom in a pipeline", { "stages", "stages of the
 
     P = (int)lab_size("stages");
     M = (int)lab_size("micro-batches");
-    struct net n = neighbours_net_of();
+    struct net n = neighbors_net_of();
     double message = 4.0 * n.samples / M * (double)n.time * (double)n.model.width;
 
     one->schedule = "1f1b";
     one->chunks = 1;
     two->schedule = "interleaved";
     two->chunks = 2;
-    lab_ranks(P, neighbours_run, one);
-    lab_ranks(P, neighbours_run, two);
+    lab_ranks(P, neighbors_run, one);
+    lab_ranks(P, neighbors_run, two);
     print(one, message);
     print(two, message);
     lab_open("P1");
     lab_equal("rank 0 sends forward to rank 1, messages", M, one->rank[0].forward[1] / message, 0);
     lab_equal("rank 1 sends back to rank 0, messages", M, one->rank[1].back[0] / message, 0);
     lab_equal("rank 1 sends forward to rank 0, rank 0 back to rank 1", 0, one->rank[1].forward[0] + one->rank[0].back[1], 0);
-    neighbours_check(one, message);
-    neighbours_check(two, message);
+    neighbors_check(one, message);
+    neighbors_check(two, message);
     lab_unshare(one, sizeof *one);
     lab_unshare(two, sizeof *two);
     return lab_close();

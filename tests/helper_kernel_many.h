@@ -14,7 +14,7 @@ struct many_place {
 };
 
 /* k, which has run_many(), gives the bits of single calls, for so many calls of small cases with their types, sizes and attributes.
- * Some consecutive calls differ only in their parameters and weight decay; neighbours share a sum if the op has one for all. */
+ * Some consecutive calls differ only in their parameters and weight decay; neighbors share a sum if the op has one for all. */
 void kernel_check_many(const struct kernel *k, const struct many_place *place, int calls);
 
 #endif

@@ -1,4 +1,4 @@
-/* helper_launch_rank.h - behaviours of a launched rank, by name: the test program runs itself as its ranks. */
+/* helper_launch_rank.h - behaviors of a launched rank, by name: the test program runs itself as its ranks. */
 #ifndef LS_TESTS_HELPER_LAUNCH_RANK_H
 #define LS_TESTS_HELPER_LAUNCH_RANK_H
 

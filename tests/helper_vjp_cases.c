@@ -196,7 +196,7 @@ static ls_value batch_norm_rows(ls_program *p)
 
     return ls_batch_norm(p, x, ls_silu(p, PARAM("w", 4)), ls_silu(p, PARAM("b", 4)), LS_NONE, LS_NONE, LS_NONE, NULL);
 }
-static ls_value batch_norm_padded(ls_program *p)  /* the last sample has a negative label, and is normalised all the same */
+static ls_value batch_norm_padded(ls_program *p)  /* the last sample has a negative label, and is normalized all the same */
 {
     ls_value labels = ls_input(p, "targets", LS_I32, SIZES(4));
 

@@ -5,9 +5,9 @@ addEventListener('load', function () {
 
     function complain(what) { if (wrong.indexOf(what) < 0) wrong.push(what); }
 
-    /* ---- colours: [red, green, blue, alpha] ---- */
+    /* ---- colors: [red, green, blue, alpha] ---- */
 
-    function colour(text) {
+    function color(text) {
         var c = (text.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
         return [c[0], c[1], c[2], c.length > 3 ? c[3] : 1];
     }
@@ -28,13 +28,13 @@ addEventListener('load', function () {
         var e = document.createElement('i');
         e.style.backgroundColor = 'Canvas';
         document.body.append(e);
-        var c = colour(getComputedStyle(e).backgroundColor);
+        var c = color(getComputedStyle(e).backgroundColor);
         e.remove();
         return c;
     }
     var empty = canvas();
     function background(e) {
-        return e ? over(colour(getComputedStyle(e).backgroundColor), background(e.parentElement), 1) : empty;
+        return e ? over(color(getComputedStyle(e).backgroundColor), background(e.parentElement), 1) : empty;
     }
     function opacity(e) { return e ? Number(getComputedStyle(e).opacity) * opacity(e.parentElement) : 1; }
 
@@ -49,7 +49,7 @@ addEventListener('load', function () {
         var c = background(svg);
         svg.querySelectorAll('rect').forEach(function (box) {
             if (box.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING && inside(text, box))
-                c = over(colour(getComputedStyle(box).fill), c, 1);
+                c = over(color(getComputedStyle(box).fill), c, 1);
         });
         return c;
     }
@@ -63,14 +63,14 @@ addEventListener('load', function () {
     function judge_page(e) {
         var own = Array.from(e.childNodes).some(function (n) { return n.nodeType === Node.TEXT_NODE && n.data.trim(); });
         var s = getComputedStyle(e);
-        if (own && e.checkVisibility()) judge(e, colour(s.color), background(e), parseFloat(s.fontSize), 12);
+        if (own && e.checkVisibility()) judge(e, color(s.color), background(e), parseFloat(s.fontSize), 12);
     }
     function judge_picture(svg) {
         var r = svg.getBoundingClientRect(), scale = r.width / svg.viewBox.baseVal.width;
         if (!(r.width > 0 && r.height > 0)) complain('size: a picture of ' + r.width + ' x ' + r.height + ' pixels');
         svg.querySelectorAll('text').forEach(function (e) {
             var s = getComputedStyle(e);
-            judge(e, colour(s.fill), below(e, svg), scale * parseFloat(s.fontSize), 9);
+            judge(e, color(s.fill), below(e, svg), scale * parseFloat(s.fontSize), 9);
         });
     }
 

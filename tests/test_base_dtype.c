@@ -83,7 +83,7 @@ static void check_rounding(float x)
     if (ls_f32_to_f16(x) != f16_round(x)) fail_msg("f16 of %a", (double)x);
 }
 
-/* Between every two neighbours: the middle, and one f32 step to each side of it; then bits at random. */
+/* Between every two neighbors: the middle, and one f32 step to each side of it; then bits at random. */
 static void rounding_is_to_nearest_even(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void conversions_round_once(void **state)
         ls_convert(out, LS_BF16, near, LS_F64, 3);
         for (int k = 0; k < 3; k++) assert_int_equal(out[k], bf16_round(near[k]));
     }
-    /* 257 * 2^k is between the bf16 neighbours 128 and 129 * 2^(k + 1). */
+    /* 257 * 2^k is between the bf16 neighbors 128 and 129 * 2^(k + 1). */
     static const int64_t middles[] = { (257ll << 50) + 1, (257ll << 50) - 1, 257ll << 50, 259ll << 50 };
     static const int units[] = { 129, 128, 128, 130 }; /* in units of 2^51 */
     uint16_t out[1];

@@ -15,7 +15,7 @@ enum { TRAIN = 1, PLAN = 2, BENCH = 4 };
 enum update { ADAMW, SGD, OFF };
 
 struct config {
-    int64_t steps, seed, rest;
+    int64_t steps, seed, rest, batch;
     double lr, decay;
     enum update name;
     bool verbose, per_rank, all;
@@ -30,10 +30,11 @@ static const struct option base_options_rows[] = {
     OPTION_INT(struct config, seed, "train.seed", "-3", 0, 0, "", TRAIN,
                "of everything random: initial weights, dropout and the order of the data"),
     OPTION_INT(struct config, rest, "train.rest", "-1", -1, 64, "ranks", TRAIN | PLAN | BENCH, "ranks, -1: the rest"),
+    OPTION_INT(struct config, batch, "train.batch", "-1", 1, 64, "samples", TRAIN, "samples; -1: as many as fit", .special = "-1"),
     OPTION_ENUM(struct config, name, "optim.name", "adamw", "adamw|sgd|off", TRAIN, "update rule"),
     OPTION_REAL(struct config, lr, "optim.lr", "3e-4", 0, 1e18, "", TRAIN, "highest learning rate", .alias = "train.rate"),
     OPTION_REAL(struct config, decay, "optim.decay", "1e-5", 0, 1, "a step", TRAIN, "weight decay"),
-    OPTION_STRING(struct config, folder, "run.dir", "runs/new", TRAIN, "folder of the run"),
+    OPTION_STRING(struct config, folder, "run.dir", "runs/new", TRAIN, "folder of the run", .value = "FOLDER"),
     OPTION_STRING(struct config, note, "run.note", "", TRAIN | PLAN, "free text"),
     OPTION_BYTES(struct config, limit, "memory.limit", "0", 0, 0, TRAIN | PLAN, "most bytes of a rank"),
     OPTION_BYTES(struct config, bucket, "memory.bucket", "25MiB", 4096, 1u << 30, TRAIN, "size of a gradient bucket"),
@@ -217,12 +218,17 @@ static void refusals_suggest_a_correct_value(void **state)
     option_refused("plain-sgd", "true", "did you mean '--optim.name=sgd'?");
     option_refused("memory.bukcet", "1", "did you mean 'memory.bucket'?");
     option_refused("something.else", "1", "unknown option 'something.else'; see --help");
-    option_refused("train.steps", "many", "train.steps: 'many' is not a whole number");
+    option_refused("train.steps", "many", "train.steps: 'many' is not a whole number such as 8");
     option_refused("train.steps", "1e6", "train.steps: '1e6' is not written as a whole number: write 1000000");
     option_refused("train.steps", "", "train.steps: '' is not a whole number");
     option_refused("train.steps", "0", "train.steps: 0 is out of range: at least 1, at most 1000000000 steps");
-    option_refused("train.steps", "99999999999999999999", "is not a whole number of 64 bits");
+    option_refused("train.steps", "99999999999999999999", "99999999999999999999 is out of range: it does not fit into 64 bits");
     option_refused("train.rest", "-2", "at least -1, at most 64 ranks");
+    option_refused("train.batch", "0", "train.batch: 0 is out of range: -1, or at least 1, at most 64 samples");
+    option_refused("train.batch", "-2", "-1, or at least 1, at most 64 samples");
+    option_refused("train.rat", "1", "unknown option 'train.rat'; did you mean 'optim.lr'?");
+    option_refused("log.joit", "true", "unknown option 'log.joit'; did you mean 'log.per_rank'?");
+    option_refused("train.sensor", "1", "unknown option 'train.sensor'; see --help");
     option_refused("optim.lr", "fast", "optim.lr: 'fast' is not a number such as 0.1");
     option_refused("optim.lr", "nan", "is not a number");
     option_refused("optim.decay", "1.5", "optim.decay: 1.5 is out of range: at least 0, at most 1 a step");
@@ -311,6 +317,7 @@ static void resolved_config_shows_origins(void **state)
         "  steps: 5                               # command line\n"
         "  seed: -3                               # default\n"
         "  rest: -1                               # default\n"
+        "  batch: -1                              # default\n"
         "optim:\n"
         "  name: \"off\"                            # command line\n"
         "  lr: 1.0e+17                            # command line\n"
@@ -395,6 +402,8 @@ static void help_fits_a_terminal(void **state)
     assert_non_null(strstr(out.data, "train:\n  --train.steps=N             steps to take, 1 to 1000000000 steps [1000]\n"));
     assert_non_null(strstr(out.data, "\n\noptim:\n  --optim.name=adamw|sgd|off  update rule [adamw]\n"));
     assert_non_null(strstr(out.data, "highest learning rate, at least 0 [3e-4]\n"));
+    assert_non_null(strstr(out.data, "  --train.batch=N             samples; -1: as many as fit; otherwise 1 to 64\n"));
+    assert_non_null(strstr(out.data, "  --run.dir=FOLDER            folder of the run [runs/new]\n"));
     assert_non_null(strstr(out.data, "--log.every_micro_batch=true|false\n                              say even more [0]\n"));
     for (const char *line = out.data; *line; line += strcspn(line, "\n") + 1) assert_true(strcspn(line, "\n") <= 80);
     for (size_t i = 0; i < base_options_table.count; i++) assert_non_null(strstr(out.data, base_options_rows[i].name));
@@ -417,6 +426,7 @@ static void manual_page_has_every_row(void **state)
     assert_non_null(strstr(out.data, "\n\n## optim\n\n"));
     assert_non_null(strstr(out.data, "| `optim.name` | `adamw\\|sgd\\|off` | `adamw` |  | train | update rule |\n"));
     assert_non_null(strstr(out.data, "| `run.note` | `TEXT` |  |  | train, plan | free text |\n"));
+    assert_non_null(strstr(out.data, "| `train.batch` | `N` | `-1` | -1, or 1 to 64 samples | train |"));
     assert_non_null(strstr(out.data, "| `memory.bucket` | `SIZE` | `25MiB` | 4KiB to 1GiB | train |"));
     for (size_t i = 0; i < base_options_table.count; i++) assert_non_null(strstr(out.data, base_options_rows[i].name));
     text_free(&out);
@@ -475,10 +485,8 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, options_set_up, options_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_set),              TEST(arguments_are_read_in_both_forms),
-        TEST(alias_sets_the_same_option),
-        TEST(alias_is_never_written),
-        TEST(alias_can_invert),
-        TEST(other_flags_are_left_to_the_caller),
+        TEST(alias_sets_the_same_option),    TEST(alias_is_never_written),
+        TEST(alias_can_invert),              TEST(other_flags_are_left_to_the_caller),
         TEST(every_boolean_word_is_read),
         TEST(refusals_suggest_a_correct_value), TEST(option_of_another_command_is_refused),
         TEST(files_and_arguments_apply_in_order),  TEST(bad_file_is_refused_with_its_line),

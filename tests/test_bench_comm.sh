@@ -154,8 +154,8 @@ expect 0 "all_reduce by central" bench comm --print-steps all_reduce -n 4 --algo
 printf 'lockstep choices 1\nall_reduce - - central\n' >mine.txt
 expect 0 "all_reduce by central" bench comm --print-steps all_reduce -n 4 --comm-table mine.txt
 expect 0 "# Out of bounds values : 0 OK" bench comm -n 3 --choices mine.txt $sizes
-printf 'lockstep choices 1\nall_reduce - - centre\n' >mine.txt
-expect 1 "mine.txt: line 2: all_reduce has no algorithm 'centre'" bench comm -n 2 --comm-table mine.txt
+printf 'lockstep choices 1\nall_reduce - - center\n' >mine.txt
+expect 1 "mine.txt: line 2: all_reduce has no algorithm 'center'" bench comm -n 2 --comm-table mine.txt
 
 [ $failures -eq 0 ] || exit 1
 echo "bench comm: all as expected"

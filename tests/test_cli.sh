@@ -61,6 +61,11 @@ while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" trai
 --batch_size=8|--train.global_batch=8
 --batch-size 8|--train.global_batch=8
 --tp=2|--parallel.tp=2
+--parallel.tensor=2|--parallel.tp=2
+--parallel.pipeline=2|--parallel.pp=2
+--split=2|--parallel.tp_chunks=2
+--parallel.contxt=ring|parallel.cp_method
+--parallel.keep_gatherd=true|parallel.reshard_after_forward
 --gradient_checkpointing|--recompute.mode=full
 --num_layers 4|--model.layers=4
 --output_dir=x|--run.dir=x
@@ -254,6 +259,8 @@ expect 0 "11.1% for equal stages" bench train -n 2 --launch.threads=1 --model.pr
     --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8
 expect_json '[].gflops' "" bench gemm --m 64 --n 64 --k 64 --json
+expect 0 "device check; GFLOP/s and kernel" bench gemm --m 8 --n 8 --k 8 --run.device=check
+grep -q cuda out.txt && bad "bench gemm compares the cpu's kernels with CUDA's: $(cat out.txt)"
 expect 0 "format llmc" data prepare data/text.bin --data.text=text.txt --data.tokenizer=bpe --data.vocab_size=300
 expect 0 "llmc, u16" data inspect data/text.bin --vocab 300
 expect 1 "data/text.bin" data inspect data/text.bin --vocab 257

@@ -152,7 +152,7 @@ static void every_half_value_round_trips(void **state)
     mem_free(wide);
 }
 
-/* Around every midpoint between two neighbours of f16 and bf16, and far outside of them. */
+/* Around every midpoint between two neighbors of f16 and bf16, and far outside of them. */
 static void rounding_is_to_nearest_even(void **state)
 {
     static const ls_dtype halves[] = { LS_BF16, LS_F16 };

@@ -95,6 +95,14 @@ static void every_switch_declares_its_off_value(void **state)
         }
 }
 
+/* Also a value that names what happens anyway. */
+static void what_happens_anyway_may_be_named(void **state)
+{
+    (void)state;
+    assert_int_equal(check_with(VERB_TRAIN, "", "launch.comm", "host"), LS_OK);
+    assert_int_equal(check_with(VERB_TRAIN, "", "launch.comm", "nccl"), LS_EINVAL);
+}
+
 /* Options that request an absent feature are still refused. */
 static void other_values_are_refused(void **state)
 {
@@ -117,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(off_value_is_accepted_where_unset_is),
         cmocka_unit_test(every_switch_declares_its_off_value),
+        cmocka_unit_test(what_happens_anyway_may_be_named),
         cmocka_unit_test(other_values_are_refused),
     };
 

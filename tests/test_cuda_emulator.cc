@@ -295,7 +295,7 @@ WRONG(race_with_atomic)
     to[INDEX] = (float)count[0] + from[INDEX];
 }
 
-WRONG(uninitialised)
+WRONG(uninitialized)
 {
     SHARED(float, cells, 128);
 
@@ -337,7 +337,7 @@ WRONG(misaligned) { to[INDEX] = pack_load<4>(from, wrong ? 2 : 4).v[0]; }
 WRONG(blocks_write) { to[wrong ? threadIdx.x : INDEX] = from[INDEX]; }
 WRONG(block_reads) { to[INDEX] = wrong ? (float)to[127 - threadIdx.x + 128 * (1 - blockIdx.x)] : from[INDEX]; }
 
-/* In place, each thread a neighbour's element. */
+/* In place, each thread a neighbor's element. */
 WRONG(threads_race)
 {
     float value = to[blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x];
@@ -381,7 +381,7 @@ static const struct {
     WRONG_ROW(race_of_halves, "race on cells"),
     WRONG_ROW(race_of_warps, "race on cells"),
     WRONG_ROW(race_with_atomic, "count"),
-    WRONG_ROW(uninitialised, "block (1,0,0), thread (118,0,0): uninitialised: it reads byte 36 of cells"),
+    WRONG_ROW(uninitialized, "block (1,0,0), thread (118,0,0): uninitialized: it reads byte 36 of cells"),
     WRONG_ROW(shared_out_of_bounds, "thread (127,0,0): out of bounds: it reads 4 bytes at byte 512 of cells, which has 512"),
     WRONG_ROW(dynamic_out_of_bounds, "out of bounds: it writes 4 bytes at byte 512 of dynamic shared memory, which has 512"),
     WRONG_ROW(past_the_end, "block (1,0,0), thread (127,0,0): out of bounds: it writes 4 bytes at byte 1024 of y, which has 1024"),

@@ -55,7 +55,7 @@ static int products_wrong(int columns)
 
 /* ---- one matmul from registers: places as in the tables of the PTX ISA, "Matrix fragments for mma.m16n8k16" ---- */
 
-/* wrong: this lane puts an element of A where its neighbour's belongs; -1: none. */
+/* wrong: this lane puts an element of A where its neighbor's belongs; -1: none. */
 template <typename T> __global__ void product_of_registers(global<const float> x, global<const float> y, global<float> z, int wrong)
 {
     int group = threadIdx.x >> 2, place = threadIdx.x % 4;
@@ -245,8 +245,8 @@ static void test_lanes_missing(void **)
 
 enum copy_fault { COPY_RIGHT, COPY_NO_BARRIER, COPY_NOT_WAITED, COPY_GROUP_LEFT, COPY_MISALIGNED, COPY_OVER_READ };
 
-/* 16 lanes copy four elements each in two groups, the second of which is zeros; each reads what its neighbour has copied. */
-__global__ void copy_neighbours(int fault, global<const float> x, global<float> z)
+/* 16 lanes copy four elements each in two groups, the second of which is zeros; each reads what its neighbor has copied. */
+__global__ void copy_neighbors(int fault, global<const float> x, global<float> z)
 {
     SHARED(float, tile, 128);
     int i = threadIdx.x * 4, next = (threadIdx.x + 1) % 16 * 4;
@@ -312,7 +312,7 @@ static void test_copies(void **)
     for (int fault = COPY_RIGHT; fault <= COPY_OVER_READ; fault++)
         for (int seed = 1; seed <= SEEDS; seed++) {
             mma_reset(seed);
-            launch(&call, KERNEL(copy_neighbours), 1, 16, 0, fault, global_of<const float>(a), global_of<float>(c));
+            launch(&call, KERNEL(copy_neighbors), 1, 16, 0, fault, global_of<const float>(a), global_of<float>(c));
             if (fault == COPY_RIGHT ? *emulator_report() : !strstr(emulator_report(), reports[fault]))
                 fail_msg("fault %d, seed %d: the report is \"%s\", not \"%s\"", fault, seed, emulator_report(), reports[fault]);
             for (int i = 0; i < 16 && fault == COPY_RIGHT; i++) assert_true(c[i] == a[(i + 1) % 16 * 4 + 3] && c[16 + i] == 0);

@@ -95,7 +95,7 @@ refused "bad.txt: .*at offset 1" bad.txt
 gzip -k bad.txt
 refused "bad.txt.gz: .*at offset 1" bad.txt.gz
 
-# Training: bytes, and a tokenizer that is learnt from documents; it never learns merges in <|endoftext|>.
+# Training: bytes, and a tokenizer that is learned from documents; it never learns merges in <|endoftext|>.
 i=0
 while [ $i -lt 300 ]; do echo "{\"text\":\"Document $i says $((i * 7 % 13)) things.\"}"; i=$((i + 1)); done | gzip >train.jsonl.gz
 small="--model.layers=1 --model.width=16 --model.heads=2 --data.seq_len=16 --train.global_batch=2 --train.steps=2 --precision.compute=fp32"
@@ -107,9 +107,9 @@ small="--model.layers=1 --model.width=16 --model.heads=2 --data.seq_len=16 --tra
 grep -q "from bpe/checkpoints/step_00000002" out.txt || bad "not resumed: $(cat out.txt)"
 i=0
 while [ $i -lt 50 ]; do printf 'abc abd<|endoftext|>'; i=$((i + 1)); done >many.txt
-"$lockstep" data prepare learnt/t.bin --data.text=many.txt --data.tokenizer=bpe --data.vocab_size=400 >out.txt 2>&1 ||
-    bad "learnt: $(cat out.txt)"
-grep -q '"endoftext"' learnt/tokenizer.json && bad "merges in <|endoftext|> were learnt"
+"$lockstep" data prepare learned/t.bin --data.text=many.txt --data.tokenizer=bpe --data.vocab_size=400 >out.txt 2>&1 ||
+    bad "learned: $(cat out.txt)"
+grep -q '"endoftext"' learned/tokenizer.json && bad "merges in <|endoftext|> were learned"
 
 # Options without effect are refused.
 "$lockstep" data prepare out/r.bin --data.text=plain.txt --data.field=body >out.txt 2>&1; [ $? -eq 2 ] ||

@@ -73,7 +73,7 @@ static void test_activations(void **state)
         }
 }
 
-/* Every bf16 and f16, their neighbours half a step away, which are ties, and just off the ties. */
+/* Every bf16 and f16, their neighbors half a step away, which are ties, and just off the ties. */
 enum { PATTERNS = 65536 * 4 };
 static float patterns[PATTERNS];
 static uint16_t kernels_values_rounded[PATTERNS];

@@ -161,7 +161,7 @@ static void wrong_cards_are_named(void **state)
         const char *yaml, *message;
     } wrong[] = {
         { "A-01:\n  topic: t\n", "c.yaml:2: card A-01 has no 'kind'" },
-        { "A-01:\n" REQUIRED "  run: x\n  colour: red\n", "c.yaml:10: a card has no key 'colour'" },
+        { "A-01:\n" REQUIRED "  run: x\n  color: red\n", "c.yaml:10: a card has no key 'color'" },
         { "A-01:\n" REQUIRED "  run: x\n  scale: big\n", "c.yaml:10: 'scale' is not a number: 'big'" },
         { "A-01:\n" REQUIRED "  run: x\n  grill: 61\n", "c.yaml:10: 'grill' must be one or two numbers, 1 to 60" },
         { "A-01:\n" REQUIRED "  run: x\n  ask: how many\n",

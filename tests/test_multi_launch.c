@@ -1,4 +1,4 @@
-/* test_multi_launch.c - which neighbouring instructions are one launch: hand-made lists. test_cuda_updates.sh runs programs with them.
+/* test_multi_launch.c - which neighboring instructions are one launch: hand-made lists. test_cuda_updates.sh runs programs with them.
  *
  * A list is a word an instruction: its kernel, then the letters of what it writes, reads (after '<') and has as scratch (after '*').
  *   m  a kernel that takes many calls    M  another one of these    s  one that does not     v  a view, of nothing
@@ -87,7 +87,7 @@ static void expect_launches(const char *text, const char *want)
     list_free(&p.list[SEG_OPTIMIZER]);
 }
 
-static void test_neighbours(void **state)
+static void test_neighbors(void **state)
 {
     (void)state;
     expect_launches("", "");
@@ -128,7 +128,7 @@ static void test_sums(void **state)
     (void)state;
     assert_true(op_adds(OP_SUM_SQUARES, 0) && op_adds(OP_LAMB_MOMENTS, 2) && op_adds(OP_LARS_NORMS, 0) && op_adds(OP_LAYER_NORM_DW, 1));
     assert_false(op_adds(OP_ADAM, 0) || op_adds(OP_ADAM, 3) || op_adds(OP_LAMB_MOMENTS, 0) || op_adds(OP_SUM_SQUARES, 1));
-    expect_launches("+s<a +s<b +s<c", "0:3"); /* neighbours share a sum */
+    expect_launches("+s<a +s<b +s<c", "0:3"); /* neighbors share a sum */
     expect_launches("+s<a +s<b +t<c +t<d", "0:4");
     expect_launches("+s<a +t<b +s<c", "0:2"); /* others do not */
     expect_launches("+s<a +t<s", "");
@@ -155,7 +155,7 @@ static void test_reach(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_neighbours), cmocka_unit_test(test_streams), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_neighbors), cmocka_unit_test(test_streams), cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_sums),       cmocka_unit_test(test_reach),
     };
 

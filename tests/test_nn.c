@@ -1,4 +1,4 @@
-/* test_nn.c - models in training: recomputation, fused loss, dropout, tied weights, initialisation. */
+/* test_nn.c - models in training: recomputation, fused loss, dropout, tied weights, initialization. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -268,7 +268,7 @@ static void test_tied(void **state)
 }
 
 /* GPT-2's residual projections start at init_std / sqrt(2 layers), everything else at init_std. */
-static void test_initialisation(void **state)
+static void test_initialization(void **state)
 {
     ls_model m = nn_preset("gpt2-tiny");
 
@@ -389,7 +389,7 @@ int main(void)
         cmocka_unit_test(test_second_loss),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_initialisation),
+        cmocka_unit_test(test_initialization),
         cmocka_unit_test(test_mlp),
         cmocka_unit_test(models_fail_cleanly_without_memory),
     };

@@ -328,7 +328,7 @@ static void last_micro_batch_reduces(void **state)
 
 /* ---- buffers ---- */
 
-/* Without sync_batch_norm each rank normalises by its own samples; the running statistics are rank 0's after each step. */
+/* Without sync_batch_norm each rank normalizes by its own samples; the running statistics are rank 0's after each step. */
 static void check_buffers(ls_comm *comm, void *ctx)
 {
     (void)ctx;

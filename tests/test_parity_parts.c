@@ -55,7 +55,7 @@ static void open_step(const char *preset, struct step *s, struct parity_bounds *
     for (size_t i = 0; i < COUNT_OF(set); i++) OK(options_set(&options, set[i][0], set[i][1], "test"));
     OK(config_check(&config, VERB_PARITY));
     OK(task_model_of(&config, 0, &model));
-    OK(step_open_config(&config, &model, &alone, STEP_INITIALISED, s));
+    OK(step_open_config(&config, &model, &alone, STEP_INITIALIZED, s));
     if (bounds) OK(parity_bounds_of(&config, NULL, bounds));
     options_close(&options);
 }

@@ -55,7 +55,7 @@ static double side(const char *path, const char *follow, double threshold, const
     OK(config_ranks(&c, VERB_PARITY, &(struct world){ .size = 1 }));
     OK(config_check(&c, VERB_PARITY));
     OK(task_model_of(&c, 0, &m));
-    OK(step_open_config(&c, &m, &alone, STEP_INITIALISED, &s));
+    OK(step_open_config(&c, &m, &alone, STEP_INITIALIZED, &s));
     OK(parity_routes_open(&s, threshold, path, follow, &r));
     assert_non_null(r);
     random_tokens(&s, 0, 0);

@@ -143,11 +143,60 @@ static void peak_measured_under_load_is_repeated(void **state)
     peak_test_put_entry(5e8, 0.8, 1000);
     assert_true(peak_test_find(LS_F32, all, PEAK_AUTO).flops == 1e9);
     assert_int_equal(measured, 1);
-    peak_test_put_entry(9e12, 0.8, 1000);
+    peak_test_put_entry(9e10, 0.8, 1000);
     struct peak kept = peak_test_find(LS_F32, all, PEAK_AUTO);
-    assert_true(kept.flops == 9e12);
+    assert_true(kept.flops == 9e10);
     assert_true(kept.busy <= 0.8);
     assert_int_equal(measured, 2);
+}
+
+/* Whoever measured it, on a quiet machine or not, long ago or now. */
+static void impossible_peak_is_measured_again(void **state)
+{
+    int all = processors();
+
+    (void)state;
+    for (int busy = 0; busy < 2; busy++)
+        for (int old = 0; old < 2; old++) {
+            int before = measured;
+
+            peak_test_put_entry(all * 4e13, 0.8 * busy, 1000 * old);
+            assert_true(peak_test_find(LS_F32, all, PEAK_AUTO).flops == 1e9 * (before + 1));
+            assert_int_equal(measured, before + 1);
+            assert_false(peak_test_find(LS_F32, all, PEAK_AUTO).measured);
+        }
+}
+
+static ls_status impossible_at_first(ls_dtype type, double *flops)
+{
+    LS_TRY(fake(type, flops));
+    if (measured < 3) *flops = 1e18;
+    return LS_OK;
+}
+
+static ls_status impossible(ls_dtype type, double *flops)
+{
+    (void)type;
+    measured++;
+    *flops = 1e18;
+    return LS_OK;
+}
+
+static void impossible_measurement_is_not_kept(void **state)
+{
+    int all = processors();
+    struct peak p;
+
+    (void)state;
+    OK(peak_find(LS_F32, all, false, PEAK_AUTO, impossible, &p));
+    assert_true(isnan(p.flops) && measured == 3);
+    assert_non_null(strstr(p.note, "more than this processor can reach"));
+    measured = 0;
+    OK(peak_find(LS_F32, all, false, PEAK_AUTO, impossible_at_first, &p));
+    assert_true(p.flops == 3e9 && measured == 3);
+    assert_string_equal(p.note, "");
+    assert_true(peak_test_find(LS_F32, all, PEAK_AUTO).flops == 3e9);
+    assert_int_equal(measured, 3);
 }
 
 static void again_replaces_and_off_measures_nothing(void **state)
@@ -332,6 +381,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(second_run_uses_the_cache, peak_test_open_folder, close_folder),
         cmocka_unit_test_setup_teardown(types_and_threads_have_separate_peaks, peak_test_open_folder, close_folder),
         cmocka_unit_test_setup_teardown(peak_measured_under_load_is_repeated, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(impossible_peak_is_measured_again, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(impossible_measurement_is_not_kept, peak_test_open_folder, close_folder),
         cmocka_unit_test_setup_teardown(again_replaces_and_off_measures_nothing, peak_test_open_folder, close_folder),
         cmocka_unit_test_setup_teardown(damaged_files_are_measured_again, peak_test_open_folder, close_folder),
         cmocka_unit_test_setup_teardown(damaged_numbers_are_refused, peak_test_open_folder, close_folder),

@@ -119,7 +119,7 @@ static struct counts pipeline_counts_count(const struct setting *s)
     return c;
 }
 
-/* Only neighbours talk: a stage's output for each micro-batch goes to the rank of the next stage, the gradient to that of the one
+/* Only neighbors talk: a stage's output for each micro-batch goes to the rank of the next stage, the gradient to that of the one
  * before; nothing where both are on one rank. */
 static void check_messages_of(ls_comm *world, const struct trial *t)
 {

@@ -33,7 +33,7 @@ plan 0 "bubble 11.1%; in flight by rank 4 4 4 4; 48 messages" --print-schedule -
     --parallel.accumulate=8 --svg zb.svg
 head -c 11 zb.svg | grep -q "^<svg xmlns=" || bad "zb.svg is no picture"
 [ "$(grep -c '<g><title>' zb.svg)" -eq 96 ] || bad "zb.svg has $(grep -c '<g><title>' zb.svg) actions, not 4 * 8 * 3"
-grep -q "$(printf '\033')" out.txt && bad "colour where there is no terminal"
+grep -q "$(printf '\033')" out.txt && bad "color where there is no terminal"
 for schedule in auto gpipe 1f1b interleaved zb-h1 zb-v; do
     plan 0 "rank 3" --print-schedule --parallel.pp=4 --parallel.schedule=$schedule
 done

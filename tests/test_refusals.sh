@@ -69,7 +69,10 @@ train --recompute.mode=every:0|recompute.mode|'every:0'|every:2
 train --recompute.mode=budget:much|recompute.mode|'budget:much'|budget:2GiB
 train --recompute.mode=first:-1|recompute.mode|'first:-1'|first:K
 train --train.global_batch=5 --train.micro_batch=2 --train.accumulate=1|train.global_batch|5 = 2 * 1 * 1|use --train.accumulate=-1
-train --train.micro_batch=0|train.micro_batch|1 or more
+train --train.micro_batch=0|train.micro_batch: 0 is out of range|-1, or at least 1
+train --train.seed=foo|train.seed|'foo' is not a whole number such as 8
+train --model.aux_loss=-0.5|model.aux_loss: -0.5 is out of range|-1, or at least 0
+train --model.preset=gpt2-tiny --model.head_size=2|model.head_size=2|use model.head_size=16, or leave it out
 train --data.vocab_size=300|data.vocab_size|data.tokenizer=bpe
 train --data.tokens=x|data.text and data.tokens
 train --parallel.dp=4|does not hold: 1 = 1 * 4 * 1 * 1|-n 4|use --parallel.dp=1
@@ -80,7 +83,7 @@ train -n --parallel.zero=1|-n needs a value|the number of ranks
 train -n text.txt|-n: 'text.txt' is not a number|the number of ranks
 train -n -1|-n: launch.ranks: -1 is out of range
 train --parallel.zero=1|parallel.zero|a single rank|start more with -n
-train -n 2 --parallel.replicate=3 --parallel.zero=1|parallel.dp=2|parallel.replicate=3
+train -n 2 --parallel.replicate=3 --parallel.zero=1|parallel.dp=2|parallel.replicate=3|use parallel.replicate=2
 train -n 2 --parallel.zero=2 --parallel.offload_parameters=file|parallel.offload_parameters=file with parallel.zero=2|use parallel.zero=3
 train --optim.in_backward --optim.clip=0 --parallel.offload_parameters=cpu|optim.in_backward=true with parallel.offload_parameters
 train -n 2 --parallel.method=server --parallel.offload_parameters=cpu|parallel.offload_parameters=cpu with parallel.zero=0
@@ -136,7 +139,7 @@ plan --train.micro_batch=1 --train.accumulate=3000000000|train.accumulate=300000
 plan --parallel.pp=2 --parallel.stages=1,2|parallel.stages=1,2
 plan -n 262144|launch.ranks: 262144|at most 131072
 plan -n 2 --search --machine=h100-dgx --train.global_batch=8 --optim.in_backward|optim.in_backward with a search|leave it out
-plan --recompute.mode=budget:1KiB|recompute|budget of 1024 bytes cannot be met|use a larger budget
+plan --recompute.mode=budget:1KiB|recompute|budget of 1024 bytes cannot be met|MiB)|use a larger budget
 plan gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
 plan text.txt text.txt|data.text takes one
 plan text.txt --data.text=text.txt|'text.txt' and --data.text are both given
@@ -171,7 +174,8 @@ train --train.steps=1e3|train.steps|'1e3'|1000
 train --optim.lr=fast|optim.lr|'fast'|3e-4
 train --data.shuffle=maybe|data.shuffle|'maybe'|true
 train --run.memory_limit=lots|run.memory_limit|'lots'|64KiB
-train --data.text=text.txt --data.seq_len=0|data.seq_len=0|1 or more
+train --data.text=text.txt --model.layers=2 --launch.ranks=3 --parallel.pp=3|model.layers=2|parallel.pp=3|use at most 2 stages
+train --data.text=text.txt --data.seq_len=0|data.seq_len: 0 is out of range|-1, or at least 1
 train --parallel.zero=4|parallel.zero|4|at most 3
 train --optim.name=adamant|optim.name|'adamant'|adamw
 train --bench.steps=3|bench.steps|'train'|bench
@@ -189,6 +193,7 @@ printf '{' >broken.json
 echo short >short.txt
 refused 1 "--run.dir=bad" <<'END'
 train --data.text=absent.txt|absent.txt|cannot open
+train --data.text=/dev/null|/dev/null: not a regular file|use a file
 train absent.txt|absent.txt|cannot open
 train --data.text=text.txt --model.hf=absent|model.hf: absent
 train --data.text=text.txt --model.hf=broken.json|broken.json

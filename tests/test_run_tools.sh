@@ -54,5 +54,8 @@ for words in version --version; do
 done
 expect_json isa "" version --json
 
+# ---- resumed past its steps ----
+expect 0 "step 6, past train.steps=3; 0 steps" train --config run/config.yaml --train.steps=3
+
 [ $failures -eq 0 ] || exit 1
 say "run tools: all as expected"

@@ -84,7 +84,7 @@ static void broken_files_are_refused(void **state)
         { "", 0, "begin with '{'" },
         { " {}", 0, "begin with '{'" },
         { "[]", 0, "begin with '{'" },
-        { "{", 0, "not JSON" },
+        { "{", 0, "damaged; copy or save it again: header: not JSON" },
         { "{\"a\":1,\"a\":1}", 0, "not JSON" },
         { "{}", 1, "end at byte 0 of 1" },
         { "{\"a\":1}", 0, "no \"dtype\"" },

@@ -210,7 +210,7 @@ static void out_of_range_actions_are_refused(void **state)
     ls_pipeline_schedule_free(&s);
 }
 
-/* Neighbours in a rank's list exchanged, at every place: lists that the validator accepts can be simulated, and it refuses some. */
+/* Neighbors in a rank's list exchanged, at every place: lists that the validator accepts can be simulated, and it refuses some. */
 static void swapped_actions_are_detected(void **state)
 {
     int passed = 0, refused = 0;

@@ -53,7 +53,7 @@ static double mean_of(const double w[WIDE])
     return sum / WIDE;
 }
 
-/* Below 1, neighbours in bf16 are 2^-8 apart. A step of 2^-11 is an eighth of that: to nearest it is lost, at random one element in eight
+/* Below 1, neighbors in bf16 are 2^-8 apart. A step of 2^-11 is an eighth of that: to nearest it is lost, at random one element in eight
  * moves. The mean of 4096 such draws has a standard deviation of 2^-8 sqrt(7/64 / 4096), about 2^-8 / 193. */
 static void test_mean(void **state)
 {

@@ -1,4 +1,4 @@
-/* test_store_load.c - values that a loader sets are not initialised first: counted in elements, for stores, generation, evaluation and
+/* test_store_load.c - values that a loader sets are not initialized first: counted in elements, for stores, generation, evaluation and
  * runs. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,8 +62,8 @@ static void check_evaluated(const char *path)
     options_close(&s.options);
 }
 
-/* A new run initialises every element once; a run that starts from its weights initialises none. */
-static void loaded_weights_are_not_initialised(void **state)
+/* A new run initializes every element once; a run that starts from its weights initializes none. */
+static void loaded_weights_are_not_initialized(void **state)
 {
     char *run = train_path("first"), *hf = train_path("first-hf"), *saved;
     uint64_t drawn, elements;
@@ -143,7 +143,7 @@ static void nothing_is_awaited_by_default(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loaded_weights_are_not_initialised),
+        cmocka_unit_test(loaded_weights_are_not_initialized),
         cmocka_unit_test(nothing_runs_before_all_values_are_given),
         cmocka_unit_test(nothing_is_awaited_by_default),
     };

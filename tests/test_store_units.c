@@ -297,7 +297,7 @@ static void full_offloaded_state_is_read_and_written(void **state)
         OK(ls_store_write(s, 2, "m", x, LS_F64, 24));
         OK(ls_store_read(s, 2, "m", y, LS_F64, 24));
         assert_memory_equal(x, y, sizeof x);
-        OK(ls_store_read(s, 3, "m", y, LS_F64, 1));  /* the neighbour */
+        OK(ls_store_read(s, 3, "m", y, LS_F64, 1));  /* the neighbor */
         assert_true(y[0] == 0);
         ls_store_release(&s);
     }

@@ -121,7 +121,7 @@ static void draws_depend_on_the_sample(void **state)
         assert_non_null(preset);
         open_setup(&c, preset);
         OK(task_model_of(&c.config, 0, &m));
-        OK(step_open_config(&c.config, &m, &alone, STEP_INITIALISED, &s));
+        OK(step_open_config(&c.config, &m, &alone, STEP_INITIALIZED, &s));
         size_t rows = s.accumulate * s.batch, row = s.feed.values * TASK_VALUE_BYTES, targets = s.seq_len * sizeof *s.targets;
         char *inputs = mem_alloc(MEM_OTHER, rows * row), *then = mem_alloc(MEM_OTHER, rows * targets);
 

@@ -16,7 +16,7 @@ Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors 
         llama_scaled   rotary scaling, today's keys       llama_v4      the same, keys rope_theta and
         llama_bf16     weights in bf16                                  rope_scaling of transformers 4
         mixtral        experts                            mixtral_sharded  a layer's experts in several files
-        qwen3_moe      other experts, heads normalised    qwen3         tied head, heads normalised, of 12
+        qwen3_moe      other experts, heads normalized    qwen3         tied head, heads normalized, of 12
         starcoder2     tied head                          starcoder2_relu2  own head, another activation
         gpt2_relu2     GPT-2 with another activation
 

@@ -2,7 +2,7 @@
 """plan_errors.py [--rows] [--choices] [--twins] [--scaling] TABLE.csv [COLUMN=TEXT ...] - compares `plan --cases` with published runs.
 
 Each row of the table is a run, with the columns that src/cli/plan_cases.h lists and iter_time_s, the published seconds of a step. The
-script uses the rows whose columns contain the texts and that ran, except those of quality C (proxies, warm-up, digitised). Prints the
+script uses the rows whose columns contain the texts and that ran, except those of quality C (proxies, warm-up, digitized). Prints the
 errors of the seconds and of the memory; with --rows also a line for each run, the largest error first. For tables with runs that failed:
 how many of them are predicted not to fit, and how many of those that ran. --choices: for each model and number of GPUs, Kendall's tau of
 the ranking by predicted and by published seconds, and how much slower the layout that is predicted to be fastest is than the fastest (5

@@ -4,7 +4,7 @@
 Fits the constants of GRID of a machine file to the runs of the tables on its processor, or to those of them with a value in a column: one
 constant after the other takes the value of a grid with the least mean absolute error, until none changes. All tables have equal weight.
 Half of the runs of each table (every second one) are fitted, the other half is held out. Prints the constants, and the errors of both
-halves by table, with the constants of the file and with the fitted ones. Rows of quality C (proxies, warm-up, digitised) are left out.
+halves by table, with the constants of the file and with the fitted ones. Rows of quality C (proxies, warm-up, digitized) are left out.
 
 --leave-out COLUMN: fits as often as the column has values (of all runs), each time without the runs of one value, and prints the errors on
 those: how wrong a prediction is for a model, or a cluster, that was not part of the fit. "table" is a column, too.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""plan_plot.py OUT.svg TABLE.csv[=NAME] ... - draws predicted against published seconds of a step, a colour for each table.
+"""plan_plot.py OUT.svg TABLE.csv[=NAME] ... - draws predicted against published seconds of a step, a color for each table.
 
 Rows are those that plan_errors.py compares. Both axes are logarithmic; the lines are 25% to either side of equal.
 """
@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 LOCKSTEP = os.environ.get("LOCKSTEP", os.path.join(os.path.dirname(__file__), "..", "build", "lockstep"))
-COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#e377c2", "#7f7f7f", "#bcbd22"]
+COLORS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#e377c2", "#7f7f7f", "#bcbd22"]
 SIZE, LEFT, TOP = 480, 60, 20
 
 
@@ -52,10 +52,10 @@ def main():
         a, b = 10.0 ** low * max(1, 1 / factor), 10.0 ** high * min(1, 1 / factor)
         out.append(f'<path d="M{x(a):.1f} {y(a * factor):.1f}L{x(b):.1f} {y(b * factor):.1f}" stroke="#888" stroke-dasharray="{dash}"/>')
     for i, (name, points) in enumerate(tables):
-        colour = COLOURS[i % len(COLOURS)]
+        color = COLORS[i % len(COLORS)]
         dots = "".join(f"M{x(was):.1f} {y(is_):.1f}h0" for was, is_ in points)
-        out.append(f'<path d="{dots}" stroke="{colour}" stroke-width="4" stroke-linecap="round" stroke-opacity="0.6"/>')
-        out.append(f'<text x="{LEFT + SIZE + 14}" y="{TOP + 14 + 18 * i}" fill="{colour}">{name} ({len(points)})</text>')
+        out.append(f'<path d="{dots}" stroke="{color}" stroke-width="4" stroke-linecap="round" stroke-opacity="0.6"/>')
+        out.append(f'<text x="{LEFT + SIZE + 14}" y="{TOP + 14 + 18 * i}" fill="{color}">{name} ({len(points)})</text>')
     out.append(f'<text x="{LEFT + SIZE / 2}" y="{TOP + SIZE + 38}" text-anchor="middle">published seconds of a step</text>')
     out.append(f'<text x="14" y="{TOP + SIZE / 2}" text-anchor="middle" transform="rotate(-90 14 {TOP + SIZE / 2})">predicted</text></svg>')
     with open(sys.argv[1], "w", encoding="utf-8") as f:

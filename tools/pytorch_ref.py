@@ -446,7 +446,7 @@ losses, gradients, optimizers and Hugging Face import.
 | llama_tied | the same, tied head | [3,16] |
 | llama_scaled | as llama, rotary frequencies scaled (llama3: factor 8, low 1, high 4, original 16) | [2,24] |
 | mixtral | Mixtral, 2 layers, width 16, 4 heads, 2 kv heads, 4 experts of 12, 2 a token, 97 tokens | [2,16] |
-| qwen3_moe | Qwen3-MoE, 2 layers, width 16, 4 heads of 8, 2 kv heads, 5 experts of 8, 3 a token (not normalised), 97 tokens | [2,16] |
+| qwen3_moe | Qwen3-MoE, 2 layers, width 16, 4 heads of 8, 2 kv heads, 5 experts of 8, 3 a token (not normalized), 97 tokens | [2,16] |
 | qwen3 | Qwen3, 2 layers, width 32, ffn 88, 4 heads of 12, 2 kv heads, 97 tokens, tied head | [3,16] |
 | starcoder2 | StarCoder2, 2 layers, width 32, ffn 72, 4 heads, 2 kv heads, 97 tokens, tied head | [3,16] |
 | resnet | residual network, 3 stages of 2 blocks, 4 filters, images 3 x 8 x 10, 5 classes | [6,3,8,10] |

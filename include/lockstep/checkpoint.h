@@ -33,7 +33,7 @@ typedef struct ls_train_state {
     uint64_t step;           /* updates done */
     uint64_t samples;        /* samples consumed: the global index of the next one */
     uint64_t tokens;         /* tokens trained on */
-    uint64_t seed;           /* seed of initialisation, data order and dropout */
+    uint64_t seed;           /* seed of initialization, data order and dropout */
     uint64_t schedule_steps; /* length of the learning-rate schedule */
     uint64_t budget_steps;   /* number of steps that the time budget allows; 0: no time budget, or not yet determined */
     double budget_seconds;   /* that time budget */

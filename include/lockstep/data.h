@@ -128,7 +128,7 @@ ls_status ls_tokens_split(const ls_tokens *tokens, double fraction, size_t seq_l
 
 /* ---- samples ---- */
 
-/* Windows of seq_len + 1 tokens at multiples of seq_len: neighbours share one token, so that each token of the part except the first is a
+/* Windows of seq_len + 1 tokens at multiples of seq_len: neighbors share one token, so that each token of the part except the first is a
  * target once per epoch; tokens left over at the end are not used. Sample i is window p(i mod n) of epoch i / n, where p is a permutation
  * keyed by (seed, epoch), or the identity without shuffle. A plain value that borrows the tokens. */
 typedef struct ls_sampler {
@@ -169,7 +169,7 @@ void ls_loader_close(ls_loader **loader);
 
 /* ---- images ---- */
 
-/* Synthetic images: shapes of up to ten classes at random places, in random colours, with noise. A plain value; picture n
+/* Synthetic images: shapes of up to ten classes at random places, in random colors, with noise. A plain value; picture n
  * is a pure function of (seed, n), so every rank draws the same. Sample i is picture first + p(i mod samples) of epoch
  * i / samples, where p is a permutation keyed by (seed, epoch), or the identity without shuffle. Two sets share no picture if they have the
  * same seed and their ranges [first, first + samples) are disjoint. */

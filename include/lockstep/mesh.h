@@ -2,7 +2,7 @@
  *
  *     rank = ((pp * DP + dp) * CP + cp) * TP + tp          PP * DP * CP * TP ranks, all of them
  *
- * tp is innermost: its ranks are neighbours, usually on one machine; pp is outermost: it sends few messages. dp = replicate x shard:
+ * tp is innermost: its ranks are neighbors, usually on one machine; pp is outermost: it sends few messages. dp = replicate x shard:
  * consecutive ranks (and those along cp) share one copy. ep is within dp x cp: experts are distributed over EP consecutive ranks of (dp,
  * cp) within one replica.
  *
@@ -63,7 +63,7 @@ int ls_mesh_index(const ls_mesh *m, ls_group g);     /* this rank's index in its
 const char *ls_group_name(ls_group g);               /* "tp" */
 /* Coordinates of a rank: [pp, dp, cp, tp, ep]. */
 void ls_mesh_place(const ls_mesh_shape *shape, int rank, int place[5]);
-/* The mesh as text: axes with their strides, the ranks of every group, which axes stay within `local` neighbouring ranks (a machine; 0:
+/* The mesh as text: axes with their strides, the ranks of every group, which axes stay within `local` neighboring ranks (a machine; 0:
  * unknown). Free with ls_free. */
 ls_status ls_mesh_text(const ls_mesh_shape *shape, int local, char **text);
 

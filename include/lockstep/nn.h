@@ -31,17 +31,34 @@ typedef enum ls_architecture { LS_FAMILY_MAP(LS_FAMILY_ENUM) LS_ARCHITECTURES } 
 typedef struct ls_family {
     const char *title; /* "GPT-2" */
     int grouped_heads; /* kv_heads may be smaller than heads */
-    int rotary;        /* positions rotate queries and keys; 0: learnt positions */
+    int rotary;        /* positions rotate queries and keys; 0: learned positions */
     int dropout;
     int activation; /* ls_model.activation is read; 0: the MLP is gated by SiLU (SwiGLU) */
     int head_norms; /* an RMS norm over each head of queries and keys */
     int experts;    /* each MLP is a mixture of experts */
 } ls_family;
 
-/* The MLP's activation if the family has a choice: GELU by tanh (OpenAI's), by erf, or max(x, 0)^2 (So et al. 2021). */
-typedef enum ls_activation { LS_GELU_TANH, LS_GELU_ERF, LS_RELU_SQUARED } ls_activation;
-typedef enum ls_router { LS_ROUTER_SOFTMAX, LS_ROUTER_SIGMOID } ls_router;
-typedef enum ls_drop { LS_DROP_POSITION, LS_DROP_PROBABILITY } ls_drop;
+/* The MLP's activation if the family has a choice: GELU by tanh (OpenAI's), by erf, or max(x, 0)^2 (So et al. 2021). ACTIVATION(name in the
+ * enum, name in options and files, its op's name, name in a config.json). */
+#define LS_ACTIVATION_MAP(ACTIVATION)                     \
+    ACTIVATION(GELU_TANH, gelu_tanh, gelu_tanh, gelu_new) \
+    ACTIVATION(GELU_ERF, gelu, gelu_erf, gelu)            \
+    ACTIVATION(RELU_SQUARED, relu_squared, relu_squared, relu2)
+#define LS_ACTIVATION_ENUM(upper, ...) LS_##upper,
+typedef enum ls_activation { LS_ACTIVATION_MAP(LS_ACTIVATION_ENUM) } ls_activation;
+
+/* ROUTER and DROP(name in the enum, name in options and files) */
+#define LS_ROUTER_MAP(ROUTER) \
+    ROUTER(SOFTMAX, softmax)  \
+    ROUTER(SIGMOID, sigmoid)
+#define LS_ROUTER_ENUM(upper, name) LS_ROUTER_##upper,
+typedef enum ls_router { LS_ROUTER_MAP(LS_ROUTER_ENUM) LS_ROUTERS } ls_router;
+
+#define LS_DROP_MAP(DROP)    \
+    DROP(POSITION, position) \
+    DROP(PROBABILITY, probability)
+#define LS_DROP_ENUM(upper, name) LS_DROP_##upper,
+typedef enum ls_drop { LS_DROP_MAP(LS_DROP_ENUM) LS_DROPS } ls_drop;
 
 typedef struct ls_model {
     ls_architecture architecture;

@@ -16,14 +16,15 @@ extern "C" {
 #endif
 
 /* Every optimizer: its constant LS_..., its name, and which fields of ls_optimizer it reads beside weight_decay and clip:
- *   moments   beta1, beta2, eps      momentum  momentum      nesterov  nesterov      trust  trust_coefficient */
+ *   moments   beta1, beta2, eps      momentum  momentum      nesterov  nesterov      trust  trust_coefficient
+ * Then layer_wise: the norm of a parameter's update or gradient, and its own, scale its learning rate. */
 /* clang-format off */
 #define LS_OPTIMIZER_MAP(OPTIMIZER) \
-    OPTIMIZER(SGD,   sgd,   0, 1, 1, 0) \
-    OPTIMIZER(ADAM,  adam,  1, 0, 0, 0) \
-    OPTIMIZER(ADAMW, adamw, 1, 0, 0, 0) \
-    OPTIMIZER(LAMB,  lamb,  1, 0, 0, 0) \
-    OPTIMIZER(LARS,  lars,  0, 1, 0, 1)
+    OPTIMIZER(SGD,   sgd,   0, 1, 1, 0, 0) \
+    OPTIMIZER(ADAM,  adam,  1, 0, 0, 0, 0) \
+    OPTIMIZER(ADAMW, adamw, 1, 0, 0, 0, 0) \
+    OPTIMIZER(LAMB,  lamb,  1, 0, 0, 0, 1) \
+    OPTIMIZER(LARS,  lars,  0, 1, 0, 1, 1)
 /* clang-format on */
 
 #define LS_OPTIMIZER_ENUM(upper, ...) LS_##upper,
@@ -31,7 +32,7 @@ typedef enum ls_optimizer_kind { LS_OPTIMIZER_MAP(LS_OPTIMIZER_ENUM) LS_OPTIMIZE
 
 typedef struct ls_optimizer_facts {
     const char *name; /* "adamw" */
-    int moments, momentum, nesterov, trust;
+    int moments, momentum, nesterov, trust, layer_wise;
 } ls_optimizer_facts;
 /* NULL for a kind that does not exist. */
 const ls_optimizer_facts *ls_optimizer_facts_of(ls_optimizer_kind kind);

@@ -48,6 +48,14 @@ typedef struct ls_pipeline_schedule {
     ls_action **list; /* [stages][count] */
 } ls_pipeline_schedule;
 
+/* The schedules that train: SCHEDULE(id, name). */
+#define LS_PIPELINE_SCHEDULE_MAP(SCHEDULE) \
+    SCHEDULE(gpipe, "gpipe")               \
+    SCHEDULE(1f1b, "1f1b")                 \
+    SCHEDULE(interleaved, "interleaved")   \
+    SCHEDULE(zb_h1, "zb-h1")               \
+    SCHEDULE(zb_v, "zb-v")
+
 const char *ls_pipeline_schedule_name(int i); /* the i-th of the table above; NULL past the last */
 /* LS_EINVAL with the numbers if the schedule does not support them (chunks, or an M that it can't divide). */
 ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, int micro, ls_pipeline_schedule *out);
@@ -64,7 +72,7 @@ int ls_pipeline_schedule_slots(const ls_pipeline_schedule *s, int rank, int chun
 int ls_pipeline_stage(const ls_pipeline_schedule *s, int rank, int chunk);  /* virtual stage of a rank's chunk */
 int ls_pipeline_rank(const ls_pipeline_schedule *s, int stage, int *chunk); /* the inverse: rank and chunk of a virtual stage */
 
-/* Input of a simulation: seconds of each action by virtual stage, and of a message between neighbours. last: of those of the last
+/* Input of a simulation: seconds of each action by virtual stage, and of a message between neighbors. last: of those of the last
  * micro-batch, in which gradients are reduced, by kind; all NULL: the same. */
 typedef struct ls_pipeline_times {
     const double *forward, *backward, *weights; /* [stages * chunks] each */
@@ -81,7 +89,7 @@ void ls_pipeline_played_free(const ls_pipeline_schedule *s, ls_pipeline_timeline
 /* The bubble by the formula of the table above; NaN if there is no closed form. */
 double ls_pipeline_bubble(const ls_pipeline_schedule *s);
 /* The simulated schedule as a picture: for a terminal with that many columns, and as SVG. Free with ls_free. */
-ls_status ls_pipeline_text(const ls_pipeline_schedule *s, const ls_pipeline_times *t, int columns, int colour, char **text);
+ls_status ls_pipeline_text(const ls_pipeline_schedule *s, const ls_pipeline_times *t, int columns, int color, char **text);
 ls_status ls_pipeline_svg(const ls_pipeline_schedule *s, const ls_pipeline_times *t, char **text);
 
 /* Divides blocks with these costs into `stages` contiguous ranges that minimize the cost of the most expensive one; the cost `before` is

@@ -2,8 +2,8 @@
  *
  * A store outlives the programs that read and write it. As in PyTorch, a gradient belongs to its parameter and has its shape; backward
  * ADDS; ls_store_zero_grad() clears; the optimizer sees parameters and gradients, never the loss.
- *   1. Declaring a parameter (ls_param in ops.h) records name, shape and initialisation, and allocates nothing.
- *   2. ls_store_allocate() - called by the first compile - allocates and initialises what is new, except what a loader gives a
+ *   1. Declaring a parameter (ls_param in ops.h) records name, shape and initialization, and allocates nothing.
+ *   2. ls_store_allocate() - called by the first compile - allocates and initializes what is new, except what a loader gives a
  *      value anyway (ls_store_await_load).
  *   3. Element i of a parameter is a pure function of (seed, its name, i): it is the same under every layout.
  *   4. Tensors handed out are borrowed and valid until the store is released.
@@ -48,7 +48,7 @@ typedef struct ls_init {
 ls_status ls_store_new(const ls_store_options *options, ls_store **out); /* options NULL: the defaults */
 void ls_store_release(ls_store **s);
 ls_status ls_store_allocate(ls_store *s);
-/* The values will come from ls_checkpoint_load(), ls_hf_import() or ls_store_set(): from now on allocation initialises none. Running a
+/* The values will come from ls_checkpoint_load(), ls_hf_import() or ls_store_set(): from now on allocation initializes none. Running a
  * program, reading and saving are LS_EINVAL until every parameter has been given its value. */
 void ls_store_await_load(ls_store *s);
 

@@ -98,7 +98,7 @@ static int allowed(hwloc_topology_t t, hwloc_obj_type_t kind, hwloc_const_cpuset
     return count;
 }
 
-/* Object i of `count` goes to share i * n / count: neighbours together, sizes differ by one object at most. */
+/* Object i of `count` goes to share i * n / count: neighbors together, sizes differ by one object at most. */
 static bool deal(hwloc_topology_t t, hwloc_obj_type_t kind, hwloc_const_cpuset_t mask, int count, int n, cpu_set_t out[])
 {
     hwloc_bitmap_t both = hwloc_bitmap_alloc();

@@ -19,7 +19,7 @@ int cores_per_rank(int ranks);
  * launcher's mask if a launcher bound this process to a share (bound: this process is one of several ranks). */
 int cores_of_job(bool bound, cpu_set_t *out);
 
-/* out[n]: share k of n of the processors in the affinity mask, in the machine's own order, so that a share consists of neighbours (hardware
+/* out[n]: share k of n of the processors in the affinity mask, in the machine's own order, so that a share consists of neighbors (hardware
  * threads of a core, cores of a cache, of a node). No core is split if there are at least n cores. False, and nothing is written, if there
  * are more shares than processors, or the topology is unknown. */
 bool cores_share(int n, cpu_set_t out[]);

@@ -44,7 +44,7 @@ ls_status file_map_open(const char *path, struct file_map *out)
     LS_TRY(open_to_read(path, &fd, &st));
     if (!S_ISREG(st.st_mode)) {
         close(fd);
-        return ls_fail(LS_EIO, "%s: cannot map: not a regular file", path);
+        return ls_fail(LS_EIO, "%s: not a regular file, but a folder, a device or a pipe; use a file", path);
     }
     if (st.st_size > 0) data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     ls_status result = data == MAP_FAILED ? fail_errno(path, "map") : LS_OK;

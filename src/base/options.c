@@ -64,7 +64,9 @@ static ls_status read_int(const struct option *row, const char *text, int64_t *o
     if (text_read_int(text, out)) return LS_OK;
     if (text_read_real(text, &real) && real >= -1e15 && real <= 1e15 && real == (double)(int64_t)real)
         return ls_fail(LS_EINVAL, "%s: '%s' is not written as a whole number: write %lld", row->name, text, (long long)real);
-    return ls_fail(LS_EINVAL, "%s: '%s' is not a whole number of 64 bits", row->name, text);
+    if (text_read_real(text, &real) && (real < -1e15 || real > 1e15))
+        return ls_fail(LS_EINVAL, "%s: %s is out of range: it does not fit into 64 bits", row->name, text);
+    return ls_fail(LS_EINVAL, "%s: '%s' is not a whole number such as 8", row->name, text);
 }
 
 /* Strings go into YAML files, which must be UTF-8. */
@@ -103,6 +105,19 @@ static ls_status read_value(const struct option *row, const char *text, union va
     return LS_EINVAL;
 }
 
+/* True if a number is the one that `text` spells. */
+static bool options_equal(const struct option *row, const union value *v, const char *text)
+{
+    union value other;
+
+    if (read_value(row, text, &other) != LS_OK) return false;
+    switch (row->kind) {
+    case OPTION_KIND_INT: return v->integer == other.integer;
+    case OPTION_KIND_REAL: return v->real == other.real;
+    default: return v->bytes == other.bytes;
+    }
+}
+
 static ls_status options_check_range(const struct option *row, const char *text, const union value *v)
 {
     double value = row->kind == OPTION_KIND_INT ? (double)v->integer : row->kind == OPTION_KIND_REAL ? v->real : (double)v->bytes;
@@ -110,13 +125,14 @@ static ls_status options_check_range(const struct option *row, const char *text,
 
     if (row->kind != OPTION_KIND_INT && row->kind != OPTION_KIND_REAL && row->kind != OPTION_KIND_BYTES) return LS_OK;
     if (row->least == row->most || (value >= row->least && value <= row->most)) return LS_OK;
+    if (row->special && options_equal(row, v, row->special)) return LS_OK;
     if (row->kind == OPTION_KIND_BYTES)
         return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %s, at most %s", row->name, text, text_size(least, (size_t)row->least),
                        text_size(most, (size_t)row->most));
     snprintf(least, sizeof least, "%.15g", row->least);
     snprintf(most, sizeof most, "%.15g", row->most);
-    return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %s, at most %s%s%s", row->name, text, least, most, row->unit[0] ? " " : "",
-                   row->unit);
+    return ls_fail(LS_EINVAL, "%s: %s is out of range: %s%sat least %s, at most %s%s%s", row->name, text, row->special ? row->special : "",
+                   row->special ? ", or " : "", least, most, row->unit[0] ? " " : "", row->unit);
 }
 
 static ls_status store_string(char **field, const char *text)

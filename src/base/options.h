@@ -51,6 +51,8 @@ struct option {
     const char *alias;   /* another accepted name, never written; NULL: none */
     bool alias_inverts;  /* for a bool: true under that name is false under the row's */
     const char *was;     /* default of earlier versions, which the config.yaml of their runs has; NULL: no other */
+    const char *special; /* a value outside of the limits that is accepted, too: the help says what it means; NULL: none */
+    const char *value;   /* for a STRING: what its value is, for the help: "FILE"; NULL: "TEXT" */
 };
 
 struct option_note {
@@ -131,7 +133,8 @@ bool options_is(const struct option *row, const void *config, const char *text);
 /* Suggests which of a verb's options `name` (without dashes, maybe without a section) was meant to be: writes "parallel.zero=3" into out.
  * value: the value that was given, or NULL. sure: only exact matches of a key or hint. False if there is no suggestion. */
 bool options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room);
-const char *options_nearest(const struct option_table *t, const char *name); /* a row's name, or NULL when none is near */
+/* The name of the row whose name or alias is nearest, or NULL when none is near. */
+const char *options_nearest(const struct option_table *t, const char *name);
 
 enum options_part { OPTIONS_ALL, OPTIONS_COMMON, OPTIONS_OTHERS };
 

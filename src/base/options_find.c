@@ -57,38 +57,58 @@ static bool same_section(const char *a, const char *b)
     return section_of(a) && section_of(a) == section_of(b) && memcmp(a, b, section_of(a)) == 0;
 }
 
-/* The name of a similar row, or NULL: the spelling differs little, the key is in another section, or the key begins with what was written.
- * Of two equally similar rows, the one in the same section. */
-const char *options_nearest(const struct option_table *t, const char *name)
+/* How different a row's name or alias is from what was written: twice the letters that differ, less 1 in the same section; SIZE_MAX: too
+ * different. The key in another section and a key that begins with what was written differ in one letter. */
+static size_t difference(const char *name, const char *row)
 {
-    const char *best = NULL, *key = options_key_of(name);
-    size_t least = 2 * (MIN((size_t)NEAR_ENOUGH, strlen(name) / 2) + 1);
+    const char *key = options_key_of(name);
+    bool same = same_section(name, row), begins = strlen(key) >= 3 && strncmp(key, options_key_of(row), strlen(key)) == 0;
+    size_t distance = text_distance(name, row);
 
-    for (size_t i = 0; i < t->count; i++) {
-        const char *row = t->rows[i].name;
-        bool same = same_section(name, row), begins = strlen(key) >= 3 && strncmp(key, options_key_of(row), strlen(key)) == 0;
-        size_t distance = text_distance(name, row);
+    if (strcmp(key, options_key_of(row)) == 0 || (same && begins)) distance = MIN(distance, 1);
+    if (distance > MIN((size_t)NEAR_ENOUGH, strlen(same ? key : name) / 2)) return SIZE_MAX;
+    return 2 * distance - (same && distance);
+}
 
-        if (strcmp(key, options_key_of(row)) == 0 || (same && begins)) distance = MIN(distance, 1);
-        distance = 2 * distance - (same && distance);
-        if (distance >= least) continue;
-        least = distance;
-        best = row;
-    }
+/* Of two equally similar rows, the one in the same section; of a row's name and its alias, the name. *by_alias: the alias is nearer. */
+static const struct option *nearest_row(const struct option_table *t, const char *name, bool *by_alias)
+{
+    const struct option *best = NULL;
+    size_t least = SIZE_MAX;
+
+    for (size_t i = 0; i < t->count; i++)
+        for (int alias = 0; alias < (t->rows[i].alias ? 2 : 1); alias++) {
+            size_t distance = difference(name, alias ? t->rows[i].alias : t->rows[i].name);
+
+            if (distance >= least) continue;
+            least = distance;
+            best = &t->rows[i];
+            *by_alias = alias;
+        }
     return best;
 }
 
-/* The row with this key: of several, the one whose section is nearest to what was written, or the first. */
-static const struct option *find_key(const struct option_table *t, unsigned verb, const char *name)
+const char *options_nearest(const struct option_table *t, const char *name)
+{
+    bool by_alias;
+    const struct option *row = nearest_row(t, name, &by_alias);
+
+    return row ? row->name : NULL;
+}
+
+/* The row with this key: of several, the one whose section is nearest to what was written, or the first. With `aliases`, by the keys of
+ * aliases. */
+static const struct option *find_key(const struct option_table *t, unsigned verb, const char *name, bool aliases)
 {
     const struct option *found = NULL;
     size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < t->count; i++) {
         const struct option *row = &t->rows[i];
-        size_t distance = section_of(name) ? text_distance(name, row->name) : 0;
+        const char *own = aliases ? row->alias : row->name;
+        size_t distance = section_of(name) && own ? text_distance(name, own) : 0;
 
-        if (!is_read(row, verb) || !same_word(options_key_of(row->name), options_key_of(name)) || distance >= least) continue;
+        if (!own || !is_read(row, verb) || !same_word(options_key_of(own), options_key_of(name)) || distance >= least) continue;
         least = distance;
         found = row;
     }
@@ -135,8 +155,9 @@ static const struct option *find_value(const struct option_table *t, unsigned ve
 
 bool options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room)
 {
-    const struct option *row = find_key(t, verb, name), *with;
+    const struct option *row = find_key(t, verb, name, false), *with;
     const struct option_hint *hint = NULL;
+    bool by_alias = false;
     const char *found = row ? row->name : NULL;
     char whole[64];
 
@@ -148,7 +169,13 @@ bool options_suggest(const struct option_table *t, unsigned verb, const char *na
         if (with) value = whole;
         if (hint && hint->value) value = hint->value;
     }
-    if (!found && !sure) found = options_nearest(t, name);
+    if (!found) {
+        row = find_key(t, verb, name, true);
+        by_alias = row != NULL;
+        if (!row && !sure) row = nearest_row(t, name, &by_alias);
+        found = row ? row->name : NULL;
+        if (by_alias && row->alias_inverts) value = NULL; /* it was meant the other way round */
+    }
     if (found) snprintf(out, room, "%s%s%s", found, value ? "=" : "", value ? value : "");
     return found;
 }

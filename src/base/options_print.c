@@ -26,14 +26,14 @@ static const char *placeholder(const struct option *row)
     case OPTION_KIND_INT: return "N";
     case OPTION_KIND_REAL: return "X";
     case OPTION_KIND_BOOL: return "true|false";
-    case OPTION_KIND_STRING: return "TEXT";
+    case OPTION_KIND_STRING: return row->value ? row->value : "TEXT";
     case OPTION_KIND_ENUM: return row->choices;
     case OPTION_KIND_BYTES: return "SIZE";
     }
     return "";
 }
 
-/* "1 to 100 steps", "at least 1", "4KiB to 1GiB", "steps", or "" */
+/* "1 to 100 steps", "at least 1", "4KiB to 1GiB", "steps", or "": without the row's special value */
 static const char *range_text(const struct option *row, char out[128])
 {
     bool sizes = row->kind == OPTION_KIND_BYTES, limits = row->least != row->most;
@@ -83,7 +83,7 @@ static void put_help_row(struct text *out, const struct option *row)
     range_text(row, range);
     text_put(&left, "  --%s=%s", row->name, placeholder(row));
     text_put(&right, "%s", row->help);
-    if (range[0]) text_put(&right, row->least != row->most ? ", %s" : ", in %s", range);
+    if (range[0]) text_put(&right, "%s %s", row->special ? "; otherwise" : row->least != row->most ? "," : ", in", range);
     if (row->text[0]) text_put(&right, " [%s]", row->text);
     out->failed |= left.failed || right.failed;
     if (!out->failed) {
@@ -267,13 +267,14 @@ static void put_cell(struct text *out, const char *text, const char *fence)
 
 static void put_markdown_row(struct text *out, const struct option_table *t, const struct option *row)
 {
-    char range[128];
+    char range[128], all[176];
 
+    snprintf(all, sizeof all, "%s%s%s", row->special ? row->special : "", row->special ? ", or " : "", range_text(row, range));
     text_put(out, "|");
     put_cell(out, row->name, "`");
     put_cell(out, placeholder(row), "`");
     put_cell(out, row->text, "`");
-    put_cell(out, range_text(row, range), "");
+    put_cell(out, all, "");
     put_verbs(t, row, out);
     text_put(out, " |");
     put_cell(out, row->help, "");

@@ -42,7 +42,7 @@ bool text_read_bytes(const char *text, size_t *out);
  * above U+10FFFF are not). NUL is a sequence of one. */
 size_t text_utf8(const char *s, uint32_t *code);
 
-/* Number of insertions, deletions, substitutions and swaps of neighbours that turn a into b. */
+/* Number of insertions, deletions, substitutions and swaps of neighbors that turn a into b. */
 size_t text_distance(const char *a, const char *b);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
+#include "base/text.h"
 
 enum kind { KIND_SIZE, KIND_FLAG, KIND_REAL };
 struct field {
@@ -46,10 +47,12 @@ static const struct field expert_fields[] = {
     REAL(z_coef),
     { "balance", KIND_REAL, offsetof(ls_model, router_bias_rate) }, /* keeps the key of earlier versions */
 };
-static const char *const activations[] = { [LS_GELU_TANH] = "gelu_tanh", [LS_GELU_ERF] = "gelu", [LS_RELU_SQUARED] = "relu_squared" };
-static const char *const routers[] = { [LS_ROUTER_SOFTMAX] = "softmax", [LS_ROUTER_SIGMOID] = "sigmoid" };
+#define NAME_OF(upper, name)              #name,
+#define ACTIVATION_NAME(upper, name, ...) #name,
+static const char *const activations[] = { LS_ACTIVATION_MAP(ACTIVATION_NAME) };
+static const char *const routers[] = { LS_ROUTER_MAP(NAME_OF) };
 static const char *const scopes[] = { "sequence", "micro_batch" };
-static const char *const drops[] = { [LS_DROP_POSITION] = "position", [LS_DROP_PROBABILITY] = "probability" };
+static const char *const drops[] = { LS_DROP_MAP(NAME_OF) };
 #undef REAL
 #undef FLAG
 #define REAL(name)                                \
@@ -140,8 +143,13 @@ static ls_status get_name(const json_node *n, const char *what, const char *key,
             *out = i;
             return LS_OK;
         }
-    return ls_fail(LS_EFORMAT, "%s: model: \"%s\" is '%s'; expected %s, %s%s%s", what, key, name, names[0], names[1],
-                   count > 2 ? " or " : "", count > 2 ? names[2] : "");
+    struct text expected = { 0 };
+
+    for (int i = 0; i < count; i++) text_put(&expected, "%s%s", i == 0 ? "" : i < count - 1 ? ", " : " or ", names[i]);
+    ls_status st = text_status(&expected);
+    if (st == LS_OK) st = ls_fail(LS_EFORMAT, "%s: model: \"%s\" is '%s'; expected %s", what, key, name, expected.data);
+    text_free(&expected);
+    return st;
 }
 
 /* Without the key: from a version in which a flag selected GELU's form. */

@@ -169,7 +169,8 @@ static ls_status read_header(struct safetensors *f, const unsigned char *data, s
                        (unsigned long long)n, bytes, SAFETENSORS_HEADER_MOST);
     if (n == 0 || data[SAFETENSORS_PREFIX] != '{') return ls_fail(LS_EFORMAT, "%s: the header does not begin with '{'", f->path);
     f->before = SAFETENSORS_PREFIX + (size_t)n;
-    LS_TRY(json_parse((const char *)data + SAFETENSORS_PREFIX, (size_t)n, f->path, &f->header));
+    ls_status st = json_parse((const char *)data + SAFETENSORS_PREFIX, (size_t)n, "header", &f->header);
+    if (st < 0) return ls_fail_at(st, st == LS_EFORMAT ? "%s: damaged; copy or save it again" : "%s", f->path);
     return read_tensors(f, data + f->before, bytes - f->before);
 }
 

@@ -283,7 +283,7 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
 
     LS_TRY(task_model_of(c, 0, &model));
     LS_TRY(plan_check_memory(c, &model, &(struct dataset){ 0 }, ranks));
-    LS_TRY(step_open_config(c, &model, ranks, STEP_INITIALISED, &s));
+    LS_TRY(step_open_config(c, &model, ranks, STEP_INITIALIZED, &s));
     if (profile) launch_singly(&s);
     ls_status st = bench_time_open(&s, &r.time);
     if (st == LS_OK) st = time_steps(c, &s, &r);

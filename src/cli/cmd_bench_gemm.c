@@ -50,8 +50,8 @@ static const ls_dtype gemm_types[] = { LS_F32, LS_BF16 };
 static size_t gemm_kernels(const struct device *d, const char *kernel[2])
 {
     kernel[0] = NULL;
-    kernel[1] = d->immediate ? "onednn" : "cuda";
-    return kernels_exist(kernel[1]) ? 2 : 1;
+    kernel[1] = d->comparison;
+    return d->comparison && kernels_exist(d->comparison) ? 2 : 1;
 }
 
 static ls_status time_shape(const struct device *d, const struct shape *s, struct json_out *j)

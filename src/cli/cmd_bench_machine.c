@@ -154,7 +154,7 @@ static ls_status measure_sizes(struct comm_times *t, struct cluster_curve *x)
     return st;
 }
 
-/* Groups of `size` neighbouring ranks, all at the same time. */
+/* Groups of `size` neighboring ranks, all at the same time. */
 static ls_status measure_groups(const struct ranks *r, int size, struct cluster *out)
 {
     static const ls_collective ops[] = { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_ALL_GATHER, LS_COLLECTIVE_REDUCE_SCATTER,

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/args.h"
 #include "lab.h"
+#include "lockstep/pipeline.h"
 #include "train/faults/faults.h"
 #include "train/task/task.h"
 
@@ -106,7 +107,7 @@ static const char config_page[] =
 static const char data_page[] =
     "--data.text=FILE     is UTF-8 text. --data.tokenizer sets the tokenizer:\n"
     "    bytes            256 bytes and an end-of-text token (the default)\n"
-    "    bpe              byte-pair encoding with a vocabulary of --data.vocab_size tokens, learnt from the text and kept in the\n"
+    "    bpe              byte-pair encoding with a vocabulary of --data.vocab_size tokens, learned from the text and kept in the\n"
     "                     run's folder\n"
     "    FILE.json        a byte-level tokenizer.json of Hugging Face, or the folder that holds it\n"
     "    FILE.tiktoken    a tiktoken file; FILE.tiktoken:PATTERN sets its pattern: gpt2, r50k, p50k, cl100k or o200k\n"
@@ -216,6 +217,8 @@ static const char memory_page[] =
     "machines: it prints the largest of N ranks, with M ranks on each machine like this one. If M is the name of a machine, such as\n"
     "h100-dgx, or a file that describes one, it also prints how long a step takes there.\n";
 
+#define SCHEDULE_NAME(id, name) name ", "
+#define SCHEDULE_NAMES          "auto, " LS_PIPELINE_SCHEDULE_MAP(SCHEDULE_NAME) "file:PATH"
 static const char layouts_page[] =
     "The ranks form a mesh: launch.ranks = pp * dp * cp * tp. --parallel.dp=-1 sets dp by the other axes.\n"
     "\n"
@@ -225,14 +228,14 @@ static const char layouts_page[] =
     "--parallel.tp_chunks=K        splits row-parallel matmuls into K row chunks; each all-reduce overlaps the next chunk's matmul\n"
     "--parallel.cp=N               shards the sequence; --parallel.cp_method=ring passes keys and values around, all_to_all exchanges\n"
     "                              heads for tokens\n"
-    "--parallel.pp=N               divides the layers into N stages; --parallel.schedule=1f1b, gpipe, interleaved, zb-h1, zb-v,\n"
-    "                              file:PATH; --parallel.vpp=2 for interleaved; --parallel.stages=3,4,4,1 sets the layers of each stage\n"
+    "--parallel.pp=N               divides the layers into N stages; --parallel.stages=3,4,4,1 sets the layers of each stage\n"
+    "--parallel.schedule=NAME      " SCHEDULE_NAMES "; --parallel.vpp=2 for interleaved\n"
     "--parallel.ep=N               shards the experts over N of the dp x cp ranks (for families with experts, see 'lockstep help "
     "models');\n"
     "                              --parallel.receive_factor=1.5 has room for 1.5 times the rows of an even load, instead of all\n"
     "                              that can arrive\n"
     "\n"
-    "Ranks are numbered with tp innermost and pp outermost: ranks with neighbouring numbers hold the same layers, distant ones are\n"
+    "Ranks are numbered with tp innermost and pp outermost: ranks with neighboring numbers hold the same layers, distant ones are\n"
     "other stages. Sizes do not need to be divisible by the number of ranks: heads, vocabulary, layers, experts, sequence and\n"
     "parameters are sharded as evenly as possible. What cannot be sharded is refused at the start.\n"
     "\n"

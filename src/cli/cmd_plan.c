@@ -52,14 +52,14 @@ static const struct flag plan_flags[] = {
 /* Opens the data as `train` does. *vocab: size of the data's vocabulary; 0: the preset's. */
 static ls_status open_data(const struct config *c, struct dataset *d, size_t *vocab)
 {
-    bool given = c->data.text[0] || c->data.tokens[0], learnt = strcmp(c->data.tokenizer, "bpe") == 0;
+    bool given = c->data.text[0] || c->data.tokens[0], learned = strcmp(c->data.tokenizer, "bpe") == 0;
 
     if (given)
         LS_TRY(dataset_open(c, NULL, d));
-    else if (!learnt && strcmp(c->data.tokenizer, "bytes") != 0)
+    else if (!learned && strcmp(c->data.tokenizer, "bytes") != 0)
         LS_TRY(dataset_tokenizer(c, NULL, 0, &d->tokenizer));
     if (!given && d->tokenizer) d->vocab = (size_t)ls_tokenizer_vocab(d->tokenizer);
-    *vocab = !given && learnt ? (size_t)c->data.vocab_size : d->vocab;
+    *vocab = !given && learned ? (size_t)c->data.vocab_size : d->vocab;
     return LS_OK;
 }
 

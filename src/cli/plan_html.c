@@ -61,7 +61,7 @@ static double tick_of(double range)
     return range;
 }
 
-static const char *uses_colour(int uses)
+static const char *uses_color(int uses)
 {
     if (uses & SEARCH_USES_PP) return uses & SEARCH_USES_TP ? "#8b5cbe" : "#3a7acc";
     if (uses & SEARCH_USES_TP) return "#389458";
@@ -104,13 +104,13 @@ static void put_scatter(struct text *t, const struct search_result *r, double ro
     put_ticks(t, &x, &y);
     for (int i = 0; i < r->points; i++)
         text_put(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\" fill-opacity=\"0.5\"/>\n", pixel(&x, r->point[i].bytes / GiB),
-                 pixel(&y, r->point[i].seconds), uses_colour(r->point[i].uses));
+                 pixel(&y, r->point[i].seconds), uses_color(r->point[i].uses));
     for (int i = 0; i < r->exact; i++)
         text_put(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"6\" fill=\"none\" stroke=\"#c0392b\" stroke-width=\"2\"/>\n",
                  pixel(&x, (double)r->best[i].plan.total / GiB), pixel(&y, fmax(r->best[i].seconds.step, y.low)));
     for (size_t i = 0; i < COUNT_OF(keys); i++)
         text_put(t, "<circle cx=\"%zu\" cy=\"12\" r=\"4\" fill=\"%s\"/><text x=\"%zu\" y=\"16\">%s</text>\n", PLOT_LEFT + 20 + 120 * i,
-                 uses_colour(keys[i].uses), PLOT_LEFT + 30 + 120 * i, keys[i].name);
+                 uses_color(keys[i].uses), PLOT_LEFT + 30 + 120 * i, keys[i].name);
     text_put(t, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">GiB of a rank</text>\n", (PLOT_LEFT + PLOT_WIDE) / 2, PLOT_HIGH - 10);
     text_put(t, "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">seconds of a step</text>\n</svg>\n",
              PLOT_HIGH / 2);
@@ -170,11 +170,11 @@ struct drawing {
     ls_action_kind releases; /* the action after which a micro-batch's activations are free */
 };
 
-static const char *box_colour(int kind)
+static const char *box_color(int kind)
 {
-    static const char *const colours[] = { "#ffffff", "#3a7acc", "#389458", "#8b5cbe", "#555555", "#e0a02c", "#f3d9d6" };
+    static const char *const colors[] = { "#ffffff", "#3a7acc", "#389458", "#8b5cbe", "#555555", "#e0a02c", "#f3d9d6" };
 
-    return colours[kind];
+    return colors[kind];
 }
 
 enum { BOX_COLLECTIVE = 5, BOX_WAIT = 6 };
@@ -185,7 +185,7 @@ static void box_flush(struct drawing *d, struct html_box *b, int stage, int row)
 
     if (d->scale > 0 && b->kind)
         text_put(d->t, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", x,
-                 LINE_TOP + stage * LINE_STAGE + row * LINE_ROW, wide, LINE_ROW - 4, box_colour(b->kind));
+                 LINE_TOP + stage * LINE_STAGE + row * LINE_ROW, wide, LINE_ROW - 4, box_color(b->kind));
     b->kind = 0;
 }
 
@@ -268,7 +268,7 @@ static void put_legend(struct text *t)
 
     for (size_t i = 0; i < COUNT_OF(keys); i++)
         text_put(t, "<rect x=\"%zu\" y=\"10\" width=\"14\" height=\"14\" fill=\"%s\"/><text x=\"%zu\" y=\"22\">%s</text>\n",
-                 LINE_LEFT + 150 * i, box_colour(keys[i].kind), LINE_LEFT + 20 + 150 * i, keys[i].name);
+                 LINE_LEFT + 150 * i, box_color(keys[i].kind), LINE_LEFT + 20 + 150 * i, keys[i].name);
 }
 
 static void put_labels(struct drawing *d, int stages)

@@ -162,7 +162,10 @@ static void put_steps(const struct trainer *t)
 
     label("run");
     printf("%s: step %" PRIu64, t->folder.path, t->state.step);
-    if (t->config->train.steps >= 0) printf(" of %" PRId64, t->config->train.steps);
+    if (t->config->train.steps >= (int64_t)t->state.step)
+        printf(" of %" PRId64, t->config->train.steps);
+    else if (t->config->train.steps >= 0)
+        printf(", past train.steps=%" PRId64, t->config->train.steps);
     printf("; %" PRIu64 " steps, %s %s in %s%s%s\n", made, text_count(tokens, (int64_t)t->tokens), t->step.model.task->units,
            progress_duration(time, t->seconds), t->stopped_by ? ", stopped by " : "", t->stopped_by ? stop_name(t->stopped_by) : "");
     if (made == 0) return;

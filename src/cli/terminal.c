@@ -1,4 +1,4 @@
-/* terminal.c - the properties and colours of standard output. */
+/* terminal.c - the properties and colors of standard output. */
 #include "cli/terminal.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ int terminal_width(void)
     return size.ws_col;
 }
 
-/* NO_COLOR turns colours off if it has any value (no-color.org). */
+/* NO_COLOR turns colors off if it has any value (no-color.org). */
 static bool has_color(void)
 {
     const char *no = getenv("NO_COLOR");

@@ -1,4 +1,4 @@
-/* terminal.h - properties and colours of standard output: colour only on a terminal, and never with NO_COLOR. */
+/* terminal.h - properties and colors of standard output: color only on a terminal, and never with NO_COLOR. */
 #ifndef LS_CLI_TERMINAL_H
 #define LS_CLI_TERMINAL_H
 

@@ -1,6 +1,6 @@
 /* bpe.h - byte-level byte pair encoding: the merge table and its use on one pre-token.
  *
- * A pre-token starts as one token per byte. Among all pairs of neighbours that have a merge, the one of lowest rank, leftmost first, is
+ * A pre-token starts as one token per byte. Among all pairs of neighbors that have a merge, the one of lowest rank, leftmost first, is
  * replaced by its result, until no pair has one. With ignore_merges, a pre-token that is a token is that token without merging (tiktoken;
  * Hugging Face's ignore_merges).
  */

@@ -1,6 +1,6 @@
 /* bpe_merge.c - the two ways to merge a pre-token: by search for a short one, by a heap for a long one.
  *
- * Short (n <= SHORT_MOST): keeps the possible merge of each pair of neighbours and searches for the best each time: O(n^2) with a tiny
+ * Short (n <= SHORT_MOST): keeps the possible merge of each pair of neighbors and searches for the best each time: O(n^2) with a tiny
  * constant. Long: positions form a linked list, possible merges a heap by (rank, position). An entry is stale once its tokens have changed,
  * and is dropped when it comes up.
  * O(n log n), because a pre-token can be a megabyte without a break.
@@ -94,7 +94,7 @@ static ls_status prepare(struct merge_work *w, size_t n)
     return LS_OK;
 }
 
-/* Merges the token at c.at with its right neighbour, whose position becomes -1: no longer in use. */
+/* Merges the token at c.at with its right neighbor, whose position becomes -1: no longer in use. */
 static void bpe_merge_apply(const struct bpe *b, struct merge_work *w, int32_t *id, struct candidate c)
 {
     uint32_t gone = w->link[c.at].next, next = w->link[gone].next, prev = w->link[c.at].prev;

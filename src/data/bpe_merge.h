@@ -6,7 +6,7 @@
 
 struct merge_link {
     uint32_t prev, next;
-}; /* neighbours of a position that is in use */
+}; /* neighbors of a position that is in use */
 struct candidate {
     uint32_t rank, at;
     int32_t left, right, id;

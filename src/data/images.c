@@ -1,10 +1,10 @@
-/* images.c - synthetic pictures: classes of shapes at random positions, in random colours, with noise.
+/* images.c - synthetic pictures: classes of shapes at random positions, in random colors, with noise.
  *
  * Picture n of seed s is a pure function of (s, n): its class is n mod classes, everything else comes from the random
  * streams "images.shape" (index 32 n + k) and "images.noise" (index n * elements + i).
  *
- *   centre and size   the shape is completely inside; its radius is 0.25 to 0.42 of the smaller side
- *   colours           background uniform in [-1, 1] per channel; the shape differs from it by 0.5 to 1.5 in each channel,
+ *   center and size   the shape is completely inside; its radius is 0.25 to 0.42 of the smaller side
+ *   colors           background uniform in [-1, 1] per channel; the shape differs from it by 0.5 to 1.5 in each channel,
  *                     up or down at random per picture, so that no single pixel depends on the class
  *   edges             each pixel is the mean of 2 x 2 samples
  *   noise             normal, with the given standard deviation, on every element

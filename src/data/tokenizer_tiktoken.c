@@ -1,7 +1,7 @@
 /* tokenizer_tiktoken.c - reads a .tiktoken file.
  *
  * One line per token: base64 of its bytes, a space, its rank in decimal, a newline (CR LF too); empty lines are skipped. The rank is the
- * token's id and its priority: two neighbours may merge if their bytes together are a token, and the lowest rank merges first. So the
+ * token's id and its priority: two neighbors may merge if their bytes together are a token, and the lowest rank merges first. So the
  * merges are all splits of each token into two tokens, and a pre-token that is a token stays one token. Special tokens are not in the file:
  * the pattern defines their ids.
  */

@@ -1,6 +1,6 @@
 /* train_merges.c - chooses the pairs to merge.
  *
- * Every pair of neighbouring symbols has its count over the text, and the list of words in which it occurs or occurred. A heap gives the
+ * Every pair of neighboring symbols has its count over the text, and the list of words in which it occurs or occurred. A heap gives the
  * pair of highest count (ties: the smaller pair of ids). An entry of the heap may be too high, because merges destroy pairs: then it is
  * reinserted with its true count. Merging a pair walks its words only and corrects the counts of the pairs to its left and right. Two
  * merges may give the same bytes ("a" "aa" and "aa" "a"): they share one token.

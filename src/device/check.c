@@ -454,6 +454,8 @@ static void check_free(void *p)
 const struct device device_check = {
     .name = "check",
     .kernels = "cpu",
+    .random_order = true,
+    .comparison = "onednn",
     .alloc = check_alloc,
     .free = check_free,
     .stream_new = check_stream_new,

@@ -37,6 +37,7 @@ const struct device device_cpu = {
     .kernels = "cpu",
     .host_visible = true,
     .immediate = true,
+    .comparison = "onednn",
     .alloc = mem_alloc,
     .free = mem_free,
     .stream_new = cpu_stream_new,

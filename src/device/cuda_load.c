@@ -73,6 +73,7 @@ static const struct device *cuda_load(void)
 
 const struct device device_cuda = {
     .name = "cuda",
+    .accelerator = true,
     .load = cuda_load,
     .built = cuda_built,
 };

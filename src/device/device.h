@@ -92,6 +92,9 @@ struct device {
     ls_status (*taken)(size_t *bytes);
     bool host_visible; /* the processor may read and write its pointers */
     bool immediate;
+    bool accelerator;       /* it has processors, kernels and collectives of its own, and struct device_settings is for it */
+    bool random_order;      /* it draws the order in which streams run */
+    const char *comparison; /* the kernel of matmuls that `bench gemm` times beside the one that is chosen */
     void *(*alloc)(enum mem_category c, size_t bytes);                     /* 64-byte aligned, not zeroed; NULL with the message set */
     void (*free)(void *p);                                                 /* after everything that was given to streams */
     ls_status (*stream_new)(const char *name, struct device_stream **out); /* name: for messages, copied */
@@ -129,12 +132,14 @@ struct device {
     DEVICE(check, "for tests: runs on the processor, but with streams drained in random order and memory that the host cannot touch " \
                   "(slow)")
 
+#define DEVICE_COUNT(name, help)   +1
 #define DEVICE_DECLARE(name, help) extern const struct device device_##name;
 DEVICE_MAP(DEVICE_DECLARE)
 
 /* By name; NULL with the message set when there is no such device in this build or on this machine. */
 const struct device *device_find(const char *name);
-const struct device *device_row(int k); /* of DEVICE_MAP, from 0: its name; device_find() loads what it needs */
+const struct device *device_row(int k); /* of DEVICE_MAP, from 0: its name and properties; device_find() loads what it needs */
+enum { DEVICES = 0 DEVICE_MAP(DEVICE_COUNT) };
 /* What run.device=auto means on this machine: cuda if there is a GPU for each of so many ranks, else the processor. *why: why not cuda,
  * where its module was built, as the thread's message; else NULL. */
 const struct device *device_automatic(int local_ranks, const char **why);

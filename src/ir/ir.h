@@ -101,7 +101,7 @@ struct move {
     size_t full, full2, grain, grain2;
     int zigzag;     /* only for SHARD and UNSHARD */
     ls_redop redop; /* for reductions: how partial results are combined */
-    bool floating;  /* its exchange may overlap with neighbouring instructions */
+    bool floating;  /* its exchange may overlap with neighboring instructions */
     int chunks;     /* floating, n >= 2: a reduction also overlaps with the matmul before it, in n row chunks */
 };
 /* comm NULL: one rank. back: rows return from the experts to the tokens. */
@@ -109,7 +109,7 @@ struct shuffle {
     ls_comm *comm;
     bool back;
     size_t expected; /* expected number of rows of this rank's tokens */
-    bool floating;   /* it may overlap with neighbouring instructions */
+    bool floating;   /* it may overlap with neighboring instructions */
     double factor;   /* room for rows that arrive, in multiples of an even load; 0: for as many as can arrive */
 };
 /* What LOAD and SAVE transfer: a kind (enum store_kind) of a store unit, all of it that this rank holds. */

@@ -223,7 +223,7 @@ struct kernel {
     void (*release)(struct call *c);
     void (*run)(const struct call *c); /* on the cpu: computes; on another device: enqueues its work on c->stream */
     /* Leaves the bits of run(c[0]), .., run(c[n - 1]), which are of one stream, in fewer launches. No call touches what another one writes,
-     * except a "+=" output that neighbouring calls share; no two share scratch. NULL: every call is launched by itself. */
+     * except a "+=" output that neighboring calls share; no two share scratch. NULL: every call is launched by itself. */
     void (*run_many)(const struct call *const *c, int n);
 };
 

@@ -1,7 +1,7 @@
 /* page.h - output for the reader, and lines that the reader types: a full screen on a terminal, plain lines elsewhere.
  *
  * On a terminal a page has a title in the first row, paragraphs that are wrapped to its width, and a line to type in at the bottom. It
- * follows the terminal's size. What does not fit scrolls: up, down, page up, page down. Nothing depends on colours: bold, dim and reverse.
+ * follows the terminal's size. What does not fit scrolls: up, down, page up, page down. Nothing depends on colors: bold, dim and reverse.
  * Where standard input or output is no terminal, paragraphs are printed as they come, wrapped to 80 columns, and lines are read as they
  * are.
  */

@@ -67,35 +67,33 @@ ls_status hf_read_name(const json_node *o, const char *key, const char **out)
     return LS_OK;
 }
 
-/* The first name of each is the one that is written. */
+#define ACTIVATION_HF(upper, name, op, hf)        #hf,
+#define ACTIVATION_SUPPORTED(upper, name, op, hf) ", '" #hf "'"
+static const char *const activations[] = { LS_ACTIVATION_MAP(ACTIVATION_HF) }; /* as they are written */
 static const struct {
     const char *name;
     ls_activation activation;
-} activations[] = {
-    { "gelu_new", LS_GELU_TANH },          { "gelu", LS_GELU_ERF },       { "relu2", LS_RELU_SQUARED },
-    { "gelu_pytorch_tanh", LS_GELU_TANH }, { "gelu_fast", LS_GELU_TANH },
-};
+} other_activations[] = { { "gelu_pytorch_tanh", LS_GELU_TANH }, { "gelu_fast", LS_GELU_TANH } };
 
 ls_status hf_read_activation(const json_node *o, const char *key, ls_activation *out)
 {
-    const char *name = activations[0].name;
+    const char *name = activations[0];
 
     LS_TRY(hf_read_name(o, key, &name));
     for (size_t i = 0; i < COUNT_OF(activations); i++)
-        if (strcmp(name, activations[i].name) == 0) {
-            *out = activations[i].activation;
+        if (strcmp(name, activations[i]) == 0) {
+            *out = (ls_activation)i;
             return LS_OK;
         }
-    return ls_fail(LS_EUNSUPPORTED, "'%s' is '%s'; 'gelu_new', 'gelu' and 'relu2' are supported", key, name);
+    for (size_t i = 0; i < COUNT_OF(other_activations); i++)
+        if (strcmp(name, other_activations[i].name) == 0) {
+            *out = other_activations[i].activation;
+            return LS_OK;
+        }
+    return ls_fail(LS_EUNSUPPORTED, "'%s' is '%s'; use one of %s", key, name, &(LS_ACTIVATION_MAP(ACTIVATION_SUPPORTED))[2]);
 }
 
-const char *hf_activation_name(ls_activation activation)
-{
-    size_t i = 0;
-
-    while (activations[i].activation != activation) i++;
-    return activations[i].name;
-}
+const char *hf_activation_name(ls_activation activation) { return activations[activation]; }
 
 ls_status hf_expect_bool(const json_node *o, const char *key, int want)
 {

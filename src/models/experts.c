@@ -103,10 +103,8 @@ ls_status llama_experts_check(const ls_model *m)
     if (m->expert_ffn < 1 || m->expert_ffn > INT32_MAX || m->shared_ffn > INT32_MAX)
         return ls_fail(LS_EINVAL, "model: expert_ffn is %zu, shared_ffn %zu; must be 1 (0 for no shared expert) to %d", m->expert_ffn,
                        m->shared_ffn, INT32_MAX);
-    if (m->router != LS_ROUTER_SOFTMAX && m->router != LS_ROUTER_SIGMOID)
-        return ls_fail(LS_EINVAL, "model: router %d does not exist", (int)m->router);
-    if (m->drop != LS_DROP_POSITION && m->drop != LS_DROP_PROBABILITY)
-        return ls_fail(LS_EINVAL, "model: drop %d does not exist", (int)m->drop);
+    if ((unsigned)m->router >= LS_ROUTERS) return ls_fail(LS_EINVAL, "model: router %d does not exist", (int)m->router);
+    if ((unsigned)m->drop >= LS_DROPS) return ls_fail(LS_EINVAL, "model: drop %d does not exist", (int)m->drop);
     if (!is_rate(m->capacity) || !is_rate(m->aux_coef) || !is_rate(m->z_coef) || !is_rate(m->router_bias_rate))
         return ls_fail(LS_EINVAL, "model: capacity %g, aux_coef %g, z_coef %g and router_bias_rate %g must be 0 or more", m->capacity,
                        m->aux_coef, m->z_coef, m->router_bias_rate);

@@ -84,8 +84,10 @@ static ls_value final_norm(ls_program *p, const struct forward *f, ls_value x)
 static ls_status gpt2_check(const ls_model *m)
 {
     if (m->heads * m->head_size != m->width)
-        return ls_fail(LS_EINVAL, "model: GPT-2 has head_size = width / heads: heads %zu * head_size %zu is not width %zu", m->heads,
-                       m->head_size, m->width);
+        return ls_fail(LS_EINVAL,
+                       "model.head_size=%zu: GPT-2 has head_size = width / heads, but heads %zu * head_size %zu is not width %zu; use "
+                       "model.head_size=%zu, or leave it out",
+                       m->head_size, m->heads, m->head_size, m->width, m->width / m->heads);
     return LS_OK;
 }
 

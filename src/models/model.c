@@ -212,12 +212,12 @@ ls_value model_layer_norm(ls_program *p, const struct forward *f, const char *we
     return ls_layer_norm(p, x, w, model_param(p, f->m, bias, layer), f->m->norm_eps);
 }
 
+#define ACTIVATION_CASE(upper, name, op, hf) \
+    case LS_##upper: return ls_##op(p, x);
 ls_value model_activation(ls_program *p, const struct forward *f, ls_value x)
 {
     switch (f->m->activation) {
-    case LS_GELU_TANH: return ls_gelu_tanh(p, x);
-    case LS_GELU_ERF: return ls_gelu_erf(p, x);
-    case LS_RELU_SQUARED: return ls_relu_squared(p, x);
+        LS_ACTIVATION_MAP(ACTIVATION_CASE)
     }
     return LS_NONE;
 }

@@ -212,6 +212,7 @@ static void append_all(struct append *a)
 
     a->hyper = ls_input(a->p, HYPER, LS_F32, 1, (size_t[]){ 4 });
     a->factor = append_norm(a->p, a->o);
+    ASSERT(!a->kind->norms == !ls_optimizer_facts_of(a->o->kind)->layer_wise);
     if (a->kind->norms) {
         a->norms = ls_constant(a->p, LS_F64, 2, (size_t[]){ n, 2 }, 0.0);
         for (size_t i = 0; i < n; i++)

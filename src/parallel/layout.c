@@ -78,7 +78,13 @@ ls_status layout_check_ranks(const ls_layout *l, int64_t ranks)
 
 ls_status layout_check_groups(const ls_layout *l)
 {
-    if (l->dp % l->replicate) return ls_fail(LS_EINVAL, "parallel.dp=%d is not a multiple of parallel.replicate=%d", l->dp, l->replicate);
+    if (l->dp % l->replicate) {
+        int fits = l->replicate;
+
+        while (l->dp % fits) fits--;
+        return ls_fail(LS_EINVAL, "parallel.dp=%d is not a multiple of parallel.replicate=%d; use parallel.replicate=%d", l->dp,
+                       l->replicate, MIN(fits, l->dp));
+    }
     if (copy_ranks(l) % l->ep)
         return ls_fail(LS_EINVAL,
                        "parallel.ep=%d does not divide parallel.dp=%d / parallel.replicate=%d * parallel.cp=%d = %d, the ranks that the "
@@ -274,9 +280,10 @@ ls_status layout_check_recompute(const ls_layout *l)
 /* Rejects them where something needs a gradient later than its update. */
 ls_status layout_check_in_backward(const ls_layout *l)
 {
-    bool layers = l->optimizer == LS_LAMB || l->optimizer == LS_LARS; /* the norms of a layer scale its update */
+    const ls_optimizer_facts *optimizer = ls_optimizer_facts_of(l->optimizer);
 
     if (!l->in_backward) return LS_OK;
+    if (!optimizer) return ls_fail(LS_EINVAL, "optim.name: %d does not exist", (int)l->optimizer);
     if (l->pp > 1)
         return ls_fail(LS_EINVAL,
                        "optim.in_backward=true with parallel.pp=%d: a stage has several micro-batches in flight, whose gradients are "
@@ -286,11 +293,11 @@ ls_status layout_check_in_backward(const ls_layout *l)
         return ls_fail(LS_EINVAL,
                        "optim.in_backward=true with parallel.method=%s, which updates after backward; use parallel.method=allreduce",
                        layout_method_name(l->method));
-    if (layers && (zero_shards(l) || l->tp > 1 || l->ep > 1))
+    if (optimizer->layer_wise && (zero_shards(l) || l->tp > 1 || l->ep > 1))
         return ls_fail(LS_EINVAL,
                        "optim.in_backward=true with optim.name=%s: the norms of its layers are summed over the ranks that have shards of "
                        "them, after backward; use parallel.zero=0 without parallel.tp and parallel.ep, or optim.name=adamw",
-                       ls_optimizer_facts_of(l->optimizer)->name);
+                       optimizer->name);
     if (l->micro_batches > 1)
         return ls_fail(LS_EINVAL,
                        "optim.in_backward=true with train.accumulate=%d: gradients are summed over micro-batches, so they are not freed; "
@@ -310,8 +317,10 @@ ls_status layout_check_in_backward(const ls_layout *l)
 ls_status layout_check_stages(size_t layers, const ls_layout *l)
 {
     if (layers >= (size_t)l->pp * (size_t)l->vpp) return LS_OK;
-    return ls_fail(LS_EINVAL, "model.layers=%zu in parallel.pp=%d * parallel.vpp=%d stages: every stage needs at least one layer", layers,
-                   l->pp, l->vpp);
+    return ls_fail(LS_EINVAL,
+                   "model.layers=%zu in parallel.pp=%d * parallel.vpp=%d stages: every stage needs at least one layer; use at "
+                   "most %zu stages",
+                   layers, l->pp, l->vpp, layers);
 }
 
 ls_status layout_check_stage(const ls_stage *s, int layers)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "base/text.h"
 #include "device/device.h"
 #include "runtime/store.h"
 #include "passes/streams.h"
@@ -83,10 +84,14 @@ ls_status kernels_pass(ls_program *p)
 /* The budget was met before the program was distributed; distribution adds to the arena. */
 static ls_status check_budget(const ls_program *p)
 {
+    char needed[16];
+
     if (p->arguments.options.recompute != LS_RECOMPUTE_BUDGET || program_activation_bytes(p) <= p->arguments.options.bytes) return LS_OK;
-    return ls_fail(LS_EINVAL,
-                   "recompute: the budget of %zu bytes cannot be met: distributed over ranks the program needs %zu; use a larger budget",
-                   p->arguments.options.bytes, program_activation_bytes(p));
+    return ls_fail(
+        LS_EINVAL,
+        "recompute: the budget of %zu bytes cannot be met: distributed over ranks the program needs %zu bytes (%s); use a larger "
+        "budget",
+        p->arguments.options.bytes, program_activation_bytes(p), text_bytes(needed, program_activation_bytes(p)));
 }
 
 ls_status program_bind(ls_program *p)

@@ -32,7 +32,7 @@ struct edit {
 
 /* The ends of a pipeline stage. in, dout: the inputs "stage.in" and "stage.dout"; out, din: the outputs "stage.out" and "stage.din". The
  * gradient pass starts with dout at out (and with 1 at the loss, if there is one) and writes in's gradient to din. LS_NONE where the first
- * or the last stage has no neighbour. The partition pass sets in and out, the gradient pass dout and din. */
+ * or the last stage has no neighbor. The partition pass sets in and out, the gradient pass dout and din. */
 struct stage_ends {
     ls_value in, out, din, dout;
 };

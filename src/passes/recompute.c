@@ -18,6 +18,7 @@
 #include <string.h>
 #include "base/fewest.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 struct again {
     ls_program *p;
@@ -245,13 +246,16 @@ static ls_status try_blocks(void *ctx, int n, size_t *bytes)
 static ls_status within_budget(ls_program *p, int *unit_of)
 {
     struct trying t = { p, unit_of };
+    char needed[16];
     size_t least;
     int n;
 
     LS_TRY(fewest_within(try_blocks, &t, MAX(p->nblocks - 1, 0), p->arguments.options.bytes, &n, &least));
     if (n >= 0) return first_blocks(p, unit_of, n);
-    return ls_fail(LS_EINVAL, "recompute: the budget of %zu bytes cannot be met: the program needs at least %zu; use a larger budget",
-                   p->arguments.options.bytes, least);
+    return ls_fail(LS_EINVAL,
+                   "recompute: the budget of %zu bytes cannot be met: the program needs at least %zu bytes (%s); use a "
+                   "larger budget",
+                   p->arguments.options.bytes, least, text_bytes(needed, least));
 }
 
 ls_status recompute_pass(ls_program *p)

@@ -218,7 +218,7 @@ static void ring_attend(struct ring *z, const struct block *b, int s, ls_value o
     program_emit(z->p, OP_ATTENTION, &attr, z->step.id ? 5 : 4, in, 2, (ls_value[]){ o, lse });
 }
 
-/* One step of the forward: merges into o and lse; the first step initialises them. */
+/* One step of the forward: merges into o and lse; the first step initializes them. */
 static void forward_step(struct ring *z, int s, ls_value o, ls_value lse)
 {
     struct block b = block_of(z, s);
@@ -278,7 +278,7 @@ static struct grads differentiate(struct ring *z, const struct block *b, int s)
     return g;
 }
 
-/* Adds them to dq, and to the sums of rank b->j, which are in `sums` by now; the first step initialises them. */
+/* Adds them to dq, and to the sums of rank b->j, which are in `sums` by now; the first step initializes them. */
 static void ring_attention_collect(struct ring *z, const struct block *b, int s, const struct grads *g, ls_value dq, ls_value sums)
 {
     emit_to(z, s ? OP_ACCUMULATE : OP_COPY, g->dq, from_row(z, dq, 1, b->q0));

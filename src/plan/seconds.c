@@ -178,7 +178,7 @@ double seconds_of_work(const struct cluster *c, const struct seconds_work *w, do
     return MAX(w->moved, waste * w->computed) + c->launch * launches;
 }
 
-/* How many blocks of `of` neighbouring ranks contain ranks of the group. */
+/* How many blocks of `of` neighboring ranks contain ranks of the group. */
 static int seconds_blocks_of(const struct mesh_position *at, int of)
 {
     int last = at->first + (at->size - 1) * at->stride;

@@ -1,8 +1,8 @@
-/* multi_launch.h - neighbouring instructions that are one launch (multi-tensor): those of an optimizer, which has one per parameter.
+/* multi_launch.h - neighboring instructions that are one launch (multi-tensor): those of an optimizer, which has one per parameter.
  *
  * A launch takes instructions [n, n + count) of a list, views between them aside, that have one kernel with run_many(), and run in the same
  * micro-batches. Only the first may wait for other streams, and only the last may be waited for, so the order is the same as without. None
- * touches what another writes, except for a "+=" output that neighbours share; the memory pass gives each its own scratch. Where
+ * touches what another writes, except for a "+=" output that neighbors share; the memory pass gives each its own scratch. Where
  * instructions are inspected one by one (program_launches_singly()) each is launched by itself. The bits are the same.
  */
 #ifndef LS_RUNTIME_MULTI_LAUNCH_H

@@ -101,11 +101,11 @@ ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const ch
 /* Where element `from` of the box of a kind is, in memory that any thread of the host may read and write; NULL: nowhere. */
 char *store_part_data(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from);
 
-/* ls_store_allocate(), but nothing is initialised: the caller writes every parameter and calls store_set_loaded() for it. */
+/* ls_store_allocate(), but nothing is initialized: the caller writes every parameter and calls store_set_loaded() for it. */
 ls_status store_allocate_to_load(ls_store *s);
 void store_set_loaded(ls_store *s, size_t i);
 ls_status store_check_loaded(const ls_store *s); /* LS_EINVAL names the first parameter that awaits its value */
-uint64_t store_drawn(void);                      /* elements of parameters that this process has initialised, other than with zeros */
+uint64_t store_drawn(void);                      /* elements of parameters that this process has initialized, other than with zeros */
 
 /* False before allocation, or if parameter i has none of that kind. state: for STORE_STATE. */
 bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);

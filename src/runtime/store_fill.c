@@ -66,7 +66,7 @@ static ls_status put_held(const struct fill *f, const struct part *part)
 }
 
 /* Fills the value and the master copy, if there is one, from the same numbers. */
-static ls_status initialise(ls_store *s, size_t i)
+static ls_status initialize(ls_store *s, size_t i)
 {
     const struct entry *p = &s->entry[i];
     struct fill f = { .seed = s->options.seed, .p = p, .is_double = store_value_type(s, i) == LS_F64 };
@@ -125,7 +125,7 @@ static ls_status fill_entry(ls_store *s, size_t i, bool awaits)
     struct entry *p = &s->entry[i];
 
     if (p->ready) return LS_OK;
-    if (!awaits) LS_TRY(initialise(s, i));
+    if (!awaits) LS_TRY(initialize(s, i));
     s->awaited += awaits;
     p->ready = awaits ? VALUE_AWAITED : VALUE_READY;
     return LS_OK;

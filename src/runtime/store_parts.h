@@ -23,7 +23,7 @@ struct state {
 
 struct entry {
     char *name;
-    uint64_t hash; /* rng_stream(name): also the key of the initialisation */
+    uint64_t hash; /* rng_stream(name): also the key of the initialization */
     int ndim;
     size_t size[LS_DIMS], count;           /* shape and elements of the full parameter */
     size_t begin[LS_DIMS], local[LS_DIMS]; /* this rank's box */

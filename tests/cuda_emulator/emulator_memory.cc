@@ -234,7 +234,7 @@ static inline bool in_order(const emulator_region *r, const stamp *s, const fibe
 static inline void cell_read(const emulator_region *r, cell *c, size_t at, const stamp *now, const fiber *f)
 {
     if (r->shared && c->write.block != now->block)
-        emulator_fail("uninitialised: it reads byte %zu of %s, which no thread of the block has written", at << r->shift, r->name);
+        emulator_fail("uninitialized: it reads byte %zu of %s, which no thread of the block has written", at << r->shift, r->name);
     if (!in_order(r, &c->write, f, false)) race_report(r, at, &c->write, "wrote", "reads");
     if (c->read.block != now->block) {
         c->read_block = c->read_warp = c->read;
@@ -247,7 +247,7 @@ static inline void cell_read(const emulator_region *r, cell *c, size_t at, const
 static inline void cell_write(const emulator_region *r, cell *c, size_t at, const stamp *now, const fiber *f)
 {
     if (r->shared && now->atomic && c->write.block != now->block)
-        emulator_fail("uninitialised: it reads byte %zu of %s, which no thread of the block has written", at << r->shift, r->name);
+        emulator_fail("uninitialized: it reads byte %zu of %s, which no thread of the block has written", at << r->shift, r->name);
     if (!in_order(r, &c->write, f, now->atomic)) race_report(r, at, &c->write, "wrote", "writes");
     for (const stamp *s : { &c->read, &c->read_warp, &c->read_block })
         if (!in_order(r, s, f, false)) race_report(r, at, s, "read", "writes");

@@ -79,7 +79,7 @@ static struct problem_matrix problem_last_dims(const struct view *v)
     return (struct problem_matrix){ v->size[n - 2], v->size[n - 1], v->stride[n - 2], v->stride[n - 1] };
 }
 
-/* The dims before the last two; neighbours that are one dim in all three operands become one. Strides must not be negative. */
+/* The dims before the last two; neighbors that are one dim in all three operands become one. Strides must not be negative. */
 static bool problem_loops(const struct view *const v[CUBLASLT_MATRICES], struct cublaslt_problem *out)
 {
     for (int dim = v[CUBLASLT_D]->ndim - 3; dim >= 0; dim--) {

@@ -4,7 +4,7 @@
  * o = (e / sum(e)) v. Gradient: p = exp(s - lse), dv = p^T do, ds = scale p (do v^T - sum(do o)), dk = ds^T q, dq = ds k. With fewer heads
  * of keys than of queries the gradients of keys and values are those of each query's head, summed.
  *
- * cuDNN recognises its attention engines by the order and the shape of these operations, which is that of cudnn-frontend's nodes for cuDNN
+ * cuDNN recognizes its attention engines by the order and the shape of these operations, which is that of cudnn-frontend's nodes for cuDNN
  * 9.15 and later; nothing between them is in memory. The gradient has a form in which dq is added up by atomics, and one in which ds goes
  * through memory and sums have a fixed order (cudnn-frontend's "deterministic algorithm"); this is the second. It takes two bytes per pair
  * of query and key, so a call is made in parts of whole samples or groups of heads, whose pairs take at most cudnn_pairs_most bytes.

@@ -97,7 +97,7 @@ struct cudnn_graph {
     int tensors, operations, parts;
     struct cudnn_bound bound[CUDNN_TENSORS]; /* tensors that are not between operations */
     int bounds;
-    /* Everything that describes the graph, so that equal graphs can be recognised. */
+    /* Everything that describes the graph, so that equal graphs can be recognized. */
     unsigned char key[CUDNN_KEY];
     size_t said;
 };

@@ -2,7 +2,7 @@
  * order.
  *
  * It takes operands of any strides and types, or computed ones (convolutions): an operand is a struct with get(row, column) and `across`,
- * true if neighbouring columns are neighbours in memory. Rows and columns outside are never asked for.
+ * true if neighboring columns are neighbors in memory. Rows and columns outside are never asked for.
  */
 #ifndef LS_KERNELS_CUDA_GEMM_H
 #define LS_KERNELS_CUDA_GEMM_H

@@ -1,6 +1,6 @@
 /* draw_svg.c - draws a simulated schedule as SVG 1.1: self-contained, readable on white.
  *
- * One row per rank, time to the right, one box per action with its micro-batch. Chunks are shades of the action kind's colour, from dark
+ * One row per rank, time to the right, one box per action with its micro-batch. Chunks are shades of the action kind's color, from dark
  * to light. A time axis in units of the shortest action and a legend are below the rows.
  */
 #include "parallel/pipeline/draw.h"
@@ -17,23 +17,23 @@ struct page {
     double unit, scale, wide; /* seconds of the shortest action; pixels per second; total pixels */
 };
 
-/* ---- colours ---- */
+/* ---- colors ---- */
 
 struct rgb {
     int r, g, b;
 };
 
-static struct rgb kind_colour(const ls_pipeline_schedule *s, ls_action_kind kind)
+static struct rgb kind_color(const ls_pipeline_schedule *s, ls_action_kind kind)
 {
     if (kind == LS_ACTION_FORWARD) return (struct rgb){ 54, 116, 196 };
     if (kind == LS_ACTION_WEIGHTS) return (struct rgb){ 139, 92, 190 };
     return s->split ? (struct rgb){ 224, 130, 44 } : (struct rgb){ 44, 128, 74 };
 }
 
-/* Chunk 0 has the kind's colour, the last chunk is 55% of the way to white. */
+/* Chunk 0 has the kind's color, the last chunk is 55% of the way to white. */
 static struct rgb shade(const ls_pipeline_schedule *s, const ls_action *a)
 {
-    struct rgb c = kind_colour(s, a->kind);
+    struct rgb c = kind_color(s, a->kind);
     double light = s->chunks > 1 ? 0.55 * a->chunk / (s->chunks - 1) : 0;
 
     return (struct rgb){ (int)(c.r + light * (255 - c.r)), (int)(c.g + light * (255 - c.g)), (int)(c.b + light * (255 - c.b)) };

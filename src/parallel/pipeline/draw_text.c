@@ -4,7 +4,7 @@
  *     rank 0  F0 F1 F2 F3 .. .. .. .. .. B0    F4 B1    ..
  *
  * A column is a fixed amount of time. An action fills its columns and shows as much of its name as fits; points are idle time. With
- * colour, the background shows the kind.
+ * color, the background shows the kind.
  */
 #include "parallel/pipeline/draw.h"
 
@@ -15,7 +15,7 @@
 
 enum { BANDS_MOST = 12, COLUMNS_LEAST = 40 };
 
-/* Black on blue, green (orange if the backward is split), violet, from the 256-colour palette. Odd chunks are a shade lighter. */
+/* Black on blue, green (orange if the backward is split), violet, from the 256-color palette. Odd chunks are a shade lighter. */
 static const int blue[2] = { 75, 117 }, green[2] = { 78, 120 }, orange[2] = { 215, 222 }, violet[2] = { 141, 183 };
 
 static int shade(const ls_pipeline_schedule *s, const ls_action *a)
@@ -37,7 +37,7 @@ struct sheet {
     const ls_pipeline_schedule *s;
     const ls_pipeline_times *times;
     const ls_pipeline_timeline *played;
-    int colour, wide, band; /* total columns, columns per band */
+    int color, wide, band; /* total columns, columns per band */
     struct draw_row row;
 };
 
@@ -67,16 +67,16 @@ static void draw_text_fill(struct sheet *h, int rank)
 
 static void put_row(struct text *t, const struct sheet *h, int rank, int from, int to)
 {
-    int now = -2; /* the action whose colour is active; -2: none yet */
+    int now = -2; /* the action whose color is active; -2: none yet */
 
     for (int k = from; k < to; k++) {
         int i = h->row.action[k];
 
-        if (h->colour && i != now) text_put(t, i < 0 ? "\033[0;2m" : "\033[0;30;48;5;%dm", i < 0 ? 0 : shade(h->s, &h->s->list[rank][i]));
+        if (h->color && i != now) text_put(t, i < 0 ? "\033[0;2m" : "\033[0;30;48;5;%dm", i < 0 ? 0 : shade(h->s, &h->s->list[rank][i]));
         now = i;
         text_add(t, &h->row.letter[k], 1);
     }
-    text_put(t, "%s\n", h->colour ? "\033[0m" : "");
+    text_put(t, "%s\n", h->color ? "\033[0m" : "");
 }
 
 /* Sizes columns so that the shortest action fits the longest name and a blank, unless that needs too many bands. Bands end at the end of
@@ -99,12 +99,12 @@ static void put_legend(struct text *t, const struct sheet *h)
     for (int k = 0; k < 1 + h->s->backward + h->s->split; k++) {
         ls_action a = { (ls_action_kind)k, 0, 0 };
 
-        if (h->colour)
+        if (h->color)
             text_put(t, "%s\033[30;48;5;%dm %s \033[0m", k ? " " : "", shade(h->s, &a), says[k]);
         else
             text_put(t, "%s%s", k ? ", " : "", says[k]);
     }
-    text_put(t, "%s then the ", h->colour ? " " : ",");
+    text_put(t, "%s then the ", h->color ? " " : ",");
     if (h->s->chunks > 1) text_put(t, "chunk%s and the ", h->s->chunks <= 26 ? " (a, b, ..)" : "");
     text_put(t, "micro-batch; . idle\n");
 }
@@ -133,11 +133,11 @@ static void put_bands(struct text *t, struct sheet *h)
     }
 }
 
-ls_status ls_pipeline_text(const ls_pipeline_schedule *s, const ls_pipeline_times *t, int columns, int colour, char **text)
+ls_status ls_pipeline_text(const ls_pipeline_schedule *s, const ls_pipeline_times *t, int columns, int color, char **text)
 {
     ls_pipeline_timeline p;
     struct text out = { 0 };
-    struct sheet h = { .s = s, .times = t, .played = &p, .colour = colour };
+    struct sheet h = { .s = s, .times = t, .played = &p, .color = color };
     ls_status st = LS_ENOMEM;
 
     LS_TRY(ls_pipeline_play(s, t, &p));

@@ -6,7 +6,7 @@
 #include "ir/program.h"
 #include "runtime/stream_set.h"
 
-/* The values a stage exchanges with its neighbours, per slot: "stage.in", "stage.out", "stage.din", "stage.dout". */
+/* The values a stage exchanges with its neighbors, per slot: "stage.in", "stage.out", "stage.din", "stage.dout". */
 enum end { END_IN, END_OUT, END_DIN, END_DOUT, ENDS };
 
 struct chunk_end {

@@ -72,7 +72,7 @@ static void release(struct maker *m, ls_action a)
 {
     ls_action_kind end = !m->s->backward ? LS_ACTION_FORWARD : m->s->split ? LS_ACTION_WEIGHTS : LS_ACTION_BACKWARD;
     int to = schedule_send_stage(m->s, m->rank, &a), from = schedule_recv_stage(m->s, m->rank, &a), chunk;
-    bool forwards = end == LS_ACTION_FORWARD; /* then a neighbour on this rank may still have to read it */
+    bool forwards = end == LS_ACTION_FORWARD; /* then a neighbor on this rank may still have to read it */
 
     if (a.kind != end) return;
     if (!forwards || to < 0 || ls_pipeline_rank(m->s, to, &chunk) != m->rank) give_back(m, a.chunk, a.micro);
@@ -87,7 +87,7 @@ static void pipeline_plan_add(struct maker *m, struct plan_step step)
     m->plan.step[m->plan.n++] = step;
 }
 
-/* The rank whose message a needs, -1: none; *chunk: the neighbouring chunk if it is on this rank. */
+/* The rank whose message a needs, -1: none; *chunk: the neighboring chunk if it is on this rank. */
 static int source(const struct maker *m, ls_action a, int *chunk)
 {
     int stage = schedule_recv_stage(m->s, m->rank, &a);

@@ -4,7 +4,7 @@
  * early as possible: an activation needs a free slot of its chunk, which is taken then and released by the micro-batch's last action; a
  * gradient uses the slot of its forward. A gradient therefore always finds its receive posted, whatever this rank is waiting for. Hence
  * a list that completes when sends do not block also completes here, where a send is waited for before its buffer is written again. (Of
- * the forward-only lists this holds for "forward" and "forward-v".) Neighbouring stages on one rank hand over by a copy: activations
+ * the forward-only lists this holds for "forward" and "forward-v".) Neighboring stages on one rank hand over by a copy: activations
  * when the next stage begins, gradients as soon as they are available.
  */
 #ifndef LS_PARALLEL_PIPELINE_PIPELINE_PLAN_H
@@ -17,8 +17,8 @@ struct plan_step {
     bool receive; /* true: a receive is posted for action; false: the action runs */
     ls_action action;
     int slot;         /* slot of the action's chunk */
-    int from, to;     /* ranks of the message; -1: none, or the neighbour is on this rank */
-    int chunk, other; /* chunk: the neighbouring chunk on this rank from which (FORWARD) or to whose slot `other` (BACKWARD) data is copied;
+    int from, to;     /* ranks of the message; -1: none, or the neighbor is on this rank */
+    int chunk, other; /* chunk: the neighboring chunk on this rank from which (FORWARD) or to whose slot `other` (BACKWARD) data is copied;
                          -1: none */
     bool last;        /* last of its kind and chunk */
 };

@@ -21,6 +21,14 @@ static double idle_zb_v(struct sizes s) { return MAX(s.P - 1, 4 * (s.P - 1) - 2 
 static double idle_forward(struct sizes s) { return s.P - 1 + s.few * (s.v - 1); }
 static double idle_forward_v(struct sizes s) { return 2 * (s.P - 1); }
 
+/* What each schedule is: a missing row does not compile. */
+/* clang-format off */
+#define SCHEDULE_gpipe       1, 1,         true, false, LS_STAGES_LOOP, order_gpipe,       idle_1f1b
+#define SCHEDULE_1f1b        1, 1,         true, false, LS_STAGES_LOOP, order_1f1b,        idle_1f1b
+#define SCHEDULE_interleaved 1, INT16_MAX, true, false, LS_STAGES_LOOP, order_interleaved, idle_interleaved
+#define SCHEDULE_zb_h1       1, 1,         true, true,  LS_STAGES_LOOP, order_zb_h1,       idle_zb_h1
+#define SCHEDULE_zb_v        2, 2,         true, true,  LS_STAGES_V,    order_zb_v,        idle_zb_v
+#define SCHEDULE_ROW(id, name) { name, SCHEDULE_##id },
 static const struct schedule_row {
     const char *name;
     int least, most; /* chunks */
@@ -29,14 +37,11 @@ static const struct schedule_row {
     void (*make)(ls_pipeline_schedule *s);
     double (*idle)(struct sizes s);
 } schedule_rows[] = {
-    { "gpipe", 1, 1, true, false, LS_STAGES_LOOP, order_gpipe, idle_1f1b },
-    { "1f1b", 1, 1, true, false, LS_STAGES_LOOP, order_1f1b, idle_1f1b },
-    { "interleaved", 1, INT16_MAX, true, false, LS_STAGES_LOOP, order_interleaved, idle_interleaved },
-    { "zb-h1", 1, 1, true, true, LS_STAGES_LOOP, order_zb_h1, idle_zb_h1 },
-    { "zb-v", 2, 2, true, true, LS_STAGES_V, order_zb_v, idle_zb_v },
+    LS_PIPELINE_SCHEDULE_MAP(SCHEDULE_ROW)
     { "forward", 1, INT16_MAX, false, false, LS_STAGES_LOOP, order_forward, idle_forward },
     { "forward-v", 2, 2, false, false, LS_STAGES_V, order_forward_v, idle_forward_v },
 };
+/* clang-format on */
 
 double schedule_idle(const ls_pipeline_schedule *s)
 {

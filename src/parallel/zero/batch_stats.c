@@ -1,7 +1,7 @@
 /* batch_stats.c - sums over the samples of all ranks: batch statistics, and the number of tokens routed to each expert.
  *
  * An op whose result must be summed over the samples of all ranks marks it as partial over dp. It is reduced immediately, and its readers
- * use the sum. Batch norms without sync_batch_norm normalise by each rank's own samples; the running statistics, which then differ, are
+ * use the sum. Batch norms without sync_batch_norm normalize by each rank's own samples; the running statistics, which then differ, are
  * broadcast from rank 0 at the end of each step. (With it they are equal anyway.)
  */
 #include "parallel/zero/zero.h"

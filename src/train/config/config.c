@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "device/device.h"
+#include "lockstep/pipeline.h"
 
 enum {
     T = VERB_TRAIN,
@@ -18,12 +19,24 @@ enum {
     RUNS = T | B | G | Q | E /* commands that run a model */
 };
 
-#define COUNT_MOST                         1e15
-#define FAMILY_CHOICE(upper, name)         "|" #name
-#define OPTIMIZER_CHOICE(upper, name, ...) "|" #name
-#define FORMAT_CHOICE(id, name)            "|" name
-#define DEVICE_CHOICE(name, help)          "|" #name
-#define DEVICE_HELP(name, help)            "; " #name ": " help
+#define COUNT_MOST                          1e15
+#define MODEL_CHOICE(upper, name)           "|" #name
+#define ACTIVATION_CHOICE(upper, name, ...) "|" #name
+#define OPTIMIZER_CHOICE(upper, name, ...)  "|" #name
+#define FORMAT_CHOICE(id, name)             "|" name
+#define DEVICE_CHOICE(name, help)           "|" #name
+#define DEVICE_HELP(name, help)             "; " #name ": " help
+
+#define SCHEDULE_HELP(id, name) ", " name
+
+/* The names of the optimizers that read a field. */
+#define OPTIMIZER_IF_0(name)
+#define OPTIMIZER_IF_1(name)                                                  " " #name
+#define OPTIMIZER_MOMENTS(upper, name, moments, ...)                          OPTIMIZER_IF_##moments(name)
+#define OPTIMIZER_MOMENTUM(upper, name, moments, momentum, ...)               OPTIMIZER_IF_##momentum(name)
+#define OPTIMIZER_NESTEROV(upper, name, moments, momentum, nesterov, ...)     OPTIMIZER_IF_##nesterov(name)
+#define OPTIMIZER_TRUST(upper, name, moments, momentum, nesterov, trust, ...) OPTIMIZER_IF_##trust(name)
+#define WITH_MOMENTS                                                          LS_OPTIMIZER_MAP(OPTIMIZER_MOMENTS)
 
 #define INT(field, text, least, most, unit, verbs, ...) \
     OPTION_INT(struct config, field, #field, text, least, most, unit, verbs, __VA_ARGS__)
@@ -35,10 +48,10 @@ enum {
 #define ENUM(field, text, choices, verbs, ...) OPTION_ENUM(struct config, field, #field, text, choices, verbs, __VA_ARGS__)
 
 static const struct option config_rows[] = {
-    STRING(model.preset, "llama-demo", STEP, "name of a model; 'lockstep help models' lists them", .common = STEP),
+    STRING(model.preset, "llama-demo", STEP, "name of a model; 'lockstep help models' lists them", .common = STEP, .value = "NAME"),
     STRING(model.hf, "", STEP, "Hugging Face folder (shape and weights) or its config.json (only the shape), instead of a preset",
-           .common = T | P | B),
-    ENUM(model.architecture, "preset", "preset" LS_FAMILY_MAP(FAMILY_CHOICE), STEP,
+           .common = T | P | B, .value = "FOLDER|FILE"),
+    ENUM(model.architecture, "preset", "preset" LS_FAMILY_MAP(MODEL_CHOICE), STEP,
          "model family; preset: the family of model.preset or model.hf"),
     INT(model.layers, "0", 0, COUNT_MOST, "", STEP, "number of transformer blocks; 0: the preset's", .common = T | P | B),
     INT(model.width, "0", 0, COUNT_MOST, "", STEP, "channels of the residual stream; 0: the preset's", .common = T | P | B),
@@ -51,7 +64,7 @@ static const struct option config_rows[] = {
     ENUM(model.tied, "preset", "preset|false|true", STEP, "use the embedding also as the output projection; preset: as the preset does"),
     INT(model.max_positions, "0", 0, COUNT_MOST, "tokens", STEP, "longest sequence that the model can process; 0: the preset's"),
     REAL(model.rope_theta, "0", 0, 1e12, "", STEP, "base of the rotary position embedding; 0: the preset's"),
-    ENUM(model.activation, "preset", "preset|gelu_tanh|gelu|relu_squared", STEP,
+    ENUM(model.activation, "preset", "preset" LS_ACTIVATION_MAP(ACTIVATION_CHOICE), STEP,
          "activation function of the feed-forward layer, in families that offer a choice; gelu: the exact function, gelu_tanh: its "
          "approximation by tanh"),
     REAL(model.dropout, "0", 0, 0.99, "", STEP,
@@ -66,63 +79,66 @@ static const struct option config_rows[] = {
     INT(model.experts, "0", 0, COUNT_MOST, "", STEP, "number of experts per layer, in families with experts; 0: the preset's"),
     INT(model.experts_per_token, "0", 0, COUNT_MOST, "", STEP, "number of experts that each token is routed to; 0: the preset's"),
     INT(model.expert_ffn, "0", 0, COUNT_MOST, "", STEP, "inner width of an expert; 0: the preset's"),
-    INT(model.shared_ffn, "-1", -1, COUNT_MOST, "", STEP,
-        "inner width of the shared expert, which processes every token; 0: no shared expert; -1: the preset's", .off = "0"),
-    ENUM(model.router, "preset", "preset|softmax|sigmoid", STEP,
+    INT(model.shared_ffn, "-1", 0, COUNT_MOST, "", STEP,
+        "inner width of the shared expert, which processes every token; 0: no shared expert; -1: the preset's", .off = "0",
+        .special = "-1"),
+    ENUM(model.router, "preset", "preset" LS_ROUTER_MAP(MODEL_CHOICE), STEP,
          "function that turns the router's logits into scores; preset: the preset's"),
-    REAL(model.capacity, "-1", -1, 1e6, "", STEP,
+    REAL(model.capacity, "-1", 0, 1e6, "", STEP,
          "capacity factor: an expert takes at most this times its even share of a sample's tokens and drops the rest; 0: it drops none; "
          "-1: the preset's",
-         .off = "0"),
-    ENUM(model.drop, "preset", "preset|position|probability", STEP,
+         .off = "0", .special = "-1"),
+    ENUM(model.drop, "preset", "preset" LS_DROP_MAP(MODEL_CHOICE), STEP,
          "which tokens a full expert drops: the last ones (position), or those with the smallest scores (probability); preset: the "
          "preset's"),
-    REAL(model.aux_loss, "-1", -1, 1e6, "", STEP, "coefficient of the load-balancing loss; 0: none; -1: the preset's", .off = "0"),
+    REAL(model.aux_loss, "-1", 0, 1e6, "", STEP, "coefficient of the load-balancing loss; 0: none; -1: the preset's", .off = "0",
+         .special = "-1"),
     ENUM(model.aux_loss_scope, "preset", "preset|sequence|micro_batch", STEP,
          "tokens over which aux_loss is computed: those of each sequence (independent of the layout), or of a micro-batch of all "
          "data-parallel ranks (depends on dp and accumulation); preset: sequence"),
-    REAL(model.z_loss, "-1", -1, 1e6, "", STEP, "coefficient of the loss that keeps the router's logits small; 0: none; -1: the preset's",
-         .off = "0"),
-    REAL(model.router_bias_rate, "-1", -1, 1e6, "", STEP,
+    REAL(model.z_loss, "-1", 0, 1e6, "", STEP, "coefficient of the loss that keeps the router's logits small; 0: none; -1: the preset's",
+         .off = "0", .special = "-1"),
+    REAL(model.router_bias_rate, "-1", 0, 1e6, "", STEP,
          "update rate of a bias on the router's scores, which balances the load without a loss; 0: none; -1: the preset's", .off = "0",
-         .alias = "model.balance"),
+         .alias = "model.balance", .special = "-1"),
 
     STRING(data.text, "", T | P | D | E,
            "file of UTF-8 text, or of JSON lines (.jsonl, .ndjson) with a document in each object; it may be compressed (.gz, .zst)",
-           .common = T | E | D),
-    STRING(data.field, "text", T | P | D | E, "field of each JSON object that holds the document"),
+           .common = T | E | D, .value = "FILE"),
+    STRING(data.field, "text", T | P | D | E, "field of each JSON object that holds the document", .value = "NAME"),
     ENUM(data.special_tokens, "auto", "auto|parse|text", T | P | D | E,
          "how to read special tokens that are spelled out in the text, such as <|endoftext|>: as their ids (parse) or as ordinary text "
          "(text); auto: parse in plain text, text in JSON lines"),
-    STRING(data.tokens, "", T | P | E, "token file to read instead of a text", .common = T | E),
+    STRING(data.tokens, "", T | P | E, "token file to read instead of a text", .common = T | E, .value = "FILE"),
     ENUM(data.format, "auto", "auto" LS_TOKEN_FORMAT_MAP(FORMAT_CHOICE), T | P | D | E,
          "format of the token file; auto: detected when reading, llmc when writing", .common = D),
-    STRING(data.tokenizer, "bytes", T | P | D,
-           "tokenizer: bytes, bpe (learnt from the text), a tokenizer.json, a FILE.tiktoken, or a folder with one of these; not needed for "
-           "a token file",
-           .common = T | D),
+    STRING(
+        data.tokenizer, "bytes", T | P | D,
+        "tokenizer: bytes, bpe (learned from the text), a tokenizer.json, a FILE.tiktoken, or a folder with one of these; not needed for "
+        "a token file",
+        .common = T | D, .value = "NAME|FILE|FOLDER"),
     INT(data.vocab_size, "4096", 257, 1e6, "tokens", T | P | D, "size of the vocabulary that data.tokenizer=bpe learns", .common = D),
-    INT(data.seq_len, "-1", -1, 1e7, "tokens", STEP | E,
-        "tokens per sample; -1: 256, or the model's number of positions if that is smaller", .common = STEP | E, .was = "256"),
+    INT(data.seq_len, "-1", 1, 1e7, "tokens", STEP | E, "tokens per sample; -1: 256, or the model's number of positions if that is smaller",
+        .common = STEP | E, .special = "-1", .was = "256"),
     REAL(data.val_fraction, "0.05", 0, 0.9, "", T | P | E, "share of the data, at its end, that is kept for validation; 0: none",
          .off = "0", .common = E),
     BOOL(data.shuffle, "true", T, "take samples in random order, a different one in each epoch; false: in the order of the data",
          .off = "false"),
 
-    INT(train.steps, "-1", -1, COUNT_MOST, "steps", T | P,
-        "number of optimizer updates; -1: 1000, or as many as fit into train.time_budget", .common = T | P),
+    INT(train.steps, "-1", 0, COUNT_MOST, "steps", T | P, "number of optimizer updates; -1: 1000, or as many as fit into train.time_budget",
+        .common = T | P, .special = "-1"),
     REAL(train.time_budget, "0", 0, 1e9, "seconds", T | P,
          "time that the run may take, including start-up, evaluations and checkpoints: a trial before the first step fixes the number of "
          "steps, at most train.steps; 0: no limit",
          .off = "0", .common = T),
-    INT(train.schedule_steps, "-1", -1, COUNT_MOST, "steps", T, "length of the learning-rate schedule; -1: train.steps"),
-    INT(train.global_batch, "-1", -1, COUNT_MOST, "samples", STEP,
-        "samples per optimizer step over all ranks; -1: micro_batch x accumulate x dp", .common = T | P | Q),
-    INT(train.micro_batch, "-1", -1, COUNT_MOST, "samples", STEP | E,
+    INT(train.schedule_steps, "-1", 0, COUNT_MOST, "steps", T, "length of the learning-rate schedule; -1: train.steps", .special = "-1"),
+    INT(train.global_batch, "-1", 1, COUNT_MOST, "samples", STEP,
+        "samples per optimizer step over all ranks; -1: micro_batch x accumulate x dp", .common = T | P | Q, .special = "-1"),
+    INT(train.micro_batch, "-1", 1, COUNT_MOST, "samples", STEP | E,
         "samples that a rank computes at once; -1: as global_batch and accumulate require, at most 8 if accumulate is -1 too",
-        .common = STEP | E),
-    INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches per rank and step; -1: as global_batch and micro_batch require",
-        .common = STEP, .alias = "parallel.accumulate"),
+        .common = STEP | E, .special = "-1"),
+    INT(train.accumulate, "-1", 1, COUNT_MOST, "", STEP, "micro-batches per rank and step; -1: as global_batch and micro_batch require",
+        .common = STEP, .alias = "parallel.accumulate", .special = "-1"),
     INT(train.seed, "1", 0, COUNT_MOST, "", T | B | Q, "seed of the initial weights, the order of samples, dropout and stochastic rounding",
         .common = Q),
     ENUM(train.non_finite, "stop", "stop|skip", T,
@@ -135,11 +151,11 @@ static const struct option config_rows[] = {
     ENUM(optim.name, "adamw", &(LS_OPTIMIZER_MAP(OPTIMIZER_CHOICE))[1], STEP, "optimizer", .common = STEP),
     REAL(optim.lr, "1e-3", 0, 1e6, "", T | Q, "peak learning rate", .common = T | Q),
     REAL(optim.min_lr, "0", 0, 1e6, "", T, "learning rate at the end of the schedule", .off = "0"),
-    INT(optim.warmup, "-1", -1, COUNT_MOST, "steps", T, "steps of linear warm-up; -1: 50, or half of the lr schedule if that is less",
-        .off = "0", .common = T),
+    INT(optim.warmup, "-1", 0, COUNT_MOST, "steps", T, "steps of linear warm-up; -1: 50, or half of the lr schedule if that is less",
+        .off = "0", .common = T, .special = "-1"),
     ENUM(optim.schedule, "cosine", "constant|linear|cosine|wsd", T, "lr schedule after warm-up; wsd: constant, then a final decay"),
-    INT(optim.decay, "-1", -1, COUNT_MOST, "steps", T, "steps of the final decay of optim.schedule=wsd; -1: a fifth of the lr schedule",
-        .off = "0"),
+    INT(optim.decay, "-1", 0, COUNT_MOST, "steps", T, "steps of the final decay of optim.schedule=wsd; -1: a fifth of the lr schedule",
+        .off = "0", .special = "-1"),
     INT(optim.lr_scale_batch, "0", 0, COUNT_MOST, "samples", T,
         "global batch for which optim.lr was chosen: lr is multiplied by train.global_batch / this; 0: lr is not scaled", .off = "0"),
     REAL(optim.weight_decay, "0.1", 0, 1e6, "", T | B | Q, "weight decay of matrices; norms and biases are not decayed", .off = "0"),
@@ -148,13 +164,15 @@ static const struct option config_rows[] = {
     ENUM(optim.clip_by, "current", "current|previous", STEP,
          "the step whose gradient norm clips an update; previous: the norm of the step before, so that no update waits for the norm; the "
          "first step of a run is not clipped"),
-    REAL(optim.beta1, "0.9", 0, 0.999999, "", T | B | Q, "decay rate of the first moment (adam, adamw, lamb)"),
-    REAL(optim.beta2, "0.95", 0, 0.999999, "", T | B | Q, "decay rate of the second moment (adam, adamw, lamb)"),
-    REAL(optim.eps, "1e-8", 0, 1, "", T | B | Q, "term added to the square root of the second moment (adam, adamw, lamb)"),
-    REAL(optim.momentum, "0.9", 0, 0.999999, "", STEP, "momentum of sgd and lars; 0: no momentum and no state", .off = "0"),
-    BOOL(optim.nesterov, "false", T | B | Q, "use Nesterov momentum (sgd)", .off = "false"),
+    REAL(optim.beta1, "0.9", 0, 0.999999, "", T | B | Q, "decay rate of the first moment; for" WITH_MOMENTS),
+    REAL(optim.beta2, "0.95", 0, 0.999999, "", T | B | Q, "decay rate of the second moment; for" WITH_MOMENTS),
+    REAL(optim.eps, "1e-8", 0, 1, "", T | B | Q, "term added to the square root of the second moment; for" WITH_MOMENTS),
+    REAL(optim.momentum, "0.9", 0, 0.999999, "", STEP, "momentum; 0: no momentum and no state; for" LS_OPTIMIZER_MAP(OPTIMIZER_MOMENTUM),
+         .off = "0"),
+    BOOL(optim.nesterov, "false", T | B | Q, "use Nesterov momentum; for" LS_OPTIMIZER_MAP(OPTIMIZER_NESTEROV), .off = "false"),
     REAL(optim.trust_coefficient, "0.001", 0, 1e6, "", T | B | Q,
-         "trust coefficient: the norm of a layer's update relative to that of its weights (lars)", .alias = "optim.trust"),
+         "trust coefficient: the norm of a layer's update relative to that of its weights; for" LS_OPTIMIZER_MAP(OPTIMIZER_TRUST),
+         .alias = "optim.trust"),
 
     BOOL(optim.in_backward, "false", T | P | B,
          "update each parameter in backward as soon as its gradient is final, and reuse the gradient's memory (bitwise the same results); "
@@ -166,8 +184,9 @@ static const struct option config_rows[] = {
          "the run's folder",
          .off = "none"),
 
-    INT(parallel.dp, "-1", -1, LS_MESH_RANKS_MOST, "ranks", STEP | E,
-        "number of data-parallel ranks, which divide the samples of a step; -1: launch.ranks / (pp x cp x tp)", .common = STEP | E),
+    INT(parallel.dp, "-1", 1, LS_MESH_RANKS_MOST, "ranks", STEP | E,
+        "number of data-parallel ranks, which divide the samples of a step; -1: launch.ranks / (pp x cp x tp)", .common = STEP | E,
+        .special = "-1"),
     INT(parallel.tp, "1", 1, LS_MESH_RANKS_MOST, "ranks", STEP | E,
         "number of tensor-parallel ranks, over which heads, inner widths and the vocabulary are sharded", .off = "1", .common = T | Q | E),
     BOOL(parallel.sp, "false", STEP | E, "sequence parallel: shard norms, dropout and the residual stream by sequence over tp",
@@ -182,11 +201,13 @@ static const struct option config_rows[] = {
          .common = Q, .alias = "parallel.context"),
     INT(parallel.pp, "1", 1, LS_MESH_RANKS_MOST, "ranks", STEP | E, "number of pipeline stages, each of which holds some of the layers",
         .off = "1", .common = T | Q | E),
-    INT(parallel.vpp, "1", 1, LS_MESH_RANKS_MOST, "", STEP | E, "number of virtual stages per rank (schedules interleaved and zb-v)",
+    INT(parallel.vpp, "1", 1, LS_MESH_RANKS_MOST, "", STEP | E, "number of virtual stages per rank, for a schedule that has several",
         .off = "1"),
     STRING(parallel.schedule, "auto", STEP,
-           "pipeline schedule: auto (1f1b, or interleaved with vpp), gpipe, 1f1b, interleaved, zb-h1, zb-v, file:PATH", .common = Q),
-    STRING(parallel.stages, "", STEP, "number of layers of each virtual stage, such as 3,4,4,1; empty: balanced by work"),
+           "pipeline schedule: auto (1f1b, or interleaved with vpp)" LS_PIPELINE_SCHEDULE_MAP(SCHEDULE_HELP) ", file:PATH", .common = Q,
+           .value = "NAME"),
+    STRING(parallel.stages, "", STEP, "number of layers of each virtual stage, such as 3,4,4,1; empty: balanced by work",
+           .value = "N,N,.."),
     INT(parallel.ep, "1", 1, LS_MESH_RANKS_MOST, "ranks", STEP | E,
         "number of expert-parallel ranks: the experts are sharded over this many of the dp x cp ranks", .off = "1", .common = Q),
     REAL(parallel.receive_factor, "0", 0, 1e6, "", STEP,
@@ -215,7 +236,8 @@ static const struct option config_rows[] = {
     BOOL(parallel.overlap, "true", STEP, "overlap communication with compute; false: wait for each collective where it starts",
          .off = "false"),
     STRING(parallel.fsdp_unit, "block", STEP,
-           "parameters that are gathered and freed together: block (a layer), layers:K (K consecutive layers), model (zero 3)"),
+           "parameters that are gathered and freed together: block (a layer), layers:K (K consecutive layers), model (zero 3)",
+           .value = "UNIT"),
     INT(parallel.prefetch, "1", 0, LS_PREFETCH_MOST, "units", STEP,
         "gather this many units ahead of the one in use; 0: each when it is needed; each holds one more unit in memory (zero 3)",
         .off = "0"),
@@ -250,13 +272,13 @@ static const struct option config_rows[] = {
          "allow matmuls of fp32 on a GPU to round their operands to TF32 (10 bits of mantissa), which tensor cores multiply",
          .off = "false"),
     STRING(recompute.mode, "none", STEP, "activations to recompute in backward: none, selective, full, every:K, first:K, budget:SIZE",
-           .off = "none", .common = STEP),
+           .off = "none", .common = STEP, .value = "MODE"),
 
     INT(checkpoint.every, "0", 0, COUNT_MOST, "steps", T, "steps between checkpoints; 0: only at the end", .off = "0", .common = T),
     INT(checkpoint.keep, "2", 1, 1e6, "", T, "number of checkpoints to keep; older ones are removed"),
     STRING(checkpoint.resume, "auto", T, "checkpoint to resume from: auto (the run's newest, if there is one), none, or a path",
-           .off = "none", .common = T),
-    STRING(checkpoint.dir, "", T, "folder of the checkpoints; empty: RUN/checkpoints"),
+           .off = "none", .common = T, .value = "auto|none|PATH"),
+    STRING(checkpoint.dir, "", T, "folder of the checkpoints; empty: RUN/checkpoints", .value = "FOLDER"),
 
     INT(launch.ranks, "0", 0, LS_MESH_RANKS_MOST, "ranks", T | P | B | C | E,
         "number of ranks to start on this machine (-n); 0: one, or as many as a launcher started", .common = T | B | C | E),
@@ -265,10 +287,11 @@ static const struct option config_rows[] = {
     REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B | C | Q | E,
          "time without progress after which a rank counts as lost: the run ends and names it", .common = C),
     STRING(launch.comm_table, "", T | B | Q, "comm table that 'bench comm --tune' wrote: the algorithm of each collective by size",
-           .alias = "launch.choices"),
+           .alias = "launch.choices", .value = "FILE"),
     ENUM(launch.comm, "auto", "auto|nccl|ipc|host", T | B | C | Q | E,
          "library for collectives between GPUs: nccl; ipc: CUDA IPC, memory that ranks of one machine map from each other's GPUs; host: "
-         "staged through the host; auto: the first of these that all ranks can use"),
+         "staged through the host; auto: the first of these that all ranks can use",
+         .off = "host"),
     BOOL(launch.share_gpus, "false", T | B | C | Q | E,
          "let ranks share a GPU, each with its part of the memory, if a machine has fewer GPUs than ranks; they then communicate without "
          "NCCL (slow; to try out layouts)",
@@ -276,7 +299,7 @@ static const struct option config_rows[] = {
     BOOL(launch.bind, "true", T | B | C | Q | E, "bind each rank that is started on this machine to its share of the cores", .off = "false",
          .common = C),
 
-    STRING(run.dir, "", T, "folder of the run; empty: a new folder in runs/, named after the time", .common = T),
+    STRING(run.dir, "", T, "folder of the run; empty: a new folder in runs/, named after the time", .common = T, .value = "FOLDER"),
     ENUM(run.device, "auto", "auto" DEVICE_MAP(DEVICE_CHOICE), RUNS | C | M | P,
          "device that holds the tensors and computes; auto: cuda if there is a GPU for each rank, else cpu" DEVICE_MAP(DEVICE_HELP)),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
@@ -285,7 +308,8 @@ static const struct option config_rows[] = {
          .common = B | M),
     STRING(run.library_path, "", RUNS | C | M,
            "colon-separated folders to search first for NCCL, cuBLASLt and cuDNN (run.device=cuda), before the loader's paths, the CUDA "
-           "toolkit and the site-packages of Python environments"),
+           "toolkit and the site-packages of Python environments",
+           .value = "FOLDERS"),
     BOOL(run.cudnn, "true", RUNS | P,
          "use cuDNN for attention and convolutions if it is installed and has an algorithm for them (run.device=cuda); false: use "
          "lockstep's own kernels",
@@ -324,11 +348,11 @@ static const struct option config_rows[] = {
     STRING(debug.slow, "", T,
            "part of a rank to slow down by MS milliseconds, for tests: compute:RANK:MS, link:RANK:MS[:MB_PER_SECOND], disk:RANK:MS or "
            "loader:RANK:MS; RANK counts from 0, or is all; 'lockstep help faults' describes them",
-           .off = ""),
+           .off = "", .value = "PART:RANK:MS"),
     STRING(debug.non_finite, "", T,
            "NaN to inject, for tests, as STEP:RANK:MICRO:NAME; NAME is PARAMETER.grad for its gradient, or PARAMETER for the output of "
            "the first op that reads it; STEP counts from 1, RANK and MICRO from 0",
-           .off = ""),
+           .off = "", .value = "STEP:RANK:MICRO:NAME"),
     INT(debug.device_seed, "0", 0, COUNT_MOST, "", RUNS | C, "seed of the order in which run.device=check runs enqueued operations"),
     INT(debug.fail_alloc, "0", 0, COUNT_MOST, "", RUNS | C | M | P, "fail the Nth allocation from now, for tests; 0: none", .off = "0"),
     INT(debug.fail_write, "0", 0, COUNT_MOST, "", T, "fail the Nth write into a checkpoint from now as on a full disk, for tests; 0: none",

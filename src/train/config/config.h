@@ -36,12 +36,13 @@ enum {
     VERB_BENCH_GEMM = 256
 };
 
-enum { ARCHITECTURE_PRESET, ARCHITECTURE_FIRST }; /* followed by the other families, in the order of enum ls_architecture */
-enum config_activation { ACTIVATION_PRESET, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU_SQUARED };
-enum config_router { ROUTER_PRESET, ROUTER_SOFTMAX, ROUTER_SIGMOID };
+/* "preset" is followed by the choices of a list, in the order of enum ls_architecture, ls_activation, ls_router and ls_drop. */
+enum { ARCHITECTURE_PRESET, ARCHITECTURE_FIRST };
+enum { ACTIVATION_PRESET, ACTIVATION_FIRST };
+enum { ROUTER_PRESET, ROUTER_FIRST };
+enum { DROP_PRESET, DROP_FIRST };
 enum config_scope { SCOPE_PRESET, SCOPE_SEQUENCE, SCOPE_MICRO_BATCH };
 enum config_special { SPECIAL_AUTO, SPECIAL_PARSE, SPECIAL_TEXT };
-enum config_drop { DROP_PRESET, DROP_POSITION, DROP_PROBABILITY };
 enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
 enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
 enum config_cp_method { CP_METHOD_RING, CP_METHOD_ALL_TO_ALL };
@@ -62,9 +63,10 @@ struct config {
         int tied;                                                                     /* enum config_switch */
         double rope_theta;                                                            /* 0: from the preset */
         int64_t experts, experts_per_token, expert_ffn, shared_ffn;                   /* shared_ffn -1: from the preset */
-        int router, drop, aux_loss_scope;                                             /* enum config_router, config_drop, config_scope */
+        int router, drop;                                                             /* as architecture, with enum ls_router and ls_drop */
+        int aux_loss_scope;                                                           /* enum config_scope */
         double capacity, aux_loss, z_loss, router_bias_rate;                          /* -1: from the preset */
-        int activation;                                                               /* enum config_activation */
+        int activation;                                                               /* as architecture, with enum ls_activation */
         double dropout, attention_dropout;
     } model;
     struct {
@@ -208,7 +210,8 @@ ls_status config_layout(const struct config *c, ls_layout *out);
 /* Appends the options that turn layout `from` into `to`, for each field that differs: "--launch.ranks=4 --parallel.dp=4". With
  * another number of stages train.accumulate, too, since its default depends on that. */
 ls_status config_layout_options(const ls_layout *from, const ls_layout *to, struct text *out);
-const char *config_layout_option(int i);           /* the options that set a field of the layout; NULL past the last */
+const char *config_layout_option(int i);                        /* the options that set a field of the layout; NULL past the last */
+const struct device *config_device_row(const struct config *c); /* of DEVICE_MAP: its module may not be loaded */
 const char *config_device(const struct config *c); /* the device's name in device.h, which config_choose_device() decides for auto */
 ls_dtype config_type(const struct config *c);      /* the type of parameters and activations */
 ls_optimizer config_optimizer(const struct config *c);

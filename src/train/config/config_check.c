@@ -77,34 +77,55 @@ static ls_status check_idle_task(const struct config *c, unsigned verb, struct o
     return LS_OK;
 }
 
-/* Writes "it applies only to optim.name=adam, adamw and lamb" into text: the optimizers whose fact at this offset holds. Returns text. */
+/* Writes "it applies only to OPTION=adam, adamw and lamb" into text; returns it. */
+static const char *applies_only_to(const char *option, const char *const *name, int n, char text[96])
+{
+    int at = snprintf(text, 96, "it applies only to %s=", option);
+
+    for (int k = 0; k < n && at < 96; k++)
+        at += snprintf(text + at, (size_t)(96 - at), "%s%s", k == 0 ? "" : k == n - 1 ? " and " : ", ", name[k]);
+    return text;
+}
+
+/* The optimizers whose fact at this offset holds. */
 static const char *optimizers_with(size_t fact, char text[96])
 {
     const char *name[LS_OPTIMIZERS];
-    int n = 0, at = snprintf(text, 96, "it applies only to optim.name=");
+    int n = 0;
 
     for (int k = 0; k < LS_OPTIMIZERS; k++) {
         const ls_optimizer_facts *f = ls_optimizer_facts_of((ls_optimizer_kind)k);
 
         if (*(const int *)(const void *)((const char *)f + fact)) name[n++] = f->name;
     }
-    for (int k = 0; k < n && at < 96; k++)
-        at += snprintf(text + at, (size_t)(96 - at), "%s%s", k == 0 ? "" : k == n - 1 ? " and " : ", ", name[k]);
-    return text;
+    return applies_only_to("optim.name", name, n, text);
 }
-#define OPTIMIZERS_WITH(fact, i) optimizers_with(offsetof(ls_optimizer_facts, fact), out->text[i])
+
+/* The devices whose property at this offset holds. */
+static const char *devices_with(size_t property, char text[96])
+{
+    const char *name[DEVICES];
+    int n = 0;
+
+    for (int k = 0; k < DEVICES; k++)
+        if (*(const bool *)(const void *)((const char *)device_row(k) + property)) name[n++] = device_row(k)->name;
+    return applies_only_to("run.device", name, n, text);
+}
+#define OPTIMIZERS_WITH(fact, i)  optimizers_with(offsetof(ls_optimizer_facts, fact), out->text[i])
+#define DEVICES_WITH(property, i) devices_with(offsetof(struct device, property), out->text[i])
 
 /* The options that may have no effect. */
-enum { IDLE_MOST = 60, IDLE_TEXTS = 4 };
+enum { IDLE_MOST = 60, IDLE_TEXTS = 6 };
 struct idle_list {
     struct idle rule[IDLE_MOST];
     size_t n;
-    char text[IDLE_TEXTS][96]; /* made by OPTIMIZERS_WITH() */
+    char text[IDLE_TEXTS][96]; /* made by OPTIMIZERS_WITH() and DEVICES_WITH() */
 };
 
 static void list_idle(const struct config *c, unsigned verb, struct idle_list *out)
 {
     const ls_optimizer_facts *optimizer = ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name);
+    const struct device *device = config_device_row(c);
     bool alone = c->launch.ranks <= 1;
     bool shared = c->parallel.dp * c->parallel.cp > 1, pipeline = c->parallel.pp > 1, tp = c->parallel.tp > 1;
     bool offloads = c->parallel.offload_parameters != OFFLOAD_NONE, units = c->parallel.zero == 3 || offloads;
@@ -117,14 +138,14 @@ static void list_idle(const struct config *c, unsigned verb, struct idle_list *o
         { !optimizer->nesterov, "optim.nesterov", OPTIMIZERS_WITH(nesterov, 2), false },
         { !optimizer->trust, "optim.trust_coefficient", OPTIMIZERS_WITH(trust, 3), false },
         { c->optim.clip == 0, "optim.clip_by", "optim.clip=0 clips nothing", false },
-        { strcmp(config_device(c), "check") != 0, "debug.device_seed", "it applies only to run.device=check", false },
+        { !device->random_order, "debug.device_seed", DEVICES_WITH(random_order, 4), false },
         { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd", false },
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays", false },
-        { strcmp(config_device(c), "cuda") != 0, "precision.tf32", "it applies only to run.device=cuda", false },
-        { strcmp(config_device(c), "cuda") != 0, "run.library_path", "it applies only to run.device=cuda", false },
-        { strcmp(config_device(c), "cuda") != 0, "run.cudnn", "it applies only to run.device=cuda", false },
-        { strcmp(config_device(c), "cuda") != 0, "run.tune_matmuls", "it applies only to run.device=cuda", false },
-        { strcmp(config_device(c), "cuda") != 0, "run.cuda_graphs", "it applies only to run.device=cuda", false },
+        { !device->accelerator, "precision.tf32", DEVICES_WITH(accelerator, 5), false },
+        { !device->accelerator, "run.library_path", out->text[5], false },
+        { !device->accelerator, "run.cudnn", out->text[5], false },
+        { !device->accelerator, "run.tune_matmuls", out->text[5], false },
+        { !device->accelerator, "run.cuda_graphs", out->text[5], false },
         { verb == VERB_TRAIN && c->log.trace, "run.cuda_graphs", "log.trace times instructions one by one, without graphs", false },
         { c->debug.check_finite, "run.cuda_graphs", "debug.check_finite checks instructions one by one, without graphs", false },
         { c->precision.compute != COMPUTE_BF16, "precision.stochastic_rounding", "it applies only to precision.compute=bf16", false },
@@ -221,10 +242,11 @@ static ls_status check_tokenizer(const struct config *c)
     const char *name = c->data.tokenizer;
 
     if (strcmp(name, "bytes") == 0 || strcmp(name, "bpe") == 0 || strpbrk(name, "./:") || file_exists(name)) return LS_OK;
-    return ls_fail(LS_EINVAL,
-                   "data.tokenizer: '%s' is not a tokenizer; use bytes, bpe (learnt from the text), a .json or .tiktoken file, or a folder "
-                   "that exists",
-                   name);
+    return ls_fail(
+        LS_EINVAL,
+        "data.tokenizer: '%s' is not a tokenizer; use bytes, bpe (learned from the text), a .json or .tiktoken file, or a folder "
+        "that exists",
+        name);
 }
 
 ls_status config_check_data(const struct config *c, bool needed)
@@ -337,7 +359,7 @@ static ls_status check_in_backward(const struct config *c, unsigned verb)
                        "optim.in_backward=true with optim.clip=%g: the gradient norm is known only after the last update; use "
                        "optim.clip_by=previous or optim.clip=0",
                        c->optim.clip);
-    if (strcmp(config_device(c), "cpu") != 0)
+    if (!config_device_row(c)->immediate)
         return ls_fail(LS_EINVAL, "optim.in_backward=true with run.device=%s: it is implemented on run.device=cpu only", config_device(c));
     if (c->train.non_finite == NON_FINITE_SKIP)
         return ls_fail(LS_EINVAL,
@@ -365,7 +387,7 @@ static ls_status check_method(const struct config *c, unsigned verb)
     if (async && c->train.non_finite == NON_FINITE_SKIP)
         return ls_fail(LS_EINVAL,
                        "train.non_finite=skip with parallel.method=async, which has no step that all ranks could skip; use stop");
-    if (async && strcmp(config_device(c), "cpu") != 0)
+    if (async && !config_device_row(c)->host_visible)
         return ls_fail(LS_EINVAL,
                        "run.device=%s with parallel.method=async, which sends gradients from the host's memory; use run.device=cpu",
                        config_device(c));

@@ -66,7 +66,7 @@ static ls_status configure_device(const struct device *d, const struct config *c
 
 static ls_status check_comm(const struct config *c, const struct device *d)
 {
-    const char *idle = c->launch.comm != COMM_AUTO ? "comm" : c->launch.share_gpus ? "share_gpus" : NULL;
+    const char *idle = c->launch.comm != COMM_AUTO && c->launch.comm != COMM_HOST ? "comm" : c->launch.share_gpus ? "share_gpus" : NULL;
 
     if (!idle || d->collectives) return LS_OK;
     return ls_fail(LS_EINVAL, "launch.%s does nothing here: it applies only to ranks on GPUs, and run.device is %s", idle, d->name);
@@ -90,4 +90,5 @@ ls_status config_choose_device(struct config *c, unsigned verb, const struct wor
     return d->configure ? configure_device(d, c, w) : LS_OK;
 }
 
-const char *config_device(const struct config *c) { return device_row(MAX(c->run.device_chosen, 1) - 1)->name; }
+const struct device *config_device_row(const struct config *c) { return device_row(MAX(c->run.device_chosen, 1) - 1); }
+const char *config_device(const struct config *c) { return config_device_row(c)->name; }

@@ -68,8 +68,8 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     config_model_take(c->model.experts_per_token, &m->experts_per_token);
     config_model_take(c->model.expert_ffn, &m->expert_ffn);
     if (c->model.shared_ffn >= 0) m->shared_ffn = (size_t)c->model.shared_ffn;
-    if (c->model.router != ROUTER_PRESET) m->router = c->model.router == ROUTER_SIGMOID ? LS_ROUTER_SIGMOID : LS_ROUTER_SOFTMAX;
-    if (c->model.drop != DROP_PRESET) m->drop = c->model.drop == DROP_PROBABILITY ? LS_DROP_PROBABILITY : LS_DROP_POSITION;
+    if (c->model.router != ROUTER_PRESET) m->router = (ls_router)(c->model.router - ROUTER_FIRST);
+    if (c->model.drop != DROP_PRESET) m->drop = (ls_drop)(c->model.drop - DROP_FIRST);
     take_real(c->model.capacity, &m->capacity);
     take_real(c->model.aux_loss, &m->aux_coef);
     if (c->model.aux_loss_scope != SCOPE_PRESET) m->aux_over_micro_batch = c->model.aux_loss_scope == SCOPE_MICRO_BATCH;
@@ -78,7 +78,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     if (c->model.aux_loss_scope == SCOPE_MICRO_BATCH && m->aux_coef == 0)
         return ls_fail(LS_EINVAL,
                        "model.aux_loss_scope does nothing here: model.aux_loss=0 adds no loss; set a coefficient, 0.01 is usual");
-    if (c->model.drop == DROP_PROBABILITY && m->capacity == 0)
+    if (c->model.drop == DROP_FIRST + (int)LS_DROP_PROBABILITY && m->capacity == 0)
         return ls_fail(LS_EINVAL, "model.drop does nothing here: model.capacity=0 drops no token; set a capacity, 1.25 is usual");
     return LS_OK;
 }
@@ -169,13 +169,11 @@ static ls_status config_model_check_options(const struct config *c, const ls_mod
 
 static ls_status take_activation(const struct config *c, ls_model *m)
 {
-    static const ls_activation activations[] = { LS_GELU_TANH, LS_GELU_TANH, LS_GELU_ERF, LS_RELU_SQUARED };
-
     if (c->model.activation == ACTIVATION_PRESET) return LS_OK;
     if (!ls_architecture_family(m->architecture)->activation)
         return ls_fail(LS_EINVAL, "model.activation does nothing here: the feed-forward part of %s is SwiGLU",
                        ls_architecture_title(m->architecture));
-    m->activation = activations[c->model.activation];
+    m->activation = (ls_activation)(c->model.activation - ACTIVATION_FIRST);
     return LS_OK;
 }
 
@@ -229,8 +227,8 @@ static void put_experts(struct config *c, const ls_model *m)
     c->model.experts_per_token = (int64_t)m->experts_per_token;
     c->model.expert_ffn = (int64_t)m->expert_ffn;
     c->model.shared_ffn = (int64_t)m->shared_ffn;
-    c->model.router = m->router == LS_ROUTER_SIGMOID ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
-    c->model.drop = m->drop == LS_DROP_PROBABILITY ? DROP_PROBABILITY : DROP_POSITION;
+    c->model.router = ROUTER_FIRST + (int)m->router;
+    c->model.drop = DROP_FIRST + (int)m->drop;
     c->model.capacity = m->capacity;
     c->model.aux_loss = m->aux_coef;
     c->model.aux_loss_scope = m->aux_over_micro_batch ? SCOPE_MICRO_BATCH : SCOPE_SEQUENCE;
@@ -241,9 +239,6 @@ static void put_experts(struct config *c, const ls_model *m)
 void config_put_model(struct config *c, const ls_model *m)
 {
     const ls_family *family = ls_architecture_family(m->architecture);
-    static const int activations[] = {
-        [LS_GELU_TANH] = ACTIVATION_GELU_TANH, [LS_GELU_ERF] = ACTIVATION_GELU, [LS_RELU_SQUARED] = ACTIVATION_RELU_SQUARED
-    };
 
     c->model.architecture = ARCHITECTURE_FIRST + (int)m->architecture;
     c->model.layers = (int64_t)m->layers;
@@ -255,7 +250,7 @@ void config_put_model(struct config *c, const ls_model *m)
     c->model.vocab = (int64_t)m->vocab;
     c->model.max_positions = (int64_t)m->max_positions;
     c->model.tied = m->tied ? SWITCH_TRUE : SWITCH_FALSE;
-    if (family->activation) c->model.activation = activations[m->activation];
+    if (family->activation) c->model.activation = ACTIVATION_FIRST + (int)m->activation;
     c->model.rope_theta = family->rotary ? m->rope.theta : 0;
     if (m->experts) put_experts(c, m);
 }

@@ -196,7 +196,7 @@ void doctor_progress(const struct doctor *d, int rank, struct text *out)
 
     if (!s || s->opened == 0) return;
     if (lives && s->doing[0]) text_put(out, "%s for %.1f s, ", s->doing, fmax(0, d->now - doctor_time(d, rank, s->since)));
-    text_put(out, "step %" PRIu64 " of %" PRIu64, s->step, s->steps);
+    text_put(out, "step %" PRIu64 " of %" PRIu64, s->step, MAX(s->steps, s->step));
     if (s->skipped) text_put(out, ", %" PRIu64 " update%s skipped", s->skipped, s->skipped == 1 ? "" : "s");
     if (lives && s->rate > 0)
         text_put(out, ", %.0f %s/s, last step %.1f s ago", s->rate, s->unit, fmax(0, d->now - doctor_time(d, rank, s->stepped)));
@@ -285,7 +285,7 @@ bool doctor_outcome(const struct doctor *d, struct text *out)
         const struct recorder_status *first = status_of(d, 0), *last = status_of(d, find_step(d, NULL, false));
 
         text_put(out, "%s at step %" PRIu64 " of %" PRIu64 ", exit 0", first && first->why[0] ? first->why : "finished",
-                 last ? last->step : 0, last ? last->steps : 0);
+                 last ? last->step : 0, last ? MAX(last->steps, last->step) : 0);
     }
     return true;
 }

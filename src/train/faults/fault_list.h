@@ -40,7 +40,7 @@
     X(TIED_UNSUMMED, tied_unsummed, "the gradient of a tied embedding is not summed over the first and last stage", DATA_PARALLEL,         \
       tied_unsummed,                                                                                                                       \
       IDLE(pp <= 1, ONE_STAGE) IDLE(!m->tied, "the model's embedding is not tied")                                                         \
-          IDLE(zb_v, "with parallel.schedule=zb-v the first and the last stage are on the same rank"))                                     \
+          IDLE(v_stages, "parallel.schedule places stages in a V: the first and the last are on the same rank"))                           \
     X(TP_UNSUMMED, tp_unsummed, "partial gradients of weights that are replicated over tp are not summed", DATA_PARALLEL, tp_unsummed,     \
       IDLE(tp <= 1 || (!norms_partial && heads_divide), NOT_PARTIAL))                                                                      \
     X(TP_TWICE, tp_twice, "partial gradients of weights that are replicated over tp are summed twice", DATA_PARALLEL, tp_twice,            \
@@ -72,7 +72,7 @@
           IDLE(c->parallel.stages[0], "parallel.stages sets the layers of each stage")                                                     \
               IDLE(m->experts, "it needs a model without experts"))                                                                        \
     X(MOMENTS, moments, "the optimizer's moments are not restored from a checkpoint", HOOK, fault_restored,                                \
-      IDLE(c->optim.name == LS_SGD && c->optim.momentum == 0, "optim.name=sgd with optim.momentum=0 has no moments"))                      \
+      IDLE(!optimizer->moments && c->optim.momentum == 0, "with optim.momentum=0 the optimizer has no moments"))                           \
     X(REROUTE, reroute, "recomputed layers route their tokens again, with capacity for one token per expert", RECOMPUTE, reroute,          \
       IDLE(m->experts == 0, "the model has no experts") IDLE(!recomputes, "no router is recomputed; use recompute.mode=full"))             \
     X(EXPERT_GROUP, expert_group, "gradients of experts are summed over the ranks that share dense parameters", DATA_PARALLEL,             \
@@ -91,7 +91,7 @@
       "bytes at that rate (comm.*.seconds, time.exposed, the trace)",                                                                     \
       TRAINING, link,                                                                                                                     \
       IDLE(c->launch.ranks <= 1, "a single rank does not communicate")                                                                    \
-          IDLE(strcmp(config_device(c), "cuda") == 0, "it delays calls of the host; use run.device=cpu"))                                 \
+          IDLE(config_device_row(c)->accelerator, "it delays calls of the host; use run.device=cpu"))                                     \
     X(SLOW_DISK, disk, "on ranks that write a checkpoint, each write of up to 256 KiB takes MS longer (save_seconds, the log)", TRAINING, \
       disk, IDLE(s.rank > 0 && replicas, "one of the replicas writes checkpoints; use disk:all:MS"))                                      \
     X(SLOW_LOADER, loader, "each micro-batch is read MS later; time.data is the part that the step does not hide", OPENING, loader,       \

@@ -4,7 +4,7 @@
  * results (parity_file.h). The other side follows it: before each step except its first it loads the reference's parameters and optimizer
  * state. So every step is compared separately: gradients are computed from equal weights, and updates from equal moments.
  *
- *   start      both sides' state before the first step: the same bits, initialised or loaded from the checkpoint
+ *   start      both sides' state before the first step: the same bits, initialized or loaded from the checkpoint
  *   loss       to a bound from the lengths of the sums (parity_bounds.h)
  *   gradient   its root mean square error and its largest error, to bounds of the same kind
  *   norm       each side's norm, to the norm of its own gradients

@@ -1,6 +1,6 @@
 /* parity_bounds.h - how far the results of two layouts may differ after one step from equal weights.
  *
- * Rounding errors are modelled as independent with mean zero (Higham & Mary, A new approach to probabilistic rounding error analysis, SIAM
+ * Rounding errors are modeled as independent with mean zero (Higham & Mary, A new approach to probabilistic rounding error analysis, SIAM
  * J. Sci. Comput. 41(5), 2019), and squares of relative errors are averaged:
  *   one rounding     h u^2 with unit roundoff u: uniform in +-u of the power of two below the value, whose leading digits follow
  *                    Benford's law: h = 1/3 * 3/(8 ln 2) = 0.180

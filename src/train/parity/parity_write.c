@@ -101,7 +101,7 @@ static ls_status open_side(struct side *s, const struct ranks *ranks)
     struct task_model model;
 
     LS_TRY(task_model_of(s->config, 0, &model));
-    LS_TRY(step_open_config(s->config, &model, ranks, s->run->load ? STEP_LOADED : STEP_INITIALISED, &s->step));
+    LS_TRY(step_open_config(s->config, &model, ranks, s->run->load ? STEP_LOADED : STEP_INITIALIZED, &s->step));
     if (s->run->follow) LS_TRY(parity_file_open(s->run->follow, &s->follow));
     if (ranks->rank == 0) LS_TRY(file_writer_open(s->run->path, &s->out));
     LS_TRY(parity_bounds_of(s->config, NULL, &bounds));

@@ -81,7 +81,7 @@ ls_status measured_add(struct measured *m, const struct config *c)
     struct step s;
 
     LS_TRY(task_model_of(c, 0, &model));
-    LS_TRY(step_open_config(c, &model, &alone, STEP_INITIALISED, &s));
+    LS_TRY(step_open_config(c, &model, &alone, STEP_INITIALIZED, &s));
     ls_status st = run_steps(m, c, &s);
     step_close(&s);
     return st;

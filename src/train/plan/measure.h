@@ -13,7 +13,7 @@ void measured_free(struct measured **m);
 /* Runs bench.warmup untimed and bench.steps timed steps of the model on this rank alone, and adds the seconds of the timed steps'
  * instructions. */
 ls_status measured_add(struct measured *m, const struct config *c);
-/* Fills c->curve: for each op at most CURVE_POINTS sizes, with neighbouring sizes merged. */
+/* Fills c->curve: for each op at most CURVE_POINTS sizes, with neighboring sizes merged. */
 ls_status measured_put(const struct measured *m, struct cluster *c);
 
 #endif

@@ -1,8 +1,8 @@
 /* sim_groups.c - see sim_groups.h.
  *
- * Classes by refinement: ranks begin with a colour of their stage, speed and slowed groups, and get new colours from their own and those of
- * the ranks that they communicate with, until the number of colours no longer grows. Two ranks of one colour then communicate with as many
- * ranks of each other colour. Colours are 64-bit hashes.
+ * Classes by refinement: ranks begin with a color of their stage, speed and slowed groups, and get new colors from their own and those of
+ * the ranks that they communicate with, until the number of colors no longer grows. Two ranks of one color then communicate with as many
+ * ranks of each other color. Colors are 64-bit hashes.
  */
 #include "train/plan/sim_groups.h"
 
@@ -96,12 +96,12 @@ static ls_status slow_groups(const struct sim_division *d, ls_group g, int ranks
     return LS_OK;
 }
 
-/* ---- colours ---- */
+/* ---- colors ---- */
 
-struct colours {
+struct colors {
     const struct sim_division *d;
     int ranks, per_stage;
-    uint64_t *own, *next, *sorted, *sum; /* [ranks]; sum: the sum of a group's colours, at its first rank */
+    uint64_t *own, *next, *sorted, *sum; /* [ranks]; sum: the sum of a group's colors, at its first rank */
     double *slowed[LS_GROUPS];           /* [ranks] the factor of a group, at its first rank; NULL: no group is slowed */
 };
 
@@ -112,7 +112,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int colours_count(struct colours *k)
+static int colors_count(struct colors *k)
 {
     int count = 0;
 
@@ -122,7 +122,7 @@ static int colours_count(struct colours *k)
     return count;
 }
 
-static void colours_begin(struct colours *k, const double *seconds)
+static void colors_begin(struct colors *k, const double *seconds)
 {
     for (int r = 0; r < k->ranks; r++) {
         k->own[r] = mixed((uint64_t)(r / k->per_stage)) + mixed_real(seconds[r]);
@@ -132,8 +132,8 @@ static void colours_begin(struct colours *k, const double *seconds)
     }
 }
 
-/* Adds to every rank's new colour those of its groups of one kind; along cp also that of the rank before it, whose messages it receives. */
-static void colours_meet(struct colours *k, ls_group g)
+/* Adds to every rank's new color those of its groups of one kind; along cp also that of the rank before it, whose messages it receives. */
+static void colors_meet(struct colors *k, ls_group g)
 {
     memset(k->sum, 0, (size_t)k->ranks * sizeof *k->sum);
     for (int r = 0; r < k->ranks; r++) k->sum[mesh_position_of(&k->d->shape, g, r).first] += mixed(k->own[r]);
@@ -146,9 +146,9 @@ static void colours_meet(struct colours *k, ls_group g)
     }
 }
 
-static void colours_refine(struct colours *k)
+static void colors_refine(struct colors *k)
 {
-    int count = colours_count(k), before;
+    int count = colors_count(k), before;
 
     do {
         uint64_t *swap = k->own;
@@ -156,45 +156,45 @@ static void colours_refine(struct colours *k)
         before = count;
         memcpy(k->next, k->own, (size_t)k->ranks * sizeof *k->own);
         for (int g = 0; g < LS_GROUPS; g++)
-            if (k->d->used >> g & 1 && g != LS_GROUP_WORLD) colours_meet(k, (ls_group)g);
+            if (k->d->used >> g & 1 && g != LS_GROUP_WORLD) colors_meet(k, (ls_group)g);
         for (int r = 0; r < k->ranks; r++) /* the other stages' ranks at the same place */
             for (int other = r % k->per_stage; other < k->ranks; other += k->per_stage) k->next[r] = mixed(k->next[r] + k->own[other]);
         k->own = k->next;
         k->next = swap;
-        count = colours_count(k);
+        count = colors_count(k);
     } while (count > before);
 }
 
 /* ---- classes ---- */
 
-struct coloured {
-    uint64_t colour;
+struct colored {
+    uint64_t color;
     int rank;
 };
 
-static int by_colour(const void *a, const void *b)
+static int by_color(const void *a, const void *b)
 {
-    const struct coloured *x = a, *y = b;
+    const struct colored *x = a, *y = b;
 
-    if (x->colour != y->colour) return x->colour < y->colour ? -1 : 1;
+    if (x->color != y->color) return x->color < y->color ? -1 : 1;
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
 /* Classes of a stage, numbered in the order of their first ranks. */
-static ls_status stage_classes(struct sim_ranks *r, const uint64_t *colour, int stage)
+static ls_status stage_classes(struct sim_ranks *r, const uint64_t *color, int stage)
 {
     struct sim_stage *s = &r->stage[stage];
     int first = stage * r->per_stage, n = r->per_stage;
-    struct coloured *list = mem_array(MEM_OTHER, (size_t)n, sizeof *list);
-    int *head = mem_array(MEM_OTHER, (size_t)n, sizeof *head); /* for each rank, the first rank with its colour */
+    struct colored *list = mem_array(MEM_OTHER, (size_t)n, sizeof *list);
+    int *head = mem_array(MEM_OTHER, (size_t)n, sizeof *head); /* for each rank, the first rank with its color */
 
     s->rank = mem_array(MEM_OTHER, (size_t)n, sizeof *s->rank);
     s->ranks = mem_array(MEM_OTHER, (size_t)n, sizeof *s->ranks);
     ls_status st = list && head && s->rank && s->ranks ? LS_OK : LS_ENOMEM;
-    for (int i = 0; st == LS_OK && i < n; i++) list[i] = (struct coloured){ colour[first + i], i };
-    if (st == LS_OK) qsort(list, (size_t)n, sizeof *list, by_colour);
+    for (int i = 0; st == LS_OK && i < n; i++) list[i] = (struct colored){ color[first + i], i };
+    if (st == LS_OK) qsort(list, (size_t)n, sizeof *list, by_color);
     for (int i = 0; st == LS_OK && i < n; i++)
-        head[list[i].rank] = i > 0 && list[i].colour == list[i - 1].colour ? head[list[i - 1].rank] : list[i].rank;
+        head[list[i].rank] = i > 0 && list[i].color == list[i - 1].color ? head[list[i - 1].rank] : list[i].rank;
     for (int i = 0; st == LS_OK && i < n; i++) {
         if (head[i] == i) {
             s->rank[s->classes] = first + i;
@@ -292,7 +292,7 @@ static bool within_stage(const struct sim_ranks *r, int g)
     return r->stages == 1 || (g != LS_GROUP_WORLD && g != LS_GROUP_ENDS);
 }
 
-static ls_status sim_groups_divide(const struct sim_division *d, struct colours *k, struct sim_ranks *r)
+static ls_status sim_groups_divide(const struct sim_division *d, struct colors *k, struct sim_ranks *r)
 {
     size_t n = (size_t)r->ranks;
     bool collides = d->collide && d->cluster->pod && d->cluster->paths;
@@ -303,8 +303,8 @@ static ls_status sim_groups_divide(const struct sim_division *d, struct colours 
         for (size_t i = 0; i < n; i++) k->slowed[g][i] = 1;
         LS_TRY(slow_groups(d, (ls_group)g, r->ranks, k->slowed[g]));
     }
-    colours_begin(k, r->seconds);
-    if (!d->unfolded) colours_refine(k);
+    colors_begin(k, r->seconds);
+    if (!d->unfolded) colors_refine(k);
     for (int s = 0; s < r->stages; s++) {
         LS_TRY(stage_classes(r, k->own, s));
         r->classes += r->stage[s].classes;
@@ -320,7 +320,7 @@ ls_status sim_ranks_divide(const struct sim_division *d, double *seconds, struct
     int ranks = shape->pp * shape->dp * shape->cp * shape->tp;
     size_t n = (size_t)ranks;
     uint64_t *words = mem_array(MEM_OTHER, 4 * n, sizeof *words);
-    struct colours k = { .d = d, .ranks = ranks, .per_stage = ranks / shape->pp };
+    struct colors k = { .d = d, .ranks = ranks, .per_stage = ranks / shape->pp };
 
     *out = (struct sim_ranks){ .stages = shape->pp, .ranks = ranks, .per_stage = ranks / shape->pp, .seconds = seconds };
     out->class_of = mem_array(MEM_OTHER, n, sizeof *out->class_of);

@@ -63,7 +63,7 @@ static ls_status player_make(struct step_sim *s, const struct step *step, int st
         LS_TRY(tape_make(s->cluster, step, program, &t));
         ls_status st = sim_program_make(s, &t, &p->place, &p->program[i]);
         double message = tape_quantity_at(&t.message, &p->place);
-        if (message > 0) s->message = MAX(s->message, seconds_of_collective(s->cluster, &p->place.neighbour, LS_COLLECTIVE_SEND, message));
+        if (message > 0) s->message = MAX(s->message, seconds_of_collective(s->cluster, &p->place.neighbor, LS_COLLECTIVE_SEND, message));
         transfers[i] = t.transfers;
         tape_free(&t);
         if (st < 0) return st;

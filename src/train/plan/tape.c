@@ -257,7 +257,7 @@ struct tape_place tape_place_of(const struct cluster *c, const ls_layout *l, int
         out.group[g] = seconds_group_of(c, &at);
     }
     pair.size = 2; /* a stage and the next one: the pair that is furthest apart */
-    out.neighbour = seconds_group_of(c, &pair);
+    out.neighbor = seconds_group_of(c, &pair);
     return out;
 }
 
@@ -269,7 +269,7 @@ struct hash_words tape_place_words(const struct tape_place *place)
     } x = { .samples = place->samples, .ranks = place->ranks };
 
     for (int g = 0; g <= LS_GROUPS; g++) {
-        const struct seconds_group *from = g < LS_GROUPS ? &place->group[g] : &place->neighbour;
+        const struct seconds_group *from = g < LS_GROUPS ? &place->group[g] : &place->neighbor;
 
         x.slowed[g] = from->slowed;
         x.at[g][0] = from->ranks, x.at[g][1] = from->nodes, x.at[g][2] = from->pods;
@@ -429,7 +429,7 @@ void tape_play(struct tape *tape, const struct cluster *c, const struct tape_pla
     tape_parts_add(&out->last, &first, 1); /* a step has one first micro-batch, as it has one last */
     tape_parts_add(&out->last, &micro, -1);
     double message = tape_quantity_at(&tape->message, place);
-    if (message > 0) out->message = MAX(out->message, seconds_of_collective(c, &place->neighbour, LS_COLLECTIVE_SEND, message));
+    if (message > 0) out->message = MAX(out->message, seconds_of_collective(c, &place->neighbor, LS_COLLECTIVE_SEND, message));
 }
 
 /* ---- the chunks of a rank ---- */

@@ -80,7 +80,7 @@ void tape_free(struct tape *t);
 
 /* Where the groups of a rank are, and the variables that quantities depend on. */
 struct tape_place {
-    struct seconds_group group[LS_GROUPS], neighbour;
+    struct seconds_group group[LS_GROUPS], neighbor;
     double samples, ranks;
 };
 /* A 128-bit hash of a place: equal for equal places only. */

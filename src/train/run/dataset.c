@@ -73,7 +73,7 @@ static ls_status collect_part(struct collected *all, const char *text, size_t by
     return LS_OK;
 }
 
-/* Collects the text that BPE is learnt from: all documents, each followed by a line feed. If special tokens are parsed, an end-of-text
+/* Collects the text that BPE is learned from: all documents, each followed by a line feed. If special tokens are parsed, an end-of-text
  * token ends a document and is left out, so that BPE learns no merges in it. */
 static ls_status dataset_collect(void *ctx, const char *text, size_t bytes)
 {

@@ -15,7 +15,7 @@ struct dataset {
     char what[128];             /* "book.txt (4404412 bytes, 1b2c3d4e), 4404412 tokens, ..."; equal for equal samples */
 };
 
-/* saved_tokenizer: folder with the tokenizer that a resumed run has learnt, or NULL. */
+/* saved_tokenizer: folder with the tokenizer that a resumed run has learned, or NULL. */
 ls_status dataset_open(const struct config *c, const char *saved_tokenizer, struct dataset *out);
 void dataset_close(struct dataset *d); /* does nothing on a zeroed struct */
 

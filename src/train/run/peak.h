@@ -10,7 +10,8 @@
  *       "peaks": [ { "type": "f32", "threads": 2, "flops": 2.4e11, "busy": 0.01, "when": 1763784000 } ] }
  * A file that cannot be read, is damaged or describes another machine is ignored and replaced; if no file can be written, every run
  * measures the peak. Neither is a failure. A peak that was measured while other processes used more than a tenth of the processors is
- * measured again by a run that starts at least a minute later, and the larger of the two is kept.
+ * measured again by a run that starts at least a minute later, and the larger of the two is kept. A peak that is more than the processor
+ * can reach (peak_bound() of peak_cache.h) is neither used nor kept.
  */
 #ifndef LS_TRAIN_RUN_PEAK_H
 #define LS_TRAIN_RUN_PEAK_H
@@ -24,7 +25,7 @@
 enum peak_mode { PEAK_AUTO, PEAK_AGAIN, PEAK_OFF }; /* run.measure_peak */
 
 struct peak {
-    double flops;       /* FLOP/s; peak_of_ranks() adds up all machines. NaN: run.measure_peak=off */
+    double flops;       /* FLOP/s; peak_of_ranks() adds up all machines. NaN: run.measure_peak=off, or no measurement that is possible */
     int threads;        /* threads on this machine with which the peak was measured */
     ls_machine machine; /* this machine; its flops in the type are those of all its processors */
     double busy;        /* share of the processors that other processes used during the measurement: 0 to 1 */

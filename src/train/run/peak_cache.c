@@ -58,6 +58,22 @@ void peak_entry_put(struct peak_entries *e, const struct peak_entry *entry)
     e->n = MAX(e->n, at + 1);
 }
 
+double peak_bound(const ls_machine *m, ls_dtype type, int threads)
+{
+    static const double hertz = 6e9;
+    /* FLOPs per cycle of a core: of a matmul of pairs of 16-bit numbers, and of others with two FMA units. 0: as without this set. */
+    static const struct {
+        const char *feature;
+        double pairs, others;
+    } sets[] = { { "amx", 2048, 0 }, { "avx512_bf16", 128, 0 }, { "avx512", 64, 64 }, { "avx2", 32, 32 } };
+    double flops = 0;
+
+    for (size_t i = 0; i < COUNT_OF(sets) && flops == 0; i++)
+        if (strstr(m->features, sets[i].feature)) flops = ls_dtype_bytes(type) == 2 ? sets[i].pairs : sets[i].others;
+    if (flops == 0) flops = 256; /* unknown processors */
+    return flops * hertz * MIN(threads, MAX(m->processors, 1));
+}
+
 /* ---- reading ---- */
 
 static bool same_text(const json_node *root, const char *key, const char *want)
@@ -87,8 +103,12 @@ static ls_status read_entries(const char *path, const json_node *root, const ls_
         json_int(json_get(root, "processors"), 0) != m->processors)
         return ls_fail(LS_EFORMAT, "%s: describes another machine", path);
     if (json_kind_of(list) != JSON_ARRAY || n > PEAK_ENTRIES) return ls_fail(LS_EFORMAT, "%s: malformed file: no list of peaks", path);
-    for (size_t i = 0; i < n; i++)
-        if (!read_entry(json_at(list, i), &out->entry[out->n++])) return ls_fail(LS_EFORMAT, "%s: malformed file: peak %zu", path, i);
+    for (size_t i = 0; i < n; i++) {
+        struct peak_entry *e = &out->entry[out->n];
+
+        if (!read_entry(json_at(list, i), e)) return ls_fail(LS_EFORMAT, "%s: malformed file: peak %zu", path, i);
+        out->n += e->flops <= peak_bound(m, e->type, e->threads);
+    }
     return LS_OK;
 }
 

@@ -18,9 +18,13 @@ struct peak_entries {
     size_t n;
 };
 
+/* More FLOP/s than so many threads of the machine can reach: cores x 6 GHz x FLOPs per cycle of the widest instruction set. */
+double peak_bound(const ls_machine *m, ls_dtype type, int threads);
+
 /* FOLDER/peak-HASH.json; NULL: out of memory. Free with mem_free. */
 char *peak_cache_path(const char *folder, const ls_machine *m);
-/* A missing file is LS_OK and gives no entries. LS_EFORMAT: the file is damaged, or describes another machine. *out is empty on failure. */
+/* Entries above peak_bound() are left out: the clock or the machine stood still during them. A missing file is LS_OK and gives no entries.
+ * LS_EFORMAT: the file is damaged, or describes another machine. *out is empty on failure. */
 ls_status peak_cache_read(const char *path, const ls_machine *m, struct peak_entries *out);
 /* Creates the folder if necessary. */
 ls_status peak_cache_write(const char *folder, const char *path, const ls_machine *m, const struct peak_entries *e);

@@ -52,7 +52,7 @@ struct step_options {
     bool check_finite;
     enum fault fault;              /* debug.fault */
     struct value_fault non_finite; /* debug.non_finite */
-    bool loads;                    /* the parameters' values will be loaded, and are not initialised */
+    bool loads;                    /* the parameters' values will be loaded, and are not initialized */
 };
 struct step_options step_options_of(const struct config *c);
 
@@ -62,7 +62,7 @@ ls_status step_open(const struct task_model *model, const ls_layout *layout, con
                     bool plan_only, struct step *out);
 /* The purpose of the step: to run with initial values, to run with values that will be loaded, or only to be planned (other programs of its
  * store may run after values were loaded). */
-enum step_use { STEP_INITIALISED, STEP_LOADED, STEP_PLANNED };
+enum step_use { STEP_INITIALIZED, STEP_LOADED, STEP_PLANNED };
 /* The same, with the layout and the options of the config. */
 ls_status step_open_config(const struct config *c, const struct task_model *model, const struct ranks *ranks, enum step_use use,
                            struct step *out);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/fewest.h"
+#include "base/text.h"
 
 enum { PLACES = 10, PLACES_CP = 8 };
 
@@ -86,6 +87,7 @@ static bool is_chosen(const struct task_model *model, const struct step_options 
 ls_status step_budget_choose(const struct task_model *model, const struct step_options *o, int rank, ls_layout *layout)
 {
     struct choosing c = { .model = model, .options = *o, .layout = *layout };
+    char needed[16];
     size_t least;
     int n;
 
@@ -99,9 +101,9 @@ ls_status step_budget_choose(const struct task_model *model, const struct step_o
         if (n < 0)
             return ls_fail(
                 LS_EINVAL,
-                "recompute.mode: the budget of %zu bytes cannot be met: the activations of a rank need at least %zu; use a larger "
-                "budget",
-                layout->budget, least);
+                "recompute.mode: the budget of %zu bytes cannot be met: the activations of a rank need at least %zu bytes (%s); use "
+                "a larger budget",
+                layout->budget, least, text_bytes(needed, least));
         chosen.set = true;
         chosen.stage = c.stage;
         chosen.blocks = n;
@@ -117,8 +119,9 @@ ls_status step_budget_choose(const struct task_model *model, const struct step_o
 ls_status step_budget_check(const struct step *s, size_t budget)
 {
     size_t bytes = step_cost(s).activations;
+    char needed[16];
 
     if (bytes <= budget) return LS_OK;
-    return ls_fail(LS_EINVAL, "recompute.mode: the budget of %zu bytes cannot be met: rank %d needs %zu; use a larger budget", budget,
-                   s->ranks.rank, bytes);
+    return ls_fail(LS_EINVAL, "recompute.mode: the budget of %zu bytes cannot be met: rank %d needs %zu bytes (%s); use a larger budget",
+                   budget, s->ranks.rank, bytes, text_bytes(needed, bytes));
 }

@@ -216,7 +216,7 @@ ls_status step_open_config(const struct config *c, const struct task_model *mode
     struct step_options o = step_options_of(c);
     ls_layout layout;
 
-    o.loads = use != STEP_INITIALISED;
+    o.loads = use != STEP_INITIALIZED;
     LS_TRY(config_layout(c, &layout));
     return step_open(model, &layout, &o, ranks, use == STEP_PLANNED, out);
 }

@@ -448,7 +448,7 @@ static void say_stopped(const struct trainer *t)
 {
     char of[32] = "";
 
-    if (t->config->train.steps >= 0) snprintf(of, sizeof of, " of %" PRId64, t->config->train.steps);
+    if (t->config->train.steps >= (int64_t)t->state.step) snprintf(of, sizeof of, " of %" PRId64, t->config->train.steps);
     log_line(LOG_WARN, "%s: saving a checkpoint at step %" PRIu64 "%s, then exiting", stop_name(t->stopped_by), t->state.step, of);
 }
 

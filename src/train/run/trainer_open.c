@@ -224,8 +224,8 @@ static ls_status check_tokenizer(const struct config *c)
     return LS_OK;
 }
 
-/* A resumed run takes a tokenizer that was learnt from its text (bpe) from the checkpoint. */
-static const char *learnt_tokenizer(const struct trainer *t)
+/* A resumed run takes a tokenizer that was learned from its text (bpe) from the checkpoint. */
+static const char *learned_tokenizer(const struct trainer *t)
 {
     return t->resumed && strcmp(t->config->data.tokenizer, "bpe") == 0 ? t->resumed : NULL;
 }
@@ -262,12 +262,12 @@ static ls_status open_data_and_model(struct trainer *t)
     struct task_model model;
 
     LS_TRY(check_tokenizer(c));
-    LS_TRY(ranks_settle(&t->ranks, advise(task->open_data(c, learnt_tokenizer(t), &t->data))));
+    LS_TRY(ranks_settle(&t->ranks, advise(task->open_data(c, learned_tokenizer(t), &t->data))));
     LS_TRY(ranks_settle(&t->ranks, task->model(c, t->data.vocab, &model)));
     if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.transformer.vocab));
     LS_TRY(plan_check_memory(c, &model, &t->data, &t->ranks));
     LS_TRY(advise_all(t, reference_run(t, &model)));
-    LS_TRY(advise_all(t, step_open_config(c, &model, &t->ranks, loads ? STEP_LOADED : STEP_INITIALISED, &t->step)));
+    LS_TRY(advise_all(t, step_open_config(c, &model, &t->ranks, loads ? STEP_LOADED : STEP_INITIALIZED, &t->step)));
     if (task->transformer) config_put_model(c, &model.transformer);
     return LS_OK;
 }

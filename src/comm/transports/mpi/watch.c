@@ -2,7 +2,7 @@
  *
  * MPI signals neither that a message has arrived nor that a rank has died. The bell (row_wake) ends a sleep, and so does the end of any
  * rank's process on this machine: its pidfd becomes readable. A rank that has not sent BYE by then is lost, and the first rank that sees
- * this notifies all. Ranks on other machines are watched by their neighbours there, and by mpirun.
+ * this notifies all. Ranks on other machines are watched by their neighbors there, and by mpirun.
  */
 #include "comm/transports/mpi/world.h"
 

@@ -68,7 +68,7 @@ static struct ref_update update_of(const struct call *c, bool second_moment)
 static double gradient(const struct ref_update *u, size_t i) { return u->factor * ref_get(u->g, i); }
 static double parameter(const struct ref_update *u, size_t i) { return ref_get(u->master ? u->master : u->p, i); }
 
-/* A neighbour of p in bf16. */
+/* A neighbor of p in bf16. */
 static double round_stochastically(const struct ref_update *u, size_t i, double p)
 {
     const struct rounding *r = &u->a->rounding;

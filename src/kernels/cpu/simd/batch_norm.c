@@ -34,18 +34,18 @@ static struct moments moments_at(const struct view *stats, size_t C, size_t k)
 }
 
 /* One channel's x - mean, in vectors. */
-struct centre {
+struct center {
     vf high, low;
 };
 
-INLINE struct centre centre_of(double mean)
+INLINE struct center center_of(double mean)
 {
     float high = (float)mean;
 
-    return (struct centre){ vset(high), vset((float)(mean - high)) };
+    return (struct center){ vset(high), vset((float)(mean - high)) };
 }
 
-INLINE vf centred(struct centre m, vf x) { return (x - m.high) - m.low; }
+INLINE vf centered(struct center m, vf x) { return (x - m.high) - m.low; }
 
 /* ---- sums ---- */
 
@@ -90,11 +90,11 @@ static void stats(const struct call *c)
     over_channels(z, stats_channels);
 }
 
-INLINE void grad_run(ls_dtype T, const struct call *c, size_t at, size_t S, struct centre mean, vd *sum, vd *sum_n)
+INLINE void grad_run(ls_dtype T, const struct call *c, size_t at, size_t S, struct center mean, vd *sum, vd *sum_n)
 {
     EACH(i, n, 0, S)
     {
-        vf dy = load(T, c->in[0].data, at + i, n), x = centred(mean, load(T, c->in[1].data, at + i, n));
+        vf dy = load(T, c->in[0].data, at + i, n), x = centered(mean, load(T, c->in[1].data, at + i, n));
 
         *sum += vlow(dy) + vhigh(dy);
         *sum_n += vlow(dy) * vlow(x) + vhigh(dy) * vhigh(x);
@@ -109,7 +109,7 @@ static void grad_channels(void *ctx, size_t begin, size_t end, int thread)
     (void)thread;
     for (size_t k = begin; k < end; k++) {
         struct moments m = moments_at(&c->in[2], z->C, k);
-        struct centre mean = centre_of(m.mean);
+        struct center mean = center_of(m.mean);
         vd sum = { 0 }, sum_n = { 0 };
 
         for (size_t b = 0; b < z->B; b++) BY_TYPE(c->in[0].dtype, T, grad_run(T, c, (b * z->C + k) * z->S, z->S, mean, &sum, &sum_n))
@@ -124,10 +124,10 @@ static void grad_stats(const struct call *c) { over_channels(batch_of(c), grad_c
 
 /* ---- element by element: a run is one channel of one sample ---- */
 
-INLINE void norm_run(ls_dtype T, const struct call *c, size_t at, size_t S, struct centre mean, vf scale, vf bias)
+INLINE void norm_run(ls_dtype T, const struct call *c, size_t at, size_t S, struct center mean, vf scale, vf bias)
 {
     EACH(i, n, 0, S)
-    store(T, c->out[0].data, at + i, n, centred(mean, load(T, c->in[0].data, at + i, n)) * scale + bias);
+    store(T, c->out[0].data, at + i, n, centered(mean, load(T, c->in[0].data, at + i, n)) * scale + bias);
 }
 
 static void norm_runs(void *ctx, size_t begin, size_t end, int thread)
@@ -140,7 +140,7 @@ static void norm_runs(void *ctx, size_t begin, size_t end, int thread)
     for (size_t r = begin; r < end; r++) {
         size_t k = r % z->C;
         struct moments m = moments_at(&c->in[1], z->C, k);
-        struct centre mean = centre_of(m.mean);
+        struct center mean = center_of(m.mean);
         vf scale = vset((float)(moments_rstd(&m, c->attr.batch.eps) * load_one(w->dtype, w->data, k)));
         vf shift = vset(load_one(bias->dtype, bias->data, k));
 
@@ -150,7 +150,7 @@ static void norm_runs(void *ctx, size_t begin, size_t end, int thread)
 
 /* dx = scale dy - shift - (x - mean) slope */
 struct slope {
-    struct centre mean;
+    struct center mean;
     vf scale, shift, slope;
 };
 
@@ -158,7 +158,7 @@ INLINE void dx_run(ls_dtype T, const struct call *c, size_t at, size_t S, const 
 {
     EACH(i, n, 0, S)
     {
-        vf dy = load(T, c->in[0].data, at + i, n), x = centred(s->mean, load(T, c->in[1].data, at + i, n));
+        vf dy = load(T, c->in[0].data, at + i, n), x = centered(s->mean, load(T, c->in[1].data, at + i, n));
 
         store(T, c->out[0].data, at + i, n, s->scale * dy - s->shift - x * s->slope);
     }
@@ -175,7 +175,7 @@ static struct slope slope_of(const struct batch *z, size_t b, size_t k)
         mean = ((const double *)c->in[4].data)[k] / m.count;
         mean_n = ((const double *)c->in[4].data)[z->C + k] / m.count;
     }
-    return (struct slope){ centre_of(m.mean), vset((float)scale), vset((float)(scale * mean)), vset((float)(scale * mean_n * rstd)) };
+    return (struct slope){ center_of(m.mean), vset((float)scale), vset((float)(scale * mean)), vset((float)(scale * mean_n * rstd)) };
 }
 
 static void dx_runs(void *ctx, size_t begin, size_t end, int thread)

@@ -1,6 +1,6 @@
 /* copy.c - strided copies and conversions, and the ops based on them: concat, pad, cache writes.
  *
- * Before a copy, dims of size 1 are dropped and neighbouring dims that are contiguous in both views are joined, so that the innermost dim,
+ * Before a copy, dims of size 1 are dropped and neighboring dims that are contiguous in both views are joined, so that the innermost dim,
  * which is copied as one run, is as long as possible.
  */
 #include "kernels/cpu/simd/simd.h"

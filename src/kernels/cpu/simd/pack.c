@@ -1,7 +1,7 @@
 /* pack.c - panels of B and rows of A in the order in which the tile reads them.
  *
  * A matrix whose rows run along the panel is copied; one whose columns do is transposed LANES x LANES elements at a
- * time in registers. Two neighbours of a column in bf16 are one 32-bit element, so pairs are transposed in the same way.
+ * time in registers. Two neighbors of a column in bf16 are one 32-bit element, so pairs are transposed in the same way.
  */
 #include "kernels/cpu/simd/tile.h"
 
