@@ -126,7 +126,7 @@ def commands(o, command, case):
 
 PARTS = {
     "train": (train, {name: tuple(case) for name, case in TRAIN.items()}),
-    "ranks": (train, {f"llama-demo, {n} ranks, {name}" if case is not EXPERTS else name:
+    "ranks": (train, {f"{'Mixtral of width 256' if name == 'ep=2' else 'llama-demo'}, {n} ranks, {name}":
                       tuple(case) + ("--precision.compute=fp32", "--launch.threads=1", "-n", n) for name, (n, case) in RANKS.items()}),
     "comm": (collective, {f"{op} {size}": (op, size) for op in COLLECTIVES for size in SIZES}),
     "gemm": (matmul, {f"matmul {m} x {n} x {k}": (m, n, k) for m, n, k in MATMULS}),

@@ -1,8 +1,9 @@
-/* shared_clock.c - a library for LD_PRELOAD: the monotonic clock of `lockstep train -n N` in a test. It passes only while all ranks run.
+/* shared_clock.c - a library for LD_PRELOAD: the clocks of `lockstep train -n N` in a test, monotonic and time of day. They pass only while
+ * all ranks run.
  *
  * A rank that gets no core for seconds, or is stopped, or has not started yet, stops the clock of all ranks and of the launcher, so no
  * timeout passes meanwhile, and no rank is late because the machine is busy. Only a rank that the test has excluded can be late: the others
- * then see time pass, at most as fast as it does.
+ * then see time pass, at most as fast as real time.
  *
  * The file LOCKSTEP_SHARED_CLOCK, which is new for each run, holds the clock. Its byte r is written by the test (late() in script.sh) or by
  * the injected fault in rank r (shared_clock_exclude()):
@@ -33,12 +34,13 @@
 
 enum { RANKS_MOST = 64 };
 
-static const double MOST = 0.1, TICK = 1e-6; /* seconds; a comm takes a second or more between two reads for a time when it was stopped */
+static const double MOST = 0.1, TICK = 1e-6; /* seconds; after a second or more between two reads a comm assumes that it was stopped */
 
 struct shared_clock {
     _Atomic char excluded[RANKS_MOST];
     _Atomic int n; /* 0: no rank has started */
     _Atomic double now, read; /* read: the system's time of the last read */
+    _Atomic double epoch;     /* the time of day when the monotonic clock was 0 */
     struct {
         _Atomic int pid; /* 0: it has not started */
         _Atomic double time; /* 0: its first thread has not read the clock */
@@ -78,7 +80,7 @@ __attribute__((constructor)) static void shared_clock_open(void)
 {
     const char *path = getenv("LOCKSTEP_SHARED_CLOCK");
     int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1, n = number_in("WORLD_SIZE"), rank = number_in("RANK");
-    double start = system_time(CLOCK_MONOTONIC), none = 0;
+    double start = system_time(CLOCK_MONOTONIC), none = 0, unset = 0;
 
     if (fd < 0) return;
     if (ftruncate(fd, sizeof *clock_shared) != 0) abort();
@@ -86,6 +88,7 @@ __attribute__((constructor)) static void shared_clock_open(void)
     if (at == MAP_FAILED || rank >= RANKS_MOST || n > RANKS_MOST) abort();
     close(fd);
     clock_shared = at;
+    atomic_compare_exchange_strong(&clock_shared->epoch, &unset, system_time(CLOCK_REALTIME) - start);
     if (atomic_compare_exchange_strong(&clock_shared->now, &none, start)) atomic_store(&clock_shared->read, start);
     if (rank < 0) return;
     self = rank;
@@ -145,7 +148,10 @@ static double shared_time(double real)
 {
     double now = atomic_load(&clock_shared->now), read = atomic_exchange(&clock_shared->read, real);
 
-    if (atomic_load(&clock_shared->n) == 0) return now;
+    if (atomic_load(&clock_shared->n) == 0) {
+        raise_to(&clock_shared->now, now + TICK);
+        return now;
+    }
     if (self >= 0 && gettid() == getpid()) pass_own(now, real);
     double least = least_time();
     raise_to(&clock_shared->now, isfinite(least) ? least : now + (real > read ? real - read : 0));
@@ -162,8 +168,9 @@ int clock_gettime(clockid_t clock, struct timespec *out)
 {
     int saved = errno;
 
-    if (!clock_shared || (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)) return (int)syscall(SYS_clock_gettime, clock, out);
-    double now = shared_time(system_time(CLOCK_MONOTONIC));
+    if (!clock_shared || (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE && clock != CLOCK_REALTIME))
+        return (int)syscall(SYS_clock_gettime, clock, out);
+    double now = shared_time(system_time(CLOCK_MONOTONIC)) + (clock == CLOCK_REALTIME ? atomic_load(&clock_shared->epoch) : 0);
     out->tv_sec = (time_t)now;
     out->tv_nsec = (long)((now - (double)out->tv_sec) * 1e9);
     errno = saved;

@@ -253,6 +253,31 @@ static void test_plan_leaves_the_process(void **state)
     assert_int_equal(bytes_held(), held);
 }
 
+/* A budget is met by as many recomputed blocks as the processes of the plan need, not those of the plan before. The bytes of a cluster's
+ * rank, of one thread and without recomputation, are too few for a process with three. */
+static void test_budgets_of_other_processes(void **state)
+{
+    ls_model m = preset_model("llama-tiny");
+    ls_layout l = layout_of(2, 0);
+    ls_cluster *c = cluster_of("h100-dgx");
+    ls_plan plain, there, here;
+    int threads = threads_count();
+
+    (void)state;
+    threads_set(3);
+    OK(ls_plan_layout(&m, &l, c, NULL, &there));
+    OK(ls_plan_layout(&m, &l, NULL, NULL, &plain));
+    assert_true(plain.bytes.activations > there.bytes.activations);
+    l.recompute = LS_RECOMPUTE_BUDGET;
+    l.budget = there.bytes.activations;
+    OK(ls_plan_layout(&m, &l, c, NULL, &there));
+    OK(ls_plan_layout(&m, &l, NULL, NULL, &here));
+    assert_int_equal(there.bytes.activations, l.budget);
+    assert_true(here.bytes.activations <= l.budget);
+    threads_set(threads);
+    ls_cluster_release(&c);
+}
+
 static void *plan_often(void *arg)
 {
     struct planned *x = arg;
@@ -289,7 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cluster_is_read_or_refused), cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_search_refuses),             cmocka_unit_test(test_plan_leaves_the_process),
-        cmocka_unit_test(test_plans_of_several_threads),
+        cmocka_unit_test(test_budgets_of_other_processes), cmocka_unit_test(test_plans_of_several_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* checkpoint.h - a training state on disk: saved completely or not at all, verified before it is used.
  *
- * A run keeps its checkpoints under one root (`RUN/checkpoints`), a folder `step_NNNNNNNN` each: safetensors shards
+ * A run keeps its checkpoints under one root (`RUN/checkpoints`), a folder `step_NNNNNNNN` each: safetensors files
  * with the parameters and the optimizer's state, small files copied along (tokenizer.json, config.yaml), and
  * manifest.json, which names all of them with sizes and content hashes. manifest.c specifies the format.
  *   1. A folder appears under its name complete and synced, or not at all. A save that fails (full disk, no memory)
@@ -107,7 +107,7 @@ typedef struct ls_checkpoint_info {
     ls_train_state state;
     ls_dtype type; /* type of the parameters; if there are several, the first that is not f32 */
     size_t nfiles, nentries;
-    ls_checkpoint_file *files; /* shards first, then the files copied along */
+    ls_checkpoint_file *files; /* those with tensors first, then the files copied along */
     ls_checkpoint_entry *entries;
     size_t parameters;         /* elements */
     uint64_t bytes;            /* total size of all files except the manifest */

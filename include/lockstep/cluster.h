@@ -26,7 +26,7 @@ extern "C" {
 typedef struct ls_cluster ls_cluster;
 
 /* Reads a machine file by its path, or a built-in one by its name; a path contains a '/' or a '.'. The caller owns *out. LS_EINVAL with
- * file and line, or with the built-in names. */
+ * file and line, or with the built-in names; LS_EIO if the file cannot be read. */
 ls_status ls_cluster_read(const char *name, ls_cluster **out);
 void ls_cluster_release(ls_cluster **c); /* sets *c to NULL; NULL and pointer to NULL are no-ops */
 const char *ls_cluster_builtin(int i);   /* the i-th built-in name, "h100-dgx"; NULL past the last */
@@ -42,7 +42,7 @@ typedef struct ls_cluster_facts {
     double node_bandwidth;    /* bytes/s of a processor's links to others of its node, in one direction */
     double network_bandwidth; /* bytes/s of a processor's adapter to other nodes, in one direction */
     double host_memory;       /* bytes of a node's host to which ranks can offload; 0: unknown */
-    double price;             /* of a processor and hour; 0: unknown */
+    double price;             /* of one processor for one hour; 0: unknown */
     const char *currency;     /* of the price, "USD"; "": unknown */
 } ls_cluster_facts;
 ls_cluster_facts ls_cluster_facts_of(const ls_cluster *c);

@@ -107,7 +107,8 @@ typedef struct ls_partition_options {
  * batch dim; over cp their sequence dim is this rank's shard, see ls_cp_ranges(). LS_EINVAL with the numbers if the model can't be
  * sharded so. The mesh is borrowed until program and store are released. */
 ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, const ls_partition_options *options);
-/* The ranges of a sequence of t tokens that this rank has over cp, in order: 1, or 2 with zigzag: [begin[i], end[i]). */
+/* Writes the ranges [begin[i], end[i]) of a sequence of t tokens that this rank has over cp, in order, and returns how many: 2 with
+ * LS_CP_RING over more than one rank (zigzag), else 1. */
 int ls_cp_ranges(const ls_mesh *mesh, ls_cp_method method, size_t t, size_t begin[2], size_t end[2]);
 
 #ifdef __cplusplus

@@ -19,7 +19,7 @@
  *   LS_TRY(ls_plan_search(model, &space, cluster, &options, &fastest));
  *   LS_TRY(ls_plan_layout(model, &fastest.found[0].layout, cluster, &options, &plan));
  *
- * The computer that plans does not matter, unless the cluster's processors are cpus: then its kernels are those of this process's
+ * The computer that plans does not matter, unless the cluster's processors are cpus: then the kernels are those of this process's
  * instruction set. With cluster NULL only bytes are planned, for ranks like this process, whose number of threads and instruction set
  * determine their scratch memory. A call changes nothing of the process, so several threads may plan at a time; each call uses all cores.
  * Arguments are borrowed for the call.
@@ -34,14 +34,14 @@
 extern "C" {
 #endif
 
-/* What a plan depends on beside model, layout and cluster; all zero, or NULL for the struct, are the defaults. */
+/* What a plan depends on besides model, layout and cluster; all zero, or NULL for the struct, are the defaults. */
 typedef struct ls_plan_options {
     const ls_optimizer *optimizer; /* its kind and in_backward are those of the layout; NULL: LS_OPTIMIZER_DEFAULTS, without clipping if it
                                     * updates in backward */
-    size_t global_batch;           /* samples of a step over all ranks: micro_batch * micro_batches * dp, or less by less than a micro-batch
-                                    * per rank; 0: that product */
-    int evaluates;                 /* 1: ranks also hold the programs that evaluate the model, as `train` does with validation data */
-    size_t memory_limit;           /* bytes that a rank may hold; 0: the cluster's, or without a cluster unlimited */
+    size_t global_batch; /* samples of a step over all ranks: micro_batch * micro_batches * dp (dp - 1 with method async), or up to
+                          * micro_batch * dp - 1 fewer; 0: that product */
+    int evaluates;       /* 1: ranks also hold the programs that evaluate the model, as `train` does with validation data */
+    size_t memory_limit; /* bytes that a rank may hold; 0: the cluster's, or without a cluster unlimited */
 } ls_plan_options;
 
 /* What a rank waits for: communication by mesh axis (ls_axis), and loads and saves of what is offloaded. */
@@ -69,7 +69,7 @@ typedef struct ls_plan_bytes {
     size_t host, file;    /* what is offloaded to a host memory of its own, and to files */
     size_t group_buffers; /* what the cluster's communication library holds for the rank's groups */
     size_t limit;         /* what the rank may hold; 0: unlimited */
-    int fits;             /* total, other and group_buffers are within the limit, and host within the rank's share of the host */
+    int fits;             /* the sum of total, other and group_buffers is within the limit, and host within the rank's share of the host */
 } ls_plan_bytes;
 
 typedef struct ls_plan {
@@ -86,15 +86,15 @@ typedef struct ls_plan {
 } ls_plan;
 
 /* The plan of a layout. A layout that does not fit is LS_OK with fits 0. LS_EINVAL with what is wrong, in the words of the command's
- * options as everywhere: an invalid model or layout (ls_layout_check); another number of samples than the layout has; with a cluster, a
- * method other than LS_METHOD_ALLREDUCE, or offloading to what the machine file does not describe. LS_ENOMEM if this process is out of
- * memory. *out is written on success only. */
+ * options as everywhere: an invalid model or layout (ls_layout_check); a budget of recomputation that cannot be met; another number of
+ * samples than the layout has; with a cluster, a method other than LS_METHOD_ALLREDUCE, or offloading to what the machine file does not
+ * describe. LS_ENOMEM if this process is out of memory. *out is written on success only. */
 ls_status ls_plan_layout(const ls_model *m, const ls_layout *l, const ls_cluster *c, const ls_plan_options *o, ls_plan *out);
 
 /* ---- search ---- */
 
-/* What a search keeps from its base; all other fields of a layout that have no bit are kept always, but for micro_batches and stages, which
- * follow. */
+/* What a search keeps from its base. Fields that have no bit are always kept, except micro_batches, which follows. A kept choice without
+ * effect is dropped: zero and replicate without ranks to shard over, vpp and schedule with pp 1, sp with tp 1. */
 enum {
     LS_PLAN_FIX_DP = 1 << 0,
     LS_PLAN_FIX_TP = 1 << 1,
@@ -112,15 +112,16 @@ enum {
     LS_PLAN_FIX_OFFLOAD = 1 << 13,   /* offload, offload_parameters */
     LS_PLAN_FIX_ALL = (1 << 14) - 1
 };
+enum { LS_PLAN_SAMPLES_MOST = 1 << 24 };
 
 typedef struct ls_plan_space {
     int ranks;      /* of every layout, 1 to LS_MESH_RANKS_MOST */
     unsigned fixed; /* LS_PLAN_FIX_... */
-    ls_layout base; /* not fixed, its choices need not be valid together */
+    ls_layout base; /* choices that are not fixed need not be valid together */
 } ls_plan_space;
 
-/* A compiled layout has the seconds and the total bytes of its ls_plan_layout(), except that this looks at every rank of up to 32 and may
- * find one whose shards are a little larger. Seconds of another are wrong by about 2%. */
+/* A compiled layout has the seconds and the total bytes of its ls_plan_layout(), except that ls_plan_layout()
+ * plans every rank of up to 32 and may find one whose shards are a little larger. Seconds of another are wrong by up to about 2%. */
 typedef struct ls_plan_found {
     ls_layout layout; /* its strings are static or those of the base */
     int compiled;     /* 1: its own programs were compiled; 0: put together from parts of other layouts' programs */
@@ -141,8 +142,9 @@ typedef struct ls_plan_fastest {
 
 /* Searches all divisors of the ranks as tp, cp, pp, ep and dp, ZeRO stages and copies, sequence parallelism, both cp methods,
  * micro-batches, recomputation (none, selective, full) and schedules, and, if nothing else fits and the cluster has hosts, offloading; the
- * same layouts as `lockstep plan --search`. o->global_batch must be set. LS_ENOMEM with the layout that needs the least if none fits;
- * LS_EINVAL if none is valid with what is fixed, or the base has what a search cannot price. *out is written on success only. */
+ * same layouts as `lockstep plan --search`. o->global_batch must be set, to LS_PLAN_SAMPLES_MOST at most. LS_ENOMEM with the layout that
+ * needs the least if none fits; LS_EINVAL if none is valid with what is fixed, or the base has what a search cannot price: fsdp_unit other
+ * than 1, prefetch above 1, in_backward, stages, or a schedule from a file. *out is written on success only. */
 ls_status ls_plan_search(const ls_model *m, const ls_plan_space *space, const ls_cluster *c, const ls_plan_options *o,
                          ls_plan_fastest *out);
 

@@ -274,7 +274,7 @@ bool kernels_exist(const char *name); /* an entry with that name, for any op */
 enum isa isa_all(void);               /* the largest instruction set of this processor */
 enum isa isa_best(void);              /* the largest that kernels may use under the cap */
 void isa_cap(enum isa most);          /* option run.isa; ISAS, the default: the largest that this processor gains from */
-/* The cap on the calling thread from now on, as in the processes that its programs are for; -1: isa_cap()'s. Returns what it was. */
+/* The cap on the calling thread from now on, as in the processes for which it compiles programs; -1: isa_cap()'s. Returns what it was. */
 int isa_assume(int most);
 const char *isa_name(enum isa isa); /* "any", "avx2", "avx512", "avx512_bf16", "amx" */
 

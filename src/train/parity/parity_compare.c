@@ -283,7 +283,7 @@ static const struct updated {
 
 /* The new records of one parameter on both sides; given: both have them. */
 struct update_pair {
-    struct parity_place new[2];
+    struct parity_place now[2];
     bool given;
     double scale;
 };
@@ -292,18 +292,18 @@ static struct update_pair update_pair_of(const struct comparison *c, const struc
 {
     struct update_pair p;
 
-    for (int which = 0; which < 2; which++) p.new[which] = record(c, which, h->record, c->step + 1, i);
-    p.given = p.new[0].data &&p.new[1].data;
-    p.scale = p.given ? fmax(parity_compare_largest(p.new[0]), parity_compare_largest(p.new[1])) : 0;
+    for (int which = 0; which < 2; which++) p.now[which] = record(c, which, h->record, c->step + 1, i);
+    p.given = p.now[0].data && p.now[1].data;
+    p.scale = p.given ? fmax(parity_compare_largest(p.now[0]), parity_compare_largest(p.now[1])) : 0;
     return p;
 }
 
 static void examine_element(const struct update_pair *p, int which, size_t k, const struct update_expected *e, struct parity_difference *d)
 {
-    double error = distance(parity_f32(p->new[which].data, k), e->value), of_allowed = share(error, e->allowed);
+    double error = distance(parity_f32(p->now[which].data, k), e->value), of_allowed = share(error, e->allowed);
 
     if (of_allowed <= d->of_allowed) return;
-    set_place(d, k, parity_f32(p->new[0].data, k), parity_f32(p->new[1].data, k), error, e->allowed, p->scale);
+    set_place(d, k, parity_f32(p->now[0].data, k), parity_f32(p->now[1].data, k), error, e->allowed, p->scale);
     d->of_allowed = of_allowed;
     d->side = (char)('a' + which);
     d->expected = e->value;
@@ -360,8 +360,8 @@ static ls_status compare_update(struct comparison *c, size_t i)
     }
     for (int which = 0; which < 2; which++) examine_update(pair, which, &rule[which], d);
     for (int h = 0; h < UPDATE_RESULTS; h++) {
-        if (!have_both(c, pair[h].new[0], pair[h].new[1], &d[h])) continue;
-        count_bits(c, pair[h].new[0].data, pair[h].new[1].data, 4 * pair[h].new[0].count);
+        if (!have_both(c, pair[h].now[0], pair[h].now[1], &d[h])) continue;
+        count_bits(c, pair[h].now[0].data, pair[h].now[1].data, 4 * pair[h].now[0].count);
         parity_compare_note(c, &d[h]);
     }
     return LS_OK;

@@ -48,8 +48,8 @@ ls_status plan_of_config(const struct config *c, const struct task_model *model,
  * for another machine, where it is unknown. launch.threads takes precedence. */
 void plan_set_threads(const struct config *c, int local, bool elsewhere);
 
-/* The team and the instruction set of the processes for which this thread plans, and plan_tasks() on other threads for it. threads: 0: this
- * process's. isa: most instruction set, as isa_assume(). Returns what was assumed before. */
+/* The team and the instruction set of the processes that this thread plans for; plan_tasks() passes them on to its threads. threads: 0:
+ * this process's. isa: most instruction set, as isa_assume(). Returns what was assumed before. */
 struct plan_assumed {
     int threads, isa;
 };

@@ -100,7 +100,7 @@ ls_status plan_layout(const struct plan_job *j, const ls_layout *l, size_t limit
 
 static const ls_plan_options plan_defaults = { 0 };
 
-/* What the optimizer of a config would be that has the layout's kind, unless the caller gives another. */
+/* The caller's optimizer, or the defaults of a config, with the layout's kind. */
 static ls_optimizer optimizer_of(const ls_layout *l, const ls_plan_options *o)
 {
     ls_optimizer x = LS_OPTIMIZER_DEFAULTS;
@@ -143,15 +143,15 @@ static ls_status samples_of(const ls_layout *l, size_t given, size_t *out)
     size_t most;
 
     if (!size_mul((size_t)l->micro_batch, (size_t)l->micro_batches, &most) || !size_mul(most, (size_t)workers, &most) || most > INT64_MAX)
-        return ls_fail(LS_EINVAL, "micro_batch=%d x micro_batches=%d x dp=%d are too many samples", l->micro_batch, l->micro_batches,
+        return ls_fail(LS_EINVAL, "micro_batch=%d x micro_batches=%d x %d workers are too many samples", l->micro_batch, l->micro_batches,
                        workers);
     bool fits =
         given >= (size_t)workers && given <= most && layout_micro_batches((int64_t)given, workers, l->micro_batch) == l->micro_batches;
     *out = given ? given : most;
     if (!given || fits) return LS_OK;
     return ls_fail(LS_EINVAL,
-                   "global_batch=%zu with micro_batch=%d x micro_batches=%d x dp=%d: use %zu, or less by less than a micro-batch "
-                   "per rank",
+                   "global_batch=%zu with micro_batch=%d x micro_batches=%d x %d workers: use %zu, or up to micro_batch * workers - 1 "
+                   "samples fewer",
                    given, l->micro_batch, l->micro_batches, workers, most);
 }
 
@@ -182,7 +182,8 @@ static ls_status check_space(const ls_plan_space *s, const ls_cluster *c, const 
     if (s->fixed & ~(unsigned)LS_PLAN_FIX_ALL) return ls_fail(LS_EINVAL, "a search with fixed=0x%x: use bits of LS_PLAN_FIX_ALL", s->fixed);
     if (o->global_batch < 1)
         return ls_fail(LS_EINVAL, "a search needs the number of samples per step, which is the same for all layouts: set global_batch");
-    if (o->global_batch > INT32_MAX) return ls_fail(LS_EINVAL, "global_batch=%zu: use at most %d", o->global_batch, INT32_MAX);
+    if (o->global_batch > LS_PLAN_SAMPLES_MOST)
+        return ls_fail(LS_EINVAL, "global_batch=%zu: a search takes at most %d", o->global_batch, LS_PLAN_SAMPLES_MOST);
     return LS_OK;
 }
 

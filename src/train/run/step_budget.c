@@ -12,6 +12,8 @@
 #include "base/base.h"
 #include "base/fewest.h"
 #include "base/text.h"
+#include "base/threads.h"
+#include "kernels/kernel.h"
 
 enum { PLACES = 10, PLACES_CP = 8 };
 
@@ -69,18 +71,21 @@ static ls_status budget_stage_bytes(void *ctx, int n, size_t *most)
     return LS_OK;
 }
 
-/* The latest choice, which is reused: a plan opens the steps of many ranks of one layout in turn. */
+/* The latest choice, which is reused: a plan opens the steps of many ranks of one layout in turn. threads, isa: what the programs were
+ * compiled for, since kernels' scratch depends on both. */
 static _Thread_local struct {
     struct task_model model;
     struct step_options options;
     ls_layout layout;
-    int stage, blocks;
+    int stage, blocks, threads;
+    enum isa isa;
     bool set;
 } chosen;
 
 static bool is_chosen(const struct task_model *model, const struct step_options *o, const ls_layout *l, int stage)
 {
-    return chosen.set && chosen.stage == stage && memcmp(&chosen.layout, l, sizeof *l) == 0 && memcmp(&chosen.options, o, sizeof *o) == 0 &&
+    return chosen.set && chosen.stage == stage && chosen.threads == threads_count() && chosen.isa == isa_best() &&
+           memcmp(&chosen.layout, l, sizeof *l) == 0 && memcmp(&chosen.options, o, sizeof *o) == 0 &&
            memcmp(&chosen.model, model, sizeof *model) == 0;
 }
 
@@ -106,6 +111,8 @@ ls_status step_budget_choose(const struct task_model *model, const struct step_o
                 layout->budget, least, text_bytes(needed, least));
         chosen.set = true;
         chosen.stage = c.stage;
+        chosen.threads = threads_count();
+        chosen.isa = isa_best();
         chosen.blocks = n;
         memcpy(&chosen.model, model, sizeof *model);
         memcpy(&chosen.options, o, sizeof *o);
