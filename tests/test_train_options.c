@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -47,7 +48,22 @@ static void test_batch_sizes(void **state)
     check_batch("33", "4", "10", 0, 0, 0);
     check_batch("32", "4", "4", 0, 0, 0);
     check_batch("-1", "-1", "4", 32, 8, 4);
-    check_batch("0", "4", "-1", 0, 0, 0);
+}
+
+static void test_batch_sizes_of_nothing(void **state)
+{
+    static const char *const names[] = { "train.global_batch", "train.micro_batch", "train.accumulate" };
+    struct train_setup s;
+
+    (void)state;
+    train_setup_open(&s, "none");
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char expected[80];
+
+        snprintf(expected, sizeof expected, "%s: 0 is out of range: -1, or at least 1", names[i]);
+        REFUSED(LS_EINVAL, expected, options_set(&s.options, names[i], "0", "test"));
+    }
+    options_close(&s.options);
 }
 
 static void test_batch_sizes_that_are_too_large(void **state)
@@ -117,7 +133,7 @@ static void test_options_without_effect(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_sizes),
+        cmocka_unit_test(test_batch_sizes), cmocka_unit_test(test_batch_sizes_of_nothing),
         cmocka_unit_test(test_batch_sizes_that_are_too_large),
         cmocka_unit_test(test_options_without_effect),
         cmocka_unit_test(test_warmup),

@@ -105,6 +105,7 @@ static ls_status run_gemm(struct invocation *in)
     ls_status st = LS_OK;
 
     if (!d) return LS_EUNSUPPORTED;
+    LS_TRY(kernel_table_add(d));
     if (bench_gemm_json)
         json_begin_array(&j, NULL);
     else
