@@ -120,7 +120,7 @@ static bool is_waited_for(int rank)
     return !how || is_stopped(pid) != (how == 'T');
 }
 
-/* The least time of the ranks that are waited for; infinite: there is none. */
+/* The least time of the ranks that are waited for; INFINITY: no rank is waited for. */
 static double least_time(void)
 {
     double least = INFINITY;

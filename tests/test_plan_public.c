@@ -181,6 +181,33 @@ static void test_search_refuses(void **state)
     ls_cluster_release(&c);
 }
 
+/* What is not fixed does not change what is found: here on a cluster whose file describes no host to offload to. */
+static void test_search_ignores_what_is_not_fixed(void **state)
+{
+    ls_model m = preset_model("llama-tiny");
+    ls_cluster *c = small_cluster();
+    ls_plan_space space = { .ranks = 2, .base = layout_of(1, 0) };
+    ls_plan_options o = { .global_batch = 8 };
+    ls_plan_fastest plain, other;
+
+    (void)state;
+    OK(ls_plan_search(&m, &space, c, &o, &plain));
+    space.base.offload = space.base.offload_parameters = LS_OFFLOAD_CPU;
+    space.base.tp = 64, space.base.zero = 3, space.base.micro_batch = 7;
+    OK(ls_plan_search(&m, &space, c, &o, &other));
+    assert_int_equal(other.count, plain.count);
+    assert_int_equal(other.priced, plain.priced);
+    for (int i = 0; i < plain.count; i++) {
+        assert_true(other.found[i].seconds == plain.found[i].seconds);
+        assert_memory_equal(&other.found[i].layout, &plain.found[i].layout, offsetof(ls_layout, stages));
+    }
+    space.fixed = LS_PLAN_FIX_OFFLOAD;
+    space.base = layout_of(1, 0);
+    space.base.offload = LS_OFFLOAD_CPU;
+    REFUSED(LS_EINVAL, "offload", ls_plan_search(&m, &space, c, &o, &other));
+    ls_cluster_release(&c);
+}
+
 /* ---- plans and the process ---- */
 
 /* A plan, and what it is of. */
@@ -313,7 +340,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cluster_is_read_or_refused), cmocka_unit_test(test_plan_refuses),
-        cmocka_unit_test(test_search_refuses),             cmocka_unit_test(test_plan_leaves_the_process),
+        cmocka_unit_test(test_search_refuses),             cmocka_unit_test(test_search_ignores_what_is_not_fixed),
+        cmocka_unit_test(test_plan_leaves_the_process),
         cmocka_unit_test(test_budgets_of_other_processes), cmocka_unit_test(test_plans_of_several_threads),
     };
 

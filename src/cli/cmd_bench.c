@@ -311,8 +311,7 @@ static ls_status check_prediction(const struct config *c)
 {
     ls_layout l;
 
-    LS_TRY(cluster_read(predict, &bench_cluster));
-    bench_cluster.host = 0;
+    LS_TRY(cluster_read_own(predict, &bench_cluster));
     LS_TRY(config_layout(c, &l));
     return plan_check_seconds(&l, &bench_cluster);
 }

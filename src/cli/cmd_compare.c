@@ -328,9 +328,8 @@ static ls_status cmd_compare_run(struct invocation *in)
     if (!x) return LS_ENOMEM;
     mem_keep_pages();
     if (compare_machine) {
-        ls_status st = cluster_read(compare_machine, &compare_cluster);
+        ls_status st = cluster_read_own(compare_machine, &compare_cluster);
 
-        compare_cluster.host = 0;
         if (st < 0) {
             mem_free(x);
             return args_refuse(in, st);

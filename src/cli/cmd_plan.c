@@ -223,8 +223,7 @@ static ls_status cmd_plan_complete(struct invocation *in)
         if (local_ranks >= 1 && local_ranks <= LS_MESH_RANKS_MOST) return LS_OK;
         return ls_fail(LS_EINVAL, "--machine %s: use 1 to %d ranks, or the name of a machine", plan_machine, LS_MESH_RANKS_MOST);
     }
-    LS_TRY(cluster_read(plan_machine, &plan_cluster));
-    if (!cases) plan_cluster.host = 0; /* lockstep's steps are issued as graphs, or the host runs ahead */
+    LS_TRY(cases ? cluster_read(plan_machine, &plan_cluster) : cluster_read_own(plan_machine, &plan_cluster));
     step_seconds_settle(c, &plan_cluster);
     return search ? plan_search_complete(in, &request) : LS_OK;
 }

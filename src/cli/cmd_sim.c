@@ -221,8 +221,7 @@ static ls_status cmd_sim_complete(struct invocation *in)
     if (more_ranks > 0) c->launch.ranks = more_ranks;
     if (!sim_machine && step_seconds <= 0)
         return ls_fail(LS_EINVAL, "sim needs --machine NAME to plan a step for, such as %s, or --step-seconds S", cluster_builtin(0));
-    if (sim_machine) LS_TRY(cluster_read(sim_machine, &sim_cluster));
-    sim_cluster.host = 0;
+    if (sim_machine) LS_TRY(cluster_read_own(sim_machine, &sim_cluster));
     step_seconds_settle(c, &sim_cluster);
     return LS_OK;
 }

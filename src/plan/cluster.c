@@ -309,3 +309,10 @@ ls_status cluster_read(const char *name, struct cluster *out)
     LS_TRY(yaml_read(name, cluster_entry, &r));
     return cluster_check(&r, name);
 }
+
+ls_status cluster_read_own(const char *name, struct cluster *out)
+{
+    LS_TRY(cluster_read(name, out));
+    out->host = 0;
+    return LS_OK;
+}

@@ -121,6 +121,8 @@ struct ls_cluster {
 /* Reads a machine file, or a built-in one by its name ("a100-80-selene"). LS_EINVAL with "file:line: " and what is expected, or with the
  * names of the built-in ones. */
 ls_status cluster_read(const char *name, struct cluster *out);
+/* The same for steps of lockstep: `host` is 0, since kernels are issued as graphs, or the host runs ahead. */
+ls_status cluster_read_own(const char *name, struct cluster *out);
 /* The curve of that name, or NULL. */
 const struct cluster_curve *cluster_find_curve(const struct cluster *c, const char *name);
 /* Interpolates linearly between the points, in logarithms; below the first point the value is the first's, beyond the last it grows in

@@ -11,8 +11,7 @@ ls_status ls_cluster_read(const char *name, ls_cluster **out)
     if (!name || !*name) return ls_fail(LS_EINVAL, "ls_cluster_read: no name; use the path of a machine file or a built-in name");
     c = mem_zalloc(MEM_OTHER, sizeof *c);
     if (!c) return LS_ENOMEM;
-    ls_status st = cluster_read(name, &c->cluster);
-    c->cluster.host = 0; /* lockstep's steps are issued as graphs, or the host runs ahead */
+    ls_status st = cluster_read_own(name, &c->cluster);
     if (st < 0)
         mem_free(c);
     else

@@ -131,8 +131,8 @@ static void test_mesh(void **state)
 
 /* ---- a failure ---- */
 
-/* Rank 1 makes neither of the calls that rank 0 has given to two groups, and it is there, and lets time pass, until rank 0 has returned
- * from its wait: which ends, though NCCL's stub aborts neither without the other, nor before rank 1 has left. ctx: their clock. */
+/* Rank 0 enqueues a call in each of two groups. Rank 1 makes neither; it only lets time pass until rank 0 has returned from its wait. That
+ * wait ends although NCCL's stub aborts the two groups only together, and only after rank 1 has left. ctx: their clock. */
 static void body_abort(int rank, int n, const char *where, void *ctx)
 {
     test_clock_use(ctx, rank);

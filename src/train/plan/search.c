@@ -369,14 +369,23 @@ static ls_status try_experts(struct search *s, ls_layout l)
     return LS_OK;
 }
 
+/* The base without what the search chooses itself. */
+static ls_layout base_of(const struct search *s)
+{
+    ls_layout l = s->space->base;
+
+    l.stages = NULL;
+    if (!is_fixed(s, SEARCH_OFFLOAD)) l.offload = l.offload_parameters = LS_OFFLOAD_NONE;
+    return l;
+}
+
 /* Tries all tp and cp whose product is `size`, with every pp. */
 static ls_status try_size(struct search *s, int size)
 {
     const struct search_space *space = s->space;
-    ls_layout l = space->base;
+    ls_layout l = base_of(s);
     int rest = space->ranks / size;
 
-    l.stages = NULL;
     for (l.tp = 1; l.tp <= size; l.tp++) {
         l.cp = size / l.tp;
         if (size % l.tp || !may_be(s, SEARCH_TP, l.tp, space->base.tp) || !may_be(s, SEARCH_CP, l.cp, space->base.cp)) continue;
@@ -521,7 +530,8 @@ ls_status search_layouts(const struct plan_job *j, const struct cluster *c, cons
     if (!task_transformer(j->model))
         return ls_fail(LS_EINVAL, "a search is over layouts of a transformer; other models have only parallel.dp");
     LS_TRY(search_check_base(&j->model->transformer, &space->base));
-    LS_TRY(plan_check_seconds(&space->base, c));
+    ls_layout base = base_of(&s);
+    LS_TRY(plan_check_seconds(&base, c));
     job.cluster = c;
     s.prices = space->prices;
     if (!s.prices) LS_TRY(prices_open(&job, c, space->base.seq_len, &s.prices));

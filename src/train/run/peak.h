@@ -25,7 +25,7 @@
 enum peak_mode { PEAK_AUTO, PEAK_AGAIN, PEAK_OFF }; /* run.measure_peak */
 
 struct peak {
-    double flops;       /* FLOP/s; peak_of_ranks() adds up all machines. NaN: run.measure_peak=off, or no measurement that is possible */
+    double flops;       /* FLOP/s; peak_of_ranks() adds up all machines. NaN: run.measure_peak=off, or peak_bound() exceeded */
     int threads;        /* threads on this machine with which the peak was measured */
     ls_machine machine; /* this machine; its flops in the type are those of all its processors */
     double busy;        /* share of the processors that other processes used during the measurement: 0 to 1 */
