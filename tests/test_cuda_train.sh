@@ -21,6 +21,7 @@ cat >rows.txt <<'END_ROWS'
 dropout | 1 | @gpt2 --model.dropout=0.1 --model.attention_dropout=0.1 --precision.compute=bf16 --recompute.mode=full
 experts | 1 | @mixtral --precision.compute=fp32 --model.width=16 --model.heads=2 --model.kv_heads=2
 ring | 2 | @llama --precision.compute=fp32 --parallel.cp=2
+files | 1 | @llama --precision.compute=fp32 --optim.offload=file --parallel.offload_parameters=file
 zero3 | 2 | @llama --parallel.dp=2 --parallel.zero=3 --precision.compute=bf16
 more
 images | 1 | --precision.compute=fp32 --model.preset=resnet-tiny

@@ -13,13 +13,19 @@ static const struct device *const devices[] = { DEVICE_MAP(DEVICE_ADDRESS) };
 /* Row k, or that of its module where that has been loaded. */
 static const struct device *_Atomic loaded[COUNT_OF(devices)];
 
+static bool alone;
+
 static const struct device *device_open(size_t k)
 {
     const struct device *d = devices[k]->load ? atomic_load(&loaded[k]) : devices[k];
 
-    if (!d && (d = devices[k]->load())) atomic_store(&loaded[k], d);
+    if (d || !(d = devices[k]->load())) return d;
+    if (alone && d->alone) d->alone();
+    atomic_store(&loaded[k], d);
     return d;
 }
+
+void device_alone(void) { alone = true; }
 
 const struct device *device_find(const char *name)
 {

@@ -82,6 +82,9 @@ struct device {
     /* For a row that stands for a module: loads it and returns its row. NULL with the message set. */
     const struct device *(*load)(void);
     bool (*built)(void); /* the module was built */
+    /* Before anything that follows: no stream will wait for this process or for another rank. So the device may load a kernel when it is
+     * first launched, even where it waits for all streams to do so. NULL: of a device whose kernels are not loaded. */
+    void (*alone)(void);
     /* For a device with processors of its own; NULL for other devices. */
     ls_status (*count)(int *processors); /* how many this process may use; fails if it can use none */
     /* Before anything that follows: takes one of them, by this rank's number on its machine. It is not used yet. */
@@ -140,6 +143,8 @@ DEVICE_MAP(DEVICE_DECLARE)
 const struct device *device_find(const char *name);
 const struct device *device_row(int k); /* of DEVICE_MAP, from 0: its name and properties; device_find() loads what it needs */
 enum { DEVICES = 0 DEVICE_MAP(DEVICE_COUNT) };
+/* Before device_find() loads a device: calls its function alone(). */
+void device_alone(void);
 /* What run.device=auto means on this machine: cuda if there is a GPU for each of so many ranks, else the processor. *why: why not cuda,
  * where its module was built, as the thread's message; else NULL. */
 const struct device *device_automatic(int local_ranks, const char **why);

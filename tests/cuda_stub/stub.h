@@ -92,6 +92,7 @@ bool stub_is_pinned(const void *p, size_t bytes);
 void stub_ipc_freed(const void *p); /* dies if another process has it mapped */
 
 void stub_need_context(const char *call);
+void stub_need_kernels(const char *call); /* the driver loads all kernels at once: CUDA_MODULE_LOADING as the first call found it */
 void stub_need_thread(const char *call); /* this thread has called cudaSetDevice */
 void stub_wait_for_all(const char *call); /* a call that may wait for all streams must not be made while one waits for the host */
 

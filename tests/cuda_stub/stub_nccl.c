@@ -125,6 +125,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     if (strncmp(id.internal, "nccl_stub_", 10) != 0) stub_die("%s: the id is not one of ncclGetUniqueId", call);
     if (group.depth) stub_die("%s: in a group", call);
     check_ctas(call, config->maxCTAs);
+    stub_need_kernels(call);
     *out = NULL;
     stub_end_at(&stub_settings()->nccl_open, ++opened);
     if (r != ncclSuccess) return free(c), r;

@@ -13,6 +13,7 @@ enum { BROKEN_CONTRACT = 97, CONTEXT_SHARE = 16 };
 
 static struct {
     uint64_t calls, queries, runs;
+    bool called, eager; /* the first call found CUDA_MODULE_LOADING=EAGER */
     cudaError_t failed, last;
     size_t used;
 } state;
@@ -216,10 +217,26 @@ static void note_call(const char *name)
     fflush(trace);
 }
 
+static void read_environment(void)
+{
+    const char *loading = getenv("CUDA_MODULE_LOADING");
+
+    if (state.called) return;
+    state.called = true;
+    state.eager = loading && strcmp(loading, "EAGER") == 0;
+}
+
+void stub_need_kernels(const char *call)
+{
+    if (!state.eager)
+        stub_die("%s: the first launch of a kernel would wait for this stream, for ever: CUDA_MODULE_LOADING was not EAGER", call);
+}
+
 cudaError_t stub_call(const char *name, bool allocates)
 {
     cudaError_t e = state.failed;
 
+    read_environment();
     stub_capture_call(name);
     note_call(name);
     state.queries += strstr(name, "Query") != NULL;

@@ -36,6 +36,7 @@ static int give_word(const char *call, cudaStream_t stream, unsigned long long a
     cudaError_t e = stub_call(call, false);
 
     if (e != cudaSuccess) return (int)e;
+    if (run == run_wait && !stub_settings()->cpu_kernels) stub_need_kernels(call);
     if (flags || at % bytes) stub_die("%s: flags %u, address %llx", call, flags, at);
     if (!stub_is_pinned((const void *)(uintptr_t)at, bytes)) stub_die("%s: the word at %llx is not pinned", call, at);
     stub_enqueue(s, &(struct device_operation){ .name = call, .run = run, .args = &a, .bytes = sizeof a });

@@ -84,7 +84,7 @@ static void destroyed_event(void)
 
 static void foreign_event(void) { cudaEventRecord((cudaEvent_t)(void *)pinned, cuda_contract_stream); }
 
-static void free_while_waiting(void)
+static void wait_for_host(void)
 {
     int (*wait)(cudaStream_t, unsigned long long, uint32_t, unsigned);
     enum cudaDriverEntryPointQueryResult found;
@@ -94,6 +94,11 @@ static void free_while_waiting(void)
     memcpy(&wait, &at, sizeof wait);
     memset(pinned, 0, 4);
     wait(cuda_contract_stream, (uintptr_t)pinned, 1, 0);
+}
+
+static void free_while_waiting(void)
+{
+    wait_for_host();
     cudaFree(other);
 }
 
@@ -399,6 +404,9 @@ static void breaches_are_reported(void **state)
     cuda_contract_expect(untimed_event, BROKEN, "an event was made with cudaEventDisableTiming");
     cuda_contract_expect(event_before_its_record, BROKEN, "an event was not recorded");
     cuda_contract_expect(free_while_waiting, BROKEN, "cudaFree would wait for ever: a stream waits for the host");
+    unsetenv("CUDA_MODULE_LOADING");
+    cuda_contract_expect(wait_for_host, BROKEN, "the first launch of a kernel would wait for this stream, for ever");
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     cuda_contract_expect(full_stream, BROKEN, "its stream may have 1024 pending operations: the call blocks");
     cuda_contract_expect(second_gpu, BROKEN, "a rank uses one");
 }
@@ -442,5 +450,6 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(breaches_are_reported), cmocka_unit_test(test_captures) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

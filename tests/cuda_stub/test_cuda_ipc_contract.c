@@ -274,5 +274,6 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(cuda_ipc_contract_test_memory), cmocka_unit_test(test_words) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

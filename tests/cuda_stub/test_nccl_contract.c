@@ -32,6 +32,7 @@ enum { COUNT = 100, BYTES = COUNT * 4, BOTH = 2 * BYTES, BROKEN_CONTRACT = 97, T
     X(MANY_CTAS, "the kernels of all communicators may have 133 CTAs; the GPU has 132 multiprocessors")                  \
     X(RANK, "ncclCommInitRankConfig: rank 2 of 2")                                                                       \
     X(ID, "ncclCommInitRankConfig: the id is not one of ncclGetUniqueId")                                                \
+    X(LAZY, "ncclCommInitRankConfig: the first launch of a kernel would wait for this stream, for ever")                 \
     X(IN_GROUP, "ncclCommInitRankConfig: in a group")                                                                    \
     X(TWICE, "ncclCommInitRankConfig: there are two ranks 0")                                                            \
     X(NOT_A_COMM, "ncclAllReduce: (nil) is not a communicator")                                                          \
@@ -97,6 +98,7 @@ static void nccl_contract_open_gpu(int rank)
     struct device_facts facts;
     float ones[2 * COUNT];
 
+    if (now == WRONG_LAZY) device_alone(), unsetenv("CUDA_MODULE_LOADING");
     need((cuda = device_find("cuda")) != NULL, "the device");
     need(cuda->choose(rank, &facts) == LS_OK, "choose");
     need((data = cuda->alloc(MEM_OTHER, sizeof ones)) != NULL, "memory");

@@ -51,14 +51,25 @@ ls_status cuda_check_driver(int result, const char *call)
 
 /* ---- which GPU ---- */
 
+static void cuda_alone(void) { cuda.alone = true; }
+
+/* What the driver reads in its first call. Other values, which other programs ask for, could let ranks wait for ever. */
+static void set_environment(void)
+{
+    const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+
+    /* As many hardware queues as there can be: streams that share one wait for each other. */
+    if (!queues || atoi(queues) < 32) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    /* All kernels are loaded at once. By default a kernel is loaded when it is first launched, and the driver waits for all streams then
+     * (CUDA C++ Programming Guide, "Lazy Loading"), one of which may be waiting for what this thread does after the launch. */
+    if (!cuda.alone) setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+}
+
 static ls_status check_driver(void)
 {
-    const char *given = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     int driver = 0;
 
-    /* As many hardware queues as there can be: streams that share one wait for each other. The driver reads it in its first call. A smaller
-     * number, which other programs ask for, could let ranks wait for each other for ever. */
-    if (!given || atoi(given) < 32) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    set_environment();
     cudaError_t e = cudaDriverGetVersion(&driver);
     if (e != cudaSuccess) return ls_fail(LS_EUNSUPPORTED, "the version of the NVIDIA driver is not known: %s", cudaGetErrorString(e));
     if (!driver) return ls_fail(LS_EUNSUPPORTED, "there is no NVIDIA driver on this machine (libcuda.so.1 is not found)");
@@ -154,6 +165,7 @@ static ls_status cuda_open_gpu(void)
 {
     size_t available = 0, all = 0;
 
+    set_environment();
     if (!cuda.properties.name[0]) LS_TRY(cuda_check(cudaGetDeviceProperties(&cuda.properties, cuda.gpu), "cudaGetDeviceProperties"));
     LS_TRY(cuda_check(cudaSetDevice(cuda.gpu), "cudaSetDevice"));
     LS_TRY(cuda_check(cudaMemGetInfo(&available, &all), "cudaMemGetInfo"));
@@ -400,6 +412,7 @@ const struct device cuda_row = {
     .accelerator = true,
     .comparison = "cuda",
     .collectives = collectives,
+    .alone = cuda_alone,
     .count = cuda_count,
     .choose = cuda_choose,
     .configure = cuda_configure,

@@ -15,10 +15,11 @@
  * collective (struct device_operation) is staged in a pinned block too: the stream copies out what the collective reads and then waits for
  * a word in pinned memory, which the host sets once the collective has ended; then the stream copies in what it wrote. A flight is what is
  * left to do for the host at such a point. Flights move in the functions of the row and in all waits of the host, so nothing depends on a
- * second thread, and the host calls nothing that blocks in the driver while a stream may be waiting for it: a wait is a loop that moves
- * flights and asks, and a stream is given no more than STREAM_DEPTH operations that have not ended, since a launch blocks when the driver's
- * queue is full. The host only stops for a stream that is full or waited for. So a program that ends on a device whose collectives block
- * the host ends here.
+ * second thread, and the host calls nothing that blocks in the driver while a stream may be waiting for it. So the driver loads all kernels
+ * when the context is made (CUDA_MODULE_LOADING=EAGER), unless no stream of this process ever waits (device.alone), and streams are made
+ * before any waits. A wait is a loop that moves flights and asks, and a stream is given no more than STREAM_DEPTH operations that have not
+ * ended, since a launch blocks when the driver's queue is full. The host only stops for a stream that is full or waited for. So a program
+ * that ends on a device whose collectives block the host ends here.
  *
  * A call of NCCL or of CUDA IPC runs on the stream itself. Its flight tells the comm when the stream has come to it and when it is past it,
  * and asks in between whether it can still end.
@@ -60,6 +61,7 @@ struct device_event {
 struct cuda_state {
     int gpu;
     bool open;
+    bool alone; /* device.alone() was called */
     struct cudaDeviceProp properties;
     struct device_settings settings;
     char tuned[4096];              /* that folder; "": none */

@@ -72,12 +72,19 @@ static ls_status check_comm(const struct config *c, const struct device *d)
     return ls_fail(LS_EINVAL, "launch.%s does nothing here: it applies only to ranks on GPUs, and run.device is %s", idle, d->name);
 }
 
+/* Streams wait for other ranks, and for this process where it reads or writes the files of offloaded tensors. */
+static bool streams_wait(const struct config *c, int ranks)
+{
+    return ranks > 1 || c->optim.offload == OFFLOAD_FILE || c->parallel.offload_parameters == OFFLOAD_FILE;
+}
+
 ls_status config_choose_device(struct config *c, unsigned verb, const struct world *w)
 {
     bool starts = w->launcher == LAUNCHER_NONE && c->launch.ranks > 1, own = starts || w->launcher == LAUNCHER_OWN;
     int local_ranks = starts ? (int)c->launch.ranks : w->local_size;
 
     if (!(config_check_row_of("run.device")->verbs & verb)) return LS_OK;
+    if (!streams_wait(c, starts ? local_ranks : w->size)) device_alone();
     c->run.device_chosen = c->run.device;
     if (!c->run.device) choose_automatic(c, own && !c->launch.share_gpus ? local_ranks : 1);
     const struct device *d = device_find(config_device(c));
