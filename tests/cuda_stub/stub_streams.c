@@ -60,6 +60,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 
     stub_need_context("cudaStreamCreateWithFlags");
     if (e != cudaSuccess) return e;
+    stub_wait_for_all("cudaStreamCreateWithFlags");
     if (flags != cudaStreamNonBlocking) stub_die("cudaStreamCreateWithFlags: flags %u", flags);
     snprintf(name, sizeof name, "stream %d", made++);
     if (!(s = calloc(1, sizeof *s)) || stub_streams_queue->stream_new(name, &s->stream) < 0)

@@ -207,6 +207,20 @@ static ls_status pipeline_check(const ls_mesh *mesh, const ls_pipeline_options *
     return LS_OK;
 }
 
+/* The streams of the messages. While one of them waits for a peer, the driver could wait for it to make another. */
+static ls_status open_streams(ls_pipeline *l)
+{
+    for (int k = 0; k < l->plan.n; k++) {
+        const struct plan_step *s = &l->plan.step[k];
+        int peer = s->receive ? s->from : s->to, index;
+
+        if (peer < 0) continue;
+        LS_TRY(stream_set_find(
+            l->streams, stream_key_of(l->comm[s->action.kind], s->receive ? LS_COLLECTIVE_RECV : LS_COLLECTIVE_SEND, peer), true, &index));
+    }
+    return LS_OK;
+}
+
 static ls_status open_all(ls_pipeline *l, ls_store *store, const ls_pipeline_options *o)
 {
     l->chunk = mem_array(MEM_OTHER, (size_t)l->schedule.chunks, sizeof *l->chunk);
@@ -216,7 +230,7 @@ static ls_status open_all(ls_pipeline *l, ls_store *store, const ls_pipeline_opt
     LS_TRY(pipeline_divide(l, store, o));
     for (int c = 0; c < l->schedule.chunks; c++) LS_TRY(compile_chunk(l, store, o, c));
     for (int c = 0; c < l->schedule.chunks; c++) LS_TRY(bind_chunk(l, c));
-    return LS_OK;
+    return l->runnable && !l->streams->device->immediate ? open_streams(l) : LS_OK;
 }
 
 ls_status ls_pipeline_open(ls_store *store, const ls_mesh *mesh, const ls_pipeline_options *o, ls_pipeline **out)
