@@ -199,13 +199,15 @@ ls_status transfer_find(const ls_program *p, const char *name, size_t count, int
 /* Checks indices where they enter the program: kernels do not check them. */
 static ls_status transfer_check_range(const struct value *v, const void *host, ls_dtype type, size_t count)
 {
-    for (size_t i = 0; v->dtype == LS_I32 && i < count; i++) {
-        int64_t x;
+    enum { AT_ONCE = 256 };
+    int64_t x[AT_ONCE];
 
-        ls_convert(&x, LS_I64, (const char *)host + i * ls_dtype_bytes(type), type, 1);
-        if (x < v->least || x > v->most)
-            return ls_fail(LS_EINVAL, "'%s': element %zu is %lld; %lld to %lld is possible", v->name, i, (long long)x, (long long)v->least,
-                           (long long)v->most);
+    for (size_t i = 0; v->dtype == LS_I32 && i < count; i++) {
+        if (i % AT_ONCE == 0) ls_convert(x, LS_I64, (const char *)host + i * ls_dtype_bytes(type), type, MIN(count - i, (size_t)AT_ONCE));
+        int64_t one = x[i % AT_ONCE];
+        if (one < v->least || one > v->most)
+            return ls_fail(LS_EINVAL, "'%s': element %zu is %lld; %lld to %lld is possible", v->name, i, (long long)one,
+                           (long long)v->least, (long long)v->most);
     }
     return LS_OK;
 }

@@ -39,7 +39,7 @@ static struct {
 } flights;
 
 enum { QUERIES_BEFORE_SLEEP = 256 };
-enum { NAP_NS = 20000, NAPS_DOUBLED = 32, LONGEST_NAP_NS = 1000000 }; /* the first; twice as long after so many; at most */
+enum { NAP_NS = 20000, NAPS_DOUBLED = 32, LONGEST_NAP_NS = 100000 }; /* the first; twice as long after so many; at most */
 static const double SPOILED_SECONDS = 2;
 
 static void flight_waits(struct flight *f, bool on)
