@@ -3,8 +3,8 @@
 #   make            the command build/lockstep and the library
 #   make demo       train a small model on the King James Bible, report, sample from it
 #   make check      build and run all tests
-#   make nightly    the whole matrices, the suite again under sanitizers and with clang, builds without faults and without oneDNN,
-#                   a minute of each fuzz target. It takes hours; STAGES="threads fuzz" picks some
+#   make nightly    the complete matrices, every card, the suite again under sanitizers and with clang, builds without faults and without
+#                   oneDNN, a minute of each fuzz target. It takes hours; STAGES="threads fuzz" picks some
 #   make labs       run every lab, write the verdicts to docs/claims.md
 #   make gpu_bundle pack a folder that tests the CUDA module on a machine with a GPU
 #   make format     format src/ and include/ by .clang-format

@@ -57,7 +57,7 @@ static double apart(const struct shared *a, const struct shared *b)
     return most / largest;
 }
 
-LAB(d6_sampler, "who reads which samples", { "ranks", "data-parallel ranks", 4, 2, RANKS_MOST },
+LAB(d6_sampler, "which rank reads which samples", { "ranks", "data-parallel ranks", 4, 2, RANKS_MOST },
     { "batch", "samples of a rank", 6, 1, PART_MOST })
 {
     int n = (int)lab_size("ranks"), b = (int)lab_size("batch"), all = n * b;

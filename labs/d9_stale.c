@@ -202,9 +202,9 @@ LAB_TRAINS(d9_stale, "model data optim", "asynchronous updates", { "ranks", "wor
     print_curves(&together[1], &fast[1], &fast[0], stale_rate(1));
     print_staleness((const struct curve *[]){ &run[0], &run[1], &run[2], &run[3] }, 4);
     lab_open("D9");
-    lab_equal("stale: a gradient is after by, workers - 1 [updates]", WORKERS - 1, run[2].staleness, 0);
+    lab_equal("stale: updates that a gradient is behind, workers - 1", WORKERS - 1, run[2].staleness, 0);
     lab_check("       at most", WORKERS - 1, run[2].most, 0);
-    lab_check("in turn: after by [updates]", 0, run[0].staleness, 0);
+    lab_check("in turn: updates that a gradient is behind", 0, run[0].staleness, 0);
     if (!own) stale_rows(&run[0], &run[1], &run[2], &run[3], &together[0]);
     if (!own) fast_rows(&fast[0], &fast[1], &together[1]);
     lab_check("stale, once more: losses that differ", 0, curves_differ(&run[2], &again), 0);

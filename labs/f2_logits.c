@@ -70,13 +70,13 @@ LAB(f2_logits, "attention in fp16", { "element", "each element of queries and ke
     lab_check("f32: a score before it is divided by the root of the width", product, score, 0);
     st = attention_run(LS_F16, 0, d, x, &y, &score);
     lab_check("fp16: such a score is infinite", over, isinf(score) != 0, 0);
-    lab_equal("fp16, scores in memory: the output is no number", over, isnan(y) != 0, 0);
+    lab_equal("fp16, scores in memory: the output is NaN", over, isnan(y) != 0, 0);
     lab_equal("fp16, scores in memory: a run that checks refuses it and names the op", over,
               st == LS_EINVAL && strstr(ls_errmsg(), "matmul"), 0);
     if (over) lab_say("    \"%s\"\n", ls_errmsg());
     st = attention_run(LS_F16, 1, d, x, &y, &score);
     if (over)
-        lab_corrected("fp16, fused attention: the output is no number (1), or 1.0 as it should be (0)", '=', 1, 0, fabs(y - 1) > 1e-3, 0,
+        lab_corrected("fp16, fused attention: the output is NaN (1), or 1.0 as it should be (0)", '=', 1, 0, !(fabs(y - 1) <= 1e-3), 0,
                       "why: its scores are in f32 and are never stored");
     else
         lab_check("fp16, fused attention: the output", 1, y, 1e-3);

@@ -102,7 +102,7 @@ static void neighbors_check(const struct shared *s, double message)
     lab_check("        loss, one rank's", s->rank[0].one, s->rank[0].loss + s->rank[P - 1].loss, 1e-6);
 }
 
-LAB(p1_neighbours, "who talks to whom in a pipeline", { "stages", "stages of the pipeline, a rank each", 4, 2, MOST },
+LAB(p1_neighbours, "which stages of a pipeline communicate", { "stages", "stages of the pipeline, a rank each", 4, 2, MOST },
     { "micro-batches", "micro-batches of a step", 6, 1, 32 })
 {
     struct shared *one = lab_shared(sizeof *one), *two = lab_shared(sizeof *two);

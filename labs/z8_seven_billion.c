@@ -3,7 +3,7 @@
  * evaluation.
  *
  * Corrected: the next layer is gathered while this one computes, so two layers are gathered at a time; without overlap it is one. And DDP's
- * messages: "14 GB of gradients are 560 buckets of 25 MB" cuts matrices, which are larger than that. A bucket holds whole parameters, so
+ * messages: "14 GB of gradients are 560 buckets of 25 MB" divides matrices, which are larger than that. A bucket holds whole parameters, so
  * each has a message of its own, and FSDP, with two gathers and a reduction of each layer, sends fewer. */
 #include "lab_train.h"
 
@@ -94,7 +94,7 @@ LAB(z8_seven_billion, "7 billion parameters on 8 ranks", { "ranks", "data-parall
     snprintf(what, sizeof what, "K = %d, overlap: layers gathered at a time", ranks);
     lab_corrected(what, '=', 1, 2, (double)fsdp.communication / (2 * layer), 1e-3, "why: prefetch, as above");
     lab_corrected("trained: messages of DDP, buckets of 25 MiB", '=', 560, 32 * 9 + 3, (double)messages(0), 0,
-                  "why: 14 GB / 25 MB cuts matrices; a bucket holds whole parameters, and these are larger: one message each");
+                  "why: 14 GB / 25 MB divides matrices; a bucket holds whole parameters, and these are larger: one message each");
     lab_corrected("trained: messages of FSDP", '=', 96, 3 * 34 - 1, (double)messages(3), 0,
                   "why: embedding and output are units as well, and backward does not gather the embedding");
     return lab_close();

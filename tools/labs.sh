@@ -17,6 +17,13 @@ bad() { echo "FAILED: $*" >&2; failures=$((failures + 1)); }
 # Prints id|program|claim for every claim.
 claims() { sed -n 's/^    X("\([^"]*\)", "\([^"]*\)", "\(.*\)") *\\*$/\1|\2|\3/p' labs/lab_claims.h; }
 
+# The rows of stdin in the order of their claims.
+in_order() {
+    claims >"$rows.order"
+    awk -v order="$rows.order" 'BEGIN { while ((getline line < order) > 0) { split(line, f, "|"); at[f[1]] = ++n } }
+        { split($0, f, "\t"); print at[f[1]] "\t" $0 }' | sort -s -n -k 1,1 | cut -f 2-
+}
+
 # Rows as FIELD<tab>FIELD..: claim, program, what, unit, claimed, expected, measured, why, verdict. A row that begins with spaces continues
 # the subject of the row above it.
 fields() {
@@ -35,7 +42,7 @@ fields() {
         claimed = number($6)
         sub(/^why: /, "", $9)
         print $1, $2, what, $4, claimed == "" ? "" : relation claimed, number($7), number($8), $9, $10
-    }'
+    }' | in_order
     rm -f "$rows".*
 }
 
@@ -113,13 +120,13 @@ write() {
 # What people claim, measured
 
 Written by \`tools/labs.sh\`, which ran all labs on $(date +%Y-%m-%d), on $(nproc) cores of ${processor:-an unknown processor}.
-\`lockstep lab z3\` runs one. Labs assert counts, bytes, their ratios, and what plans say. The
-times below come from a cost model: bytes divided by a link's quoted speed.
+\`lockstep lab z3\` runs one. Labs assert counts, bytes, their ratios, and what plans say. Transfer times below are bytes divided by a
+link's quoted speed.
 
 A claim **holds**; is **corrected** (a different number was derived beforehand, and is measured); is **not measurable here** (nothing is
 asserted); or **does not hold** (lockstep is wrong, and the lab fails).
 
-| id | claim | verdict | a number of it | claimed | measured | command |
+| id | claim | verdict | one of its numbers | claimed | measured | command |
 |---|---|---|---|---|---|---|
 END
     table

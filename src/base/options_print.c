@@ -295,7 +295,7 @@ void options_put_markdown(const struct option_table *t, struct text *out)
         const struct option *row = &t->rows[i];
 
         if (opens_section(row, before))
-            text_put(out, "%s## %.*s\n\n| option | value | default | range, unit | verbs | meaning |\n|---|---|---|---|---|---|\n",
+            text_put(out, "%s## %.*s\n\n| option | value | default | range, unit | commands | meaning |\n|---|---|---|---|---|---|\n",
                      before ? "\n" : "", (int)section_length(row->name), row->name);
         put_markdown_row(out, t, row);
         before = row->name;

@@ -70,7 +70,7 @@ struct cluster {
     double launch;       /* least seconds of any kernel */
     double matmul;       /* share of the peak that large matmuls reach */
     double host;         /* seconds that the host of an eager framework takes to issue a kernel; --cases only */
-    double eager;        /* factor on the time of an eager framework's kernels other than matmuls; 0: unknown, taken as 1; --cases only */
+    double eager;        /* factor on the time of an eager framework's kernels; 0: unknown, taken as 1; --cases only */
     double attention;    /* share of the peak that fused attention reaches over long sequences */
     double query;        /* fixed cost of each query of fused attention, in keys: added to the number of keys that it attends to */
     double attention_2;  /* factor on attention's time with FlashAttention-2, whose queries have no such cost; 0: unknown; --cases only */

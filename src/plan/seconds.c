@@ -38,7 +38,7 @@ enum { TENSOR_CORE_BYTES = 16 };
 /* Attention by matmuls over the whole square of scores, which are written and read by every kernel on the way: in the forward 4 times
  * (written by the first matmul, read and written by softmax, read by the second matmul), in the backward 7 times. The gradient's matmuls
  * are twice the forward's. Heads whose size is not a multiple of 16 bytes, which NVIDIA's guide to matmuls requires, are assumed to miss
- * the tensor cores and to run at fp32's rate ( BLOOM's runs with heads of 108 and of 150 elements take that long). */
+ * the tensor cores and to run at fp32's rate (BLOOM's runs with heads of 108 and of 150 elements take that long). */
 static double scores_seconds(const struct cluster *c, const ls_program *p, const struct instruction *i, double peak)
 {
     const struct value *q = &p->values[i->in[0].id];

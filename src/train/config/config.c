@@ -55,7 +55,8 @@ static const struct option config_rows[] = {
          "model family; preset: the family of model.preset or model.hf"),
     INT(model.layers, "0", 0, COUNT_MOST, "", STEP, "number of transformer blocks; 0: the preset's", .common = T | P | B),
     INT(model.width, "0", 0, COUNT_MOST, "", STEP, "channels of the residual stream; 0: the preset's", .common = T | P | B),
-    INT(model.heads, "0", 0, COUNT_MOST, "", STEP, "number of query heads; must divide model.width; 0: the preset's"),
+    INT(model.heads, "0", 0, COUNT_MOST, "", STEP,
+        "number of query heads; must divide model.width unless model.head_size is set; 0: the preset's"),
     INT(model.kv_heads, "0", 0, COUNT_MOST, "", STEP, "number of key and value heads; must divide model.heads; 0: the preset's"),
     INT(model.head_size, "0", 0, COUNT_MOST, "", STEP,
         "channels of each head; 0: the preset's, or model.width / model.heads if one of these is set"),
@@ -281,7 +282,9 @@ static const struct option config_rows[] = {
     STRING(checkpoint.dir, "", T, "folder of the checkpoints; empty: RUN/checkpoints", .value = "FOLDER"),
 
     INT(launch.ranks, "0", 0, LS_MESH_RANKS_MOST, "ranks", T | P | B | C | E,
-        "number of ranks to start on this machine (-n); 0: one, or as many as a launcher started", .common = T | B | C | E),
+        "number of ranks to start on this machine, or to plan for (-n); 0: as many as a launcher started, else one; in plan and parity the "
+        "product of the parallel axes",
+        .common = T | B | C | E),
     INT(launch.threads, "0", 0, 4096, "", RUNS | C | M | P | D, "number of threads per rank; 0: the rank's share of the cores",
         .common = T | B | M | G),
     REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B | C | Q | E,
