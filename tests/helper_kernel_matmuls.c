@@ -99,6 +99,8 @@ void embedding_cases(struct gen *g)
 {
     static const size_t shapes[][3] = {
         { 0, 5, 8 }, { 1, 1, 1 }, { 17, 5, 7 }, { 33, 11, 17 }, { 513, 97, 96 }, { 40, 3, 1000 },
+        /* around 16 and 32 rows of a token, and blocks of 128 columns */
+        { 9, 1, 3 }, { 16, 1, 4 }, { 17, 1, 600 }, { 33, 1, 129 }, { 80, 3, 1 }, { 75, 2, 127 }, { 81, 3, 128 }, { 600, 5, 8 },
     };
 
     for (size_t i = 0; i < COUNT_OF(shapes); i++)
