@@ -130,6 +130,11 @@ void softmax_cases(struct gen *g)
         }
 }
 
+/* For sums over rows: around chunks of 64 rows, several and the most chunks, and blocks of 128 columns. */
+static const size_t column_rows[][2] = {
+    { 64, 3 }, { 65, 33 }, { 129, 4 }, { 1100, 4 }, { 64, 131 }, { 70, 160 }, { 24700, 1 },
+};
+
 /* w: type of the weights. */
 static void norm_case(struct gen *g, size_t R, size_t C, ls_dtype w)
 {
@@ -172,21 +177,34 @@ void norm_cases(struct gen *g)
     }
 }
 
+void norm_dw_cases(struct gen *g)
+{
+    norm_cases(g);
+    for (size_t i = 0; i < COUNT_OF(column_rows); i++)
+        norm_case(g, column_rows[i][0], column_rows[i][1], i % 2 ? g->type : LS_F32);
+}
+
+static void bias_grad_case(struct gen *g, size_t R, size_t C, bool wide)
+{
+    gen_begin(g);
+    gen_in(g, g->type, -2, 2, DIMS(R, C));
+    gen_out_add(g, wide ? LS_F32 : g->type, -2, 2, DIMS(C));
+    gen_emit(g, "[%zu,%zu] -> %s", R, C, wide ? "f32" : "the same");
+}
+
 void bias_grad_cases(struct gen *g)
 {
     for (size_t i = 0; i < COUNT_OF(kernel_cases_rows); i++)
-        for (int wide = 0; wide < 2; wide++) {
-            gen_begin(g);
-            gen_in(g, g->type, -2, 2, DIMS(kernel_cases_rows[i][0], kernel_cases_rows[i][1]));
-            gen_out_add(g, wide ? LS_F32 : g->type, -2, 2, DIMS(kernel_cases_rows[i][1]));
-            gen_emit(g, "[%zu,%zu] -> %s", kernel_cases_rows[i][0], kernel_cases_rows[i][1], wide ? "f32" : "the same");
-        }
+        for (int wide = 0; wide < 2; wide++)
+            bias_grad_case(g, kernel_cases_rows[i][0], kernel_cases_rows[i][1], wide);
+    for (size_t i = 0; i < COUNT_OF(column_rows); i++)
+        bias_grad_case(g, column_rows[i][0], column_rows[i][1], i % 2 == 0);
 }
 
 void reduce_cases(struct gen *g)
 {
     static const size_t shapes[][3] = {
-        { 1, 1, 1 }, { 3, 5, 7 }, { 2, 17, 33 }, { 0, 3, 4 }, { 3, 0, 4 }, { 7, 61, 521 },
+        { 1, 1, 1 }, { 3, 5, 7 }, { 2, 17, 33 }, { 0, 3, 4 }, { 3, 0, 4 }, { 7, 61, 521 }, { 2, 130, 4 }, { 130, 2, 5 },
     };
 
     for (size_t i = 0; i < COUNT_OF(shapes); i++)

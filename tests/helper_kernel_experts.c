@@ -235,22 +235,25 @@ void rows_cases(struct gen *g)
         }
 }
 
-/* ---- matmuls: S E rows K N ---- */
+/* ---- matmuls: S E rows K N, rows out of use (0: 3) ---- */
 
-static const size_t matmuls[][5] = {
+static const size_t matmuls[][6] = {
     { 1, 1, 1, 1, 1 }, { 1, 3, 0, 5, 4 }, { 1, 3, 11, 5, 7 }, { 2, 5, 37, 17, 33 }, { 3, 16, 40, 8, 24 }, { 1, 2, 230, 96, 130 },
     { 1, 1, 40, 136, 24 }, { 1, 1, 40, 24, 136 }, { 1, 1, 140, 24, 24 }, { 2, 1, 40, 8, 8 }, { 1, 2, 230, 136, 160 },
     { 2, 3, 300, 40, 136 }, { 1, 2, 5000, 9, 17 },
+    /* more groups than a warp has lanes, and many rows out of use */
+    { 1, 33, 60, 8, 16 }, { 2, 40, 150, 8, 8 }, { 3, 70, 330, 5, 3 }, { 1, 3, 60, 8, 24, 50 }, { 1, 2, 2300, 8, 128, 2250 },
 };
 
-/* Unevenly, and the first expert gets none from the last source; 3 rows stay out of use. */
+/* Unevenly, and the first expert gets none from the last source. Of many groups each gets up to 3 rows, the last one all that are left. */
 static void counts_in(struct gen *g, const size_t *s)
 {
     struct view *v = gen_in(g, LS_I32, 0, 1, DIMS(s[0], s[1]));
-    size_t left = s[2] > 3 ? s[2] - 3 : 0, groups = s[0] * s[1];
+    size_t unused = s[5] ? s[5] : 3, left = s[2] > unused ? s[2] - unused : 0, groups = s[0] * s[1];
 
     for (size_t i = 0; i < groups; i++) {
-        size_t n = i + 1 == groups ? left : i == (s[0] - 1) * s[1] ? 0 : left * (1 + i % 3) / 4;
+        size_t some = groups > 32 ? MIN(left, i % 4) : left * (1 + i % 3) / 4;
+        size_t n = i + 1 == groups ? left : i == (s[0] - 1) * s[1] ? 0 : some;
 
         element_put(v, i, (double)n);
         left -= n;

@@ -64,6 +64,7 @@ void matmul_cases(struct gen *g);
 void mse_grad_cases(struct gen *g);
 void mul_cases(struct gen *g);
 void norm_cases(struct gen *g);
+void norm_dw_cases(struct gen *g);
 void norms_cases(struct gen *g);
 void pad_cases(struct gen *g);
 void pool_cases(struct gen *g);

@@ -99,6 +99,8 @@ void embedding_cases(struct gen *g)
 {
     static const size_t shapes[][3] = {
         { 0, 5, 8 }, { 1, 1, 1 }, { 17, 5, 7 }, { 33, 11, 17 }, { 513, 97, 96 }, { 40, 3, 1000 },
+        /* around 16 and 32 rows of a token, and blocks of 128 columns */
+        { 9, 1, 3 }, { 16, 1, 4 }, { 17, 1, 600 }, { 33, 1, 129 }, { 80, 3, 1 }, { 75, 2, 127 }, { 81, 3, 128 }, { 600, 5, 8 },
     };
 
     for (size_t i = 0; i < COUNT_OF(shapes); i++)
@@ -170,6 +172,9 @@ static const struct heads heads[] = {
     { 1, 1, 300, 4, 1, 16, 1, 0 },  { 2, 2, 260, 4, 2, 8, 1, 1 },     { 1, 1, 40, 2, 1, 136, 0, 0 },  { 1, 2, 9, 3, 1, 256, 1, 0 },
 };
 
+/* One query of four heads is NaN. T is 1, so the kernels for few queries take it, too. */
+static const struct heads nan_query = { 1, 1, 300, 4, 1, 16, 1, 0 };
+
 static void qkv(struct gen *g, const struct heads *z)
 {
     g->layout = z->layout;
@@ -195,22 +200,29 @@ static void drop(struct gen *g, int variant)
     gen_in(g, LS_I64, 70000, 90000, DIMS(variant ? 2 : 1));
 }
 
+static void attention_case(struct gen *g, const struct heads *z, bool len)
+{
+    size_t keys = MAX((size_t)1, z->S * 2 / 3);
+
+    gen_begin(g);
+    qkv(g, z);
+    if (z == &nan_query)
+        element_put(&g->c.call.in[0], 2 * z->D + 3, NAN);
+    if (len)
+        gen_in(g, LS_I32, (double)keys, (double)keys, DIMS(1));
+    gen_out(g, g->type, DIMS(z->B, z->T, z->H, z->D));
+    gen_out(g, LS_F32, DIMS(z->B, z->H, z->T));
+    gen_emit(g, "B %zu T %zu S %zu H %zu G %zu D %zu causal %d layout %d len %d%s", z->B, z->T, z->S, z->H, z->G, z->D, z->causal,
+             z->layout, len ? (int)keys : -1, z == &nan_query ? " a NaN" : "");
+}
+
 void attention_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(heads); i++)
-        for (int len = 0; len < 2; len++) {
-            const struct heads *z = &heads[i];
-            size_t keys = MAX((size_t)1, z->S * 2 / 3);
-
-            gen_begin(g);
-            qkv(g, z);
-            if (len)
-                gen_in(g, LS_I32, (double)keys, (double)keys, DIMS(1));
-            gen_out(g, g->type, DIMS(z->B, z->T, z->H, z->D));
-            gen_out(g, LS_F32, DIMS(z->B, z->H, z->T));
-            gen_emit(g, "B %zu T %zu S %zu H %zu G %zu D %zu causal %d layout %d len %d",
-                 z->B, z->T, z->S, z->H, z->G, z->D, z->causal, z->layout, len ? (int)keys : -1);
-        }
+    for (int len = 0; len < 2; len++) {
+        for (size_t i = 0; i < COUNT_OF(heads); i++)
+            attention_case(g, &heads[i], len);
+        attention_case(g, &nan_query, len);
+    }
     for (size_t i = 0; i < COUNT_OF(heads); i++) {
         const struct heads *z = &heads[i];
 

@@ -175,7 +175,7 @@ enum {
     PASS_OP(X, RMS_NORM_DX, "rms_norm_dx", "dy[R,C] x[R,C] w[C] rstd[R] -> dx[R,C]", 1, none, operands, 0)                                 \
     PASS_OP(X, RMS_NORM_DW, "rms_norm_dw", "dy[R,C] x[R,C] rstd[R] -> dw[C]+=", 0, none, operands, 0)                                      \
     PASS_OP(X, EMBEDDING_DW, "embedding_dw", "dy[R,C] ids[R]i32 -> dw[V,C]+=", 0, none, embedding_dw,                                      \
-            0) /* rows added in order of R; embedding */                                                                                   \
+            0) /* ids alone fix the order in which rows are added; embedding */                                                            \
     PASS_OP(X, ATTENTION_GRAD, "attention_grad",                                                                                           \
             "q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] o[B,T,H,D] lse[B,H,T] do[B,T,H,D] step[1|2]i64? -> "                                         \
             "dq[B,T,H,D] dk[B,S,G,D] dv[B,S,G,D]",                                                                                         \

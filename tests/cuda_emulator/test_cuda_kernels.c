@@ -246,10 +246,10 @@ static void test_many(void **state)
 
 /* ---- sizes ---- */
 
-/* 65535 tiles of 64 columns fit in y of a grid. */
+/* 65535 tiles of 64 columns fit in y of a grid; gradients of embeddings have tiles of 128. */
 enum { MOST_COLUMNS = 65535 * 64, OPERANDS = 3 };
 
-/* The first inputs and the first output of calls by the plain tiles; the others are absent. Nothing is run. */
+/* The first inputs and the first output of calls; the others are absent. Nothing is run. */
 static const struct { enum op op; size_t in[OPERANDS - 1][4], out[4]; bool accepted; } sizes[] = {
     { OP_LINEAR, { { 2, 8 }, { MOST_COLUMNS, 8 } }, { 2, MOST_COLUMNS }, true },
     { OP_LINEAR, { { 2, 8 }, { MOST_COLUMNS + 1, 8 } }, { 2, MOST_COLUMNS + 1 }, false },
@@ -262,6 +262,8 @@ static const struct { enum op op; size_t in[OPERANDS - 1][4], out[4]; bool accep
     { OP_LINEAR_XENT, { { 2, 8 }, { MOST_COLUMNS, 8 } }, { 1 }, true },
     { OP_LINEAR_XENT, { { 2, 8 }, { MOST_COLUMNS + 1, 8 } }, { 1 }, false },
     { OP_LINEAR_XENT, { { 2, MOST_COLUMNS + 1 }, { 8, MOST_COLUMNS + 1 } }, { 1 }, false },
+    { OP_EMBEDDING_DW, { { 2, 2 * MOST_COLUMNS }, { 2 } }, { 3, 2 * MOST_COLUMNS }, true },
+    { OP_EMBEDDING_DW, { { 2, 2 * MOST_COLUMNS + 1 }, { 2 } }, { 3, 2 * MOST_COLUMNS + 1 }, false },
 };
 
 static struct view sized_view(const size_t size[4])
@@ -287,6 +289,8 @@ static void test_sizes(void **state)
         c.out[0] = sized_view(sizes[n].out);
         if (c.op == OP_LINEAR_XENT)
             c.in[c.nin++] = view_of(NULL, LS_I32, 1, c.in[0].size);
+        if (c.op == OP_EMBEDDING_DW)
+            c.in[1].dtype = LS_I32;
         for (int i = 0; (k = row_at(i)); i++)
             accepted = accepted || (k->op == c.op && k->accepts(&c));
         if (accepted != sizes[n].accepted)

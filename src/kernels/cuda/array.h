@@ -200,19 +200,19 @@ static __device__ inline size_t divide(size_t i, size_t n, size_t *rest)
     return q;
 }
 
-/* The offset of element i in row-major order. */
+/* The offset of element i in row-major order. i is less than the number of elements, so what is left of it for dim 0 needs no division. */
 static __device__ inline long long strided_at(const struct strided &s, size_t i)
 {
     long long at = 0;
     size_t rest;
 
 #pragma unroll
-    for (int d = LS_DIMS - 1; d >= 0; d--)
+    for (int d = LS_DIMS - 1; d > 0; d--)
         if (d < s.ndim) {
             i = divide(i, s.size[d], &rest);
             at += (long long)rest * s.stride[d];
         }
-    return at;
+    return at + (long long)i * s.stride[0];
 }
 
 static __device__ inline float strided_get(const struct strided &s, size_t i) { return type_get(s.data, s.type, strided_at(s, i)); }

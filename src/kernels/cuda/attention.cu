@@ -131,7 +131,7 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS, OWN <= 8 ? 
             int column = lane + LANES * i;
 
             s[i] = s0 + column < mine ? z.scale * row_dot(q + row * (D + 1), kv + column * (D + 1), D) : -INFINITY;
-            most = fmaxf(most, s[i]);
+            most = largest_of::of(most, s[i]);
         }
         most = lanes_reduce<largest_of>(most);
         float keep = most == -INFINITY ? 1 : expf(before - most);
@@ -150,8 +150,8 @@ template <int OWN> static __global__ void __launch_bounds__(THREADS, OWN <= 8 ? 
         row_gather<OWN>(own, score + row * SCORE_STRIDE, kv, lane, D);
     }
     if (t >= z.T) return;
-    row_put<OWN>(z.out, index4(b, t, h, z.T, z.H, z.D), own, sum > 0 ? 1 / sum : 0, lane, D);
-    if (lane == 0) array_put(z.lse, (size_t)((b * z.H + h) * z.T + t), sum > 0 ? most + logf(sum) : -INFINITY);
+    row_put<OWN>(z.out, index4(b, t, h, z.T, z.H, z.D), own, sum == 0 ? 0 : 1 / sum, lane, D);
+    if (lane == 0) array_put(z.lse, (size_t)((b * z.H + h) * z.T + t), sum == 0 ? -INFINITY : most + logf(sum));
 }
 
 /* ---- backward ---- */

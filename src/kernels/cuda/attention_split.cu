@@ -26,7 +26,7 @@ struct running {
 
 static __device__ inline void running_merge(struct running *to, float most, float sum, const float *own)
 {
-    float top = fmaxf(to->most, most), keep = to->most == -INFINITY ? 0 : exp2f(to->most - top);
+    float top = largest_of::of(to->most, most), keep = to->most == -INFINITY ? 0 : exp2f(to->most - top);
     float add = most == -INFINITY ? 0 : exp2f(most - top);
 
     to->most = top;

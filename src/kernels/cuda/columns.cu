@@ -1,23 +1,34 @@
 /* columns.cu - sums over a dim that is not the last: bias gradients, gradients of norm weights, REDUCE_SUM and REDUCE_MAX.
  *
- * x is [outer, n, C]; the sum goes over n. A block takes 128 columns and a chunk of rows: each of its 8 rows of threads adds every eighth
- * row, and the 8 sums are added in order. A second kernel adds the chunks in order. How many chunks there are follows from the shape.
+ * x is [outer, n, C]; the sum goes over n. A block takes 128 columns and a chunk of rows: each of its 16 rows of threads (or n, if that is
+ * less) adds every 16th row, and the 16 sums are added in order. If there is more than one chunk, a second launch adds the sums of the
+ * chunks in the same way. How many chunks there are follows from the shape.
  */
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/reduce.h"
 
-enum { LANES = 32, ROWS = 8, WIDE = 4 * LANES };
-static const size_t LEAST_CHUNK = 64, MOST_CHUNKS = 64, LONG_ROW = 8192;
+enum { LANES = 32, ROWS = 16, WIDE = 4 * LANES };
+static const size_t LEAST_CHUNK = 64, MOST_CHUNKS = 384, LONG_ROW = 8192;
+static const size_t COLUMN_BLOCKS = 768; /* at least, as far as the limits of chunks allow */
 enum columns_kind { COLUMNS_SUM, COLUMNS_MAX, COLUMNS_LAYER_NORM, COLUMNS_RMS_NORM };
 
 struct columns {
-    int kind;
+    int kind, add;                  /* add: to what y and y2 have */
     struct array x, dy, mean, rstd; /* x alone: sums of x */
     size_t n, C, chunk, chunks;
-    struct array parts, parts2; /* [outer, chunks, C] floats */
+    struct array y, y2; /* [outer, chunks, C] */
 };
 
-static size_t chunk_of(size_t n) { return n / MOST_CHUNKS < LEAST_CHUNK ? LEAST_CHUNK : (n + MOST_CHUNKS - 1) / MOST_CHUNKS; }
+static size_t chunk_of(size_t outer, size_t n, size_t C)
+{
+    size_t blocks = outer * blocks_of(C, WIDE), chunks = blocks ? blocks_of(COLUMN_BLOCKS, blocks) : 1;
+    size_t chunk = blocks_of(n, chunks < MOST_CHUNKS ? chunks : MOST_CHUNKS);
+
+    return chunk > LEAST_CHUNK ? chunk : LEAST_CHUNK;
+}
+
+/* One chunk at least, also of no rows. */
+static size_t chunks_of(size_t outer, size_t n, size_t C) { return n ? blocks_of(n, chunk_of(outer, n, C)) : 1; }
 
 static __device__ inline float columns_join(int kind, float a, float b) { return kind == COLUMNS_MAX ? largest_of::of(a, b) : a + b; }
 
@@ -40,7 +51,7 @@ static __device__ inline void columns_row(const struct columns &z, size_t row, s
     }
 }
 
-/* The 8 sums of each column in order; threads of the first row have the result. */
+/* The sums of each column in order; threads of the first row have the result. */
 static __device__ inline float4s columns_meet(int kind, float4s mine)
 {
     SHARED(float, all, ROWS *WIDE);
@@ -49,12 +60,25 @@ static __device__ inline float4s columns_meet(int kind, float4s mine)
     pack_store(all, threadIdx.y * WIDE + threadIdx.x * 4, mine);
     __syncthreads();
     if (threadIdx.y) return mine;
-    for (unsigned row = 1; row < ROWS; row++) {
+#pragma unroll 1 /* unrolled, it takes more registers than 3 blocks on an SM leave */
+    for (unsigned row = 1; row < blockDim.y; row++) {
         float4s other = pack_load<4>(all, row * WIDE + threadIdx.x * 4);
 
         for (int k = 0; k < 4; k++) mine.v[k] = columns_join(kind, mine.v[k], other.v[k]);
     }
     return mine;
+}
+
+static __device__ inline void columns_put(const struct columns &z, struct array y, size_t at, size_t left, float4s sum)
+{
+    bool whole = z.C % 4 == 0;
+
+    if (z.add) {
+        float4s before = array_load4(y, at, left, whole);
+
+        for (int k = 0; k < 4; k++) sum.v[k] += before.v[k];
+    }
+    array_store4(y, at, left, whole, sum);
 }
 
 static __global__ void __launch_bounds__(LANES *ROWS) columns_chunk(struct columns z)
@@ -65,58 +89,69 @@ static __global__ void __launch_bounds__(LANES *ROWS) columns_chunk(struct colum
     float first = z.kind == COLUMNS_MAX ? -INFINITY : 0;
     float4s sum = { { first, first, first, first } }, sum2 = { { 0, 0, 0, 0 } };
 
-    for (; row < end && column < z.C; row += ROWS) columns_row(z, outer * z.n + row, column, z.C % 4 == 0, &sum, &sum2);
+    for (; row < end && column < z.C; row += blockDim.y) columns_row(z, outer * z.n + row, column, z.C % 4 == 0, &sum, &sum2);
     sum = columns_meet(z.kind, sum);
     if (z.kind == COLUMNS_LAYER_NORM) sum2 = columns_meet(z.kind, sum2);
     if (threadIdx.y || column >= z.C) return;
-    array_store4(z.parts, to, z.C - column, z.C % 4 == 0, sum);
-    if (z.kind == COLUMNS_LAYER_NORM) array_store4(z.parts2, to, z.C - column, z.C % 4 == 0, sum2);
+    columns_put(z, z.y, to, z.C - column, sum);
+    if (z.kind == COLUMNS_LAYER_NORM) columns_put(z, z.y2, to, z.C - column, sum2);
 }
 
-/* y (+)= the chunks of each column, in order. */
-static __global__ void __launch_bounds__(BLOCK_THREADS)
-    columns_add(int kind, struct array parts, struct array y, size_t C, size_t chunks, size_t count, int add)
+/* Bytes of one sum of each chunk; 0 if there is a single chunk, whose sum is the result. */
+static size_t parts_bytes(size_t outer, size_t n, size_t C)
 {
-    size_t i = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x;
-    float sum = kind == COLUMNS_MAX ? -INFINITY : 0;
+    size_t chunks = chunks_of(outer, n, C);
 
-    if (i >= count) return;
-    size_t at = i / C * chunks * C + i % C;
-    for (size_t k = 0; k < chunks; k++) sum = columns_join(kind, sum, array_get(parts, at + k * C));
-    array_put(y, i, add ? array_get(y, i) + sum : sum);
+    return chunks > 1 ? (outer * chunks * C * sizeof(float) + 15) / 16 * 16 : 0;
 }
 
-static size_t columns_bytes(size_t outer, size_t n, size_t C, int sums)
+static void columns_launch(const struct call *c, const struct columns &z, size_t outer)
 {
-    size_t chunk = chunk_of(n);
+    dim3 grid(blocks_of(z.C, WIDE), (unsigned)z.chunks, (unsigned)outer), block(LANES, ROWS);
 
-    return (outer * ((n + chunk - 1) / chunk) * C * sizeof(float) + 15) / 16 * 16 * (size_t)sums;
+    if (z.n < ROWS) block.y = z.n ? (unsigned)z.n : 1;
+    launch(c, KERNEL(columns_chunk), grid, block, 0, z);
+}
+
+/* y (+)= the sums of the chunks at `parts`. */
+static void columns_launch_parts(const struct call *c, const struct columns &of, size_t outer, void *parts, struct array y, int add)
+{
+    struct columns z = of;
+
+    z.kind = of.kind == COLUMNS_MAX ? COLUMNS_MAX : COLUMNS_SUM;
+    z.add = add;
+    z.x = array_of_floats(parts);
+    z.n = z.chunk = of.chunks;
+    z.chunks = 1;
+    z.y = y;
+    columns_launch(c, z, outer);
 }
 
 /* z: operands and kind. y2: the second sum, absent or NULL. */
 static void run_columns(const struct call *c, struct columns z, size_t outer, size_t n, size_t C, const struct view *y,
                         const struct view *y2, int add)
 {
-    size_t half = columns_bytes(outer, n, C, 1);
-    unsigned blocks = blocks_of(outer * C, BLOCK_THREADS);
+    struct array to = array_of(y), to2 = y2 ? array_of(y2) : array_none();
+    char *parts = (char *)c->scratch, *parts2 = parts + parts_bytes(outer, n, C);
 
     z.n = n;
     z.C = C;
-    z.chunk = chunk_of(n);
-    z.chunks = (n + z.chunk - 1) / z.chunk;
-    z.parts = array_of_floats(c->scratch);
-    z.parts2 = array_of_floats((char *)c->scratch + half);
-    if (!y2) z.parts2 = array_none();
-    launch(c, KERNEL(columns_chunk), dim3(blocks_of(C, WIDE), (unsigned)z.chunks, (unsigned)outer), dim3(LANES, ROWS), 0, z);
-    launch(c, KERNEL(columns_add), blocks, BLOCK_THREADS, 0, z.kind, z.parts, array_of(y), C, z.chunks, outer * C, add);
-    if (y2) launch(c, KERNEL(columns_add), blocks, BLOCK_THREADS, 0, z.kind, z.parts2, array_of(y2), C, z.chunks, outer * C, add);
+    z.chunk = chunk_of(outer, n, C);
+    z.chunks = chunks_of(outer, n, C);
+    z.add = z.chunks == 1 && add;
+    z.y = z.chunks == 1 ? to : array_of_floats(parts);
+    z.y2 = z.chunks == 1 ? to2 : array_of_floats(parts2);
+    columns_launch(c, z, outer);
+    if (z.chunks == 1) return;
+    columns_launch_parts(c, z, outer, parts, to, add);
+    if (y2) columns_launch_parts(c, z, outer, parts2, to2, add);
 }
 
 /* ---- gradients of weights ---- */
 
 static size_t columns_scratch(const struct call *c)
 {
-    return columns_bytes(1, view_rows(&c->in[0]), view_last(&c->in[0]), c->op == OP_LAYER_NORM_DW ? 2 : 1);
+    return parts_bytes(1, view_rows(&c->in[0]), view_last(&c->in[0])) * (c->op == OP_LAYER_NORM_DW ? 2 : 1);
 }
 
 static void run_column_gradient(const struct call *c)
@@ -173,7 +208,7 @@ static size_t reduce_scratch(const struct call *c)
 {
     struct reduced z = reduced_of(c);
 
-    return z.inner > 1 ? columns_bytes(z.outer, z.n, z.inner, 1) : z.parts > 1 ? z.outer * z.parts * sizeof(float) : 0;
+    return z.inner > 1 ? parts_bytes(z.outer, z.n, z.inner) : z.parts > 1 ? z.outer * z.parts * sizeof(float) : 0;
 }
 
 static void run_reduce(const struct call *c)

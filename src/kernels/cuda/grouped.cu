@@ -27,16 +27,18 @@ static __global__ void __launch_bounds__(GEMM_THREADS) grouped_tiles(const __gri
 /* dw[expert][n,k] += sum over the expert's rows m of dy[m,n] x[m,k]; each source's sum is added (and rounded) before the next one's */
 static __global__ void __launch_bounds__(GEMM_THREADS) grouped_dw(const __grid_constant__ struct grouped g)
 {
-    size_t m0 = (size_t)blockIdx.x * TILE, n0 = (size_t)blockIdx.y * TILE, at = 0;
+    size_t m0 = (size_t)blockIdx.x * TILE, n0 = (size_t)blockIdx.y * TILE, end = 0;
     struct tile t;
+    int from = 0;
 
-    for (int k = 0; k < g.of.groups; k++) {
-        size_t count = (size_t)g.of.counts[k];
+    for (int k = (int)blockIdx.z; k < g.of.groups; k += g.of.experts) {
+        size_t begin = end + groups_rows(g.of, from, k);
 
-        at += count;
-        if (k % g.of.experts != (int)blockIdx.z || !count || at > g.K) continue;
+        end = begin + (size_t)g.of.counts[k];
+        from = k + 1;
+        if (begin == end || end > g.K) continue;
         tile_clear(&t);
-        tile_multiply(&t, g.x, g.w, m0, g.M, n0, g.N, at - count, at);
+        tile_multiply(&t, g.x, g.w, m0, g.M, n0, g.N, begin, end);
         EACH_OF_TILE(t, m0, g.M, n0, g.N, r, s, v)
         {
             long long to = (long long)blockIdx.z * g.w_each + (long long)(r * g.N + s);

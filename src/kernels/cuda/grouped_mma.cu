@@ -114,11 +114,31 @@ static __device__ inline void stage_multiply(struct mma_c own[WARP_ROWS / 16][WA
     }
 }
 
+/* Elements at and at + 1 of a result; at is even. */
+static __device__ inline pack<float, 2> pair_get(const struct array &a, size_t at)
+{
+    pack<float, 2> x;
+
+    if (a.type == LS_F32 && a.aligned) return pack_load<2>(global_as<const float>(a.data), at);
+    for (int k = 0; k < 2; k++) x.v[k] = array_get(a, at + k);
+    return x;
+}
+
+static __device__ inline void pair_put(const struct array &a, size_t at, pack<float, 2> x)
+{
+    if (a.type == LS_F32 && a.aligned) {
+        pack_store(global_as<float>(a.data), at, x);
+        return;
+    }
+    for (int k = 0; k < 2; k++) array_put(a, at + k, x.v[k]);
+}
+
 /* The matmul of a tile, written to or added to the result. */
 template <typename T, bool LEFT, bool RIGHT, bool ADD>
 static __device__ inline void tile_product(shared<T> all, const struct expert_product &z, const struct expert_place &p, long long to)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp / 4 * WARP_ROWS, column = warp % 4 * WARP_COLUMNS;
+    const int PAIRS = 2 * WARP_COLUMNS / 8; /* of 16 rows: those of elements 0, 1 and 2, 3 of each matmul */
     struct mma_c own[WARP_ROWS / 16][WARP_COLUMNS / 8] = {};
     int stage = 0;
 
@@ -133,15 +153,28 @@ static __device__ inline void tile_product(shared<T> all, const struct expert_pr
     copy_async_wait<0>();
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; i++)
-#pragma unroll
-        for (int j = 0; j < WARP_COLUMNS / 8; j++)
-            for (int e = 0; e < 4; e++) {
-                size_t r = p.row + row + 16 * i + mma_row(lane, e), c = p.column + column + 8 * j + mma_column(lane, e);
-                size_t at = (size_t)to + r * z.N + c;
+    for (int i = 0; i < WARP_ROWS / 16; i++) {
+        pack<float, 2> sum[PAIRS];
+        size_t at[PAIRS];
+        bool inside[PAIRS];
 
-                if (r < p.row_end && c < p.column_end) array_put(z.to, at, ADD ? array_get(z.to, at) + own[i][j].v[e] : own[i][j].v[e]);
-            }
+        /* All pairs are loaded before one is stored: a load is not moved before a store, and each would wait for the one before it. */
+#pragma unroll
+        for (int n = 0; n < PAIRS; n++) {
+            int j = n / 2, e = n % 2 * 2;
+            size_t r = p.row + row + 16 * i + mma_row(lane, e), c = p.column + column + 8 * j + mma_column(lane, e);
+
+            at[n] = (size_t)to + r * z.N + c;
+            inside[n] = r < p.row_end && c < p.column_end; /* column_end is even, too */
+            if (ADD && inside[n]) sum[n] = pair_get(z.to, at[n]);
+        }
+#pragma unroll
+        for (int n = 0; n < PAIRS; n++) {
+#pragma unroll
+            for (int k = 0; k < 2; k++) sum[n].v[k] = ADD ? sum[n].v[k] + own[i][n / 2].v[n % 2 * 2 + k] : own[i][n / 2].v[n % 2 * 2 + k];
+            if (inside[n]) pair_put(z.to, at[n], sum[n]);
+        }
+    }
 }
 
 /* y or dx: a block has a tile of a group's rows. */
@@ -161,14 +194,14 @@ static __global__ void __launch_bounds__(MMA_THREADS, 2) grouped_rows_mma(const 
 template <typename T> static __global__ void __launch_bounds__(MMA_THREADS) grouped_dw_mma(const __grid_constant__ struct expert_product z)
 {
     DYNAMIC_SHARED(T, all);
-    size_t at = 0;
+    struct expert_place p = { (size_t)blockIdx.x * TILE_SIDE, z.M, (size_t)blockIdx.y * TILE_SIDE, z.N, 0, 0, 0 };
+    int from = 0;
 
-    for (int k = 0; k < z.of.groups; k++) {
-        size_t count = (size_t)z.of.counts[k];
-        struct expert_place p = { (size_t)blockIdx.x * TILE_SIDE, z.M, (size_t)blockIdx.y * TILE_SIDE, z.N, at, at + count, 0 };
-
-        at += count;
-        if (k % z.of.experts == (int)blockIdx.z && count && at <= z.K) tile_product<T, true, true, true>(all, z, p, blockIdx.z * z.to_each);
+    for (int k = (int)blockIdx.z; k < z.of.groups; k += z.of.experts) {
+        p.begin = p.end + groups_rows(z.of, from, k);
+        p.end = p.begin + (size_t)z.of.counts[k];
+        from = k + 1;
+        if (p.begin < p.end && p.end <= z.K) tile_product<T, true, true, true>(all, z, p, blockIdx.z * z.to_each);
     }
 }
 

@@ -32,14 +32,28 @@ enum expr {
 
 static __device__ inline float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 static __device__ inline float relu(float x) { return x > 0 ? x : x != x ? x : 0; }
-static __device__ inline float silu_slope(float x) { return sigmoid(x) * (1 + x * sigmoid(-x)); }
 static __device__ inline float gelu_inner(float x) { return 2 * ROOT_2_OVER_PI * (x + CUBIC * x * x * x); }
+
+/* sigmoid(x) and sigmoid(-x), with one exponential, which is at most 1, and one division. */
+struct sigmoids {
+    float of, of_negative;
+};
+
+static __device__ inline struct sigmoids sigmoids_of(float x)
+{
+    float e = expf(-fabsf(x)), larger = 1 / (1 + e), smaller = e * larger;
+    struct sigmoids s = { x >= 0 ? larger : smaller, x >= 0 ? smaller : larger };
+
+    return s;
+}
+
+static __device__ inline float silu_slope(float x, struct sigmoids s) { return s.of * (1 + x * s.of_negative); }
 
 static __device__ inline float gelu_tanh_slope(float x)
 {
-    float s = sigmoid(gelu_inner(x)), t = sigmoid(-gelu_inner(x));
+    struct sigmoids s = sigmoids_of(gelu_inner(x));
 
-    return s + x * 2 * s * t * ROOT_2_OVER_PI * (1 + 3 * CUBIC * x * x);
+    return s.of + x * 2 * s.of * s.of_negative * ROOT_2_OVER_PI * (1 + 3 * CUBIC * x * x);
 }
 
 static __device__ inline float gelu_erf_slope(float x)
@@ -61,7 +75,7 @@ static __device__ inline float expr_value(int expr, float k, float a, float b)
     case EXPR_RELU_GRAD: return a > 0 ? b : 0;
     case EXPR_GELU_TANH_GRAD: return gelu_tanh_slope(a) * b;
     case EXPR_GELU_ERF_GRAD: return gelu_erf_slope(a) * b;
-    case EXPR_SILU_GRAD: return silu_slope(a) * b;
+    case EXPR_SILU_GRAD: return silu_slope(a, sigmoids_of(a)) * b;
     case EXPR_RELU_SQUARED: return relu(a) * relu(a);
     case EXPR_RELU_SQUARED_GRAD: return 2 * relu(a) * b;
     case EXPR_SWIGLU: return a * sigmoid(a) * b;
@@ -98,8 +112,10 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) pointwise_packs(struct p
         float one = p.inputs > 0 ? a.v[n] : 0, two = p.inputs > 1 ? b.v[n] : 0;
 
         if (p.expr == EXPR_SWIGLU_GRAD) {
-            y.v[n] = d.v[n] * two * silu_slope(one);
-            z.v[n] = d.v[n] * one * sigmoid(one);
+            struct sigmoids s = sigmoids_of(one);
+
+            y.v[n] = d.v[n] * two * silu_slope(one, s);
+            z.v[n] = d.v[n] * one * s.of;
         } else {
             y.v[n] = expr_value(p.expr, k, one, two);
         }
@@ -121,10 +137,11 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     float one = inputs > 0 ? strided_get(a, i) : 0;
     float two = inputs > 1 ? strided_get(b, i % repeat) : 0;
     if (expr == EXPR_SWIGLU_GRAD) {
+        struct sigmoids s = sigmoids_of(one);
         float dy = strided_get(d, i);
 
-        strided_put(y, i, dy * two * silu_slope(one));
-        strided_put(z, i, dy * one * sigmoid(one));
+        strided_put(y, i, dy * two * silu_slope(one, s));
+        strided_put(z, i, dy * one * s.of);
     } else {
         strided_put(y, i, expr_value(expr, k, one, two));
     }

@@ -24,6 +24,17 @@ template <typename F, typename T> static __device__ inline T warp_reduce(T x)
     return x;
 }
 
+/* The sum over this lane and those before it. */
+template <typename T> static __device__ inline T warp_scan(T x)
+{
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+        T before = __shfl_up_sync((unsigned)ALL_LANES, x, lanes);
+
+        if ((int)threadIdx.x % 32 >= lanes) x += before;
+    }
+    return x;
+}
+
 template <typename F, typename T> static __device__ inline T row_reduce(T x)
 {
     SHARED(T, parts, WARPS_MOST);

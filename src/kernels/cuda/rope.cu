@@ -51,15 +51,16 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) rope_pairs(const __grid_
     size_t n = (size_t)blockIdx.x * BLOCK_THREADS + threadIdx.x, D = x.size[3], half = D / 2, i, h, t;
 
     if (n >= pairs) return;
-    size_t rest = divide(n, half, &i);
-    size_t row = divide(rest, x.size[2], &h);
-    divide(row, x.size[1], &t);
+    long long sample = (long long)divide(divide(divide(n, half, &i), x.size[2], &h), x.size[1], &t);
+    long long from = sample * x.stride[0] + (long long)t * x.stride[1] + (long long)h * x.stride[2] + (long long)i * x.stride[3];
+    long long to = sample * y.stride[0] + (long long)t * y.stride[1] + (long long)h * y.stride[2] + (long long)i * y.stride[3];
+    long long from_half = from + (long long)half * x.stride[3], to_half = to + (long long)half * y.stride[3];
     float cosine = array_get(table, t * D + i);
     float sine = sign * array_get(table, t * D + half + i);
-    float a = strided_get(x, rest * D + i);
-    float b = strided_get(x, rest * D + half + i);
-    strided_put(y, rest * D + i, a * cosine - b * sine);
-    strided_put(y, rest * D + half + i, b * cosine + a * sine);
+    float a = type_get(x.data, x.type, from);
+    float b = type_get(x.data, x.type, from_half);
+    type_put(y.data, y.type, to, a * cosine - b * sine);
+    type_put(y.data, y.type, to_half, b * cosine + a * sine);
 }
 
 static void run_rope(const struct call *c)

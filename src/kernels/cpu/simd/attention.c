@@ -109,10 +109,10 @@ static void finish_rows(const struct forward *f)
     struct matrix o = head_rows(&a->o, f->b, f->t0, f->h);
 
     for (size_t i = 0; i < f->rows; i++) {
-        float sum = vsum(vload_f32(f->sum + i * LANES, LANES)), inverse = sum > 0 ? 1 / sum : 0;
+        float sum = vsum(vload_f32(f->sum + i * LANES, LANES)), inverse = sum == 0 ? 0 : 1 / sum;
         size_t to = i * (size_t)o.row;
 
-        a->lse[(f->b * a->H + f->h) * a->T + f->t0 + i] = sum > 0 ? f->most[i] + logf(sum) : -INFINITY;
+        a->lse[(f->b * a->H + f->h) * a->T + f->t0 + i] = sum == 0 ? -INFINITY : f->most[i] + logf(sum);
         EACH(d, n, 0, a->D)
         BY_TYPE(o.type, T, store(T, o.data, to + d, n, vload_f32(f->o + i * f->columns + d, n) * vset(inverse)))
     }
