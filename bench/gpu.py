@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """gpu.py - training steps of lockstep and PyTorch on one NVIDIA GPU, in turn.
 
-    bench/gpu.py [--lockstep build/lockstep] [--python V/bin/python] [--cases gpt2-124m gpt2-1.5b llama3.2-1b]
+    bench/gpu.py [--lockstep build/lockstep] [--python V/bin/python] [--cases gpt2-124m llama3.2-1b gpt2-1.5b]
                  [--contenders lockstep pytorch tuned] [--seconds 300] [--json FILE]
 
 Both train the same model on random tokens in bf16 with AdamW: f32 master weights and moments, no dropout, no clipping, no recomputation.
-PyTorch's side is the model as its users write it: torch.autocast over f32 weights, F.scaled_dot_product_attention, torch.compile, fused
-AdamW; each side runs in a process of its own. tuned: lockstep with --run.tune_matmuls. A step is timed from its inputs to its loss on the
-host; the number is the median step's.
+PyTorch's side is the model as its users write it: torch.autocast over f32 weights, F.scaled_dot_product_attention by the kernel that it
+chooses, torch.compile, fused AdamW; each side runs in a process of its own. tuned: lockstep with --run.tune_matmuls. A step is timed from
+its inputs to its loss on the host; the number is the median step's. PyTorch compiles a model of more than 24 layers layer by layer, which
+takes as long as one layer; complete, 48 of them take minutes.
 
 MFU = tokens per second x FLOPs per token / the GPU's dense bf16 peak, the same formula for both sides:
     FLOPs per token = 6 x weights of matmuls (the output projection included, the embedding not) + 6 x layers x width x T
@@ -17,10 +18,12 @@ that nvidia-smi names, or --peak (TFLOP/s); without either no MFU is printed.
 Memory: `allocated` is the largest number of bytes that each side's allocator had given out (torch.cuda.max_memory_allocated; lockstep's
 ledger); `GPU` is the largest use of the GPU that nvidia-smi saw meanwhile, contexts and other processes included.
 
---seconds is a budget: a run is stopped when it is used up, and runs without time left are listed. Exit code 77 with a reason without a GPU;
-without torch only lockstep's side runs, and 1 if a run failed. --device cpu tests this script without a GPU.
+--seconds is a budget: a run is stopped when it is used up, and runs without time left are listed. The contenders run one after the other,
+each all cases. What is known is printed and written to FILE after each run. Exit code 77 with a reason without a GPU; without torch only
+lockstep's side runs, and 1 if a run failed. --device cpu tests this script without a GPU.
 """
 import argparse
+import functools
 import json
 import os
 import re
@@ -56,10 +59,10 @@ class Case:
         return 6 * self.matmul_weights() + 6 * self.layers * self.width * self.seq
 
 
-CASES = {  # by the names of lockstep's presets, smallest first
+CASES = {  # by the names of lockstep's presets, those first that PyTorch compiles first
     "gpt2-124m": Case("gpt2", 12, 768, 12, 12, 3072, 50257, 1024, 32),
-    "gpt2-1.5b": Case("gpt2", 48, 1600, 25, 25, 6400, 50257, 1024, 8),
     "llama3.2-1b": Case("llama", 16, 2048, 32, 8, 8192, 128256, 4096, 4),
+    "gpt2-1.5b": Case("gpt2", 48, 1600, 25, 25, 6400, 50257, 1024, 8),
 }
 TINY = {  # for tests
     "gpt2-tiny": Case("gpt2", 2, 64, 4, 4, 256, 256, 64, 2),
@@ -67,7 +70,8 @@ TINY = {  # for tests
 }
 TIED = {"gpt2-124m", "gpt2-1.5b", "gpt2-tiny", "llama3.2-1b"}
 KEPT = ("version", "parameters", "step_seconds", "tokens_per_second", "loss", "first_seconds", "allocated_bytes", "reserved_bytes",
-        "memory")
+        "memory", "compiled")
+MOST_COMPILED = 24  # layers that are compiled as one model
 NAMES = {"lockstep": "lockstep", "tuned": "lockstep, matmuls tuned", "pytorch": "PyTorch, compiled"}
 PEAKS = {  # dense bf16 TFLOP/s of NVIDIA's data sheets, by a word of nvidia-smi's name; the first match counts
     "B200": 2250, "H200": 989, "H100 PCIe": 756, "H100": 989, "A100": 312, "L40S": 362, "A10": 125,
@@ -112,43 +116,49 @@ def rotary_tables(torch, case, name, device):
     return angle.cos(), angle.sin()
 
 
-def gpt2_block(torch, width, heads, ffn):
-    """A layer of GPT-2 in plain PyTorch, without dropout; bench/pytorch_gpt2.py has the same."""
+@functools.cache
+def gpt2_block_class(torch):
+    """A layer of GPT-2 in plain PyTorch, without dropout; bench/pytorch_gpt2.py has the same. Layers of one class are compiled once."""
     nn, F = torch.nn, torch.nn.functional
 
     class Block(nn.Module):
-        def __init__(self):
+        def __init__(self, width, heads, ffn):
             super().__init__()
+            self.heads = heads
             self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
             self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
             self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
 
         def forward(self, x):  # [B,T,C] -> [B,T,C]
             B, T, C = x.shape
-            q, k, v = (t.view(B, T, heads, C // heads).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(C, dim=2))
+            q, k, v = (t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(C, dim=2))
             a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.out(a.transpose(1, 2).reshape(B, T, C))
             return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
-    return Block()
+    return Block
 
 
 def make_gpt2(torch, case, tied):
     nn, F, width = torch.nn, torch.nn.functional, case.width
+    block = gpt2_block_class(torch)
 
     class GPT2(nn.Module):
         def __init__(self):
             super().__init__()
             self.tokens, self.places = nn.Embedding(case.vocab, width), nn.Embedding(case.seq, width)
-            self.blocks = nn.ModuleList(gpt2_block(torch, width, case.heads, case.ffn) for _ in range(case.layers))
+            self.blocks = nn.ModuleList(block(width, case.heads, case.ffn) for _ in range(case.layers))
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, case.vocab, bias=False)
             if tied:
                 self.head.weight = self.tokens.weight
 
         def forward(self, x, y):  # [B,T] tokens and targets -> mean loss
             h = self.tokens(x) + self.places.weight[:x.shape[1]]
-            for block in self.blocks:
-                h = block(h)
+            for layer in self.blocks:
+                h = layer(h)
+            return self.loss(h, y)
+
+        def loss(self, h, y):
             return F.cross_entropy(self.head(self.norm(h)).view(-1, case.vocab), y.view(-1))
 
     return GPT2()
@@ -192,8 +202,11 @@ def make_llama(torch, case, tied, tables):
 
         def forward(self, x, y):  # [B,T] tokens and targets -> mean loss
             h = self.tokens(x)
-            for block in self.blocks:
-                h = block(h, *tables)
+            for layer in self.blocks:
+                h = layer(h, *tables)
+            return self.loss(h, y)
+
+        def loss(self, h, y):
             return F.cross_entropy(self.head(self.norm(h)).view(-1, case.vocab), y.view(-1))
 
     return Llama()
@@ -211,9 +224,22 @@ def make_model(torch, case, name, device):
     return model
 
 
+def compiled_as(case):
+    return "whole" if case.layers <= MOST_COMPILED else "by layer"
+
+
+def compile_model(torch, model, case):
+    if compiled_as(case) == "whole":
+        return torch.compile(model)
+    for layer in model.blocks:
+        layer.compile()
+    model.loss = torch.compile(model.loss)
+    return model
+
+
 def time_pytorch(o, torch, model, case):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    loss_of = torch.compile(model)
+    loss_of = compile_model(torch, model, case)
     seconds, losses = [], []
     for _ in range(o.warmup + o.steps):
         x, y = torch.randint(case.vocab, (2, case.batch, case.seq), device=o.device)
@@ -246,6 +272,7 @@ def run_as_pytorch(o):
     print(json.dumps({
         "version": torch.__version__, "parameters": sum(p.numel() for p in model.parameters()), "step_seconds": step,
         "tokens_per_second": case.batch * case.seq / step, "loss": losses[-1], "first_seconds": seconds[0],
+        "compiled": compiled_as(case),
         "allocated_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
         "reserved_bytes": torch.cuda.max_memory_reserved() if on_gpu else None,
     }))
@@ -308,36 +335,45 @@ def last_line(text):
 
 
 def run(argv, seconds):
-    """The JSON that the command printed last with status ok, or status and reason."""
+    """The JSON that the command printed last with status ok, or status and reason; and the end of what it wrote to stderr."""
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, MemoryWatch() as memory:
         try:
             code = subprocess.run(argv, stdout=out, stderr=err, stdin=subprocess.DEVNULL, timeout=seconds).returncode
         except subprocess.TimeoutExpired:
-            return {"status": "no time", "reason": f"stopped after {seconds:.0f} s"}
+            code = None
         except OSError as e:
             return {"status": "failed", "reason": f"{argv[0]}: {e.strerror}"}
         out.seek(0)
         err.seek(0)
         objects = [s for s in out.read().splitlines() if s.startswith("{")]
         said = err.read()
+    kept = {"stderr": said[-3000:]} if said else {}
+    if code is None:
+        return {"status": "no time", "reason": f"stopped after {seconds:.0f} s", **kept}
     if code != 0 or not objects:
         missing = "No module named 'torch'" in said or "PyTorch sees no GPU" in said or ": run.device=cuda: " in said
-        return {"status": "skipped" if missing else "failed", "exit_code": code, "reason": last_line(said)}
-    said = json.loads(objects[-1])
-    if "memory" in said:
-        said["allocated_bytes"] = said["memory"].get("gpu_peak", said["memory"]["peak"])
-    result = {key: said[key] for key in KEPT if key in said}
-    return {"status": "ok", **result, "gpu_bytes": memory.most, "run_seconds": time.monotonic() - began}
+        return {"status": "skipped" if missing else "failed", "exit_code": code, "reason": reason_of(said), **kept}
+    result = json.loads(objects[-1])
+    if "memory" in result:
+        result["allocated_bytes"] = result["memory"].get("gpu_peak", result["memory"]["peak"])
+    result = {key: result[key] for key in KEPT if key in result}
+    return {"status": "ok", **result, **kept, "gpu_bytes": memory.most, "run_seconds": time.monotonic() - began}
 
 
-def measure(o, peak):
-    """A row per case and contender, in the order in which they run."""
+def reason_of(said):
+    """The last error of stderr: PyTorch prints advice after its own."""
+    errors = [line for line in said.splitlines() if re.match(r"lockstep\b.*: |[\w.]*(Error|Exception)\b", line)]
+    return last_line("\n".join(errors) or said)
+
+
+def measure(o, peak, keep):
+    """A row per contender and case. All cases of lockstep come before PyTorch's, which compiles for minutes. keep(rows) after each."""
     end = time.monotonic() + o.seconds
     rows = []
-    for name in o.cases:
-        case = case_of(o, name)
-        for who in o.contenders:
+    for who in o.contenders:
+        for name in o.cases:
+            case = case_of(o, name)
             left = end - time.monotonic()
             row = run(command(o, name, who), left) if left >= LEAST_SECONDS else {"status": "no time", "reason": "the budget was used up"}
             other = next((r["parameters"] for r in rows if r["case"] == name and r["status"] == "ok"), row.get("parameters"))
@@ -347,7 +383,16 @@ def measure(o, peak):
                 row["mfu"] = row["tokens_per_second"] * case.flops_per_token() / peak
             rows.append({"case": name, "contender": who, "batch": case.batch, "seq_len": case.seq,
                          "flops_per_token": case.flops_per_token(), **row})
-            print(f"  {name} {NAMES[who]}: {row['status']}" + (f": {row['reason']}" if "reason" in row else ""), file=sys.stderr)
+            print("  " + line_of(rows[-1]), file=sys.stderr)
+            for warning in dict.fromkeys(s for s in row.get("stderr", "").splitlines() if "warning: " in s):
+                print("    " + warning, file=sys.stderr)
+            keep(by_case(o, rows))
+    return by_case(o, rows)
+
+
+def by_case(o, rows):
+    rows = sorted(rows, key=lambda r: o.cases.index(r["case"]))  # those of a case stay in their order
+    add_ratios(rows)
     return rows
 
 
@@ -364,23 +409,36 @@ def gib(n):
     return f"{n / 2 ** 30:7.2f} GiB" if n else f"{'-':>11s}"
 
 
+def line_of(r):
+    start = f"{r['case']:12s} {NAMES[r['contender']]:23s} {r['batch']:3d} {r['seq_len']:5d} "
+    if r["status"] != "ok":
+        return f"{start}{r['status']}: {r['reason']}"
+    mfu = f"{100 * r['mfu']:5.1f}%" if "mfu" in r else f"{'-':>6s}"
+    ratios = [f"{r[k]:.2f}" if k in r else "" for k in ("speed_ratio", "memory_ratio")]
+    return (f"{start}{r['tokens_per_second']:10.0f} {r['step_seconds'] * 1e3:6.1f} ms {mfu} {gib(r.get('allocated_bytes'))} "
+            f"{gib(r.get('gpu_bytes'))} {ratios[0]:>7s} {ratios[1]:>8s}")
+
+
 def table(rows, gpu, peak):
     known = f"dense bf16 peak {peak / 1e12:.0f} TFLOP/s" if peak else "its bf16 peak is not known, so no MFU"
     print(f"{gpu or 'no GPU known'}; {known}")
     print(f"{'model':12s} {'':23s} {'B':>3s} {'T':>5s} {'tokens/s':>10s} {'step':>9s} {'MFU':>6s} {'allocated':>11s} {'GPU':>11s} "
           f"{'speed x':>7s} {'memory x':>8s}")
     for r in rows:
-        start = f"{r['case']:12s} {NAMES[r['contender']]:23s} {r['batch']:3d} {r['seq_len']:5d} "
-        if r["status"] != "ok":
-            print(f"{start}{r['status']}: {r['reason']}")
-            continue
-        mfu = f"{100 * r['mfu']:5.1f}%" if "mfu" in r else f"{'-':>6s}"
-        ratios = [f"{r[k]:.2f}" if k in r else "" for k in ("speed_ratio", "memory_ratio")]
-        print(f"{start}{r['tokens_per_second']:10.0f} {r['step_seconds'] * 1e3:6.1f} ms {mfu} {gib(r.get('allocated_bytes'))} "
-              f"{gib(r.get('gpu_bytes'))} {ratios[0]:>7s} {ratios[1]:>8s}")
+        print(line_of(r))
     print("speed x, memory x: lockstep / PyTorch, of tokens per second and of the GPU's memory")
     ratios = [f"{r['case']} {r['speed_ratio']:.2f}" for r in rows if r["contender"] == "lockstep" and "speed_ratio" in r]
-    print(f"tokens per second, lockstep / PyTorch: {', '.join(ratios) or 'nothing to compare'}")
+    late = sum(r["status"] == "no time" for r in rows)
+    print(f"tokens per second, lockstep / PyTorch: {', '.join(ratios) or 'nothing to compare'}"
+          + (f"; {late} of {len(rows)} runs had no time" if late else ""))
+
+
+def write_json(o, gpu, peak, rows):
+    """In one piece, so that a reader, or a run that is ended, finds the last complete file."""
+    with open(o.json + ".part", "w") as f:
+        json.dump({"gpu": gpu, "bf16_peak_flops": peak, "steps": o.steps, "warmup": o.warmup, "rows": rows}, f, indent=1)
+        f.write("\n")
+    os.replace(o.json + ".part", o.json)
 
 
 def main():
@@ -389,13 +447,8 @@ def main():
         run_as_pytorch(o)
         return
     gpu, peak = find_gpu(o) if o.device == "cuda" else (None, o.peak and o.peak * 1e12)
-    rows = measure(o, peak)
-    add_ratios(rows)
+    rows = measure(o, peak, lambda known: o.json and write_json(o, gpu, peak, known))
     table(rows, gpu, peak)
-    if o.json:
-        with open(o.json, "w") as f:
-            json.dump({"gpu": gpu, "bf16_peak_flops": peak, "steps": o.steps, "warmup": o.warmup, "rows": rows}, f, indent=1)
-            f.write("\n")
     statuses = {r["status"] for r in rows}
     if "failed" in statuses:
         sys.exit(1)

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
-#include "helper_check.h"
 
 enum { SIDE = 256, RANGES = 2 * CALL_OPERANDS + 1 };
 
@@ -38,15 +37,21 @@ static void ranges_add_view(struct ranges *r, const struct view *v)
 
 static size_t range_shift(const struct range *r) { return SIDE + (ranges_aligned ? 0 : (uintptr_t)r->begin % 64); }
 
-static void range_upload(struct range *r)
+void device_calls_ok(ls_status st, const char *name)
+{
+    if (st < 0)
+        fail_msg("%s: %s", name, ls_errmsg());
+}
+
+static void range_upload(struct range *r, const char *name)
 {
     size_t bytes = (size_t)(r->end - r->begin);
 
     r->base = device_calls_on->alloc(MEM_OTHER, range_shift(r) + bytes + SIDE);
     if (!r->base)
-        fail_msg("%s", ls_errmsg());
-    OK(device_calls_on->fill(NULL, r->base, 0xa5, range_shift(r) + bytes + SIDE));
-    OK(device_calls_on->copy_in(NULL, r->base + range_shift(r), r->begin, bytes));
+        fail_msg("%s: %s", name, ls_errmsg());
+    device_calls_ok(device_calls_on->fill(NULL, r->base, 0xa5, range_shift(r) + bytes + SIDE), name);
+    device_calls_ok(device_calls_on->copy_in(NULL, r->base + range_shift(r), r->begin, bytes), name);
 }
 
 static void check_side(const char *host, size_t bytes, const char *where, const char *name)
@@ -62,8 +67,8 @@ static void range_download(struct range *r, const char *name)
     char *all = malloc(before + bytes + SIDE);
 
     assert_non_null(all);
-    OK(device_calls_on->copy_out(NULL, all, r->base, before + bytes + SIDE));
-    OK(device_calls_on->stream_sync(NULL));
+    device_calls_ok(device_calls_on->copy_out(NULL, all, r->base, before + bytes + SIDE), name);
+    device_calls_ok(device_calls_on->stream_sync(NULL), name);
     check_side(all, before, "before", name);
     check_side(all + before + bytes, SIDE, "after", name);
     memcpy(r->begin, all + before, bytes);
@@ -92,13 +97,13 @@ void device_calls_run(const struct kernel *k, const struct call *c, size_t scrat
     for (int i = 0; i < c->nout; i++) ranges_add_view(&r, &c->out[i]);
     if (scratch)
         ranges_add(&r, c->scratch, (char *)c->scratch + scratch);
-    for (int i = 0; i < r.n; i++) range_upload(&r.at[i]);
+    for (int i = 0; i < r.n; i++) range_upload(&r.at[i], name);
     for (int i = 0; i < c->nin; i++) there.in[i].data = range_find(&r, c->in[i].data);
     for (int i = 0; i < c->nout; i++) there.out[i].data = range_find(&r, c->out[i].data);
     there.scratch = scratch ? range_find(&r, c->scratch) : NULL;
     if (k->prepare && k->prepare(&there) != LS_OK)
         fail_msg("%s: %s: prepare: %s", name, k->name, ls_errmsg());
-    OK(kernel_launch(device_calls_on, k, &there));
+    device_calls_ok(kernel_launch(device_calls_on, k, &there), name);
     if (k->release)
         k->release(&there);
     for (int i = 0; i < r.n; i++) range_download(&r.at[i], name);

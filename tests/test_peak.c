@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "device/device.h"
 #include "helper_check.h"
 #include "train/run/machine.h"
 #include "train/run/peak.h"
@@ -375,6 +376,46 @@ static void measurement_ignores_the_memory_limit(void **state)
     mem_set_limit(0);
 }
 
+/* ---- operands of matmuls ---- */
+
+static struct device timed_device;
+static int timed_matmuls;
+
+/* Neither operand is zero, or one number, or a row that repeats. */
+static ls_status timed_enqueue(struct device_stream *s, const struct device_operation *o)
+{
+    enum { K = 16 };
+    uint16_t x[32 * K];
+
+    for (int k = 0; strcmp(o->name, "linear") == 0 && timed_matmuls == 0 && k < 2; k++) {
+        size_t n = o->access[k].bytes / sizeof *x, other = 0, zeros = 0;
+
+        assert_true(!o->access[k].write && n >= 2 * K && n <= COUNT_OF(x));
+        OK(device_read(&device_check, x, o->access[k].data, o->access[k].bytes));
+        for (size_t i = 0; i < n; i++) {
+            other += x[i] != x[i % K];
+            zeros += x[i] == 0;
+        }
+        assert_true(zeros == 0);
+        assert_true(other > (n - K) / 2);
+    }
+    timed_matmuls += strcmp(o->name, "linear") == 0;
+    return device_check.enqueue(s, o);
+}
+
+static void matmuls_are_timed_on_random_operands(void **state)
+{
+    const char *kernel = NULL;
+    double seconds;
+
+    (void)state;
+    timed_device = device_check;
+    timed_device.enqueue = timed_enqueue;
+    OK(machine_time_linear(&timed_device, LS_BF16, 8, 24, 16, &kernel, &seconds));
+    assert_true(seconds > 0);
+    assert_true(timed_matmuls > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +433,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(missing_cache_folder_is_no_failure, peak_test_open_folder, close_folder),
         cmocka_unit_test_setup_teardown(failed_measurement_is_reported, peak_test_open_folder, close_folder),
         cmocka_unit_test_setup_teardown(measurement_ignores_the_memory_limit, peak_test_open_folder, close_folder),
+        cmocka_unit_test(matmuls_are_timed_on_random_operands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,10 @@
 # gpu_bundle.sh --link BUILD FOLDER - the same folder with links to the programs of the folder BUILD, for the test of its script.
 #
 # FOLDER (build-gpu/gpu_bundle) is relocatable: the command and its CUDA module, tests with their golden numbers, bench/gpu.py, a text to
-# train on, and private copies of the Debian libraries that the programs use, found through $ORIGIN. glibc, the driver and NVIDIA's
-# libraries are the machine's own: cuBLASLt, cuDNN and NCCL are found in the toolkit or in a Python environment. FOLDER/run.sh runs all
-# steps there; tools/gpu_bundle_run.sh lists them.
+# train on, and private copies of the Debian libraries that the programs use, found through $ORIGIN. The machine's own are glibc (2.35 or
+# later), libstdc++ and libgcc_s, of which only old symbols are used while Debian's need a later glibc, the driver, and NVIDIA's libraries:
+# cuBLASLt, cuDNN and NCCL are found in the toolkit or in a Python environment. FOLDER/run.sh runs all steps there;
+# tools/gpu_bundle_run.sh lists them.
 set -eu
 cd "$(dirname "$0")/.."
 build=build-gpu linked=
@@ -32,9 +33,9 @@ copy_programs() {
         cp $build/$program "$out/bin/"
         strip --strip-debug "$out/bin/$program"
     done
-    # glibc and the driver's library are not copied: they come from the machine.
+    # What comes from the machine is not copied.
     for program in "$out"/bin/*; do ldd "$program"; done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
-        grep -v -E '/(libc|libm|libdl|librt|libpthread|libcuda|ld-linux-x86-64)\.so' |
+        grep -v -E '/(libc|libm|libdl|librt|libpthread|libcuda|ld-linux-x86-64|libstdc\+\+|libgcc_s)\.so' |
         while read -r library; do cp -L "$library" "$out/lib/"; done
     for program in "$out"/bin/*; do patchelf --set-rpath '$ORIGIN/../lib' "$program"; done
     for library in "$out"/lib/*; do patchelf --set-rpath '$ORIGIN' "$library"; done

@@ -2,26 +2,33 @@
 # run.sh [--seconds N] [--only "STEP ..."] [--tiny] [RESULTS] - tests lockstep on this machine's GPU, in at most N seconds (570), and
 # writes the results to the folder RESULTS (results/ beside this script).
 #
-# The most important steps come first. Each has a share of the time, scaled by --seconds, and may also use the time that earlier steps left
-# over. A step that fails does not stop the others; one that runs out of time is stopped, and one without time left is listed as such.
+# The most important steps come first. Each has a share of the time, scaled to --seconds and the chosen steps, and may also use the time
+# that earlier steps left over. A step that fails does not stop the others, nor does a command of a step; what hangs is stopped. A step
+# without time left is listed as such.
 #
-#   machine     the GPU, the driver, the processor, the libraries found; a step on one rank and on two ranks of the GPU
-#   kernels     every CUDA kernel against its reference, small cases
+#   machine     the GPU, the driver, the processor; a step on one rank and on two ranks of the GPU; the files of the libraries loaded
+#   profile     real models: the time of a step, and where it goes, by operation
+#   kernels     every CUDA kernel against its reference, small cases, each op in a process of its own
 #   goldens     ten steps of small models and the optimizers against numbers that PyTorch wrote
 #   parity      cpu and cuda compute the same step, for each model and type
 #   layouts     2 and 4 ranks on the GPU compute the step of one rank
+#   bench       training steps compared with PyTorch's (bench/gpu.py): speed, MFU, memory
+#   memcheck    lockstep's own kernels under compute-sanitizer's memcheck, the largest small cases
+#   curve       a run on real text: losses on cuda and on the cpu
+#   racecheck   as memcheck, under its racecheck
 #   comm        collectives of 2 ranks on the GPU: results and times
 #   gemm        matmuls by shape and type
-#   curve       a run on real text: losses on cuda and on the cpu
-#   memcheck    one case of each kernel's test under compute-sanitizer's memcheck
-#   racecheck   the same under its racecheck
-#   bench       training steps compared with PyTorch's (bench/gpu.py): speed, MFU, memory
-#   profile     where the time of a step goes, by operation
 #   all_cases   every case of the kernel tests, in the remaining time
 #
-# RESULTS has summary.txt (a line per step: verdict, seconds, the last line of its log), summary.json (name, rc, seconds, verdict, said),
-# logs/STEP.txt, curve.json, bench.json, and results.tar.gz with all of them. The exit code is 1 if a step failed or was
-# stopped. --tiny: the smallest sizes, to test this script.
+# RESULTS has three files. They are replaced while the steps run, so that a run that is ended leaves what it has found.
+#   summary.txt     a line per step: verdict, seconds, the last line of its log; below it warnings and, if it did not pass, what its log
+#                   says about that
+#   summary.json    of each step name, rc, seconds, verdict, said
+#   results.tar.gz  these two; logs/STEP.txt; logs/STEP/OP.txt of steps that test kernels; curve.json; bench.json; gpu.csv: clock, power,
+#                   temperature and memory of the GPU in each second; torch.txt: the version of PyTorch
+#
+# Libraries of NVIDIA in the environment of the first python3 on the path are preferred to those of the system, so that lockstep and PyTorch
+# use the same. The exit code is 1 if a step failed or was stopped. --tiny: the smallest sizes, to test this script.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 seconds=570 only= tiny= out=$here/results step=
@@ -30,7 +37,7 @@ while [ $# -gt 0 ]; do
     --seconds) seconds=$2 && shift 2 ;;
     --only) only=$2 && shift 2 ;;
     --tiny) tiny=1 && shift ;;
-    --step) step=$2 && shift 2 ;; # a function of this script, called by step(), which can stop it
+    --step) step=$2 && shift 2 ;; # a function of this script with its arguments, called by step(), which can stop it; RESULTS: its work
     -*) echo "run.sh: unknown option $1; use --seconds N, --only \"STEP ...\" or --tiny" >&2 && exit 2 ;;
     *) out=$1 && shift ;;
     esac
@@ -39,38 +46,92 @@ case $seconds in '' | *[!0-9]*) echo "run.sh: --seconds is not a number: '$secon
 
 # ---- the steps ----
 
-# Runs a command of lockstep; the log has its line.
-shown() { echo "== $*" && "$@"; }
+# limited COMMAND...: stops it after two thirds of the seconds that the step has left (whole=1: all of them), so that one that hangs leaves
+# time for the others. It is asked to end first, and can say what it was doing.
+whole= limited_child=
+limited() {
+    limit=$((LOCKSTEP_STEP_END - $(date +%s) - 4))
+    [ -n "$whole" ] || limit=$((limit * 2 / 3))
+    [ $limit -ge 1 ] || { echo "no time is left for it" && return 124; }
+    timeout -k 2 $limit "$@" &
+    limited_child=$!
+    wait $limited_child
+    limited_code=$?
+    limited_child=
+    case $limited_code in 124 | 137) echo "stopped after $limit s" ;; esac
+    return $limited_code
+}
+
+# The same; the log has the command's line.
+shown() { echo "== $*" && limited "$@"; }
 
 machine() {
+    failed=0
     cat "$here/version.txt"
+    limited nvidia-smi || { echo "nvidia-smi failed" && failed=1; }
     lscpu | grep -E 'Model name|^CPU\(s\)'
-    python3 -c 'import sys; print("python", sys.version.split()[0], sys.prefix)'
-    python3 -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda)' 2>&1 | tail -n 1
-    for tool in compute-sanitizer nvcc; do command -v $tool || echo "$tool was not found"; done
-    nvidia-smi || { echo "nvidia-smi failed" && return 1; }
+    grep MemTotal /proc/meminfo
+    ldd --version 2>&1 | head -n 1
+    for tool in compute-sanitizer nvcc python3; do command -v $tool || echo "$tool was not found"; done
     for ranks in 1 2; do
         share=
-        [ $ranks -eq 1 ] || share="--train.global_batch=4 --launch.share_gpus"
+        [ $ranks -eq 1 ] || share="--train.global_batch=4 --launch.share_gpus --launch.timeout=20"
         rm -rf "$work/run"
         shown lockstep train -n $ranks $share $model --data.text="$here/text.txt" --train.steps=1 --train.eval_every=0 \
-            --log.tensorboard=false --run.measure_peak=off --run.device=cuda --run.dir="$work/run" || return 1
+            --log.tensorboard=false --run.measure_peak=off --run.device=cuda --run.dir="$work/run" || failed=1
     done
-    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+    echo "== libraries"
+    rm -f "$work"/loaded.*
+    limited env LD_DEBUG=files LD_DEBUG_OUTPUT="$work/loaded" lockstep bench train $model --precision.compute=bf16 --run.device=cuda \
+        --run.measure_peak=off --bench.steps=1 --bench.warmup=0 >/dev/null 2>&1
+    cat "$work"/loaded.* 2>/dev/null | sed -n 's/.*calling init: //p' | grep -E 'cublas|cudnn|nvrtc|nccl|libcuda|stdc|lockstep' | sort -u
+    [ $failed -ne 0 ] || limited nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+    return $failed
 }
 
-kernels() {
-    [ -z "$tiny" ] || export LOCKSTEP_OP=layer_norm
-    test_gpu_kernels
+# by_op [TOOL...]: the tests of kernels under the tool, each op in a process of its own: one that fails or hangs hides no other. They print
+# their lines as they end.
+by_op() {
+    limited test_gpu_kernels --ops >"$work/ops.txt" 2>&1 || { code=$? && cat "$work/ops.txt" && return $code; }
+    [ -z "$tiny" ] || printf '%s\n' layer_norm softmax >"$work/ops.txt"
+    processes=$(nproc)
+    : >"$work/failed.txt"
+    mkdir -p "$work/results/logs/$LOCKSTEP_STEP"
+    LOCKSTEP_TOOL=$*
+    export LOCKSTEP_TOOL
+    xargs -P $((processes < 8 ? processes : 8)) -I OP sh "$here/run.sh" --step "one_op OP" "$work" <"$work/ops.txt"
+    code=$?
+    echo "$(wc -l <"$work/ops.txt") ops; failed: $(sort "$work/failed.txt" | tr '\n' ' ' | grep . || echo none)"
+    return $code
 }
+
+one_op() { # OP
+    log=$work/results/logs/$LOCKSTEP_STEP/$1.txt
+    LOCKSTEP_OP=$1
+    export LOCKSTEP_OP
+    limited $LOCKSTEP_TOOL "$here/bin/test_gpu_kernels" >"$log" 2>&1
+    code=$?
+    [ $code -ne 0 ] || { echo "$1: $(tail -n 1 "$log")" && return; }
+    echo $1 >>"$work/failed.txt"
+    echo "$1: exit code $code: $(grep -aE "$telling" "$log" | head -n 3 | cut -c 1-250 | tr '\n' ';')"
+    return 1
+}
+
+kernels() { by_op; }
 
 all_cases() {
+    whole=1
     LOCKSTEP_MATRIX=full
     export LOCKSTEP_MATRIX
-    kernels
+    by_op
 }
 
-goldens() { LOCKSTEP_DEVICE=cuda LOCKSTEP_TESTS=$here/tests test_golden ${tiny:+sgd}; }
+goldens() {
+    whole=1
+    LOCKSTEP_DEVICE=cuda LOCKSTEP_TESTS=$here/tests
+    export LOCKSTEP_DEVICE LOCKSTEP_TESTS
+    limited test_golden ${tiny:+sgd}
+}
 
 # compare ARGUMENTS...: runs `lockstep parity` with them; the last line has the counts.
 good=0 bad=0
@@ -102,8 +163,8 @@ layouts_by() { # launch.comm, set: only the first layouts
     while IFS='|' read -r ranks model type layout; do
         [ -z "${2:-}" ] || [ "$counted" != "$ranks" ] || continue
         counted=$ranks
-        compare --a run.device=cuda --b "run.device=cuda launch.share_gpus=true launch.comm=$1 $layout" --model.preset=$model \
-            --precision.compute=$type $sizes </dev/null
+        compare --a run.device=cuda --b "run.device=cuda launch.share_gpus=true launch.timeout=20 launch.comm=$1 $layout" \
+            --model.preset=$model --precision.compute=$type $sizes </dev/null
     done <<'END_LAYOUTS'
 2|llama-tiny|fp32|parallel.tp=2 parallel.sp=true
 2|gpt2-tiny|bf16|parallel.dp=2 parallel.zero=3
@@ -120,21 +181,31 @@ END_LAYOUTS
 
 # Two ranks on the GPU; every element is checked.
 comm() {
+    failed=0
     for by in ipc host; do
         for op in all_reduce reduce_scatter all_to_all sendrecv; do
-            shown lockstep bench comm -n 2 --op $op --run.device=cuda --launch.share_gpus --launch.comm=$by -b 1K -f 64 \
-                -e $([ -z "$tiny" ] && echo 64M || echo 4K) --iterations $([ -z "$tiny" ] && echo 20 || echo 2) || return 1
+            shown lockstep bench comm -n 2 --op $op --run.device=cuda --launch.share_gpus --launch.comm=$by --launch.timeout=20 -b 1K \
+                -f 64 -e $([ -z "$tiny" ] && echo 64M || echo 4K) --iterations $([ -z "$tiny" ] && echo 20 || echo 2) || failed=1
         done
     done
+    return $failed
 }
 
-gemm() { shown lockstep bench gemm --run.device=cuda ${tiny:+--m 8 --n 24 --k 16}; }
+# Shapes of GPT-2 124M and Llama 3.2 1B, then the usual ones.
+gemm() {
+    failed=0
+    for shape in "--m 32768 --n 3072 --k 768" "--m 8192 --n 8192 --k 2048" ""; do
+        [ -z "$tiny" ] || shape="--m 8 --n 24 --k 16"
+        shown lockstep bench gemm --run.device=cuda $shape || failed=1
+    done
+    return $failed
+}
 
 # curve_of NAME MOST STEPS OPTIONS...: the losses of both devices, in curve_NAME.txt; they may differ by at most MOST of the loss.
 curve_of() {
     name=$1 most=$2 steps=$3
     shift 3
-    for device in cpu cuda; do
+    for device in cuda cpu; do
         rm -rf "$work/run"
         shown lockstep train --run.device=$device --run.dir="$work/run" --data.text="$here/text.txt" --train.steps=$steps \
             --train.eval_every=0 --log.tensorboard=false --run.measure_peak=off "$@" || return 1
@@ -156,39 +227,47 @@ curve() {
         [ ! -s "$work/curve_$name.txt" ] || awk -v name=$name '
             { step = step c $1; cpu = cpu c $2; cuda = cuda c $3; c = "," }
             END { printf "\"%s\": {\"step\": [%s], \"cpu\": [%s], \"cuda\": [%s]}\n", name, step, cpu, cuda }' "$work/curve_$name.txt"
-    done | awk '{ printf "%s%s", NR == 1 ? "{" : ",\n ", $0 } END { print "}" }' >"$out/curve.json"
+    done | awk '{ printf "%s%s", NR == 1 ? "{" : ",\n ", $0 } END { print "}" }' >"$work/results/curve.json"
     return $failed
 }
 
 sanitizer() {
     command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on the path" && return 77; }
-    LOCKSTEP_CASES=1
-    export LOCKSTEP_CASES
-    [ -z "$tiny" ] || export LOCKSTEP_OP=layer_norm
-    shown compute-sanitizer --tool $1 --error-exitcode 9 --print-limit 20 "$here/bin/test_gpu_kernels"
+    LOCKSTEP_OWN=1 LOCKSTEP_CASES=8
+    export LOCKSTEP_OWN LOCKSTEP_CASES
+    # lockstep looks at the status of each call itself; libraries ask the driver for functions that it may not have.
+    by_op compute-sanitizer --tool $1 --error-exitcode 9 --print-limit 20 --report-api-errors no
 }
 memcheck() { sanitizer memcheck; }
 racecheck() { sanitizer racecheck; }
 
 bench() {
     command -v python3 >/dev/null || { echo "python3 is not on the path" && return 77; }
+    whole=1
     [ -n "$tiny" ] && set -- --cases gpt2-tiny llama-tiny --steps 1 --warmup 1
-    shown python3 "$here/bench/gpu.py" --lockstep "$here/bin/lockstep" --python "$(command -v python3)" --json "$out/bench.json" \
-        --seconds $((LOCKSTEP_STEP_SECONDS - 5)) "$@"
+    shown python3 "$here/bench/gpu.py" --lockstep "$here/bin/lockstep" --python "$(command -v python3)" \
+        --json "$work/results/bench.json" --seconds $((LOCKSTEP_STEP_SECONDS - 8)) "$@"
 }
 
+# Each model first as it runs, because a profile launches operations one by one and waits for each.
 profile() {
+    failed=0
     [ -n "$tiny" ] && set -- "$model" || set -- "--model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=32" \
         "--model.preset=llama3.2-1b --data.seq_len=4096 --train.micro_batch=4"
     for model; do
-        shown lockstep bench train $model --train.accumulate=1 --precision.compute=bf16 --run.device=cuda --run.measure_peak=off \
-            --bench.steps=3 --bench.warmup=2 --profile || return 1
+        for flag in "" --profile; do
+            shown lockstep bench train $model --train.accumulate=1 --precision.compute=bf16 --optim.clip=0 --run.device=cuda \
+                --run.measure_peak=off --bench.steps=3 --bench.warmup=3 $flag || failed=1
+        done
     done
+    return $failed
 }
 
 # ---- running them ----
 
-work=$out/work
+# Lines of a log that tell why a step did not pass; of any step.
+warnings='arning: '
+telling='rror|ERROR|arning|FAIL|HAZARD|hazard|exit code|ended during|off by|differ|refused|stopped|not found|no time'
 model="--model.preset=gpt2-tiny --data.seq_len=32 --train.micro_batch=2 --launch.threads=1"
 sizes="--data.seq_len=64 --train.global_batch=4"
 if [ -n "$tiny" ]; then
@@ -196,38 +275,75 @@ if [ -n "$tiny" ]; then
     sizes="--data.seq_len=16 --train.global_batch=4 --model.layers=2 --model.width=16 --model.heads=2 --launch.threads=1"
 fi
 if [ -n "$step" ]; then
-    "$step"
+    work=$out
+    trap '[ -z "$limited_child" ] || kill $limited_child; exit 1' TERM
+    $step
     exit
 fi
 
-mkdir -p "$out/logs" "$work" || exit 1
-out=$(cd "$out" && pwd) work=$out/work
+mkdir -p "$out" || exit 1
+out=$(cd "$out" && pwd)
+work=$(mktemp -d) || exit 1
+mkdir -p "$work/results/logs"
 begin=$(date +%s)
 exit_code=0
 : >"$work/steps.txt"
+: >"$work/results/summary.txt"
 XDG_CACHE_HOME=$work/cache
 TORCHINDUCTOR_CACHE_DIR=$work/inductor
-PATH=$here/bin:$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
+PATH=$here/bin:$PATH:/usr/local/nvidia/bin:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
 PYTHONUNBUFFERED=1
 export XDG_CACHE_HOME TORCHINDUCTOR_CACHE_DIR PATH PYTHONUNBUFFERED
 # The libraries of the environment of the first python3 on the path, also if that is a script; a driver that the loader does not know.
 [ -n "${VIRTUAL_ENV:-}" ] || VIRTUAL_ENV=$(python3 -c 'import sys; print(sys.prefix)' 2>/dev/null)
-export VIRTUAL_ENV
+LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
+for folder in "$VIRTUAL_ENV"/lib/python3*/site-packages/nvidia/*/lib; do
+    [ ! -d "$folder" ] || LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+done
 if ! ldconfig -p 2>/dev/null | grep -q libcuda.so.1 && [ -e /usr/local/nvidia/lib64/libcuda.so.1 ]; then
     LD_LIBRARY_PATH=/usr/local/nvidia/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    export LD_LIBRARY_PATH
 fi
+[ -z "$LD_LIBRARY_PATH" ] && unset LD_LIBRARY_PATH || export LD_LIBRARY_PATH
+export VIRTUAL_ENV
 
-# Seconds that each step may take at least, even if all use theirs up; together 570.
-shares="machine 15|kernels 50|goldens 40|parity 60|layouts 80|comm 15|gemm 15|curve 50|memcheck 45|racecheck 45|bench 125|profile 30"
+# archive NAME: makes results.tar.gz; logs may grow meanwhile. NAME: that of one of two processes that do so.
+archive() {
+    tar -C "$work/results" -czf "$out/.$1" . 2>/dev/null
+    [ $? -gt 1 ] || mv "$out/.$1" "$out/results.tar.gz"
+}
+
+finish() {
+    kill $helpers $child 2>/dev/null
+    wait $archiver $child 2>/dev/null
+    rm -f "$out/.live"
+    archive last
+    rm -rf "$work"
+}
+
+# Beside the steps: a client that stays, so that the driver initializes the GPU once; what takes long when its files are not in memory; the
+# archive of the step that runs.
+nvidia-smi --query-gpu=timestamp,clocks.sm,power.draw,temperature.gpu,memory.used --format=csv,noheader -lms 1000 \
+    >"$work/results/gpu.csv" 2>/dev/null </dev/null &
+helpers=$!
+python3 -c 'import sys; print("python", sys.version.split()[0], sys.prefix)
+import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda)' >"$work/results/torch.txt" 2>&1 </dev/null &
+helpers="$helpers $!"
+while sleep 5; do archive live; done >/dev/null 2>&1 </dev/null &
+archiver=$!
+helpers="$helpers $archiver"
+child=
+trap finish EXIT
+trap 'exit 1' INT TERM HUP
+gpu=$(timeout -k 2 20 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
+
+# Seconds that each step may take at least, in the order in which they run; together 570.
+shares="machine 45|profile 60|kernels 60|goldens 40|parity 45|layouts 75|bench 140|memcheck 45|curve 20|racecheck 20|comm 10|gemm 10"
 shares="$shares|all_cases 0"
-share_of() { echo "$shares" | tr '|' '\n' | awk -v name=$1 -v seconds=$seconds '$1 == name { print int($2 * seconds / 570) }'; }
-# Seconds reserved for the steps after this one.
+# Seconds reserved for the steps after this one, of those that were chosen.
 reserved_after() {
     echo "$shares" | tr '|' '\n' | awk -v name=$1 -v only=" $only " -v seconds=$seconds '
-        after && (only == "  " || index(only, " " $1 " ")) { sum += int($2 * seconds / 570) }
-        $1 == name { after = 1 }
-        END { print sum + 0 }'
+        only == "  " || index(only, " " $1 " ") { all += $2; if (after) sum += $2; if ($1 == name) after = 1 }
+        END { print all ? int(sum * seconds / all) : 0 }'
 }
 
 json_text() { printf '%s' "$1" | tr -d '\000-\037' | sed 's/[\\"]/\\&/g'; }
@@ -235,22 +351,26 @@ json_text() { printf '%s' "$1" | tr -d '\000-\037' | sed 's/[\\"]/\\&/g'; }
 write_summary() {
     {
         printf '{"version": "%s", "gpu": "%s", "seconds": %s, "limit": %s, "steps": [' "$(json_text "$(cat "$here/version.txt")")" \
-            "$(json_text "$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)")" $(($(date +%s) - begin)) $seconds
+            "$(json_text "$gpu")" $(($(date +%s) - begin)) $seconds
         awk '{ printf "%s\n  %s", NR == 1 ? "" : ",", $0 } END { print "\n]}" }' "$work/steps.txt"
-    } >"$out/summary.json"
-    tar -C "$out" --exclude=./results.tar.gz --exclude=./work -czf "$work/results.tar.gz" . && mv "$work/results.tar.gz" "$out/"
+    } >"$work/results/summary.json"
+    for file in summary.txt summary.json; do cp "$work/results/$file" "$out/.$file" && mv "$out/.$file" "$out/$file"; done
+    archive step
 }
 
-# say NAME VERDICT RC SECONDS TEXT
+# say NAME VERDICT RC SECONDS TEXT [LINES LOG]
 say() {
-    printf '%-10s %-8s %4s s  %s\n' "$1" "$2" "$4" "$5" | tee -a "$out/summary.txt"
+    {
+        printf '%-10s %-8s %4s s  %s\n' "$1" "$2" "$4" "$5"
+        [ -z "${6:-}" ] || grep -aE "$6" "$7" | head -n 20 | cut -c 1-300 | sed 's/^/    /'
+    } | tee -a "$work/results/summary.txt"
     printf '{"name": "%s", "verdict": "%s", "rc": %s, "seconds": %s, "said": "%s"}\n' "$1" "$2" "$3" "$4" "$(json_text "$5")" \
         >>"$work/steps.txt"
     write_summary
 }
 
 # step NAME: the function of that name, in a process that can be stopped; its output is its log. Exit code 77: the last line says why it
-# was skipped.
+# was skipped. What is started by limited() ends before the step must.
 step() {
     case " $only " in "  " | *" $1 "*) ;; *) return ;; esac
     left=$((seconds - ($(date +%s) - begin)))
@@ -259,21 +379,23 @@ step() {
         say $1 "no time" null 0 "$left s were left"
         return
     fi
-    at=$(date +%s) log=$out/logs/$1.txt
-    LOCKSTEP_STEP_SECONDS=$most timeout -k 5 $most sh "$here/run.sh" ${tiny:+--tiny} --step $1 "$out" >"$log" 2>&1 </dev/null
+    at=$(date +%s) log=$work/results/logs/$1.txt
+    LOCKSTEP_STEP=$1 LOCKSTEP_STEP_SECONDS=$most LOCKSTEP_STEP_END=$((at + most)) \
+        timeout -s KILL $most sh "$here/run.sh" ${tiny:+--tiny} --step $1 "$work" >"$log" 2>&1 </dev/null &
+    child=$!
+    wait $child # which a signal ends
     code=$?
-    took=$(($(date +%s) - at)) said=$(grep . "$log" | tail -n 1)
+    child=
+    took=$(($(date +%s) - at)) said=$(grep -a . "$log" | tail -n 1 | cut -c 1-300)
     case $code in
-    0) say $1 passed 0 $took "$said" ;;
+    0) say $1 passed 0 $took "$said" "$warnings" "$log" ;;
     77) say $1 skipped 77 $took "$said" ;;
-    124 | 137) say $1 stopped $code $took "after $most s: $said" ;;
-    *) say $1 failed $code $took "$said" ;;
+    124 | 137) say $1 stopped $code $took "after $took s: $said" "$telling" "$log" ;;
+    *) say $1 failed $code $took "$said" "$telling" "$log" ;;
     esac
     case $code in 0 | 77) ;; *) exit_code=1 ;; esac
 }
 
-: >"$out/summary.txt"
 for name in $(echo "$shares" | tr '|' '\n' | cut -d ' ' -f 1); do step $name; done
-rm -rf "$work"
 echo "$(($(date +%s) - begin)) s; the results are in $out"
 exit $exit_code

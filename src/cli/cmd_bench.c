@@ -24,13 +24,15 @@ static struct cluster bench_cluster; /* --predict; zeroed: not given */
 
 static const struct flag train_flags[] = {
     { "json", FLAG_SWITCH, &bench_json, 0, 0, NULL, "print the figures as JSON" },
-    { "profile", FLAG_SWITCH, &profile, 0, 0, NULL, "also print where the time goes, by operation (without CUDA graphs)" },
+    { "profile", FLAG_SWITCH, &profile, 0, 0, NULL,
+      "also print where the time goes, by operation; on a GPU each is launched by itself, without CUDA graphs, and waited for" },
     { "predict", FLAG_STRING, &predict, 0, 0, "MACHINE",
       "also predict the step for this machine, by name or as a FILE.yaml that `bench machine` wrote, and print both" },
     { 0 },
 };
 
 struct result {
+    bool enqueues; /* the device works later than the host enqueues: only the seconds of complete steps are known */
     double loss, seconds, peak_flops;
     struct peak peak;
     ls_machine machine;
@@ -84,11 +86,13 @@ static void put_stages_json(const struct step *s, struct json_out *j)
     json_end_array(j);
 }
 
-static void put_pipeline_json(const struct step *s, const struct bench_time *t, struct json_out *j)
+static void put_pipeline_json(const struct step *s, const struct result *r, struct json_out *j)
 {
+    const struct bench_time *t = &r->time;
+
     put_stages_json(s, j);
-    json_put_real(j, "bubble", t->bubble);
-    json_put_real(j, "bubble_played", t->played);
+    if (!r->enqueues) json_put_real(j, "bubble", t->bubble);
+    if (!r->enqueues) json_put_real(j, "bubble_played", t->played);
     if (!isnan(t->equal)) json_put_real(j, "bubble_equal", t->equal);
 }
 
@@ -120,9 +124,9 @@ static ls_status cmd_bench_put_json(const struct step *s, const struct result *r
     json_put_real(&j, "tokens_per_second", tokens / r->seconds);
     json_put_real(&j, "step_seconds", r->seconds);
     json_put_int(&j, "ranks", s->ranks.size);
-    json_put_real(&j, "exposed_seconds", r->exposed);
-    json_put_real(&j, "overhead", bench_time_overhead(&r->time));
-    if (s->pipeline) put_pipeline_json(s, &r->time, &j);
+    if (!r->enqueues) json_put_real(&j, "exposed_seconds", r->exposed);
+    if (!r->enqueues) json_put_real(&j, "overhead", bench_time_overhead(&r->time));
+    if (s->pipeline) put_pipeline_json(s, r, &j);
     json_put_real(&j, "loss", r->loss);
     json_put_int(&j, "peak_rss_bytes", (int64_t)machine_peak_rss());
     json_put_real(&j, "mfu", step_model_flops(s) / r->seconds / r->peak_flops);
@@ -135,14 +139,16 @@ static ls_status cmd_bench_put_json(const struct step *s, const struct result *r
     return terminal_put_json(&j);
 }
 
-static void put_pipeline(const struct step *s, const struct bench_time *t)
+static void put_pipeline(const struct step *s, const struct result *r)
 {
+    const struct bench_time *t = &r->time;
     const int *begin = ls_pipeline_begin(s->pipeline);
 
     printf("pipeline    %s, %d micro-batches, layers", s->schedule.name, s->schedule.micro);
     for (int k = 0; k < s->schedule.stages * s->schedule.chunks; k++) printf("%s%d", k ? "," : " ", begin[k + 1] - begin[k]);
-    printf("; idle %.1f%% of ranks x time, %.1f%% in a simulation with the stages' times", 100 * t->bubble, 100 * t->played);
-    if (!isnan(t->equal)) printf(", %.1f%% for equal stages", 100 * t->equal);
+    if (!r->enqueues)
+        printf("; idle %.1f%% of ranks x time, %.1f%% in a simulation with the stages' times", 100 * t->bubble, 100 * t->played);
+    if (!isnan(t->equal)) printf("%s %.1f%% for equal stages", r->enqueues ? "; idle" : ",", 100 * t->equal);
     printf("\n");
 }
 
@@ -155,10 +161,10 @@ static void cmd_bench_put_table(const struct step *s, const struct result *r)
            ls_dtype_name(ls_store_settings(s->store).type), s->ranks.size, threads_count(), isa_name(isa_best()));
     printf("machine     %s, %d processors, %s free\n", r->machine.name, r->machine.processors, text_bytes(size, r->machine.memory));
     printf("step        %zu %s in %.3f s", s->global * s->seq_len, s->model.task->units, r->seconds);
-    if (s->ranks.size > 1) printf(", of which %.3f s were spent waiting for other ranks", r->exposed);
-    printf("\n");
-    printf("overhead    %.2f%% of a step is neither kernels nor communication\n", 100 * bench_time_overhead(&r->time));
-    if (s->pipeline) put_pipeline(s, &r->time);
+    if (s->ranks.size > 1 && !r->enqueues) printf(", of which %.3f s were spent waiting for other ranks", r->exposed);
+    printf("%s\n", profile && r->enqueues ? ", each operation waited for" : "");
+    if (!r->enqueues) printf("overhead    %.2f%% of a step is neither kernels nor communication\n", 100 * bench_time_overhead(&r->time));
+    if (s->pipeline) put_pipeline(s, r);
     printf("speed       %s %s/s\n", text_count(text, (int64_t)(tokens / r->seconds)), s->model.task->units);
     if (!isnan(r->peak_flops))
         printf("mfu         %.1f%% of %.0f GFLOP/s (%s); hfu %.1f%%\n", 100 * step_model_flops(s) / r->seconds / r->peak_flops,
@@ -214,7 +220,8 @@ static void put_pair(const char *name, double predicted, double measured)
     printf("  %-26s%10.4g s%10.4g s%+8.1f%%\n", name, predicted, measured, 100 * (predicted / measured - 1));
 }
 
-/* measured: seconds of a step, of its kernels and of everything else, means over ranks. */
+/* measured: seconds of a step, of its kernels and of everything else, means over ranks. The last two are not known of a device that
+ * enqueues. */
 static ls_status put_prediction(const struct config *c, const struct task_model *model, const struct result *r, const double measured[3])
 {
     struct predicted p;
@@ -231,7 +238,7 @@ static ls_status put_prediction(const struct config *c, const struct task_model 
         json_put_real(&j, "predicted_seconds", p.step.seconds);
         json_put_real(&j, "measured_seconds", measured[0]);
         json_put_real(&j, "predicted_kernels", p.step.kernels);
-        json_put_real(&j, "measured_kernels", measured[1]);
+        if (!r->enqueues) json_put_real(&j, "measured_kernels", measured[1]);
         json_put_int(&j, "predicted_bytes", (int64_t)p.bytes.total);
         json_put_int(&j, "measured_bytes", (int64_t)bytes);
         json_end_object(&j);
@@ -239,8 +246,8 @@ static ls_status put_prediction(const struct config *c, const struct task_model 
     }
     printf("prediction  on %s\n  %-26s%12s%12s%9s\n", bench_cluster.name, "", "predicted", "measured", "error");
     put_pair("step", p.step.seconds, measured[0]);
-    put_pair("kernels", p.step.kernels, measured[1]);
-    if (measured[2] > 1e-3 * measured[0]) put_pair("communication and waits", p.step.exposed + p.step.bubble, measured[2]);
+    if (!r->enqueues) put_pair("kernels", p.step.kernels, measured[1]);
+    if (!r->enqueues && measured[2] > 1e-3 * measured[0]) put_pair("communication and waits", p.step.exposed + p.step.bubble, measured[2]);
     printf("  %-26s%12s B%10s B\n", "memory of rank 0", text_count(planned, (int64_t)p.bytes.total), text_count(held, (int64_t)bytes));
     return LS_OK;
 }
@@ -267,7 +274,7 @@ static ls_status put_result(const struct step *s, const struct result *r)
     return profile ? put_profile(s) : LS_OK;
 }
 
-/* A graph's time is not known by instruction. */
+/* Of a graph, and of a device that enqueues, times are not known by instruction. */
 static void launch_singly(const struct step *s)
 {
     ls_program *p;
@@ -277,7 +284,7 @@ static void launch_singly(const struct step *s)
 
 static ls_status bench_train(const struct config *c, const struct ranks *ranks)
 {
-    struct result r = { 0 };
+    struct result r = { .enqueues = !config_device_row(c)->immediate };
     struct step s;
     struct task_model model;
 

@@ -141,20 +141,51 @@ static ls_status run_multi(ls_program *p, const struct instruction *i, int count
     return LS_OK;
 }
 
+/* Where instructions are timed one by one the host waits for each, or it would time how long a device with streams takes to enqueue it. */
+static bool waits_for_each(const ls_program *p) { return !device_of(p)->immediate && (p->run.singly || p->run.watch); }
+
+/* A collective that has only begun may need what other ranks do next, so nothing waits for its stream. */
+static ls_status wait_for_stream(const ls_program *p, const struct instruction *i)
+{
+    return i->stream < 0 || instruction_is_start(i) ? LS_OK : device_of(p)->stream_sync(instruction_bound(p, i)->stream);
+}
+
+/* Until i could run. What it waits for has that time: of collectives, what is exposed. */
+static ls_status wait_until_ready(const ls_program *p, const struct instruction *i)
+{
+    for (int k = 0; k < i->waits; k++) {
+        struct instruction_run *other = &p->run.instruction[p->results.wait[i->first_wait + k]];
+        double began = base_now();
+
+        LS_TRY(device_of(p)->event_sync(other->end));
+        other->seconds += base_now() - began;
+    }
+    return wait_for_stream(p, i);
+}
+
+/* Runs one instruction, and notes when it began and ended. */
+static ls_status run_timed(ls_program *p, const struct instruction *i, double *began, double *ended)
+{
+    bool waits = waits_for_each(p);
+
+    if (waits) LS_TRY(wait_until_ready(p, i));
+    *began = base_now();
+    LS_TRY(device_of(p)->immediate ? run_one(p, i) : run_queued(p, i, 1));
+    if (waits) LS_TRY(wait_for_stream(p, i));
+    *ended = base_now();
+    count_runs(p, i, 1, *ended - *began);
+    return LS_OK;
+}
+
 /* Runs one instruction with its watchers and checks; *over: the run ends after it. */
 static ls_status run_instruction(ls_program *p, const struct instruction *i, int number, bool *over)
 {
     bool clips = op_info(i->op)->stage == OPTIMIZER_CLIP;
+    double began, ended;
 
     if (is_held_back(p, i)) return LS_OK;
     if (p->run.finding) LS_TRY(non_finite_before(p, i, number));
-    double began = base_now();
-    if (!device_of(p)->immediate)
-        LS_TRY(run_queued(p, i, 1));
-    else
-        LS_TRY(run_one(p, i));
-    double ended = base_now();
-    count_runs(p, i, 1, ended - began);
+    LS_TRY(run_timed(p, i, &began, &ended));
     if (p->run.watch) p->run.watch(p->run.watch_ctx, p, i, began, ended);
     if (p->run.fault.fn && p->run.fault.slot == p->run.slot) LS_TRY(p->run.fault.fn(p->run.fault.ctx, p, i));
     if (p->run.finding)

@@ -26,7 +26,8 @@ struct instruction_run {
     struct device_event *end;  /* recorded after it, if another instruction waits for it */
     struct shuffle_host *host; /* for SHUFFLE_COUNTS, SHUFFLE and starts of it */
     int multi;                 /* instructions of the list, from this one on, that are one launch; 0, 1: only this one */
-    double seconds;            /* total over all runs */
+    double seconds;            /* total over all runs. On a device with streams those in which the host enqueues, unless it waits for each
+                                * instruction: with a watcher, or after program_launch_singly() */
     uint64_t runs;
 };
 
@@ -60,7 +61,7 @@ struct run_state {
 struct instruction_run *instruction_run(const ls_program *p, const struct instruction *i); /* bind.c */
 struct call *instruction_bound(const ls_program *p, const struct instruction *i);
 
-/* fn is called after each instruction, with its start and end time (base_now). */
+/* fn is called after each instruction, with its start and end time (base_now). On a device with streams the host then waits for each. */
 void program_watch(ls_program *p, program_watch_fn *fn, void *ctx);
 /* For watchers: calls fn with the operands of i, which has just run, in host memory. Changes to outputs take effect. */
 typedef ls_status program_operands_fn(void *ctx, const struct call *c);
@@ -90,7 +91,9 @@ struct graph_counts {
     int graphs, instructions, all;
 };
 struct graph_counts program_graphs(const ls_program *p);
-void program_launch_singly(ls_program *p); /* from now on each instruction is launched by itself */
+/* From now on each instruction is launched by itself and, on a device with streams, waited for, so that its seconds are the device's. A
+ * collective that has been started is not; its seconds are those in which others waited for it. */
+void program_launch_singly(ls_program *p);
 /* It is in this run: one looks at single instructions (watchers, hooks, check_finite, injected faults), or program_launch_singly() was
  * called. */
 bool program_launches_singly(const ls_program *p);

@@ -337,7 +337,8 @@ static const struct option config_rows[] = {
     INT(log.every, "10", 1, COUNT_MOST, "steps", T, "steps between lines of progress if the output is not a terminal"),
     BOOL(log.tensorboard, "true", T, "write TensorBoard events into the run's folder", .off = "false"),
     BOOL(log.trace, "false", T,
-         "write RUN/trace.json (trace_step_N.json if resumed after step N), a timeline of every rank for Perfetto or chrome://tracing",
+         "write RUN/trace.json (trace_step_N.json if resumed after step N), a timeline of every rank for Perfetto or chrome://tracing; on "
+         "a GPU each operation is then waited for",
          .off = "false"),
     BOOL(log.per_rank, "false", T, "also write metrics.rank_NNNN.jsonl, the metrics of each rank", .off = "false"),
 
