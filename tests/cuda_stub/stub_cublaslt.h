@@ -9,7 +9,9 @@
  *   aligned     A, B and D, and the distances within them, must be aligned to 16 bytes
  *   split       two parts of k, summed in the workspace
  *   plain       no conditions
- * Their sums have different orders, so the result shows which one was used.
+ * Their sums have different orders, so the result shows which one was used. No preference says how the epilogue's pointers are aligned: an
+ * algorithm expects of them the minimum alignment of D, as in cuBLASLt, where other pointers end in a call that is not supported or in a
+ * misaligned access (PyTorch's issues 92201, 97205 and 194497).
  */
 #ifndef LS_TESTS_CUBLASLT_STUB_H
 #define LS_TESTS_CUBLASLT_STUB_H

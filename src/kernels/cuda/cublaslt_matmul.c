@@ -150,6 +150,14 @@ bool cublaslt_matmul_can_run(const struct cublaslt_matmul *m, cublasLtMatmulHeur
     return true;
 }
 
+/* The alignment of data, at most `most`, a power of 2. */
+static uint32_t alignment_within(uint32_t most, const void *data)
+{
+    uintptr_t bits = (uintptr_t)data | most;
+
+    return (uint32_t)(bits & -bits);
+}
+
 static ls_status algorithm_choose(struct cublaslt_matmul *m, const struct cublaslt_operands *at)
 {
     const struct cublaslt_problem *p = &m->problem;
@@ -160,6 +168,10 @@ static ls_status algorithm_choose(struct cublaslt_matmul *m, const struct cublas
     int n = 0;
 
     for (int x = 0; x < CUBLASLT_MATRICES; x++) alignment[x] = cublaslt_problem_alignment(p, x, at->matrix[x]);
+    /* There is no preference for the epilogue's pointers: algorithms take them to be aligned as D is. So D's is the least of all, as
+     * PyTorch has it for the bias. */
+    if (p->bias || p->bias_gradient) alignment[CUBLASLT_D] = alignment_within(alignment[CUBLASLT_D], at->vector);
+    if (p->aux) alignment[CUBLASLT_D] = alignment_within(alignment[CUBLASLT_D], at->aux);
     LS_TRY(cublaslt_check(cublaslt.MatmulPreferenceCreate(&preference), "MatmulPreferenceCreate"));
     ls_status st = preference_fill(preference, p, alignment);
     if (st == LS_OK) st = algorithms_ask(m, preference, folder ? CANDIDATES : 1, found, &n);
