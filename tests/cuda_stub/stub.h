@@ -39,7 +39,8 @@
  *   cudnn_pairs=0 what cudnn_pairs_most is instead of its own value
  *   cudnn_engines=1 0: cuDNN has no engine that lockstep may take (stub_cudnn.h)
  *   library=     the folder that has NCCL, cuBLASLt and cuDNN, in it or below; none: the loader knows them
- *   epilogues=1  0: cuBLASLt has no algorithm for GELU and bias gradients
+ *   algorithms=1 0: cuBLASLt has no algorithm for any matmul
+ *   epilogues=1  0: cuBLASLt has no algorithm for GELU and bias gradients; 2: it calls them invalid
  *   fastest=1    the algorithm of cuBLASLt (stub_cublaslt.h) that is the fastest
  */
 #ifndef LS_TESTS_CUDA_STUB_H
@@ -66,8 +67,8 @@ struct stub_settings {
     int nccl_version, cudnn_version, fail_gpu;
     struct stub_end nccl_end, nccl_open, nccl_close, write_end, ipc_open, ipc_close;
     char calls[512], trace[512], nccl[512], library[512];
-    bool cpu_kernels, no_kernels, cublaslt, epilogues, cudnn, cudnn_engines, ipc, peers;
-    int fastest;
+    bool cpu_kernels, no_kernels, cublaslt, algorithms, cudnn, cudnn_engines, ipc, peers;
+    int fastest, epilogues;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
 };
 const struct stub_settings *stub_settings(void);

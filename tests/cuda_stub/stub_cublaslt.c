@@ -378,7 +378,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (most < 1) stub_die("%s: %d algorithms", call, most);
     if (stub_call(call, false) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
     *count = 0;
-    if (!stub_settings()->epilogues && (p.matmul->epilogue.gelu || p.matmul->epilogue.gradient)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!stub_settings()->algorithms) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (stub_settings()->epilogues != 1 && (p.matmul->epilogue.gelu || p.matmul->epilogue.gradient))
+        return stub_settings()->epilogues ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_NOT_SUPPORTED;
     for (int k = STUB_IN_PLACE; k < STUB_ALGORITHMS && *count < most; k++)
         if (algorithm_fits(&p, want, (enum stub_algorithm)k))
             out[(*count)++] = (cublasLtMatmulHeuristicResult_t){

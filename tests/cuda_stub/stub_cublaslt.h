@@ -2,7 +2,7 @@
  * matmuls are computed when their stream reaches them. A violation of the contract ends the process as stub.h says.
  *
  * GELU is the tanh form, of sums that were not rounded. A bias gradient is the sum of op(B) over k. With epilogues=0 (stub.h) the
- * heuristics have no algorithm for either.
+ * heuristics have no algorithm for either, with algorithms=0 none for any matmul.
  *
  * The heuristics propose, in this order, those of these algorithms that the preferences allow:
  *   in place    parts of k are added into the output in a random order, so that it does not repeat

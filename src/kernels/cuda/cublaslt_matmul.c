@@ -119,7 +119,8 @@ static ls_status preference_fill(cublasLtMatmulPreference_t preference, const st
     return preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d, sizeof *d);
 }
 
-/* Up to `most` algorithms, at least one; the fastest first, as the library estimates. */
+/* Up to `most` algorithms, at least one; the fastest first, as the library estimates. INVALID_VALUE with an epilogue that the matmul can do
+ * without: the library has none with it; otherwise the arguments are wrong. */
 static ls_status algorithms_ask(struct cublaslt_matmul *m, cublasLtMatmulPreference_t preference, int most,
                                 cublasLtMatmulHeuristicResult_t *out, int *n)
 {
@@ -132,7 +133,8 @@ static ls_status algorithms_ask(struct cublaslt_matmul *m, cublasLtMatmulPrefere
     for (int k = found; k-- > 0;)
         if (out[k].state != CUBLAS_STATUS_SUCCESS) memmove(&out[k], &out[k + 1], (size_t)(found-- - k - 1) * sizeof *out);
     *n = found;
-    if (st == CUBLAS_STATUS_NOT_SUPPORTED || (st == CUBLAS_STATUS_SUCCESS && !*n))
+    if (st == CUBLAS_STATUS_NOT_SUPPORTED || (st == CUBLAS_STATUS_INVALID_VALUE && (p->gelu || p->bias_gradient)) ||
+        (st == CUBLAS_STATUS_SUCCESS && !*n))
         return ls_fail(LS_EUNSUPPORTED, "cuda: cuBLASLt %zu has no algorithm for a %s matmul of m=%lld, n=%lld, k=%lld, batch %lld",
                        cublaslt.GetVersion(), ls_dtype_name(p->in), (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->batch);
     return cublaslt_check(st, "MatmulAlgoGetHeuristic");
