@@ -9,7 +9,8 @@
 
 #define CUDNN_FILE "libcudnn.so.9"
 
-/* Before 9.15.1, attention over a number of keys that is no multiple of 128 needs a mask for the rest (cudnn-frontend). */
+/* Before 9.15.1, attention over a number of keys that is no multiple of 128 needs a mask for the rest (cudnn-frontend). For some sizes the
+ * gradient of later versions needs one, too; cudnn_attention.c does not accept them. */
 enum { PATH_ROOM = 400, VERSION_ROOM = 40, CUDNN_OLDEST = 91501 };
 #define CUDNN_OLDEST_TEXT "9.15.1"
 
