@@ -29,6 +29,9 @@ for op in attention attention_grad conv2d conv2d_dx conv2d_dw; do
     [ "$(runs)" -eq 0 ] && [ "$(says "cuDNN 9.19.0 has no engine for it within the limits; lockstep's own kernel is used")" -eq 1 ] ||
         bad "$op without engines: $(cat err.txt)"
 done
+# More proposals than are asked for, none of them allowed: the fallback's engine runs.
+of conv2d cudnn_proposals=200
+[ "$(runs)" -gt 2 ] || bad "many proposals: cuDNN ran $(runs) times"
 [ $cases -eq 0 ] || cases=20
 of attention_grad ""
 whole=$(runs)

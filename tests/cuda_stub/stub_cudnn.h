@@ -10,6 +10,8 @@
  *   huge        a workspace that no limit allows
  *   tensor      tensor cores: f32 is rounded to TF32; a workspace
  *   direct      no conditions; in the fallback mode, alone
+ * With cudnn_proposals=N (stub.h) there are N more of the kind winograd before them, but not in the fallback mode. As the library does,
+ * cudnnBackendGetAttribute says how many there are, and writes at most as many as it is asked for.
  * lockstep must take none of the first four: a plan of them ends the process when it runs. With cudnn_engines=0 (stub.h) there are only
  * they.
  */

@@ -116,6 +116,8 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->cudnn_version = atoi(value);
     else if (setting_is(word, "cudnn_pairs", &value))
         s->cudnn_pairs = strtoull(value, NULL, 10);
+    else if (setting_is(word, "cudnn_proposals", &value))
+        s->cudnn_proposals = atoi(value);
     else if (setting_is(word, "cudnn_engines", &value))
         s->cudnn_engines = atoi(value) != 0;
     else if (setting_is(word, "fastest", &value))
