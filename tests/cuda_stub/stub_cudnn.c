@@ -156,6 +156,8 @@ const char *cudnnGetErrorString(cudnnStatus_t s)
 {
     switch (s) {
     case CUDNN_STATUS_SUCCESS: return "CUDNN_STATUS_SUCCESS";
+    case CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED: return "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED";
+    case CUDNN_STATUS_INTERNAL_ERROR: return "CUDNN_STATUS_INTERNAL_ERROR";
     case CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED: return "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED";
     case CUDNN_STATUS_EXECUTION_FAILED: return "CUDNN_STATUS_EXECUTION_FAILED";
     default: return "CUDNN_STATUS_NOT_SUPPORTED";
@@ -168,6 +170,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *out)
 
     if (e == cudaErrorMemoryAllocation) return CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
     if (e != cudaSuccess) return CUDNN_STATUS_INTERNAL_ERROR;
+    if (stub_settings()->cudnn_create) return (cudnnStatus_t)stub_settings()->cudnn_create;
     if (created) stub_die("cudnnCreate: a second handle; it takes memory of the GPU, and one serves all streams");
     created = true;
     *out = &context;

@@ -114,6 +114,8 @@ static void read_setting(struct stub_settings *s, const char *word)
         s->cudnn = atoi(value) != 0;
     else if (setting_is(word, "cudnn_version", &value))
         s->cudnn_version = atoi(value);
+    else if (setting_is(word, "cudnn_create", &value))
+        s->cudnn_create = atoi(value);
     else if (setting_is(word, "cudnn_pairs", &value))
         s->cudnn_pairs = strtoull(value, NULL, 10);
     else if (setting_is(word, "cudnn_proposals", &value))
