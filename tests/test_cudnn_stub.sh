@@ -29,6 +29,9 @@ for op in attention attention_grad conv2d conv2d_dx conv2d_dw; do
     [ "$(runs)" -eq 0 ] && [ "$(says "cuDNN 9.19.0 has no engine for it within the limits; lockstep's own kernel is used")" -eq 1 ] ||
         bad "$op without engines: $(cat err.txt)"
 done
+# More proposals than are asked for, none of them allowed: the fallback's engine runs.
+of conv2d cudnn_proposals=200
+[ "$(runs)" -gt 2 ] || bad "many proposals: cuDNN ran $(runs) times"
 [ $cases -eq 0 ] || cases=20
 of attention_grad ""
 whole=$(runs)
@@ -76,6 +79,14 @@ trained cudnn=0 || bad "without cuDNN: $(cat err.txt)"
 trained cudnn_version=91500 || bad "an old cuDNN: $(cat err.txt)"
 [ "$(runs)" -eq 0 ] && [ "$(says "is cuDNN 9.15.0, but 9.15.1 or a later one is needed; $instead")" -eq 1 ] ||
     bad "an old cuDNN: $(cat err.txt)"
+
+# cudnnCreate fails because a part of the library is missing: our kernels run, which is said once for each op, and it is not tried again.
+trained cudnn_create=1008 || bad "without a part of cuDNN: $(cat err.txt)"
+instead="cudnnCreate: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED; lockstep's own kernel is used"
+[ "$(runs)" -eq 0 ] && [ "$(says "$instead")" -eq 2 ] && [ "$(says "cuda: attention: $instead")" -eq 1 ] &&
+    [ "$(grep -c '^cudnnCreate$' trace.txt)" -eq 1 ] || bad "without a part of cuDNN: $(cat err.txt)"
+trained cudnn_create=4000 && bad "cuDNN with an internal error: exit code 0"
+grep -q "GPU 0 (stub GPU 0): cudnnCreate: CUDNN_STATUS_INTERNAL_ERROR" err.txt || bad "an internal error: $(cat err.txt)"
 
 # On Blackwell the gradient of attention uses our kernel, without a message; forward uses cuDNN.
 trained capability=10 || bad "on Blackwell: $(cat err.txt)"

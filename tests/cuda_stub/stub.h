@@ -36,10 +36,13 @@
  *   cublaslt=1   0: there is no libcublasLt
  *   cudnn=1      0: there is no libcudnn
  *   cudnn_version=91900 what cudnnGetVersion returns
+ *   cudnn_create=0 the status with which cudnnCreate fails, as where a part of the library is missing
  *   cudnn_pairs=0 what cudnn_pairs_most is instead of its own value
+ *   cudnn_proposals=0 so many engines that lockstep may not take are proposed before the others
  *   cudnn_engines=1 0: cuDNN has no engine that lockstep may take (stub_cudnn.h)
  *   library=     the folder that has NCCL, cuBLASLt and cuDNN, in it or below; none: the loader knows them
- *   epilogues=1  0: cuBLASLt has no algorithm for GELU and bias gradients
+ *   algorithms=1 0: cuBLASLt has no algorithm for any matmul
+ *   epilogues=1  0: cuBLASLt has no algorithm for GELU and bias gradients; 2: it calls them invalid
  *   fastest=1    the algorithm of cuBLASLt (stub_cublaslt.h) that is the fastest
  */
 #ifndef LS_TESTS_CUDA_STUB_H
@@ -66,8 +69,8 @@ struct stub_settings {
     int nccl_version, cudnn_version, fail_gpu;
     struct stub_end nccl_end, nccl_open, nccl_close, write_end, ipc_open, ipc_close;
     char calls[512], trace[512], nccl[512], library[512];
-    bool cpu_kernels, no_kernels, cublaslt, epilogues, cudnn, cudnn_engines, ipc, peers;
-    int fastest;
+    bool cpu_kernels, no_kernels, cublaslt, algorithms, cudnn, cudnn_engines, ipc, peers;
+    int fastest, epilogues, cudnn_proposals, cudnn_create;
     int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
 };
 const struct stub_settings *stub_settings(void);

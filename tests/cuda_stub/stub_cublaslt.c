@@ -267,7 +267,7 @@ static void stub_cublaslt_check_sizes(const char *call, const struct problem *p)
     if (d->batch > 1 && !d->stride) stub_die("%s: all matrices of D's batch are in the same place", call);
 }
 
-/* What the epilogue needs besides the matrices: its pointers are known when an algorithm is chosen, since it depends on their alignment. */
+/* What the epilogue needs besides the matrices: its pointers are known when an algorithm is chosen, which may depend on them. */
 static void check_epilogue(const char *call, const struct problem *p)
 {
     const struct stub_epilogue *e = &p->matmul->epilogue;
@@ -282,7 +282,7 @@ static void check_epilogue(const char *call, const struct problem *p)
     if (d->batch > 1 && (e->aux || e->gradient)) stub_die("%s: the stub has no batches with epilogue %u", call, e->id);
 }
 
-/* Those of the epilogue's pointers, up to STUB_ALIGNED_TO. An algorithm runs with these or larger ones. */
+/* Up to STUB_ALIGNED_TO. */
 static uint64_t alignment_of(const void *p)
 {
     uint64_t bits = (uint64_t)(uintptr_t)p | STUB_ALIGNED_TO;
@@ -290,12 +290,21 @@ static uint64_t alignment_of(const void *p)
     return bits & -bits;
 }
 
+/* The least of the epilogue's pointers. */
 static uint64_t epilogue_alignment(const struct problem *p)
 {
     const struct object *m = p->matmul;
     uint64_t vector = stub_vector_elements(&m->epilogue, &p->matrix[STUB_D]) ? alignment_of(m->vector) : STUB_ALIGNED_TO;
 
     return m->epilogue.aux && alignment_of(m->aux) < vector ? alignment_of(m->aux) : vector;
+}
+
+/* What an algorithm takes for granted of the epilogue's pointers: what D has at least. */
+static uint64_t alignment_expected(const struct object *preference)
+{
+    uint64_t d = preference->preference[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES];
+
+    return d < STUB_ALIGNED_TO ? d : STUB_ALIGNED_TO;
 }
 
 static struct problem problem_of(const char *call, cublasLtHandle_t handle, const void *matmul, const void *const layout[STUB_MATRICES])
@@ -369,11 +378,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (most < 1) stub_die("%s: %d algorithms", call, most);
     if (stub_call(call, false) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
     *count = 0;
-    if (!stub_settings()->epilogues && (p.matmul->epilogue.gelu || p.matmul->epilogue.gradient)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!stub_settings()->algorithms) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (stub_settings()->epilogues != 1 && (p.matmul->epilogue.gelu || p.matmul->epilogue.gradient))
+        return stub_settings()->epilogues ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_NOT_SUPPORTED;
     for (int k = STUB_IN_PLACE; k < STUB_ALGORITHMS && *count < most; k++)
         if (algorithm_fits(&p, want, (enum stub_algorithm)k))
             out[(*count)++] = (cublasLtMatmulHeuristicResult_t){
-                .algo.data = { (uint64_t)k, hash_of_problem(&p), epilogue_alignment(&p) },
+                .algo.data = { (uint64_t)k, hash_of_problem(&p), alignment_expected(want) },
                 .workspaceSize = k == STUB_SPLIT ? split_bytes(&p) : 0,
                 .state = CUBLAS_STATUS_SUCCESS,
             };

@@ -2,14 +2,16 @@
  * matmuls are computed when their stream reaches them. A violation of the contract ends the process as stub.h says.
  *
  * GELU is the tanh form, of sums that were not rounded. A bias gradient is the sum of op(B) over k. With epilogues=0 (stub.h) the
- * heuristics have no algorithm for either.
+ * heuristics have no algorithm for either, with algorithms=0 none for any matmul.
  *
  * The heuristics propose, in this order, those of these algorithms that the preferences allow:
  *   in place    parts of k are added into the output in a random order, so that it does not repeat
  *   aligned     A, B and D, and the distances within them, must be aligned to 16 bytes
  *   split       two parts of k, summed in the workspace
  *   plain       no conditions
- * Their sums have different orders, so the result shows which one was used.
+ * Their sums have different orders, so the result shows which one was used. No preference says how the epilogue's pointers are aligned: an
+ * algorithm expects of them the minimum alignment of D, as in cuBLASLt, where other pointers end in a call that is not supported or in a
+ * misaligned access (PyTorch's issues 92201, 97205 and 194497).
  */
 #ifndef LS_TESTS_CUBLASLT_STUB_H
 #define LS_TESTS_CUBLASLT_STUB_H

@@ -6,7 +6,7 @@
 #include "device/check.h"
 #include "stub.h"
 
-enum { ALIGNED_TO = 256 };
+enum { ALIGNED_TO = 256, STUB_PROPOSALS = 64 };
 
 /* ---- the attributes ---- */
 
@@ -156,6 +156,8 @@ const char *cudnnGetErrorString(cudnnStatus_t s)
 {
     switch (s) {
     case CUDNN_STATUS_SUCCESS: return "CUDNN_STATUS_SUCCESS";
+    case CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED: return "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED";
+    case CUDNN_STATUS_INTERNAL_ERROR: return "CUDNN_STATUS_INTERNAL_ERROR";
     case CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED: return "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED";
     case CUDNN_STATUS_EXECUTION_FAILED: return "CUDNN_STATUS_EXECUTION_FAILED";
     default: return "CUDNN_STATUS_NOT_SUPPORTED";
@@ -168,6 +170,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *out)
 
     if (e == cudaErrorMemoryAllocation) return CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
     if (e != cudaSuccess) return CUDNN_STATUS_INTERNAL_ERROR;
+    if (stub_settings()->cudnn_create) return (cudnnStatus_t)stub_settings()->cudnn_create;
     if (created) stub_die("cudnnCreate: a second handle; it takes memory of the GPU, and one serves all streams");
     created = true;
     *out = &context;
@@ -251,22 +254,29 @@ static size_t engine_workspace(const struct stub_graph *g, enum stub_engine e)
     return e == STUB_HUGE ? (size_t)1 << 50 : e == STUB_TENSOR ? bytes / 2 : 0;
 }
 
-static int engines_proposed(const struct stub_descriptor *d, enum stub_engine out[STUB_ENGINES])
+/* How many are proposed; the first `most` are in out[]. */
+static int64_t engines_proposed(const struct stub_descriptor *d, int64_t most, enum stub_engine *out)
 {
     bool fallback = stub_attribute_int(d, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_FALLBACK, some = stub_settings()->cudnn_engines;
-    int n = 0;
+    int64_t n = 0;
 
-    for (int e = fallback ? STUB_DIRECT : STUB_RANDOM; e < (fallback ? STUB_ENGINES : STUB_DIRECT); e++)
-        if (some || e < STUB_TENSOR) out[n++] = (enum stub_engine)e;
+    for (int k = 0; !fallback && k < stub_settings()->cudnn_proposals; k++, n++)
+        if (n < most) out[n] = STUB_WINOGRAD;
+    for (int e = fallback ? STUB_DIRECT : STUB_RANDOM; e < (fallback ? STUB_ENGINES : STUB_DIRECT); e++) {
+        if (!some && e >= STUB_TENSOR) continue;
+        if (n < most) out[n] = (enum stub_engine)e;
+        n++;
+    }
     return n;
 }
 
 static cudnnStatus_t results_get(const struct stub_descriptor *d, int64_t most, int64_t *count, void *value)
 {
-    enum stub_engine engine[STUB_ENGINES];
-    int n = engines_proposed(d, engine);
+    enum stub_engine engine[STUB_PROPOSALS];
 
-    for (int64_t k = 0; k < n && k < most; k++) {
+    if (most > STUB_PROPOSALS) stub_die("cudnnBackendGetAttribute: the stub has no more than %d results", STUB_PROPOSALS);
+    *count = engines_proposed(d, most, engine);
+    for (int64_t k = 0; k < *count && k < most; k++) {
         struct stub_descriptor *config = stub_descriptor_of(((void **)value)[k], "cudnnBackendGetAttribute");
 
         if (config->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) stub_die("cudnnBackendGetAttribute: results are engine configurations");
@@ -274,7 +284,6 @@ static cudnnStatus_t results_get(const struct stub_descriptor *d, int64_t most, 
         config->graph = stub_attribute_descriptor(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)->graph;
         config->engine = engine[k];
     }
-    *count = n < most ? n : most;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -285,8 +294,7 @@ static cudnnStatus_t notes_get(const struct stub_descriptor *d, int64_t most, in
                                              CUDNN_NUMERICAL_NOTE_TENSOR_CORE, -1 };
 
     *count = notes[d->engine] >= 0;
-    if (*count && most < 1) stub_die("cudnnBackendGetAttribute: no room for a note");
-    if (*count) *value = (cudnnBackendNumericalNote_t)notes[d->engine];
+    if (*count && most > 0) *value = (cudnnBackendNumericalNote_t)notes[d->engine];
     return CUDNN_STATUS_SUCCESS;
 }
 

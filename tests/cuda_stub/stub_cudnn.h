@@ -1,6 +1,7 @@
 /* stub_cudnn.h - cuDNN's backend API for tests, on the stub of the CUDA runtime: each call's arguments are compared with the documented
  * contract, and an operation graph is computed operation by operation, as it was described, when its stream reaches it. A violation of the
- * contract ends the process as stub.h says. test_cudnn_plans finds out for which graphs the real library has engines.
+ * contract ends the process as stub.h says, and so does a graph for which the real library has an engine with wrong results.
+ * test_cudnn_plans finds out for which graphs it has engines.
  *
  * The heuristics propose, in this order:
  *   random      sums in no fixed order (the note says so)
@@ -9,6 +10,8 @@
  *   huge        a workspace that no limit allows
  *   tensor      tensor cores: f32 is rounded to TF32; a workspace
  *   direct      no conditions; in the fallback mode, alone
+ * With cudnn_proposals=N (stub.h) there are N more of the kind winograd before them, but not in the fallback mode. As the library does,
+ * cudnnBackendGetAttribute says how many there are, and writes at most as many as it is asked for.
  * lockstep must take none of the first four: a plan of them ends the process when it runs. With cudnn_engines=0 (stub.h) there are only
  * they.
  */

@@ -128,6 +128,30 @@ static void graph_check(struct stub_graph *g)
         if (g->tensor[k].between && !g->tensor[k].readers) stub_die("tensor %lld: nothing reads it", (long long)g->tensor[k].id);
 }
 
+/* The gradient of attention: it subtracts lse, which is in memory, from the scores. On Hopper cuDNN reads zeros in the rest of the last
+ * tiles, of 64 queries and of 128 keys, and leaves the scores there at 0 if the keys are a multiple of 64: exp(0 - lse) overflows if lse is
+ * below -88.7, and inf * 0 is NaN. A causal mask covers the keys, not the queries. */
+static void graph_check_tiles(const struct stub_graph *g)
+{
+    const struct stub_operation *scores = NULL;
+    bool causal = false;
+
+    for (int k = 0; k < g->operations; k++) {
+        const struct stub_operation *o = &g->operation[k];
+
+        if (o->kind != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) continue;
+        causal = causal || o->mode == CUDNN_POINTWISE_BINARY_SELECT;
+        if (o->mode == CUDNN_POINTWISE_SUB && g->tensor[o->y].type == CUDNN_DATA_FLOAT && !g->tensor[o->b].between &&
+            !g->tensor[o->b].by_value && !g->tensor[o->b].writers)
+            scores = o;
+    }
+    if (!scores || stub_settings()->capability != 9) return;
+    int64_t queries = g->tensor[scores->y].size[2], keys = g->tensor[scores->y].size[3];
+    if (keys % 64 == 0 && (queries % 64 || (keys % 128 && !causal)))
+        stub_die("the gradient of attention of %lld queries and %lld keys%s has NaN where lse is below -88.7", (long long)queries,
+                 (long long)keys, causal ? ", causal," : "");
+}
+
 struct stub_graph *stub_graph_read(const struct stub_descriptor *d)
 {
     const struct stub_attribute *a = stub_attribute_find(d, CUDNN_ATTR_OPERATIONGRAPH_OPS);
@@ -140,5 +164,6 @@ struct stub_graph *stub_graph_read(const struct stub_descriptor *d)
         g->operation[g->operations++] = o;
     }
     graph_check(g);
+    graph_check_tiles(g);
     return g;
 }

@@ -4,6 +4,7 @@
 
 _Static_assert(CUDNN_STATUS_SUCCESS == 0, "value");
 _Static_assert(CUDNN_STATUS_NOT_INITIALIZED == 1001, "value");
+_Static_assert(CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED == 1008, "value");
 _Static_assert(CUDNN_STATUS_BAD_PARAM == 2000, "value");
 _Static_assert(CUDNN_STATUS_NOT_SUPPORTED == 3000, "value");
 _Static_assert(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN == 3001, "value");

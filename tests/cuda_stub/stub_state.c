@@ -106,15 +106,21 @@ static void read_setting(struct stub_settings *s, const char *word)
     else if (setting_is(word, "library", &value))
         snprintf(s->library, sizeof s->library, "%s", value);
     else if (setting_is(word, "epilogues", &value))
-        s->epilogues = atoi(value) != 0;
+        s->epilogues = atoi(value);
+    else if (setting_is(word, "algorithms", &value))
+        s->algorithms = atoi(value) != 0;
     else if (setting_is(word, "capability", &value))
         s->capability = atoi(value);
     else if (setting_is(word, "cudnn", &value))
         s->cudnn = atoi(value) != 0;
     else if (setting_is(word, "cudnn_version", &value))
         s->cudnn_version = atoi(value);
+    else if (setting_is(word, "cudnn_create", &value))
+        s->cudnn_create = atoi(value);
     else if (setting_is(word, "cudnn_pairs", &value))
         s->cudnn_pairs = strtoull(value, NULL, 10);
+    else if (setting_is(word, "cudnn_proposals", &value))
+        s->cudnn_proposals = atoi(value);
     else if (setting_is(word, "cudnn_engines", &value))
         s->cudnn_engines = atoi(value) != 0;
     else if (setting_is(word, "fastest", &value))
@@ -155,8 +161,9 @@ static void write_calls(void)
 const struct stub_settings *stub_settings(void)
 {
     static struct stub_settings s = {
-        .gpus = 8, .capability = 9, .driver = CUDART_VERSION, .memory = (size_t)1 << 30, .cublaslt = true, .epilogues = true, .cudnn = true,
-        .cudnn_engines = true, .cudnn_version = 91900, .ipc = true, .peers = true, .fail_gpu = -1, .fastest = 1
+        .gpus = 8, .capability = 9, .driver = CUDART_VERSION, .memory = (size_t)1 << 30, .cublaslt = true, .algorithms = true,
+        .epilogues = 1, .cudnn = true, .cudnn_engines = true, .cudnn_version = 91900, .ipc = true, .peers = true, .fail_gpu = -1,
+        .fastest = 1
     };
     static bool ready;
     const char *text = getenv("LOCKSTEP_CUDA_STUB");

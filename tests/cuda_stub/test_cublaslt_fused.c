@@ -126,13 +126,17 @@ static void test_programs(void **state)
 /* The same programs, with a warning, once. */
 static void test_without_epilogues(void **state)
 {
-    struct child c = child_run("seed=4 epilogues=0", run_programs);
-    const char *said = strstr(c.err, "has no algorithm for a f32 matmul");
+    static const char *const settings[] = { "seed=4 epilogues=0", "seed=4 epilogues=2" };
 
     (void)state;
-    if (c.code != 0 || !said || !strstr(said, "with GELU; computed by a kernel of its own") ||
-        strstr(said + strlen("has no algorithm"), "no algorithm"))
-        fail_msg("exit code %d, %s", c.code, c.err);
+    for (size_t k = 0; k < COUNT_OF(settings); k++) {
+        struct child c = child_run(settings[k], run_programs);
+        const char *said = strstr(c.err, "has no algorithm for a f32 matmul");
+
+        if (c.code != 0 || !said || !strstr(said, "with GELU; computed by a kernel of its own") ||
+            strstr(said + strlen("has no algorithm"), "no algorithm"))
+            fail_msg("%s: exit code %d, %s", settings[k], c.code, c.err);
+    }
 }
 
 /* Without the library there is no pair. */
@@ -229,11 +233,70 @@ static void test_cases_without_epilogues(void **state)
         fail_msg("exit code %d, %s", c.code, c.err);
 }
 
+/* ---- pointers of an epilogue that are less aligned than D ---- */
+
+enum { SIDE = 16, PLACE = 2048, OPERANDS = 5 };
+
+/* What a linear layer with GELU leaves in y and a; operand number `moved`, of x, w, bias, y and a, is one element off. */
+static ls_status gelu_run(const struct device *d, int moved, float y[2 * SIDE * SIDE])
+{
+    const struct kernel *k = kernel_named(OP_LINEAR_UNARY, "cublaslt");
+    struct call c = { .op = OP_LINEAR_UNARY, .nin = 3, .nout = 2, .attr.unary.kind = UNARY_GELU_TANH };
+    float number[SIDE * SIDE];
+    char *data = d->alloc(MEM_OTHER, OPERANDS * PLACE);
+
+    if (!data)
+        return LS_ENOMEM;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        number[i] = (float)(i % 7) / 8 - 0.25f;
+    for (int i = 0; i < OPERANDS; i++) {
+        struct view *v = i < 3 ? &c.in[i] : &c.out[i - 3];
+        size_t size[] = { SIDE, SIDE };
+
+        *v = view_of(data + i * PLACE + (i == moved ? sizeof(float) : 0), LS_F32, i == 2 ? 1 : 2, size);
+        if (i < 3)
+            LS_TRY(device_write(d, v->data, number, view_bytes(v)));
+    }
+    if (!k->accepts(&c) || !(c.scratch = d->alloc(MEM_OTHER, k->scratch(&c))))
+        return LS_ENOMEM;
+    LS_TRY(k->prepare(&c));
+    LS_TRY(kernel_launch(d, k, &c));
+    for (int i = 0; i < 2; i++)
+        LS_TRY(device_read(d, y + i * SIDE * SIDE, c.out[i].data, SIDE * SIDE * sizeof *y));
+    k->release(&c);
+    d->free(c.scratch);
+    d->free(data);
+    return LS_OK;
+}
+
+/* Exit code 0: the numbers are the same wherever the operands are; all sums are exact. */
+static int run_less_aligned(void)
+{
+    const struct device *d = device_find("cuda");
+    float want[2 * SIDE * SIDE], got[2 * SIDE * SIDE];
+
+    if (!d || kernel_table_add(d) < 0 || gelu_run(d, -1, want) < 0)
+        return 2;
+    for (int moved = 0; moved < OPERANDS; moved++)
+        if (gelu_run(d, moved, got) < 0 || memcmp(want, got, sizeof want) != 0)
+            return 3 + moved;
+    return want[0] != 0 ? 0 : 1;
+}
+
+static void test_less_aligned(void **state)
+{
+    struct child c = child_run("seed=6", run_less_aligned);
+
+    (void)state;
+    if (c.code != 0)
+        fail_msg("exit code %d, %s", c.code, c.err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_programs), cmocka_unit_test(test_without_epilogues),
                                         cmocka_unit_test(test_without_library), cmocka_unit_test(test_measured_algorithms),
-                                        cmocka_unit_test(test_cases_without_epilogues) };
+                                        cmocka_unit_test(test_cases_without_epilogues), cmocka_unit_test(test_less_aligned) };
 
     unsetenv("CUDA_VISIBLE_DEVICES");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,7 +102,7 @@ static const struct attention_shape { size_t B, T, S, H, G, D; bool causal, pack
     { 5, 64, 64, 3, 3, 24, true, true, LS_BF16 },
     { 2, 192, 192, 32, 8, 64, true, false, LS_F16 },      /* lengths that Hopper's tiles round up */
     { 2, 1088, 1088, 4, 4, 64, true, false, LS_BF16 },
-    { 3, 63, 320, 7, 1, 128, true, false, LS_BF16 },
+    { 3, 63, 321, 7, 1, 128, true, false, LS_BF16 },
     { 1, 127, 1023, 8, 8, 128, true, false, LS_F16 },
 };
 
@@ -187,6 +187,31 @@ static void test_attention_refused(void **state)
     (void)state;
     assert_false(cudnn_attention_accepts(&c));
     assert_false(has_engine(cudnn_attention_graph(&c), properties_of(&gpus[1]), SIZE_MAX, true, NULL));
+}
+
+/* Where the last tile has more keys or queries than there are, and cuDNN's gradient does not mask them, it is refused; forward is not. */
+static void test_unmasked_gradients_are_refused(void **state)
+{
+    static const struct { size_t T, S; bool causal, refused; } all[] = {
+        { 64, 64, false, true },   { 64, 64, true, false },    { 128, 192, false, true },  { 128, 192, true, false },
+        { 128, 128, false, false }, { 192, 128, false, false }, { 100, 100, false, false }, { 33, 65, false, false },
+        { 63, 320, true, true },    { 63, 128, false, true },   { 63, 128, true, true },    { 63, 321, true, false },
+        { 2, 97, false, false },    { 1000, 1000, false, false },
+    };
+    cudnnBackendDescriptor_t gpu = properties_of(&gpus[1]);
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(all); k++) {
+        struct attention_shape s = { 2, all[k].T, all[k].S, 4, 2, 64, all[k].causal, false, LS_BF16 };
+        struct call c = attention_call(&s, true), forward = attention_call(&s, false);
+
+        if (cudnn_attention_accepts(&c) == all[k].refused)
+            fail_msg("T %zu S %zu causal %d", s.T, s.S, s.causal);
+        assert_true(cudnn_attention_accepts(&forward));
+    }
+    struct attention_shape s = { 3, 63, 320, 7, 1, 128, true, false, LS_BF16 };
+    struct call c = attention_call(&s, false);
+    assert_true(has_engine(cudnn_attention_graph(&c), gpu, cudnn_attention_workspace(&c), true, "63 queries"));
 }
 
 /* Parts are whole samples, or groups of heads of one sample; together they are the call. */
@@ -306,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention_parts),   cmocka_unit_test(test_attention),        cmocka_unit_test(test_attention_refused),
         cmocka_unit_test(test_convolutions),      cmocka_unit_test(test_plans_are_shared),
+        cmocka_unit_test(test_unmasked_gradients_are_refused),
     };
 
     if (!cudnn_found()) {

@@ -2,12 +2,20 @@
  *
  * prepare() makes a matmul of the call; run() enqueues it, several times for dims that one batch does not hold. Each call has a workspace
  * of its own, its scratch, so what runs on other streams changes nothing. Weight gradients are added to (beta 1), in f32 also where the
- * operands are bf16.
+ * operands are bf16. Where the library has no algorithm, our own kernel runs; it needs no scratch.
  */
 #include "base/base.h"
+#include "base/mem.h"
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cublaslt_matmul.h"
+#include "kernels/cuda/cublaslt_own.h"
 #include "kernels/cuda/parts.h"
+
+/* Both NULL: there is nothing to compute. */
+struct cublaslt_row {
+    struct cublaslt_matmul *matmul;
+    const struct kernel *own;
+};
 
 static bool problem_is_empty(const struct cublaslt_problem *p) { return !p->m || !p->n || !p->batch; }
 
@@ -35,23 +43,28 @@ static struct cublaslt_operands matmul_operands(const struct call *c)
     };
 }
 
+static void cublaslt_release(struct call *c)
+{
+    struct cublaslt_row *r = c->state;
+
+    if (r) cublaslt_matmul_free(r->matmul);
+    mem_free(r);
+    c->state = NULL;
+}
+
 static ls_status cublaslt_prepare(struct call *c)
 {
     const struct cublaslt_operands at = matmul_operands(c);
-    struct cublaslt_matmul *m = NULL;
+    struct cublaslt_row *r = mem_zalloc(MEM_OTHER, sizeof *r);
     struct cublaslt_problem p;
-    ls_status st = LS_OK;
 
+    c->state = r;
+    if (!r) return LS_ENOMEM;
     ASSERT(cublaslt_problem_of(c, &p));
-    if (!problem_is_empty(&p)) st = cublaslt_matmul_new(&p, &at, &m);
-    c->state = m;
+    if (problem_is_empty(&p)) return LS_OK;
+    ls_status st = cublaslt_or_own(cublaslt_matmul_new(&p, &at, &r->matmul), c, &r->own);
+    if (st < 0) cublaslt_release(c);
     return st;
-}
-
-static void cublaslt_release(struct call *c)
-{
-    cublaslt_matmul_free(c->state);
-    c->state = NULL;
 }
 
 /* Call number i of the loops: where A, B and D are. */
@@ -69,17 +82,18 @@ static struct cublaslt_operands matmul_at(const struct cublaslt_problem *p, cons
 
 static void cublaslt_run(const struct call *c)
 {
-    struct cublaslt_matmul *m = c->state;
+    const struct cublaslt_row *r = c->state;
     struct device_stream *stream;
     int64_t calls = 1;
 
-    if (!m || cuda_stream(c->stream, &stream) < 0) return;
-    const struct cublaslt_problem *p = cublaslt_matmul_problem(m);
+    if (r && r->own) r->own->run(c);
+    if (!r || !r->matmul || cuda_stream(c->stream, &stream) < 0) return;
+    const struct cublaslt_problem *p = cublaslt_matmul_problem(r->matmul);
     for (int l = 0; l < p->loops; l++) calls *= p->loop[l].size;
     for (int64_t i = 0; i < calls; i++) {
         struct cublaslt_operands at = matmul_at(p, c, i);
 
-        if (cublaslt_matmul_run(m, &at, stream) < 0) return;
+        if (cublaslt_matmul_run(r->matmul, &at, stream) < 0) return;
     }
 }
 

@@ -4,21 +4,24 @@
  *   linear_dw_bias   the sums of dy over its rows: dy is B, so they are those over k (BGRADB). The epilogue overwrites, and a gradient is
  *                    added to, so they go to scratch and from there to db
  *
- * Only prepare() can ask the library whether it has an algorithm for a matmul with that epilogue. If not, the matmul runs without it, and
- * the second op by its own kernel, as if there were two instructions; scratch has room for either. The first such matmul is reported.
+ * Only prepare() can ask the library whether it has an algorithm for a matmul with that epilogue. If not, the matmul runs without it, or by
+ * our own kernel if there is no algorithm at all, and the second op by its own kernel, as if there were two instructions; scratch has room
+ * for each. The first such matmul is reported.
  */
 #include "base/base.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cublaslt_matmul.h"
+#include "kernels/cuda/cublaslt_own.h"
 #include "kernels/cuda/parts.h"
 
 enum { VECTOR_ALIGNMENT = 64 };
 
 struct cublaslt_fused {
     struct cublaslt_matmul *matmul;
-    bool separate; /* without the epilogue */
+    const struct kernel *own; /* the matmul's, if there is no algorithm */
+    bool separate;            /* without the epilogue */
 };
 
 static bool is_gradient(const struct call *c) { return c->op == OP_LINEAR_DW_BIAS; }
@@ -59,16 +62,6 @@ static struct call fused_second(const struct call *c, bool separate, void *vecto
     return s;
 }
 
-static const struct kernel *kernel_of(const struct call *c)
-{
-    static const struct kernel *const parts[] = { kernels_cuda_pointwise, kernels_cuda_columns };
-
-    for (size_t p = 0; p < COUNT_OF(parts); p++)
-        for (const struct kernel *k = parts[p]; k->name; k++)
-            if (k->op == c->op && k->accepts(c)) return k;
-    return NULL;
-}
-
 /* GELU's input has columns of as many elements as D, which must be a multiple of 8. The sums of a bias gradient have the type of dw. */
 static bool fused_accepts(const struct call *c)
 {
@@ -80,7 +73,7 @@ static bool fused_accepts(const struct call *c)
     for (int separate = 0; separate < 2; separate++) {
         struct call s = fused_second(c, separate, NULL);
 
-        if (!kernel_of(&s)) return false;
+        if (!cublaslt_own_kernel(&s)) return false;
     }
     return cublaslt_found();
 }
@@ -94,7 +87,7 @@ static size_t vector_bytes(const struct call *c)
 static size_t fused_scratch(const struct call *c)
 {
     struct call s = fused_second(c, true, NULL);
-    const struct kernel *k = kernel_of(&s);
+    const struct kernel *k = cublaslt_own_kernel(&s);
     struct cublaslt_problem p;
     size_t second = k->scratch ? k->scratch(&s) : 0;
 
@@ -139,7 +132,8 @@ static ls_status fused_prepare(struct call *c)
         if (!said)
             log_line(LOG_WARN, "%s with %s; computed by a kernel of its own", ls_errmsg(), is_gradient(c) ? "a bias gradient" : "GELU");
         said = true;
-        st = fused_make(f, c, true);
+        struct call m = fused_matmul(c, true);
+        st = cublaslt_or_own(fused_make(f, c, true), &m, &f->own);
     }
     if (st == LS_OK) return LS_OK;
     mem_free(f);
@@ -156,18 +150,29 @@ static void fused_release(struct call *c)
     c->state = NULL;
 }
 
+static ls_status fused_multiply(const struct cublaslt_fused *f, const struct call *c)
+{
+    struct cublaslt_operands at = fused_operands(c, f->separate);
+    struct call m = fused_matmul(c, f->separate);
+    struct device_stream *stream;
+
+    if (f->own) {
+        f->own->run(&m);
+        return LS_OK;
+    }
+    LS_TRY(cuda_stream(c->stream, &stream));
+    return cublaslt_matmul_run(f->matmul, &at, stream);
+}
+
 static void fused_run(const struct call *c)
 {
     const struct cublaslt_fused *f = c->state;
-    struct device_stream *stream;
 
-    if (!f || cuda_stream(c->stream, &stream) < 0) return;
-    struct cublaslt_operands at = fused_operands(c, f->separate);
-    if (cublaslt_matmul_run(f->matmul, &at, stream) < 0) return;
+    if (!f || fused_multiply(f, c) < 0) return;
     if (!f->separate && !is_gradient(c)) return;
     struct call s = fused_second(c, f->separate, c->scratch);
     s.scratch = after_vector(c);
-    kernel_of(&s)->run(&s);
+    cublaslt_own_kernel(&s)->run(&s);
 }
 
 #define CUBLASLT_FUSED_ROW(id)                                                                                                       \

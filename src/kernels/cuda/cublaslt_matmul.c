@@ -119,7 +119,8 @@ static ls_status preference_fill(cublasLtMatmulPreference_t preference, const st
     return preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d, sizeof *d);
 }
 
-/* Up to `most` algorithms, at least one; the fastest first, as the library estimates. */
+/* Up to `most` algorithms, at least one; the fastest first, as the library estimates. INVALID_VALUE with an epilogue that the matmul can do
+ * without: the library has none with it; otherwise the arguments are wrong. */
 static ls_status algorithms_ask(struct cublaslt_matmul *m, cublasLtMatmulPreference_t preference, int most,
                                 cublasLtMatmulHeuristicResult_t *out, int *n)
 {
@@ -132,7 +133,8 @@ static ls_status algorithms_ask(struct cublaslt_matmul *m, cublasLtMatmulPrefere
     for (int k = found; k-- > 0;)
         if (out[k].state != CUBLAS_STATUS_SUCCESS) memmove(&out[k], &out[k + 1], (size_t)(found-- - k - 1) * sizeof *out);
     *n = found;
-    if (st == CUBLAS_STATUS_NOT_SUPPORTED || (st == CUBLAS_STATUS_SUCCESS && !*n))
+    if (st == CUBLAS_STATUS_NOT_SUPPORTED || (st == CUBLAS_STATUS_INVALID_VALUE && (p->gelu || p->bias_gradient)) ||
+        (st == CUBLAS_STATUS_SUCCESS && !*n))
         return ls_fail(LS_EUNSUPPORTED, "cuda: cuBLASLt %zu has no algorithm for a %s matmul of m=%lld, n=%lld, k=%lld, batch %lld",
                        cublaslt.GetVersion(), ls_dtype_name(p->in), (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->batch);
     return cublaslt_check(st, "MatmulAlgoGetHeuristic");
@@ -150,6 +152,14 @@ bool cublaslt_matmul_can_run(const struct cublaslt_matmul *m, cublasLtMatmulHeur
     return true;
 }
 
+/* The alignment of data, at most `most`, a power of 2. */
+static uint32_t alignment_within(uint32_t most, const void *data)
+{
+    uintptr_t bits = (uintptr_t)data | most;
+
+    return (uint32_t)(bits & -bits);
+}
+
 static ls_status algorithm_choose(struct cublaslt_matmul *m, const struct cublaslt_operands *at)
 {
     const struct cublaslt_problem *p = &m->problem;
@@ -160,6 +170,10 @@ static ls_status algorithm_choose(struct cublaslt_matmul *m, const struct cublas
     int n = 0;
 
     for (int x = 0; x < CUBLASLT_MATRICES; x++) alignment[x] = cublaslt_problem_alignment(p, x, at->matrix[x]);
+    /* There is no preference for the epilogue's pointers: algorithms take them to be aligned as D is. So D's is the least of all, as
+     * PyTorch has it for the bias. */
+    if (p->bias || p->bias_gradient) alignment[CUBLASLT_D] = alignment_within(alignment[CUBLASLT_D], at->vector);
+    if (p->aux) alignment[CUBLASLT_D] = alignment_within(alignment[CUBLASLT_D], at->aux);
     LS_TRY(cublaslt_check(cublaslt.MatmulPreferenceCreate(&preference), "MatmulPreferenceCreate"));
     ls_status st = preference_fill(preference, p, alignment);
     if (st == LS_OK) st = algorithms_ask(m, preference, folder ? CANDIDATES : 1, found, &n);

@@ -7,6 +7,8 @@
  * A chunk has a fourth of all rows, but at least ROWS: it reads w twice and reads and writes dw, 12 bytes of bf16 w and f32 dw for 6 FLOP a
  * row, and 512 FLOP a byte is more than the ratio of today's GPUs. At most LOGIT_BYTES of logits, or GRAIN rows of them.
  *
+ * Where the library lacks an algorithm for one of the matmuls, our own kernel computes the call; scratch has room for either.
+ *
  * x and w have one type: f32, bf16, or f16 without gradients, since dloss/denom times a probability is mostly below the range of f16. The
  * plain row takes the other calls.
  */
@@ -14,6 +16,7 @@
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cublaslt_matmul.h"
+#include "kernels/cuda/cublaslt_own.h"
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/xent.h"
 
@@ -22,6 +25,7 @@ enum { LOGITS, DX, DW, MATMULS, FULL = 0, LAST, SIZES }; /* the last chunk may h
 
 struct cublaslt_xent {
     struct cublaslt_matmul *matmul[SIZES][MATMULS]; /* [LAST]: NULL, if all chunks have as many rows */
+    const struct kernel *own;                       /* our own kernel, which runs if an algorithm is missing */
 };
 
 static size_t rounded_up(size_t n, size_t grain) { return (n + grain - 1) / grain * grain; }
@@ -122,6 +126,7 @@ static bool cublaslt_xent_accepts(const struct call *c)
 
 static size_t cublaslt_xent_scratch(const struct call *c)
 {
+    const struct kernel *own = cublaslt_own_kernel(c);
     struct xent z = chunks_of(c, NULL);
     struct cublaslt_problem p;
     size_t most = 0;
@@ -133,7 +138,7 @@ static size_t cublaslt_xent_scratch(const struct call *c)
         m = chunk_call(c, &z, which, 0, z.rows);
         if (chunk_problem(&m, which, &p)) most = MAX(most, cublaslt_problem_scratch(&p));
     }
-    return z.bytes + most;
+    return MAX(z.bytes + most, own->scratch(c));
 }
 
 static void cublaslt_xent_free(struct cublaslt_xent *s)
@@ -166,7 +171,7 @@ static ls_status cublaslt_xent_prepare(struct call *c)
 
     c->state = NULL;
     if (!s) return LS_ENOMEM;
-    ls_status st = cublaslt_xent_fill(s, c);
+    ls_status st = cublaslt_or_own(cublaslt_xent_fill(s, c), c, &s->own);
     if (st < 0)
         cublaslt_xent_free(s);
     else
@@ -202,10 +207,12 @@ static ls_status chunk_run(const struct call *c, const struct xent *z, size_t be
 
 static void cublaslt_xent_run(const struct call *c)
 {
+    const struct cublaslt_xent *s = c->state;
     struct xent z = chunks_of(c, c->scratch);
     struct device_stream *stream;
 
-    if (cuda_stream(c->stream, &stream) < 0) return;
+    if (s->own) s->own->run(c);
+    if (s->own || cuda_stream(c->stream, &stream) < 0) return;
     xent_begin(c, &z);
     for (size_t begin = 0; begin < z.R; begin += z.rows)
         if (chunk_run(c, &z, begin, MIN(z.rows, z.R - begin), stream) < 0) return;

@@ -14,7 +14,7 @@
 #include <math.h>
 #include "base/base.h"
 
-enum { ELEMENTS_ALIGNED = 8, HEAD_MOST = 128, LENGTH_MOST = 1 << 20, TILE = 128, ROOM = 1 << 20 };
+enum { ELEMENTS_ALIGNED = 8, HEAD_MOST = 128, LENGTH_MOST = 1 << 20, TILE = 128, HALF_TILE = 64, ROOM = 1 << 20 };
 
 size_t cudnn_pairs_most = 256 << 20; /* what cudnn-frontend allowed by default for such a workspace */
 
@@ -79,6 +79,14 @@ static size_t pairs_bytes(const struct attention_sizes *z, int64_t samples, int6
     return (size_t)(samples * heads) * attention_round((size_t)z->T, TILE) * attention_round((size_t)z->S, TILE) * 2;
 }
 
+/* Hopper's kernel of the gradient reads zeros in the rest of the last tile of queries, of HALF_TILE, and of keys, of TILE, and where S is a
+ * multiple of HALF_TILE, it does not mask the scores there: exp(0 - lse) is infinite if lse is below -88.7, and dq (for keys,
+ * cudnn-frontend #628) or dk and dv (for queries, #1072, where it was seen with one query) are NaN. A causal mask covers the keys. */
+static bool gradient_is_masked(const struct attention_sizes *z, bool causal)
+{
+    return z->S % HALF_TILE != 0 || (z->T % HALF_TILE == 0 && (causal || z->S % TILE == 0));
+}
+
 bool cudnn_attention_accepts(const struct call *c)
 {
     bool gradient = c->op == OP_ATTENTION_GRAD;
@@ -94,7 +102,7 @@ bool cudnn_attention_accepts(const struct call *c)
     for (int i = 0; i < (gradient ? 3 : 1); i++)
         if (!operand_is_accepted(&c->out[i], type)) return false;
     if (!view_is_contiguous(gradient ? &c->in[4] : &c->out[1]) || (gradient ? &c->in[4] : &c->out[1])->dtype != LS_F32) return false;
-    return !gradient || pairs_bytes(&z, 1, z.H / z.G) <= cudnn_pairs_most;
+    return !gradient || (gradient_is_masked(&z, c->attr.attention.causal) && pairs_bytes(&z, 1, z.H / z.G) <= cudnn_pairs_most);
 }
 
 /* ---- parts ---- */

@@ -9,7 +9,8 @@
 
 #define CUDNN_FILE "libcudnn.so.9"
 
-/* Before 9.15.1, attention over a number of keys that is no multiple of 128 needs a mask for the rest (cudnn-frontend). */
+/* Before 9.15.1, attention over a number of keys that is no multiple of 128 needs a mask for the rest (cudnn-frontend). For some sizes the
+ * gradient of later versions needs one, too; cudnn_attention.c does not accept them. */
 enum { PATH_ROOM = 400, VERSION_ROOM = 40, CUDNN_OLDEST = 91501 };
 #define CUDNN_OLDEST_TEXT "9.15.1"
 
@@ -74,13 +75,19 @@ ls_status cudnn_check(cudnnStatus_t s, const char *call)
                              cuda.properties.name, call, cudnn.GetErrorString(s)));
 }
 
+/* A part of the library is missing, or does not match the others or the driver. */
+static bool is_broken(cudnnStatus_t s) { return s / 1000 == 1 || s / 1000 == 3; }
+
 ls_status cudnn_handle(cudnnHandle_t *out)
 {
     static cudnnHandle_t handle;
+    static cudnnStatus_t status;
     struct device_stream *s;
 
     LS_TRY(cuda_stream(NULL, &s)); /* there must be a context */
-    if (!handle) LS_TRY(cudnn_check(cudnn.Create(&handle), "Create"));
+    if (!handle && !is_broken(status)) status = cudnn.Create(&handle);
+    if (is_broken(status)) return ls_fail(LS_EUNSUPPORTED, "cudnnCreate: %s", cudnn.GetErrorString(status));
+    LS_TRY(cudnn_check(status, "Create"));
     *out = handle;
     return LS_OK;
 }

@@ -31,7 +31,7 @@ extern struct cudnn_functions cudnn;
 
 /* Looks for the library the first time; warns once if it is missing or too old. False with run.cudnn=false. */
 bool cudnn_found(void);
-/* After cudnn_found(). The handle for this process' GPU, made the first time. */
+/* After cudnn_found(). The handle for this process' GPU, made the first time. LS_EUNSUPPORTED: the library cannot be used here. */
 ls_status cudnn_handle(cudnnHandle_t *out);
 const char *cudnn_version(void);           /* "9.19.0" */
 bool cudnn_is_allocation(cudnnStatus_t s); /* a lack of memory */

@@ -60,10 +60,13 @@ static ls_status plan_set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_
     return plan_check(cudnn.BackendSetAttribute(d, name, type, count, value), "BackendSetAttribute");
 }
 
+/* *count: how many there are in value, at most `most`; the library counts those that were not asked for, too. */
 static ls_status plan_get(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
                           int64_t *count, void *value)
 {
-    return plan_check(cudnn.BackendGetAttribute(d, name, type, most, count, value), "BackendGetAttribute");
+    LS_TRY(plan_check(cudnn.BackendGetAttribute(d, name, type, most, count, value), "BackendGetAttribute"));
+    *count = MIN(*count, most);
+    return LS_OK;
 }
 
 static ls_status plan_finish(cudnnBackendDescriptor_t d) { return plan_check(cudnn.BackendFinalize(d), "BackendFinalize"); }

@@ -1,7 +1,8 @@
 /* cudnn_rows.c - attention and convolutions by cuDNN: rows of the kernel table, above our own kernels.
  *
  * accepts() looks at the shapes that cuDNN is documented to take. Only prepare() can ask the library whether it has an engine for the graph
- * on this GPU; if not, our own kernel runs, and the first such call is reported. scratch has room for either.
+ * on this GPU; if not, or if the library is incomplete, our own kernel runs, and the first such call is reported. scratch has room for
+ * either.
  *
  *   attention         the workspace of the plan
  *   attention_grad    row sums, the workspace
