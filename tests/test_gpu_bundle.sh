@@ -111,7 +111,8 @@ grep -q "^layer_norm: exit code 134: the process ended during attention_grad .* 
     grep -q "^softmax: 1 kernels" crashed/all/logs/kernels.txt && grep -q "^    layer_norm: exit code 134" crashed/summary.txt ||
     bad "a kernel crashes: $(cat crashed/summary.txt crashed/all/logs/kernels.txt crashed/all/logs/kernels/layer_norm.txt)"
 
-# A collective hangs, and does not end when it is asked to. The other collectives run, and the next step has its own half of the time.
+# A collective hangs, and does not end when it is asked to. The other collectives run, and the next step has its own half of the time. No
+# time passes, and a command reaches its limit when it hangs.
 bundle_with hanging lockstep <<END
 #!/bin/sh
 case "\$*" in
@@ -124,11 +125,31 @@ case "\$*" in
 esac
 echo "did \$*"
 END
-sh hanging/run.sh --tiny --only "comm gemm" --seconds 30 hung >out.txt 2>&1 && bad "a hanging command passes: $(cat out.txt)"
+mkdir still
+printf '#!/bin/sh\necho 1000\n' >still/date
+cat >still/timeout <<END
+#!/bin/sh
+echo "\$*" >>$work/limits.txt
+hangs=
+case "\$*" in "-k "*"--op all_reduce "*--launch.comm=ipc*) hangs=1 ;; esac
+shift 3
+[ -n "\$hangs" ] || exec "\$@"
+"\$@" &
+until [ -s $work/hanging.txt ]; do sleep 0.01; done
+kill -TERM \$!
+kill -KILL \$!
+wait \$!
+exit 137
+END
+chmod +x still/*
+PATH=$work/still:$PATH sh hanging/run.sh --tiny --only "comm gemm" --seconds 30 hung >out.txt 2>&1 && bad "a hanging command passes"
 unpack hung
 grep -q "^comm  *failed" hung/summary.txt && grep -q "^gemm  *passed" hung/summary.txt &&
-    grep -q "^    stopped after [1-7] s" hung/summary.txt && [ "$(grep -c '^did bench comm' hung/all/logs/comm.txt)" -eq 7 ] ||
+    grep -q "^    stopped after 7 s" hung/summary.txt && [ "$(grep -c '^did bench comm' hung/all/logs/comm.txt)" -eq 7 ] ||
     bad "a command hangs: $(cat hung/summary.txt hung/all/logs/comm.txt)"
+limits() { grep -c -e "^$1" limits.txt; }
+[ "$(limits '-s KILL 15 .*--step comm') $(limits '-k 2 7 lockstep bench comm')" = "1 8" ] &&
+    [ "$(limits '-s KILL 30 .*--step gemm') $(limits '-k 2 17 lockstep bench gemm')" = "1 3" ] || bad "limits: $(cat limits.txt)"
 wait_until is_gone "$(cat hanging.txt)"
 
 # A run that is ended leaves the log of the step that runs, and nothing else.
