@@ -77,7 +77,7 @@ instead="attention and convolutions run on lockstep's own kernels, which are slo
 trained cudnn=0 || bad "without cuDNN: $(cat err.txt)"
 [ "$(runs)" -eq 0 ] && [ "$(says "libcudnn.so.9 was not found; $instead")" -eq 1 ] || bad "without cuDNN: $(cat err.txt)"
 trained cudnn_version=91500 || bad "an old cuDNN: $(cat err.txt)"
-[ "$(runs)" -eq 0 ] && [ "$(says "is cuDNN 9.15.0, but 9.15.1 or a later one is needed; $instead")" -eq 1 ] ||
+[ "$(runs)" -eq 0 ] && [ "$(says "is cuDNN 9.15.0, but 9.15.1 or a later one is needed; $instead (run.library_path=FOLDER ")" -eq 1 ] ||
     bad "an old cuDNN: $(cat err.txt)"
 
 # cudnnCreate fails because a part of the library is missing: our kernels run, which is said once for each op, and it is not tried again.

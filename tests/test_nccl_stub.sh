@@ -195,6 +195,7 @@ done
 
 # ---- an old library ----
 stub nccl_version=21805
-expect 2 "NCCL 2.18.5 cannot be used: it is older than 2.19; update it" train -n 2 $two --run.dir=old --run.device=cuda --launch.comm=nccl
+expect 2 "NCCL 2.18.5 cannot be used: it is older than 2.19; update it (run.library_path=FOLDER names the folder of another)" \
+    train -n 2 $two --run.dir=old --run.device=cuda --launch.comm=nccl
 
 [ $failures -eq 0 ] || exit 1

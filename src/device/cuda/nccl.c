@@ -41,7 +41,7 @@ static ls_status load_functions(void *library, const char *path)
 {
 #define NCCL_FIND(name)                                  \
     *(void **)&nccl.name = dlsym(library, "nccl" #name); \
-    if (!nccl.name) return ls_fail(LS_EUNSUPPORTED, "%s has no nccl" #name "; use NCCL 2.19 or later", path);
+    if (!nccl.name) return ls_fail(LS_EUNSUPPORTED, "%s has no nccl" #name "; use NCCL 2.19 or later (" CUDA_LIBRARY_OTHER ")", path);
     NCCL_FUNCTIONS(NCCL_FIND)
 #undef NCCL_FIND
     return LS_OK;
@@ -70,7 +70,8 @@ static ls_status check_version(const char *where, char *version, size_t room)
         snprintf(version, room, "NCCL %d.%d.%d%s", v / 10000, v / 100 % 100, v % 100, where);
     else
         snprintf(version, room, "NCCL %d.%d.%d%s", v / 1000, v / 100 % 10, v % 100, where);
-    if (v < NCCL_LEAST) return ls_fail(LS_EUNSUPPORTED, "%s cannot be used: it is older than 2.19; update it", version);
+    if (v < NCCL_LEAST)
+        return ls_fail(LS_EUNSUPPORTED, "%s cannot be used: it is older than 2.19; update it (" CUDA_LIBRARY_OTHER ")", version);
     return LS_OK;
 }
 

@@ -24,15 +24,17 @@ static const char *library_resolve(void *library)
 
 static bool library_load(void)
 {
+    static const char instead[] = "matmuls run on lockstep's own kernels";
     char path[PATH_ROOM];
     void *library = cuda_library_open(CUBLASLT_FILE, path, sizeof path);
-    const char *lacks = library ? library_resolve(library) : NULL;
+    const char *lacks = library ? library_resolve(library) : NULL, *file = library && path[0] ? path : CUBLASLT_FILE;
 
-    if (library && !lacks) return true;
-    log_line(LOG_WARN, "cuda: %s %s; matmuls run on lockstep's own kernels, which are slower (%s)",
-             library && path[0] ? path : CUBLASLT_FILE, library ? "is of another version" : "was not found",
-             library ? lacks : CUDA_LIBRARY_PLACES);
-    return false;
+    if (!library)
+        log_line(LOG_WARN, "cuda: %s was not found; %s, which are slower (%s)", file, instead, CUDA_LIBRARY_PLACES);
+    else if (lacks)
+        log_line(LOG_WARN, "cuda: %s is of another version, without %s; %s, which are slower (%s)", file, lacks, instead,
+                 CUDA_LIBRARY_OTHER);
+    return library && !lacks;
 }
 
 bool cublaslt_found(void)

@@ -45,10 +45,11 @@ static bool cudnn_load(void)
     if (!library)
         log_line(LOG_WARN, "cuda: %s was not found; %s, which are slower (%s)", file, instead, CUDA_LIBRARY_PLACES);
     else if (lacks)
-        log_line(LOG_WARN, "cuda: %s is of another version; %s, which are slower (%s)", file, instead, lacks);
+        log_line(LOG_WARN, "cuda: %s is of another version, without %s; %s, which are slower (%s)", file, lacks, instead,
+                 CUDA_LIBRARY_OTHER);
     else if (cudnn.GetVersion() < CUDNN_OLDEST)
-        log_line(LOG_WARN, "cuda: %s is cuDNN %s, but " CUDNN_OLDEST_TEXT " or a later one is needed; %s, which are slower", file,
-                 cudnn_version(), instead);
+        log_line(LOG_WARN, "cuda: %s is cuDNN %s, but " CUDNN_OLDEST_TEXT " or a later one is needed; %s, which are slower (%s)", file,
+                 cudnn_version(), instead, CUDA_LIBRARY_OTHER);
     else
         return true;
     return false;
