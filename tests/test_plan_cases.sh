@@ -192,6 +192,11 @@ layout="2,2,1,1,1,1,2,32,1,selective"
         echo "${source#a } over tp,8,2048,6144,1,32,4,151936,0,1024,64,$a100,8,1,1,8,1,1,1,64,1,none,bf16,1,,$source,Qwen3-30B-A3B"
         echo "${source#a } no tp,8,2048,6144,1,32,4,151936,0,1024,64,$a100,1,1,1,8,1,1,1,64,1,none,bf16,1,,$source,Qwen3-30B-A3B"
     done
+    sizes_3b="8,2048,6144,1,32,4,1024,0,1024,64,$a100"
+    echo "sharded 8,$sizes_3b,4,1,1,8,1,1,1,64,1,none,bf16,1,,NVIDIA,Qwen3-30B-A3B"
+    for ep in 8 64 32; do
+        echo "whole $ep,$sizes_3b,4,1,1,$ep,1,1,1,64,1,none,bf16,1,,NVIDIA-NeMo/Megatron-Bridge,Qwen3-30B-A3B"
+    done
     for ep in 8 64; do
         for source in NVIDIA NVIDIA-NeMo/Megatron-Bridge; do
             echo "$source $ep,8,2048,6144,1,32,4,1024,0,1024,64,$a100,1,1,1,$ep,1,1,1,64,0,none,bf16,1,,$source,Qwen3-30B-A3B"
@@ -221,6 +226,11 @@ awk -v a="$(seconds 'NVIDIA 8')" -v b="$(seconds 'NVIDIA-NeMo/Megatron-Bridge 8'
     'BEGIN { exit !(b > 0.98 * a && b < 1.02 * a && d < 0.9 * c) }' ||
     bad "rows that go to a node once take no less: $(cat prices.csv)"
 says "NVIDIA-NeMo/Megatron-Bridge 64" "a token goes to each node once"
+# Whole experts on each rank of tp: rows are not gathered over tp, and a group of experts may include the ranks of tp.
+faster "whole 8" "sharded 8"
+[ -n "$(seconds "whole 64")" ] || bad "experts over dp and tp are not priced: $(cat prices.csv)"
+says "whole 64" "experts are not sharded over tp"
+says "whole 32" "parallel.ep=32 does not divide parallel.dp=16"
 says maxtext "recomputation not published: full"
 says paxml "recomputation not published: selective"
 

@@ -29,6 +29,9 @@ const char *case_needed(size_t i);
 /* LS_EINVAL: a size is not published, or the planner has no rule for the model. */
 ls_status case_check_model(const struct plan_case *r);
 bool case_has_experts(const struct plan_case *r); /* judged by the model's name */
+/* Ranks over which whole experts are distributed, those of tp first, as in Megatron with expert_tensor_parallel_size 1; 0: experts are
+ * sharded over tp. */
+int case_whole_experts(const struct plan_case *r);
 /* How rows are exchanged between experts: NeMo AutoModel's and Megatron-Bridge's recipes send one copy to each node (DeepEP, HybridEP). */
 void case_put_exchange(const struct plan_case *r, struct cluster *c);
 /* Notes in r->assumed what that name was taken to mean. */

@@ -116,11 +116,20 @@ ls_status case_put_model(const struct plan_case *r, struct options *o)
     return e ? put_experts(e, o) : put_number(o, "model.head_size", floor(hidden / heads));
 }
 
+/* In Megatron-Bridge's benchmarks and NVIDIA's DeepSeek-V3 recipe of May 2025 (dgxc-benchmarking), experts are whole. */
+int case_whole_experts(const struct plan_case *r)
+{
+    bool whole = case_says(r, "source", "Megatron-Bridge") || case_says(r, "source", "dgxc-benchmarking deepseek_v3/");
+
+    return whole && experts_of(r) && case_size(r, "tp", 1) > 1 ? case_size(r, "ep", 1) : 0;
+}
+
 void case_put_exchange(const struct plan_case *r, struct cluster *c)
 {
     const struct experts *e = experts_of(r);
     bool once = case_says(r, "source", "Megatron-Bridge") || case_says(r, "source", "Automodel");
 
+    c->whole_experts = case_whole_experts(r);
     if (!e || !once) return;
     c->token_experts = e->active;
     c->token_nodes = e->nodes;

@@ -261,6 +261,7 @@ static ls_status put_mesh(const struct plan_case *r, const int value[OPENS], ls_
         return ls_fail(LS_EINVAL, "inconsistent: dp %s, but %d GPUs with tp %d x pp %d x cp %d make dp %d", case_text(r, "dp"), gpus, l->tp,
                        l->pp, l->cp, l->dp);
     l->ep = experts_over_fsdp(r) ? l->dp * l->cp : case_size(r, "ep", 1);
+    if (case_whole_experts(r) == l->dp * l->cp * l->tp) l->ep = l->dp * l->cp; /* as many experts on each rank, and as much work */
     return LS_OK;
 }
 
@@ -422,6 +423,7 @@ static ls_status price_run(struct cases *k, struct plan_case *r, struct case_pri
         case_assume(r, text);
     }
     if (experts_over_fsdp(r)) case_assume(r, "experts over all ranks of FSDP");
+    if (case_whole_experts(r)) case_assume(r, "experts are not sharded over tp");
     if (r->stages.bytes) case_assume(r, "the first and the last stage have a block less than the others");
     if (hides_bubble(r)) case_assume(r, "the step of its busiest stage");
     if (is_zb_v(r)) case_assume(r, "0.4 of ZB-H1's bubble");

@@ -105,6 +105,8 @@ struct cluster {
                        or follow */
     bool routes_shards; /* with sp each rank sends the rows of its own tokens to experts; received rows are gathered over tp, as in Megatron
                          */
+    int whole_experts;  /* neighboring ranks, those of tp first, over which the experts are distributed, each whole on its rank; 0: over ep,
+                           and each sharded over tp */
     int token_experts;  /* experts of a token, if each node receives one copy of its row, which its ranks forward; 0: a row per expert is
                            sent */
     int token_nodes;    /* most nodes that a token's experts are on; 0: no limit */

@@ -85,7 +85,7 @@ static struct tape_entry offload_entry(const struct step *s, const ls_program *p
 }
 
 /* Number of kernels of an instruction, if each expert's matmul is a kernel of its own. */
-static double kernels_of(const struct cluster *c, const ls_program *p, const struct instruction *i)
+static double kernels_of(const struct cluster *c, const struct step *s, const ls_program *p, const struct instruction *i)
 {
     op_flops_fn *flops = op_info(i->op)->flops;
     bool grouped = flops == flops_grouped_linear || flops == flops_grouped_linear_dx || flops == flops_grouped_linear_dw;
@@ -93,7 +93,7 @@ static double kernels_of(const struct cluster *c, const ls_program *p, const str
     if (!c->experts_apart || !grouped) return 1;
     const struct value *w = &p->values[flops == flops_grouped_linear_dw ? i->out[0].id : i->in[1].id];
     ASSERT(w->ndim == 3);
-    return (double)w->size[0];
+    return (double)w->size[0] * (c->whole_experts ? (double)s->layout.ep / c->whole_experts : 1);
 }
 
 static struct tape_entry tape_entry_of(const struct cluster *c, const struct step *s, const ls_program *p, const struct instruction *i,
@@ -109,7 +109,7 @@ static struct tape_entry tape_entry_of(const struct cluster *c, const struct ste
     else if (op_payload(i->op) == PAYLOAD_state)
         x = offload_entry(s, p, i, segment);
     else
-        x.launches.fixed = seconds_work_of(c, p, i, &work) ? kernels_of(c, p, i) : 0; /* views take no time */
+        x.launches.fixed = seconds_work_of(c, p, i, &work) ? kernels_of(c, s, p, i) : 0; /* views take no time */
     if (x.kind == TAPE_KERNEL) {
         x.work = work.kind;
         x.moved.fixed = work.moved;
@@ -220,8 +220,12 @@ static double exchanged_rows_seconds(const struct cluster *c, const struct tape_
     const struct seconds_group *tp = &place->group[LS_GROUP_TP];
     struct seconds_group over = *group;
 
-    if (c->token_experts) over.slowed *= rows_between_nodes(c, group->nodes);
-    if (!c->routes_shards) return seconds_of_collective(c, &over, LS_COLLECTIVE_ALL_TO_ALL, bytes);
+    if (c->whole_experts) {
+        over = seconds_group_of(c, &(struct mesh_position){ .size = c->whole_experts, .stride = 1 });
+        bytes /= tp->ranks; /* the rows of its own tokens */
+    }
+    if (c->token_experts) over.slowed *= rows_between_nodes(c, over.nodes);
+    if (!c->routes_shards || c->whole_experts) return seconds_of_collective(c, &over, LS_COLLECTIVE_ALL_TO_ALL, bytes);
     return seconds_of_collective(c, &over, LS_COLLECTIVE_ALL_TO_ALL, bytes / tp->ranks) +
            seconds_of_collective(c, tp, LS_COLLECTIVE_ALL_GATHER, bytes);
 }
