@@ -36,6 +36,7 @@ import time
 from dataclasses import dataclass, replace
 
 LEAST_SECONDS, SKIPPED = 10, 77
+WARNING = re.compile("warning: |^cuda: |own kernel|kernel of its own", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -368,7 +369,8 @@ def reason_of(said):
 
 
 def measure(o, peak, keep):
-    """A row per contender and case. All cases of lockstep come before PyTorch's, which compiles for minutes. keep(rows) after each."""
+    """A row per contender and case, all cases of one contender before those of the next: PyTorch compiles for minutes. keep(rows) after
+    each."""
     end = time.monotonic() + o.seconds
     rows = []
     for who in o.contenders:
@@ -384,7 +386,7 @@ def measure(o, peak, keep):
             rows.append({"case": name, "contender": who, "batch": case.batch, "seq_len": case.seq,
                          "flops_per_token": case.flops_per_token(), **row})
             print("  " + line_of(rows[-1]), file=sys.stderr)
-            for warning in dict.fromkeys(s for s in row.get("stderr", "").splitlines() if "warning: " in s):
+            for warning in dict.fromkeys(s for s in row.get("stderr", "").splitlines() if WARNING.search(s)):
                 print("    " + warning, file=sys.stderr)
             keep(by_case(o, rows))
     return by_case(o, rows)
@@ -452,6 +454,8 @@ def main():
     statuses = {r["status"] for r in rows}
     if "failed" in statuses:
         sys.exit(1)
+    if "ok" not in statuses and statuses != {"skipped"}:
+        sys.exit("nothing was measured")
     if statuses == {"skipped"}:
         print(f"skipped: {rows[0]['reason']}")
         sys.exit(SKIPPED)

@@ -48,8 +48,8 @@ def options():
 
 
 def run(o, shape, compute, ranks=1, threads=1, extra=()):
-    argv = [o.lockstep, "bench", "train", "--json", *shape, f"--precision.compute={compute}", f"--bench.steps={o.steps}",
-            "--bench.warmup=1",
+    argv = [o.lockstep, "bench", "train", "--json", "--run.device=cpu", *shape, f"--precision.compute={compute}",
+            f"--bench.steps={o.steps}", "--bench.warmup=1",
             f"--launch.threads={threads}", *extra, *o.more]
     out = subprocess.run(argv + (["-n", str(ranks)] if ranks > 1 else []), check=True, capture_output=True, text=True)
     return json.loads(out.stdout)
@@ -115,7 +115,7 @@ def show_stages(o):
               f"{f'2 x {share:.3f} = {2 * share * alone:.0f}':>18} {middle(rows, lambda r: rate(r[0]) / (2 * share * r[1])):>6.3f} "
               f"{LEAST_1F1B if name == '1f1b' else '':>6} {middle(rows, lambda r: r[2]):>9.0f} "
               f"{middle(rows, lambda r: rate(r[0]) / r[2]):>7.3f} "
-              f"{middle(rows, lambda r: r[0]['bubble']):>6.1%} {middle(rows, lambda r: r[0]['bubble_simulated']):>6.1%} "
+              f"{middle(rows, lambda r: r[0]['bubble']):>6.1%} {middle(rows, lambda r: r[0]['bubble_played']):>6.1%} "
               f"{first['bubble_equal']:>6.1%}",
               flush=True)
 

@@ -46,7 +46,7 @@ def options():
 
 
 def run(o, zero, overlap, bucket):
-    argv = [*link(o), o.lockstep, "bench", "train", "--json", *SHAPE, f"--bench.steps={o.steps}",
+    argv = [*link(o), o.lockstep, "bench", "train", "--json", "--run.device=cpu", *SHAPE, f"--bench.steps={o.steps}",
             f"--parallel.zero={zero}", f"--parallel.overlap={'true' if overlap else 'false'}", *o.more]
     out = subprocess.run(argv + ([f"--parallel.bucket={bucket}"] if zero < 3 else []), capture_output=True, text=True)
     if out.returncode:

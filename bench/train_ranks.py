@@ -33,8 +33,8 @@ def options():
 
 
 def run(o, ranks, compute, extra):
-    argv = [o.lockstep, "bench", "train", "--json", *SHAPE, f"--precision.compute={compute}", f"--bench.steps={o.steps}",
-            f"--launch.threads={o.ranks // ranks}", *extra, *o.more]
+    argv = [o.lockstep, "bench", "train", "--json", "--run.device=cpu", *SHAPE, f"--precision.compute={compute}",
+            f"--bench.steps={o.steps}", f"--launch.threads={o.ranks // ranks}", *extra, *o.more]
     out = subprocess.run(argv + (["-n", str(ranks)] if ranks > 1 else []), check=True, capture_output=True, text=True)
     return json.loads(out.stdout)
 

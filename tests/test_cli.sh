@@ -251,6 +251,13 @@ expect 0 "linear" plan --model.preset=llama-tiny --data.seq_len=16 --print-progr
 expect_json parameters 124439808 plan --model.preset=gpt2-124m --data.seq_len=64 --json
 expect_json "tokens_per_second machine.processors overhead" "" bench train --model.preset=llama-tiny --data.seq_len=16 \
     --bench.steps=2 --json
+# A profile has the timed steps, and not the warm-up.
+profile_calls() {
+    "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --train.micro_batch=1 --train.accumulate=1 --launch.threads=1 \
+        --run.measure_peak=off --run.device=cpu --bench.steps=2 --bench.warmup=$1 --profile | awk '$1 == "linear_dw" { print $4 }'
+}
+[ "$(profile_calls 0)" -gt 0 ] && [ "$(profile_calls 0)" = "$(profile_calls 2)" ] ||
+    bad "calls in a profile: $(profile_calls 0), after a warm-up $(profile_calls 2)"
 expect_json stages "[1,1]" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
     --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8 --json

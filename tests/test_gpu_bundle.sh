@@ -172,6 +172,15 @@ wait $run
 wait_until is_gone "$(cat hanging.txt)"
 [ -z "$(ls -A tmp)" ] && [ "$(ls -A ended | tr '\n' ' ')" = "results.tar.gz " ] || bad "a run that is ended leaves $(ls -A tmp ended)"
 
+# What runs on lockstep's own kernels instead of a library's is in the summary.
+LOCKSTEP_CUDA_STUB="gpus=1 cudnn=0 algorithms=0" sh bundle/run.sh --tiny --only "profile" --seconds 30000 own >out.txt 2>&1 ||
+    bad "without cuDNN: exit code $?: $(cat out.txt)"
+grep -q "^    cuda: libcudnn.so.9 was not found; attention and convolutions run on lockstep's own kernels" own/summary.txt &&
+    grep -q "^    cuda: cuBLASLt .* has no algorithm for .*; lockstep's own kernel is used" own/summary.txt ||
+    bad "own kernels are not in the summary: $(cat own/summary.txt)"
+sh bundle/run.sh --tiny --only "gemm kernel" own2 >out.txt 2>&1
+[ $? -eq 2 ] && grep -qx "run.sh: --only: there is no step 'kernel'" out.txt && ! [ -e own2 ] || bad "an unknown step: $(cat out.txt)"
+
 # ---- no time, and no GPU ----
 sh bundle/run.sh --tiny --seconds 4 late >out.txt 2>&1 || bad "without time: exit code $?: $(cat out.txt)"
 [ "$(grep -c 'no time' late/summary.txt)" -eq 13 ] || bad "without time: $(cat late/summary.txt)"

@@ -48,7 +48,7 @@ case $seconds in '' | *[!0-9]*) echo "run.sh: --seconds is not a number: '$secon
 
 # limited COMMAND...: stops it after two thirds of the seconds that the step has left (whole=1: all of them), so that one that hangs leaves
 # time for the others. It is asked to end first, and can say what it was doing.
-whole= limited_child=
+whole=${LOCKSTEP_WHOLE:-} limited_child=
 limited() {
     limit=$((LOCKSTEP_STEP_END - $(date +%s) - 4))
     [ -n "$whole" ] || limit=$((limit * 2 / 3))
@@ -92,7 +92,7 @@ machine() {
 # by_op [TOOL...]: the tests of kernels under the tool, each op in a process of its own: one that fails or hangs hides no other. They print
 # their lines as they end.
 by_op() {
-    limited test_gpu_kernels --ops >"$work/ops.txt" 2>&1 || { code=$? && cat "$work/ops.txt" && return $code; }
+    limited test_gpu_kernels --ops >"$work/ops.txt" 2>"$work/ops.err" || { code=$? && cat "$work/ops.txt" "$work/ops.err" && return $code; }
     [ -z "$tiny" ] || printf '%s\n' layer_norm softmax >"$work/ops.txt"
     processes=$(nproc)
     : >"$work/failed.txt"
@@ -111,7 +111,11 @@ one_op() { # OP
     export LOCKSTEP_OP
     limited $LOCKSTEP_TOOL "$here/bin/test_gpu_kernels" >"$log" 2>&1
     code=$?
-    [ $code -ne 0 ] || { echo "$1: $(tail -n 1 "$log")" && return; }
+    if [ $code -eq 0 ]; then
+        echo "$1: $(tail -n 1 "$log")"
+        grep -aE "$warnings" "$log" | sort -u | head -n 3 | cut -c 1-250
+        return 0
+    fi
     echo $1 >>"$work/failed.txt"
     echo "$1: exit code $code: $(grep -aE "$telling" "$log" | head -n 3 | cut -c 1-250 | tr '\n' ';')"
     return 1
@@ -120,9 +124,8 @@ one_op() { # OP
 kernels() { by_op; }
 
 all_cases() {
-    whole=1
-    LOCKSTEP_MATRIX=full
-    export LOCKSTEP_MATRIX
+    LOCKSTEP_WHOLE=1 LOCKSTEP_MATRIX=full
+    export LOCKSTEP_WHOLE LOCKSTEP_MATRIX
     by_op
 }
 
@@ -227,7 +230,7 @@ curve() {
         [ ! -s "$work/curve_$name.txt" ] || awk -v name=$name '
             { step = step c $1; cpu = cpu c $2; cuda = cuda c $3; c = "," }
             END { printf "\"%s\": {\"step\": [%s], \"cpu\": [%s], \"cuda\": [%s]}\n", name, step, cpu, cuda }' "$work/curve_$name.txt"
-    done | awk '{ printf "%s%s", NR == 1 ? "{" : ",\n ", $0 } END { print "}" }' >"$work/results/curve.json"
+    done | awk '{ printf "%s%s", NR == 1 ? "{" : ",\n ", $0 } END { print NR ? "}" : "{}" }' >"$work/results/curve.json"
     return $failed
 }
 
@@ -266,7 +269,7 @@ profile() {
 # ---- running them ----
 
 # Lines of a log that tell why a step did not pass; of any step.
-warnings='arning: '
+warnings="arning: |^cuda: |own kernel|kernel of its own"
 telling='rror|ERROR|arning|FAIL|HAZARD|hazard|exit code|ended during|off by|differ|refused|stopped|not found|no time'
 model="--model.preset=gpt2-tiny --data.seq_len=32 --train.micro_batch=2 --launch.threads=1"
 sizes="--data.seq_len=64 --train.global_batch=4"
@@ -280,6 +283,13 @@ if [ -n "$step" ]; then
     $step
     exit
 fi
+
+# Seconds that each step may take at least, in the order in which they run; together 570.
+shares="machine 45|profile 60|kernels 60|goldens 40|parity 45|layouts 75|bench 140|memcheck 45|curve 20|racecheck 20|comm 10|gemm 10"
+shares="$shares|all_cases 0"
+for name in $only; do
+    case "|$shares" in *"|$name "*) ;; *) echo "run.sh: --only: there is no step '$name'" >&2 && exit 2 ;; esac
+done
 
 mkdir -p "$out" || exit 1
 out=$(cd "$out" && pwd)
@@ -336,9 +346,6 @@ trap finish EXIT
 trap 'exit 1' INT TERM HUP
 gpu=$(timeout -k 2 20 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
 
-# Seconds that each step may take at least, in the order in which they run; together 570.
-shares="machine 45|profile 60|kernels 60|goldens 40|parity 45|layouts 75|bench 140|memcheck 45|curve 20|racecheck 20|comm 10|gemm 10"
-shares="$shares|all_cases 0"
 # Seconds reserved for the steps after this one, of those that were chosen.
 reserved_after() {
     echo "$shares" | tr '|' '\n' | awk -v name=$1 -v only=" $only " -v seconds=$seconds '

@@ -41,6 +41,16 @@ struct result {
     struct mem_stats memory;
 };
 
+/* Everything from here on is measured; the warm-up is over. */
+static void begin_timed(struct step *s, struct bench_time *t)
+{
+    ls_program *p;
+
+    mem_reset_peak();
+    for (int i = 0; (p = step_program(s, i)); i++) program_profile_clear(p);
+    bench_time_begin(s, t);
+}
+
 /* Runs the steps; seconds are those of the median step on this rank. */
 static ls_status take_steps(const struct config *c, struct step *s, double *took, struct result *out)
 {
@@ -50,8 +60,7 @@ static ls_status take_steps(const struct config *c, struct step *s, double *took
 
     for (uint64_t i = 0; i < warmup + steps; i++) {
         random_tokens(s, i, 0);
-        if (i == warmup) mem_reset_peak();
-        if (i == warmup) bench_time_begin(s, &out->time);
+        if (i == warmup) begin_timed(s, &out->time);
         double began = base_now();
         LS_TRY(step_set(s, 1e-4, i + 1));
         LS_TRY(step_gradients(s, i, &out->loss, &valid));

@@ -152,7 +152,7 @@ static const char run_page[] =
     "    axis                   {dp cp tp pp ep}: seconds waited, by axis of the mesh\n"
     "    bubble                 with a pipeline: the idle share of the ranks' time\n"
     "    memory                 {parameters gradients optimizer activations communication offload other peak}: bytes, the most held\n"
-    "                           during the step\n"
+    "                           during the step; on a GPU also gpu_peak, of the GPU's memory\n"
     "    comm                   {operation: {calls bytes seconds exposed}}: bytes that one rank sent; exposed: seconds that it waited\n"
     "    offload                {loaded saved waited}: bytes, bytes, seconds\n"
     "    expert_load            with experts: tokens routed to each expert, a list per layer\n"

@@ -25,7 +25,7 @@ static const struct device *device_open(size_t k)
     return d;
 }
 
-void device_alone(void) { alone = true; }
+void device_set_alone(void) { alone = true; }
 
 const struct device *device_find(const char *name)
 {

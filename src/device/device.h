@@ -143,8 +143,9 @@ DEVICE_MAP(DEVICE_DECLARE)
 const struct device *device_find(const char *name);
 const struct device *device_row(int k); /* of DEVICE_MAP, from 0: its name and properties; device_find() loads what it needs */
 enum { DEVICES = 0 DEVICE_MAP(DEVICE_COUNT) };
-/* Before device_find() loads a device: calls its function alone(). */
-void device_alone(void);
+/* Declares, before device_find() loads a device and for the life of the process, that no stream will wait for this process or for another
+ * rank: devices are loaded with what that allows (their function alone()). */
+void device_set_alone(void);
 /* What run.device=auto means on this machine: cuda if there is a GPU for each of so many ranks, else the processor. *why: why not cuda,
  * where its module was built, as the thread's message; else NULL. */
 const struct device *device_automatic(int local_ranks, const char **why);

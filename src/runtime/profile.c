@@ -34,6 +34,14 @@ static void profile_add(struct profile_row *rows, int *n, const ls_program *p, c
     rows[k].runs += run->runs;
 }
 
+void program_profile_clear(ls_program *p)
+{
+    struct instruction_run *run = p->run.instruction;
+
+    for (int s = 0; run && s < SEGMENTS; s++)
+        for (int k = 0; k < p->list[s].n; k++, run++) run->seconds = 0, run->runs = 0;
+}
+
 ls_status program_profile_text(const ls_program *p, char **text)
 {
     enum { MOST = PROGRAM_OPS * 6 };

@@ -97,6 +97,8 @@ void program_launch_singly(ls_program *p);
 /* It is in this run: one looks at single instructions (watchers, hooks, check_finite, injected faults), or program_launch_singly() was
  * called. */
 bool program_launches_singly(const ls_program *p);
-ls_status program_profile_text(const ls_program *p, char **text); /* profile.c: seconds by op, largest first */
+/* profile.c: seconds by op since the program was bound or the profile was cleared, largest first. */
+ls_status program_profile_text(const ls_program *p, char **text);
+void program_profile_clear(ls_program *p);
 
 #endif

@@ -98,7 +98,7 @@ static void nccl_contract_open_gpu(int rank)
     struct device_facts facts;
     float ones[2 * COUNT];
 
-    if (now == WRONG_LAZY) device_alone(), unsetenv("CUDA_MODULE_LOADING");
+    if (now == WRONG_LAZY) device_set_alone(), unsetenv("CUDA_MODULE_LOADING");
     need((cuda = device_find("cuda")) != NULL, "the device");
     need(cuda->choose(rank, &facts) == LS_OK, "choose");
     need((data = cuda->alloc(MEM_OTHER, sizeof ones)) != NULL, "memory");

@@ -84,7 +84,7 @@ ls_status config_choose_device(struct config *c, unsigned verb, const struct wor
     int local_ranks = starts ? (int)c->launch.ranks : w->local_size;
 
     if (!(config_check_row_of("run.device")->verbs & verb)) return LS_OK;
-    if (!streams_wait(c, starts ? local_ranks : w->size)) device_alone();
+    if (!streams_wait(c, starts ? local_ranks : w->size)) device_set_alone();
     c->run.device_chosen = c->run.device;
     if (!c->run.device) choose_automatic(c, own && !c->launch.share_gpus ? local_ranks : 1);
     const struct device *d = device_find(config_device(c));
