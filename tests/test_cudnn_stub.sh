@@ -29,6 +29,12 @@ for op in attention attention_grad conv2d conv2d_dx conv2d_dw; do
     [ "$(runs)" -eq 0 ] && [ "$(says "cuDNN 9.19.0 has no engine for it within the limits; lockstep's own kernel is used")" -eq 1 ] ||
         bad "$op without engines: $(cat err.txt)"
 done
+# On Blackwell the gradient of attention is left to lockstep's own kernel, and nothing else is.
+of attention_grad capability=10
+[ "$(runs)" -eq 0 ] && [ "$(says "^cudnn of attention_grad: left to lockstep's own kernel on this GPU")" -eq 1 ] ||
+    bad "attention_grad on Blackwell: $(cat out.txt)"
+of attention capability=10
+[ "$(runs)" -gt 2 ] || bad "attention on Blackwell: cuDNN ran $(runs) times"
 # More proposals than are asked for, none of them allowed: the fallback's engine runs.
 of conv2d cudnn_proposals=200
 [ "$(runs)" -gt 2 ] || bad "many proposals: cuDNN ran $(runs) times"

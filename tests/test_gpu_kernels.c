@@ -113,6 +113,14 @@ static bool is_library_absent(const struct kernel *library)
     return library->prepare && !w.largest;
 }
 
+static struct device_facts facts;
+
+/* cudnn_attention_repeats(): on Blackwell the sums of cuDNN's gradient of attention may have no fixed order. */
+static bool is_left_to_own(const struct kernel *k)
+{
+    return facts.generation >= 10 && k->op == OP_ATTENTION_GRAD && strcmp(k->name, "cudnn") == 0;
+}
+
 static int kernels_run, cases_run;
 
 static void kernel_agrees_with_its_reference(void **state)
@@ -127,8 +135,8 @@ static void kernel_agrees_with_its_reference(void **state)
     kernels_run += w.cases > 0;
     if (w.cases == 0 && is_library_absent(w.k))
         printf("%s of %s: the library is not here\n", w.k->name, op_name(w.k->op));
-    else if (w.cases == 0 && w.k->prepare)
-        printf("%s of %s: the library takes no case on this GPU\n", w.k->name, op_name(w.k->op));
+    else if (w.cases == 0 && is_left_to_own(w.k))
+        printf("%s of %s: left to lockstep's own kernel on this GPU\n", w.k->name, op_name(w.k->op));
     else if (w.cases == 0)
         fail_msg("%s of %s accepts no case", w.k->name, op_name(w.k->op));
 }
@@ -226,7 +234,6 @@ static int test_kernels(void)
 
 int main(int argc, char **argv)
 {
-    struct device_facts facts;
     int processors = 0;
 
     setvbuf(stdout, NULL, _IOLBF, 0); /* what a process that crashes has printed is not lost */

@@ -60,6 +60,7 @@ struct device_facts {
     char identity[48]; /* no two processors have the same */
     size_t memory;     /* its memory in bytes */
     int processors;    /* number that this process may choose from; set if memory is */
+    int generation;    /* of an NVIDIA GPU: its major compute capability (9: Hopper); else 0 */
 };
 
 /* How the kernels of a device compute where there is a choice. */

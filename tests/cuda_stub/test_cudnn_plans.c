@@ -30,6 +30,12 @@ void *cuda_library_open(const char *file, char *path, size_t room)
     return dlopen(file, RTLD_NOW);
 }
 
+void cuda_library_warn(const char *file, const char *lacks, const char *instead)
+{
+    (void)instead;
+    printf("%s: %s\n", file, lacks ? lacks : "not found");
+}
+
 ls_status cuda_stream(struct device_stream *s, struct device_stream **out)
 {
     (void)s;

@@ -108,7 +108,7 @@ static ls_status cuda_choose(int local_rank, struct device_facts *out)
     LS_TRY(cuda_count(&count));
     if (!cuda.open) cuda.gpu = local_rank % count;
     LS_TRY(cuda_check(cudaGetDeviceProperties(&cuda.properties, cuda.gpu), "cudaGetDeviceProperties"));
-    *out = (struct device_facts){ .memory = cuda.properties.totalGlobalMem, .processors = count };
+    *out = (struct device_facts){ .memory = cuda.properties.totalGlobalMem, .processors = count, .generation = cuda.properties.major };
     snprintf(out->name, sizeof out->name, "%s", cuda.properties.name);
     cuda_identity(&cuda.properties, out->identity);
     return LS_OK;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/log.h"
 #include "device/cuda/cuda.h"
 
 enum { PATH_ROOM = 4096, LINKS_MOST = 8 };
@@ -100,4 +101,13 @@ void *cuda_library_open(const char *file, char *path, size_t room)
     search_python(&s);
     snprintf(path, room, "%s", s.path);
     return s.library;
+}
+
+void cuda_library_warn(const char *file, const char *lacks, const char *instead)
+{
+    if (lacks)
+        log_line(LOG_WARN, "cuda: %s is of another version, without %s; %s, which are slower (%s)", file, lacks, instead,
+                 CUDA_LIBRARY_OTHER);
+    else
+        log_line(LOG_WARN, "cuda: %s was not found; %s, which are slower (%s)", file, instead, CUDA_LIBRARY_PLACES);
 }

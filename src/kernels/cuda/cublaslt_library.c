@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include "base/base.h"
-#include "base/log.h"
 #include "device/cuda/cuda.h"
 
 #define CUBLASLT_FILE "libcublasLt.so.13" /* its number is that of the CUDA version */
@@ -29,12 +28,9 @@ static bool library_load(void)
     void *library = cuda_library_open(CUBLASLT_FILE, path, sizeof path);
     const char *lacks = library ? library_resolve(library) : NULL, *file = library && path[0] ? path : CUBLASLT_FILE;
 
-    if (!library)
-        log_line(LOG_WARN, "cuda: %s was not found; %s, which are slower (%s)", file, instead, CUDA_LIBRARY_PLACES);
-    else if (lacks)
-        log_line(LOG_WARN, "cuda: %s is of another version, without %s; %s, which are slower (%s)", file, lacks, instead,
-                 CUDA_LIBRARY_OTHER);
-    return library && !lacks;
+    if (library && !lacks) return true;
+    cuda_library_warn(file, lacks, instead);
+    return false;
 }
 
 bool cublaslt_found(void)

@@ -42,11 +42,8 @@ static bool cudnn_load(void)
     void *library = cuda_library_open(CUDNN_FILE, path, sizeof path);
     const char *lacks = library ? cudnn_resolve(library) : NULL, *file = library && path[0] ? path : CUDNN_FILE;
 
-    if (!library)
-        log_line(LOG_WARN, "cuda: %s was not found; %s, which are slower (%s)", file, instead, CUDA_LIBRARY_PLACES);
-    else if (lacks)
-        log_line(LOG_WARN, "cuda: %s is of another version, without %s; %s, which are slower (%s)", file, lacks, instead,
-                 CUDA_LIBRARY_OTHER);
+    if (!library || lacks)
+        cuda_library_warn(file, lacks, instead);
     else if (cudnn.GetVersion() < CUDNN_OLDEST)
         log_line(LOG_WARN, "cuda: %s is cuDNN %s, but " CUDNN_OLDEST_TEXT " or a later one is needed; %s, which are slower (%s)", file,
                  cudnn_version(), instead, CUDA_LIBRARY_OTHER);
