@@ -90,7 +90,7 @@ static void router_loss(void)
     lab_equal(what, (double)E, router_run(one_for_all, 1, 0, 0, 0).loss, 1e-6);
     lab_equal("samples even together, over the micro-batch", 1, router_run(halves, 1, 0, 2, 1).loss, 1e-6);
     lab_corrected("samples even together, over each sequence", '=', 1, 2, router_run(halves, 1, 0, 2, 0).loss, 1e-6,
-                  "why: f and P are means over one sequence then, and each of these uses half of the experts");
+                  "why: f and P are then means over one sequence, and each of the two sequences uses half of the experts");
 }
 
 LAB(e4_e5_router, "capacity and auxiliary loss of a router",

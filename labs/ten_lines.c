@@ -7,9 +7,9 @@ static ls_status ten_lines_train(ls_store *store, ls_program *p, float *loss)
 {
     static const float x[8] = { 0, 0, 0, 1, 1, 0, 1, 1 }, y[4] = { 0, 1, 1, 0 };
     const ls_optimizer adamw = { .kind = LS_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8 };
-    ls_value in = ls_input(p, "x", LS_F32, 2, (size_t[]){ 4, 2 }), want = ls_input(p, "y", LS_F32, 2, (size_t[]){ 4, 1 });
+    ls_value in = ls_input(p, "x", LS_F32, 2, (size_t[]){ 4, 2 }), target = ls_input(p, "y", LS_F32, 2, (size_t[]){ 4, 1 });
 
-    ls_backward(p, ls_output(p, "loss", ls_mse(p, ls_mlp(p, "net", in, 3, (size_t[]){ 2, 16, 1 }), want)));
+    ls_backward(p, ls_output(p, "loss", ls_mse(p, ls_mlp(p, "net", in, 3, (size_t[]){ 2, 16, 1 }), target)));
     LS_TRY(ls_optimizer_append(p, &adamw));
     LS_TRY(ls_program_compile(p, NULL));
     LS_TRY(ls_program_write(p, "x", x, LS_F32, 8));

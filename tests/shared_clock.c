@@ -12,6 +12,8 @@
  *     T   it is excluded while it is stopped
  *     R   it is excluded while it is not: the fault is not a stop, and stopping it must not look like one
  *
+ * The rank LOCKSTEP_STOPPED_RANK stops itself before anything else.
+ *
  * A rank is the process in which RANK is set. It runs when its first thread reads the clock, since that is the thread that the others wait
  * for. Each of these reads lets the rank's own time pass, by MOST at most, and the clock is the least of these times. The launcher only
  * reads it. When no rank is left to wait for, the clock passes like the system's again. If it stands still, each read moves it by a tick,
@@ -95,6 +97,7 @@ __attribute__((constructor)) static void shared_clock_open(void)
     read_before = start;
     atomic_store(&clock_shared->rank[rank].pid, (int)getpid());
     atomic_store(&clock_shared->n, n);
+    if (rank == number_in("LOCKSTEP_STOPPED_RANK")) raise(SIGSTOP);
 }
 
 static bool is_stopped(int pid)

@@ -3,6 +3,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "base/base.h"
 #include "base/mem.h"
@@ -69,6 +71,47 @@ static void arrays_are_zero_and_do_not_overflow(void **state)
     assert_null(mem_alloc(MEM_OTHER, SIZE_MAX - 64));
     assert_null(mem_alloc(MEM_OTHER, PTRDIFF_MAX));
     assert_non_null(strstr(ls_errmsg(), "no address space"));
+}
+
+/* Pages of a block that are resident, from the first one that lies in it. */
+static size_t resident_pages(unsigned char *p, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = (page - (uintptr_t)p % page) % page, pages = (bytes - skip) / page, n = 0;
+    unsigned char *in = test_malloc(pages);
+
+    assert_int_equal(mincore(p + skip, pages * page, in), 0);
+    for (size_t i = 0; i < pages; i++) n += in[i] & 1;
+    test_free(in);
+    return n;
+}
+
+static void large_zeroed_blocks_are_resident_where_touched(void **state)
+{
+    enum { BYTES = (24 << 20) + 5, HUGE = 2 << 20 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), held = base_mem_now().total_now;
+
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        unsigned char *p = mem_zalloc(MEM_PARAMETERS, BYTES);
+
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        assert_int_equal(base_mem_now().total_now - held, BYTES);
+#ifndef __SANITIZE_ADDRESS__ /* which touches all */
+        assert_true(resident_pages(p, BYTES) <= HUGE / page);
+#endif
+        for (size_t i = 0; i < BYTES; i++)
+            if (p[i]) fail_msg("byte %zu is not zero", i);
+        memset(p, 0xa5, BYTES);
+        assert_true(resident_pages(p, BYTES) >= (BYTES - 2 * page) / page);
+        mem_free(p);
+        assert_int_equal(base_mem_now().total_now, held);
+    }
+    unsigned char *p = mem_zalloc(MEM_PARAMETERS, BYTES);
+    p[BYTES - 1] = 7;
+    p = mem_resize(p, BYTES + 100);
+    assert_int_equal(p[BYTES - 1], 7);
+    mem_free(p);
 }
 
 static void resizing_keeps_contents_and_category(void **state)
@@ -292,6 +335,7 @@ int main(void)
         cmocka_unit_test(device_bytes_have_their_own_limit),
         cmocka_unit_test(counts_are_exact_across_threads),
         cmocka_unit_test(a_threads_peak_is_its_own),
+        cmocka_unit_test(large_zeroed_blocks_are_resident_where_touched),
         cmocka_unit_test(pages_grow_within_the_limit),
     };
 

@@ -106,10 +106,9 @@ stopped pp steps
 run=again
 "$lockstep" train -n 2 $tiny --train.steps=6 --run.dir=$run >out.txt 2>err.txt || bad "$run: $(cat err.txt)"
 new_clock
-$clocked "$lockstep" train -n 3 $tiny --run.dir=$run >out.txt 2>err.txt &
+LOCKSTEP_STOPPED_RANK=2 $clocked "$lockstep" train -n 3 $tiny --run.dir=$run >out.txt 2>err.txt &
 launcher=$!
 until victim=$(rank 2) && [ -n "$victim" ] && is_rank "$victim"; do kill -0 $launcher 2>/dev/null || break; done
-kill -STOP $victim
 wait_until is_stopped $victim
 doctor || bad "$run: doctor: $(cat err.txt)"
 said "^rank 0  starting, process $(rank 0)$"

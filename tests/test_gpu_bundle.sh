@@ -56,8 +56,12 @@ bundle_with() { # FOLDER PROGRAM
     chmod +x "$1/bin/$2"
 }
 
-sh bundle/run.sh --tiny --seconds 30000 results >out.txt 2>&1
+# Folders with a space, and with words of the script, in their names.
+mv bundle "OP bundle"
+mkdir "OP tmp"
+TMPDIR="$work/OP tmp" sh "OP bundle/run.sh" --tiny --seconds 30000 results >out.txt 2>&1
 code=$?
+mv "OP bundle" bundle
 [ $code -eq 1 ] || bad "exit code $code: $(cat out.txt)"
 [ "$(ls -A results | tr '\n' ' ')" = "results.tar.gz summary.json summary.txt " ] || bad "results: $(ls -A results)"
 [ -z "$(ls -A tmp)" ] || bad "run.sh leaves its work: $(ls -A tmp)"

@@ -90,6 +90,7 @@ static ls_status talk(void)
 
     if (victim && trial.fault != STOP && trial.point >= SYNC_POINTS) arm(trial.point - SYNC_POINTS);  /* maybe before it joins */
     if (trial.fault == STOP) test_clock_use(test_clock_open_file(trial.clock, trial.ranks), rank);
+    if (trial.fault == LEAVE) test_clock_by_reads(); /* the launcher has more than a moment to report how the victim ended */
     LS_TRY(ls_comm_open(getenv("LOCKSTEP_COMM"), rank, trial.ranks, &c));
     if (trial.fault == STOP) ls_comm_set_timeout(c, STALL);
     if (victim && trial.fault == STOP && trial.point >= SYNC_POINTS) arm(trial.point - SYNC_POINTS);

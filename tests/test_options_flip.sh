@@ -66,7 +66,7 @@ run_ranks() {
     $clocked "$lockstep" train --run.dir="$folder/run" "$@" --train.steps=1000000 >"$folder/out.txt" 2>&1 &
     launcher=$!
     until [ -s "$folder/run/metrics.jsonl" ] || ! kill -0 $launcher 2>/dev/null; do sleep 0.02; done
-    ranks=$(cat /proc/[0-9]*/stat 2>/dev/null | awk -v launcher=$launcher '$4 == launcher { print $1 }' | sort -n)
+    ranks=$(ranks)
     for rank in $ranks; do grep Cpus_allowed_list "/proc/$rank/status"; done >"$folder/affinity"
     if [ $verb = affinity ] || [ -z "$ranks" ]; then kill -TERM $launcher; else kill -STOP $rank; late 1; fi
     wait $launcher

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "comm/transports/shm/shm_link.h"
+#include "helper_clock.h"
 #include "helper_shm.h"
 
 /* Nothing of this name (or of ours at all, in a folder) is on the machine. */
@@ -75,13 +76,19 @@ static void killed_rank_is_detected(void **state)
     check_nothing_left(name);
 }
 
+static void wait_for_report(int rank, int n, const char *where)
+{
+    test_clock_by_reads(); /* the parent has more than a moment to report how rank 2 ended */
+    wait_for_verdict(rank, n, where);
+}
+
 static void launcher_verdict_wins(void **state)
 {
     struct shm_job j = { 0 };
 
     (void)state;
     assert_int_equal(pipe(passed), 0);
-    shm_job_start(&j, 3, wait_for_verdict);
+    shm_job_start(&j, 3, wait_for_report);
     kill_behind_barrier(&j);
     assert_int_equal(shm_job_wait_rank(&j, 2), 128 + SIGKILL);
     assert_null(region_verdict(j.region));

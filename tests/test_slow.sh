@@ -73,7 +73,9 @@ grep -rq 'injected: debug.slow=compute:1:'"$ms" compute/log || bad "the log does
 run two -n 2
 ms=$(delay two step_seconds 300)
 slowed latency link:1 1 time.compute "" -n 2
-run bandwidth -n 2 --log.per_rank=true --debug.slow=link:all:0:2
+# 2 MB/s, or so many that the bytes of a step take as long as the delay.
+rate=$(tail -n 1 two/metrics.jsonl | json comm.all_reduce.bytes | awk -v ms=$ms '{ r = $1 / 1e3 / ms; printf "%.3g", (r < 2 ? r : 2) }')
+run bandwidth -n 2 --log.per_rank=true --debug.slow=link:all:0:$rate
 for how in latency bandwidth; do
     for rank in 0 1; do
         more "$(of $how $rank)" time.exposed "$(of $how $rank)" time.compute "$how: waiting and compute, rank $rank"
@@ -83,7 +85,7 @@ for how in latency bandwidth; do
 done
 least "$(of latency 1)" comm.all_reduce.seconds $ms $((steps - 1)) "calls of the rank with a slow link"
 # with less bandwidth the same call takes longer; a trace has it
-run wide -n 2 --log.per_rank=true --debug.slow=link:1:0:200 --log.trace=true
+run wide -n 2 --log.per_rank=true --debug.slow=link:1:0:$(awk "BEGIN { printf \"%.3g\", 100 * $rate }") --log.trace=true
 more "$(of bandwidth 1)" comm.all_reduce.seconds "$(of wide 1)" comm.all_reduce.seconds "a link of a hundredth"
 tr -d '\n' <wide/trace.json | json 'traceEvents[].name' | grep -q all_reduce || bad "no call in the trace"
 
@@ -98,9 +100,11 @@ same_bits pipe pipe_plain
 more "$(of pipe 0)" comm.send.seconds "$(of pipe 0)" time.compute "messages of a stage, and its compute"
 least "$(of pipe 0)" comm.send.seconds $ms $((steps - 1)) "messages of a stage"
 
-# A slow disk is in save_seconds of the step after each checkpoint, and in the log: of what a save takes without, ten times as much.
+# A slow disk is in save_seconds of the step after each checkpoint, and in the log: of what a save takes without, or a step if that is more,
+# ten times as much.
 run disk_plain --checkpoint.every=2
-ms=$(delay disk_plain save_seconds)
+ms=$(delay disk_plain save_seconds) computing=$(delay disk_plain step_seconds)
+[ "$computing" -le "$ms" ] || ms=$computing
 run disk --checkpoint.every=2 --debug.slow=disk:all:$ms
 same_bits disk disk_plain
 least disk/metrics.jsonl save_seconds $ms 2 "saving on a slow disk"

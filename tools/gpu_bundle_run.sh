@@ -99,7 +99,7 @@ by_op() {
     mkdir -p "$work/results/logs/$LOCKSTEP_STEP"
     LOCKSTEP_TOOL=$*
     export LOCKSTEP_TOOL
-    xargs -P $((processes < 8 ? processes : 8)) -I OP sh "$here/run.sh" --step "one_op OP" "$work" <"$work/ops.txt"
+    xargs -P $((processes < 8 ? processes : 8)) -n 1 sh -c 'exec sh "$0/run.sh" --step "one_op $2" "$1"' "$here" "$work" <"$work/ops.txt"
     code=$?
     echo "$(wc -l <"$work/ops.txt") ops; failed: $(sort "$work/failed.txt" | tr '\n' ' ' | grep . || echo none)"
     return $code

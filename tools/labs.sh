@@ -115,7 +115,8 @@ check() {
 }
 
 write() {
-    processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+    processor=$(awk -F ': ' '/^model name/ { name = $2 } /^cpu family/ { family = $2 } /^model\t/ { model = $2 }
+                             /^flags/ { print name " (family " family ", model " model ")"; exit }' /proc/cpuinfo)
     cat <<END
 # What people claim, measured
 

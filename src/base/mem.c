@@ -2,8 +2,9 @@
  *
  * A block is [header, 64 bytes][user's bytes], aligned to 64 bytes or, from 4 MiB on, to a huge page of 2 MiB, so that the user's pointer
  * is 64-byte aligned in both cases. What does not fill a huge page at the end is in small pages, so that no more memory is resident than
- * the block has. Under AddressSanitizer the header is poisoned and blocks end where the user's bytes end, so that it
- * detects access beyond either end.
+ * the block has. A zeroed block of that size is a mapping of its own, whose pages are zero already and become resident when they are first
+ * touched, by the thread that touches them. Under AddressSanitizer the header is poisoned and blocks end where the user's bytes end, so
+ * that it detects access beyond either end.
  */
 #include "base/mem.h"
 
@@ -37,6 +38,7 @@ enum { HEADER = 64, HUGE_FROM = 4 << 20, HUGE_PAGE = 2 << 20 };
 struct header {
     size_t bytes;
     enum mem_category category;
+    size_t mapped; /* bytes of a block that is a mapping of its own; 0: malloc has it */
 };
 _Static_assert(sizeof(struct header) <= HEADER, "the header has its own 64 bytes");
 
@@ -150,6 +152,15 @@ static size_t whole_pages(size_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
+/* Huge pages for the block's first bytes, as far as they fill them. */
+static void advise_pages(void *block, size_t bytes)
+{
+    size_t huge = bytes / HUGE_PAGE * HUGE_PAGE, whole = whole_pages(bytes);
+
+    madvise(block, huge, MADV_HUGEPAGE); /* advice: a kernel without huge pages may refuse */
+    if (whole > huge) madvise((char *)block + huge, whole - huge, MADV_NOHUGEPAGE);
+}
+
 /* bytes including the header; NULL if the system is out of memory. */
 static void *system_alloc(size_t bytes)
 {
@@ -157,15 +168,26 @@ static void *system_alloc(size_t bytes)
 
 #ifndef MEM_ASAN
     if (bytes >= HUGE_FROM) {
-        size_t huge = bytes / HUGE_PAGE * HUGE_PAGE, whole = whole_pages(bytes);
-
-        if (posix_memalign(&block, HUGE_PAGE, whole) != 0) return NULL;
-        madvise(block, huge, MADV_HUGEPAGE); /* advice: a kernel without huge pages may refuse */
-        if (whole > huge) madvise((char *)block + huge, whole - huge, MADV_NOHUGEPAGE);
+        if (posix_memalign(&block, HUGE_PAGE, whole_pages(bytes)) != 0) return NULL;
+        advise_pages(block, bytes);
         return block;
     }
 #endif
     return posix_memalign(&block, HEADER, bytes) == 0 ? block : NULL;
+}
+
+/* A mapping of whole_pages(bytes), aligned to a huge page; NULL if the system refuses. */
+static void *pages_map(size_t bytes)
+{
+    size_t whole = whole_pages(bytes);
+    unsigned char *p = mmap(NULL, whole + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
+    if (before) munmap(p, before);
+    munmap(p + before + whole, HUGE_PAGE - before);
+    advise_pages(p + before, bytes);
+    return p + before;
 }
 
 static ls_status take_bytes(struct place *p, enum mem_category c, size_t bytes)
@@ -190,20 +212,22 @@ void mem_give(enum mem_category c, size_t bytes) { place_give(&ledger.host, c, b
 ls_status mem_take_device(enum mem_category c, size_t bytes) { return take_bytes(&ledger.device, c, bytes); }
 void mem_give_device(enum mem_category c, size_t bytes) { place_give(&ledger.device, c, bytes); }
 
-void *mem_alloc(enum mem_category c, size_t bytes)
+/* Writes the header of a block of bytes + HEADER, which were taken, and returns the user's block. block NULL: gives the bytes back. */
+static void *block_begin(unsigned char *block, enum mem_category c, size_t bytes, size_t mapped)
 {
-    size_t whole = bytes + HEADER;
-
-    if (mem_take(c, bytes) < 0) return NULL;
-
-    unsigned char *block = system_alloc(whole);
     if (!block) {
         ledger_give(c, bytes);
         return mem_fail(&ledger.host, c, bytes, "the system refused");
     }
-    *(struct header *)(void *)block = (struct header){ bytes, c };
+    *(struct header *)(void *)block = (struct header){ bytes, c, mapped };
     ASAN_POISON_MEMORY_REGION(block, HEADER);
     return block + HEADER;
+}
+
+void *mem_alloc(enum mem_category c, size_t bytes)
+{
+    if (mem_take(c, bytes) < 0) return NULL;
+    return block_begin(system_alloc(bytes + HEADER), c, bytes, 0);
 }
 
 void *mem_pages_resize(enum mem_category c, void *p, size_t was, size_t bytes)
@@ -234,10 +258,25 @@ static struct header *header_of(void *p)
     return (struct header *)(void *)block;
 }
 
+static atomic_bool keeps_pages;
+
+/* A block of `bytes`, header included, is a mapping of its own if it is zeroed. */
+static bool is_mapped(size_t bytes)
+{
+#ifdef MEM_ASAN
+    (void)bytes;
+    return false;
+#else
+    return bytes >= HUGE_FROM && !atomic_load(&keeps_pages);
+#endif
+}
+
 void *mem_zalloc(enum mem_category c, size_t bytes)
 {
-    void *p = mem_alloc(c, bytes);
+    if (mem_take(c, bytes) < 0) return NULL;
+    if (is_mapped(bytes + HEADER)) return block_begin(pages_map(bytes + HEADER), c, bytes, whole_pages(bytes + HEADER));
 
+    void *p = block_begin(system_alloc(bytes + HEADER), c, bytes, 0);
     return p ? memset(p, 0, bytes) : NULL;
 }
 
@@ -278,11 +317,15 @@ void mem_free(void *p)
     struct header *h = header_of(p);
     ASSERT((unsigned)h->category < MEM_CATEGORIES);
     ledger_give(h->category, h->bytes);
-    free(h);
+    if (h->mapped)
+        munmap(h, h->mapped);
+    else
+        free(h);
 }
 
 void mem_keep_pages(void)
 {
+    atomic_store(&keeps_pages, true);
 #ifdef M_TRIM_THRESHOLD
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
     mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the largest that glibc takes */

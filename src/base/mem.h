@@ -44,7 +44,8 @@ enum mem_category mem_failed_largest(void);
 
 /* NULL on failure, with the message set. bytes == 0 gives a valid block. Contents are undefined. */
 void *mem_alloc(enum mem_category c, size_t bytes);
-void *mem_zalloc(enum mem_category c, size_t bytes);             /* contents zero */
+/* Contents zero. Pages of a large block become resident when they are first touched. */
+void *mem_zalloc(enum mem_category c, size_t bytes);
 void *mem_array(enum mem_category c, size_t count, size_t size); /* zeroed; fails on overflow */
 /* Grows or shrinks in the block's own category (MEM_OTHER when p is NULL); p stays valid on failure. */
 void *mem_resize(void *p, size_t bytes);

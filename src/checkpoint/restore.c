@@ -21,7 +21,9 @@
 #include "checkpoint/reader.h"
 #include "runtime/store.h"
 
-enum { CHUNK = 1 << 18, DIRECT_GRAIN = 1 << 16 }; /* elements: at once, and at least for each thread */
+/* Elements: at once, and of a thread's range: new memory is cleared in huge pages, twice where two threads touch a page at the same time.
+ */
+enum { CHUNK = 1 << 18, DIRECT_GRAIN = 1 << 19 };
 
 struct loader {
     struct saved saved;
@@ -71,7 +73,7 @@ static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i,
     struct direct d = { &l->saved, kind, ls_store_name(l->store, i), &box, begin, end, NULL, type, LS_OK };
     d.to = begin < end ? store_part_data(l->store, i, k, to, begin) : NULL;
     if (d.to) {
-        threads_for(end - begin, DIRECT_GRAIN, read_direct, &d);
+        threads_each(end - begin, DIRECT_GRAIN, read_direct, &d);
         return atomic_load(&d.st) == LS_OK ? LS_OK : ls_fail((ls_status)d.st, "parameter '%s': its %s cannot be read again", d.name, kind);
     }
     for (size_t from = begin; from < end; from += n) {

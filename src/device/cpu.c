@@ -39,6 +39,7 @@ const struct device device_cpu = {
     .immediate = true,
     .comparison = "onednn",
     .alloc = mem_alloc,
+    .alloc_zeroed = mem_zalloc,
     .free = mem_free,
     .stream_new = cpu_stream_new,
     .stream_free = cpu_stream_free,

@@ -56,6 +56,18 @@ const struct device *device_automatic(int local_ranks, const char **why)
     return &device_cpu;
 }
 
+void *device_alloc_zeroed(const struct device *d, enum mem_category c, size_t bytes)
+{
+    if (d->alloc_zeroed) return d->alloc_zeroed(c, bytes);
+
+    void *p = d->alloc(c, bytes);
+    if (p && (d->fill(NULL, p, 0, bytes) < 0 || d->stream_sync(NULL) < 0)) {
+        d->free(p);
+        return NULL;
+    }
+    return p;
+}
+
 ls_status device_no_memory(const struct device *d)
 {
     ls_status st = d->sync();

@@ -100,6 +100,7 @@ struct device {
     bool random_order;      /* it draws the order in which streams run */
     const char *comparison; /* the kernel of matmuls that `bench gemm` times beside the one that is chosen */
     void *(*alloc)(enum mem_category c, size_t bytes);                     /* 64-byte aligned, not zeroed; NULL with the message set */
+    void *(*alloc_zeroed)(enum mem_category c, size_t bytes);              /* the same, zeroed. NULL: alloc, then a fill */
     void (*free)(void *p);                                                 /* after everything that was given to streams */
     ls_status (*stream_new)(const char *name, struct device_stream **out); /* name: for messages, copied */
     void (*stream_free)(struct device_stream *s);                          /* waits for it; NULL is a no-op */
@@ -151,6 +152,8 @@ void device_set_alone(void);
  * where its module was built, as the thread's message; else NULL. */
 const struct device *device_automatic(int local_ranks, const char **why);
 
+/* A zeroed block, freed by free(); NULL with the message set. */
+void *device_alloc_zeroed(const struct device *d, enum mem_category c, size_t bytes);
 /* After alloc() returned NULL, whose message stays: LS_ENOMEM, or the status with which the device has failed. */
 ls_status device_no_memory(const struct device *d);
 

@@ -21,8 +21,9 @@ static void *arena_bytes_take(const struct bytes_home *h, size_t bytes)
 
 void *bytes_alloc(const struct bytes_home *h, size_t bytes)
 {
-    void *p = of_transport(h) ? arena_bytes_take(h, bytes) : h->device->alloc(h->category, bytes);
+    if (!of_transport(h)) return device_alloc_zeroed(h->device, h->category, bytes);
 
+    void *p = arena_bytes_take(h, bytes);
     if (p && (h->device->fill(NULL, p, 0, bytes) < 0 || h->device->stream_sync(NULL) < 0)) {
         bytes_free(h, p, bytes);
         return NULL;

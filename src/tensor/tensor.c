@@ -40,29 +40,19 @@ static const enum mem_category categories[] = {
 static ls_status storage_new(const struct device *device, enum mem_category category, size_t bytes, void *data, struct storage **out)
 {
     struct storage *s = mem_zalloc(MEM_OTHER, sizeof *s);
-    ls_status st = LS_OK;
 
     if (!s) return LS_ENOMEM;
     s->foreign = data != NULL;
-    s->data = data ? data : device->alloc(category, bytes);
+    s->data = data ? data : device_alloc_zeroed(device, category, bytes);
     if (!s->data) {
-        st = device_no_memory(device);
-        goto free_storage;
+        mem_free(s);
+        return device_no_memory(device);
     }
-    if (!data) st = device->fill(NULL, s->data, 0, bytes);
-    if (!data && st == LS_OK) st = device->stream_sync(NULL);
-    if (st < 0) goto free_data;
     s->device = device;
     s->bytes = bytes;
     atomic_init(&s->refs, 1);
     *out = s;
     return LS_OK;
-
-free_data:
-    device->free(s->data);
-free_storage:
-    mem_free(s);
-    return st;
 }
 
 static void storage_release(struct storage *s)
