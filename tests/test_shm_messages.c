@@ -143,6 +143,45 @@ static void full_ring_keeps_its_messages(void **state)
     shm_run(2, fill_the_ring);
 }
 
+/* Both have sent before they post the receive: of a large message, in the sender's heap, no byte is copied yet. */
+static void receive_what_is_there(struct link *l, size_t bytes, bool copied)
+{
+    int rank = l->base.rank, peer = 1 - rank;
+    unsigned char *out = transport_shm.alloc(l, bytes), *in = calloc(1, bytes);
+    struct signature s = { .sequence = 1, .count = bytes, .group = 1, .op = LS_COLLECTIVE_SEND, .type = LS_U8, .redop = -1, .root = peer };
+    struct signature r = s;
+    struct transfer send = { .peer = peer, .channel = 1, .sending = true, .data = out, .bytes = bytes, .signature = &s };
+    struct transfer recv = { .peer = peer, .channel = 1, .data = in, .bytes = bytes, .signature = &r };
+
+    SHM_CHECK(out && in);
+    r.op = LS_COLLECTIVE_RECV;
+    memset(out, 9 + rank, bytes);
+    SHM_TRY(transport_shm.start(l, &send));
+    SHM_TRY(shm_barrier(l));
+    SHM_TRY(transport_shm.start(l, &recv));
+    for (size_t i = 0; i < bytes; i++) SHM_CHECK(in[i] == (copied ? 9 + peer : 0));
+    SHM_TRY(drive_transfers(l, &send, &recv));
+    for (size_t i = 0; i < bytes; i++) SHM_CHECK(in[i] == 9 + peer);
+    SHM_TRY(shm_barrier(l));
+    transport_shm.free(l, out);
+    free(in);
+}
+
+static void receive_both(int rank, int n, const char *where)
+{
+    struct link *l = shm_join(where, rank, n);
+
+    receive_what_is_there(l, 1000, true);
+    receive_what_is_there(l, (1 << 20) + 5, false);
+    shm_leave(l);
+}
+
+static void posted_receive_leaves_an_offered_message(void **state)
+{
+    (void)state;
+    shm_run(2, receive_both);
+}
+
 static void expect_another_type(int rank, int n, const char *where)
 {
     struct link *l = shm_join(where, rank, n);
@@ -171,6 +210,7 @@ int main(void)
         cmocka_unit_test(messages_of_all_sizes_pass_in_both_directions),
         cmocka_unit_test(messages_keep_their_order),
         cmocka_unit_test(full_ring_keeps_its_messages),
+        cmocka_unit_test(posted_receive_leaves_an_offered_message),
         cmocka_unit_test(mismatched_message_type_ends_the_job),
     };
 

@@ -22,7 +22,7 @@ struct message {
 };
 _Static_assert(sizeof(struct message) == SHM_LINE, "a message's head is one line");
 
-enum { TAKE_FROM = 64 << 10, TAKE_BYTES = 1 << 20 };                      /* messages that are copied from the heap; bytes in one poll */
+enum { TAKE_FROM = 64 << 10, TAKE_BYTES = 128 << 10 };                    /* messages that are copied from the heap; bytes in one poll */
 enum { TRANSFER_WAITS, TRANSFER_MOVES, TRANSFER_OFFERED, TRANSFER_OVER }; /* transfer.state; OFFERED: done has the place to reach */
 
 static size_t lines(size_t bytes) { return (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE; }
@@ -55,6 +55,11 @@ static size_t shm_ring_there(struct lane *lane, uint64_t read, size_t wanted)
 {
     if ((size_t)(lane->seen - read) < wanted) lane->seen = atomic_load_explicit(&lane->ring->written, memory_order_acquire);
     return (size_t)(lane->seen - read);
+}
+
+static const struct message *shm_ring_head(const struct ring *r, size_t room, uint64_t read)
+{
+    return (const void *)(r->data + read % room);
 }
 
 static void copy_in(struct ring *r, size_t room, uint64_t to, const unsigned char *from, size_t bytes)
@@ -201,7 +206,7 @@ static ls_status pull(struct link *l, struct lane *lane, struct transfer *t)
 
     if (t->state == TRANSFER_WAITS) {
         if (shm_ring_there(lane, read, 1) == 0) return LS_BUSY;
-        const struct message *m = (const void *)(r->data + read % room);
+        const struct message *m = shm_ring_head(r, room, read);
         if (!signature_agrees(t->signature, &m->signature) || m->bytes != t->bytes) return shm_ring_refuse(l, t, m);
         if (m->at) {
             shm_ring_take(l, r, t, m);
@@ -254,6 +259,16 @@ static struct lane *lane_of(struct link *l, const struct transfer *t)
     return &(t->sending ? l->out : l->in)[t->peer * CHANNELS + t->channel];
 }
 
+/* The lane's next message is there, in its sender's heap. */
+static bool shm_ring_is_offered(struct lane *lane, size_t room)
+{
+    uint64_t read = atomic_load_explicit(&lane->ring->read, memory_order_relaxed);
+
+    return shm_ring_there(lane, read, 1) > 0 && shm_ring_head(lane->ring, room, read)->at;
+}
+
+/* A receive leaves an offered message to the next poll. Its caller may be about to post a send for which the peer waits; once that is
+ * posted, both ranks copy at the same time instead of one after the other. */
 ls_status ring_start(struct link *l, struct transfer *t)
 {
     struct lane *lane = lane_of(l, t);
@@ -268,6 +283,8 @@ ls_status ring_start(struct link *l, struct transfer *t)
     else
         lane->first = t;
     lane->last = t;
+    if (!t->sending && lane->first == t && shm_ring_is_offered(lane, room_of(l->base.n))) return LS_OK;
+
     ls_status st = shm_ring_run(l, lane);
     return st < 0 ? st : LS_OK;
 }
