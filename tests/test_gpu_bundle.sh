@@ -182,6 +182,12 @@ LOCKSTEP_CUDA_STUB="gpus=1 cudnn=0 algorithms=0" sh bundle/run.sh --tiny --only 
 grep -q "^    cuda: libcudnn.so.9 was not found; attention and convolutions run on lockstep's own kernels" own/summary.txt &&
     grep -q "^    cuda: cuBLASLt .* has no algorithm for .*; lockstep's own kernel is used" own/summary.txt ||
     bad "own kernels are not in the summary: $(cat own/summary.txt)"
+for algorithms in 0 1; do
+    LOCKSTEP_CUDA_STUB="gpus=1 algorithms=$algorithms" "$lockstep" bench gemm --run.device=cuda --m 8 --n 24 --k 16 >out.txt 2>&1 ||
+        bad "bench gemm: $(cat out.txt)"
+    grep -v '^cuda: ' out.txt | grep -q cublaslt
+    [ $? -ne $algorithms ] || bad "bench gemm with algorithms=$algorithms names another kernel than the one that ran: $(cat out.txt)"
+done
 sh bundle/run.sh --tiny --only "gemm kernel" own2 >out.txt 2>&1
 [ $? -eq 2 ] && grep -qx "run.sh: --only: there is no step 'kernel'" out.txt && ! [ -e own2 ] || bad "an unknown step: $(cat out.txt)"
 

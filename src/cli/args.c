@@ -272,7 +272,7 @@ static ls_status fail_plain(const char *a, const struct invocation *in)
         return ls_fail(LS_EINVAL, "'%s' and '%s': %s takes one; put both into one file, or leave one out", in->arguments[in->count - 1], a,
                        c->plain);
     if (c->meant && c->meant(a, meant, sizeof meant)) return ls_fail(LS_EINVAL, "unexpected argument '%s'; did you mean '%s'?", a, meant);
-    return ls_fail(LS_EINVAL, "unexpected argument '%s'; usage: lockstep %s %s", a, c->name, c->arguments);
+    return ls_fail(LS_EINVAL, "unexpected argument '%s'; usage: lockstep %s%s%s", a, c->name, c->arguments[0] ? " " : "", c->arguments);
 }
 
 static ls_status take_plain(const char *a, struct invocation *in)

@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "device/device.h"
 #include "helper_check.h"
 #include "helper_child.h"
 #include "lockstep/ops.h"
 #include "lockstep/program.h"
 #include "lockstep/store.h"
+#include "runtime/runtime.h"
 
 enum { ROWS = 6, WIDTH = 8, HIDDEN = 16, VOCABULARY = 11, NUMBERS = 1 + HIDDEN * WIDTH + HIDDEN };
 
@@ -35,9 +37,19 @@ static ls_value cublaslt_own_loss(ls_program *p, ls_dtype type)
     return ls_linear_xent(p, h, ls_param(p, "head", (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ VOCABULARY, WIDTH }), y, LS_NONE);
 }
 
-/* Loss and gradients of the first layer; how many of the program's kernels are cuBLASLt's. */
-static int cublaslt_own_run(ls_dtype type, double got[NUMBERS])
+static unsigned occurrences_of(const char *text, const char *what)
 {
+    unsigned n = 0;
+
+    for (; (text = strstr(text, what)); text++)
+        n++;
+    return n;
+}
+
+/* Loss and gradients of the first layer; how many of the program's kernels are cuBLASLt's. *profiled: adds lines of the profile that are. */
+static int cublaslt_own_run(ls_dtype type, double got[NUMBERS], unsigned *profiled)
+{
+    char *profile = NULL;
     int y[ROWS], n = 0;
     float x[ROWS * WIDTH];
     ls_store *store;
@@ -64,42 +76,39 @@ static int cublaslt_own_run(ls_dtype type, double got[NUMBERS])
     OK(ls_program_read(p, "loss", got, LS_F64, 1));
     OK(ls_store_read(store, (size_t)ls_store_find(store, "w1"), "gradient", got + 1, LS_F64, HIDDEN * WIDTH));
     OK(ls_store_read(store, (size_t)ls_store_find(store, "b1"), "gradient", got + 1 + HIDDEN * WIDTH, LS_F64, HIDDEN));
+    OK(program_profile_text(p, &profile));
+    *profiled += occurrences_of(profile, "cublaslt");
+    mem_free(profile);
     ls_program_release(&p);
     ls_store_release(&store);
     return n;
 }
 
-/* Prints a hash of the numbers in both types, and how many kernels are cuBLASLt's. */
+/* Prints a hash of the numbers in both types, and how many kernels and lines of the profiles are cuBLASLt's. */
 static int print_numbers(void)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     int n = 0;
+    unsigned profiled = 0;
 
     for (int bf16 = 0; bf16 < 2; bf16++) {
         double got[NUMBERS];
         unsigned char bytes[sizeof got];
 
-        n += cublaslt_own_run(bf16 ? LS_BF16 : LS_F32, got);
+        n += cublaslt_own_run(bf16 ? LS_BF16 : LS_F32, got, &profiled);
         memcpy(bytes, got, sizeof got);
         for (size_t i = 0; i < sizeof bytes; i++)
             hash = (hash ^ bytes[i]) * 0x100000001b3u;
     }
-    fprintf(stderr, "%d matmuls, numbers %016" PRIx64 "\n", n, hash);
+    fprintf(stderr, "%d matmuls, %u profiled, numbers %016" PRIx64 "\n", n, profiled, hash);
     return 0;
 }
 
-static unsigned occurrences_of(const char *text, const char *what)
-{
-    unsigned n = 0;
-
-    for (; (text = strstr(text, what)); text++)
-        n++;
-    return n;
-}
-
+/* A profile names the kernels that ran. */
 static void same_numbers_as_without_the_library(void **state)
 {
     struct child own = child_run("seed=3 algorithms=0", print_numbers), absent = child_run("seed=4 cublaslt=0", print_numbers);
+    struct child library = child_run("seed=3", print_numbers);
     const char *a = strstr(own.err, "numbers "), *b = strstr(absent.err, "numbers ");
 
     (void)state;
@@ -109,6 +118,9 @@ static void same_numbers_as_without_the_library(void **state)
         fail_msg("'%s', '%s'", own.err, absent.err);
     if (occurrences_of(own.err, "; lockstep's own kernel is used") != 1)
         fail_msg("not one warning: %s", own.err);
+    if (library.code != 0 || !strstr(own.err, " matmuls, 0 profiled") || !strstr(library.err, " matmuls, ") ||
+        strstr(library.err, " matmuls, 0 profiled"))
+        fail_msg("'%s', '%s'", own.err, library.err);
 }
 
 /* ---- every case ---- */

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cublaslt_matmul.h"
-#include "kernels/cuda/cublaslt_own.h"
+#include "kernels/cuda/own_kernel.h"
 #include "kernels/cuda/parts.h"
 
 enum { VECTOR_ALIGNMENT = 64 };
@@ -73,7 +73,7 @@ static bool fused_accepts(const struct call *c)
     for (int separate = 0; separate < 2; separate++) {
         struct call s = fused_second(c, separate, NULL);
 
-        if (!cublaslt_own_kernel(&s)) return false;
+        if (!own_kernel(&s)) return false;
     }
     return cublaslt_found();
 }
@@ -87,7 +87,7 @@ static size_t vector_bytes(const struct call *c)
 static size_t fused_scratch(const struct call *c)
 {
     struct call s = fused_second(c, true, NULL);
-    const struct kernel *k = cublaslt_own_kernel(&s);
+    const struct kernel *k = own_kernel(&s);
     struct cublaslt_problem p;
     size_t second = k->scratch ? k->scratch(&s) : 0;
 
@@ -133,7 +133,7 @@ static ls_status fused_prepare(struct call *c)
             log_line(LOG_WARN, "%s with %s; computed by a kernel of its own", ls_errmsg(), is_gradient(c) ? "a bias gradient" : "GELU");
         said = true;
         struct call m = fused_matmul(c, true);
-        st = cublaslt_or_own(fused_make(f, c, true), &m, &f->own);
+        st = own_kernel_instead(fused_make(f, c, true), &m, &f->own);
     }
     if (st == LS_OK) return LS_OK;
     mem_free(f);
@@ -172,13 +172,20 @@ static void fused_run(const struct call *c)
     if (!f->separate && !is_gradient(c)) return;
     struct call s = fused_second(c, f->separate, c->scratch);
     s.scratch = after_vector(c);
-    cublaslt_own_kernel(&s)->run(&s);
+    own_kernel(&s)->run(&s);
+}
+
+static const char *fused_runs(const struct call *c)
+{
+    const struct cublaslt_fused *f = c->state;
+
+    return f->own ? f->own->name : "cublaslt";
 }
 
 #define CUBLASLT_FUSED_ROW(id)                                                                                                       \
     {                                                                                                                                \
         .op = OP_##id, .name = "cublaslt", .device = "cuda", .priority = PRIORITY_LIBRARY, .isa = ISA_ANY, .accepts = fused_accepts, \
-        .scratch = fused_scratch, .prepare = fused_prepare, .release = fused_release, .run = fused_run                               \
+        .scratch = fused_scratch, .prepare = fused_prepare, .release = fused_release, .run = fused_run, .runs = fused_runs           \
     }
 
 const struct kernel kernels_cuda_cublaslt_fused[] = { CUBLASLT_FUSED_ROW(LINEAR_UNARY), CUBLASLT_FUSED_ROW(LINEAR_DW_BIAS), KERNELS_END };

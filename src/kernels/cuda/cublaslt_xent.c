@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cublaslt_matmul.h"
-#include "kernels/cuda/cublaslt_own.h"
+#include "kernels/cuda/own_kernel.h"
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/xent.h"
 
@@ -126,7 +126,7 @@ static bool cublaslt_xent_accepts(const struct call *c)
 
 static size_t cublaslt_xent_scratch(const struct call *c)
 {
-    const struct kernel *own = cublaslt_own_kernel(c);
+    const struct kernel *own = own_kernel(c);
     struct xent z = chunks_of(c, NULL);
     struct cublaslt_problem p;
     size_t most = 0;
@@ -171,7 +171,7 @@ static ls_status cublaslt_xent_prepare(struct call *c)
 
     c->state = NULL;
     if (!s) return LS_ENOMEM;
-    ls_status st = cublaslt_or_own(cublaslt_xent_fill(s, c), c, &s->own);
+    ls_status st = own_kernel_instead(cublaslt_xent_fill(s, c), c, &s->own);
     if (st < 0)
         cublaslt_xent_free(s);
     else
@@ -219,11 +219,18 @@ static void cublaslt_xent_run(const struct call *c)
     xent_end(c, &z);
 }
 
+static const char *cublaslt_xent_runs(const struct call *c)
+{
+    const struct cublaslt_xent *s = c->state;
+
+    return s->own ? s->own->name : "cublaslt";
+}
+
 #define CUBLASLT_XENT_ROW(id)                                                                                 \
     {                                                                                                         \
         .op = OP_##id, .name = "cublaslt", .device = "cuda", .priority = PRIORITY_LIBRARY, .isa = ISA_ANY,    \
         .accepts = cublaslt_xent_accepts, .scratch = cublaslt_xent_scratch, .prepare = cublaslt_xent_prepare, \
-        .release = cublaslt_xent_release, .run = cublaslt_xent_run                                            \
+        .release = cublaslt_xent_release, .run = cublaslt_xent_run, .runs = cublaslt_xent_runs                \
     }
 
 const struct kernel kernels_cuda_cublaslt_xent[] = { CUBLASLT_XENT_ROW(LINEAR_XENT), CUBLASLT_XENT_ROW(LINEAR_XENT_GRAD), KERNELS_END };

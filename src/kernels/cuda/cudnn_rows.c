@@ -15,6 +15,7 @@
 #include "device/cuda/cuda.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/cudnn_conv.h"
+#include "kernels/cuda/own_kernel.h"
 #include "kernels/cuda/parts.h"
 
 enum { SCRATCH_ALIGNMENT = 256, SCRATCHES = 4 };
@@ -35,18 +36,6 @@ struct cudnn_row {
 };
 
 static bool is_attention(const struct call *c) { return c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD; }
-
-/* Our own kernel for c. */
-static const struct kernel *own_kernel(const struct call *c)
-{
-    static const struct kernel *const parts[] = { kernels_cuda_attention_mma, kernels_cuda_attention_mma_grad, kernels_cuda_attention,
-                                                  kernels_cuda_conv,          kernels_cuda_pointwise,          kernels_cuda_shape };
-
-    for (size_t p = 0; p < COUNT_OF(parts); p++)
-        for (const struct kernel *k = parts[p]; k->name; k++)
-            if (k->op == c->op && k->accepts(c)) return k;
-    return NULL;
-}
 
 static bool row_accepts(const struct call *c)
 {
@@ -252,10 +241,17 @@ static void row_run(const struct call *c)
         run_conv(r, c, stream);
 }
 
+static const char *row_runs(const struct call *c)
+{
+    const struct cudnn_row *r = c->state;
+
+    return r->own ? r->own->name : "cudnn";
+}
+
 #define CUDNN_ROW(id, priority_)                                                                                         \
     {                                                                                                                    \
         .op = OP_##id, .name = "cudnn", .device = "cuda", .priority = priority_, .isa = ISA_ANY, .accepts = row_accepts, \
-        .scratch = row_scratch, .prepare = row_prepare, .release = row_release, .run = row_run                           \
+        .scratch = row_scratch, .prepare = row_prepare, .release = row_release, .run = row_run, .runs = row_runs         \
     }
 
 const struct kernel kernels_cuda_cudnn[] = { CUDNN_ROW(ATTENTION, PRIORITY_AMX),     CUDNN_ROW(ATTENTION_GRAD, PRIORITY_AMX),

@@ -19,7 +19,8 @@ size_t machine_peak_rss(void); /* the largest resident size of this process so f
 struct device;
 /* Times y[m,n] = x[m,k] w[n,k]^T of random numbers on a device and keeps the shortest of several runs; on one with streams of its own a run
  * is many launches, for which the host waits once. *kernel: name of the entry of the kernel table to time; NULL: the one that a program
- * would choose, whose name is stored in *kernel. *seconds is 0 if the device has no such entry, or it does not accept the matmul. */
+ * would choose. It becomes the name of the kernel that ran: another one if a library does not take the matmul after all. *seconds is 0 if
+ * the device has no such entry, or it does not accept the matmul. */
 ls_status machine_time_linear(const struct device *d, ls_dtype type, size_t m, size_t n, size_t k, const char **kernel, double *seconds);
 
 /* FLOP/s of large matmuls in `type` on all threads of the team: the best that any entry of the kernel table reaches over several

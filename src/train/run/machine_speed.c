@@ -82,13 +82,15 @@ static ls_status time_run(const struct device *d, const struct kernel *kernel, c
     return LS_OK;
 }
 
-/* At least `fewest` runs, for at least ENOUGH_SECONDS. */
-static ls_status time_runs(const struct device *d, const struct kernel *kernel, struct call *c, int fewest, double *seconds)
+/* At least `fewest` runs, for at least ENOUGH_SECONDS. *name: the kernel that ran. */
+static ls_status time_runs(const struct device *d, const struct kernel *kernel, struct call *c, int fewest, const char **name,
+                           double *seconds)
 {
     double best = 0, spent = 0, took;
     ls_status st = kernel->prepare ? kernel->prepare(c) : LS_OK;
 
     if (st < 0) return st;
+    *name = kernel_runs(kernel, c);
     for (int i = 0; st == LS_OK && (i <= fewest || spent < ENOUGH_SECONDS); i++) {
         pulse();
         st = time_run(d, kernel, c, &took);
@@ -109,13 +111,13 @@ static const struct kernel *find_kernel(const struct device *d, const struct cal
     return kernel && kernel->isa <= isa_best() && (!kernel->accepts || kernel->accepts(c)) ? kernel : NULL;
 }
 
-static ls_status time_entry(struct gemm_call *p, const struct kernel *kernel, int fewest, double *seconds)
+static ls_status time_entry(struct gemm_call *p, const struct kernel *kernel, int fewest, const char **name, double *seconds)
 {
     const struct device *d = p->device;
     size_t bytes = kernel->scratch ? kernel->scratch(&p->call) : 0;
 
     if (bytes && !(p->call.scratch = gemm_alloc(d, bytes))) return d->immediate ? LS_ENOMEM : device_no_memory(d);
-    return time_runs(d, kernel, &p->call, fewest, seconds);
+    return time_runs(d, kernel, &p->call, fewest, name, seconds);
 }
 
 static ls_status time_linear(const struct device *d, ls_dtype type, size_t m, size_t n, size_t k, int fewest, const char **name,
@@ -131,10 +133,7 @@ static ls_status time_linear(const struct device *d, ls_dtype type, size_t m, si
     if (st == LS_OK) st = open_operand(d, &c->in[1], &p.memory[1], type, n, k);
     if (st == LS_OK) st = open_operand(d, &c->out[0], &p.memory[2], type, m, n);
     const struct kernel *kernel = st == LS_OK ? find_kernel(d, c, *name) : NULL;
-    if (kernel) {
-        *name = kernel->name;
-        st = time_entry(&p, kernel, fewest, seconds);
-    }
+    if (kernel) st = time_entry(&p, kernel, fewest, name, seconds);
     close_call(&p);
     return st;
 }
