@@ -46,7 +46,7 @@ static unsigned occurrences_of(const char *text, const char *what)
     return n;
 }
 
-/* Loss and gradients of the first layer; how many of the program's kernels are cuBLASLt's. *profiled: adds lines of the profile that are. */
+/* Loss and gradients of the first layer; how many of the program's kernels are cuBLASLt's. *profiled += lines of its profile that are. */
 static int cublaslt_own_run(ls_dtype type, double got[NUMBERS], unsigned *profiled)
 {
     char *profile = NULL;
