@@ -45,21 +45,25 @@ static int doctor_tear_down(void **state)
     return file_remove_tree(doctor_folder);
 }
 
-static void call_of(int rank, int group, ls_collective op, uint64_t sequence, uint64_t count, enum call_state end)
+/* Returns when it was queued. */
+static double call_of(int rank, int group, ls_collective op, uint64_t sequence, uint64_t count, enum call_state end)
 {
     struct signature s = { .sequence = sequence, .count = count, .group = (uint64_t)group, .op = op, .type = LS_F32,
                            .redop = op == LS_COLLECTIVE_ALL_REDUCE ? LS_SUM : -1, .root = -1 };
 
+    double queued = base_now();
+
     recorder_use(recorder[rank]);
-    uint64_t call = recorder_begin(&s, group == WORLD ? "world" : "shard", base_now());
+    uint64_t call = recorder_begin(&s, group == WORLD ? "world" : "shard", queued);
     if (end != CALL_QUEUED) recorder_update(call, CALL_RUNNING, 0, base_now());
     if (end != CALL_QUEUED && end != CALL_RUNNING) recorder_update(call, end, 2, base_now());
     recorder_use(NULL);
+    return queued;
 }
 
-static void doctor_reduce(int rank, uint64_t sequence, enum call_state end)
+static double doctor_reduce(int rank, uint64_t sequence, enum call_state end)
 {
-    call_of(rank, WORLD, LS_COLLECTIVE_ALL_REDUCE, sequence, 100, end);
+    return call_of(rank, WORLD, LS_COLLECTIVE_ALL_REDUCE, sequence, 100, end);
 }
 
 static void assert_outcome(const char *want)
@@ -240,21 +244,21 @@ static void end_with_the_launcher_blames_no_rank(void **state)
     (void)state;
     for (int i = 0; i < RANKS; i++) pid[i] = doctor_exited();
     for (int i = 0; i < RANKS; i++) doctor_reduce(i, 5, CALL_DONE);
-    for (int i = 0; i < RANKS; i++)
-        if (i != 1) doctor_reduce(i, 6, CALL_RUNNING);
+    double called = doctor_reduce(0, 6, CALL_RUNNING);
+    for (int i = 2; i < RANKS; i++) doctor_reduce(i, 6, CALL_RUNNING);
     for (int i = 0; i < RANKS; i++) become(i, pid[i], launcher, 0);
     assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 0);
     doctor_close(&d);
     assert_outcome(", was killed at step 0, and ranks 0-3 ended with it");
 
-    double seen = base_now() + 20;  /* rank 3 was alive in the call for 20 s */
+    double seen = called + 20;  /* rank 3 was alive in the call for 20 s */
     write_recorder(3, &seen, sizeof seen,
                64 + sizeof(struct recorder_status) + sizeof(struct call_record) + offsetof(struct call_record, seen));
     assert_int_equal(doctor_open(doctor_folder, &d), LS_OK);
     assert_int_equal(d.n, 1);
     assert_said(&d, 0, (const char *[]){ "rank 1 had not called all_reduce #6 of world",
-                                         " when the launcher was killed; ranks 0, 2, 3 had waited in it for 2",
+                                         " when the launcher was killed; ranks 0, 2, 3 had waited in it for 20.",
                                          "; rank 1 is dead (its last call, all_reduce #5", NULL });
     doctor_close(&d);
 }

@@ -73,7 +73,7 @@ grep -rq 'injected: debug.slow=compute:1:'"$ms" compute/log || bad "the log does
 run two -n 2
 ms=$(delay two step_seconds 300)
 slowed latency link:1 1 time.compute "" -n 2
-# 2 MB/s, or so many that the bytes of a step take as long as the delay.
+# 2 MB/s, or less, so that the bytes of a step take at least as long as the delay.
 rate=$(tail -n 1 two/metrics.jsonl | json comm.all_reduce.bytes | awk -v ms=$ms '{ r = $1 / 1e3 / ms; printf "%.3g", (r < 2 ? r : 2) }')
 run bandwidth -n 2 --log.per_rank=true --debug.slow=link:all:0:$rate
 for how in latency bandwidth; do

@@ -2,9 +2,9 @@
  *
  * A block is [header, 64 bytes][user's bytes], aligned to 64 bytes or, from 4 MiB on, to a huge page of 2 MiB, so that the user's pointer
  * is 64-byte aligned in both cases. What does not fill a huge page at the end is in small pages, so that no more memory is resident than
- * the block has. A zeroed block of that size is a mapping of its own, whose pages are zero already and become resident when they are first
- * touched, by the thread that touches them. Under AddressSanitizer the header is poisoned and blocks end where the user's bytes end, so
- * that it detects access beyond either end.
+ * the block has. A zeroed block of that size is a mapping of its own (not after mem_keep_pages()), whose pages are zero already and become
+ * resident when they are first touched, by the thread that touches them. Under AddressSanitizer the header is poisoned and blocks end where
+ * the user's bytes end, so that it detects access beyond either end.
  */
 #include "base/mem.h"
 

@@ -52,8 +52,9 @@ void *mem_resize(void *p, size_t bytes);
 char *mem_strdup(const char *s); /* MEM_OTHER */
 void mem_free(void *p);          /* NULL is a no-op */
 
-/* From now on the process keeps the pages of freed blocks of less than 32 MiB for the next blocks, instead of returning them to the system:
- * for commands that compile programs one after the other, where every page would be cleared again each time. */
+/* From now on the process keeps the pages of freed blocks of less than 32 MiB for the next blocks, instead of returning them to the system,
+ * and clears zeroed blocks at once: for commands that compile programs one after the other, where every page would be cleared again each
+ * time. */
 void mem_keep_pages(void);
 
 /* Resizes a mapping of `was` bytes with its own pages (p NULL: none yet) without holding a second copy. bytes == 0 frees it and returns

@@ -21,8 +21,8 @@
 #include "checkpoint/reader.h"
 #include "runtime/store.h"
 
-/* Elements: at once, and of a thread's range: new memory is cleared in huge pages, twice where two threads touch a page at the same time.
- */
+/* Elements that are copied at once, and of a thread's range. The system clears new memory one huge page at a time, and clears a page twice
+ * if two threads touch it first at the same time; so a range of f32 has the size of a huge page. */
 enum { CHUNK = 1 << 18, DIRECT_GRAIN = 1 << 19 };
 
 struct loader {

@@ -225,9 +225,9 @@ struct kernel {
     /* Leaves the bits of run(c[0]), .., run(c[n - 1]), which are of one stream, in fewer launches. No call touches what another one writes,
      * except a "+=" output that neighboring calls share; no two share scratch. NULL: every call is launched by itself. */
     void (*run_many)(const struct call *const *c, int n);
-    /* The name of the kernel that runs a prepared call: of another row, if this one's library does not take the call after all. NULL: it is
-     * this one. */
-    const char *(*runs)(const struct call *c);
+    /* The row whose kernel runs a prepared call instead of this one, whose library does not take it after all; NULL: this one runs. The
+     * function is NULL in rows that run whatever they accept. */
+    const struct kernel *(*instead)(const struct call *c);
 };
 
 /* Rows that come with a device's module: part[] are arrays as in kernel_table.c, ended by NULL. shape: KERNEL_ROWS_SHAPE of the module. */
@@ -267,7 +267,7 @@ const struct kernel *kernel_choose(const struct call *c, const struct device *d)
 bool kernel_is_cpu(const struct kernel *k); /* an entry for the processor */
 /* Runs k, an entry for d, on c->stream. */
 ls_status kernel_launch(const struct device *d, const struct kernel *k, const struct call *c); /* launch.c */
-static inline const char *kernel_runs(const struct kernel *k, const struct call *prepared) { return k->runs ? k->runs(prepared) : k->name; }
+const char *kernel_that_runs(const struct kernel *k, const struct call *prepared);             /* its name: k's, or that of k->instead() */
 /* Runs n calls by k->run_many(). access: room for CALL_ACCESSES of each. */
 ls_status kernel_launch_many(const struct device *d, const struct kernel *k, const struct call *const *c, int n,
                              struct device_access *access);

@@ -74,6 +74,13 @@ const struct kernel *kernel_at(int i)
 
 static bool runs_on(const struct kernel *k, const struct device *d) { return strcmp(k->device, d->kernels) == 0; }
 
+const char *kernel_that_runs(const struct kernel *k, const struct call *prepared)
+{
+    const struct kernel *other = k->instead ? k->instead(prepared) : NULL;
+
+    return other ? other->name : k->name;
+}
+
 bool kernel_is_cpu(const struct kernel *k) { return runs_on(k, &device_cpu); }
 
 /* Bit p: parts[p] has a row of the op. */

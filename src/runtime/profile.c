@@ -23,7 +23,8 @@ static int slower_first(const void *a, const void *b)
 static void profile_add(struct profile_row *rows, int *n, const ls_program *p, const struct instruction *i,
                         const struct instruction_run *run)
 {
-    const char *op = instruction_name(i), *kernel = i->kernel && run->call ? kernel_runs(i->kernel, run->call) : instruction_kernel_name(i);
+    const char *op = instruction_name(i),
+               *kernel = i->kernel && run->call ? kernel_that_runs(i->kernel, run->call) : instruction_kernel_name(i);
     int k = 0;
 
     while (k < *n && (rows[k].op != op || rows[k].phase != i->phase || rows[k].kernel != kernel)) k++;

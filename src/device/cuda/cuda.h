@@ -107,9 +107,9 @@ void *cuda_library_open(const char *file, char *path, size_t room);
 #define CUDA_LIBRARY_PLACES                                                                                       \
     "not by the loader, in the CUDA toolkit, or in the site-packages of the active or first Python environment; " \
     "run.library_path=FOLDER names its folder"
+#define CUDA_LIBRARY_OTHER "run.library_path=FOLDER names the folder of another"
 /* Warns that the library is not used, and what is used instead. lacks: the function that it does not have; NULL: it was not found. */
 void cuda_library_warn(const char *file, const char *lacks, const char *instead);
-#define CUDA_LIBRARY_OTHER "run.library_path=FOLDER names the folder of another"
 
 /* ---- flight.c ---- */
 

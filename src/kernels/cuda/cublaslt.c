@@ -11,10 +11,10 @@
 #include "kernels/cuda/own_kernel.h"
 #include "kernels/cuda/parts.h"
 
-/* Both NULL: there is nothing to compute. */
+/* own and matmul NULL: there is nothing to compute. */
 struct cublaslt_row {
+    const struct kernel *own; /* first: own_kernel_instead() */
     struct cublaslt_matmul *matmul;
-    const struct kernel *own;
 };
 
 static bool problem_is_empty(const struct cublaslt_problem *p) { return !p->m || !p->n || !p->batch; }
@@ -62,7 +62,7 @@ static ls_status cublaslt_prepare(struct call *c)
     if (!r) return LS_ENOMEM;
     ASSERT(cublaslt_problem_of(c, &p));
     if (problem_is_empty(&p)) return LS_OK;
-    ls_status st = own_kernel_instead(cublaslt_matmul_new(&p, &at, &r->matmul), c, &r->own);
+    ls_status st = own_kernel_if(cublaslt_matmul_new(&p, &at, &r->matmul), c, &r->own);
     if (st < 0) cublaslt_release(c);
     return st;
 }
@@ -97,17 +97,11 @@ static void cublaslt_run(const struct call *c)
     }
 }
 
-static const char *cublaslt_runs(const struct call *c)
-{
-    const struct cublaslt_row *r = c->state;
-
-    return r->own ? r->own->name : "cublaslt";
-}
-
-#define CUBLASLT_ROW(id)                                                                                                                  \
-    {                                                                                                                                     \
-        .op = OP_##id, .name = "cublaslt", .device = "cuda", .priority = PRIORITY_LIBRARY, .isa = ISA_ANY, .accepts = cublaslt_accepts,   \
-        .scratch = cublaslt_scratch, .prepare = cublaslt_prepare, .release = cublaslt_release, .run = cublaslt_run, .runs = cublaslt_runs \
+#define CUBLASLT_ROW(id)                                                                                                                \
+    {                                                                                                                                   \
+        .op = OP_##id, .name = "cublaslt", .device = "cuda", .priority = PRIORITY_LIBRARY, .isa = ISA_ANY, .accepts = cublaslt_accepts, \
+        .scratch = cublaslt_scratch, .prepare = cublaslt_prepare, .release = cublaslt_release, .run = cublaslt_run,                     \
+        .instead = own_kernel_instead                                                                                                   \
     }
 
 const struct kernel kernels_cuda_cublaslt[] = { CUBLASLT_ROW(LINEAR), CUBLASLT_ROW(LINEAR_DX), CUBLASLT_ROW(LINEAR_DW),

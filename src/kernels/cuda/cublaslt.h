@@ -5,7 +5,6 @@
  *   cublaslt_tune.c      measures algorithms
  *   cublaslt_cache.c     the file of measured algorithms
  *   cublaslt_matmul.c    descriptors, the choice of an algorithm, the call
- *   own_kernel.c         our own kernels, for what the library has no algorithm for
  *   cublaslt.c           linear layers and batched matmuls: rows of the kernel table
  *   cublaslt_fused.c     a linear layer with its GELU, a weight gradient with its bias gradient: rows of the kernel table
  *   cublaslt_xent.c      the output projection with its cross-entropy: rows of the kernel table

@@ -19,9 +19,10 @@
 enum { VECTOR_ALIGNMENT = 64 };
 
 struct cublaslt_fused {
+    const struct kernel *own; /* first: own_kernel_instead(). The matmul's, if there is no algorithm */
     struct cublaslt_matmul *matmul;
-    const struct kernel *own; /* the matmul's, if there is no algorithm */
-    bool separate;            /* without the epilogue */
+    const struct kernel *second;
+    bool separate; /* without the epilogue */
 };
 
 static bool is_gradient(const struct call *c) { return c->op == OP_LINEAR_DW_BIAS; }
@@ -133,9 +134,14 @@ static ls_status fused_prepare(struct call *c)
             log_line(LOG_WARN, "%s with %s; computed by a kernel of its own", ls_errmsg(), is_gradient(c) ? "a bias gradient" : "GELU");
         said = true;
         struct call m = fused_matmul(c, true);
-        st = own_kernel_instead(fused_make(f, c, true), &m, &f->own);
+        st = own_kernel_if(fused_make(f, c, true), &m, &f->own);
     }
-    if (st == LS_OK) return LS_OK;
+    if (st == LS_OK) {
+        struct call s = fused_second(c, f->separate, NULL);
+
+        f->second = own_kernel(&s);
+        return LS_OK;
+    }
     mem_free(f);
     c->state = NULL;
     return st;
@@ -172,20 +178,13 @@ static void fused_run(const struct call *c)
     if (!f->separate && !is_gradient(c)) return;
     struct call s = fused_second(c, f->separate, c->scratch);
     s.scratch = after_vector(c);
-    own_kernel(&s)->run(&s);
+    f->second->run(&s);
 }
 
-static const char *fused_runs(const struct call *c)
-{
-    const struct cublaslt_fused *f = c->state;
-
-    return f->own ? f->own->name : "cublaslt";
-}
-
-#define CUBLASLT_FUSED_ROW(id)                                                                                                       \
-    {                                                                                                                                \
-        .op = OP_##id, .name = "cublaslt", .device = "cuda", .priority = PRIORITY_LIBRARY, .isa = ISA_ANY, .accepts = fused_accepts, \
-        .scratch = fused_scratch, .prepare = fused_prepare, .release = fused_release, .run = fused_run, .runs = fused_runs           \
+#define CUBLASLT_FUSED_ROW(id)                                                                                                        \
+    {                                                                                                                                 \
+        .op = OP_##id, .name = "cublaslt", .device = "cuda", .priority = PRIORITY_LIBRARY, .isa = ISA_ANY, .accepts = fused_accepts,  \
+        .scratch = fused_scratch, .prepare = fused_prepare, .release = fused_release, .run = fused_run, .instead = own_kernel_instead \
     }
 
 const struct kernel kernels_cuda_cublaslt_fused[] = { CUBLASLT_FUSED_ROW(LINEAR_UNARY), CUBLASLT_FUSED_ROW(LINEAR_DW_BIAS), KERNELS_END };

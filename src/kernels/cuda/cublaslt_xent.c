@@ -24,8 +24,8 @@ enum { LOGIT_BYTES = 512 << 20, CHUNKS = 4, ROWS = 1024, GRAIN = 128, COLUMNS = 
 enum { LOGITS, DX, DW, MATMULS, FULL = 0, LAST, SIZES }; /* the last chunk may have fewer rows */
 
 struct cublaslt_xent {
+    const struct kernel *own;                       /* first: own_kernel_instead(). It runs if an algorithm is missing */
     struct cublaslt_matmul *matmul[SIZES][MATMULS]; /* [LAST]: NULL, if all chunks have as many rows */
-    const struct kernel *own;                       /* our own kernel, which runs if an algorithm is missing */
 };
 
 static size_t rounded_up(size_t n, size_t grain) { return (n + grain - 1) / grain * grain; }
@@ -171,7 +171,7 @@ static ls_status cublaslt_xent_prepare(struct call *c)
 
     c->state = NULL;
     if (!s) return LS_ENOMEM;
-    ls_status st = own_kernel_instead(cublaslt_xent_fill(s, c), c, &s->own);
+    ls_status st = own_kernel_if(cublaslt_xent_fill(s, c), c, &s->own);
     if (st < 0)
         cublaslt_xent_free(s);
     else
@@ -219,18 +219,11 @@ static void cublaslt_xent_run(const struct call *c)
     xent_end(c, &z);
 }
 
-static const char *cublaslt_xent_runs(const struct call *c)
-{
-    const struct cublaslt_xent *s = c->state;
-
-    return s->own ? s->own->name : "cublaslt";
-}
-
 #define CUBLASLT_XENT_ROW(id)                                                                                 \
     {                                                                                                         \
         .op = OP_##id, .name = "cublaslt", .device = "cuda", .priority = PRIORITY_LIBRARY, .isa = ISA_ANY,    \
         .accepts = cublaslt_xent_accepts, .scratch = cublaslt_xent_scratch, .prepare = cublaslt_xent_prepare, \
-        .release = cublaslt_xent_release, .run = cublaslt_xent_run, .runs = cublaslt_xent_runs                \
+        .release = cublaslt_xent_release, .run = cublaslt_xent_run, .instead = own_kernel_instead             \
     }
 
 const struct kernel kernels_cuda_cublaslt_xent[] = { CUBLASLT_XENT_ROW(LINEAR_XENT), CUBLASLT_XENT_ROW(LINEAR_XENT_GRAD), KERNELS_END };

@@ -27,8 +27,8 @@ struct row_part {
 };
 
 struct cudnn_row {
+    const struct kernel *own;               /* first: own_kernel_instead(). It runs if there is no engine */
     struct cudnn_plan *plan;                /* NULL: not needed */
-    const struct kernel *own;               /* our own kernel, which runs if there is no engine */
     const struct kernel *copy, *accumulate; /* conv2d_dw's: NULL: not needed */
     size_t scratch[SCRATCHES];              /* where each part of the scratch memory begins, after its begin is rounded up */
     int parts;
@@ -241,17 +241,10 @@ static void row_run(const struct call *c)
         run_conv(r, c, stream);
 }
 
-static const char *row_runs(const struct call *c)
-{
-    const struct cudnn_row *r = c->state;
-
-    return r->own ? r->own->name : "cudnn";
-}
-
-#define CUDNN_ROW(id, priority_)                                                                                         \
-    {                                                                                                                    \
-        .op = OP_##id, .name = "cudnn", .device = "cuda", .priority = priority_, .isa = ISA_ANY, .accepts = row_accepts, \
-        .scratch = row_scratch, .prepare = row_prepare, .release = row_release, .run = row_run, .runs = row_runs         \
+#define CUDNN_ROW(id, priority_)                                                                                              \
+    {                                                                                                                         \
+        .op = OP_##id, .name = "cudnn", .device = "cuda", .priority = priority_, .isa = ISA_ANY, .accepts = row_accepts,      \
+        .scratch = row_scratch, .prepare = row_prepare, .release = row_release, .run = row_run, .instead = own_kernel_instead \
     }
 
 const struct kernel kernels_cuda_cudnn[] = { CUDNN_ROW(ATTENTION, PRIORITY_AMX),     CUDNN_ROW(ATTENTION_GRAD, PRIORITY_AMX),

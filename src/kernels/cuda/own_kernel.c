@@ -18,7 +18,7 @@ const struct kernel *own_kernel(const struct call *c)
     return best;
 }
 
-ls_status own_kernel_instead(ls_status st, const struct call *c, const struct kernel **own)
+ls_status own_kernel_if(ls_status st, const struct call *c, const struct kernel **own)
 {
     static bool said;
 
@@ -27,3 +27,5 @@ ls_status own_kernel_instead(ls_status st, const struct call *c, const struct ke
     said = true;
     return LS_OK;
 }
+
+const struct kernel *own_kernel_instead(const struct call *c) { return *(const struct kernel *const *)c->state; }

@@ -90,7 +90,7 @@ static ls_status time_runs(const struct device *d, const struct kernel *kernel, 
     ls_status st = kernel->prepare ? kernel->prepare(c) : LS_OK;
 
     if (st < 0) return st;
-    *name = kernel_runs(kernel, c);
+    *name = kernel_that_runs(kernel, c);
     for (int i = 0; st == LS_OK && (i <= fewest || spent < ENOUGH_SECONDS); i++) {
         pulse();
         st = time_run(d, kernel, c, &took);
