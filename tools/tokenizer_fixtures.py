@@ -160,8 +160,7 @@ def byte_of_char():
 def ranks_of(t):
     """Ranks as tiktoken expects them, from a trained tokenizer's merges."""
     chars, ranks = byte_of_char(), {bytes([b]): b for b in range(256)}
-    for merge in json.loads(t.to_str())["model"]["merges"]:
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
+    for left, right in merges_of(t):
         ranks.setdefault(bytes(chars[c] for c in left + right), len(ranks))
     return ranks
 
@@ -235,22 +234,34 @@ def hash_ids(lists):
     return "%016x" % h
 
 
+# The patterns that lockstep trains with, as the tokenizers package writes them. None: its own of GPT-2.
+TRAINED = {"gpt2": None, "cl100k": LLAMA3, "o200k": O200K}
+
+
+def learn(text, name, size):
+    """What the tokenizers package learns from one text with that pattern of lockstep's: size tokens, without the end of text."""
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if TRAINED[name]:
+        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(TRAINED[name]), "isolated"),
+                                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.train_from_iterator([text], trainers.BpeTrainer(vocab_size=size, show_progress=False,
+                                                      initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return t
+
+
+def merges_of(t):
+    """The merges, as pairs of token strings."""
+    return [tuple(m.split(" ") if isinstance(m, str) else m) for m in json.loads(t.to_str())["model"]["merges"]]
+
+
 def trained():
     """What the tokenizers package learns from one text, with the patterns that lockstep trains with."""
     text = "".join([line(n) for n in range(2000000, 2003000)])
-    patterns = {"gpt2": None, "cl100k": LLAMA3, "o200k": O200K}
-    for name, pattern in patterns.items():
-        pre = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        if pattern:
-            pre = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
-                                           pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-        t = Tokenizer(models.BPE())
-        t.pre_tokenizer = pre
-        t.train_from_iterator([text], trainers.BpeTrainer(vocab_size=2000, show_progress=False,
-                                                          initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-        merges = json.loads(t.to_str())["model"]["merges"]
+    for name in TRAINED:
+        t = learn(text, name, 2000)
         vocab = t.get_vocab()
-        pairs = [[vocab[a], vocab[b]] for a, b in (m.split(" ") if isinstance(m, str) else m for m in merges)]
+        pairs = [[vocab[a], vocab[b]] for a, b in merges_of(t)]
         yield {"pattern": name, "vocab": t.get_vocab_size() + 1, "merges": len(pairs), "hash": hash_ids(pairs)}
 
 
@@ -274,21 +285,41 @@ class Options(ctypes.Structure):
     _fields_ = [("specials", ctypes.c_int), ("end", ctypes.c_int), ("threads", ctypes.c_int)]
 
 
+class BpeOptions(ctypes.Structure):
+    _fields_ = [("vocab", ctypes.c_int32), ("pattern", ctypes.c_char_p)]
+
+
 class Lockstep:
+    """A tokenizer of the library; spec None: learn() makes it."""
+
     def __init__(self, library, spec):
         self.lib, self.t = ctypes.CDLL(library), ctypes.c_void_p()
         self.lib.ls_errmsg.restype = ctypes.c_char_p
         self.lib.ls_tokens_count.restype = ctypes.c_size_t
-        self.check(self.lib.ls_tokenizer_open(spec.encode(), ctypes.byref(self.t)))
+        if spec:
+            self.check(self.lib.ls_tokenizer_open(spec.encode(), ctypes.byref(self.t)))
 
     def check(self, status):
         if status < 0:
             raise RuntimeError(self.lib.ls_errmsg().decode())
 
+    def learn(self, data, name, vocab):
+        self.lib.ls_tokenizer_close(ctypes.byref(self.t))
+        options = BpeOptions(vocab, name.encode())
+        self.check(self.lib.ls_tokenizer_train(data, ctypes.c_size_t(len(data)), ctypes.byref(options), ctypes.byref(self.t)))
+
+    def save(self, folder):
+        self.check(self.lib.ls_tokenizer_save(self.t, folder.encode()))
+
     def encode(self, text, specials):
-        data, tokens = text.encode(), ctypes.c_void_p()
-        options = Options(specials, 0, 0)
+        return self.read(self.tokens(text.encode(), specials))
+
+    def tokens(self, data, specials):
+        tokens, options = ctypes.c_void_p(), Options(specials, 0, 0)
         self.check(self.lib.ls_tokenizer_encode(self.t, data, ctypes.c_size_t(len(data)), ctypes.byref(options), ctypes.byref(tokens)))
+        return tokens
+
+    def read(self, tokens):
         n = self.lib.ls_tokens_count(tokens)
         ids = (ctypes.c_int32 * max(n, 1))()
         self.check(self.lib.ls_tokens_read(tokens, ctypes.c_size_t(0), ctypes.c_size_t(n), ctypes.c_int32(2**31 - 1), ids))
